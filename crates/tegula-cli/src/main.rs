@@ -1,0 +1,2 @@
+//! `tegula`: multiply matrices that live in files.
+fn main() {}
