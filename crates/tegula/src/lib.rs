@@ -4,6 +4,7 @@ pub mod element;
 pub mod error;
 pub mod interp;
 pub mod ir;
+pub mod kernels;
 pub mod matrix;
 
 pub use error::{Error, Result};

@@ -1,0 +1,488 @@
+//! The proof that a kernel makes sense whatever its data: [`check`] turns a [`Kernel`] into a [`Checked`] one, which alone can be
+//! printed or run.
+//!
+//! Two walks over the operations. The first infers how *uniform* each value is: the widest group of threads in which all hold
+//! the same. The second refuses what cannot work: values out of scope, variables read before they are set, accesses wider than
+//! their memory allows, barriers where the threads that should meet may have parted.
+
+use std::ops::Deref;
+
+use super::ops::*;
+use super::{Fault, FaultKind};
+use crate::element::Type;
+use crate::error::{Error, Result};
+
+/// Threads a block may have.
+pub const MAX_THREADS: u32 = 1024;
+/// Bytes of shared memory a block may have on the largest supported GPU; smaller ones refuse at launch.
+pub const MAX_SHARED_BYTES: u64 = 232_448;
+
+/// A kernel that passed [`check`]. It cannot be changed any more.
+#[derive(Clone, Debug)]
+pub struct Checked<K = Kernel> {
+    kernel: K,
+    uniform: Vec<Uniform>,
+}
+
+impl<K> Deref for Checked<K> {
+    type Target = K;
+    fn deref(&self) -> &K {
+        &self.kernel
+    }
+}
+
+impl Checked<Kernel> {
+    /// The widest group of threads that surely agree on a value.
+    pub fn uniform(&self, value: ValId) -> Uniform {
+        self.uniform[value.index()]
+    }
+}
+
+/// Groups of threads, widest first: a value is uniform over a group where all its threads hold the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Uniform {
+    /// All threads of the launch.
+    Grid,
+    /// The blocks of a cluster.
+    Cluster,
+    /// The threads of a block.
+    Block,
+    /// Four consecutive warps, the first a multiple of four.
+    Warpgroup,
+    /// The lanes of a warp.
+    Warp,
+    /// Each thread for itself.
+    Lane,
+}
+
+/// Checks a kernel.
+///
+/// # Errors
+/// [`Error::Refused`] with every fault found.
+pub fn check(kernel: Kernel) -> Result<Checked<Kernel>> {
+    let uniform = infer(&kernel);
+    let mut faults = kernel.faults.clone();
+    check_resources(&kernel, &mut faults);
+    let mut walk = Walk {
+        kernel: &kernel,
+        uniform: &uniform,
+        faults: &mut faults,
+        defined: vec![false; kernel.values.len()],
+        set: vec![false; kernel.vars.len()],
+    };
+    walk.region(kernel.body(), Uniform::Grid);
+    if faults.is_empty() {
+        return Ok(Checked { kernel, uniform });
+    }
+    Err(Error::Refused { kernel: kernel.name, faults })
+}
+
+fn check_resources(kernel: &Kernel, faults: &mut Vec<Fault>) {
+    let mut refuse = |kind, message| faults.push(Fault { kind, message, source: None });
+    let [x, y, z] = kernel.block;
+    let threads = [x, y, z].iter().map(|&d| u64::from(d)).product::<u64>();
+    if threads == 0 || threads > u64::from(MAX_THREADS) || z > 64 {
+        refuse(
+            FaultKind::Launch,
+            format!("a block of {x}×{y}×{z} is {threads} threads; it may have 1 to {MAX_THREADS} (z at most 64)"),
+        );
+    }
+    if kernel.grid.is_none() {
+        refuse(FaultKind::Launch, "the kernel does not say what its grid is: call `grid` or `for_blocks`".into());
+    }
+    let bytes = kernel.shared_bytes();
+    if bytes > MAX_SHARED_BYTES {
+        refuse(
+            FaultKind::SharedMemory,
+            format!("a block needs {bytes} bytes of shared memory; there are at most {MAX_SHARED_BYTES}"),
+        );
+    }
+    for array in kernel.shared() {
+        if array.dims.is_empty() || array.dims.len() > 3 || array.is_empty() || array.ty == Type::Pred {
+            refuse(
+                FaultKind::SharedMemory,
+                format!("shared array {} needs one to three extents, none of them 0", array.name),
+            );
+        }
+    }
+}
+
+/// How uniform every value is, by repeating the walk until nothing changes: variables carry facts around loops.
+fn infer(kernel: &Kernel) -> Vec<Uniform> {
+    let mut facts = Infer {
+        kernel,
+        values: vec![Uniform::Grid; kernel.values.len()],
+        vars: vec![Uniform::Grid; kernel.vars.len()],
+        changed: true,
+    };
+    while std::mem::take(&mut facts.changed) {
+        facts.region(kernel.body(), Uniform::Grid);
+    }
+    facts.values
+}
+
+struct Infer<'a> {
+    kernel: &'a Kernel,
+    values: Vec<Uniform>,
+    vars: Vec<Uniform>,
+    changed: bool,
+}
+
+impl Infer<'_> {
+    fn operand(&self, operand: Operand) -> Uniform {
+        match operand {
+            Operand::Const(..) => Uniform::Grid,
+            Operand::Val(value) => self.values[value.index()],
+        }
+    }
+
+    fn widest(&self, op: &Op) -> Uniform {
+        let mut least = Uniform::Grid;
+        op.for_each_operand(|o| least = least.max(self.operand(o)));
+        least
+    }
+
+    /// `path` is how uniform the conditions are that led here.
+    fn region(&mut self, insts: &[Inst], path: Uniform) {
+        for inst in insts {
+            let uniform = self.result(&inst.op);
+            for value in &inst.results {
+                self.raise(value.index(), uniform);
+            }
+            match &inst.op {
+                Op::Set(var, value) => {
+                    let uniform = self.operand(*value).max(path);
+                    if uniform > self.vars[var.index()] {
+                        self.vars[var.index()] = uniform;
+                        self.changed = true;
+                    }
+                }
+                Op::For { body, .. } => self.region(body, path.max(uniform)),
+                Op::If { condition, then, otherwise } => {
+                    let path = path.max(self.operand(*condition));
+                    self.region(then, path);
+                    self.region(otherwise, path);
+                }
+                Op::While { condition, test, body } => {
+                    let path = path.max(self.operand(*test));
+                    self.region(condition, path);
+                    self.region(body, path);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn raise(&mut self, value: usize, uniform: Uniform) {
+        if uniform > self.values[value] {
+            self.values[value] = uniform;
+            self.changed = true;
+        }
+    }
+
+    fn result(&self, op: &Op) -> Uniform {
+        match op {
+            Op::Special(special) => special_uniform(*special, self.kernel.block),
+            Op::Get(var) => self.vars[var.index()],
+            // What nobody writes reads the same for all who ask for the same element.
+            Op::Load { from: Place::Global { param, .. }, order: Order::Weak, .. } if self.is_input(*param) => {
+                self.widest(op)
+            }
+            Op::Load { .. } | Op::Atomic { .. } => Uniform::Lane,
+            Op::Vote { mask, .. } if *mask == u32::MAX => Uniform::Warp,
+            Op::Vote { .. } => Uniform::Lane,
+            Op::Shuffle { mode: Shuffle::Index, lane, mask, .. } if *mask == u32::MAX => {
+                self.operand(*lane).max(Uniform::Warp)
+            }
+            Op::Shuffle { .. } => Uniform::Lane,
+            _ => self.widest(op),
+        }
+    }
+
+    fn is_input(&self, param: ParamId) -> bool {
+        matches!(self.kernel.params[param.index()].kind, ParamKind::Matrix { access: Access::Read, .. })
+    }
+}
+
+fn special_uniform(special: Special, [x, y, z]: [u32; 3]) -> Uniform {
+    // Along an axis whose inner axes fill whole warps (or warpgroups), all lanes hold the same.
+    let outer = |inner: u32, extent: u32| match inner {
+        _ if extent <= 1 => Uniform::Grid,
+        _ if inner.is_multiple_of(128) => Uniform::Warpgroup,
+        _ if inner.is_multiple_of(32) => Uniform::Warp,
+        _ => Uniform::Lane,
+    };
+    match special {
+        Special::ThreadX if x <= 1 => Uniform::Grid,
+        Special::ThreadX | Special::Lane => Uniform::Lane,
+        Special::ThreadY => outer(x, y),
+        Special::ThreadZ => outer(x.saturating_mul(y), z),
+        Special::Warp => Uniform::Warp,
+        Special::BlockX | Special::BlockY | Special::BlockZ => Uniform::Block,
+        Special::GridX | Special::GridY | Special::GridZ => Uniform::Grid,
+    }
+}
+
+struct Walk<'a> {
+    kernel: &'a Kernel,
+    uniform: &'a [Uniform],
+    faults: &'a mut Vec<Fault>,
+    defined: Vec<bool>,
+    set: Vec<bool>,
+}
+
+impl Walk<'_> {
+    fn refuse(&mut self, inst: &Inst, kind: FaultKind, message: impl Into<String>) {
+        let source = Some(self.kernel.site(inst.site).location);
+        self.faults.push(Fault { kind, message: message.into(), source });
+    }
+
+    fn uniform(&self, operand: Operand) -> Uniform {
+        match operand {
+            Operand::Const(..) => Uniform::Grid,
+            Operand::Val(value) => self.uniform[value.index()],
+        }
+    }
+
+    /// Checks a list of operations; what it defines is out of scope afterwards.
+    fn region(&mut self, insts: &[Inst], path: Uniform) {
+        for inst in insts {
+            self.inst(inst, path);
+        }
+        for inst in insts {
+            for value in &inst.results {
+                self.defined[value.index()] = false;
+            }
+        }
+    }
+
+    /// A region that may not run, or run again: what it sets is not surely set afterwards. Gives what it would have set.
+    fn branch(&mut self, insts: &[Inst], path: Uniform) -> Vec<bool> {
+        let before = self.set.clone();
+        self.region(insts, path);
+        std::mem::replace(&mut self.set, before)
+    }
+
+    fn inst(&mut self, inst: &Inst, path: Uniform) {
+        if !matches!(inst.op, Op::While { .. }) {
+            self.operands(inst);
+        }
+        self.access(inst);
+        self.meeting(inst, path);
+        for value in &inst.results {
+            self.defined[value.index()] = true;
+        }
+        match &inst.op {
+            Op::Get(var) if !self.set[var.index()] => {
+                self.refuse(inst, FaultKind::Uninitialised, "a variable may be read here before it is set");
+            }
+            Op::Set(var, _) => self.set[var.index()] = true,
+            Op::For { start, end, step, body } => {
+                if matches!(step, Operand::Const(_, 0)) {
+                    self.refuse(inst, FaultKind::Type, "a loop needs a step other than 0");
+                }
+                let path = [*start, *end, *step].into_iter().fold(path, |path, o| path.max(self.uniform(o)));
+                self.branch(body, path);
+                self.defined[inst.results[0].index()] = false;
+            }
+            Op::If { condition, then, otherwise } => {
+                let path = path.max(self.uniform(*condition));
+                let (then, otherwise) = (self.branch(then, path), self.branch(otherwise, path));
+                for (set, (a, b)) in self.set.iter_mut().zip(then.into_iter().zip(otherwise)) {
+                    *set |= a && b;
+                }
+            }
+            Op::While { condition, test, body } => self.while_loop(inst, condition, *test, body, path),
+            _ => {}
+        }
+    }
+
+    fn while_loop(&mut self, inst: &Inst, condition: &[Inst], test: Operand, body: &[Inst], path: Uniform) {
+        let path = path.max(self.uniform(test));
+        // The condition runs at least once, and its values are in scope for the test alone.
+        for inst in condition {
+            self.inst(inst, path);
+        }
+        self.in_scope(inst, test);
+        for inst in condition {
+            for value in &inst.results {
+                self.defined[value.index()] = false;
+            }
+        }
+        self.branch(body, path);
+    }
+
+    fn operands(&mut self, inst: &Inst) {
+        let mut operands = Vec::new();
+        inst.op.for_each_operand(|o| operands.push(o));
+        for operand in operands {
+            self.in_scope(inst, operand);
+        }
+    }
+
+    fn in_scope(&mut self, inst: &Inst, operand: Operand) {
+        if let Operand::Val(value) = operand
+            && !self.defined[value.index()]
+        {
+            self.refuse(inst, FaultKind::Scope, "a value is used outside the loop or branch that computes it");
+        }
+    }
+
+    /// Widths, alignments and types of memory operations.
+    fn access(&mut self, inst: &Inst) {
+        match &inst.op {
+            Op::Load { from, width, order, .. } => {
+                self.width(inst, from, *width);
+                self.order(inst, *order, &[Order::Weak, Order::Relaxed, Order::Acquire], *width);
+            }
+            Op::Store { to, values, order, .. } => {
+                self.width(inst, to, values.len() as u32);
+                self.order(inst, *order, &[Order::Weak, Order::Relaxed, Order::Release], values.len() as u32);
+                self.writable(inst, to);
+            }
+            Op::Atomic { op, at, .. } => {
+                self.writable(inst, at);
+                let ty = self.kernel.place_type(at);
+                if !atomic_exists(*op, ty) {
+                    self.refuse(inst, FaultKind::Type, format!("there is no such atomic operation for {ty}"));
+                }
+            }
+            Op::WaitUntil { at, .. } => {
+                let ty = self.kernel.place_type(at);
+                if !ty.is_int() || ty.size() < 4 {
+                    self.refuse(inst, FaultKind::Type, format!("waiting needs a 4- or 8-byte integer, not {ty}"));
+                }
+            }
+            Op::CopyAsync { to, from, width, .. } => self.copy_async(inst, to, from, *width),
+            Op::Shuffle { value, .. } if self.kernel.operand_type(*value).size() != 4 => {
+                self.refuse(inst, FaultKind::Type, "a shuffle moves 4-byte values");
+            }
+            _ => {}
+        }
+    }
+
+    fn copy_async(&mut self, inst: &Inst, to: &Place, from: &Place, width: u32) {
+        let bytes = width as usize * self.kernel.place_type(from).size();
+        if self.kernel.place_type(from) != self.kernel.place_type(to) {
+            self.refuse(inst, FaultKind::Type, "an asynchronous copy does not convert");
+        }
+        if !matches!(bytes, 4 | 8 | 16) {
+            self.refuse(inst, FaultKind::Width, format!("an asynchronous copy moves 4, 8 or 16 bytes, not {bytes}"));
+        }
+        self.aligned(inst, from, width);
+        self.aligned(inst, to, width);
+    }
+
+    fn order(&mut self, inst: &Inst, order: Order, allowed: &[Order], width: u32) {
+        if !allowed.contains(&order) {
+            self.refuse(inst, FaultKind::Type, format!("{order:?} order does not belong to this access"));
+        }
+        if order != Order::Weak && width != 1 {
+            self.refuse(inst, FaultKind::Width, "an ordered access is of one element");
+        }
+    }
+
+    fn writable(&mut self, inst: &Inst, place: &Place) {
+        if let Place::Global { param, .. } = place {
+            let param = &self.kernel.params[param.index()];
+            if let ParamKind::Matrix { access: Access::Read, .. } = param.kind {
+                let message = format!("{} is an input; declare it writable to write it", param.name);
+                self.refuse(inst, FaultKind::Type, message);
+            }
+        }
+    }
+
+    fn width(&mut self, inst: &Inst, place: &Place, width: u32) {
+        let bytes = width as usize * self.kernel.place_type(place).size();
+        if !matches!(width, 1 | 2 | 4) || bytes > 16 {
+            let message = format!("an access of {width} elements, {bytes} bytes; 1, 2 or 4 elements and 16 bytes go");
+            self.refuse(inst, FaultKind::Width, message);
+            return;
+        }
+        self.aligned(inst, place, width);
+    }
+
+    fn aligned(&mut self, inst: &Inst, place: &Place, width: u32) {
+        if width == 1 {
+            return;
+        }
+        match *place {
+            Place::Global { param, col, .. } => {
+                let Param { name, kind } = &self.kernel.params[param.index()];
+                if let ParamKind::Matrix { order, aligned, .. } = *kind
+                    && (order != Order2d::RowMajor || !aligned.is_multiple_of(width) || aligned == 0)
+                {
+                    let message =
+                        format!("{width} elements at once need {name} declared row-major and aligned to {width}");
+                    self.refuse(inst, FaultKind::Width, message);
+                }
+                if let Operand::Const(_, col) = col
+                    && col % u64::from(width) != 0
+                {
+                    self.refuse(inst, FaultKind::Width, format!("column {col} is no multiple of {width}"));
+                }
+            }
+            Place::Shared { index: Operand::Const(_, index), offset, .. }
+                if !(index as u32).wrapping_add(offset).is_multiple_of(width) =>
+            {
+                self.refuse(inst, FaultKind::Width, format!("{width} elements at once from no multiple of {width}"));
+            }
+            Place::Shared { .. } => {}
+        }
+    }
+
+    /// Operations at which threads meet: all that should come must be sure to come.
+    fn meeting(&mut self, inst: &Inst, path: Uniform) {
+        match inst.op {
+            Op::Barrier if path > Uniform::Block => {
+                self.refuse(
+                    inst,
+                    FaultKind::DivergentBarrier,
+                    "a barrier where not all threads of the block are sure to come",
+                );
+            }
+            Op::NamedBarrier { id, threads, .. } => {
+                if !(1..=15).contains(&id) || threads == 0 || !threads.is_multiple_of(32) {
+                    self.refuse(
+                        inst,
+                        FaultKind::Launch,
+                        "a named barrier has an id from 1 to 15 and a multiple of 32 threads",
+                    );
+                }
+                if threads > self.kernel.threads().next_multiple_of(32) {
+                    let message = format!("a named barrier of {threads} threads in a smaller block");
+                    self.refuse(inst, FaultKind::Launch, message);
+                }
+                if path > Uniform::Warp {
+                    self.refuse(
+                        inst,
+                        FaultKind::DivergentBarrier,
+                        "a named barrier where not all lanes of the warp are sure to come",
+                    );
+                }
+            }
+            Op::SyncWarp { mask } | Op::Shuffle { mask, .. } | Op::Vote { mask, .. }
+                if mask == u32::MAX && path > Uniform::Warp =>
+            {
+                self.refuse(
+                    inst,
+                    FaultKind::DivergentWarp,
+                    "a warp-wide operation where not all lanes of the warp are sure to come; say which lanes take part",
+                );
+            }
+            Op::SyncWarp { mask: 0 } | Op::Shuffle { mask: 0, .. } | Op::Vote { mask: 0, .. } => {
+                self.refuse(inst, FaultKind::Type, "a warp-wide operation without lanes");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn atomic_exists(op: AtomicOp, ty: Type) -> bool {
+    use Type::*;
+    match op {
+        AtomicOp::Add => matches!(ty, U32 | I32 | U64 | F32 | F64),
+        AtomicOp::Exchange => ty.size() >= 4,
+        _ => matches!(ty, U32 | I32 | U64 | I64),
+    }
+}
