@@ -72,6 +72,16 @@ pub enum Error {
         /// How many there are.
         count: usize,
     },
+    /// Something that belongs to another GPU, or to another context of the same one.
+    #[error("{what} belongs to {owner}, the work runs on {gpu}; move it there or run the work where it is")]
+    Elsewhere {
+        /// What was handed over.
+        what: String,
+        /// Where it belongs.
+        owner: String,
+        /// Where the work runs.
+        gpu: String,
+    },
     /// A driver call failed.
     #[error("{call} failed: {message} (CUDA error {code})")]
     Driver {

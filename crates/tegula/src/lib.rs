@@ -1,11 +1,14 @@
 //! Tiled matrix multiplication.
 #![deny(unsafe_code)]
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod element;
 pub mod error;
 pub mod interp;
 pub mod ir;
 pub mod kernels;
 pub mod matrix;
+pub mod ptx;
 
 pub use error::{Error, Result};
 pub use matrix::{Layout, Matrix, Shape, View, ViewMut};

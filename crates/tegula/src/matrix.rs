@@ -166,6 +166,16 @@ impl Layout {
     }
 }
 
+/// The queue of work that a piece of GPU memory belongs to: what was queued there on the memory is done before what is
+/// queued there later, the release of the memory included. Work on another stream has to be ordered with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The context's handle.
+    pub(crate) context: u64,
+    /// The stream's handle; it lives at least as long as the borrow of the memory.
+    pub(crate) stream: u64,
+}
+
 /// Memory of a GPU: an address with a length, borrowed from whoever owns the allocation.
 ///
 /// Made by the `cuda` module; the fields are plain data so that everything else can reason about them.
@@ -177,6 +187,8 @@ pub struct DeviceMemory<'a> {
     pub(crate) len: usize,
     /// Which GPU.
     pub(crate) ordinal: usize,
+    /// Where work on it is queued.
+    pub(crate) home: Home,
     pub(crate) owner: PhantomData<&'a ()>,
 }
 
@@ -199,6 +211,11 @@ impl DeviceMemory<'_> {
     /// The GPU's ordinal.
     pub fn ordinal(&self) -> usize {
         self.ordinal
+    }
+
+    /// The queue of work it belongs to.
+    pub fn home(&self) -> Home {
+        self.home
     }
 }
 

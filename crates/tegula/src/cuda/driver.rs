@@ -1,0 +1,299 @@
+//! The driver library and the GPUs it shows: opening it, asking it, and turning its errors into ours.
+//!
+//! The lowest file of the module: it knows nothing of contexts, memory or kernels.
+
+use std::ffi::{CStr, c_char};
+use std::sync::OnceLock;
+
+use cudarc::driver::DriverError;
+use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
+
+use crate::error::{Error, Result};
+
+/// Every driver function that this module calls, itself or through cudarc. All are older than CUDA 12. cudarc looks each
+/// one up at its first call and panics where it is missing, so they are looked for once, before any is called.
+const NEEDED: &[&str] = &[
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuCtxSynchronize",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDeviceTotalMem_v2",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuFuncGetAttribute",
+    "cuFuncSetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuInit",
+    "cuLaunchKernel",
+    "cuLinkAddData_v2",
+    "cuLinkComplete",
+    "cuLinkCreate_v2",
+    "cuLinkDestroy",
+    "cuMemAllocAsync",
+    "cuMemAlloc_v2",
+    "cuMemFreeAsync",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemHostAlloc",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD16Async",
+    "cuMemsetD32Async",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadDataEx",
+    "cuModuleUnload",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+];
+
+/// Opens and starts the driver, once a process.
+pub(super) fn init() -> Result<()> {
+    static STATE: OnceLock<Result<(), String>> = OnceLock::new();
+    STATE.get_or_init(start).clone().map_err(|why| Error::NoDriver { why })
+}
+
+fn start() -> Result<(), String> {
+    // SAFETY: opening the library runs its initialisers; there is no other way to ask whether a driver is there.
+    if !unsafe { sys::is_culib_present() } {
+        return Err("libcuda.so.1 (on Windows nvcuda.dll) was not found".into());
+    }
+    if let Some(name) = NEEDED.iter().find(|name| !has(name)) {
+        return Err(format!("the driver library has no {name}; it is too old, CUDA 12.0 is the least"));
+    }
+    // SAFETY: the function is there, and 0 is the only flag it takes.
+    match unsafe { sys::cuInit(0) } {
+        CUresult::CUDA_SUCCESS => Ok(()),
+        code => Err(format!("cuInit failed: {} (CUDA error {})", text(code), code as i32)),
+    }
+}
+
+/// Whether the driver library has a function. To be asked only after the library was found.
+pub(super) fn has(name: &str) -> bool {
+    // SAFETY: the symbol is looked up and never called or read.
+    unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_ok()
+}
+
+/// A result of the driver as ours, with the name of the function that gave it.
+pub(super) trait Named<T> {
+    /// The value, or [`Error::Driver`] naming `call`.
+    fn named(self, call: &'static str) -> Result<T>;
+}
+
+impl<T> Named<T> for Result<T, DriverError> {
+    fn named(self, call: &'static str) -> Result<T> {
+        self.map_err(|DriverError(code)| Error::Driver { call, code: code as i32, message: text(code) })
+    }
+}
+
+impl Named<()> for CUresult {
+    fn named(self, call: &'static str) -> Result<()> {
+        self.result().named(call)
+    }
+}
+
+/// The driver's name for an error, and its sentence about it.
+fn text(code: CUresult) -> String {
+    let ask = |f: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
+        let mut text = std::ptr::null();
+        // SAFETY: the driver stores a pointer to a text of its own that it never frees, or reports failure.
+        unsafe {
+            let found = f(code, &mut text) == CUresult::CUDA_SUCCESS && !text.is_null();
+            found.then(|| CStr::from_ptr(text).to_string_lossy())
+        }
+    };
+    let name = ask(sys::cuGetErrorName).unwrap_or_else(|| format!("{code:?}").into());
+    match ask(sys::cuGetErrorString) {
+        Some(sentence) => format!("{name}: {sentence}"),
+        None => name.into_owned(),
+    }
+}
+
+/// What the driver says of one GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The N of `cuda:N`.
+    pub ordinal: usize,
+    /// The product's name.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub compute: (u32, u32),
+    /// Number of multiprocessors.
+    pub multiprocessors: u32,
+    /// Global memory in bytes.
+    pub memory_bytes: u64,
+    /// L2 cache in bytes.
+    pub l2_bytes: u32,
+    /// Shared memory that one block can have, in bytes, when it asks for more than the usual 48 KiB.
+    pub shared_per_block: u32,
+    /// Shared memory of a multiprocessor in bytes.
+    pub shared_per_multiprocessor: u32,
+    /// 32-bit registers of a multiprocessor.
+    pub registers_per_multiprocessor: u32,
+    /// Most threads of a block.
+    pub threads_per_block: u32,
+    /// Most threads resident on a multiprocessor.
+    pub threads_per_multiprocessor: u32,
+    /// Highest clock in kHz.
+    pub clock_khz: u32,
+    /// The newest CUDA version that the driver knows, major and minor.
+    pub driver: (u32, u32),
+    /// Whether memory can be allocated and released in stream order.
+    pub memory_pools: bool,
+}
+
+impl DeviceInfo {
+    /// Asks the driver about a device.
+    pub(super) fn of(device: sys::CUdevice, ordinal: usize) -> Result<Self> {
+        let get = |which| attribute(device, which);
+        Ok(DeviceInfo {
+            ordinal,
+            name: name(device)?,
+            compute: (
+                get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            ),
+            multiprocessors: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            memory_bytes: memory_bytes(device)?,
+            l2_bytes: get(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
+            shared_per_block: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            shared_per_multiprocessor: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+            registers_per_multiprocessor: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
+            threads_per_block: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            threads_per_multiprocessor: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+            clock_khz: get(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
+            driver: driver_version()?,
+            memory_pools: get(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
+        })
+    }
+}
+
+/// The GPUs of this machine, in the driver's order.
+///
+/// # Errors
+/// [`Error::NoDriver`] where there is no usable driver, which includes a driver that sees no GPU.
+pub fn devices() -> Result<Vec<DeviceInfo>> {
+    (0..count()?).map(|ordinal| DeviceInfo::of(device(ordinal)?, ordinal)).collect()
+}
+
+/// The newest CUDA version that the driver knows, major and minor.
+///
+/// # Errors
+/// [`Error::NoDriver`] where there is no usable driver.
+pub fn driver_version() -> Result<(u32, u32)> {
+    init()?;
+    let mut version = 0;
+    // SAFETY: the driver is started and writes one number.
+    unsafe { sys::cuDriverGetVersion(&mut version) }.named("cuDriverGetVersion")?;
+    let version = version.unsigned_abs();
+    Ok((version / 1000, version % 1000 / 10))
+}
+
+/// Checks that there is a GPU of this number.
+pub(super) fn device(ordinal: usize) -> Result<sys::CUdevice> {
+    let count = count()?;
+    let number = i32::try_from(ordinal).ok().filter(|_| ordinal < count);
+    let number = number.ok_or(Error::NoSuchGpu { ordinal, count })?;
+    let mut device = 0;
+    // SAFETY: the driver is started and writes one number.
+    unsafe { sys::cuDeviceGet(&mut device, number) }.named("cuDeviceGet")?;
+    Ok(device)
+}
+
+fn count() -> Result<usize> {
+    init()?;
+    let mut count = 0;
+    // SAFETY: the driver is started and writes one number.
+    unsafe { sys::cuDeviceGetCount(&mut count) }.named("cuDeviceGetCount")?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+fn attribute(device: sys::CUdevice, which: Attribute) -> Result<u32> {
+    let mut value = 0;
+    // SAFETY: `device` came from the driver, which writes one number.
+    unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) }.named("cuDeviceGetAttribute")?;
+    Ok(u32::try_from(value).unwrap_or(0))
+}
+
+fn name(device: sys::CUdevice) -> Result<String> {
+    let mut bytes = [0u8; 256];
+    // SAFETY: `device` came from the driver, which writes at most as many bytes as it is told there are.
+    unsafe { sys::cuDeviceGetName(bytes.as_mut_ptr().cast(), bytes.len() as i32, device) }.named("cuDeviceGetName")?;
+    Ok(until_nul(&bytes))
+}
+
+fn memory_bytes(device: sys::CUdevice) -> Result<u64> {
+    let mut bytes = 0;
+    // SAFETY: `device` came from the driver, which writes one number.
+    unsafe { sys::cuDeviceTotalMem_v2(&mut bytes, device) }.named("cuDeviceTotalMem")?;
+    Ok(bytes as u64)
+}
+
+/// The text in a buffer that a C function filled.
+pub(super) fn until_nul(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or(bytes)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_driver_is_an_error_not_a_panic() {
+        match devices() {
+            Ok(list) => assert!(list.iter().enumerate().all(|(i, info)| info.ordinal == i)),
+            Err(Error::NoDriver { why }) => assert!(!why.is_empty()),
+            Err(other) => panic!("expected NoDriver, found {other}"),
+        }
+    }
+
+    #[test]
+    fn an_unknown_ordinal_is_named() {
+        match device(99) {
+            Err(Error::NoSuchGpu { ordinal: 99, count }) => assert!(count < 99),
+            Err(Error::NoDriver { .. }) => {}
+            other => panic!("expected NoSuchGpu, found {other:?}"),
+        }
+    }
+
+    /// A function called and not looked for would panic on a driver that lacks it.
+    #[test]
+    fn every_driver_function_called_is_looked_for() {
+        let sources = [
+            include_str!("assemble.rs"),
+            include_str!("driver.rs"),
+            include_str!("image.rs"),
+            include_str!("launch.rs"),
+            include_str!("memory.rs"),
+            include_str!("staging.rs"),
+        ];
+        let optional = ["cuFuncGetParamInfo"];
+        for source in sources {
+            for call in source.split("sys::cu").skip(1) {
+                let rest = call.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
+                let name = format!("cu{rest}");
+                let known = NEEDED.contains(&name.as_str()) || optional.contains(&name.as_str()) || name == "culib";
+                assert!(known || rest.is_empty(), "{name} is called and not in NEEDED");
+            }
+        }
+    }
+
+    #[test]
+    fn texts_end_at_the_first_nul() {
+        assert_eq!(until_nul(b"NVIDIA H200\0\0\0"), "NVIDIA H200");
+        assert_eq!(until_nul(b"full"), "full");
+    }
+}

@@ -1,0 +1,214 @@
+//! The handle of a GPU: a context and the stream that work is queued on.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use cudarc::driver::{CudaContext, CudaStream, sys};
+
+use super::cache::Cache;
+use super::driver::{self, DeviceInfo, Named};
+use super::image::Images;
+use super::staging::Staging;
+use crate::error::{Error, Result};
+use crate::matrix::{DeviceMemory, Home};
+
+/// A GPU, and the stream that work for it is queued on. Clones are cheap and share everything.
+///
+/// A handle may be used from any thread at the same time. (Only a handle with the *per-thread* default stream, if that
+/// was asked for, has to stay on one thread: the driver resolves that stream anew on each thread.)
+#[derive(Clone)]
+pub struct Gpu {
+    device: Arc<Device>,
+    images: Arc<Images>,
+    stream: Arc<CudaStream>,
+}
+
+/// What all handles of one context share.
+struct Device {
+    info: DeviceInfo,
+    context: Arc<CudaContext>,
+    staging: Mutex<Option<Staging>>,
+}
+
+impl Gpu {
+    /// Opens `cuda:N` through its primary context, with a stream of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoDriver`], [`Error::NoSuchGpu`], or what the driver says.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        driver::device(ordinal)?;
+        let context = CudaContext::new(ordinal).named("cuDevicePrimaryCtxRetain")?;
+        let stream = context.new_stream().named("cuStreamCreate")?;
+        Self::new(context, stream)
+    }
+
+    /// Works in a context that the caller has, on its default stream.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn from_context(context: Arc<CudaContext>) -> Result<Self> {
+        let stream = context.default_stream();
+        Self::new(context, stream)
+    }
+
+    fn new(context: Arc<CudaContext>, stream: Arc<CudaStream>) -> Result<Self> {
+        driver::init()?;
+        let info = DeviceInfo::of(context.cu_device(), context.ordinal())?;
+        let device = Device { info, context, staging: Mutex::new(None) };
+        Ok(Gpu { device: Arc::new(device), images: Arc::new(Images::new(Cache::from_env())), stream })
+    }
+
+    /// A handle that queues its work on a stream the caller has.
+    ///
+    /// # Errors
+    /// [`Error::Elsewhere`] where the stream is not of this context.
+    pub fn with_stream(&self, stream: Arc<CudaStream>) -> Result<Self> {
+        self.same_context(stream.context(), "the stream")?;
+        Ok(Gpu { stream, ..self.clone() })
+    }
+
+    /// A handle that keeps assembled kernels in this directory, or in none, and shares no loaded kernel with this one.
+    #[must_use]
+    pub fn with_cache(&self, directory: Option<PathBuf>) -> Self {
+        Gpu { images: Arc::new(Images::new(Cache::at(directory))), ..self.clone() }
+    }
+
+    /// What the driver says of this GPU.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.device.info
+    }
+
+    /// The N of `cuda:N`.
+    pub fn ordinal(&self) -> usize {
+        self.device.info.ordinal
+    }
+
+    /// The context.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.device.context
+    }
+
+    /// The stream that work is queued on.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// Waits until everything queued on this handle's stream is done.
+    ///
+    /// # Errors
+    /// What the driver says, which includes the failure of a kernel that was queued earlier.
+    pub fn synchronize(&self) -> Result<()> {
+        self.stream.synchronize().named("cuStreamSynchronize")
+    }
+
+    /// Lets what is queued here later start only after what is queued on `other` now. The host does not wait.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn wait_for(&self, other: &Gpu) -> Result<()> {
+        self.stream.join(&other.stream).named("cuStreamWaitEvent")
+    }
+
+    /// Queues work that uses memory whose home may be another stream: the work starts after what is queued there on the
+    /// memory, and what is queued there later, the memory's release included, starts after the work. The host does not
+    /// wait, and memory at home on this handle's stream costs nothing.
+    ///
+    /// # Errors
+    /// [`Error::Elsewhere`] for memory of another context; what `work` and the driver say.
+    pub fn ordered<R>(&self, memory: &[DeviceMemory<'_>], work: impl FnOnce() -> Result<R>) -> Result<R> {
+        let others = self.other_homes(memory)?;
+        for other in &others {
+            self.stream.join(other).named("cuStreamWaitEvent")?;
+        }
+        let done = work();
+        for other in &others {
+            other.join(&self.stream).named("cuStreamWaitEvent")?;
+        }
+        done
+    }
+
+    /// The streams, other than this handle's, that these pieces of memory are at home on.
+    fn other_homes(&self, memory: &[DeviceMemory<'_>]) -> Result<Vec<Arc<CudaStream>>> {
+        let here = self.home();
+        let mut homes: Vec<Home> = Vec::new();
+        for piece in memory {
+            let home = piece.home();
+            if home.context != here.context {
+                return Err(self.elsewhere("the matrix", piece.ordinal()));
+            }
+            if home != here && !homes.contains(&home) {
+                homes.push(home);
+            }
+        }
+        let stream = |home: Home| {
+            let handle = std::ptr::with_exposed_provenance_mut(home.stream as usize);
+            // SAFETY: a home's stream outlives the borrow of its memory, which outlives this call, and it belongs to
+            // this context; the caller puts the two streams' work in order with the result.
+            unsafe { self.context().wrap_borrowed_stream(handle) }
+        };
+        Ok(homes.into_iter().map(stream).collect())
+    }
+
+    /// The home of memory allocated with this handle.
+    pub(super) fn home(&self) -> Home {
+        Home {
+            context: self.context().cu_ctx().expose_provenance() as u64,
+            stream: self.stream.cu_stream().expose_provenance() as u64,
+        }
+    }
+
+    /// Makes the context current on the calling thread, as nearly every driver call needs.
+    pub(super) fn bind(&self) -> Result<()> {
+        self.context().bind_to_thread().named("cuCtxSetCurrent")
+    }
+
+    /// The driver's handle of the stream.
+    pub(super) fn raw_stream(&self) -> sys::CUstream {
+        self.stream.cu_stream()
+    }
+
+    /// The kernels that are loaded, and where assembled ones are kept.
+    pub(super) fn images(&self) -> &Images {
+        &self.images
+    }
+
+    /// Runs a copy through the staging memory, which is made at the first call. A copy that fails is waited for, so that
+    /// the next one finds the staging memory idle.
+    pub(super) fn staged<R>(&self, copy: impl FnOnce(&mut Staging) -> Result<R>) -> Result<R> {
+        self.bind()?;
+        let mut staging = self.device.staging.lock().unwrap_or_else(|broken| broken.into_inner());
+        let staging = match &mut *staging {
+            Some(staging) => staging,
+            none => none.insert(Staging::new(self.context())?),
+        };
+        let done = copy(staging);
+        if done.is_err() {
+            // The copy's own error is the one to report.
+            let _ = self.stream.synchronize();
+        }
+        done
+    }
+
+    /// Refuses what belongs to another context.
+    pub(super) fn same_context(&self, context: &CudaContext, what: &str) -> Result<()> {
+        if context.cu_ctx() == self.context().cu_ctx() {
+            return Ok(());
+        }
+        Err(self.elsewhere(what, context.ordinal()))
+    }
+
+    fn elsewhere(&self, what: &str, ordinal: usize) -> Error {
+        let owner = match ordinal == self.ordinal() {
+            true => format!("another context of cuda:{ordinal}"),
+            false => format!("cuda:{ordinal}"),
+        };
+        Error::Elsewhere { what: what.into(), owner, gpu: format!("cuda:{}", self.ordinal()) }
+    }
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cuda:{} ({})", self.ordinal(), self.info().name)
+    }
+}

@@ -1,0 +1,325 @@
+//! Images become functions: looked up in memory, else on disk, else assembled.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fmt;
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
+
+use super::assemble::{Module, assemble};
+use super::cache::{Cache, Key};
+use super::driver::{self, DeviceInfo, Named};
+use super::gpu::Gpu;
+use crate::error::{Error, Result};
+use crate::ptx::Image;
+
+/// Shared memory that a block gets without being asked whether it may.
+const USUAL_SHARED_BYTES: u32 = 48 << 10;
+
+/// Where a function came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// It was loaded already.
+    Memory,
+    /// Its binary was on disk.
+    Disk,
+    /// The driver's assembler made it now.
+    Assembled,
+}
+
+/// What the assembler made of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Local memory of a thread in bytes: the stack, and what did not fit in registers.
+    pub local_bytes: u32,
+    /// Static shared memory of a block in bytes.
+    pub static_shared_bytes: u32,
+    /// Most threads that a block of this kernel can have.
+    pub max_threads: u32,
+}
+
+/// A kernel ready to be launched. Clones are cheap; the last one unloads it.
+#[derive(Clone)]
+pub struct Function(Arc<Loaded>);
+
+struct Loaded {
+    handle: sys::CUfunction,
+    module: Module,
+    entry: String,
+    block: [u32; 3],
+    shared_bytes: u32,
+    attributes: Attributes,
+    /// Size of each parameter in bytes; unknown to drivers older than CUDA 12.4.
+    parameters: Option<Vec<usize>>,
+}
+
+// SAFETY: a function's handle is an opaque name that any thread may use, as long as the context is current there.
+unsafe impl Send for Loaded {}
+// SAFETY: as above; the function is not changed after it was loaded.
+unsafe impl Sync for Loaded {}
+
+impl Gpu {
+    /// Loads a kernel: from memory, else from disk, else by assembling it. Several threads that ask for the same kernel
+    /// at once get the same one. The look-up reads the whole text, so whoever launches often keeps the function.
+    ///
+    /// # Errors
+    /// [`Error::Assemble`] with the assembler's logs; [`Error::Launch`] for a block that this GPU cannot run.
+    pub fn load(&self, image: &Image) -> Result<(Function, Source)> {
+        let key = key(self.info(), image);
+        let slot = self.images().slot(key);
+        let mut slot = lock(&slot);
+        if let Some(function) = &*slot {
+            return Ok((function.clone(), Source::Memory));
+        }
+        let (function, source) = match self.load_from_disk(&key, image) {
+            Some(function) => (function, Source::Disk),
+            None => (self.assemble(&key, image)?, Source::Assembled),
+        };
+        Ok((slot.insert(function).clone(), source))
+    }
+
+    /// A binary on disk that does not load any more is as good as none.
+    fn load_from_disk(&self, key: &Key, image: &Image) -> Option<Function> {
+        let binary = self.images().cache.read(key)?;
+        let module = Module::load(self.context(), &binary, None).ok()?;
+        Function::new(self, module, image).ok()
+    }
+
+    fn assemble(&self, key: &Key, image: &Image) -> Result<Function> {
+        self.bind()?;
+        let (module, binary) = assemble(self.context(), image)?;
+        let function = Function::new(self, module, image)?;
+        if let Some(binary) = binary {
+            self.images().cache.write(key, &binary);
+        }
+        Ok(function)
+    }
+}
+
+/// The kernels loaded in a context, and the cache behind them.
+pub(super) struct Images {
+    /// One lock a kernel, so that different kernels are assembled at the same time and the same one once.
+    slots: Mutex<HashMap<Key, Slot>>,
+    cache: Cache,
+}
+
+type Slot = Arc<Mutex<Option<Function>>>;
+
+impl Images {
+    /// No kernels yet.
+    pub fn new(cache: Cache) -> Self {
+        Images { slots: Mutex::default(), cache }
+    }
+
+    fn slot(&self, key: Key) -> Slot {
+        lock(&self.slots).entry(key).or_default().clone()
+    }
+}
+
+/// A panic of another thread leaves these tables whole: each change is one insertion.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|broken| broken.into_inner())
+}
+
+/// Everything that shapes the binary and the function made from it.
+fn key(info: &DeviceInfo, image: &Image) -> Key {
+    let [x, y, z] = image.block;
+    let launch = format!("{} {x} {y} {z}", image.shared_bytes);
+    let device = format!("{} {:?} {:?}", info.name, info.compute, info.driver);
+    let parts = [image.text.as_str(), &image.entry, &launch, &device, env!("CARGO_PKG_VERSION")];
+    Key::of(&parts.map(str::as_bytes))
+}
+
+impl Function {
+    fn new(gpu: &Gpu, module: Module, image: &Image) -> Result<Self> {
+        let wrong = |why: String| Error::Launch { kernel: image.entry.clone(), why };
+        let name = CString::new(image.entry.as_str()).map_err(|_| wrong("its name holds a NUL byte".into()))?;
+        let mut handle = null_mut();
+        // SAFETY: the module is loaded, its context current since, and the name a C string.
+        unsafe { sys::cuModuleGetFunction(&mut handle, module.raw(), name.as_ptr()) }.named("cuModuleGetFunction")?;
+        let attributes = Attributes {
+            registers: attribute(handle, Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            local_bytes: attribute(handle, Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            static_shared_bytes: attribute(handle, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            max_threads: attribute(handle, Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        };
+        check_block(image, &attributes, gpu.info()).map_err(wrong)?;
+        allow_shared(handle, image.shared_bytes, attributes.static_shared_bytes)?;
+        Ok(Function(Arc::new(Loaded {
+            handle,
+            module,
+            entry: image.entry.clone(),
+            block: image.block,
+            shared_bytes: image.shared_bytes,
+            attributes,
+            parameters: parameters(handle),
+        })))
+    }
+
+    /// The kernel's name.
+    pub fn entry(&self) -> &str {
+        &self.0.entry
+    }
+
+    /// Threads of a block in x, y and z.
+    pub fn block(&self) -> [u32; 3] {
+        self.0.block
+    }
+
+    /// Dynamic shared memory of a block in bytes.
+    pub fn shared_bytes(&self) -> u32 {
+        self.0.shared_bytes
+    }
+
+    /// What the assembler made of it.
+    pub fn attributes(&self) -> Attributes {
+        self.0.attributes
+    }
+
+    /// How many of its blocks one multiprocessor holds at a time.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn blocks_per_multiprocessor(&self) -> Result<u32> {
+        self.module().context().bind_to_thread().named("cuCtxSetCurrent")?;
+        let threads = self.block().iter().product::<u32>() as i32;
+        let mut blocks = 0;
+        // SAFETY: the function is loaded, its context current; `check_block` has bounded the number of threads.
+        let code = unsafe {
+            let shared = self.shared_bytes() as usize;
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.raw(), threads, shared)
+        };
+        code.named("cuOccupancyMaxActiveBlocksPerMultiprocessor")?;
+        Ok(blocks.unsigned_abs())
+    }
+
+    /// Size of each parameter in bytes, where the driver tells.
+    pub(super) fn parameters(&self) -> Option<&[usize]> {
+        self.0.parameters.as_deref()
+    }
+
+    /// The module it is in.
+    pub(super) fn module(&self) -> &Module {
+        &self.0.module
+    }
+
+    /// The driver's handle.
+    pub(super) fn raw(&self) -> sys::CUfunction {
+        self.0.handle
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Function").field(&self.entry()).field(&self.attributes()).finish()
+    }
+}
+
+/// Checks that a block of this kernel can run on this GPU at all.
+fn check_block(image: &Image, attributes: &Attributes, info: &DeviceInfo) -> Result<(), String> {
+    let [x, y, z] = image.block.map(u64::from);
+    let threads = x.checked_mul(y).and_then(|xy| xy.checked_mul(z));
+    let most = attributes.max_threads;
+    if !threads.is_some_and(|threads| (1..=u64::from(most)).contains(&threads)) {
+        return Err(format!("a block of {x}×{y}×{z} threads, it can have 1 to {most} with its registers"));
+    }
+    let shared = u64::from(image.shared_bytes) + u64::from(attributes.static_shared_bytes);
+    if shared > u64::from(info.shared_per_block) {
+        return Err(format!("needs {shared} bytes of shared memory, {} has {}", info.name, info.shared_per_block));
+    }
+    Ok(())
+}
+
+/// Asks for more than the usual shared memory where a block needs it.
+fn allow_shared(function: sys::CUfunction, dynamic: u32, fixed: u32) -> Result<()> {
+    // Both are at most a multiprocessor's shared memory, see `check_block`.
+    if dynamic + fixed <= USUAL_SHARED_BYTES {
+        return Ok(());
+    }
+    let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    // SAFETY: the function is loaded and its context current.
+    unsafe { sys::cuFuncSetAttribute(function, which, dynamic as i32) }.named("cuFuncSetAttribute")
+}
+
+fn attribute(function: sys::CUfunction, which: Attribute) -> Result<u32> {
+    let mut value = 0;
+    // SAFETY: the function is loaded, its context current, and the driver writes one number.
+    unsafe { sys::cuFuncGetAttribute(&mut value, which, function) }.named("cuFuncGetAttribute")?;
+    Ok(u32::try_from(value).unwrap_or(0))
+}
+
+/// Size of each parameter, or `None` where the driver is too old to tell.
+fn parameters(function: sys::CUfunction) -> Option<Vec<usize>> {
+    if !driver::has("cuFuncGetParamInfo") {
+        return None;
+    }
+    let size = |index| {
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: the function is loaded, its context current; an index past the last parameter is refused.
+        let code = unsafe { sys::cuFuncGetParamInfo(function, index, &mut offset, &mut size) };
+        code.named("cuFuncGetParamInfo").ok().map(|()| size)
+    };
+    Some((0..).map_while(size).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image() -> Image {
+        Image { entry: "k".into(), text: ".version 8.0".into(), shared_bytes: 0, block: [32, 8, 1] }
+    }
+
+    fn info() -> DeviceInfo {
+        DeviceInfo {
+            ordinal: 0,
+            name: "a GPU".into(),
+            compute: (9, 0),
+            multiprocessors: 132,
+            memory_bytes: 1 << 37,
+            l2_bytes: 60 << 20,
+            shared_per_block: 232_448,
+            shared_per_multiprocessor: 233_472,
+            registers_per_multiprocessor: 65_536,
+            threads_per_block: 1024,
+            threads_per_multiprocessor: 2048,
+            clock_khz: 1_980_000,
+            driver: (13, 0),
+            memory_pools: true,
+        }
+    }
+
+    #[test]
+    fn the_key_depends_on_all_that_shapes_the_binary() {
+        let all = [
+            key(&info(), &image()),
+            key(&info(), &Image { text: ".version 8.1".into(), ..image() }),
+            key(&info(), &Image { entry: "l".into(), ..image() }),
+            key(&info(), &Image { shared_bytes: 1, ..image() }),
+            key(&info(), &Image { block: [8, 32, 1], ..image() }),
+            key(&DeviceInfo { name: "another".into(), ..info() }, &image()),
+            key(&DeviceInfo { compute: (8, 9), ..info() }, &image()),
+            key(&DeviceInfo { driver: (12, 8), ..info() }, &image()),
+        ];
+        for (i, one) in all.iter().enumerate() {
+            assert_eq!(all.iter().position(|other| other == one), Some(i));
+        }
+        assert_eq!(key(&DeviceInfo { ordinal: 5, ..info() }, &image()), all[0], "equal GPUs share binaries");
+    }
+
+    #[test]
+    fn blocks_that_cannot_run_are_refused() {
+        let attributes = Attributes { registers: 64, local_bytes: 0, static_shared_bytes: 448, max_threads: 512 };
+        let check = |block, shared_bytes| check_block(&Image { block, shared_bytes, ..image() }, &attributes, &info());
+        assert!(check([32, 16, 1], 232_000).is_ok());
+        assert!(check([32, 16, 2], 0).unwrap_err().contains("1 to 512"));
+        assert!(check([32, 0, 1], 0).is_err());
+        assert!(check([u32::MAX; 3], 0).is_err());
+        assert!(check([32, 16, 1], 232_001).unwrap_err().contains("232449 bytes"));
+        assert!(check([32, 16, 1], u32::MAX).is_err());
+    }
+}
