@@ -1,5 +1,6 @@
 //! Tiled matrix multiplication.
 #![deny(unsafe_code)]
+pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod element;

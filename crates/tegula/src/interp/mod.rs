@@ -1,9 +1,205 @@
-//! placeholder
-/// A finding.
-#[derive(Clone, Debug)]
-pub struct Finding;
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("finding")
+//! The interpreter: it *defines* what the kernel language means, on any machine.
+//!
+//! It runs a launch, or chosen blocks of one, warp by warp, and finds what is wrong with a kernel on every run rather than by
+//! luck: a race is two accesses that nothing orders, whatever order they happened to run in ([`race`](self)); reads of memory
+//! that nobody wrote or that a copy is still on its way to, accesses outside a matrix even where the address exists, barriers
+//! and waits that never end. It counts what the kernel costs, in all and line by line.
+//!
+//! | file | |
+//! |---|---|
+//! | `lower` | the kernel as a flat list of instructions |
+//! | `warp` | runs them, 32 lanes at a time |
+//! | `lanes` | arithmetic on 32 lanes |
+//! | `semantics` | arithmetic on one number, where it has corners |
+//! | `block` | warps of a block, barriers, blocks of a grid |
+//! | `memory`, `access` | matrices and shared arrays; loads and stores |
+//! | `race` | what is ordered |
+//! | `asynchronous` | copies on their way |
+//! | `count` | requests, sectors, wavefronts |
+//! | `finding` | what is reported |
+
+mod access;
+mod asynchronous;
+mod block;
+mod count;
+mod finding;
+mod lanes;
+mod lower;
+mod memory;
+mod race;
+mod semantics;
+mod warp;
+
+pub use count::{BANKS, Counters, SECTOR};
+pub use finding::{Finding, Kind, Severity, Space};
+pub use memory::Buffer;
+
+use crate::element::{Scalar, Type};
+use crate::error::Result;
+use crate::ir::launch::DeviceFacts;
+use crate::ir::{Checked, Kernel, Site};
+
+/// An argument of a launch.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg<'a> {
+    /// A matrix.
+    Matrix(&'a Buffer),
+    /// A number.
+    Scalar {
+        /// Its type.
+        ty: Type,
+        /// Its bits.
+        bits: u64,
+    },
+}
+
+impl<'a> From<&'a Buffer> for Arg<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        Arg::Matrix(buffer)
     }
+}
+
+impl Arg<'_> {
+    /// A number.
+    pub fn scalar<T: Scalar>(value: T) -> Self {
+        Arg::Scalar { ty: T::TYPE, bits: value.to_bits() }
+    }
+}
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Decides in which order warps run and when asynchronous copies land.
+    pub seed: u64,
+    /// Look for races, uninitialised reads and redundant barriers.
+    pub races: bool,
+    /// Count.
+    pub counters: bool,
+    /// Run these blocks only, each along x, y and z; all where `None`. Blocks outside the grid are passed over.
+    pub blocks: Option<Vec<[u32; 3]>>,
+    /// Spread blocks over the cores of this machine, where the kernel lets them run independently.
+    pub parallel: bool,
+    /// The device to stand for.
+    pub device: DeviceFacts,
+    /// Blocks that are on the device at a time, for kernels whose blocks wait for each other.
+    pub resident: u32,
+}
+
+impl Default for Config {
+    /// Everything on, seed 0, all blocks, an H200's 132 multiprocessors with one block each.
+    fn default() -> Self {
+        Config {
+            seed: 0,
+            races: true,
+            counters: true,
+            blocks: None,
+            parallel: true,
+            device: DeviceFacts { multiprocessors: 132 },
+            resident: 132,
+        }
+    }
+}
+
+/// What a launch did, besides what it wrote.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Errors first, then notes, each in the order of the source.
+    pub findings: Vec<Finding>,
+    /// What it cost.
+    pub counters: Counters,
+    /// What each line cost.
+    pub lines: Vec<(Site, Counters)>,
+    /// The grid.
+    pub grid: [u32; 3],
+    /// Blocks that ran.
+    pub blocks: u64,
+}
+
+impl Outcome {
+    /// The first error.
+    pub fn error(&self) -> Option<&Finding> {
+        self.findings.iter().find(|f| f.severity() == Severity::Error)
+    }
+
+    /// The outcome, or its first error.
+    ///
+    /// # Errors
+    /// [`crate::Error::Found`] where the kernel did something wrong.
+    pub fn ok(self, kernel: &Kernel) -> Result<Self> {
+        match self.error() {
+            Some(finding) => {
+                Err(crate::Error::Found { kernel: kernel.name().into(), finding: Box::new(finding.clone()) })
+            }
+            None => Ok(self),
+        }
+    }
+}
+
+/// Sees what happens while a kernel runs, one warp-wide operation at a time.
+pub trait Observer {
+    /// Called after each operation that computes, touches memory or synchronises.
+    fn event(&mut self, event: &Event<'_>);
+}
+
+/// A warp-wide operation that just happened.
+#[derive(Debug)]
+pub struct Event<'a> {
+    /// The block, along x, y and z.
+    pub block: [u32; 3],
+    /// The warp of the block.
+    pub warp: u32,
+    /// One bit a lane that took part.
+    pub lanes: u32,
+    /// Where it was written.
+    pub site: Site,
+    /// What it did.
+    pub what: What<'a>,
+}
+
+/// What a warp-wide operation did.
+#[derive(Debug)]
+pub enum What<'a> {
+    /// Computed a number in each lane, as bits of the type.
+    Compute {
+        /// Of the results.
+        ty: Type,
+        /// The results; meaningful in the lanes that took part.
+        bits: &'a [u64; 32],
+    },
+    /// Read or wrote one element in each lane; a vector access is one event for each of its elements.
+    Access {
+        /// Whether it wrote.
+        write: bool,
+        /// Which memory.
+        space: Space,
+        /// The matrix or array.
+        name: &'a str,
+        /// Position of the element in its matrix or array, row after row; `None` where the lane took no part.
+        elements: &'a [Option<u64>; 32],
+        /// What was read or written, as bits.
+        bits: &'a [u64; 32],
+    },
+    /// Came to a barrier of the block, 0 or a named one.
+    Barrier(u32),
+}
+
+/// Runs a kernel.
+///
+/// # Errors
+/// [`crate::Error::Launch`] where the arguments do not fit. What the kernel itself does wrong is in the outcome's findings.
+pub fn run(kernel: &Checked<Kernel>, args: &[Arg<'_>], config: &Config) -> Result<Outcome> {
+    block::Machine::new(kernel, args, config)?.run(None)
+}
+
+/// Runs a kernel, one block after the other, under an observer's eyes.
+///
+/// # Errors
+/// As [`run`].
+pub fn observe(
+    kernel: &Checked<Kernel>,
+    args: &[Arg<'_>],
+    config: &Config,
+    observer: &mut dyn Observer,
+) -> Result<Outcome> {
+    block::Machine::new(kernel, args, config)?.run(Some(observer))
 }

@@ -1,0 +1,295 @@
+//! What a kernel costs: requests, sectors, wavefronts and arithmetic, as Nsight Compute's metrics of the same names count them,
+//! at the access widths the kernel is written with.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use super::lower::{At, Code, Program};
+use crate::element::Type;
+use crate::ir::{Binary, SiteId};
+
+/// Bytes of a sector of global memory.
+pub const SECTOR: u64 = 32;
+/// Banks of shared memory, 4 bytes wide each.
+pub const BANKS: u64 = 32;
+
+/// Counters, of a whole launch or of one line of its source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Warp-wide loads from global memory with at least one lane that reads.
+    pub global_load_requests: u64,
+    /// 32-byte sectors those loads touch, request by request.
+    pub global_load_sectors: u64,
+    /// Elements they read, lane by lane.
+    pub global_load_elements: u64,
+    /// Warp-wide stores to global memory with at least one lane that writes.
+    pub global_store_requests: u64,
+    /// 32-byte sectors those stores touch, request by request.
+    pub global_store_sectors: u64,
+    /// Elements they write, lane by lane.
+    pub global_store_elements: u64,
+    /// Warp-wide loads from shared memory.
+    pub shared_load_requests: u64,
+    /// Passes over the banks that those loads take.
+    pub shared_load_wavefronts: u64,
+    /// Elements they read, lane by lane.
+    pub shared_load_elements: u64,
+    /// Warp-wide stores to shared memory.
+    pub shared_store_requests: u64,
+    /// Passes over the banks that those stores take.
+    pub shared_store_wavefronts: u64,
+    /// Elements they write, lane by lane.
+    pub shared_store_elements: u64,
+    /// Passes beyond those the same accesses would take without conflicts.
+    pub shared_bank_conflicts: u64,
+    /// Multiply-adds, lane by lane.
+    pub fma: u64,
+    /// Floating-point operations, lane by lane; a multiply-add is two.
+    pub flops: u64,
+    /// Barriers, warp by warp.
+    pub barriers: u64,
+    /// Operations, lane by lane; moves and jumps are not counted.
+    pub lane_instructions: u64,
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        let Counters {
+            global_load_requests,
+            global_load_sectors,
+            global_load_elements,
+            global_store_requests,
+            global_store_sectors,
+            global_store_elements,
+            shared_load_requests,
+            shared_load_wavefronts,
+            shared_load_elements,
+            shared_store_requests,
+            shared_store_wavefronts,
+            shared_store_elements,
+            shared_bank_conflicts,
+            fma,
+            flops,
+            barriers,
+            lane_instructions,
+        } = other;
+        self.global_load_requests += global_load_requests;
+        self.global_load_sectors += global_load_sectors;
+        self.global_load_elements += global_load_elements;
+        self.global_store_requests += global_store_requests;
+        self.global_store_sectors += global_store_sectors;
+        self.global_store_elements += global_store_elements;
+        self.shared_load_requests += shared_load_requests;
+        self.shared_load_wavefronts += shared_load_wavefronts;
+        self.shared_load_elements += shared_load_elements;
+        self.shared_store_requests += shared_store_requests;
+        self.shared_store_wavefronts += shared_store_wavefronts;
+        self.shared_store_elements += shared_store_elements;
+        self.shared_bank_conflicts += shared_bank_conflicts;
+        self.fma += fma;
+        self.flops += flops;
+        self.barriers += barriers;
+        self.lane_instructions += lane_instructions;
+    }
+}
+
+/// What one instruction of the program did, over all warps that ran it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// Times a warp ran it.
+    pub warps: u64,
+    /// Lanes it ran in.
+    pub lanes: u64,
+    /// Elements it moved.
+    pub elements: u64,
+    /// Requests with at least one lane.
+    pub requests: u64,
+    /// Sectors or wavefronts.
+    pub passes: u64,
+    /// Wavefronts beyond the fewest possible.
+    pub conflicts: u64,
+    /// For asynchronous copies, which read and write: wavefronts of the write.
+    pub written: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.warps += other.warps;
+        self.lanes += other.lanes;
+        self.elements += other.elements;
+        self.requests += other.requests;
+        self.passes += other.passes;
+        self.conflicts += other.conflicts;
+        self.written += other.written;
+    }
+}
+
+/// The counters of a launch, whole and line by line.
+pub(super) fn summarise(program: &Program, tallies: &[Tally]) -> (Counters, BTreeMap<SiteId, Counters>) {
+    let mut total = Counters::default();
+    let mut lines: BTreeMap<SiteId, Counters> = BTreeMap::new();
+    for ((code, &site), tally) in program.code.iter().zip(&program.sites).zip(tallies) {
+        let counters = of_instruction(code, tally);
+        total += counters;
+        *lines.entry(site).or_default() += counters;
+    }
+    lines.retain(|_, c| *c != Counters::default());
+    (total, lines)
+}
+
+fn of_instruction(code: &Code, tally: &Tally) -> Counters {
+    let mut c = Counters::default();
+    if code.counts() {
+        c.lane_instructions = tally.lanes;
+    }
+    match code {
+        Code::MulAdd { ty, .. } => {
+            c.fma = tally.lanes;
+            c.flops = if ty.is_float() { 2 * tally.lanes } else { 0 };
+        }
+        Code::Binary { op: Binary::Add | Binary::Sub | Binary::Mul | Binary::Div, ty, .. } if ty.is_float() => {
+            c.flops = tally.lanes;
+        }
+        Code::Barrier | Code::NamedBarrier { .. } => c.barriers = tally.warps,
+        Code::Load { at: At::Global { .. }, .. } | Code::WaitUntil { at: At::Global { .. }, .. } => {
+            c.global_load_requests = tally.requests;
+            c.global_load_sectors = tally.passes;
+            c.global_load_elements = tally.elements;
+        }
+        Code::Store { at: At::Global { .. }, .. } | Code::Atomic { at: At::Global { .. }, .. } => {
+            c.global_store_requests = tally.requests;
+            c.global_store_sectors = tally.passes;
+            c.global_store_elements = tally.elements;
+        }
+        Code::Load { at: At::Shared { .. }, .. } | Code::WaitUntil { at: At::Shared { .. }, .. } => {
+            c.shared_load_requests = tally.requests;
+            c.shared_load_wavefronts = tally.passes;
+            c.shared_load_elements = tally.elements;
+            c.shared_bank_conflicts = tally.conflicts;
+        }
+        Code::Store { at: At::Shared { .. }, .. } | Code::Atomic { at: At::Shared { .. }, .. } => {
+            c.shared_store_requests = tally.requests;
+            c.shared_store_wavefronts = tally.passes;
+            c.shared_store_elements = tally.elements;
+            c.shared_bank_conflicts = tally.conflicts;
+        }
+        Code::CopyAsync { .. } => {
+            c.global_load_requests = tally.requests;
+            c.global_load_sectors = tally.passes;
+            c.global_load_elements = tally.elements;
+            c.shared_store_requests = tally.requests;
+            c.shared_store_wavefronts = tally.written;
+            c.shared_store_elements = tally.elements;
+            c.shared_bank_conflicts = tally.conflicts;
+        }
+        _ => {}
+    }
+    c
+}
+
+/// Distinct 32-byte sectors under accesses of `bytes` bytes at these addresses.
+pub(super) fn sectors(addresses: &[u64], bytes: u64) -> u64 {
+    let mut touched = [0u64; 64];
+    let mut len = 0;
+    for &address in addresses {
+        for sector in address / SECTOR..=(address + bytes - 1) / SECTOR {
+            if len == 0 || touched[len - 1] != sector {
+                touched[len] = sector;
+                len += 1;
+                if len == touched.len() {
+                    len = distinct(&mut touched);
+                }
+            }
+        }
+    }
+    distinct(&mut touched[..len]) as u64
+}
+
+/// Sorts, and moves each different number to the front once; gives how many there are.
+fn distinct(numbers: &mut [u64]) -> usize {
+    if !numbers.is_sorted() {
+        numbers.sort_unstable();
+    }
+    let mut len = 0;
+    for i in 0..numbers.len() {
+        if i == 0 || numbers[i] != numbers[len - 1] {
+            numbers[len] = numbers[i];
+            len += 1;
+        }
+    }
+    len
+}
+
+/// Wavefronts that accesses of `bytes` bytes a lane take, and how many of them are due to conflicts.
+///
+/// `addresses` holds each active lane's byte address in shared memory. Lanes are served in groups that ask for at most 128
+/// bytes: all 32, halves, or quarters of a warp; in a group, a bank delivers one 4-byte word a pass, to all lanes that ask for it.
+pub(super) fn wavefronts(addresses: &[Option<u32>; 32], bytes: u32) -> (u64, u64) {
+    let words = bytes.div_ceil(4);
+    let lanes = 32 / words as usize;
+    let (mut passes, mut fewest) = (0, 0);
+    for group in addresses.chunks(lanes) {
+        let worst = worst_bank(group, words);
+        passes += worst;
+        fewest += u64::from(worst > 0);
+    }
+    (passes, passes - fewest)
+}
+
+/// The most distinct words that one bank has to deliver.
+fn worst_bank(group: &[Option<u32>], words: u32) -> u64 {
+    let mut held = [[0u32; 32]; BANKS as usize];
+    let mut count = [0u8; BANKS as usize];
+    let mut worst = 0;
+    for address in group.iter().flatten() {
+        for word in address / 4..address / 4 + words {
+            let bank = word as usize % BANKS as usize;
+            let known = usize::from(count[bank]);
+            if !held[bank][..known].contains(&word) {
+                held[bank][known] = word;
+                count[bank] += 1;
+                worst = worst.max(count[bank]);
+            }
+        }
+    }
+    u64::from(worst)
+}
+
+/// The type's size as the counters see it.
+pub(super) fn bytes(ty: Type, width: u32) -> u32 {
+    ty.size() as u32 * width
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(f: impl Fn(u32) -> u32) -> [Option<u32>; 32] {
+        std::array::from_fn(|lane| Some(f(lane as u32)))
+    }
+
+    #[test]
+    fn banks_conflict_where_words_differ() {
+        assert_eq!(wavefronts(&lanes(|i| 4 * i), 4), (1, 0));
+        assert_eq!(wavefronts(&lanes(|_| 64), 4), (1, 0));
+        assert_eq!(wavefronts(&lanes(|i| 128 * i), 4), (32, 31));
+        assert_eq!(wavefronts(&lanes(|i| 4 * (16 * (i % 16) + i / 16)), 4), (8, 7));
+        assert_eq!(wavefronts(&lanes(|i| 8 * i), 8), (2, 0));
+        assert_eq!(wavefronts(&lanes(|i| 16 * i), 16), (4, 0));
+        assert_eq!(wavefronts(&lanes(|i| 2 * i), 2), (1, 0));
+        assert_eq!(wavefronts(&[None; 32], 4), (0, 0));
+    }
+
+    #[test]
+    fn sectors_are_counted_once_a_request() {
+        let at = |f: &dyn Fn(u64) -> u64| (0..32).map(f).collect::<Vec<_>>();
+        assert_eq!(sectors(&at(&|i| 4 * i), 4), 4);
+        assert_eq!(sectors(&at(&|i| 4 * (31 - i)), 4), 4);
+        assert_eq!(sectors(&at(&|_| 96), 4), 1);
+        assert_eq!(sectors(&at(&|i| 4096 * (i % 16) + 4 * (i / 16)), 4), 16);
+        assert_eq!(sectors(&at(&|i| 4096 * i), 4), 32);
+        assert_eq!(sectors(&at(&|i| 16 * i), 16), 16);
+        assert_eq!(sectors(&at(&|i| 28 + 4096 * i), 8), 64);
+        assert_eq!(sectors(&[], 4), 0);
+    }
+}

@@ -1,0 +1,591 @@
+//! From the structured kernel to a flat list of instructions that a warp runs: control flow becomes jumps with a stack of lane
+//! masks, values get registers that are used again once a value is dead.
+
+use std::collections::HashMap;
+
+use crate::element::Type;
+use crate::ir::{
+    AtomicOp, Axis, Binary, Compare, Guard, Inst, Kernel, Op, Operand, Order, ParamId, Place, Scope, SharedId, Shuffle,
+    SiteId, Special, Unary, Vote,
+};
+
+/// A register: 32 lanes of 4 bytes, two of them for 8-byte types, or a predicate's 32 bits.
+pub(super) type Reg = u32;
+
+/// An element of memory; coordinates in registers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum At {
+    Global { param: ParamId, batch: Reg, row: Reg, col: Reg },
+    Shared { array: SharedId, index: Reg, offset: u32 },
+}
+
+/// A guard in a register.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Only {
+    Always,
+    If(Reg),
+    First(Reg),
+}
+
+/// One instruction. `dst` is written, the rest is read.
+#[derive(Clone, Debug)]
+pub(super) enum Code {
+    Special {
+        dst: Reg,
+        what: Special,
+    },
+    Extent {
+        dst: Reg,
+        param: ParamId,
+        axis: Axis,
+    },
+    Scalar {
+        dst: Reg,
+        ty: Type,
+        param: ParamId,
+    },
+    Unary {
+        op: Unary,
+        ty: Type,
+        dst: Reg,
+        a: Reg,
+    },
+    Binary {
+        op: Binary,
+        ty: Type,
+        dst: Reg,
+        a: Reg,
+        b: Reg,
+    },
+    MulAdd {
+        ty: Type,
+        dst: Reg,
+        a: Reg,
+        b: Reg,
+        c: Reg,
+    },
+    Compare {
+        how: Compare,
+        ty: Type,
+        dst: Reg,
+        a: Reg,
+        b: Reg,
+    },
+    Select {
+        ty: Type,
+        dst: Reg,
+        condition: Reg,
+        yes: Reg,
+        no: Reg,
+    },
+    Convert {
+        from: Type,
+        to: Type,
+        dst: Reg,
+        a: Reg,
+    },
+    Copy {
+        ty: Type,
+        dst: Reg,
+        a: Reg,
+    },
+    Set {
+        ty: Type,
+        dst: Reg,
+        a: Reg,
+    },
+    Load {
+        ty: Type,
+        dst: [Reg; 4],
+        width: u32,
+        at: At,
+        only: Only,
+        fill: Reg,
+        order: Order,
+        scope: Scope,
+    },
+    Store {
+        ty: Type,
+        values: [Reg; 4],
+        width: u32,
+        at: At,
+        only: Only,
+        order: Order,
+        scope: Scope,
+    },
+    Atomic {
+        op: AtomicOp,
+        ty: Type,
+        dst: Reg,
+        at: At,
+        value: Reg,
+        expected: Reg,
+        order: Order,
+        scope: Scope,
+    },
+    WaitUntil {
+        ty: Type,
+        at: At,
+        how: Compare,
+        value: Reg,
+        scope: Scope,
+    },
+    Fence,
+    CopyAsync {
+        ty: Type,
+        to: At,
+        from: At,
+        width: u32,
+        only: Only,
+    },
+    Commit,
+    WaitGroups {
+        pending: u32,
+    },
+    Barrier,
+    NamedBarrier {
+        id: u32,
+        threads: u32,
+        wait: bool,
+    },
+    SyncWarp {
+        mask: u32,
+    },
+    Shuffle {
+        mode: Shuffle,
+        dst: Reg,
+        value: Reg,
+        lane: Reg,
+        mask: u32,
+    },
+    Vote {
+        mode: Vote,
+        dst: Reg,
+        value: Reg,
+        mask: u32,
+    },
+    For {
+        counter: Reg,
+        start: Reg,
+        end: Reg,
+        exit: u32,
+    },
+    Next {
+        counter: Reg,
+        end: Reg,
+        step: Reg,
+        body: u32,
+    },
+    If {
+        condition: Reg,
+        otherwise: u32,
+    },
+    Else {
+        end: u32,
+    },
+    While,
+    Test {
+        condition: Reg,
+        exit: u32,
+    },
+    Jump {
+        to: u32,
+    },
+    /// Takes back the mask that `If` or `While` put aside.
+    End,
+}
+
+impl Code {
+    /// Whether it counts as a lane-instruction: moves and the bookkeeping of control flow do not.
+    pub fn counts(&self) -> bool {
+        !matches!(
+            self,
+            Code::Copy { .. } | Code::Set { .. } | Code::Else { .. } | Code::While | Code::Jump { .. } | Code::End
+        )
+    }
+}
+
+/// A kernel ready to run.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub code: Vec<Code>,
+    /// Where each instruction was written.
+    pub sites: Vec<SiteId>,
+    /// Registers a warp starts with: constants in place.
+    pub lines: Vec<Line>,
+    /// Predicates a warp starts with.
+    pub predicates: Vec<u32>,
+}
+
+/// 32 lanes of 4 bytes.
+#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub [u32; 32]);
+
+const ZERO: Line = Line([0; 32]);
+
+/// Lowers a kernel.
+pub(super) fn lower(kernel: &Kernel) -> Program {
+    let lives = Lives::of(kernel);
+    let mut lower = Lower {
+        kernel,
+        last_use: lives.last_use,
+        position: 0,
+        program: Program { code: Vec::new(), sites: Vec::new(), lines: Vec::new(), predicates: Vec::new() },
+        registers: vec![None; kernel.values.len()],
+        vars: Vec::new(),
+        constants: HashMap::new(),
+        free: Default::default(),
+    };
+    lower.vars = kernel.vars.iter().map(|&ty| lower.allocate(ty)).collect();
+    lower.region(kernel.body());
+    lower.program
+}
+
+/// Until which operation each value is needed, by position in a walk through the kernel.
+struct Lives {
+    last_use: Vec<u32>,
+    depth: Vec<usize>,
+    loops: Vec<Vec<usize>>,
+    position: u32,
+}
+
+impl Lives {
+    fn of(kernel: &Kernel) -> Self {
+        let n = kernel.values.len();
+        let mut lives = Lives { last_use: vec![0; n], depth: vec![0; n], loops: Vec::new(), position: 0 };
+        lives.region(kernel.body());
+        lives
+    }
+
+    fn read(&mut self, operand: Operand) {
+        if let Operand::Val(value) = operand {
+            let value = value.index();
+            self.last_use[value] = self.last_use[value].max(self.position);
+            // Made outside a loop and read inside: needed until the loop is over.
+            if let Some(outer) = self.loops.get_mut(self.depth[value]) {
+                outer.push(value);
+            }
+        }
+    }
+
+    fn region(&mut self, insts: &[Inst]) {
+        for inst in insts {
+            let is_loop = matches!(inst.op, Op::For { .. } | Op::While { .. });
+            for value in &inst.results {
+                self.depth[value.index()] = self.loops.len() + usize::from(is_loop);
+            }
+            if !matches!(inst.op, Op::While { .. }) {
+                inst.op.for_each_operand(|o| self.read(o));
+            }
+            self.position += 1;
+            match &inst.op {
+                Op::For { end, step, body, .. } => {
+                    self.looped(|s| {
+                        s.region(body);
+                        s.read(*end);
+                        s.read(*step);
+                    });
+                    self.last_use[inst.results[0].index()] = self.position;
+                }
+                Op::While { condition, test, body } => self.looped(|s| {
+                    s.region(condition);
+                    s.read(*test);
+                    s.position += 1;
+                    s.region(body);
+                }),
+                Op::If { then, otherwise, .. } => {
+                    self.region(then);
+                    self.region(otherwise);
+                }
+                _ => {}
+            }
+            self.position += 1;
+        }
+    }
+
+    fn looped(&mut self, walk: impl FnOnce(&mut Self)) {
+        self.loops.push(Vec::new());
+        walk(self);
+        for value in self.loops.pop().unwrap_or_default() {
+            self.last_use[value] = self.last_use[value].max(self.position);
+        }
+    }
+}
+
+struct Lower<'a> {
+    kernel: &'a Kernel,
+    last_use: Vec<u32>,
+    position: u32,
+    program: Program,
+    registers: Vec<Option<Reg>>,
+    vars: Vec<Reg>,
+    constants: HashMap<(Type, u64), Reg>,
+    /// Registers nobody needs any more: predicates, single lines, pairs of lines.
+    free: [Vec<Reg>; 3],
+}
+
+fn class(ty: Type) -> usize {
+    match ty {
+        Type::Pred => 0,
+        ty if ty.size() == 8 => 2,
+        _ => 1,
+    }
+}
+
+impl Lower<'_> {
+    fn allocate(&mut self, ty: Type) -> Reg {
+        let class = class(ty);
+        if let Some(reg) = self.free[class].pop() {
+            return reg;
+        }
+        let reg = if class == 0 { self.program.predicates.len() } else { self.program.lines.len() };
+        match class {
+            0 => self.program.predicates.push(0),
+            lines => self.program.lines.extend(std::iter::repeat_n(ZERO, lines)),
+        }
+        reg as Reg
+    }
+
+    fn constant(&mut self, ty: Type, bits: u64) -> Reg {
+        if let Some(&reg) = self.constants.get(&(ty, bits)) {
+            return reg;
+        }
+        // A register of its own: constants are written once, before the kernel starts.
+        let lines = &mut self.program.lines;
+        let reg = if ty == Type::Pred { self.program.predicates.len() } else { lines.len() } as Reg;
+        match class(ty) {
+            0 => self.program.predicates.push(if bits & 1 == 1 { u32::MAX } else { 0 }),
+            1 => lines.push(Line([register_bits(ty, bits); 32])),
+            _ => lines.extend(bytemuck::cast::<[u64; 32], [Line; 2]>([bits; 32])),
+        }
+        self.constants.insert((ty, bits), reg);
+        reg
+    }
+
+    fn operand(&mut self, operand: Operand) -> Reg {
+        match operand {
+            Operand::Const(ty, bits) => self.constant(ty, bits),
+            Operand::Val(value) => {
+                self.registers[value.index()].expect("checked: a value is computed before it is read")
+            }
+        }
+    }
+
+    fn at(&mut self, place: &Place) -> At {
+        match *place {
+            Place::Global { param, batch, row, col } => {
+                At::Global { param, batch: self.operand(batch), row: self.operand(row), col: self.operand(col) }
+            }
+            Place::Shared { array, index, offset } => At::Shared { array, index: self.operand(index), offset },
+        }
+    }
+
+    fn only(&mut self, guard: Guard) -> Only {
+        match guard {
+            Guard::Always => Only::Always,
+            Guard::If(predicate) => Only::If(self.operand(predicate)),
+            Guard::First(count) => Only::First(self.operand(count)),
+        }
+    }
+
+    fn push(&mut self, code: Code, site: SiteId) -> usize {
+        self.program.code.push(code);
+        self.program.sites.push(site);
+        self.program.code.len() - 1
+    }
+
+    fn here(&self) -> u32 {
+        self.program.code.len() as u32
+    }
+
+    fn region(&mut self, insts: &[Inst]) {
+        for inst in insts {
+            let start = self.position;
+            self.inst(inst);
+            self.position += 1;
+            // Whatever was last needed here is free from now on, what nobody needs at all included.
+            let mut done = Vec::new();
+            let mut visit = |operand: Operand| {
+                if let Operand::Val(value) = operand {
+                    done.push(value);
+                }
+            };
+            inst.op.for_each_operand(&mut visit);
+            done.extend(&inst.results);
+            for value in done {
+                self.release(value.index(), start);
+            }
+        }
+        // Values that outlived their last reader because a loop held them.
+        for value in insts.iter().flat_map(|i| &i.results) {
+            self.release(value.index(), u32::MAX);
+        }
+    }
+
+    /// Frees a value's register where nothing after `position` reads it.
+    fn release(&mut self, value: usize, position: u32) {
+        if self.last_use[value] <= position
+            && let Some(reg) = self.registers[value].take()
+        {
+            self.free[class(self.kernel.values[value])].push(reg);
+        }
+    }
+
+    fn inst(&mut self, inst: &Inst) {
+        let ty = inst.results.first().map_or(Type::U32, |&v| self.kernel.value_type(v));
+        match &inst.op {
+            Op::For { start, end, step, body } => self.for_loop(inst, [*start, *end, *step], body),
+            Op::If { condition, then, otherwise } => self.branch(inst, *condition, then, otherwise),
+            Op::While { condition, test, body } => self.while_loop(inst, condition, *test, body),
+            op => {
+                let code = self.simple(op, ty, inst);
+                self.push(code, inst.site);
+                self.position += 1;
+            }
+        }
+    }
+
+    fn for_loop(&mut self, inst: &Inst, [start, end, step]: [Operand; 3], body: &[Inst]) {
+        let [start, end, step] = [start, end, step].map(|o| self.operand(o));
+        let counter = self.allocate(Type::U32);
+        self.registers[inst.results[0].index()] = Some(counter);
+        let enter = self.push(Code::For { counter, start, end, exit: 0 }, inst.site);
+        self.position += 1;
+        let first = self.here();
+        self.region(body);
+        self.push(Code::Next { counter, end, step, body: first }, inst.site);
+        let after = self.here();
+        if let Code::For { exit, .. } = &mut self.program.code[enter] {
+            *exit = after;
+        }
+    }
+
+    fn branch(&mut self, inst: &Inst, condition: Operand, then: &[Inst], otherwise: &[Inst]) {
+        let condition = self.operand(condition);
+        let enter = self.push(Code::If { condition, otherwise: 0 }, inst.site);
+        self.position += 1;
+        self.region(then);
+        let middle = self.push(Code::Else { end: 0 }, inst.site);
+        self.region(otherwise);
+        let end = self.push(Code::End, inst.site) as u32;
+        if let Code::If { otherwise, .. } = &mut self.program.code[enter] {
+            *otherwise = middle as u32;
+        }
+        self.program.code[middle] = Code::Else { end };
+    }
+
+    fn while_loop(&mut self, inst: &Inst, condition: &[Inst], test: Operand, body: &[Inst]) {
+        self.push(Code::While, inst.site);
+        self.position += 1;
+        let again = self.here();
+        // The test is read after the condition's own scope ends, so its registers are freed only after the body.
+        for inst in condition {
+            self.inst(inst);
+            self.position += 1;
+        }
+        let condition_register = self.operand(test);
+        let leave = self.push(Code::Test { condition: condition_register, exit: 0 }, inst.site);
+        self.position += 1;
+        self.region(body);
+        self.push(Code::Jump { to: again }, inst.site);
+        let end = self.push(Code::End, inst.site) as u32;
+        self.program.code[leave] = Code::Test { condition: condition_register, exit: end };
+        for value in condition.iter().flat_map(|i| &i.results) {
+            self.release(value.index(), u32::MAX);
+        }
+    }
+
+    /// An operation without a body.
+    fn simple(&mut self, op: &Op, ty: Type, inst: &Inst) -> Code {
+        let kernel = self.kernel;
+        let mut r = |o: &Operand| self.operand(*o);
+        // Operands first: a result may take the register of an operand that ends here only if it is read before it is written,
+        // which holds for whole registers but not lane by lane, so results get registers before operands give theirs back.
+        match op {
+            Op::Special(what) => Code::Special { dst: self.result(inst, 0), what: *what },
+            Op::Extent(param, axis) => Code::Extent { dst: self.result(inst, 0), param: *param, axis: *axis },
+            Op::Scalar(param) => Code::Scalar { dst: self.result(inst, 0), ty, param: *param },
+            Op::Unary(op, a) => Code::Unary { op: *op, ty, a: r(a), dst: self.result(inst, 0) },
+            Op::Binary(op, a, b) => Code::Binary { op: *op, ty, a: r(a), b: r(b), dst: self.result(inst, 0) },
+            Op::MulAdd(a, b, c) => Code::MulAdd { ty, a: r(a), b: r(b), c: r(c), dst: self.result(inst, 0) },
+            Op::Compare(how, a, b) => {
+                Code::Compare { how: *how, ty: kernel.operand_type(*a), a: r(a), b: r(b), dst: self.result(inst, 0) }
+            }
+            Op::Select(condition, yes, no) => {
+                Code::Select { ty, condition: r(condition), yes: r(yes), no: r(no), dst: self.result(inst, 0) }
+            }
+            Op::Convert(a) => {
+                Code::Convert { from: kernel.operand_type(*a), to: ty, a: r(a), dst: self.result(inst, 0) }
+            }
+            Op::Bitcast(a) => Code::Copy { ty, a: r(a), dst: self.result(inst, 0) },
+            Op::Get(var) => Code::Copy { ty, a: self.vars[var.index()], dst: self.result(inst, 0) },
+            Op::Set(var, a) => Code::Set { ty: kernel.var_type(*var), a: r(a), dst: self.vars[var.index()] },
+            Op::Load { from, width, guard, fill, order, scope } => {
+                let (at, only, fill) = (self.at(from), self.only(*guard), self.operand(*fill));
+                let mut dst = [0; 4];
+                for (i, dst) in dst.iter_mut().enumerate().take(*width as usize) {
+                    *dst = self.result(inst, i);
+                }
+                Code::Load { ty, dst, width: *width, at, only, fill, order: *order, scope: *scope }
+            }
+            Op::Store { to, values, guard, order, scope } => {
+                let (at, only) = (self.at(to), self.only(*guard));
+                let mut registers = [0; 4];
+                for (register, value) in registers.iter_mut().zip(values) {
+                    *register = self.operand(*value);
+                }
+                let (ty, width) = (kernel.place_type(to), values.len() as u32);
+                Code::Store { ty, values: registers, width, at, only, order: *order, scope: *scope }
+            }
+            Op::Atomic { op, at, value, order, scope } => {
+                let (at, value) = (self.at(at), self.operand(*value));
+                let expected = match op {
+                    AtomicOp::CompareExchange { expected } => self.operand(*expected),
+                    _ => value,
+                };
+                let dst = self.result(inst, 0);
+                Code::Atomic { op: *op, ty, dst, at, value, expected, order: *order, scope: *scope }
+            }
+            Op::WaitUntil { at, compare, value, scope } => {
+                let ty = kernel.place_type(at);
+                Code::WaitUntil { ty, at: self.at(at), how: *compare, value: self.operand(*value), scope: *scope }
+            }
+            Op::Fence(_) => Code::Fence,
+            Op::CopyAsync { to, from, width, guard } => {
+                let ty = kernel.place_type(to);
+                let (to, from, only) = (self.at(to), self.at(from), self.only(*guard));
+                Code::CopyAsync { ty, to, from, width: *width, only }
+            }
+            Op::CopyAsyncCommit => Code::Commit,
+            Op::CopyAsyncWait { pending } => Code::WaitGroups { pending: *pending },
+            Op::Barrier => Code::Barrier,
+            Op::NamedBarrier { id, threads, wait } => Code::NamedBarrier { id: *id, threads: *threads, wait: *wait },
+            Op::SyncWarp { mask } => Code::SyncWarp { mask: *mask },
+            Op::Shuffle { mode, value, lane, mask } => {
+                Code::Shuffle { mode: *mode, value: r(value), lane: r(lane), mask: *mask, dst: self.result(inst, 0) }
+            }
+            Op::Vote { mode, value, mask } => {
+                Code::Vote { mode: *mode, value: r(value), mask: *mask, dst: self.result(inst, 0) }
+            }
+            Op::For { .. } | Op::If { .. } | Op::While { .. } => unreachable!("lowered with their bodies"),
+        }
+    }
+
+    fn result(&mut self, inst: &Inst, which: usize) -> Reg {
+        let value = inst.results[which];
+        let reg = self.allocate(self.kernel.value_type(value));
+        self.registers[value.index()] = Some(reg);
+        reg
+    }
+}
+
+/// A value as a 4-byte register holds it: 8-bit integers sign- or zero-extended.
+pub(super) fn register_bits(ty: Type, bits: u64) -> u32 {
+    match ty {
+        Type::I8 => bits as i8 as i32 as u32,
+        Type::U8 => u32::from(bits as u8),
+        Type::F16 | Type::BF16 => u32::from(bits as u16),
+        _ => bits as u32,
+    }
+}

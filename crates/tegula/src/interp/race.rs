@@ -1,0 +1,481 @@
+//! Which accesses are ordered, and which race.
+//!
+//! Every lane has a clock that advances whenever it synchronises. An access is remembered as (lane, clock); it happened before a
+//! later one exactly if the later lane *knows* that clock: from its own past, from the last barrier of its block, from the last
+//! synchronisation of its warp, or from something it acquired. Two accesses to one element, at least one of them a write, that
+//! are not ordered so are a race, whatever order the interpreter happened to run them in. (The scheme is that of
+//! Flanagan and Freund, "FastTrack: efficient and precise dynamic race detection", PLDI 2009, with barriers as wholesale
+//! synchronisation instead of clock vectors for every lane.)
+//!
+//! Three readers an element are enough to remember while only barriers and whole-warp synchronisation order things: the latest,
+//! the latest other lane of its warp, and the latest of another warp. A later writer that races with any reader races with one
+//! of these. Kernels with finer synchronisation keep every reader.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::ir::{Scope, SiteId};
+
+/// An access that happened: by which lane of its block, at which clock, where in the source. Clock 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Access {
+    pub clock: u32,
+    pub site: u32,
+    pub lane: u16,
+    pub ordered: bool,
+}
+
+/// The lane that looks back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub lane: u16,
+    pub clock: u32,
+    pub site: SiteId,
+    /// Whether the access is one that may race with others of its kind.
+    pub ordered: bool,
+}
+
+impl Now {
+    fn access(self) -> Access {
+        Access { clock: self.clock, site: self.site.0, lane: self.lane, ordered: self.ordered }
+    }
+}
+
+/// What a lane knows beyond its own block's barriers: for whole blocks and for single lanes, up to which clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Knowledge {
+    /// Everything a block did before this clock.
+    blocks: BTreeMap<u32, u32>,
+    /// Everything a lane did up to and including this clock.
+    lanes: BTreeMap<(u32, u16), u32>,
+}
+
+impl Knowledge {
+    pub fn join(&mut self, other: &Knowledge) {
+        for (&block, &clock) in &other.blocks {
+            let known = self.blocks.entry(block).or_default();
+            *known = clock.max(*known);
+        }
+        for (&lane, &clock) in &other.lanes {
+            let known = self.lanes.entry(lane).or_default();
+            *known = clock.max(*known);
+        }
+    }
+
+    fn covers(&self, block: u32, access: &Access) -> bool {
+        self.blocks.get(&block).is_some_and(|&clock| access.clock < clock)
+            || self.lanes.get(&(block, access.lane)).is_some_and(|&clock| access.clock <= clock)
+    }
+}
+
+/// The clocks of one block.
+#[derive(Debug)]
+pub(super) struct Clocks {
+    pub block: u32,
+    clocks: Vec<u32>,
+    /// All lanes of the block know everything before this clock …
+    base: u32,
+    /// … and knew everything before that one one barrier earlier.
+    previous: u32,
+    /// All lanes of a warp know everything their warp did before this clock.
+    warps: Vec<u32>,
+    /// What else each lane knows.
+    known: Vec<Option<Arc<Knowledge>>>,
+    /// What each lane's last fence published, and what it read since that a fence would make known.
+    fenced: Vec<Option<Arc<Knowledge>>>,
+    seen: Vec<Option<Knowledge>>,
+    /// Whether the last barrier ordered anything.
+    pub barrier_needed: bool,
+    /// Whether reads must all be remembered.
+    pub every_reader: bool,
+}
+
+impl Clocks {
+    pub fn new(block: u32, threads: u32, every_reader: bool) -> Self {
+        let n = threads as usize;
+        Clocks {
+            block,
+            clocks: vec![1; n],
+            base: 1,
+            previous: 1,
+            warps: vec![1; n.div_ceil(32)],
+            known: vec![None; n],
+            fenced: vec![None; n],
+            seen: vec![None; n],
+            barrier_needed: false,
+            every_reader,
+        }
+    }
+
+    pub fn clock(&self, lane: u16) -> u32 {
+        self.clocks[usize::from(lane)]
+    }
+
+    /// Whether an access of this block happened before what `now` does.
+    #[inline]
+    fn ordered(&mut self, access: &Access, now: &Now) -> bool {
+        if access.lane == now.lane {
+            return true;
+        }
+        if access.clock < self.base {
+            self.barrier_needed |= access.clock >= self.previous;
+            return true;
+        }
+        let warp = usize::from(now.lane / 32);
+        if usize::from(access.lane / 32) == warp && access.clock < self.warps[warp] {
+            return true;
+        }
+        self.known[usize::from(now.lane)].as_ref().is_some_and(|k| k.covers(self.block, access))
+    }
+
+    /// Whether an access of any block happened before what `now` does.
+    fn ordered_across(&mut self, block: u32, access: &Access, now: &Now) -> bool {
+        if block == self.block {
+            return self.ordered(access, now);
+        }
+        self.known[usize::from(now.lane)].as_ref().is_some_and(|k| k.covers(block, access))
+    }
+
+    /// All threads of the block have met.
+    pub fn barrier(&mut self) {
+        let next = self.clocks.iter().max().copied().unwrap_or(0) + 1;
+        self.previous = self.base;
+        self.base = next;
+        self.clocks.fill(next);
+        self.warps.fill(next);
+        self.barrier_needed = false;
+        if self.known.iter().any(Option::is_some) {
+            let mut all = Knowledge::default();
+            for known in self.known.iter().flatten() {
+                all.join(known);
+            }
+            all.lanes.retain(|(block, _), _| *block != self.block);
+            self.known.fill(Some(Arc::new(all)));
+        }
+    }
+
+    /// Lanes of a warp have met.
+    pub fn sync_warp(&mut self, warp: u32, mask: u32, existing: u32) {
+        let lanes = || lanes_of(warp, mask & existing);
+        let next = lanes().map(|l| self.clock(l)).max().unwrap_or(0) + 1;
+        let whole = mask & existing == existing;
+        if !whole || lanes().any(|l| self.known[usize::from(l)].is_some()) {
+            let mut all = Knowledge::default();
+            lanes().for_each(|l| all.join(&self.knowledge(l)));
+            let all = Arc::new(all);
+            lanes().for_each(|l| self.known[usize::from(l)] = Some(all.clone()));
+        }
+        lanes().for_each(|l| self.clocks[usize::from(l)] = next);
+        if whole {
+            self.warps[warp as usize] = next;
+        }
+    }
+
+    /// All that a lane knows and has done itself.
+    pub fn knowledge(&self, lane: u16) -> Knowledge {
+        let index = usize::from(lane);
+        let mut all = self.known[index].as_deref().cloned().unwrap_or_default();
+        let warp = u32::from(lane / 32);
+        let mut own = Knowledge::default();
+        own.blocks.insert(self.block, self.base);
+        if self.warps[warp as usize] > self.base {
+            let before = self.warps[warp as usize] - 1;
+            own.lanes.extend(lanes_of(warp, u32::MAX).map(|l| ((self.block, l), before)));
+        }
+        own.lanes.insert((self.block, lane), self.clocks[index]);
+        all.join(&own);
+        all
+    }
+
+    /// A lane publishes what it knows; what it does from now on is not part of that.
+    pub fn release(&mut self, lane: u16) -> Knowledge {
+        let knowledge = self.knowledge(lane);
+        self.clocks[usize::from(lane)] += 1;
+        knowledge
+    }
+
+    pub fn acquire(&mut self, lane: u16, what: &Knowledge) {
+        let known = &mut self.known[usize::from(lane)];
+        let mut all = known.as_deref().cloned().unwrap_or_default();
+        all.join(what);
+        *known = Some(Arc::new(all));
+    }
+
+    /// A fence: later relaxed stores publish what the lane knows now; earlier relaxed loads make known what they saw.
+    pub fn fence(&mut self, lane: u16) {
+        if let Some(seen) = self.seen[usize::from(lane)].take() {
+            self.acquire(lane, &seen);
+        }
+        self.fenced[usize::from(lane)] = Some(Arc::new(self.release(lane)));
+    }
+
+    fn relaxed_seen(&mut self, lane: u16, what: &Knowledge) {
+        self.seen[usize::from(lane)].get_or_insert_default().join(what);
+    }
+
+    fn fenced(&self, lane: u16) -> Option<Knowledge> {
+        self.fenced[usize::from(lane)].as_deref().cloned()
+    }
+}
+
+/// The lanes of a mask, as positions in the block.
+pub(super) fn lanes_of(warp: u32, mask: u32) -> impl Iterator<Item = u16> {
+    (0..32u32).filter(move |l| mask >> l & 1 == 1).map(move |l| (warp * 32 + l) as u16)
+}
+
+/// An earlier access that a new one races with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Conflict {
+    pub block: u32,
+    pub earlier: Access,
+    pub earlier_writes: bool,
+}
+
+/// What is remembered of one element of shared memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cell {
+    pub write: Access,
+    reads: [Access; 3],
+    /// Lane + 1 whose asynchronous copy is on its way here.
+    pub in_flight: u16,
+}
+
+/// What is remembered of the arrays of a block's shared memory.
+#[derive(Debug)]
+pub(super) struct SharedShadow {
+    pub cells: Vec<Vec<Cell>>,
+    readers: HashMap<(u32, u32), Vec<Access>>,
+    /// What releases have published at an element.
+    published: HashMap<(u32, u32), Published>,
+}
+
+impl SharedShadow {
+    pub fn new(lengths: impl Iterator<Item = u64>) -> Self {
+        let cells = lengths.map(|n| vec![Cell::default(); n as usize]).collect();
+        SharedShadow { cells, readers: HashMap::new(), published: HashMap::new() }
+    }
+
+    pub fn cell(&mut self, array: usize, index: usize) -> &mut Cell {
+        &mut self.cells[array][index]
+    }
+
+    /// A read; the write it races with, if there is one.
+    #[inline]
+    pub fn read(&mut self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> Option<Conflict> {
+        let cell = &mut self.cells[array][index];
+        let write = cell.write;
+        remember(&mut cell.reads, now.access());
+        if clocks.every_reader {
+            keep(self.readers.entry((array as u32, index as u32)).or_default(), now.access());
+        }
+        if write.clock == 0 || (write.ordered && now.ordered) || clocks.ordered(&write, now) {
+            return None;
+        }
+        Some(Conflict { block: clocks.block, earlier: write, earlier_writes: true })
+    }
+
+    /// A write; an access it races with, if there is one.
+    #[inline]
+    pub fn write(&mut self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> Option<Conflict> {
+        let cell = &mut self.cells[array][index];
+        let before = *cell;
+        *cell = Cell { write: now.access(), reads: Default::default(), in_flight: before.in_flight };
+        let races = |clocks: &mut Clocks, access: &Access| {
+            access.clock != 0 && !(access.ordered && now.ordered) && !clocks.ordered(access, now)
+        };
+        let block = clocks.block;
+        if races(clocks, &before.write) {
+            return Some(Conflict { block, earlier: before.write, earlier_writes: true });
+        }
+        let reader = if clocks.every_reader {
+            let readers = self.readers.remove(&(array as u32, index as u32)).unwrap_or_default();
+            readers.into_iter().find(|r| races(clocks, r))
+        } else {
+            before.reads.into_iter().find(|r| races(clocks, r))
+        };
+        reader.map(|earlier| Conflict { block, earlier, earlier_writes: false })
+    }
+
+    pub fn published(&mut self, array: u32, index: u32) -> &mut Published {
+        self.published.entry((array, index)).or_default()
+    }
+}
+
+/// Keeps the latest reader, the latest other lane of its warp, and the latest of another warp.
+#[inline]
+fn remember(reads: &mut [Access; 3], read: Access) {
+    let [latest, neighbour, stranger] = *reads;
+    if latest.lane == read.lane || latest.clock == 0 {
+        reads[0] = read;
+    } else if latest.lane / 32 == read.lane / 32 {
+        *reads = [read, latest, stranger];
+    } else {
+        let same_warp = |a: Access| a.clock != 0 && a.lane / 32 == read.lane / 32 && a.lane != read.lane;
+        let neighbour = [stranger, neighbour].into_iter().find(|&a| same_warp(a)).unwrap_or_default();
+        *reads = [read, neighbour, latest];
+    }
+}
+
+/// Keeps one access a lane: its latest.
+fn keep(readers: &mut Vec<Access>, read: Access) {
+    match readers.iter_mut().find(|r| r.lane == read.lane) {
+        Some(old) => *old = read,
+        None => readers.push(read),
+    }
+}
+
+/// What releases at one element have published, for whom.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Published {
+    what: Option<(Knowledge, Scope, u32)>,
+}
+
+impl Published {
+    /// An ordered store, or the write half of an atomic operation, which continues what earlier releases began.
+    pub fn store(&mut self, clocks: &mut Clocks, lane: u16, releases: bool, scope: Scope, read_modify_write: bool) {
+        let new = if releases { Some(clocks.release(lane)) } else { clocks.fenced(lane) };
+        let old = if read_modify_write { self.what.take() } else { None };
+        self.what = match (new, old) {
+            (Some(mut new), Some((old, old_scope, _))) => {
+                new.join(&old);
+                Some((new, scope.max(old_scope), clocks.block))
+            }
+            (Some(new), None) => Some((new, scope, clocks.block)),
+            (None, old) => old,
+        };
+    }
+
+    /// An ordered load, or the read half of an atomic operation.
+    pub fn load(&self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) {
+        let Some((what, of, block)) = &self.what else { return };
+        if *block != clocks.block && (*of == Scope::Block || scope == Scope::Block) {
+            return;
+        }
+        if acquires {
+            clocks.acquire(lane, what);
+        } else {
+            clocks.relaxed_seen(lane, what);
+        }
+    }
+}
+
+/// What is remembered of the elements of global memory that a launch touches, where it may write.
+#[derive(Debug, Default)]
+pub(super) struct GlobalShadow {
+    cells: HashMap<(u32, u64), GlobalCell>,
+}
+
+#[derive(Debug, Default)]
+struct GlobalCell {
+    write: Option<(u32, Access)>,
+    reads: Vec<(u32, Access)>,
+    published: Published,
+}
+
+impl GlobalShadow {
+    pub fn read(&mut self, clocks: &mut Clocks, param: u32, index: u64, now: &Now) -> Option<Conflict> {
+        let cell = self.cells.entry((param, index)).or_default();
+        match cell.reads.iter_mut().find(|(b, r)| *b == clocks.block && r.lane == now.lane) {
+            Some((_, read)) => *read = now.access(),
+            None => cell.reads.push((clocks.block, now.access())),
+        }
+        let (block, write) = cell.write?;
+        if (write.ordered && now.ordered) || clocks.ordered_across(block, &write, now) {
+            return None;
+        }
+        Some(Conflict { block, earlier: write, earlier_writes: true })
+    }
+
+    pub fn write(&mut self, clocks: &mut Clocks, param: u32, index: u64, now: &Now) -> Option<Conflict> {
+        let cell = self.cells.entry((param, index)).or_default();
+        let reads = std::mem::take(&mut cell.reads);
+        let write = cell.write.replace((clocks.block, now.access()));
+        let mut earlier = write.map(|w| (w, true)).into_iter().chain(reads.into_iter().map(|r| (r, false)));
+        earlier.find_map(|((block, access), earlier_writes)| {
+            let fine = (access.ordered && now.ordered) || clocks.ordered_across(block, &access, now);
+            (!fine).then_some(Conflict { block, earlier: access, earlier_writes })
+        })
+    }
+
+    pub fn published(&mut self, param: u32, index: u64) -> &mut Published {
+        &mut self.cells.entry((param, index)).or_default().published
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now(clocks: &Clocks, lane: u16) -> Now {
+        Now { lane, clock: clocks.clock(lane), site: SiteId(0), ordered: false }
+    }
+
+    fn fresh(every: bool) -> (Clocks, SharedShadow) {
+        (Clocks::new(0, 64, every), SharedShadow::new([4].into_iter()))
+    }
+
+    #[test]
+    fn a_barrier_orders_and_nothing_else_does() {
+        for every in [false, true] {
+            let (mut c, mut s) = fresh(every);
+            assert!(s.write(&mut c, 0, 0, &now(&c, 3)).is_none());
+            assert!(s.read(&mut c, 0, 0, &now(&c, 3)).is_none());
+            assert!(s.read(&mut c, 0, 0, &now(&c, 4)).is_some(), "lanes of one warp race too");
+            c.barrier();
+            assert!(s.read(&mut c, 0, 0, &now(&c, 40)).is_none());
+            assert!(c.barrier_needed);
+            assert!(s.write(&mut c, 0, 0, &now(&c, 40)).is_none(), "lane 40 alone has read since the barrier");
+            assert!(s.write(&mut c, 0, 0, &now(&c, 41)).is_some());
+        }
+    }
+
+    #[test]
+    fn any_reader_may_be_the_one_that_races() {
+        // Whoever writes, with any set of readers of the same epoch, races exactly if another lane read.
+        for readers in [vec![1, 2, 40], vec![40, 1, 2], vec![1, 40, 2], vec![1, 40, 1], vec![5], vec![33, 1, 34, 2]] {
+            for writer in [1u16, 2, 5, 33, 34, 40] {
+                for every in [false, true] {
+                    let (mut c, mut s) = fresh(every);
+                    s.write(&mut c, 0, 0, &now(&c, 0));
+                    c.barrier();
+                    for &reader in &readers {
+                        assert!(s.read(&mut c, 0, 0, &now(&c, reader)).is_none());
+                    }
+                    let races = s.write(&mut c, 0, 0, &now(&c, writer)).is_some();
+                    assert_eq!(races, readers.iter().any(|&r| r != writer), "{readers:?} {writer}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_warp_synchronisation_orders_its_warp_alone() {
+        let (mut c, mut s) = fresh(false);
+        s.write(&mut c, 0, 0, &now(&c, 3));
+        s.write(&mut c, 0, 1, &now(&c, 3));
+        c.sync_warp(0, u32::MAX, u32::MAX);
+        assert!(s.read(&mut c, 0, 0, &now(&c, 9)).is_none());
+        assert!(s.read(&mut c, 0, 1, &now(&c, 40)).is_some());
+        let (mut c, mut s) = fresh(true);
+        s.write(&mut c, 0, 0, &now(&c, 3));
+        c.sync_warp(0, 0b1100, u32::MAX);
+        assert!(s.read(&mut c, 0, 0, &now(&c, 2)).is_none());
+        assert!(s.read(&mut c, 0, 0, &now(&c, 4)).is_some());
+    }
+
+    #[test]
+    fn a_release_reaches_who_acquires_it() {
+        let mut shadow = GlobalShadow::default();
+        let (mut a, mut b) = (Clocks::new(0, 32, true), Clocks::new(1, 32, true));
+        assert!(shadow.write(&mut a, 0, 7, &now(&a, 5)).is_none());
+        shadow.published(0, 0).store(&mut a, 5, true, Scope::Device, false);
+        assert!(shadow.write(&mut a, 0, 8, &now(&a, 5)).is_none());
+        shadow.published(0, 0).load(&mut b, 1, true, Scope::Device);
+        assert!(shadow.read(&mut b, 0, 7, &now(&b, 1)).is_none());
+        assert!(shadow.read(&mut b, 0, 8, &now(&b, 1)).is_some(), "written after the release");
+        assert!(shadow.read(&mut b, 0, 7, &now(&b, 2)).is_some(), "another lane acquired nothing");
+        let mut c = Clocks::new(2, 32, true);
+        shadow.published(0, 0).load(&mut c, 0, true, Scope::Block);
+        assert!(shadow.read(&mut c, 0, 7, &now(&c, 0)).is_some(), "a block's scope does not reach another block");
+    }
+}
