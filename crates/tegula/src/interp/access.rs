@@ -4,20 +4,22 @@
 use super::asynchronous::Flight;
 use super::count::{bytes, sectors, wavefronts};
 use super::finding::{Finding, Kind, Space};
+use super::lanes::mask;
 use super::lower::{At, Only, Reg, register_bits};
 use super::race::{Access, Conflict, Now, lanes_of};
 use super::warp::Run;
 use super::{Arg, Buffer, What, semantics};
 use crate::element::Type;
 use crate::ir::{AtomicOp, Compare, Order, Scope, SiteId};
+use crate::matrix::Shape;
 
 /// What the lanes of one access mean, after guards and bounds.
 struct Target {
     place: Which,
-    /// First element of each lane, by its position in the matrix or array; only lanes with a `count` use it.
+    /// First element of each lane, by its position in the matrix or array.
     first: [usize; 32],
-    /// Elements each lane accesses.
-    count: [u8; 32],
+    /// The lanes that access their first, second, third and fourth element.
+    lanes: [u32; 4],
 }
 
 #[derive(Clone, Copy)]
@@ -37,24 +39,16 @@ impl Run<'_, '_> {
     pub fn load(&mut self, ty: Type, dst: &[Reg], at: At, only: Only, fill: Reg, (order, scope): (Order, Scope)) {
         let target = self.target(ty, at, only, dst.len() as u32);
         self.tally(ty, at, &target, dst.len() as u32);
-        let fill = self.warp.registers.bits(ty, fill);
         for (e, &dst) in dst.iter().enumerate() {
-            let mut bits = fill;
-            match target.place {
-                Which::Shared(array) if !self.machine.config.races => {
-                    for lane in active(&target, e) {
-                        bits[lane] = self.block.shared.arrays[array][target.first[lane] + e];
-                    }
-                }
-                _ => {
-                    for lane in active(&target, e) {
-                        let index = target.first[lane] + e;
-                        self.check(target.place, index, lane, Does::Read, order != Order::Weak);
-                        bits[lane] = self.fetch(target.place, index);
-                        if order != Order::Weak {
-                            self.acquire(target.place, index, lane, order, scope);
-                        }
-                    }
+            let mut bits = match target.lanes[e] {
+                u32::MAX => [0; 32],
+                _ => self.warp.registers.bits(ty, fill),
+            };
+            self.check_lanes(&target, e, Does::Read, order != Order::Weak);
+            self.fetch_lanes(&target, e, &mut bits);
+            if order != Order::Weak {
+                for lane in bits_of(target.lanes[e]) {
+                    self.acquire(target.place, target.first[lane] + e, lane, order, scope);
                 }
             }
             self.warp.registers.put_bits(ty, dst, &bits);
@@ -67,9 +61,9 @@ impl Run<'_, '_> {
         self.tally(ty, at, &target, values.len() as u32);
         for (e, &value) in values.iter().enumerate() {
             let bits = self.warp.registers.bits(ty, value);
-            for lane in active(&target, e) {
+            self.check_lanes(&target, e, Does::Write, order != Order::Weak);
+            for lane in bits_of(target.lanes[e]) {
                 let index = target.first[lane] + e;
-                self.check(target.place, index, lane, Does::Write, order != Order::Weak);
                 if order != Order::Weak {
                     self.release(target.place, index, lane, order, scope, false);
                 }
@@ -91,7 +85,7 @@ impl Run<'_, '_> {
         self.tally(ty, at, &target, 1);
         let (values, expected) = (self.warp.registers.bits(ty, value), self.warp.registers.bits(ty, expected));
         let (mut old, mut new) = ([0; 32], [0; 32]);
-        for lane in active(&target, 0) {
+        for lane in bits_of(target.lanes[0]) {
             let index = target.first[lane];
             self.check(target.place, index, lane, Does::Read, true);
             self.acquire(target.place, index, lane, order, scope);
@@ -114,7 +108,7 @@ impl Run<'_, '_> {
             let bits = extended(ty, run.fetch(place, target.first[lane]));
             !semantics::compare(how, ty, bits, values[lane])
         };
-        if active(&target, 0).any(|lane| waits(self, lane)) {
+        if bits_of(target.lanes[0]).any(|lane| waits(self, lane)) {
             // A poll that must be repeated is one wait, however often the interpreter looks.
             if let Some(tally) = self.gathered.tallies.get_mut(pc).filter(|_| self.machine.config.counters) {
                 tally.warps -= 1;
@@ -123,7 +117,7 @@ impl Run<'_, '_> {
             return false;
         }
         self.tally(ty, at, &target, 1);
-        for lane in active(&target, 0) {
+        for lane in bits_of(target.lanes[0]) {
             let index = target.first[lane];
             self.check(place, index, lane, Does::Read, true);
             self.acquire(place, index, lane, Order::Acquire, scope);
@@ -139,8 +133,8 @@ impl Run<'_, '_> {
         let Which::Shared(array) = target.place else { return };
         let site = self.machine.program.sites[self.warp.pc];
         for e in 0..width as usize {
-            for lane in active(&target, e) {
-                let bits = if usize::from(source.count[lane]) > e {
+            for lane in bits_of(target.lanes[e]) {
+                let bits = if source.lanes[e] >> lane & 1 == 1 {
                     let index = source.first[lane] + e;
                     self.check(source.place, index, lane, Does::Read, false);
                     self.fetch(source.place, index)
@@ -180,77 +174,170 @@ impl Run<'_, '_> {
 
     /// Which elements the lanes mean: guards applied, what lies outside reported and left out.
     fn target(&mut self, ty: Type, at: At, only: Only, width: u32) -> Target {
-        let mut count = self.counts(only, width);
-        let mut first = [0; 32];
-        let place = match at {
+        let lanes = self.guarded(only, width);
+        match at {
             At::Shared { array, index, offset } => {
-                let len = self.machine.kernel.shared()[array.index()].len();
                 let indices = self.warp.registers.u32s(index);
-                for lane in 0..32 {
-                    let start = u64::from(indices[lane]) + u64::from(offset);
-                    first[lane] = start as usize;
-                    if count[lane] > 0 && start + u64::from(count[lane]) > len {
-                        self.outside_array(array.index(), start, len, lane);
-                        count[lane] = 0;
-                    }
-                    if width > 1 && count[lane] > 0 && start % u64::from(width) != 0 {
-                        self.misaligned(lane, width);
-                    }
-                }
-                Which::Shared(array.index())
+                let first = indices.map(|i| i as usize + offset as usize);
+                self.in_array(array.index(), Target { place: Which::Shared(array.index()), first, lanes }, width)
             }
             At::Global { param, batch, row, col } => {
-                let Arg::Matrix(buffer) = self.machine.args[param.index()] else {
-                    return Target { place: Which::Global(param.index()), first, count: [0; 32] };
-                };
-                let [batches, rows, cols] = [batch, row, col].map(|r| self.warp.registers.u32s(r));
-                for lane in 0..32 {
-                    if count[lane] == 0 {
-                        continue;
-                    }
-                    let [b, r, c] = [batches[lane], rows[lane], cols[lane]].map(u64::from);
-                    let last = buffer.index(b, r, c + u64::from(count[lane]) - 1);
-                    match (buffer.index(b, r, c), last) {
-                        (Some(start), Some(_)) => first[lane] = start,
-                        _ => {
-                            self.outside_matrix(param.index(), buffer, [b, r, c], count[lane], lane);
-                            count[lane] = 0;
-                        }
-                    }
-                    if width > 1 && count[lane] > 0 {
-                        let address = buffer.address(param.index(), b, r, c);
-                        if !address.is_multiple_of(u64::from(bytes(ty, width))) {
-                            self.misaligned(lane, width);
-                        }
-                    }
-                }
-                Which::Global(param.index())
+                let coordinates = [batch, row, col].map(|r| self.warp.registers.u32s(r));
+                self.in_matrix(ty, param.index(), coordinates, lanes, width)
             }
-        };
-        Target { place, first, count }
+        }
     }
 
-    /// How many elements each lane accesses, by mask and guard.
-    fn counts(&self, only: Only, width: u32) -> [u8; 32] {
-        let lanes = match only {
-            Only::If(predicate) => self.warp.mask & self.warp.registers.predicates[predicate as usize],
-            _ => self.warp.mask,
-        };
-        let mut count = [0; 32];
+    /// The lanes that access each of their elements, by mask and guard.
+    fn guarded(&self, only: Only, width: u32) -> [u32; 4] {
+        let first_lanes = |mask: u32| std::array::from_fn(|e| if e < width as usize { mask } else { 0 });
         match only {
-            Only::First(first) => {
-                let first = self.warp.registers.u32s(first);
-                for lane in 0..32 {
-                    count[lane] = if lanes >> lane & 1 == 1 { first[lane].min(width) as u8 } else { 0 };
+            Only::Always => first_lanes(self.warp.mask),
+            Only::If(predicate) => first_lanes(self.warp.mask & self.warp.registers.predicates[predicate as usize]),
+            Only::First(count) => {
+                let count = self.warp.registers.u32s(count);
+                std::array::from_fn(|e| {
+                    if e < width as usize { self.warp.mask & mask(|lane| count[lane] > e as u32) } else { 0 }
+                })
+            }
+        }
+    }
+
+    fn in_array(&mut self, array: usize, mut target: Target, width: u32) -> Target {
+        let len = self.machine.kernel.shared()[array].len();
+        for e in 0..width as usize {
+            let outside = mask(|lane| (target.first[lane] + e) as u64 >= len) & target.lanes[e];
+            if outside != 0 {
+                let lane = outside.trailing_zeros() as usize;
+                self.outside_array(array, (target.first[lane] + e) as u64, len, lane);
+                target.lanes[e] &= !outside;
+            }
+        }
+        if width > 1 {
+            let odd = mask(|lane| !target.first[lane].is_multiple_of(width as usize)) & target.lanes[0];
+            self.misaligned(odd, width);
+        }
+        target
+    }
+
+    fn in_matrix(
+        &mut self,
+        ty: Type,
+        param: usize,
+        [batches, rows, cols]: [[u32; 32]; 3],
+        mut lanes: [u32; 4],
+        width: u32,
+    ) -> Target {
+        let place = Which::Global(param);
+        let Arg::Matrix(buffer) = self.machine.args[param] else {
+            return Target { place, first: [0; 32], lanes: [0; 4] };
+        };
+        let Shape { batches: all, rows: high, cols: wide } = buffer.layout().shape;
+        // Positions of coordinates outside may wrap; they are not used.
+        let first = std::array::from_fn(|lane| {
+            let row = (batches[lane] as usize).wrapping_mul(high).wrapping_add(rows[lane] as usize);
+            row.wrapping_mul(wide).wrapping_add(cols[lane] as usize)
+        });
+        let row_outside = mask(|lane| batches[lane] as usize >= all || rows[lane] as usize >= high);
+        for (e, lanes) in lanes.iter_mut().enumerate().take(width as usize) {
+            let outside = (row_outside | mask(|lane| cols[lane] as usize + e >= wide)) & *lanes;
+            if outside != 0 {
+                let lane = outside.trailing_zeros() as usize;
+                let at = [batches[lane].into(), rows[lane].into(), u64::from(cols[lane]) + e as u64];
+                self.outside_matrix(param, buffer, at, lane);
+                *lanes &= !outside;
+            }
+        }
+        if width > 1 {
+            let unit = u64::from(bytes(ty, width));
+            let odd = mask(|lane| {
+                let [b, r, c] = [batches[lane], rows[lane], cols[lane]].map(u64::from);
+                !buffer.address(param, b, r, c).is_multiple_of(unit)
+            });
+            self.misaligned(odd & lanes[0], width);
+        }
+        Target { place, first, lanes }
+    }
+
+    /// The values that the lanes read as their element number `e`.
+    fn fetch_lanes(&self, target: &Target, e: usize, bits: &mut [u64; 32]) {
+        let lanes = target.lanes[e];
+        match target.place {
+            Which::Shared(array) => {
+                let words = &self.block.shared.arrays[array][..];
+                if lanes == u32::MAX {
+                    for lane in 0..32 {
+                        bits[lane] = words[target.first[lane] + e];
+                    }
+                } else {
+                    bits_of(lanes).for_each(|lane| bits[lane] = words[target.first[lane] + e]);
                 }
             }
-            _ => {
-                for (lane, count) in count.iter_mut().enumerate() {
-                    *count = if lanes >> lane & 1 == 1 { width as u8 } else { 0 };
+            Which::Global(param) => {
+                if let Arg::Matrix(buffer) = self.machine.args[param] {
+                    buffer.gather(&target.first, e, lanes, bits);
+                    if buffer.ty().size() == 1 {
+                        bits_of(lanes).for_each(|lane| bits[lane] = extended(buffer.ty(), bits[lane]));
+                    }
                 }
             }
         }
-        count
+    }
+
+    /// As [`Run::check`], for the element number `e` of all lanes that access one.
+    fn check_lanes(&mut self, target: &Target, e: usize, does: Does, ordered: bool) {
+        let lanes = target.lanes[e];
+        if !self.machine.config.races || lanes == 0 {
+            return;
+        }
+        match target.place {
+            Which::Global(param) => {
+                if matches!(self.machine.args[param], Arg::Matrix(buffer) if !buffer.is_writable()) {
+                    return;
+                }
+            }
+            Which::Shared(array) if does == Does::Read => return self.check_shared_reads(array, target, e, ordered),
+            Which::Shared(_) => {}
+        }
+        for lane in bits_of(lanes) {
+            self.check(target.place, target.first[lane] + e, lane, does, ordered);
+        }
+    }
+
+    /// The commonest check of all, with short cuts for what is surely in order.
+    fn check_shared_reads(&mut self, array: usize, target: &Target, e: usize, ordered: bool) {
+        let mut lanes = target.lanes[e];
+        let index = target.first[lanes.trailing_zeros() as usize] + e;
+        if lanes.count_ones() > 2 && bits_of(lanes).all(|lane| target.first[lane] + e == index) {
+            // All lanes read one element: if that is in order for two of them, it is for all, and two readers are remembered.
+            let last = 1 << (31 - lanes.leading_zeros());
+            let pair = last | 1 << (31 - (lanes & !last).leading_zeros());
+            if bits_of(pair).all(|lane| self.read_settled(array, index, lane, ordered)) {
+                return;
+            }
+            lanes &= !pair;
+            bits_of(pair).for_each(|lane| self.check(target.place, index, lane, Does::Read, ordered));
+        }
+        for lane in bits_of(lanes) {
+            let index = target.first[lane] + e;
+            if !self.read_settled(array, index, lane, ordered) {
+                self.check(target.place, index, lane, Does::Read, ordered);
+            }
+        }
+    }
+
+    #[inline]
+    fn read_settled(&mut self, array: usize, index: usize, lane: usize, ordered: bool) -> bool {
+        let now = self.now(lane, ordered);
+        self.block.shadow.read_settled(&mut self.block.clocks, array, index, &now)
+    }
+
+    /// A lane's access as it is remembered.
+    #[inline]
+    fn now(&self, lane: usize, ordered: bool) -> Now {
+        let thread = (self.warp.index * 32) as u16 + lane as u16;
+        let site = self.machine.program.sites[self.warp.pc];
+        Now { lane: thread, clock: self.block.clocks.clock(thread), site, ordered }
     }
 
     fn fetch(&self, place: Which, index: usize) -> u64 {
@@ -280,9 +367,7 @@ impl Run<'_, '_> {
         if !self.machine.config.races {
             return;
         }
-        let thread = (self.warp.index * 32) as u16 + lane as u16;
-        let site = self.machine.program.sites[self.warp.pc];
-        let now = Now { lane: thread, clock: self.block.clocks.clock(thread), site, ordered };
+        let now = self.now(lane, ordered);
         match place {
             Which::Shared(array) => self.check_shared(array, index, now, does),
             Which::Global(param) => self.check_global(param, index, now, does),
@@ -372,13 +457,14 @@ impl Run<'_, '_> {
     }
 }
 
-/// The lanes that access their element number `e`.
-fn active(target: &Target, e: usize) -> impl Iterator<Item = usize> + use<> {
-    let mut lanes = 0u32;
-    for lane in 0..32 {
-        lanes |= u32::from(usize::from(target.count[lane]) > e) << lane;
-    }
-    (0..32).filter(move |lane| lanes >> lane & 1 == 1)
+/// The lanes of a mask.
+#[inline]
+fn bits_of(mut lanes: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lane = (lanes != 0).then(|| lanes.trailing_zeros() as usize);
+        lanes &= lanes.wrapping_sub(1);
+        lane
+    })
 }
 
 /// An element as registers hold it: 8-bit integers extended.
@@ -397,8 +483,8 @@ impl Run<'_, '_> {
             Which::Global(param) => (self.global_sectors(ty, at, param, target), 0),
         };
         let tally = &mut self.gathered.tallies[self.warp.pc];
-        tally.elements += target.count.iter().map(|&c| u64::from(c)).sum::<u64>();
-        tally.requests += u64::from(target.count.iter().any(|&c| c > 0));
+        tally.elements += target.lanes.iter().map(|l| u64::from(l.count_ones())).sum::<u64>();
+        tally.requests += u64::from(target.lanes[0] != 0);
         tally.passes += passes;
         tally.conflicts += conflicts;
     }
@@ -416,9 +502,8 @@ impl Run<'_, '_> {
         let Which::Shared(array) = target.place else { return (0, 0) };
         let start = self.machine.kernel.shared()[array].start;
         let size = ty.size() as u32;
-        let addresses: [Option<u32>; 32] =
-            std::array::from_fn(|lane| (target.count[lane] > 0).then(|| start + target.first[lane] as u32 * size));
-        wavefronts(&addresses, size * width)
+        let addresses = target.first.map(|index| start + index as u32 * size);
+        wavefronts(&addresses, target.lanes[0], size * width)
     }
 
     fn global_sectors(&self, ty: Type, at: At, param: usize, target: &Target) -> u64 {
@@ -427,16 +512,14 @@ impl Run<'_, '_> {
         };
         let [batches, rows, cols] = [batch, row, col].map(|r| self.warp.registers.u32s(r));
         let mut addresses = [0; 32];
-        let (mut len, mut widest) = (0, 0);
-        for lane in 0..32 {
-            if target.count[lane] > 0 {
-                let [b, r, c] = [batches[lane], rows[lane], cols[lane]].map(u64::from);
-                addresses[len] = buffer.address(param, b, r, c);
-                len += 1;
-                widest = widest.max(u32::from(target.count[lane]));
-            }
+        let mut len = 0;
+        for lane in bits_of(target.lanes[0]) {
+            let [b, r, c] = [batches[lane], rows[lane], cols[lane]].map(u64::from);
+            addresses[len] = buffer.address(param, b, r, c);
+            len += 1;
         }
-        sectors(&addresses[..len], u64::from(bytes(ty, widest.max(1))))
+        let widest = target.lanes.iter().filter(|&&lanes| lanes != 0).count().max(1);
+        sectors(&addresses[..len], u64::from(bytes(ty, widest as u32)))
     }
 
     fn observe_access(&mut self, target: &Target, e: usize, write: bool, bits: &[u64; 32]) {
@@ -444,7 +527,7 @@ impl Run<'_, '_> {
             return;
         }
         let elements =
-            std::array::from_fn(|lane| (usize::from(target.count[lane]) > e).then(|| (target.first[lane] + e) as u64));
+            std::array::from_fn(|lane| (target.lanes[e] >> lane & 1 == 1).then(|| (target.first[lane] + e) as u64));
         let kernel = self.machine.kernel;
         let (space, name) = match target.place {
             Which::Shared(array) => (Space::Shared, kernel.shared()[array].name.as_str()),
@@ -484,20 +567,23 @@ impl Run<'_, '_> {
         self.report(Kind::OutOfBounds, pc, &[thread], Some((Space::Shared, name, vec![index])), message);
     }
 
-    fn outside_matrix(&mut self, param: usize, buffer: &Buffer, [b, r, c]: [u64; 3], count: u8, lane: usize) {
+    fn outside_matrix(&mut self, param: usize, buffer: &Buffer, [b, r, c]: [u64; 3], lane: usize) {
         let name = self.machine.kernel.params()[param].name.clone();
         let shape = buffer.layout().shape;
-        let what = if count > 1 { format!("{count} elements from ({r}, {c})") } else { format!("({r}, {c})") };
         let batch = if shape.batches == 1 && b == 0 { String::new() } else { format!(" of matrix {b}") };
-        let message = format!("element {what}{batch} of {name}, which is {shape}");
+        let message = format!("element ({r}, {c}){batch} of {name}, which is {shape}");
         let thread = self.warp.index * 32 + lane as u32;
         let pc = self.warp.pc;
         self.report(Kind::OutOfBounds, pc, &[thread], Some((Space::Global, name, vec![r, c])), message);
     }
 
-    fn misaligned(&mut self, lane: usize, width: u32) {
+    fn misaligned(&mut self, lanes: u32, width: u32) {
+        if lanes == 0 {
+            return;
+        }
+        let lane = lanes.trailing_zeros();
         let message = format!("{width} elements at once from an element that is no multiple of {width}");
-        let thread = self.warp.index * 32 + lane as u32;
+        let thread = self.warp.index * 32 + lane;
         let pc = self.warp.pc;
         self.report(Kind::Misaligned, pc, &[thread], None, message);
     }

@@ -220,33 +220,42 @@ fn distinct(numbers: &mut [u64]) -> usize {
     len
 }
 
-/// Wavefronts that accesses of `bytes` bytes a lane take, and how many of them are due to conflicts.
+/// Wavefronts that accesses of `bytes` bytes by the lanes of a mask take, and how many of them are due to conflicts.
 ///
-/// `addresses` holds each active lane's byte address in shared memory. Lanes are served in groups that ask for at most 128
-/// bytes: all 32, halves, or quarters of a warp; in a group, a bank delivers one 4-byte word a pass, to all lanes that ask for it.
-pub(super) fn wavefronts(addresses: &[Option<u32>; 32], bytes: u32) -> (u64, u64) {
+/// Addresses are bytes in shared memory. Lanes are served in groups that ask for at most 128 bytes: all 32, halves, or quarters
+/// of a warp; in a group, a bank delivers one 4-byte word a pass, to all lanes that ask for it.
+pub(super) fn wavefronts(addresses: &[u32; 32], lanes: u32, bytes: u32) -> (u64, u64) {
     let words = bytes.div_ceil(4);
-    let lanes = 32 / words as usize;
+    let group = 32 / words;
     let (mut passes, mut fewest) = (0, 0);
-    for group in addresses.chunks(lanes) {
-        let worst = worst_bank(group, words);
-        passes += worst;
-        fewest += u64::from(worst > 0);
+    for first in (0..32).step_by(group as usize) {
+        let members = lanes & ((((1u64 << group) - 1) as u32) << first);
+        if members != 0 {
+            passes += worst_bank(addresses, members, words);
+            fewest += 1;
+        }
     }
     (passes, passes - fewest)
 }
 
 /// The most distinct words that one bank has to deliver.
-fn worst_bank(group: &[Option<u32>], words: u32) -> u64 {
-    let mut held = [[0u32; 32]; BANKS as usize];
-    let mut count = [0u8; BANKS as usize];
-    let mut worst = 0;
-    for address in group.iter().flatten() {
+fn worst_bank(addresses: &[u32; 32], members: u32, words: u32) -> u64 {
+    // The first word asked of each bank; further ones, which are conflicts, go to a list.
+    let mut held = [u32::MAX; BANKS as usize];
+    let mut count = [1u8; BANKS as usize];
+    let mut further = [0u32; 32];
+    let (mut len, mut worst) = (0, 1);
+    for (lane, address) in addresses.iter().enumerate() {
+        if members >> lane & 1 == 0 {
+            continue;
+        }
         for word in address / 4..address / 4 + words {
             let bank = word as usize % BANKS as usize;
-            let known = usize::from(count[bank]);
-            if !held[bank][..known].contains(&word) {
-                held[bank][known] = word;
+            if held[bank] == u32::MAX {
+                held[bank] = word;
+            } else if held[bank] != word && !further[..len].contains(&word) {
+                further[len] = word;
+                len += 1;
                 count[bank] += 1;
                 worst = worst.max(count[bank]);
             }
@@ -264,20 +273,20 @@ pub(super) fn bytes(ty: Type, width: u32) -> u32 {
 mod tests {
     use super::*;
 
-    fn lanes(f: impl Fn(u32) -> u32) -> [Option<u32>; 32] {
-        std::array::from_fn(|lane| Some(f(lane as u32)))
+    fn lanes(f: impl Fn(u32) -> u32) -> [u32; 32] {
+        std::array::from_fn(|lane| f(lane as u32))
     }
 
     #[test]
     fn banks_conflict_where_words_differ() {
-        assert_eq!(wavefronts(&lanes(|i| 4 * i), 4), (1, 0));
-        assert_eq!(wavefronts(&lanes(|_| 64), 4), (1, 0));
-        assert_eq!(wavefronts(&lanes(|i| 128 * i), 4), (32, 31));
-        assert_eq!(wavefronts(&lanes(|i| 4 * (16 * (i % 16) + i / 16)), 4), (8, 7));
-        assert_eq!(wavefronts(&lanes(|i| 8 * i), 8), (2, 0));
-        assert_eq!(wavefronts(&lanes(|i| 16 * i), 16), (4, 0));
-        assert_eq!(wavefronts(&lanes(|i| 2 * i), 2), (1, 0));
-        assert_eq!(wavefronts(&[None; 32], 4), (0, 0));
+        assert_eq!(wavefronts(&lanes(|i| 4 * i), u32::MAX, 4), (1, 0));
+        assert_eq!(wavefronts(&lanes(|_| 64), u32::MAX, 4), (1, 0));
+        assert_eq!(wavefronts(&lanes(|i| 128 * i), u32::MAX, 4), (32, 31));
+        assert_eq!(wavefronts(&lanes(|i| 4 * (16 * (i % 16) + i / 16)), u32::MAX, 4), (8, 7));
+        assert_eq!(wavefronts(&lanes(|i| 8 * i), u32::MAX, 8), (2, 0));
+        assert_eq!(wavefronts(&lanes(|i| 16 * i), u32::MAX, 16), (4, 0));
+        assert_eq!(wavefronts(&lanes(|i| 2 * i), u32::MAX, 2), (1, 0));
+        assert_eq!(wavefronts(&[0; 32], 0, 4), (0, 0));
     }
 
     #[test]

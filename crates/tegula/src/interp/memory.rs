@@ -188,6 +188,16 @@ impl Buffer {
         self.cells.load(index)
     }
 
+    /// The elements `first + e` of the lanes of a mask.
+    pub(super) fn gather(&self, first: &[usize; 32], e: usize, lanes: u32, bits: &mut [u64; 32]) {
+        match &self.cells {
+            Cells::B1(cells) => gather(cells, first, e, lanes, bits, |c| c.load(Relaxed).into()),
+            Cells::B2(cells) => gather(cells, first, e, lanes, bits, |c| c.load(Relaxed).into()),
+            Cells::B4(cells) => gather(cells, first, e, lanes, bits, |c| c.load(Relaxed).into()),
+            Cells::B8(cells) => gather(cells, first, e, lanes, bits, |c| c.load(Relaxed)),
+        }
+    }
+
     pub(super) fn store(&self, index: usize, bits: u64) {
         self.cells.store(index, bits);
         if let Some(state) = self.states.get(index) {
@@ -198,6 +208,14 @@ impl Buffer {
     /// Whether the element holds anything.
     pub(super) fn is_initialised(&self, index: usize) -> bool {
         self.states.get(index).is_none_or(|s| s.load(Relaxed) != EMPTY)
+    }
+}
+
+fn gather<T>(cells: &[T], first: &[usize; 32], e: usize, lanes: u32, bits: &mut [u64; 32], load: impl Fn(&T) -> u64) {
+    for lane in 0..32 {
+        if lanes >> lane & 1 == 1 {
+            bits[lane] = load(&cells[first[lane] + e]);
+        }
     }
 }
 

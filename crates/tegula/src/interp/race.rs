@@ -259,6 +259,20 @@ impl SharedShadow {
         &mut self.cells[array][index]
     }
 
+    /// Notes a read of an element that was written before the block's last barrier and has no copy on its way, which is what
+    /// nearly every read is. False where it is not so; then nothing is noted.
+    #[inline]
+    pub fn read_settled(&mut self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> bool {
+        let cell = &mut self.cells[array][index];
+        let write = &cell.write;
+        if write.clock == 0 || write.clock >= clocks.base || cell.in_flight != 0 || clocks.every_reader {
+            return false;
+        }
+        clocks.barrier_needed |= write.clock >= clocks.previous && write.lane != now.lane;
+        remember(&mut cell.reads, now.access());
+        true
+    }
+
     /// A read; the write it races with, if there is one.
     #[inline]
     pub fn read(&mut self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> Option<Conflict> {
