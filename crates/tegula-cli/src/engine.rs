@@ -86,7 +86,7 @@ pub fn verify<T: Element>(
         }
         let got = c.get(0, row, col).map_or(f64::NAN, |x| float(T::widen_out(x)));
         let r = error_of::<T>(got, exact, size);
-        if !(r <= found.r) || found.worst.is_none() {
+        if found.worst.is_none() || r.is_nan() || r > found.r {
             (found.r, found.worst) = (r, Some([row, col]));
         }
     }

@@ -71,5 +71,10 @@ fn kernels(args: &KernelsArgs) -> Result<()> {
 fn devices(args: &DevicesArgs) -> Result<()> {
     let devices = Devices { devices: engine::devices() };
     let mut out = stdout().lock();
-    Ok(if args.json { report::json(&mut out, &devices)? } else { report::devices::print(&mut out, &devices)? })
+    if args.json {
+        report::json(&mut out, &devices)?
+    } else {
+        report::devices::print(&mut out, &devices)?
+    }
+    Ok(())
 }

@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(bf16::rounded(f64::NEG_INFINITY), bf16::NEG_INFINITY);
         assert!(f16::rounded(f64::NAN).is_nan());
         assert_eq!(f16::rounded(-1e-300).to_bits(), 0x8000);
-        assert_eq!(f16::rounded(65519.999_999_999), f16::MAX);
+        assert_eq!(f16::rounded(65_519.999_999), f16::MAX);
         assert_eq!(f16::rounded(65520.0), f16::INFINITY);
     }
 

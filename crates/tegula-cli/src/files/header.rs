@@ -133,7 +133,7 @@ fn parse_descr(value: &Value) -> Result<(Type, bool), Refusal> {
     let Value::String(descr) = value else {
         return Err("holds a structured array; give one field of it, for example np.save(file, a['name'])".into());
     };
-    let (order, code) = descr.split_at(descr.len().min(1));
+    let (order, code) = split_first(descr);
     let ty = match code {
         "f8" => Type::F64,
         "f4" => Type::F32,
@@ -148,14 +148,21 @@ fn parse_descr(value: &Value) -> Result<(Type, bool), Refusal> {
         ">" => Ok((ty, true)),
         "<" => Ok((ty, false)),
         "|" if matches!(ty, Type::I8 | Type::BF16) => Ok((ty, false)),
-        _ => Err(damaged(&format!("its number type '{descr}' has no byte order"))),
+        _ => Err(damaged(&format!("its number type '{}' has no byte order", descr.escape_debug()))),
     }
 }
 
+/// The first character and the rest.
+fn split_first(text: &str) -> (&str, &str) {
+    text.split_at(text.chars().next().map_or(0, char::len_utf8))
+}
+
 fn unknown_type(descr: &str, code: &str) -> Refusal {
-    let bits =
-        |kind: &str, bytes: &str| bytes.parse().map_or(descr.into(), |n: u32| format!("{kind}{}", n.saturating_mul(8)));
-    let (kind, size) = code.split_at(code.chars().next().map_or(0, char::len_utf8));
+    let bits = |kind: &str, bytes: &str| {
+        bytes.parse().map_or(descr.to_string(), |n: u32| format!("{kind}{}", n.saturating_mul(8)))
+    };
+    let descr = descr.escape_debug();
+    let (kind, size) = split_first(code);
     let (name, target) = match kind {
         "i" => (bits("int", size), "int32"),
         "u" => (bits("uint", size), "int32"),
@@ -252,9 +259,25 @@ mod tests {
         assert!(parse("'<f8'", "()").contains("0-D"));
         assert!(parse("'<f8'", "(2, 'x')").contains("not an integer"));
         assert!(parse("'=f8'", "(2, 2)").contains("byte order"));
-        assert!(parse("'é'", "(2, 2)").contains("is damaged") || parse("''", "(2, 2)").contains("type"));
+        assert!(parse("'éé'", "(2, 2)").contains("holds the type 'éé'"));
+        assert!(parse("''", "(2, 2)").contains("holds the type ''"));
+        assert!(parse("'<\\n'", "(2, 2)").contains("holds the type '<\\n'"));
         assert!(parse("'<c16'", "(2, 2)").contains("complex128"));
         assert!(parse(&"[".repeat(60_000), "(2, 2)").contains("not a dictionary"));
         assert!(Header::parse("{}").unwrap_err().contains("no 'descr'"));
+    }
+
+    #[test]
+    fn no_damaged_byte_makes_a_panic() {
+        let good = Header::print(Type::F32, 12, 34);
+        for position in 0..good.len() {
+            for byte in 0..=255 {
+                let mut bytes = good.clone();
+                bytes[position] = byte;
+                if let Err(why) = Header::read(&mut &bytes[..]) {
+                    assert!(!why.contains('\n'), "{why}");
+                }
+            }
+        }
     }
 }
