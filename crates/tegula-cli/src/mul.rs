@@ -130,3 +130,33 @@ fn conclude<T: Number>(args: &MulArgs, product: &Product, c: &Matrix<T>) -> Resu
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::engine::{Done, Verified};
+    use clap::Parser;
+
+    #[test]
+    fn a_product_that_fails_verification_is_not_written() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("c.npy");
+        let line = ["tegula", "mul", "a.npy", "b.npy", "--verify", "-o"].map(Into::into);
+        let Command::Mul(args) = Cli::parse_from(line.into_iter().chain([path.clone().into_os_string()])).command
+        else {
+            panic!("mul is mul");
+        };
+        let shape = Shape::new(1, 1);
+        let conclude_with = |r| {
+            let done = Done { device: "cpu".into(), kernel: "loop".into(), seconds: 1.0 };
+            let verified = Some(Verified { r, bound: 5.0, worst: Some([0, 0]) });
+            let product = Product::new(shape, shape, Type::F32, Type::F32, done, verified);
+            conclude(&args, &product, &Matrix::<f32>::zeros(shape).unwrap())
+        };
+        assert!(matches!(conclude_with(5.5), Err(Failure::Failed(_))));
+        assert!(!path.exists());
+        assert!(conclude_with(5.0).is_ok());
+        assert!(path.exists());
+    }
+}
