@@ -96,7 +96,7 @@ def check_specials(tegula, folder, rng, dtype):
 
 
 def main():
-    tegula, seed = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    tegula, seed = Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 1
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as folder:
         for case in range(40):
