@@ -1,2 +1,80 @@
-//! `tegula`: multiply matrices that live in files.
-fn main() {}
+//! `tegula`: multiply matrices that live in files; check and print the tiled kernels that do it.
+//!
+//! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 usage.
+
+mod args;
+mod engine;
+mod failure;
+mod files;
+mod kernel;
+mod mul;
+mod report;
+
+use std::io::{Write, stderr, stdout};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use args::{CheckArgs, Command, DevicesArgs, KernelsArgs};
+use failure::{Failure, Result};
+use report::devices::Devices;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) | Err(Failure::ReaderLeft) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = writeln!(stderr(), "error: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let Some(cli) = args::parse()? else { return Ok(()) };
+    match &cli.command {
+        Command::Mul(args) => mul::run(args),
+        Command::Check(args) => check(args),
+        Command::Kernels(args) => kernels(args),
+        Command::Devices(args) => devices(args),
+    }
+}
+
+fn check(args: &CheckArgs) -> Result<()> {
+    let report = engine::check(&args.problem())?;
+    let mut out = stdout().lock();
+    if args.json {
+        report::json(&mut out, &report)?
+    } else {
+        report::check::print(&mut out, &report)?
+    }
+    match report.errors() {
+        0 => Ok(()),
+        1 => Err(Failure::new(format!("kernel {} has 1 error", report.kernel))),
+        errors => Err(Failure::new(format!("kernel {} has {errors} errors", report.kernel))),
+    }
+}
+
+fn kernels(args: &KernelsArgs) -> Result<()> {
+    let mut out = stdout().lock();
+    let Some(name) = args.name else {
+        let mut names = kernel::Name::value_variants().iter();
+        return Ok(names.try_for_each(|name| writeln!(out, "{:<6} {}", name.as_str(), name.description()))?);
+    };
+    let variant = args.options.apply(name);
+    if args.ptx {
+        return Ok(out.write_all(engine::ptx(&variant)?.as_bytes())?);
+    }
+    writeln!(out, "{}: {}", name.as_str(), name.description())?;
+    Ok(writeln!(out, "{variant}")?)
+}
+
+fn devices(args: &DevicesArgs) -> Result<()> {
+    let devices = Devices { devices: engine::devices() };
+    let mut out = stdout().lock();
+    if args.json {
+        report::json(&mut out, &devices)?
+    } else {
+        report::devices::print(&mut out, &devices)?
+    }
+    Ok(())
+}

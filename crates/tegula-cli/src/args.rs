@@ -1,0 +1,286 @@
+//! The command line: what may be said, and the one-line form of what may not.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+use tegula::element::Type;
+
+use crate::failure::Failure;
+use crate::kernel::{Mapping, Name, Plant, Problem, Variant};
+
+/// Tiled matrix multiplication on GPU and CPU.
+#[derive(Debug, Parser)]
+#[command(name = "tegula", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tegula mul a.npy b.npy -o c.npy                   C = A·B on the best device
+  tegula mul digits.npy digits.npy --tb --verify    a Gram matrix, compared with an exact product
+  tegula check tiled --plant missing-first-barrier  find a race without a GPU
+  tegula kernels K6 --ptx                           read a kernel as PTX
+
+Exit codes: 0 done, 1 failed, 2 wrong usage.";
+
+const MUL_EXAMPLES: &str = "\
+Examples:
+  tegula mul a.npy b.npy                                          look at the corner of A·B
+  tegula mul a.npy b.npy -o c.npy --alpha 2 --beta -1 --c c0.npy  C = 2·A·B - C0
+  tegula mul x.npy x.npy --ta -o xtx.npy                          C = Xᵀ·X
+  tegula mul a.npy b.npy --cast f16 --device cuda:0 --json        in half precision, figures as JSON
+
+Files are 2-D .npy arrays of float64, float32, float16, int32 (wrapping), int8 (product in int32), or bfloat16 stored as '<V2'.
+--cast converts as NumPy's astype: floats round to nearest, ties to even; on the way to integers fractions are cut off, values
+out of range become the nearest end of it, and NaN becomes 0.";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  tegula check tiled --m 256 --n 256 --k 256                             a product of your size
+  tegula check K3 --json                                                 the counters of an uncoalesced mapping
+  tegula check tiled --tile 8 --plant missing-second-barrier --seeds 64  see what a race looks like";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Multiply two matrices in files: C = alpha·A·B + beta·C0
+    #[command(after_help = MUL_EXAMPLES)]
+    Mul(MulArgs),
+    /// Run a kernel in the interpreter: races, bounds, wrong results, and what it costs
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// List the kernels, describe one, or print it as PTX
+    Kernels(KernelsArgs),
+    /// List what products can run on
+    Devices(DevicesArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct MulArgs {
+    /// A, a .npy file
+    pub a: PathBuf,
+    /// B, a .npy file; may be the same as A
+    pub b: PathBuf,
+    /// Write C to this .npy file; without it the corner of C is shown
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Transpose A
+    #[arg(long)]
+    pub ta: bool,
+    /// Transpose B
+    #[arg(long)]
+    pub tb: bool,
+    /// Factor of the product
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_hyphen_values = true)]
+    pub alpha: f64,
+    /// Factor of C0
+    #[arg(long, value_name = "Y", default_value_t = 0.0, allow_hyphen_values = true)]
+    pub beta: f64,
+    /// C0, a .npy file of the shape and type of C
+    #[arg(long, value_name = "FILE", requires = "beta")]
+    pub c: Option<PathBuf>,
+    /// Convert A, B and C0 to this type first
+    #[arg(long, value_name = "TYPE", value_parser = type_parser())]
+    pub cast: Option<Type>,
+    /// auto, cpu, cuda:N or interp
+    #[arg(long, default_value = "auto")]
+    pub device: DeviceChoice,
+    /// Compare with a more exact product; fail where the error is above what the sum's length allows
+    #[arg(long)]
+    pub verify: bool,
+    /// Print figures as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl MulArgs {
+    /// What no single option can tell is wrong.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.beta != 0.0 && self.c.is_none() {
+            return Err(Failure::Usage(format!("--beta {} needs a matrix to scale: give --c FILE", self.beta)));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// naive, tiled, or a preset K1 to K6
+    #[arg(ignore_case = true)]
+    pub kernel: Name,
+    /// Rows of A and C [default: 64; K5: 4]
+    #[arg(long)]
+    pub m: Option<usize>,
+    /// Columns of B and C [default: 64; K5: 4]
+    #[arg(long)]
+    pub n: Option<usize>,
+    /// Columns of A, rows of B [default: 64; K5: 4]
+    #[arg(long)]
+    pub k: Option<usize>,
+    #[command(flatten)]
+    pub options: VariantArgs,
+    /// How many random inputs and orders of warps to try
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds: u32,
+    /// Print findings and counters as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl CheckArgs {
+    /// The problem asked for.
+    pub fn problem(&self) -> Problem {
+        let size = |given: Option<usize>| given.unwrap_or(self.kernel.size());
+        Problem {
+            kernel: self.options.apply(self.kernel),
+            m: size(self.m),
+            n: size(self.n),
+            k: size(self.k),
+            seeds: self.seeds,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct KernelsArgs {
+    /// naive, tiled, or a preset K1 to K6; all are listed without it
+    #[arg(ignore_case = true)]
+    pub name: Option<Name>,
+    /// Print the kernel as PTX
+    #[arg(long, requires = "name")]
+    pub ptx: bool,
+    #[command(flatten)]
+    pub options: VariantArgs,
+}
+
+/// Options that shape a kernel; a preset sets those that are not given.
+#[derive(Debug, Args)]
+pub struct VariantArgs {
+    /// Side of the tile, and of the block of threads [default: 16; K5: 2]
+    #[arg(long, value_name = "SIDE", value_parser = clap::value_parser!(u32).range(1..))]
+    pub tile: Option<u32>,
+    /// What a thread's x chooses [default: x-col; K3: x-row]
+    #[arg(long)]
+    pub mapping: Option<Mapping>,
+    /// Type of A and B [default: f32; K2: f64; K3: i32]
+    #[arg(long, value_name = "TYPE", value_parser = type_parser())]
+    pub dtype: Option<Type>,
+    /// Put a mistake into the kernel; may be given more than once
+    #[arg(long, value_name = "MISTAKE")]
+    pub plant: Vec<Plant>,
+}
+
+impl VariantArgs {
+    /// The kernel of that name with these options.
+    pub fn apply(&self, name: Name) -> Variant {
+        let preset = name.variant();
+        let mut plants = preset.plants.clone();
+        plants.extend(self.plant.iter().filter(|plant| !preset.plants.contains(plant)));
+        Variant {
+            tile: self.tile.unwrap_or(preset.tile),
+            mapping: self.mapping.unwrap_or(preset.mapping),
+            dtype: self.dtype.unwrap_or(preset.dtype),
+            plants,
+            ..preset
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct DevicesArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where a product is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The first GPU, or the CPU where there is none.
+    Auto,
+    Cpu,
+    Cuda(usize),
+    Interp,
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ordinal = |text: &str| text.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok());
+        match text {
+            "auto" => Ok(DeviceChoice::Auto),
+            "cpu" => Ok(DeviceChoice::Cpu),
+            "interp" => Ok(DeviceChoice::Interp),
+            "cuda" => Ok(DeviceChoice::Cuda(0)),
+            other => ordinal(other).map(DeviceChoice::Cuda).ok_or("choose auto, cpu, cuda:N or interp".into()),
+        }
+    }
+}
+
+fn type_parser() -> impl TypedValueParser<Value = Type> {
+    const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
+    let named = |name: String| TYPES.into_iter().find(|ty| ty.name() == name).ok_or("no such type");
+    PossibleValuesParser::new(TYPES.map(Type::name)).try_map(named)
+}
+
+/// Reads the command line. `None` where it asked for help or the version, which is then printed.
+pub fn parse() -> Result<Option<Cli>, Failure> {
+    match Cli::try_parse() {
+        Ok(cli) => Ok(Some(cli)),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            error.print()?;
+            Ok(None)
+        }
+        Err(error) => Err(Failure::Usage(one_line(&error))),
+    }
+}
+
+/// The message without its heading, its usage and its line breaks.
+fn one_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "no command given; choose mul, check, kernels or devices, or see 'tegula --help'".into();
+    }
+    let text = error.to_string();
+    let said =
+        text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let parts: Vec<_> = said.filter(|line| !line.is_empty()).collect();
+    let said = parts.join(" ").replace(" tip: ", "; ");
+    format!("{}; see --help", said.trim_start_matches("error: "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn devices_are_parsed() {
+        assert_eq!("cuda".parse(), Ok(DeviceChoice::Cuda(0)));
+        assert_eq!("cuda:12".parse(), Ok(DeviceChoice::Cuda(12)));
+        for wrong in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "CPU"] {
+            assert!(wrong.parse::<DeviceChoice>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn presets_yield_to_options() {
+        let variant = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Check(args) => args.problem().kernel,
+            other => panic!("{other:?}"),
+        };
+        let k3 = variant("tegula check k3 --tile 32 --plant no-guards");
+        assert_eq!((k3.tile, k3.mapping, k3.dtype), (32, Mapping::XRow, Type::I32));
+        assert_eq!(k3.plants, [Plant::NoGuards]);
+        assert_eq!(variant("tegula check K5 --plant extra-barrier").plants, [Plant::ExtraBarrier]);
+    }
+}

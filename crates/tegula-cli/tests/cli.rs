@@ -1,0 +1,368 @@
+//! The command line as its users meet it: files in, files out, one line for each mistake.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A directory of its own for each test, and the program run in it.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> &Place {
+        fs::write(self.path(name), bytes).unwrap();
+        self
+    }
+
+    fn run(&self, line: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
+        command.current_dir(self.0.path()).args(line.split_whitespace()).output().unwrap()
+    }
+
+    /// Runs a line that must succeed; gives standard output.
+    fn done(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Runs a line that must fail with one line on standard error, which is given back, and nothing on standard output.
+    fn fails(&self, line: &str, code: i32) -> String {
+        let output = self.run(line);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line}: {said}");
+        assert!(said.starts_with("error: ") && said.ends_with('\n'), "{line}: {said}");
+        assert_eq!(said.lines().count(), 1, "{line}: {said}");
+        assert_eq!(text(&output.stdout), "", "{line}");
+        said
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A `.npy` file, made here without the program's help.
+fn npy(version: u8, descr: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
+    let order = if fortran { "True" } else { "False" };
+    let dict = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n");
+    let len = (dict.len() as u32).to_le_bytes();
+    let len = if version == 1 { &len[..2] } else { &len[..] };
+    [b"\x93NUMPY".as_slice(), &[version, 0], len, dict.as_bytes(), data].concat()
+}
+
+fn f32s(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// A 2×3 matrix of f32: 1 2 3 / 4 5 6.
+fn two_by_three() -> Vec<u8> {
+    npy(1, "'<f4'", false, "(2, 3)", &f32s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+}
+
+/// The 2×2 product of that matrix and its transpose.
+const GRAM: [f32; 4] = [14.0, 32.0, 32.0, 77.0];
+
+fn payload(path: &Path) -> Vec<u8> {
+    let bytes = fs::read(path).unwrap();
+    assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00");
+    let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    assert_eq!(start % 64, 0, "the data is aligned as NumPy aligns it");
+    bytes[start..].to_vec()
+}
+
+#[test]
+fn a_product_is_written_and_read_back() {
+    let place = Place::new();
+    place.put("a.npy", &two_by_three());
+    assert_eq!(place.done("mul a.npy a.npy --tb -o c.npy"), "");
+    assert_eq!(payload(&place.path("c.npy")), f32s(&GRAM));
+    place.put("eye.npy", &npy(1, "'<f4'", false, "(2, 2)", &f32s(&[1.0, 0.0, 0.0, 1.0])));
+    place.done("mul c.npy eye.npy -o d.npy");
+    assert_eq!(fs::read(place.path("c.npy")).unwrap(), fs::read(place.path("d.npy")).unwrap());
+    assert_eq!(place.names(), ["a.npy", "c.npy", "d.npy", "eye.npy"]);
+}
+
+#[test]
+fn every_order_version_and_byte_order_holds_the_same_matrix() {
+    let columns = [1.0f32, 4.0, 2.0, 5.0, 3.0, 6.0];
+    let big: Vec<u8> = columns.iter().flat_map(|x| x.to_be_bytes()).collect();
+    let files = [
+        npy(2, "'<f4'", true, "(2, 3)", &f32s(&columns)),
+        npy(3, "'>f4'", true, "(2, 3)", &big),
+        npy(1, "'<f4'", true, "[2, 3]", &[f32s(&columns), vec![1, 2, 3]].concat()),
+    ];
+    for file in files {
+        let place = Place::new();
+        place.put("a.npy", &two_by_three()).put("b.npy", &file);
+        place.done("mul a.npy b.npy --tb -o c.npy");
+        assert_eq!(payload(&place.path("c.npy")), f32s(&GRAM));
+        place.done("mul b.npy b.npy --tb -o c.npy");
+        assert_eq!(payload(&place.path("c.npy")), f32s(&GRAM));
+    }
+}
+
+#[test]
+fn alpha_beta_and_c0() {
+    let place = Place::new();
+    place.put("a.npy", &two_by_three());
+    place.put("c0.npy", &npy(1, "'<f4'", true, "(2, 2)", &f32s(&[1.0, 2.0, 3.0, 4.0])));
+    place.done("mul a.npy a.npy --tb --alpha 2 --beta -1 --c c0.npy -o c.npy --verify");
+    assert_eq!(payload(&place.path("c.npy")), f32s(&[27.0, 61.0, 62.0, 150.0]));
+    // The output may be an input: everything is read before anything is written.
+    place.done("mul a.npy a.npy --tb --beta 1 --c c.npy -o c.npy");
+    assert_eq!(payload(&place.path("c.npy")), f32s(&[41.0, 93.0, 94.0, 227.0]));
+}
+
+#[test]
+fn small_integers_multiply_into_wide_ones() {
+    let place = Place::new();
+    place.put("a.npy", &npy(1, "'|i1'", false, "(1, 2)", &[128, 128]));
+    place.done("mul a.npy a.npy --tb -o c.npy");
+    assert_eq!(payload(&place.path("c.npy")), 32768i32.to_le_bytes());
+}
+
+#[test]
+fn empty_matrices_are_matrices() {
+    let place = Place::new();
+    place.put("a.npy", &npy(1, "'<f4'", false, "(2, 0)", &[])).put("b.npy", &npy(1, "'<f4'", false, "(0, 2)", &[]));
+    place.done("mul a.npy b.npy -o c.npy --verify");
+    assert_eq!(payload(&place.path("c.npy")), f32s(&[0.0; 4]));
+    place.done("mul b.npy a.npy -o c.npy --verify");
+    assert!(payload(&place.path("c.npy")).is_empty());
+}
+
+#[test]
+fn types_are_cast_when_asked() {
+    let place = Place::new();
+    let double: Vec<u8> = [1.9f64, -1.9, 300.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+    place.put("a.npy", &two_by_three()).put("b.npy", &npy(1, "'<f8'", false, "(3, 1)", &double));
+    let said = place.fails("mul a.npy b.npy", 1);
+    assert!(said.contains("A is f32, B is f64: give both the same type, or say --cast TYPE"), "{said}");
+    place.done("mul a.npy b.npy --cast i8 -o c.npy");
+    let expected = [1 - 2 + 3 * 127, 4 - 5 + 6 * 127i32].map(i32::to_le_bytes).concat();
+    assert_eq!(payload(&place.path("c.npy")), expected);
+}
+
+#[test]
+fn bfloat16_travels_as_two_raw_bytes() {
+    let place = Place::new();
+    let (one, two) = (0x3f80u16.to_le_bytes(), 0x4000u16.to_le_bytes());
+    place.put("a.npy", &npy(1, "'|V2'", false, "(1, 2)", &[one, two].concat()));
+    place.done("mul a.npy a.npy --tb -o c.npy");
+    assert_eq!(payload(&place.path("c.npy")), 0x40a0u16.to_le_bytes());
+    assert!(text(&fs::read(place.path("c.npy")).unwrap()[10..60]).contains("'<V2'"));
+}
+
+#[test]
+fn without_an_output_the_corner_is_shown() {
+    let place = Place::new();
+    place.put("a.npy", &two_by_three());
+    let output = place.run("mul a.npy a.npy --tb --device cpu");
+    assert_eq!(text(&output.stdout), "2×2 f32\n  14  32\n  32  77\n");
+    let line = text(&output.stderr);
+    assert!(line.starts_with("2×2 f32 = 2×3 · 3×2 on cpu ("), "{line}");
+    assert!(line.trim_end().ends_with("GFLOP/s"), "{line}");
+}
+
+#[test]
+fn json_is_one_object_and_alone_on_standard_output() {
+    let place = Place::new();
+    place.put("a.npy", &two_by_three());
+    let parse = |line| serde_json::from_str::<serde_json::Value>(&place.done(line)).unwrap();
+    let figures = parse("mul a.npy a.npy --tb --json --verify");
+    assert_eq!((&figures["m"], &figures["n"], &figures["k"]), (&2.into(), &2.into(), &3.into()));
+    assert_eq!(figures["dtype"], "f32");
+    assert_eq!(figures["r"], 0.0);
+    for key in ["device", "kernel", "seconds", "gflops", "bound"] {
+        assert!(!figures[key].is_null(), "{key}");
+    }
+    assert!(parse("mul a.npy a.npy --tb --json").get("r").is_none());
+    assert!(parse("devices --json")["devices"].is_array());
+}
+
+#[test]
+fn bad_files_get_one_line_and_leave_the_output_alone() {
+    let array = |descr: &str, shape: &str, bytes: usize| npy(1, descr, false, shape, &vec![0; bytes]);
+    let whole = two_by_three();
+    let cases: [(&str, Vec<u8>, &str); 22] = [
+        ("empty", vec![], "is empty"),
+        ("magic", b"PK\x03\x04 not an array".to_vec(), "is not a .npy file"),
+        ("short", whole[..7].to_vec(), "is truncated"),
+        ("no length", whole[..9].to_vec(), "is truncated"),
+        ("header", whole[..40].to_vec(), "is truncated: its header takes"),
+        ("data", whole[..whole.len() - 5].to_vec(), "2×3 f32 takes 24 bytes after the header, 19 are there"),
+        ("version", npy(9, "'<f4'", false, "(2, 3)", &[0; 24]), "version 9.0"),
+        ("object", array("'|O'", "(2, 3)", 24), "holds Python objects"),
+        ("structured", array("[('x', '<f4'), ('y', '<f4')]", "(2, 3)", 48), "holds a structured array"),
+        (
+            "int64",
+            array("'<i8'", "(2, 3)", 48),
+            "holds int64; convert it first, for example np.save(file, a.astype(np.int32))",
+        ),
+        ("uint8", array("'|u1'", "(2, 3)", 6), "holds uint8"),
+        ("bool", array("'|b1'", "(2, 3)", 6), "holds bool"),
+        ("text", array("'<U4'", "(2, 3)", 96), "holds text"),
+        ("complex", array("'<c8'", "(2, 3)", 48), "holds complex64"),
+        ("date", array("'<M8[ns]'", "(2, 3)", 48), "holds the type '<M8[ns]'"),
+        ("cube", array("'<f4'", "(2, 3, 4)", 96), "holds a 3-D array (2×3×4); give a 2-D array"),
+        ("vector", array("'<f4'", "(6,)", 24), "holds a 1-D array (6); give a 2-D array"),
+        ("scalar", array("'<f4'", "()", 4), "holds a 0-D array"),
+        ("absurd", array("'<f4'", "(1000000000000, 1000000)", 24), "24 are there"),
+        ("absurder", array("'<f4'", "(18446744073709551615, 3)", 24), "more than can be addressed"),
+        ("nested", array(&"(".repeat(9000), "(2, 3)", 24), "is damaged"),
+        ("long", [b"\x93NUMPY\x02\x00\xff\xff\xff\xff", &[b' '; 99][..]].concat(), "has a header of 4294967295 bytes"),
+    ];
+    for (name, bytes, expected) in cases {
+        let place = Place::new();
+        place.put("bad.npy", &bytes).put("good.npy", &whole).put("c.npy", b"precious");
+        for line in ["mul bad.npy good.npy -o c.npy", "mul good.npy bad.npy -o c.npy"] {
+            let said = place.fails(line, 1);
+            assert!(said.starts_with("error: bad.npy: ") && said.contains(expected), "{name}: {said}");
+        }
+        assert_eq!(fs::read(place.path("c.npy")).unwrap(), b"precious", "{name}");
+        assert_eq!(place.names(), ["bad.npy", "c.npy", "good.npy"], "{name}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_gets_one_line_and_leaves_the_output_alone() {
+    let cases = [
+        ("mul missing.npy a.npy -o c.npy", 1, "missing.npy: there is no such file"),
+        ("mul dir a.npy -o c.npy", 1, "dir: is a directory; give a .npy file"),
+        ("mul a.npy/x a.npy -o c.npy", 1, "a.npy/x: cannot be read"),
+        (
+            "mul a.npy a.npy -o c.npy",
+            1,
+            "the columns of A (3) must be as many as the rows of B (2); --tb would make them fit",
+        ),
+        ("mul a.npy a.npy --ta --tb -o c.npy", 1, "leave --t"),
+        ("mul a.npy f64.npy -o c.npy", 1, "A is f32, B is f64: give both the same type, or say --cast TYPE"),
+        ("mul a.npy a.npy --tb --beta 1 --c a.npy -o c.npy", 1, "C0 is 2×3, C is 2×2"),
+        ("mul a.npy a.npy --ta --beta 1 --c f64.npy -o c.npy", 1, "C0 is f64, C is f32"),
+        ("mul a.npy a.npy --tb -o dir", 1, "dir: cannot be written: it is a directory"),
+        ("mul a.npy a.npy --tb -o none/c.npy", 1, "none/c.npy: cannot be written: its directory does not exist"),
+        ("mul a.npy a.npy --tb -o c.npy/x", 1, "c.npy/x: cannot be written"),
+        (
+            "mul a.npy a.npy --tb -o read-only.npy",
+            1,
+            "read-only.npy: cannot be written: the file that is there is read-only",
+        ),
+        ("mul a.npy a.npy --tb -o c.npy --device cuda:99", 1, ""),
+        ("mul a.npy a.npy --tb -o c.npy --device gpu", 2, "choose auto, cpu, cuda:N or interp"),
+        ("mul a.npy a.npy --tb -o c.npy --device cuda:x", 2, "choose auto, cpu, cuda:N or interp"),
+        ("mul a.npy a.npy --tb -o c.npy --beta 2", 2, "--beta 2 needs a matrix to scale: give --c FILE"),
+        ("mul a.npy a.npy --tb -o c.npy --c a.npy", 2, "--beta"),
+        ("mul a.npy a.npy --tb -o c.npy --cast i32 --alpha 0.5", 2, "--alpha 0.5 is no i32 value"),
+        ("mul a.npy a.npy --tb -o c.npy --cast u8", 2, "u8"),
+        ("mul a.npy", 2, "<B>"),
+        ("mul a.npy a.npy --tp", 2, "--tp"),
+        ("", 2, "no command given"),
+        ("multiply", 2, "multiply"),
+        ("check", 2, "<KERNEL>"),
+        ("check fast", 2, "K6"),
+        ("check tiled --tile 0", 2, "--tile"),
+        ("check tiled --tile 64", 1, "64"),
+        ("check tiled --plant bug", 2, "missing-first-barrier"),
+        ("check tiled --seeds 0", 2, "--seeds"),
+        ("kernels fast", 2, "K6"),
+        ("kernels --ptx", 2, "<NAME>"),
+        ("kernels tiled --ptx --tile 64", 1, "64"),
+    ];
+    let place = Place::new();
+    let double = npy(1, "'<f8'", false, "(3, 3)", &[0; 72]);
+    place.put("a.npy", &two_by_three()).put("f64.npy", &double).put("c.npy", b"precious").put("read-only.npy", b"kept");
+    fs::create_dir(place.path("dir")).unwrap();
+    set_read_only(&place.path("read-only.npy"));
+    let before = place.names();
+    for (line, code, expected) in cases {
+        let said = place.fails(line, code);
+        assert!(said.contains(expected), "{line}: {said}");
+        assert_eq!(fs::read(place.path("c.npy")).unwrap(), b"precious", "{line}");
+        assert_eq!(place.names(), before, "{line}");
+    }
+    assert_eq!(fs::read(place.path("read-only.npy")).unwrap(), b"kept");
+}
+
+fn set_read_only(path: &Path) {
+    let mut permissions = fs::metadata(path).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(path, permissions).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn outputs_have_the_permissions_of_ordinary_files() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let place = Place::new();
+    place.put("a.npy", &two_by_three()).put("ordinary", b"").put("kept.npy", b"");
+    place.done("mul a.npy a.npy --tb -o c.npy");
+    assert_eq!(mode(&place.path("c.npy")), mode(&place.path("ordinary")));
+
+    fs::set_permissions(place.path("kept.npy"), fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("kept.npy", place.path("link.npy")).unwrap();
+    place.done("mul a.npy a.npy --tb -o link.npy");
+    assert!(place.path("link.npy").is_symlink());
+    assert_eq!(mode(&place.path("kept.npy")), 0o640);
+    assert_eq!(payload(&place.path("kept.npy")), f32s(&GRAM));
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_files_too() {
+    let place = Place::new();
+    place.put("a.npy", &two_by_three()).put("cut.npy", &two_by_three()[..90]);
+    let run = |file: &str, rest: &str| {
+        let line = format!("cat {file} | $TEGULA mul /dev/stdin a.npy --tb {rest}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &line]).env("TEGULA", env!("CARGO_BIN_EXE_tegula")).current_dir(place.0.path());
+        shell.output().unwrap()
+    };
+    let output = run("a.npy", "-o /dev/stdout | tail -c 16");
+    assert_eq!(output.stdout, f32s(&GRAM), "{}", text(&output.stderr));
+    let output = run("cut.npy", "");
+    assert!(
+        text(&output.stderr).contains("/dev/stdin: is truncated: 2×3 f32 takes 24 bytes"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tegula"));
+    let mut child = child.args(["mul", "--help"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn kernels_are_listed_and_described() {
+    let place = Place::new();
+    let list = place.done("kernels");
+    let names: Vec<_> = list.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["naive", "tiled", "K1", "K2", "K3", "K4", "K5", "K6"]);
+    let k3 = place.done("kernels k3 --tile 32");
+    assert!(k3.contains("tiled --tile 32 --mapping x-row --dtype i32"), "{k3}");
+    assert!(place.done("--help").contains("Examples:"));
+    assert!(place.done("--version").starts_with("tegula "));
+}
