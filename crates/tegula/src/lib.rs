@@ -1,5 +1,6 @@
 //! Tiled matrix multiplication.
 #![deny(unsafe_code)]
+pub mod cpu;
 pub mod element;
 pub mod error;
 pub mod interp;
