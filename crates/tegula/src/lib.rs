@@ -1,15 +1,36 @@
-//! Tiled matrix multiplication.
+//! Tiled matrix multiplication: C = αAB + βC for the number types people use, any shape, any strides.
+//!
+//! ```
+//! use tegula::{Matrix, matmul};
+//!
+//! let a = Matrix::from_vec(2, 3, vec![1f32, 2., 3., 4., 5., 6.])?;
+//! let b = Matrix::from_vec(3, 2, vec![1f32, 0., 0., 1., 1., 1.])?;
+//! let c = matmul(&a, &b)?; // on a GPU if there is one
+//! assert_eq!(c.as_slice(), [4., 5., 10., 11.]);
+//! # Ok::<(), tegula::Error>(())
+//! ```
+//!
+//! [`matmul`] and [`Gemm`] multiply. [`ir`] is the language that GPU kernels are described in, [`ptx`] prints it, [`interp`]
+//! runs it on any machine and finds what is wrong with it, [`cuda`] runs it on a GPU. `ARCHITECTURE.md` in the repository has
+//! the map.
 #![deny(unsafe_code)]
+
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod element;
 pub mod error;
+mod exec;
+mod gemm;
 pub mod interp;
 pub mod ir;
 pub mod kernels;
 pub mod matrix;
+pub mod oracle;
+pub mod plan;
 pub mod ptx;
 
 pub use error::{Error, Result};
+pub use exec::{Device, Executor};
+pub use gemm::{Gemm, Report, matmul};
 pub use matrix::{Layout, Matrix, Shape, View, ViewMut};

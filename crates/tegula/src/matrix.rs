@@ -51,6 +51,23 @@ impl fmt::Display for Shape {
     }
 }
 
+/// Checks that A·B has the shape of C, matrix for matrix.
+///
+/// # Errors
+/// [`Error::Shape`] naming the sizes that differ.
+pub(crate) fn check_product(a: Shape, b: Shape, c: Shape) -> Result<()> {
+    let wrong = |why: &str| Err(Error::Shape(format!("A is {a}, B is {b} and C is {c}: {why}")));
+    if a.batches != b.batches || a.batches != c.batches {
+        wrong("they must be as many matrices each; a batch stride of 0 repeats one of A or B")
+    } else if a.cols != b.rows {
+        wrong("A must have as many columns as B has rows")
+    } else if a.rows != c.rows || b.cols != c.cols {
+        wrong("C must have the rows of A and the columns of B")
+    } else {
+        Ok(())
+    }
+}
+
 /// Where each element of a matrix lies: element (b, r, c) is `offset + b·strides[0] + r·strides[1] + c·strides[2]` elements
 /// from the start of its memory. Strides may be negative; in inputs they may be zero (broadcast).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,186 @@
-//! The product on the CPU, and the vector instructions it rests on.
+//! The product on the CPU: C ← alpha·A·B + beta·C, blocked for the caches and vectorised for the machine it finds itself on.
+//!
+//! - `isa`: which instructions there are, and which are used;
+//! - `kernel`: what a micro-kernel is (`portable` and `x86` hold them);
+//! - `pack`: A and B in the order a micro-kernel reads them;
+//! - `blocked`: the loops, written once;
+//! - [`lanes`]: fused multiply-adds for the interpreter.
+//!
+//! # Accuracy
+//! Sums are kept in [`Element::Acc`] and added in order of k, in runs of KC: each run is summed from 0, scaled by alpha and added to C.
+//! So the result stays within [`oracle::bound`](crate::oracle::bound), 16-bit results are rounded once, and no result depends
+//! on the number of threads.
 #![allow(unsafe_code)]
 
+mod blocked;
+mod isa;
+mod kernel;
 pub mod lanes;
+mod pack;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use crate::element::{Element, Scalar, Type};
+use crate::error::{Error, Result};
+use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut, check_product};
+use blocked::{Grid, Product, scale_all};
+pub use isa::{Isa, features};
+use kernel::{Operand, Sum};
+use pack::Source;
+
+/// Below so many multiplications the threads of the pool are left alone: waking them would cost more than they save.
+const SMALL: usize = 1 << 20;
+
+/// Runs a function for the number type that `T` is at run time.
+macro_rules! for_type {
+    ($t:ty, $function:ident($($argument:expr),*)) => {
+        match <$t as Scalar>::TYPE {
+            Type::F64 => $function::<$t, f64>($($argument),*),
+            Type::F32 => $function::<$t, f32>($($argument),*),
+            Type::F16 => $function::<$t, f16>($($argument),*),
+            Type::BF16 => $function::<$t, bf16>($($argument),*),
+            Type::I32 => $function::<$t, i32>($($argument),*),
+            Type::I8 => $function::<$t, i8>($($argument),*),
+            _ => Err(foreign::<$t>()),
+        }
+    };
+}
+
+/// C ← alpha·A·B + beta·C, where A is m×k, B is k×n and C is m×n, or batches of as many such matrices each.
+///
+/// Any strides will do: transposed, reversed, and for A and B broadcast (0). Where `beta` is 0, C is not read; where `alpha` is 0,
+/// A and B are not. k may be 0. The threads are those of the current rayon pool; small products use only the caller's.
+///
+/// # Errors
+/// [`Error::Shape`] where the shapes do not make a product; [`Error::Unsupported`] where a matrix lies on a GPU or `TEGULA_CPU`
+/// names an instruction set that this machine lacks; [`Error::OutOfMemory`] where there is no room to pack A and B.
+pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, c: ViewMut<T::Out>) -> Result<()> {
+    gemm_on(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c)
+}
+
+/// The micro-kernel that products of this type use: instruction set, type, and the tile of C it holds, such as `avx2 f32 6x16`.
+///
+/// # Errors
+/// [`Error::Unsupported`] where `TEGULA_CPU` names an instruction set that this machine lacks.
+pub fn kernel_name<T: Element>() -> Result<String> {
+    let isa = Isa::chosen(T::TYPE)?;
+    for_type!(T, kernel_name_of(isa))
+}
+
+fn kernel_name_of<T: Element, U: Operand>(isa: Isa) -> Result<String> {
+    let kernel = U::kernel(isa);
+    Ok(format!("{isa} {} {}x{}", T::TYPE, kernel.mr, kernel.nr))
+}
+
+/// [`gemm`] with a given instruction set, which the machine has.
+fn gemm_on<T: Element>(
+    isa: Isa,
+    alpha: T::Acc,
+    a: View<T>,
+    b: View<T>,
+    beta: T::Acc,
+    c: ViewMut<T::Out>,
+) -> Result<()> {
+    for_type!(T, gemm_as(isa, alpha, a, b, beta, c))
+}
+
+/// [`gemm_on`] where `T` is `U`.
+fn gemm_as<T: Element, U: Operand>(
+    isa: Isa,
+    alpha: T::Acc,
+    a: View<T>,
+    b: View<T>,
+    beta: T::Acc,
+    c: ViewMut<T::Out>,
+) -> Result<()> {
+    let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
+    let scaled = Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)? };
+    scaled.run::<U>(input("A", a)?, input("B", b)?, output::<T, U>(c)?)
+}
+
+/// A matrix on the host.
+struct Host<M> {
+    memory: M,
+    layout: Layout,
+}
+
+/// What a product is besides its matrices.
+#[derive(Clone, Copy)]
+struct Scaled<S> {
+    isa: Isa,
+    alpha: S,
+    beta: S,
+}
+
+impl<S: Sum> Scaled<S> {
+    /// Multiplies batch after batch with all threads, or where one product is too small for that, each thread its own batches.
+    fn run<T: Operand<Acc = S>>(self, a: Host<&[T]>, b: Host<&[T]>, c: Host<&mut [T::Out]>) -> Result<()> {
+        let Shape { batches, rows: m, cols: n } = c.layout.shape;
+        let k = a.layout.shape.cols;
+        check_product(a.layout.shape, b.layout.shape, c.layout.shape)?;
+        if c.layout.shape.is_empty() {
+            return Ok(());
+        }
+        let work = m.saturating_mul(n).saturating_mul(k);
+        let parallel = work >= SMALL;
+        let c = Grid::new(c.memory, c.layout);
+        let one = |batch| {
+            let (a, b, c) =
+                (Source::rows(a.memory, a.layout, batch), Source::cols(b.memory, b.layout, batch), c.batch(batch));
+            let Scaled { isa, alpha, beta } = self;
+            // SAFETY: C was checked to lie in its memory with no element shared, that memory is borrowed mutably, and each batch
+            // is written once. `isa` is one that the machine has.
+            unsafe {
+                if k == 0 || alpha == S::ZERO {
+                    scale_all::<T>(m, n, beta, c);
+                    return Ok(());
+                }
+                Product { sizes: [m, n, k], alpha, a, b, beta, c, parallel }.run(&T::kernel(isa))
+            }
+        };
+        if parallel || work.saturating_mul(batches) < SMALL {
+            (0..batches).try_for_each(one)
+        } else {
+            (0..batches).into_par_iter().try_for_each(one)
+        }
+    }
+}
+
+fn input<'a, T: Element, U: Operand>(name: &str, view: View<'a, T>) -> Result<Host<&'a [U]>> {
+    match view.memory {
+        Memory::Device(device) => Err(on_gpu::<T>(name, device)),
+        Memory::Host(memory) if size_of::<T>() == size_of::<U>() => {
+            let memory = bytemuck::try_cast_slice(memory).map_err(|_| foreign::<T>())?;
+            Ok(Host { memory, layout: view.layout })
+        }
+        Memory::Host(_) => Err(foreign::<T>()),
+    }
+}
+
+fn output<'a, T: Element, U: Operand>(view: ViewMut<'a, T::Out>) -> Result<Host<&'a mut [U::Out]>> {
+    match view.memory {
+        MemoryMut::Device(device) => Err(on_gpu::<T>("C", device)),
+        MemoryMut::Host(memory) if size_of::<T::Out>() == size_of::<U::Out>() => {
+            let memory = bytemuck::try_cast_slice_mut(memory).map_err(|_| foreign::<T>())?;
+            Ok(Host { memory, layout: view.layout })
+        }
+        MemoryMut::Host(_) => Err(foreign::<T>()),
+    }
+}
+
+fn on_gpu<T: Element>(name: &str, memory: DeviceMemory) -> Error {
+    Error::Unsupported {
+        what: format!("a product whose {name} lies on cuda:{}", memory.ordinal()),
+        ty: T::TYPE,
+        device: "the CPU; copy it to the host first".into(),
+    }
+}
+
+/// An element type of somebody else's, for which there are no micro-kernels.
+fn foreign<T: Element>() -> Error {
+    Error::Unsupported { what: "a product".into(), ty: T::TYPE, device: "the CPU".into() }
+}

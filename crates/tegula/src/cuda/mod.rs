@@ -1,8 +1,8 @@
 //! NVIDIA GPUs, through the driver and nothing else.
 //!
 //! This module finds the driver, assembles a printed [`Image`](crate::ptx::Image) into a [`Function`], keeps the result on
-//! disk, owns memory on the GPU and queues launches. It knows what an image is, not what the kernel in it means: it never
-//! looks at the intermediate representation, at plans, or at kernels.
+//! disk, owns memory on the GPU and queues launches. It knows what an image is, not what the kernel in it means; only `product`,
+//! where kernels meet the driver, looks at the intermediate representation.
 //!
 //! **Order.** Everything is queued on the stream of a [`Gpu`] handle and nothing waits for it, except where results
 //! come back to the host. cudarc's own memory type records events for each use so that any stream may use it at any time;
@@ -23,6 +23,7 @@ mod image;
 mod launch;
 mod lend;
 mod memory;
+mod product;
 mod staging;
 
 /// The crate whose contexts, streams and slices are accepted here.
@@ -34,3 +35,4 @@ pub use image::{Attributes, Function, Source};
 pub use launch::Param;
 pub use lend::{Borrowed, BorrowedMut};
 pub use memory::{Buffer, DeviceMatrix, Stored};
+pub use product::Arg;

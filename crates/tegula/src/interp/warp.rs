@@ -276,8 +276,8 @@ impl Run<'_, '_> {
             let from = match mode {
                 Shuffle::Index => operand % 32,
                 Shuffle::Xor => (own ^ operand) % 32,
-                Shuffle::Up => own.checked_sub(operand % 32).unwrap_or(own),
-                Shuffle::Down => Some(own + operand % 32).filter(|&l| l < 32).unwrap_or(own),
+                Shuffle::Up => own.checked_sub(operand).unwrap_or(own),
+                Shuffle::Down => own.checked_add(operand).filter(|&l| l < 32).unwrap_or(own),
             };
             values[from as usize]
         });

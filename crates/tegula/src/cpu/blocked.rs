@@ -1,0 +1,286 @@
+//! The blocked loops around a micro-kernel, written once for every type and machine.
+//!
+//! A block of C, NC columns wide and a few MC rows high, stays put while k goes by in runs of KC. For each run, A and B are
+//! packed and shared by all threads; then the threads take parts of the block. So every element of C sees the same additions
+//! in the same order whatever the number of threads.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::kernel::{Kernel, MAX_TILE, Operand, Sum};
+use super::pack::{Buffer, Source, pack};
+use crate::element::{Element, Scalar};
+use crate::error::Result;
+use crate::matrix::Layout;
+
+/// Blocks of MC rows in a block of C: so many that packing B again for the next block costs little.
+const ROW_BLOCKS: usize = 16;
+
+/// Parts of a block of C for each thread: so many that none waits long for the last.
+const PARTS: usize = 4;
+
+/// Where the elements of a matrix lie that several threads write, each its own elements.
+#[derive(Clone, Copy)]
+pub struct Grid<S> {
+    start: *mut S,
+    batch: isize,
+    row: isize,
+    col: isize,
+}
+
+// SAFETY: a grid is an address. Those who write through it write disjoint elements; `Grid::at` says so.
+unsafe impl<S: Send> Send for Grid<S> {}
+// SAFETY: as above.
+unsafe impl<S: Send> Sync for Grid<S> {}
+
+impl<S: Copy> Grid<S> {
+    /// The first matrix of a batch whose layout was checked against `memory`.
+    pub fn new(memory: &mut [S], layout: Layout) -> Self {
+        let [batch, row, col] = layout.strides;
+        Grid { start: memory.as_mut_ptr().wrapping_add(layout.offset), batch, row, col }
+    }
+
+    /// Another matrix of the batch.
+    pub fn batch(self, batch: usize) -> Self {
+        Grid { start: self.start.wrapping_offset(batch as isize * self.batch), ..self }
+    }
+
+    /// The address of an element. It may be read and written if it lies in the matrix and no other thread uses it meanwhile.
+    fn at(self, row: usize, col: usize) -> *mut S {
+        self.start.wrapping_offset(row as isize * self.row + col as isize * self.col)
+    }
+
+    fn from(self, row: usize, col: usize) -> Self {
+        Grid { start: self.at(row, col), ..self }
+    }
+}
+
+/// One product of two matrices: C ← alpha·A·B + beta·C.
+pub struct Product<'a, T: Operand> {
+    /// m, n and k, none of them 0.
+    pub sizes: [usize; 3],
+    /// Scales the product; not 0.
+    pub alpha: T::Acc,
+    /// Rows of A.
+    pub a: Source<'a, T>,
+    /// Columns of B.
+    pub b: Source<'a, T>,
+    /// Scales C; where it is 0, C is not read.
+    pub beta: T::Acc,
+    /// C.
+    pub c: Grid<T::Out>,
+    /// Whether to use the thread pool.
+    pub parallel: bool,
+}
+
+impl<T: Operand> Product<'_, T> {
+    /// Multiplies.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) where there is no room to pack A or B, or to sum C in.
+    ///
+    /// # Safety
+    /// The machine has the kernel's instruction set. Every element of C lies in memory that nobody else uses meanwhile, and is
+    /// initialised where `beta` is not 0.
+    pub unsafe fn run(&self, kernel: &Kernel<T::Acc>) -> Result<()> {
+        let [m, n, k] = self.sizes;
+        let (height, width) = (m.min(kernel.mc * ROW_BLOCKS), n.min(kernel.nc));
+        let steps = k.min(kernel.kc).div_ceil(T::DEPTH);
+        let mut a = Buffer::new::<T::Acc>("a packed block of A", height.next_multiple_of(kernel.mr) * steps)?;
+        let mut b = Buffer::new::<T::Acc>("a packed block of B", width.next_multiple_of(kernel.nr) * steps)?;
+        let mut sums =
+            Buffer::new::<T::Acc>("a block of sums", if self.direct().is_some() { 0 } else { height * width })?;
+        for rows in blocks(0..m, height) {
+            for cols in blocks(0..n, width) {
+                let block = Block { product: self, kernel, rows: rows.clone(), cols };
+                // SAFETY: the caller's promise, for a part of C.
+                unsafe { block.run(a.values(), b.values(), sums.values()) };
+            }
+        }
+        Ok(())
+    }
+
+    /// C as the micro-kernel can write it: where it has the type of the sums and its rows lie together.
+    fn direct(&self) -> Option<Grid<T::Acc>> {
+        let Grid { start, batch, row, col } = self.c;
+        let same = <T::Out as Scalar>::TYPE == <T::Acc as Scalar>::TYPE;
+        (same && (col == 1 || self.sizes[1] == 1)).then_some(Grid { start: start.cast(), batch, row, col: 1 })
+    }
+}
+
+/// A part of C that is summed over all of k before the next one is begun.
+struct Block<'a, 'b, T: Operand> {
+    product: &'a Product<'b, T>,
+    kernel: &'a Kernel<T::Acc>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+}
+
+impl<T: Operand> Block<'_, '_, T> {
+    /// # Safety
+    /// As [`Product::run`].
+    unsafe fn run(&self, a: &mut [T::Acc], b: &mut [T::Acc], sums: &mut [T::Acc]) {
+        let Product { alpha, beta, .. } = *self.product;
+        let Some(c) = self.product.direct() else {
+            let c = Grid { start: sums.as_mut_ptr(), batch: 0, row: self.cols.len() as isize, col: 1 };
+            // SAFETY: `sums` has room for the block, and it is ours alone.
+            unsafe { self.sum(a, b, T::Acc::ONE, T::Acc::ZERO, c) };
+            // SAFETY: the caller's promise; and the sums are complete.
+            return unsafe { self.round(sums) };
+        };
+        // SAFETY: the caller's promise; C is of the type of the sums, as `direct` found.
+        unsafe { self.sum(a, b, alpha, beta, c.from(self.rows.start, self.cols.start)) };
+    }
+
+    /// `c ← alpha·A·B + beta·c` for a block that begins at `c`.
+    ///
+    /// # Safety
+    /// The block lies in memory that nobody else uses meanwhile, and is initialised where `beta` is not 0.
+    unsafe fn sum(&self, a: &mut [T::Acc], b: &mut [T::Acc], alpha: T::Acc, beta: T::Acc, c: Grid<T::Acc>) {
+        let Product { sizes: [.., k], parallel, .. } = *self.product;
+        for depth in blocks(0..k, self.kernel.kc) {
+            let beta = if depth.start == 0 { beta } else { T::Acc::ONE };
+            pack(self.product.a, self.rows.clone(), depth.clone(), self.kernel.mr, parallel, a);
+            pack(self.product.b, self.cols.clone(), depth.clone(), self.kernel.nr, parallel, b);
+            let steps = depth.len().div_ceil(T::DEPTH);
+            let panels = Panels { kernel: self.kernel, steps, alpha, a: &*a, b: &*b, beta, c };
+            let part = |(rows, cols)| {
+                // SAFETY: the caller's promise; parts are disjoint.
+                unsafe { panels.multiply(rows, cols) }
+            };
+            if parallel {
+                self.parts().into_par_iter().with_max_len(1).for_each(part);
+            } else {
+                self.parts().into_iter().for_each(part);
+            }
+        }
+    }
+
+    /// The block cut for the threads: MC rows each, and columns in whole panels.
+    fn parts(&self) -> Vec<(Range<usize>, Range<usize>)> {
+        let Kernel { mc, nr, .. } = *self.kernel;
+        let rows = self.rows.len().div_ceil(mc);
+        let wanted = if self.product.parallel { (PARTS * rayon::current_num_threads()).div_ceil(rows) } else { 1 };
+        let width = self.cols.len().div_ceil(nr).div_ceil(wanted) * nr;
+        let cols = || blocks(0..self.cols.len(), width);
+        blocks(0..self.rows.len(), mc).flat_map(|rows| cols().map(move |cols| (rows.clone(), cols))).collect()
+    }
+
+    /// Writes finished sums to C, scaled, and rounded once where C is narrower.
+    ///
+    /// # Safety
+    /// As [`Product::run`].
+    unsafe fn round(&self, sums: &[T::Acc]) {
+        let Product { alpha, beta, c, .. } = *self.product;
+        let c = c.from(self.rows.start, self.cols.start);
+        let row = |(row, sums): (usize, &[T::Acc])| {
+            for (col, &sum) in sums.iter().enumerate() {
+                // SAFETY: the caller's promise; each row has its own elements.
+                unsafe { scale::<T>(alpha.times(sum), beta, c.at(row, col)) };
+            }
+        };
+        let rows = sums.chunks(self.cols.len()).take(self.rows.len());
+        if self.product.parallel {
+            sums.par_chunks(self.cols.len()).take(self.rows.len()).enumerate().with_min_len(4).for_each(row);
+        } else {
+            rows.enumerate().for_each(row);
+        }
+    }
+}
+
+/// `C ← beta·C` for an m×n matrix: what is left where k or alpha is 0.
+///
+/// # Safety
+/// As [`Product::run`].
+pub unsafe fn scale_all<T: Operand>(m: usize, n: usize, beta: T::Acc, c: Grid<T::Out>) {
+    for row in 0..m {
+        for col in 0..n {
+            // SAFETY: the caller's promise.
+            unsafe { scale::<T>(T::Acc::ZERO, beta, c.at(row, col)) };
+        }
+    }
+}
+
+/// `c ← sum + beta·c`, not reading `c` where `beta` is 0.
+///
+/// # Safety
+/// `c` is ours alone, and initialised where `beta` is not 0.
+unsafe fn scale<T: Operand>(sum: T::Acc, beta: T::Acc, c: *mut T::Out) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let sum = if beta == T::Acc::ZERO { sum } else { sum.plus(beta.times(T::widen_out(c.read()))) };
+        c.write(<T as Element>::narrow(sum));
+    }
+}
+
+/// Packed panels of A and B, and the block of C that they are to be multiplied into.
+struct Panels<'a, S> {
+    kernel: &'a Kernel<S>,
+    steps: usize,
+    alpha: S,
+    a: &'a [S],
+    b: &'a [S],
+    beta: S,
+    c: Grid<S>,
+}
+
+impl<S: Sum> Panels<'_, S> {
+    /// Multiplies one part of the block. Its rows begin at a multiple of MR, its columns at a multiple of NR.
+    ///
+    /// A panel of B stays in the first-level cache while the panels of A go by, which stay in the second.
+    ///
+    /// # Safety
+    /// The machine has the instruction set, and that part of C is ours alone, initialised where `beta` is not 0.
+    unsafe fn multiply(&self, rows: Range<usize>, cols: Range<usize>) {
+        let Kernel { mr, nr, .. } = *self.kernel;
+        for cols in blocks(cols, nr) {
+            let b = &self.b[cols.start * self.steps..][..nr * self.steps];
+            for rows in blocks(rows.clone(), mr) {
+                let a = &self.a[rows.start * self.steps..][..mr * self.steps];
+                let c = self.c.from(rows.start, cols.start);
+                // SAFETY: the panels are whole and so is the tile, or `partial_tile` makes it so; the rest the caller promises.
+                unsafe {
+                    if rows.len() == mr && cols.len() == nr {
+                        (self.kernel.run)(self.steps, self.alpha, a.as_ptr(), b.as_ptr(), self.beta, c.start, c.row);
+                    } else {
+                        self.partial_tile(a, b, c, rows.len(), cols.len());
+                    }
+                }
+            }
+        }
+    }
+
+    /// A tile that hangs over the edge of C is made in a whole one beside it.
+    ///
+    /// # Safety
+    /// As [`Panels::multiply`], for the `height`×`width` elements at `c`.
+    unsafe fn partial_tile(&self, a: &[S], b: &[S], c: Grid<S>, height: usize, width: usize) {
+        let mut tile = [S::ZERO; MAX_TILE];
+        let nr = self.kernel.nr;
+        let inside = || (0..height).flat_map(|row| (0..width).map(move |col| (row, col)));
+        if self.beta != S::ZERO {
+            // SAFETY: the caller's promise.
+            inside().for_each(|(row, col)| tile[row * nr + col] = unsafe { c.at(row, col).read() });
+        }
+        // SAFETY: MR·NR is at most MAX_TILE, and the panels are whole.
+        unsafe {
+            (self.kernel.run)(
+                self.steps,
+                self.alpha,
+                a.as_ptr(),
+                b.as_ptr(),
+                self.beta,
+                tile.as_mut_ptr(),
+                nr as isize,
+            );
+        }
+        // SAFETY: the caller's promise.
+        inside().for_each(|(row, col)| unsafe { c.at(row, col).write(tile[row * nr + col]) });
+    }
+}
+
+/// A range cut into pieces of `size`, the last perhaps smaller.
+fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    range.clone().step_by(size).map(move |start| start..range.end.min(start + size))
+}

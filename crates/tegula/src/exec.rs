@@ -1,0 +1,168 @@
+//! Devices, and the one trait through which products, tests and benchmarks reach them.
+
+use std::sync::OnceLock;
+
+#[cfg(feature = "cuda")]
+use crate::cuda::Gpu;
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::gemm::{Gemm, Report};
+use crate::interp::{Arg, Buffer, Config, run};
+use crate::ir::check;
+use crate::matrix::{Memory, MemoryMut};
+use crate::plan::{Caps, Plan};
+
+/// Something that makes products.
+pub trait Executor {
+    /// `cpu`, `cuda:0`, `interp`.
+    fn name(&self) -> String;
+
+    /// What it can do.
+    fn caps(&self) -> Caps;
+
+    /// Makes a product by a plan that was chosen for it. [`Gemm::run`] is the way here.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn run<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report>;
+}
+
+/// A device to compute on.
+#[derive(Clone, Debug)]
+pub struct Device(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Cpu,
+    Interp,
+    #[cfg(feature = "cuda")]
+    Cuda(Gpu),
+}
+
+impl Device {
+    /// The processor, all its cores.
+    pub fn cpu() -> Self {
+        Device(Kind::Cpu)
+    }
+
+    /// The interpreter: slow, but it runs GPU kernels anywhere and finds what is wrong with them.
+    pub fn interp() -> Self {
+        Device(Kind::Interp)
+    }
+
+    /// A GPU by its ordinal.
+    ///
+    /// # Errors
+    /// [`Error::NoDriver`] without a driver (or in a build without the `cuda` feature), [`Error::NoSuchGpu`].
+    #[cfg(feature = "cuda")]
+    pub fn cuda(ordinal: usize) -> Result<Self> {
+        Gpu::open(ordinal).map(Self::from)
+    }
+
+    /// A GPU by its ordinal; this build has none.
+    ///
+    /// # Errors
+    /// [`Error::NoDriver`], always.
+    #[cfg(not(feature = "cuda"))]
+    pub fn cuda(_ordinal: usize) -> Result<Self> {
+        Err(Error::NoDriver { why: "this build of the library is without its `cuda` feature".into() })
+    }
+
+    /// The first GPU that works, else the processor. Looked for once in a process.
+    pub fn best() -> Self {
+        static BEST: OnceLock<Device> = OnceLock::new();
+        BEST.get_or_init(|| Device::cuda(0).unwrap_or_else(|_| Device::cpu())).clone()
+    }
+
+    /// Where a product's matrices lie; the best device where they are on the host.
+    pub(crate) fn holding<T: Element>(product: &Gemm<'_, T>) -> Result<Self> {
+        let of = |memory: &Memory<'_, T>| match memory {
+            Memory::Device(memory) => Some(memory.ordinal()),
+            Memory::Host(_) => None,
+        };
+        let c = match &product.c.memory {
+            MemoryMut::Device(memory) => Some(memory.ordinal()),
+            MemoryMut::Host(_) => None,
+        };
+        match c.or(of(&product.a.memory)).or(of(&product.b.memory)) {
+            Some(ordinal) => Device::cuda(ordinal),
+            None => Ok(Device::best()),
+        }
+    }
+
+    /// The GPU, if it is one.
+    #[cfg(feature = "cuda")]
+    pub fn gpu(&self) -> Option<&Gpu> {
+        match &self.0 {
+            Kind::Cuda(gpu) => Some(gpu),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl From<Gpu> for Device {
+    fn from(gpu: Gpu) -> Self {
+        Device(Kind::Cuda(gpu))
+    }
+}
+
+impl Executor for Device {
+    fn name(&self) -> String {
+        match &self.0 {
+            Kind::Cpu => "cpu".into(),
+            Kind::Interp => "interp".into(),
+            #[cfg(feature = "cuda")]
+            Kind::Cuda(gpu) => format!("cuda:{}", gpu.ordinal()),
+        }
+    }
+
+    fn caps(&self) -> Caps {
+        match &self.0 {
+            Kind::Cpu => Caps::Cpu,
+            Kind::Interp => Caps::Interp,
+            #[cfg(feature = "cuda")]
+            Kind::Cuda(gpu) => Caps::Gpu { compute: gpu.info().compute },
+        }
+    }
+
+    fn run<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
+        let kernel = match (&self.0, plan) {
+            (Kind::Cpu, Plan::Cpu) => {
+                crate::cpu::gemm::<T>(product.alpha, product.a, product.b, product.beta, product.c)?;
+                crate::cpu::kernel_name::<T>()?
+            }
+            (Kind::Interp, Plan::Gpu(variant)) => {
+                interpret(variant, product)?;
+                variant.name()
+            }
+            #[cfg(feature = "cuda")]
+            (Kind::Cuda(gpu), Plan::Gpu(variant)) => {
+                gpu.multiply(variant, product)?;
+                variant.name()
+            }
+            _ => {
+                return Err(Error::Unsupported {
+                    what: "a plan made for another device".into(),
+                    ty: T::TYPE,
+                    device: self.name(),
+                });
+            }
+        };
+        Ok(Report { device: self.name(), kernel })
+    }
+}
+
+/// Runs a product's kernel in the interpreter, checks on: an error in the kernel is an error of the product.
+fn interpret<T: Element>(variant: &crate::kernels::Variant, product: Gemm<'_, T>) -> Result<()> {
+    let kernel = check(variant.build()?)?;
+    let (a, b) = (Buffer::input(product.a)?, Buffer::input(product.b)?);
+    let c = if product.beta == crate::element::Scalar::ZERO {
+        Buffer::output(<T::Out as crate::element::Scalar>::TYPE, product.c.layout())?
+    } else {
+        Buffer::in_out(product.c.as_view())?
+    };
+    let args = [Arg::from(&a), Arg::from(&b), Arg::from(&c), Arg::scalar(product.alpha), Arg::scalar(product.beta)];
+    run(&kernel, &args, &Config::default())?.ok(&kernel)?;
+    c.copy_to(product.c)
+}

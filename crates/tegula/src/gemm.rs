@@ -1,0 +1,223 @@
+//! The problem: C = alpha·A·B + beta·C. What [`Gemm::run`] refuses, no engine has to look for again.
+
+use crate::element::{Element, Scalar};
+use crate::error::{Error, Result};
+use crate::exec::{Device, Executor};
+use crate::matrix::{Layout, Matrix, Memory, MemoryMut, Shape, View, ViewMut};
+use crate::plan::{Problem, choose, order_of};
+
+/// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
+///
+/// A is m×k, B is k×n; both may be batches of the same length, or one of them a single matrix used for all.
+///
+/// # Errors
+/// [`Error::Shape`] where the shapes make no product, [`Error::OutOfMemory`], and what the device says.
+pub fn matmul<'a, T: Element>(a: impl Into<View<'a, T>>, b: impl Into<View<'a, T>>) -> Result<Matrix<T::Out>> {
+    let (a, b) = (a.into(), b.into());
+    let batches = batches_of(a.shape(), b.shape())?;
+    let mut c = Matrix::zeros(Shape { batches, rows: a.shape().rows, cols: b.shape().cols })?;
+    Gemm::new(a, b, c.view_mut()).run()?;
+    Ok(c)
+}
+
+/// C = alpha·A·B + beta·C, with alpha 1 and beta 0 unless said otherwise.
+///
+/// Any strides will do, so transposes are views. With beta = 0, C is not read and may hold anything; with alpha = 0, A and B are
+/// not read. Where m, n or the batch is 0 nothing happens; where k is 0, C becomes beta·C.
+///
+/// ```
+/// use tegula::{Device, Gemm, Matrix};
+///
+/// let a = Matrix::from_vec(2, 2, vec![1i32, 2, 3, 4])?;
+/// let mut c = Matrix::from_vec(2, 2, vec![1i32, 1, 1, 1])?;
+/// Gemm::new(a.view(), a.view().t(), c.view_mut()).alpha(2).beta(-1).on(&Device::cpu()).run()?;
+/// assert_eq!(c.as_slice(), [9, 21, 21, 49]);
+/// # Ok::<(), tegula::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing happens before `run`"]
+pub struct Gemm<'a, T: Element> {
+    pub(crate) alpha: T::Acc,
+    pub(crate) a: View<'a, T>,
+    pub(crate) b: View<'a, T>,
+    pub(crate) beta: T::Acc,
+    pub(crate) c: ViewMut<'a, T::Out>,
+    device: Option<Device>,
+}
+
+/// How a product was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The device: `cpu`, `cuda:0`, `interp`.
+    pub device: String,
+    /// The kernel.
+    pub kernel: String,
+}
+
+impl<'a, T: Element> Gemm<'a, T> {
+    /// C = A·B.
+    pub fn new(a: View<'a, T>, b: View<'a, T>, c: ViewMut<'a, T::Out>) -> Self {
+        Gemm { alpha: T::Acc::ONE, a, b, beta: T::Acc::ZERO, c, device: None }
+    }
+
+    /// The factor of A·B.
+    pub fn alpha(self, alpha: T::Acc) -> Self {
+        Gemm { alpha, ..self }
+    }
+
+    /// The factor of what C holds.
+    pub fn beta(self, beta: T::Acc) -> Self {
+        Gemm { beta, ..self }
+    }
+
+    /// Where to compute. Without this, where the matrices lie, or on the best device present.
+    pub fn on(self, device: &Device) -> Self {
+        Gemm { device: Some(device.clone()), ..self }
+    }
+
+    /// Computes.
+    ///
+    /// On a GPU with C in its memory, the work is queued and not waited for.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the shapes make no product, [`Error::Aliased`] where C shares memory with A or B, and what the
+    /// device says. C is as it was where the error is found before the work begins.
+    pub fn run(self) -> Result<Report> {
+        let device = match &self.device {
+            Some(device) => device.clone(),
+            None => Device::holding(&self)?,
+        };
+        let product = self.checked()?;
+        let plan = choose(&product.problem(), &device.caps())?;
+        device.run(&plan, product)
+    }
+
+    /// The problem as engines may rely on it: shapes fit, A and B have C's batch, and what must not be read is gone.
+    fn checked(mut self) -> Result<Self> {
+        let (a, b, c) = (self.a.shape(), self.b.shape(), self.c.shape());
+        if a.cols != b.rows {
+            return Err(Error::Shape(format!(
+                "A is {a} and B is {b}: A's {} columns must be as many as B's {} rows",
+                a.cols, b.rows
+            )));
+        }
+        let expected = Shape { batches: batches_of(a, b)?, rows: a.rows, cols: b.cols };
+        if c != expected {
+            return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
+        }
+        self.refuse_overlap()?;
+        self.a.layout = broadcast(self.a.layout, c.batches);
+        self.b.layout = broadcast(self.b.layout, c.batches);
+        if self.alpha == T::Acc::ZERO || a.cols == 0 {
+            // No products: sums of nothing, whatever A and B hold and alpha is.
+            self.alpha = T::Acc::ZERO;
+            self.a.layout.shape.cols = 0;
+            self.b.layout.shape.rows = 0;
+        }
+        Ok(self)
+    }
+
+    fn problem(&self) -> Problem {
+        let Shape { batches, rows: m, cols: n } = self.c.shape();
+        let orders = [order_of(&self.a.layout), order_of(&self.b.layout), order_of(&self.c.layout)];
+        Problem { ty: T::TYPE, m, n, k: self.a.shape().cols, batches, orders }
+    }
+
+    fn refuse_overlap(&self) -> Result<()> {
+        let MemoryMut::Device(_) = self.c.memory else {
+            // Slices that overlap cannot be borrowed so.
+            return Ok(());
+        };
+        let c = extent(self.c.as_view())?;
+        for (input, view) in [("A", self.a), ("B", self.b)] {
+            if let (Some((low, high)), Some((c_low, c_high))) = (extent(view)?, c)
+                && low < c_high
+                && c_low < high
+            {
+                return Err(Error::Aliased { input });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The device addresses that a view uses, or `None` on the host and for an empty one.
+fn extent<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
+    let (Memory::Device(memory), Some((low, high))) = (view.memory, view.layout.span()?) else { return Ok(None) };
+    let byte = |position: usize| u128::from(memory.address()) + position as u128 * T::TYPE.size() as u128;
+    Ok(Some((byte(low), byte(high + 1))))
+}
+
+fn batches_of(a: Shape, b: Shape) -> Result<usize> {
+    match (a.batches, b.batches) {
+        (x, y) if x == y => Ok(x),
+        (1, y) => Ok(y),
+        (x, 1) => Ok(x),
+        (x, y) => Err(Error::Shape(format!("A is a batch of {x} and B of {y}; they must agree, or one be a single matrix"))),
+    }
+}
+
+/// A single matrix as a batch of itself.
+fn broadcast(layout: Layout, batches: usize) -> Layout {
+    if layout.shape.batches == batches {
+        return layout;
+    }
+    let [_, row, col] = layout.strides;
+    Layout { shape: Shape { batches, ..layout.shape }, strides: [0, row, col], ..layout }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counting(rows: usize, cols: usize) -> Matrix<i32> {
+        Matrix::from_fn(Shape::new(rows, cols), |_, r, c| (r * cols + c) as i32).unwrap()
+    }
+
+    #[test]
+    fn shapes_must_make_a_product() {
+        let (a, b) = (counting(2, 3), counting(2, 3));
+        let error = matmul(&a, &b).unwrap_err().to_string();
+        assert!(error.contains("3 columns") && error.contains("2 rows"), "{error}");
+        let mut c = counting(2, 3);
+        let wrong = Gemm::new(a.view(), b.view().t(), c.view_mut()).run();
+        assert!(wrong.unwrap_err().to_string().contains("must be 2×2"));
+    }
+
+    #[test]
+    fn nothing_is_read_that_must_not_be() {
+        for device in [Device::cpu(), Device::interp()] {
+            let a = Matrix::from_vec(1, 1, vec![f32::NAN]).unwrap();
+            let mut c = Matrix::from_vec(1, 1, vec![2f32]).unwrap();
+            Gemm::new(a.view(), a.view(), c.view_mut()).alpha(0.0).beta(3.0).on(&device).run().unwrap();
+            assert_eq!(c.as_slice(), [6.0]);
+            let one = Matrix::from_vec(1, 1, vec![1f32]).unwrap();
+            let mut c = Matrix::from_vec(1, 1, vec![f32::NAN]).unwrap();
+            Gemm::new(one.view(), one.view(), c.view_mut()).on(&device).run().unwrap();
+            assert_eq!(c.as_slice(), [1.0]);
+        }
+    }
+
+    #[test]
+    fn empty_products_are_legal() {
+        for device in [Device::cpu(), Device::interp()] {
+            for (m, n, k) in [(0, 3, 2), (3, 0, 2), (0, 0, 0), (2, 3, 0)] {
+                let (a, b) = (counting(m, k), counting(k, n));
+                let mut c = counting(m, n);
+                Gemm::new(a.view(), b.view(), c.view_mut()).beta(2).on(&device).run().unwrap();
+                assert_eq!(c, Matrix::from_fn(Shape::new(m, n), |_, i, j| 2 * (i * n + j) as i32).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn one_matrix_serves_a_whole_batch() {
+        let a = Matrix::from_fn(Shape { batches: 3, rows: 2, cols: 2 }, |b, r, c| (4 * b + 2 * r + c) as i32).unwrap();
+        let b = counting(2, 2);
+        for device in [Device::cpu(), Device::interp()] {
+            let mut c = Matrix::zeros(Shape { batches: 3, rows: 2, cols: 2 }).unwrap();
+            Gemm::new(a.view(), b.view(), c.view_mut()).on(&device).run().unwrap();
+            assert_eq!(c.as_slice(), [2, 3, 6, 11, 10, 19, 14, 27, 18, 35, 22, 43]);
+        }
+    }
+}

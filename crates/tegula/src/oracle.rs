@@ -1,0 +1,477 @@
+//! The high-precision reference, and how far a result is from it.
+//!
+//! The measure is
+//!
+//! > r = max over elements of |Ĉ − C| / (u·(|α||A||B| + |β||C₀|) + η), with 0/0 = 0,
+//!
+//! u being the unit roundoff of the type of C. η stands for underflow, which relative error does not describe: a product below the normal
+//! numbers is off by half a spacing of the subnormal ones, however small it is. So η is half that spacing in the type of C, and where sums
+//! are kept in another type, half its spacing too, times max(1, |α|). It counts only where |α||A||B| + |β||C₀| is not 0: a product of zeros
+//! is zero. [`bound`] says how large r may be.
+//!
+//! The reference is computed
+//! - for f64 in twice the precision: products and sums with their rounding errors, which are summed beside them. The sum is by Knuth (The Art
+//!   of Computer Programming, vol. 2, §4.2.2, theorem B) as the product by fused multiply-add is by Dekker (A floating-point technique for
+//!   extending the available precision, Numer. Math. 18, 1971) and both in a dot product by Ogita, Rump and Oishi (Accurate sum and dot
+//!   product, SIAM J. Sci. Comput. 26, 2005, algorithm 5.3, with error at most u|C| + γ²|A||B|, far below u|A||B|);
+//! - for f32, f16 and bf16 in f64, where products are exact and a sum of k errs by at most k·2⁻²⁹ of the units of f32;
+//! - for integers exactly, mod 2³².
+//!
+//! # Infinities and NaN
+//! Where the reference is NaN the result must be NaN, where it is infinite the result must be the same infinity; otherwise r is infinite.
+//! An infinite result stands for every value that rounds to it: where the reference is finite, the result's error is how far the
+//! reference is from the least such value. So a sum that is too large for f16 must be infinite, and one at the very edge may be.
+//! The reference has a wider range than the product: where partial sums overflow and the whole does not, the plain loop is wrong and is
+//! called wrong.
+
+use rayon::prelude::*;
+
+use crate::cpu::lanes::mul_add_f64;
+use crate::element::{Element, Scalar, Type, bf16, f16};
+use crate::error::{Error, Result};
+use crate::matrix::{Matrix, Shape, View, check_product};
+
+/// How far a result is from the reference.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Report {
+    /// The measure described [above](self): 0 where every element is exact; never NaN. For integers 0 or infinite.
+    pub r: f64,
+    /// Batch, row and column of the first element whose r is largest; zeros for an empty result.
+    pub worst: (usize, usize, usize),
+    /// The reference there, to the precision of f64.
+    pub expected: f64,
+    /// The result there.
+    pub actual: f64,
+    /// Elements that are wrong whatever the bound: integers that differ, infinities and NaN where there should be none or none
+    /// where there should be, anything but 0 where only zeros are summed.
+    pub mismatches: usize,
+}
+
+impl Report {
+    const EMPTY: Report = Report { r: 0.0, worst: (0, 0, 0), expected: 0.0, actual: 0.0, mismatches: 0 };
+
+    /// Whether no element is further off than the bound, see [`bound`].
+    pub fn within(&self, bound: f64) -> bool {
+        self.r <= bound
+    }
+
+    fn and(self, later: Report) -> Report {
+        let worse = if later.r > self.r { later } else { self };
+        Report { mismatches: self.mismatches + later.mismatches, ..worse }
+    }
+}
+
+/// What r may be for a sum of k products: k + 2, the bound of the plain loop.
+///
+/// One rounding for each product, k − 1 for the sums, one each for alpha, for adding beta·C₀ and for the type of C (Higham,
+/// Accuracy and Stability of Numerical Algorithms, 2nd ed., §3.1, equation 3.5: the order of the sum does not matter). That is the
+/// first-order term; the whole is larger by a factor 1/(1 − (k+2)u), which matters for no r seen in practice: r grows about as √k.
+pub fn bound(k: usize) -> f64 {
+    k as f64 + 2.0
+}
+
+/// Compares `result` with alpha·A·B + beta·C₀, where A is m×k, B is k×n, C₀ and the result are m×n, or batches of as many each.
+///
+/// Where `beta` is 0, C₀ is not read and may be left out; where `alpha` is 0, A and B are not read.
+///
+/// # Errors
+/// [`Error::Shape`] where the shapes do not make a product, or C₀ is needed and not given; [`Error::Unsupported`] where a matrix lies
+/// on a GPU; [`Error::OutOfMemory`] where there is no room for the reference.
+pub fn check<T: Element>(
+    alpha: T::Acc,
+    a: View<T>,
+    b: View<T>,
+    beta: T::Acc,
+    c0: Option<View<T::Out>>,
+    result: View<T::Out>,
+) -> Result<Report> {
+    let problem = Problem::new(alpha, a, b, beta, c0)?;
+    check_product(a.shape(), b.shape(), result.shape())?;
+    on_host::<T, _>("the result", &result)?;
+    let unit = Unit::new::<T>(problem.alpha);
+    let rows = problem.rows(|batch, row, exact: &[Exact]| {
+        let judged = exact.iter().enumerate().map(|(col, exact)| {
+            let actual = element(&result, batch, row, col);
+            let r = unit.distance(*exact, actual);
+            let mismatches = usize::from(r == f64::INFINITY);
+            Report { r, worst: (batch, row, col), expected: exact.value(), actual, mismatches }
+        });
+        judged.reduce(Report::and)
+    })?;
+    Ok(rows.into_iter().flatten().reduce(Report::and).unwrap_or(Report::EMPTY))
+}
+
+/// The reference itself, alpha·A·B + beta·C₀ rounded to the type of C.
+///
+/// # Errors
+/// As [`check`].
+pub fn product<T: Element>(
+    alpha: T::Acc,
+    a: View<T>,
+    b: View<T>,
+    beta: T::Acc,
+    c0: Option<View<T::Out>>,
+) -> Result<Matrix<T::Out>> {
+    let problem = Problem::new(alpha, a, b, beta, c0)?;
+    let rows = problem.rows(|_, _, exact: &[Exact]| exact.iter().map(|x| rounded(x.value())).collect::<Vec<_>>())?;
+    Matrix::from_shape_vec(problem.shape(), rows.concat())
+}
+
+/// What is to be computed.
+struct Problem<'a, T: Element> {
+    alpha: f64,
+    a: View<'a, T>,
+    b: View<'a, T>,
+    /// beta and C₀, where beta is not 0.
+    kept: Option<(f64, View<'a, T::Out>)>,
+}
+
+impl<'a, T: Element> Problem<'a, T> {
+    fn new(alpha: T::Acc, a: View<'a, T>, b: View<'a, T>, beta: T::Acc, c0: Option<View<'a, T::Out>>) -> Result<Self> {
+        let shape = Shape { cols: b.shape().cols, ..a.shape() };
+        let (alpha, beta) = (value(alpha), value(beta));
+        let kept = match c0 {
+            _ if beta == 0.0 => None,
+            Some(c0) => Some((beta, c0)),
+            None => return Err(Error::Shape(format!("beta is {beta}, so C as it was before the product is needed"))),
+        };
+        check_product(a.shape(), b.shape(), kept.as_ref().map_or(shape, |(_, c0)| c0.shape()))?;
+        on_host::<T, _>("A", &a)?;
+        on_host::<T, _>("B", &b)?;
+        kept.as_ref().map_or(Ok(()), |(_, c0)| on_host::<T, _>("C", c0))?;
+        Ok(Problem { alpha, a, b, kept })
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { cols: self.b.shape().cols, ..self.a.shape() }
+    }
+
+    /// What `visit` makes of each row of the reference: batch, row, elements.
+    fn rows<R: Send>(&self, visit: impl Fn(usize, usize, &[Exact]) -> R + Sync) -> Result<Vec<R>> {
+        match T::TYPE {
+            Type::F64 => self.rows_by::<Doubled, R>(visit),
+            Type::F32 | Type::F16 | Type::BF16 => self.rows_by::<Wide, R>(visit),
+            Type::I32 | Type::I8 => self.rows_by::<Modular, R>(visit),
+            ty => Err(Error::Unsupported { what: "a reference product".into(), ty, device: "the CPU".into() }),
+        }
+    }
+
+    fn rows_by<P: Precision, R: Send>(&self, visit: impl Fn(usize, usize, &[Exact]) -> R + Sync) -> Result<Vec<R>> {
+        let Shape { batches, rows, .. } = self.shape();
+        let mut all = Vec::new();
+        for batch in 0..batches {
+            let panels = self.panels::<P>(batch)?;
+            let block = |first: usize| {
+                let rows = first..rows.min(first + ROWS);
+                let exact = self.block::<P>(batch, rows.clone(), &panels);
+                let visit = &visit;
+                rows.zip(exact).map(move |(row, exact)| visit(batch, row, &exact))
+            };
+            all.par_extend((0..rows).into_par_iter().step_by(ROWS).flat_map_iter(block));
+        }
+        Ok(all)
+    }
+
+    /// B in panels of adjacent columns, the last filled up with zeros. Nothing where alpha is 0.
+    fn panels<P: Precision>(&self, batch: usize) -> Result<Vec<P::Operand>> {
+        let Shape { rows: k, cols: n, .. } = self.b.shape();
+        let count = if self.alpha == 0.0 { 0 } else { n.div_ceil(P::WIDTH) };
+        let (mut panels, len) = (Vec::new(), count.saturating_mul(P::WIDTH).saturating_mul(k));
+        panels.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
+            what: format!("the reference's copy of a {k}×{n} matrix"),
+            bytes: len as u128 * size_of::<P::Operand>() as u128,
+            device: "the host".into(),
+        })?;
+        for first in (0..count).map(|panel| panel * P::WIDTH) {
+            for row in 0..k {
+                let column = |col| if col < n { element(&self.b, batch, row, col) } else { 0.0 };
+                panels.extend((first..first + P::WIDTH).map(|col| P::operand(column(col))));
+            }
+        }
+        Ok(panels)
+    }
+
+    /// A few rows of the reference. The rows of A stay in the cache while the panels of B go by, each used for all of them.
+    fn block<P: Precision>(
+        &self,
+        batch: usize,
+        rows: std::ops::Range<usize>,
+        panels: &[P::Operand],
+    ) -> Vec<Vec<Exact>> {
+        let (k, n) = (self.b.shape().rows, self.b.shape().cols);
+        let mut sums = vec![vec![Exact::default(); n]; rows.len()];
+        if self.alpha != 0.0 && k != 0 {
+            let read = |row| (0..k).map(|p| P::operand(element(&self.a, batch, row, p))).collect::<Vec<_>>();
+            let a: Vec<_> = rows.clone().map(read).collect();
+            for (panel, first) in panels.chunks_exact(P::WIDTH * k).zip((0..n).step_by(P::WIDTH)) {
+                for (a, sums) in a.iter().zip(&mut sums) {
+                    P::dot(a, panel, &mut sums[first..n.min(first + P::WIDTH)]);
+                }
+            }
+        }
+        for (row, sums) in rows.zip(&mut sums) {
+            for (col, sum) in sums.iter_mut().enumerate() {
+                let kept = self.kept.as_ref().map(|(beta, c0)| (*beta, element(c0, batch, row, col)));
+                *sum = P::finish(self.alpha, *sum, kept);
+            }
+        }
+        sums
+    }
+}
+
+/// Rows of the reference that are computed together.
+const ROWS: usize = 16;
+
+/// An element of the reference: its value, in two parts, and what its error is measured by, |α||A||B| + |β||C₀|.
+#[derive(Clone, Copy, Default)]
+struct Exact {
+    high: f64,
+    low: f64,
+    size: f64,
+}
+
+impl Exact {
+    /// Where the value is infinite or NaN, so is `high`; the rounding errors are then NaN and mean nothing.
+    fn new(high: f64, low: f64, size: f64) -> Self {
+        Exact { high, low: if low.is_finite() { low } else { 0.0 }, size }
+    }
+
+    fn value(self) -> f64 {
+        self.high + self.low
+    }
+}
+
+/// A way to compute the reference.
+trait Precision {
+    /// An element of A or B.
+    type Operand: Copy + Send + Sync;
+    /// Columns of a panel of B.
+    const WIDTH: usize;
+    fn operand(value: f64) -> Self::Operand;
+    /// A row of A times a panel of B, WIDTH columns of which as many are kept as `out` has room for.
+    fn dot(a: &[Self::Operand], panel: &[Self::Operand], out: &mut [Exact]);
+    /// alpha·sum, plus beta·C₀ where they are given.
+    fn finish(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact;
+}
+
+/// Twice the precision of f64, as an unevaluated sum of two.
+struct Doubled;
+
+impl Precision for Doubled {
+    type Operand = f64;
+    const WIDTH: usize = 32;
+
+    fn operand(value: f64) -> f64 {
+        value
+    }
+
+    fn dot(a: &[f64], panel: &[f64], out: &mut [Exact]) {
+        let (mut high, mut low, mut size) = ([0.0; 32], [0.0; 32], [0.0; 32]);
+        for (&a, b) in a.iter().zip(panel.as_chunks::<32>().0) {
+            let (product, mut error) = (b.map(|b| a * b), [0.0; 32]);
+            mul_add_f64(&[a; 32], b, &product.map(|x| -x), &mut error);
+            for i in 0..32 {
+                let (sum, rest) = two_sum(high[i], product[i]);
+                high[i] = sum;
+                low[i] += rest + error[i];
+                size[i] += product[i].abs();
+            }
+        }
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = Exact::new(high[i], low[i], size[i]);
+        }
+    }
+
+    fn finish(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
+        if alpha == 0.0 && kept.is_none() {
+            return Exact::default();
+        }
+        let (high, error) = two_product(alpha, sum.high);
+        let (low, size) = (alpha.mul_add(sum.low, error), alpha.abs() * sum.size);
+        let Some((beta, c0)) = kept else { return Exact::new(high, low, size) };
+        let (other, error) = two_product(beta, c0);
+        let (high, rest) = two_sum(high, other);
+        Exact::new(high, low + error + rest, size + other.abs())
+    }
+}
+
+/// x + y and its rounding error.
+#[inline(always)]
+fn two_sum(x: f64, y: f64) -> (f64, f64) {
+    let sum = x + y;
+    let part = sum - x;
+    (sum, (x - (sum - part)) + (y - part))
+}
+
+/// x·y and its rounding error.
+fn two_product(x: f64, y: f64) -> (f64, f64) {
+    (x * y, x.mul_add(y, -(x * y)))
+}
+
+/// f64 for products of narrower floats, which it holds exactly.
+struct Wide;
+
+impl Precision for Wide {
+    type Operand = f64;
+    const WIDTH: usize = 8;
+
+    fn operand(value: f64) -> f64 {
+        value
+    }
+
+    fn dot(a: &[f64], panel: &[f64], out: &mut [Exact]) {
+        let (mut high, mut size) = ([0.0; 8], [0.0; 8]);
+        for (a, b) in a.iter().zip(panel.as_chunks::<8>().0) {
+            for i in 0..8 {
+                let product = a * b[i];
+                high[i] += product;
+                size[i] += product.abs();
+            }
+        }
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = Exact::new(high[i], 0.0, size[i]);
+        }
+    }
+
+    fn finish(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
+        let other = kept.map_or(0.0, |(beta, c0)| beta * c0);
+        Exact::new(alpha * sum.high + other, 0.0, (alpha * sum.size).abs() + other.abs())
+    }
+}
+
+/// Integers mod 2³², as f64 holds them.
+struct Modular;
+
+impl Precision for Modular {
+    type Operand = i32;
+    const WIDTH: usize = 8;
+
+    fn operand(value: f64) -> i32 {
+        value as i32
+    }
+
+    fn dot(a: &[i32], panel: &[i32], out: &mut [Exact]) {
+        let mut sums = [0i32; 8];
+        for (a, b) in a.iter().zip(panel.as_chunks::<8>().0) {
+            for i in 0..8 {
+                sums[i] = sums[i].wrapping_add(a.wrapping_mul(b[i]));
+            }
+        }
+        for (out, sum) in out.iter_mut().zip(sums) {
+            out.high = f64::from(sum);
+        }
+    }
+
+    fn finish(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
+        let times = |x: f64, y: f64| (x as i32).wrapping_mul(y as i32);
+        let other = kept.map_or(0, |(beta, c0)| times(beta, c0));
+        Exact { high: f64::from(times(alpha, sum.high).wrapping_add(other)), low: 0.0, size: 1.0 }
+    }
+}
+
+/// What the error of an element of C is counted in.
+struct Unit {
+    /// Unit roundoff of the type of C; 0 for integers, whose every error is infinitely many units.
+    roundoff: f64,
+    /// What underflow may add, see η [above](self).
+    underflow: f64,
+    /// The largest finite value of the type of C.
+    largest: f64,
+    /// The least value above it that rounds to infinity, less the largest.
+    beyond: f64,
+}
+
+impl Unit {
+    fn new<T: Element>(alpha: f64) -> Self {
+        let ((roundoff, spacing, top), (_, summed, _)) =
+            (format(<T::Out as Scalar>::TYPE), format(<T::Acc as Scalar>::TYPE));
+        let underflow = spacing + summed * alpha.abs().max(1.0);
+        Unit { roundoff, underflow, largest: top * (2.0 - 2.0 * roundoff), beyond: top * roundoff }
+    }
+
+    /// The error of one element in these units.
+    fn distance(&self, exact: Exact, actual: f64) -> f64 {
+        let value = exact.value();
+        if value.is_nan() || actual.is_nan() {
+            return if value.is_nan() && actual.is_nan() { 0.0 } else { f64::INFINITY };
+        }
+        if value.is_infinite() || actual.is_infinite() && actual.signum() != value.signum() {
+            return if actual == value { 0.0 } else { f64::INFINITY };
+        }
+        let error = if actual.is_infinite() {
+            ((self.largest - exact.high.abs()) + (self.beyond - exact.low * actual.signum())).max(0.0)
+        } else {
+            ((exact.high - actual) + exact.low).abs()
+        };
+        match (error, exact.size) {
+            (0.0, _) => 0.0,
+            (_, 0.0) => f64::INFINITY,
+            (error, size) => error / (self.roundoff * size.min(f64::MAX) + self.underflow),
+        }
+    }
+}
+
+/// A type's unit roundoff, half the spacing of its subnormal numbers, and its largest power of 2. Zeros for integers.
+fn format(ty: Type) -> (f64, f64, f64) {
+    let power = |exponent| 2f64.powi(exponent);
+    match ty {
+        // Half the spacing is not an f64.
+        Type::F64 => (power(-53), f64::from_bits(1), power(1023)),
+        Type::F32 => (power(-24), power(-150), power(127)),
+        Type::F16 => (power(-11), power(-25), power(15)),
+        Type::BF16 => (power(-8), power(-134), power(127)),
+        _ => (0.0, 0.0, 0.0),
+    }
+}
+
+fn on_host<T: Element, S: Scalar>(name: &str, view: &View<S>) -> Result<()> {
+    if view.host().is_some() {
+        return Ok(());
+    }
+    let (what, device) =
+        (format!("a reference product whose {name} lies on a GPU"), "the CPU; copy it to the host first".into());
+    Err(Error::Unsupported { what, ty: T::TYPE, device })
+}
+
+/// An element within the shape of a matrix on the host.
+fn element<S: Scalar>(view: &View<S>, batch: usize, row: usize, col: usize) -> f64 {
+    view.get(batch, row, col).map_or(f64::NAN, value)
+}
+
+/// The value of a scalar: exact for every type of a matrix.
+fn value<S: Scalar>(scalar: S) -> f64 {
+    let bits = scalar.to_bits();
+    match S::TYPE {
+        Type::F64 => f64::from_bits(bits),
+        Type::F32 => f32::from_bits(bits as u32).into(),
+        Type::F16 => f16::from_bits(bits as u16).into(),
+        Type::BF16 => bf16::from_bits(bits as u16).into(),
+        Type::I8 => (bits as i8).into(),
+        Type::I32 => (bits as i32).into(),
+        Type::I64 => bits as i64 as f64,
+        Type::U8 | Type::U32 | Type::U64 | Type::Pred => bits as f64,
+    }
+}
+
+/// A value rounded to nearest even.
+fn rounded<S: Scalar>(value: f64) -> S {
+    S::from_bits(match S::TYPE {
+        Type::F64 => value.to_bits(),
+        Type::F32 => (value as f32).to_bits().into(),
+        Type::F16 => f16::from_f32(odd(value)).to_bits().into(),
+        Type::BF16 => bf16::from_f32(odd(value)).to_bits().into(),
+        Type::I8 | Type::I32 | Type::I64 => value as i64 as u64,
+        Type::U8 | Type::U32 | Type::U64 | Type::Pred => value as u64,
+    })
+}
+
+/// The nearer to zero of the two f32 around a value, its last bit set if anything was lost: rounded once more to 16 bits, it gives what
+/// rounding the value at once would give.
+fn odd(value: f64) -> f32 {
+    let near = value as f32;
+    if f64::from(near) == value || value.is_nan() {
+        return near;
+    }
+    let outside = f64::from(near).abs() > value.abs();
+    f32::from_bits((near.to_bits() - u32::from(outside)) | 1)
+}
