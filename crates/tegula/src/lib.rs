@@ -6,6 +6,7 @@ pub mod interp;
 pub mod ir;
 pub mod kernels;
 pub mod matrix;
+pub mod ptx;
 
 pub use error::{Error, Result};
 pub use matrix::{Layout, Matrix, Shape, View, ViewMut};
