@@ -1,2 +1,55 @@
-//! Chores of the repository.
-fn main() {}
+//! Chores of the repository: `cargo xtask ci | bless | assemble | layers`.
+
+mod assemble;
+mod ci;
+mod layers;
+mod variants;
+
+/// The kernels whose text is kept, from the library's own tests.
+#[path = "../../crates/tegula/tests/it/kernels.rs"]
+mod kernels;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What a chore comes to: nothing, or why it failed.
+type Outcome = Result<(), String>;
+
+fn main() -> ExitCode {
+    let chore = std::env::args().nth(1).unwrap_or_default();
+    let outcome = match chore.as_str() {
+        "ci" => ci::run(),
+        "bless" => bless(),
+        "assemble" => assemble::run(),
+        "layers" => layers::run(),
+        _ => Err("usage: cargo xtask ci | bless | assemble | layers".into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// Rewrites the kept PTX texts.
+fn bless() -> Outcome {
+    let folder = root().join("crates/tegula/tests/golden");
+    let failed = |why: std::io::Error| format!("{}: {why}", folder.display());
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(failed)?;
+    }
+    fs::create_dir_all(&folder).map_err(failed)?;
+    for (name, kernel) in kernels::kept() {
+        let image = variants::print(kernel)?;
+        fs::write(folder.join(name).with_extension("ptx"), image.text).map_err(failed)?;
+    }
+    Ok(())
+}

@@ -97,6 +97,11 @@ fn check_resources(kernel: &Kernel, faults: &mut Vec<Fault>) {
             format!("a block needs {bytes} bytes of shared memory; there are at most {MAX_SHARED_BYTES}"),
         );
     }
+    for param in kernel.params() {
+        if matches!(param.kind, ParamKind::Matrix { ty: Type::Pred, .. }) {
+            refuse(FaultKind::Type, format!("matrix {} is of truth values, which memory does not hold", param.name));
+        }
+    }
     for array in kernel.shared() {
         if array.dims.is_empty() || array.dims.len() > 3 || array.is_empty() || array.ty == Type::Pred {
             refuse(

@@ -18,7 +18,7 @@ pub struct ParamId(pub(crate) u32);
 /// A shared array, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SharedId(pub(crate) u32);
-/// Where an operation was written, by position in [`Kernel::sites`].
+/// Where an operation was written; [`Kernel::site`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteId(pub(crate) u32);
 

@@ -1,0 +1,252 @@
+//! Addresses and accesses.
+
+use std::fmt::{self, Display};
+
+use super::emit::{Class, Needs, Printer, Reg, scope_name};
+use super::number::{bits, stored};
+use crate::ir::launch::Field;
+use crate::ir::{Access, AtomicOp, Axis, Guard, Inst, Operand, Order, Order2d, ParamId, ParamKind, Place, Scope};
+
+/// A part of an address that need not be computed twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Address {
+    /// Where the block's shared memory starts.
+    Arena,
+    /// That, and so many elements of so many bytes.
+    Shared(Operand, usize),
+    /// Where a register points, and so many steps along an axis.
+    Step(Reg, ParamId, Axis, Operand),
+}
+
+/// An element, as instructions take it.
+pub(super) struct Location {
+    /// `global` or `shared`.
+    pub space: &'static str,
+    base: String,
+    offset: i32,
+    size: usize,
+}
+
+impl Location {
+    /// The element `index` further on.
+    fn element(&self, index: usize) -> Location {
+        let offset = self.offset.wrapping_add((index * self.size) as i32);
+        Location { base: self.base.clone(), offset, ..*self }
+    }
+}
+
+impl Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.offset {
+            0 => write!(f, "[{}]", self.base),
+            offset => write!(f, "[{}{offset:+}]", self.base),
+        }
+    }
+}
+
+/// Addresses.
+impl Printer<'_> {
+    pub fn locate(&mut self, place: &Place) -> Location {
+        let size = self.kernel.place_type(place).size();
+        match *place {
+            Place::Global { param, batch, row, col } => {
+                let base = self.global(param, [batch, row, col]).to_string();
+                Location { space: "global", base, offset: 0, size }
+            }
+            Place::Shared { array, index, offset } => {
+                let start = self.kernel.shared()[array.index()].start;
+                // Addresses of shared memory have 32 bits and wrap as indices do.
+                let bytes = |elements: u32| elements.wrapping_mul(size as u32);
+                let (base, fixed) = match index {
+                    Operand::Const(_, index) => ("arena".to_string(), bytes((index as u32).wrapping_add(offset))),
+                    Operand::Val(_) => (self.shared(index, size).to_string(), bytes(offset)),
+                };
+                Location { space: "shared", base, offset: start.wrapping_add(fixed) as i32, size }
+            }
+        }
+    }
+
+    /// The register that holds a part of an address, computed at `depth` where it is not there yet.
+    fn part(&mut self, part: Address, depth: usize, class: Class, compute: impl FnOnce(&mut Self, Reg)) -> Reg {
+        if let Some(&reg) = self.scope_mut(depth).addresses.get(&part) {
+            return reg;
+        }
+        let reg = self.fresh(class);
+        compute(self, reg);
+        self.scope_mut(depth).addresses.insert(part, reg);
+        reg
+    }
+
+    fn shared(&mut self, index: Operand, size: usize) -> Reg {
+        let arena = self.part(Address::Arena, 0, Class::Word, |p, d| p.line_at(0, format_args!("mov.u32 {d}, arena")));
+        let depth = self.depth(index);
+        self.part(Address::Shared(index, size), depth, Class::Word, |p, d| {
+            let index = p.operand(index);
+            p.line_at(depth, format_args!("mad.lo.u32 {d}, {index}, {size}, {arena}"));
+        })
+    }
+
+    /// Base + batch · stride + row · stride + col · stride, the outermost coordinates first.
+    fn global(&mut self, param: ParamId, [batch, row, col]: [Operand; 3]) -> Reg {
+        let mut steps = [(Axis::Batches, batch), (Axis::Rows, row), (Axis::Cols, col)];
+        steps.sort_by_key(|(_, at)| self.depth(*at));
+        let base = self.param(Field::Address(param));
+        let zero = |at: Operand| matches!(at, Operand::Const(_, 0));
+        steps.into_iter().filter(|(_, at)| !zero(*at)).fold(base, |from, (axis, at)| {
+            let depth = self.depth(at);
+            self.part(Address::Step(from, param, axis, at), depth, Class::Long, |p, d| {
+                p.step(depth, d, from, param, axis, at);
+            })
+        })
+    }
+
+    /// d = from + at · stride. Coordinates are 32-bit without sign, strides 64-bit with one.
+    fn step(&mut self, depth: usize, d: Reg, from: Reg, param: ParamId, axis: Axis, at: Operand) {
+        let steps = self.operand(at);
+        match (at, self.fixed_stride(param, axis)) {
+            (Operand::Const(_, steps), Some(size)) => {
+                self.line_at(depth, format_args!("add.s64 {d}, {from}, {}", steps * size));
+            }
+            (Operand::Val(_), Some(size)) => {
+                self.line_at(depth, format_args!("mad.wide.u32 {d}, {steps}, {size}, {from}"));
+            }
+            (Operand::Const(..), None) => {
+                let stride = self.param(Field::Stride(param, axis));
+                self.line_at(depth, format_args!("mad.lo.s64 {d}, {stride}, {steps}, {from}"));
+            }
+            (Operand::Val(_), None) => {
+                let (stride, wide) = (self.param(Field::Stride(param, axis)), self.fresh(Class::Long));
+                self.line_at(depth, format_args!("cvt.u64.u32 {wide}, {steps}"));
+                self.line_at(depth, format_args!("mad.lo.s64 {d}, {wide}, {stride}, {from}"));
+            }
+        }
+    }
+
+    /// The bytes between neighbours along an axis, where the declaration says them.
+    fn fixed_stride(&self, param: ParamId, axis: Axis) -> Option<u64> {
+        match self.kernel.params()[param.index()].kind {
+            ParamKind::Matrix { ty, order: Order2d::RowMajor, .. } if axis == Axis::Cols => Some(ty.size() as u64),
+            ParamKind::Matrix { ty, order: Order2d::ColMajor, .. } if axis == Axis::Rows => Some(ty.size() as u64),
+            _ => None,
+        }
+    }
+}
+
+/// Accesses.
+impl Printer<'_> {
+    #[allow(clippy::too_many_arguments, reason = "the fields of one operation")]
+    pub fn load(
+        &mut self,
+        inst: &Inst,
+        from: &Place,
+        width: u32,
+        guard: Guard,
+        fill: Operand,
+        order: Order,
+        scope: Scope,
+    ) {
+        let (to, ty) = (self.results(inst), stored(self.kernel.place_type(from)));
+        let mode = self.load_mode(from, order, scope);
+        let from = self.locate(from);
+        let parts = self.parts(guard, width);
+        if guard != Guard::Always {
+            to.iter().for_each(|&to| self.copy(to, fill));
+        }
+        for (guard, part) in parts {
+            let (from, vector, to) = (from.element(part.start), vector(part.len()), braced(&to[part]));
+            self.line(format_args!("{guard}ld{mode}{vector}.{ty} {to}, {from}"));
+        }
+    }
+
+    /// What stands between `ld` and the type. What a launch only reads may go through the read-only path.
+    fn load_mode(&self, from: &Place, order: Order, scope: Scope) -> String {
+        match (order, from) {
+            (Order::Weak, Place::Global { param, .. }) if self.is_input(*param) => ".global.nc".into(),
+            (Order::Weak, Place::Global { .. }) => ".global".into(),
+            (Order::Weak, Place::Shared { .. }) => ".shared".into(),
+            (_, Place::Global { .. }) => format!(".{}.{}.global", order_name(order), scope_name(scope)),
+            (_, Place::Shared { .. }) => format!(".{}.{}.shared", order_name(order), scope_name(scope)),
+        }
+    }
+
+    fn is_input(&self, param: ParamId) -> bool {
+        matches!(self.kernel.params()[param.index()].kind, ParamKind::Matrix { access: Access::Read, .. })
+    }
+
+    pub fn store(&mut self, to: &Place, values: &[Operand], guard: Guard, order: Order, scope: Scope) {
+        let ty = stored(self.kernel.place_type(to));
+        let mode = match order {
+            Order::Weak => String::new(),
+            order => format!(".{}.{}", order_name(order), scope_name(scope)),
+        };
+        let to = self.locate(to);
+        let values: Vec<String> = values.iter().map(|&v| self.operand(v)).collect();
+        for (guard, part) in self.parts(guard, values.len() as u32) {
+            let (to, vector, values) = (to.element(part.start), vector(part.len()), braced(&values[part]));
+            self.line(format_args!("{guard}st{mode}.{}{vector}.{ty} {to}, {values}", to.space));
+        }
+    }
+
+    pub fn atomic(&mut self, inst: &Inst, op: AtomicOp, at: &Place, value: Operand, order: Order, scope: Scope) {
+        let ty = self.kernel.place_type(at);
+        let (d, at, value) = (self.results(inst)[0], self.locate(at), self.operand(value));
+        let (name, expected) = match op {
+            AtomicOp::Add => (format!("add.{}", stored(ty)), String::new()),
+            AtomicOp::Min => (format!("min.{}", stored(ty)), String::new()),
+            AtomicOp::Max => (format!("max.{}", stored(ty)), String::new()),
+            AtomicOp::And => (format!("and.{}", bits(ty)), String::new()),
+            AtomicOp::Or => (format!("or.{}", bits(ty)), String::new()),
+            AtomicOp::Xor => (format!("xor.{}", bits(ty)), String::new()),
+            AtomicOp::Exchange => (format!("exch.{}", bits(ty)), String::new()),
+            AtomicOp::CompareExchange { expected } => (format!("cas.{}", bits(ty)), self.operand(expected) + ", "),
+        };
+        let (order, scope, space) = (order_name(order), scope_name(scope), at.space);
+        self.line(format_args!("atom.{order}.{scope}.{space}.{name} {d}, {at}, {expected}{value}"));
+    }
+
+    pub fn copy_async(&mut self, to: &Place, from: &Place, width: u32, guard: Guard) {
+        self.need(Needs::SM_80);
+        let size = self.kernel.place_type(from).size() as u32;
+        let (to, from, bytes) = (self.locate(to), self.locate(from), width * size);
+        let cache = if bytes == 16 { "cg" } else { "ca" };
+        // Bytes beyond those to read become zero; where none is to be read, the address is not used.
+        let read = match guard {
+            Guard::Always => String::new(),
+            Guard::If(holds) => {
+                let (holds, read) = (self.operand(holds), self.fresh(Class::Word));
+                self.line(format_args!("selp.b32 {read}, {bytes}, 0, {holds}"));
+                format!(", {read}")
+            }
+            Guard::First(valid) => {
+                let (valid, read) = (self.operand(valid), self.fresh(Class::Word));
+                self.line(format_args!("min.u32 {read}, {valid}, {width}"));
+                self.line(format_args!("mul.lo.u32 {read}, {read}, {size}"));
+                format!(", {read}")
+            }
+        };
+        self.line(format_args!("cp.async.{cache}.shared.global {to}, {from}, {bytes}{read}"));
+    }
+}
+
+/// An order by name. What computes on memory at once is never less than relaxed.
+fn order_name(order: Order) -> &'static str {
+    match order {
+        Order::Weak | Order::Relaxed => "relaxed",
+        Order::Acquire => "acquire",
+        Order::Release => "release",
+        Order::AcqRel => "acq_rel",
+    }
+}
+
+fn vector(width: usize) -> &'static str {
+    match width {
+        2 => ".v2",
+        4 => ".v4",
+        _ => "",
+    }
+}
+
+fn braced(registers: &[impl Display]) -> String {
+    let list: Vec<String> = registers.iter().map(ToString::to_string).collect();
+    if let [one] = &list[..] { one.clone() } else { format!("{{{}}}", list.join(", ")) }
+}

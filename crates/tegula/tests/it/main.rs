@@ -1,0 +1,5 @@
+//! The library's tests from outside, in one binary.
+
+mod golden;
+mod kernels;
+mod refusals;

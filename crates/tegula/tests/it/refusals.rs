@@ -1,0 +1,182 @@
+//! Kernels that are wrong whatever their data: each is refused for the reason planted in it, and for no other.
+
+use std::cell::Cell;
+
+use tegula::Error;
+use tegula::ir::prelude::*;
+use tegula::ir::{Fault, FaultKind};
+
+fn faults(kernel: Kernel) -> Vec<Fault> {
+    match check(kernel) {
+        Ok(_) => Vec::new(),
+        Err(Error::Refused { faults, .. }) => faults,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// The kinds of faults of a kernel of 64 threads in one block.
+fn kinds(build: impl for<'k> FnOnce(&'k Builder)) -> Vec<FaultKind> {
+    let kernel = kernel("planted", Block::d1(64), |k| {
+        k.grid([k.constant(1), k.constant(1), k.constant(1)]);
+        build(k);
+    });
+    faults(kernel).into_iter().map(|f| f.kind).collect()
+}
+
+#[test]
+fn a_sound_kernel_passes() {
+    assert_eq!(kinds(|k| k.barrier()), []);
+}
+
+#[test]
+fn a_barrier_that_only_some_threads_reach() {
+    assert_eq!(kinds(|k| k.when(k.thread_x().lt(7), || k.barrier())), [FaultKind::DivergentBarrier]);
+    assert_eq!(kinds(|k| k.for_each(0, k.thread_x(), |_| k.barrier())), [FaultKind::DivergentBarrier]);
+    assert_eq!(kinds(|k| k.when(k.warp().lt(1), || k.barrier())), [FaultKind::DivergentBarrier]);
+    assert_eq!(kinds(|k| k.when(k.block_x().lt(7), || k.barrier())), []);
+}
+
+#[test]
+fn a_barrier_behind_a_variable_that_differs() {
+    // The variable is the same in all threads until the loop's first round has made it differ.
+    let planted = kinds(|k| {
+        let sum = k.var(0u32);
+        k.for_each(0, 4, |_| {
+            k.when(sum.get().lt(9), || k.barrier());
+            sum.set(sum.get() + k.thread_x());
+        });
+    });
+    assert_eq!(planted, [FaultKind::DivergentBarrier]);
+}
+
+#[test]
+fn a_named_barrier_within_a_warp() {
+    assert_eq!(kinds(|k| k.when(k.lane().lt(7), || k.named_barrier(1, 64))), [FaultKind::DivergentBarrier]);
+    assert_eq!(kinds(|k| k.when(k.warp().lt(1), || k.named_barrier(1, 32))), []);
+    assert_eq!(kinds(|k| k.named_barrier(16, 64)), [FaultKind::Launch]);
+    assert_eq!(kinds(|k| k.named_barrier(1, 48)), [FaultKind::Launch]);
+    assert_eq!(kinds(|k| k.named_barrier(1, 96)), [FaultKind::Launch]);
+}
+
+#[test]
+fn a_whole_warp_that_has_parted() {
+    assert_eq!(kinds(|k| k.when(k.lane().lt(7), || k.sync_warp(FULL_WARP))), [FaultKind::DivergentWarp]);
+    assert_eq!(kinds(|k| k.when(k.lane().lt(7), || k.sync_warp(0x7f))), []);
+    assert_eq!(kinds(|k| k.sync_warp(0)), [FaultKind::Type]);
+}
+
+#[test]
+fn an_access_wider_than_its_memory_allows() {
+    let load = |order, aligned, col: u32| {
+        kinds(move |k| {
+            let x = k.matrix::<f32>("x", Access::Read, order, aligned);
+            let [a, ..] = x.load_vec::<4>((0, col));
+            k.output::<f32>("y").store((0, 0), a);
+        })
+    };
+    assert_eq!(load(Order2d::RowMajor, 4, 8), []);
+    assert_eq!(load(Order2d::RowMajor, 2, 8), [FaultKind::Width]);
+    assert_eq!(load(Order2d::Strided, 4, 8), [FaultKind::Width]);
+    assert_eq!(load(Order2d::RowMajor, 4, 6), [FaultKind::Width]);
+    let three = |k: &Builder| _ = k.shared::<f32>("tile", [64]).load_vec::<3>((0,));
+    assert_eq!(kinds(three), [FaultKind::Width]);
+    let crooked = |k: &Builder| _ = k.shared::<f32>("tile", [64]).load_vec::<2>((1,));
+    assert_eq!(kinds(crooked), [FaultKind::Width]);
+    let long = |k: &Builder| _ = k.shared::<f64>("tile", [64]).load_vec::<4>((0,));
+    assert_eq!(kinds(long), [FaultKind::Width]);
+}
+
+#[test]
+fn a_variable_read_before_it_is_set() {
+    let never = |k: &Builder| k.output::<u32>("y").store((0, 0), k.array(1).at(0).get());
+    assert_eq!(kinds(never), [FaultKind::Uninitialised]);
+    let sometimes = |k: &Builder| {
+        let vars = k.array::<u32>(1);
+        k.when(k.thread_x().lt(7), || vars.at(0).set(1));
+        k.output::<u32>("y").store((0, 0), vars.at(0).get());
+    };
+    assert_eq!(kinds(sometimes), [FaultKind::Uninitialised]);
+    let either = |k: &Builder| {
+        let vars = k.array::<u32>(1);
+        k.if_else(k.thread_x().lt(7), || vars.at(0).set(1), || vars.at(0).set(2));
+        k.output::<u32>("y").store((0, 0), vars.at(0).get());
+    };
+    assert_eq!(kinds(either), []);
+    assert_eq!(kinds(|k| _ = k.array::<u32>(2).at(2)), [FaultKind::Type]);
+}
+
+#[test]
+fn a_value_carried_out_of_its_loop() {
+    let planted = kinds(|k| {
+        let kept = Cell::new(None);
+        k.for_each(0, 4, |i| kept.set(Some(i + 1)));
+        if let Some(value) = kept.get() {
+            k.output::<u32>("y").store((0, 0), value);
+        }
+    });
+    assert_eq!(planted, [FaultKind::Scope]);
+    let condition = kinds(|k| {
+        let kept = Cell::new(None);
+        let test = || {
+            kept.set(Some(k.input::<u32>("x").load((0, 0))));
+            k.thread_x().lt(7)
+        };
+        k.while_loop(test, || k.output::<u32>("y").store((0, 0), kept.get().expect("the condition is built first")));
+    });
+    assert_eq!(condition, [FaultKind::Scope]);
+}
+
+#[test]
+fn more_shared_memory_than_there_is() {
+    let take = |len| kinds(move |k| k.shared::<u8>("tile", [len]).store((0,), 1));
+    assert_eq!(take(232_448), []);
+    assert_eq!(take(232_449), [FaultKind::SharedMemory]);
+    assert_eq!(take(0), [FaultKind::SharedMemory]);
+}
+
+#[test]
+fn a_block_that_no_gpu_runs() {
+    let block = |block| {
+        let kernel = kernel("planted", block, |k| k.grid([k.constant(1), k.constant(1), k.constant(1)]));
+        faults(kernel).into_iter().map(|f| f.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(block(Block::d2(32, 32)), []);
+    assert_eq!(block(Block::d2(32, 33)), [FaultKind::Launch]);
+    assert_eq!(block(Block::d1(0)), [FaultKind::Launch]);
+    assert_eq!(block(Block::d3(1, 1, 65)), [FaultKind::Launch]);
+}
+
+#[test]
+fn a_grid_that_is_missing_or_not_known_at_launch() {
+    let kinds = |build: fn(&Builder)| {
+        let kernel = kernel("planted", Block::d1(32), build);
+        faults(kernel).into_iter().map(|f| f.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(|_| ()), [FaultKind::Launch]);
+    let loaded = kinds(|k| {
+        let blocks = k.input::<u32>("x").load((0, 0));
+        k.grid([blocks, k.constant(1), k.constant(1)]);
+    });
+    assert!(!loaded.is_empty() && loaded.iter().all(|&kind| kind == FaultKind::Launch), "{loaded:?}");
+}
+
+#[test]
+fn a_matrix_of_truth_values() {
+    assert_eq!(kinds(|k| _ = k.input::<bool>("x").load((0, 0))), [FaultKind::Type]);
+}
+
+#[test]
+fn a_store_to_an_input() {
+    assert_eq!(kinds(|k| k.input::<u32>("x").store((0, 0), 1)), [FaultKind::Type]);
+}
+
+#[test]
+fn a_fault_names_its_line() {
+    let line = line!() + 3;
+    let kernel = kernel("planted", Block::d1(64), |k| {
+        k.grid([k.constant(1), k.constant(1), k.constant(1)]);
+        k.when(k.thread_x().lt(7), || k.barrier());
+    });
+    let source = faults(kernel)[0].source.expect("written here");
+    assert_eq!((source.file(), source.line()), (file!(), line));
+}

@@ -1,0 +1,249 @@
+//! Assembles every printed kernel with NVIDIA's own assembler and reads what it says.
+//!
+//! A kernel fails on an error, a spill, a stack frame, or a warning that means a slow or wrong kernel. The assembler is a program
+//! named by `TEGULA_PTXAS`, or `ptxas` on the path; without one this is skipped, unless `TEGULA_REQUIRE_PTXAS` is 1.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tegula::kernels::Variant;
+
+use crate::{Outcome, kernels, root, variants};
+
+/// The longest an assembly may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The GPU that kernels are measured on.
+const MEASURED: &str = "sm_90";
+
+/// A text to assemble for a GPU.
+struct Job {
+    name: String,
+    text: String,
+    target: String,
+}
+
+/// Assembles everything.
+pub fn run() -> Outcome {
+    let Some(ptxas) = tool("ptxas") else { return skip("ptxas") };
+    let folder = root().join("target/assemble");
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let jobs = jobs()?;
+    println!("assembling {} kernels", jobs.len());
+    let mut failures = assemble_all(&ptxas, &folder, &jobs);
+    failures.extend(inspect(&ptxas, &folder).err());
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+fn skip(tool: &str) -> Outcome {
+    if env::var("TEGULA_REQUIRE_PTXAS").is_ok_and(|v| v == "1") {
+        return Err(format!(
+            "no {tool}: set TEGULA_PTXAS to the path of ptxas (the PyPI packages nvidia-cuda-nvcc and \
+            nvidia-cuda-nvdisasm have it and nvdisasm)"
+        ));
+    }
+    println!("skipped: no {tool}");
+    Ok(())
+}
+
+/// A program of the CUDA tools: beside the one that `TEGULA_PTXAS` names, or on the path.
+fn tool(name: &str) -> Option<PathBuf> {
+    if let Some(ptxas) = env::var_os("TEGULA_PTXAS") {
+        return Some(Path::new(&ptxas).with_file_name(name)).filter(|path| path.is_file());
+    }
+    env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// Every text for the GPU it asks for, and what is measured for the GPU it is measured on.
+fn jobs() -> Result<Vec<Job>, String> {
+    let mut jobs = Vec::new();
+    let mut add = |name: String, text: String, measured: bool| {
+        let target = target(&text);
+        if measured && target != MEASURED {
+            jobs.push(Job { name: name.clone(), text: text.clone(), target: MEASURED.into() });
+        }
+        jobs.push(Job { name, text, target });
+    };
+    for (name, kernel) in kernels::kept() {
+        add(name, variants::print(kernel)?.text, true);
+    }
+    for variant in variants::all() {
+        add(variant.name(), print(&variant)?, variants::measured(&variant));
+    }
+    Ok(jobs)
+}
+
+fn print(variant: &Variant) -> Result<String, String> {
+    Ok(variants::print(variant.build().map_err(|e| e.to_string())?)?.text)
+}
+
+/// The GPU that a text asks for.
+fn target(text: &str) -> String {
+    text.lines().find_map(|line| line.strip_prefix(".target ")).unwrap_or_default().into()
+}
+
+/// The failures, in the order of the jobs.
+fn assemble_all(ptxas: &Path, folder: &Path, jobs: &[Job]) -> Vec<String> {
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some((i, job)) = take(&next, jobs) {
+            if let Err(why) = assemble(ptxas, folder, job) {
+                failures.lock().unwrap_or_else(|e| e.into_inner()).push((i, why));
+            }
+        }
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    let mut failures = failures.into_inner().unwrap_or_else(|e| e.into_inner());
+    failures.sort();
+    failures.into_iter().map(|(_, why)| why).collect()
+}
+
+fn take<'a>(next: &AtomicUsize, jobs: &'a [Job]) -> Option<(usize, &'a Job)> {
+    let i = next.fetch_add(1, Ordering::Relaxed);
+    Some((i, jobs.get(i)?))
+}
+
+/// Assembles one text and gives what the assembler said.
+fn assemble(ptxas: &Path, folder: &Path, job: &Job) -> Result<String, String> {
+    let file = folder.join(format!("{}.{}.ptx", job.name, job.target));
+    fs::write(&file, &job.text).map_err(|e| format!("{}: {e}", file.display()))?;
+    let mut command = Command::new(ptxas);
+    command.arg("-v").arg(format!("-arch={}", job.target)).arg(&file).arg("-o").arg(file.with_extension("cubin"));
+    let (success, log) = output(&mut command, &file.with_extension("log"))?;
+    let failed = |why: &str| format!("{} for {}: {why}\n{log}", job.name, job.target);
+    if !success {
+        return Err(failed("the assembler failed"));
+    }
+    match complaint(&log) {
+        Some(why) => Err(failed(why)),
+        None => Ok(log),
+    }
+}
+
+/// Runs a program to its end or to the time limit; whether it succeeded, and what it wrote.
+fn output(command: &mut Command, log: &Path) -> Result<(bool, String), String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", log.display());
+    let file = fs::File::create(log).map_err(failed)?;
+    let errors = file.try_clone().map_err(failed)?;
+    let mut child = command.stdout(file).stderr(errors).stdin(Stdio::null()).spawn().map_err(failed)?;
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break status;
+        }
+        if start.elapsed() > LIMIT {
+            let _ = child.kill().and_then(|()| child.wait());
+            return Err(format!("{}: took longer than {LIMIT:?}", log.display()));
+        }
+        thread::sleep(Duration::from_millis(3));
+    };
+    Ok((status.success(), fs::read_to_string(log).map_err(failed)?))
+}
+
+/// What is wrong with a kernel that did assemble. Some warnings are printed as information, by number alone.
+fn complaint(log: &str) -> Option<&'static str> {
+    let some = |bytes: &str| log.match_indices(bytes).any(|(at, _)| !log[..at].ends_with(" 0"));
+    let coded = (7508..=7520).any(|code| log.contains(&format!("C{code}")));
+    if some(" bytes stack frame") {
+        Some("it has a stack frame")
+    } else if some(" bytes spill stores") || some(" bytes spill loads") {
+        Some("it spills registers")
+    } else {
+        (coded || log.contains("warning")).then_some("the assembler warns")
+    }
+}
+
+/// The inner loop of the tiled kernel reads shared memory four elements at once and multiplies and adds in one instruction.
+fn inspect(ptxas: &Path, folder: &Path) -> Outcome {
+    let Some(nvdisasm) = tool("nvdisasm") else { return skip("nvdisasm") };
+    let variant = Variant::named("K6").map_err(|e| e.to_string())?;
+    let job = Job { name: "inspected".into(), text: print(&variant)?, target: MEASURED.into() };
+    assemble(ptxas, folder, &job)?;
+    let cubin = folder.join(format!("inspected.{MEASURED}.cubin"));
+    let (success, listing) = output(Command::new(nvdisasm).arg("-c").arg(cubin), &folder.join("inspected.sass"))?;
+    let count = |what: &str| listing.matches(what).count();
+    let counts = format!("{} FFMA, {} LDS.128, {} FMUL+FADD", count("FFMA"), count("LDS.128"), count("FADD"));
+    println!("tiled f32 32 on {MEASURED}: {counts}");
+    if success && count("FFMA") >= 32 && count("LDS.128") >= 8 && count("FADD") == 0 {
+        return Ok(());
+    }
+    Err(format!("the tiled kernel is not assembled as meant: {counts}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLEAN: &str = "ptxas info    : Function properties for k\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n";
+
+    #[test]
+    fn a_clean_log_passes() {
+        assert_eq!(complaint(CLEAN), None);
+    }
+
+    #[test]
+    fn spills_frames_and_warnings_are_seen() {
+        assert_eq!(complaint(&CLEAN.replace("0 bytes stack", "10 bytes stack")), Some("it has a stack frame"));
+        assert_eq!(
+            complaint(&CLEAN.replace("0 bytes spill stores", "20 bytes spill stores")),
+            Some("it spills registers")
+        );
+        assert_eq!(
+            complaint(&CLEAN.replace("0 bytes spill loads", "8 bytes spill loads")),
+            Some("it spills registers")
+        );
+        let warned = format!("{CLEAN}ptxas info    : (C7510) Potential Performance Loss: wgmma is serialized\n");
+        assert_eq!(complaint(&warned), Some("the assembler warns"));
+    }
+
+    /// A text with `count` values that are all needed at the end.
+    fn crowded(limit: &str, count: usize, extra: &str) -> Job {
+        let lines = |line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
+        let text = format!(
+            ".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 p)\n.maxntid 32, 1, 1\n{limit}\n{{\n\
+             .reg .b64 %rd<2>;\n.reg .f32 %f<{}>;\nld.param.u64 %rd0, [p];\ncvta.to.global.u64 %rd0, %rd0;\n{}bar.sync 0;\n{}{extra}ret;\n}}\n",
+            count + 1,
+            lines(&|i| format!("ld.global.f32 %f{i}, [%rd0+{}];\n", 4 * i)),
+            lines(&|i| format!("st.global.f32 [%rd0+{}], %f{i};\n", 4 * (count - 1 - i))),
+        );
+        Job { name: format!("planted_{count}_{}", extra.len()), text, target: "sm_75".into() }
+    }
+
+    fn verdict(job: &Job) -> Option<Result<String, String>> {
+        let Some(ptxas) = tool("ptxas") else {
+            skip("ptxas").expect("ptxas is required");
+            return None;
+        };
+        let folder = env::temp_dir().join(format!("tegula-assemble-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        Some(assemble(&ptxas, &folder, job))
+    }
+
+    #[test]
+    fn the_gate_passes_a_sound_text() {
+        if let Some(verdict) = verdict(&crowded("", 8, "")) {
+            verdict.expect("sound");
+        }
+    }
+
+    #[test]
+    fn the_gate_stops_a_bad_instruction() {
+        if let Some(verdict) = verdict(&crowded("", 8, "add.rn.f33 %f0, %f0, %f0;\n")) {
+            assert!(verdict.expect_err("planted").contains("the assembler failed"));
+        }
+    }
+
+    #[test]
+    fn the_gate_stops_a_kernel_that_spills() {
+        if let Some(verdict) = verdict(&crowded(".maxnreg 24", 64, "")) {
+            let why = verdict.expect_err("planted");
+            assert!(why.contains("stack frame") || why.contains("spills"), "{why}");
+        }
+    }
+}

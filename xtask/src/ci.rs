@@ -1,0 +1,37 @@
+//! All that must hold before a change is taken: sections in order, each a command as a person would type it.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::{Outcome, root};
+
+/// The sections by name, with their commands.
+const SECTIONS: [(&str, &str); 6] = [
+    ("format", "fmt --all --check"),
+    ("layers", "xtask layers"),
+    ("lints", "clippy --workspace --all-targets -- -D warnings"),
+    ("tests", "test --workspace"),
+    ("documentation", "doc --workspace --no-deps --lib"),
+    ("assembly", "xtask assemble"),
+];
+
+/// Runs the sections up to the first that fails.
+pub fn run() -> Outcome {
+    SECTIONS.iter().try_for_each(|(name, command)| section(name, command))
+}
+
+fn section(name: &str, command: &str) -> Outcome {
+    println!("== {name}: cargo {command}");
+    let start = Instant::now();
+    let status = Command::new("cargo")
+        .args(command.split(' '))
+        .env("RUSTDOCFLAGS", "-D warnings")
+        .current_dir(root())
+        .status()
+        .map_err(|e| format!("cargo: {e}"))?;
+    if !status.success() {
+        return Err(format!("failed: {name} (cargo {command})"));
+    }
+    println!("== {name}: passed in {:.0?}", start.elapsed());
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! Which module may import which: the rules as a table, and a scan of the sources against it.
+
+use std::fs;
+use std::path::Path;
+
+use crate::{Outcome, root};
+
+/// A module of the library, and what of the library it may import. A name with `::` allows that path only.
+const RULES: [(&str, &[&str]); 13] = [
+    ("element", &[]),
+    ("error", &["element", "ir::Fault", "interp::Finding"]),
+    ("matrix", &["element", "error"]),
+    ("ir", &["element", "error", "matrix"]),
+    ("ptx", &["element", "error", "matrix", "ir"]),
+    ("interp", &["element", "error", "matrix", "ir", "cpu::lanes"]),
+    ("kernels", &["element", "error", "matrix", "ir"]),
+    ("gemm", &["element", "error", "matrix"]),
+    ("oracle", &["element", "error", "matrix", "gemm"]),
+    ("plan", &["element", "error", "matrix", "gemm", "ir", "kernels"]),
+    ("cuda", &["element", "error", "matrix", "ptx::Image"]),
+    ("cpu", &["element", "error", "matrix"]),
+    ("trace", &["element", "error", "matrix", "ir", "interp"]),
+];
+
+/// Modules that may hold unsafe code.
+const UNSAFE: [&str; 2] = ["cuda", "cpu"];
+
+/// Checks every source of the library.
+pub fn run() -> Outcome {
+    let source = root().join("crates/tegula/src");
+    let mut broken = Vec::new();
+    visit(&source, &source, &mut broken)?;
+    if broken.is_empty() { Ok(()) } else { Err(broken.join("\n")) }
+}
+
+fn visit(source: &Path, folder: &Path, broken: &mut Vec<String>) -> Outcome {
+    let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
+    let mut paths = fs::read_dir(folder)
+        .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>())
+        .map_err(failed)?;
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            visit(source, &path, broken)?;
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let text = fs::read_to_string(&path).map_err(failed)?;
+            let within = path.strip_prefix(source).unwrap_or(&path);
+            broken.extend(check(&module(within), &text).into_iter().map(|why| format!("{}: {why}", within.display())));
+        }
+    }
+    Ok(())
+}
+
+/// The top module that a file belongs to.
+fn module(path: &Path) -> String {
+    let first = path.iter().next().unwrap_or_default().to_string_lossy();
+    first.trim_end_matches(".rs").into()
+}
+
+/// The rules that a source breaks.
+fn check(module: &str, text: &str) -> Vec<String> {
+    let code = code(text);
+    let mut broken: Vec<String> = imports(&code)
+        .into_iter()
+        .filter(|path| !allowed(module, path))
+        .map(|path| format!("{module} must not import {path}"))
+        .collect();
+    if !UNSAFE.contains(&module) && words(&code).any(|word| word == "unsafe") {
+        broken.push(format!("{module} must not hold unsafe code"));
+    }
+    if !UNSAFE.contains(&module) && code.contains("allow(unsafe_code") {
+        broken.push(format!("{module} must not allow unsafe code"));
+    }
+    broken.sort();
+    broken.dedup();
+    broken
+}
+
+/// The source without comments.
+fn code(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn words(code: &str) -> impl Iterator<Item = &str> {
+    code.split(|c: char| !c.is_alphanumeric() && c != '_')
+}
+
+/// Modules without a rule (the crate's root, `exec`, `bench`) join the others and may import all. What comes straight from the
+/// crate's root, such as its `Result`, is in everybody's reach.
+fn allowed(module: &str, path: &str) -> bool {
+    let first = path.split("::").next().unwrap_or_default();
+    let Some((_, may)) = RULES.iter().find(|(name, _)| *name == module) else { return true };
+    let root = first.starts_with(|c: char| c.is_uppercase());
+    root || first == module || may.iter().any(|m| path == *m || path.starts_with(&format!("{m}::")))
+}
+
+/// The paths after `crate::`, groups in braces written out.
+fn imports(code: &str) -> Vec<String> {
+    code.match_indices("crate::").flat_map(|(at, prefix)| paths("", &code[at + prefix.len()..])).collect()
+}
+
+/// The paths that a text begins with: one, or one for each entry of a group.
+fn paths(prefix: &str, text: &str) -> Vec<String> {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(text.len());
+    let (path, rest) = text.split_at(end);
+    let path = format!("{prefix}{path}");
+    match rest.strip_prefix('{') {
+        Some(group) => entries(group).iter().flat_map(|entry| paths(&path, entry.trim())).collect(),
+        None => vec![path.trim_end_matches(':').into()],
+    }
+}
+
+/// The entries of a group up to its closing brace.
+fn entries(group: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut entries) = (0, 0, Vec::new());
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                entries.push(&group[start..at]);
+                start = at + 1;
+                if c == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    entries.retain(|entry| !entry.trim().is_empty());
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sources_keep_the_rules() {
+        run().expect("the rules hold");
+    }
+
+    #[test]
+    fn a_wrong_import_is_found() {
+        assert_eq!(check("ptx", "use crate::interp::Finding;"), ["ptx must not import interp::Finding"]);
+        assert_eq!(check("kernels", "let x = crate::ptx::print(k);"), ["kernels must not import ptx::print"]);
+        assert_eq!(check("plan", "use crate::{element::Type, cuda::Device};"), ["plan must not import cuda::Device"]);
+        assert_eq!(check("cuda", "use crate::ptx::{Image, print};"), ["cuda must not import ptx::print"]);
+        assert_eq!(
+            check("interp", "use crate::{\n    cpu::{lanes, kernel},\n};"),
+            ["interp must not import cpu::kernel"]
+        );
+    }
+
+    #[test]
+    fn a_right_import_is_not() {
+        assert!(check("ptx", "use crate::ir::{Op, launch::Field};\nuse crate::Result;").is_empty());
+        assert!(check("ptx", "/// See [`crate::interp`].\nfn f() {}").is_empty());
+        assert!(check("interp", "use crate::cpu::lanes::fma;").is_empty());
+        assert!(check("exec", "use crate::cuda::Device;").is_empty());
+    }
+
+    #[test]
+    fn unsafe_code_is_found_outside_its_modules() {
+        assert_eq!(check("ir", "fn f() { unsafe { g() } }"), ["ir must not hold unsafe code"]);
+        assert_eq!(check("plan", "#![allow(unsafe_code)]"), ["plan must not allow unsafe code"]);
+        assert!(check("cpu", "fn f() { unsafe { g() } }").is_empty());
+        assert!(check("lib", "#![deny(unsafe_code)]").is_empty());
+    }
+}
