@@ -153,7 +153,9 @@ fn batches_of(a: Shape, b: Shape) -> Result<usize> {
         (x, y) if x == y => Ok(x),
         (1, y) => Ok(y),
         (x, 1) => Ok(x),
-        (x, y) => Err(Error::Shape(format!("A is a batch of {x} and B of {y}; they must agree, or one be a single matrix"))),
+        (x, y) => {
+            Err(Error::Shape(format!("A is a batch of {x} and B of {y}; they must agree, or one be a single matrix")))
+        }
     }
 }
 

@@ -424,6 +424,26 @@ mod tests {
         Now { lane, clock: clocks.clock(lane), site: SiteId(0), ordered: false }
     }
 
+    fn s_read(c: &mut Clocks, s: &mut SharedShadow, index: usize, lane: u16) -> Option<Conflict> {
+        let now = now(c, lane);
+        s.read(c, 0, index, &now)
+    }
+
+    fn s_write(c: &mut Clocks, s: &mut SharedShadow, index: usize, lane: u16) -> Option<Conflict> {
+        let now = now(c, lane);
+        s.write(c, 0, index, &now)
+    }
+
+    fn g_read(c: &mut Clocks, s: &mut GlobalShadow, index: u64, lane: u16) -> Option<Conflict> {
+        let now = now(c, lane);
+        s.read(c, 0, index, &now)
+    }
+
+    fn g_write(c: &mut Clocks, s: &mut GlobalShadow, index: u64, lane: u16) -> Option<Conflict> {
+        let now = now(c, lane);
+        s.write(c, 0, index, &now)
+    }
+
     fn fresh(every: bool) -> (Clocks, SharedShadow) {
         (Clocks::new(0, 64, every), SharedShadow::new([4].into_iter()))
     }
@@ -432,14 +452,14 @@ mod tests {
     fn a_barrier_orders_and_nothing_else_does() {
         for every in [false, true] {
             let (mut c, mut s) = fresh(every);
-            assert!(s.write(&mut c, 0, 0, &now(&c, 3)).is_none());
-            assert!(s.read(&mut c, 0, 0, &now(&c, 3)).is_none());
-            assert!(s.read(&mut c, 0, 0, &now(&c, 4)).is_some(), "lanes of one warp race too");
+            assert!(s_write(&mut c, &mut s, 0, 3).is_none());
+            assert!(s_read(&mut c, &mut s, 0, 3).is_none());
+            assert!(s_read(&mut c, &mut s, 0, 4).is_some(), "lanes of one warp race too");
             c.barrier();
-            assert!(s.read(&mut c, 0, 0, &now(&c, 40)).is_none());
+            assert!(s_read(&mut c, &mut s, 0, 40).is_none());
             assert!(c.barrier_needed);
-            assert!(s.write(&mut c, 0, 0, &now(&c, 40)).is_none(), "lane 40 alone has read since the barrier");
-            assert!(s.write(&mut c, 0, 0, &now(&c, 41)).is_some());
+            assert!(s_write(&mut c, &mut s, 0, 40).is_none(), "lane 40 alone has read since the barrier");
+            assert!(s_write(&mut c, &mut s, 0, 41).is_some());
         }
     }
 
@@ -450,12 +470,12 @@ mod tests {
             for writer in [1u16, 2, 5, 33, 34, 40] {
                 for every in [false, true] {
                     let (mut c, mut s) = fresh(every);
-                    s.write(&mut c, 0, 0, &now(&c, 0));
+                    s_write(&mut c, &mut s, 0, 0);
                     c.barrier();
                     for &reader in &readers {
-                        assert!(s.read(&mut c, 0, 0, &now(&c, reader)).is_none());
+                        assert!(s_read(&mut c, &mut s, 0, reader).is_none());
                     }
-                    let races = s.write(&mut c, 0, 0, &now(&c, writer)).is_some();
+                    let races = s_write(&mut c, &mut s, 0, writer).is_some();
                     assert_eq!(races, readers.iter().any(|&r| r != writer), "{readers:?} {writer}");
                 }
             }
@@ -465,31 +485,31 @@ mod tests {
     #[test]
     fn a_warp_synchronisation_orders_its_warp_alone() {
         let (mut c, mut s) = fresh(false);
-        s.write(&mut c, 0, 0, &now(&c, 3));
-        s.write(&mut c, 0, 1, &now(&c, 3));
+        s_write(&mut c, &mut s, 0, 3);
+        s_write(&mut c, &mut s, 1, 3);
         c.sync_warp(0, u32::MAX, u32::MAX);
-        assert!(s.read(&mut c, 0, 0, &now(&c, 9)).is_none());
-        assert!(s.read(&mut c, 0, 1, &now(&c, 40)).is_some());
+        assert!(s_read(&mut c, &mut s, 0, 9).is_none());
+        assert!(s_read(&mut c, &mut s, 1, 40).is_some());
         let (mut c, mut s) = fresh(true);
-        s.write(&mut c, 0, 0, &now(&c, 3));
+        s_write(&mut c, &mut s, 0, 3);
         c.sync_warp(0, 0b1100, u32::MAX);
-        assert!(s.read(&mut c, 0, 0, &now(&c, 2)).is_none());
-        assert!(s.read(&mut c, 0, 0, &now(&c, 4)).is_some());
+        assert!(s_read(&mut c, &mut s, 0, 2).is_none());
+        assert!(s_read(&mut c, &mut s, 0, 4).is_some());
     }
 
     #[test]
     fn a_release_reaches_who_acquires_it() {
         let mut shadow = GlobalShadow::default();
         let (mut a, mut b) = (Clocks::new(0, 32, true), Clocks::new(1, 32, true));
-        assert!(shadow.write(&mut a, 0, 7, &now(&a, 5)).is_none());
+        assert!(g_write(&mut a, &mut shadow, 7, 5).is_none());
         shadow.published(0, 0).store(&mut a, 5, true, Scope::Device, false);
-        assert!(shadow.write(&mut a, 0, 8, &now(&a, 5)).is_none());
+        assert!(g_write(&mut a, &mut shadow, 8, 5).is_none());
         shadow.published(0, 0).load(&mut b, 1, true, Scope::Device);
-        assert!(shadow.read(&mut b, 0, 7, &now(&b, 1)).is_none());
-        assert!(shadow.read(&mut b, 0, 8, &now(&b, 1)).is_some(), "written after the release");
-        assert!(shadow.read(&mut b, 0, 7, &now(&b, 2)).is_some(), "another lane acquired nothing");
+        assert!(g_read(&mut b, &mut shadow, 7, 1).is_none());
+        assert!(g_read(&mut b, &mut shadow, 8, 1).is_some(), "written after the release");
+        assert!(g_read(&mut b, &mut shadow, 7, 2).is_some(), "another lane acquired nothing");
         let mut c = Clocks::new(2, 32, true);
         shadow.published(0, 0).load(&mut c, 0, true, Scope::Block);
-        assert!(shadow.read(&mut c, 0, 7, &now(&c, 0)).is_some(), "a block's scope does not reach another block");
+        assert!(g_read(&mut c, &mut shadow, 7, 0).is_some(), "a block's scope does not reach another block");
     }
 }

@@ -67,7 +67,13 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
         }),
         Caps::Gpu { .. } | Caps::Interp => {
             let side = problem.m.min(problem.n);
-            let tile = if side > 16 { 32 } else if side > 8 { 16 } else { 8 };
+            let tile = if side > 16 {
+                32
+            } else if side > 8 {
+                16
+            } else {
+                8
+            };
             Ok(Plan::Gpu(Variant { orders: problem.orders, ..Variant::new(Family::Tiled, problem.ty, tile) }))
         }
     }
