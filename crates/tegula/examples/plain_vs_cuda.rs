@@ -1,0 +1,99 @@
+//! The tiled kernel against the same kernel written in CUDA C++, in one run, interleaved.
+//!
+//!     nvcc -arch=sm_90 -O3 -ptx benchmarks/plain/tiled.cu -o tiled.ptx
+//!     cargo run --release --example plain_vs_cuda -- tiled.ptx [size]
+
+use tegula::cuda::{DeviceMatrix, Function, Gpu, Param};
+use tegula::element::{Element, Scalar};
+use tegula::ptx::Image;
+use tegula::{Device, Gemm, Matrix, Result, Shape};
+
+const ROUNDS: usize = 21;
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let text = std::fs::read_to_string(args.next().ok_or("give the PTX that nvcc made of benchmarks/plain/tiled.cu")?)?;
+    let size = args.next().map_or(Ok(4096), |s| s.parse())?;
+    let gpu = Gpu::open(0)?;
+    println!("{}, driver {:?}, {size}³, tile 32, median of {ROUNDS} interleaved", gpu.info().name, gpu.info().driver);
+    println!("type  ours TFLOP/s (p20 p80)    CUDA C++ TFLOP/s (p20 p80)   ratio  same bits");
+    compare::<f32>(&gpu, &text, size)?;
+    compare::<f64>(&gpu, &text, size)?;
+    compare::<i32>(&gpu, &text, size)?;
+    Ok(())
+}
+
+fn compare<T: Element<Out = T>>(gpu: &Gpu, text: &str, size: usize) -> Result<()> {
+    let (device, mut name) = (Device::from(gpu.clone()), String::new());
+    let image = Image { entry: format!("tiled_{}", T::TYPE), text: text.into(), shared_bytes: 0, block: [32, 32, 1] };
+    let (theirs, _) = gpu.load(&image)?;
+    let shape = Shape::new(size, size);
+    let (a, b) = (
+        DeviceMatrix::upload(gpu, random::<T>(shape, 1)?.view())?,
+        DeviceMatrix::upload(gpu, random::<T>(shape, 2)?.view())?,
+    );
+    let (mut c, mut d) = (DeviceMatrix::<T>::zeros(gpu, shape)?, DeviceMatrix::<T>::zeros(gpu, shape)?);
+    let (mut ours_s, mut theirs_s) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS + 3 {
+        let ours = gpu.time(|| {
+            let report = Gemm::new(a.view(), b.view(), c.view_mut()).on(&device).run()?;
+            name = report.kernel;
+            Ok(())
+        })?;
+        let cuda = gpu.time(|| launch(gpu, &theirs, &a, &b, &mut d, size))?;
+        if round >= 3 {
+            ours_s.push(ours);
+            theirs_s.push(cuda);
+        }
+    }
+    let same = c.download()?.as_slice().iter().zip(d.download()?.as_slice()).all(|(x, y)| x.to_bits() == y.to_bits());
+    let rate = |seconds: &mut Vec<f64>, part: f64| {
+        seconds.sort_by(f64::total_cmp);
+        2.0 * (size as f64).powi(3) / seconds[(part * (ROUNDS - 1) as f64) as usize] / 1e12
+    };
+    let row = |s: &mut Vec<f64>| [0.5, 0.8, 0.2].map(|part| rate(s, part));
+    let ([x, x20, x80], [y, y20, y80]) = (row(&mut ours_s), row(&mut theirs_s));
+    println!(
+        "{:4}  {x:8.3} ({x20:6.3} {x80:6.3})      {y:8.3} ({y20:6.3} {y80:6.3})      {:6.3}  {same}  {name}",
+        T::TYPE.name(),
+        x / y
+    );
+    Ok(())
+}
+
+fn launch<T: Element>(
+    gpu: &Gpu,
+    kernel: &Function,
+    a: &DeviceMatrix<T>,
+    b: &DeviceMatrix<T>,
+    c: &mut DeviceMatrix<T>,
+    size: usize,
+) -> Result<()> {
+    let n = size as u32;
+    let number = |x: T::Acc| if T::TYPE.size() == 8 { Param::U64(x.to_bits()) } else { Param::U32(x.to_bits() as u32) };
+    let params = [
+        Param::U64(a.buffer().address()),
+        Param::U64(b.buffer().address()),
+        Param::U64(c.buffer().address()),
+        Param::U32(n),
+        Param::U32(n),
+        Param::U32(n),
+        number(T::Acc::ONE),
+        number(T::Acc::ZERO),
+    ];
+    // SAFETY: the kernel's parameters in its order, over three matrices of size×size that outlive the launch's wait.
+    unsafe { gpu.launch(kernel, [n.div_ceil(32), n.div_ceil(32), 1], &params) }
+}
+
+fn random<T: Scalar>(shape: Shape, seed: u64) -> Result<Matrix<T>> {
+    let mut state = seed;
+    Matrix::from_fn(shape, |_, _, _| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let value = (state >> 40) as f64 / (1u64 << 24) as f64 - 0.5;
+        match T::TYPE.size() {
+            8 => T::from_bits(value.to_bits()),
+            _ if T::TYPE.is_float() => T::from_bits(u64::from((value as f32).to_bits())),
+            _ => T::from_bits(state >> 32),
+        }
+    })
+}
