@@ -196,7 +196,8 @@ impl Variant {
 /// makes, took 42 registers instead of 32 for tile 32 and lost a third of the speed.)
 fn full_multiprocessor(tile: u32) -> u32 {
     const THREADS: u32 = 2048;
-    const BLOCKS: u32 = 32;
+    // More small blocks fit, but with so few threads each no register is ever short.
+    const BLOCKS: u32 = 8;
     (THREADS / (tile * tile).next_multiple_of(32)).min(BLOCKS)
 }
 
