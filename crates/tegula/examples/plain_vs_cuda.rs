@@ -1,38 +1,47 @@
 //! The tiled kernel against the same kernel written in CUDA C++, in one run, interleaved.
 //!
-//!     nvcc -arch=sm_90 -O3 -ptx benchmarks/plain/tiled.cu -o tiled.ptx
-//!     cargo run --release --example plain_vs_cuda -- tiled.ptx [size]
+//!     nvcc -arch=sm_90 -O3 -cubin benchmarks/plain/tiled.cu -o tiled.cubin
+//!     cargo run --release --example plain_vs_cuda -- tiled.cubin [size]
 
-use tegula::cuda::{DeviceMatrix, Function, Gpu, Param};
+use std::ffi::{CString, c_void};
+use std::ptr::from_mut;
+
+use tegula::cuda::cudarc::driver::{result, sys};
+use tegula::cuda::{DeviceMatrix, Gpu};
 use tegula::element::{Element, Scalar};
-use tegula::ptx::Image;
 use tegula::{Device, Gemm, Matrix, Result, Shape};
 
 const ROUNDS: usize = 21;
 
-fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+type Fallible = std::result::Result<(), Box<dyn std::error::Error>>;
+
+fn main() -> Fallible {
     let mut args = std::env::args().skip(1);
-    let text = std::fs::read_to_string(args.next().ok_or("give the PTX that nvcc made of benchmarks/plain/tiled.cu")?)?;
+    let cubin = std::fs::read(args.next().ok_or("give the cubin that nvcc made of benchmarks/plain/tiled.cu")?)?;
     let size = args.next().map_or(Ok(4096), |s| s.parse())?;
     let gpu = Gpu::open(0)?;
     println!("{}, driver {:?}, {size}³, tile 32, median of {ROUNDS} interleaved", gpu.info().name, gpu.info().driver);
     println!("type  ours TFLOP/s (p20 p80)    CUDA C++ TFLOP/s (p20 p80)   ratio  same bits");
-    compare::<f32>(&gpu, &text, size)?;
-    compare::<f64>(&gpu, &text, size)?;
-    compare::<i32>(&gpu, &text, size)?;
+    compare::<f32>(&gpu, &cubin, size)?;
+    compare::<f64>(&gpu, &cubin, size)?;
+    compare::<i32>(&gpu, &cubin, size)?;
     Ok(())
 }
 
-fn compare<T: Element<Out = T>>(gpu: &Gpu, text: &str, size: usize) -> Result<()> {
+fn compare<T: Element<Out = T>>(gpu: &Gpu, cubin: &[u8], size: usize) -> Fallible {
     let (device, mut name) = (Device::from(gpu.clone()), String::new());
-    let image = Image { entry: format!("tiled_{}", T::TYPE), text: text.into(), shared_bytes: 0, block: [32, 32, 1] };
-    let (theirs, _) = gpu.load(&image)?;
+    gpu.context().bind_to_thread()?;
+    // SAFETY: the context is current and the bytes are a whole cubin; the module stays loaded to the end of the program.
+    let theirs = unsafe {
+        let module = result::module::load_data(cubin.as_ptr().cast())?;
+        result::module::get_function(module, CString::new(format!("tiled_{}", T::TYPE))?)?
+    };
     let shape = Shape::new(size, size);
     let (a, b) = (
         DeviceMatrix::upload(gpu, random::<T>(shape, 1)?.view())?,
         DeviceMatrix::upload(gpu, random::<T>(shape, 2)?.view())?,
     );
-    let (mut c, mut d) = (DeviceMatrix::<T>::zeros(gpu, shape)?, DeviceMatrix::<T>::zeros(gpu, shape)?);
+    let (mut c, d) = (DeviceMatrix::<T>::zeros(gpu, shape)?, DeviceMatrix::<T>::zeros(gpu, shape)?);
     let (mut ours_s, mut theirs_s) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS + 3 {
         let ours = gpu.time(|| {
@@ -40,7 +49,7 @@ fn compare<T: Element<Out = T>>(gpu: &Gpu, text: &str, size: usize) -> Result<()
             name = report.kernel;
             Ok(())
         })?;
-        let cuda = gpu.time(|| launch(gpu, &theirs, &a, &b, &mut d, size))?;
+        let cuda = gpu.time(|| launch(gpu, theirs, [&a, &b, &d], size))?;
         if round >= 3 {
             ours_s.push(ours);
             theirs_s.push(cuda);
@@ -61,28 +70,24 @@ fn compare<T: Element<Out = T>>(gpu: &Gpu, text: &str, size: usize) -> Result<()
     Ok(())
 }
 
-fn launch<T: Element>(
+/// Queues the CUDA C++ kernel.
+fn launch<T: Element<Out = T>>(
     gpu: &Gpu,
-    kernel: &Function,
-    a: &DeviceMatrix<T>,
-    b: &DeviceMatrix<T>,
-    c: &mut DeviceMatrix<T>,
+    kernel: sys::CUfunction,
+    matrices: [&DeviceMatrix<T>; 3],
     size: usize,
 ) -> Result<()> {
-    let n = size as u32;
-    let number = |x: T::Acc| if T::TYPE.size() == 8 { Param::U64(x.to_bits()) } else { Param::U32(x.to_bits() as u32) };
-    let params = [
-        Param::U64(a.buffer().address()),
-        Param::U64(b.buffer().address()),
-        Param::U64(c.buffer().address()),
-        Param::U32(n),
-        Param::U32(n),
-        Param::U32(n),
-        number(T::Acc::ONE),
-        number(T::Acc::ZERO),
-    ];
+    let (mut n, tiles) = (size as u32, (size as u32).div_ceil(32));
+    let mut addresses = matrices.map(|m| m.buffer().address());
+    let (mut alpha, mut beta) = (T::Acc::ONE, T::Acc::ZERO);
+    let [a, b, c] = addresses.each_mut().map(|address| from_mut(address).cast::<c_void>());
+    let n = from_mut(&mut n).cast();
+    let mut params = [a, b, c, n, n, n, from_mut(&mut alpha).cast(), from_mut(&mut beta).cast()];
     // SAFETY: the kernel's parameters in its order, over three matrices of size×size that outlive the launch's wait.
-    unsafe { gpu.launch(kernel, [n.div_ceil(32), n.div_ceil(32), 1], &params) }
+    let launched = unsafe {
+        result::launch_kernel(kernel, (tiles, tiles, 1), (32, 32, 1), 0, gpu.stream().cu_stream(), &mut params)
+    };
+    launched.map_err(|e| tegula::Error::Launch { kernel: "tiled.cu".into(), why: e.to_string() })
 }
 
 fn random<T: Scalar>(shape: Shape, seed: u64) -> Result<Matrix<T>> {
