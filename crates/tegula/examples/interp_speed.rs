@@ -11,7 +11,7 @@ use tegula::kernels::{Family, Variant};
 use tegula::{Layout, Matrix, Shape};
 
 fn main() -> tegula::Result<()> {
-    let size = 256;
+    let size = std::env::args().nth(1).map_or(256, |s| s.parse().unwrap_or(256));
     println!("{size}³, one core, median of 5: million lane-instructions a second");
     for (family, tile) in [(Family::Naive, 16), (Family::Tiled, 16), (Family::Tiled, 32)] {
         let kernel = check(Variant::new(family, Type::F32, tile).build()?)?;

@@ -2,7 +2,7 @@
 //! costs, and the value.
 
 use super::asynchronous::Flight;
-use super::count::{bytes, sectors, wavefronts};
+use super::count::{SECTOR, bytes, sectors, wavefronts};
 use super::finding::{Finding, Kind, Space};
 use super::lanes::mask;
 use super::lower::{At, Only, Reg, register_bits};
@@ -178,8 +178,10 @@ impl Run<'_, '_> {
         match at {
             At::Shared { array, index, offset } => {
                 let indices = self.warp.registers.u32s(index);
-                let first = indices.map(|i| i as usize + offset as usize);
-                self.in_array(array.index(), Target { place: Which::Shared(array.index()), first, lanes }, width)
+                let first = std::array::from_fn(|lane| indices[lane] as usize + offset as usize);
+                let target = Target { place: Which::Shared(array.index()), first, lanes };
+                let highest = indices.into_iter().fold(0, u32::max);
+                self.in_array(array.index(), target, u64::from(highest) + u64::from(offset), width)
             }
             At::Global { param, batch, row, col } => {
                 let coordinates = [batch, row, col].map(|r| self.warp.registers.u32s(r));
@@ -203,9 +205,11 @@ impl Run<'_, '_> {
         }
     }
 
-    fn in_array(&mut self, array: usize, mut target: Target, width: u32) -> Target {
-        let len = self.machine.kernel.shared()[array].len();
-        for e in 0..width as usize {
+    /// `highest` is the largest first element of any lane, also of those that do not take part.
+    fn in_array(&mut self, array: usize, mut target: Target, highest: u64, width: u32) -> Target {
+        let len = self.block.shared.arrays[array].len() as u64;
+        let elements = if highest + u64::from(width) <= len { 0 } else { width as usize };
+        for e in 0..elements {
             let outside = mask(|lane| (target.first[lane] + e) as u64 >= len) & target.lanes[e];
             if outside != 0 {
                 let lane = outside.trailing_zeros() as usize;
@@ -238,8 +242,12 @@ impl Run<'_, '_> {
             let row = (batches[lane] as usize).wrapping_mul(high).wrapping_add(rows[lane] as usize);
             row.wrapping_mul(wide).wrapping_add(cols[lane] as usize)
         });
-        let row_outside = mask(|lane| batches[lane] as usize >= all || rows[lane] as usize >= high);
-        for (e, lanes) in lanes.iter_mut().enumerate().take(width as usize) {
+        // Mostly no lane is outside, not even one that takes no part; only otherwise they are looked at one by one.
+        let most = |lanes: &[u32; 32]| lanes.iter().fold(0, |most, &x| most.max(x)) as usize;
+        let inside = most(&batches) < all && most(&rows) < high && most(&cols) + width as usize <= wide;
+        let row_outside =
+            if inside { 0 } else { mask(|lane| batches[lane] as usize >= all || rows[lane] as usize >= high) };
+        for (e, lanes) in lanes.iter_mut().enumerate().take(if inside { 0 } else { width as usize }) {
             let outside = (row_outside | mask(|lane| cols[lane] as usize + e >= wide)) & *lanes;
             if outside != 0 {
                 let lane = outside.trailing_zeros() as usize;
@@ -498,28 +506,38 @@ impl Run<'_, '_> {
         }
     }
 
-    fn shared_passes(&self, ty: Type, target: &Target, width: u32) -> (u64, u64) {
+    fn shared_passes(&mut self, ty: Type, target: &Target, width: u32) -> (u64, u64) {
         let Which::Shared(array) = target.place else { return (0, 0) };
         let start = self.machine.kernel.shared()[array].start;
         let size = ty.size() as u32;
-        let addresses = target.first.map(|index| start + index as u32 * size);
-        wavefronts(&addresses, target.lanes[0], size * width)
+        let (start, lanes) = (u64::from(start), target.lanes[0]);
+        let addresses = std::array::from_fn(|lane| start + target.first[lane] as u64 * u64::from(size));
+        let pattern = &mut self.gathered.patterns[self.warp.pc][0];
+        pattern.cost(&addresses, lanes, 4, || wavefronts(&addresses, lanes, size * width))
     }
 
-    fn global_sectors(&self, ty: Type, at: At, param: usize, target: &Target) -> u64 {
+    fn global_sectors(&mut self, ty: Type, at: At, param: usize, target: &Target) -> u64 {
         let (Arg::Matrix(buffer), At::Global { batch, row, col, .. }) = (self.machine.args[param], at) else {
             return 0;
         };
         let [batches, rows, cols] = [batch, row, col].map(|r| self.warp.registers.u32s(r));
-        let mut addresses = [0; 32];
-        let mut len = 0;
-        for lane in bits_of(target.lanes[0]) {
+        let addresses = std::array::from_fn(|lane| {
             let [b, r, c] = [batches[lane], rows[lane], cols[lane]].map(u64::from);
-            addresses[len] = buffer.address(param, b, r, c);
-            len += 1;
+            buffer.address(param, b, r, c)
+        });
+        let lanes = target.lanes[0];
+        let count = || {
+            let mut touched = [0; 32];
+            let taking_part = bits_of(lanes).map(|lane| addresses[lane]);
+            let len = touched.iter_mut().zip(taking_part).map(|(to, address)| *to = address).count();
+            let widest = target.lanes.iter().filter(|&&lanes| lanes != 0).count().max(1);
+            (sectors(&touched[..len], u64::from(bytes(ty, widest as u32))), 0)
+        };
+        if target.lanes[1..].iter().any(|&l| l != 0 && l != lanes) {
+            // A vector that some lanes read in part: not the pattern of the first elements alone.
+            return count().0;
         }
-        let widest = target.lanes.iter().filter(|&&lanes| lanes != 0).count().max(1);
-        sectors(&addresses[..len], u64::from(bytes(ty, widest as u32)))
+        self.gathered.patterns[self.warp.pc][1].cost(&addresses, lanes, SECTOR, count).0
     }
 
     fn observe_access(&mut self, target: &Target, e: usize, write: bool, bits: &[u64; 32]) {

@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 
 use super::asynchronous::Flights;
-use super::count::{Tally, summarise};
+use super::count::{Pattern, Tally, summarise};
 use super::finding::{Finding, Findings, Kind, Severity};
 use super::lanes::Registers;
 use super::lower::{Code, Program, lower};
@@ -45,6 +45,8 @@ struct Owners {
 #[derive(Default)]
 pub(super) struct Gathered {
     pub tallies: Vec<Tally>,
+    /// For each instruction its last requests: of shared memory, of global memory.
+    pub patterns: Vec<[Pattern; 2]>,
     pub findings: Findings,
     /// For each instruction that is a barrier: whether it ran, and whether it ever ordered anything.
     barriers: Vec<(bool, bool)>,
@@ -171,7 +173,12 @@ impl<'a> Machine<'a> {
 
     fn gathered(&self) -> Gathered {
         let n = self.program.code.len();
-        Gathered { tallies: vec![Tally::default(); n], barriers: vec![(false, false); n], ..Default::default() }
+        Gathered {
+            tallies: vec![Tally::default(); n],
+            patterns: vec![[Pattern::NONE; 2]; n],
+            barriers: vec![(false, false); n],
+            ..Default::default()
+        }
     }
 
     /// Runs one block from start to end.

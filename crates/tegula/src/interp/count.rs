@@ -187,6 +187,42 @@ fn of_instruction(code: &Code, tally: &Tally) -> Counters {
     c
 }
 
+/// The addresses of an instruction's last request and what it cost.
+///
+/// An instruction mostly asks for the same pattern again, only elsewhere; a pattern costs the same wherever it starts, as long as
+/// it starts equally far into a sector or word.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pattern {
+    lanes: u32,
+    phase: u64,
+    offsets: [u64; 32],
+    cost: (u64, u64),
+}
+
+impl Pattern {
+    pub const NONE: Pattern = Pattern { lanes: 0, phase: 0, offsets: [0; 32], cost: (0, 0) };
+
+    /// The cost of a request: remembered, or counted.
+    pub fn cost(
+        &mut self,
+        addresses: &[u64; 32],
+        lanes: u32,
+        unit: u64,
+        count: impl FnOnce() -> (u64, u64),
+    ) -> (u64, u64) {
+        if lanes == 0 {
+            return (0, 0);
+        }
+        let base = addresses[lanes.trailing_zeros() as usize];
+        let offsets =
+            std::array::from_fn(|lane| if lanes >> lane & 1 == 1 { addresses[lane].wrapping_sub(base) } else { 0 });
+        if self.lanes != lanes || self.phase != base % unit || self.offsets != offsets {
+            *self = Pattern { lanes, phase: base % unit, offsets, cost: count() };
+        }
+        self.cost
+    }
+}
+
 /// Distinct 32-byte sectors under accesses of `bytes` bytes at these addresses.
 pub(super) fn sectors(addresses: &[u64], bytes: u64) -> u64 {
     let mut touched = [0u64; 64];
@@ -224,7 +260,7 @@ fn distinct(numbers: &mut [u64]) -> usize {
 ///
 /// Addresses are bytes in shared memory. Lanes are served in groups that ask for at most 128 bytes: all 32, halves, or quarters
 /// of a warp; in a group, a bank delivers one 4-byte word a pass, to all lanes that ask for it.
-pub(super) fn wavefronts(addresses: &[u32; 32], lanes: u32, bytes: u32) -> (u64, u64) {
+pub(super) fn wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
     let words = bytes.div_ceil(4);
     let group = 32 / words;
     let (mut passes, mut fewest) = (0, 0);
@@ -239,19 +275,19 @@ pub(super) fn wavefronts(addresses: &[u32; 32], lanes: u32, bytes: u32) -> (u64,
 }
 
 /// The most distinct words that one bank has to deliver.
-fn worst_bank(addresses: &[u32; 32], members: u32, words: u32) -> u64 {
+fn worst_bank(addresses: &[u64; 32], members: u32, words: u32) -> u64 {
     // The first word asked of each bank; further ones, which are conflicts, go to a list.
-    let mut held = [u32::MAX; BANKS as usize];
+    let mut held = [u64::MAX; BANKS as usize];
     let mut count = [1u8; BANKS as usize];
-    let mut further = [0u32; 32];
+    let mut further = [0; 32];
     let (mut len, mut worst) = (0, 1);
     for (lane, address) in addresses.iter().enumerate() {
         if members >> lane & 1 == 0 {
             continue;
         }
-        for word in address / 4..address / 4 + words {
-            let bank = word as usize % BANKS as usize;
-            if held[bank] == u32::MAX {
+        for word in address / 4..address / 4 + u64::from(words) {
+            let bank = (word % BANKS) as usize;
+            if held[bank] == u64::MAX {
                 held[bank] = word;
             } else if held[bank] != word && !further[..len].contains(&word) {
                 further[len] = word;
@@ -273,8 +309,8 @@ pub(super) fn bytes(ty: Type, width: u32) -> u32 {
 mod tests {
     use super::*;
 
-    fn lanes(f: impl Fn(u32) -> u32) -> [u32; 32] {
-        std::array::from_fn(|lane| f(lane as u32))
+    fn lanes(f: impl Fn(u64) -> u64) -> [u64; 32] {
+        std::array::from_fn(|lane| f(lane as u64))
     }
 
     #[test]

@@ -53,7 +53,10 @@ impl Registers {
                 std::array::from_fn(|lane| u64::from(mask >> lane & 1))
             }
             ty if ty.size() == 8 => self.u64s(reg),
-            _ => self.u32s(reg).map(u64::from),
+            _ => {
+                let lanes = self.u32s(reg);
+                std::array::from_fn(|lane| u64::from(lanes[lane]))
+            }
         }
     }
 
@@ -62,7 +65,8 @@ impl Registers {
         match ty {
             Type::Pred => self.predicates[reg as usize] = mask(|lane| bits[lane] & 1 == 1),
             ty if ty.size() == 8 => self.put_u64s(reg, *bits),
-            _ => self.put_u32s(reg, bits.map(|b| super::lower::register_bits(ty, b))),
+            Type::F32 | Type::I32 | Type::U32 => self.put_u32s(reg, std::array::from_fn(|lane| bits[lane] as u32)),
+            _ => self.put_u32s(reg, std::array::from_fn(|lane| super::lower::register_bits(ty, bits[lane]))),
         }
     }
 
