@@ -85,9 +85,10 @@ fn compare<T: Element>(a: View<'_, T>, b: View<'_, T>, c: &Buffer) -> Result<Vec
     let Shape { rows, cols, .. } = result.shape();
     for (position, &r) in errors.as_slice().iter().enumerate() {
         let (row, col) = (position / cols, position % cols);
+        let right = r <= bound;
         if !c.written(0, row, col) {
             unwritten.push((row, col));
-        } else if !(r <= bound) {
+        } else if !right {
             wrong.push((row, col, r));
         }
     }
