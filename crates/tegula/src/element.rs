@@ -181,8 +181,11 @@ macro_rules! element {
         impl Element for $t {
             type Acc = $acc;
             type Out = $out;
+            #[inline(always)]
             fn widen(self) -> $acc { let f: fn($t) -> $acc = $widen; f(self) }
+            #[inline(always)]
             fn narrow(sum: $acc) -> $out { let f: fn($acc) -> $out = $narrow; f(sum) }
+            #[inline(always)]
             fn widen_out(out: $out) -> $acc { let f: fn($out) -> $acc = $widen_out; f(out) }
         }
     )*};

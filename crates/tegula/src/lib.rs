@@ -34,3 +34,8 @@ pub use error::{Error, Result};
 pub use exec::{Device, Executor};
 pub use gemm::{Gemm, Report, matmul};
 pub use matrix::{Layout, Matrix, Shape, View, ViewMut};
+
+/// The README's examples compile.
+#[cfg(all(doctest, feature = "cuda"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -509,3 +509,167 @@ fn odd(value: f64) -> f32 {
     let outside = f64::from(near).abs() > value.abs();
     f32::from_bits((near.to_bits() - u32::from(outside)) | 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// r of a 1×1 result.
+    fn distance<T: Element>(a: &[T], b: &[T], result: T::Out) -> f64 {
+        let (a, b) = (View::new(a, 1, a.len()).unwrap(), View::new(b, b.len(), 1).unwrap());
+        check::<T>(T::Acc::ONE, a, b, T::Acc::ZERO, None, View::new(&[result], 1, 1).unwrap()).unwrap().r
+    }
+
+    /// alpha·A·B + beta·C₀ in the type itself, one product after the other.
+    fn plain<T: Element<Acc = T, Out = T> + std::ops::Mul<Output = T> + std::ops::Add<Output = T>>(
+        [alpha, beta]: [T; 2],
+        a: View<T>,
+        b: View<T>,
+        c0: View<T>,
+    ) -> Matrix<T> {
+        Matrix::from_fn(c0.shape(), |_, i, j| {
+            let term = |p| a.get(0, i, p).unwrap() * b.get(0, p, j).unwrap();
+            let sum = (0..a.shape().cols).fold(T::ZERO, |sum, p| sum + term(p));
+            alpha * sum + beta * c0.get(0, i, j).unwrap()
+        })
+        .unwrap()
+    }
+
+    fn plain_is_within<T>(
+        factors: [T; 2],
+        data: &[T],
+        (m, n, k): (usize, usize, usize),
+    ) -> std::result::Result<(), TestCaseError>
+    where
+        T: Element<Acc = T, Out = T> + std::ops::Mul<Output = T> + std::ops::Add<Output = T>,
+    {
+        let matrix = |first: usize, rows, cols| View::new(&data[first..][..rows * cols], rows, cols).unwrap();
+        let (a, b, c0) = (matrix(0, m, k), matrix(800, k, n), matrix(2200, m, n));
+        let c = plain(factors, a, b, c0);
+        let report = check::<T>(factors[0], a, b, factors[1], Some(c0), c.view()).unwrap();
+        prop_assert!(report.within(bound(k)), "{}: {:?}", T::TYPE, report);
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Also where everything is subnormal.
+        #[test]
+        fn the_plain_loop_is_within_its_bound(
+            (m, n, k) in (1..20usize, 1..40usize, 0..40usize),
+            (low, high) in (-160..0i32, 1..40i32),
+            data in prop::collection::vec((any::<i16>(), 0..1000i32), 3000),
+        ) {
+            let wide = |low, e| 2f64.powi(low + e % high);
+            let doubles: Vec<f64> = data.iter().map(|&(x, e)| f64::from(x) / 32768.0 * wide(6 * low, e)).collect();
+            let singles: Vec<f32> = data.iter().map(|&(x, e)| (f64::from(x) / 32768.0 * wide(low, e)) as f32).collect();
+            let large = [data[0], data[1]].map(|(x, e)| f64::from(x) / 32768.0 * wide(-low / 2, e));
+            plain_is_within(large, &doubles, (m, n, k))?;
+            plain_is_within(large.map(|x| x as f32), &singles, (m, n, k))?;
+        }
+
+        #[test]
+        fn sixteen_bit_rounding_is_as_if_at_once(x in any::<u16>(), below in -3..=3i32) {
+            // Beside the middle between two neighbours, by less than an f32 can tell.
+            let (low, high) = (f16::from_bits(x & 0x7BFE), f16::from_bits((x & 0x7BFE) + 1));
+            let middle = (low.to_f64() + high.to_f64()) / 2.0;
+            let near = middle * (1.0 + f64::from(below) * f64::EPSILON);
+            let want = if near > middle { high } else { low };
+            prop_assert_eq!(rounded::<f16>(near), want);
+            prop_assert_eq!(rounded::<f16>(-near), -want);
+        }
+    }
+
+    #[test]
+    fn an_error_of_three_units_is_three() {
+        let unit = f64::EPSILON / 2.0;
+        assert_eq!(distance(&[1.0, 1.0], &[1.0, 1.0], 2.0), 0.0);
+        assert_eq!(distance(&[1.0, 1.0], &[1.0, 1.0], 2.0 + 6.0 * unit + 2.0 * unit), 4.0);
+        assert_eq!(distance(&[1f32, 1.0], &[1.0, -1.0], 2f32.powi(-22)), 2.0);
+        assert_eq!(distance(&[f16::ONE], &[f16::ONE], f16::from_f64(1.0 + 2f64.powi(-10))).round(), 2.0);
+    }
+
+    #[test]
+    fn cancellation_does_not_reach_the_reference() {
+        let (a, b) = ([1e16, 1.0, -1e16, 1e-9], [1.0; 4]);
+        let c = product::<f64>(1.0, View::new(&a, 1, 4).unwrap(), View::new(&b, 4, 1).unwrap(), 0.0, None).unwrap();
+        assert_eq!(c.as_slice(), [1.0 + 1e-9]);
+        // The rounding error of a product alone.
+        let x = 1.0 + f64::EPSILON;
+        let (a, b) = ([x, -1.0], [x, x * x]);
+        let c = product::<f64>(1.0, View::new(&a, 1, 2).unwrap(), View::new(&b, 2, 1).unwrap(), 0.0, None).unwrap();
+        assert_eq!(c.as_slice(), [f64::EPSILON * f64::EPSILON]);
+    }
+
+    #[test]
+    fn nan_and_infinity_must_be_where_they_belong() {
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        assert_eq!(distance(&[1.0, nan], &[1.0, 1.0], nan), 0.0);
+        assert_eq!(distance(&[1.0, nan], &[1.0, 1.0], 1.0), f64::INFINITY);
+        assert_eq!(distance(&[1.0, 1f32], &[1.0, 1.0], nan), f64::INFINITY);
+        assert_eq!(distance(&[inf, 1.0], &[0.0, 1.0], nan), 0.0);
+        assert_eq!(distance(&[inf, 1.0], &[2.0, 1.0], inf), 0.0);
+        assert_eq!(distance(&[inf, 1.0], &[2.0, 1.0], -inf), f64::INFINITY);
+        assert_eq!(distance(&[inf, 1.0], &[2.0, 1.0], f32::MAX), f64::INFINITY);
+        assert_eq!(distance(&[0f32], &[0.0], f32::from_bits(1)), f64::INFINITY);
+    }
+
+    #[test]
+    fn too_large_for_the_type_is_infinite_and_the_edge_may_be() {
+        let half = |x: f64| f16::from_f64(x);
+        let (inf, big) = (f16::INFINITY, [half(65504.0), half(1.0)]);
+        assert_eq!(distance(&big, &[half(2.0), half(0.0)], inf), 0.0);
+        assert_eq!(distance(&big, &[half(-2.0), half(0.0)], -inf), 0.0);
+        assert_eq!(distance(&big, &[half(-2.0), half(0.0)], inf), f64::INFINITY);
+        assert!(distance(&big, &[half(2.0), half(0.0)], half(65504.0)) > 1000.0);
+        // 65504 + 16 rounds to infinity, 65504 + 15 does not; either is within a unit of both.
+        for x in [15.0, 16.0] {
+            for result in [inf, half(65504.0)] {
+                assert!(distance(&big, &[half(1.0), half(x)], result) <= 1.0);
+            }
+        }
+        assert!(distance(&[half(60000.0)], &[half(1.0)], inf) > 100.0);
+        assert_eq!(distance(&[f64::MAX, f64::MAX], &[1.0, 1.0], f64::INFINITY), 0.0);
+        assert_eq!(distance(&[f64::MAX, f64::MAX], &[1.0, -1.0], 0.0), 0.0);
+    }
+
+    #[test]
+    fn integers_wrap_and_are_counted() {
+        let a = [i32::MAX, 3, -7, i32::MIN];
+        let (a, b) = (View::new(&a, 2, 2).unwrap(), View::new(&a, 2, 2).unwrap());
+        let c = product::<i32>(5, a, b, -3, Some(a)).unwrap();
+        let want = |i: usize, j: usize| {
+            let at = |i, j| i128::from(a.get(0, i, j).unwrap());
+            (5 * (at(i, 0) * at(0, j) + at(i, 1) * at(1, j)) - 3 * at(i, j)) as i32
+        };
+        assert_eq!(c.as_slice(), [want(0, 0), want(0, 1), want(1, 0), want(1, 1)]);
+        let wrong: Vec<_> = c.as_slice().iter().enumerate().map(|(i, &x)| if i == 0 { x } else { x ^ 1 }).collect();
+        let report = check::<i32>(5, a, b, -3, Some(a), View::new(&wrong, 2, 2).unwrap()).unwrap();
+        assert_eq!((report.mismatches, report.worst, report.r), (3, (0, 0, 1), f64::INFINITY));
+        assert_eq!((report.expected, report.actual), (f64::from(c.as_slice()[1]), f64::from(wrong[1])));
+    }
+
+    #[test]
+    fn a_factor_of_zero_hides_what_it_scales() {
+        let (nan, one) = ([f64::NAN], [1.0]);
+        let (nan, one) = (View::new(&nan, 1, 1).unwrap(), View::new(&one, 1, 1).unwrap());
+        assert_eq!(product::<f64>(0.0, nan, nan, 2.0, Some(one)).unwrap().as_slice(), [2.0]);
+        assert_eq!(product::<f64>(2.0, one, one, 0.0, Some(nan)).unwrap().as_slice(), [2.0]);
+        assert!(product::<f64>(2.0, one, one, 1.0, None).is_err());
+    }
+
+    #[test]
+    fn batches_are_kept_apart() {
+        let shape = Shape { batches: 3, rows: 17, cols: 17 };
+        let a = Matrix::from_fn(shape, |b, i, j| (100 * b + 10 * i + j) as i32).unwrap();
+        let one = Matrix::from_fn(shape, |b, i, j| i32::from(i == j) * (b as i32 + 1)).unwrap();
+        let c = product::<i32>(1, a.view(), one.view(), 0, None).unwrap();
+        let want = Matrix::from_fn(shape, |b, i, j| (b as i32 + 1) * (100 * b + 10 * i + j) as i32).unwrap();
+        assert_eq!(c, want);
+        let mut wrong = want;
+        wrong.as_mut_slice()[2 * 17 * 17 + 16 * 17 + 3] += 1;
+        assert_eq!(check::<i32>(1, a.view(), one.view(), 0, None, wrong.view()).unwrap().worst, (2, 16, 3));
+    }
+}

@@ -49,7 +49,11 @@ impl Isa {
     /// [`Error::Unsupported`] where `TEGULA_CPU` names one that is unknown or not on this machine.
     pub fn chosen(ty: Type) -> Result<Isa> {
         static CHOSEN: OnceLock<Result<Isa, String>> = OnceLock::new();
-        let forced = || std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned());
+        let forced = || {
+            std::env::var_os(VARIABLE)
+                .filter(|value| !value.is_empty())
+                .map(|value| value.to_string_lossy().into_owned())
+        };
         CHOSEN.get_or_init(|| choose(forced())).clone().map_err(|name| Error::Unsupported {
             what: format!("{VARIABLE}={name}"),
             ty,

@@ -184,3 +184,6 @@ fn on_gpu<T: Element>(name: &str, memory: DeviceMemory) -> Error {
 fn foreign<T: Element>() -> Error {
     Error::Unsupported { what: "a product".into(), ty: T::TYPE, device: "the CPU".into() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,42 +93,47 @@ pub fn pack<T: Operand>(
     }
 }
 
+/// Whole panels have a width that the compiler knows.
 fn fill_panel<T: Operand>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: &mut [T::Acc]) {
-    if lanes.len() < width {
-        to.fill(T::Acc::ZERO);
-    }
-    if from.lane == 1 {
-        fill_by_step(from, lanes, k, width, to);
-    } else {
-        fill_by_lane(from, lanes, k, width, to);
+    match width {
+        _ if lanes.len() < width || (from.lane != 1 && from.step != 1) => fill_any(from, lanes, k, width, to),
+        4 => fill_whole::<T, 4>(from, lanes.start, k, to),
+        6 => fill_whole::<T, 6>(from, lanes.start, k, to),
+        8 => fill_whole::<T, 8>(from, lanes.start, k, to),
+        16 => fill_whole::<T, 16>(from, lanes.start, k, to),
+        24 => fill_whole::<T, 24>(from, lanes.start, k, to),
+        48 => fill_whole::<T, 48>(from, lanes.start, k, to),
+        _ => fill_any(from, lanes, k, width, to),
     }
 }
 
-/// Where the lanes of a step are neighbours in memory.
-fn fill_by_step<T: Operand>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: &mut [T::Acc]) {
-    let read = |k| &from.memory[from.at(lanes.start, k)..][..lanes.len()];
+/// A panel of any width, perhaps not filled, from any strides.
+fn fill_any<T: Operand>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: &mut [T::Acc]) {
     for (first, to) in k.clone().step_by(T::DEPTH).zip(to.chunks_exact_mut(width)) {
-        let values = read(first);
-        if T::DEPTH == 2 && first + 1 < k.end {
-            to.iter_mut().zip(values).zip(read(first + 1)).for_each(|((to, &x), &next)| *to = x.pack(next));
-        } else {
-            to.iter_mut().zip(values).for_each(|(to, &x)| *to = x.pack(T::ZERO));
-        }
+        let read = |lane, k| from.memory[from.at(lane, k)];
+        let next = |lane| if T::DEPTH == 2 && first + 1 < k.end { read(lane, first + 1) } else { T::ZERO };
+        let (used, unused) = to.split_at_mut(lanes.len());
+        used.iter_mut().zip(lanes.clone()).for_each(|(to, lane)| *to = read(lane, first).pack(next(lane)));
+        unused.fill(T::Acc::ZERO);
     }
 }
 
-/// Where they are not: lane after lane.
-fn fill_by_lane<T: Operand>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: &mut [T::Acc]) {
-    for (index, lane) in lanes.enumerate() {
-        let to = to.iter_mut().skip(index).step_by(width);
-        if from.step == 1 {
-            let values = &from.memory[from.at(lane, k.start)..][..k.len()];
-            let pack = |pair: &[T]| pair[0].pack(pair.get(1).copied().unwrap_or(T::ZERO));
-            to.zip(values.chunks(T::DEPTH)).for_each(|(to, pair)| *to = pack(pair));
-        } else {
-            let read = |k| from.memory[from.at(lane, k)];
-            let next = |first| if T::DEPTH == 2 && first + 1 < k.end { read(first + 1) } else { T::ZERO };
-            to.zip(k.clone().step_by(T::DEPTH)).for_each(|(to, first)| *to = read(first).pack(next(first)));
+/// A whole panel, where the lanes of a step or the steps of a lane are neighbours in memory.
+fn fill_whole<T: Operand, const W: usize>(from: Source<T>, lane: usize, k: Range<usize>, to: &mut [T::Acc]) {
+    let to = to.as_chunks_mut::<W>().0;
+    if from.lane == 1 {
+        let read = |k: usize| from.memory[from.at(lane, k)..].first_chunk::<W>();
+        for (first, to) in k.clone().step_by(T::DEPTH).zip(to) {
+            let Some(values) = read(first) else { return };
+            let next = if T::DEPTH == 2 && first + 1 < k.end { read(first + 1) } else { None };
+            *to = std::array::from_fn(|i| values[i].pack(next.map_or(T::ZERO, |next| next[i])));
+        }
+    } else {
+        let lanes: [&[T]; W] = std::array::from_fn(|i| &from.memory[from.at(lane + i, k.start)..][..k.len()]);
+        for (step, to) in to.iter_mut().enumerate() {
+            let first = step * T::DEPTH;
+            let next = |lane: &[T]| if T::DEPTH == 2 && first + 1 < k.len() { lane[first + 1] } else { T::ZERO };
+            *to = std::array::from_fn(|i| lanes[i][first].pack(next(lanes[i])));
         }
     }
 }

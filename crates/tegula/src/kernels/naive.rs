@@ -1,7 +1,7 @@
 //! The baseline: one thread an element of C, which reads its row of A and its column of B from global memory.
 
 use super::product::Product;
-use super::{Mapping, Variant};
+use super::{Mapping, Variant, full_multiprocessor};
 use crate::ir::prelude::*;
 
 /// Each thread computes one element of C in a loop over k: 2·k global reads a thread.
@@ -9,6 +9,7 @@ pub(super) fn naive<T: Element>(variant: &Variant) -> Kernel {
     let tile = variant.tile;
     kernel(&variant.name(), Block::d2(tile, tile), |k| {
         let product = Product::<T>::declare(k, variant);
+        k.min_blocks(full_multiprocessor(tile));
         let (m, n, depth) = product.extents();
         let (tiles_m, tiles_n) = (product.tiles(m, tile), product.tiles(n, tile));
         let (x, y) = match variant.mapping {

@@ -1,7 +1,7 @@
 //! Tiles in shared memory: each element of A and B is read from global memory once a tile, not once a thread.
 
 use super::product::Product;
-use super::{Barriers, Mapping, Variant};
+use super::{Barriers, Mapping, Variant, full_multiprocessor};
 use crate::ir::prelude::*;
 
 /// Each block owns a TILE×TILE tile of C and slides along k; each thread owns one element.
@@ -12,6 +12,7 @@ pub(super) fn tiled<T: Element>(variant: &Variant) -> Kernel {
     let tile = variant.tile;
     kernel(&variant.name(), Block::d2(tile, tile), |k| {
         let product = Product::<T>::declare(k, variant);
+        k.min_blocks(full_multiprocessor(tile));
         let (m, n, depth) = product.extents();
         let (tiles_m, tiles_n) = (product.tiles(m, tile), product.tiles(n, tile));
         let tile_a = k.shared::<T>("tile_a", [tile, tile]);

@@ -1,5 +1,6 @@
 //! The library's tests from outside, in one binary.
 
 mod golden;
+mod gpu;
 mod kernels;
 mod refusals;

@@ -1,0 +1,311 @@
+//! Every instruction set that the machine has, against the oracle.
+//!
+//! One that it lacks is listed, and is a failure where `TEGULA_REQUIRE_CPU` (names with commas) asks for it.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::matrix::Matrix;
+use crate::oracle;
+
+/// The instruction sets to test here.
+fn instruction_sets() -> Vec<Isa> {
+    let required = std::env::var("TEGULA_REQUIRE_CPU").unwrap_or_default();
+    for name in required.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        let found = Isa::ALL.into_iter().find(|isa| isa.name() == name);
+        assert!(found.is_some_and(Isa::is_available), "TEGULA_REQUIRE_CPU asks for {name}, which this machine lacks");
+    }
+    let (here, missing): (Vec<_>, Vec<_>) = Isa::ALL.into_iter().partition(|isa| isa.is_available());
+    missing.iter().for_each(|isa| println!("skipped: {isa} (not on this machine)"));
+    here
+}
+
+/// A reproducible stream of values.
+#[derive(Clone)]
+struct Random(u64);
+
+impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB) >> 13
+    }
+
+    /// Any integer; a float in ±1, as one of 16 bits holds it.
+    fn scalar<S: Scalar>(&mut self) -> S {
+        let bits = self.bits();
+        let float = (bits % 2001) as f64 / 1000.0 - 1.0;
+        S::from_bits(match S::TYPE {
+            Type::F64 => float.to_bits(),
+            Type::F32 => (float as f32).to_bits().into(),
+            Type::F16 => f16::from_f64(float).to_bits().into(),
+            Type::BF16 => bf16::from_f64(float).to_bits().into(),
+            _ => bits,
+        })
+    }
+
+    fn vec<S: Scalar>(&mut self, len: usize) -> Vec<S> {
+        (0..len).map(|_| self.scalar()).collect()
+    }
+}
+
+/// How a test lays out a matrix.
+#[derive(Clone, Copy, Debug, Default)]
+struct Style {
+    transposed: bool,
+    /// Rows and columns backwards.
+    reversed: [bool; 2],
+    /// Elements from one to the next, at least 1.
+    apart: usize,
+    /// Every row the same (inputs only).
+    broadcast: bool,
+    /// Every batch the same (inputs only).
+    repeated: bool,
+}
+
+impl Style {
+    /// A layout of this style, and how many elements of memory it needs.
+    fn layout(self, shape: Shape) -> (Layout, usize) {
+        let apart = self.apart.max(1) as isize;
+        let (rows, cols) = (shape.rows as isize, shape.cols as isize);
+        let gap = self.apart as isize;
+        let mut strides = if self.transposed { [0, apart, apart * rows + gap] } else { [0, apart * cols + gap, apart] };
+        strides[0] = if self.transposed { strides[2] * cols } else { strides[1] * rows };
+        strides[0] *= isize::from(!self.repeated);
+        strides[1] *= isize::from(!self.broadcast);
+        let mut offset = self.apart as isize;
+        for (axis, extent) in [(1, rows), (2, cols)] {
+            if self.reversed[axis - 1] {
+                offset += strides[axis] * (extent - 1).max(0);
+                strides[axis] = -strides[axis];
+            }
+        }
+        let layout = Layout { shape, offset: offset as usize, strides };
+        (layout, layout.span().unwrap().map_or(0, |(_, last)| last + 1) + self.apart)
+    }
+}
+
+fn style() -> impl Strategy<Value = Style> {
+    (any::<bool>(), any::<[bool; 2]>(), 0..3usize, prop::bool::weighted(0.1), prop::bool::weighted(0.2)).prop_map(
+        |(transposed, reversed, apart, broadcast, repeated)| Style { transposed, reversed, apart, broadcast, repeated },
+    )
+}
+
+/// 0, 1 or anything.
+#[derive(Clone, Copy, Debug)]
+enum Factor {
+    Zero,
+    One,
+    Any,
+}
+
+impl Factor {
+    fn value<S: Scalar>(self, random: &mut Random) -> S {
+        match self {
+            Factor::Zero => S::ZERO,
+            Factor::One => S::ONE,
+            Factor::Any => random.scalar(),
+        }
+    }
+}
+
+fn factor() -> impl Strategy<Value = Factor> {
+    prop_oneof![Just(Factor::Zero), Just(Factor::One), Just(Factor::Any)]
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    batches: usize,
+    sizes: [usize; 3],
+    styles: [Style; 3],
+    factors: [Factor; 2],
+    seed: u64,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let batches = prop_oneof![4 => Just(1), 1 => 0..4usize];
+    (
+        batches,
+        prop::array::uniform3(0..=130usize),
+        prop::array::uniform3(style()),
+        prop::array::uniform2(factor()),
+        any::<u64>(),
+    )
+        .prop_map(|(batches, sizes, styles, factors, seed)| Case { batches, sizes, styles, factors, seed })
+}
+
+/// Multiplies by every instruction set and compares with the oracle; what lies between the elements of C must stay.
+fn try_case<T: Element>(case: &Case) -> Result<(), TestCaseError> {
+    let Case { batches, sizes: [m, n, k], styles, .. } = *case;
+    let random = &mut Random(case.seed);
+    let shape = |rows, cols| Shape { batches, rows, cols };
+    let c_style = Style { broadcast: false, repeated: false, ..styles[2] };
+    let [(a, a_len), (b, b_len), (c, c_len)] =
+        [styles[0].layout(shape(m, k)), styles[1].layout(shape(k, n)), c_style.layout(shape(m, n))];
+    let (a_data, b_data, before) = (random.vec::<T>(a_len), random.vec::<T>(b_len), random.vec::<T::Out>(c_len));
+    let (a, b) = (View::strided(&a_data, a).unwrap(), View::strided(&b_data, b).unwrap());
+    let (alpha, beta): (T::Acc, T::Acc) = (case.factors[0].value(random), case.factors[1].value(random));
+    let c0 = View::strided(&before, c).unwrap();
+    let inside: std::collections::HashSet<_> =
+        (0..batches).flat_map(|x| (0..m).flat_map(move |i| (0..n).map(move |j| c.at(x, i, j)))).collect();
+    for isa in instruction_sets() {
+        let mut after = before.clone();
+        gemm_on::<T>(isa, alpha, a, b, beta, ViewMut::strided(&mut after, c).unwrap()).unwrap();
+        let report = oracle::check::<T>(alpha, a, b, beta, Some(c0), View::strided(&after, c).unwrap()).unwrap();
+        prop_assert!(report.within(oracle::bound(k)), "{} {}: {:?}", isa, T::TYPE, report);
+        let outside = (0..c_len).filter(|at| !inside.contains(at));
+        prop_assert!(outside.into_iter().all(|at| after[at] == before[at]), "{} {} wrote beside C", isa, T::TYPE);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn f64_is_within_the_bound(case in case()) { try_case::<f64>(&case)? }
+    #[test]
+    fn f32_is_within_the_bound(case in case()) { try_case::<f32>(&case)? }
+    #[test]
+    fn f16_is_within_the_bound(case in case()) { try_case::<f16>(&case)? }
+    #[test]
+    fn bf16_is_within_the_bound(case in case()) { try_case::<bf16>(&case)? }
+    #[test]
+    fn i32_is_exact(case in case()) { try_case::<i32>(&case)? }
+    #[test]
+    fn i8_is_exact(case in case()) { try_case::<i8>(&case)? }
+}
+
+/// Sizes past the blocks in each direction, more than one run of k, odd edges.
+#[test]
+fn sizes_past_every_block_are_within_the_bound() {
+    fn all(sizes: [usize; 3], styles: [Style; 3]) {
+        let case = Case { batches: 1, sizes, styles, factors: [Factor::Any, Factor::Any], seed: 7 };
+        try_case::<f64>(&case).unwrap();
+        try_case::<f32>(&case).unwrap();
+        try_case::<bf16>(&case).unwrap();
+        try_case::<i32>(&case).unwrap();
+        try_case::<i8>(&case).unwrap();
+    }
+    let turned = Style { transposed: true, ..Style::default() };
+    all([4001, 5, 7], [Style::default(); 3]);
+    all([3, 4201, 33], [turned; 3]);
+    all([37, 51, 1501], [turned, Style::default(), Style { apart: 2, ..turned }]);
+    all([150, 200, 700], [Style::default(), turned, turned]);
+}
+
+/// Bits, not just bounds: the same sums in the same order.
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let shape = Shape::new(331, 331);
+    let random = &mut Random(3);
+    let (a, b) = (random.vec::<f32>(331 * 331), random.vec::<f32>(331 * 331));
+    let (a, b) = (View::new(&a, 331, 331).unwrap(), View::new(&b, 331, 331).unwrap());
+    for isa in instruction_sets() {
+        let results = [1, 2, 3, 7].map(|threads| {
+            let mut c = Matrix::<f32>::zeros(shape).unwrap();
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| gemm_on::<f32>(isa, 0.7, a, b, 0.0, c.view_mut())).unwrap();
+            c
+        });
+        assert!(results.iter().all(|c| *c == results[0]), "{isa}");
+    }
+}
+
+#[test]
+fn what_a_factor_of_zero_hides_is_never_read() {
+    fn all<T: Element>(nan: T, nan_out: T::Out) {
+        let (bad, good) = (vec![nan; 35 * 35], vec![T::ONE; 35 * 35]);
+        let (bad, good) = (View::new(&bad, 35, 35).unwrap(), View::new(&good, 35, 35).unwrap());
+        for isa in instruction_sets() {
+            let mut c = Matrix::from_vec(35, 35, vec![nan_out; 35 * 35]).unwrap();
+            gemm_on::<T>(isa, T::Acc::ONE, good, good, T::Acc::ZERO, c.view_mut()).unwrap();
+            let want = oracle::product::<T>(T::Acc::ONE, good, good, T::Acc::ZERO, None).unwrap();
+            assert_eq!(c, want, "{isa}: C was read");
+            gemm_on::<T>(isa, T::Acc::ZERO, bad, bad, T::Acc::ONE, c.view_mut()).unwrap();
+            assert_eq!(c, want, "{isa}: A or B was read");
+        }
+    }
+    all(f64::NAN, f64::NAN);
+    all(f32::NAN, f32::NAN);
+    all(f16::NAN, f16::NAN);
+    all(bf16::NAN, bf16::NAN);
+}
+
+#[test]
+fn nan_and_infinity_reach_their_row_and_column_and_no_further() {
+    for isa in instruction_sets() {
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let (mut a, mut b) = (vec![1f32; 13 * 17], vec![2f32; 17 * 19]);
+            (a[5 * 17 + 3], b[4 * 19 + 7]) = (special, special);
+            b[3 * 19 + 9] = 0.0;
+            let (a, b) = (View::new(&a, 13, 17).unwrap(), View::new(&b, 17, 19).unwrap());
+            let mut c = Matrix::<f32>::zeros(Shape::new(13, 19)).unwrap();
+            gemm_on::<f32>(isa, 1.0, a, b, 0.0, c.view_mut()).unwrap();
+            assert!(oracle::check::<f32>(1.0, a, b, 0.0, None, c.view()).unwrap().within(oracle::bound(17)), "{isa}");
+            assert!(c.view().get(0, 5, 9).unwrap().is_nan(), "{isa}: {special}·0");
+            assert_eq!(c.as_slice().iter().filter(|x| !x.is_finite()).count(), 13 + 19 - 1, "{isa}");
+        }
+    }
+}
+
+/// A sum of numbers above 0 that is rounded once is at most a unit off; one that is rounded after each run of k is further.
+#[test]
+fn sixteen_bit_sums_are_rounded_once() {
+    let (a, b) = (vec![f16::from_f64(0.3); 20_000], vec![f16::ONE; 20_000]);
+    let (a, b) = (View::new(&a, 1, 20_000).unwrap(), View::new(&b, 20_000, 1).unwrap());
+    for isa in instruction_sets() {
+        let mut c = Matrix::<f16>::zeros(Shape::new(1, 1)).unwrap();
+        gemm_on::<f16>(isa, 1.0, a, b, 0.0, c.view_mut()).unwrap();
+        let report = oracle::check::<f16>(1.0, a, b, 0.0, None, c.view()).unwrap();
+        assert!(report.within(1.05), "{isa}: {report:?}");
+    }
+}
+
+#[test]
+fn the_extremes_of_i8_do_not_overflow() {
+    let low = vec![i8::MIN; 1001];
+    let (a, b) = (View::new(&low, 1, 1001).unwrap(), View::new(&low, 1001, 1).unwrap());
+    for isa in instruction_sets() {
+        let mut c = Matrix::<i32>::zeros(Shape::new(1, 1)).unwrap();
+        gemm_on::<i8>(isa, 1, a, b, 0, c.view_mut()).unwrap();
+        assert_eq!(c.as_slice()[0], 1001 << 14, "{isa}");
+    }
+}
+
+#[test]
+fn wrong_shapes_are_named() {
+    let data = [0f32; 12];
+    let mut c = [0f32; 12];
+    let mut try_sizes = |a: (usize, usize), b: (usize, usize), c_size: (usize, usize)| {
+        let a = View::new(&data[..a.0 * a.1], a.0, a.1).unwrap();
+        let b = View::new(&data[..b.0 * b.1], b.0, b.1).unwrap();
+        let c = ViewMut::new(&mut c[..c_size.0 * c_size.1], c_size.0, c_size.1).unwrap();
+        gemm::<f32>(1.0, a, b, 0.0, c).map_err(|error| error.to_string())
+    };
+    assert_eq!(try_sizes((2, 3), (3, 4), (2, 4)), Ok(()));
+    assert!(try_sizes((2, 3), (4, 3), (2, 3)).unwrap_err().contains("A is 2×3, B is 4×3 and C is 2×3"));
+    assert!(try_sizes((2, 3), (3, 4), (4, 2)).unwrap_err().contains("rows of A"));
+}
+
+/// The blocked loops rely on these.
+#[test]
+fn every_kernel_keeps_the_rules_of_blocking() {
+    fn one<T: Operand>() {
+        for isa in instruction_sets() {
+            let kernel = T::kernel(isa);
+            assert!(kernel.mr * kernel.nr <= kernel::MAX_TILE, "{isa} {}", T::TYPE);
+            assert!(
+                kernel.mc % kernel.mr == 0 && kernel.nc % kernel.nr == 0 && kernel.kc % 2 == 0,
+                "{isa} {}",
+                T::TYPE
+            );
+        }
+    }
+    one::<f64>();
+    one::<f32>();
+    one::<f16>();
+    one::<bf16>();
+    one::<i32>();
+    one::<i8>();
+}

@@ -1,0 +1,185 @@
+//! The GPU against the interpreter, bit for bit: the plain kernels add in a fixed order, so nothing may differ.
+//!
+//! Without a GPU the test says that it is skipped; `TEGULA_REQUIRE_GPU=1` makes that a failure. `TEGULA_RESULTS=FILE` keeps a
+//! line a case, with a digest of the result.
+#![cfg(feature = "cuda")]
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+use tegula::cuda::{self, DeviceMatrix, Gpu};
+use tegula::element::{Element, Scalar, Type};
+use tegula::interp::{self, Buffer, Config};
+use tegula::ir::check;
+use tegula::kernels::{Edges, PRESETS, Variant};
+use tegula::{Matrix, Result, Shape};
+
+/// The first GPU, or `None` where there is none and none is required.
+pub fn gpu() -> Option<Gpu> {
+    match Gpu::open(0) {
+        Ok(gpu) => Some(gpu),
+        Err(why) if std::env::var_os("TEGULA_REQUIRE_GPU").is_some_and(|v| v == "1") => panic!("no GPU: {why}"),
+        Err(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+/// A generator of bits (splitmix64): the same numbers on every machine.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    /// About normal: the sum of four uniform numbers, centred.
+    fn number(&mut self) -> f64 {
+        (0..4).map(|_| (self.bits() >> 11) as f64 / (1u64 << 53) as f64 - 0.5).sum()
+    }
+
+    /// An element; with `special`, every fiftieth float is NaN, infinite, zero or subnormal.
+    pub fn element<T: Scalar>(&mut self, special: bool) -> T {
+        let value = match self.bits() % 250 {
+            0 if special => f64::NAN,
+            1 if special => f64::INFINITY,
+            2 if special => -f64::INFINITY,
+            3 if special => -0.0,
+            4 if special => 1e-40,
+            _ => self.number(),
+        };
+        match T::TYPE {
+            Type::F64 => T::from_bits(value.to_bits()),
+            Type::F32 => T::from_bits(u64::from((value as f32).to_bits())),
+            Type::F16 => T::from_bits(u64::from(tegula::element::f16::from_f64(value).to_bits())),
+            Type::BF16 => T::from_bits(u64::from(tegula::element::bf16::from_f64(value).to_bits())),
+            _ => T::from_bits(self.bits()),
+        }
+    }
+
+    pub fn matrix<T: Scalar>(&mut self, rows: usize, cols: usize, special: bool) -> Matrix<T> {
+        Matrix::from_fn(Shape::new(rows, cols), |_, _, _| self.element(special)).unwrap()
+    }
+}
+
+struct Case {
+    name: String,
+    m: usize,
+    n: usize,
+    k: usize,
+    special: bool,
+    scaled: bool,
+}
+
+#[test]
+fn gpu_equals_interpreter_bit_for_bit() {
+    let Some(gpu) = gpu() else { return };
+    let mut results = format!("# {} · driver {:?}\n", gpu.info().name, gpu.info().driver);
+    let cubes = [0, 1, 2, 31, 32, 33, 127, 509].map(|n| (n, n, n));
+    for (preset, _) in PRESETS {
+        let variant = Variant::named(preset).unwrap();
+        for ty in [Type::F32, Type::F64, Type::I32] {
+            let variant = Variant { ty, ..variant };
+            for (m, n, k) in cubes.into_iter().chain([(1000, 1001, 1003)]) {
+                let tile = variant.tile as usize;
+                if variant.edges == Edges::Floor && [m, n, k].iter().any(|x| x % tile != 0) {
+                    continue;
+                }
+                for (special, scaled) in [(false, false), (m == 33 || m == 32, true)] {
+                    let case = Case { name: format!("{preset} {variant}"), m, n, k, special, scaled };
+                    let digest = match ty {
+                        Type::F32 => compare::<f32>(&gpu, variant, &case),
+                        Type::F64 => compare::<f64>(&gpu, variant, &case),
+                        _ => compare::<i32>(&gpu, variant, &case),
+                    };
+                    let digest = digest.unwrap_or_else(|e| panic!("{} {m}×{n}×{k}: {e}", case.name));
+                    writeln!(results, "{} {m}×{n}×{k} special={special} scaled={scaled} {digest}", case.name).unwrap();
+                }
+            }
+        }
+    }
+    if let Some(file) = std::env::var_os("TEGULA_RESULTS") {
+        std::fs::write(file, results).unwrap();
+    }
+}
+
+/// Runs both engines and compares; gives the digest of the GPU's result.
+fn compare<T: Element>(gpu: &Gpu, variant: Variant, case: &Case) -> Result<String> {
+    let &Case { m, n, k, special, scaled, .. } = case;
+    let mut random = Random((m * 31 + n * 7 + k) as u64);
+    let (a, b) = (random.matrix::<T>(m, k, special), random.matrix::<T>(k, n, special));
+    let c = random.matrix::<T::Out>(m, n, special);
+    let (alpha, beta) =
+        if scaled { (random.element(false), random.element(false)) } else { (Scalar::ONE, Scalar::ZERO) };
+    let kernel = check(variant.build()?)?;
+
+    let (on_a, on_b) = (DeviceMatrix::upload(gpu, a.view())?, DeviceMatrix::upload(gpu, b.view())?);
+    let mut on_c = DeviceMatrix::upload(gpu, c.view())?;
+    let args = [
+        cuda::Arg::input(on_a.view())?,
+        cuda::Arg::input(on_b.view())?,
+        cuda::Arg::output(on_c.view_mut())?,
+        cuda::Arg::scalar::<T::Acc>(alpha),
+        cuda::Arg::scalar::<T::Acc>(beta),
+    ];
+    // SAFETY: each case is one that the kernel stays in bounds for: all are guarded, or their sizes multiples of the tile.
+    unsafe { gpu.run(&kernel, &args)? };
+    let there = on_c.download()?;
+
+    let (a, b, c) = (Buffer::input(a.view())?, Buffer::input(b.view())?, Buffer::in_out(c.view())?);
+    let args = [(&a).into(), (&b).into(), (&c).into(), interp::Arg::scalar(alpha), interp::Arg::scalar(beta)];
+    let config = Config { races: false, counters: false, blocks: chosen(&variant, case), ..Config::default() };
+    let outcome = interp::run(&kernel, &args, &config)?.ok(&kernel)?;
+    let here = c.to_matrix::<T::Out>()?;
+
+    let mut compared = 0;
+    for row in 0..m {
+        for col in 0..n {
+            if config.blocks.is_some() && !c.written(0, row, col) {
+                continue;
+            }
+            let (x, y) = (there.view().get(0, row, col).unwrap(), here.view().get(0, row, col).unwrap());
+            let nan = x.partial_cmp_self() && y.partial_cmp_self();
+            assert!(x.to_bits() == y.to_bits() || nan, "{} ({row}, {col}): GPU {x:?}, interpreter {y:?}", case.name);
+            compared += 1;
+        }
+    }
+    assert!(compared > 0 || m * n == 0, "{}: nothing compared in {} blocks", case.name, outcome.blocks);
+    let mut digest = Sha256::new();
+    there.as_slice().iter().for_each(|x| digest.update(x.to_bits().to_le_bytes()));
+    let digest: String = digest.finalize()[..8].iter().map(|b| format!("{b:02x}")).collect();
+    Ok(format!("compared={compared} sha256={digest}"))
+}
+
+/// 64 blocks of a launch that is too large to interpret whole.
+fn chosen(variant: &Variant, case: &Case) -> Option<Vec<[u32; 3]>> {
+    if case.m < 1000 {
+        return None;
+    }
+    let mut random = Random(64);
+    let tiles = |extent: usize| extent.div_ceil(variant.tile as usize) as u64;
+    // Both mappings have at most so many blocks along each axis; what lies outside is passed over, so corners are named too.
+    let (x, y) = (tiles(case.m.min(case.n)), tiles(case.m.min(case.n)));
+    let mut blocks: Vec<[u32; 3]> =
+        (0..63).map(|_| [(random.bits() % x) as u32, (random.bits() % y) as u32, 0]).collect();
+    blocks.push([x as u32 - 1, y as u32 - 1, 0]);
+    blocks.sort_unstable();
+    blocks.dedup();
+    Some(blocks)
+}
+
+/// Not equal to itself: NaN.
+trait NotItself {
+    fn partial_cmp_self(&self) -> bool;
+}
+
+impl<T: PartialEq> NotItself for T {
+    #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+    fn partial_cmp_self(&self) -> bool {
+        self != self
+    }
+}

@@ -1,0 +1,56 @@
+//! A kernel written outside the crate: the outer product C = x·yᵀ, one thread an element. It is checked, interpreted with race
+//! detection, printed as PTX and, where there is a GPU, launched.
+//!
+//!     cargo run --release --example own_kernel
+
+use tegula::interp::{self, Buffer, Config};
+use tegula::ir::prelude::*;
+use tegula::{Layout, Matrix, Shape};
+
+fn outer<T: Element<Out = T> + Arith>(tile: u32) -> Kernel {
+    kernel("outer", Block::d2(tile, tile), |k| {
+        let (x, y, c) = (k.input::<T>("x"), k.input::<T>("y"), k.output::<T>("c"));
+        let (rows, cols) = (c.rows(), c.cols());
+        k.for_blocks([cols.div_ceil(tile), rows.div_ceil(tile), k.constant(1)], |[block_x, block_y, _]| {
+            let (row, col) = (block_y * tile + k.thread_y(), block_x * tile + k.thread_x());
+            k.when(row.lt(rows) & col.lt(cols), || {
+                c.store((row, col), x.load((row, 0)) * y.load((col, 0)));
+            });
+        });
+    })
+}
+
+fn main() -> tegula::Result<()> {
+    let kernel = check(outer::<f32>(16))?;
+    println!("{}", tegula::ptx::print(&kernel)?.text);
+
+    let x = Matrix::from_fn(Shape::new(40, 1), |_, row, _| row as f32)?;
+    let y = Matrix::from_fn(Shape::new(50, 1), |_, row, _| 0.5 * row as f32)?;
+    let shape = Shape::new(40, 50);
+    let (a, b) = (Buffer::input(x.view())?, Buffer::input(y.view())?);
+    let c = Buffer::output(Type::F32, Layout::row_major(shape)?)?;
+    let outcome = interp::run(&kernel, &[(&a).into(), (&b).into(), (&c).into()], &Config::default())?.ok(&kernel)?;
+    println!("interpreted: C(39, 49) = {:?}", c.to_matrix::<f32>()?.view().get(0, 39, 49));
+    println!("sectors read: {}", outcome.counters.global_load_sectors);
+    launch(&kernel, &x, &y, shape)
+}
+
+#[cfg(feature = "cuda")]
+fn launch(kernel: &Checked<Kernel>, x: &Matrix<f32>, y: &Matrix<f32>, shape: Shape) -> tegula::Result<()> {
+    use tegula::cuda::{Arg, DeviceMatrix, Gpu};
+    let gpu = match Gpu::open(0) {
+        Ok(gpu) => gpu,
+        Err(why) => return Ok(println!("not launched: {why}")),
+    };
+    let (x, y) = (DeviceMatrix::upload(&gpu, x.view())?, DeviceMatrix::upload(&gpu, y.view())?);
+    let mut c = DeviceMatrix::<f32>::uninit(&gpu, shape)?;
+    let args = [Arg::input(x.view())?, Arg::input(y.view())?, Arg::output(c.view_mut())?];
+    // SAFETY: the interpreter has run this kernel at these sizes and found nothing out of bounds.
+    unsafe { gpu.run(kernel, &args)? };
+    Ok(println!("launched: C(39, 49) = {:?}", c.download()?.view().get(0, 39, 49)))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn launch(_: &Checked<Kernel>, _: &Matrix<f32>, _: &Matrix<f32>, _: Shape) -> tegula::Result<()> {
+    Ok(println!("not launched: built without the cuda feature"))
+}
