@@ -648,6 +648,8 @@ mod tests {
         let wrong: Vec<_> = c.as_slice().iter().enumerate().map(|(i, &x)| if i == 0 { x } else { x ^ 1 }).collect();
         let report = check::<i32>(5, a, b, -3, Some(a), View::new(&wrong, 2, 2).unwrap()).unwrap();
         assert_eq!((report.mismatches, report.worst, report.r), (3, (0, 0, 1), f64::INFINITY));
+        let each = errors::<i32>(5, a, b, -3, Some(a), View::new(&wrong, 2, 2).unwrap()).unwrap();
+        assert_eq!(each.as_slice(), [0.0, f64::INFINITY, f64::INFINITY, f64::INFINITY]);
         assert_eq!((report.expected, report.actual), (f64::from(c.as_slice()[1]), f64::from(wrong[1])));
     }
 
