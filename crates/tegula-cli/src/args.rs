@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use tegula::element::Type;
+use tegula::kernels::{Mapping, PLANTS, Variant};
 
 use crate::failure::Failure;
-use crate::kernel::{Mapping, Name, Plant, Problem, Variant};
+use crate::kernel::{Name, Problem, plant_help};
 
 /// Tiled matrix multiplication on GPU and CPU.
 #[derive(Debug, Parser)]
@@ -133,15 +134,10 @@ pub struct CheckArgs {
 
 impl CheckArgs {
     /// The problem asked for.
-    pub fn problem(&self) -> Problem {
-        let size = |given: Option<usize>| given.unwrap_or(self.kernel.size());
-        Problem {
-            kernel: self.options.apply(self.kernel),
-            m: size(self.m),
-            n: size(self.n),
-            k: size(self.k),
-            seeds: self.seeds,
-        }
+    pub fn problem(&self) -> tegula::Result<Problem> {
+        let kernel = self.options.apply(self.kernel)?;
+        let size = |given: Option<usize>| given.unwrap_or(self.kernel.size(kernel.tile));
+        Ok(Problem { kernel, m: size(self.m), n: size(self.n), k: size(self.k), seeds: self.seeds })
     }
 }
 
@@ -160,33 +156,31 @@ pub struct KernelsArgs {
 /// Options that shape a kernel; a preset sets those that are not given.
 #[derive(Debug, Args)]
 pub struct VariantArgs {
-    /// Side of the tile, and of the block of threads [default: 16; K5: 2]
+    /// Side of the tile, and of the block of threads [default: 16; K5: 2; K6: 32]
     #[arg(long, value_name = "SIDE", value_parser = clap::value_parser!(u32).range(1..))]
     pub tile: Option<u32>,
     /// What a thread's x chooses [default: x-col; K3: x-row]
-    #[arg(long)]
+    #[arg(long, value_parser = mapping_parser())]
     pub mapping: Option<Mapping>,
     /// Type of A and B [default: f32; K2: f64; K3: i32]
     #[arg(long, value_name = "TYPE", value_parser = type_parser())]
     pub dtype: Option<Type>,
     /// Put a mistake into the kernel; may be given more than once
-    #[arg(long, value_name = "MISTAKE")]
-    pub plant: Vec<Plant>,
+    #[arg(long, value_name = "MISTAKE", value_parser = plant_parser())]
+    pub plant: Vec<String>,
 }
 
 impl VariantArgs {
     /// The kernel of that name with these options.
-    pub fn apply(&self, name: Name) -> Variant {
-        let preset = name.variant();
-        let mut plants = preset.plants.clone();
-        plants.extend(self.plant.iter().filter(|plant| !preset.plants.contains(plant)));
-        Variant {
+    pub fn apply(&self, name: Name) -> tegula::Result<Variant> {
+        let preset = name.variant()?;
+        let asked = Variant {
             tile: self.tile.unwrap_or(preset.tile),
             mapping: self.mapping.unwrap_or(preset.mapping),
-            dtype: self.dtype.unwrap_or(preset.dtype),
-            plants,
+            ty: self.dtype.unwrap_or(preset.ty),
             ..preset
-        }
+        };
+        self.plant.iter().try_fold(asked, |kernel, plant| kernel.planted(plant))
     }
 }
 
@@ -228,6 +222,18 @@ fn type_parser() -> impl TypedValueParser<Value = Type> {
     PossibleValuesParser::new(TYPES.map(Type::name)).try_map(named)
 }
 
+fn mapping_parser() -> impl TypedValueParser<Value = Mapping> {
+    let values = [
+        PossibleValue::new("x-col").help("x is the column: neighbours in a warp read neighbours in memory"),
+        PossibleValue::new("x-row").help("x is the row: neighbours in a warp read a whole row apart"),
+    ];
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Mapping>())
+}
+
+fn plant_parser() -> PossibleValuesParser {
+    PossibleValuesParser::new(PLANTS.map(|plant| PossibleValue::new(plant).help(plant_help(plant))))
+}
+
 /// Reads the command line. `None` where it asked for help or the version, which is then printed.
 pub fn parse() -> Result<Option<Cli>, Failure> {
     match Cli::try_parse() {
@@ -257,6 +263,7 @@ fn one_line(error: &clap::Error) -> String {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use tegula::kernels::{Barriers, Edges};
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -274,13 +281,16 @@ mod tests {
 
     #[test]
     fn presets_yield_to_options() {
-        let variant = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
-            Command::Check(args) => args.problem().kernel,
+        let problem = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Check(args) => args.problem(),
             other => panic!("{other:?}"),
         };
-        let k3 = variant("tegula check k3 --tile 32 --plant no-guards");
-        assert_eq!((k3.tile, k3.mapping, k3.dtype), (32, Mapping::XRow, Type::I32));
-        assert_eq!(k3.plants, [Plant::NoGuards]);
-        assert_eq!(variant("tegula check K5 --plant extra-barrier").plants, [Plant::ExtraBarrier]);
+        let k3 = problem("tegula check k3 --tile 32 --plant no-guards").unwrap();
+        let expected = Variant { tile: 32, edges: Edges::Unguarded, ..Variant::named("K3").unwrap() };
+        assert_eq!((k3.kernel, k3.m, k3.seeds), (expected, 64, 1));
+        let k5 = problem("tegula check K5 --plant missing-first-barrier").unwrap();
+        assert_eq!((k5.kernel.barriers, k5.m, k5.n, k5.k), (Barriers::NoFirst, 4, 4, 4));
+        assert_eq!(problem("tegula check K4 --tile 24 --n 5").map(|p| (p.m, p.n, p.k)).unwrap(), (72, 5, 72));
+        assert!(problem("tegula check naive --plant extra-barrier").is_err());
     }
 }

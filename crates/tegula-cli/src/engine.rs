@@ -3,13 +3,12 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use tegula::element::{Arith, Element, Scalar, Type};
-use tegula::{Error, Matrix, Result, View};
+use tegula::element::{Element, bf16, f16};
+use tegula::kernels::Variant;
+use tegula::{Device, Gemm, Matrix, Result, View, cpu, ir, oracle, ptx};
 
 use crate::args::DeviceChoice;
-use crate::kernel::{Problem, Variant};
-use crate::report::check::CheckReport;
-use crate::report::devices::Device;
+use crate::report::devices::Device as Listed;
 
 /// How a product was made.
 #[derive(Clone, Debug, Serialize)]
@@ -18,14 +17,15 @@ pub struct Done {
     pub device: String,
     /// The kernel that ran.
     pub kernel: String,
-    /// The product alone, without reading and writing files.
+    /// The product alone, without reading and writing files. On a GPU this includes copying the matrices there and back, and where
+    /// the kernel is not in the cache on disk, assembling it.
     pub seconds: f64,
 }
 
 /// How far a product is from the exact one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verified {
-    /// The largest error, in units of u·(|α||A||B| + |β||C₀|).
+    /// The largest error, in the oracle's units.
     pub r: f64,
     /// What r may be.
     pub bound: f64,
@@ -42,27 +42,19 @@ pub fn multiply<T: Element>(
     beta: T::Acc,
     c: &mut Matrix<T::Out>,
 ) -> Result<Done> {
-    match device {
-        DeviceChoice::Auto | DeviceChoice::Cpu => {}
-        DeviceChoice::Cuda(_) => return Err(Error::NoDriver { why: "this build has no GPU engine".into() }),
-        DeviceChoice::Interp => return Err(unconnected("the interpreter")),
-    }
+    let device = match device {
+        DeviceChoice::Auto => Device::best(),
+        DeviceChoice::Cpu => Device::cpu(),
+        DeviceChoice::Cuda(ordinal) => Device::cuda(ordinal)?,
+        DeviceChoice::Interp => Device::interp(),
+    };
+    let product = Gemm::new(a, b, c.view_mut()).alpha(alpha).beta(beta).on(&device);
     let start = Instant::now();
-    let n = c.shape().cols;
-    for (position, out) in c.as_mut_slice().iter_mut().enumerate() {
-        let (row, col) = (position / n, position % n);
-        let mut sum = T::Acc::ZERO;
-        for p in 0..a.shape().cols {
-            let (Some(x), Some(y)) = (a.get(0, row, p), b.get(0, p, col)) else { continue };
-            sum = mul_add(x.widen(), y.widen(), sum);
-        }
-        let scaled = if beta == T::Acc::ZERO { T::Acc::ZERO } else { mul_add(beta, T::widen_out(*out), T::Acc::ZERO) };
-        *out = T::narrow(mul_add(alpha, sum, scaled));
-    }
-    Ok(Done { device: "cpu".into(), kernel: format!("loop {}", T::TYPE), seconds: start.elapsed().as_secs_f64() })
+    let report = product.run()?;
+    Ok(Done { device: report.device, kernel: report.kernel, seconds: start.elapsed().as_secs_f64() })
 }
 
-/// Compares a product with a more exact one. `before` is C as it was.
+/// Compares a product with a more exact one. `before` is C as it was, needed where `beta` is not 0.
 pub fn verify<T: Element>(
     alpha: T::Acc,
     a: View<'_, T>,
@@ -71,89 +63,64 @@ pub fn verify<T: Element>(
     before: Option<View<'_, T::Out>>,
     c: View<'_, T::Out>,
 ) -> Result<Verified> {
-    let (k, shape) = (a.shape().cols, c.shape());
-    let mut found = Verified { r: 0.0, bound: k as f64 + 4.0, worst: None };
-    for (row, col) in (0..shape.rows).flat_map(|row| (0..shape.cols).map(move |col| (row, col))) {
-        let (mut exact, mut size) = (0.0, 0.0);
-        for p in 0..k {
-            let (Some(x), Some(y)) = (a.get(0, row, p), b.get(0, p, col)) else { continue };
-            let term = float(alpha) * float(x.widen()) * float(y.widen());
-            (exact, size) = (exact + term, size + term.abs());
-        }
-        if let Some(old) = before.and_then(|before| before.get(0, row, col)) {
-            let term = float(beta) * float(T::widen_out(old));
-            (exact, size) = (exact + term, size + term.abs());
-        }
-        let got = c.get(0, row, col).map_or(f64::NAN, |x| float(T::widen_out(x)));
-        let r = error_of::<T>(got, exact, size);
-        if found.worst.is_none() || r.is_nan() || r > found.r {
-            (found.r, found.worst) = (r, Some([row, col]));
-        }
-    }
-    Ok(found)
-}
-
-/// Runs a kernel in the interpreter, with every check.
-pub fn check(problem: &Problem) -> Result<CheckReport> {
-    block_fits(&problem.kernel)?;
-    Err(unconnected("the interpreter"))
+    let report = oracle::check(alpha, a, b, beta, before, c)?;
+    let (_, row, col) = report.worst;
+    let worst = (!c.shape().is_empty()).then_some([row, col]);
+    Ok(Verified { r: report.r, bound: oracle::bound(a.shape().cols), worst })
 }
 
 /// A kernel as PTX.
 pub fn ptx(kernel: &Variant) -> Result<String> {
-    block_fits(kernel)?;
-    Err(unconnected("the PTX printer"))
+    Ok(ptx::print(&ir::check(kernel.build()?)?)?.text)
 }
 
-/// What products can run on, best first.
-pub fn devices() -> Vec<Device> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    vec![Device { name: "cpu".into(), description: format!("{threads} threads"), usable: true }]
-}
-
-fn unconnected(what: &str) -> Error {
-    Error::KernelOption(format!("{what} is not part of this build"))
-}
-
-fn block_fits(kernel: &Variant) -> Result<()> {
-    let threads = u64::from(kernel.tile) * u64::from(kernel.tile);
-    if threads <= 1024 {
-        return Ok(());
-    }
-    let tile = kernel.tile;
-    Err(Error::KernelOption(format!(
-        "tile {tile} makes blocks of {tile}×{tile} = {threads} threads; a block holds 1024: give --tile 32 or less"
-    )))
-}
-
-fn mul_add<A: Arith>(a: A, b: A, c: A) -> A {
-    let [x, y, z] = [a, b, c].map(Scalar::to_bits);
-    A::from_bits(match A::TYPE {
-        Type::F64 => (f64::from_bits(x) * f64::from_bits(y) + f64::from_bits(z)).to_bits(),
-        Type::F32 => {
-            let [x, y, z] = [x, y, z].map(|bits| f32::from_bits(bits as u32));
-            u64::from((x * y + z).to_bits())
-        }
-        _ => x.wrapping_mul(y).wrapping_add(z),
-    })
-}
-
-fn float<A: Arith>(value: A) -> f64 {
-    match A::TYPE {
-        Type::F64 => f64::from_bits(value.to_bits()),
-        Type::F32 => f64::from(f32::from_bits(value.to_bits() as u32)),
-        _ => f64::from(value.to_bits() as u32 as i32),
-    }
-}
-
-fn error_of<T: Element>(got: f64, exact: f64, size: f64) -> f64 {
-    let u = match T::Out::TYPE {
-        Type::F64 => 2f64.powi(-53),
-        Type::F32 => 2f64.powi(-24),
-        Type::F16 => 2f64.powi(-11),
-        Type::BF16 => 2f64.powi(-8),
-        _ => return if got == exact { 0.0 } else { f64::INFINITY },
+/// What products can run on; also what cannot be used, and why.
+pub fn devices() -> Vec<Listed> {
+    let listed = |name: &str, description: Result<String>| match description {
+        Ok(description) => Listed { name: name.into(), description, usable: true },
+        Err(error) => Listed { name: name.into(), description: error.to_string(), usable: false },
     };
-    let agree = got == exact || (got.is_nan() && !exact.is_finite());
-    if agree { 0.0 } else { (got - exact).abs() / (u * size) }
+    let interp = "runs GPU kernels on the processor, slowly, and checks them".into();
+    let mut devices = vec![listed("cpu", processor()), listed("interp", Ok(interp))];
+    match gpus() {
+        Ok(gpus) => devices.extend(gpus.into_iter().map(|(name, description)| listed(&name, Ok(description)))),
+        Err(error) => devices.push(listed("cuda", Err(error))),
+    }
+    devices
+}
+
+/// `16 threads; avx2 fma; f64 avx2 4x12, …`.
+fn processor() -> Result<String> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let features: Vec<_> = cpu::features().into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect();
+    let kernels = [
+        cpu::kernel_name::<f64>()?,
+        cpu::kernel_name::<f32>()?,
+        cpu::kernel_name::<f16>()?,
+        cpu::kernel_name::<bf16>()?,
+        cpu::kernel_name::<i32>()?,
+        cpu::kernel_name::<i8>()?,
+    ];
+    let features = if features.is_empty() { "no vector features".into() } else { features.join(" ") };
+    Ok(format!("{threads} threads; {features}; kernels {}", kernels.join(", ")))
+}
+
+/// Name and description of each GPU.
+#[cfg(feature = "cuda")]
+fn gpus() -> Result<Vec<(String, String)>> {
+    let describe = |gpu: tegula::cuda::DeviceInfo| {
+        let ((major, minor), (cuda, point)) = (gpu.compute, gpu.driver);
+        let (multiprocessors, gib) = (gpu.multiprocessors, gpu.memory_bytes as f64 / f64::from(1 << 30));
+        let description = format!(
+            "{}, compute capability {major}.{minor}, {multiprocessors} multiprocessors, {gib:.1} GiB, driver for CUDA {cuda}.{point}",
+            gpu.name
+        );
+        (format!("cuda:{}", gpu.ordinal), description)
+    };
+    Ok(tegula::cuda::devices()?.into_iter().map(describe).collect())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpus() -> Result<Vec<(String, String)>> {
+    Err(tegula::Error::NoDriver { why: "this build is without its `cuda` feature".into() })
 }

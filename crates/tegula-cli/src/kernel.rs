@@ -1,9 +1,10 @@
-//! The kernels by name: `naive` and `tiled` with their options, and the presets K1…K6 that choose them.
-
-use std::fmt;
+//! The kernels by name, for the command line: `naive` and `tiled` with their options, and the presets K1…K6 that choose them.
+//!
+//! What a name stands for is the library's to say ([`Variant::named`]); here is only what help tells of it.
 
 use clap::ValueEnum;
-use tegula::element::Type;
+use tegula::Result;
+use tegula::kernels::Variant;
 
 /// A kernel as it is named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,7 +28,7 @@ pub enum Name {
     /// tiled f32, 2×2 tiles of a 4×4 product, with a barrier inside the inner loop: correct but wasteful
     #[value(name = "K5")]
     K5,
-    /// tiled f32, any tile, x as the column: the form to start from
+    /// tiled f32, 32×32 tiles, x as the column: the form to start from
     #[value(name = "K6")]
     K6,
 }
@@ -54,84 +55,30 @@ impl Name {
     }
 
     /// The kernel without further options.
-    pub fn variant(self) -> Variant {
-        let plain = Variant {
-            name: self,
-            source: Source::Tiled,
-            tile: 16,
-            mapping: Mapping::XCol,
-            dtype: Type::F32,
-            plants: Vec::new(),
-        };
+    pub fn variant(self) -> Result<Variant> {
+        Variant::named(self.as_str())
+    }
+
+    /// The m, n and k that a check takes when none is given. K4 is right for multiples of its tile only.
+    pub const fn size(self, tile: u32) -> usize {
         match self {
-            Name::Naive | Name::K1 => Variant { source: Source::Naive, ..plain },
-            Name::Tiled | Name::K6 => plain,
-            Name::K2 => Variant { dtype: Type::F64, ..plain },
-            Name::K3 => Variant { dtype: Type::I32, mapping: Mapping::XRow, ..plain },
-            Name::K4 => Variant { plants: vec![Plant::FloorLaunch], ..plain },
-            Name::K5 => Variant { tile: 2, plants: vec![Plant::ExtraBarrier], ..plain },
+            Name::K5 => 4,
+            Name::K4 => 64usize.next_multiple_of(tile as usize),
+            _ => 64,
         }
     }
+}
 
-    /// The m, n and k that a check takes when none is given.
-    pub const fn size(self) -> usize {
-        if matches!(self, Name::K5) { 4 } else { 64 }
+/// What a mistake of [`tegula::kernels::PLANTS`] does to a kernel.
+pub fn plant_help(plant: &str) -> &'static str {
+    match plant {
+        "floor-launch" => "Grid and slide rounded down, no guards: the ragged edge is not computed",
+        "no-guards" => "Grid rounded up, nothing guarded: reads and writes outside the matrices",
+        "missing-first-barrier" => "No barrier between the loads and the products: a race",
+        "missing-second-barrier" => "No barrier between the products and the next loads: a race if k is above the tile",
+        "extra-barrier" => "A barrier inside the inner loop: correct, and slow",
+        _ => "",
     }
-}
-
-/// Which of the two kernel sources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Source {
-    Naive,
-    Tiled,
-}
-
-/// What a thread's x chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mapping {
-    /// x is the column: neighbours in a warp read neighbours in memory
-    XCol,
-    /// x is the row: neighbours in a warp read a whole row apart
-    XRow,
-}
-
-/// A mistake put into a kernel, for the checker to find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Plant {
-    /// Grid and slide rounded down, no guards: the ragged edge is not computed
-    FloorLaunch,
-    /// Grid rounded up, loads not guarded: reads outside the matrices
-    NoGuards,
-    /// No barrier between the loads and the products: a race
-    MissingFirstBarrier,
-    /// No barrier between the products and the next loads: a race when k is larger than the tile
-    MissingSecondBarrier,
-    /// A barrier inside the inner loop: correct, and slow
-    ExtraBarrier,
-}
-
-/// Everything that shapes a kernel. No sizes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Variant {
-    pub name: Name,
-    pub source: Source,
-    pub tile: u32,
-    pub mapping: Mapping,
-    pub dtype: Type,
-    pub plants: Vec<Plant>,
-}
-
-impl fmt::Display for Variant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Variant { source, tile, mapping, dtype, plants, .. } = self;
-        write!(f, "{} --tile {tile} --mapping {} --dtype {dtype}", option(source), option(mapping))?;
-        plants.iter().try_for_each(|plant| write!(f, " --plant {}", option(plant)))
-    }
-}
-
-/// A value as it is written on the command line.
-fn option(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// A kernel to check, on a problem.
@@ -143,4 +90,18 @@ pub struct Problem {
     pub k: usize,
     /// How many orders of warps, and how many random inputs, to try.
     pub seeds: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tegula::kernels::{PLANTS, PRESETS};
+
+    #[test]
+    fn every_kernel_and_every_mistake_of_the_library_is_told_of() {
+        assert!(Name::value_variants().iter().all(|name| name.variant().is_ok() && !name.description().is_empty()));
+        let names = Name::value_variants().iter().map(|name| name.as_str());
+        assert!(names.skip(2).eq(PRESETS.iter().map(|(name, _)| *name)));
+        assert!(PLANTS.iter().all(|plant| !plant_help(plant).is_empty()));
+    }
 }

@@ -3,6 +3,7 @@
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 usage.
 
 mod args;
+mod check;
 mod engine;
 mod failure;
 mod files;
@@ -40,18 +41,14 @@ fn run() -> Result<()> {
 }
 
 fn check(args: &CheckArgs) -> Result<()> {
-    let report = engine::check(&args.problem())?;
+    let report = check::run(&args.problem()?)?;
     let mut out = stdout().lock();
     if args.json {
         report::json(&mut out, &report)?
     } else {
         report::check::print(&mut out, &report)?
     }
-    match report.errors() {
-        0 => Ok(()),
-        1 => Err(Failure::new(format!("kernel {} has 1 error", report.kernel))),
-        errors => Err(Failure::new(format!("kernel {} has {errors} errors", report.kernel))),
-    }
+    if report.ok { Ok(()) } else { Err(Failure::new(format!("kernel {}: {}", report.kernel, report.verdict()))) }
 }
 
 fn kernels(args: &KernelsArgs) -> Result<()> {
@@ -60,12 +57,14 @@ fn kernels(args: &KernelsArgs) -> Result<()> {
         let mut names = kernel::Name::value_variants().iter();
         return Ok(names.try_for_each(|name| writeln!(out, "{:<6} {}", name.as_str(), name.description()))?);
     };
-    let variant = args.options.apply(name);
+    let variant = args.options.apply(name)?;
     if args.ptx {
         return Ok(out.write_all(engine::ptx(&variant)?.as_bytes())?);
     }
+    let kernel = variant.build()?;
+    let ([x, y, _], threads, shared) = (kernel.block(), kernel.threads(), kernel.shared_bytes());
     writeln!(out, "{}: {}", name.as_str(), name.description())?;
-    Ok(writeln!(out, "{variant}")?)
+    Ok(writeln!(out, "{variant}: blocks of {x}×{y} = {threads} threads, {shared} bytes of shared memory each")?)
 }
 
 fn devices(args: &DevicesArgs) -> Result<()> {

@@ -264,7 +264,7 @@ fn what_does_not_fit_gets_one_line_and_leaves_the_output_alone() {
             1,
             "read-only.npy: cannot be written: the file that is there is read-only",
         ),
-        ("mul a.npy a.npy --tb -o c.npy --device cuda:99", 1, ""),
+        ("mul a.npy a.npy --tb -o c.npy --device cuda:99", 1, "no "),
         ("mul a.npy a.npy --tb -o c.npy --device gpu", 2, "choose auto, cpu, cuda:N or interp"),
         ("mul a.npy a.npy --tb -o c.npy --device cuda:x", 2, "choose auto, cpu, cuda:N or interp"),
         ("mul a.npy a.npy --tb -o c.npy --beta 2", 2, "--beta 2 needs a matrix to scale: give --c FILE"),
@@ -279,6 +279,10 @@ fn what_does_not_fit_gets_one_line_and_leaves_the_output_alone() {
         ("check fast", 2, "K6"),
         ("check tiled --tile 0", 2, "--tile"),
         ("check tiled --tile 64", 1, "64"),
+        ("check tiled --tile 33 --json", 1, "tile 33 makes blocks of 1089 threads"),
+        ("check naive --plant extra-barrier", 1, "the naive kernel has no barriers"),
+        ("check tiled --mapping up", 2, "x-row"),
+        ("check tiled --m 99999999999", 1, ""),
         ("check tiled --plant bug", 2, "missing-first-barrier"),
         ("check tiled --seeds 0", 2, "--seeds"),
         ("kernels fast", 2, "K6"),
@@ -362,7 +366,72 @@ fn kernels_are_listed_and_described() {
     let names: Vec<_> = list.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(names, ["naive", "tiled", "K1", "K2", "K3", "K4", "K5", "K6"]);
     let k3 = place.done("kernels k3 --tile 32");
-    assert!(k3.contains("tiled --tile 32 --mapping x-row --dtype i32"), "{k3}");
+    assert!(k3.contains("tiled_i32_32_x_row: blocks of 32×32 = 1024 threads, 8192 bytes of shared memory"), "{k3}");
+    let ptx = place.done("kernels k6 --ptx --dtype f64");
+    assert!(ptx.contains(".visible .entry tiled_f64_32(") && ptx.contains("fma.rn.f64"), "{ptx}");
     assert!(place.done("--help").contains("Examples:"));
     assert!(place.done("--version").starts_with("tegula "));
+}
+
+/// Whether this machine shows the program a GPU.
+fn has_gpu(place: &Place) -> bool {
+    let devices: serde_json::Value = serde_json::from_str(&place.done("devices --json")).unwrap();
+    devices["devices"].as_array().unwrap().iter().any(|device| device["name"] == "cuda:0")
+}
+
+#[test]
+fn devices_are_listed_and_missing_ones_explained() {
+    let place = Place::new();
+    let list = place.done("devices");
+    assert!(list.starts_with("cpu "), "{list}");
+    assert!(list.contains("\ninterp "), "{list}");
+    let said = place.put("a.npy", &two_by_three()).run("mul a.npy a.npy --tb");
+    let said = text(&said.stderr);
+    if has_gpu(&place) {
+        assert!(list.contains("compute capability"), "{list}");
+        assert!(said.contains(" on cuda:0 ("), "{said}");
+    } else {
+        assert!(list.contains("\ncuda     no NVIDIA driver: "), "{list}");
+        assert!(said.contains(" on cpu ("), "{said}");
+        let said = place.fails("mul a.npy a.npy --tb --device cuda:0 -o c.npy", 1);
+        assert!(said.contains("no NVIDIA driver") && said.contains("--device cpu"), "{said}");
+        assert_eq!(place.names(), ["a.npy"]);
+    }
+}
+
+#[test]
+fn the_interpreter_and_the_processor_agree() {
+    let place = Place::new();
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state ^ (state >> 15)
+    };
+    let mut ints = |count: usize| (0..count).flat_map(|_| next().to_le_bytes()).collect::<Vec<_>>();
+    place.put("a.npy", &npy(1, "'<i4'", false, "(19, 37)", &ints(19 * 37)));
+    place.put("b.npy", &npy(1, "'<i4'", true, "(21, 37)", &ints(21 * 37)));
+    place.put("c.npy", &npy(1, "'<i4'", false, "(19, 21)", &ints(19 * 21)));
+    for device in ["cpu", "interp"] {
+        let line = format!("mul a.npy b.npy --tb --alpha -3 --beta 7 --c c.npy --verify --device {device}");
+        let figures = serde_json::from_str::<serde_json::Value>(&place.done(&format!("{line} -o {device}.npy --json")));
+        let figures = figures.unwrap();
+        assert_eq!((&figures["device"], &figures["r"]), (&device.into(), &0.0.into()));
+    }
+    assert_eq!(payload(&place.path("cpu.npy")), payload(&place.path("interp.npy")));
+}
+
+#[test]
+fn nan_and_infinity_propagate() {
+    let place = Place::new();
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    place.put("a.npy", &npy(1, "'<f4'", false, "(3, 2)", &f32s(&[nan, 1.0, inf, 1.0, 1.0, 1.0])));
+    place.put("b.npy", &npy(1, "'<f4'", false, "(2, 3)", &f32s(&[1.0, 0.0, -1.0, 1.0, 1.0, 1.0])));
+    place.put("c.npy", &npy(1, "'<f4'", false, "(3, 3)", &f32s(&[nan; 9])));
+    for device in ["cpu", "interp"] {
+        // beta = 0 reads nothing of C0.
+        place.done(&format!("mul a.npy b.npy --beta 0 --c c.npy --verify -o {device}.npy --device {device}"));
+        let bytes = payload(&place.path(&format!("{device}.npy")));
+        let c: Vec<_> = bytes.chunks(4).map(|x| f32::from_le_bytes(x.try_into().unwrap()).to_string()).collect();
+        assert_eq!(c.join(" "), "NaN NaN NaN inf NaN -inf 2 1 0", "{device}");
+    }
 }

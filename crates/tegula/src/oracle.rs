@@ -85,9 +85,7 @@ pub fn check<T: Element>(
     c0: Option<View<T::Out>>,
     result: View<T::Out>,
 ) -> Result<Report> {
-    let problem = Problem::new(alpha, a, b, beta, c0)?;
-    check_product(a.shape(), b.shape(), result.shape())?;
-    on_host::<T, _>("the result", &result)?;
+    let problem = Problem::compared(alpha, a, b, beta, c0, &result)?;
     let unit = Unit::new::<T>(problem.alpha);
     let rows = problem.rows(|batch, row, exact: &[Exact]| {
         let judged = exact.iter().enumerate().map(|(col, exact)| {
@@ -99,6 +97,27 @@ pub fn check<T: Element>(
         judged.reduce(Report::and)
     })?;
     Ok(rows.into_iter().flatten().reduce(Report::and).unwrap_or(Report::EMPTY))
+}
+
+/// r of each element by itself: [`check`] tells the largest of them.
+///
+/// # Errors
+/// As [`check`].
+pub fn errors<T: Element>(
+    alpha: T::Acc,
+    a: View<T>,
+    b: View<T>,
+    beta: T::Acc,
+    c0: Option<View<T::Out>>,
+    result: View<T::Out>,
+) -> Result<Matrix<f64>> {
+    let problem = Problem::compared(alpha, a, b, beta, c0, &result)?;
+    let unit = Unit::new::<T>(problem.alpha);
+    let rows = problem.rows(|batch, row, exact: &[Exact]| {
+        let error = |(col, exact): (usize, &Exact)| unit.distance(*exact, element(&result, batch, row, col));
+        exact.iter().enumerate().map(error).collect::<Vec<_>>()
+    })?;
+    Matrix::from_shape_vec(problem.shape(), rows.concat())
 }
 
 /// The reference itself, alpha·A·B + beta·C₀ rounded to the type of C.
@@ -140,6 +159,21 @@ impl<'a, T: Element> Problem<'a, T> {
         on_host::<T, _>("B", &b)?;
         kept.as_ref().map_or(Ok(()), |(_, c0)| on_host::<T, _>("C", c0))?;
         Ok(Problem { alpha, a, b, kept })
+    }
+
+    /// The problem that a result on the host is an answer to.
+    fn compared(
+        alpha: T::Acc,
+        a: View<'a, T>,
+        b: View<'a, T>,
+        beta: T::Acc,
+        c0: Option<View<'a, T::Out>>,
+        result: &View<T::Out>,
+    ) -> Result<Self> {
+        let problem = Problem::new(alpha, a, b, beta, c0)?;
+        check_product(a.shape(), b.shape(), result.shape())?;
+        on_host::<T, _>("the result", result)?;
+        Ok(problem)
     }
 
     fn shape(&self) -> Shape {
@@ -614,6 +648,8 @@ mod tests {
         let wrong: Vec<_> = c.as_slice().iter().enumerate().map(|(i, &x)| if i == 0 { x } else { x ^ 1 }).collect();
         let report = check::<i32>(5, a, b, -3, Some(a), View::new(&wrong, 2, 2).unwrap()).unwrap();
         assert_eq!((report.mismatches, report.worst, report.r), (3, (0, 0, 1), f64::INFINITY));
+        let each = errors::<i32>(5, a, b, -3, Some(a), View::new(&wrong, 2, 2).unwrap()).unwrap();
+        assert_eq!(each.as_slice(), [0.0, f64::INFINITY, f64::INFINITY, f64::INFINITY]);
         assert_eq!((report.expected, report.actual), (f64::from(c.as_slice()[1]), f64::from(wrong[1])));
     }
 

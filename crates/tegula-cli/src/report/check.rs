@@ -1,28 +1,36 @@
 //! What a check of a kernel found, and what the kernel costs.
 
 use std::io::{self, Write};
+use std::panic::Location;
 
 use serde::Serialize;
+use tegula::interp;
+use tegula::ir::Fault;
+
+use crate::kernel::Problem;
 
 /// With `--json`, the object.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
     pub kernel: String,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub seeds: u32,
     /// No finding is an error.
     pub ok: bool,
     pub findings: Vec<Finding>,
-    /// Absent where the kernel was refused before it ran.
-    pub counters: Option<Counters>,
+    /// Zeros where the kernel was refused before it ran.
+    pub counters: Counters,
 }
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The kernel is wrong.
     Error,
     /// The kernel is right, and worse than it needs to be.
-    #[allow(dead_code, reason = "made by the interpreter once it is connected")]
     Note,
 }
 
@@ -36,13 +44,81 @@ pub struct Finding {
     pub block: Option<[u32; 3]>,
     /// x, y, z of each thread that takes part.
     pub threads: Vec<[u32; 3]>,
-    /// The memory: `global c`, `shared tile_a`, …
-    pub space: Option<String>,
-    /// The element in it: coordinates, outermost first.
+    /// The memory: `global` or `shared`.
+    pub space: Option<&'static str>,
+    /// The matrix or the array in it.
+    pub name: Option<String>,
+    /// The element: coordinates, outermost first.
     pub index: Option<Vec<u64>>,
     /// `file:line` of each access.
     pub source: Vec<String>,
+    /// What happened, with all of the above that applies.
     pub message: String,
+    /// How often, over all blocks and seeds that ran.
+    pub times: u64,
+}
+
+impl Finding {
+    /// Something wrong with the elements of C from `index` on.
+    pub fn of_result(kind: &str, index: [usize; 2], message: String) -> Finding {
+        Finding {
+            severity: Severity::Error,
+            kind: kind.into(),
+            block: None,
+            threads: Vec::new(),
+            space: Some(interp::Space::Global.name()),
+            name: Some("c".into()),
+            index: Some(index.map(|i| i as u64).to_vec()),
+            source: Vec::new(),
+            message,
+            times: 1,
+        }
+    }
+}
+
+impl From<&interp::Finding> for Finding {
+    fn from(finding: &interp::Finding) -> Finding {
+        Finding {
+            severity: match finding.severity() {
+                interp::Severity::Error => Severity::Error,
+                interp::Severity::Note => Severity::Note,
+            },
+            kind: finding.kind.name().into(),
+            // A redundant barrier is one for every block.
+            block: (!finding.threads.is_empty()).then_some(finding.block),
+            threads: finding.threads.clone(),
+            space: finding.space.map(interp::Space::name),
+            name: finding.space.map(|_| finding.name.clone()),
+            index: finding.space.map(|_| finding.index.clone()),
+            source: finding.source.iter().map(|at| line(at)).collect(),
+            message: finding.message.clone(),
+            times: finding.times,
+        }
+    }
+}
+
+impl From<&Fault> for Finding {
+    fn from(fault: &Fault) -> Finding {
+        Finding {
+            severity: Severity::Error,
+            kind: fault.kind.name().into(),
+            block: None,
+            threads: Vec::new(),
+            space: None,
+            name: None,
+            index: None,
+            source: fault.source.iter().map(|at| line(at)).collect(),
+            message: match fault.source {
+                Some(at) => format!("{} ({})", fault.message, line(at)),
+                None => fault.message.clone(),
+            },
+            times: 1,
+        }
+    }
+}
+
+fn line(at: &Location<'_>) -> String {
+    format!("{}:{}", at.file(), at.line())
 }
 
 /// Totals over the grid; barriers are counted once a warp.
@@ -59,17 +135,43 @@ pub struct Counters {
     pub barriers: u64,
 }
 
+impl From<interp::Counters> for Counters {
+    fn from(counters: interp::Counters) -> Counters {
+        Counters {
+            global_load_requests: counters.global_load_requests,
+            global_load_sectors: counters.global_load_sectors,
+            global_store_requests: counters.global_store_requests,
+            global_store_sectors: counters.global_store_sectors,
+            shared_load_wavefronts: counters.shared_load_wavefronts,
+            shared_store_wavefronts: counters.shared_store_wavefronts,
+            shared_bank_conflicts: counters.shared_bank_conflicts,
+            fma: counters.fma,
+            barriers: counters.barriers,
+        }
+    }
+}
+
 impl CheckReport {
     /// A report, sound if no finding is an error.
-    #[allow(dead_code, reason = "made by the interpreter once it is connected")]
-    pub fn new(kernel: String, findings: Vec<Finding>, counters: Option<Counters>) -> CheckReport {
+    pub fn new(kernel: String, problem: &Problem, findings: Vec<Finding>, counters: Counters) -> CheckReport {
+        let &Problem { m, n, k, seeds, .. } = problem;
         let ok = findings.iter().all(|finding| finding.severity == Severity::Note);
-        CheckReport { kernel, ok, findings, counters }
+        CheckReport { kernel, m, n, k, seeds, ok, findings, counters }
     }
 
-    /// How many findings are errors.
-    pub fn errors(&self) -> usize {
-        self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+    /// `no errors, 1 note`.
+    pub fn verdict(&self) -> String {
+        let count = |severity| self.findings.iter().filter(|finding| finding.severity == severity).count();
+        let errors = match count(Severity::Error) {
+            0 => "no errors".into(),
+            1 => "1 error".into(),
+            errors => format!("{errors} errors"),
+        };
+        match count(Severity::Note) {
+            0 => errors,
+            1 => format!("{errors}, 1 note"),
+            notes => format!("{errors}, {notes} notes"),
+        }
     }
 }
 
@@ -83,7 +185,7 @@ impl Counters {
             ("shared load wavefronts", self.shared_load_wavefronts, ""),
             ("shared store wavefronts", self.shared_store_wavefronts, ""),
             ("shared bank conflicts", self.shared_bank_conflicts, "extra wavefronts"),
-            ("fma", self.fma, "each 2 flops"),
+            ("fma", self.fma, "multiply-adds"),
             ("barriers", self.barriers, "once a warp"),
         ]
     }
@@ -91,34 +193,18 @@ impl Counters {
 
 /// Prints a report for people.
 pub fn print(out: &mut impl Write, report: &CheckReport) -> io::Result<()> {
-    writeln!(out, "{}: {}", report.kernel, if report.ok { "no errors found" } else { "wrong" })?;
+    let CheckReport { kernel, m, n, k, seeds, .. } = report;
+    let seeds = if *seeds == 1 { String::new() } else { format!(", {seeds} seeds") };
+    writeln!(out, "{kernel}, {m}×{n} = {m}×{k} · {k}×{n}{seeds}: {}", report.verdict())?;
     report.findings.iter().try_for_each(|finding| print_finding(out, finding))?;
-    report.counters.iter().try_for_each(|counters| print_counters(out, counters))
+    print_counters(out, &report.counters)
 }
 
 fn print_finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
+    let Finding { kind, message, times, .. } = finding;
     let severity = if finding.severity == Severity::Error { "error" } else { "note" };
-    writeln!(out, "  {severity}: {}: {}", finding.kind, finding.message)?;
-    let place = place(finding);
-    if !place.is_empty() {
-        writeln!(out, "    {place}")?;
-    }
-    finding.source.iter().try_for_each(|source| writeln!(out, "    at {source}"))
-}
-
-/// `block (0, 0, 0), threads (1, 0, 0) and (0, 0, 0), shared tile_a [0, 1]`.
-fn place(finding: &Finding) -> String {
-    let triple = |[x, y, z]: [u32; 3]| format!("({x}, {y}, {z})");
-    let block = finding.block.map(|block| format!("block {}", triple(block)));
-    let threads: Vec<_> = finding.threads.iter().map(|&thread| triple(thread)).collect();
-    let threads = match threads.len() {
-        0 => None,
-        1 => Some(format!("thread {}", threads[0])),
-        _ => Some(format!("threads {}", threads.join(" and "))),
-    };
-    let index = finding.index.as_ref().map(|index| format!(" {index:?}")).unwrap_or_default();
-    let space = finding.space.as_ref().map(|space| format!("{space}{index}"));
-    [block, threads, space].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let times = if *times == 1 { String::new() } else { format!("; {} times in all", grouped(*times)) };
+    writeln!(out, "  {severity}: {kind}: {message}{times}")
 }
 
 fn print_counters(out: &mut impl Write, counters: &Counters) -> io::Result<()> {
@@ -140,18 +226,23 @@ fn grouped(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tegula::kernels::Variant;
 
     fn race() -> Finding {
         Finding {
-            severity: Severity::Error,
             kind: "race".into(),
             block: Some([1, 0, 0]),
             threads: vec![[0, 0, 0], [1, 0, 0]],
-            space: Some("shared tile_a".into()),
-            index: Some(vec![0, 1]),
+            space: Some("shared"),
+            name: Some("tile_a".into()),
             source: vec!["tiled.rs:20".into(), "tiled.rs:24".into()],
-            message: "a store and a load of the same element, not ordered by a barrier".into(),
+            ..Finding::of_result("race", [0, 1], "block [1, 0, 0]: two threads in no order".into())
         }
+    }
+
+    fn report(findings: Vec<Finding>, counters: Counters) -> CheckReport {
+        let problem = Problem { kernel: Variant::named("tiled").unwrap(), m: 4, n: 5, k: 6, seeds: 3 };
+        CheckReport::new("tiled".into(), &problem, findings, counters)
     }
 
     fn printed(report: &CheckReport) -> String {
@@ -161,31 +252,32 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_block_threads_element_and_lines() {
-        let text = printed(&CheckReport::new("tiled".into(), vec![race()], Some(Counters::default())));
-        assert!(text.starts_with("tiled: wrong\n  error: race: a store and a load"));
-        assert!(text.contains("    block (1, 0, 0), threads (0, 0, 0) and (1, 0, 0), shared tile_a [0, 1]\n"));
-        assert!(text.contains("    at tiled.rs:20\n    at tiled.rs:24\n"));
+    fn findings_and_counters_are_printed() {
+        let text = printed(&report(vec![race(), Finding { times: 1200, ..race() }], Counters::default()));
+        assert!(
+            text.starts_with("tiled, 4×5 = 4×6 · 6×5, 3 seeds: 2 errors\n  error: race: block [1, 0, 0]: two"),
+            "{text}"
+        );
+        assert!(text.contains("in no order; 1,200 times in all\n"), "{text}");
+        assert!(text.contains("  barriers                               0  once a warp\n"), "{text}");
     }
 
     #[test]
     fn a_note_is_no_error() {
-        let report = CheckReport::new("K5".into(), vec![Finding { severity: Severity::Note, ..race() }], None);
+        let report = report(vec![Finding { severity: Severity::Note, ..race() }], Counters::default());
         assert!(report.ok);
-        assert_eq!(report.errors(), 0);
+        assert_eq!(report.verdict(), "no errors, 1 note");
         assert!(printed(&report).contains("  note: race"));
     }
 
     #[test]
     fn json_has_the_promised_names() {
-        let counters = Some(Counters { fma: 7, ..Counters::default() });
-        let value = serde_json::to_value(CheckReport::new("tiled".into(), vec![race()], counters)).unwrap();
+        let value = report(vec![race()], Counters { fma: 7, ..Counters::default() });
+        let value = serde_json::to_value(value).unwrap();
         assert_eq!(value["ok"], false);
         assert_eq!(value["findings"][0]["severity"], "error");
         assert_eq!(value["findings"][0]["threads"][1][0], 1);
         assert_eq!(value["counters"]["fma"], 7);
-        let refused = serde_json::to_value(CheckReport::new("tiled".into(), vec![race()], None)).unwrap();
-        assert!(refused["counters"].is_null());
     }
 
     #[test]

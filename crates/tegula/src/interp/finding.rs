@@ -121,10 +121,13 @@ impl fmt::Display for Finding {
     }
 }
 
+/// What was found, and where: file, line, column and unrolled copy of each site.
+type Key = (Kind, Vec<(&'static str, u32, u32, u32)>);
+
 /// Findings by what and where, the one of the first block each: the same on every run, however blocks are spread over cores.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Findings {
-    found: BTreeMap<(Kind, Vec<(&'static str, u32, u32, u32)>), (u64, Finding)>,
+    found: BTreeMap<Key, (u64, Finding)>,
 }
 
 /// Findings of different lines that are kept; more say nothing new.

@@ -1,0 +1,198 @@
+//! `tegula check`: a kernel in the interpreter on random matrices, and its product beside the exact one.
+
+use tegula::element::{Element, Scalar, Type, bf16, f16};
+use tegula::interp::{self, Arg, Buffer, Config};
+use tegula::ir::{self, Checked, Kernel};
+use tegula::{Error, Layout, Matrix, Result, Shape, View, oracle};
+
+use crate::kernel::Problem;
+use crate::report::check::{CheckReport, Counters, Finding};
+
+/// Runs a kernel with every check, once for each seed.
+///
+/// A kernel that is refused before it runs has a report too.
+pub fn run(problem: &Problem) -> Result<CheckReport> {
+    let kernel = problem.kernel.build()?;
+    let name = kernel.name().to_owned();
+    let (findings, counters) = match ir::check(kernel) {
+        Ok(kernel) => interpret(&kernel, problem)?,
+        Err(Error::Refused { faults, .. }) => refused(&faults),
+        Err(error) => return Err(error),
+    };
+    Ok(CheckReport::new(name, problem, findings, counters))
+}
+
+/// What there is to tell of a kernel that never ran.
+fn refused(faults: &[ir::Fault]) -> (Vec<Finding>, Counters) {
+    (faults.iter().map(Finding::from).collect(), Counters::default())
+}
+
+fn interpret(kernel: &Checked<Kernel>, problem: &Problem) -> Result<(Vec<Finding>, Counters)> {
+    match problem.kernel.ty {
+        Type::F64 => over_seeds::<f64>(kernel, problem),
+        Type::F32 => over_seeds::<f32>(kernel, problem),
+        Type::F16 => over_seeds::<f16>(kernel, problem),
+        Type::BF16 => over_seeds::<bf16>(kernel, problem),
+        Type::I32 => over_seeds::<i32>(kernel, problem),
+        Type::I8 => over_seeds::<i8>(kernel, problem),
+        ty => Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
+    }
+}
+
+/// The findings of all seeds, errors first, and the counters, which are the same for all.
+fn over_seeds<T: Element>(kernel: &Checked<Kernel>, problem: &Problem) -> Result<(Vec<Finding>, Counters)> {
+    let (mut findings, mut counters) = (Vec::new(), None);
+    for seed in 0..u64::from(problem.seeds) {
+        let (found, counted) = once::<T>(kernel, problem, seed)?;
+        found.into_iter().for_each(|finding| gather(&mut findings, finding));
+        counters.get_or_insert(counted);
+    }
+    findings.sort_by_key(|finding| finding.severity);
+    Ok((findings, counters.unwrap_or_default()))
+}
+
+/// Adds a finding; one of the same kind at the same lines, of another seed or an unrolled copy, is told once and counted.
+fn gather(findings: &mut Vec<Finding>, finding: Finding) {
+    match findings.iter_mut().find(|known| known.kind == finding.kind && known.source == finding.source) {
+        Some(known) => known.times += finding.times,
+        None => findings.push(finding),
+    }
+}
+
+fn once<T: Element>(kernel: &Checked<Kernel>, problem: &Problem, seed: u64) -> Result<(Vec<Finding>, Counters)> {
+    let &Problem { m, n, k, .. } = problem;
+    let mut random = Random(seed);
+    let a = Matrix::from_fn(Shape::new(m, k), |_, _, _| random.number::<T>())?;
+    let b = Matrix::from_fn(Shape::new(k, n), |_, _, _| random.number::<T>())?;
+    let (input_a, input_b) = (Buffer::input(a.view())?, Buffer::input(b.view())?);
+    let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(Shape::new(m, n))?)?;
+    let factors = [Arg::scalar(<T::Acc as Scalar>::ONE), Arg::scalar(<T::Acc as Scalar>::ZERO)];
+    let args = [Arg::from(&input_a), Arg::from(&input_b), Arg::from(&c), factors[0], factors[1]];
+    let outcome = interp::run(kernel, &args, &Config { seed, ..Config::default() })?;
+    let found = outcome.findings.iter().map(Finding::from);
+    Ok((found.chain(compare(a.view(), b.view(), &c)?).collect(), outcome.counters.into()))
+}
+
+/// Elements of C that are named in a message.
+const NAMED: usize = 4;
+
+/// The elements of C that nobody wrote, and those that are not what they should be.
+fn compare<T: Element>(a: View<'_, T>, b: View<'_, T>, c: &Buffer) -> Result<Vec<Finding>> {
+    let (alpha, beta) = (<T::Acc as Scalar>::ONE, <T::Acc as Scalar>::ZERO);
+    let (result, bound) = (c.to_matrix::<T::Out>()?, oracle::bound(a.shape().cols));
+    let errors = oracle::errors(alpha, a, b, beta, None, result.view())?;
+    let (mut unwritten, mut wrong) = (Vec::new(), Vec::new());
+    let Shape { rows, cols, .. } = result.shape();
+    for (position, &r) in errors.as_slice().iter().enumerate() {
+        let (row, col) = (position / cols, position % cols);
+        let right = r <= bound;
+        if !c.written(0, row, col) {
+            unwritten.push((row, col));
+        } else if !right {
+            wrong.push((row, col, r));
+        }
+    }
+    let (mut findings, all) = (Vec::new(), rows * cols);
+    if let Some(&(row, col)) = unwritten.first() {
+        let named: Vec<_> = unwritten.iter().take(NAMED).map(|at| format!("{at:?}")).collect();
+        let more = if unwritten.len() > NAMED { ", …" } else { "" };
+        let message =
+            format!("{} of {all} elements of c are never written: {}{more}", unwritten.len(), named.join(", "));
+        findings.push(Finding::of_result("unwritten", [row, col], message));
+    }
+    if let Some(&(row, col, r)) = wrong.first() {
+        let exact = oracle::product(alpha, a, b, beta, None)?;
+        let at = row * cols + col;
+        let (expected, got) = (exact.as_slice()[at], result.as_slice()[at]);
+        let far = if r.is_finite() { format!(", r = {r:.3e} where {bound} is allowed") } else { String::new() };
+        let count = wrong.len();
+        let message = format!(
+            "{count} of {all} elements of c are wrong: the first, ({row}, {col}), is {got:?} and should be {expected:?}{far}"
+        );
+        findings.push(Finding::of_result("wrong-result", [row, col], message));
+    }
+    Ok(findings)
+}
+
+/// Random numbers that are the same everywhere: SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
+/// generators, OOPSLA 2014).
+struct Random(u64);
+
+impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    /// A float of the standard normal distribution, or any integer.
+    fn number<T: Scalar>(&mut self) -> T {
+        T::from_bits(match T::TYPE {
+            Type::F64 => self.normal().to_bits(),
+            Type::F32 => (self.normal() as f32).to_bits().into(),
+            Type::F16 => f16::from_f64(self.normal()).to_bits().into(),
+            Type::BF16 => bf16::from_f64(self.normal()).to_bits().into(),
+            _ => self.bits() >> 32,
+        })
+    }
+
+    /// By Box and Muller.
+    fn normal(&mut self) -> f64 {
+        let mut uniform = || ((self.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        let (x, y) = (uniform(), uniform());
+        (-2.0 * x.ln()).sqrt() * (std::f64::consts::TAU * y).cos()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::check::Severity;
+    use tegula::ir::prelude::*;
+    use tegula::kernels::{Family, Variant};
+
+    /// A barrier that only some threads come to.
+    fn parted() -> Kernel {
+        kernel("parted", Block::d1(64), |k| {
+            k.grid([k.constant(1), k.constant(1), k.constant(1)]);
+            k.when(k.thread_x().lt(7), || k.barrier());
+        })
+    }
+
+    #[test]
+    fn a_refused_kernel_has_a_report_with_counters() {
+        let Err(Error::Refused { kernel, faults }) = ir::check(parted()) else { panic!("not refused") };
+        let (findings, counters) = refused(&faults);
+        let variant = Variant::new(Family::Tiled, Type::F32, 16);
+        let problem = Problem { kernel: variant, m: 1, n: 1, k: 1, seeds: 1 };
+        let report = CheckReport::new(kernel, &problem, findings, counters);
+        let value = serde_json::to_value(&report).unwrap();
+        assert_eq!((&value["kernel"], &value["ok"]), (&"parted".into(), &false.into()));
+        let finding = &value["findings"][0];
+        assert_eq!((&finding["kind"], &finding["severity"]), (&"divergent-barrier".into(), &"error".into()));
+        assert!(finding["source"][0].as_str().unwrap().contains("check.rs:"), "{finding}");
+        assert_eq!(value["counters"]["fma"], 0);
+    }
+
+    #[test]
+    fn unwritten_and_wrong_elements_are_told_apart() {
+        let ones = Matrix::from_vec(2, 2, vec![1i32; 4]).unwrap();
+        let nothing = Buffer::output(Type::I32, Layout::row_major(Shape::new(2, 2)).unwrap()).unwrap();
+        let found = compare(ones.view(), ones.view(), &nothing).unwrap();
+        assert_eq!(found.len(), 1);
+        assert!(found[0].message.starts_with("4 of 4 elements of c are never written: (0, 0), "), "{found:?}");
+        assert_eq!((found[0].severity, found[0].kind.as_str()), (Severity::Error, "unwritten"));
+    }
+
+    #[test]
+    fn random_numbers_are_the_same_everywhere() {
+        let mut random = Random(0);
+        // The first two numbers that the published generator makes of the seed 0.
+        assert_eq!([random.bits(), random.bits()], [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]);
+        let normals: Vec<f64> = (0..10_000).map(|_| random.number()).collect();
+        let mean = |f: fn(f64) -> f64| normals.iter().map(|&x| f(x)).sum::<f64>() / normals.len() as f64;
+        assert!(mean(|x| x).abs() < 0.05 && (mean(|x| x * x) - 1.0).abs() < 0.05);
+        assert!((0..100).map(|_| random.number::<i32>()).any(|x| x < -1_000_000_000));
+    }
+}

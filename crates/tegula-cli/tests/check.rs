@@ -1,0 +1,186 @@
+//! `tegula check` as its users meet it: planted mistakes are found, sound kernels are not blamed, and costs are counted.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What a check says with `--json`, and its exit code.
+fn check(line: &str) -> (Value, i32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
+    let output = command.arg("check").args(line.split_whitespace()).arg("--json").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    // Whoever prints a second object fails here.
+    let report = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{line}: {error}: {said}{complained}"));
+    (report, output.status.code().unwrap())
+}
+
+/// The kinds of the findings that are errors, and that are notes.
+fn kinds(report: &Value) -> (Vec<&str>, Vec<&str>) {
+    let of = |severity: &str| {
+        let findings = report["findings"].as_array().unwrap().iter();
+        let mut kinds: Vec<_> =
+            findings.filter(|f| f["severity"] == severity).map(|f| f["kind"].as_str().unwrap()).collect();
+        kinds.dedup();
+        kinds
+    };
+    (of("error"), of("note"))
+}
+
+/// The first finding of a kind in a check that must fail.
+fn error(line: &str, kind: &str) -> Value {
+    let (report, code) = check(line);
+    assert_eq!((code, &report["ok"]), (1, &false.into()), "{line}: {report}");
+    let found = report["findings"].as_array().unwrap().iter().find(|finding| finding["kind"] == kind);
+    let found = found.unwrap_or_else(|| panic!("{line}: no {kind} in {report}")).clone();
+    assert_eq!(found["severity"], "error");
+    found
+}
+
+/// The report of a check that must pass.
+fn sound(line: &str) -> Value {
+    let (report, code) = check(line);
+    assert_eq!((code, &report["ok"]), (0, &true.into()), "{line}: {report}");
+    report
+}
+
+fn counter(report: &Value, name: &str) -> u64 {
+    report["counters"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {report}"))
+}
+
+/// A race names both threads, the shared element and both lines.
+fn is_told_in_full(race: &Value) {
+    assert_eq!(race["space"], "shared", "{race}");
+    assert!(["tile_a", "tile_b"].contains(&race["name"].as_str().unwrap()), "{race}");
+    assert_eq!(race["index"].as_array().unwrap().len(), 2, "{race}");
+    assert_eq!(race["block"].as_array().unwrap().len(), 3, "{race}");
+    assert_eq!(race["threads"].as_array().unwrap().len(), 2, "{race}");
+    assert_ne!(race["threads"][0], race["threads"][1], "{race}");
+    let source = race["source"].as_array().unwrap();
+    assert_eq!(source.len(), 2, "{race}");
+    let message = race["message"].as_str().unwrap();
+    for line in source {
+        let line = line.as_str().unwrap();
+        assert!(line.contains("tiled.rs:") && message.contains(line), "{race}");
+    }
+    assert!(message.contains("block [") && message.contains("thread [") && message.contains("tile_"), "{race}");
+}
+
+#[test]
+fn a_missing_first_barrier_is_a_race() {
+    for (tile, mapping, ty) in [(2, "x-col", "f32"), (4, "x-row", "f64"), (8, "x-row", "i32"), (16, "x-col", "f16")] {
+        let k = 2 * tile;
+        let line = format!(
+            "tiled --tile {tile} --mapping {mapping} --dtype {ty} --m {k} --n {k} --k {k} --plant missing-first-barrier"
+        );
+        is_told_in_full(&error(&line, "race"));
+    }
+}
+
+#[test]
+fn a_missing_second_barrier_is_a_race_where_there_is_a_second_step() {
+    for tile in [2, 8, 32] {
+        let with = |k| format!("tiled --tile {tile} --m 33 --n 7 --k {k} --plant missing-second-barrier --seeds 2");
+        is_told_in_full(&error(&with(tile + 1), "race"));
+        sound(&with(tile));
+        sound(&with(1));
+    }
+}
+
+#[test]
+fn a_rounded_down_launch_leaves_elements_wrong_and_unwritten() {
+    for line in ["K4 --m 33 --n 33 --k 33", "tiled --m 33 --n 33 --k 33 --plant floor-launch"] {
+        let unwritten = error(line, "unwritten");
+        assert_eq!((&unwritten["space"], &unwritten["name"]), (&"global".into(), &"c".into()));
+        assert_eq!(unwritten["index"], serde_json::json!([0, 32]));
+        let message = unwritten["message"].as_str().unwrap();
+        assert_eq!(message, "65 of 1089 elements of c are never written: (0, 32), (1, 32), (2, 32), (3, 32), …");
+        let wrong = error(line, "wrong-result");
+        assert_eq!(wrong["index"], serde_json::json!([0, 0]));
+        let message = wrong["message"].as_str().unwrap();
+        // In floats a product near 0 may be missing without being missed.
+        let wrong: u32 = message.split(' ').next().unwrap().parse().unwrap();
+        assert!((1000..=1024).contains(&wrong) && message.contains("of 1089 elements of c are wrong"), "{message}");
+    }
+    let exact = error("K4 --m 33 --n 33 --k 33 --dtype i32", "wrong-result");
+    assert!(exact["message"].as_str().unwrap().starts_with("1024 of 1089"), "{exact}");
+    // The rows that are written are right where k is a multiple of the tile.
+    let (report, _) = check("K4 --m 33 --n 32 --k 32");
+    assert_eq!(kinds(&report).0, ["unwritten"], "{report}");
+}
+
+#[test]
+fn no_guards_are_out_of_bounds() {
+    let found = error("tiled --m 33 --n 33 --k 33 --plant no-guards", "out-of-bounds");
+    assert_eq!(found["space"], "global");
+    assert!(["a", "b", "c"].contains(&found["name"].as_str().unwrap()), "{found}");
+    assert!(found["message"].as_str().unwrap().contains("which is 33×33"), "{found}");
+    sound("tiled --m 32 --n 48 --k 64 --plant no-guards");
+}
+
+#[test]
+fn an_extra_barrier_is_a_note() {
+    for line in ["K5", "tiled --plant extra-barrier"] {
+        let report = sound(line);
+        assert_eq!(kinds(&report), (vec![], vec!["redundant-barrier"]), "{line}: {report}");
+        // Unrolled copies of one line are told once.
+        assert_eq!(report["findings"].as_array().unwrap().len(), 1, "{report}");
+        let note = &report["findings"][0];
+        assert!(note["space"].is_null() && note["block"].is_null(), "{note}");
+        assert!(note["source"][0].as_str().unwrap().contains("tiled.rs:"), "{note}");
+    }
+}
+
+#[test]
+fn the_presets_are_sound() {
+    for line in [
+        "K1",
+        "K2",
+        "K3",
+        "K4",
+        "K6",
+        "naive --mapping x-row --m 3 --n 50 --k 7",
+        "K6 --m 0",
+        "K6 --k 0",
+        "K6 --dtype i8",
+    ] {
+        assert_eq!(kinds(&sound(&format!("{line} --seeds 2"))), (vec![], vec![]), "{line}");
+    }
+    sound("K2 --m 33 --n 1 --k 65");
+}
+
+#[test]
+fn rows_along_x_cost_sectors_and_conflicts() {
+    let (k3, k6) = (sound("K3"), sound("K6"));
+    let sectors = |report| counter(report, "global_load_sectors") / counter(report, "global_load_requests");
+    // Two half-warps of 16 rows: 16 sectors for A and for B; against 32 neighbours in a row: 4.
+    assert_eq!((sectors(&k3), sectors(&k6)), (16, 4));
+    assert_eq!(counter(&k6, "shared_bank_conflicts"), 0);
+    assert!(counter(&k3, "shared_bank_conflicts") > 0);
+}
+
+#[test]
+fn four_by_four_with_tiles_of_two() {
+    let (k5, tiled) = (sound("K5"), sound("tiled --tile 2 --m 4 --n 4 --k 4"));
+    // 4 blocks of one warp, two steps each: a barrier after the loads, and one after each product or after both.
+    assert_eq!((counter(&k5, "barriers"), counter(&tiled, "barriers")), (4 * 6, 4 * 4));
+    for report in [&k5, &tiled] {
+        assert_eq!(counter(report, "global_load_requests"), 4 * 2 * 2);
+        assert_eq!(counter(report, "global_store_requests"), 4);
+        assert_eq!(counter(report, "fma"), 4 * 4 * 4);
+        assert_eq!((&report["m"], &report["n"], &report["k"]), (&4.into(), &4.into(), &4.into()));
+    }
+}
+
+#[test]
+fn people_get_a_short_report() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
+    let output = command.args(["check", "tiled", "--tile", "2", "--plant", "missing-first-barrier"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.starts_with("tiled_f32_2_no_first_barrier, 64×64 = 64×64 · 64×64: "), "{said}");
+    assert!(said.contains("\n  error: race: block ["), "{said}");
+    assert!(said.contains("\n  barriers "), "{said}");
+    let complained = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(complained.lines().count(), 1, "{complained}");
+    assert!(complained.starts_with("error: kernel tiled_f32_2_no_first_barrier: "), "{complained}");
+}
