@@ -1,5 +1,11 @@
 //! The library's tests from outside, in one binary.
 
 mod golden;
+mod interp_facts;
+mod interp_ops;
+mod interp_plants;
+mod interp_products;
+mod interp_races;
 mod kernels;
+mod product;
 mod refusals;
