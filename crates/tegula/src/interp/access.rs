@@ -44,7 +44,7 @@ impl Run<'_, '_> {
                 u32::MAX => [0; 32],
                 _ => self.warp.registers.bits(ty, fill),
             };
-            self.check_lanes(&target, e, Does::Read, order != Order::Weak);
+            self.check_lanes(&target, e, Does::Read, ordered(order, scope));
             self.fetch_lanes(&target, e, &mut bits);
             if order != Order::Weak {
                 for lane in bits_of(target.lanes[e]) {
@@ -61,7 +61,7 @@ impl Run<'_, '_> {
         self.tally(ty, at, &target, values.len() as u32);
         for (e, &value) in values.iter().enumerate() {
             let bits = self.warp.registers.bits(ty, value);
-            self.check_lanes(&target, e, Does::Write, order != Order::Weak);
+            self.check_lanes(&target, e, Does::Write, ordered(order, scope));
             for lane in bits_of(target.lanes[e]) {
                 let index = target.first[lane] + e;
                 if order != Order::Weak {
@@ -87,11 +87,11 @@ impl Run<'_, '_> {
         let (mut old, mut new) = ([0; 32], [0; 32]);
         for lane in bits_of(target.lanes[0]) {
             let index = target.first[lane];
-            self.check(target.place, index, lane, Does::Read, true);
+            self.check(target.place, index, lane, Does::Read, Some(scope));
             self.acquire(target.place, index, lane, order, scope);
             old[lane] = self.fetch(target.place, index);
             new[lane] = semantics::atomic(op, ty, old[lane], values[lane], expected[lane]);
-            self.check(target.place, index, lane, Does::Write, true);
+            self.check(target.place, index, lane, Does::Write, Some(scope));
             self.release(target.place, index, lane, order, scope, true);
             self.put(target.place, index, new[lane]);
         }
@@ -119,7 +119,7 @@ impl Run<'_, '_> {
         self.tally(ty, at, &target, 1);
         for lane in bits_of(target.lanes[0]) {
             let index = target.first[lane];
-            self.check(place, index, lane, Does::Read, true);
+            self.check(place, index, lane, Does::Read, Some(scope));
             self.acquire(place, index, lane, Order::Acquire, scope);
         }
         true
@@ -136,13 +136,13 @@ impl Run<'_, '_> {
             for lane in bits_of(target.lanes[e]) {
                 let bits = if source.lanes[e] >> lane & 1 == 1 {
                     let index = source.first[lane] + e;
-                    self.check(source.place, index, lane, Does::Read, false);
+                    self.check(source.place, index, lane, Does::Read, None);
                     self.fetch(source.place, index)
                 } else {
                     0
                 };
                 let index = target.first[lane] + e;
-                self.check(target.place, index, lane, Does::Write, false);
+                self.check(target.place, index, lane, Does::Write, None);
                 let thread = (self.warp.index * 32) as u16 + lane as u16;
                 if self.block.random(2) == 0 {
                     self.block.shared.arrays[array][index] = bits;
@@ -166,7 +166,7 @@ impl Run<'_, '_> {
                     let clock = self.block.clocks.clock(lane);
                     let cell = self.block.shadow.cell(array, index);
                     cell.in_flight = 0;
-                    cell.write = Access { clock, site: flight.site.index() as u32, lane, ordered: false };
+                    cell.write = Access { clock, site: flight.site.index() as u32, lane };
                 }
             }
         }
@@ -285,7 +285,7 @@ impl Run<'_, '_> {
     }
 
     /// As [`Run::check`], for the element number `e` of all lanes that access one.
-    fn check_lanes(&mut self, target: &Target, e: usize, does: Does, ordered: bool) {
+    fn check_lanes(&mut self, target: &Target, e: usize, does: Does, ordered: Option<Scope>) {
         let lanes = target.lanes[e];
         if !self.machine.config.races || lanes == 0 {
             return;
@@ -305,7 +305,7 @@ impl Run<'_, '_> {
     }
 
     /// The commonest check of all, with short cuts for what is surely in order.
-    fn check_shared_reads(&mut self, array: usize, target: &Target, e: usize, ordered: bool) {
+    fn check_shared_reads(&mut self, array: usize, target: &Target, e: usize, ordered: Option<Scope>) {
         let mut lanes = target.lanes[e];
         let index = target.first[lanes.trailing_zeros() as usize] + e;
         if lanes.count_ones() > 2 && bits_of(lanes).all(|lane| target.first[lane] + e == index) {
@@ -327,14 +327,14 @@ impl Run<'_, '_> {
     }
 
     #[inline]
-    fn read_settled(&mut self, array: usize, index: usize, lane: usize, ordered: bool) -> bool {
+    fn read_settled(&mut self, array: usize, index: usize, lane: usize, ordered: Option<Scope>) -> bool {
         let now = self.now(lane, ordered);
         self.block.shadow.read_settled(&mut self.block.clocks, array, index, &now)
     }
 
     /// A lane's access as it is remembered.
     #[inline]
-    fn now(&self, lane: usize, ordered: bool) -> Now {
+    fn now(&self, lane: usize, ordered: Option<Scope>) -> Now {
         let thread = (self.warp.index * 32) as u16 + lane as u16;
         let site = self.machine.program.sites[self.warp.pc];
         Now { lane: thread, clock: self.block.clocks.clock(thread), site, ordered }
@@ -363,7 +363,7 @@ impl Run<'_, '_> {
 
     /// Whether the lane may access the element now: initialised, landed, and ordered after what others did with it.
     #[inline]
-    fn check(&mut self, place: Which, index: usize, lane: usize, does: Does, ordered: bool) {
+    fn check(&mut self, place: Which, index: usize, lane: usize, does: Does, ordered: Option<Scope>) {
         if !self.machine.config.races {
             return;
         }
@@ -379,7 +379,7 @@ impl Run<'_, '_> {
         let place = Which::Shared(array);
         let (clocks, shadow) = (&mut self.block.clocks, &mut self.block.shadow);
         let cell = shadow.cell(array, index);
-        let (in_flight, empty) = (cell.in_flight, cell.write.clock == 0);
+        let (in_flight, empty) = (cell.in_flight, !cell.written);
         let conflict = match does {
             Does::Read => shadow.read(clocks, array, index, &now),
             Does::Write => shadow.write(clocks, array, index, &now),
@@ -404,15 +404,12 @@ impl Run<'_, '_> {
             self.uninitialised(place, index, now);
         }
         let clocks = &mut self.block.clocks;
-        let within = match does {
-            Does::Read => self.global.read(clocks, param as u32, index as u64, &now),
-            Does::Write => self.global.write(clocks, param as u32, index as u64, &now),
-        };
+        let within = self.global.access(clocks, param as u32, index as u64, &now, does == Does::Write);
         let site = now.site.index() as u32;
         let across = self.machine.own(param, index, self.block.linear, now.lane, site, does == Does::Write);
         let across = across.map(|[block, lane, site, wrote]| Conflict {
             block,
-            earlier: Access { clock: 1, site, lane: lane as u16, ordered: false },
+            earlier: Access { clock: 1, site, lane: lane as u16 },
             earlier_writes: wrote == 1,
         });
         if let Some(conflict) = within.or(across) {
@@ -455,6 +452,11 @@ impl Run<'_, '_> {
             }
         }
     }
+}
+
+/// Whom an access speaks to, where it is not a plain one.
+fn ordered(order: Order, scope: Scope) -> Option<Scope> {
+    (order != Order::Weak).then_some(scope)
 }
 
 /// The lanes of a mask.
