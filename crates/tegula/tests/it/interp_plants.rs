@@ -127,7 +127,8 @@ fn a_floor_launch_leaves_out_the_last_row_and_column() {
             let (a, b) = (product.a(), product.b());
             let wrong = (0..32).flat_map(|r| (0..32).map(move |c| (r, c))).filter(|&(row, col)| {
                 let sum = |k| {
-                    let products = (0..k).map(|p| (a.get(0, row, p).unwrap().widen(), b.get(0, p, col).unwrap().widen()));
+                    let products =
+                        (0..k).map(|p| (a.get(0, row, p).unwrap().widen(), b.get(0, p, col).unwrap().widen()));
                     products.fold(T::Acc::ZERO, |sum, (a, b)| T::fused(a, b, sum))
                 };
                 let element = result.view().get(0, row, col).unwrap();
