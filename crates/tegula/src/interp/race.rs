@@ -67,6 +67,19 @@ impl Knowledge {
     }
 }
 
+/// Something for the block alone, and something for the whole device.
+#[derive(Clone, Debug)]
+struct ByReach<T> {
+    block: Option<T>,
+    device: Option<T>,
+}
+
+impl<T> Default for ByReach<T> {
+    fn default() -> Self {
+        ByReach { block: None, device: None }
+    }
+}
+
 /// The clocks of one block.
 #[derive(Debug)]
 pub(super) struct Clocks {
@@ -80,9 +93,9 @@ pub(super) struct Clocks {
     warps: Vec<u32>,
     /// What else each lane knows.
     known: Vec<Option<Arc<Knowledge>>>,
-    /// What each lane's last fence published, and what it read since that a fence would make known.
-    fenced: Vec<Option<Arc<Knowledge>>>,
-    seen: Vec<Option<Knowledge>>,
+    /// What each lane's last fences published, and what it read since that a fence would make known.
+    fenced: Vec<ByReach<Arc<Knowledge>>>,
+    seen: Vec<ByReach<Knowledge>>,
     /// Whether the last barrier ordered anything.
     pub barrier_needed: bool,
     /// Whether reads must all be remembered.
@@ -99,8 +112,8 @@ impl Clocks {
             previous: 1,
             warps: vec![1; n.div_ceil(32)],
             known: vec![None; n],
-            fenced: vec![None; n],
-            seen: vec![None; n],
+            fenced: vec![ByReach::default(); n],
+            seen: vec![ByReach::default(); n],
             barrier_needed: false,
             every_reader,
         }
@@ -200,20 +213,20 @@ impl Clocks {
         *known = Some(Arc::new(all));
     }
 
-    /// A fence: later relaxed stores publish what the lane knows now; earlier relaxed loads make known what they saw.
-    pub fn fence(&mut self, lane: u16) {
-        if let Some(seen) = self.seen[usize::from(lane)].take() {
+    /// A fence: later relaxed stores publish what the lane knows now; earlier relaxed loads make known what they saw. One for
+    /// the block says nothing to other blocks and makes nothing known of them.
+    pub fn fence(&mut self, lane: u16, scope: Scope) {
+        let seen = &mut self.seen[usize::from(lane)];
+        let of_others = if scope == Scope::Block { None } else { seen.device.take() };
+        for seen in seen.block.take().into_iter().chain(of_others) {
             self.acquire(lane, &seen);
         }
-        self.fenced[usize::from(lane)] = Some(Arc::new(self.release(lane)));
-    }
-
-    fn relaxed_seen(&mut self, lane: u16, what: &Knowledge) {
-        self.seen[usize::from(lane)].get_or_insert_default().join(what);
-    }
-
-    fn fenced(&self, lane: u16) -> Option<Knowledge> {
-        self.fenced[usize::from(lane)].as_deref().cloned()
+        let known = Arc::new(self.release(lane));
+        let fenced = &mut self.fenced[usize::from(lane)];
+        if scope != Scope::Block {
+            fenced.device = Some(known.clone());
+        }
+        fenced.block = Some(known);
     }
 }
 
@@ -417,37 +430,52 @@ impl History {
     }
 }
 
-/// What releases at one element have published, for whom.
+/// What releases at one element have published, for whom, and from which block.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Published {
-    what: Option<(Knowledge, Scope, u32)>,
-}
+pub(super) struct Published(ByReach<(Knowledge, u32)>);
 
 impl Published {
     /// An ordered store, or the write half of an atomic operation, which continues what earlier releases began.
     pub fn store(&mut self, clocks: &mut Clocks, lane: u16, releases: bool, scope: Scope, read_modify_write: bool) {
-        let new = if releases { Some(clocks.release(lane)) } else { clocks.fenced(lane) };
-        let old = if read_modify_write { self.what.take() } else { None };
-        self.what = match (new, old) {
-            (Some(mut new), Some((old, old_scope, _))) => {
-                new.join(&old);
-                Some((new, scope.max(old_scope), clocks.block))
+        let narrow = scope == Scope::Block;
+        let ByReach { block, device } = match releases {
+            true if narrow => ByReach { block: Some(clocks.release(lane)), device: None },
+            true => ByReach { block: None, device: Some(clocks.release(lane)) },
+            false => {
+                let fenced = &clocks.fenced[usize::from(lane)];
+                let device = fenced.device.as_deref().filter(|_| !narrow);
+                ByReach { block: fenced.block.as_deref().cloned(), device: device.cloned() }
             }
-            (Some(new), None) => Some((new, scope, clocks.block)),
+        };
+        let old = if read_modify_write { std::mem::take(&mut self.0) } else { ByReach::default() };
+        let continued = |new: Option<Knowledge>, old: Option<(Knowledge, u32)>| match (new, old) {
+            (Some(mut new), Some((old, _))) => {
+                new.join(&old);
+                Some((new, clocks.block))
+            }
+            (Some(new), None) => Some((new, clocks.block)),
             (None, old) => old,
         };
+        // What another block published for itself is not passed on.
+        let own = old.block.filter(|(_, from)| block.is_none() || *from == clocks.block);
+        self.0 = ByReach { block: continued(block, own), device: continued(device, old.device) };
     }
 
     /// An ordered load, or the read half of an atomic operation.
     pub fn load(&self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) {
-        let Some((what, of, block)) = &self.what else { return };
-        if *block != clocks.block && (*of == Scope::Block || scope == Scope::Block) {
-            return;
-        }
-        if acquires {
-            clocks.acquire(lane, what);
-        } else {
-            clocks.relaxed_seen(lane, what);
+        let ByReach { block, device } = &self.0;
+        let here = |from: &u32| *from == clocks.block;
+        let near = block.as_ref().filter(|(_, from)| here(from)).map(|(what, _)| (what, true));
+        let far = device.as_ref().filter(|(_, from)| scope != Scope::Block || here(from));
+        let far = far.map(|(what, from)| (what, here(from)));
+        for (what, here) in near.into_iter().chain(far) {
+            if acquires {
+                clocks.acquire(lane, what);
+            } else {
+                let seen = &mut clocks.seen[usize::from(lane)];
+                let seen = if here { &mut seen.block } else { &mut seen.device };
+                seen.get_or_insert_default().join(what);
+            }
         }
     }
 }
