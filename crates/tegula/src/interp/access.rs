@@ -2,8 +2,9 @@
 //! costs, and the value.
 
 use super::asynchronous::Flight;
+use super::block::Use;
 use super::count::{bytes, sectors, wavefronts};
-use super::finding::{Finding, Kind, Space};
+use super::finding::{Kind, Space};
 use super::lanes::mask;
 use super::lower::{At, Only, Reg, register_bits};
 use super::race::{Access, Conflict, Now, lanes_of};
@@ -405,14 +406,8 @@ impl Run<'_, '_> {
         }
         let clocks = &mut self.block.clocks;
         let within = self.global.access(clocks, param as u32, index as u64, &now, does == Does::Write);
-        let site = now.site.index() as u32;
-        let across = self.machine.own(param, index, self.block.linear, now.lane, site, does == Does::Write);
-        let across = across.map(|[block, lane, site, wrote]| Conflict {
-            block,
-            earlier: Access { clock: 1, site, lane: lane as u16 },
-            earlier_writes: wrote == 1,
-        });
-        if let Some(conflict) = within.or(across) {
+        self.machine.own(param, index, self.block.linear, now.lane, now.site, does == Does::Write);
+        if let Some(conflict) = within {
             self.race(place, index, now, does, conflict);
         }
     }
@@ -608,38 +603,11 @@ impl Run<'_, '_> {
     fn race(&mut self, place: Which, index: usize, now: Now, does: Does, conflict: Conflict) {
         let machine = self.machine;
         let Conflict { block, earlier, earlier_writes } = conflict;
-        let ((space, name, at), text) = self.element(place, index);
-        let (site, other) = (machine.kernel.site(now.site), machine.kernel.site(SiteId(earlier.site)));
-        let here = self.block.id;
-        self.gathered.findings.add(Kind::Race, &[site, other], self.block.linear, || {
-            let threads = vec![machine.thread(now.lane.into()), machine.thread(earlier.lane.into())];
-            let verb = |writes| if writes { "writes" } else { "reads" };
-            let elsewhere = if u64::from(block) == self.block.linear {
-                String::new()
-            } else {
-                format!(" of block {:?}", machine.block_id(block))
-            };
-            Finding {
-                kind: Kind::Race,
-                message: format!(
-                    "block {here:?}: thread {:?} {} {text} ({}:{}) and thread {:?}{elsewhere} {} it ({}:{}) in no order",
-                    threads[0],
-                    verb(does == Does::Write),
-                    site.location.file(),
-                    site.location.line(),
-                    threads[1],
-                    verb(earlier_writes),
-                    other.location.file(),
-                    other.location.line(),
-                ),
-                block: here,
-                threads,
-                space: Some(space),
-                name,
-                index: at,
-                source: vec![site.location, other.location],
-                times: 1,
-            }
-        });
+        let here = self.block.linear;
+        let one = Use { block: here as u32, lane: now.lane, site: now.site, writes: does == Does::Write };
+        let other = Use { block, lane: earlier.lane, site: SiteId(earlier.site), writes: earlier_writes };
+        let sites = [one, other].map(|u| machine.kernel.site(u.site));
+        let (element, _) = self.element(place, index);
+        self.gathered.findings.add(Kind::Race, &sites, here, || machine.race(element, one, other));
     }
 }
