@@ -2,8 +2,9 @@
 //! costs, and the value.
 
 use super::asynchronous::Flight;
+use super::block::Use;
 use super::count::{SECTOR, bytes, sectors, wavefronts};
-use super::finding::{Finding, Kind, Space};
+use super::finding::{Kind, Space};
 use super::lanes::mask;
 use super::lower::{At, Only, Reg, register_bits};
 use super::race::{Access, Conflict, Now, lanes_of};
@@ -44,7 +45,7 @@ impl Run<'_, '_> {
                 u32::MAX => [0; 32],
                 _ => self.warp.registers.bits(ty, fill),
             };
-            self.check_lanes(&target, e, Does::Read, order != Order::Weak);
+            self.check_lanes(&target, e, Does::Read, ordered(order, scope));
             self.fetch_lanes(&target, e, &mut bits);
             if order != Order::Weak {
                 for lane in bits_of(target.lanes[e]) {
@@ -61,7 +62,7 @@ impl Run<'_, '_> {
         self.tally(ty, at, &target, values.len() as u32);
         for (e, &value) in values.iter().enumerate() {
             let bits = self.warp.registers.bits(ty, value);
-            self.check_lanes(&target, e, Does::Write, order != Order::Weak);
+            self.check_lanes(&target, e, Does::Write, ordered(order, scope));
             for lane in bits_of(target.lanes[e]) {
                 let index = target.first[lane] + e;
                 if order != Order::Weak {
@@ -87,11 +88,11 @@ impl Run<'_, '_> {
         let (mut old, mut new) = ([0; 32], [0; 32]);
         for lane in bits_of(target.lanes[0]) {
             let index = target.first[lane];
-            self.check(target.place, index, lane, Does::Read, true);
+            self.check(target.place, index, lane, Does::Read, Some(scope));
             self.acquire(target.place, index, lane, order, scope);
             old[lane] = self.fetch(target.place, index);
             new[lane] = semantics::atomic(op, ty, old[lane], values[lane], expected[lane]);
-            self.check(target.place, index, lane, Does::Write, true);
+            self.check(target.place, index, lane, Does::Write, Some(scope));
             self.release(target.place, index, lane, order, scope, true);
             self.put(target.place, index, new[lane]);
         }
@@ -119,7 +120,7 @@ impl Run<'_, '_> {
         self.tally(ty, at, &target, 1);
         for lane in bits_of(target.lanes[0]) {
             let index = target.first[lane];
-            self.check(place, index, lane, Does::Read, true);
+            self.check(place, index, lane, Does::Read, Some(scope));
             self.acquire(place, index, lane, Order::Acquire, scope);
         }
         true
@@ -136,13 +137,13 @@ impl Run<'_, '_> {
             for lane in bits_of(target.lanes[e]) {
                 let bits = if source.lanes[e] >> lane & 1 == 1 {
                     let index = source.first[lane] + e;
-                    self.check(source.place, index, lane, Does::Read, false);
+                    self.check(source.place, index, lane, Does::Read, None);
                     self.fetch(source.place, index)
                 } else {
                     0
                 };
                 let index = target.first[lane] + e;
-                self.check(target.place, index, lane, Does::Write, false);
+                self.check(target.place, index, lane, Does::Write, None);
                 let thread = (self.warp.index * 32) as u16 + lane as u16;
                 if self.block.random(2) == 0 {
                     self.block.shared.arrays[array][index] = bits;
@@ -166,7 +167,7 @@ impl Run<'_, '_> {
                     let clock = self.block.clocks.clock(lane);
                     let cell = self.block.shadow.cell(array, index);
                     cell.in_flight = 0;
-                    cell.write = Access { clock, site: flight.site.index() as u32, lane, ordered: false };
+                    cell.write = Access { clock, site: flight.site.index() as u32, lane };
                 }
             }
         }
@@ -293,7 +294,7 @@ impl Run<'_, '_> {
     }
 
     /// As [`Run::check`], for the element number `e` of all lanes that access one.
-    fn check_lanes(&mut self, target: &Target, e: usize, does: Does, ordered: bool) {
+    fn check_lanes(&mut self, target: &Target, e: usize, does: Does, ordered: Option<Scope>) {
         let lanes = target.lanes[e];
         if !self.machine.config.races || lanes == 0 {
             return;
@@ -313,7 +314,7 @@ impl Run<'_, '_> {
     }
 
     /// The commonest check of all, with short cuts for what is surely in order.
-    fn check_shared_reads(&mut self, array: usize, target: &Target, e: usize, ordered: bool) {
+    fn check_shared_reads(&mut self, array: usize, target: &Target, e: usize, ordered: Option<Scope>) {
         let mut lanes = target.lanes[e];
         let index = target.first[lanes.trailing_zeros() as usize] + e;
         if lanes.count_ones() > 2 && bits_of(lanes).all(|lane| target.first[lane] + e == index) {
@@ -335,14 +336,14 @@ impl Run<'_, '_> {
     }
 
     #[inline]
-    fn read_settled(&mut self, array: usize, index: usize, lane: usize, ordered: bool) -> bool {
+    fn read_settled(&mut self, array: usize, index: usize, lane: usize, ordered: Option<Scope>) -> bool {
         let now = self.now(lane, ordered);
         self.block.shadow.read_settled(&mut self.block.clocks, array, index, &now)
     }
 
     /// A lane's access as it is remembered.
     #[inline]
-    fn now(&self, lane: usize, ordered: bool) -> Now {
+    fn now(&self, lane: usize, ordered: Option<Scope>) -> Now {
         let thread = (self.warp.index * 32) as u16 + lane as u16;
         let site = self.machine.program.sites[self.warp.pc];
         Now { lane: thread, clock: self.block.clocks.clock(thread), site, ordered }
@@ -371,7 +372,7 @@ impl Run<'_, '_> {
 
     /// Whether the lane may access the element now: initialised, landed, and ordered after what others did with it.
     #[inline]
-    fn check(&mut self, place: Which, index: usize, lane: usize, does: Does, ordered: bool) {
+    fn check(&mut self, place: Which, index: usize, lane: usize, does: Does, ordered: Option<Scope>) {
         if !self.machine.config.races {
             return;
         }
@@ -387,7 +388,7 @@ impl Run<'_, '_> {
         let place = Which::Shared(array);
         let (clocks, shadow) = (&mut self.block.clocks, &mut self.block.shadow);
         let cell = shadow.cell(array, index);
-        let (in_flight, empty) = (cell.in_flight, cell.write.clock == 0);
+        let (in_flight, empty) = (cell.in_flight, !cell.written);
         let conflict = match does {
             Does::Read => shadow.read(clocks, array, index, &now),
             Does::Write => shadow.write(clocks, array, index, &now),
@@ -412,18 +413,9 @@ impl Run<'_, '_> {
             self.uninitialised(place, index, now);
         }
         let clocks = &mut self.block.clocks;
-        let within = match does {
-            Does::Read => self.global.read(clocks, param as u32, index as u64, &now),
-            Does::Write => self.global.write(clocks, param as u32, index as u64, &now),
-        };
-        let site = now.site.index() as u32;
-        let across = self.machine.own(param, index, self.block.linear, now.lane, site, does == Does::Write);
-        let across = across.map(|[block, lane, site, wrote]| Conflict {
-            block,
-            earlier: Access { clock: 1, site, lane: lane as u16, ordered: false },
-            earlier_writes: wrote == 1,
-        });
-        if let Some(conflict) = within.or(across) {
+        let within = self.global.access(clocks, param as u32, index as u64, &now, does == Does::Write);
+        self.machine.own(param, index, self.block.linear, now.lane, now.site, does == Does::Write);
+        if let Some(conflict) = within {
             self.race(place, index, now, does, conflict);
         }
     }
@@ -463,6 +455,11 @@ impl Run<'_, '_> {
             }
         }
     }
+}
+
+/// Whom an access speaks to, where it is not a plain one.
+fn ordered(order: Order, scope: Scope) -> Option<Scope> {
+    (order != Order::Weak).then_some(scope)
 }
 
 /// The lanes of a mask.
@@ -624,38 +621,11 @@ impl Run<'_, '_> {
     fn race(&mut self, place: Which, index: usize, now: Now, does: Does, conflict: Conflict) {
         let machine = self.machine;
         let Conflict { block, earlier, earlier_writes } = conflict;
-        let ((space, name, at), text) = self.element(place, index);
-        let (site, other) = (machine.kernel.site(now.site), machine.kernel.site(SiteId(earlier.site)));
-        let here = self.block.id;
-        self.gathered.findings.add(Kind::Race, &[site, other], self.block.linear, || {
-            let threads = vec![machine.thread(now.lane.into()), machine.thread(earlier.lane.into())];
-            let verb = |writes| if writes { "writes" } else { "reads" };
-            let elsewhere = if u64::from(block) == self.block.linear {
-                String::new()
-            } else {
-                format!(" of block {:?}", machine.block_id(block))
-            };
-            Finding {
-                kind: Kind::Race,
-                message: format!(
-                    "block {here:?}: thread {:?} {} {text} ({}:{}) and thread {:?}{elsewhere} {} it ({}:{}) in no order",
-                    threads[0],
-                    verb(does == Does::Write),
-                    site.location.file(),
-                    site.location.line(),
-                    threads[1],
-                    verb(earlier_writes),
-                    other.location.file(),
-                    other.location.line(),
-                ),
-                block: here,
-                threads,
-                space: Some(space),
-                name,
-                index: at,
-                source: vec![site.location, other.location],
-                times: 1,
-            }
-        });
+        let here = self.block.linear;
+        let one = Use { block: here as u32, lane: now.lane, site: now.site, writes: does == Does::Write };
+        let other = Use { block, lane: earlier.lane, site: SiteId(earlier.site), writes: earlier_writes };
+        let sites = [one, other].map(|u| machine.kernel.site(u.site));
+        let (element, _) = self.element(place, index);
+        self.gathered.findings.add(Kind::Race, &sites, here, || machine.race(element, one, other));
     }
 }

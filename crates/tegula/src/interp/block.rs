@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::asynchronous::Flights;
 use super::count::{Pattern, Tally, summarise};
-use super::finding::{Finding, Findings, Kind, Severity};
+use super::finding::{Finding, Findings, Kind, Severity, Space};
 use super::lanes::Registers;
 use super::lower::{Code, Program, lower};
 use super::memory::SharedMemory;
@@ -16,7 +16,7 @@ use super::warp::Run;
 use super::{Arg, Config, Observer, Outcome};
 use crate::error::Result;
 use crate::ir::launch::Bound;
-use crate::ir::{Checked, Kernel, Order, Site};
+use crate::ir::{Checked, Kernel, Order, Site, SiteId};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A kernel with its arguments, ready to run.
@@ -35,10 +35,17 @@ pub(super) struct Machine<'a> {
     cooperative: bool,
 }
 
-/// Who used an element first: block + 1 in the high half, site and lane in the low one; 0 for nobody.
-struct Owners {
-    writers: Vec<AtomicU64>,
-    readers: Vec<[AtomicU64; 2]>,
+/// The first and the last to write each element, and the first and the last to read it, by block: which they are does not depend
+/// on the order in which blocks run. Block + 1 in the high half, site and lane in the low one.
+struct Owners(Vec<[AtomicU64; 4]>);
+
+/// One side of a race.
+#[derive(Clone, Copy)]
+pub(super) struct Use {
+    pub block: u32,
+    pub lane: u16,
+    pub site: SiteId,
+    pub writes: bool,
 }
 
 /// What one core gathers.
@@ -343,36 +350,66 @@ impl<'a> Machine<'a> {
         [linear % x, linear / x % y, linear / x / y]
     }
 
-    /// Notes that a block uses an element of a matrix, and gives a use of another block that it races with: block, lane, site,
-    /// and whether that one wrote.
-    pub fn own(&self, param: usize, index: usize, block: u64, lane: u16, site: u32, write: bool) -> Option<[u32; 4]> {
-        let owners = self.owners[param].as_ref()?;
-        let me = (block + 1) << 32 | u64::from(site & 0x1f_ffff) << 11 | u64::from(lane & 0x7ff);
-        let mine = |user: u64| user == 0 || user >> 32 == block + 1;
-        let decode = |user: u64, wrote: u32| {
-            [(user >> 32) as u32 - 1, (user & 0x7ff) as u32, (user >> 11 & 0x1f_ffff) as u32, wrote]
-        };
-        let writer = owners.writers[index].load(Relaxed);
-        if write {
-            owners.writers[index].store(me, Relaxed);
-        } else {
-            let [first, second] = &owners.readers[index];
-            let reader = first.load(Relaxed);
-            if reader == 0 {
-                first.store(me, Relaxed);
-            } else if !mine(reader) {
-                second.store(me, Relaxed);
+    /// Notes that a block uses an element of a matrix.
+    pub fn own(&self, param: usize, index: usize, block: u64, lane: u16, site: SiteId, write: bool) {
+        let Some(Owners(owners)) = &self.owners[param] else { return };
+        let me = (block + 1) << 32 | u64::from(site.0 & 0x1f_ffff) << 11 | u64::from(lane & 0x7ff);
+        let [first_writer, last_writer, first_reader, last_reader] = &owners[index];
+        let (first, last) = if write { (first_writer, last_writer) } else { (first_reader, last_reader) };
+        first.fetch_min(me, Relaxed);
+        last.fetch_max(me, Relaxed);
+    }
+
+    /// Reports elements that one block writes and another one uses: nothing orders blocks that run independently.
+    fn races_of_blocks(&self, gathered: &mut Gathered) {
+        for (param, owners) in self.owners.iter().enumerate() {
+            for (index, uses) in owners.iter().flat_map(|Owners(uses)| uses).enumerate() {
+                if let Some([later, earlier]) = conflict_of_blocks(uses.each_ref().map(|u| u.load(Relaxed))) {
+                    let sites = [later, earlier].map(|u| self.kernel.site(u.site));
+                    let name = self.kernel.params()[param].name.clone();
+                    let Arg::Matrix(buffer) = self.args[param] else { continue };
+                    let element = || (Space::Global, name, buffer.coordinates(index));
+                    let block = u64::from(later.block);
+                    gathered.findings.add(Kind::Race, &sites, block, || self.race(element(), later, earlier));
+                }
             }
         }
-        if !mine(writer) {
-            return Some(decode(writer, 1));
+    }
+
+    /// Two uses of one element in no order.
+    pub fn race(&self, (space, name, index): (Space, String, Vec<u64>), one: Use, other: Use) -> Finding {
+        let (here, there) = (self.block_id(one.block), self.block_id(other.block));
+        let threads = [one, other].map(|u| self.thread(u.lane.into()));
+        let [site, met] = [one, other].map(|u| self.kernel.site(u.site).location);
+        let verb = |u: Use| if u.writes { "writes" } else { "reads" };
+        let elsewhere = if here == there { String::new() } else { format!(" of block {there:?}") };
+        let message = format!(
+            "block {here:?}: thread {:?} {} {name}{index:?} ({}:{}) and thread {:?}{elsewhere} {} it ({}:{}) in no order",
+            threads[0],
+            verb(one),
+            site.file(),
+            site.line(),
+            threads[1],
+            verb(other),
+            met.file(),
+            met.line(),
+        );
+        Finding {
+            kind: Kind::Race,
+            message,
+            block: here,
+            threads: threads.to_vec(),
+            space: Some(space),
+            name,
+            index,
+            source: vec![site, met],
+            times: 1,
         }
-        let readers = owners.readers[index].each_ref().map(|r| r.load(Relaxed));
-        readers.into_iter().find(|&r| write && !mine(r)).map(|reader| decode(reader, 0))
     }
 
     fn outcome(&self, mut gathered: Gathered) -> Outcome {
         if self.config.races && !self.cooperative {
+            self.races_of_blocks(&mut gathered);
             self.note_redundant_barriers(&mut gathered);
         }
         let (counters, lines) = summarise(&self.program, &gathered.tallies);
@@ -425,7 +462,7 @@ fn waits_for_others(code: &Code) -> bool {
 
 fn synchronises_finely(code: &Code) -> bool {
     match code {
-        Code::NamedBarrier { .. } | Code::Fence | Code::Atomic { .. } | Code::WaitUntil { .. } => true,
+        Code::NamedBarrier { .. } | Code::Fence { .. } | Code::Atomic { .. } | Code::WaitUntil { .. } => true,
         Code::SyncWarp { mask } => *mask != u32::MAX,
         Code::Load { order, .. } | Code::Store { order, .. } => *order != Order::Weak,
         _ => false,
@@ -434,9 +471,31 @@ fn synchronises_finely(code: &Code) -> bool {
 
 impl Owners {
     fn new(len: usize) -> Self {
-        let zeros = |_| AtomicU64::new(0);
-        Owners { writers: (0..len).map(zeros).collect(), readers: (0..len).map(|i| [zeros(i), zeros(i)]).collect() }
+        let nobody = || [u64::MAX, 0, u64::MAX, 0].map(AtomicU64::new);
+        Owners((0..len).map(|_| nobody()).collect())
     }
+}
+
+/// Of the first and last writer and the first and last reader of an element: two from different blocks, one of which writes,
+/// the one of the later block first.
+fn conflict_of_blocks([first, last, first_reader, last_reader]: [u64; 4]) -> Option<[Use; 2]> {
+    if last == 0 {
+        return None;
+    }
+    let block = |user: u64| user >> 32;
+    let other = if block(first) != block(last) {
+        (first, true)
+    } else {
+        let readers = [last_reader, first_reader].into_iter();
+        (readers.filter(|&r| r != 0 && r != u64::MAX).find(|&r| block(r) != block(last))?, false)
+    };
+    let [a, b] = [(last, true), other].map(|(user, writes)| Use {
+        block: block(user) as u32 - 1,
+        lane: (user & 0x7ff) as u16,
+        site: SiteId((user >> 11 & 0x1f_ffff) as u32),
+        writes,
+    });
+    Some(if a.block > b.block { [a, b] } else { [b, a] })
 }
 
 impl Gathered {

@@ -130,7 +130,9 @@ pub(super) enum Code {
         value: Reg,
         scope: Scope,
     },
-    Fence,
+    Fence {
+        scope: Scope,
+    },
     CopyAsync {
         ty: Type,
         to: At,
@@ -551,7 +553,7 @@ impl Lower<'_> {
                 let ty = kernel.place_type(at);
                 Code::WaitUntil { ty, at: self.at(at), how: *compare, value: self.operand(*value), scope: *scope }
             }
-            Op::Fence(_) => Code::Fence,
+            Op::Fence(scope) => Code::Fence { scope: *scope },
             Op::CopyAsync { to, from, width, guard } => {
                 let ty = kernel.place_type(to);
                 let (to, from, only) = (self.at(to), self.at(from), self.only(*guard));

@@ -22,7 +22,6 @@ pub(super) struct Access {
     pub clock: u32,
     pub site: u32,
     pub lane: u16,
-    pub ordered: bool,
 }
 
 /// The lane that looks back.
@@ -31,13 +30,13 @@ pub(super) struct Now {
     pub lane: u16,
     pub clock: u32,
     pub site: SiteId,
-    /// Whether the access is one that may race with others of its kind.
-    pub ordered: bool,
+    /// Whom the access speaks to, where it is one that may race with others of its kind.
+    pub ordered: Option<Scope>,
 }
 
 impl Now {
     fn access(self) -> Access {
-        Access { clock: self.clock, site: self.site.0, lane: self.lane, ordered: self.ordered }
+        Access { clock: self.clock, site: self.site.0, lane: self.lane }
     }
 }
 
@@ -68,6 +67,19 @@ impl Knowledge {
     }
 }
 
+/// Something for the block alone, and something for the whole device.
+#[derive(Clone, Debug)]
+struct ByReach<T> {
+    block: Option<T>,
+    device: Option<T>,
+}
+
+impl<T> Default for ByReach<T> {
+    fn default() -> Self {
+        ByReach { block: None, device: None }
+    }
+}
+
 /// The clocks of one block.
 #[derive(Debug)]
 pub(super) struct Clocks {
@@ -81,9 +93,9 @@ pub(super) struct Clocks {
     warps: Vec<u32>,
     /// What else each lane knows.
     known: Vec<Option<Arc<Knowledge>>>,
-    /// What each lane's last fence published, and what it read since that a fence would make known.
-    fenced: Vec<Option<Arc<Knowledge>>>,
-    seen: Vec<Option<Knowledge>>,
+    /// What each lane's last fences published, and what it read since that a fence would make known.
+    fenced: Vec<ByReach<Arc<Knowledge>>>,
+    seen: Vec<ByReach<Knowledge>>,
     /// Whether the last barrier ordered anything.
     pub barrier_needed: bool,
     /// Whether reads must all be remembered.
@@ -100,8 +112,8 @@ impl Clocks {
             previous: 1,
             warps: vec![1; n.div_ceil(32)],
             known: vec![None; n],
-            fenced: vec![None; n],
-            seen: vec![None; n],
+            fenced: vec![ByReach::default(); n],
+            seen: vec![ByReach::default(); n],
             barrier_needed: false,
             every_reader,
         }
@@ -201,20 +213,20 @@ impl Clocks {
         *known = Some(Arc::new(all));
     }
 
-    /// A fence: later relaxed stores publish what the lane knows now; earlier relaxed loads make known what they saw.
-    pub fn fence(&mut self, lane: u16) {
-        if let Some(seen) = self.seen[usize::from(lane)].take() {
+    /// A fence: later relaxed stores publish what the lane knows now; earlier relaxed loads make known what they saw. One for
+    /// the block says nothing to other blocks and makes nothing known of them.
+    pub fn fence(&mut self, lane: u16, scope: Scope) {
+        let seen = &mut self.seen[usize::from(lane)];
+        let of_others = if scope == Scope::Block { None } else { seen.device.take() };
+        for seen in seen.block.take().into_iter().chain(of_others) {
             self.acquire(lane, &seen);
         }
-        self.fenced[usize::from(lane)] = Some(Arc::new(self.release(lane)));
-    }
-
-    fn relaxed_seen(&mut self, lane: u16, what: &Knowledge) {
-        self.seen[usize::from(lane)].get_or_insert_default().join(what);
-    }
-
-    fn fenced(&self, lane: u16) -> Option<Knowledge> {
-        self.fenced[usize::from(lane)].as_deref().cloned()
+        let known = Arc::new(self.release(lane));
+        let fenced = &mut self.fenced[usize::from(lane)];
+        if scope != Scope::Block {
+            fenced.device = Some(known.clone());
+        }
+        fenced.block = Some(known);
     }
 }
 
@@ -236,6 +248,8 @@ pub(super) struct Conflict {
 pub(super) struct Cell {
     pub write: Access,
     reads: [Access; 3],
+    /// Whether it was ever written, plainly or not.
+    pub written: bool,
     /// Lane + 1 whose asynchronous copy is on its way here.
     pub in_flight: u16,
 }
@@ -244,7 +258,8 @@ pub(super) struct Cell {
 #[derive(Debug)]
 pub(super) struct SharedShadow {
     pub cells: Vec<Vec<Cell>>,
-    readers: HashMap<(u32, u32), Vec<Access>>,
+    /// Who else used an element, in kernels with finer synchronisation.
+    histories: HashMap<(u32, u32), History>,
     /// What releases have published at an element.
     published: HashMap<(u32, u32), Published>,
 }
@@ -252,7 +267,7 @@ pub(super) struct SharedShadow {
 impl SharedShadow {
     pub fn new(lengths: impl Iterator<Item = u64>) -> Self {
         let cells = lengths.map(|n| vec![Cell::default(); n as usize]).collect();
-        SharedShadow { cells, readers: HashMap::new(), published: HashMap::new() }
+        SharedShadow { cells, histories: HashMap::new(), published: HashMap::new() }
     }
 
     pub fn cell(&mut self, array: usize, index: usize) -> &mut Cell {
@@ -276,13 +291,13 @@ impl SharedShadow {
     /// A read; the write it races with, if there is one.
     #[inline]
     pub fn read(&mut self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> Option<Conflict> {
+        if clocks.every_reader {
+            return self.remembered(clocks, array, index, now, false);
+        }
         let cell = &mut self.cells[array][index];
         let write = cell.write;
         remember(&mut cell.reads, now.access());
-        if clocks.every_reader {
-            keep(self.readers.entry((array as u32, index as u32)).or_default(), now.access());
-        }
-        if write.clock == 0 || (write.ordered && now.ordered) || clocks.ordered(&write, now) {
+        if write.clock == 0 || clocks.ordered(&write, now) {
             return None;
         }
         Some(Conflict { block: clocks.block, earlier: write, earlier_writes: true })
@@ -292,22 +307,35 @@ impl SharedShadow {
     #[inline]
     pub fn write(&mut self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> Option<Conflict> {
         let cell = &mut self.cells[array][index];
+        cell.written = true;
+        if clocks.every_reader {
+            return self.remembered(clocks, array, index, now, true);
+        }
         let before = *cell;
-        *cell = Cell { write: now.access(), reads: Default::default(), in_flight: before.in_flight };
-        let races = |clocks: &mut Clocks, access: &Access| {
-            access.clock != 0 && !(access.ordered && now.ordered) && !clocks.ordered(access, now)
-        };
+        *cell = Cell { write: now.access(), reads: Default::default(), ..before };
+        let races = |clocks: &mut Clocks, access: &Access| access.clock != 0 && !clocks.ordered(access, now);
         let block = clocks.block;
         if races(clocks, &before.write) {
             return Some(Conflict { block, earlier: before.write, earlier_writes: true });
         }
-        let reader = if clocks.every_reader {
-            let readers = self.readers.remove(&(array as u32, index as u32)).unwrap_or_default();
-            readers.into_iter().find(|r| races(clocks, r))
-        } else {
-            before.reads.into_iter().find(|r| races(clocks, r))
-        };
+        let reader = before.reads.into_iter().find(|r| races(clocks, r));
         reader.map(|earlier| Conflict { block, earlier, earlier_writes: false })
+    }
+
+    fn remembered(
+        &mut self,
+        clocks: &mut Clocks,
+        array: usize,
+        index: usize,
+        now: &Now,
+        writes: bool,
+    ) -> Option<Conflict> {
+        let write = &mut self.cells[array][index].write;
+        let history = self.histories.entry((array as u32, index as u32)).or_default();
+        let mut last = (write.clock != 0).then_some((clocks.block, *write));
+        let conflict = history.access(&mut last, clocks, now, writes);
+        *write = last.map_or_else(Access::default, |(_, access)| access);
+        conflict
     }
 
     pub fn published(&mut self, array: u32, index: u32) -> &mut Published {
@@ -330,45 +358,124 @@ fn remember(reads: &mut [Access; 3], read: Access) {
     }
 }
 
-/// Keeps one access a lane: its latest.
-fn keep(readers: &mut Vec<Access>, read: Access) {
-    match readers.iter_mut().find(|r| r.lane == read.lane) {
-        Some(old) => *old = read,
-        None => readers.push(read),
+/// Who used an element since its last plain write, each lane's latest use of every kind.
+///
+/// Plain accesses follow one another or race, so a plain write makes what came before it superfluous. Ordered accesses do not
+/// race with each other, so none makes another superfluous: each may be the one that a later plain access races with, and what
+/// came before the first of them may race with the second.
+#[derive(Debug, Default)]
+struct History {
+    reads: BTreeMap<(u32, u16), Access>,
+    /// Ordered accesses by block, lane and whether they write: those that speak to their block alone …
+    narrow: BTreeMap<(u32, u16, bool), Access>,
+    /// … and those that speak to the device.
+    wide: BTreeMap<(u32, u16, bool), Access>,
+}
+
+impl History {
+    /// An access, with the last plain write; an access it races with, if there is one.
+    fn access(
+        &mut self,
+        write: &mut Option<(u32, Access)>,
+        clocks: &mut Clocks,
+        now: &Now,
+        writes: bool,
+    ) -> Option<Conflict> {
+        let conflict = self.conflict(*write, clocks, now, writes);
+        let (block, lane) = (clocks.block, now.lane);
+        match now.ordered {
+            None if writes => {
+                *self = History::default();
+                *write = Some((block, now.access()));
+            }
+            None => {
+                self.reads.insert((block, lane), now.access());
+            }
+            Some(Scope::Block) => {
+                self.narrow.insert((block, lane, writes), now.access());
+            }
+            Some(Scope::Device | Scope::System) => {
+                self.wide.insert((block, lane, writes), now.access());
+            }
+        }
+        conflict
+    }
+
+    fn conflict(&self, write: Option<(u32, Access)>, clocks: &mut Clocks, now: &Now, writes: bool) -> Option<Conflict> {
+        let mine = clocks.block;
+        let mut race = |block, access: Access, earlier_writes| {
+            let race = (writes || earlier_writes) && !clocks.ordered_across(block, &access, now);
+            race.then_some(Conflict { block, earlier: access, earlier_writes })
+        };
+        if let Some((block, access)) = write
+            && let Some(conflict) = race(block, access, true)
+        {
+            return Some(conflict);
+        }
+        if writes && let Some(conflict) = self.reads.iter().find_map(|(&(block, _), &read)| race(block, read, false)) {
+            return Some(conflict);
+        }
+        // Two ordered accesses race where one of them does not speak to the other's block.
+        let reach =
+            |used: &BTreeMap<(u32, u16, bool), Access>, understood: bool, race: &mut dyn FnMut(_, _, _) -> _| {
+                let strangers = used.iter().filter(|&(&(block, ..), _)| !understood || block != mine);
+                let mut conflicts = strangers.map(|(&(block, _, wrote), &access)| race(block, access, wrote));
+                conflicts.find_map(|conflict| conflict)
+            };
+        let narrow = reach(&self.narrow, now.ordered.is_some(), &mut race);
+        match now.ordered {
+            Some(Scope::Device | Scope::System) => narrow,
+            ordered => narrow.or_else(|| reach(&self.wide, ordered.is_some(), &mut race)),
+        }
     }
 }
 
-/// What releases at one element have published, for whom.
+/// What releases at one element have published, for whom, and from which block.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Published {
-    what: Option<(Knowledge, Scope, u32)>,
-}
+pub(super) struct Published(ByReach<(Knowledge, u32)>);
 
 impl Published {
     /// An ordered store, or the write half of an atomic operation, which continues what earlier releases began.
     pub fn store(&mut self, clocks: &mut Clocks, lane: u16, releases: bool, scope: Scope, read_modify_write: bool) {
-        let new = if releases { Some(clocks.release(lane)) } else { clocks.fenced(lane) };
-        let old = if read_modify_write { self.what.take() } else { None };
-        self.what = match (new, old) {
-            (Some(mut new), Some((old, old_scope, _))) => {
-                new.join(&old);
-                Some((new, scope.max(old_scope), clocks.block))
+        let narrow = scope == Scope::Block;
+        let ByReach { block, device } = match releases {
+            true if narrow => ByReach { block: Some(clocks.release(lane)), device: None },
+            true => ByReach { block: None, device: Some(clocks.release(lane)) },
+            false => {
+                let fenced = &clocks.fenced[usize::from(lane)];
+                let device = fenced.device.as_deref().filter(|_| !narrow);
+                ByReach { block: fenced.block.as_deref().cloned(), device: device.cloned() }
             }
-            (Some(new), None) => Some((new, scope, clocks.block)),
+        };
+        let old = if read_modify_write { std::mem::take(&mut self.0) } else { ByReach::default() };
+        let continued = |new: Option<Knowledge>, old: Option<(Knowledge, u32)>| match (new, old) {
+            (Some(mut new), Some((old, _))) => {
+                new.join(&old);
+                Some((new, clocks.block))
+            }
+            (Some(new), None) => Some((new, clocks.block)),
             (None, old) => old,
         };
+        // What another block published for itself is not passed on.
+        let own = old.block.filter(|(_, from)| block.is_none() || *from == clocks.block);
+        self.0 = ByReach { block: continued(block, own), device: continued(device, old.device) };
     }
 
     /// An ordered load, or the read half of an atomic operation.
     pub fn load(&self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) {
-        let Some((what, of, block)) = &self.what else { return };
-        if *block != clocks.block && (*of == Scope::Block || scope == Scope::Block) {
-            return;
-        }
-        if acquires {
-            clocks.acquire(lane, what);
-        } else {
-            clocks.relaxed_seen(lane, what);
+        let ByReach { block, device } = &self.0;
+        let here = |from: &u32| *from == clocks.block;
+        let near = block.as_ref().filter(|(_, from)| here(from)).map(|(what, _)| (what, true));
+        let far = device.as_ref().filter(|(_, from)| scope != Scope::Block || here(from));
+        let far = far.map(|(what, from)| (what, here(from)));
+        for (what, here) in near.into_iter().chain(far) {
+            if acquires {
+                clocks.acquire(lane, what);
+            } else {
+                let seen = &mut clocks.seen[usize::from(lane)];
+                let seen = if here { &mut seen.block } else { &mut seen.device };
+                seen.get_or_insert_default().join(what);
+            }
         }
     }
 }
@@ -382,33 +489,15 @@ pub(super) struct GlobalShadow {
 #[derive(Debug, Default)]
 struct GlobalCell {
     write: Option<(u32, Access)>,
-    reads: Vec<(u32, Access)>,
+    history: History,
     published: Published,
 }
 
 impl GlobalShadow {
-    pub fn read(&mut self, clocks: &mut Clocks, param: u32, index: u64, now: &Now) -> Option<Conflict> {
-        let cell = self.cells.entry((param, index)).or_default();
-        match cell.reads.iter_mut().find(|(b, r)| *b == clocks.block && r.lane == now.lane) {
-            Some((_, read)) => *read = now.access(),
-            None => cell.reads.push((clocks.block, now.access())),
-        }
-        let (block, write) = cell.write?;
-        if (write.ordered && now.ordered) || clocks.ordered_across(block, &write, now) {
-            return None;
-        }
-        Some(Conflict { block, earlier: write, earlier_writes: true })
-    }
-
-    pub fn write(&mut self, clocks: &mut Clocks, param: u32, index: u64, now: &Now) -> Option<Conflict> {
-        let cell = self.cells.entry((param, index)).or_default();
-        let reads = std::mem::take(&mut cell.reads);
-        let write = cell.write.replace((clocks.block, now.access()));
-        let mut earlier = write.map(|w| (w, true)).into_iter().chain(reads.into_iter().map(|r| (r, false)));
-        earlier.find_map(|((block, access), earlier_writes)| {
-            let fine = (access.ordered && now.ordered) || clocks.ordered_across(block, &access, now);
-            (!fine).then_some(Conflict { block, earlier: access, earlier_writes })
-        })
+    /// A read or a write; an access it races with, if there is one.
+    pub fn access(&mut self, clocks: &mut Clocks, param: u32, index: u64, now: &Now, writes: bool) -> Option<Conflict> {
+        let GlobalCell { write, history, .. } = self.cells.entry((param, index)).or_default();
+        history.access(write, clocks, now, writes)
     }
 
     pub fn published(&mut self, param: u32, index: u64) -> &mut Published {
@@ -421,7 +510,7 @@ mod tests {
     use super::*;
 
     fn now(clocks: &Clocks, lane: u16) -> Now {
-        Now { lane, clock: clocks.clock(lane), site: SiteId(0), ordered: false }
+        Now { lane, clock: clocks.clock(lane), site: SiteId(0), ordered: None }
     }
 
     fn s_read(c: &mut Clocks, s: &mut SharedShadow, index: usize, lane: u16) -> Option<Conflict> {
@@ -436,12 +525,12 @@ mod tests {
 
     fn g_read(c: &mut Clocks, s: &mut GlobalShadow, index: u64, lane: u16) -> Option<Conflict> {
         let now = now(c, lane);
-        s.read(c, 0, index, &now)
+        s.access(c, 0, index, &now, false)
     }
 
     fn g_write(c: &mut Clocks, s: &mut GlobalShadow, index: u64, lane: u16) -> Option<Conflict> {
         let now = now(c, lane);
-        s.write(c, 0, index, &now)
+        s.access(c, 0, index, &now, true)
     }
 
     fn fresh(every: bool) -> (Clocks, SharedShadow) {

@@ -86,7 +86,7 @@ impl Run<'_, '_> {
             Code::CopyAsync { ty, to, from, width, only } => self.copy_async(ty, to, from, width, only),
             Code::Commit => self.lanes().for_each(|lane| self.block.flights.commit(lane)),
             Code::WaitGroups { pending } => self.land(pending),
-            Code::Fence => self.lanes().for_each(|lane| self.block.clocks.fence(lane)),
+            Code::Fence { scope } => self.lanes().for_each(|lane| self.block.clocks.fence(lane, scope)),
             Code::SyncWarp { mask } => {
                 if self.all_of(pc, mask) {
                     self.block.clocks.sync_warp(self.warp.index, mask, self.warp.existing);

@@ -2,5 +2,11 @@
 
 mod golden;
 mod gpu;
+mod interp_facts;
+mod interp_ops;
+mod interp_plants;
+mod interp_products;
+mod interp_races;
 mod kernels;
+mod product;
 mod refusals;

@@ -1,0 +1,166 @@
+//! Every planted mistake is found, whatever the seed, and nothing is found where nothing is planted.
+
+use tegula::element::{Scalar, Type};
+use tegula::interp::{Config, Finding, Kind, Outcome, Severity, Space};
+use tegula::kernels::{Family, Mapping, Variant};
+
+use crate::product::{Product, Sample, checked};
+
+const TILES: [u32; 5] = [2, 4, 8, 16, 32];
+const SEEDS: u64 = 64;
+
+/// A variant of each tile and mapping for one type.
+fn variants(family: Family, ty: Type) -> Vec<Variant> {
+    let mappings = [Mapping::XCol, Mapping::XRow];
+    let all = TILES.iter().flat_map(|&tile| mappings.map(|m| Variant { mapping: m, ..Variant::new(family, ty, tile) }));
+    all.collect()
+}
+
+fn config(seed: u64) -> Config {
+    Config { seed, counters: false, ..Config::default() }
+}
+
+/// Runs a planted kernel of each tile and mapping on every seed, each on a product of the sizes that `sizes` gives for its tile.
+fn each<T: Sample>(plant: Option<&str>, sizes: impl Fn(usize) -> [usize; 3], judge: impl Fn(&Variant, &Outcome)) {
+    for variant in variants(Family::Tiled, T::TYPE) {
+        let variant = plant.map_or(variant, |plant| variant.planted(plant).expect("the kernel can have it"));
+        let [m, n, k] = sizes(variant.tile as usize);
+        let (product, kernel) = (Product::<T>::plain(m, n, k), checked(&variant));
+        for seed in 0..SEEDS {
+            judge(&variant, &product.run(&kernel, &config(seed)).0);
+        }
+    }
+}
+
+/// For all three types of the articles.
+macro_rules! every_type {
+    ($($name:ident: $plant:expr, $sizes:expr, $judge:expr;)*) => {$(
+        mod $name {
+            use super::*;
+            #[test]
+            fn f32() { each::<f32>($plant, $sizes, $judge); }
+            #[test]
+            fn f64() { each::<f64>($plant, $sizes, $judge); }
+            #[test]
+            fn i32() { each::<i32>($plant, $sizes, $judge); }
+        }
+    )*};
+}
+
+every_type! {
+    missing_first_barrier: Some("missing-first-barrier"), |t| [t, t, t + 1], races;
+    missing_second_barrier: Some("missing-second-barrier"), |t| [t, t, t + 1], races;
+    missing_second_barrier_of_one_step: Some("missing-second-barrier"), |t| [t, t, t], no_error;
+    no_guards: Some("no-guards"), |t| [t - 1, t - 1, t - 1], out_of_bounds;
+    extra_barrier: Some("extra-barrier"), |t| [t, t, t + 1], notes_alone;
+    nothing_planted: None, |t| [t, t, t + 1], no_error;
+}
+
+fn races(variant: &Variant, outcome: &Outcome) {
+    let is_race = |f: &&Finding| f.kind == Kind::Race;
+    let race = outcome.findings.iter().find(is_race).unwrap_or_else(|| panic!("{variant}: no race"));
+    for finding in outcome.findings.iter().filter(|f| f.severity() == Severity::Error) {
+        assert!(matches!(finding.kind, Kind::Race | Kind::Uninitialised), "{variant}: {finding}");
+    }
+    // The message names block, threads, element and both lines.
+    let message = &race.message;
+    let [one, other] = race.source[..] else { panic!("{message}") };
+    assert!(one.file().ends_with("kernels/tiled.rs") && other.file() == one.file() && one.line() != other.line());
+    for place in [one, other] {
+        assert!(message.contains(&format!("{}:{}", place.file(), place.line())), "{message}");
+    }
+    assert!(message.contains(&format!("block {:?}", race.block)), "{message}");
+    assert_eq!(race.threads.len(), 2);
+    assert_ne!(race.threads[0], race.threads[1]);
+    for thread in &race.threads {
+        assert!(message.contains(&format!("thread {thread:?}")), "{message}");
+    }
+    assert_eq!(race.space, Some(Space::Shared));
+    assert!(message.contains(&format!("{}{:?}", race.name, race.index)) && race.name.starts_with("tile_"), "{message}");
+}
+
+fn no_error(variant: &Variant, outcome: &Outcome) {
+    assert_eq!(outcome.error(), None, "{variant}");
+}
+
+fn out_of_bounds(variant: &Variant, outcome: &Outcome) {
+    let errors = || outcome.findings.iter().filter(|f| f.severity() == Severity::Error);
+    for name in ["a", "b", "c"] {
+        assert!(errors().any(|f| f.kind == Kind::OutOfBounds && f.name == name), "{variant}: {name}");
+    }
+    assert!(errors().all(|f| f.kind == Kind::OutOfBounds && f.message.contains("tiled.rs:") || f.name == "c"));
+}
+
+/// Each barrier inside the products but the last of a step is one note.
+fn notes_alone(variant: &Variant, outcome: &Outcome) {
+    assert!(outcome.findings.iter().all(|f| f.kind == Kind::RedundantBarrier), "{variant}: {:?}", outcome.findings);
+    assert_eq!(outcome.findings.len(), variant.tile as usize - 1, "{variant}: {:?}", outcome.findings);
+}
+
+#[test]
+fn naive_kernels_have_no_error() {
+    fn none<T: Sample>() {
+        for variant in variants(Family::Naive, T::TYPE) {
+            let side = variant.tile as usize + 1;
+            let (product, kernel) = (Product::<T>::plain(side, side, 3), checked(&variant));
+            (0..SEEDS).for_each(|seed| no_error(&variant, &product.run(&kernel, &config(seed)).0));
+        }
+    }
+    none::<f32>();
+    none::<f64>();
+    none::<i32>();
+}
+
+#[test]
+fn a_floor_launch_leaves_out_the_last_row_and_column() {
+    fn floor<T: Sample>(mapping: Mapping, family: Family) {
+        let variant = Variant { mapping, ..Variant::new(family, T::TYPE, 16) }.planted("floor-launch").unwrap();
+        let product = Product::<T>::plain(33, 33, 33);
+        let (outcome, c) = product.run(&checked(&variant), &Config::default());
+        assert_eq!(outcome.error(), None);
+        for (row, col) in (0..33).flat_map(|row| (0..33).map(move |col| (row, col))) {
+            assert_eq!(c.written(0, row, col), row < 32 && col < 32, "{variant}: ({row}, {col})");
+        }
+        if family == Family::Tiled {
+            // The written ones lack the last product, and nothing else.
+            let result = c.to_matrix::<T::Out>().unwrap();
+            let (a, b) = (product.a(), product.b());
+            let wrong = (0..32).flat_map(|r| (0..32).map(move |c| (r, c))).filter(|&(row, col)| {
+                let sum = |k| {
+                    let products =
+                        (0..k).map(|p| (a.get(0, row, p).unwrap().widen(), b.get(0, p, col).unwrap().widen()));
+                    products.fold(T::Acc::ZERO, |sum, (a, b)| T::fused(a, b, sum))
+                };
+                let element = result.view().get(0, row, col).unwrap();
+                assert_eq!(element, T::narrow(sum(32)), "{variant}: ({row}, {col})");
+                element != T::narrow(sum(33))
+            });
+            assert!(wrong.count() > 1000);
+        }
+    }
+    for mapping in [Mapping::XCol, Mapping::XRow] {
+        for family in [Family::Tiled, Family::Naive] {
+            floor::<f32>(mapping, family);
+            floor::<f64>(mapping, family);
+            floor::<i32>(mapping, family);
+        }
+    }
+}
+
+#[test]
+fn findings_do_not_depend_on_the_run() {
+    for plant in ["missing-first-barrier", "missing-second-barrier", "no-guards", "extra-barrier", "floor-launch"] {
+        let variant = Variant::new(Family::Tiled, Type::F32, 8).planted(plant).unwrap();
+        let (product, kernel) = (Product::<f32>::plain(29, 31, 17), checked(&variant));
+        for seed in 0..8 {
+            let findings = |parallel| {
+                let outcome = product.run(&kernel, &Config { seed, parallel, ..Config::default() }).0;
+                (outcome.findings, outcome.counters, outcome.lines)
+            };
+            let alone = findings(false);
+            for parallel in [false, true, true, true] {
+                assert_eq!(findings(parallel), alone, "{variant}");
+            }
+        }
+    }
+}

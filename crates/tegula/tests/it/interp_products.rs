@@ -1,0 +1,71 @@
+//! The interpreter's products against the oracle's: any shape, any strides, every type, both kernels.
+
+use proptest::prelude::*;
+use tegula::element::{bf16, f16};
+use tegula::interp::Config;
+use tegula::kernels::{Family, Mapping, Variant};
+
+use crate::product::{Product, Random, Sample};
+
+fn cases() -> ProptestConfig {
+    let default = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => default,
+        None => ProptestConfig { cases: 48, ..default },
+    }
+}
+
+fn family() -> impl Strategy<Value = (Family, Mapping, u32)> {
+    let families = prop::sample::select(vec![Family::Naive, Family::Tiled]);
+    let mappings = prop::sample::select(vec![Mapping::XCol, Mapping::XRow]);
+    (families, mappings, prop::sample::select(vec![2u32, 4, 8, 16, 32]))
+}
+
+fn right<T: Sample>(sizes: [usize; 4], (family, mapping, tile): (Family, Mapping, u32), seed: u64) {
+    let product = Product::<T>::random(sizes, &mut Random(seed));
+    let variant = Variant { mapping, ..Variant::new(family, T::TYPE, tile) };
+    product.must_be_right(variant, &Config { seed, ..Config::default() });
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn products_are_right(
+        ty in 0..12usize, m in 0..70usize, n in 0..70usize, k in 0..70usize, kernel in family(), seed: u64,
+    ) {
+        let sizes = [1, m, n, k];
+        match ty {
+            0..3 => right::<f32>(sizes, kernel, seed),
+            3..6 => right::<f64>(sizes, kernel, seed),
+            6..9 => right::<i32>(sizes, kernel, seed),
+            9 => right::<f16>(sizes, kernel, seed),
+            10 => right::<bf16>(sizes, kernel, seed),
+            _ => right::<i8>(sizes, kernel, seed),
+        }
+    }
+
+    #[test]
+    fn batches_are_right(
+        batches in 0..5usize, m in 0..20usize, n in 0..20usize, k in 0..20usize, kernel in family(), seed: u64,
+    ) {
+        let sizes = [batches, m, n, k];
+        right::<f32>(sizes, kernel, seed);
+        right::<i32>(sizes, kernel, seed);
+    }
+}
+
+#[test]
+fn a_batch_longer_than_the_grid_is_high() {
+    for family in [Family::Naive, Family::Tiled] {
+        right::<i32>([70_000, 1, 2, 1], (family, Mapping::XCol, 2), 1);
+    }
+}
+
+#[test]
+fn more_rows_of_tiles_than_the_grid_is_high() {
+    for family in [Family::Naive, Family::Tiled] {
+        right::<i32>([1, 131_100, 1, 1], (family, Mapping::XCol, 2), 2);
+        right::<i32>([1, 1, 131_100, 3], (family, Mapping::XRow, 2), 3);
+    }
+}

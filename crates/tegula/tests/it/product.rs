@@ -1,0 +1,214 @@
+//! A product to interpret: a kernel, matrices of any layout with random numbers, and what came of it.
+
+use tegula::element::{Element, Scalar, bf16, f16};
+use tegula::interp::{Arg, Buffer, Config, Outcome, run};
+use tegula::ir::{Checked, Kernel, Order2d, check};
+use tegula::kernels::Variant;
+use tegula::{Layout, Shape, View, oracle};
+
+/// The splitmix64 generator.
+#[derive(Clone)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    pub fn chance(&mut self, of: usize) -> bool {
+        self.below(of) == 0
+    }
+
+    /// From −1 up to 1.
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+/// Numbers to multiply.
+pub trait Sample: Element {
+    fn element(random: &mut Random) -> Self;
+    fn result(random: &mut Random) -> Self::Out;
+    /// An alpha or a beta; 0 and 1 often.
+    fn factor(random: &mut Random) -> Self::Acc;
+    /// a·b + c as kernels compute it.
+    fn fused(a: Self::Acc, b: Self::Acc, c: Self::Acc) -> Self::Acc;
+}
+
+macro_rules! sample {
+    ($($t:ty: |$e:ident| $element:expr, $result:expr, $factor:expr, $fused:expr;)*) => {$(
+        impl Sample for $t {
+            fn element($e: &mut Random) -> Self { $element }
+            fn result($e: &mut Random) -> Self::Out { $result }
+            fn factor($e: &mut Random) -> Self::Acc {
+                match $e.below(4) {
+                    0 => Self::Acc::ZERO,
+                    1 => Self::Acc::ONE,
+                    _ => $factor,
+                }
+            }
+            fn fused(a: Self::Acc, b: Self::Acc, c: Self::Acc) -> Self::Acc { $fused(a, b, c) }
+        }
+    )*};
+}
+sample! {
+    f64: |r| r.unit(), r.unit(), 3.0 * r.unit(), f64::mul_add;
+    f32: |r| r.unit() as f32, r.unit() as f32, 3.0 * r.unit() as f32, f32::mul_add;
+    f16: |r| f16::from_f64(r.unit()), f16::from_f64(r.unit()), 3.0 * r.unit() as f32, f32::mul_add;
+    bf16: |r| bf16::from_f64(r.unit()), bf16::from_f64(r.unit()), 3.0 * r.unit() as f32, f32::mul_add;
+    i32: |r| r.next() as i32, r.next() as i32, r.next() as i32, wrapping;
+    i8: |r| r.next() as i8, r.next() as i32, r.next() as i32, wrapping;
+}
+
+fn wrapping(a: i32, b: i32, c: i32) -> i32 {
+    a.wrapping_mul(b).wrapping_add(c)
+}
+
+/// How a matrix lies in its slice.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lie {
+    pub transposed: bool,
+    pub backwards: [bool; 3],
+    pub gaps: [usize; 3],
+    pub one_for_all: bool,
+}
+
+impl Lie {
+    /// Half of the time plain.
+    pub fn random(random: &mut Random) -> Self {
+        if random.chance(2) {
+            return Lie { transposed: random.chance(3), ..Lie::default() };
+        }
+        Lie {
+            transposed: random.chance(2),
+            backwards: std::array::from_fn(|_| random.chance(3)),
+            gaps: std::array::from_fn(|_| random.below(3)),
+            one_for_all: random.chance(3),
+        }
+    }
+
+    /// The layout and the length of the slice.
+    pub fn layout(self, shape: Shape) -> (Layout, usize) {
+        let extents = [shape.batches, shape.rows, shape.cols];
+        let inner_first = if self.transposed { [1, 2, 0] } else { [2, 1, 0] };
+        let (mut strides, mut offset, mut span) = ([0isize; 3], 0, 1);
+        for (axis, gap) in inner_first.into_iter().zip(self.gaps) {
+            if axis == 0 && self.one_for_all {
+                continue;
+            }
+            let stride = span + if axis == inner_first[0] { gap } else { gap * span.min(2) };
+            let last = extents[axis].saturating_sub(1) * stride;
+            strides[axis] = stride as isize;
+            if self.backwards[axis] {
+                strides[axis] = -strides[axis];
+                offset += last;
+            }
+            span = stride * extents[axis].max(1);
+        }
+        (Layout { shape, offset, strides }, span)
+    }
+}
+
+/// What a kernel may assume of a layout.
+pub fn order(layout: &Layout) -> Order2d {
+    match layout.strides {
+        [_, _, 1] => Order2d::RowMajor,
+        [_, 1, _] => Order2d::ColMajor,
+        _ => Order2d::Strided,
+    }
+}
+
+/// C = alpha·A·B + beta·C.
+#[derive(Debug)]
+pub struct Product<T: Sample> {
+    pub alpha: T::Acc,
+    pub beta: T::Acc,
+    a: (Vec<T>, Layout),
+    b: (Vec<T>, Layout),
+    c: (Vec<T::Out>, Layout),
+}
+
+impl<T: Sample> Product<T> {
+    /// A product of row-major matrices, alpha 1 and beta 0.
+    pub fn plain(m: usize, n: usize, k: usize) -> Self {
+        let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
+        let random = &mut Random((m << 20 | n << 10 | k) as u64);
+        Self::new([1, m, n, k], [Lie::default(); 3], random, (alpha, beta))
+    }
+
+    pub fn random(sizes: [usize; 4], random: &mut Random) -> Self {
+        let [a, b] = [Lie::random(random), Lie::random(random)];
+        let c = Lie { one_for_all: false, ..Lie::random(random) };
+        let factors = (T::factor(random), T::factor(random));
+        Self::new(sizes, [a, b, c], random, factors)
+    }
+
+    fn new([batches, m, n, k]: [usize; 4], lies: [Lie; 3], random: &mut Random, factors: (T::Acc, T::Acc)) -> Self {
+        let shapes = [(m, k), (k, n), (m, n)].map(|(rows, cols)| Shape { batches, rows, cols });
+        let [(a, a_len), (b, b_len), (c, c_len)] = std::array::from_fn(|i| lies[i].layout(shapes[i]));
+        Product {
+            alpha: factors.0,
+            beta: factors.1,
+            a: ((0..a_len).map(|_| T::element(random)).collect(), a),
+            b: ((0..b_len).map(|_| T::element(random)).collect(), b),
+            c: ((0..c_len).map(|_| T::result(random)).collect(), c),
+        }
+    }
+
+    pub fn a(&self) -> View<'_, T> {
+        View::strided(&self.a.0, self.a.1).expect("fits")
+    }
+
+    pub fn b(&self) -> View<'_, T> {
+        View::strided(&self.b.0, self.b.1).expect("fits")
+    }
+
+    pub fn before(&self) -> View<'_, T::Out> {
+        View::strided(&self.c.0, self.c.1).expect("fits")
+    }
+
+    /// The variant with this product's layouts.
+    pub fn fit(&self, variant: Variant) -> Variant {
+        Variant { orders: [order(&self.a.1), order(&self.b.1), order(&self.c.1)], ..variant }
+    }
+
+    /// Runs a kernel; gives C as well.
+    pub fn run(&self, kernel: &Checked<Kernel>, config: &Config) -> (Outcome, Buffer) {
+        let c = match self.beta == T::Acc::ZERO {
+            true => Buffer::output(<T::Out as Scalar>::TYPE, self.c.1),
+            false => Buffer::in_out(self.before()),
+        };
+        let (a, b, c) = (Buffer::input(self.a()).unwrap(), Buffer::input(self.b()).unwrap(), c.unwrap());
+        let args = [Arg::from(&a), Arg::from(&b), Arg::from(&c), Arg::scalar(self.alpha), Arg::scalar(self.beta)];
+        let outcome = run(kernel, &args, config).unwrap();
+        (outcome, c)
+    }
+
+    /// How far C is from what it should be.
+    pub fn report(&self, c: &Buffer) -> oracle::Report {
+        let c = c.to_matrix::<T::Out>().unwrap();
+        oracle::check::<T>(self.alpha, self.a(), self.b(), self.beta, Some(self.before()), c.view()).unwrap()
+    }
+
+    /// Runs a variant and insists on a right result and no error.
+    pub fn must_be_right(&self, variant: Variant, config: &Config) -> Outcome {
+        let variant = self.fit(variant);
+        let (outcome, c) = self.run(&checked(&variant), config);
+        assert_eq!(outcome.error(), None, "{variant}");
+        let (report, bound) = (self.report(&c), oracle::bound(self.a.1.shape.cols));
+        assert!(report.within(bound) && report.mismatches == 0, "{variant}: {report:?} beyond {bound}");
+        outcome
+    }
+}
+
+/// A variant's kernel, ready to run.
+pub fn checked(variant: &Variant) -> Checked<Kernel> {
+    check(variant.build().expect("there is such a kernel")).expect("it is sound")
+}
