@@ -130,11 +130,14 @@ fn lines_add_up() {
 
 type Loads = BTreeMap<([u32; 3], String), Vec<BTreeSet<u64>>>;
 
+/// A block, a warp of it and a lane of that.
+type Thread = ([u32; 3], u32, usize);
+
 /// Which elements each block loads from A and from B, request by request of each line, and by which threads.
 #[derive(Default)]
 struct Loader {
     loads: Loads,
-    threads: BTreeMap<(String, u64), Vec<([u32; 3], u32, usize)>>,
+    threads: BTreeMap<(String, u64), Vec<Thread>>,
     shared_uses: BTreeMap<(String, u64), usize>,
 }
 
