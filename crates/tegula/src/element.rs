@@ -133,6 +133,20 @@ impl Scalar for bool {
     }
 }
 
+/// Rounds to odd: a value that is no f32 goes to the neighbour whose last bit is 1.
+///
+/// Rounding that to a 16-bit float gives the same as rounding the value itself once, which rounding to the nearest f32 first does
+/// not (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+pub fn to_odd(value: f64) -> f32 {
+    let near = value as f32;
+    let bits = near.to_bits();
+    if value.is_nan() || f64::from(near) == value || bits & 1 == 1 {
+        return near;
+    }
+    let outward = f64::from(near).abs() < value.abs();
+    f32::from_bits(if outward { bits + 1 } else { bits - 1 })
+}
+
 /// A type that plain kernels do arithmetic in.
 pub trait Arith: Scalar {
     /// The value of a decimal number, rounded to nearest for floats.
@@ -151,7 +165,7 @@ macro_rules! arith {
         }
     })*};
 }
-arith! { float f64, |x| x; f32, |x| x as f32; f16, f16::from_f64; bf16, bf16::from_f64; }
+arith! { float f64, |x| x; f32, |x| x as f32; f16, |x| f16::from_f32(to_odd(x)); bf16, |x| bf16::from_f32(to_odd(x)); }
 arith! { int i32 u32 i64 u64 }
 
 /// An element type of A and B, with the type its products are summed in and the type of C.

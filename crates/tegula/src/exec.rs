@@ -68,10 +68,11 @@ impl Device {
         Err(Error::NoDriver { why: "this build of the library is without its `cuda` feature".into() })
     }
 
-    /// The first GPU that works, else the processor. Looked for once in a process.
+    /// The first GPU, if it works and is not too old for the kernels, else the processor. Looked for once in a process.
     pub fn best() -> Self {
         static BEST: OnceLock<Device> = OnceLock::new();
-        BEST.get_or_init(|| Device::cuda(0).unwrap_or_else(|_| Device::cpu())).clone()
+        let gpu = || Device::cuda(0).ok().filter(|gpu| gpu.caps().runs_kernels());
+        BEST.get_or_init(|| gpu().unwrap_or_else(Device::cpu)).clone()
     }
 
     /// Where a product's matrices lie; the best device where they are on the host.

@@ -5,7 +5,7 @@
 //! and NaN becomes 0. Every type here fits in f64 exactly, so all conversions pass through it and round once.
 
 use bytemuck::Pod;
-use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::element::{Scalar, Type, bf16, f16, to_odd};
 
 use super::{AnyArray, Array};
 use crate::failure::{Failure, Result};
@@ -79,18 +79,6 @@ fn convert<S: Number, T: Number>(array: &Array<S>) -> Result<AnyArray> {
     })?;
     data.extend(array.data.iter().map(|&x| T::rounded(x.to_f64())));
     Ok(T::hold(Array { data, layout: array.layout }))
-}
-
-/// Rounds to the f32 next to the value whose last bit is 1, unless the value is an f32 itself. Rounding that to a 16-bit type
-/// gives the same as rounding the value directly, which rounding to the nearest f32 first would not.
-fn to_odd(value: f64) -> f32 {
-    let near = value as f32;
-    let bits = near.to_bits();
-    if value.is_nan() || f64::from(near) == value || bits & 1 == 1 {
-        return near;
-    }
-    let outward = f64::from(near).abs() < value.abs();
-    f32::from_bits(if outward { bits + 1 } else { bits - 1 })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What the operations compute, number by number, for every type: conversions and the corners of 16-bit arithmetic.
 
-use crate::element::{Scalar, Type, bf16, f16};
+use crate::element::{Scalar, Type, bf16, f16, to_odd};
 
 /// A number of any type as bits, in another type: the meaning of [`crate::ir::Op::Convert`].
 pub(super) fn convert(from: Type, to: Type, bits: u64) -> u64 {
@@ -119,22 +119,9 @@ impl Half for bf16 {
     }
 }
 
-/// The nearest 16-bit float: first to f32 rounded to odd, then to nearest, which together round once
-/// (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+/// The nearest 16-bit float.
 fn round16<H: Half>(value: f64) -> u16 {
-    let near = value as f32;
-    let rest = value - f64::from(near);
-    let odd = if rest != 0.0 && near.is_finite() && near.to_bits() & 1 == 0 {
-        let up = (rest > 0.0) == (near > 0.0 || (near == 0.0 && rest > 0.0));
-        if near == 0.0 {
-            f32::from_bits(1).copysign(rest as f32)
-        } else {
-            f32::from_bits(if up { near.to_bits() + 1 } else { near.to_bits() - 1 })
-        }
-    } else {
-        near
-    };
-    H::of_f32(odd).bits()
+    H::of_f32(to_odd(value)).bits()
 }
 
 /// value + rest in f64, rounded to odd, for |rest| at most half a last place of value.

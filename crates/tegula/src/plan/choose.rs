@@ -37,6 +37,17 @@ pub enum Caps {
     },
 }
 
+impl Caps {
+    /// Whether kernels run there.
+    pub fn runs_kernels(&self) -> bool {
+        match *self {
+            Caps::Cpu => false,
+            Caps::Interp => true,
+            Caps::Gpu { compute } => compute >= OLDEST,
+        }
+    }
+}
+
 /// How to make a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
@@ -60,7 +71,7 @@ const OLDEST: (u32, u32) = (7, 5);
 pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
     match *caps {
         Caps::Cpu => Ok(Plan::Cpu),
-        Caps::Gpu { compute } if compute < OLDEST => Err(Error::Unsupported {
+        Caps::Gpu { compute } if !caps.runs_kernels() => Err(Error::Unsupported {
             what: "a product".into(),
             ty: problem.ty,
             device: format!("a GPU of compute capability {}.{} (7.5 is the oldest)", compute.0, compute.1),
