@@ -18,6 +18,8 @@ const MOST_BLOCKS: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the variants are the types of the same name")]
 pub enum Param {
+    U8(u8),
+    U16(u16),
     U32(u32),
     I32(i32),
     U64(u64),
@@ -30,6 +32,8 @@ impl Param {
     /// Bytes it takes.
     pub fn size(self) -> usize {
         match self {
+            Param::U8(_) => 1,
+            Param::U16(_) => 2,
             Param::U32(_) | Param::I32(_) | Param::F32(_) => 4,
             Param::U64(_) | Param::I64(_) | Param::F64(_) => 8,
         }
@@ -38,6 +42,8 @@ impl Param {
     /// Its bits from the lowest byte up, which is where the driver starts to read: GPUs and their hosts are little-endian.
     fn slot(self) -> [u8; 8] {
         let bits = match self {
+            Param::U8(value) => u64::from(value),
+            Param::U16(value) => u64::from(value),
             Param::U32(value) => value.to_bits(),
             Param::I32(value) => value.to_bits(),
             Param::U64(value) => value.to_bits(),
@@ -58,7 +64,7 @@ macro_rules! param {
         }
     )*};
 }
-param! { u32 => U32, i32 => I32, u64 => U64, i64 => I64, f32 => F32, f64 => F64 }
+param! { u8 => U8, u16 => U16, u32 => U32, i32 => I32, u64 => U64, i64 => I64, f32 => F32, f64 => F64 }
 
 impl Gpu {
     /// Queues a kernel on this handle's stream and returns; a failure of the kernel itself shows at a later call that

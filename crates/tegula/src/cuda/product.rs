@@ -258,6 +258,8 @@ fn scalar(ty: Type, arg: Arg<'_>) -> Param {
     let Arg::Scalar { bits, .. } = arg else { return Param::U64(0) };
     match ty.size() {
         8 => Param::U64(bits),
-        _ => Param::U32(bits as u32),
+        4 => Param::U32(bits as u32),
+        2 => Param::U16(bits as u16),
+        _ => Param::U8(bits as u8),
     }
 }

@@ -19,9 +19,12 @@ struct Target {
     place: Which,
     /// First element of each lane, by its position in the matrix or array.
     first: [usize; 32],
-    /// The lanes that access their first, second, third and fourth element.
-    lanes: [u32; 4],
+    /// For each element of the access, the lanes that take part.
+    lanes: [u32; WIDEST],
 }
+
+/// The most elements that one lane accesses at once: 16 bytes of a copy.
+const WIDEST: usize = 16;
 
 #[derive(Clone, Copy)]
 enum Which {
@@ -192,7 +195,7 @@ impl Run<'_, '_> {
     }
 
     /// The lanes that access each of their elements, by mask and guard.
-    fn guarded(&self, only: Only, width: u32) -> [u32; 4] {
+    fn guarded(&self, only: Only, width: u32) -> [u32; WIDEST] {
         let first_lanes = |mask: u32| std::array::from_fn(|e| if e < width as usize { mask } else { 0 });
         match only {
             Only::Always => first_lanes(self.warp.mask),
@@ -230,12 +233,12 @@ impl Run<'_, '_> {
         ty: Type,
         param: usize,
         [batches, rows, cols]: [[u32; 32]; 3],
-        mut lanes: [u32; 4],
+        mut lanes: [u32; WIDEST],
         width: u32,
     ) -> Target {
         let place = Which::Global(param);
         let Arg::Matrix(buffer) = self.machine.args[param] else {
-            return Target { place, first: [0; 32], lanes: [0; 4] };
+            return Target { place, first: [0; 32], lanes: [0; WIDEST] };
         };
         let Shape { batches: all, rows: high, cols: wide } = buffer.layout().shape;
         // Positions of coordinates outside may wrap; they are not used.

@@ -520,6 +520,10 @@ impl Lower<'_> {
             Op::Convert(a) => {
                 Code::Convert { from: kernel.operand_type(*a), to: ty, a: r(a), dst: self.result(inst, 0) }
             }
+            // 8-bit integers are extended in their registers, each in its way: converting keeps their bits.
+            Op::Bitcast(a) if ty.size() == 1 => {
+                Code::Convert { from: kernel.operand_type(*a), to: ty, a: r(a), dst: self.result(inst, 0) }
+            }
             Op::Bitcast(a) => Code::Copy { ty, a: r(a), dst: self.result(inst, 0) },
             Op::Get(var) => Code::Copy { ty, a: self.vars[var.index()], dst: self.result(inst, 0) },
             Op::Set(var, a) => Code::Set { ty: kernel.var_type(*var), a: r(a), dst: self.vars[var.index()] },

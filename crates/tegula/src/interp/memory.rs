@@ -93,6 +93,11 @@ impl Buffer {
         state.is_some_and(|s| s.load(Relaxed) == WRITTEN)
     }
 
+    /// The bits of an element, zero-extended; `None` outside the matrix.
+    pub fn bits(&self, batch: usize, row: usize, col: usize) -> Option<u64> {
+        self.index(batch as u64, row as u64, col as u64).map(|index| self.load(index))
+    }
+
     /// The elements as a matrix; those that were never written are 0.
     ///
     /// # Errors

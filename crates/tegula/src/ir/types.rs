@@ -135,6 +135,9 @@ impl<'k, T: Scalar> Val<'k, T> {
         if T::TYPE.size() != U::TYPE.size() {
             self.k.fault(super::FaultKind::Type, format!("{} and {} differ in size", T::TYPE, U::TYPE));
         }
+        if T::TYPE == Type::Pred || U::TYPE == Type::Pred {
+            self.k.fault(super::FaultKind::Type, "a predicate has no bits in memory; use `select` or `ne`".into());
+        }
         self.k.pure(Op::Bitcast(self.operand))
     }
 

@@ -14,6 +14,8 @@ use tegula::ir::check;
 use tegula::kernels::{Edges, PRESETS, Variant};
 use tegula::{Matrix, Result, Shape};
 
+use crate::product::Random;
+
 /// The first GPU, or `None` where there is none and none is required.
 pub fn gpu() -> Option<Gpu> {
     match Gpu::open(0) {
@@ -26,44 +28,30 @@ pub fn gpu() -> Option<Gpu> {
     }
 }
 
-/// A generator of bits (splitmix64): the same numbers on every machine.
-pub struct Random(pub u64);
+/// About normal: the sum of four uniform numbers, centred.
+fn number(random: &mut Random) -> f64 {
+    (0..4).map(|_| (random.next() >> 11) as f64 / (1u64 << 53) as f64 - 0.5).sum()
+}
 
-impl Random {
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
+/// An element; with `special`, every fiftieth float is NaN, infinite, zero or subnormal.
+fn element<T: Scalar>(random: &mut Random, special: bool) -> T {
+    let value = match random.below(250) {
+        0 if special => f64::NAN,
+        1 if special => f64::INFINITY,
+        2 if special => -f64::INFINITY,
+        3 if special => -0.0,
+        4 if special => 1e-40,
+        _ => number(random),
+    };
+    match T::TYPE {
+        Type::F64 => T::from_bits(value.to_bits()),
+        Type::F32 => T::from_bits(u64::from((value as f32).to_bits())),
+        _ => T::from_bits(random.next()),
     }
+}
 
-    /// About normal: the sum of four uniform numbers, centred.
-    fn number(&mut self) -> f64 {
-        (0..4).map(|_| (self.bits() >> 11) as f64 / (1u64 << 53) as f64 - 0.5).sum()
-    }
-
-    /// An element; with `special`, every fiftieth float is NaN, infinite, zero or subnormal.
-    pub fn element<T: Scalar>(&mut self, special: bool) -> T {
-        let value = match self.bits() % 250 {
-            0 if special => f64::NAN,
-            1 if special => f64::INFINITY,
-            2 if special => -f64::INFINITY,
-            3 if special => -0.0,
-            4 if special => 1e-40,
-            _ => self.number(),
-        };
-        match T::TYPE {
-            Type::F64 => T::from_bits(value.to_bits()),
-            Type::F32 => T::from_bits(u64::from((value as f32).to_bits())),
-            Type::F16 => T::from_bits(u64::from(tegula::element::f16::from_f64(value).to_bits())),
-            Type::BF16 => T::from_bits(u64::from(tegula::element::bf16::from_f64(value).to_bits())),
-            _ => T::from_bits(self.bits()),
-        }
-    }
-
-    pub fn matrix<T: Scalar>(&mut self, rows: usize, cols: usize, special: bool) -> Matrix<T> {
-        Matrix::from_fn(Shape::new(rows, cols), |_, _, _| self.element(special)).unwrap()
-    }
+fn matrix<T: Scalar>(random: &mut Random, rows: usize, cols: usize, special: bool) -> Matrix<T> {
+    Matrix::from_fn(Shape::new(rows, cols), |_, _, _| element(random, special)).unwrap()
 }
 
 struct Case {
@@ -111,10 +99,10 @@ fn gpu_equals_interpreter_bit_for_bit() {
 fn compare<T: Element>(gpu: &Gpu, variant: Variant, case: &Case) -> Result<String> {
     let &Case { m, n, k, special, scaled, .. } = case;
     let mut random = Random((m * 31 + n * 7 + k) as u64);
-    let (a, b) = (random.matrix::<T>(m, k, special), random.matrix::<T>(k, n, special));
-    let c = random.matrix::<T::Out>(m, n, special);
+    let (a, b) = (matrix::<T>(&mut random, m, k, special), matrix::<T>(&mut random, k, n, special));
+    let c = matrix::<T::Out>(&mut random, m, n, special);
     let (alpha, beta) =
-        if scaled { (random.element(false), random.element(false)) } else { (Scalar::ONE, Scalar::ZERO) };
+        if scaled { (element(&mut random, false), element(&mut random, false)) } else { (Scalar::ONE, Scalar::ZERO) };
     let kernel = check(variant.build()?)?;
 
     let (on_a, on_b) = (DeviceMatrix::upload(gpu, a.view())?, DeviceMatrix::upload(gpu, b.view())?);
@@ -165,7 +153,7 @@ fn chosen(variant: &Variant, case: &Case) -> Option<Vec<[u32; 3]>> {
     // Both mappings have at most so many blocks along each axis; what lies outside is passed over, so corners are named too.
     let (x, y) = (tiles(case.m.min(case.n)), tiles(case.m.min(case.n)));
     let mut blocks: Vec<[u32; 3]> =
-        (0..63).map(|_| [(random.bits() % x) as u32, (random.bits() % y) as u32, 0]).collect();
+        (0..63).map(|_| [(random.next() % x) as u32, (random.next() % y) as u32, 0]).collect();
     blocks.push([x as u32 - 1, y as u32 - 1, 0]);
     blocks.sort_unstable();
     blocks.dedup();

@@ -139,7 +139,7 @@ fn bitcasts() -> Kernel {
         k.output::<bf16>("half").store((row, 0), h.bitcast::<bf16>());
         let byte = k.output::<u8>("byte");
         byte.store((row, 0), s.bitcast::<u8>());
-        byte.store((row, 1), s.bitcast::<u8>().bitcast::<i8>().bitcast::<bool>().bitcast::<u8>());
+        byte.store((row, 1), s.bitcast::<u8>().bitcast::<i8>().bitcast::<u8>());
         k.output::<f32>("float").store((row, 0), k.constant(0x3f80_0000u32).bitcast::<f32>());
     })
 }

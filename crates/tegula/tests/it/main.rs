@@ -2,6 +2,7 @@
 
 mod golden;
 mod gpu;
+mod gpu_ops;
 mod interp_facts;
 mod interp_ops;
 mod interp_plants;

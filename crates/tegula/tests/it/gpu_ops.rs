@@ -1,0 +1,175 @@
+//! Every operation on the GPU against the interpreter, bit for bit: the small kernels whose text is kept, on numbers from the corners
+//! of each type.
+#![cfg(feature = "cuda")]
+
+use tegula::cuda::{self, DeviceMatrix, Gpu};
+use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::interp::{self, Buffer, Config};
+use tegula::ir::{Access, Checked, Kernel, ParamKind, check};
+use tegula::{Layout, Matrix, Result, Shape, View};
+
+use crate::gpu::gpu;
+use crate::kernels::small;
+use crate::product::Random;
+
+/// Rows of every matrix, and the distance between them in elements.
+const ROWS: usize = 128;
+const PITCH: usize = 16;
+
+/// Kernels whose threads race on purpose (only their text matters), or that want data made for them.
+const LEFT_OUT: [&str; 6] = ["control", "ordered", "atomics", "barriers", "strided", "k_2_bare"];
+
+#[test]
+fn every_operation_means_the_same_on_the_gpu() {
+    let gpu = gpu();
+    let mut compared = 0;
+    for kernel in small().into_iter().filter(|k| !LEFT_OUT.contains(&k.name())) {
+        let kernel = check(kernel).unwrap();
+        for seed in 0..16 {
+            compared += compare(gpu.as_ref(), &kernel, seed).unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+        }
+    }
+    // Without a GPU the interpreter has at least run them all and found nothing wrong.
+    println!("{compared} results compared");
+    assert!(compared > 100_000);
+}
+
+/// Bits of a number: often from a corner of its type.
+fn corner(random: &mut Random, ty: Type) -> u64 {
+    let scale = 10f64.powi(random.below(60) as i32 - 30);
+    let float = match random.below(12) {
+        0 => f64::NAN,
+        1 => f64::INFINITY,
+        2 => f64::NEG_INFINITY,
+        3 => -0.0,
+        4 => 0.5,
+        5 => 2147483648.0,
+        6 => -129.5,
+        7 => random.below(70_000) as f64 + 0.5,
+        _ => (random.next() as i64 as f64 / i64::MAX as f64) * scale,
+    };
+    match ty {
+        Type::F64 => float.to_bits(),
+        Type::F32 => (float as f32).to_bits().into(),
+        Type::F16 => f16::from_f32(float as f32).to_bits().into(),
+        Type::BF16 => bf16::from_f32(float as f32).to_bits().into(),
+        Type::Pred => random.next() & 1,
+        // Never 0, which nothing may be divided by.
+        _ => match random.below(4) {
+            0 => random.below(40) as u64 + 1,
+            1 => u64::MAX >> random.below(ty.size() * 8),
+            _ => random.next() | 1,
+        },
+    }
+}
+
+/// One matrix in both engines: its bytes on the GPU, its elements in the interpreter.
+struct Both {
+    ty: Type,
+    layout: Layout,
+    there: Option<DeviceMatrix<u8>>,
+    here: Buffer,
+}
+
+fn buffer<T: Scalar>(bits: &[u64], layout: Layout, access: Access) -> Result<Buffer> {
+    let elements: Vec<T> = bits.iter().map(|&b| T::from_bits(b)).collect();
+    let view = View::strided(&elements, layout)?;
+    if access == Access::Read { Buffer::input(view) } else { Buffer::in_out(view) }
+}
+
+impl Both {
+    fn new(gpu: Option<&Gpu>, random: &mut Random, ty: Type, access: Access, cols: usize) -> Result<Both> {
+        let bits: Vec<u64> = (0..ROWS * PITCH).map(|_| corner(random, ty)).collect();
+        let bytes: Vec<u8> = bits.iter().flat_map(|b| b.to_le_bytes()[..ty.size()].to_vec()).collect();
+        let bytes = Matrix::from_vec(ROWS, PITCH * ty.size(), bytes)?;
+        let layout = Layout { shape: Shape::new(ROWS, cols), offset: 0, strides: [0, PITCH as isize, 1] };
+        let here = match ty {
+            Type::F64 => buffer::<f64>(&bits, layout, access),
+            Type::F32 => buffer::<f32>(&bits, layout, access),
+            Type::F16 => buffer::<f16>(&bits, layout, access),
+            Type::BF16 => buffer::<bf16>(&bits, layout, access),
+            Type::I8 => buffer::<i8>(&bits, layout, access),
+            Type::U8 => buffer::<u8>(&bits, layout, access),
+            Type::I32 => buffer::<i32>(&bits, layout, access),
+            Type::U32 => buffer::<u32>(&bits, layout, access),
+            Type::I64 => buffer::<i64>(&bits, layout, access),
+            _ => buffer::<u64>(&bits, layout, access),
+        }?;
+        let there = gpu.map(|gpu| DeviceMatrix::upload(gpu, bytes.view())).transpose()?;
+        Ok(Both { ty, layout, there, here })
+    }
+
+    /// How many elements the interpreter wrote; all of them are equal on the GPU.
+    fn equal(&self, name: &str) -> Result<usize> {
+        let size = self.ty.size();
+        let bytes = self.there.as_ref().map(DeviceMatrix::download).transpose()?;
+        let mut written = 0;
+        for (row, col) in (0..ROWS).flat_map(|row| (0..self.layout.shape.cols).map(move |col| (row, col))) {
+            if !self.here.written(0, row, col) {
+                continue;
+            }
+            written += 1;
+            let Some(bytes) = &bytes else { continue };
+            let mut there = [0; 8];
+            let at = (row * PITCH + col) * size;
+            there[..size].copy_from_slice(&bytes.as_slice()[at..at + size]);
+            let (there, here) = (u64::from_le_bytes(there), self.here.bits(0, row, col).unwrap());
+            let same = there == here || (is_nan(self.ty, there) && is_nan(self.ty, here));
+            assert!(same, "{name} ({row}, {col}) {}: GPU {there:#x}, interpreter {here:#x}", self.ty);
+        }
+        Ok(written)
+    }
+}
+
+fn is_nan(ty: Type, bits: u64) -> bool {
+    match ty {
+        Type::F64 => f64::from_bits(bits).is_nan(),
+        Type::F32 => f32::from_bits(bits as u32).is_nan(),
+        Type::F16 => f16::from_bits(bits as u16).is_nan(),
+        Type::BF16 => bf16::from_bits(bits as u16).is_nan(),
+        _ => false,
+    }
+}
+
+fn compare(gpu: Option<&Gpu>, kernel: &Checked<Kernel>, seed: u64) -> Result<usize> {
+    let mut random = Random(seed);
+    let (mut matrices, mut scalars) = (Vec::new(), Vec::new());
+    for param in kernel.params() {
+        match param.kind {
+            ParamKind::Matrix { ty, access, .. } => {
+                // Six columns leave the second vector of four half full.
+                let cols = if kernel.name() == "widths" && access == Access::Read { 6 } else { PITCH };
+                matrices.push(Both::new(gpu, &mut random, ty, access, cols)?);
+            }
+            ParamKind::Scalar(ty) => scalars.push((ty, corner(&mut random, ty))),
+        }
+    }
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    let (mut next_matrix, mut next_scalar) = (matrices.iter(), scalars.iter());
+    for param in kernel.params() {
+        match param.kind {
+            ParamKind::Matrix { .. } => {
+                let Both { ty, layout, there: on_gpu, here: buffer } = next_matrix.next().unwrap();
+                here.push(interp::Arg::from(buffer));
+                let memory = on_gpu.as_ref().map(|m| m.buffer().memory());
+                there.extend(memory.map(|memory| cuda::Arg::Matrix { ty: *ty, layout: *layout, memory }));
+            }
+            ParamKind::Scalar(_) => {
+                let &(ty, bits) = next_scalar.next().unwrap();
+                here.push(interp::Arg::Scalar { ty, bits });
+                there.push(cuda::Arg::Scalar { ty, bits });
+            }
+        }
+    }
+    interp::run(kernel, &here, &Config::default())?.ok(kernel)?;
+    if let Some(gpu) = gpu {
+        // SAFETY: the interpreter has just found that these arguments keep the kernel in bounds.
+        unsafe { gpu.run(kernel, &there)? };
+    }
+    let mut written = 0;
+    for (both, param) in matrices.iter().zip(kernel.params().iter().filter(|p| !matches!(p.kind, ParamKind::Scalar(_))))
+    {
+        written += both.equal(&format!("{} {}", kernel.name(), param.name))?;
+    }
+    Ok(written)
+}
