@@ -64,11 +64,12 @@ fn int_to_float(to: Type, value: i128) -> u64 {
 
 fn float_to_int(from: Type, to: Type, value: f64) -> u64 {
     if value.is_nan() {
-        // The hardware's value where a 64-bit type takes part.
+        // The hardware's value: where a 64-bit type takes part, the highest bit of the result alone.
         return match to {
             Type::I64 | Type::U64 => 1 << 63,
-            Type::I32 | Type::U32 if from == Type::F64 => 1 << 31,
-            _ => 0,
+            _ if from != Type::F64 => 0,
+            Type::I32 | Type::U32 => 1 << 31,
+            _ => truncate(to, 1 << 7),
         };
     }
     match to {

@@ -249,7 +249,7 @@ pub enum Op {
     /// The second operand where the first (a predicate) holds, else the third.
     Select(Operand, Operand, Operand),
     /// A number in the result's type. To a float: to nearest even. To an integer: from floats towards zero, clamped, NaN gives 0
-    /// (2⁶³ to 64-bit integers and 2³¹ from f64 to 32-bit ones, as the hardware has it); from integers truncated or extended.
+    /// (2⁶³ to 64-bit integers, and from f64 to n bits 2ⁿ⁻¹, as the hardware has it); from integers truncated or extended.
     Convert(Operand),
     /// The same bits as another type of the same size.
     Bitcast(Operand),
