@@ -14,8 +14,7 @@ use crate::plan::{Problem, choose, order_of};
 /// [`Error::Shape`] where the shapes make no product, [`Error::OutOfMemory`], and what the device says.
 pub fn matmul<'a, T: Element>(a: impl Into<View<'a, T>>, b: impl Into<View<'a, T>>) -> Result<Matrix<T::Out>> {
     let (a, b) = (a.into(), b.into());
-    let batches = batches_of(a.shape(), b.shape())?;
-    let mut c = Matrix::zeros(Shape { batches, rows: a.shape().rows, cols: b.shape().cols })?;
+    let mut c = Matrix::zeros(product_shape(a.shape(), b.shape())?)?;
     Gemm::new(a, b, c.view_mut()).run()?;
     Ok(c)
 }
@@ -93,15 +92,9 @@ impl<'a, T: Element> Gemm<'a, T> {
     }
 
     /// The problem as engines may rely on it: shapes fit, A and B have C's batch, and what must not be read is gone.
-    fn checked(mut self) -> Result<Self> {
+    pub(crate) fn checked(mut self) -> Result<Self> {
         let (a, b, c) = (self.a.shape(), self.b.shape(), self.c.shape());
-        if a.cols != b.rows {
-            return Err(Error::Shape(format!(
-                "A is {a} and B is {b}: A's {} columns must be as many as B's {} rows",
-                a.cols, b.rows
-            )));
-        }
-        let expected = Shape { batches: batches_of(a, b)?, rows: a.rows, cols: b.cols };
+        let expected = product_shape(a, b)?;
         if c != expected {
             return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
         }
@@ -146,6 +139,17 @@ fn extent<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
     let (Memory::Device(memory), Some((low, high))) = (view.memory, view.layout.span()?) else { return Ok(None) };
     let byte = |position: usize| u128::from(memory.address()) + position as u128 * T::TYPE.size() as u128;
     Ok(Some((byte(low), byte(high + 1))))
+}
+
+/// The shape of A·B.
+pub(crate) fn product_shape(a: Shape, b: Shape) -> Result<Shape> {
+    if a.cols != b.rows {
+        return Err(Error::Shape(format!(
+            "A is {a} and B is {b}: A's {} columns must be as many as B's {} rows",
+            a.cols, b.rows
+        )));
+    }
+    Ok(Shape { batches: batches_of(a, b)?, rows: a.rows, cols: b.cols })
 }
 
 fn batches_of(a: Shape, b: Shape) -> Result<usize> {
@@ -221,5 +225,54 @@ mod tests {
             Gemm::new(a.view(), b.view(), c.view_mut()).on(&device).run().unwrap();
             assert_eq!(c.as_slice(), [2, 3, 6, 11, 10, 19, 14, 27, 18, 35, 22, 43]);
         }
+    }
+
+    #[test]
+    fn alpha_scales_the_whole_sum() {
+        // Parts of the sum times alpha overflow; the whole is 0.
+        let k = 4096;
+        let ends = |x: f32, y: f32| {
+            move |p: usize| {
+                if p == 0 {
+                    x
+                } else if p == k - 1 {
+                    y
+                } else {
+                    0.0
+                }
+            }
+        };
+        let (row, col) = (ends(1.0, 1.0), ends(3e38, -3e38));
+        let a = Matrix::from_fn(Shape::new(1, k), |_, _, p| row(p)).unwrap();
+        let b = Matrix::from_fn(Shape::new(k, 1), |_, p, _| col(p)).unwrap();
+        for device in [Device::cpu(), Device::interp()] {
+            let mut c = Matrix::from_vec(1, 1, vec![2f32]).unwrap();
+            Gemm::new(a.view(), b.view(), c.view_mut()).alpha(10.0).beta(0.5).on(&device).run().unwrap();
+            assert_eq!(c.as_slice(), [1.0]);
+        }
+    }
+
+    #[test]
+    fn executors_refuse_what_is_no_product() {
+        let (a, mut c) = (counting(4, 4), counting(1, 1));
+        for device in [Device::cpu(), Device::interp()] {
+            let product = Gemm::new(a.view(), a.view(), c.view_mut());
+            let plan = choose(&product.problem(), &device.caps()).unwrap();
+            assert!(matches!(device.run(&plan, product), Err(Error::Shape(_))));
+        }
+    }
+
+    #[test]
+    fn rows_without_columns_cost_nothing() {
+        let shape = Shape::new(1 << 40, 0);
+        let a = Matrix::<f32>::from_fn(shape, |_, _, _| 1.0).unwrap();
+        let b = Matrix::<f32>::zeros(Shape::new(0, 0)).unwrap();
+        for device in [Device::cpu(), Device::interp()] {
+            let mut c = Matrix::zeros(shape).unwrap();
+            Gemm::new(a.view(), b.view(), c.view_mut()).on(&device).run().unwrap();
+            assert_eq!(crate::oracle::check(1.0, a.view(), b.view(), 0.0, None, c.view()).unwrap().r, 0.0);
+        }
+        let huge = matmul(counting(200_000, 1).view(), counting(2, 200_000).view());
+        assert!(matches!(huge, Err(Error::Shape(_))));
     }
 }

@@ -122,7 +122,8 @@ impl Layout {
         let extents = [self.shape.batches, self.shape.rows, self.shape.cols];
         for (extent, stride) in extents.into_iter().zip(self.strides) {
             let reach = (extent as i128 - 1) * stride as i128;
-            if reach < 0 { low += reach } else { high += reach }
+            // Far beyond any address already, so that sums may as well stop at the end.
+            if reach < 0 { low = low.saturating_add(reach) } else { high = high.saturating_add(reach) }
         }
         match (usize::try_from(low), isize::try_from(high)) {
             (Ok(low), Ok(high)) => Ok(Some((low, high as usize))),
@@ -446,7 +447,8 @@ impl<T: Scalar> Matrix<T> {
     pub fn from_fn(shape: Shape, mut f: impl FnMut(usize, usize, usize) -> T) -> Result<Self> {
         let mut matrix = Self::zeros(shape)?;
         let mut next = matrix.data.iter_mut();
-        for batch in 0..shape.batches {
+        // Without columns there may still be any number of rows, none of which is worth a visit.
+        for batch in 0..if shape.is_empty() { 0 } else { shape.batches } {
             for row in 0..shape.rows {
                 for (col, element) in next.by_ref().take(shape.cols).enumerate() {
                     *element = f(batch, row, col);

@@ -193,7 +193,7 @@ impl<'a, T: Element> Problem<'a, T> {
     fn rows_by<P: Precision, R: Send>(&self, visit: impl Fn(usize, usize, &[Exact]) -> R + Sync) -> Result<Vec<R>> {
         let Shape { batches, rows, .. } = self.shape();
         let mut all = Vec::new();
-        for batch in 0..batches {
+        for batch in 0..if self.shape().is_empty() { 0 } else { batches } {
             let panels = self.panels::<P>(batch)?;
             let block = |first: usize| {
                 let rows = first..rows.min(first + ROWS);

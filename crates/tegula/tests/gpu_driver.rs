@@ -169,7 +169,7 @@ fn filling_sets_every_element() {
         for len in [0, 1, 1_000_003] {
             let mut matrix = DeviceMatrix::<T>::zeros(gpu, Shape::new(1, len)).unwrap();
             assert!(matrix.download().unwrap().as_slice().iter().all(|x| *x == T::ZERO));
-            matrix.buffer_mut().fill(value).unwrap();
+            matrix.fill(value).unwrap();
             assert!(matrix.download().unwrap().as_slice().iter().all(|x| *x == value), "{}", T::TYPE);
         }
     }

@@ -89,8 +89,10 @@ impl<T: Operand> Product<'_, T> {
         let steps = k.min(kernel.kc).div_ceil(T::DEPTH);
         let mut a = Buffer::new::<T::Acc>("a packed block of A", height.next_multiple_of(kernel.mr) * steps)?;
         let mut b = Buffer::new::<T::Acc>("a packed block of B", width.next_multiple_of(kernel.nr) * steps)?;
-        let mut sums =
-            Buffer::new::<T::Acc>("a block of sums", if self.direct().is_some() { 0 } else { height * width })?;
+        let mut sums = Buffer::new::<T::Acc>(
+            "a block of sums",
+            if self.direct(kernel.kc).is_some() { 0 } else { height * width },
+        )?;
         for rows in blocks(0..m, height) {
             for cols in blocks(0..n, width) {
                 let block = Block { product: self, kernel, rows: rows.clone(), cols };
@@ -102,10 +104,15 @@ impl<T: Operand> Product<'_, T> {
     }
 
     /// C as the micro-kernel can write it: where it has the type of the sums and its rows lie together.
-    fn direct(&self) -> Option<Grid<T::Acc>> {
+    ///
+    /// A float sum of several runs of `kc` is scaled as a whole, when it is complete: a part of it times alpha might overflow
+    /// where the whole does not.
+    fn direct(&self, kc: usize) -> Option<Grid<T::Acc>> {
         let Grid { start, batch, row, col } = self.c;
         let same = <T::Out as Scalar>::TYPE == <T::Acc as Scalar>::TYPE;
-        (same && (col == 1 || self.sizes[1] == 1)).then_some(Grid { start: start.cast(), batch, row, col: 1 })
+        let plain = self.alpha == T::Acc::ONE && self.beta == T::Acc::ZERO;
+        let whole = plain || self.sizes[2] <= kc || <T::Acc as Scalar>::TYPE.is_int();
+        (same && whole && (col == 1 || self.sizes[1] == 1)).then_some(Grid { start: start.cast(), batch, row, col: 1 })
     }
 }
 
@@ -122,7 +129,7 @@ impl<T: Operand> Block<'_, '_, T> {
     /// As [`Product::run`].
     unsafe fn run(&self, a: &mut [T::Acc], b: &mut [T::Acc], sums: &mut [T::Acc]) {
         let Product { alpha, beta, .. } = *self.product;
-        let Some(c) = self.product.direct() else {
+        let Some(c) = self.product.direct(self.kernel.kc) else {
             let c = Grid { start: sums.as_mut_ptr(), batch: 0, row: self.cols.len() as isize, col: 1 };
             // SAFETY: `sums` has room for the block, and it is ours alone.
             unsafe { self.sum(a, b, T::Acc::ONE, T::Acc::ZERO, c) };

@@ -7,7 +7,8 @@
 //! - [`lanes`]: fused multiply-adds for the interpreter.
 //!
 //! # Accuracy
-//! Sums are kept in [`Element::Acc`] and added in order of k, in runs of KC: each run is summed from 0, scaled by alpha and added to C.
+//! Sums are kept in [`Element::Acc`] and added in order of k, in runs of KC: each run is summed from 0 and added to those before; alpha and beta
+//! scale the whole.
 //! So the result stays within [`oracle::bound`](crate::oracle::bound), 16-bit results are rounded once, and no result depends
 //! on the number of threads.
 #![allow(unsafe_code)]

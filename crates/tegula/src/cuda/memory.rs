@@ -249,9 +249,12 @@ impl<T: Stored> DeviceMatrix<T> {
         &self.buffer
     }
 
-    /// The memory underneath, to change.
-    pub fn buffer_mut(&mut self) -> &mut Buffer<T> {
-        &mut self.buffer
+    /// Sets every element.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn fill(&mut self, value: T) -> Result<()> {
+        self.buffer.fill(value)
     }
 
     /// The handle it was made with, whose stream is its home.

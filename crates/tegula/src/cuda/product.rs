@@ -12,7 +12,7 @@ use crate::gemm::Gemm;
 use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, check};
 use crate::kernels::{Edges, Variant};
-use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, View, ViewMut};
+use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut};
 use crate::ptx;
 
 /// An argument of a launch on a GPU.
@@ -43,7 +43,7 @@ impl<'a> Arg<'a> {
     /// [`Error::Unsupported`] for a matrix on the host.
     pub fn input<T: Scalar>(view: View<'a, T>) -> Result<Self> {
         match view.memory {
-            Memory::Device(memory) => Ok(Arg::Matrix { ty: T::TYPE, layout: view.layout, memory }),
+            Memory::Device(memory) => Ok(Arg::Matrix { ty: own_type::<T>()?, layout: view.layout, memory }),
             Memory::Host(_) => Err(on_the_host(T::TYPE)),
         }
     }
@@ -54,7 +54,7 @@ impl<'a> Arg<'a> {
     /// [`Error::Unsupported`] for a matrix on the host.
     pub fn output<T: Scalar>(view: ViewMut<'a, T>) -> Result<Self> {
         match view.memory {
-            MemoryMut::Device(memory) => Ok(Arg::Matrix { ty: T::TYPE, layout: view.layout, memory }),
+            MemoryMut::Device(memory) => Ok(Arg::Matrix { ty: own_type::<T>()?, layout: view.layout, memory }),
             MemoryMut::Host(_) => Err(on_the_host(T::TYPE)),
         }
     }
@@ -72,13 +72,26 @@ impl<'a> Arg<'a> {
     }
 }
 
+/// The type's tag, which says how large elements are; a foreign type whose tag lies is refused.
+fn own_type<T: Scalar>() -> Result<Type> {
+    if size_of::<T>() == T::TYPE.size() {
+        return Ok(T::TYPE);
+    }
+    Err(Error::Unsupported {
+        what: "an element type of another size than its tag".into(),
+        ty: T::TYPE,
+        device: "a GPU".into(),
+    })
+}
+
 fn on_the_host(ty: Type) -> Error {
     Error::Unsupported { what: "a matrix in host memory".into(), ty, device: "a launch; upload it first".into() }
 }
 
 /// The address of element (0, 0, 0).
 fn origin(ty: Type, layout: Layout, memory: DeviceMemory<'_>) -> u64 {
-    memory.address() + (layout.offset * ty.size()) as u64
+    // An empty view may have any offset; its address is never used.
+    memory.address().wrapping_add((layout.offset as u64).wrapping_mul(ty.size() as u64))
 }
 
 /// Kernels that are loaded, with what a launch needs of them: a second product is a look-up and a launch.
@@ -183,12 +196,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::Shape`] where the shapes make no product, [`Error::OutOfMemory`], and what the driver says.
     pub fn matmul<T: Element>(&self, a: &DeviceMatrix<T>, b: &DeviceMatrix<T>) -> Result<DeviceMatrix<T::Out>> {
-        let shape = crate::Shape {
-            batches: a.shape().batches.max(b.shape().batches),
-            rows: a.shape().rows,
-            cols: b.shape().cols,
-        };
-        let mut c = DeviceMatrix::uninit(self, shape)?;
+        let mut c = DeviceMatrix::uninit(self, crate::gemm::product_shape(a.shape(), b.shape())?)?;
         Gemm::new(a.view(), b.view(), c.view_mut()).on(&self.clone().into()).run()?;
         Ok(c)
     }
@@ -202,12 +210,20 @@ fn lock() -> std::sync::MutexGuard<'static, Loaded> {
 enum Operand<'a, T: Stored> {
     There(View<'a, T>),
     Copied(DeviceMatrix<T>),
+    /// One matrix that stands for a whole batch of so many.
+    Repeated(DeviceMatrix<T>, usize),
 }
 
 impl<'a, T: Stored> Operand<'a, T> {
     fn input(gpu: &Gpu, view: View<'a, T>) -> Result<Self> {
         match view.memory {
             Memory::Device(_) => Ok(Operand::There(view)),
+            Memory::Host(_) if view.layout.strides[0] == 0 && view.layout.shape.batches > 1 => {
+                let batches = view.layout.shape.batches;
+                let shape = Shape { batches: 1, ..view.layout.shape };
+                let one = View { layout: Layout { shape, ..view.layout }, ..view };
+                Ok(Operand::Repeated(DeviceMatrix::upload(gpu, one)?, batches))
+            }
             Memory::Host(_) => DeviceMatrix::upload(gpu, view).map(Operand::Copied),
         }
     }
@@ -216,6 +232,12 @@ impl<'a, T: Stored> Operand<'a, T> {
         match self {
             Operand::There(view) => *view,
             Operand::Copied(copy) => copy.view(),
+            Operand::Repeated(copy, batches) => {
+                let mut view = copy.view();
+                view.layout.shape.batches = *batches;
+                view.layout.strides[0] = 0;
+                view
+            }
         }
     }
 }
@@ -231,7 +253,7 @@ fn param(field: Field, args: &[Arg<'_>]) -> Param {
         Field::Address(id) => Param::U64(matrix(id).map_or(0, |(ty, layout, memory)| origin(ty, layout, memory))),
         Field::Extent(id, axis) => Param::U32(matrix(id).map_or(0, |(_, layout, _)| extent(&layout, axis) as u32)),
         Field::Stride(id, axis) => {
-            Param::I64(matrix(id).map_or(0, |(ty, layout, _)| stride(&layout, axis) * ty.size() as i64))
+            Param::I64(matrix(id).map_or(0, |(ty, layout, _)| stride(&layout, axis).wrapping_mul(ty.size() as i64)))
         }
         Field::Scalar(id, ty) => scalar(ty, args[id.index()]),
     }

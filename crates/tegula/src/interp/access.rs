@@ -182,10 +182,11 @@ impl Run<'_, '_> {
         match at {
             At::Shared { array, index, offset } => {
                 let indices = self.warp.registers.u32s(index);
-                let first = std::array::from_fn(|lane| indices[lane] as usize + offset as usize);
+                // Indices are 32-bit and wrap, as they do in registers.
+                let first = std::array::from_fn(|lane| indices[lane].wrapping_add(offset) as usize);
                 let target = Target { place: Which::Shared(array.index()), first, lanes };
-                let highest = indices.into_iter().fold(0, u32::max);
-                self.in_array(array.index(), target, u64::from(highest) + u64::from(offset), width)
+                let highest = first.into_iter().fold(0, usize::max);
+                self.in_array(array.index(), target, highest as u64, width)
             }
             At::Global { param, batch, row, col } => {
                 let coordinates = [batch, row, col].map(|r| self.warp.registers.u32s(r));

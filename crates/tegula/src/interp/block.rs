@@ -16,7 +16,7 @@ use super::warp::Run;
 use super::{Arg, Config, Observer, Outcome};
 use crate::error::Result;
 use crate::ir::launch::Bound;
-use crate::ir::{Checked, Kernel, Order, Site, SiteId};
+use crate::ir::{Access, Checked, Kernel, Order, ParamKind, Site, SiteId};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A kernel with its arguments, ready to run.
@@ -120,6 +120,13 @@ impl<'a> Machine<'a> {
             })
             .collect();
         let grid = kernel.bind(&bound, &config.device)?;
+        for (param, arg) in kernel.params().iter().zip(args) {
+            let written = matches!(param.kind, ParamKind::Matrix { access, .. } if access != Access::Read);
+            if written && matches!(arg, Arg::Matrix(buffer) if !buffer.is_writable()) {
+                let why = format!("parameter {} is written; give it Buffer::output or Buffer::in_out", param.name);
+                return Err(crate::Error::Launch { kernel: kernel.name().into(), why });
+            }
+        }
         let program = lower(kernel);
         let cooperative = program.code.iter().any(waits_for_others);
         let every_reader = cooperative || program.code.iter().any(synchronises_finely);

@@ -222,7 +222,7 @@ impl Builder {
     pub fn shared<T: Scalar>(&self, name: &str, dims: impl AsRef<[u32]>) -> Shared<'_, T> {
         let mut state = self.state.borrow_mut();
         let id = SharedId(state.kernel.shared.len() as u32);
-        let end = state.kernel.shared_bytes().next_multiple_of(16);
+        let end = state.kernel.shared_bytes().checked_next_multiple_of(16).unwrap_or(u64::MAX);
         let array = SharedArray {
             name: name.into(),
             ty: T::TYPE,

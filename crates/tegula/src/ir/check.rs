@@ -454,7 +454,7 @@ impl Walk<'_> {
                         "a named barrier has an id from 1 to 15 and a multiple of 32 threads",
                     );
                 }
-                if threads > self.kernel.threads().next_multiple_of(32) {
+                if threads > self.kernel.threads().div_ceil(32).saturating_mul(32) {
                     let message = format!("a named barrier of {threads} threads in a smaller block");
                     self.refuse(inst, FaultKind::Launch, message);
                 }

@@ -484,7 +484,7 @@ pub struct SharedArray {
 impl SharedArray {
     /// Number of elements.
     pub fn len(&self) -> u64 {
-        self.dims.iter().map(|&d| u64::from(d)).product()
+        self.dims.iter().fold(1, |product: u64, &d| product.saturating_mul(u64::from(d)))
     }
 
     /// Whether there is no element.
@@ -494,7 +494,7 @@ impl SharedArray {
 
     /// Bytes it takes.
     pub fn bytes(&self) -> u64 {
-        self.len() * self.ty.size() as u64
+        self.len().saturating_mul(self.ty.size() as u64)
     }
 
     /// The coordinates of element `index`, outermost first.
@@ -557,7 +557,7 @@ impl Kernel {
 
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
-        self.block.iter().product()
+        self.block.iter().fold(1, |product: u32, &d| product.saturating_mul(d))
     }
 
     /// How many blocks a multiprocessor should be able to hold; 0 where the kernel does not say.
@@ -577,7 +577,7 @@ impl Kernel {
 
     /// Bytes of shared memory a block takes.
     pub fn shared_bytes(&self) -> u64 {
-        self.shared.iter().map(|a| u64::from(a.start) + a.bytes()).max().unwrap_or(0)
+        self.shared.iter().map(|a| u64::from(a.start).saturating_add(a.bytes())).max().unwrap_or(0)
     }
 
     /// The operations.

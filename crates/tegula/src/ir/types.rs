@@ -220,7 +220,7 @@ impl<'k> Val<'k, u32> {
     /// self ÷ rhs rounded up, for rhs > 0 and self + rhs within `u32`: extents are, since they stay below 2³¹.
     #[track_caller]
     pub fn div_ceil(self, rhs: u32) -> Self {
-        (self + (rhs - 1)) / rhs
+        (self + rhs.wrapping_sub(1)) / rhs
     }
 }
 

@@ -76,6 +76,11 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
             ty: problem.ty,
             device: format!("a GPU of compute capability {}.{} (7.5 is the oldest)", compute.0, compute.1),
         }),
+        Caps::Gpu { compute } if problem.ty == Type::BF16 && compute < (8, 0) => Err(Error::Unsupported {
+            what: "a product".into(),
+            ty: problem.ty,
+            device: format!("a GPU of compute capability {}.{} (bf16 needs 8.0)", compute.0, compute.1),
+        }),
         Caps::Gpu { .. } | Caps::Interp => {
             let side = problem.m.min(problem.n);
             let tile = if side > 16 {

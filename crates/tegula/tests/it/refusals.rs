@@ -180,3 +180,19 @@ fn a_fault_names_its_line() {
     let source = faults(kernel)[0].source.expect("written here");
     assert_eq!((source.file(), source.line()), (file!(), line));
 }
+
+#[test]
+fn sizes_beyond_all_bounds_are_refused_and_panic_nowhere() {
+    let nothing = kernel("nothing", Block::d2(0, 0), |k| {
+        let y = k.output::<f32>("y");
+        k.grid([y.cols().div_ceil(0), k.constant(1), k.constant(1)]);
+    });
+    assert!(check(nothing).is_err());
+    let vast = kernel("vast", Block::d3(65_536, 65_536, 1), |k| {
+        k.grid([k.constant(1), k.constant(1), k.constant(1)]);
+        k.shared::<f32>("first", [u32::MAX; 3]);
+        k.shared::<f32>("second", [u32::MAX; 3]);
+        k.named_barrier(1, 64);
+    });
+    assert!(check(vast).is_err());
+}
