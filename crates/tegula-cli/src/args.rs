@@ -180,7 +180,15 @@ impl VariantArgs {
             ty: self.dtype.unwrap_or(preset.ty),
             ..preset
         };
-        self.plant.iter().try_fold(asked, |kernel, plant| kernel.planted(plant))
+        let planted = self.plant.iter().try_fold(asked, |kernel, plant| kernel.planted(plant))?;
+        // A mistake of the same sort replaces the one before; nobody who asks for both wants that.
+        for plant in &self.plant {
+            if planted.planted(plant)? != planted {
+                let all = self.plant.join(", ");
+                return Err(tegula::Error::KernelOption(format!("these mistakes exclude each other: {all}")));
+            }
+        }
+        Ok(planted)
     }
 }
 

@@ -41,8 +41,15 @@ fn run() -> Result<()> {
 }
 
 fn check(args: &CheckArgs) -> Result<()> {
-    let report = check::run(&args.problem()?)?;
     let mut out = stdout().lock();
+    let report = match args.problem().and_then(|problem| check::run(&problem)) {
+        Err(tegula::Error::KernelOption(why)) if args.json => {
+            // Whoever reads the object gets one, also of a kernel that cannot be built.
+            report::json(&mut out, &report::check::CheckReport::refused(args, &why))?;
+            return Err(Failure::new(why));
+        }
+        report => report?,
+    };
     if args.json {
         report::json(&mut out, &report)?
     } else {

@@ -112,13 +112,16 @@ where
 /// Tells and writes what was computed; writes nothing that is wrong.
 fn conclude<T: Number>(args: &MulArgs, product: &Product, c: &Matrix<T>) -> Result<()> {
     let refusal = product.refusal();
+    let mut out = stdout().lock();
+    if args.json {
+        // Before the file: where nobody can be told of the product, the old file stays.
+        json(&mut out, product)?;
+        out.flush()?;
+    }
     if let (Some(path), None) = (&args.output, &refusal) {
         npy::write(path, c)?;
     }
-    let mut out = stdout().lock();
-    if args.json {
-        json(&mut out, product)?;
-    } else if args.output.is_none() && refusal.is_none() {
+    if !args.json && args.output.is_none() && refusal.is_none() {
         preview::print(&mut out, c)?;
     }
     match refusal {

@@ -184,3 +184,24 @@ fn people_get_a_short_report() {
     assert_eq!(complained.lines().count(), 1, "{complained}");
     assert!(complained.starts_with("error: kernel tiled_f32_2_no_first_barrier: "), "{complained}");
 }
+
+#[test]
+fn a_kernel_that_cannot_be_built_has_an_object_too() {
+    let out = Command::new(env!("CARGO_BIN_EXE_tegula")).args(["check", "tiled", "--tile", "33", "--json"]).output();
+    let out = out.unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((&report["ok"], &report["findings"][0]["severity"]), (&Value::from(false), &Value::from("error")));
+    assert!(report["counters"]["fma"].is_u64());
+    assert_eq!(String::from_utf8(out.stderr).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn two_mistakes_of_a_sort_are_refused() {
+    for plants in [["missing-first-barrier", "missing-second-barrier"], ["no-guards", "floor-launch"]] {
+        let mut tegula = Command::new(env!("CARGO_BIN_EXE_tegula"));
+        let out = tegula.args(["check", "tiled", "--plant", plants[0], "--plant", plants[1]]).output().unwrap();
+        assert_eq!(out.status.code(), Some(1));
+        assert!(String::from_utf8(out.stderr).unwrap().contains(plants[1]));
+    }
+}

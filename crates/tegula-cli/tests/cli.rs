@@ -279,7 +279,7 @@ fn what_does_not_fit_gets_one_line_and_leaves_the_output_alone() {
         ("check fast", 2, "K6"),
         ("check tiled --tile 0", 2, "--tile"),
         ("check tiled --tile 64", 1, "64"),
-        ("check tiled --tile 33 --json", 1, "tile 33 makes blocks of 1089 threads"),
+        ("check tiled --tile 33", 1, "tile 33 makes blocks of 1089 threads"),
         ("check naive --plant extra-barrier", 1, "the naive kernel has no barriers"),
         ("check tiled --mapping up", 2, "x-row"),
         ("check tiled --m 99999999999", 1, ""),

@@ -674,4 +674,12 @@ mod tests {
         wrong.as_mut_slice()[2 * 17 * 17 + 16 * 17 + 3] += 1;
         assert_eq!(check::<i32>(1, a.view(), one.view(), 0, None, wrong.view()).unwrap().worst, (2, 16, 3));
     }
+
+    #[test]
+    fn rows_without_columns_cost_nothing() {
+        let rows = Matrix::<f32>::zeros(Shape::new(1 << 40, 0)).unwrap();
+        let none = Matrix::<f32>::zeros(Shape::new(0, 0)).unwrap();
+        let report = check::<f32>(1.0, rows.view(), none.view(), 0.0, None, rows.view()).unwrap();
+        assert_eq!(report, Report::EMPTY);
+    }
 }

@@ -5,8 +5,9 @@ use std::panic::Location;
 
 use serde::Serialize;
 use tegula::interp;
-use tegula::ir::Fault;
+use tegula::ir::{Fault, FaultKind};
 
+use crate::args::CheckArgs;
 use crate::kernel::Problem;
 
 /// With `--json`, the object.
@@ -157,6 +158,21 @@ impl CheckReport {
         let &Problem { m, n, k, seeds, .. } = problem;
         let ok = findings.iter().all(|finding| finding.severity == Severity::Note);
         CheckReport { kernel, m, n, k, seeds, ok, findings, counters }
+    }
+
+    /// The report of a kernel that cannot be built.
+    pub fn refused(args: &CheckArgs, why: &str) -> CheckReport {
+        let fault = Fault { kind: FaultKind::Launch, message: why.into(), source: None };
+        CheckReport {
+            kernel: args.kernel.as_str().into(),
+            m: args.m.unwrap_or_default(),
+            n: args.n.unwrap_or_default(),
+            k: args.k.unwrap_or_default(),
+            seeds: args.seeds,
+            ok: false,
+            findings: vec![Finding::from(&fault)],
+            counters: Counters::default(),
+        }
     }
 
     /// `no errors, 1 note`.

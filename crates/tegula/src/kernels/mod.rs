@@ -129,7 +129,7 @@ impl Variant {
         })
     }
 
-    /// The same kernel with a mistake in it, by name (see [`PLANTS`]).
+    /// The same kernel with a mistake in it, by name (see [`PLANTS`]). One of the same sort that it has already is replaced.
     ///
     /// # Errors
     /// [`Error::KernelOption`] where there is no such mistake, or the kernel cannot have it.
