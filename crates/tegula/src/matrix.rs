@@ -458,6 +458,17 @@ impl<T: Scalar> Matrix<T> {
         Ok(matrix)
     }
 
+    /// A copy of the matrices of a view on the host.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the host has no room, [`Error::Layout`] where the view lies on a GPU.
+    pub fn from_view(view: View<'_, T>) -> Result<Self> {
+        if view.host().is_none() {
+            return Err(Error::Layout("a matrix on a GPU cannot be read here; download it first".into()));
+        }
+        Self::from_fn(view.shape(), |batch, row, col| view.get(batch, row, col).unwrap_or(T::ZERO))
+    }
+
     /// Extents.
     pub fn shape(&self) -> Shape {
         self.shape
