@@ -9,5 +9,6 @@ mod interp_plants;
 mod interp_products;
 mod interp_races;
 mod kernels;
+mod large;
 mod product;
 mod refusals;
