@@ -6,10 +6,11 @@ use std::path::Path;
 use crate::{Outcome, root};
 
 /// A module of the library, and what of the library it may import. A name with `::` allows that path only.
-const RULES: [(&str, &[&str]); 14] = [
+const RULES: [(&str, &[&str]); 15] = [
     ("element", &[]),
     ("error", &["element", "ir::Fault", "interp::Finding"]),
     ("matrix", &["element", "error"]),
+    ("convert", &["element", "error", "matrix"]),
     ("ir", &["element", "error", "matrix"]),
     ("ptx", &["element", "error", "matrix", "ir"]),
     ("interp", &["element", "error", "matrix", "ir", "cpu::lanes"]),
@@ -24,9 +25,9 @@ const RULES: [(&str, &[&str]); 14] = [
     ("trace", &["element", "error", "matrix", "ir", "interp"]),
 ];
 
-/// Files and folders that may hold unsafe code: the driver's calls, the processor's kernels, and host memory behind a view, which
-/// is no slice since the elements between a view's own may be borrowed elsewhere.
-const UNSAFE: [&str; 3] = ["cuda", "cpu", "matrix/view"];
+/// Files and folders that may hold unsafe code: the driver's calls, the processor's kernels, host memory behind a view, which is no
+/// slice since the elements between a view's own may be borrowed elsewhere, and the making of such views of other crates' matrices.
+const UNSAFE: [&str; 4] = ["cuda", "cpu", "matrix/view", "convert"];
 
 /// Checks every source of the library.
 pub fn run() -> Outcome {
