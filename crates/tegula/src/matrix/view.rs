@@ -105,8 +105,8 @@ impl<'a, T: Scalar> View<'a, T> {
     /// in elements; they may be negative or 0.
     ///
     /// # Safety
-    /// All elements so named lie in one allocation, aligned and initialised, and none of them is written during `'a`. Where there
-    /// are none, `start` may be anything.
+    /// All elements so named lie in one allocation, aligned and initialised, and none of them is written during `'a`. `start` was
+    /// derived from a pointer to all of it, not from a reference to its first element. Where there are none, it may be anything.
     pub unsafe fn from_raw_parts(start: *const T, shape: Shape, strides: [isize; 3]) -> Self {
         let (start, layout) = anchored(start.cast_mut(), shape, strides);
         View { memory: Memory::Host(HostMemory { start, borrowed: PhantomData }), layout }
@@ -264,7 +264,8 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
     ///
     /// # Safety
     /// All elements so named lie in one allocation, aligned and initialised, no two coordinates name the same, and nobody else
-    /// reads or writes one during `'a`. Where there are none, `start` may be anything.
+    /// reads or writes one during `'a`. `start` was derived from a pointer to all of it, not from a reference to its first element.
+    /// Where there are none, it may be anything.
     pub unsafe fn from_raw_parts(start: *mut T, shape: Shape, strides: [isize; 3]) -> Self {
         let (start, layout) = anchored(start, shape, strides);
         ViewMut { memory: MemoryMut::Host(HostMemoryMut { start, borrowed: PhantomData }), layout }
@@ -578,7 +579,7 @@ mod tests {
         let mut data: Vec<i32> = (0..24).collect();
         let shape = Shape { batches: 2, rows: 3, cols: 2 };
         // SAFETY: elements 23 down to 12 − 2·4 − 3 = 1, all of them in `data`.
-        let view = unsafe { View::from_raw_parts(&raw const data[23], shape, [-11, -4, -3]) };
+        let view = unsafe { View::from_raw_parts(data.as_ptr().add(23), shape, [-11, -4, -3]) };
         assert_eq!(elements(view), [23, 20, 19, 16, 15, 12, 12, 9, 8, 5, 4, 1]);
         // SAFETY: as above, with elements 20, 23, 16, … that are distinct.
         let mut view = unsafe { ViewMut::from_raw_parts(data.as_mut_ptr().add(20), Shape::new(3, 2), [0, -4, 3]) };

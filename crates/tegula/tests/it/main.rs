@@ -11,3 +11,4 @@ mod interp_races;
 mod kernels;
 mod product;
 mod refusals;
+mod views;
