@@ -269,7 +269,7 @@ fn the_cpu_takes_any_view() {
 #[test]
 fn the_interpreter_takes_any_view() {
     let interp = Device::interp();
-    for_each_case!(count(300), |case, number| case.check(&case.on(&interp), "interp", number));
+    for_each_case!(count(1000), |case, number| case.check(&case.on(&interp), "interp", number));
 }
 
 /// From host memory, which is copied there and back, and from memory of the GPU as it lies.
