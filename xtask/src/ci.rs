@@ -5,19 +5,21 @@ use std::time::Instant;
 
 use crate::{Outcome, root};
 
-/// The sections by name, with their commands.
+/// The sections by name, with their commands. `CONVERSIONS` are the library's features that nothing else turns on.
 const SECTIONS: [(&str, &str); 6] = [
     ("format", "fmt --all --check"),
     ("layers", "xtask layers"),
-    ("lints", "clippy --workspace --all-targets -- -D warnings"),
-    ("tests", "test --workspace"),
-    ("documentation", "doc --workspace --no-deps --lib"),
+    ("lints", "clippy --workspace --all-targets CONVERSIONS -- -D warnings"),
+    ("tests", "test --workspace CONVERSIONS"),
+    ("documentation", "doc --workspace --no-deps --lib CONVERSIONS"),
     ("assembly", "xtask assemble"),
 ];
 
+const CONVERSIONS: &str = "--features tegula/ndarray,tegula/ndarray-016,tegula/faer";
+
 /// Runs the sections up to the first that fails.
 pub fn run() -> Outcome {
-    SECTIONS.iter().try_for_each(|(name, command)| section(name, command))
+    SECTIONS.iter().try_for_each(|(name, command)| section(name, &command.replace("CONVERSIONS", CONVERSIONS)))
 }
 
 fn section(name: &str, command: &str) -> Outcome {

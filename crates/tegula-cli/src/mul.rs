@@ -54,7 +54,7 @@ where
     let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
     let c0 = args.c.as_deref().map(|path| load_c0::<T>(path, shape, args.cast)).transpose()?;
     let before = c0.as_ref().filter(|_| args.verify && args.beta != 0.0).cloned();
-    let mut c = c0.map_or_else(|| Matrix::zeros(shape), |c0| c0.matrix().and_then(Matrix::from_view))?;
+    let mut c = c0.map_or_else(|| Matrix::zeros(shape), |c0| c0.matrix().and_then(|c0| c0.to_matrix()))?;
 
     let done = engine::multiply(args.device, alpha, a, b, beta, &mut c)?;
     let before = before.as_ref().map(Array::matrix).transpose()?;

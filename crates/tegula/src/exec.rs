@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Report};
 use crate::interp::{Arg, Buffer, Config, run};
 use crate::ir::check;
-use crate::matrix::{Memory, MemoryMut};
+use crate::matrix::Memory;
 use crate::plan::{Caps, Plan};
 
 /// Something that makes products.
@@ -97,15 +97,13 @@ impl Device {
 
     /// Where a product's matrices lie; the best device where they are on the host.
     pub(crate) fn holding<T: Element>(product: &Gemm<'_, T>) -> Result<Self> {
-        let of = |memory: &Memory<'_, T>| match memory {
-            Memory::Device(memory) => Some(memory.ordinal()),
-            Memory::Host(_) => None,
-        };
-        let c = match &product.c.memory {
-            MemoryMut::Device(memory) => Some(memory.ordinal()),
-            MemoryMut::Host(_) => None,
-        };
-        match c.or(of(&product.a.memory)).or(of(&product.b.memory)) {
+        fn of<T>(memory: Memory<'_, T>) -> Option<usize> {
+            match memory {
+                Memory::Device(memory) => Some(memory.ordinal()),
+                Memory::Host(_) => None,
+            }
+        }
+        match of(product.c.memory()).or(of(product.a.memory())).or(of(product.b.memory())) {
             Some(ordinal) => Device::shared(ordinal),
             None => Ok(Device::best()),
         }

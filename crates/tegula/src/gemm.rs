@@ -3,7 +3,7 @@
 use crate::element::{Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
-use crate::matrix::{Layout, Matrix, Memory, MemoryMut, Shape, View, ViewMut};
+use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
 use crate::plan::{Problem, choose, order_of};
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
@@ -99,26 +99,26 @@ impl<'a, T: Element> Gemm<'a, T> {
             return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
         }
         self.refuse_overlap()?;
-        self.a.layout = broadcast(self.a.layout, c.batches);
-        self.b.layout = broadcast(self.b.layout, c.batches);
+        self.a = self.a.broadcast(Shape { batches: c.batches, ..a })?;
+        self.b = self.b.broadcast(Shape { batches: c.batches, ..b })?;
         if self.alpha == T::Acc::ZERO || a.cols == 0 {
             // No products: sums of nothing, whatever A and B hold and alpha is.
             self.alpha = T::Acc::ZERO;
-            self.a.layout.shape.cols = 0;
-            self.b.layout.shape.rows = 0;
+            self.a = self.a.cols(..0)?;
+            self.b = self.b.rows(..0)?;
         }
         Ok(self)
     }
 
     fn problem(&self) -> Problem {
         let Shape { batches, rows: m, cols: n } = self.c.shape();
-        let orders = [order_of(&self.a.layout), order_of(&self.b.layout), order_of(&self.c.layout)];
+        let orders = [order_of(&self.a.layout()), order_of(&self.b.layout()), order_of(&self.c.layout())];
         Problem { ty: T::TYPE, m, n, k: self.a.shape().cols, batches, orders }
     }
 
     fn refuse_overlap(&self) -> Result<()> {
-        let MemoryMut::Device(_) = self.c.memory else {
-            // Slices that overlap cannot be borrowed so.
+        let Memory::Device(_) = self.c.memory() else {
+            // Host memory that overlaps cannot be borrowed so.
             return Ok(());
         };
         let c = extent(self.c.as_view())?;
@@ -136,7 +136,7 @@ impl<'a, T: Element> Gemm<'a, T> {
 
 /// The device addresses that a view uses, or `None` on the host and for an empty one.
 fn extent<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
-    let (Memory::Device(memory), Some((low, high))) = (view.memory, view.layout.span()?) else { return Ok(None) };
+    let (Memory::Device(memory), Some((low, high))) = (view.memory(), view.layout().span()?) else { return Ok(None) };
     let byte = |position: usize| u128::from(memory.address()) + position as u128 * T::TYPE.size() as u128;
     Ok(Some((byte(low), byte(high + 1))))
 }
@@ -161,15 +161,6 @@ fn batches_of(a: Shape, b: Shape) -> Result<usize> {
             Err(Error::Shape(format!("A is a batch of {x} and B of {y}; they must agree, or one be a single matrix")))
         }
     }
-}
-
-/// A single matrix as a batch of itself.
-fn broadcast(layout: Layout, batches: usize) -> Layout {
-    if layout.shape.batches == batches {
-        return layout;
-    }
-    let [_, row, col] = layout.strides;
-    Layout { shape: Shape { batches, ..layout.shape }, strides: [0, row, col], ..layout }
 }
 
 #[cfg(test)]

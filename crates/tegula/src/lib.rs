@@ -15,6 +15,7 @@
 //! the map.
 #![deny(unsafe_code)]
 
+pub mod convert;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -29,7 +29,7 @@ use rayon::prelude::*;
 use crate::cpu::lanes::mul_add_f64;
 use crate::element::{Element, Scalar, Type, bf16, f16};
 use crate::error::{Error, Result};
-use crate::matrix::{Matrix, Shape, View, check_product};
+use crate::matrix::{Matrix, Memory, Shape, View, check_product};
 
 /// How far a result is from the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -459,7 +459,7 @@ fn format(ty: Type) -> (f64, f64, f64) {
 }
 
 fn on_host<T: Element, S: Scalar>(name: &str, view: &View<S>) -> Result<()> {
-    if view.host().is_some() {
+    if matches!(view.memory(), Memory::Host(_)) {
         return Ok(());
     }
     let (what, device) =

@@ -35,10 +35,10 @@ unsafe impl<S: Send> Send for Grid<S> {}
 unsafe impl<S: Send> Sync for Grid<S> {}
 
 impl<S: Copy> Grid<S> {
-    /// The first matrix of a batch whose layout was checked against `memory`.
-    pub fn new(memory: &mut [S], layout: Layout) -> Self {
+    /// The first matrix of a batch; `memory` is position 0 of its layout.
+    pub fn new(memory: *mut S, layout: Layout) -> Self {
         let [batch, row, col] = layout.strides;
-        Grid { start: memory.as_mut_ptr().wrapping_add(layout.offset), batch, row, col }
+        Grid { start: memory.wrapping_add(layout.offset), batch, row, col }
     }
 
     /// Another matrix of the batch.

@@ -100,13 +100,21 @@ fn gemm_as<T: Element, U: Operand>(
 ) -> Result<()> {
     let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
     let scaled = Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)? };
-    scaled.run::<U>(input("A", a)?, input("B", b)?, output::<T, U>(c)?)
+    let (a, b, c) = (input("A", a)?, input("B", b)?, output::<T, U>(c)?);
+    // SAFETY: views were borrowed to read A and B and to write C, whose elements are distinct.
+    unsafe { scaled.run::<U>(a, b, c) }
 }
 
-/// A matrix on the host.
-struct Host<M> {
-    memory: M,
+/// A matrix on the host: the address of position 0 of its layout.
+struct Host<P> {
+    memory: P,
     layout: Layout,
+}
+
+impl<P> Host<P> {
+    fn t(self) -> Self {
+        Host { layout: self.layout.transposed(), ..self }
+    }
 }
 
 /// What a product is besides its matrices.
@@ -119,22 +127,28 @@ struct Scaled<S> {
 
 impl<S: Sum> Scaled<S> {
     /// Multiplies batch after batch with all threads, or where one product is too small for that, each thread its own batches.
-    fn run<T: Operand<Acc = S>>(self, a: Host<&[T]>, b: Host<&[T]>, c: Host<&mut [T::Out]>) -> Result<()> {
-        let Shape { batches, rows: m, cols: n } = c.layout.shape;
-        let k = a.layout.shape.cols;
+    ///
+    /// # Safety
+    /// The elements of A and B may be read meanwhile, those of C are distinct and nobody else's.
+    unsafe fn run<T: Operand<Acc = S>>(self, a: Host<*const T>, b: Host<*const T>, c: Host<*mut T::Out>) -> Result<()> {
         check_product(a.layout.shape, b.layout.shape, c.layout.shape)?;
         if c.layout.shape.is_empty() {
             return Ok(());
         }
+        // The micro-kernels write rows. Where C has columns instead, the transposed product has the same sums in the same order.
+        let columns = c.layout.strides[1] == 1 && c.layout.strides[2] != 1;
+        let (a, b, c) = if columns { (b.t(), a.t(), c.t()) } else { (a, b, c) };
+        let Shape { batches, rows: m, cols: n } = c.layout.shape;
+        let k = a.layout.shape.cols;
         let work = m.saturating_mul(n).saturating_mul(k);
         let parallel = work >= SMALL;
+        // SAFETY: the caller's promise.
+        let (a, b) = unsafe { (Source::rows(a.memory, a.layout), Source::rows(b.memory, b.layout.transposed())) };
         let c = Grid::new(c.memory, c.layout);
         let one = |batch| {
-            let (a, b, c) =
-                (Source::rows(a.memory, a.layout, batch), Source::cols(b.memory, b.layout, batch), c.batch(batch));
+            let (a, b, c) = (a.batch(batch), b.batch(batch), c.batch(batch));
             let Scaled { isa, alpha, beta } = self;
-            // SAFETY: C was checked to lie in its memory with no element shared, that memory is borrowed mutably, and each batch
-            // is written once. `isa` is one that the machine has.
+            // SAFETY: the caller's promise for C, of which each batch is written once. `isa` is one that the machine has.
             unsafe {
                 if k == 0 || alpha == S::ZERO {
                     scale_all::<T>(m, n, beta, c);
@@ -151,26 +165,28 @@ impl<S: Sum> Scaled<S> {
     }
 }
 
-fn input<'a, T: Element, U: Operand>(name: &str, view: View<'a, T>) -> Result<Host<&'a [U]>> {
-    match view.memory {
+fn input<T: Element, U: Operand>(name: &str, view: View<'_, T>) -> Result<Host<*const U>> {
+    match view.memory() {
         Memory::Device(device) => Err(on_gpu::<T>(name, device)),
-        Memory::Host(memory) if size_of::<T>() == size_of::<U>() => {
-            let memory = bytemuck::try_cast_slice(memory).map_err(|_| foreign::<T>())?;
-            Ok(Host { memory, layout: view.layout })
+        Memory::Host(memory) => {
+            Ok(Host { memory: same::<T, T, U>(memory.as_ptr().cast_mut())?, layout: view.layout() })
         }
-        Memory::Host(_) => Err(foreign::<T>()),
     }
 }
 
-fn output<'a, T: Element, U: Operand>(view: ViewMut<'a, T::Out>) -> Result<Host<&'a mut [U::Out]>> {
-    match view.memory {
+fn output<T: Element, U: Operand>(view: ViewMut<'_, T::Out>) -> Result<Host<*mut U::Out>> {
+    let layout = view.layout();
+    match view.into_memory() {
         MemoryMut::Device(device) => Err(on_gpu::<T>("C", device)),
-        MemoryMut::Host(memory) if size_of::<T::Out>() == size_of::<U::Out>() => {
-            let memory = bytemuck::try_cast_slice_mut(memory).map_err(|_| foreign::<T>())?;
-            Ok(Host { memory, layout: view.layout })
-        }
-        MemoryMut::Host(_) => Err(foreign::<T>()),
+        MemoryMut::Host(mut memory) => Ok(Host { memory: same::<T, _, _>(memory.as_mut_ptr())?, layout }),
     }
+}
+
+/// The address of elements that are of the type `U` by their tag; refused where a foreign type's tag lies.
+fn same<T: Element, S: Scalar, U: Scalar>(memory: *mut S) -> Result<*mut U> {
+    let memory = memory.cast::<U>();
+    let same = S::TYPE == U::TYPE && size_of::<S>() == size_of::<U>() && memory.is_aligned();
+    if same { Ok(memory) } else { Err(foreign::<T>()) }
 }
 
 fn on_gpu<T: Element>(name: &str, memory: DeviceMemory) -> Error {

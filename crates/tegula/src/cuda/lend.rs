@@ -7,7 +7,7 @@ use cudarc::driver::{CudaView, CudaViewMut, DeviceSlice, SyncOnDrop};
 use super::gpu::Gpu;
 use super::memory::Stored;
 use crate::error::{Error, Result};
-use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, View, ViewMut};
+use crate::matrix::{DeviceMemory, Layout, View, ViewMut};
 
 /// Memory of cudarc's, borrowed to read. Work queued through its view starts after what cudarc has queued on the memory, and
 /// when this is dropped, cudarc learns of that work. So it is to be kept until the work that uses the view is queued.
@@ -48,7 +48,7 @@ impl Gpu {
         layout.check(from.len())?;
         let len = from.len();
         let (address, told) = from.view_ptr(self.stream());
-        let view = View { memory: Memory::Device(self.memory_at(address, len)), layout };
+        let view = View::on_gpu(self.memory_at(address, len), layout);
         Ok(Borrowed { view, _told_on_drop: told })
     }
 
@@ -62,7 +62,7 @@ impl Gpu {
         layout.check_distinct()?;
         let len = from.len();
         let (address, told) = from.view_ptr_mut(self.stream());
-        let view = ViewMut { memory: MemoryMut::Device(self.memory_at(address, len)), layout };
+        let view = ViewMut::on_gpu(self.memory_at(address, len), layout);
         Ok(BorrowedMut { view, _told_on_drop: told })
     }
 
@@ -76,7 +76,7 @@ impl Gpu {
     /// else writes to it has to be ordered with this handle's stream.
     pub unsafe fn view_from_raw<T: Stored>(&self, address: u64, len: usize, layout: Layout) -> Result<View<'_, T>> {
         check_raw::<T>(address, len, &layout)?;
-        Ok(View { memory: Memory::Device(self.memory_at(address, len)), layout })
+        Ok(View::on_gpu(self.memory_at(address, len), layout))
     }
 
     /// A view of any memory, to write. Its home is this handle's stream.
@@ -95,7 +95,7 @@ impl Gpu {
     ) -> Result<ViewMut<'_, T>> {
         check_raw::<T>(address, len, &layout)?;
         layout.check_distinct()?;
-        Ok(ViewMut { memory: MemoryMut::Device(self.memory_at(address, len)), layout })
+        Ok(ViewMut::on_gpu(self.memory_at(address, len), layout))
     }
 
     fn memory_at(&self, address: u64, len: usize) -> DeviceMemory<'_> {

@@ -9,7 +9,7 @@ use super::driver::Named;
 use super::gpu::Gpu;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
-use crate::matrix::{DeviceMemory, Layout, Matrix, Memory, MemoryMut, Shape, View, ViewMut};
+use crate::matrix::{DeviceMemory, Layout, Matrix, Memory, Shape, View, ViewMut};
 
 /// A number type that lies in GPU memory as it does on the host.
 pub trait Stored: Scalar + Pod {}
@@ -81,9 +81,8 @@ impl<T: Stored> Buffer<T> {
     /// # Errors
     /// [`Error::Layout`] where the matrix has another number of elements or does not lie on the host.
     pub fn upload(&mut self, from: View<'_, T>) -> Result<()> {
-        let slice = from.host().ok_or_else(not_on_the_host)?;
-        same_len(from.shape(), self.len)?;
-        self.gpu.staged(|staging| staging.upload(&self.gpu, slice, &from.layout(), self.address))
+        fits(from.memory(), from.shape(), self.len)?;
+        self.gpu.staged(|staging| staging.upload(&self.gpu, from, self.address))
     }
 
     /// Copies this memory into a host matrix, row after row, and waits for it.
@@ -91,11 +90,9 @@ impl<T: Stored> Buffer<T> {
     /// # Errors
     /// [`Error::Layout`] where the matrix has another number of elements or does not lie on the host; what the driver
     /// says, which includes the failure of a kernel that was queued earlier.
-    pub fn download(&self, mut to: ViewMut<'_, T>) -> Result<()> {
-        let layout = to.layout();
-        let slice = to.host_mut().ok_or_else(not_on_the_host)?;
-        same_len(layout.shape, self.len)?;
-        self.gpu.staged(|staging| staging.download(&self.gpu, self.address, slice, &layout))
+    pub fn download(&self, to: ViewMut<'_, T>) -> Result<()> {
+        fits(to.memory(), to.shape(), self.len)?;
+        self.gpu.staged(|staging| staging.download(&self.gpu, self.address, to))
     }
 
     /// Queues setting every element to `value`.
@@ -124,8 +121,8 @@ impl<T: Stored> Buffer<T> {
 
     /// The driver sets up to 32 bits at a time; the rest is a copy of one element to everywhere.
     fn fill_by_copy(&mut self, value: T) -> Result<()> {
-        let everywhere = Layout { shape: Shape::new(1, self.len), offset: 0, strides: [0, 0, 0] };
-        self.upload(View::strided(&[value], everywhere)?)
+        let len = self.len;
+        self.upload(View::new(&[value], 1, 1)?.broadcast(Shape::new(1, len))?)
     }
 }
 
@@ -170,11 +167,12 @@ fn out_of_memory(gpu: &Gpu, bytes: u128) -> Error {
     Error::OutOfMemory { what: "a buffer".into(), bytes, device: format!("{gpu:?}") }
 }
 
-fn not_on_the_host() -> Error {
-    Error::Layout("a copy between the host and a GPU takes a matrix on the host, this one lies on a GPU".into())
-}
-
-fn same_len(shape: Shape, len: usize) -> Result<()> {
+/// Checks that a matrix can be copied to or from GPU memory of `len` elements.
+fn fits<T>(memory: Memory<'_, T>, shape: Shape, len: usize) -> Result<()> {
+    let Memory::Host(_) = memory else {
+        let why = "a copy between the host and a GPU takes a matrix on the host, this one lies on a GPU";
+        return Err(Error::Layout(why.into()));
+    };
     if shape.len()? == len {
         return Ok(());
     }
@@ -264,11 +262,11 @@ impl<T: Stored> DeviceMatrix<T> {
 
     /// The matrix, to read.
     pub fn view(&self) -> View<'_, T> {
-        View { memory: Memory::Device(self.buffer.memory()), layout: self.layout }
+        View::on_gpu(self.buffer.memory(), self.layout)
     }
 
     /// The matrix, to write.
     pub fn view_mut(&mut self) -> ViewMut<'_, T> {
-        ViewMut { memory: MemoryMut::Device(self.buffer.memory()), layout: self.layout }
+        ViewMut::on_gpu(self.buffer.memory(), self.layout)
     }
 }

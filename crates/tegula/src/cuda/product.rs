@@ -5,14 +5,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use super::{DeviceMatrix, Function, Gpu, Param, Stored};
+use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored};
 use crate::element::{Element, Scalar, Type};
 use crate::error::{Error, Result};
 use crate::gemm::Gemm;
 use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, check};
 use crate::kernels::{Edges, Variant};
-use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut};
+use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, View, ViewMut};
 use crate::ptx;
 
 /// An argument of a launch on a GPU.
@@ -42,8 +42,8 @@ impl<'a> Arg<'a> {
     /// # Errors
     /// [`Error::Unsupported`] for a matrix on the host.
     pub fn input<T: Scalar>(view: View<'a, T>) -> Result<Self> {
-        match view.memory {
-            Memory::Device(memory) => Ok(Arg::Matrix { ty: own_type::<T>()?, layout: view.layout, memory }),
+        match view.memory() {
+            Memory::Device(memory) => Ok(Arg::Matrix { ty: own_type::<T>()?, layout: view.layout(), memory }),
             Memory::Host(_) => Err(on_the_host(T::TYPE)),
         }
     }
@@ -53,8 +53,9 @@ impl<'a> Arg<'a> {
     /// # Errors
     /// [`Error::Unsupported`] for a matrix on the host.
     pub fn output<T: Scalar>(view: ViewMut<'a, T>) -> Result<Self> {
-        match view.memory {
-            MemoryMut::Device(memory) => Ok(Arg::Matrix { ty: own_type::<T>()?, layout: view.layout, memory }),
+        let layout = view.layout();
+        match view.into_memory() {
+            MemoryMut::Device(memory) => Ok(Arg::Matrix { ty: own_type::<T>()?, layout, memory }),
             MemoryMut::Host(_) => Err(on_the_host(T::TYPE)),
         }
     }
@@ -156,37 +157,32 @@ impl Gpu {
         }
         let (a, b) = (Operand::input(self, product.a)?, Operand::input(self, product.b)?);
         let scalars = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-        let (layout, mut host) = (product.c.layout, None);
-        let c = match product.c.memory {
-            MemoryMut::Device(memory) => ViewMut { memory: MemoryMut::Device(memory), layout },
-            MemoryMut::Host(slice) => {
-                let view = ViewMut { memory: MemoryMut::Host(slice), layout };
-                let copy = if product.beta == T::Acc::ZERO {
-                    DeviceMatrix::uninit(self, layout.shape)?
-                } else {
-                    DeviceMatrix::upload(self, view.as_view())?
-                };
-                let (copy, _) = host.insert((copy, view));
-                copy.view_mut()
+        let inputs = [Arg::input(a.view())?, Arg::input(b.view())?];
+        match product.c.memory() {
+            Memory::Device(_) => self.multiply_there(variant, inputs, Arg::output(product.c)?, scalars),
+            Memory::Host(_) => {
+                let (host, layout) = product.c.packed()?;
+                let mut copy = Buffer::uninit(self, host.shape().len()?)?;
+                if product.beta != T::Acc::ZERO {
+                    copy.upload(host.as_view())?;
+                }
+                let c = Arg::output(ViewMut::<T::Out>::on_gpu(copy.memory(), layout))?;
+                self.multiply_there(variant, inputs, c, scalars)?;
+                copy.download(host)
             }
-        };
-        self.multiply_there(variant, [Arg::input(a.view())?, Arg::input(b.view())?, Arg::output(c)?], scalars)?;
-        match host {
-            Some((copy, view)) => copy.download_into(view),
-            None => Ok(()),
         }
     }
 
     /// The product of matrices that lie on the GPU.
-    fn multiply_there(&self, variant: &Variant, matrices: [Arg<'_>; 3], scalars: [Arg<'_>; 2]) -> Result<()> {
-        // A matrix that was copied lies row-major, whatever the plan took it for.
-        let orders = matrices.map(|matrix| match matrix {
+    fn multiply_there(&self, variant: &Variant, [a, b]: [Arg<'_>; 2], c: Arg<'_>, scalars: [Arg<'_>; 2]) -> Result<()> {
+        // A matrix that was copied lies without gaps, however it lay where the plan saw it.
+        let orders = [a, b, c].map(|matrix| match matrix {
             Arg::Matrix { layout, .. } => crate::plan::order_of(&layout),
             Arg::Scalar { .. } => Default::default(),
         });
         let loaded = self.built_in(&Variant { orders, ..*variant })?;
         let (kernel, function) = &*loaded;
-        let ([a, b, c], [alpha, beta]) = (matrices, scalars);
+        let [alpha, beta] = scalars;
         // SAFETY: the kernel guards its edges, so it stays within A, B and C; C is borrowed to be written.
         unsafe { self.queue(kernel, function, &[a, b, c, alpha, beta]) }
     }
@@ -206,38 +202,27 @@ fn lock() -> std::sync::MutexGuard<'static, Loaded> {
     LOADED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An input on the GPU: there already, or copied.
+/// An input on the GPU: there already, or copied, with its layout there.
 enum Operand<'a, T: Stored> {
     There(View<'a, T>),
-    Copied(DeviceMatrix<T>),
-    /// One matrix that stands for a whole batch of so many.
-    Repeated(DeviceMatrix<T>, usize),
+    Copied(Buffer<T>, Layout),
 }
 
 impl<'a, T: Stored> Operand<'a, T> {
     fn input(gpu: &Gpu, view: View<'a, T>) -> Result<Self> {
-        match view.memory {
-            Memory::Device(_) => Ok(Operand::There(view)),
-            Memory::Host(_) if view.layout.strides[0] == 0 && view.layout.shape.batches > 1 => {
-                let batches = view.layout.shape.batches;
-                let shape = Shape { batches: 1, ..view.layout.shape };
-                let one = View { layout: Layout { shape, ..view.layout }, ..view };
-                Ok(Operand::Repeated(DeviceMatrix::upload(gpu, one)?, batches))
-            }
-            Memory::Host(_) => DeviceMatrix::upload(gpu, view).map(Operand::Copied),
+        if let Memory::Device(_) = view.memory() {
+            return Ok(Operand::There(view));
         }
+        let (host, layout) = view.packed()?;
+        let mut copy = Buffer::uninit(gpu, host.shape().len()?)?;
+        copy.upload(host)?;
+        Ok(Operand::Copied(copy, layout))
     }
 
     fn view(&self) -> View<'_, T> {
         match self {
             Operand::There(view) => *view,
-            Operand::Copied(copy) => copy.view(),
-            Operand::Repeated(copy, batches) => {
-                let mut view = copy.view();
-                view.layout.shape.batches = *batches;
-                view.layout.strides[0] = 0;
-                view
-            }
+            Operand::Copied(copy, layout) => View::on_gpu(copy.memory(), *layout),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::element::{Scalar, Type};
 use crate::error::{Error, Result};
 use crate::ir::SharedArray;
 use crate::ir::launch::Bound;
-use crate::matrix::{Layout, Matrix, Shape, View, ViewMut};
+use crate::matrix::{Layout, Matrix, Memory, Shape, View, ViewMut};
 
 /// Bytes to which the interpreter aligns the start of each matrix, as the driver's allocator does.
 const BASE_ALIGNMENT: u64 = 256;
@@ -43,17 +43,11 @@ impl Buffer {
     /// # Errors
     /// [`Error::Unsupported`] for a view of GPU memory, [`Error::OutOfMemory`] where the host has no room.
     pub fn input<T: Scalar>(view: View<'_, T>) -> Result<Self> {
-        let Some(slice) = view.host() else {
-            return Err(Error::Unsupported {
-                what: "memory of a GPU".into(),
-                ty: T::TYPE,
-                device: "the interpreter; download the matrix first".into(),
-            });
-        };
+        let Memory::Host(_) = view.memory() else { return Err(on_gpu::<T>()) };
         let layout = view.layout();
         let Shape { batches, rows, cols } = layout.shape;
         let positions = (0..batches).flat_map(|b| (0..rows).flat_map(move |r| (0..cols).map(move |c| (b, r, c))));
-        let bits = positions.map(|(b, r, c)| slice[layout.at(b, r, c)].to_bits());
+        let bits = positions.map(|(b, r, c)| view.get(b, r, c).map_or(0, T::to_bits));
         let cells = Cells::collect(T::TYPE, layout.shape, bits)?;
         Ok(Buffer { ty: T::TYPE, layout, cells, states: Vec::new() })
     }
@@ -114,24 +108,20 @@ impl Buffer {
     /// [`Error::Unsupported`] for another type or for GPU memory, [`Error::Shape`] for another shape.
     pub fn copy_to<T: Scalar>(&self, mut view: ViewMut<'_, T>) -> Result<()> {
         self.same_type::<T>()?;
-        let layout = view.layout();
-        if layout.shape != self.layout.shape {
-            return Err(Error::Shape(format!("{} does not fit into {}", self.layout.shape, layout.shape)));
+        let shape = view.shape();
+        if shape != self.layout.shape {
+            return Err(Error::Shape(format!("{} does not fit into {shape}", self.layout.shape)));
         }
-        let Some(slice) = view.host_mut() else {
-            return Err(Error::Unsupported {
-                what: "memory of a GPU".into(),
-                ty: T::TYPE,
-                device: "the interpreter".into(),
-            });
-        };
-        let Shape { batches, rows, cols } = layout.shape;
+        let Memory::Host(_) = view.memory() else { return Err(on_gpu::<T>()) };
+        let Shape { batches, rows, cols } = shape;
         let mut index = 0;
         for batch in 0..batches {
             for row in 0..rows {
                 for col in 0..cols {
-                    if self.states.get(index).is_some_and(|s| s.load(Relaxed) == WRITTEN) {
-                        slice[layout.at(batch, row, col)] = T::from_bits(self.cells.load(index));
+                    if self.states.get(index).is_some_and(|s| s.load(Relaxed) == WRITTEN)
+                        && let Some(element) = view.get_mut(batch, row, col)
+                    {
+                        *element = T::from_bits(self.cells.load(index));
                     }
                     index += 1;
                 }
@@ -221,6 +211,14 @@ fn gather<T>(cells: &[T], first: &[usize; 32], e: usize, lanes: u32, bits: &mut 
         if lanes >> lane & 1 == 1 {
             bits[lane] = load(&cells[first[lane] + e]);
         }
+    }
+}
+
+fn on_gpu<T: Scalar>() -> Error {
+    Error::Unsupported {
+        what: "memory of a GPU".into(),
+        ty: T::TYPE,
+        device: "the interpreter; download the matrix first".into(),
     }
 }
 

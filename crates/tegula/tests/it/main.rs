@@ -12,3 +12,4 @@ mod kernels;
 mod large;
 mod product;
 mod refusals;
+mod views;

@@ -1,0 +1,191 @@
+//! Matrices: owned ones, and strided views of memory on the host or on a GPU.
+//!
+//! A view is a [`Layout`] over a [`Memory`]. The layout is checked against the memory when the view is made, so that whoever
+//! holds a view may use every coordinate within its shape. Sizes and strides count elements, never bytes.
+//!
+//! A view owns the elements that its layout names and nothing between them: two views to write may interleave, as the halves of
+//! [`ViewMut::split_cols`] do. So no slice is ever made of memory that is not all the view's own; `view` alone touches it.
+
+mod device;
+mod layout;
+mod packed;
+mod runs;
+mod slicing;
+mod view;
+
+use std::fmt;
+
+use crate::element::Scalar;
+use crate::error::{Error, Result};
+pub use device::{DeviceMemory, Home};
+pub use layout::Layout;
+pub use packed::Packed;
+pub use view::{HostMemory, HostMemoryMut, Memory, MemoryMut, View, ViewMut};
+
+/// How many matrices there are, and of which size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Matrices in the batch.
+    pub batches: usize,
+    /// Rows of each.
+    pub rows: usize,
+    /// Columns of each.
+    pub cols: usize,
+}
+
+impl Shape {
+    /// The shape of one matrix.
+    pub const fn new(rows: usize, cols: usize) -> Self {
+        Shape { batches: 1, rows, cols }
+    }
+
+    /// Number of elements.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the number does not fit in a `usize`.
+    pub fn len(&self) -> Result<usize> {
+        let len = self.batches.checked_mul(self.rows).and_then(|x| x.checked_mul(self.cols));
+        len.filter(|&x| isize::try_from(x).is_ok())
+            .ok_or_else(|| Error::Shape(format!("a matrix of {self} has more elements than can be addressed")))
+    }
+
+    /// Whether there is no element.
+    pub const fn is_empty(&self) -> bool {
+        self.batches == 0 || self.rows == 0 || self.cols == 0
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.batches != 1 {
+            write!(f, "{}×", self.batches)?;
+        }
+        write!(f, "{}×{}", self.rows, self.cols)
+    }
+}
+
+/// Checks that A·B has the shape of C, matrix for matrix.
+///
+/// # Errors
+/// [`Error::Shape`] naming the sizes that differ.
+pub(crate) fn check_product(a: Shape, b: Shape, c: Shape) -> Result<()> {
+    let wrong = |why: &str| Err(Error::Shape(format!("A is {a}, B is {b} and C is {c}: {why}")));
+    if a.batches != b.batches || a.batches != c.batches {
+        wrong("they must be as many matrices each; a batch stride of 0 repeats one of A or B")
+    } else if a.cols != b.rows {
+        wrong("A must have as many columns as B has rows")
+    } else if a.rows != c.rows || b.cols != c.cols {
+        wrong("C must have the rows of A and the columns of B")
+    } else {
+        Ok(())
+    }
+}
+
+fn exact_len(shape: Shape, len: usize) -> Result<()> {
+    if shape.len()? == len {
+        return Ok(());
+    }
+    Err(Error::Layout(format!("a {shape} matrix has {} elements, the slice has {len}", shape.len()?)))
+}
+
+/// An owned matrix, or a batch of them, row-major on the host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matrix<T> {
+    shape: Shape,
+    data: Vec<T>,
+}
+
+impl<T: Scalar> Matrix<T> {
+    /// A `rows`×`cols` matrix from its elements, row after row.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where their number is not `rows`·`cols`.
+    pub fn from_vec(rows: usize, cols: usize, data: Vec<T>) -> Result<Self> {
+        Self::from_shape_vec(Shape::new(rows, cols), data)
+    }
+
+    /// A batch of matrices from their elements, matrix after matrix, row after row.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where their number does not fit the shape.
+    pub fn from_shape_vec(shape: Shape, data: Vec<T>) -> Result<Self> {
+        exact_len(shape, data.len())?;
+        Ok(Matrix { shape, data })
+    }
+
+    /// A matrix of zeros.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the host has no room.
+    pub fn zeros(shape: Shape) -> Result<Self> {
+        let len = shape.len()?;
+        let mut data = Vec::new();
+        data.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
+            what: format!("a {shape} matrix of {}", T::TYPE),
+            bytes: len as u128 * T::TYPE.size() as u128,
+            device: "the host".into(),
+        })?;
+        data.resize(len, T::ZERO);
+        Ok(Matrix { shape, data })
+    }
+
+    /// A matrix whose element (batch, row, col) is `f(batch, row, col)`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the host has no room.
+    pub fn from_fn(shape: Shape, mut f: impl FnMut(usize, usize, usize) -> T) -> Result<Self> {
+        let mut matrix = Self::zeros(shape)?;
+        let mut next = matrix.data.iter_mut();
+        // Without columns there may still be any number of rows, none of which is worth a visit.
+        for batch in 0..if shape.is_empty() { 0 } else { shape.batches } {
+            for row in 0..shape.rows {
+                for (col, element) in next.by_ref().take(shape.cols).enumerate() {
+                    *element = f(batch, row, col);
+                }
+            }
+        }
+        Ok(matrix)
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The elements, matrix after matrix, row after row.
+    pub fn as_slice(&self) -> &[T] {
+        &self.data
+    }
+
+    /// The elements, to change.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        &mut self.data
+    }
+
+    /// The elements, given away.
+    pub fn into_vec(self) -> Vec<T> {
+        self.data
+    }
+
+    /// The matrix, to read.
+    pub fn view(&self) -> View<'_, T> {
+        View::over(&self.data, self.layout())
+    }
+
+    /// The matrix, to write.
+    pub fn view_mut(&mut self) -> ViewMut<'_, T> {
+        let layout = self.layout();
+        ViewMut::over(&mut self.data, layout)
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::row_major(self.shape).expect("the shape was checked when the matrix was made")
+    }
+}
+
+/// `&matrix` can stand wherever a view is taken.
+impl<'a, T: Scalar> From<&'a Matrix<T>> for View<'a, T> {
+    fn from(matrix: &'a Matrix<T>) -> Self {
+        matrix.view()
+    }
+}

@@ -1,0 +1,77 @@
+//! The elements of a matrix in row-major order, cut into runs that copies take in one go. Positions only; no memory is touched here.
+
+use super::{Layout, Shape};
+
+/// Elements that follow each other at one distance.
+#[derive(Debug, PartialEq)]
+pub(super) struct Run {
+    /// Of the first.
+    pub position: usize,
+    pub stride: isize,
+    pub len: usize,
+}
+
+impl Run {
+    /// Position of an element of the run.
+    pub fn at(&self, i: usize) -> usize {
+        self.position.wrapping_add_signed(self.stride * i as isize)
+    }
+}
+
+/// The runs that `len` elements from number `start` on fall into, counted row after row, matrix after matrix. The matrix has so
+/// many.
+pub(super) fn runs(layout: &Layout, start: usize, len: usize) -> impl Iterator<Item = Run> {
+    let layout = flattened(layout);
+    let Shape { rows, cols, .. } = layout.shape;
+    let (mut next, end) = (start, start + len);
+    std::iter::from_fn(move || {
+        let remaining = end.checked_sub(next).filter(|&left| left > 0)?;
+        let (row, col) = (next / cols, next % cols);
+        let len = remaining.min(cols - col);
+        next += len;
+        Some(Run { position: layout.at(row / rows, row % rows, col), stride: layout.strides[2], len })
+    })
+}
+
+/// The same elements in the same order with rows as long as can be: rows, or whole matrices, that follow each other at
+/// the distance of their elements are one row. There are no more elements than a `usize` counts.
+pub(super) fn flattened(layout: &Layout) -> Layout {
+    let (mut axes, mut outer) = ([(1, 0isize); 3], 2);
+    let several = layout.extents().into_iter().zip(layout.strides).rev().filter(|&(extent, _)| extent != 1);
+    for (extent, stride) in several {
+        let (inner, apart) = axes[outer];
+        let follows = isize::try_from(inner).is_ok_and(|inner| apart.checked_mul(inner) == Some(stride));
+        match inner {
+            1 => axes[outer] = (extent, stride),
+            _ if follows => axes[outer].0 *= extent,
+            _ => {
+                outer -= 1;
+                axes[outer] = (extent, stride);
+            }
+        }
+    }
+    let [batches, rows, cols] = axes.map(|(extent, _)| extent);
+    Layout { shape: Shape { batches, rows, cols }, strides: axes.map(|(_, stride)| stride), ..*layout }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_without_gaps_are_one_run() {
+        let shape = Shape { batches: 2, rows: 3, cols: 4 };
+        let layout = |shape, offset, strides| Layout { shape, offset, strides };
+        let dense = Layout::row_major(shape).unwrap();
+        assert_eq!(runs(&dense, 5, 17).collect::<Vec<_>>(), [Run { position: 5, stride: 1, len: 17 }]);
+        let reversed = layout(shape, 23, [-12, -4, -1]);
+        assert_eq!(runs(&reversed, 0, 24).collect::<Vec<_>>(), [Run { position: 23, stride: -1, len: 24 }]);
+        let columns = layout(Shape { batches: 4, rows: 3, cols: 1 }, 2, [12, 4, 99]);
+        assert_eq!(runs(&columns, 1, 10).collect::<Vec<_>>(), [Run { position: 6, stride: 4, len: 10 }]);
+        let padded = layout(shape, 0, [20, 5, 1]);
+        assert_eq!(runs(&padded, 0, 24).count(), 6);
+        let broadcast = layout(Shape::new(1000, 1000), 0, [0, 0, 0]);
+        assert_eq!(runs(&broadcast, 0, 1_000_000).count(), 1);
+        assert_eq!(runs(&layout(Shape::new(0, 4), 0, [0, 4, 1]), 0, 0).count(), 0);
+    }
+}

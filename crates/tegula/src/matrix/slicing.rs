@@ -1,0 +1,179 @@
+//! Parts of matrices: ranges, steps, opposite order. Nothing is moved; each is another layout over the same memory.
+
+use std::ops::{Bound, RangeBounds};
+
+use super::{Matrix, View, ViewMut};
+use crate::element::Scalar;
+use crate::error::{Error, Result};
+
+macro_rules! slicing {
+    ($view:ident) => {
+        impl<T: Scalar> $view<'_, T> {
+            /// Some of the matrices.
+            ///
+            /// # Errors
+            /// [`Error::Layout`] where there are not so many.
+            pub fn batches(self, range: impl RangeBounds<usize>) -> Result<Self> {
+                self.range(0, range)
+            }
+
+            /// Some rows of each matrix, such as `view.rows(2..)`.
+            ///
+            /// # Errors
+            /// [`Error::Layout`] where there are not so many.
+            pub fn rows(self, range: impl RangeBounds<usize>) -> Result<Self> {
+                self.range(1, range)
+            }
+
+            /// Some columns of each matrix.
+            ///
+            /// # Errors
+            /// [`Error::Layout`] where there are not so many.
+            pub fn cols(self, range: impl RangeBounds<usize>) -> Result<Self> {
+                self.range(2, range)
+            }
+
+            /// The first row and every `rows`-th from there, the first column and every `cols`-th.
+            ///
+            /// # Errors
+            /// [`Error::Layout`] where a step is 0.
+            pub fn step_by(self, rows: usize, cols: usize) -> Result<Self> {
+                self.every(1, rows)?.every(2, cols)
+            }
+
+            /// The rows in opposite order.
+            #[must_use]
+            pub fn flip_rows(self) -> Self {
+                self.flipped(1)
+            }
+
+            /// The columns in opposite order.
+            #[must_use]
+            pub fn flip_cols(self) -> Self {
+                self.flipped(2)
+            }
+
+            fn range(self, axis: usize, range: impl RangeBounds<usize>) -> Result<Self> {
+                let (first, end) = ends(range, self.layout().extents()[axis])?;
+                self.select(axis, first, 1, end - first)
+            }
+
+            fn every(self, axis: usize, step: usize) -> Result<Self> {
+                let extent = self.layout().extents()[axis];
+                if step == 0 {
+                    return Err(Error::Layout(
+                        "a step of 0 rows or columns leads nowhere; it must be 1 or more".into(),
+                    ));
+                }
+                // With a step that is no isize there is one place at most, and the step is not used.
+                self.select(axis, 0, isize::try_from(step).unwrap_or(1), extent.div_ceil(step))
+            }
+        }
+    };
+}
+
+slicing!(View);
+slicing!(ViewMut);
+
+impl<T: Scalar> View<'_, T> {
+    /// A copy of a matrix on the host, row-major.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] for a matrix on a GPU, [`Error::OutOfMemory`] where the host has no room.
+    pub fn to_matrix(&self) -> Result<Matrix<T>> {
+        let mut matrix = Matrix::zeros(self.shape())?;
+        self.copy_to_slice(0, matrix.as_mut_slice())?;
+        Ok(matrix)
+    }
+}
+
+/// The halves have no element in common and may be written at the same time, by two threads too.
+impl<T: Scalar> ViewMut<'_, T> {
+    /// The matrices before number `at`, and those from there on.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where there are fewer than `at`.
+    pub fn split_batches(self, at: usize) -> Result<(Self, Self)> {
+        self.split(0, at)
+    }
+
+    /// The rows above row `at`, and those from there on.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where there are fewer than `at`.
+    pub fn split_rows(self, at: usize) -> Result<(Self, Self)> {
+        self.split(1, at)
+    }
+
+    /// The columns left of column `at`, and those from there on.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where there are fewer than `at`.
+    pub fn split_cols(self, at: usize) -> Result<(Self, Self)> {
+        self.split(2, at)
+    }
+}
+
+/// The first place of a range and the one after its last.
+fn ends(range: impl RangeBounds<usize>, extent: usize) -> Result<(usize, usize)> {
+    let first = match range.start_bound() {
+        Bound::Included(&first) => Some(first),
+        Bound::Excluded(&before) => before.checked_add(1),
+        Bound::Unbounded => Some(0),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.checked_add(1),
+        Bound::Excluded(&end) => Some(end),
+        Bound::Unbounded => Some(extent),
+    };
+    match (first, end) {
+        (Some(first), Some(end)) if first <= end && end <= extent => Ok((first, end)),
+        _ => Err(Error::Layout(format!(
+            "the range from {:?} to {:?} is not within 0..{extent}",
+            range.start_bound(),
+            range.end_bound()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::Shape;
+
+    fn matrix() -> Matrix<i32> {
+        Matrix::from_fn(Shape { batches: 2, rows: 3, cols: 4 }, |b, r, c| (100 * b + 10 * r + c) as i32).unwrap()
+    }
+
+    #[test]
+    fn parts_hold_the_elements_they_name() {
+        let m = matrix();
+        let part = m.view().batches(1..).unwrap().rows(1..=2).unwrap().cols(..3).unwrap();
+        assert_eq!(part.to_matrix().unwrap().as_slice(), [110, 111, 112, 120, 121, 122]);
+        let odd = part.cols(1..).unwrap().flip_rows().flip_cols().t();
+        assert_eq!(odd.to_matrix().unwrap().as_slice(), [122, 112, 121, 111]);
+        let thin = m.view().batches(..1).unwrap().step_by(2, 3).unwrap();
+        assert_eq!(thin.to_matrix().unwrap().as_slice(), [0, 3, 20, 23]);
+        let one = m.view().batches(..1).unwrap().step_by(usize::MAX, 3).unwrap();
+        assert_eq!(one.to_matrix().unwrap().as_slice(), [0, 3]);
+    }
+
+    #[test]
+    fn parts_outside_are_refused() {
+        let (m, mut c) = (matrix(), matrix());
+        let backwards = std::ops::Range { start: 2, end: 1 };
+        for refused in [
+            m.view().rows(2..4),
+            m.view().rows(4..),
+            m.view().rows(backwards),
+            m.view().cols(..=usize::MAX),
+            m.view().batches(3..3),
+            m.view().step_by(0, 1),
+        ] {
+            assert!(matches!(refused, Err(Error::Layout(_))), "{refused:?}");
+        }
+        assert!(c.view_mut().step_by(1, 0).is_err());
+        assert!(c.view_mut().split_batches(3).is_err());
+        assert_eq!(c.view_mut().rows(3..).unwrap().shape().rows, 0);
+    }
+}

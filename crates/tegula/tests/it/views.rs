@@ -1,0 +1,306 @@
+//! Products of random views against the oracle: parts of larger memory with any steps, in any order, inputs repeated as well, and
+//! outputs around which nothing may change.
+//!
+//! What a view should hold is kept beside it as a table of positions, on which ranges, steps and flips are done by the book; the
+//! oracle sees dense copies made by the tables. `TEGULA_VIEWS=N` sets the number of products for each device.
+
+use std::ops::Range;
+
+use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::{Device, Gemm, Layout, Matrix, Shape, View, ViewMut, oracle};
+
+use crate::product::{Random, Sample};
+
+/// Positions in memory of the elements of a view.
+#[derive(Clone, Debug)]
+struct Table {
+    shape: [usize; 3],
+    positions: Vec<usize>,
+}
+
+impl Table {
+    /// The elements of a layout, by its definition.
+    fn new(shape: [usize; 3], strides: [usize; 3]) -> Self {
+        Self::from_fn(shape, |at| (0..3).map(|axis| at[axis] * strides[axis]).sum())
+    }
+
+    fn from_fn(shape: [usize; 3], position: impl Fn([usize; 3]) -> usize) -> Self {
+        let [batches, rows, cols] = shape;
+        let places = (0..batches).flat_map(|b| (0..rows).flat_map(move |r| (0..cols).map(move |c| [b, r, c])));
+        Table { shape, positions: places.map(position).collect() }
+    }
+
+    fn at(&self, [b, r, c]: [usize; 3]) -> usize {
+        self.positions[(b * self.shape[1] + r) * self.shape[2] + c]
+    }
+
+    /// Another shape, whose places are these.
+    fn map(self, axis: usize, extent: usize, place: impl Fn(usize) -> usize) -> Self {
+        let mut shape = self.shape;
+        shape[axis] = extent;
+        Self::from_fn(shape, |mut at| {
+            at[axis] = place(at[axis]);
+            self.at(at)
+        })
+    }
+
+    fn range(self, axis: usize, range: Range<usize>) -> Self {
+        self.map(axis, range.len(), |i| range.start + i)
+    }
+
+    fn step(self, axis: usize, step: usize) -> Self {
+        let extent = (0..self.shape[axis]).step_by(step).count();
+        self.map(axis, extent, |i| i * step)
+    }
+
+    fn flip(self, axis: usize) -> Self {
+        let extent = self.shape[axis];
+        self.map(axis, extent, |i| extent - 1 - i)
+    }
+
+    fn t(self) -> Self {
+        let [batches, rows, cols] = self.shape;
+        Self::from_fn([batches, cols, rows], |[b, r, c]| self.at([b, c, r]))
+    }
+
+    /// The elements in a matrix of their own.
+    fn dense<T: Scalar>(&self, memory: &[T]) -> Matrix<T> {
+        let [batches, rows, cols] = self.shape;
+        Matrix::from_fn(Shape { batches, rows, cols }, |b, r, c| memory[self.at([b, r, c])]).unwrap()
+    }
+}
+
+/// How a view is cut out of a larger matrix, which lies somehow in memory.
+#[derive(Clone, Debug)]
+struct Cut {
+    /// Of the larger matrix.
+    shape: [usize; 3],
+    strides: [usize; 3],
+    len: usize,
+    ranges: [Range<usize>; 3],
+    /// Of rows and columns.
+    steps: [usize; 2],
+    flips: [bool; 2],
+    transposed: bool,
+    /// What it is repeated to in the end.
+    to: [usize; 3],
+}
+
+impl Cut {
+    /// A cut with a view of the shape `to`; with `repeated`, some axes have one place that stands for all.
+    fn random(to: [usize; 3], repeated: bool, random: &mut Random) -> Self {
+        let transposed = random.chance(2);
+        let once = to.map(|extent| if repeated && extent > 0 && random.chance(6) { 1 } else { extent });
+        let places = if transposed { [once[0], once[2], once[1]] } else { once };
+        let steps = [1, 2].map(|_| if random.chance(2) { 1 } else { 1 + random.below(3) });
+        let ranges: [Range<usize>; 3] = std::array::from_fn(|axis| {
+            let (step, first) = (if axis == 0 { 1 } else { steps[axis - 1] }, random.below(3));
+            // The last step may be cut short.
+            let span = if places[axis] == 0 { 0 } else { (places[axis] - 1) * step + 1 + random.below(step) };
+            first..first + span
+        });
+        let shape = std::array::from_fn(|axis| ranges[axis].end + random.below(3));
+        // Any axis may be the innermost one.
+        let mut axes = [0, 1, 2];
+        if random.chance(2) {
+            (0..2).for_each(|i| axes.swap(i, i + random.below(3 - i)));
+        }
+        let (mut strides, mut len) = ([0; 3], 1);
+        for axis in axes.into_iter().rev() {
+            let gap = if random.chance(2) { 0 } else { random.below(4) };
+            strides[axis] = len;
+            len = len * shape[axis] + gap;
+        }
+        let flips = [1, 2].map(|_| random.chance(3));
+        Cut { shape, strides, len, ranges, steps, flips, transposed, to }
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(self.shape, self.strides);
+        for axis in 0..3 {
+            table = table.range(axis, self.ranges[axis].clone());
+        }
+        for axis in 1..3 {
+            table = table.step(axis, self.steps[axis - 1]);
+            table = if self.flips[axis - 1] { table.flip(axis) } else { table };
+        }
+        table = if self.transposed { table.t() } else { table };
+        (0..3).fold(table, |table, axis| match (table.shape[axis], self.to[axis]) {
+            (from, to) if from == to => table,
+            (_, to) => table.map(axis, to, |_| 0),
+        })
+    }
+
+    fn layout(&self) -> Layout {
+        let [batches, rows, cols] = self.shape;
+        Layout { shape: Shape { batches, rows, cols }, offset: 0, strides: self.strides.map(|s| s as isize) }
+    }
+}
+
+/// The same cut out of a view to read or to write.
+macro_rules! cut {
+    ($whole:expr, $cut:expr) => {{
+        let Cut { ranges: [batches, rows, cols], steps, flips, transposed, .. } = $cut.clone();
+        let view = $whole.batches(batches).unwrap().rows(rows).unwrap().cols(cols).unwrap();
+        let view = view.step_by(steps[0], steps[1]).unwrap();
+        let view = if flips[0] { view.flip_rows() } else { view };
+        let view = if flips[1] { view.flip_cols() } else { view };
+        if transposed { view.t() } else { view }
+    }};
+}
+
+fn read<'a, T: Scalar>(memory: &'a [T], cut: &Cut) -> View<'a, T> {
+    let [batches, rows, cols] = cut.to;
+    let view = cut!(View::strided(memory, cut.layout()).unwrap(), cut);
+    view.broadcast(Shape { batches, rows, cols }).unwrap()
+}
+
+fn write<'a, T: Scalar>(memory: &'a mut [T], cut: &Cut) -> ViewMut<'a, T> {
+    cut!(ViewMut::strided(memory, cut.layout()).unwrap(), cut)
+}
+
+/// C = alpha·A·B + beta·C with views cut out of memory full of numbers.
+struct Case<T: Sample> {
+    alpha: T::Acc,
+    beta: T::Acc,
+    cuts: [Cut; 3],
+    a: Vec<T>,
+    b: Vec<T>,
+    c: Vec<T::Out>,
+}
+
+impl<T: Sample> Case<T> {
+    fn random(random: &mut Random) -> Self {
+        let [m, n, k] = [0; 3].map(|_| if random.chance(20) { 0 } else { 1 + random.below(40) });
+        let batches = 1 + random.below(3);
+        let inputs = [[batches, m, k], [batches, k, n]].map(|shape| Cut::random(shape, true, random));
+        let [a, b] = inputs;
+        let c = Cut::random([batches, m, n], false, random);
+        Case {
+            alpha: T::factor(random),
+            beta: T::factor(random),
+            a: (0..a.len).map(|_| T::element(random)).collect(),
+            b: (0..b.len).map(|_| T::element(random)).collect(),
+            c: (0..c.len).map(|_| T::result(random)).collect(),
+            cuts: [a, b, c],
+        }
+    }
+
+    fn a(&self) -> View<'_, T> {
+        read(&self.a, &self.cuts[0])
+    }
+
+    fn b(&self) -> View<'_, T> {
+        read(&self.b, &self.cuts[1])
+    }
+
+    /// C's memory after the product on a device.
+    fn on(&self, device: &Device) -> Vec<T::Out> {
+        let mut c = self.c.clone();
+        let product = Gemm::new(self.a(), self.b(), write(&mut c, &self.cuts[2]));
+        product.alpha(self.alpha).beta(self.beta).on(device).run().unwrap();
+        c
+    }
+
+    /// Insists on a right result and nothing else.
+    fn check(&self, after: &[T::Out], device: &str, number: usize) {
+        let [a, b, c] = self.cuts.each_ref().map(Cut::table);
+        let (a, b, before, result) = (a.dense(&self.a), b.dense(&self.b), c.dense(&self.c), c.dense(after));
+        let (alpha, beta) = (self.alpha, self.beta);
+        let report = oracle::check::<T>(alpha, a.view(), b.view(), beta, Some(before.view()), result.view()).unwrap();
+        let what = || format!("product {number} on {device}: {} {:?} {alpha:?} {beta:?}", T::TYPE, self.cuts);
+        assert!(report.within(oracle::bound(a.shape().cols)) && report.mismatches == 0, "{report:?}: {}", what());
+        let mut written = vec![false; after.len()];
+        c.positions.iter().for_each(|&position| written[position] = true);
+        for (position, (before, after)) in self.c.iter().zip(after).enumerate() {
+            let same = before.to_bits() == after.to_bits();
+            assert!(written[position] || same, "element {position} was overwritten: {}", what());
+        }
+    }
+}
+
+/// A function over random products of every type.
+macro_rules! for_each_case {
+    ($count:expr, |$case:ident, $number:ident| $body:expr) => {{
+        let mut random = Random(0x7e9);
+        for $number in 0..$count {
+            match [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8][random.below(6)] {
+                Type::F64 => {
+                    let $case = Case::<f64>::random(&mut random);
+                    $body
+                }
+                Type::F32 => {
+                    let $case = Case::<f32>::random(&mut random);
+                    $body
+                }
+                Type::F16 => {
+                    let $case = Case::<f16>::random(&mut random);
+                    $body
+                }
+                Type::BF16 => {
+                    let $case = Case::<bf16>::random(&mut random);
+                    $body
+                }
+                Type::I32 => {
+                    let $case = Case::<i32>::random(&mut random);
+                    $body
+                }
+                _ => {
+                    let $case = Case::<i8>::random(&mut random);
+                    $body
+                }
+            }
+        }
+    }};
+}
+
+/// How many products to make.
+fn count(default: usize) -> usize {
+    let wanted = std::env::var("TEGULA_VIEWS").ok();
+    wanted.map_or(default, |n| n.parse().expect("TEGULA_VIEWS is a number of products"))
+}
+
+#[test]
+fn the_cpu_takes_any_view() {
+    let cpu = Device::cpu();
+    for_each_case!(count(3000), |case, number| case.check(&case.on(&cpu), "cpu", number));
+}
+
+#[test]
+fn the_interpreter_takes_any_view() {
+    let interp = Device::interp();
+    for_each_case!(count(1000), |case, number| case.check(&case.on(&interp), "interp", number));
+}
+
+/// From host memory, which is copied there and back, and from memory of the GPU as it lies.
+#[test]
+#[cfg(feature = "cuda")]
+fn the_gpu_takes_any_view() {
+    let Some(gpu) = crate::gpu::gpu() else { return };
+    let device = Device::from(gpu.clone());
+    for_each_case!(count(3000), |case, number| {
+        case.check(&case.on(&device), "cuda:0 from the host", number);
+        case.check(&there(&gpu, &case), "cuda:0", number);
+    });
+}
+
+/// C's memory after the product with all three matrices on the GPU.
+#[cfg(feature = "cuda")]
+fn there<T: Sample>(gpu: &tegula::cuda::Gpu, case: &Case<T>) -> Vec<T::Out> {
+    use tegula::cuda::{DeviceMatrix, Stored};
+    fn upload<S: Stored>(gpu: &tegula::cuda::Gpu, memory: &[S]) -> DeviceMatrix<S> {
+        DeviceMatrix::upload(gpu, View::new(memory, 1, memory.len()).unwrap()).unwrap()
+    }
+    let (a, b, c) = (upload(gpu, &case.a), upload(gpu, &case.b), upload(gpu, &case.c));
+    let layout = write(&mut case.c.clone(), &case.cuts[2]).layout();
+    // SAFETY: the memory lives until the result has come back, and all work on it is queued on this handle's stream.
+    let (a, b, c_view) = unsafe {
+        (
+            gpu.view_from_raw::<T>(a.buffer().address(), case.a.len(), case.a().layout()).unwrap(),
+            gpu.view_from_raw::<T>(b.buffer().address(), case.b.len(), case.b().layout()).unwrap(),
+            gpu.view_mut_from_raw::<T::Out>(c.buffer().address(), case.c.len(), layout).unwrap(),
+        )
+    };
+    Gemm::new(a, b, c_view).alpha(case.alpha).beta(case.beta).run().unwrap();
+    c.download().unwrap().into_vec()
+}
