@@ -37,64 +37,67 @@ pub struct Talk {
 const EXAMPLES: &str = "\
 Examples:
   tegula mul a.npy b.npy -o c.npy                   C = A·B on the best device
-  tegula mul digits.npy digits.npy --tb --verify    a Gram matrix, compared with an exact product
+  tegula mul digits.npy digits.npy --tb --verify    a Gram matrix, verified
   tegula check tiled --plant missing-first-barrier  find a race without a GPU
   tegula kernels K6 --ptx                           read a kernel as PTX
-  tegula doctor                                     what products run on here, and what is missing
+  tegula doctor                                     what is here, what is missing
 
 Exit codes: 0 done; 1 failed; 2 wrong usage: an option that is unknown or whose value can never be right.";
 
 const MUL_EXAMPLES: &str = "\
 Examples:
-  tegula mul a.npy b.npy                                          look at the corner of A·B
-  tegula mul a.npy b.npy -o c.npy --alpha 2 --beta -1 --c c0.npy  C = 2·A·B - C0
-  tegula mul x.npy x.npy --ta -o xtx.npy                          C = Xᵀ·X
-  tegula mul a.npy b.npy --cast f16 --device cuda:0 --json        in half precision, figures as JSON
+  tegula mul a.npy b.npy                            look at the corner of A·B
+  tegula mul a.npy b.npy -o c.npy --verify          write it if it is right
+  tegula mul x.npy x.npy --ta -o xtx.npy            C = Xᵀ·X
+  tegula mul a.npy b.npy --beta -1 --c c0.npy       C = A·B - C0
+  tegula mul a.npy b.npy --cast f16 --json          in half precision; figures
 
-Files are 2-D .npy arrays of float64, float32, float16, int32 (wrapping), int8 (product in int32), or bfloat16 stored as '<V2'.
---cast converts as NumPy's astype: floats round to nearest, ties to even; on the way to integers fractions are cut off, values
+Files are 2-D .npy arrays of float64, float32, float16, int32 (wrapping), int8 (product in int32), or bfloat16 stored as '<V2'. \
+--cast converts as NumPy's astype: floats round to nearest, ties to even; on the way to integers fractions are cut off, values \
 out of range become the nearest end of it, and NaN becomes 0.
 
-The object of --json has m, n, k, dtype, result_dtype, device, kernel, seconds and gflops (null where nothing is multiplied). With
---verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0|); bound, what r may be; worst, the row and column of r;
-and ok. r is null where no such number says how wrong the product is, as for an integer that is not exact; then ok is false.";
+The object of --json has m, n, k, dtype, result_dtype, device, kernel, seconds and gflops (null where nothing is multiplied). \
+With --verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0|); bound, what r may be; worst, the row and \
+column of r; and ok. r is null where no number says how wrong the product is, as for an integer that is not exact; then ok is \
+false.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
-  tegula check tiled --m 256 --n 256 --k 256                             a product of your size
-  tegula check K3 --json                                                 the counters of an uncoalesced mapping
-  tegula check tiled --tile 8 --plant missing-second-barrier --seeds 64  see what a race looks like
+  tegula check tiled --m 256 --n 256 --k 256        a product of your size
+  tegula check K3 --json                            what uncoalesced loads cost
+  tegula check tiled --plant missing-second-barrier what a race looks like
+  tegula check K6 --seeds 64                        more inputs, orders of warps
 
 Exit code 1 also where the kernel is wrong, or cannot be built, as with --tile 33.";
 
 const KERNELS_EXAMPLES: &str = "\
 Examples:
-  tegula kernels                               what there is
-  tegula kernels K3 --tile 32                  block, threads and shared memory of a variant
-  tegula kernels tiled --dtype f16 --ptx       the text that the driver assembles";
+  tegula kernels                                    what there is
+  tegula kernels K3 --tile 32                       block and memory of a variant
+  tegula kernels tiled --dtype f16 --ptx            what the driver assembles";
 
 const DEVICES_EXAMPLES: &str = "\
 Examples:
-  tegula devices                               the names that 'tegula mul --device' takes
-  tegula devices --json | jq -r '.devices[] | select(.usable).name'";
+  tegula devices                                    what 'mul --device' takes
+  tegula devices --json | jq '.devices[] | select(.usable).name'";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
-  tegula doctor                                processor, memory, driver, GPUs, cache; then one line: ready or not
-  tegula doctor --json | jq .device            where products run
+  tegula doctor                                     what is here, what is missing
+  tegula doctor --json | jq .device                 where products run
 
 Exit codes: 0 where products can run, if only on the CPU; 1 where they cannot.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   tegula completions bash > ~/.local/share/bash-completion/completions/tegula
-  tegula completions zsh > \"${fpath[1]}/_tegula\"
+  tegula completions zsh > ~/.zfunc/_tegula         a folder that $fpath names
   tegula completions fish > ~/.config/fish/completions/tegula.fish";
 
 const MAN_EXAMPLES: &str = "\
 Examples:
-  tegula man | man -l -                        the page of the program
-  tegula man check | man -l -                  the page of a command
+  tegula man | man -l -                             the page of the program
+  tegula man check | man -l -                       the page of a command
   tegula man mul > ~/.local/share/man/man1/tegula-mul.1";
 
 #[derive(Debug, Subcommand)]
@@ -415,6 +418,8 @@ mod tests {
         for command in commands {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.starts_with("Examples:\n  tegula "), "{}: {help}", command.get_name());
+            let examples = help.lines().take_while(|line| !line.is_empty());
+            assert!(examples.into_iter().all(|line| line.chars().count() <= 80), "a terminal would break a line: {help}");
         }
     }
 

@@ -22,7 +22,7 @@ pub fn start(verbose: u8) -> Result<bool> {
 /// `TEGULA_LOG`, else by how often `--verbose` was said.
 fn filter(verbose: u8) -> Result<Option<EnvFilter>> {
     if let Some(text) = env::var_os(VARIABLE).filter(|text| !text.is_empty()) {
-        let wrong = |why| Failure::Usage(format!("{VARIABLE}={}: {why}; give a filter such as tegula=debug", text.display()));
+        let wrong = |why| Failure::Usage(format!("{VARIABLE} is {text:?}: {why}; give a filter such as tegula=debug"));
         let parsed = text.to_str().ok_or_else(|| wrong("not UTF-8".to_owned()))?;
         return EnvFilter::try_new(parsed).map(Some).map_err(|error| wrong(error.to_string()));
     }

@@ -43,7 +43,10 @@ fn paragraph(text: &str, roff: &mut impl Write) -> io::Result<()> {
     match text.strip_prefix("Examples:\n") {
         Some(examples) => {
             page.control("SH", ["EXAMPLES"]).control("nf", []);
-            page.text(examples.lines().map(|line| roman(format!("{line}\n"))).collect::<Vec<_>>()).control("fi", []);
+            for example in examples.lines() {
+                page.text([roman(example)]);
+            }
+            page.control("fi", []);
         }
         None => {
             page.control("PP", []).text([roman(text.replace('\n', " "))]);

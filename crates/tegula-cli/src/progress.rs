@@ -4,7 +4,7 @@
 //! meter's own looks at that ten times a second and draws. Nothing is drawn unless a person looks at a terminal and has waited a
 //! while, and what was drawn is gone before anything else is said. It knows nothing of what the work is.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
