@@ -73,7 +73,7 @@ Exit code 1 also where the kernel is wrong, or cannot be built, as with --tile 3
 const KERNELS_EXAMPLES: &str = "\
 Examples:
   tegula kernels                                    what there is
-  tegula kernels K3 --tile 32                       block and memory of a variant
+  tegula kernels K3 --tile 32                       block, shared memory
   tegula kernels tiled --dtype f16 --ptx            what the driver assembles";
 
 const DEVICES_EXAMPLES: &str = "\
@@ -359,7 +359,8 @@ fn whole<T: TryFrom<u64>>(least: u64) -> impl Fn(&str) -> Result<T, String> + Cl
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text.parse().ok().filter(|number| *number >= least).and_then(|number| T::try_from(number).ok());
         let too_large = digits && text.trim_start_matches('0').len() > least.to_string().len();
-        number.ok_or_else(|| if too_large { "too large".into() } else { format!("give a whole number from {least} on") })
+        number
+            .ok_or_else(|| if too_large { "too large".into() } else { format!("give a whole number from {least} on") })
     }
 }
 
@@ -419,7 +420,10 @@ mod tests {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.starts_with("Examples:\n  tegula "), "{}: {help}", command.get_name());
             let examples = help.lines().take_while(|line| !line.is_empty());
-            assert!(examples.into_iter().all(|line| line.chars().count() <= 80), "a terminal would break a line: {help}");
+            assert!(
+                examples.into_iter().all(|line| line.chars().count() <= 80),
+                "a terminal would break a line: {help}"
+            );
         }
     }
 

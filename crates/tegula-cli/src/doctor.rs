@@ -51,9 +51,8 @@ fn this_build() -> Tegula {
 }
 
 fn system() -> Option<System> {
-    let wanted = RefreshKind::nothing()
-        .with_cpu(CpuRefreshKind::nothing())
-        .with_memory(MemoryRefreshKind::nothing().with_ram());
+    let wanted =
+        RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::nothing().with_ram());
     System::new_with_specifics(wanted).ok()
 }
 
@@ -95,7 +94,8 @@ fn driver() -> (Driver, Vec<Gpu>) {
     match engine::gpus() {
         Ok(gpus) => {
             let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
-            let advice = visible.map(|list| format!("only GPUs of CUDA_VISIBLE_DEVICES={list} are shown: unset it for all"));
+            let advice =
+                visible.map(|list| format!("only GPUs of CUDA_VISIBLE_DEVICES={list} are shown: unset it for all"));
             let cuda = gpus.first().map(|gpu| format!("{}.{}", gpu.cuda.0, gpu.cuda.1));
             (Driver { found: true, version, cuda, why: None, advice }, gpus)
         }
@@ -115,7 +115,9 @@ fn advice_on_driver(version: Option<&str>) -> String {
     let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
     let what = match (version, major) {
         _ if cfg!(not(feature = "cuda")) => "build with the feature cuda for a GPU".to_owned(),
-        (Some(version), Some(major)) if major < DRIVER => format!("update the NVIDIA driver {version} to {DRIVER} or newer"),
+        (Some(version), Some(major)) if major < DRIVER => {
+            format!("update the NVIDIA driver {version} to {DRIVER} or newer")
+        }
         (Some(version), _) => format!(
             "driver {version} is loaded, but cannot be used from here: start a container with its GPUs (--gpus all), \
              or install the driver's libraries"
@@ -145,7 +147,9 @@ fn cache() -> Cache {
     let (files, bytes) = contents(&directory);
     let writable = is_writable(&directory);
     let advice = if !writable {
-        Some("kernels are assembled anew by every process: make it writable, or set TEGULA_CACHE_DIR to a directory that is")
+        Some(
+            "kernels are assembled anew by every process: make it writable, or set TEGULA_CACHE_DIR to a directory that is",
+        )
     } else if bytes >= LARGE {
         Some("it is large: delete it whenever you like, kernels are then assembled anew")
     } else {

@@ -23,7 +23,10 @@ pub fn page(command: Option<&str>) -> io::Result<Vec<u8>> {
     let page = command.and_then(|name| program.find_subcommand(name)).unwrap_or(&program).clone();
     let after = page.get_after_help().map(ToString::to_string).unwrap_or_default();
     let has_commands = page.has_subcommands();
-    let man = Man::new(page.after_help("")).section("1").manual("Tegula").source(concat!("tegula ", env!("CARGO_PKG_VERSION")));
+    let man = Man::new(page.after_help(""))
+        .section("1")
+        .manual("Tegula")
+        .source(concat!("tegula ", env!("CARGO_PKG_VERSION")));
     let mut roff = Vec::new();
     man.render_title(&mut roff)?;
     man.render_name_section(&mut roff)?;

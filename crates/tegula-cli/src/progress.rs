@@ -63,7 +63,7 @@ struct Current {
 impl Meter {
     /// A meter that draws where `bar` is wanted and standard error is a terminal that can.
     pub fn new(quiet: bool, bar: bool) -> Meter {
-        let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb") && cfg!(unix);
+        let dumb = cfg!(unix) && env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let screen = (bar && !quiet && !dumb && stderr().is_terminal()).then(Arc::<Screen>::default);
         if let Some(screen) = screen.clone() {
             thread::spawn(move || screen.draw_until_over(delay()));
@@ -77,7 +77,8 @@ impl Meter {
         tracing::debug!(?unit, total, "{name}");
         let done = Arc::new(AtomicU64::new(0));
         if let Some(screen) = &self.screen {
-            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_message(one_line(name));
+            let bar =
+                ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_message(one_line(name));
             screen.state().current = Some(Current { done: done.clone(), unit, bar });
             screen.changed.notify_one();
         }
@@ -147,7 +148,8 @@ impl Current {
     /// Draws on a terminal of so many columns.
     fn draw(&self, columns: u16) {
         let (done, unit) = (self.done.load(Ordering::Relaxed), self.unit);
-        let style = ProgressStyle::with_template(template(columns, done > 0)).unwrap_or_else(|_| ProgressStyle::default_spinner());
+        let style = ProgressStyle::with_template(template(columns, done > 0))
+            .unwrap_or_else(|_| ProgressStyle::default_spinner());
         let style = style
             .progress_chars("=> ")
             .with_key("rate", move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
@@ -160,8 +162,7 @@ impl Current {
                 let _ = text.write_str(&time(state.elapsed()));
             });
         self.bar.set_style(style);
-        self.bar.set_position(done);
-        self.bar.tick();
+        self.bar.update(|state| state.set_pos(done));
     }
 }
 

@@ -33,7 +33,8 @@ impl Session {
         let mut child = pty.slave.spawn_command(command).unwrap();
         drop(pty.slave);
         let mut reader = pty.master.try_clone_reader().unwrap();
-        let (mut parser, mut raw, mut screens, mut wrapped) = (Parser::new(rows, columns, 0), Vec::new(), vec![], false);
+        let (mut parser, mut raw, mut screens, mut wrapped) =
+            (Parser::new(rows, columns, 0), Vec::new(), vec![], false);
         let mut piece = [0; 4096];
         // Linux says with an error that the other side is closed.
         while let Ok(len @ 1..) = reader.read(&mut piece) {
@@ -60,12 +61,12 @@ const USUAL: [u16; 2] = [80, 24];
 
 /// A check of so many seeds, its report thrown away.
 fn check(seeds: u32) -> String {
-    format!("$T check K6 --m 96 --n 96 --k 96 --seeds {seeds} --json >/dev/null")
+    format!("$T check K6 --m 64 --n 64 --k 64 --seeds {seeds} --json >/dev/null")
 }
 
 /// A check that takes long enough for its share to be drawn, on a machine of whatever speed.
 fn long_check(size: [u16; 2], environment: &[(&str, &str)]) -> Session {
-    let sessions = (4..14).map(|power| Session::run(&check(1 << power), size, environment));
+    let sessions = (2..14).map(|power| Session::run(&check(1 << power), size, environment));
     let mut sessions = sessions.skip_while(|session| session.shares().is_empty());
     sessions.next().expect("no bar was drawn, however long the work")
 }
@@ -101,16 +102,17 @@ fn the_share_never_shrinks() {
 
 #[test]
 fn nothing_but_the_report_is_left() {
-    let line = "$T check K6 --m 96 --n 96 --k 96 --seeds 64";
+    let line = "$T check K6 --m 64 --n 64 --k 64 --seeds 8";
     let session = Session::run(line, USUAL, &[]);
     let report = Session::run(&format!("{line} --quiet | cat"), USUAL, &[]);
     assert_eq!(session.last(), report.last());
-    assert!(report.last().starts_with("tiled_f32_32, 96×96"));
+    assert!(report.last().starts_with("tiled_f32_32, 64×64"));
 }
 
 #[test]
 fn no_bar_where_nobody_wants_one() {
-    let line = check(64);
+    // A bar would be drawn at once.
+    let line = check(4);
     let silent = [
         (format!("{line} -q"), vec![]),
         (line.clone(), vec![("TERM", "dumb")]),
@@ -134,7 +136,7 @@ fn a_bar_without_colours() {
 
 #[test]
 fn verbose_lines_take_the_bar_s_place() {
-    let session = Session::run(&format!("{} -v", check(64)), [200, 24], &[]);
+    let session = Session::run(&format!("{} -v", check(8)), [200, 24], &[]);
     assert!(session.last().contains("DEBUG") && session.last().contains("checking tiled_f32_32"), "{}", session.last());
     assert!(session.shares().is_empty() && session.raw.contains('\x1b'));
     let session = Session::run(&format!("{} -v", check(1)), [200, 24], &[("NO_COLOR", "1")]);

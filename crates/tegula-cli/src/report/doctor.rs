@@ -148,7 +148,9 @@ impl Doctor {
         match (&self.device, &self.trouble) {
             (None, Some(trouble)) => format!("not ready: {trouble}"),
             (None, None) => "not ready".into(),
-            (Some(device), Some(trouble)) => format!("ready: products run with --device {device}; without it {trouble}"),
+            (Some(device), Some(trouble)) => {
+                format!("ready: products run with --device {device}; without it {trouble}")
+            }
             (Some(device), None) => match self.gpus.iter().find(gpu) {
                 Some(gpu) => format!("ready: products run on {device} ({})", gpu.name),
                 None => "ready: products run on the CPU; there is no GPU to use".into(),
@@ -228,7 +230,13 @@ mod tests {
                 advice,
             },
             memory: Some(Memory { available_bytes: 3 << 29, total_bytes: 2 << 30 }),
-            driver: Driver { found: true, version: Some("570.1".into()), cuda: Some("12.8".into()), why: None, advice: None },
+            driver: Driver {
+                found: true,
+                version: Some("570.1".into()),
+                cuda: Some("12.8".into()),
+                why: None,
+                advice: None,
+            },
             gpus: vec![gpu],
             cache: Some(Cache {
                 directory: Some("/c".into()),
