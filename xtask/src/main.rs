@@ -11,7 +11,7 @@ mod kernels;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// What a chore comes to: nothing, or why it failed.
 type Outcome = Result<(), String>;
@@ -39,8 +39,16 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// Rewrites the kept PTX texts.
+/// Rewrites the kept texts: of kernels, and of what the command line prints.
 fn bless() -> Outcome {
+    bless_kernels()?;
+    let mut test = Command::new("cargo");
+    test.args(["test", "--package", "tegula-cli", "--test", "snapshots"]).env("TEGULA_BLESS", "1").current_dir(root());
+    let status = test.status().map_err(|why| format!("cargo: {why}"))?;
+    if status.success() { Ok(()) } else { Err("the snapshots could not be rewritten".into()) }
+}
+
+fn bless_kernels() -> Outcome {
     let folder = root().join("crates/tegula/tests/golden");
     let failed = |why: std::io::Error| format!("{}: {why}", folder.display());
     if folder.exists() {

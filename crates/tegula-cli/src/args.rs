@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use tegula::element::Type;
 use tegula::kernels::{Mapping, PLANTS, Variant};
 
@@ -14,37 +14,91 @@ use crate::kernel::{Name, Problem, plant_help};
 
 /// Tiled matrix multiplication on GPU and CPU.
 #[derive(Debug, Parser)]
-#[command(name = "tegula", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "tegula", version, about, after_help = EXAMPLES, max_term_width = 120)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+    #[command(flatten)]
+    pub talk: Talk,
+}
+
+/// How much is said besides results and errors.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Talk {
+    /// Say nothing but results and errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Tell on standard error what is done, in place of the progress bar; -vv tells more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   tegula mul a.npy b.npy -o c.npy                   C = A·B on the best device
-  tegula mul digits.npy digits.npy --tb --verify    a Gram matrix, compared with an exact product
+  tegula mul digits.npy digits.npy --tb --verify    a Gram matrix, verified
   tegula check tiled --plant missing-first-barrier  find a race without a GPU
   tegula kernels K6 --ptx                           read a kernel as PTX
+  tegula doctor                                     what is here, what is missing
 
-Exit codes: 0 done, 1 failed, 2 wrong usage.";
+Exit codes: 0 done; 1 failed; 2 wrong usage: an option that is unknown or whose value can never be right.";
 
 const MUL_EXAMPLES: &str = "\
 Examples:
-  tegula mul a.npy b.npy                                          look at the corner of A·B
-  tegula mul a.npy b.npy -o c.npy --alpha 2 --beta -1 --c c0.npy  C = 2·A·B - C0
-  tegula mul x.npy x.npy --ta -o xtx.npy                          C = Xᵀ·X
-  tegula mul a.npy b.npy --cast f16 --device cuda:0 --json        in half precision, figures as JSON
+  tegula mul a.npy b.npy                            look at the corner of A·B
+  tegula mul a.npy b.npy -o c.npy --verify          write it if it is right
+  tegula mul x.npy x.npy --ta -o xtx.npy            C = Xᵀ·X
+  tegula mul a.npy b.npy --beta -1 --c c0.npy       C = A·B - C0
+  tegula mul a.npy b.npy --cast f16 --json          in half precision; figures
 
-Files are 2-D .npy arrays of float64, float32, float16, int32 (wrapping), int8 (product in int32), or bfloat16 stored as '<V2'.
---cast converts as NumPy's astype: floats round to nearest, ties to even; on the way to integers fractions are cut off, values
-out of range become the nearest end of it, and NaN becomes 0.";
+Files are 2-D .npy arrays of float64, float32, float16, int32 (wrapping), int8 (product in int32), or bfloat16 stored as '<V2'. \
+--cast converts as NumPy's astype: floats round to nearest, ties to even; on the way to integers fractions are cut off, values \
+out of range become the nearest end of it, and NaN becomes 0.
+
+The object of --json has m, n, k, dtype, result_dtype, device, kernel, seconds and gflops (null where nothing is multiplied). \
+With --verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0|); bound, what r may be; worst, the row and \
+column of r; and ok. r is null where no number says how wrong the product is, as for an integer that is not exact; then ok is \
+false.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
-  tegula check tiled --m 256 --n 256 --k 256                             a product of your size
-  tegula check K3 --json                                                 the counters of an uncoalesced mapping
-  tegula check tiled --tile 8 --plant missing-second-barrier --seeds 64  see what a race looks like";
+  tegula check tiled --m 256 --n 256 --k 256        a product of your size
+  tegula check K3 --json                            what uncoalesced loads cost
+  tegula check tiled --plant missing-second-barrier what a race looks like
+  tegula check K6 --seeds 64                        more inputs, orders of warps
+
+Exit code 1 also where the kernel is wrong, or cannot be built, as with --tile 33.";
+
+const KERNELS_EXAMPLES: &str = "\
+Examples:
+  tegula kernels                                    what there is
+  tegula kernels K3 --tile 32                       block, shared memory
+  tegula kernels tiled --dtype f16 --ptx            what the driver assembles";
+
+const DEVICES_EXAMPLES: &str = "\
+Examples:
+  tegula devices                                    what 'mul --device' takes
+  tegula devices --json | jq '.devices[] | select(.usable).name'";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  tegula doctor                                     what is here, what is missing
+  tegula doctor --json | jq .device                 where products run
+
+Exit codes: 0 where products can run, if only on the CPU; 1 where they cannot.";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  tegula completions bash > ~/.local/share/bash-completion/completions/tegula
+  tegula completions zsh > ~/.zfunc/_tegula         a folder that $fpath names
+  tegula completions fish > ~/.config/fish/completions/tegula.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  tegula man | man -l -                             the page of the program
+  tegula man check | man -l -                       the page of a command
+  tegula man mul > ~/.local/share/man/man1/tegula-mul.1";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -55,9 +109,20 @@ pub enum Command {
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
     /// List the kernels, describe one, or print it as PTX
+    #[command(after_help = KERNELS_EXAMPLES)]
     Kernels(KernelsArgs),
     /// List what products can run on
+    #[command(after_help = DEVICES_EXAMPLES)]
     Devices(DevicesArgs),
+    /// Tell what products run on here, and what to do about what is missing
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// Print a script that completes commands and options in a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Print a manual page
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
 }
 
 #[derive(Debug, Args)]
@@ -76,10 +141,10 @@ pub struct MulArgs {
     #[arg(long)]
     pub tb: bool,
     /// Factor of the product
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_hyphen_values = true, value_parser = real)]
     pub alpha: f64,
     /// Factor of C0
-    #[arg(long, value_name = "Y", default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "Y", default_value_t = 0.0, allow_hyphen_values = true, value_parser = real)]
     pub beta: f64,
     /// C0, a .npy file of the shape and type of C
     #[arg(long, value_name = "FILE", requires = "beta")]
@@ -102,7 +167,7 @@ impl MulArgs {
     /// What no single option can tell is wrong.
     pub fn check(&self) -> Result<(), Failure> {
         if self.beta != 0.0 && self.c.is_none() {
-            return Err(Failure::Usage(format!("--beta {} needs a matrix to scale: give --c FILE", self.beta)));
+            return Err(Failure::Usage(format!("--beta {} needs a matrix to scale: give --c FILE", short(self.beta))));
         }
         Ok(())
     }
@@ -114,18 +179,18 @@ pub struct CheckArgs {
     #[arg(ignore_case = true)]
     pub kernel: Name,
     /// Rows of A and C [default: 64; K5: 4]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = whole::<usize>(0))]
     pub m: Option<usize>,
     /// Columns of B and C [default: 64; K5: 4]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = whole::<usize>(0))]
     pub n: Option<usize>,
     /// Columns of A, rows of B [default: 64; K5: 4]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = whole::<usize>(0))]
     pub k: Option<usize>,
     #[command(flatten)]
     pub options: VariantArgs,
     /// How many random inputs and orders of warps to try
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u32>(1))]
     pub seeds: u32,
     /// Print findings and counters as one JSON object
     #[arg(long)]
@@ -153,11 +218,23 @@ pub struct KernelsArgs {
     pub options: VariantArgs,
 }
 
+impl KernelsArgs {
+    /// What no single option can tell is wrong.
+    pub fn check(&self) -> Result<(), Failure> {
+        match (self.name, self.options.first()) {
+            (None, Some(option)) => Err(Failure::Usage(format!(
+                "{option} shapes one kernel: name it, for example 'tegula kernels tiled {option} …', or see --help"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Options that shape a kernel; a preset sets those that are not given.
 #[derive(Debug, Args)]
 pub struct VariantArgs {
     /// Side of the tile, and of the block of threads [default: 16; K5: 2; K6: 32]
-    #[arg(long, value_name = "SIDE", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "SIDE", allow_negative_numbers = true, value_parser = whole::<u32>(1))]
     pub tile: Option<u32>,
     /// What a thread's x chooses [default: x-col; K3: x-row]
     #[arg(long, value_parser = mapping_parser())]
@@ -171,6 +248,17 @@ pub struct VariantArgs {
 }
 
 impl VariantArgs {
+    /// The first option that was given.
+    fn first(&self) -> Option<&'static str> {
+        let given = [
+            ("--tile", self.tile.is_some()),
+            ("--mapping", self.mapping.is_some()),
+            ("--dtype", self.dtype.is_some()),
+            ("--plant", !self.plant.is_empty()),
+        ];
+        given.into_iter().find_map(|(option, given)| given.then_some(option))
+    }
+
     /// The kernel of that name with these options.
     pub fn apply(&self, name: Name) -> tegula::Result<Variant> {
         let preset = name.variant()?;
@@ -197,6 +285,29 @@ pub struct DevicesArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// The commands that have a manual page.
+const COMMANDS: [&str; 7] = ["mul", "check", "kernels", "devices", "doctor", "completions", "man"];
+
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The command whose page it is; the program's own without it
+    #[arg(value_parser = PossibleValuesParser::new(COMMANDS))]
+    pub command: Option<String>,
 }
 
 /// Where a product is to run.
@@ -242,6 +353,26 @@ fn plant_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(PLANTS.map(|plant| PossibleValue::new(plant).help(plant_help(plant))))
 }
 
+/// A parser of whole numbers from `least` on.
+fn whole<T: TryFrom<u64>>(least: u64) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|number| *number >= least).and_then(|number| T::try_from(number).ok());
+        let too_large = digits && text.trim_start_matches('0').len() > least.to_string().len();
+        number
+            .ok_or_else(|| if too_large { "too large".into() } else { format!("give a whole number from {least} on") })
+    }
+}
+
+fn real(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "give a number, such as 2, -0.5 or 1e-3".into())
+}
+
+/// A factor as a person would write it: no hundred zeros.
+pub fn short(x: f64) -> String {
+    if x == 0.0 || (1e-5..1e16).contains(&x.abs()) { x.to_string() } else { format!("{x:e}") }
+}
+
 /// Reads the command line. `None` where it asked for help or the version, which is then printed.
 pub fn parse() -> Result<Option<Cli>, Failure> {
     match Cli::try_parse() {
@@ -250,15 +381,17 @@ pub fn parse() -> Result<Option<Cli>, Failure> {
             error.print()?;
             Ok(None)
         }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // As clap has it: whoever asks for nothing is shown what there is; a script has made a mistake.
+            error.print()?;
+            Err(Failure::HelpInstead)
+        }
         Err(error) => Err(Failure::Usage(one_line(&error))),
     }
 }
 
 /// The message without its heading, its usage and its line breaks.
 fn one_line(error: &clap::Error) -> String {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given; choose mul, check, kernels or devices, or see 'tegula --help'".into();
-    }
     let text = error.to_string();
     let said =
         text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
@@ -276,6 +409,35 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples_and_a_page() {
+        let commands: Vec<_> = Cli::command().get_subcommands().cloned().collect();
+        let names: Vec<_> = commands.iter().map(clap::Command::get_name).collect();
+        assert_eq!(names, COMMANDS);
+        for command in commands {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Examples:\n  tegula "), "{}: {help}", command.get_name());
+            let examples = help.lines().take_while(|line| !line.is_empty());
+            assert!(
+                examples.into_iter().all(|line| line.chars().count() <= 80),
+                "a terminal would break a line: {help}"
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_are_parsed() {
+        let parse = whole::<u32>(1);
+        assert_eq!((parse("1"), parse("0042"), parse("4294967295")), (Ok(1), Ok(42), Ok(u32::MAX)));
+        for text in ["", "0", "00", "-3", "+-1", "x", "1.5", " 1", "0x10"] {
+            assert_eq!(parse(text), Err("give a whole number from 1 on".into()), "{text}");
+        }
+        for text in ["4294967296", "99999999999999999999999"] {
+            assert_eq!(parse(text), Err("too large".into()), "{text}");
+        }
+        assert_eq!([0.0, 2.0, -0.5, 1e300, -1e-300].map(short), ["0", "2", "-0.5", "1e300", "-1e-300"]);
     }
 
     #[test]

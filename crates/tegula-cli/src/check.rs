@@ -6,16 +6,17 @@ use tegula::ir::{self, Checked, Kernel};
 use tegula::{Error, Layout, Matrix, Result, Shape, View, oracle};
 
 use crate::kernel::Problem;
+use crate::progress::{Meter, Unit};
 use crate::report::check::{CheckReport, Counters, Finding};
 
 /// Runs a kernel with every check, once for each seed.
 ///
 /// A kernel that is refused before it runs has a report too.
-pub fn run(problem: &Problem) -> Result<CheckReport> {
+pub fn run(problem: &Problem, meter: &Meter) -> Result<CheckReport> {
     let kernel = problem.kernel.build()?;
     let name = kernel.name().to_owned();
     let (findings, counters) = match ir::check(kernel) {
-        Ok(kernel) => interpret(&kernel, problem)?,
+        Ok(kernel) => interpret(&kernel, problem, meter)?,
         Err(Error::Refused { faults, .. }) => refused(&faults),
         Err(error) => return Err(error),
     };
@@ -27,25 +28,36 @@ fn refused(faults: &[ir::Fault]) -> (Vec<Finding>, Counters) {
     (faults.iter().map(Finding::from).collect(), Counters::default())
 }
 
-fn interpret(kernel: &Checked<Kernel>, problem: &Problem) -> Result<(Vec<Finding>, Counters)> {
+fn interpret(kernel: &Checked<Kernel>, problem: &Problem, meter: &Meter) -> Result<(Vec<Finding>, Counters)> {
     match problem.kernel.ty {
-        Type::F64 => over_seeds::<f64>(kernel, problem),
-        Type::F32 => over_seeds::<f32>(kernel, problem),
-        Type::F16 => over_seeds::<f16>(kernel, problem),
-        Type::BF16 => over_seeds::<bf16>(kernel, problem),
-        Type::I32 => over_seeds::<i32>(kernel, problem),
-        Type::I8 => over_seeds::<i8>(kernel, problem),
+        Type::F64 => over_seeds::<f64>(kernel, problem, meter),
+        Type::F32 => over_seeds::<f32>(kernel, problem, meter),
+        Type::F16 => over_seeds::<f16>(kernel, problem, meter),
+        Type::BF16 => over_seeds::<bf16>(kernel, problem, meter),
+        Type::I32 => over_seeds::<i32>(kernel, problem, meter),
+        Type::I8 => over_seeds::<i8>(kernel, problem, meter),
         ty => Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
     }
 }
 
 /// The findings of all seeds, errors first, and the counters, which are the same for all.
-fn over_seeds<T: Element>(kernel: &Checked<Kernel>, problem: &Problem) -> Result<(Vec<Finding>, Counters)> {
+fn over_seeds<T: Element>(
+    kernel: &Checked<Kernel>,
+    problem: &Problem,
+    meter: &Meter,
+) -> Result<(Vec<Finding>, Counters)> {
+    let work = problem.multiply_adds();
+    let phase = meter.phase(
+        &format!("checking {}", kernel.name()),
+        Unit::MultiplyAdds,
+        work.saturating_mul(problem.seeds.into()),
+    );
     let (mut findings, mut counters) = (Vec::new(), None);
     for seed in 0..u64::from(problem.seeds) {
         let (found, counted) = once::<T>(kernel, problem, seed)?;
         found.into_iter().for_each(|finding| gather(&mut findings, finding));
         counters.get_or_insert(counted);
+        phase.set(work.saturating_mul(seed + 1));
     }
     findings.sort_by_key(|finding| finding.severity);
     Ok((findings, counters.unwrap_or_default()))

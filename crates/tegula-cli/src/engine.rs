@@ -5,10 +5,13 @@ use std::time::Instant;
 use serde::Serialize;
 use tegula::element::{Element, bf16, f16};
 use tegula::kernels::Variant;
+#[cfg(feature = "cuda")]
+use tegula::plan::Caps;
 use tegula::{Device, Gemm, Matrix, Result, View, cpu, ir, oracle, ptx};
 
 use crate::args::DeviceChoice;
 use crate::report::devices::Device as Listed;
+use crate::report::doctor::Gpu;
 
 /// How a product was made.
 #[derive(Clone, Debug, Serialize)]
@@ -25,7 +28,9 @@ pub struct Done {
 /// How far a product is from the exact one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verified {
-    /// The largest error, in the oracle's units.
+    /// Whether r is within the bound.
+    pub ok: bool,
+    /// The largest error, in the oracle's units; not finite (in JSON: null) where no number tells how wrong the product is.
     pub r: f64,
     /// What r may be.
     pub bound: f64,
@@ -66,7 +71,9 @@ pub fn verify<T: Element>(
     let report = oracle::check(alpha, a, b, beta, before, c)?;
     let (_, row, col) = report.worst;
     let worst = (!c.shape().is_empty()).then_some([row, col]);
-    Ok(Verified { r: report.r, bound: oracle::bound(a.shape().cols), worst })
+    let (r, bound) = (report.r, oracle::bound(a.shape().cols));
+    // So that NaN is not within it.
+    Ok(Verified { ok: r <= bound, r, bound, worst })
 }
 
 /// A kernel as PTX.
@@ -76,51 +83,60 @@ pub fn ptx(kernel: &Variant) -> Result<String> {
 
 /// What products can run on; also what cannot be used, and why.
 pub fn devices() -> Vec<Listed> {
-    let listed = |name: &str, description: Result<String>| match description {
-        Ok(description) => Listed { name: name.into(), description, usable: true },
-        Err(error) => Listed { name: name.into(), description: error.to_string(), usable: false },
-    };
     let interp = "runs GPU kernels on the processor, slowly, and checks them".into();
     let mut devices = vec![listed("cpu", processor()), listed("interp", Ok(interp))];
     match gpus() {
-        Ok(gpus) => devices.extend(gpus.into_iter().map(|(name, description)| listed(&name, Ok(description)))),
+        Ok(gpus) => devices.extend(gpus.into_iter().map(|gpu| Listed {
+            name: format!("cuda:{}", gpu.ordinal),
+            description: gpu.to_string(),
+            usable: gpu.usable,
+        })),
         Err(error) => devices.push(listed("cuda", Err(error))),
     }
     devices
 }
 
-/// `16 threads; avx2 fma; f64 avx2 4x12, …`.
+fn listed(name: &str, description: Result<String>) -> Listed {
+    let usable = description.is_ok();
+    Listed { name: name.into(), description: description.unwrap_or_else(|error| error.to_string()), usable }
+}
+
+/// `16 threads; avx2 fma; kernels avx2 f64 4x12, …`.
 fn processor() -> Result<String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let features: Vec<_> = cpu::features().into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect();
-    let kernels = [
+    let features = if features.is_empty() { "no vector features".into() } else { features.join(" ") };
+    Ok(format!("{threads} threads; {features}; kernels {}", cpu_kernels()?.join(", ")))
+}
+
+/// The micro-kernel of each number type on the processor.
+pub fn cpu_kernels() -> Result<Vec<String>> {
+    Ok(vec![
         cpu::kernel_name::<f64>()?,
         cpu::kernel_name::<f32>()?,
         cpu::kernel_name::<f16>()?,
         cpu::kernel_name::<bf16>()?,
         cpu::kernel_name::<i32>()?,
         cpu::kernel_name::<i8>()?,
-    ];
-    let features = if features.is_empty() { "no vector features".into() } else { features.join(" ") };
-    Ok(format!("{threads} threads; {features}; kernels {}", kernels.join(", ")))
+    ])
 }
 
-/// Name and description of each GPU.
+/// The GPUs that the driver shows.
 #[cfg(feature = "cuda")]
-fn gpus() -> Result<Vec<(String, String)>> {
-    let describe = |gpu: tegula::cuda::DeviceInfo| {
-        let ((major, minor), (cuda, point)) = (gpu.compute, gpu.driver);
-        let (multiprocessors, gib) = (gpu.multiprocessors, gpu.memory_bytes as f64 / f64::from(1 << 30));
-        let description = format!(
-            "{}, compute capability {major}.{minor}, {multiprocessors} multiprocessors, {gib:.1} GiB, driver for CUDA {cuda}.{point}",
-            gpu.name
-        );
-        (format!("cuda:{}", gpu.ordinal), description)
+pub fn gpus() -> Result<Vec<Gpu>> {
+    let gpu = |gpu: tegula::cuda::DeviceInfo| Gpu {
+        ordinal: gpu.ordinal,
+        name: gpu.name,
+        compute: gpu.compute,
+        multiprocessors: gpu.multiprocessors,
+        memory_bytes: gpu.memory_bytes,
+        cuda: gpu.driver,
+        usable: Caps::Gpu { compute: gpu.compute }.runs_kernels(),
     };
-    Ok(tegula::cuda::devices()?.into_iter().map(describe).collect())
+    Ok(tegula::cuda::devices()?.into_iter().map(gpu).collect())
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpus() -> Result<Vec<(String, String)>> {
+pub fn gpus() -> Result<Vec<Gpu>> {
     Err(tegula::Error::NoDriver { why: "this build is without its `cuda` feature".into() })
 }

@@ -92,6 +92,13 @@ pub struct Problem {
     pub seeds: u32,
 }
 
+impl Problem {
+    /// What a product of this size takes.
+    pub fn multiply_adds(&self) -> u64 {
+        [self.m, self.n, self.k].into_iter().fold(1, |work, side| work.saturating_mul(side as u64))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

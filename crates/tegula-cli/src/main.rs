@@ -4,26 +4,31 @@
 
 mod args;
 mod check;
+mod doctor;
 mod engine;
 mod failure;
 mod kernel;
+mod log;
+mod manual;
 mod mul;
+mod progress;
 mod report;
 
-use std::io::{Write, stderr, stdout};
+use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use args::{CheckArgs, Command, DevicesArgs, KernelsArgs};
+use args::{CheckArgs, Command, DevicesArgs, DoctorArgs, KernelsArgs};
 use failure::{Failure, Result};
+use progress::Meter;
 use report::devices::Devices;
 
 fn main() -> ExitCode {
     match run() {
         Ok(()) | Err(Failure::ReaderLeft) => ExitCode::SUCCESS,
         Err(failure) => {
-            let _ = writeln!(stderr(), "error: {failure}");
+            failure.tell();
             failure.exit_code()
         }
     }
@@ -31,17 +36,23 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let Some(cli) = args::parse()? else { return Ok(()) };
+    let told = log::start(cli.talk.verbose)?;
+    // Lines of the log would go through the bar.
+    let meter = || Meter::new(cli.talk.quiet, !told);
     match &cli.command {
-        Command::Mul(args) => mul::run(args),
-        Command::Check(args) => check(args),
+        Command::Mul(args) => mul::run(args, &meter()),
+        Command::Check(args) => check(args, &meter()),
         Command::Kernels(args) => kernels(args),
         Command::Devices(args) => devices(args),
+        Command::Doctor(args) => doctor(args),
+        Command::Completions(args) => Ok(stdout().write_all(&manual::completions(args.shell))?),
+        Command::Man(args) => Ok(stdout().write_all(&manual::page(args.command.as_deref())?)?),
     }
 }
 
-fn check(args: &CheckArgs) -> Result<()> {
+fn check(args: &CheckArgs, meter: &Meter) -> Result<()> {
     let mut out = stdout().lock();
-    let report = match args.problem().and_then(|problem| check::run(&problem)) {
+    let report = match args.problem().and_then(|problem| check::run(&problem, meter)) {
         Err(tegula::Error::KernelOption(why)) if args.json => {
             // Whoever reads the object gets one, also of a kernel that cannot be built.
             report::json(&mut out, &report::check::CheckReport::refused(args, &why))?;
@@ -58,6 +69,7 @@ fn check(args: &CheckArgs) -> Result<()> {
 }
 
 fn kernels(args: &KernelsArgs) -> Result<()> {
+    args.check()?;
     let mut out = stdout().lock();
     let Some(name) = args.name else {
         let mut names = kernel::Name::value_variants().iter();
@@ -82,4 +94,15 @@ fn devices(args: &DevicesArgs) -> Result<()> {
         report::devices::print(&mut out, &devices)?
     }
     Ok(())
+}
+
+fn doctor(args: &DoctorArgs) -> Result<()> {
+    let doctor = doctor::examine();
+    let mut out = stdout().lock();
+    if args.json {
+        report::json(&mut out, &doctor)?
+    } else {
+        report::doctor::print(&mut out, &doctor)?
+    }
+    if doctor.ready { Ok(()) } else { Err(Failure::new("products run on no device here")) }
 }

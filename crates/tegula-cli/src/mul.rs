@@ -1,6 +1,6 @@
 //! `tegula mul`: read, multiply, verify, write.
 
-use std::io::{Write, stderr, stdout};
+use std::io::{Write, stdout};
 use std::path::Path;
 
 use tegula::element::{Arith, Element, Scalar, Type};
@@ -8,31 +8,34 @@ use tegula::{Matrix, Shape, View};
 use tegula_files::cast::Number;
 use tegula_files::{AnyArray, Array, npy, output};
 
-use crate::args::MulArgs;
+use crate::args::{MulArgs, short};
 use crate::engine;
 use crate::failure::{Failure, Result};
+use crate::progress::{Meter, Unit};
 use crate::report::product::Product;
 use crate::report::{json, preview};
 
 /// The command.
-pub fn run(args: &MulArgs) -> Result<()> {
+pub fn run(args: &MulArgs, meter: &Meter) -> Result<()> {
     args.check()?;
     args.output.as_deref().map_or(Ok(()), output::check)?;
-    let a = load(&args.a, args.cast)?;
-    let other = (args.b != args.a).then(|| load(&args.b, args.cast)).transpose()?;
+    let a = load(&args.a, args.cast, meter)?;
+    let other = (args.b != args.a).then(|| load(&args.b, args.cast, meter)).transpose()?;
     let b = other.as_ref().unwrap_or(&a);
     match (&a, b) {
-        (AnyArray::F64(a), AnyArray::F64(b)) => product(args, a, b),
-        (AnyArray::F32(a), AnyArray::F32(b)) => product(args, a, b),
-        (AnyArray::F16(a), AnyArray::F16(b)) => product(args, a, b),
-        (AnyArray::BF16(a), AnyArray::BF16(b)) => product(args, a, b),
-        (AnyArray::I32(a), AnyArray::I32(b)) => product(args, a, b),
-        (AnyArray::I8(a), AnyArray::I8(b)) => product(args, a, b),
+        (AnyArray::F64(a), AnyArray::F64(b)) => product(args, meter, a, b),
+        (AnyArray::F32(a), AnyArray::F32(b)) => product(args, meter, a, b),
+        (AnyArray::F16(a), AnyArray::F16(b)) => product(args, meter, a, b),
+        (AnyArray::BF16(a), AnyArray::BF16(b)) => product(args, meter, a, b),
+        (AnyArray::I32(a), AnyArray::I32(b)) => product(args, meter, a, b),
+        (AnyArray::I8(a), AnyArray::I8(b)) => product(args, meter, a, b),
         (a, b) => Err(types_differ(a.ty(), b.ty())),
     }
 }
 
-fn load(path: &Path, cast: Option<Type>) -> Result<AnyArray> {
+fn load(path: &Path, cast: Option<Type>, meter: &Meter) -> Result<AnyArray> {
+    let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
+    let _reading = meter.phase(&format!("reading {}", path.display()), Unit::Bytes, bytes);
     let array = npy::read(path)?;
     match cast {
         Some(ty) => array.cast(ty).map_err(|why| Failure::new(format!("{}: {why}", path.display()))),
@@ -45,23 +48,29 @@ fn types_differ(a: Type, b: Type) -> Failure {
 }
 
 /// The command for one number type.
-fn product<T>(args: &MulArgs, a: &Array<T>, b: &Array<T>) -> Result<()>
+fn product<T>(args: &MulArgs, meter: &Meter, a: &Array<T>, b: &Array<T>) -> Result<()>
 where
     T: Element<Out: Number> + Number,
 {
     let (a, b) = (oriented(a, args.ta)?, oriented(b, args.tb)?);
     let shape = check_shapes(args, a.shape(), b.shape())?;
     let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
-    let c0 = args.c.as_deref().map(|path| load_c0::<T>(path, shape, args.cast)).transpose()?;
+    let c0 = args.c.as_deref().map(|path| load_c0::<T>(path, shape, args.cast, meter)).transpose()?;
     let before = c0.as_ref().filter(|_| args.verify && args.beta != 0.0).cloned();
     let mut c = c0.map_or_else(|| Matrix::zeros(shape), |c0| c0.matrix().and_then(|c0| c0.to_matrix()))?;
 
+    let work = (shape.rows as u64).saturating_mul(shape.cols as u64).saturating_mul(a.shape().cols as u64);
+    let multiplying = meter.phase("multiplying", Unit::MultiplyAdds, work);
     let done = engine::multiply(args.device, alpha, a, b, beta, &mut c)?;
+    drop(multiplying);
     let before = before.as_ref().map(Array::matrix).transpose()?;
-    let verify = || engine::verify(alpha, a, b, beta, before, c.view());
+    let verify = || {
+        let _verifying = meter.phase("verifying", Unit::MultiplyAdds, work);
+        engine::verify(alpha, a, b, beta, before, c.view())
+    };
     let verified = args.verify.then(verify).transpose()?;
     let product = Product::new(a.shape(), b.shape(), T::TYPE, T::Out::TYPE, done, verified);
-    conclude(args, &product, &c)
+    conclude(args, meter, &product, &c)
 }
 
 fn oriented<T: Number>(array: &Array<T>, transpose: bool) -> Result<View<'_, T>> {
@@ -90,15 +99,18 @@ fn check_shapes(args: &MulArgs, a: Shape, b: Shape) -> Result<Shape> {
 }
 
 fn factor<T: Element>(option: &str, value: f64) -> Result<T::Acc> {
-    let refuse = || Failure::Usage(format!("{option} {value} is no {} value: give a whole number", T::Acc::TYPE));
+    let refuse = || {
+        let value = short(value);
+        Failure::Usage(format!("{option} {value} is no {} value: give a whole number", T::Acc::TYPE))
+    };
     T::Acc::from_f64(value).ok_or_else(refuse)
 }
 
-fn load_c0<T>(path: &Path, shape: Shape, cast: Option<Type>) -> Result<Array<T::Out>>
+fn load_c0<T>(path: &Path, shape: Shape, cast: Option<Type>, meter: &Meter) -> Result<Array<T::Out>>
 where
     T: Element<Out: Number>,
 {
-    let c0 = load(path, cast.map(|_| T::Out::TYPE))?;
+    let c0 = load(path, cast.map(|_| T::Out::TYPE), meter)?;
     let c0 = T::Out::open(c0).map_err(|other| {
         let (found, wanted) = (other.ty(), T::Out::TYPE);
         Failure::new(format!("C0 is {found}, C is {wanted}: give C0 the type of C, or say --cast {}", T::TYPE))
@@ -111,7 +123,7 @@ where
 }
 
 /// Tells and writes what was computed; writes nothing that is wrong.
-fn conclude<T: Number>(args: &MulArgs, product: &Product, c: &Matrix<T>) -> Result<()> {
+fn conclude<T: Number>(args: &MulArgs, meter: &Meter, product: &Product, c: &Matrix<T>) -> Result<()> {
     let refusal = product.refusal();
     let mut out = stdout().lock();
     if args.json {
@@ -120,6 +132,7 @@ fn conclude<T: Number>(args: &MulArgs, product: &Product, c: &Matrix<T>) -> Resu
         out.flush()?;
     }
     if let (Some(path), None) = (&args.output, &refusal) {
+        let _writing = meter.phase(&format!("writing {}", path.display()), Unit::Bytes, 0);
         npy::write(path, c)?;
     }
     if !args.json && args.output.is_none() && refusal.is_none() {
@@ -128,8 +141,7 @@ fn conclude<T: Number>(args: &MulArgs, product: &Product, c: &Matrix<T>) -> Resu
     match refusal {
         Some(refusal) => Err(Failure::Failed(refusal)),
         None => {
-            // Nobody may be listening there.
-            let _ = writeln!(stderr(), "{product}");
+            meter.line(product);
             Ok(())
         }
     }
@@ -154,9 +166,9 @@ mod tests {
         let shape = Shape::new(1, 1);
         let conclude_with = |r| {
             let done = Done { device: "cpu".into(), kernel: "loop".into(), seconds: 1.0 };
-            let verified = Some(Verified { r, bound: 5.0, worst: Some([0, 0]) });
+            let verified = Some(Verified { ok: r <= 5.0, r, bound: 5.0, worst: Some([0, 0]) });
             let product = Product::new(shape, shape, Type::F32, Type::F32, done, verified);
-            conclude(&args, &product, &Matrix::<f32>::zeros(shape).unwrap())
+            conclude(&args, &Meter::new(true, false), &product, &Matrix::<f32>::zeros(shape).unwrap())
         };
         assert!(matches!(conclude_with(5.5), Err(Failure::Failed(_))));
         assert!(!path.exists());

@@ -57,6 +57,8 @@ pub struct Finding {
     pub message: String,
     /// How often, over all blocks and seeds that ran.
     pub times: u64,
+    /// What `times` counts.
+    pub counted: &'static str,
 }
 
 impl Finding {
@@ -73,6 +75,7 @@ impl Finding {
             source: Vec::new(),
             message,
             times: 1,
+            counted: "seeds",
         }
     }
 }
@@ -94,6 +97,7 @@ impl From<&interp::Finding> for Finding {
             source: finding.source.iter().map(|at| line(at)).collect(),
             message: finding.message.clone(),
             times: finding.times,
+            counted: counted(finding.kind),
         }
     }
 }
@@ -114,7 +118,21 @@ impl From<&Fault> for Finding {
                 None => fault.message.clone(),
             },
             times: 1,
+            counted: "places in the kernel",
         }
+    }
+}
+
+/// What the interpreter counts of a kind. Lanes of a warp that go astray together are found together.
+fn counted(kind: interp::Kind) -> &'static str {
+    match kind {
+        interp::Kind::Race => "pairs of accesses",
+        interp::Kind::Uninitialised | interp::Kind::InFlight => "accesses",
+        interp::Kind::OutOfBounds | interp::Kind::Misaligned => "accesses by warps",
+        interp::Kind::DivergentWarp | interp::Kind::DivisionByZero => "operations of warps",
+        interp::Kind::ArrivalMismatch => "arrivals of warps",
+        interp::Kind::Deadlock => "blocks",
+        interp::Kind::RedundantBarrier => "unrolled copies",
     }
 }
 
@@ -217,9 +235,9 @@ pub fn print(out: &mut impl Write, report: &CheckReport) -> io::Result<()> {
 }
 
 fn print_finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
-    let Finding { kind, message, times, .. } = finding;
+    let Finding { kind, message, times, counted, .. } = finding;
     let severity = if finding.severity == Severity::Error { "error" } else { "note" };
-    let times = if *times == 1 { String::new() } else { format!("; {} times in all", grouped(*times)) };
+    let times = if *times == 1 { String::new() } else { format!("; {} {counted} in all", grouped(*times)) };
     writeln!(out, "  {severity}: {kind}: {message}{times}")
 }
 
@@ -252,6 +270,7 @@ mod tests {
             space: Some("shared"),
             name: Some("tile_a".into()),
             source: vec!["tiled.rs:20".into(), "tiled.rs:24".into()],
+            counted: "pairs of accesses",
             ..Finding::of_result("race", [0, 1], "block [1, 0, 0]: two threads in no order".into())
         }
     }
@@ -274,7 +293,7 @@ mod tests {
             text.starts_with("tiled, 4×5 = 4×6 · 6×5, 3 seeds: 2 errors\n  error: race: block [1, 0, 0]: two"),
             "{text}"
         );
-        assert!(text.contains("in no order; 1,200 times in all\n"), "{text}");
+        assert!(text.contains("in no order; 1,200 pairs of accesses in all\n"), "{text}");
         assert!(text.contains("  barriers                               0  once a warp\n"), "{text}");
     }
 

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod devices;
+pub mod doctor;
 pub mod preview;
 pub mod product;
 

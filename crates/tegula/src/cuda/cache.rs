@@ -44,7 +44,7 @@ pub(super) struct Cache {
 impl Cache {
     /// The user's cache: `$TEGULA_CACHE_DIR`, else `$XDG_CACHE_HOME/tegula`, else `$HOME/.cache/tegula`.
     pub fn from_env() -> Self {
-        Self::at(directory(|name| env::var_os(name)))
+        Self::at(cache_directory())
     }
 
     /// A cache in this directory, which need not exist yet.
@@ -68,6 +68,12 @@ impl Cache {
     fn path(&self, key: &Key) -> Option<PathBuf> {
         Some(self.directory.as_ref()?.join(format!("{key}.cubin")))
     }
+}
+
+/// The directory that assembled kernels are kept in: `$TEGULA_CACHE_DIR`, else `$XDG_CACHE_HOME/tegula`, else
+/// `$HOME/.cache/tegula`. It need not exist yet. `None` where the environment names none, or `TEGULA_CACHE_DIR` is empty.
+pub fn cache_directory() -> Option<PathBuf> {
+    directory(|name| env::var_os(name))
 }
 
 /// Where the environment says that the cache is. An empty `TEGULA_CACHE_DIR`, or `/dev/null`, says nowhere.

@@ -26,6 +26,7 @@ mod memory;
 mod product;
 mod staging;
 
+pub use cache::cache_directory;
 /// The crate whose contexts, streams and slices are accepted here.
 pub use cudarc;
 pub use driver::{DeviceInfo, devices, driver_version};

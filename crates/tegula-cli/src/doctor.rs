@@ -1,0 +1,248 @@
+//! `tegula doctor`: looks for everything that products need or could use here, and tries one.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+use tegula::cpu::{self, Isa};
+use tegula::element::{Scalar, Type};
+use tegula::{Matrix, Result, Shape};
+
+use crate::args::DeviceChoice;
+use crate::engine::{self, Done};
+use crate::report::doctor::{Cache, Cpu, Doctor, Driver, Gpu, Memory, Tegula};
+
+/// An oldest driver: the first for CUDA 12.
+const DRIVER: u32 = 525;
+
+/// Assembled kernels take some kilobytes each; a cache of this many bytes is one that nobody has cleared for long.
+const LARGE: u64 = 1 << 30;
+
+/// Looks at everything. Nothing is left behind but what a product leaves: a kernel in the cache.
+pub fn examine() -> Doctor {
+    let system = system();
+    let (device, trouble) = ready();
+    let (driver, gpus) = driver();
+    let device_name = device.as_ref().map(|done| done.device.clone());
+    Doctor {
+        tegula: this_build(),
+        cpu: processor(system.as_ref()),
+        memory: system.as_ref().and_then(memory),
+        driver,
+        gpus,
+        cache: cfg!(feature = "cuda").then(cache),
+        ready: device.is_some(),
+        device: device_name,
+        trouble,
+    }
+}
+
+fn this_build() -> Tegula {
+    let slow = cfg!(debug_assertions);
+    Tegula {
+        version: env!("CARGO_PKG_VERSION"),
+        os: env::consts::OS,
+        arch: env::consts::ARCH,
+        features: if cfg!(feature = "cuda") { vec!["cuda"] } else { Vec::new() },
+        advice: slow.then(|| "this is a debug build, and slow: build with --release".into()),
+    }
+}
+
+fn system() -> Option<System> {
+    let wanted =
+        RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::nothing().with_ram());
+    System::new_with_specifics(wanted).ok()
+}
+
+fn processor(system: Option<&System>) -> Cpu {
+    let model = system.and_then(|system| system.cpus().first()).map(|cpu| cpu.brand().trim().to_owned());
+    let kernels = engine::cpu_kernels();
+    Cpu {
+        model: model.filter(|model| !model.is_empty()),
+        cores: System::physical_core_count().ok(),
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        features: cpu::features().into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect(),
+        advice: forced(env::var_os("TEGULA_CPU"), kernels.as_ref().err()),
+        kernels: kernels.unwrap_or_default(),
+    }
+}
+
+/// What is to be said of a `TEGULA_CPU`: that it is wrong, or that it holds the processor back.
+fn forced(value: Option<OsString>, wrong: Option<&tegula::Error>) -> Option<String> {
+    let value = value.filter(|value| !value.is_empty())?;
+    if let Some(error) = wrong {
+        return Some(format!("{error}: unset TEGULA_CPU"));
+    }
+    let (chosen, best) = (Isa::chosen(Type::F32).ok()?, Isa::ALL.into_iter().rfind(|isa| isa.is_available())?);
+    let value = value.to_string_lossy();
+    (chosen < best).then(|| format!("TEGULA_CPU={value} holds the processor back: unset it for {best}"))
+}
+
+fn memory(system: &System) -> Option<Memory> {
+    let (mut available, mut total) = (system.available_memory(), system.total_memory());
+    if let Some(limit) = system.cgroup_limits() {
+        (available, total) = (available.min(limit.free_memory), total.min(limit.total_memory));
+    }
+    (total > 0).then_some(Memory { available_bytes: available, total_bytes: total })
+}
+
+/// The driver, and the GPUs that it shows.
+fn driver() -> (Driver, Vec<Gpu>) {
+    let version = fs::read_to_string("/sys/module/nvidia/version").ok().map(|version| version.trim().to_owned());
+    match engine::gpus() {
+        Ok(gpus) => {
+            let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
+            let advice =
+                visible.map(|list| format!("only GPUs of CUDA_VISIBLE_DEVICES={list} are shown: unset it for all"));
+            let cuda = gpus.first().map(|gpu| format!("{}.{}", gpu.cuda.0, gpu.cuda.1));
+            (Driver { found: true, version, cuda, why: None, advice }, gpus)
+        }
+        Err(error) => {
+            let why = match error {
+                tegula::Error::NoDriver { why } => why,
+                other => other.to_string(),
+            };
+            let advice = Some(advice_on_driver(version.as_deref()));
+            (Driver { found: false, version, cuda: None, why: Some(why), advice }, Vec::new())
+        }
+    }
+}
+
+/// What to do where the driver cannot be used. `version` is that of the part in the operating system's kernel.
+fn advice_on_driver(version: Option<&str>) -> String {
+    let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    let what = match (version, major) {
+        _ if cfg!(not(feature = "cuda")) => "build with the feature cuda for a GPU".to_owned(),
+        (Some(version), Some(major)) if major < DRIVER => {
+            format!("update the NVIDIA driver {version} to {DRIVER} or newer")
+        }
+        (Some(version), _) => format!(
+            "driver {version} is loaded, but cannot be used from here: start a container with its GPUs (--gpus all), \
+             or install the driver's libraries"
+        ),
+        (None, _) => format!("where there is an NVIDIA GPU, install its driver, {DRIVER} or newer"),
+    };
+    format!("{what}; products run on the CPU until then")
+}
+
+#[cfg(feature = "cuda")]
+fn cache_directory() -> Option<PathBuf> {
+    tegula::cuda::cache_directory()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cache_directory() -> Option<PathBuf> {
+    None
+}
+
+fn cache() -> Cache {
+    let Some(directory) = cache_directory() else {
+        let off = env::var_os("TEGULA_CACHE_DIR").is_some();
+        let advice = "kernels are assembled anew by every process: set TEGULA_CACHE_DIR to a directory to keep them";
+        let variable = off.then_some("TEGULA_CACHE_DIR");
+        return Cache { directory: None, variable, writable: false, files: 0, bytes: 0, advice: Some(advice.into()) };
+    };
+    let (files, bytes) = contents(&directory);
+    let writable = is_writable(&directory);
+    let advice = if !writable {
+        Some(
+            "kernels are assembled anew by every process: make it writable, or set TEGULA_CACHE_DIR to a directory that is",
+        )
+    } else if bytes >= LARGE {
+        Some("it is large: delete it whenever you like, kernels are then assembled anew")
+    } else {
+        None
+    };
+    let variable = variable_of(&directory, |name| env::var_os(name));
+    let directory = Some(directory.to_string_lossy().into_owned());
+    Cache { directory, variable, writable, files, bytes, advice: advice.map(Into::into) }
+}
+
+/// The variable of the environment that led to the directory.
+fn variable_of(directory: &Path, get: impl Fn(&str) -> Option<OsString>) -> Option<&'static str> {
+    let led = |name: &&str| get(name).is_some_and(|value| !value.is_empty() && directory.starts_with(value));
+    ["TEGULA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"].into_iter().find(led)
+}
+
+/// Files and bytes directly in a directory; none where there is none.
+fn contents(directory: &Path) -> (u64, u64) {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let sizes = entries.filter_map(|entry| entry.metadata().ok()).filter(fs::Metadata::is_file).map(|file| file.len());
+    sizes.fold((0, 0), |(files, bytes), len| (files + 1, bytes + len))
+}
+
+/// Whether a file can be made in a directory, or where it would be made.
+fn is_writable(directory: &Path) -> bool {
+    let there = directory.ancestors().find(|path| path.as_os_str().is_empty() || path.exists());
+    let there = there.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    there.is_some_and(|path| tempfile::tempfile_in(path).is_ok())
+}
+
+/// Where a product was made, and what went wrong before.
+fn ready() -> (Option<Done>, Option<String>) {
+    match try_product(DeviceChoice::Auto) {
+        Ok(done) => (Some(done), None),
+        Err(first) => match try_product(DeviceChoice::Cpu) {
+            Ok(done) => (Some(done), Some(first)),
+            Err(last) => (None, Some(last)),
+        },
+    }
+}
+
+/// A small product, compared with the exact one.
+fn try_product(device: DeviceChoice) -> Result<Done, String> {
+    let product = || -> Result<_> {
+        let a = Matrix::from_fn(Shape::new(40, 33), |_, row, col| ((row * 7 + col * 5) % 11) as f32 - 5.0)?;
+        let mut c = Matrix::zeros(Shape::new(40, 40))?;
+        let done = engine::multiply(device, f32::ONE, a.view(), a.view().t(), f32::ZERO, &mut c)?;
+        let verified = engine::verify(f32::ONE, a.view(), a.view().t(), f32::ZERO, None, c.view())?;
+        Ok((done, verified))
+    };
+    match product() {
+        Ok((done, verified)) if verified.ok => Ok(done),
+        Ok((done, _)) => Err(format!("a product on {} is wrong", done.device)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_product_is_right_here() {
+        assert_eq!(try_product(DeviceChoice::Cpu).map(|done| done.device), Ok("cpu".into()));
+        assert!(try_product(DeviceChoice::Cuda(99)).is_err());
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn advice_depends_on_what_is_there() {
+        assert!(advice_on_driver(None).contains("install its driver, 525 or newer"));
+        assert!(advice_on_driver(Some("470.57.02")).contains("update the NVIDIA driver 470.57.02 to 525"));
+        assert!(advice_on_driver(Some("550.54")).contains("--gpus all"));
+    }
+
+    #[test]
+    fn the_cache_is_measured_and_its_variable_named() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("a.cubin"), [0; 10]).unwrap();
+        fs::create_dir(place.path().join("no-file")).unwrap();
+        assert_eq!(contents(place.path()), (1, 10));
+        assert_eq!(contents(&place.path().join("none")), (0, 0));
+        assert!(is_writable(&place.path().join("not/yet/there")));
+        assert!(!is_writable(&place.path().join("a.cubin/below")));
+        let get = |name: &str| (name != "TEGULA_CACHE_DIR").then(|| OsString::from("/h"));
+        assert_eq!(variable_of(Path::new("/h/tegula"), get), Some("XDG_CACHE_HOME"));
+        assert_eq!(variable_of(Path::new("/x/tegula"), get), None);
+    }
+
+    #[test]
+    fn a_forced_instruction_set_is_told_of_where_it_costs() {
+        assert_eq!(forced(None, None), None);
+        let error = tegula::Error::Unsupported { what: "TEGULA_CPU=x".into(), ty: Type::F32, device: "this".into() };
+        assert!(forced(Some("x".into()), Some(&error)).unwrap().ends_with("unset TEGULA_CPU"));
+    }
+}

@@ -1,0 +1,238 @@
+//! What each command prints, byte for byte but for what a machine or a moment decides. `cargo xtask bless` rewrites the files;
+//! review them as a diff.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A 2×3 `.npy` file of f32 or i32: 1 2 3 / 4 5 6.
+fn two_by_three(descr: &str, bytes: [[u8; 4]; 6]) -> Vec<u8> {
+    let dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (2, 3), }}\n");
+    [b"\x93NUMPY\x01\x00", &(dict.len() as u16).to_le_bytes()[..], dict.as_bytes(), bytes.as_flattened()].concat()
+}
+
+/// A place with a few files, where nothing of the user's is seen.
+fn place() -> TempDir {
+    let place = TempDir::new().unwrap();
+    let floats = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0].map(f32::to_le_bytes);
+    let empty = b"\x93NUMPY\x01\x00\x3c\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 0), } \n";
+    fs::write(place.path().join("a.npy"), two_by_three("<f4", floats)).unwrap();
+    fs::write(place.path().join("ints.npy"), two_by_three("<i4", [1i32, 2, 3, 4, 5, 6].map(i32::to_le_bytes))).unwrap();
+    fs::write(place.path().join("empty.npy"), empty).unwrap();
+    fs::write(place.path().join("text.npy"), "not an array").unwrap();
+    place
+}
+
+/// What a line prints: standard output as it is, standard error behind `2>`, and an exit code that is not 0.
+fn said(place: &Path, line: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
+    command.args(line.split_whitespace()).current_dir(place).env("HOME", place);
+    for variable in ["TEGULA_CACHE_DIR", "TEGULA_CPU", "TEGULA_LOG", "XDG_CACHE_HOME", "COLUMNS", "CLICOLOR_FORCE"] {
+        command.env_remove(variable);
+    }
+    let output = command.output().unwrap();
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let err: String = err.lines().map(|line| format!("2> {line}\n")).collect();
+    let code = output.status.code().unwrap();
+    let code = if code == 0 { String::new() } else { format!("exit code {code}\n") };
+    format!("$ tegula {line}\n{out}{err}{code}")
+}
+
+/// Compares what the lines print with the file of that name.
+fn agree(name: &str, lines: &[&str], mask: fn(&str) -> Option<String>) {
+    let place = place();
+    let transcripts: Vec<String> = lines
+        .iter()
+        .map(|line| said(place.path(), line).lines().filter_map(mask).map(|line| line + "\n").collect())
+        .collect();
+    let (text, file) = (transcripts.join("\n"), file(name));
+    if blessing() {
+        fs::write(&file, &text).unwrap();
+    }
+    let kept = fs::read_to_string(&file).unwrap_or_default();
+    let differs = kept.lines().zip(text.lines()).find(|(kept, now)| kept != now);
+    assert!(kept == text, "{name} is otherwise: {differs:#?}; if that is meant, `cargo xtask bless`\n{text}");
+}
+
+/// Whether the files are to be rewritten rather than compared.
+fn blessing() -> bool {
+    std::env::var("TEGULA_BLESS").is_ok_and(|bless| bless == "1")
+}
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name).with_extension("txt")
+}
+
+fn plain(line: &str) -> Option<String> {
+    Some(line.replace(env!("CARGO_PKG_VERSION"), "VERSION"))
+}
+
+/// Without the numbers that follow `key`.
+fn without_numbers(line: &str, key: &str) -> String {
+    let mut parts = line.split(key);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit() || "-.e".contains(c));
+        let number = if rest.len() < part.len() { "N" } else { "" };
+        text + key + number + rest
+    })
+}
+
+/// Lines of the kernels' sources move.
+fn sources(line: &str) -> Option<String> {
+    Some(without_numbers(line, ".rs:"))
+}
+
+/// Where, by what and how fast a product was made.
+fn figures(line: &str) -> Option<String> {
+    let line = ["\"seconds\":", "\"gflops\":"].iter().fold(line.to_owned(), |line, key| without_numbers(&line, key));
+    let Some((head, tail)) = line.split_once(" GFLOP/s") else { return Some(line) };
+    let (head, _) = head.rsplit_once("), ").unwrap_or((head, ""));
+    Some(format!("{head}), TIME, SPEED GFLOP/s{tail}"))
+}
+
+/// The names of devices that every machine has.
+fn devices(line: &str) -> Option<String> {
+    (!line.starts_with("cuda")).then(|| titles(line)).flatten()
+}
+
+/// Commands, and the first word of every other line; a machine without a GPU has no other lines than those with one.
+fn titles(line: &str) -> Option<String> {
+    let title = line.split(' ').next().filter(|title| !title.is_empty() && !title.starts_with("cuda:"))?;
+    Some(if title == "$" { line.into() } else { format!("{title} …") })
+}
+
+#[test]
+fn help() {
+    let commands = ["mul", "check", "kernels", "devices", "doctor", "completions", "man"];
+    let lines = commands.map(|command| format!("{command} --help"));
+    let lines: Vec<_> = ["", "--help", "--version"].into_iter().chain(lines.iter().map(String::as_str)).collect();
+    agree("help", &lines, plain);
+}
+
+#[test]
+fn errors() {
+    let lines = [
+        "chek",
+        "--quite",
+        "-q",
+        "devices -q -v",
+        "check",
+        "check tild",
+        "check K7",
+        "check tiled --tiel 3",
+        "check tiled --tile 0",
+        "check tiled --tile -3",
+        "check tiled --tile x",
+        "check tiled --tile 99999999999",
+        "check tiled --tile 33",
+        "check tiled --m -1",
+        "check tiled --seeds 0",
+        "check tiled --plant mising-first-barrier",
+        "check tiled --plant no-guards --plant floor-launch",
+        "kernels --tile 64",
+        "kernels --ptx",
+        "kernels tiled --dtype f31",
+        "man chek",
+        "completions tcsh",
+        "mul a.npy",
+        "mul none.npy a.npy",
+        "mul text.npy a.npy",
+        "mul a.npy a.npy",
+        "mul a.npy ints.npy --tb",
+        "mul a.npy a.npy --device cuda:x",
+        "mul a.npy a.npy --alpha x",
+        "mul a.npy a.npy --tb --beta 1e300",
+        "mul ints.npy ints.npy --tb --alpha 1e300",
+    ];
+    agree("errors", &lines, plain);
+}
+
+#[test]
+fn checks() {
+    let lines = [
+        "check K5",
+        "check K4 --m 33 --n 33 --k 33 --dtype i32",
+        "check tiled --tile 4 --m 8 --n 8 --k 8 --dtype i32 --plant missing-first-barrier",
+        "check tiled --tile 4 --m 9 --n 9 --k 9 --dtype i32 --plant no-guards --seeds 2",
+        "check K5 --json",
+        "check tiled --tile 33 --json",
+        "check K6 --m 0",
+    ];
+    agree("check", &lines, sources);
+}
+
+#[test]
+fn kernels() {
+    agree("kernels", &["kernels", "kernels k3 --tile 32", "kernels naive --dtype bf16"], plain);
+}
+
+#[test]
+fn products() {
+    let lines = [
+        "mul a.npy a.npy --tb --device interp",
+        "mul a.npy a.npy --tb --device interp --quiet",
+        "mul ints.npy ints.npy --ta --device interp --verify",
+        "mul a.npy a.npy --tb --device interp --verify --json",
+        "mul a.npy a.npy --tb --device interp -o c.npy",
+        "mul empty.npy empty.npy --tb --device cpu --verify",
+        "mul empty.npy empty.npy --ta --device interp --json",
+    ];
+    agree("mul", &lines, figures);
+}
+
+#[test]
+fn what_is_here() {
+    agree("devices", &["devices"], devices);
+    agree("doctor", &["doctor"], titles);
+}
+
+/// As many lines as tell which shell and which program a script is for.
+#[test]
+fn scripts_for_shells() {
+    let place = place();
+    for (shell, says) in [
+        ("bash", "complete -F _tegula -o nosort -o bashdefault -o default tegula"),
+        ("zsh", "#compdef tegula"),
+        ("fish", "complete -c tegula -n \"__fish_tegula_using_subcommand check\" -l seeds"),
+        ("powershell", "Register-ArgumentCompleter -Native -CommandName 'tegula'"),
+        ("elvish", "set edit:completion:arg-completer[tegula]"),
+    ] {
+        let script = said(place.path(), &format!("completions {shell}"));
+        assert!(script.contains(says), "{shell}: {script}");
+        for command in ["mul", "check", "kernels", "devices", "doctor", "completions", "man"] {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+        parses(shell, script.split_once('\n').unwrap().1);
+    }
+}
+
+/// Where the shell is here, it takes the script.
+fn parses(shell: &str, script: &str) {
+    let place = TempDir::new().unwrap();
+    let file = place.path().join("script");
+    fs::write(&file, script).unwrap();
+    let known = ["bash", "zsh", "fish"].contains(&shell);
+    match Command::new(shell).arg("-n").arg(&file).output() {
+        Ok(output) if known => assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr)),
+        _ => eprintln!("skipped: no {shell} here to read its script"),
+    }
+}
+
+#[test]
+fn pages() {
+    agree("man", &["man", "man check"], plain);
+}
+
+#[test]
+fn every_kept_file_has_a_test() {
+    let files = fs::read_dir(file("help").parent().unwrap()).unwrap();
+    let mut names: Vec<_> = files.map(|file| file.unwrap().path().file_stem().unwrap().to_owned()).collect();
+    names.sort();
+    assert!(
+        blessing() || names == ["check", "devices", "doctor", "errors", "help", "kernels", "man", "mul"],
+        "{names:?}"
+    );
+}
