@@ -17,9 +17,9 @@ pub(crate) trait Source: Number {
 
 /// A type to convert to: it takes the widest types and rounds once.
 pub(crate) trait Target: Number {
-    fn from_f64(value: f64) -> Self;
-    fn from_i64(value: i64) -> Self;
-    fn from_u64(value: u64) -> Self;
+    fn round_f64(value: f64) -> Self;
+    fn round_i64(value: i64) -> Self;
+    fn round_u64(value: u64) -> Self;
 }
 
 macro_rules! sources {
@@ -34,45 +34,45 @@ macro_rules! sources {
 }
 
 sources! {
-    f64, from_f64, |x| x;
-    f32, from_f64, f64::from;
-    f16, from_f64, f64::from;
-    bf16, from_f64, f64::from;
-    F8E4M3, from_f64, F8E4M3::to_f64;
-    F8E5M2, from_f64, F8E5M2::to_f64;
-    i64, from_i64, |x| x;
-    i32, from_i64, i64::from;
-    i16, from_i64, i64::from;
-    i8, from_i64, i64::from;
-    u64, from_u64, |x| x;
-    u32, from_u64, u64::from;
-    u16, from_u64, u64::from;
-    u8, from_u64, u64::from;
-    Bool, from_u64, |x| x.is_true().into();
+    f64, round_f64, |x| x;
+    f32, round_f64, f64::from;
+    f16, round_f64, f64::from;
+    bf16, round_f64, f64::from;
+    F8E4M3, round_f64, F8E4M3::to_f64;
+    F8E5M2, round_f64, F8E5M2::to_f64;
+    i64, round_i64, |x| x;
+    i32, round_i64, i64::from;
+    i16, round_i64, i64::from;
+    i8, round_i64, i64::from;
+    u64, round_u64, |x| x;
+    u32, round_u64, u64::from;
+    u16, round_u64, u64::from;
+    u8, round_u64, u64::from;
+    Bool, round_u64, |x| x.is_true().into();
 }
 
 macro_rules! targets {
     // Rust's conversions to these round to nearest once.
     (wide $($t:ty)*) => {$(
         impl Target for $t {
-            fn from_f64(value: f64) -> Self { value as $t }
-            fn from_i64(value: i64) -> Self { value as $t }
-            fn from_u64(value: u64) -> Self { value as $t }
+            fn round_f64(value: f64) -> Self { value as $t }
+            fn round_i64(value: i64) -> Self { value as $t }
+            fn round_u64(value: u64) -> Self { value as $t }
         }
     )*};
     (half $($t:ty)*) => {$(
         impl Target for $t {
-            fn from_f64(value: f64) -> Self { <$t>::from_f32(to_odd(value)) }
-            fn from_i64(value: i64) -> Self { Self::from_f64(odd(value.unsigned_abs()).copysign(if value < 0 { -1.0 } else { 1.0 })) }
-            fn from_u64(value: u64) -> Self { Self::from_f64(odd(value)) }
+            fn round_f64(value: f64) -> Self { <$t>::from_f32(to_odd(value)) }
+            fn round_i64(value: i64) -> Self { Self::round_f64(odd(value.unsigned_abs()).copysign(if value < 0 { -1.0 } else { 1.0 })) }
+            fn round_u64(value: u64) -> Self { Self::round_f64(odd(value)) }
         }
     )*};
     // Rust's conversion from floats saturates.
     (int $($t:ty)*) => {$(
         impl Target for $t {
-            fn from_f64(value: f64) -> Self { value as $t }
-            fn from_i64(value: i64) -> Self { <$t>::try_from(value).unwrap_or(if value < 0 { <$t>::MIN } else { <$t>::MAX }) }
-            fn from_u64(value: u64) -> Self { <$t>::try_from(value).unwrap_or(<$t>::MAX) }
+            fn round_f64(value: f64) -> Self { value as $t }
+            fn round_i64(value: i64) -> Self { <$t>::try_from(value).unwrap_or(if value < 0 { <$t>::MIN } else { <$t>::MAX }) }
+            fn round_u64(value: u64) -> Self { <$t>::try_from(value).unwrap_or(<$t>::MAX) }
         }
     )*};
 }
@@ -128,7 +128,6 @@ mod tests {
     #[test]
     fn sixteen_bit_types_are_rounded_once() {
         let above_tie = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
-        assert_eq!(f16::from_f64(above_tie), f16::from_bits(0x3c01));
         assert_eq!(above_tie.cast::<f16>(), f16::from_bits(0x3c01));
         assert_eq!((1.0 + 2f64.powi(-11)).cast::<f16>(), f16::ONE);
         assert_eq!((1.0 + 2f64.powi(-11) - 2f64.powi(-40)).cast::<f16>(), f16::ONE);

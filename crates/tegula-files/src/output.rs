@@ -44,7 +44,7 @@ impl Target {
         let refuse = |why: &str| Err(format!("cannot be written: {why}"));
         match fs::metadata(&path) {
             Ok(found) if found.is_dir() => refuse("it is a directory; name a file in it"),
-            Ok(found) if !found.is_file() => Ok(Target { path, permissions: None, special: true }),
+            Ok(found) if !found.is_file() || is_open_file(&path) => Ok(Target { path, permissions: None, special: true }),
             Ok(found) if found.permissions().readonly() => refuse("the file that is there is read-only"),
             Ok(found) => Ok(Target { path, permissions: Some(found.permissions()), special: false }),
             Err(_) if path.file_name().is_none() => refuse("it names no file"),
@@ -187,11 +187,19 @@ fn needed(size: u64) -> String {
 fn follow(path: &Path) -> Option<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
+        if is_open_file(&path) || fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+            return Some(path);
+        }
         let Ok(target) = fs::read_link(&path) else { return Some(path) };
         // A relative one starts where the link is.
         path = path.parent().unwrap_or(Path::new("")).join(target);
     }
     None
+}
+
+/// Whether a path stands for a file that the process has open, as `/dev/stdout` does: it is written to, whatever name it has.
+fn is_open_file(path: &Path) -> bool {
+    cfg!(target_os = "linux") && path.starts_with("/proc")
 }
 
 /// A file that is not there yet.
