@@ -5,9 +5,13 @@
 #![deny(unsafe_code)]
 
 pub mod cast;
+pub mod csv;
+mod decimal;
 mod header;
+pub mod mtx;
 pub mod npy;
 pub mod output;
+mod text;
 
 use tegula::element::{Type, bf16, f16};
 use tegula::nd::NdLayout;
