@@ -6,13 +6,14 @@ use std::time::Instant;
 use crate::{Outcome, root};
 
 /// The sections by name, with their commands.
-const SECTIONS: [(&str, &str); 6] = [
+const SECTIONS: [(&str, &str); 7] = [
     ("format", "fmt --all --check"),
     ("layers", "xtask layers"),
     ("lints", "clippy --workspace --all-targets -- -D warnings"),
     ("tests", "test --workspace"),
     ("documentation", "doc --workspace --no-deps --lib"),
     ("assembly", "xtask assemble"),
+    ("fuzz", "xtask fuzz 10"),
 ];
 
 /// Runs the sections up to the first that fails.
