@@ -157,10 +157,10 @@ fn split_first(text: &str) -> (&str, &str) {
 }
 
 fn unknown_type(descr: &str, code: &str) -> Refusal {
+    let descr = descr.escape_debug();
     let bits = |kind: &str, bytes: &str| {
         bytes.parse().map_or(descr.to_string(), |n: u32| format!("{kind}{}", n.saturating_mul(8)))
     };
-    let descr = descr.escape_debug();
     let (kind, size) = split_first(code);
     let (name, target) = match kind {
         "i" => (bits("int", size), "int32"),
