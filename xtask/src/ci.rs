@@ -6,13 +6,14 @@ use std::time::Instant;
 use crate::{Outcome, root};
 
 /// The sections by name, with their commands. `CONVERSIONS` are the library's features that nothing else turns on.
-const SECTIONS: [(&str, &str); 6] = [
+const SECTIONS: [(&str, &str); 7] = [
     ("format", "fmt --all --check"),
     ("layers", "xtask layers"),
     ("lints", "clippy --workspace --all-targets CONVERSIONS -- -D warnings"),
     ("tests", "test --workspace CONVERSIONS"),
     ("documentation", "doc --workspace --no-deps --lib CONVERSIONS"),
     ("assembly", "xtask assemble"),
+    ("fuzz", "xtask fuzz 60"),
 ];
 
 const CONVERSIONS: &str = "--features tegula/ndarray,tegula/ndarray-016,tegula/faer";

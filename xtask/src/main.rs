@@ -1,7 +1,8 @@
-//! Chores of the repository: `cargo xtask ci | bless | assemble | layers`.
+//! Chores of the repository: `cargo xtask ci | bless | assemble | layers | fuzz [SECONDS]`.
 
 mod assemble;
 mod ci;
+mod fuzz;
 mod layers;
 mod variants;
 
@@ -23,7 +24,8 @@ fn main() -> ExitCode {
         "bless" => bless(),
         "assemble" => assemble::run(),
         "layers" => layers::run(),
-        _ => Err("usage: cargo xtask ci | bless | assemble | layers".into()),
+        "fuzz" => fuzz::run(std::env::args().nth(2).as_deref()),
+        _ => Err("usage: cargo xtask ci | bless | assemble | layers | fuzz [SECONDS]".into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,11 +7,11 @@ use tegula::element::Scalar;
 use tegula::nd::NdLayout;
 use tegula::{Layout, Shape, View};
 
+use crate::Refusal;
 use crate::cast;
 use crate::dtype::{Dtype, for_each_dtype};
 use crate::map::Mapped;
 use crate::number::Number;
-use crate::Refusal;
 
 /// The elements of an array, to read: an owned vector or part of a mapped file. A copy of the latter shares the map.
 #[derive(Clone)]
@@ -128,6 +128,16 @@ impl AnyArray {
     /// Where each element lies.
     pub fn layout(&self) -> &NdLayout {
         with_array!(self, array => &array.layout)
+    }
+
+    /// Elements that are stored.
+    pub fn len(&self) -> usize {
+        with_array!(self, array => array.data.len())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The same array in another number type, in the same order. The original is given up as soon as the copy is there.

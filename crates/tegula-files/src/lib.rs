@@ -9,6 +9,7 @@ mod array;
 mod cast;
 mod choose;
 pub mod csv;
+mod decimal;
 mod dtype;
 mod elements;
 mod format;
@@ -26,6 +27,7 @@ mod safetensors;
 mod show;
 #[cfg(unix)]
 mod signals;
+mod text;
 mod write;
 
 pub use array::{AnyArray, Array, Data};

@@ -1,0 +1,40 @@
+//! `.mtx` and `.csv` against SciPy and NumPy. Needs Python with both: `TEGULA_PYTHON` names the interpreter.
+//!
+//! Without them the test says that it was skipped; `TEGULA_REQUIRE_NUMPY=1` makes that a failure. `TEGULA_MTX_DIR` names a folder
+//! of `.mtx` files that both read as well.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+#[test]
+fn text_files_agree_with_scipy_and_numpy() {
+    let python = env::var("TEGULA_PYTHON").unwrap_or_else(|_| "python3".into());
+    let has_scipy =
+        Command::new(&python).args(["-c", "import numpy, scipy"]).output().is_ok_and(|output| output.status.success());
+    if !has_scipy {
+        let required = env::var("TEGULA_REQUIRE_NUMPY").is_ok_and(|required| required == "1");
+        assert!(!required, "{python} has no NumPy and SciPy, which TEGULA_REQUIRE_NUMPY=1 asks for");
+        eprintln!("skipped: {python} has no NumPy and SciPy; set TEGULA_PYTHON to one that has");
+        return;
+    }
+    let folder = env::var_os("TEGULA_MTX_DIR");
+    if folder.is_none() {
+        eprintln!("skipped: real .mtx files; set TEGULA_MTX_DIR to a folder of them");
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/text_round_trip.py");
+    let output = Command::new(&python).arg(script).arg(example("convert")).args(folder).output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{said}");
+    assert!(output.status.success(), "{said}{complained}");
+    assert!(said.contains("60 matrices agree"), "{said}");
+}
+
+/// The path of an example, which cargo builds with the tests.
+fn example(name: &str) -> PathBuf {
+    let test = env::current_exe().unwrap();
+    let build = test.parent().and_then(|deps| deps.parent()).unwrap();
+    let path = build.join("examples").join(name).with_extension(env::consts::EXE_EXTENSION);
+    assert!(path.is_file(), "{} is missing; cargo build --package tegula-files --examples", path.display());
+    path
+}

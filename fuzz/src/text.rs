@@ -1,0 +1,85 @@
+//! Text formats.
+
+use std::io::{self, BufRead, BufReader, Write};
+
+use tegula::element::Scalar;
+use tegula_files::{AnyArray, Array, Number, Refusal};
+
+use crate::{ROOM, bounded, check_refusal};
+
+type Read = fn(&mut dyn BufRead, u64) -> Result<AnyArray, Refusal>;
+type WriteArray<T> = fn(&mut dyn Write, &[usize], &[T]) -> io::Result<()>;
+
+/// The most elements that are written: more take long and show no more.
+const WRITTEN: usize = 1000;
+
+/// An `.mtx` file: the same is read however it arrives, and comes back when it is written.
+pub fn mtx(data: &[u8]) {
+    match read(tegula_files::mtx::read, data) {
+        Some(AnyArray::F64(array)) => check_written(&array, tegula_files::mtx::write, tegula_files::mtx::read),
+        Some(AnyArray::I32(array)) => check_written(&array, tegula_files::mtx::write, tegula_files::mtx::read),
+        Some(AnyArray::I64(array)) => check_written(&array, tegula_files::mtx::write, tegula_files::mtx::read),
+        Some(other) => panic!("read as {:?}", other.dtype()),
+        None => {}
+    }
+}
+
+/// A `.csv` file, as [`mtx`].
+pub fn csv(data: &[u8]) {
+    match read(tegula_files::csv::read, data) {
+        Some(AnyArray::F64(array)) => check_written(&array, tegula_files::csv::write, tegula_files::csv::read),
+        Some(other) => panic!("read as {:?}", other.dtype()),
+        None => {}
+    }
+}
+
+/// Reads the data at once and a few bytes at a time.
+fn read(read: Read, data: &[u8]) -> Option<AnyArray> {
+    let array = bounded(|| read(&mut &*data, ROOM));
+    let mut in_pieces = BufReader::with_capacity(1 + data.len() % 5, data);
+    match (array, read(&mut in_pieces, ROOM)) {
+        (Ok(array), Ok(again)) => {
+            assert!(same(&array, &again), "another array when it arrives in pieces");
+            Some(array)
+        }
+        (Err(why), Err(again)) => {
+            check_refusal(&why);
+            assert_eq!(why, again, "refused otherwise when it arrives in pieces");
+            None
+        }
+        (array, again) => panic!("read and refused: {:?}, {:?}", array.err(), again.err()),
+    }
+}
+
+fn same(left: &AnyArray, right: &AnyArray) -> bool {
+    match (left, right) {
+        (AnyArray::F64(left), AnyArray::F64(right)) => same_elements(left, right),
+        (AnyArray::I32(left), AnyArray::I32(right)) => same_elements(left, right),
+        (AnyArray::I64(left), AnyArray::I64(right)) => same_elements(left, right),
+        _ => false,
+    }
+}
+
+/// Whether the bits agree; any NaN is as good as another.
+fn same_elements<T: Number>(left: &Array<T>, right: &Array<T>) -> bool {
+    let same = |(x, y): (&T, &T)| {
+        bytemuck::bytes_of(x) == bytemuck::bytes_of(y) || (x.to_f64().is_nan() && y.to_f64().is_nan())
+    };
+    left.layout == right.layout
+        && left.data.len() == right.data.len()
+        && left.data.iter().zip(right.data.iter()).all(same)
+}
+
+fn check_written<T: Number + Scalar>(array: &Array<T>, write: WriteArray<T>, read: Read) {
+    let view = array.matrix().expect("two dimensions");
+    let shape = [view.shape().rows, view.shape().cols];
+    if array.data.is_empty() || array.data.len() > WRITTEN {
+        return;
+    }
+    let elements = (0..shape[0]).flat_map(|row| (0..shape[1]).map(move |col| (row, col)));
+    let elements: Vec<T> = elements.filter_map(|(row, col)| view.get(0, row, col)).collect();
+    let mut text = Vec::new();
+    write(&mut text, &shape, &elements).expect("a vector takes everything");
+    let back = T::open(read(&mut &text[..], u64::MAX).expect("what was written")).expect("the same type");
+    assert!(same_elements(array, &back), "{}", String::from_utf8_lossy(&text));
+}
