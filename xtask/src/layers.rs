@@ -6,11 +6,12 @@ use std::path::Path;
 use crate::{Outcome, root};
 
 /// A module of the library, and what of the library it may import. A name with `::` allows that path only.
-const RULES: [(&str, &[&str]); 15] = [
+const RULES: [(&str, &[&str]); 16] = [
     ("element", &[]),
     ("error", &["element", "ir::Fault", "interp::Finding"]),
     ("matrix", &["element", "error"]),
     ("convert", &["element", "error", "matrix"]),
+    ("nd", &["element", "error", "exec", "gemm", "matrix"]),
     ("ir", &["element", "error", "matrix"]),
     ("ptx", &["element", "error", "matrix", "ir"]),
     ("interp", &["element", "error", "matrix", "ir", "cpu::lanes"]),

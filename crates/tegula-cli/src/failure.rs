@@ -42,6 +42,12 @@ impl From<tegula::Error> for Failure {
     }
 }
 
+impl From<tegula_files::Error> for Failure {
+    fn from(error: tegula_files::Error) -> Self {
+        Failure::Failed(error.to_string())
+    }
+}
+
 /// Only writing to standard output fails with a bare `io::Error`; whoever opens a file names it.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {

@@ -6,7 +6,6 @@ mod args;
 mod check;
 mod engine;
 mod failure;
-mod files;
 mod kernel;
 mod mul;
 mod report;

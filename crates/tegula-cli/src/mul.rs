@@ -5,12 +5,12 @@ use std::path::Path;
 
 use tegula::element::{Arith, Element, Scalar, Type};
 use tegula::{Matrix, Shape, View};
+use tegula_files::cast::Number;
+use tegula_files::{AnyArray, Array, npy, output};
 
 use crate::args::MulArgs;
 use crate::engine;
 use crate::failure::{Failure, Result};
-use crate::files::cast::Number;
-use crate::files::{AnyArray, Array, npy, output};
 use crate::report::product::Product;
 use crate::report::{json, preview};
 
@@ -35,7 +35,7 @@ pub fn run(args: &MulArgs) -> Result<()> {
 fn load(path: &Path, cast: Option<Type>) -> Result<AnyArray> {
     let array = npy::read(path)?;
     match cast {
-        Some(ty) => array.cast(ty),
+        Some(ty) => array.cast(ty).map_err(|why| Failure::new(format!("{}: {why}", path.display()))),
         None => Ok(array),
     }
 }
@@ -54,10 +54,10 @@ where
     let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
     let c0 = args.c.as_deref().map(|path| load_c0::<T>(path, shape, args.cast)).transpose()?;
     let before = c0.as_ref().filter(|_| args.verify && args.beta != 0.0).cloned();
-    let mut c = c0.map_or_else(|| Ok(Matrix::zeros(shape)?), Array::into_matrix)?;
+    let mut c = c0.map_or_else(|| Matrix::zeros(shape), |c0| c0.matrix().and_then(Matrix::from_view))?;
 
     let done = engine::multiply(args.device, alpha, a, b, beta, &mut c)?;
-    let before = before.as_ref().map(Array::view).transpose()?;
+    let before = before.as_ref().map(Array::matrix).transpose()?;
     let verify = || engine::verify(alpha, a, b, beta, before, c.view());
     let verified = args.verify.then(verify).transpose()?;
     let product = Product::new(a.shape(), b.shape(), T::TYPE, T::Out::TYPE, done, verified);
@@ -65,7 +65,7 @@ where
 }
 
 fn oriented<T: Number>(array: &Array<T>, transpose: bool) -> Result<View<'_, T>> {
-    let view = array.view()?;
+    let view = array.matrix()?;
     Ok(if transpose { view.t() } else { view })
 }
 
@@ -103,8 +103,9 @@ where
         let (found, wanted) = (other.ty(), T::Out::TYPE);
         Failure::new(format!("C0 is {found}, C is {wanted}: give C0 the type of C, or say --cast {}", T::TYPE))
     })?;
-    if c0.shape() != shape {
-        return Err(Failure::new(format!("C0 is {}, C is {shape}: give C0 the shape of C", c0.shape())));
+    let found = c0.matrix()?.shape();
+    if found != shape {
+        return Err(Failure::new(format!("C0 is {found}, C is {shape}: give C0 the shape of C")));
     }
     Ok(c0)
 }

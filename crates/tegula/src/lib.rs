@@ -27,6 +27,7 @@ pub mod interp;
 pub mod ir;
 pub mod kernels;
 pub mod matrix;
+pub mod nd;
 pub mod oracle;
 pub mod plan;
 pub mod ptx;

@@ -3,8 +3,7 @@
 use std::io::{self, Write};
 
 use tegula::Matrix;
-
-use crate::files::cast::Number;
+use tegula_files::cast::Number;
 
 /// Rows and columns shown.
 const SHOWN: usize = 6;

@@ -7,8 +7,7 @@
 use bytemuck::Pod;
 use tegula::element::{Scalar, Type, bf16, f16, to_odd};
 
-use super::{AnyArray, Array};
-use crate::failure::{Failure, Result};
+use crate::{AnyArray, Array, Refusal};
 
 /// A number type that files hold.
 pub trait Number: Scalar + Pod {
@@ -18,7 +17,10 @@ pub trait Number: Scalar + Pod {
     fn rounded(value: f64) -> Self;
     /// An array of this type among all.
     fn hold(array: Array<Self>) -> AnyArray;
-    /// The array, if it is of this type; given back otherwise.
+    /// The array, if it is of this type.
+    ///
+    /// # Errors
+    /// Gives the array back otherwise.
     fn open(any: AnyArray) -> Result<Array<Self>, AnyArray>;
 }
 
@@ -56,7 +58,7 @@ number! {
 }
 
 /// The array in another type, in the same order.
-pub fn array<S: Number>(array: &Array<S>, ty: Type) -> Result<AnyArray> {
+pub(crate) fn array<S: Number>(array: &Array<S>, ty: Type) -> Result<AnyArray, Refusal> {
     match ty {
         Type::F64 => convert::<S, f64>(array),
         Type::F32 => convert::<S, f32>(array),
@@ -64,21 +66,18 @@ pub fn array<S: Number>(array: &Array<S>, ty: Type) -> Result<AnyArray> {
         Type::BF16 => convert::<S, bf16>(array),
         Type::I32 => convert::<S, i32>(array),
         Type::I8 => convert::<S, i8>(array),
-        other => Err(Failure::Usage(format!("no matrix can be cast to {other}"))),
+        other => Err(format!("cannot be cast to {other}")),
     }
 }
 
-fn convert<S: Number, T: Number>(array: &Array<S>) -> Result<AnyArray> {
+fn convert<S: Number, T: Number>(array: &Array<S>) -> Result<AnyArray, Refusal> {
     let mut data = Vec::new();
     data.try_reserve_exact(array.data.len()).map_err(|_| {
-        Failure::new(format!(
-            "out of memory: a {} matrix of {} does not fit beside the original",
-            array.shape(),
-            T::TYPE
-        ))
+        let shape = tegula::nd::display(&array.layout.shape);
+        format!("does not fit in memory: {shape} {} beside the original", T::TYPE)
     })?;
     data.extend(array.data.iter().map(|&x| T::rounded(x.to_f64())));
-    Ok(T::hold(Array { data, layout: array.layout }))
+    Ok(T::hold(Array { data, layout: array.layout.clone() }))
 }
 
 #[cfg(test)]

@@ -6,23 +6,29 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use tegula::Matrix;
 use tegula::element::{Type, bf16, f16};
-use tegula::{Layout, Matrix, Shape};
+use tegula::nd::NdLayout;
 
-use super::cast::Number;
-use super::header::{Header, Refusal, read_up_to};
-use super::{AnyArray, Array, output};
-use crate::failure::{Failure, Result};
+use crate::cast::Number;
+use crate::header::{Header, read_up_to};
+use crate::{AnyArray, Array, Error, Refusal, Result, output};
 
 /// Bytes that are made room for and read at a time. They stay in the cache between the two.
 const CHUNK: usize = 1 << 20;
 
-/// Reads the matrix in a file.
+/// Reads the array in a file.
+///
+/// # Errors
+/// Where the file cannot be read or is no `.npy` file of numbers.
 pub fn read(path: &Path) -> Result<AnyArray> {
-    read_or_refuse(path).map_err(|why| Failure::new(format!("{}: {why}", path.display())))
+    read_or_refuse(path).map_err(|why| Error { file: path.display().to_string(), why })
 }
 
 /// Writes a matrix so that the file is either complete or as it was before.
+///
+/// # Errors
+/// Where the file cannot be written.
 pub fn write<T: Number>(path: &Path, matrix: &Matrix<T>) -> Result<()> {
     output::replace(path, |sink| write_to(sink, matrix))
 }
@@ -73,9 +79,10 @@ fn read_array<T: Number>(source: &mut impl Read, header: &Header) -> Result<AnyA
     Ok(T::hold(Array { data, layout: layout(header)? }))
 }
 
-fn layout(header: &Header) -> Result<Layout, Refusal> {
-    let dense = |rows, cols| Layout::row_major(Shape::new(rows, cols)).map_err(|error| error.to_string());
-    Ok(if header.fortran { dense(header.cols, header.rows)?.transposed() } else { dense(header.rows, header.cols)? })
+fn layout(header: &Header) -> Result<NdLayout, Refusal> {
+    let shape = [header.rows, header.cols];
+    let layout = if header.fortran { NdLayout::column_major(&shape) } else { NdLayout::row_major(&shape) };
+    layout.map_err(|error| error.to_string())
 }
 
 /// Reads straight into the vector. Room is made as bytes arrive, so a pipe whose header lies costs no memory.

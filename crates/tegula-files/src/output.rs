@@ -8,15 +8,21 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-use crate::failure::{Failure, Result};
+use crate::{Error, Result};
 
 /// Finds out whether a file can be written before work is spent on what goes into it.
+///
+/// # Errors
+/// Where it cannot.
 pub fn check(path: &Path) -> Result<()> {
     let target = Target::of(path)?;
     target.attempt(|| if target.special { Ok(()) } else { target.temporary().map(drop) })
 }
 
 /// Replaces a file's content by what `write` writes, or leaves it as it is.
+///
+/// # Errors
+/// Where the file cannot be written.
 pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let target = Target::of(path)?;
     target.attempt(|| if target.special { target.write_through(write) } else { target.write_beside(write) })
@@ -36,7 +42,8 @@ impl Target {
     fn of(path: &Path) -> Result<Target> {
         let link = path.is_symlink().then(|| fs::canonicalize(path).ok()).flatten();
         let path = link.unwrap_or_else(|| path.to_owned());
-        let refuse = |why: &str| Err(Failure::new(format!("{}: cannot be written: {why}", path.display())));
+        let refuse =
+            |why: &str| Err(Error { file: path.display().to_string(), why: format!("cannot be written: {why}") });
         match fs::metadata(&path) {
             Ok(found) if found.is_dir() => refuse("it is a directory; name a file in it"),
             Ok(found) if !found.is_file() => Ok(Target { path, permissions: None, special: true }),
@@ -54,7 +61,7 @@ impl Target {
                 // The inner message alone: the outer one names the temporary file, which nobody knows.
                 _ => error.get_ref().and_then(|e| e.source()).map_or_else(|| error.to_string(), ToString::to_string),
             };
-            Failure::new(format!("{}: cannot be written: {why}", self.path.display()))
+            Error { file: self.path.display().to_string(), why: format!("cannot be written: {why}") }
         })
     }
 

@@ -8,8 +8,7 @@ use std::io::Read;
 use py_literal::Value;
 use tegula::element::Type;
 
-/// Why a file is refused.
-pub type Refusal = String;
+use crate::Refusal;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy itself reads no more than 10,000 characters unless it is told to trust the file.
