@@ -183,7 +183,7 @@ macro_rules! conversions {
                         Shape { batches: array.dim().0, rows: array.dim().1, cols: array.dim().2 }
                     );
                     let elements: Vec<i32> = array.iter().copied().collect();
-                    assert_eq!(view.to_matrix().unwrap().as_slice(), elements);
+                    assert_eq!(Matrix::from_view(view).unwrap().as_slice(), elements);
                 }
 
                 #[test]

@@ -147,6 +147,16 @@ impl<T: Scalar> Matrix<T> {
         Ok(matrix)
     }
 
+    /// A copy of the matrices of a view on the host.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the host has no room, [`Error::Layout`] where the view lies on a GPU.
+    pub fn from_view(view: View<'_, T>) -> Result<Self> {
+        let mut matrix = Self::zeros(view.shape())?;
+        view.copy_to_slice(0, &mut matrix.data)?;
+        Ok(matrix)
+    }
+
     /// Extents.
     pub fn shape(&self) -> Shape {
         self.shape

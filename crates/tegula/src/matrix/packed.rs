@@ -124,9 +124,9 @@ mod tests {
             let below = strides.into_iter().zip([2, 3, 4]).map(back).sum();
             let view = View::strided(&memory, layout([2, 3, 4], below, strides)).unwrap();
             let (from, to) = view.packed().unwrap();
-            let copy = from.to_matrix().unwrap().into_vec();
+            let copy = Matrix::from_view(from).unwrap().into_vec();
             let there = View::strided(&copy, to).unwrap();
-            assert_eq!(there.to_matrix().unwrap(), view.to_matrix().unwrap(), "{strides:?}");
+            assert_eq!(Matrix::from_view(there).unwrap(), Matrix::from_view(view).unwrap(), "{strides:?}");
         }
         let mut c = Matrix::<i32>::zeros(Shape::new(3, 4)).unwrap();
         let (mut into, to) = c.view_mut().t().packed().unwrap();

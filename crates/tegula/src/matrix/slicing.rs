@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use super::{Matrix, View, ViewMut};
+use super::{View, ViewMut};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 
@@ -75,18 +75,6 @@ macro_rules! slicing {
 slicing!(View);
 slicing!(ViewMut);
 
-impl<T: Scalar> View<'_, T> {
-    /// A copy of a matrix on the host, row-major.
-    ///
-    /// # Errors
-    /// [`Error::Layout`] for a matrix on a GPU, [`Error::OutOfMemory`] where the host has no room.
-    pub fn to_matrix(&self) -> Result<Matrix<T>> {
-        let mut matrix = Matrix::zeros(self.shape())?;
-        self.copy_to_slice(0, matrix.as_mut_slice())?;
-        Ok(matrix)
-    }
-}
-
 /// The halves have no element in common and may be written at the same time, by two threads too.
 impl<T: Scalar> ViewMut<'_, T> {
     /// The matrices before number `at`, and those from there on.
@@ -139,7 +127,7 @@ fn ends(range: impl RangeBounds<usize>, extent: usize) -> Result<(usize, usize)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::Shape;
+    use crate::matrix::{Matrix, Shape};
 
     fn matrix() -> Matrix<i32> {
         Matrix::from_fn(Shape { batches: 2, rows: 3, cols: 4 }, |b, r, c| (100 * b + 10 * r + c) as i32).unwrap()
@@ -149,13 +137,13 @@ mod tests {
     fn parts_hold_the_elements_they_name() {
         let m = matrix();
         let part = m.view().batches(1..).unwrap().rows(1..=2).unwrap().cols(..3).unwrap();
-        assert_eq!(part.to_matrix().unwrap().as_slice(), [110, 111, 112, 120, 121, 122]);
+        assert_eq!(Matrix::from_view(part).unwrap().as_slice(), [110, 111, 112, 120, 121, 122]);
         let odd = part.cols(1..).unwrap().flip_rows().flip_cols().t();
-        assert_eq!(odd.to_matrix().unwrap().as_slice(), [122, 112, 121, 111]);
+        assert_eq!(Matrix::from_view(odd).unwrap().as_slice(), [122, 112, 121, 111]);
         let thin = m.view().batches(..1).unwrap().step_by(2, 3).unwrap();
-        assert_eq!(thin.to_matrix().unwrap().as_slice(), [0, 3, 20, 23]);
+        assert_eq!(Matrix::from_view(thin).unwrap().as_slice(), [0, 3, 20, 23]);
         let one = m.view().batches(..1).unwrap().step_by(usize::MAX, 3).unwrap();
-        assert_eq!(one.to_matrix().unwrap().as_slice(), [0, 3]);
+        assert_eq!(Matrix::from_view(one).unwrap().as_slice(), [0, 3]);
     }
 
     #[test]
