@@ -40,7 +40,7 @@ Examples:
   tegula mul digits.npy digits.npy --tb --verify    a Gram matrix, verified
   tegula check tiled --plant missing-first-barrier  find a race without a GPU
   tegula kernels K6 --ptx                           read a kernel as PTX
-  tegula doctor                                     what is here, what is missing
+  tegula doctor                                     what works, what is missing
 
 Exit codes: 0 done; 1 failed; 2 wrong usage: an option that is unknown or whose value can never be right.";
 
@@ -65,7 +65,7 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   tegula check tiled --m 256 --n 256 --k 256        a product of your size
   tegula check K3 --json                            what uncoalesced loads cost
-  tegula check tiled --plant missing-second-barrier what a race looks like
+  tegula check tiled --plant no-guards              what a mistake looks like
   tegula check K6 --seeds 64                        more inputs, orders of warps
 
 Exit code 1 also where the kernel is wrong, or cannot be built, as with --tile 33.";
@@ -83,7 +83,7 @@ Examples:
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
-  tegula doctor                                     what is here, what is missing
+  tegula doctor                                     what works, what is missing
   tegula doctor --json | jq .device                 where products run
 
 Exit codes: 0 where products can run, if only on the CPU; 1 where they cannot.";

@@ -25,6 +25,7 @@ pub fn page(command: Option<&str>) -> io::Result<Vec<u8>> {
     let has_commands = page.has_subcommands();
     let man = Man::new(page.after_help(""))
         .section("1")
+        .date(" ")
         .manual("Tegula")
         .source(concat!("tegula ", env!("CARGO_PKG_VERSION")));
     let mut roff = Vec::new();

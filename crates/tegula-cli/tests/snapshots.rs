@@ -37,7 +37,7 @@ fn said(place: &Path, line: &str) -> String {
     let err: String = err.lines().map(|line| format!("2> {line}\n")).collect();
     let code = output.status.code().unwrap();
     let code = if code == 0 { String::new() } else { format!("exit code {code}\n") };
-    format!("$ tegula {line}\n{out}{err}{code}")
+    format!("{}\n{out}{err}{code}", format!("$ tegula {line}").trim_end())
 }
 
 /// Compares what the lines print with the file of that name.
@@ -187,6 +187,41 @@ fn products() {
 fn what_is_here() {
     agree("devices", &["devices"], devices);
     agree("doctor", &["doctor"], titles);
+}
+
+#[test]
+fn a_doctor_names_what_it_found() {
+    let place = place();
+    let doctor = |cache: Option<&str>, cpu: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
+        command
+            .args(["doctor", "--json"])
+            .env("HOME", place.path())
+            .env("TEGULA_CPU", cpu)
+            .env_remove("XDG_CACHE_HOME");
+        match cache {
+            Some(cache) => command.env("TEGULA_CACHE_DIR", cache),
+            None => command.env_remove("TEGULA_CACHE_DIR"),
+        };
+        let output = command.output().unwrap();
+        let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (object, output.status.code().unwrap())
+    };
+    let (here, code) = doctor(None, "portable");
+    assert_eq!((code, &here["ready"], &here["cache"]["variable"]), (0, &true.into(), &"HOME".into()), "{here}");
+    let directory = place.path().join(".cache/tegula");
+    assert_eq!((here["cache"]["directory"].as_str(), &here["cache"]["writable"]), (directory.to_str(), &true.into()));
+    assert!(here["cpu"]["kernels"][0].as_str().unwrap().starts_with("portable "), "{here}");
+    let (here, _) = doctor(Some(""), "");
+    assert_eq!((&here["cache"]["variable"], &here["cache"]["directory"]), (&"TEGULA_CACHE_DIR".into(), &().into()));
+    let (here, _) = doctor(Some("/dev/null/no"), "");
+    assert_eq!(here["cache"]["writable"], false, "{here}");
+    assert!(here["cache"]["advice"].as_str().unwrap().contains("set TEGULA_CACHE_DIR"), "{here}");
+    let (here, code) = doctor(None, "abacus");
+    assert!(here["cpu"]["advice"].as_str().unwrap().ends_with("unset TEGULA_CPU"), "{here}");
+    // Without a GPU nothing is left to multiply on.
+    assert_eq!(code == 0, here["ready"].as_bool().unwrap());
+    assert_eq!(here["ready"], !here["gpus"].as_array().unwrap().is_empty());
 }
 
 /// As many lines as tell which shell and which program a script is for.
