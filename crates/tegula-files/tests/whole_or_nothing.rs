@@ -17,7 +17,7 @@ mod common;
 use common::{names, npy, one_line, scratch};
 
 /// Bytes of the array that is written.
-const SIZE: u64 = 200 << 20;
+const SIZE: u64 = 64 << 20;
 const OLD: &[u8] = b"the file that was there";
 
 /// A file of SIZE bytes without blocks, but for its last byte.
