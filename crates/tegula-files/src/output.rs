@@ -262,6 +262,8 @@ mod linux {
 /// first failure counts.
 pub(crate) struct Sink<'a> {
     file: &'a File,
+    /// Where the next byte goes, or would.
+    position: u64,
     done: u64,
     total: u64,
     progress: Progress<'a>,
@@ -278,7 +280,7 @@ impl Sink<'_> {
         stop: fn() -> bool,
         write: impl FnOnce(&mut Sink) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut sink = Sink { file, done: 0, total, progress, stop, failed: None };
+        let mut sink = Sink { file, position: 0, done: 0, total, progress, stop, failed: None };
         let done = write(&mut sink);
         sink.failed.map_or(done, Err)
     }
@@ -293,6 +295,7 @@ impl Sink<'_> {
 impl Write for Sink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.failed.is_some() {
+            self.position += bytes.len() as u64;
             return Ok(bytes.len());
         }
         if (self.stop)() {
@@ -302,6 +305,7 @@ impl Write for Sink<'_> {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(self.fail(error)),
             count => count?,
         };
+        self.position += count as u64;
         self.done += count as u64;
         (self.progress)(self.done, self.total);
         Ok(count)
@@ -314,10 +318,13 @@ impl Write for Sink<'_> {
 
 impl Seek for Sink<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        if self.failed.is_some() {
-            return Ok(0);
-        }
-        self.file.seek(to)
+        let position = match to {
+            SeekFrom::Start(position) if self.failed.is_some() => position,
+            SeekFrom::Current(by) | SeekFrom::End(by) if self.failed.is_some() => self.position.saturating_add_signed(by),
+            to => self.file.seek(to)?,
+        };
+        self.position = position;
+        Ok(position)
     }
 }
 
