@@ -7,10 +7,11 @@ use crate::cuda::Gpu;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Report};
-use crate::interp::{Arg, Buffer, Config, run};
+use crate::interp::{Arg, Buffer, Config, run_told};
 use crate::ir::check;
 use crate::matrix::{Memory, MemoryMut};
 use crate::plan::{Caps, Plan};
+use crate::progress::{Meter, Phase};
 
 /// Something that makes products.
 pub trait Executor {
@@ -152,13 +153,18 @@ impl Executor for Device {
         let product = product.checked()?;
         let kernel = match (&self.0, plan) {
             (Kind::Cpu, Plan::Cpu) => {
-                crate::cpu::gemm::<T>(product.alpha, product.a, product.b, product.beta, product.c)?;
+                let meter = product.audience.meter(Phase::Multiply, product.work());
+                let Gemm { alpha, a, b, beta, c, .. } = product;
+                crate::cpu::gemm_told::<T>(alpha, a, b, beta, c, meter.as_ref())?;
+                meter.iter().for_each(Meter::finish);
                 crate::cpu::kernel_name::<T>()?
             }
             (Kind::Interp, Plan::Gpu(variant)) => {
+                let meter = product.audience.meter(Phase::Multiply, product.work());
                 if !product.c.shape().is_empty() {
-                    interpret(variant, product)?;
+                    interpret(variant, product, meter.as_ref())?;
                 }
+                meter.iter().for_each(Meter::finish);
                 variant.name()
             }
             #[cfg(feature = "cuda")]
@@ -179,7 +185,11 @@ impl Executor for Device {
 }
 
 /// Runs a product's kernel in the interpreter, checks on: an error in the kernel is an error of the product.
-fn interpret<T: Element>(variant: &crate::kernels::Variant, product: Gemm<'_, T>) -> Result<()> {
+fn interpret<T: Element>(
+    variant: &crate::kernels::Variant,
+    product: Gemm<'_, T>,
+    meter: Option<&Meter<'_>>,
+) -> Result<()> {
     let kernel = check(variant.build()?)?;
     let (a, b) = (Buffer::input(product.a)?, Buffer::input(product.b)?);
     let c = if product.beta == crate::element::Scalar::ZERO {
@@ -188,6 +198,6 @@ fn interpret<T: Element>(variant: &crate::kernels::Variant, product: Gemm<'_, T>
         Buffer::in_out(product.c.as_view())?
     };
     let args = [Arg::from(&a), Arg::from(&b), Arg::from(&c), Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-    run(&kernel, &args, &Config::default())?.ok(&kernel)?;
+    run_told(&kernel, &args, &Config::default(), meter)?.ok(&kernel)?;
     c.copy_to(product.c)
 }

@@ -3,8 +3,9 @@
 use crate::element::{Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
-use crate::matrix::{Layout, Matrix, Memory, MemoryMut, Shape, View, ViewMut};
+use crate::matrix::{Layout, Matrix, Memory, Shape, View, ViewMut};
 use crate::plan::{Problem, choose, order_of};
+use crate::progress::{Audience, Listener};
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
 ///
@@ -41,6 +42,7 @@ pub struct Gemm<'a, T: Element> {
     pub(crate) b: View<'a, T>,
     pub(crate) beta: T::Acc,
     pub(crate) c: ViewMut<'a, T::Out>,
+    pub(crate) audience: Audience<'a>,
     device: Option<Device>,
 }
 
@@ -56,7 +58,7 @@ pub struct Report {
 impl<'a, T: Element> Gemm<'a, T> {
     /// C = A·B.
     pub fn new(a: View<'a, T>, b: View<'a, T>, c: ViewMut<'a, T::Out>) -> Self {
-        Gemm { alpha: T::Acc::ONE, a, b, beta: T::Acc::ZERO, c, device: None }
+        Gemm { alpha: T::Acc::ONE, a, b, beta: T::Acc::ZERO, c, audience: Audience::default(), device: None }
     }
 
     /// The factor of A·B.
@@ -72,6 +74,24 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// Where to compute. Without this, where the matrices lie, or on the best device present.
     pub fn on(self, device: &Device) -> Self {
         Gemm { device: Some(device.clone()), ..self }
+    }
+
+    /// Who is told how far the work has come. A GPU multiplies in one go: that phase is told when it begins and when it is over, or where C
+    /// stays on the GPU, queued.
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// use tegula::{Device, Gemm, Matrix, Phase, Progress, Shape};
+    ///
+    /// let (a, mut c) = (Matrix::<f32>::zeros(Shape::new(8, 8))?, Matrix::zeros(Shape::new(8, 8))?);
+    /// let last = Mutex::new(None);
+    /// let listener = |progress: Progress| *last.lock().unwrap() = Some(progress);
+    /// Gemm::new(a.view(), a.view(), c.view_mut()).on(&Device::cpu()).progress(&listener).run()?;
+    /// assert_eq!(*last.lock().unwrap(), Some(Progress { phase: Phase::Multiply, done: 512, total: 512 }));
+    /// # Ok::<(), tegula::Error>(())
+    /// ```
+    pub fn progress(self, listener: &'a Listener<'a>) -> Self {
+        Gemm { audience: Audience(Some(listener)), ..self }
     }
 
     /// Computes.
@@ -93,14 +113,16 @@ impl<'a, T: Element> Gemm<'a, T> {
 
     /// The problem as engines may rely on it: shapes fit, A and B have C's batch, and what must not be read is gone.
     pub(crate) fn checked(mut self) -> Result<Self> {
-        let (a, b, c) = (self.a.shape(), self.b.shape(), self.c.shape());
+        let (a, b, shape) = (self.a.shape(), self.b.shape(), self.c.shape());
         let expected = product_shape(a, b)?;
-        if c != expected {
-            return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
+        if shape != expected {
+            return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {shape}")));
         }
-        self.refuse_overlap()?;
-        self.a.layout = broadcast(self.a.layout, c.batches);
-        self.b.layout = broadcast(self.b.layout, c.batches);
+        let used = |view: View<'_, T>| Ok(addresses(view, view.layout.span()?));
+        let c = self.c.as_view();
+        refuse_overlap([used(self.a)?, used(self.b)?], addresses(c, c.layout.span()?))?;
+        self.a.layout = broadcast(self.a.layout, shape.batches);
+        self.b.layout = broadcast(self.b.layout, shape.batches);
         if self.alpha == T::Acc::ZERO || a.cols == 0 {
             // No products: sums of nothing, whatever A and B hold and alpha is.
             self.alpha = T::Acc::ZERO;
@@ -110,35 +132,39 @@ impl<'a, T: Element> Gemm<'a, T> {
         Ok(self)
     }
 
+    /// Multiply-adds.
+    pub(crate) fn work(&self) -> u128 {
+        let Shape { batches, rows, cols } = self.c.shape();
+        [batches, rows, cols]
+            .into_iter()
+            .fold(self.a.shape().cols as u128, |work, extent| work.saturating_mul(extent as u128))
+    }
+
     fn problem(&self) -> Problem {
         let Shape { batches, rows: m, cols: n } = self.c.shape();
         let orders = [order_of(&self.a.layout), order_of(&self.b.layout), order_of(&self.c.layout)];
         Problem { ty: T::TYPE, m, n, k: self.a.shape().cols, batches, orders }
     }
-
-    fn refuse_overlap(&self) -> Result<()> {
-        let MemoryMut::Device(_) = self.c.memory else {
-            // Slices that overlap cannot be borrowed so.
-            return Ok(());
-        };
-        let c = extent(self.c.as_view())?;
-        for (input, view) in [("A", self.a), ("B", self.b)] {
-            if let (Some((low, high)), Some((c_low, c_high))) = (extent(view)?, c)
-                && low < c_high
-                && c_low < high
-            {
-                return Err(Error::Aliased { input });
-            }
-        }
-        Ok(())
-    }
 }
 
-/// The device addresses that a view uses, or `None` on the host and for an empty one.
-fn extent<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
-    let (Memory::Device(memory), Some((low, high))) = (view.memory, view.layout.span()?) else { return Ok(None) };
+/// The device addresses that a view uses, or `None` on the host, where slices that overlap cannot be borrowed so, and for an empty one.
+pub(crate) fn addresses<T: Scalar>(view: View<'_, T>, span: Option<(usize, usize)>) -> Option<(u128, u128)> {
+    let (Memory::Device(memory), Some((low, high))) = (view.memory, span) else { return None };
     let byte = |position: usize| u128::from(memory.address()) + position as u128 * T::TYPE.size() as u128;
-    Ok(Some((byte(low), byte(high + 1))))
+    Some((byte(low), byte(high + 1)))
+}
+
+/// Refuses an output among the addresses of A or of B.
+pub(crate) fn refuse_overlap(inputs: [Option<(u128, u128)>; 2], output: Option<(u128, u128)>) -> Result<()> {
+    for (input, range) in ["A", "B"].into_iter().zip(inputs) {
+        if let (Some((low, high)), Some((c_low, c_high))) = (range, output)
+            && low < c_high
+            && c_low < high
+        {
+            return Err(Error::Aliased { input });
+        }
+    }
+    Ok(())
 }
 
 /// The shape of A·B.

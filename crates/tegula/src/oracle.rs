@@ -30,6 +30,7 @@ use crate::cpu::lanes::mul_add_f64;
 use crate::element::{Element, Scalar, Type, bf16, f16};
 use crate::error::{Error, Result};
 use crate::matrix::{Matrix, Shape, View, check_product};
+use crate::progress::{Audience, Listener, Meter, Phase};
 
 /// How far a result is from the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,6 +86,39 @@ pub fn check<T: Element>(
     c0: Option<View<T::Out>>,
     result: View<T::Out>,
 ) -> Result<Report> {
+    compare(alpha, a, b, beta, c0, result, None)
+}
+
+/// [`check`], telling after each row of C how many are compared.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_with_progress<T: Element>(
+    alpha: T::Acc,
+    a: View<T>,
+    b: View<T>,
+    beta: T::Acc,
+    c0: Option<View<T::Out>>,
+    result: View<T::Out>,
+    progress: &Listener<'_>,
+) -> Result<Report> {
+    let Shape { batches, rows, cols } = result.shape();
+    let total = if cols == 0 { 0 } else { batches as u128 * rows as u128 };
+    let meter = Audience(Some(progress)).meter(Phase::Check, total);
+    let report = compare(alpha, a, b, beta, c0, result, meter.as_ref())?;
+    meter.iter().for_each(Meter::finish);
+    Ok(report)
+}
+
+fn compare<T: Element>(
+    alpha: T::Acc,
+    a: View<T>,
+    b: View<T>,
+    beta: T::Acc,
+    c0: Option<View<T::Out>>,
+    result: View<T::Out>,
+    meter: Option<&Meter<'_>>,
+) -> Result<Report> {
     let problem = Problem::compared(alpha, a, b, beta, c0, &result)?;
     let unit = Unit::new::<T>(problem.alpha);
     let rows = problem.rows(|batch, row, exact: &[Exact]| {
@@ -94,7 +128,9 @@ pub fn check<T: Element>(
             let mismatches = usize::from(r == f64::INFINITY);
             Report { r, worst: (batch, row, col), expected: exact.value(), actual, mismatches }
         });
-        judged.reduce(Report::and)
+        let report = judged.reduce(Report::and);
+        meter.iter().for_each(|meter| meter.add(1));
+        report
     })?;
     Ok(rows.into_iter().flatten().reduce(Report::and).unwrap_or(Report::EMPTY))
 }

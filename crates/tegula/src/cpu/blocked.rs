@@ -13,6 +13,7 @@ use super::pack::{Buffer, Source, pack};
 use crate::element::{Element, Scalar};
 use crate::error::Result;
 use crate::matrix::Layout;
+use crate::progress::Meter;
 
 /// Blocks of MC rows in a block of C: so many that packing B again for the next block costs little.
 const ROW_BLOCKS: usize = 16;
@@ -72,6 +73,8 @@ pub struct Product<'a, T: Operand> {
     pub c: Grid<T::Out>,
     /// Whether to use the thread pool.
     pub parallel: bool,
+    /// Counts multiply-adds.
+    pub meter: Option<&'a Meter<'a>>,
 }
 
 impl<T: Operand> Product<'_, T> {
@@ -145,7 +148,7 @@ impl<T: Operand> Block<'_, '_, T> {
     /// # Safety
     /// The block lies in memory that nobody else uses meanwhile, and is initialised where `beta` is not 0.
     unsafe fn sum(&self, a: &mut [T::Acc], b: &mut [T::Acc], alpha: T::Acc, beta: T::Acc, c: Grid<T::Acc>) {
-        let Product { sizes: [.., k], parallel, .. } = *self.product;
+        let Product { sizes: [.., k], parallel, meter, .. } = *self.product;
         for depth in blocks(0..k, self.kernel.kc) {
             let beta = if depth.start == 0 { beta } else { T::Acc::ONE };
             pack(self.product.a, self.rows.clone(), depth.clone(), self.kernel.mr, parallel, a);
@@ -160,6 +163,9 @@ impl<T: Operand> Block<'_, '_, T> {
                 self.parts().into_par_iter().with_max_len(1).for_each(part);
             } else {
                 self.parts().into_iter().for_each(part);
+            }
+            if let Some(meter) = meter {
+                meter.add((self.rows.len() * self.cols.len()) as u64 * depth.len() as u64);
             }
         }
     }

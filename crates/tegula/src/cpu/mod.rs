@@ -28,6 +28,7 @@ use rayon::prelude::*;
 use crate::element::{Element, Scalar, Type};
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut, check_product};
+use crate::progress::Meter;
 use blocked::{Grid, Product, scale_all};
 pub use isa::{Isa, features};
 use kernel::{Operand, Sum};
@@ -60,7 +61,19 @@ macro_rules! for_type {
 /// [`Error::Shape`] where the shapes do not make a product; [`Error::Unsupported`] where a matrix lies on a GPU or `TEGULA_CPU`
 /// names an instruction set that this machine lacks; [`Error::OutOfMemory`] where there is no room to pack A and B.
 pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, c: ViewMut<T::Out>) -> Result<()> {
-    gemm_on(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c)
+    gemm_told(alpha, a, b, beta, c, None)
+}
+
+/// [`gemm`], counting multiply-adds.
+pub(crate) fn gemm_told<T: Element>(
+    alpha: T::Acc,
+    a: View<T>,
+    b: View<T>,
+    beta: T::Acc,
+    c: ViewMut<T::Out>,
+    meter: Option<&Meter<'_>>,
+) -> Result<()> {
+    gemm_on(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, meter)
 }
 
 /// The micro-kernel that products of this type use: instruction set, type, and the tile of C it holds, such as `avx2 f32 6x16`.
@@ -85,8 +98,9 @@ fn gemm_on<T: Element>(
     b: View<T>,
     beta: T::Acc,
     c: ViewMut<T::Out>,
+    meter: Option<&Meter<'_>>,
 ) -> Result<()> {
-    for_type!(T, gemm_as(isa, alpha, a, b, beta, c))
+    for_type!(T, gemm_as(isa, alpha, a, b, beta, c, meter))
 }
 
 /// [`gemm_on`] where `T` is `U`.
@@ -97,9 +111,10 @@ fn gemm_as<T: Element, U: Operand>(
     b: View<T>,
     beta: T::Acc,
     c: ViewMut<T::Out>,
+    meter: Option<&Meter<'_>>,
 ) -> Result<()> {
     let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
-    let scaled = Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)? };
+    let scaled = Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)?, meter };
     scaled.run::<U>(input("A", a)?, input("B", b)?, output::<T, U>(c)?)
 }
 
@@ -111,13 +126,14 @@ struct Host<M> {
 
 /// What a product is besides its matrices.
 #[derive(Clone, Copy)]
-struct Scaled<S> {
+struct Scaled<'a, S> {
     isa: Isa,
     alpha: S,
     beta: S,
+    meter: Option<&'a Meter<'a>>,
 }
 
-impl<S: Sum> Scaled<S> {
+impl<S: Sum> Scaled<'_, S> {
     /// Multiplies batch after batch with all threads, or where one product is too small for that, each thread its own batches.
     fn run<T: Operand<Acc = S>>(self, a: Host<&[T]>, b: Host<&[T]>, c: Host<&mut [T::Out]>) -> Result<()> {
         let Shape { batches, rows: m, cols: n } = c.layout.shape;
@@ -132,7 +148,7 @@ impl<S: Sum> Scaled<S> {
         let one = |batch| {
             let (a, b, c) =
                 (Source::rows(a.memory, a.layout, batch), Source::cols(b.memory, b.layout, batch), c.batch(batch));
-            let Scaled { isa, alpha, beta } = self;
+            let Scaled { isa, alpha, beta, meter } = self;
             // SAFETY: C was checked to lie in its memory with no element shared, that memory is borrowed mutably, and each batch
             // is written once. `isa` is one that the machine has.
             unsafe {
@@ -140,7 +156,7 @@ impl<S: Sum> Scaled<S> {
                     scale_all::<T>(m, n, beta, c);
                     return Ok(());
                 }
-                Product { sizes: [m, n, k], alpha, a, b, beta, c, parallel }.run(&T::kernel(isa))
+                Product { sizes: [m, n, k], alpha, a, b, beta, c, parallel, meter }.run(&T::kernel(isa))
             }
         };
         if parallel || work.saturating_mul(batches) < SMALL {

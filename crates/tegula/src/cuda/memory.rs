@@ -10,6 +10,7 @@ use super::gpu::Gpu;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Matrix, Memory, MemoryMut, Shape, View, ViewMut};
+use crate::progress::Meter;
 
 /// A number type that lies in GPU memory as it does on the host.
 pub trait Stored: Scalar + Pod {}
@@ -81,9 +82,14 @@ impl<T: Stored> Buffer<T> {
     /// # Errors
     /// [`Error::Layout`] where the matrix has another number of elements or does not lie on the host.
     pub fn upload(&mut self, from: View<'_, T>) -> Result<()> {
+        self.upload_told(from, None)
+    }
+
+    /// [`Buffer::upload`], counting bytes.
+    pub(super) fn upload_told(&mut self, from: View<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
         let slice = from.host().ok_or_else(not_on_the_host)?;
         same_len(from.shape(), self.len)?;
-        self.gpu.staged(|staging| staging.upload(&self.gpu, slice, &from.layout(), self.address))
+        self.gpu.staged(|staging| staging.upload(&self.gpu, slice, &from.layout(), self.address, meter))
     }
 
     /// Copies this memory into a host matrix, row after row, and waits for it.
@@ -91,11 +97,16 @@ impl<T: Stored> Buffer<T> {
     /// # Errors
     /// [`Error::Layout`] where the matrix has another number of elements or does not lie on the host; what the driver
     /// says, which includes the failure of a kernel that was queued earlier.
-    pub fn download(&self, mut to: ViewMut<'_, T>) -> Result<()> {
+    pub fn download(&self, to: ViewMut<'_, T>) -> Result<()> {
+        self.download_told(to, None)
+    }
+
+    /// [`Buffer::download`], counting bytes.
+    pub(super) fn download_told(&self, mut to: ViewMut<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
         let layout = to.layout();
         let slice = to.host_mut().ok_or_else(not_on_the_host)?;
         same_len(layout.shape, self.len)?;
-        self.gpu.staged(|staging| staging.download(&self.gpu, self.address, slice, &layout))
+        self.gpu.staged(|staging| staging.download(&self.gpu, self.address, slice, &layout, meter))
     }
 
     /// Queues setting every element to `value`.
@@ -213,8 +224,13 @@ impl<T: Stored> DeviceMatrix<T> {
     /// # Errors
     /// [`Error::Layout`] where the matrix does not lie on the host, and [`Error::OutOfMemory`].
     pub fn upload(gpu: &Gpu, from: View<'_, T>) -> Result<Self> {
+        Self::upload_told(gpu, from, None)
+    }
+
+    /// [`DeviceMatrix::upload`], counting bytes.
+    pub(super) fn upload_told(gpu: &Gpu, from: View<'_, T>, meter: Option<&Meter<'_>>) -> Result<Self> {
         let mut matrix = Self::uninit(gpu, from.shape())?;
-        matrix.buffer.upload(from)?;
+        matrix.buffer.upload_told(from, meter)?;
         Ok(matrix)
     }
 

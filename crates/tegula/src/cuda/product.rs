@@ -13,6 +13,8 @@ use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, check};
 use crate::kernels::{Edges, Variant};
 use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut};
+use crate::plan::transfer::copied;
+use crate::progress::{Meter, Phase};
 use crate::ptx;
 
 /// An argument of a launch on a GPU.
@@ -154,27 +156,44 @@ impl Gpu {
         if variant.edges != Edges::Guarded {
             return Err(Error::KernelOption("a product takes a kernel that guards its edges".into()));
         }
-        let (a, b) = (Operand::input(self, product.a)?, Operand::input(self, product.b)?);
-        let scalars = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-        let (layout, mut host) = (product.c.layout, None);
+        let (audience, work, layout) = (product.audience, product.work(), product.c.layout);
+        let reads_c = product.beta != T::Acc::ZERO;
+        let c_bytes = copied_bytes(product.c.as_view())?;
+        let bytes = copied_bytes(product.a)? + copied_bytes(product.b)? + if reads_c { c_bytes } else { 0 };
+        let upload = audience.meter(Phase::Upload, bytes).filter(|_| bytes > 0);
+        let [a, b] = [product.a, product.b].map(|view| Operand::input(self, view, upload.as_ref()));
+        let (a, b, mut host) = (a?, b?, None);
         let c = match product.c.memory {
             MemoryMut::Device(memory) => ViewMut { memory: MemoryMut::Device(memory), layout },
             MemoryMut::Host(slice) => {
                 let view = ViewMut { memory: MemoryMut::Host(slice), layout };
-                let copy = if product.beta == T::Acc::ZERO {
-                    DeviceMatrix::uninit(self, layout.shape)?
+                let copy = if reads_c {
+                    DeviceMatrix::upload_told(self, view.as_view(), upload.as_ref())?
                 } else {
-                    DeviceMatrix::upload(self, view.as_view())?
+                    DeviceMatrix::uninit(self, layout.shape)?
                 };
                 let (copy, _) = host.insert((copy, view));
                 copy.view_mut()
             }
         };
+        upload.iter().for_each(Meter::finish);
+        let multiply = audience.meter(Phase::Multiply, work);
+        multiply.iter().for_each(|meter| meter.reach(0, 1));
+        let scalars = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
         self.multiply_there(variant, [Arg::input(a.view())?, Arg::input(b.view())?, Arg::output(c)?], scalars)?;
-        match host {
-            Some((copy, view)) => copy.download_into(view),
-            None => Ok(()),
+        let Some((copy, view)) = host else {
+            multiply.iter().for_each(Meter::finish);
+            return Ok(());
+        };
+        if let Some(meter) = &multiply {
+            // The download would wait as well, but not say when the product was done.
+            self.synchronize()?;
+            meter.finish();
         }
+        let download = audience.meter(Phase::Download, c_bytes);
+        copy.buffer().download_told(view, download.as_ref())?;
+        download.iter().for_each(Meter::finish);
+        Ok(())
     }
 
     /// The product of matrices that lie on the GPU.
@@ -206,6 +225,14 @@ fn lock() -> std::sync::MutexGuard<'static, Loaded> {
     LOADED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Bytes that are copied to the GPU of a matrix on the host.
+fn copied_bytes<T: Scalar>(view: View<'_, T>) -> Result<u128> {
+    match view.memory {
+        Memory::Device(_) => Ok(0),
+        Memory::Host(_) => Ok(copied(&view.layout)?.len as u128 * T::TYPE.size() as u128),
+    }
+}
+
 /// An input on the GPU: there already, or copied.
 enum Operand<'a, T: Stored> {
     There(View<'a, T>),
@@ -215,16 +242,16 @@ enum Operand<'a, T: Stored> {
 }
 
 impl<'a, T: Stored> Operand<'a, T> {
-    fn input(gpu: &Gpu, view: View<'a, T>) -> Result<Self> {
+    fn input(gpu: &Gpu, view: View<'a, T>, meter: Option<&Meter<'_>>) -> Result<Self> {
         match view.memory {
             Memory::Device(_) => Ok(Operand::There(view)),
             Memory::Host(_) if view.layout.strides[0] == 0 && view.layout.shape.batches > 1 => {
                 let batches = view.layout.shape.batches;
                 let shape = Shape { batches: 1, ..view.layout.shape };
                 let one = View { layout: Layout { shape, ..view.layout }, ..view };
-                Ok(Operand::Repeated(DeviceMatrix::upload(gpu, one)?, batches))
+                Ok(Operand::Repeated(DeviceMatrix::upload_told(gpu, one, meter)?, batches))
             }
-            Memory::Host(_) => DeviceMatrix::upload(gpu, view).map(Operand::Copied),
+            Memory::Host(_) => DeviceMatrix::upload_told(gpu, view, meter).map(Operand::Copied),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Which kernel a product takes: plain data in, plain data out, no input or output and no calls to a device.
 
 mod choose;
+pub mod transfer;
 
 pub(crate) use choose::order_of;
 pub use choose::{Caps, Plan, Problem, choose};
