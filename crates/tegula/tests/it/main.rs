@@ -9,5 +9,7 @@ mod interp_plants;
 mod interp_products;
 mod interp_races;
 mod kernels;
+mod nd;
 mod product;
+mod progress;
 mod refusals;
