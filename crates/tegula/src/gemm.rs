@@ -3,8 +3,10 @@
 use crate::element::{Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
+use crate::ir::Order2d;
 use crate::matrix::{Layout, Matrix, Memory, Shape, View, ViewMut};
-use crate::plan::{Problem, choose, order_of};
+use crate::plan::transfer::copied;
+use crate::plan::{Caps, Explanation, Problem, choose, order_of};
 use crate::progress::{Audience, Listener};
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
@@ -24,6 +26,10 @@ pub fn matmul<'a, T: Element>(a: impl Into<View<'a, T>>, b: impl Into<View<'a, T
 ///
 /// Any strides will do, so transposes are views. With beta = 0, C is not read and may hold anything; with alpha = 0, A and B are
 /// not read. Where m, n or the batch is 0 nothing happens; where k is 0, C becomes beta·C.
+///
+/// How large a product may be is said in [`plan::limits`](crate::plan::limits): beyond 2³¹ − 1025 along an axis only the CPU multiplies;
+/// matrices may have more than 2³² elements, and batches and grids any number of members. What does not fit in memory is
+/// [`Error::OutOfMemory`] before anything is copied or computed.
 ///
 /// ```
 /// use tegula::{Device, Gemm, Matrix};
@@ -104,32 +110,32 @@ impl<'a, T: Element> Gemm<'a, T> {
     pub fn run(self) -> Result<Report> {
         let device = match &self.device {
             Some(device) => device.clone(),
-            None => Device::holding(&self)?,
+            None => Device::holding(self.a, self.b, self.c.as_view())?,
         };
         let product = self.checked()?;
-        let plan = choose(&product.problem(), &device.caps())?;
+        let problem = product.problem(&device.caps())?;
+        let plan = choose(&problem, &device.caps())?;
+        tracing::debug!(device = %device.name(), ?problem, ?plan, "plan chosen");
         device.run(&plan, product)
     }
 
+    /// What [`run`](Self::run) would do, without doing any of it: the device, the kernel, how each operand is taken, and the memory it
+    /// needs. It refuses what `run` refuses before the work begins, but for a lack of memory.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn explain(&self) -> Result<Explanation> {
+        explain(self.device.as_ref(), [self.a, self.b], self.c.as_view(), [self.alpha, self.beta])
+    }
+
     /// The problem as engines may rely on it: shapes fit, A and B have C's batch, and what must not be read is gone.
-    pub(crate) fn checked(mut self) -> Result<Self> {
-        let (a, b, shape) = (self.a.shape(), self.b.shape(), self.c.shape());
-        let expected = product_shape(a, b)?;
-        if shape != expected {
-            return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {shape}")));
-        }
-        let used = |view: View<'_, T>| Ok(addresses(view, view.layout.span()?));
-        let c = self.c.as_view();
-        refuse_overlap([used(self.a)?, used(self.b)?], addresses(c, c.layout.span()?))?;
-        self.a.layout = broadcast(self.a.layout, shape.batches);
-        self.b.layout = broadcast(self.b.layout, shape.batches);
-        if self.alpha == T::Acc::ZERO || a.cols == 0 {
-            // No products: sums of nothing, whatever A and B hold and alpha is.
-            self.alpha = T::Acc::ZERO;
-            self.a.layout.shape.cols = 0;
-            self.b.layout.shape.rows = 0;
-        }
-        Ok(self)
+    pub(crate) fn checked(self) -> Result<Self> {
+        let (alpha, a, b) = inputs(self.alpha, self.a, self.b, self.c.as_view())?;
+        Ok(Gemm { alpha, a, b, ..self })
+    }
+
+    fn problem(&self, caps: &Caps) -> Result<Problem> {
+        problem(self.a, self.b, self.c.as_view(), caps)
     }
 
     /// Multiply-adds.
@@ -139,12 +145,61 @@ impl<'a, T: Element> Gemm<'a, T> {
             .into_iter()
             .fold(self.a.shape().cols as u128, |work, extent| work.saturating_mul(extent as u128))
     }
+}
 
-    fn problem(&self) -> Problem {
-        let Shape { batches, rows: m, cols: n } = self.c.shape();
-        let orders = [order_of(&self.a.layout), order_of(&self.b.layout), order_of(&self.c.layout)];
-        Problem { ty: T::TYPE, m, n, k: self.a.shape().cols, batches, orders }
+/// What [`Gemm::run`] would do with A and B, C, alpha and beta.
+pub(crate) fn explain<T: Element>(
+    device: Option<&Device>,
+    [a, b]: [View<'_, T>; 2],
+    c: View<'_, T::Out>,
+    [alpha, beta]: [T::Acc; 2],
+) -> Result<Explanation> {
+    let device = match device {
+        Some(device) => device.clone(),
+        None => Device::holding(a, b, c)?,
+    };
+    let (alpha, a, b) = inputs(alpha, a, b, c)?;
+    let plan = choose(&problem(a, b, c, &device.caps())?, &device.caps())?;
+    device.explain(&plan, [a, b], c, [alpha, beta])
+}
+
+/// alpha, A and B as engines may rely on them.
+fn inputs<'a, T: Element>(
+    mut alpha: T::Acc,
+    mut a: View<'a, T>,
+    mut b: View<'a, T>,
+    c: View<'_, T::Out>,
+) -> Result<(T::Acc, View<'a, T>, View<'a, T>)> {
+    let expected = product_shape(a.shape(), b.shape())?;
+    if c.shape() != expected {
+        let (a, b, c) = (a.shape(), b.shape(), c.shape());
+        return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
     }
+    let used = |view: View<'_, T>| Ok(addresses(view, view.layout.span()?));
+    refuse_overlap([used(a)?, used(b)?], addresses(c, c.layout.span()?))?;
+    a.layout = broadcast(a.layout, expected.batches);
+    b.layout = broadcast(b.layout, expected.batches);
+    if alpha == T::Acc::ZERO || a.layout.shape.cols == 0 {
+        // No products: sums of nothing, whatever A and B hold and alpha is.
+        alpha = T::Acc::ZERO;
+        a.layout.shape.cols = 0;
+        b.layout.shape.rows = 0;
+    }
+    Ok((alpha, a, b))
+}
+
+fn problem<T: Element>(a: View<'_, T>, b: View<'_, T>, c: View<'_, T::Out>, caps: &Caps) -> Result<Problem> {
+    let Shape { batches, rows: m, cols: n } = c.shape();
+    let orders = [order_there(a, caps)?, order_there(b, caps)?, order_there(c, caps)?];
+    Ok(Problem { ty: T::TYPE, m, n, k: a.shape().cols, batches, orders })
+}
+
+/// What is known of the strides where a kernel meets the matrix: a GPU has a copy of what lies on the host.
+fn order_there<T: Scalar>(view: View<'_, T>, caps: &Caps) -> Result<Order2d> {
+    Ok(match (view.memory, caps) {
+        (Memory::Host(_), Caps::Gpu { .. }) => order_of(&copied(&view.layout)?.to),
+        _ => order_of(&view.layout),
+    })
 }
 
 /// The device addresses that a view uses, or `None` on the host, where slices that overlap cannot be borrowed so, and for an empty one.
@@ -283,7 +338,7 @@ mod tests {
         let (a, mut c) = (counting(4, 4), counting(1, 1));
         for device in [Device::cpu(), Device::interp()] {
             let product = Gemm::new(a.view(), a.view(), c.view_mut());
-            let plan = choose(&product.problem(), &device.caps()).unwrap();
+            let plan = choose(&product.problem(&device.caps()).unwrap(), &device.caps()).unwrap();
             assert!(matches!(device.run(&plan, product), Err(Error::Shape(_))));
         }
     }

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 
 use crate::element::Scalar;
 use crate::error::{Error, Result};
+use crate::host;
 
 /// How many matrices there are, and of which size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -438,12 +439,7 @@ impl<T: Scalar> Matrix<T> {
     /// [`Error::OutOfMemory`] where the host has no room.
     pub fn zeros(shape: Shape) -> Result<Self> {
         let len = shape.len()?;
-        let mut data = Vec::new();
-        data.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-            what: format!("a {shape} matrix of {}", T::TYPE),
-            bytes: len as u128 * T::TYPE.size() as u128,
-            device: "the host".into(),
-        })?;
+        let mut data = host::room(len, || format!("a {shape} matrix of {}", T::TYPE))?;
         data.resize(len, T::ZERO);
         Ok(Matrix { shape, data })
     }

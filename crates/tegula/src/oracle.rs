@@ -29,6 +29,7 @@ use rayon::prelude::*;
 use crate::cpu::lanes::mul_add_f64;
 use crate::element::{Element, Scalar, Type, bf16, f16};
 use crate::error::{Error, Result};
+use crate::host;
 use crate::matrix::{Matrix, Shape, View, check_product};
 use crate::progress::{Audience, Listener, Meter, Phase};
 
@@ -246,12 +247,8 @@ impl<'a, T: Element> Problem<'a, T> {
     fn panels<P: Precision>(&self, batch: usize) -> Result<Vec<P::Operand>> {
         let Shape { rows: k, cols: n, .. } = self.b.shape();
         let count = if self.alpha == 0.0 { 0 } else { n.div_ceil(P::WIDTH) };
-        let (mut panels, len) = (Vec::new(), count.saturating_mul(P::WIDTH).saturating_mul(k));
-        panels.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-            what: format!("the reference's copy of a {k}×{n} matrix"),
-            bytes: len as u128 * size_of::<P::Operand>() as u128,
-            device: "the host".into(),
-        })?;
+        let len = count.saturating_mul(P::WIDTH).saturating_mul(k);
+        let mut panels = host::room(len, || format!("the reference's copy of a {k}×{n} matrix"))?;
         for first in (0..count).map(|panel| panel * P::WIDTH) {
             for row in 0..k {
                 let column = |col| if col < n { element(&self.b, batch, row, col) } else { 0.0 };

@@ -29,10 +29,10 @@ use crate::element::{Element, Scalar, Type};
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut, check_product};
 use crate::progress::Meter;
-use blocked::{Grid, Product, scale_all};
+use blocked::{Grid, Product, is_direct, lengths, scale_all};
 pub use isa::{Isa, features};
 use kernel::{Operand, Sum};
-use pack::Source;
+use pack::{Buffer, Source};
 
 /// Below so many multiplications the threads of the pool are left alone: waking them would cost more than they save.
 const SMALL: usize = 1 << 20;
@@ -118,6 +118,49 @@ fn gemm_as<T: Element, U: Operand>(
     scaled.run::<U>(input("A", a)?, input("B", b)?, output::<T, U>(c)?)
 }
 
+/// Whether all threads work on each product, and whether each has products of its own.
+fn threading([m, n, k]: [usize; 3], batches: usize) -> (bool, bool) {
+    let work = m.saturating_mul(n).saturating_mul(k);
+    let parallel = work >= SMALL;
+    (parallel, !parallel && work.saturating_mul(batches) >= SMALL)
+}
+
+/// What a product takes besides its matrices.
+pub(crate) struct Workspace {
+    /// Whether sums are made in C itself.
+    pub in_place: bool,
+    /// Bytes of packed blocks and sums, on all threads.
+    pub bytes: u128,
+}
+
+/// What [`gemm`] takes for matrices that lie so.
+///
+/// # Errors
+/// As [`kernel_name`].
+pub(crate) fn workspace<T: Element>(alpha: T::Acc, a: Layout, beta: T::Acc, c: Layout) -> Result<Workspace> {
+    let isa = Isa::chosen(T::TYPE)?;
+    for_type!(T, workspace_as(isa, alpha, a, beta, c))
+}
+
+fn workspace_as<T: Element, U: Operand>(
+    isa: Isa,
+    alpha: T::Acc,
+    a: Layout,
+    beta: T::Acc,
+    c: Layout,
+) -> Result<Workspace> {
+    let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
+    let (kernel, Shape { batches, rows: m, cols: n }) = (U::kernel(isa), c.shape);
+    let sizes = [m, n, a.shape.cols];
+    if c.shape.is_empty() || sizes[2] == 0 || alpha == T::Acc::ZERO {
+        return Ok(Workspace { in_place: true, bytes: 0 });
+    }
+    let in_place = is_direct::<U>(sizes, sum(alpha)?, sum(beta)?, c.strides[2], kernel.kc);
+    let bytes: u128 = lengths::<U>(sizes, &kernel, in_place).into_iter().map(Buffer::bytes::<U::Acc>).sum();
+    let at_a_time = if threading(sizes, batches).1 { rayon::current_num_threads().min(batches) } else { 1 };
+    Ok(Workspace { in_place, bytes: bytes * at_a_time as u128 })
+}
+
 /// A matrix on the host.
 struct Host<M> {
     memory: M,
@@ -142,8 +185,7 @@ impl<S: Sum> Scaled<'_, S> {
         if c.layout.shape.is_empty() {
             return Ok(());
         }
-        let work = m.saturating_mul(n).saturating_mul(k);
-        let parallel = work >= SMALL;
+        let (parallel, apart) = threading([m, n, k], batches);
         let c = Grid::new(c.memory, c.layout);
         let one = |batch| {
             let (a, b, c) =
@@ -159,11 +201,7 @@ impl<S: Sum> Scaled<'_, S> {
                 Product { sizes: [m, n, k], alpha, a, b, beta, c, parallel, meter }.run(&T::kernel(isa))
             }
         };
-        if parallel || work.saturating_mul(batches) < SMALL {
-            (0..batches).try_for_each(one)
-        } else {
-            (0..batches).into_par_iter().try_for_each(one)
-        }
+        if apart { (0..batches).into_par_iter().try_for_each(one) } else { (0..batches).try_for_each(one) }
     }
 }
 

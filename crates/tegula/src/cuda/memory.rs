@@ -1,6 +1,7 @@
 //! Memory on a GPU: allocations, and matrices in them.
 
 use std::marker::PhantomData;
+use std::time::Instant;
 
 use bytemuck::Pod;
 use cudarc::driver::sys::{self, CUresult};
@@ -89,7 +90,10 @@ impl<T: Stored> Buffer<T> {
     pub(super) fn upload_told(&mut self, from: View<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
         let slice = from.host().ok_or_else(not_on_the_host)?;
         same_len(from.shape(), self.len)?;
-        self.gpu.staged(|staging| staging.upload(&self.gpu, slice, &from.layout(), self.address, meter))
+        let start = Instant::now();
+        self.gpu.staged(|staging| staging.upload(&self.gpu, slice, &from.layout(), self.address, meter))?;
+        self.say("uploaded", start);
+        Ok(())
     }
 
     /// Copies this memory into a host matrix, row after row, and waits for it.
@@ -106,7 +110,17 @@ impl<T: Stored> Buffer<T> {
         let layout = to.layout();
         let slice = to.host_mut().ok_or_else(not_on_the_host)?;
         same_len(layout.shape, self.len)?;
-        self.gpu.staged(|staging| staging.download(&self.gpu, self.address, slice, &layout, meter))
+        let start = Instant::now();
+        self.gpu.staged(|staging| staging.download(&self.gpu, self.address, slice, &layout, meter))?;
+        self.say("downloaded", start);
+        Ok(())
+    }
+
+    /// Notes a copy of the whole memory. What an upload still has under way counts as done: at most the two staged halves.
+    fn say(&self, what: &str, start: Instant) {
+        let (bytes, elapsed) = (self.len * size_of::<T>(), start.elapsed());
+        let rate = bytes as f64 / elapsed.as_secs_f64() / 1e9;
+        tracing::debug!(bytes, ?elapsed, gigabytes_per_second = rate, gpu = ?self.gpu, "{what}");
     }
 
     /// Queues setting every element to `value`.
@@ -178,7 +192,17 @@ fn allocate(gpu: &Gpu, bytes: u128) -> Result<u64> {
 }
 
 fn out_of_memory(gpu: &Gpu, bytes: u128) -> Error {
-    Error::OutOfMemory { what: "a buffer".into(), bytes, device: format!("{gpu:?}") }
+    gpu.out_of_memory("a buffer".into(), bytes)
+}
+
+impl Gpu {
+    /// The error, with what is free once the work queued so far has released its memory.
+    pub(super) fn out_of_memory(&self, what: String, bytes: u128) -> Error {
+        // Where the GPU no longer answers, the number is left out.
+        let free = self.synchronize().ok().and_then(|()| self.context().mem_get_info().ok());
+        let available = free.map(|(free, _)| free as u128);
+        Error::OutOfMemory { what, bytes, device: format!("cuda:{}", self.ordinal()), available }
+    }
 }
 
 fn not_on_the_host() -> Error {
@@ -224,13 +248,8 @@ impl<T: Stored> DeviceMatrix<T> {
     /// # Errors
     /// [`Error::Layout`] where the matrix does not lie on the host, and [`Error::OutOfMemory`].
     pub fn upload(gpu: &Gpu, from: View<'_, T>) -> Result<Self> {
-        Self::upload_told(gpu, from, None)
-    }
-
-    /// [`DeviceMatrix::upload`], counting bytes.
-    pub(super) fn upload_told(gpu: &Gpu, from: View<'_, T>, meter: Option<&Meter<'_>>) -> Result<Self> {
         let mut matrix = Self::uninit(gpu, from.shape())?;
-        matrix.buffer.upload_told(from, meter)?;
+        matrix.buffer.upload(from)?;
         Ok(matrix)
     }
 

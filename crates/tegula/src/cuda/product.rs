@@ -5,15 +5,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use super::{DeviceMatrix, Function, Gpu, Param, Stored};
+use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored};
 use crate::element::{Element, Scalar, Type};
 use crate::error::{Error, Result};
 use crate::gemm::Gemm;
 use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, check};
 use crate::kernels::{Edges, Variant};
-use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut};
-use crate::plan::transfer::copied;
+use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, View, ViewMut};
+use crate::plan::transfer::{Copied, copied};
 use crate::progress::{Meter, Phase};
 use crate::ptx;
 
@@ -156,44 +156,49 @@ impl Gpu {
         if variant.edges != Edges::Guarded {
             return Err(Error::KernelOption("a product takes a kernel that guards its edges".into()));
         }
-        let (audience, work, layout) = (product.audience, product.work(), product.c.layout);
-        let reads_c = product.beta != T::Acc::ZERO;
-        let c_bytes = copied_bytes(product.c.as_view())?;
-        let bytes = copied_bytes(product.a)? + copied_bytes(product.b)? + if reads_c { c_bytes } else { 0 };
+        let (audience, work, reads_c) = (product.audience, product.work(), product.beta != T::Acc::ZERO);
+        let scalars = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
+        let needed = [copied_bytes(product.a)?, copied_bytes(product.b)?, copied_bytes(product.c.as_view())?];
+        let [.., c_bytes] = needed;
+        // All memory is there before anything is copied; where there is not enough, what was had is given back.
+        let taken = (|| {
+            let (a, b) = (Operand::new(self, product.a)?, Operand::new(self, product.b)?);
+            Ok((a, b, Output::new(self, product.c)?))
+        })();
+        let (mut a, mut b, mut c) = taken.map_err(|error| self.no_room(needed, error))?;
+        let bytes = needed[0] + needed[1] + if reads_c { c_bytes } else { 0 };
         let upload = audience.meter(Phase::Upload, bytes).filter(|_| bytes > 0);
-        let [a, b] = [product.a, product.b].map(|view| Operand::input(self, view, upload.as_ref()));
-        let (a, b, mut host) = (a?, b?, None);
-        let c = match product.c.memory {
-            MemoryMut::Device(memory) => ViewMut { memory: MemoryMut::Device(memory), layout },
-            MemoryMut::Host(slice) => {
-                let view = ViewMut { memory: MemoryMut::Host(slice), layout };
-                let copy = if reads_c {
-                    DeviceMatrix::upload_told(self, view.as_view(), upload.as_ref())?
-                } else {
-                    DeviceMatrix::uninit(self, layout.shape)?
-                };
-                let (copy, _) = host.insert((copy, view));
-                copy.view_mut()
-            }
-        };
+        a.upload(upload.as_ref())?;
+        b.upload(upload.as_ref())?;
+        if reads_c {
+            c.upload(upload.as_ref())?;
+        }
         upload.iter().for_each(Meter::finish);
         let multiply = audience.meter(Phase::Multiply, work);
         multiply.iter().for_each(|meter| meter.reach(0, 1));
-        let scalars = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-        self.multiply_there(variant, [Arg::input(a.view())?, Arg::input(b.view())?, Arg::output(c)?], scalars)?;
-        let Some((copy, view)) = host else {
-            multiply.iter().for_each(Meter::finish);
-            return Ok(());
-        };
-        if let Some(meter) = &multiply {
+        let matrices = [Arg::input(a.view())?, Arg::input(b.view())?, Arg::output(c.view_mut())?];
+        self.multiply_there(variant, matrices, scalars)?;
+        if let (Some(_), Output::Copied { .. }) = (&multiply, &c) {
             // The download would wait as well, but not say when the product was done.
             self.synchronize()?;
-            meter.finish();
         }
-        let download = audience.meter(Phase::Download, c_bytes);
-        copy.buffer().download_told(view, download.as_ref())?;
+        multiply.iter().for_each(Meter::finish);
+        let download = audience.meter(Phase::Download, c_bytes).filter(|_| c_bytes > 0);
+        c.download(download.as_ref())?;
         download.iter().for_each(Meter::finish);
         Ok(())
+    }
+
+    /// Where one copy had no room: what all of them need.
+    fn no_room(&self, needed: [u128; 3], error: Error) -> Error {
+        let Error::OutOfMemory { .. } = error else { return error };
+        let names = ["A", "B", "C"].into_iter().zip(needed).filter(|(_, bytes)| *bytes > 0).map(|(name, _)| name);
+        let what = match names.collect::<Vec<_>>().as_slice() {
+            [one] => format!("a copy of {one}"),
+            [all @ .., last] => format!("copies of {} and {last}", all.join(", ")),
+            [] => return error,
+        };
+        self.out_of_memory(what, needed.into_iter().fold(0, u128::saturating_add))
     }
 
     /// The product of matrices that lie on the GPU.
@@ -229,42 +234,79 @@ fn lock() -> std::sync::MutexGuard<'static, Loaded> {
 fn copied_bytes<T: Scalar>(view: View<'_, T>) -> Result<u128> {
     match view.memory {
         Memory::Device(_) => Ok(0),
-        Memory::Host(_) => Ok(copied(&view.layout)?.len as u128 * T::TYPE.size() as u128),
+        Memory::Host(_) => Ok(copied(&view.layout)?.len()? as u128 * T::TYPE.size() as u128),
     }
 }
 
 /// An input on the GPU: there already, or copied.
 enum Operand<'a, T: Stored> {
     There(View<'a, T>),
-    Copied(DeviceMatrix<T>),
-    /// One matrix that stands for a whole batch of so many.
-    Repeated(DeviceMatrix<T>, usize),
+    Copied { from: View<'a, T>, copy: Buffer<T>, layout: Layout },
 }
 
 impl<'a, T: Stored> Operand<'a, T> {
-    fn input(gpu: &Gpu, view: View<'a, T>, meter: Option<&Meter<'_>>) -> Result<Self> {
-        match view.memory {
-            Memory::Device(_) => Ok(Operand::There(view)),
-            Memory::Host(_) if view.layout.strides[0] == 0 && view.layout.shape.batches > 1 => {
-                let batches = view.layout.shape.batches;
-                let shape = Shape { batches: 1, ..view.layout.shape };
-                let one = View { layout: Layout { shape, ..view.layout }, ..view };
-                Ok(Operand::Repeated(DeviceMatrix::upload_told(gpu, one, meter)?, batches))
-            }
-            Memory::Host(_) => DeviceMatrix::upload_told(gpu, view, meter).map(Operand::Copied),
+    /// With memory for the copy, but nothing in it yet.
+    fn new(gpu: &Gpu, view: View<'a, T>) -> Result<Self> {
+        if let Memory::Device(_) = view.memory {
+            return Ok(Operand::There(view));
+        }
+        let Copied { from, to } = copied(&view.layout)?;
+        let copy = Buffer::uninit(gpu, from.shape.len()?)?;
+        Ok(Operand::Copied { from: View { layout: from, ..view }, copy, layout: to })
+    }
+
+    fn upload(&mut self, meter: Option<&Meter<'_>>) -> Result<()> {
+        match self {
+            Operand::There(_) => Ok(()),
+            Operand::Copied { from, copy, .. } => copy.upload_told(*from, meter),
         }
     }
 
     fn view(&self) -> View<'_, T> {
         match self {
             Operand::There(view) => *view,
-            Operand::Copied(copy) => copy.view(),
-            Operand::Repeated(copy, batches) => {
-                let mut view = copy.view();
-                view.layout.shape.batches = *batches;
-                view.layout.strides[0] = 0;
-                view
+            Operand::Copied { copy, layout, .. } => View { memory: Memory::Device(copy.memory()), layout: *layout },
+        }
+    }
+}
+
+/// The output on the GPU: there already, or to be copied back.
+enum Output<'a, T: Stored> {
+    There(ViewMut<'a, T>),
+    Copied { to: ViewMut<'a, T>, copy: Buffer<T>, layout: Layout },
+}
+
+impl<'a, T: Stored> Output<'a, T> {
+    /// With memory for the copy, but nothing in it yet.
+    fn new(gpu: &Gpu, view: ViewMut<'a, T>) -> Result<Self> {
+        if let MemoryMut::Device(_) = view.memory {
+            return Ok(Output::There(view));
+        }
+        let Copied { from, to } = copied(&view.layout)?;
+        let copy = Buffer::uninit(gpu, from.shape.len()?)?;
+        Ok(Output::Copied { to: ViewMut { layout: from, ..view }, copy, layout: to })
+    }
+
+    fn upload(&mut self, meter: Option<&Meter<'_>>) -> Result<()> {
+        match self {
+            Output::There(_) => Ok(()),
+            Output::Copied { to, copy, .. } => copy.upload_told(to.as_view(), meter),
+        }
+    }
+
+    fn view_mut(&mut self) -> ViewMut<'_, T> {
+        match self {
+            Output::There(view) => view.reborrow(),
+            Output::Copied { copy, layout, .. } => {
+                ViewMut { memory: MemoryMut::Device(copy.memory()), layout: *layout }
             }
+        }
+    }
+
+    fn download(self, meter: Option<&Meter<'_>>) -> Result<()> {
+        match self {
+            Output::There(_) => Ok(()),
+            Output::Copied { to, copy, .. } => copy.download_told(to, meter),
         }
     }
 }

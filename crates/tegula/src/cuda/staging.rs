@@ -21,6 +21,9 @@ use crate::progress::Meter;
 /// Bytes of a half: long enough that the start of a copy does not count, short enough to be made in a millisecond.
 const HALF_BYTES: usize = 4 << 20;
 
+/// Host memory that copies of a context take, once there was one.
+pub(crate) const STAGING_BYTES: usize = 2 * HALF_BYTES;
+
 /// The two halves.
 pub(super) struct Staging {
     halves: [Half; 2],
@@ -153,7 +156,8 @@ impl Drop for Half {
 }
 
 fn out_of_pinned() -> Error {
-    Error::OutOfMemory { what: "a staging buffer".into(), bytes: HALF_BYTES as u128, device: "the host".into() }
+    let (what, device) = ("a staging buffer".into(), "the host".into());
+    Error::OutOfMemory { what, bytes: HALF_BYTES as u128, device, available: None }
 }
 
 /// Counts the bytes of a part.

@@ -42,6 +42,9 @@ pub(super) struct Machine<'a> {
 /// on the order in which blocks run. Block + 1 in the high half, site and lane in the low one.
 struct Owners(Vec<[AtomicU64; 4]>);
 
+/// What that takes for each element.
+pub(super) const OWNERS_BYTES: usize = size_of::<[AtomicU64; 4]>();
+
 /// One side of a race.
 #[derive(Clone, Copy)]
 pub(super) struct Use {

@@ -33,6 +33,7 @@ mod warp;
 pub use count::{BANKS, Counters, SECTOR};
 pub use finding::{Finding, Kind, Severity, Space};
 pub use memory::Buffer;
+pub(crate) use memory::footprint;
 
 use crate::element::{Scalar, Type};
 use crate::error::Result;

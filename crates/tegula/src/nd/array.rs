@@ -3,6 +3,7 @@
 use super::layout::{NdLayout, display, len};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
+use crate::host;
 use crate::matrix::{Layout, Matrix, Shape, View, ViewMut};
 
 /// A strided array of any number of axes, to read.
@@ -160,7 +161,9 @@ impl<T: Scalar> NdArray<T> {
     /// # Errors
     /// [`Error::Shape`] where the elements cannot be addressed, [`Error::OutOfMemory`] where the host has no room.
     pub fn zeros(shape: &[usize]) -> Result<Self> {
-        let data = Matrix::zeros(Shape::new(1, len(shape)?))?.into_vec();
+        let len = len(shape)?;
+        let mut data = host::room(len, || format!("an array of {} {}", display(shape), T::TYPE))?;
+        data.resize(len, T::ZERO);
         Ok(NdArray { shape: shape.to_vec(), data })
     }
 

@@ -6,7 +6,8 @@ use super::products::{Products, product_shape};
 use crate::element::{Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::Device;
-use crate::gemm::{Gemm, Report, addresses, refuse_overlap};
+use crate::gemm::{Gemm, Report, addresses, explain, refuse_overlap};
+use crate::plan::Explanation;
 use crate::progress::{Audience, Listener, Progress};
 
 /// A·B in a new array on the host, on the best device present: the first GPU, else the CPU. Shapes as [above](super).
@@ -102,6 +103,22 @@ impl<'a, T: Element> NdGemm<'a, T> {
             report = Some(product.run()?);
         }
         report.ok_or_else(|| Error::Shape("a product of nothing".into()))
+    }
+
+    /// What [`run`](Self::run) would do, without doing any of it, see [`Gemm::explain`]. Sizes, copies and memory are those of one product.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn explain(&self) -> Result<Explanation> {
+        let products = self.products()?;
+        let ([a, b, c], view) = (products.first(), self.c.as_view());
+        let given = [self.a.matrices(a), self.b.matrices(b)];
+        let mut explanation = explain(self.device.as_ref(), given, view.matrices(c), [self.alpha, self.beta])?;
+        explanation.products = products.count();
+        for (operand, layout) in explanation.operands.iter_mut().zip([&self.a.layout, &self.b.layout, &view.layout]) {
+            (operand.shape, operand.strides) = (layout.shape.clone(), layout.strides.clone());
+        }
+        Ok(explanation)
     }
 
     fn products(&self) -> Result<Products> {

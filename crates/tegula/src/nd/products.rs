@@ -121,6 +121,11 @@ impl Products {
         Products { first, loops: stack }
     }
 
+    /// A, B and C of the first.
+    pub fn first(&self) -> [Layout; 3] {
+        self.first
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.loops.iter().map(|axis| axis.extent).product()

@@ -1,7 +1,10 @@
 //! Which kernel a product takes: plain data in, plain data out, no input or output and no calls to a device.
 
 mod choose;
+pub mod explain;
+pub mod limits;
 pub mod transfer;
 
 pub(crate) use choose::order_of;
 pub use choose::{Caps, Plan, Problem, choose};
+pub use explain::Explanation;

@@ -1,4 +1,4 @@
-//! How a host matrix lies on a GPU once it was copied there.
+//! How a host matrix is copied to a GPU.
 
 use crate::error::Result;
 use crate::matrix::{Layout, Shape};
@@ -6,10 +6,20 @@ use crate::matrix::{Layout, Shape};
 /// A copy of a host matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
+    /// What is read, row after row and matrix after matrix: all elements, but where one matrix stands for a whole batch, that one.
+    pub from: Layout,
     /// Where each element of the matrix lies in the copy.
-    pub layout: Layout,
-    /// Elements of the copy: as many as the matrix has, but where one matrix stands for a whole batch, that one.
-    pub len: usize,
+    pub to: Layout,
+}
+
+impl Copied {
+    /// Elements of the copy.
+    ///
+    /// # Errors
+    /// [`Error::Shape`](crate::Error::Shape) where they cannot be addressed.
+    pub fn len(&self) -> Result<usize> {
+        self.from.shape.len()
+    }
 }
 
 /// The copy that is made of a matrix on the host: row-major, without gaps.
@@ -17,13 +27,12 @@ pub struct Copied {
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) where it cannot be addressed.
 pub fn copied(host: &Layout) -> Result<Copied> {
-    let repeated = host.strides[0] == 0 && host.shape.batches > 1;
-    let shape = if repeated { Shape { batches: 1, ..host.shape } } else { host.shape };
-    let mut layout = Layout::row_major(shape)?;
-    if repeated {
-        layout = Layout { shape: host.shape, strides: [0, layout.strides[1], 1], ..layout };
+    if host.strides[0] != 0 || host.shape.batches <= 1 {
+        return Ok(Copied { from: *host, to: Layout::row_major(host.shape)? });
     }
-    Ok(Copied { layout, len: shape.len()? })
+    let from = Layout { shape: Shape { batches: 1, ..host.shape }, ..*host };
+    let one = Layout::row_major(from.shape)?;
+    Ok(Copied { from, to: Layout { shape: host.shape, strides: [0, one.strides[1], 1], ..one } })
 }
 
 #[cfg(test)]
@@ -34,11 +43,11 @@ mod tests {
     fn a_repeated_matrix_is_copied_once() {
         let shape = Shape { batches: 5, rows: 2, cols: 3 };
         let layout = |strides| Layout { shape, offset: 7, strides };
-        let dense = Copied { layout: Layout { offset: 0, ..layout([6, 3, 1]) }, len: 30 };
-        assert_eq!(copied(&layout([-100, 1, 40])).unwrap(), dense);
-        let once = Copied { layout: Layout { offset: 0, ..layout([0, 3, 1]) }, len: 6 };
-        assert_eq!(copied(&layout([0, 1, 40])).unwrap(), once);
+        let dense = copied(&layout([-100, 1, 40])).unwrap();
+        assert_eq!((dense.to, dense.len().unwrap()), (Layout { offset: 0, ..layout([6, 3, 1]) }, 30));
+        let once = copied(&layout([0, 1, 40])).unwrap();
+        assert_eq!((once.to, once.len().unwrap()), (Layout { offset: 0, ..layout([0, 3, 1]) }, 6));
         // Repeated rows are written out.
-        assert_eq!(copied(&layout([6, 0, 1])).unwrap().len, 30);
+        assert_eq!(copied(&layout([6, 0, 1])).unwrap().len().unwrap(), 30);
     }
 }

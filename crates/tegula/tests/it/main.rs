@@ -9,6 +9,7 @@ mod interp_plants;
 mod interp_products;
 mod interp_races;
 mod kernels;
+mod large;
 mod nd;
 mod product;
 mod progress;

@@ -1,0 +1,61 @@
+//! Sizes beyond 32 bits, and grids beyond 65,535 blocks along an axis.
+
+use tegula::{Device, Gemm, Layout, Matrix, Shape, View, ViewMut};
+
+const DEVICES: [fn() -> Device; 2] = [Device::cpu, Device::interp];
+
+/// A matrix of which every element is the same one in memory.
+fn repeated<T: tegula::element::Scalar>(one: &[T], rows: usize, cols: usize) -> View<'_, T> {
+    View::strided(one, Layout { shape: Shape::new(rows, cols), offset: 0, strides: [0; 3] }).unwrap()
+}
+
+#[test]
+fn inputs_of_more_elements_than_32_bits_count() {
+    let (one, wide) = ([f32::NAN], 1 << 31);
+    let (a, b) = (repeated(&one, 4, wide), repeated(&one, wide, 4));
+    let mut c = Matrix::from_fn(Shape::new(4, 4), |_, i, j| (4 * i + j) as f32).unwrap();
+    Gemm::new(a, b, c.view_mut()).alpha(0.0).beta(2.0).on(&Device::cpu()).run().unwrap();
+    assert_eq!(c.as_slice(), (0..16).map(|x| 2.0 * x as f32).collect::<Vec<_>>());
+    // No columns, so no work.
+    let mut c = Matrix::<f32>::zeros(Shape::new(4, 0)).unwrap();
+    Gemm::new(a, repeated(&one, wide, 0), c.view_mut()).on(&Device::cpu()).run().unwrap();
+}
+
+/// Memory that is never touched but in a few places costs nothing.
+#[test]
+fn positions_beyond_32_bits() {
+    const APART: usize = 1 << 32;
+    let shape = Shape::new(2, 40);
+    let mut far = vec![0i8; APART + 40];
+    for i in 0..40 {
+        (far[i], far[APART + i]) = (i as i8, 100 - i as i8);
+    }
+    let a = View::strided(&far, Layout { shape, offset: 0, strides: [0, APART as isize, 1] }).unwrap();
+    let dot = |x: &dyn Fn(i32) -> i32, y: &dyn Fn(i32) -> i32| (0..40).map(|i| x(i) * y(i)).sum::<i32>();
+    let (x, y): (&dyn Fn(i32) -> i32, &dyn Fn(i32) -> i32) = (&|i| i, &|i| 100 - i);
+    let expected = [dot(x, x), dot(x, y), dot(y, x), dot(y, y)];
+    for device in DEVICES {
+        let mut c = vec![0i32; APART / 4 + 2];
+        let apart = Layout { shape: Shape::new(2, 2), offset: 0, strides: [0, (APART / 4) as isize, 1] };
+        let into = ViewMut::strided(&mut c, apart).unwrap();
+        Gemm::new(a, a.t(), into).on(&device()).run().unwrap();
+        assert_eq!([c[0], c[1], c[APART / 4], c[APART / 4 + 1]], expected);
+    }
+}
+
+#[test]
+fn grids_beyond_65_535_tiles_and_batches() {
+    let m = 530_000; // tiles of 8
+    let a = Matrix::from_fn(Shape::new(m, 1), |_, i, _| i as i32).unwrap();
+    let three = Matrix::from_vec(1, 1, vec![3i32]).unwrap();
+    let batch = Shape { batches: 100_000, rows: 1, cols: 1 };
+    let stack = Matrix::from_fn(batch, |b, _, _| b as i32).unwrap();
+    for device in DEVICES {
+        let mut c = Matrix::zeros(Shape::new(m, 1)).unwrap();
+        Gemm::new(a.view(), three.view(), c.view_mut()).on(&device()).run().unwrap();
+        assert!(c.as_slice().iter().zip(0..).all(|(&c, i)| c == 3 * i));
+        let mut c = Matrix::zeros(batch).unwrap();
+        Gemm::new(stack.view(), three.view(), c.view_mut()).on(&device()).run().unwrap();
+        assert!(c.as_slice().iter().zip(0..).all(|(&c, i)| c == 3 * i));
+    }
+}
