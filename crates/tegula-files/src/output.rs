@@ -320,7 +320,9 @@ impl Seek for Sink<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(position) if self.failed.is_some() => position,
-            SeekFrom::Current(by) | SeekFrom::End(by) if self.failed.is_some() => self.position.saturating_add_signed(by),
+            SeekFrom::Current(by) | SeekFrom::End(by) if self.failed.is_some() => {
+                self.position.saturating_add_signed(by)
+            }
             to => self.file.seek(to)?,
         };
         self.position = position;

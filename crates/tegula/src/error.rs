@@ -1,5 +1,7 @@
 //! What can go wrong, and what to do about it. No input makes the library panic.
 
+use std::fmt;
+
 use crate::element::Type;
 
 /// The library's result.
@@ -103,13 +105,67 @@ pub enum Error {
         info: String,
     },
     /// Not enough memory on a device or on the host.
-    #[error("out of memory: {what} needs {bytes} bytes on {device}")]
+    #[error("out of memory: {} for {what} on {device}{}; {}", Bytes(*.bytes), free(*.available), remedy(.device))]
     OutOfMemory {
         /// What was to be stored.
         what: String,
-        /// How much it needs.
+        /// How many bytes it needs.
         bytes: u128,
-        /// Where.
+        /// Where: `the host`, `cuda:0`.
         device: String,
+        /// How many bytes were free there, where that is known.
+        available: Option<u128>,
     },
+}
+
+fn free(available: Option<u128>) -> String {
+    available.map_or_else(String::new, |bytes| format!(", where {} are free", Bytes(bytes)))
+}
+
+fn remedy(device: &str) -> &'static str {
+    if device.starts_with("cuda") { "use the CPU (--device cpu) or smaller matrices" } else { "use smaller matrices" }
+}
+
+/// A number of bytes as people read it: `12.0 GiB`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bytes(pub u128);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let (mut value, mut unit) = (self.0 as f64 / 1024.0, 0);
+        // What would be printed as 1024.0 is 1.0 of the next.
+        while value >= 1023.95 && unit + 1 < UNITS.len() {
+            (value, unit) = (value / 1024.0, unit + 1);
+        }
+        if self.0 < 1024 { write!(f, "{} bytes", self.0) } else { write!(f, "{value:.1} {}", UNITS[unit]) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_readable() {
+        let shown = |bytes| Bytes(bytes).to_string();
+        assert_eq!([0, 1023, 1024, 1536].map(shown), ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 KiB"]);
+        assert_eq!([(1 << 20) - 1, 12 << 30, 1 << 70].map(shown), ["1.0 MiB", "12.0 GiB", "1024.0 EiB"]);
+    }
+
+    #[test]
+    fn memory_that_is_missing_is_put_in_numbers() {
+        let error = |device: &str, available| {
+            Error::OutOfMemory { what: "A, B and C".into(), bytes: 148 << 30, device: device.into(), available }
+                .to_string()
+        };
+        assert_eq!(
+            error("cuda:0", Some(139 << 30)),
+            "out of memory: 148.0 GiB for A, B and C on cuda:0, where 139.0 GiB are free; use the CPU (--device cpu) or smaller matrices"
+        );
+        assert_eq!(
+            error("the host", None),
+            "out of memory: 148.0 GiB for A, B and C on the host; use smaller matrices"
+        );
+    }
 }

@@ -4,13 +4,16 @@ use std::sync::OnceLock;
 
 #[cfg(feature = "cuda")]
 use crate::cuda::Gpu;
-use crate::element::Element;
+use crate::element::{Element, Scalar, Type};
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Report};
-use crate::interp::{Arg, Buffer, Config, run};
+use crate::host;
+use crate::interp::{Arg, Buffer, Config, footprint, run_told};
 use crate::ir::check;
-use crate::matrix::Memory;
-use crate::plan::{Caps, Plan};
+use crate::matrix::{Memory, Shape, View};
+use crate::plan::explain::{Engine, Given};
+use crate::plan::{Caps, Explanation, Plan};
+use crate::progress::{Meter, Phase};
 
 /// Something that makes products.
 pub trait Executor {
@@ -96,17 +99,60 @@ impl Device {
     }
 
     /// Where a product's matrices lie; the best device where they are on the host.
-    pub(crate) fn holding<T: Element>(product: &Gemm<'_, T>) -> Result<Self> {
-        fn of<T>(memory: Memory<'_, T>) -> Option<usize> {
-            match memory {
-                Memory::Device(memory) => Some(memory.ordinal()),
-                Memory::Host(_) => None,
-            }
-        }
-        match of(product.c.memory()).or(of(product.a.memory())).or(of(product.b.memory())) {
+    pub(crate) fn holding<T: Element>(a: View<'_, T>, b: View<'_, T>, c: View<'_, T::Out>) -> Result<Self> {
+        match gpu_of(&c.memory()).or(gpu_of(&a.memory())).or(gpu_of(&b.memory())) {
             Some(ordinal) => Device::shared(ordinal),
             None => Ok(Device::best()),
         }
+    }
+
+    /// What [`Executor::run`] would do by this plan, for operands as it gets them: A and B, C, alpha and beta.
+    pub(crate) fn explain<T: Element>(
+        &self,
+        plan: &Plan,
+        [a, b]: [View<'_, T>; 2],
+        c: View<'_, T::Out>,
+        [alpha, beta]: [T::Acc; 2],
+    ) -> Result<Explanation> {
+        let out = <T::Out as Scalar>::TYPE;
+        let given = Given {
+            layouts: [a.layout(), b.layout(), c.layout()],
+            types: [T::TYPE, T::TYPE, out],
+            gpus: [gpu_of(&a.memory()), gpu_of(&b.memory()), gpu_of(&c.memory())],
+            reads_c: beta != T::Acc::ZERO,
+        };
+        given.refuse_other_gpus(self.ordinal(), &self.name())?;
+        match (&self.0, plan) {
+            (Kind::Cpu, Plan::Cpu) => {
+                let space = crate::cpu::workspace::<T>(alpha, a.layout(), beta, c.layout())?;
+                Ok(given.on_cpu(crate::cpu::kernel_name::<T>()?, space.in_place, space.bytes))
+            }
+            (Kind::Interp, Plan::Gpu(variant)) => {
+                let host_bytes = copies::<T>(a.shape(), b.shape(), c.shape())?;
+                let facts = Config::default().device;
+                given.by_kernel(variant, Engine { device: self.name(), gpu: None, facts, host_bytes })
+            }
+            #[cfg(feature = "cuda")]
+            (Kind::Cuda(gpu), Plan::Gpu(variant)) => {
+                let facts = crate::ir::launch::DeviceFacts { multiprocessors: gpu.info().multiprocessors };
+                let copies = given.gpus.contains(&None);
+                let host_bytes = if copies { crate::cuda::STAGING_BYTES as u128 } else { 0 };
+                given.by_kernel(variant, Engine { device: self.name(), gpu: Some(gpu.ordinal()), facts, host_bytes })
+            }
+            _ => Err(self.other_plan(T::TYPE)),
+        }
+    }
+
+    fn ordinal(&self) -> Option<usize> {
+        match &self.0 {
+            Kind::Cpu | Kind::Interp => None,
+            #[cfg(feature = "cuda")]
+            Kind::Cuda(gpu) => Some(gpu.ordinal()),
+        }
+    }
+
+    fn other_plan(&self, ty: Type) -> Error {
+        Error::Unsupported { what: "a plan made for another device".into(), ty, device: self.name() }
     }
 
     /// The GPU, if it is one.
@@ -150,42 +196,67 @@ impl Executor for Device {
         let product = product.checked()?;
         let kernel = match (&self.0, plan) {
             (Kind::Cpu, Plan::Cpu) => {
-                crate::cpu::gemm::<T>(product.alpha, product.a, product.b, product.beta, product.c)?;
+                let meter = product.audience.meter(Phase::Multiply, product.work());
+                let Gemm { alpha, a, b, beta, c, .. } = product;
+                crate::cpu::gemm_told::<T>(alpha, a, b, beta, c, meter.as_ref())?;
+                meter.iter().for_each(Meter::finish);
                 crate::cpu::kernel_name::<T>()?
             }
             (Kind::Interp, Plan::Gpu(variant)) => {
+                let meter = product.audience.meter(Phase::Multiply, product.work());
                 if !product.c.shape().is_empty() {
-                    interpret(variant, product)?;
+                    interpret(variant, product, meter.as_ref())?;
                 }
+                meter.iter().for_each(Meter::finish);
                 variant.name()
             }
             #[cfg(feature = "cuda")]
             (Kind::Cuda(gpu), Plan::Gpu(variant)) => {
-                gpu.multiply(variant, product)?;
+                if !product.c.shape().is_empty() {
+                    gpu.multiply(variant, product)?;
+                }
                 variant.name()
             }
-            _ => {
-                return Err(Error::Unsupported {
-                    what: "a plan made for another device".into(),
-                    ty: T::TYPE,
-                    device: self.name(),
-                });
-            }
+            _ => return Err(self.other_plan(T::TYPE)),
         };
         Ok(Report { device: self.name(), kernel })
     }
 }
 
+/// The GPU that memory lies on.
+fn gpu_of<T>(memory: &Memory<'_, T>) -> Option<usize> {
+    match memory {
+        Memory::Device(memory) => Some(memory.ordinal()),
+        Memory::Host(_) => None,
+    }
+}
+
+/// Bytes that the interpreter takes for its copies of A, B and C.
+fn copies<T: Element>(a: Shape, b: Shape, c: Shape) -> Result<u128> {
+    if c.is_empty() {
+        return Ok(0);
+    }
+    let inputs = footprint(T::TYPE, a.len()?, false) + footprint(T::TYPE, b.len()?, false);
+    Ok(inputs + footprint(<T::Out as Scalar>::TYPE, c.len()?, true))
+}
+
 /// Runs a product's kernel in the interpreter, checks on: an error in the kernel is an error of the product.
-fn interpret<T: Element>(variant: &crate::kernels::Variant, product: Gemm<'_, T>) -> Result<()> {
+fn interpret<T: Element>(
+    variant: &crate::kernels::Variant,
+    product: Gemm<'_, T>,
+    meter: Option<&Meter<'_>>,
+) -> Result<()> {
+    host::check(copies::<T>(product.a.shape(), product.b.shape(), product.c.shape())?, || {
+        "the interpreter's copies of A, B and C".into()
+    })?;
     let kernel = check(variant.build()?)?;
     let (a, b) = (Buffer::input(product.a)?, Buffer::input(product.b)?);
-    let c = if product.beta == crate::element::Scalar::ZERO {
-        Buffer::output(<T::Out as crate::element::Scalar>::TYPE, product.c.layout())?
+    let c = if product.beta == T::Acc::ZERO {
+        Buffer::output(<T::Out as Scalar>::TYPE, product.c.layout())?
     } else {
         Buffer::in_out(product.c.as_view())?
     };
     let args = [Arg::from(&a), Arg::from(&b), Arg::from(&c), Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-    run(&kernel, &args, &Config::default())?.ok(&kernel)?;
+    run_told(&kernel, &args, &Config::default(), meter)?.ok(&kernel)?;
     c.copy_to(product.c)
 }

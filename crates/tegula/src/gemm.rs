@@ -3,8 +3,10 @@
 use crate::element::{Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
+use crate::ir::Order2d;
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
-use crate::plan::{Problem, choose, order_of};
+use crate::plan::{Caps, Explanation, Problem, choose, order_of};
+use crate::progress::{Audience, Listener};
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
 ///
@@ -24,6 +26,10 @@ pub fn matmul<'a, T: Element>(a: impl Into<View<'a, T>>, b: impl Into<View<'a, T
 /// Any strides will do, so transposes are views. With beta = 0, C is not read and may hold anything; with alpha = 0, A and B are
 /// not read. Where m, n or the batch is 0 nothing happens; where k is 0, C becomes beta·C.
 ///
+/// How large a product may be is said in [`plan::limits`](crate::plan::limits): beyond 2³¹ − 1025 along an axis only the CPU multiplies;
+/// matrices may have more than 2³² elements, and batches and grids any number of members. What does not fit in memory is
+/// [`Error::OutOfMemory`] before anything is copied or computed.
+///
 /// ```
 /// use tegula::{Device, Gemm, Matrix};
 ///
@@ -41,6 +47,7 @@ pub struct Gemm<'a, T: Element> {
     pub(crate) b: View<'a, T>,
     pub(crate) beta: T::Acc,
     pub(crate) c: ViewMut<'a, T::Out>,
+    pub(crate) audience: Audience<'a>,
     device: Option<Device>,
 }
 
@@ -56,7 +63,7 @@ pub struct Report {
 impl<'a, T: Element> Gemm<'a, T> {
     /// C = A·B.
     pub fn new(a: View<'a, T>, b: View<'a, T>, c: ViewMut<'a, T::Out>) -> Self {
-        Gemm { alpha: T::Acc::ONE, a, b, beta: T::Acc::ZERO, c, device: None }
+        Gemm { alpha: T::Acc::ONE, a, b, beta: T::Acc::ZERO, c, audience: Audience::default(), device: None }
     }
 
     /// The factor of A·B.
@@ -74,6 +81,24 @@ impl<'a, T: Element> Gemm<'a, T> {
         Gemm { device: Some(device.clone()), ..self }
     }
 
+    /// Who is told how far the work has come. A GPU multiplies in one go: that phase is told when it begins and when it is over, or where C
+    /// stays on the GPU, queued.
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// use tegula::{Device, Gemm, Matrix, Phase, Progress, Shape};
+    ///
+    /// let (a, mut c) = (Matrix::<f32>::zeros(Shape::new(8, 8))?, Matrix::zeros(Shape::new(8, 8))?);
+    /// let last = Mutex::new(None);
+    /// let listener = |progress: Progress| *last.lock().unwrap() = Some(progress);
+    /// Gemm::new(a.view(), a.view(), c.view_mut()).on(&Device::cpu()).progress(&listener).run()?;
+    /// assert_eq!(*last.lock().unwrap(), Some(Progress { phase: Phase::Multiply, done: 512, total: 512 }));
+    /// # Ok::<(), tegula::Error>(())
+    /// ```
+    pub fn progress(self, listener: &'a Listener<'a>) -> Self {
+        Gemm { audience: Audience(Some(listener)), ..self }
+    }
+
     /// Computes.
     ///
     /// On a GPU with C in its memory, the work is queued and not waited for.
@@ -84,61 +109,116 @@ impl<'a, T: Element> Gemm<'a, T> {
     pub fn run(self) -> Result<Report> {
         let device = match &self.device {
             Some(device) => device.clone(),
-            None => Device::holding(&self)?,
+            None => Device::holding(self.a, self.b, self.c.as_view())?,
         };
         let product = self.checked()?;
-        let plan = choose(&product.problem(), &device.caps())?;
+        let problem = product.problem(&device.caps())?;
+        let plan = choose(&problem, &device.caps())?;
+        tracing::debug!(device = %device.name(), ?problem, ?plan, "plan chosen");
         device.run(&plan, product)
     }
 
+    /// What [`run`](Self::run) would do, without doing any of it: the device, the kernel, how each operand is taken, and the memory it
+    /// needs. It refuses what `run` refuses before the work begins, but for a lack of memory.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn explain(&self) -> Result<Explanation> {
+        explain(self.device.as_ref(), [self.a, self.b], self.c.as_view(), [self.alpha, self.beta])
+    }
+
     /// The problem as engines may rely on it: shapes fit, A and B have C's batch, and what must not be read is gone.
-    pub(crate) fn checked(mut self) -> Result<Self> {
-        let (a, b, c) = (self.a.shape(), self.b.shape(), self.c.shape());
-        let expected = product_shape(a, b)?;
-        if c != expected {
-            return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
-        }
-        self.refuse_overlap()?;
-        self.a = self.a.broadcast(Shape { batches: c.batches, ..a })?;
-        self.b = self.b.broadcast(Shape { batches: c.batches, ..b })?;
-        if self.alpha == T::Acc::ZERO || a.cols == 0 {
-            // No products: sums of nothing, whatever A and B hold and alpha is.
-            self.alpha = T::Acc::ZERO;
-            self.a = self.a.cols(..0)?;
-            self.b = self.b.rows(..0)?;
-        }
-        Ok(self)
+    pub(crate) fn checked(self) -> Result<Self> {
+        let (alpha, a, b) = inputs(self.alpha, self.a, self.b, self.c.as_view())?;
+        Ok(Gemm { alpha, a, b, ..self })
     }
 
-    fn problem(&self) -> Problem {
-        let Shape { batches, rows: m, cols: n } = self.c.shape();
-        let orders = [order_of(&self.a.layout()), order_of(&self.b.layout()), order_of(&self.c.layout())];
-        Problem { ty: T::TYPE, m, n, k: self.a.shape().cols, batches, orders }
+    fn problem(&self, caps: &Caps) -> Result<Problem> {
+        problem(self.a, self.b, self.c.as_view(), caps)
     }
 
-    fn refuse_overlap(&self) -> Result<()> {
-        let Memory::Device(_) = self.c.memory() else {
-            // Host memory that overlaps cannot be borrowed so.
-            return Ok(());
-        };
-        let c = extent(self.c.as_view())?;
-        for (input, view) in [("A", self.a), ("B", self.b)] {
-            if let (Some((low, high)), Some((c_low, c_high))) = (extent(view)?, c)
-                && low < c_high
-                && c_low < high
-            {
-                return Err(Error::Aliased { input });
-            }
-        }
-        Ok(())
+    /// Multiply-adds.
+    pub(crate) fn work(&self) -> u128 {
+        let Shape { batches, rows, cols } = self.c.shape();
+        [batches, rows, cols]
+            .into_iter()
+            .fold(self.a.shape().cols as u128, |work, extent| work.saturating_mul(extent as u128))
     }
 }
 
-/// The device addresses that a view uses, or `None` on the host and for an empty one.
-fn extent<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
-    let (Memory::Device(memory), Some((low, high))) = (view.memory(), view.layout().span()?) else { return Ok(None) };
+/// What [`Gemm::run`] would do with A and B, C, alpha and beta.
+pub(crate) fn explain<T: Element>(
+    device: Option<&Device>,
+    [a, b]: [View<'_, T>; 2],
+    c: View<'_, T::Out>,
+    [alpha, beta]: [T::Acc; 2],
+) -> Result<Explanation> {
+    let device = match device {
+        Some(device) => device.clone(),
+        None => Device::holding(a, b, c)?,
+    };
+    let (alpha, a, b) = inputs(alpha, a, b, c)?;
+    let plan = choose(&problem(a, b, c, &device.caps())?, &device.caps())?;
+    device.explain(&plan, [a, b], c, [alpha, beta])
+}
+
+/// alpha, A and B as engines may rely on them.
+fn inputs<'a, T: Element>(
+    mut alpha: T::Acc,
+    mut a: View<'a, T>,
+    mut b: View<'a, T>,
+    c: View<'_, T::Out>,
+) -> Result<(T::Acc, View<'a, T>, View<'a, T>)> {
+    let expected = product_shape(a.shape(), b.shape())?;
+    if c.shape() != expected {
+        let (a, b, c) = (a.shape(), b.shape(), c.shape());
+        return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
+    }
+    let used = |view: View<'_, T>| Ok(addresses(view, view.layout().span()?));
+    refuse_overlap([used(a)?, used(b)?], addresses(c, c.layout().span()?))?;
+    a = a.broadcast(Shape { batches: expected.batches, ..a.shape() })?;
+    b = b.broadcast(Shape { batches: expected.batches, ..b.shape() })?;
+    if alpha == T::Acc::ZERO || a.shape().cols == 0 {
+        // No products: sums of nothing, whatever A and B hold and alpha is.
+        alpha = T::Acc::ZERO;
+        a = a.cols(..0)?;
+        b = b.rows(..0)?;
+    }
+    Ok((alpha, a, b))
+}
+
+fn problem<T: Element>(a: View<'_, T>, b: View<'_, T>, c: View<'_, T::Out>, caps: &Caps) -> Result<Problem> {
+    let Shape { batches, rows: m, cols: n } = c.shape();
+    let orders = [order_there(a, caps)?, order_there(b, caps)?, order_there(c, caps)?];
+    Ok(Problem { ty: T::TYPE, m, n, k: a.shape().cols, batches, orders })
+}
+
+/// What is known of the strides where a kernel meets the matrix: a GPU has a copy of what lies on the host.
+fn order_there<T: Scalar>(view: View<'_, T>, caps: &Caps) -> Result<Order2d> {
+    Ok(match (view.memory(), caps) {
+        (Memory::Host(_), Caps::Gpu { .. }) => order_of(&view.layout().packed()?.to),
+        _ => order_of(&view.layout()),
+    })
+}
+
+/// The device addresses that a view uses, or `None` on the host, where memory that overlaps cannot be borrowed so, and for an empty one.
+pub(crate) fn addresses<T: Scalar>(view: View<'_, T>, span: Option<(usize, usize)>) -> Option<(u128, u128)> {
+    let (Memory::Device(memory), Some((low, high))) = (view.memory(), span) else { return None };
     let byte = |position: usize| u128::from(memory.address()) + position as u128 * T::TYPE.size() as u128;
-    Ok(Some((byte(low), byte(high + 1))))
+    Some((byte(low), byte(high + 1)))
+}
+
+/// Refuses an output among the addresses of A or of B.
+pub(crate) fn refuse_overlap(inputs: [Option<(u128, u128)>; 2], output: Option<(u128, u128)>) -> Result<()> {
+    for (input, range) in ["A", "B"].into_iter().zip(inputs) {
+        if let (Some((low, high)), Some((c_low, c_high))) = (range, output)
+            && low < c_high
+            && c_low < high
+        {
+            return Err(Error::Aliased { input });
+        }
+    }
+    Ok(())
 }
 
 /// The shape of A·B.
@@ -248,7 +328,7 @@ mod tests {
         let (a, mut c) = (counting(4, 4), counting(1, 1));
         for device in [Device::cpu(), Device::interp()] {
             let product = Gemm::new(a.view(), a.view(), c.view_mut());
-            let plan = choose(&product.problem(), &device.caps()).unwrap();
+            let plan = choose(&product.problem(&device.caps()).unwrap(), &device.caps()).unwrap();
             assert!(matches!(device.run(&plan, product), Err(Error::Shape(_))));
         }
     }

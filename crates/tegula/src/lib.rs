@@ -23,6 +23,7 @@ pub mod element;
 pub mod error;
 mod exec;
 mod gemm;
+mod host;
 pub mod interp;
 pub mod ir;
 pub mod kernels;
@@ -30,12 +31,14 @@ pub mod matrix;
 pub mod nd;
 pub mod oracle;
 pub mod plan;
+pub mod progress;
 pub mod ptx;
 
 pub use error::{Error, Result};
 pub use exec::{Device, Executor};
 pub use gemm::{Gemm, Report, matmul};
 pub use matrix::{Layout, Matrix, Shape, View, ViewMut};
+pub use progress::{Phase, Progress};
 
 /// The README's examples compile.
 #[cfg(all(doctest, feature = "cuda"))]

@@ -29,7 +29,9 @@ use rayon::prelude::*;
 use crate::cpu::lanes::mul_add_f64;
 use crate::element::{Element, Scalar, Type, bf16, f16};
 use crate::error::{Error, Result};
+use crate::host;
 use crate::matrix::{Matrix, Memory, Shape, View, check_product};
+use crate::progress::{Audience, Listener, Meter, Phase};
 
 /// How far a result is from the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,6 +87,39 @@ pub fn check<T: Element>(
     c0: Option<View<T::Out>>,
     result: View<T::Out>,
 ) -> Result<Report> {
+    compare(alpha, a, b, beta, c0, result, None)
+}
+
+/// [`check`], telling after each row of C how many are compared.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_with_progress<T: Element>(
+    alpha: T::Acc,
+    a: View<T>,
+    b: View<T>,
+    beta: T::Acc,
+    c0: Option<View<T::Out>>,
+    result: View<T::Out>,
+    progress: &Listener<'_>,
+) -> Result<Report> {
+    let Shape { batches, rows, cols } = result.shape();
+    let total = if cols == 0 { 0 } else { batches as u128 * rows as u128 };
+    let meter = Audience(Some(progress)).meter(Phase::Check, total);
+    let report = compare(alpha, a, b, beta, c0, result, meter.as_ref())?;
+    meter.iter().for_each(Meter::finish);
+    Ok(report)
+}
+
+fn compare<T: Element>(
+    alpha: T::Acc,
+    a: View<T>,
+    b: View<T>,
+    beta: T::Acc,
+    c0: Option<View<T::Out>>,
+    result: View<T::Out>,
+    meter: Option<&Meter<'_>>,
+) -> Result<Report> {
     let problem = Problem::compared(alpha, a, b, beta, c0, &result)?;
     let unit = Unit::new::<T>(problem.alpha);
     let rows = problem.rows(|batch, row, exact: &[Exact]| {
@@ -94,7 +129,9 @@ pub fn check<T: Element>(
             let mismatches = usize::from(r == f64::INFINITY);
             Report { r, worst: (batch, row, col), expected: exact.value(), actual, mismatches }
         });
-        judged.reduce(Report::and)
+        let report = judged.reduce(Report::and);
+        meter.iter().for_each(|meter| meter.add(1));
+        report
     })?;
     Ok(rows.into_iter().flatten().reduce(Report::and).unwrap_or(Report::EMPTY))
 }
@@ -210,12 +247,8 @@ impl<'a, T: Element> Problem<'a, T> {
     fn panels<P: Precision>(&self, batch: usize) -> Result<Vec<P::Operand>> {
         let Shape { rows: k, cols: n, .. } = self.b.shape();
         let count = if self.alpha == 0.0 { 0 } else { n.div_ceil(P::WIDTH) };
-        let (mut panels, len) = (Vec::new(), count.saturating_mul(P::WIDTH).saturating_mul(k));
-        panels.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-            what: format!("the reference's copy of a {k}×{n} matrix"),
-            bytes: len as u128 * size_of::<P::Operand>() as u128,
-            device: "the host".into(),
-        })?;
+        let len = count.saturating_mul(P::WIDTH).saturating_mul(k);
+        let mut panels = host::room(len, || format!("the reference's copy of a {k}×{n} matrix"))?;
         for first in (0..count).map(|panel| panel * P::WIDTH) {
             for row in 0..k {
                 let column = |col| if col < n { element(&self.b, batch, row, col) } else { 0.0 };

@@ -13,6 +13,7 @@ use super::pack::{Buffer, Source, pack};
 use crate::element::{Element, Scalar};
 use crate::error::Result;
 use crate::matrix::Layout;
+use crate::progress::Meter;
 
 /// Blocks of MC rows in a block of C: so many that packing B again for the next block costs little.
 const ROW_BLOCKS: usize = 16;
@@ -72,6 +73,8 @@ pub struct Product<'a, T: Operand> {
     pub c: Grid<T::Out>,
     /// Whether to use the thread pool.
     pub parallel: bool,
+    /// Counts multiply-adds.
+    pub meter: Option<&'a Meter<'a>>,
 }
 
 impl<T: Operand> Product<'_, T> {
@@ -84,15 +87,12 @@ impl<T: Operand> Product<'_, T> {
     /// The machine has the kernel's instruction set. Every element of C lies in memory that nobody else uses meanwhile, and is
     /// initialised where `beta` is not 0.
     pub unsafe fn run(&self, kernel: &Kernel<T::Acc>) -> Result<()> {
-        let [m, n, k] = self.sizes;
-        let (height, width) = (m.min(kernel.mc * ROW_BLOCKS), n.min(kernel.nc));
-        let steps = k.min(kernel.kc).div_ceil(T::DEPTH);
-        let mut a = Buffer::new::<T::Acc>("a packed block of A", height.next_multiple_of(kernel.mr) * steps)?;
-        let mut b = Buffer::new::<T::Acc>("a packed block of B", width.next_multiple_of(kernel.nr) * steps)?;
-        let mut sums = Buffer::new::<T::Acc>(
-            "a block of sums",
-            if self.direct(kernel.kc).is_some() { 0 } else { height * width },
-        )?;
+        let [m, n, _] = self.sizes;
+        let [height, width] = block_size(self.sizes, kernel);
+        let [of_a, of_b, of_c] = lengths::<T>(self.sizes, kernel, self.direct(kernel.kc).is_some());
+        let mut a = Buffer::new::<T::Acc>("a packed block of A", of_a)?;
+        let mut b = Buffer::new::<T::Acc>("a packed block of B", of_b)?;
+        let mut sums = Buffer::new::<T::Acc>("a block of sums", of_c)?;
         for rows in blocks(0..m, height) {
             for cols in blocks(0..n, width) {
                 let block = Block { product: self, kernel, rows: rows.clone(), cols };
@@ -103,17 +103,36 @@ impl<T: Operand> Product<'_, T> {
         Ok(())
     }
 
-    /// C as the micro-kernel can write it: where it has the type of the sums and its rows lie together.
-    ///
-    /// A float sum of several runs of `kc` is scaled as a whole, when it is complete: a part of it times alpha might overflow
-    /// where the whole does not.
+    /// C as the micro-kernel can write it, if it can.
     fn direct(&self, kc: usize) -> Option<Grid<T::Acc>> {
         let Grid { start, batch, row, col } = self.c;
-        let same = <T::Out as Scalar>::TYPE == <T::Acc as Scalar>::TYPE;
-        let plain = self.alpha == T::Acc::ONE && self.beta == T::Acc::ZERO;
-        let whole = plain || self.sizes[2] <= kc || <T::Acc as Scalar>::TYPE.is_int();
-        (same && whole && (col == 1 || self.sizes[1] == 1)).then_some(Grid { start: start.cast(), batch, row, col: 1 })
+        let direct = is_direct::<T>(self.sizes, self.alpha, self.beta, col, kc);
+        direct.then_some(Grid { start: start.cast(), batch, row, col: 1 })
     }
+}
+
+/// Whether the micro-kernel can write C: where it has the type of the sums and its rows, `col` from one element to the next, lie together.
+///
+/// A float sum of several runs of `kc` is scaled as a whole, when it is complete: a part of it times alpha might overflow
+/// where the whole does not.
+pub fn is_direct<T: Operand>([_, n, k]: [usize; 3], alpha: T::Acc, beta: T::Acc, col: isize, kc: usize) -> bool {
+    let same = <T::Out as Scalar>::TYPE == <T::Acc as Scalar>::TYPE;
+    let plain = alpha == T::Acc::ONE && beta == T::Acc::ZERO;
+    let whole = plain || k <= kc || <T::Acc as Scalar>::TYPE.is_int();
+    same && whole && (col == 1 || n == 1)
+}
+
+/// Rows and columns of a block of C.
+fn block_size<S>([m, n, _]: [usize; 3], kernel: &Kernel<S>) -> [usize; 2] {
+    [m.min(kernel.mc * ROW_BLOCKS), n.min(kernel.nc)]
+}
+
+/// Packed values of a block of A and of B, and sums of a block of C where they are not made in C itself.
+pub fn lengths<T: Operand>(sizes: [usize; 3], kernel: &Kernel<T::Acc>, direct: bool) -> [usize; 3] {
+    let [height, width] = block_size(sizes, kernel);
+    let steps = sizes[2].min(kernel.kc).div_ceil(T::DEPTH);
+    let sums = if direct { 0 } else { height * width };
+    [height.next_multiple_of(kernel.mr) * steps, width.next_multiple_of(kernel.nr) * steps, sums]
 }
 
 /// A part of C that is summed over all of k before the next one is begun.
@@ -145,7 +164,7 @@ impl<T: Operand> Block<'_, '_, T> {
     /// # Safety
     /// The block lies in memory that nobody else uses meanwhile, and is initialised where `beta` is not 0.
     unsafe fn sum(&self, a: &mut [T::Acc], b: &mut [T::Acc], alpha: T::Acc, beta: T::Acc, c: Grid<T::Acc>) {
-        let Product { sizes: [.., k], parallel, .. } = *self.product;
+        let Product { sizes: [.., k], parallel, meter, .. } = *self.product;
         for depth in blocks(0..k, self.kernel.kc) {
             let beta = if depth.start == 0 { beta } else { T::Acc::ONE };
             pack(self.product.a, self.rows.clone(), depth.clone(), self.kernel.mr, parallel, a);
@@ -160,6 +179,9 @@ impl<T: Operand> Block<'_, '_, T> {
                 self.parts().into_par_iter().with_max_len(1).for_each(part);
             } else {
                 self.parts().into_iter().for_each(part);
+            }
+            if let Some(meter) = meter {
+                meter.add((self.rows.len() * self.cols.len()) as u64 * depth.len() as u64);
             }
         }
     }

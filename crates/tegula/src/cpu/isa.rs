@@ -54,7 +54,9 @@ impl Isa {
                 .filter(|value| !value.is_empty())
                 .map(|value| value.to_string_lossy().into_owned())
         };
-        CHOSEN.get_or_init(|| choose(forced())).clone().map_err(|name| Error::Unsupported {
+        let chosen =
+            || choose(forced()).inspect(|isa| tracing::debug!(%isa, machine = ?features(), "instruction set chosen"));
+        CHOSEN.get_or_init(chosen).clone().map_err(|name| Error::Unsupported {
             what: format!("{VARIABLE}={name}"),
             ty,
             device: format!("this CPU; it takes {}", available().map(Isa::name).collect::<Vec<_>>().join(", ")),

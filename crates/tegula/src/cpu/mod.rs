@@ -28,10 +28,11 @@ use rayon::prelude::*;
 use crate::element::{Element, Scalar, Type};
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut, check_product};
-use blocked::{Grid, Product, scale_all};
+use crate::progress::Meter;
+use blocked::{Grid, Product, is_direct, lengths, scale_all};
 pub use isa::{Isa, features};
 use kernel::{Operand, Sum};
-use pack::Source;
+use pack::{Buffer, Source};
 
 /// Below so many multiplications the threads of the pool are left alone: waking them would cost more than they save.
 const SMALL: usize = 1 << 20;
@@ -60,7 +61,19 @@ macro_rules! for_type {
 /// [`Error::Shape`] where the shapes do not make a product; [`Error::Unsupported`] where a matrix lies on a GPU or `TEGULA_CPU`
 /// names an instruction set that this machine lacks; [`Error::OutOfMemory`] where there is no room to pack A and B.
 pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, c: ViewMut<T::Out>) -> Result<()> {
-    gemm_on(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c)
+    gemm_told(alpha, a, b, beta, c, None)
+}
+
+/// [`gemm`], counting multiply-adds.
+pub(crate) fn gemm_told<T: Element>(
+    alpha: T::Acc,
+    a: View<T>,
+    b: View<T>,
+    beta: T::Acc,
+    c: ViewMut<T::Out>,
+    meter: Option<&Meter<'_>>,
+) -> Result<()> {
+    gemm_on(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, meter)
 }
 
 /// The micro-kernel that products of this type use: instruction set, type, and the tile of C it holds, such as `avx2 f32 6x16`.
@@ -85,8 +98,9 @@ fn gemm_on<T: Element>(
     b: View<T>,
     beta: T::Acc,
     c: ViewMut<T::Out>,
+    meter: Option<&Meter<'_>>,
 ) -> Result<()> {
-    for_type!(T, gemm_as(isa, alpha, a, b, beta, c))
+    for_type!(T, gemm_as(isa, alpha, a, b, beta, c, meter))
 }
 
 /// [`gemm_on`] where `T` is `U`.
@@ -97,12 +111,62 @@ fn gemm_as<T: Element, U: Operand>(
     b: View<T>,
     beta: T::Acc,
     c: ViewMut<T::Out>,
+    meter: Option<&Meter<'_>>,
 ) -> Result<()> {
     let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
-    let scaled = Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)? };
+    let scaled = Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)?, meter };
     let (a, b, c) = (input("A", a)?, input("B", b)?, output::<T, U>(c)?);
     // SAFETY: views were borrowed to read A and B and to write C, whose elements are distinct.
     unsafe { scaled.run::<U>(a, b, c) }
+}
+
+/// Whether all threads work on each product, and whether each has products of its own.
+fn threading([m, n, k]: [usize; 3], batches: usize) -> (bool, bool) {
+    let work = m.saturating_mul(n).saturating_mul(k);
+    let parallel = work >= SMALL;
+    (parallel, !parallel && work.saturating_mul(batches) >= SMALL)
+}
+
+/// The micro-kernels write rows. Where C has columns instead, the transposed product has the same sums in the same order.
+fn has_columns(c: &Layout) -> bool {
+    c.strides[1] == 1 && c.strides[2] != 1
+}
+
+/// What a product takes besides its matrices.
+pub(crate) struct Workspace {
+    /// Whether sums are made in C itself.
+    pub in_place: bool,
+    /// Bytes of packed blocks and sums, on all threads.
+    pub bytes: u128,
+}
+
+/// What [`gemm`] takes for matrices that lie so.
+///
+/// # Errors
+/// As [`kernel_name`].
+pub(crate) fn workspace<T: Element>(alpha: T::Acc, a: Layout, beta: T::Acc, c: Layout) -> Result<Workspace> {
+    let isa = Isa::chosen(T::TYPE)?;
+    for_type!(T, workspace_as(isa, alpha, a, beta, c))
+}
+
+fn workspace_as<T: Element, U: Operand>(
+    isa: Isa,
+    alpha: T::Acc,
+    a: Layout,
+    beta: T::Acc,
+    c: Layout,
+) -> Result<Workspace> {
+    let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
+    let (k, c) = (a.shape.cols, if has_columns(&c) { c.transposed() } else { c });
+    let (kernel, Shape { batches, rows: m, cols: n }) = (U::kernel(isa), c.shape);
+    let sizes = [m, n, k];
+    if c.shape.is_empty() || sizes[2] == 0 || alpha == T::Acc::ZERO {
+        return Ok(Workspace { in_place: true, bytes: 0 });
+    }
+    let in_place = is_direct::<U>(sizes, sum(alpha)?, sum(beta)?, c.strides[2], kernel.kc);
+    let bytes: u128 = lengths::<U>(sizes, &kernel, in_place).into_iter().map(Buffer::bytes::<U::Acc>).sum();
+    let at_a_time = if threading(sizes, batches).1 { rayon::current_num_threads().min(batches) } else { 1 };
+    Ok(Workspace { in_place, bytes: bytes * at_a_time as u128 })
 }
 
 /// A matrix on the host: the address of position 0 of its layout.
@@ -119,13 +183,14 @@ impl<P> Host<P> {
 
 /// What a product is besides its matrices.
 #[derive(Clone, Copy)]
-struct Scaled<S> {
+struct Scaled<'a, S> {
     isa: Isa,
     alpha: S,
     beta: S,
+    meter: Option<&'a Meter<'a>>,
 }
 
-impl<S: Sum> Scaled<S> {
+impl<S: Sum> Scaled<'_, S> {
     /// Multiplies batch after batch with all threads, or where one product is too small for that, each thread its own batches.
     ///
     /// # Safety
@@ -135,33 +200,26 @@ impl<S: Sum> Scaled<S> {
         if c.layout.shape.is_empty() {
             return Ok(());
         }
-        // The micro-kernels write rows. Where C has columns instead, the transposed product has the same sums in the same order.
-        let columns = c.layout.strides[1] == 1 && c.layout.strides[2] != 1;
-        let (a, b, c) = if columns { (b.t(), a.t(), c.t()) } else { (a, b, c) };
+        let (a, b, c) = if has_columns(&c.layout) { (b.t(), a.t(), c.t()) } else { (a, b, c) };
         let Shape { batches, rows: m, cols: n } = c.layout.shape;
         let k = a.layout.shape.cols;
-        let work = m.saturating_mul(n).saturating_mul(k);
-        let parallel = work >= SMALL;
+        let (parallel, apart) = threading([m, n, k], batches);
         // SAFETY: the caller's promise.
         let (a, b) = unsafe { (Source::rows(a.memory, a.layout), Source::rows(b.memory, b.layout.transposed())) };
         let c = Grid::new(c.memory, c.layout);
         let one = |batch| {
             let (a, b, c) = (a.batch(batch), b.batch(batch), c.batch(batch));
-            let Scaled { isa, alpha, beta } = self;
+            let Scaled { isa, alpha, beta, meter } = self;
             // SAFETY: the caller's promise for C, of which each batch is written once. `isa` is one that the machine has.
             unsafe {
                 if k == 0 || alpha == S::ZERO {
                     scale_all::<T>(m, n, beta, c);
                     return Ok(());
                 }
-                Product { sizes: [m, n, k], alpha, a, b, beta, c, parallel }.run(&T::kernel(isa))
+                Product { sizes: [m, n, k], alpha, a, b, beta, c, parallel, meter }.run(&T::kernel(isa))
             }
         };
-        if parallel || work.saturating_mul(batches) < SMALL {
-            (0..batches).try_for_each(one)
-        } else {
-            (0..batches).into_par_iter().try_for_each(one)
-        }
+        if apart { (0..batches).into_par_iter().try_for_each(one) } else { (0..batches).try_for_each(one) }
     }
 }
 

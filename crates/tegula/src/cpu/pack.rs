@@ -10,7 +10,8 @@ use rayon::prelude::*;
 
 use super::kernel::Operand;
 use crate::element::Scalar;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::host;
 use crate::matrix::{Layout, Shape};
 
 /// 64 bytes on a cache line of their own.
@@ -25,17 +26,21 @@ impl Buffer {
     /// Room for `len` values, all zero.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where the host has no room.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) where the host has no room.
     pub fn new<S: Scalar>(what: &str, len: usize) -> Result<Self> {
-        let lines = len.div_ceil(size_of::<Line>() / size_of::<S>());
-        let mut memory = Vec::new();
-        memory.try_reserve_exact(lines).map_err(|_| Error::OutOfMemory {
-            what: what.into(),
-            bytes: len as u128 * size_of::<S>() as u128,
-            device: "the host".into(),
-        })?;
+        let lines = Self::lines::<S>(len);
+        let mut memory = host::room(lines, || what.into())?;
         memory.resize(lines, Line([0; 64]));
         Ok(Buffer(memory))
+    }
+
+    /// Bytes that room for `len` values takes.
+    pub fn bytes<S: Scalar>(len: usize) -> u128 {
+        Self::lines::<S>(len) as u128 * size_of::<Line>() as u128
+    }
+
+    fn lines<S: Scalar>(len: usize) -> usize {
+        len.div_ceil(size_of::<Line>() / size_of::<S>())
     }
 
     /// The values.

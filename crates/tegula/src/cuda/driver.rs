@@ -44,6 +44,7 @@ const NEEDED: &[&str] = &[
     "cuMemFreeAsync",
     "cuMemFreeHost",
     "cuMemFree_v2",
+    "cuMemGetInfo_v2",
     "cuMemHostAlloc",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyHtoDAsync_v2",

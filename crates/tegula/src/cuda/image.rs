@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::fmt;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 
@@ -75,10 +76,16 @@ impl Gpu {
         if let Some(function) = &*slot {
             return Ok((function.clone(), Source::Memory));
         }
+        let start = Instant::now();
         let (function, source) = match self.load_from_disk(&key, image) {
             Some(function) => (function, Source::Disk),
             None => (self.assemble(&key, image)?, Source::Assembled),
         };
+        let (kernel, elapsed) = (&image.entry, start.elapsed());
+        match source {
+            Source::Assembled => tracing::info!(%kernel, ?elapsed, gpu = ?self, "kernel assembled"),
+            _ => tracing::debug!(%kernel, ?elapsed, gpu = ?self, "kernel loaded from the cache on disk"),
+        }
         Ok((slot.insert(function).clone(), source))
     }
 

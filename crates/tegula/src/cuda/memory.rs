@@ -1,6 +1,7 @@
 //! Memory on a GPU: allocations, and matrices in them.
 
 use std::marker::PhantomData;
+use std::time::Instant;
 
 use bytemuck::Pod;
 use cudarc::driver::sys::{self, CUresult};
@@ -10,6 +11,7 @@ use super::gpu::Gpu;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Matrix, Memory, Shape, View, ViewMut};
+use crate::progress::Meter;
 
 /// A number type that lies in GPU memory as it does on the host.
 pub trait Stored: Scalar + Pod {}
@@ -81,8 +83,16 @@ impl<T: Stored> Buffer<T> {
     /// # Errors
     /// [`Error::Layout`] where the matrix has another number of elements or does not lie on the host.
     pub fn upload(&mut self, from: View<'_, T>) -> Result<()> {
+        self.upload_told(from, None)
+    }
+
+    /// [`Buffer::upload`], counting bytes.
+    pub(super) fn upload_told(&mut self, from: View<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
         fits(from.memory(), from.shape(), self.len)?;
-        self.gpu.staged(|staging| staging.upload(&self.gpu, from, self.address))
+        let start = Instant::now();
+        self.gpu.staged(|staging| staging.upload(&self.gpu, from, self.address, meter))?;
+        self.say("uploaded", start);
+        Ok(())
     }
 
     /// Copies this memory into a host matrix, row after row, and waits for it.
@@ -91,8 +101,23 @@ impl<T: Stored> Buffer<T> {
     /// [`Error::Layout`] where the matrix has another number of elements or does not lie on the host; what the driver
     /// says, which includes the failure of a kernel that was queued earlier.
     pub fn download(&self, to: ViewMut<'_, T>) -> Result<()> {
+        self.download_told(to, None)
+    }
+
+    /// [`Buffer::download`], counting bytes.
+    pub(super) fn download_told(&self, to: ViewMut<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
         fits(to.memory(), to.shape(), self.len)?;
-        self.gpu.staged(|staging| staging.download(&self.gpu, self.address, to))
+        let start = Instant::now();
+        self.gpu.staged(|staging| staging.download(&self.gpu, self.address, to, meter))?;
+        self.say("downloaded", start);
+        Ok(())
+    }
+
+    /// Notes a copy of the whole memory. What an upload still has under way counts as done: at most the two staged halves.
+    fn say(&self, what: &str, start: Instant) {
+        let (bytes, elapsed) = (self.len * size_of::<T>(), start.elapsed());
+        let rate = bytes as f64 / elapsed.as_secs_f64() / 1e9;
+        tracing::debug!(bytes, ?elapsed, gigabytes_per_second = rate, gpu = ?self.gpu, "{what}");
     }
 
     /// Queues setting every element to `value`.
@@ -164,7 +189,17 @@ fn allocate(gpu: &Gpu, bytes: u128) -> Result<u64> {
 }
 
 fn out_of_memory(gpu: &Gpu, bytes: u128) -> Error {
-    Error::OutOfMemory { what: "a buffer".into(), bytes, device: format!("{gpu:?}") }
+    gpu.out_of_memory("a buffer".into(), bytes)
+}
+
+impl Gpu {
+    /// The error, with what is free once the work queued so far has released its memory.
+    pub(super) fn out_of_memory(&self, what: String, bytes: u128) -> Error {
+        // Where the GPU no longer answers, the number is left out.
+        let free = self.synchronize().ok().and_then(|()| self.context().mem_get_info().ok());
+        let available = free.map(|(free, _)| free as u128);
+        Error::OutOfMemory { what, bytes, device: format!("cuda:{}", self.ordinal()), available }
+    }
 }
 
 /// Checks that a matrix can be copied to or from GPU memory of `len` elements.

@@ -37,3 +37,4 @@ pub use launch::Param;
 pub use lend::{Borrowed, BorrowedMut};
 pub use memory::{Buffer, DeviceMatrix, Stored};
 pub use product::Arg;
+pub(crate) use staging::STAGING_BYTES;

@@ -13,6 +13,7 @@ use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, check};
 use crate::kernels::{Edges, Variant};
 use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, View, ViewMut};
+use crate::progress::{Meter, Phase};
 use crate::ptx;
 
 /// An argument of a launch on a GPU.
@@ -155,26 +156,53 @@ impl Gpu {
         if variant.edges != Edges::Guarded {
             return Err(Error::KernelOption("a product takes a kernel that guards its edges".into()));
         }
-        let (a, b) = (Operand::input(self, product.a)?, Operand::input(self, product.b)?);
+        let (audience, work, reads_c) = (product.audience, product.work(), product.beta != T::Acc::ZERO);
         let scalars = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-        let inputs = [Arg::input(a.view())?, Arg::input(b.view())?];
-        match product.c.memory() {
-            Memory::Device(_) => self.multiply_there(variant, inputs, Arg::output(product.c)?, scalars),
-            Memory::Host(_) => {
-                let (host, layout) = product.c.packed()?;
-                let mut copy = Buffer::uninit(self, host.shape().len()?)?;
-                if product.beta != T::Acc::ZERO {
-                    copy.upload(host.as_view())?;
-                }
-                let c = Arg::output(ViewMut::<T::Out>::on_gpu(copy.memory(), layout))?;
-                self.multiply_there(variant, inputs, c, scalars)?;
-                copy.download(host)
-            }
+        let needed = [copied_bytes(product.a)?, copied_bytes(product.b)?, copied_bytes(product.c.as_view())?];
+        let [.., c_bytes] = needed;
+        // All memory is there before anything is copied; where there is not enough, what was had is given back.
+        let taken = (|| {
+            let (a, b) = (Operand::new(self, product.a)?, Operand::new(self, product.b)?);
+            Ok((a, b, Output::new(self, product.c)?))
+        })();
+        let (mut a, mut b, mut c) = taken.map_err(|error| self.no_room(needed, error))?;
+        let bytes = needed[0] + needed[1] + if reads_c { c_bytes } else { 0 };
+        let upload = audience.meter(Phase::Upload, bytes).filter(|_| bytes > 0);
+        a.upload(upload.as_ref())?;
+        b.upload(upload.as_ref())?;
+        if reads_c {
+            c.upload(upload.as_ref())?;
         }
+        upload.iter().for_each(Meter::finish);
+        let multiply = audience.meter(Phase::Multiply, work);
+        multiply.iter().for_each(|meter| meter.reach(0, 1));
+        let matrices = [Arg::input(a.view())?, Arg::input(b.view())?, Arg::output(c.view_mut())?];
+        self.multiply_there(variant, matrices, scalars)?;
+        if let (Some(_), Output::Copied { .. }) = (&multiply, &c) {
+            // The download would wait as well, but not say when the product was done.
+            self.synchronize()?;
+        }
+        multiply.iter().for_each(Meter::finish);
+        let download = audience.meter(Phase::Download, c_bytes).filter(|_| c_bytes > 0);
+        c.download(download.as_ref())?;
+        download.iter().for_each(Meter::finish);
+        Ok(())
+    }
+
+    /// Where one copy had no room: what all of them need.
+    fn no_room(&self, needed: [u128; 3], error: Error) -> Error {
+        let Error::OutOfMemory { .. } = error else { return error };
+        let names = ["A", "B", "C"].into_iter().zip(needed).filter(|(_, bytes)| *bytes > 0).map(|(name, _)| name);
+        let what = match names.collect::<Vec<_>>().as_slice() {
+            [one] => format!("a copy of {one}"),
+            [all @ .., last] => format!("copies of {} and {last}", all.join(", ")),
+            [] => return error,
+        };
+        self.out_of_memory(what, needed.into_iter().fold(0, u128::saturating_add))
     }
 
     /// The product of matrices that lie on the GPU.
-    fn multiply_there(&self, variant: &Variant, [a, b]: [Arg<'_>; 2], c: Arg<'_>, scalars: [Arg<'_>; 2]) -> Result<()> {
+    fn multiply_there(&self, variant: &Variant, [a, b, c]: [Arg<'_>; 3], scalars: [Arg<'_>; 2]) -> Result<()> {
         // A matrix that was copied lies without gaps, however it lay where the plan saw it.
         let orders = [a, b, c].map(|matrix| match matrix {
             Arg::Matrix { layout, .. } => crate::plan::order_of(&layout),
@@ -202,27 +230,81 @@ fn lock() -> std::sync::MutexGuard<'static, Loaded> {
     LOADED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An input on the GPU: there already, or copied, with its layout there.
+/// Bytes that are copied to the GPU of a matrix on the host.
+fn copied_bytes<T: Scalar>(view: View<'_, T>) -> Result<u128> {
+    match view.memory() {
+        Memory::Device(_) => Ok(0),
+        Memory::Host(_) => Ok(view.layout().packed()?.from.shape.len()? as u128 * T::TYPE.size() as u128),
+    }
+}
+
+/// An input on the GPU: there already, or copied.
 enum Operand<'a, T: Stored> {
     There(View<'a, T>),
-    Copied(Buffer<T>, Layout),
+    Copied { from: View<'a, T>, copy: Buffer<T>, layout: Layout },
 }
 
 impl<'a, T: Stored> Operand<'a, T> {
-    fn input(gpu: &Gpu, view: View<'a, T>) -> Result<Self> {
+    /// With memory for the copy, but nothing in it yet.
+    fn new(gpu: &Gpu, view: View<'a, T>) -> Result<Self> {
         if let Memory::Device(_) = view.memory() {
             return Ok(Operand::There(view));
         }
-        let (host, layout) = view.packed()?;
-        let mut copy = Buffer::uninit(gpu, host.shape().len()?)?;
-        copy.upload(host)?;
-        Ok(Operand::Copied(copy, layout))
+        let (from, layout) = view.packed()?;
+        let copy = Buffer::uninit(gpu, from.shape().len()?)?;
+        Ok(Operand::Copied { from, copy, layout })
+    }
+
+    fn upload(&mut self, meter: Option<&Meter<'_>>) -> Result<()> {
+        match self {
+            Operand::There(_) => Ok(()),
+            Operand::Copied { from, copy, .. } => copy.upload_told(*from, meter),
+        }
     }
 
     fn view(&self) -> View<'_, T> {
         match self {
             Operand::There(view) => *view,
-            Operand::Copied(copy, layout) => View::on_gpu(copy.memory(), *layout),
+            Operand::Copied { copy, layout, .. } => View::on_gpu(copy.memory(), *layout),
+        }
+    }
+}
+
+/// The output on the GPU: there already, or to be copied back.
+enum Output<'a, T: Stored> {
+    There(ViewMut<'a, T>),
+    Copied { to: ViewMut<'a, T>, copy: Buffer<T>, layout: Layout },
+}
+
+impl<'a, T: Stored> Output<'a, T> {
+    /// With memory for the copy, but nothing in it yet.
+    fn new(gpu: &Gpu, view: ViewMut<'a, T>) -> Result<Self> {
+        if let Memory::Device(_) = view.memory() {
+            return Ok(Output::There(view));
+        }
+        let (to, layout) = view.packed()?;
+        let copy = Buffer::uninit(gpu, to.shape().len()?)?;
+        Ok(Output::Copied { to, copy, layout })
+    }
+
+    fn upload(&mut self, meter: Option<&Meter<'_>>) -> Result<()> {
+        match self {
+            Output::There(_) => Ok(()),
+            Output::Copied { to, copy, .. } => copy.upload_told(to.as_view(), meter),
+        }
+    }
+
+    fn view_mut(&mut self) -> ViewMut<'_, T> {
+        match self {
+            Output::There(view) => view.reborrow(),
+            Output::Copied { copy, layout, .. } => ViewMut::on_gpu(copy.memory(), *layout),
+        }
+    }
+
+    fn download(self, meter: Option<&Meter<'_>>) -> Result<()> {
+        match self {
+            Output::There(_) => Ok(()),
+            Output::Copied { to, copy, .. } => copy.download_told(to, meter),
         }
     }
 }

@@ -16,9 +16,13 @@ use super::gpu::Gpu;
 use super::memory::Stored;
 use crate::error::{Error, Result};
 use crate::matrix::{View, ViewMut};
+use crate::progress::Meter;
 
 /// Bytes of a half: long enough that the start of a copy does not count, short enough to be made in a millisecond.
 const HALF_BYTES: usize = 4 << 20;
+
+/// Host memory that copies of a context take, once there was one.
+pub(crate) const STAGING_BYTES: usize = 2 * HALF_BYTES;
 
 /// The two halves.
 pub(super) struct Staging {
@@ -35,29 +39,44 @@ impl Staging {
 
     /// Queues a copy of a host matrix to `address`, row after row without gaps. Returns once the matrix has been read,
     /// which may be before the copy is done; waits only for a half to become free.
-    pub fn upload<T: Stored>(&mut self, gpu: &Gpu, from: View<'_, T>, address: u64) -> Result<()> {
+    pub fn upload<T: Stored>(
+        &mut self,
+        gpu: &Gpu,
+        from: View<'_, T>,
+        address: u64,
+        meter: Option<&Meter<'_>>,
+    ) -> Result<()> {
         for part in parts::<T>(from.shape().len()?) {
             let half = self.next();
             from.copy_to_slice(part.start, half.elements(part.len())?)?;
             half.send(gpu, address + (part.start * size_of::<T>()) as u64, size_of::<T>() * part.len())?;
+            count::<T>(meter, &part);
         }
         Ok(())
     }
 
     /// Copies what lies at `address`, row after row without gaps, into a host matrix. Returns when it is there.
-    pub fn download<T: Stored>(&mut self, gpu: &Gpu, address: u64, mut to: ViewMut<'_, T>) -> Result<()> {
+    pub fn download<T: Stored>(
+        &mut self,
+        gpu: &Gpu,
+        address: u64,
+        mut to: ViewMut<'_, T>,
+        meter: Option<&Meter<'_>>,
+    ) -> Result<()> {
         let mut under_way: Option<Range<usize>> = None;
         for part in parts::<T>(to.shape().len()?) {
             let half = self.next();
             half.receive(gpu, address + (part.start * size_of::<T>()) as u64, size_of::<T>() * part.len())?;
             if let Some(before) = under_way.replace(part) {
                 to.copy_from_slice(before.start, self.other().elements(before.len())?)?;
+                count::<T>(meter, &before);
             }
         }
-        match under_way {
-            Some(last) => to.copy_from_slice(last.start, self.current().elements(last.len())?),
-            None => Ok(()),
+        if let Some(last) = under_way {
+            to.copy_from_slice(last.start, self.current().elements(last.len())?)?;
+            count::<T>(meter, &last);
         }
+        Ok(())
     }
 
     fn next(&mut self) -> &mut Half {
@@ -135,7 +154,13 @@ impl Drop for Half {
 }
 
 fn out_of_pinned() -> Error {
-    Error::OutOfMemory { what: "a staging buffer".into(), bytes: HALF_BYTES as u128, device: "the host".into() }
+    let (what, device) = ("a staging buffer".into(), "the host".into());
+    Error::OutOfMemory { what, bytes: HALF_BYTES as u128, device, available: None }
+}
+
+/// Counts the bytes of a part.
+fn count<T>(meter: Option<&Meter<'_>>, part: &Range<usize>) {
+    meter.iter().for_each(|meter| meter.add((size_of::<T>() * part.len()) as u64));
 }
 
 /// Elements 0 to `len` in parts that fit a half.

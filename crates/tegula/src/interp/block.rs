@@ -17,6 +17,7 @@ use super::{Arg, Config, Observer, Outcome};
 use crate::error::Result;
 use crate::ir::launch::Bound;
 use crate::ir::{Access, Checked, Kernel, Order, ParamKind, Site, SiteId};
+use crate::progress::Meter;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A kernel with its arguments, ready to run.
@@ -33,11 +34,16 @@ pub(super) struct Machine<'a> {
     every_reader: bool,
     /// Whether blocks may wait for each other.
     cooperative: bool,
+    /// Who is told of finished blocks, and how many there are.
+    meter: Option<(&'a Meter<'a>, AtomicU64)>,
 }
 
 /// The first and the last to write each element, and the first and the last to read it, by block: which they are does not depend
 /// on the order in which blocks run. Block + 1 in the high half, site and lane in the low one.
 struct Owners(Vec<[AtomicU64; 4]>);
+
+/// What that takes for each element.
+pub(super) const OWNERS_BYTES: usize = size_of::<[AtomicU64; 4]>();
 
 /// One side of a race.
 #[derive(Clone, Copy)]
@@ -136,7 +142,21 @@ impl<'a> Machine<'a> {
             }
             _ => None,
         });
-        Ok(Machine { kernel, program, args, config, grid, owners: owners.collect(), every_reader, cooperative })
+        Ok(Machine {
+            kernel,
+            program,
+            args,
+            config,
+            grid,
+            owners: owners.collect(),
+            every_reader,
+            cooperative,
+            meter: None,
+        })
+    }
+
+    pub fn told_to(self, meter: Option<&'a Meter<'a>>) -> Self {
+        Machine { meter: meter.map(|meter| (meter, AtomicU64::new(0))), ..self }
     }
 
     pub fn site(&self, pc: usize) -> Site {
@@ -311,6 +331,9 @@ impl<'a> Machine<'a> {
     fn finish(&self, block: &mut Running, gathered: &mut Gathered) {
         block.judge_barrier(gathered);
         gathered.blocks += 1;
+        if let Some((meter, finished)) = &self.meter {
+            meter.reach(finished.fetch_add(1, Relaxed) + 1, self.grid.into_iter().map(u64::from).product());
+        }
         let stuck: Vec<&Warp> = block.warps.iter().filter(|w| w.state != State::Done).collect();
         let Some(first) = stuck.first() else { return };
         let what = match first.state {

@@ -5,8 +5,10 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::block::OWNERS_BYTES;
 use crate::element::{Scalar, Type};
 use crate::error::{Error, Result};
+use crate::host;
 use crate::ir::SharedArray;
 use crate::ir::launch::Bound;
 use crate::matrix::{Layout, Matrix, Memory, Shape, View, ViewMut};
@@ -35,6 +37,12 @@ pub struct Buffer {
     cells: Cells,
     /// For each element, whether it was given, written by the kernel, or neither. Inputs are given whole and keep none.
     states: Vec<AtomicU8>,
+}
+
+/// Bytes that a matrix takes while a kernel runs: its elements, and of one that is written the state of each and who uses it.
+pub(crate) fn footprint(ty: Type, elements: usize, written: bool) -> u128 {
+    let of_each = ty.size() + if written { size_of::<AtomicU8>() + OWNERS_BYTES } else { 0 };
+    elements as u128 * of_each as u128
 }
 
 impl Buffer {
@@ -223,19 +231,13 @@ fn on_gpu<T: Scalar>() -> Error {
 }
 
 fn states(len: usize, state: u8) -> Result<Vec<AtomicU8>> {
-    let mut states = room(len, 1)?;
+    let mut states = room(len)?;
     states.resize_with(len, || AtomicU8::new(state));
     Ok(states)
 }
 
-fn room<T>(len: usize, size: usize) -> Result<Vec<T>> {
-    let mut cells = Vec::new();
-    cells.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-        what: "the interpreter's copy of a matrix".into(),
-        bytes: len as u128 * size as u128,
-        device: "the host".into(),
-    })?;
-    Ok(cells)
+fn room<T>(len: usize) -> Result<Vec<T>> {
+    host::room(len, || "the interpreter's copy of a matrix".into())
 }
 
 impl Cells {
@@ -243,22 +245,22 @@ impl Cells {
         let len = shape.len()?;
         Ok(match ty.size() {
             1 => {
-                let mut cells = room(len, 1)?;
+                let mut cells = room(len)?;
                 cells.extend(bits.map(|b| AtomicU8::new(b as u8)));
                 Cells::B1(cells)
             }
             2 => {
-                let mut cells = room(len, 2)?;
+                let mut cells = room(len)?;
                 cells.extend(bits.map(|b| AtomicU16::new(b as u16)));
                 Cells::B2(cells)
             }
             4 => {
-                let mut cells = room(len, 4)?;
+                let mut cells = room(len)?;
                 cells.extend(bits.map(|b| AtomicU32::new(b as u32)));
                 Cells::B4(cells)
             }
             _ => {
-                let mut cells = room(len, 8)?;
+                let mut cells = room(len)?;
                 cells.extend(bits.map(AtomicU64::new));
                 Cells::B8(cells)
             }

@@ -33,11 +33,13 @@ mod warp;
 pub use count::{BANKS, Counters, SECTOR};
 pub use finding::{Finding, Kind, Severity, Space};
 pub use memory::Buffer;
+pub(crate) use memory::footprint;
 
 use crate::element::{Scalar, Type};
 use crate::error::Result;
 use crate::ir::launch::DeviceFacts;
 use crate::ir::{Checked, Kernel, Site};
+use crate::progress::Meter;
 
 /// An argument of a launch.
 #[derive(Clone, Copy, Debug)]
@@ -189,6 +191,16 @@ pub enum What<'a> {
 /// [`crate::Error::Launch`] where the arguments do not fit. What the kernel itself does wrong is in the outcome's findings.
 pub fn run(kernel: &Checked<Kernel>, args: &[Arg<'_>], config: &Config) -> Result<Outcome> {
     block::Machine::new(kernel, args, config)?.run(None)
+}
+
+/// [`run`] on the whole grid, counting its blocks.
+pub(crate) fn run_told(
+    kernel: &Checked<Kernel>,
+    args: &[Arg<'_>],
+    config: &Config,
+    meter: Option<&Meter<'_>>,
+) -> Result<Outcome> {
+    block::Machine::new(kernel, args, config)?.told_to(meter).run(None)
 }
 
 /// Runs a kernel, one block after the other, under an observer's eyes.

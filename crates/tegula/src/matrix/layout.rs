@@ -105,19 +105,12 @@ impl Layout {
         if self.shape.is_empty() {
             return Ok(None);
         }
-        let (mut low, mut high) = (self.offset as i128, self.offset as i128);
-        for (extent, stride) in self.extents().into_iter().zip(self.strides) {
-            let reach = (extent as i128 - 1) * stride as i128;
-            // Far beyond any address already, so that sums may as well stop at the end.
-            if reach < 0 { low = low.saturating_add(reach) } else { high = high.saturating_add(reach) }
-        }
-        match (usize::try_from(low), isize::try_from(high)) {
-            (Ok(low), Ok(high)) => Ok(Some((low, high as usize))),
-            _ => Err(Error::Layout(format!(
+        span(self.offset, self.axes()).map(Some).ok_or_else(|| {
+            Error::Layout(format!(
                 "a {} view at offset {} with strides {:?} reaches outside the address space of its memory",
                 self.shape, self.offset, self.strides
-            ))),
-        }
+            ))
+        })
     }
 
     /// Checks that every element lies within `len` elements of memory.
@@ -145,29 +138,45 @@ impl Layout {
     /// # Errors
     /// [`Error::Layout`] where two coordinates share an element or may do so.
     pub fn check_distinct(&self) -> Result<()> {
-        if self.shape.is_empty() {
+        if self.shape.is_empty() || distinct(self.axes()) {
             return Ok(());
         }
-        let mut axes = [
-            (self.strides[0].unsigned_abs() as u128, self.shape.batches as u128),
-            (self.strides[1].unsigned_abs() as u128, self.shape.rows as u128),
-            (self.strides[2].unsigned_abs() as u128, self.shape.cols as u128),
-        ];
-        axes.sort_unstable();
-        let mut reach = 0;
-        for (stride, extent) in axes {
-            if extent > 1 {
-                if stride <= reach {
-                    return Err(Error::Layout(format!(
-                        "an output of {} with strides {:?} has elements that share memory; give each its own",
-                        self.shape, self.strides
-                    )));
-                }
-                reach += stride * (extent - 1);
-            }
-        }
-        Ok(())
+        Err(Error::Layout(format!(
+            "an output of {} with strides {:?} has elements that share memory; give each its own",
+            self.shape, self.strides
+        )))
     }
+
+    fn axes(&self) -> impl Iterator<Item = (usize, isize)> {
+        self.extents().into_iter().zip(self.strides)
+    }
+}
+
+/// First and last position of a layout that is not empty, from its extents and strides; `None` where one overflows or lies before the
+/// start of the memory.
+pub(crate) fn span(offset: usize, axes: impl Iterator<Item = (usize, isize)>) -> Option<(usize, usize)> {
+    let (mut low, mut high) = (offset as i128, offset as i128);
+    for (extent, stride) in axes {
+        let reach = (extent as i128 - 1) * stride as i128;
+        // Far beyond any address already, so that sums may as well stop at the end.
+        if reach < 0 { low = low.saturating_add(reach) } else { high = high.saturating_add(reach) }
+    }
+    Some((usize::try_from(low).ok()?, isize::try_from(high).ok()? as usize))
+}
+
+/// Whether axes sorted by stride each step over everything that the smaller ones reach.
+pub(crate) fn distinct(axes: impl Iterator<Item = (usize, isize)>) -> bool {
+    let mut axes: Vec<_> = axes
+        .filter(|&(extent, _)| extent > 1)
+        .map(|(extent, stride)| (stride.unsigned_abs() as u128, extent as u128))
+        .collect();
+    axes.sort_unstable();
+    let mut reach = 0u128;
+    axes.into_iter().all(|(stride, extent)| {
+        let steps_over = stride > reach;
+        reach = reach.saturating_add(stride * (extent - 1));
+        steps_over
+    })
 }
 
 #[cfg(test)]

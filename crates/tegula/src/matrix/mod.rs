@@ -17,8 +17,10 @@ use std::fmt;
 
 use crate::element::Scalar;
 use crate::error::{Error, Result};
+use crate::host;
 pub use device::{DeviceMemory, Home};
 pub use layout::Layout;
+pub(crate) use layout::{distinct, span};
 pub use packed::Packed;
 pub use view::{HostMemory, HostMemoryMut, Memory, MemoryMut, View, ViewMut};
 
@@ -119,12 +121,7 @@ impl<T: Scalar> Matrix<T> {
     /// [`Error::OutOfMemory`] where the host has no room.
     pub fn zeros(shape: Shape) -> Result<Self> {
         let len = shape.len()?;
-        let mut data = Vec::new();
-        data.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-            what: format!("a {shape} matrix of {}", T::TYPE),
-            bytes: len as u128 * T::TYPE.size() as u128,
-            device: "the host".into(),
-        })?;
+        let mut data = host::room(len, || format!("a {shape} matrix of {}", T::TYPE))?;
         data.resize(len, T::ZERO);
         Ok(Matrix { shape, data })
     }

@@ -161,7 +161,7 @@ impl<'a, T: Scalar> View<'a, T> {
     }
 
     /// Another layout of elements that this one names; [`Layout`] makes them.
-    pub(super) fn part(self, layout: Layout) -> Self {
+    pub(crate) fn part(self, layout: Layout) -> Self {
         View { layout, ..self }
     }
 
@@ -338,7 +338,7 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
     }
 
     /// Another layout of elements that this one names, each at most once; [`Layout`] makes them.
-    pub(super) fn part(self, layout: Layout) -> Self {
+    pub(crate) fn part(self, layout: Layout) -> Self {
         ViewMut { layout, ..self }
     }
 

@@ -1,5 +1,6 @@
 //! The choice: what the problem is and what the device can do, to a [`Plan`].
 
+use super::limits;
 use crate::element::Type;
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
@@ -67,7 +68,7 @@ const OLDEST: (u32, u32) = (7, 5);
 /// largest that the shorter side of C fills, 8 at least.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a GPU too old for the kernels.
+/// [`Error::Unsupported`] for a GPU too old for the kernels, [`Error::Shape`] beyond their [limits].
 pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
     match *caps {
         Caps::Cpu => Ok(Plan::Cpu),
@@ -82,6 +83,7 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
             device: format!("a GPU of compute capability {}.{} (bf16 needs 8.0)", compute.0, compute.1),
         }),
         Caps::Gpu { .. } | Caps::Interp => {
+            limits::check_kernel(problem)?;
             let side = problem.m.min(problem.n);
             let tile = if side > 16 {
                 32

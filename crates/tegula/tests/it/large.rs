@@ -1,71 +1,61 @@
-//! Sizes past the limits that hardware and 32-bit indices set, on a GPU against the CPU: more than 2³² elements, more than 65,535
-//! tiles, more than 65,535 matrices.
-//!
-//! The first takes 30 GiB of host memory and some seconds, so all run with `TEGULA_LARGE=1` only. Both engines add the few products of
-//! an element in order of k with one rounding each, so nothing may differ.
-#![cfg(feature = "cuda")]
+//! Sizes beyond 32 bits, and grids beyond 65,535 blocks along an axis.
 
-use tegula::element::f16;
-use tegula::kernels::{Family, Variant};
-use tegula::plan::Plan;
-use tegula::{Device, Executor, Gemm, Matrix, Shape};
+use tegula::{Device, Gemm, Layout, Matrix, Shape, View, ViewMut};
 
-use crate::gpu::gpu;
-use crate::product::{Random, Sample};
+const DEVICES: [fn() -> Device; 2] = [Device::cpu, Device::interp];
 
-/// Whether there is a GPU, and leave to use it and the host for long.
-fn device() -> Option<Device> {
-    if std::env::var_os("TEGULA_LARGE").is_none_or(|v| v != "1") {
-        println!("skipped: TEGULA_LARGE is not 1");
-        return None;
-    }
-    gpu().map(Device::from)
-}
-
-fn random<T: Sample>(seed: u64, shape: Shape) -> Matrix<T> {
-    let mut random = Random(seed);
-    Matrix::from_fn(shape, |_, _, _| T::element(&mut random)).unwrap()
-}
-
-/// Multiplies random matrices on both, on the GPU by a kernel of this tile, and compares every bit.
-fn agree<T: Sample>(gpu: &Device, tile: u32, batches: usize, [m, n, k]: [usize; 3])
-where
-    T::Out: bytemuck::Pod,
-{
-    let (a, b) = (Shape { batches, rows: m, cols: k }, Shape { batches, rows: k, cols: n });
-    let (a, b) = (random::<T>(1, a), random::<T>(2, b));
-    let product = |device: &Device, plan: &Plan| {
-        let mut c = Matrix::<T::Out>::zeros(Shape { batches, rows: m, cols: n }).unwrap();
-        device.run(plan, Gemm::new(a.view(), b.view(), c.view_mut())).unwrap();
-        c
-    };
-    let here = product(&Device::cpu(), &Plan::Cpu);
-    let there = product(gpu, &Plan::Gpu(Variant::new(Family::Tiled, T::TYPE, tile)));
-    let (here, there): (&[u8], &[u8]) = (bytemuck::cast_slice(here.as_slice()), bytemuck::cast_slice(there.as_slice()));
-    if let Some(byte) = here.chunks(1 << 20).zip(there.chunks(1 << 20)).position(|(x, y)| x != y) {
-        panic!("{m}×{n}×{k}, {batches} batches: MiB {byte} of C differs");
-    }
-    assert_eq!(here.len(), there.len());
-    assert!(here.iter().rev().take(1000).any(|&x| x != 0), "the last elements are not written");
+/// A matrix of which every element is the same one in memory.
+fn repeated<T: tegula::element::Scalar>(one: &[T], rows: usize, cols: usize) -> View<'_, T> {
+    View::strided(one, Layout { shape: Shape::new(rows, cols), offset: 0, strides: [0; 3] }).unwrap()
 }
 
 #[test]
-fn more_elements_than_32_bits_count() {
-    let Some(gpu) = device() else { return };
-    agree::<f16>(&gpu, 32, 1, [70_000, 70_000, 64]);
+fn inputs_of_more_elements_than_32_bits_count() {
+    let (one, wide) = ([f32::NAN], 1 << 31);
+    let (a, b) = (repeated(&one, 4, wide), repeated(&one, wide, 4));
+    let mut c = Matrix::from_fn(Shape::new(4, 4), |_, i, j| (4 * i + j) as f32).unwrap();
+    Gemm::new(a, b, c.view_mut()).alpha(0.0).beta(2.0).on(&Device::cpu()).run().unwrap();
+    assert_eq!(c.as_slice(), (0..16).map(|x| 2.0 * x as f32).collect::<Vec<_>>());
+    // No columns, so no work.
+    let mut c = Matrix::<f32>::zeros(Shape::new(4, 0)).unwrap();
+    Gemm::new(a, repeated(&one, wide, 0), c.view_mut()).on(&Device::cpu()).run().unwrap();
 }
 
+/// Memory that is never touched but in a few places costs nothing.
 #[test]
-fn more_tiles_than_a_grid_has_rows() {
-    let Some(gpu) = device() else { return };
-    for [m, n, k] in [[3_000_000, 16, 16], [3_000_000, 1, 33], [16, 3_000_000, 16]] {
-        agree::<f32>(&gpu, 16, 1, [m, n, k]);
+fn positions_beyond_32_bits() {
+    const APART: usize = 1 << 32;
+    let shape = Shape::new(2, 40);
+    let mut far = vec![0i8; APART + 40];
+    for i in 0..40 {
+        (far[i], far[APART + i]) = (i as i8, 100 - i as i8);
+    }
+    let a = View::strided(&far, Layout { shape, offset: 0, strides: [0, APART as isize, 1] }).unwrap();
+    let dot = |x: &dyn Fn(i32) -> i32, y: &dyn Fn(i32) -> i32| (0..40).map(|i| x(i) * y(i)).sum::<i32>();
+    let (x, y): (&dyn Fn(i32) -> i32, &dyn Fn(i32) -> i32) = (&|i| i, &|i| 100 - i);
+    let expected = [dot(x, x), dot(x, y), dot(y, x), dot(y, y)];
+    for device in DEVICES {
+        let mut c = vec![0i32; APART / 4 + 2];
+        let apart = Layout { shape: Shape::new(2, 2), offset: 0, strides: [0, (APART / 4) as isize, 1] };
+        let into = ViewMut::strided(&mut c, apart).unwrap();
+        Gemm::new(a, a.t(), into).on(&device()).run().unwrap();
+        assert_eq!([c[0], c[1], c[APART / 4], c[APART / 4 + 1]], expected);
     }
 }
 
 #[test]
-fn more_matrices_than_a_grid_has_layers() {
-    let Some(gpu) = device() else { return };
-    agree::<f32>(&gpu, 8, 100_000, [8, 8, 8]);
-    agree::<i32>(&gpu, 8, 100_000, [3, 5, 9]);
+fn grids_beyond_65_535_tiles_and_batches() {
+    let m = 530_000; // tiles of 8
+    let a = Matrix::from_fn(Shape::new(m, 1), |_, i, _| i as i32).unwrap();
+    let three = Matrix::from_vec(1, 1, vec![3i32]).unwrap();
+    let batch = Shape { batches: 66_000, rows: 1, cols: 1 };
+    let stack = Matrix::from_fn(batch, |b, _, _| b as i32).unwrap();
+    for device in DEVICES {
+        let mut c = Matrix::zeros(Shape::new(m, 1)).unwrap();
+        Gemm::new(a.view(), three.view(), c.view_mut()).on(&device()).run().unwrap();
+        assert!(c.as_slice().iter().zip(0..).all(|(&c, i)| c == 3 * i));
+        let mut c = Matrix::zeros(batch).unwrap();
+        Gemm::new(stack.view(), three.view(), c.view_mut()).on(&device()).run().unwrap();
+        assert!(c.as_slice().iter().zip(0..).all(|(&c, i)| c == 3 * i));
+    }
 }

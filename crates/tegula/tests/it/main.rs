@@ -2,6 +2,7 @@
 
 mod golden;
 mod gpu;
+mod gpu_large;
 mod gpu_ops;
 mod interp_facts;
 mod interp_ops;
@@ -10,6 +11,8 @@ mod interp_products;
 mod interp_races;
 mod kernels;
 mod large;
+mod nd;
 mod product;
+mod progress;
 mod refusals;
 mod views;

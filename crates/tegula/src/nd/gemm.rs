@@ -1,0 +1,135 @@
+//! The problem: C = alpha·A·B + beta·C on N-dimensional arrays, handed to [`Gemm`] one product after the other.
+
+use super::array::{NdArray, NdView, NdViewMut};
+use super::layout::display;
+use super::products::{Products, product_shape};
+use crate::element::{Element, Scalar};
+use crate::error::{Error, Result};
+use crate::exec::Device;
+use crate::gemm::{Gemm, Report, addresses, explain, refuse_overlap};
+use crate::plan::Explanation;
+use crate::progress::{Audience, Listener, Progress};
+
+/// A·B in a new array on the host, on the best device present: the first GPU, else the CPU. Shapes as [above](super).
+///
+/// # Errors
+/// [`Error::Shape`] where the shapes make no product, [`Error::OutOfMemory`], and what the device says.
+pub fn matmul<'a, T: Element>(a: impl Into<NdView<'a, T>>, b: impl Into<NdView<'a, T>>) -> Result<NdArray<T::Out>> {
+    let (a, b) = (a.into(), b.into());
+    let mut c = NdArray::zeros(&product_shape(a.shape(), b.shape())?)?;
+    NdGemm::new(a, b, c.view_mut()).run()?;
+    Ok(c)
+}
+
+/// C = alpha·A·B + beta·C on arrays of any number of axes, with alpha 1 and beta 0 unless said otherwise.
+///
+/// Shapes are [above](super); C has the result's, it is not broadcast. For the rest all is as with [`Gemm`]: any strides will do, with
+/// beta = 0 C is not read, with alpha = 0 A and B are not. No operand is copied to give it another shape: where one batch of matrices is
+/// not enough to describe the work, it is done as several products.
+///
+/// ```
+/// use tegula::Device;
+/// use tegula::nd::{NdArray, NdGemm};
+///
+/// let a = NdArray::from_vec(&[2, 2, 1], vec![1i32, 2, 3, 4])?;
+/// let mut c = NdArray::from_vec(&[2, 2, 2], vec![1i32; 8])?;
+/// NdGemm::new(a.view(), a.view().t(), c.view_mut()).beta(-1).on(&Device::cpu()).run()?;
+/// assert_eq!(c.as_slice(), [0, 1, 1, 3, 8, 11, 11, 15]);
+/// # Ok::<(), tegula::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing happens before `run`"]
+pub struct NdGemm<'a, T: Element> {
+    alpha: T::Acc,
+    a: NdView<'a, T>,
+    b: NdView<'a, T>,
+    beta: T::Acc,
+    c: NdViewMut<'a, T::Out>,
+    audience: Audience<'a>,
+    device: Option<Device>,
+}
+
+impl<'a, T: Element> NdGemm<'a, T> {
+    /// C = A·B.
+    pub fn new(a: NdView<'a, T>, b: NdView<'a, T>, c: NdViewMut<'a, T::Out>) -> Self {
+        NdGemm { alpha: T::Acc::ONE, a, b, beta: T::Acc::ZERO, c, audience: Audience::default(), device: None }
+    }
+
+    /// The factor of A·B.
+    pub fn alpha(self, alpha: T::Acc) -> Self {
+        NdGemm { alpha, ..self }
+    }
+
+    /// The factor of what C holds.
+    pub fn beta(self, beta: T::Acc) -> Self {
+        NdGemm { beta, ..self }
+    }
+
+    /// Where to compute. Without this, where the arrays lie, or on the best device present.
+    pub fn on(self, device: &Device) -> Self {
+        NdGemm { device: Some(device.clone()), ..self }
+    }
+
+    /// Who is told how far the work has come, see [`Gemm::progress`]. Totals are those of all products; where there are several, their
+    /// phases alternate.
+    pub fn progress(self, listener: &'a Listener<'a>) -> Self {
+        NdGemm { audience: Audience(Some(listener)), ..self }
+    }
+
+    /// Computes.
+    ///
+    /// # Errors
+    /// As [`Gemm::run`]. Where a device fails in the middle of several products, part of C is done.
+    pub fn run(mut self) -> Result<Report> {
+        let products = self.products()?;
+        let (count, listener) = (products.count() as u64, self.audience.0);
+        let mut report = None;
+        for ([a, b, c], number) in products.layouts().zip(0..) {
+            // Every product has the same share of the whole.
+            let share = move |p: Progress| {
+                let before = p.total.saturating_mul(number);
+                listener.iter().for_each(|tell| {
+                    tell(Progress { done: before.saturating_add(p.done), total: p.total.saturating_mul(count), ..p });
+                });
+            };
+            let (a, b) = (self.a.matrices(a), self.b.matrices(b));
+            let mut product = Gemm::new(a, b, self.c.matrices(c)).alpha(self.alpha).beta(self.beta);
+            if listener.is_some() {
+                product = product.progress(&share);
+            }
+            if let Some(device) = &self.device {
+                product = product.on(device);
+            }
+            report = Some(product.run()?);
+        }
+        report.ok_or_else(|| Error::Shape("a product of nothing".into()))
+    }
+
+    /// What [`run`](Self::run) would do, without doing any of it, see [`Gemm::explain`]. Sizes, copies and memory are those of one product.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn explain(&self) -> Result<Explanation> {
+        let products = self.products()?;
+        let ([a, b, c], view) = (products.first(), self.c.as_view());
+        let given = [self.a.matrices(a), self.b.matrices(b)];
+        let mut explanation = explain(self.device.as_ref(), given, view.matrices(c), [self.alpha, self.beta])?;
+        explanation.products = products.count();
+        for (operand, layout) in explanation.operands.iter_mut().zip([&self.a.layout, &self.b.layout, &view.layout]) {
+            (operand.shape, operand.strides) = (layout.shape.clone(), layout.strides.clone());
+        }
+        Ok(explanation)
+    }
+
+    fn products(&self) -> Result<Products> {
+        let expected = product_shape(self.a.shape(), self.b.shape())?;
+        if self.c.shape() != expected {
+            let [a, b, expected, c] = [self.a.shape(), self.b.shape(), &expected, self.c.shape()].map(display);
+            return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
+        }
+        let (c, span) = (self.c.as_view(), |view: &NdView<'_, T>| view.layout.span());
+        let inputs = [addresses(self.a.memory, span(&self.a)?), addresses(self.b.memory, span(&self.b)?)];
+        refuse_overlap(inputs, addresses(c.memory, c.layout.span()?))?;
+        Ok(Products::new(&self.a.layout, &self.b.layout, &self.c.layout))
+    }
+}
