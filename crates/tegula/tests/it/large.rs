@@ -48,7 +48,7 @@ fn grids_beyond_65_535_tiles_and_batches() {
     let m = 530_000; // tiles of 8
     let a = Matrix::from_fn(Shape::new(m, 1), |_, i, _| i as i32).unwrap();
     let three = Matrix::from_vec(1, 1, vec![3i32]).unwrap();
-    let batch = Shape { batches: 100_000, rows: 1, cols: 1 };
+    let batch = Shape { batches: 66_000, rows: 1, cols: 1 };
     let stack = Matrix::from_fn(batch, |b, _, _| b as i32).unwrap();
     for device in DEVICES {
         let mut c = Matrix::zeros(Shape::new(m, 1)).unwrap();
