@@ -234,7 +234,7 @@ fn lock() -> std::sync::MutexGuard<'static, Loaded> {
 fn copied_bytes<T: Scalar>(view: View<'_, T>) -> Result<u128> {
     match view.memory {
         Memory::Device(_) => Ok(0),
-        Memory::Host(_) => Ok(copied(&view.layout)?.len()? as u128 * T::TYPE.size() as u128),
+        Memory::Host(_) => Ok(copied(&view.layout)?.elements()? as u128 * T::TYPE.size() as u128),
     }
 }
 

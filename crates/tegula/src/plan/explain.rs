@@ -273,7 +273,7 @@ impl Given {
             // The interpreter keeps elements densely, and tells kernels the strides of the original.
             let dense = Copied { from: layout, to: Layout::row_major(layout.shape)? };
             let copy = if gpu.is_some() { copied(&layout)? } else { dense };
-            let bytes = copy.len()? as u128 * self.types[i].size() as u128;
+            let bytes = copy.elements()? as u128 * self.types[i].size() as u128;
             if gpu.is_some() {
                 there[i] = copy.to;
                 device_bytes += bytes;

@@ -17,7 +17,7 @@ impl Copied {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) where they cannot be addressed.
-    pub fn len(&self) -> Result<usize> {
+    pub fn elements(&self) -> Result<usize> {
         self.from.shape.len()
     }
 }
@@ -44,10 +44,10 @@ mod tests {
         let shape = Shape { batches: 5, rows: 2, cols: 3 };
         let layout = |strides| Layout { shape, offset: 7, strides };
         let dense = copied(&layout([-100, 1, 40])).unwrap();
-        assert_eq!((dense.to, dense.len().unwrap()), (Layout { offset: 0, ..layout([6, 3, 1]) }, 30));
+        assert_eq!((dense.to, dense.elements().unwrap()), (Layout { offset: 0, ..layout([6, 3, 1]) }, 30));
         let once = copied(&layout([0, 1, 40])).unwrap();
-        assert_eq!((once.to, once.len().unwrap()), (Layout { offset: 0, ..layout([0, 3, 1]) }, 6));
+        assert_eq!((once.to, once.elements().unwrap()), (Layout { offset: 0, ..layout([0, 3, 1]) }, 6));
         // Repeated rows are written out.
-        assert_eq!(copied(&layout([6, 0, 1])).unwrap().len().unwrap(), 30);
+        assert_eq!(copied(&layout([6, 0, 1])).unwrap().elements().unwrap(), 30);
     }
 }
