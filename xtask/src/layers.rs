@@ -18,7 +18,7 @@ const RULES: [(&str, &[&str]); 18] = [
     ("ptx", &["element", "error", "matrix", "ir"]),
     ("interp", &["element", "error", "host", "matrix", "ir", "cpu::lanes", "progress"]),
     ("kernels", &["element", "error", "matrix", "ir"]),
-    ("gemm", &["element", "error", "exec", "matrix", "plan", "progress"]),
+    ("gemm", &["element", "error", "exec", "ir::Order2d", "matrix", "plan", "progress"]),
     ("oracle", &["cpu::lanes", "element", "error", "host", "matrix", "progress"]),
     ("plan", &["element", "error", "matrix", "ir", "kernels"]),
     ("cuda", &["element", "error", "matrix", "progress", "ptx::Image"]),

@@ -25,7 +25,8 @@ pub fn matmul<'a, T: Element>(a: impl Into<NdView<'a, T>>, b: impl Into<NdView<'
 ///
 /// Shapes are [above](super); C has the result's, it is not broadcast. For the rest all is as with [`Gemm`]: any strides will do, with
 /// beta = 0 C is not read, with alpha = 0 A and B are not. No operand is copied to give it another shape: where one batch of matrices is
-/// not enough to describe the work, it is done as several products.
+/// not enough to describe the work, it is done as several products, of which each, on a GPU, takes its own share of what lies on the host
+/// there and back. [`explain`](Self::explain) tells how many they are.
 ///
 /// ```
 /// use tegula::Device;
