@@ -205,6 +205,8 @@ macro_rules! conversions {
                     assert_eq!(view.layout().strides, [0, 0, 1]);
                     check(view, repeated.insert_axis(Axis(0)));
                     check((&a.index_axis(Axis(0), 1)).into(), a.slice(s![1..2, .., ..]));
+                    let backwards = a.slice(s![1, ..;-1, ..;-3]);
+                    check(backwards.into(), backwards.insert_axis(Axis(0)));
                 }
 
                 #[test]
