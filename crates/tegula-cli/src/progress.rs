@@ -66,7 +66,8 @@ impl Meter {
         let dumb = cfg!(unix) && env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let screen = (bar && !quiet && !dumb && stderr().is_terminal()).then(Arc::<Screen>::default);
         if let Some(screen) = screen.clone() {
-            thread::spawn(move || screen.draw_until_over(delay()));
+            // Where no thread can be had there is no bar, and the work goes on.
+            let _ = thread::Builder::new().spawn(move || screen.draw_until_over(delay()));
         }
         Meter { quiet, screen }
     }
