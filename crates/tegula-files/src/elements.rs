@@ -4,10 +4,10 @@ use std::io::{self, Read, Write};
 
 use tegula::nd;
 
+use crate::Refusal;
 use crate::dtype::Dtype;
 use crate::number::Number;
 use crate::reading::{Reading, read_up_to};
-use crate::Refusal;
 
 /// Bytes that are made room for and read at a time. They stay in the cache between the two.
 const CHUNK: usize = 1 << 20;

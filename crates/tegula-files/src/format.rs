@@ -75,9 +75,9 @@ impl Format {
     pub fn check(self, dtype: Dtype, dimensions: usize) -> Result<(), Refusal> {
         let extension = self.extension();
         match self {
-            Format::Mtx | Format::Csv if dimensions > 2 => Err(format!(
-                "{extension} holds no {dimensions}-D array; choose .npy, .npz or .safetensors"
-            )),
+            Format::Mtx | Format::Csv if dimensions > 2 => {
+                Err(format!("{extension} holds no {dimensions}-D array; choose .npy, .npz or .safetensors"))
+            }
             Format::Mtx | Format::Csv | Format::Safetensors => Ok(()),
             Format::Npy | Format::Npz if dimensions > 64 => {
                 Err(format!("{extension} holds no {dimensions}-D array; choose .safetensors"))

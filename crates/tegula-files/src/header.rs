@@ -17,7 +17,8 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 const LONGEST: usize = 1 << 16;
 /// NumPy itself knows no more dimensions.
 const MOST_DIMENSIONS: usize = 64;
-const TAKES: &str = "Tegula takes float64, float32, float16, integers of 8 to 64 bits, bool, and bfloat16 stored as '<V2'";
+const TAKES: &str =
+    "Tegula takes float64, float32, float16, integers of 8 to 64 bits, bool, and bfloat16 stored as '<V2'";
 
 /// What a header says about an array.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,7 +53,8 @@ impl Header {
             _ => return Err(damaged("'fortran_order' is neither True nor False")),
         };
         let shape = parse_shape(field(&dict, "shape")?)?;
-        let len = nd::len(&shape).ok().filter(|len| len.checked_mul(dtype.size()).is_some_and(|x| x <= isize::MAX as usize));
+        let len =
+            nd::len(&shape).ok().filter(|len| len.checked_mul(dtype.size()).is_some_and(|x| x <= isize::MAX as usize));
         let claimed = nd::display(&shape);
         let len = len.ok_or_else(|| damaged(&format!("it claims {claimed} elements, more than can be addressed")))?;
         Ok(Header { dtype, big_endian, fortran, shape, len })
@@ -185,7 +187,10 @@ fn unknown_type(descr: &str, code: &str) -> Refusal {
         "f" | "V" if size == "1" => {
             format!("holds 8-bit floats ('{descr}'), of which .npy does not say the kind; save them as .safetensors")
         }
-        "f" => format!("holds {}; convert it first, for example np.save(file, a.astype(np.float64)); {TAKES}", bits("float")),
+        "f" => format!(
+            "holds {}; convert it first, for example np.save(file, a.astype(np.float64)); {TAKES}",
+            bits("float")
+        ),
         "c" => format!("holds {}; save its real and imaginary parts apart; {TAKES}", bits("complex")),
         "S" | "U" => format!("holds text ('{descr}'); give an array of numbers; {TAKES}"),
         _ => format!("holds the type '{descr}'; give an array of numbers; {TAKES}"),

@@ -27,7 +27,8 @@ type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
 pub(crate) fn read(map: &FileMap, name: Option<&str>, reading: &Reading) -> Result<AnyArray, Refusal> {
     let mut archive = open(map)?;
     let (indices, names): (Vec<usize>, Vec<String>) = arrays(&archive)?.into_iter().unzip();
-    let name = name.map(|name| name.strip_suffix(SUFFIX).filter(|short| names.iter().any(|x| x == short)).unwrap_or(name));
+    let name =
+        name.map(|name| name.strip_suffix(SUFFIX).filter(|short| names.iter().any(|x| x == short)).unwrap_or(name));
     let chosen = choose::choose(&names, name)?;
     let within = |why| format!("array '{}' {why}", show::name(&names[chosen]));
     read_entry(map, &mut archive, indices[chosen], reading).map_err(within)

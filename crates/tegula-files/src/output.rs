@@ -44,7 +44,9 @@ impl Target {
         let refuse = |why: &str| Err(format!("cannot be written: {why}"));
         match fs::metadata(&path) {
             Ok(found) if found.is_dir() => refuse("it is a directory; name a file in it"),
-            Ok(found) if !found.is_file() || is_open_file(&path) => Ok(Target { path, permissions: None, special: true }),
+            Ok(found) if !found.is_file() || is_open_file(&path) => {
+                Ok(Target { path, permissions: None, special: true })
+            }
             Ok(found) if found.permissions().readonly() => refuse("the file that is there is read-only"),
             Ok(found) => Ok(Target { path, permissions: Some(found.permissions()), special: false }),
             Err(_) if path.file_name().is_none() => refuse("it names no file"),
@@ -318,7 +320,9 @@ impl Seek for Sink<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(position) if self.failed.is_some() => position,
-            SeekFrom::Current(by) | SeekFrom::End(by) if self.failed.is_some() => self.position.saturating_add_signed(by),
+            SeekFrom::Current(by) | SeekFrom::End(by) if self.failed.is_some() => {
+                self.position.saturating_add_signed(by)
+            }
             to => self.file.seek(to)?,
         };
         self.position = position;

@@ -59,16 +59,17 @@ pub(crate) fn write<T: Number>(sink: &mut dyn Write, name: &str, shape: &[usize]
 /// What the header says, checked, and where the data starts.
 fn metadata(map: &FileMap) -> Result<(Metadata, usize), Refusal> {
     let bytes = map.as_bytes();
-    let no_safetensors = || String::from("is not a .safetensors file: it has no header; save it with safetensors.numpy.save_file");
+    let no_safetensors =
+        || String::from("is not a .safetensors file: it has no header; save it with safetensors.numpy.save_file");
     let (length, rest) = bytes.split_first_chunk::<PRELUDE>().ok_or_else(no_safetensors)?;
     let length = u64::from_le_bytes(*length);
     if length > LONGEST {
         return Err(format!("is not a .safetensors file, or damaged: it claims a header of {length} bytes"));
     }
     let length = length as usize;
-    let header = rest.get(..length).ok_or_else(|| {
-        format!("is truncated: its header takes {length} bytes, {} are there", rest.len())
-    })?;
+    let header = rest
+        .get(..length)
+        .ok_or_else(|| format!("is truncated: its header takes {length} bytes, {} are there", rest.len()))?;
     // A copy, since what is mapped may change.
     let metadata: Metadata = serde_json::from_slice(&header.to_vec()).map_err(|error| damaged(&error.to_string()))?;
     let (claimed, found) = (metadata.data_len(), rest.len() - length);

@@ -92,7 +92,10 @@ impl Plan {
         format.check(dtype, dimensions).map_err(refuse)?;
         if let Some(name) = name.as_ref().filter(|_| !format.is_container()) {
             let extension = format.extension();
-            return Err(refuse(format!("{extension} holds one array without a name; leave ':{}' out", show::name(name))));
+            return Err(refuse(format!(
+                "{extension} holds one array without a name; leave ':{}' out",
+                show::name(name)
+            )));
         }
         let name = name.clone().unwrap_or_else(|| DEFAULT_NAME.into());
         check_name(&name).map_err(refuse)?;
@@ -133,9 +136,8 @@ impl Plan {
         match self {
             Plan::Standard => {
                 let write = |sink: &mut Sink| npy::write(sink, shape, data);
-                let done = standard_output().and_then(|file| {
-                    Sink::write_through(&file, size, writing.progress, || false, write)
-                });
+                let done = standard_output()
+                    .and_then(|file| Sink::write_through(&file, size, writing.progress, || false, write));
                 done.map_err(|error| format!("cannot be written: {}", show::error(&error)))
             }
             Plan::File { target, format, name } => {

@@ -106,23 +106,50 @@ fn archives_that_lie_are_refused() {
         ("not zip", array(), "no zip archive"),
         ("cut", zip(&[whole()])[..200].to_vec(), "is damaged or no .npz file"),
         ("no arrays", zip(&[Entry::stored(b"readme.txt", b"hello")]), "holds no array"),
-        ("bomb", zip(&[Entry { claims: (64, 1 << 40), ..deflated() }]), "1099511627776 bytes are claimed to be compressed to 64"),
+        (
+            "bomb",
+            zip(&[Entry { claims: (64, 1 << 40), ..deflated() }]),
+            "1099511627776 bytes are claimed to be compressed to 64",
+        ),
         ("claims all", zip(&[Entry { claims: (u64::MAX, u64::MAX), ..deflated() }]), "offset overflows"),
         ("claims half", zip(&[Entry { claims: (1 << 63, 1 << 63), ..whole() }]), "claims 9223372036854775808 bytes"),
-        ("claims more", zip(&[Entry { claims: (1 << 20, 1 << 20), ..whole() }]), "claims 1048576 bytes, more than the file"),
+        (
+            "claims more",
+            zip(&[Entry { claims: (1 << 20, 1 << 20), ..whole() }]),
+            "claims 1048576 bytes, more than the file",
+        ),
         ("two sizes", zip(&[Entry { claims: (152, 151), ..whole() }]), "151 bytes are claimed to be stored as 152"),
         ("encrypted", zip(&[Entry { flags: 1, ..deflated() }]), "is encrypted"),
         ("encrypted, stored", zip(&[Entry { flags: 1, ..whole() }]), "is encrypted"),
         ("bzip2", zip(&[Entry { method: 12, ..deflated() }]), "save it again with np.savez_compressed"),
         ("checksum", zip(&[Entry { crc: 1, ..deflated() }]), "is damaged: Invalid checksum"),
         ("no deflate", zip(&[Entry { packed: vec![0xff; 90], claims: (90, 152), ..deflated() }]), "cannot be read"),
-        ("size below the array's", zip(&[Entry { claims: (deflated().claims.0, 140), ..deflated() }]), "is truncated: 2×3 f32 takes 24 bytes"),
+        (
+            "size below the array's",
+            zip(&[Entry { claims: (deflated().claims.0, 140), ..deflated() }]),
+            "is truncated: 2×3 f32 takes 24 bytes",
+        ),
         ("array cut", zip(&[Entry::deflated(b"w.npy", &shorter)]), "24 bytes after the header, 20 are there"),
-        ("array cut, size lies", zip(&[Entry { claims: (Entry::deflated(b"", &shorter).claims.0, 152), ..Entry::deflated(b"w.npy", &shorter) }]), "20 are there"),
+        (
+            "array cut, size lies",
+            zip(&[Entry {
+                claims: (Entry::deflated(b"", &shorter).claims.0, 152),
+                ..Entry::deflated(b"w.npy", &shorter)
+            }]),
+            "20 are there",
+        ),
         ("bytes after the array", zip(&[Entry::deflated(b"w.npy", &longer)]), "bytes follow the array"),
-        ("larger than it says", zip(&[large]), "is truncated: 1073741824 i8 takes 1073741824 bytes after the header, 67108864"),
+        (
+            "larger than it says",
+            zip(&[large]),
+            "is truncated: 1073741824 i8 takes 1073741824 bytes after the header, 67108864",
+        ),
         ("two of a name", zip(&[whole(), whole()]), "two of its arrays have the same name"),
-        ("names", zip(&[Entry::stored(b"../../x.npy", &array()), Entry::stored(b"/etc/passwd\n\x1b[2J.npy", &array())]), "holds 2 arrays; name one after a colon, as in ':../../x': ../../x, /etc/passwd\\n\\u{1b}[2J"),
+        (
+            "names",
+            zip(&[Entry::stored(b"../../x.npy", &array()), Entry::stored(b"/etc/passwd\n\x1b[2J.npy", &array())]),
+            "holds 2 arrays; name one after a colon, as in ':../../x': ../../x, /etc/passwd\\n\\u{1b}[2J",
+        ),
         ("a bad name", zip(&[Entry::stored(b"\n.npy", b"no array")]), "array '\\n' is not a .npy file"),
     ];
     for (what, content, expected) in cases {
@@ -190,15 +217,39 @@ fn headers_of_tensors_that_lie_are_refused() {
         ("nothing", safetensors("{}", &[]), "holds no array"),
         ("overlap", safetensors(&two(2), &[0; 8]), "is damaged: invalid offset"),
         ("gap", safetensors(&two(6), &[0; 12]), "is damaged: invalid offset"),
-        ("beyond the file", safetensors(&format!("{{{}}}", one("F32", "[4]", 0, 16)), &[0; 12]), "its arrays take 16 bytes after the header, 12 are there"),
+        (
+            "beyond the file",
+            safetensors(&format!("{{{}}}", one("F32", "[4]", 0, 16)), &[0; 12]),
+            "its arrays take 16 bytes after the header, 12 are there",
+        ),
         ("more than the arrays", safetensors(&two(4), &[0; 12]), "8 bytes after the header, 12 are there"),
         ("backwards", safetensors(&format!("{{{}}}", one("F32", "[1]", 4, 0)), &[0; 4]), "is damaged"),
-        ("2^63", safetensors(&format!("{{{}}}", one("U8", "[9223372036854775808]", 0, 1 << 63)), &[0; 4]), "is damaged: overflow"),
-        ("2^60", safetensors(&format!("{{{}}}", one("U8", "[1152921504606846976]", 0, 1 << 60)), &[0; 4]), "its arrays take 1152921504606846976 bytes"),
-        ("2^126", safetensors(&format!("{{{}}}", one("U8", "[9223372036854775808,9223372036854775808]", 0, 4)), &[0; 4]), "is damaged: overflow"),
+        (
+            "2^63",
+            safetensors(&format!("{{{}}}", one("U8", "[9223372036854775808]", 0, 1 << 63)), &[0; 4]),
+            "is damaged: overflow",
+        ),
+        (
+            "2^60",
+            safetensors(&format!("{{{}}}", one("U8", "[1152921504606846976]", 0, 1 << 60)), &[0; 4]),
+            "its arrays take 1152921504606846976 bytes",
+        ),
+        (
+            "2^126",
+            safetensors(&format!("{{{}}}", one("U8", "[9223372036854775808,9223372036854775808]", 0, 4)), &[0; 4]),
+            "is damaged: overflow",
+        ),
         ("negative", safetensors(&format!("{{{}}}", one("U8", "[-1]", 0, 4)), &[0; 4]), "is damaged"),
-        ("unknown type", safetensors(&format!("{{{}}}", one("F\\n7", "[1]", 0, 4)), &[0; 4]), "unknown variant `F\\n7`"),
-        ("complex", safetensors(&format!("{{{}}}", one("C64", "[1]", 0, 8)), &[0; 8]), "array 'w' holds numbers of the type C64"),
+        (
+            "unknown type",
+            safetensors(&format!("{{{}}}", one("F\\n7", "[1]", 0, 4)), &[0; 4]),
+            "unknown variant `F\\n7`",
+        ),
+        (
+            "complex",
+            safetensors(&format!("{{{}}}", one("C64", "[1]", 0, 8)), &[0; 8]),
+            "array 'w' holds numbers of the type C64",
+        ),
         ("two", safetensors(&two(4), &[0; 8]), "holds 2 arrays; name one after a colon, as in ':w': w, v"),
     ];
     for (what, content, expected) in cases {

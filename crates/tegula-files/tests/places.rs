@@ -124,7 +124,12 @@ fn what_cannot_be_written_is_refused_early_and_leaves_nothing() {
         ("c.npz:", Dtype::F32, 2, "give a name after the colon"),
         ("c.safetensors:__metadata__", Dtype::F32, 2, "which means something else"),
         ("old.npz", Dtype::F32, 2, "cannot be replaced: it is damaged or no .npz file"),
-        ("two.safetensors", Dtype::F32, 2, "cannot be replaced: it also holds w, which would be lost; name another file"),
+        (
+            "two.safetensors",
+            Dtype::F32,
+            2,
+            "cannot be replaced: it also holds w, which would be lost; name another file",
+        ),
         ("two.safetensors:w", Dtype::F32, 2, "it also holds c"),
         ("read-only.npy:w", Dtype::F32, 2, "the file that is there is read-only"),
         ("round", Dtype::F32, 2, "too many symbolic links"),

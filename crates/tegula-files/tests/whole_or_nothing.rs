@@ -56,7 +56,12 @@ fn is_new(folder: &Path, output: &str, old: Option<&[u8]>) -> bool {
 }
 
 /// Converts, with a signal after a while. The output is a file of that content, or none, at first.
-fn convert_until(folder: &Path, wait: Duration, signal: Option<Signal>, old: Option<&[u8]>) -> (ExitStatus, bool, Duration) {
+fn convert_until(
+    folder: &Path,
+    wait: Duration,
+    signal: Option<Signal>,
+    old: Option<&[u8]>,
+) -> (ExitStatus, bool, Duration) {
     match old {
         Some(old) => fs::write(folder.join("out.npy"), old).unwrap(),
         None => fs::remove_file(folder.join("out.npy")).unwrap_or_default(),
@@ -132,7 +137,9 @@ fn a_limit_on_the_size_of_files_is_an_error() {
         let said = one_line(&shell.arg(common::convert()).current_dir(folder.path()).output().unwrap());
         assert_eq!(
             said,
-            format!("error: out.npy: cannot be written: the limit on the size of files is too low; {SIZE} bytes are needed\n")
+            format!(
+                "error: out.npy: cannot be written: the limit on the size of files is too low; {SIZE} bytes are needed\n"
+            )
         );
         assert!(!is_new(folder.path(), "out.npy", Some(OLD)));
     }
@@ -181,7 +188,8 @@ fn a_full_device_is_an_error() {
         }
         let said = one_line(&output);
         assert_eq!(found, "keep\n", "{said}");
-        let start = "error: out.npz: cannot be written: no space left on the device holding '.'; 1048576 bytes are needed";
+        let start =
+            "error: out.npz: cannot be written: no space left on the device holding '.'; 1048576 bytes are needed";
         assert!(said.starts_with(start), "{said}");
         *(if said.contains("are free") { &mut early } else { &mut late }) += 1;
     }
