@@ -113,10 +113,10 @@ macro_rules! any_array {
                 }
             };
         }
+        pub(crate) use with_number;
     };
 }
 for_each_dtype!(any_array);
-pub(crate) use with_number;
 
 impl AnyArray {
     /// The number type.
