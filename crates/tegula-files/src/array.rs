@@ -53,9 +53,11 @@ impl<T> From<Mapped<T>> for Data<T> {
     }
 }
 
+/// The number of elements, not each of them: there may be any number.
 impl<T: Number> fmt::Debug for Data<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
+        let (kept, len) = (if self.is_mapped() { "mapped" } else { "owned" }, self.len());
+        write!(f, "{len} {} {kept}", T::DTYPE)
     }
 }
 
@@ -111,10 +113,10 @@ macro_rules! any_array {
                 }
             };
         }
+        pub(crate) use with_number;
     };
 }
 for_each_dtype!(any_array);
-pub(crate) use with_number;
 
 impl AnyArray {
     /// The number type.

@@ -75,7 +75,7 @@ impl Format {
     pub fn check(self, dtype: Dtype, dimensions: usize) -> Result<(), Refusal> {
         let extension = self.extension();
         match self {
-            Format::Mtx | Format::Csv if dimensions > 2 => {
+            Format::Mtx | Format::Csv if !(1..=2).contains(&dimensions) => {
                 Err(format!("{extension} holds no {dimensions}-D array; choose .npy, .npz or .safetensors"))
             }
             Format::Mtx | Format::Csv | Format::Safetensors => Ok(()),

@@ -1,8 +1,22 @@
 //! Arrays in files: read as they are stored, written whole or not at all.
 //!
-//! [`read`] reads the array at a [`Place`], [`write`] writes one; `.npy`, `.npz`, `.safetensors`, `.mtx` and `.csv` are known. Every
+//! [`read()`] reads the array at a [`Place`], [`write()`] writes one; `.npy`, `.npz`, `.safetensors`, `.mtx` and `.csv` are known. Every
 //! reader treats its file as hostile: what a header claims is checked before anybody allocates by it, and a refusal is one line
 //! that names the file and says what to do. The crate knows formats and number types; it multiplies nothing.
+//!
+//! ```
+//! use tegula_files::{AnyArray, Place, Reading, Writing, read, write};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let place = Place::parse(folder.path().join("model.safetensors:weights"));
+//! write(&place, &[2, 3], &[1f32, 2., 3., 4., 5., 6.], &Writing::default())?;
+//!
+//! let AnyArray::F32(weights) = read(&place, &Reading::default())? else { panic!("another number type") };
+//! assert_eq!(weights.layout.shape, [2, 3]);
+//! assert_eq!(weights.data[5], 6.);
+//! assert!(weights.data.is_mapped());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 
 mod array;

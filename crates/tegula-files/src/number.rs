@@ -88,7 +88,7 @@ impl fmt::Debug for F8E5M2 {
 
 impl fmt::Debug for Bool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.is_true(), f)
+        fmt::Debug::fmt(&u8::from(self.is_true()), f)
     }
 }
 

@@ -71,7 +71,8 @@ fn metadata(map: &FileMap) -> Result<(Metadata, usize), Refusal> {
         .get(..length)
         .ok_or_else(|| format!("is truncated: its header takes {length} bytes, {} are there", rest.len()))?;
     // A copy, since what is mapped may change.
-    let metadata: Metadata = serde_json::from_slice(&header.to_vec()).map_err(|error| damaged(&error.to_string()))?;
+    let header = header.to_vec();
+    let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(&error.to_string()))?;
     let (claimed, found) = (metadata.data_len(), rest.len() - length);
     if claimed > found {
         return Err(format!("is truncated: its arrays take {claimed} bytes after the header, {found} are there"));

@@ -118,7 +118,7 @@ fn what_cannot_be_written_is_refused_early_and_leaves_nothing() {
         ("c.dat", Dtype::F32, 2, "name a .npy, .npz, .safetensors, .mtx or .csv file"),
         ("c.npy", Dtype::F8E4M3, 2, ".npy holds no f8e4m3; choose .safetensors"),
         ("c.mtx", Dtype::F32, 3, ".mtx holds no 3-D array; choose .npy, .npz or .safetensors"),
-        ("c.csv", Dtype::F32, 4, ".csv holds no 4-D array"),
+        ("c.csv", Dtype::F32, 0, ".csv holds no 0-D array"),
         ("c.npz:../../x", Dtype::F32, 2, "an array cannot be named '../../x', which leads out"),
         ("c.npz:\n", Dtype::F32, 2, "an array cannot be named '\\n'"),
         ("c.npz:", Dtype::F32, 2, "give a name after the colon"),
