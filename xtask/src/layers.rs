@@ -13,7 +13,10 @@ const RULES: [(&str, &[&str]); 18] = [
     ("host", &["element", "error"]),
     ("progress", &[]),
     ("convert", &["element", "error", "matrix"]),
-    ("nd", &["element", "error", "exec", "gemm", "host", "ir::launch::MAX_EXTENT", "matrix", "plan", "progress"]),
+    (
+        "nd",
+        &["element", "error", "exec", "gemm", "host", "ir::launch::MAX_EXTENT", "matrix", "oracle", "plan", "progress"],
+    ),
     ("ir", &["element", "error", "matrix"]),
     ("ptx", &["element", "error", "matrix", "ir"]),
     ("interp", &["element", "error", "host", "matrix", "ir", "cpu::lanes", "progress"]),

@@ -5,9 +5,10 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use tegula::element::Type;
 use tegula::kernels::{Mapping, PLANTS, Variant};
+use tegula_files::{Dtype, Place};
 
 use crate::failure::Failure;
 use crate::kernel::{Name, Problem, plant_help};
@@ -50,15 +51,19 @@ Examples:
   tegula mul a.npy b.npy -o c.npy --verify          write it if it is right
   tegula mul x.npy x.npy --ta -o xtx.npy            C = Xᵀ·X
   tegula mul a.npy b.npy --beta -1 --c c0.npy       C = A·B - C0
-  tegula mul a.npy b.npy --cast f16 --json          in half precision; figures
+  tegula mul m.safetensors:w x.npy --cast f32       a layer of a model
+  tegula mul a.mtx b.csv -o - > c.npy               formats mix; - is a pipe
+  tegula mul a.npy b.npy --explain-plan             what would be copied, and why
 
-Files are 2-D .npy arrays of float64, float32, float16, int32 (wrapping), int8 (product in int32), or bfloat16 stored as '<V2'. \
---cast converts as NumPy's astype: floats round to nearest, ties to even; on the way to integers fractions are cut off, values \
-out of range become the nearest end of it, and NaN becomes 0.
+A, B and C0 may be .npy, .npz (file.npz:name), .safetensors (file.safetensors:name), .mtx or .csv files, of any number of axes: \
+vectors and stacks multiply as with numpy.matmul. C is written in the format of its name. Products are made of f64, f32, f16, bf16, \
+i32 (wrapping) and i8 (product in i32); other types are read for --cast.
 
-The object of --json has m, n, k, dtype, result_dtype, device, kernel, seconds and gflops (null where nothing is multiplied). \
-With --verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0|); bound, what r may be; worst, the row and \
-column of r; and ok. r is null where no number says how wrong the product is, as for an integer that is not exact; then ok is \
+--cast rounds floats to nearest, ties to even; on the way to integers fractions are cut off, values out of range become the nearest \
+end of it, and NaN becomes 0.
+
+The object of --json has m, n, k, batch, shapes, dtype, result_dtype, device, kernel, seconds and gflops (null where nothing is multiplied). \
+With --verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0|); bound, what r may be; worst, the indices of r; and ok. r is null where no number says how wrong the product is, as for an integer that is not exact; then ok is \
 false.";
 
 const CHECK_EXAMPLES: &str = "\
@@ -127,17 +132,19 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct MulArgs {
-    /// A, a .npy file
+    /// A: a .npy, .npz:name, .safetensors:name, .mtx or .csv file, or - for standard input
+    #[arg(value_hint = ValueHint::FilePath)]
     pub a: PathBuf,
-    /// B, a .npy file; may be the same as A
+    /// B, likewise; may be the same as A
+    #[arg(value_hint = ValueHint::FilePath)]
     pub b: PathBuf,
-    /// Write C to this .npy file; without it the corner of C is shown
-    #[arg(short, long, value_name = "FILE")]
+    /// Write C to this file, in the format of its extension, or to - (.npy); without it the corner of C is shown
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Transpose A
+    /// Transpose A, its last two axes
     #[arg(long)]
     pub ta: bool,
-    /// Transpose B
+    /// Transpose B, its last two axes
     #[arg(long)]
     pub tb: bool,
     /// Factor of the product
@@ -146,28 +153,53 @@ pub struct MulArgs {
     /// Factor of C0
     #[arg(long, value_name = "Y", default_value_t = 0.0, allow_hyphen_values = true, value_parser = real)]
     pub beta: f64,
-    /// C0, a .npy file of the shape and type of C
-    #[arg(long, value_name = "FILE", requires = "beta")]
+    /// C0, an array of the shape and type of C
+    #[arg(long, value_name = "FILE", requires = "beta", value_hint = ValueHint::FilePath)]
     pub c: Option<PathBuf>,
     /// Convert A, B and C0 to this type first
-    #[arg(long, value_name = "TYPE", value_parser = type_parser())]
-    pub cast: Option<Type>,
+    #[arg(long, value_name = "TYPE", value_parser = type_parser().map(Dtype::from))]
+    pub cast: Option<Dtype>,
     /// auto, cpu, cuda:N or interp
     #[arg(long, default_value = "auto")]
     pub device: DeviceChoice,
     /// Compare with a more exact product; fail where the error is above what the sum's length allows
     #[arg(long)]
     pub verify: bool,
+    /// Tell what would be done instead of doing it: kernel, copies and why, memory
+    #[arg(long)]
+    pub explain_plan: bool,
     /// Print figures as one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
 impl MulArgs {
+    /// Where A is.
+    pub fn a(&self) -> Place {
+        Place::parse(&self.a)
+    }
+
+    /// Where B is.
+    pub fn b(&self) -> Place {
+        Place::parse(&self.b)
+    }
+
+    /// Where C0 is.
+    pub fn c(&self) -> Option<Place> {
+        self.c.as_ref().map(Place::parse)
+    }
+
     /// What no single option can tell is wrong.
     pub fn check(&self) -> Result<(), Failure> {
         if self.beta != 0.0 && self.c.is_none() {
             return Err(Failure::Usage(format!("--beta {} needs a matrix to scale: give --c FILE", short(self.beta))));
+        }
+        let standard = |path: Option<&PathBuf>| path.is_some_and(|path| Place::parse(path) == Place::Standard);
+        if standard(self.c.as_ref()) && (standard(Some(&self.a)) || standard(Some(&self.b))) {
+            return Err(Failure::Usage("standard input holds one array; give a file for A and B, or for --c".into()));
+        }
+        if self.json && standard(self.output.as_ref()) {
+            return Err(Failure::Usage("--json and C cannot both go to standard output; give -o a file".into()));
         }
         Ok(())
     }

@@ -6,12 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+use tegula::Result;
 use tegula::cpu::{self, Isa};
-use tegula::element::{Scalar, Type};
-use tegula::{Matrix, Result, Shape};
+use tegula::element::Type;
+use tegula::nd::NdArray;
 
 use crate::args::DeviceChoice;
-use crate::engine::{self, Done};
+use crate::engine::{self, Done, Operands};
+use crate::progress::Meter;
 use crate::report::doctor::{Cache, Cpu, Doctor, Driver, Gpu, Memory, Tegula};
 
 /// An oldest driver: the first for CUDA 12.
@@ -194,10 +196,12 @@ fn ready() -> (Option<Done>, Option<String>) {
 /// A small product, compared with the exact one.
 fn try_product(device: DeviceChoice) -> Result<Done, String> {
     let product = || -> Result<_> {
-        let a = Matrix::from_fn(Shape::new(40, 33), |_, row, col| ((row * 7 + col * 5) % 11) as f32 - 5.0)?;
-        let mut c = Matrix::zeros(Shape::new(40, 40))?;
-        let done = engine::multiply(device, f32::ONE, a.view(), a.view().t(), f32::ZERO, &mut c)?;
-        let verified = engine::verify(f32::ONE, a.view(), a.view().t(), f32::ZERO, None, c.view())?;
+        let a = NdArray::from_vec(&[40, 33], (0..40 * 33).map(|i| (i % 11) as f32 - 5.0).collect())?;
+        let mut c = NdArray::zeros(&[40, 40])?;
+        let silent = Meter::new(true, false);
+        let operands = Operands { device, alpha: 1.0, a: a.view(), b: a.view().t(), beta: 0.0 };
+        let done = operands.multiply(&mut c, &silent)?;
+        let verified = operands.verify(None, &c.view(), &silent)?;
         Ok((done, verified))
     };
     match product() {

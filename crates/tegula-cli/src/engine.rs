@@ -1,15 +1,20 @@
 //! The seam between the command line and the library: plain functions, one for each thing the library does.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use serde::Serialize;
 use tegula::element::{Element, bf16, f16};
 use tegula::kernels::Variant;
+use tegula::nd::{self, NdArray, NdGemm, NdView};
 #[cfg(feature = "cuda")]
 use tegula::plan::Caps;
-use tegula::{Device, Gemm, Matrix, Result, View, cpu, ir, oracle, ptx};
+use tegula::plan::Explanation;
+use tegula::progress::{self, Progress};
+use tegula::{Device, Result, cpu, ir, oracle, ptx};
 
 use crate::args::DeviceChoice;
+use crate::progress::{Meter, Phase, Unit};
 use crate::report::devices::Device as Listed;
 use crate::report::doctor::Gpu;
 
@@ -34,46 +39,101 @@ pub struct Verified {
     pub r: f64,
     /// What r may be.
     pub bound: f64,
-    /// Row and column of the worst element; `None` in an empty matrix.
-    pub worst: Option<[usize; 2]>,
+    /// The indices of the worst element, row and column last; `None` in an empty array.
+    pub worst: Option<Vec<usize>>,
 }
 
-/// C = alpha·A·B + beta·C.
-pub fn multiply<T: Element>(
-    device: DeviceChoice,
-    alpha: T::Acc,
-    a: View<'_, T>,
-    b: View<'_, T>,
-    beta: T::Acc,
-    c: &mut Matrix<T::Out>,
-) -> Result<Done> {
-    let device = match device {
-        DeviceChoice::Auto => Device::best(),
-        DeviceChoice::Cpu => Device::cpu(),
-        DeviceChoice::Cuda(ordinal) => Device::cuda(ordinal)?,
-        DeviceChoice::Interp => Device::interp(),
-    };
-    let product = Gemm::new(a, b, c.view_mut()).alpha(alpha).beta(beta).on(&device);
-    let start = Instant::now();
-    let report = product.run()?;
-    Ok(Done { device: report.device, kernel: report.kernel, seconds: start.elapsed().as_secs_f64() })
+/// C = alpha·A·B + beta·C, without C: what a product is made of.
+pub struct Operands<'a, T: Element> {
+    pub device: DeviceChoice,
+    pub alpha: T::Acc,
+    pub a: NdView<'a, T>,
+    pub b: NdView<'a, T>,
+    pub beta: T::Acc,
 }
 
-/// Compares a product with a more exact one. `before` is C as it was, needed where `beta` is not 0.
-pub fn verify<T: Element>(
-    alpha: T::Acc,
-    a: View<'_, T>,
-    b: View<'_, T>,
-    beta: T::Acc,
-    before: Option<View<'_, T::Out>>,
-    c: View<'_, T::Out>,
-) -> Result<Verified> {
-    let report = oracle::check(alpha, a, b, beta, before, c)?;
-    let (_, row, col) = report.worst;
-    let worst = (!c.shape().is_empty()).then_some([row, col]);
-    let (r, bound) = (report.r, oracle::bound(a.shape().cols));
-    // So that NaN is not within it.
-    Ok(Verified { ok: r <= bound, r, bound, worst })
+impl<T: Element> Operands<'_, T> {
+    /// Multiplies.
+    pub fn multiply(&self, c: &mut NdArray<T::Out>, meter: &Meter) -> Result<Done> {
+        let device = self.device.open()?;
+        let shown = Shown::new(meter);
+        let tell = |progress| shown.tell(progress);
+        let start = Instant::now();
+        let report = self.product(c, &device).progress(&tell).run()?;
+        Ok(Done { device: report.device, kernel: report.kernel, seconds: start.elapsed().as_secs_f64() })
+    }
+
+    /// What [`multiply`](Self::multiply) would do.
+    pub fn explain(&self, c: &mut NdArray<T::Out>) -> Result<Explanation> {
+        self.product(c, &self.device.open()?).explain()
+    }
+
+    /// Compares a product with a more exact one. `before` is C as it was, needed where `beta` is not 0.
+    pub fn verify(
+        &self,
+        before: Option<&NdView<'_, T::Out>>,
+        c: &NdView<'_, T::Out>,
+        meter: &Meter,
+    ) -> Result<Verified> {
+        let shown = Shown::new(meter);
+        let tell = |progress| shown.tell(progress);
+        let empty = c.layout().is_empty();
+        let report = nd::check(self.alpha, [&self.a, &self.b], self.beta, before, c, &tell)?;
+        let depth = self.a.shape().last().copied().unwrap_or(0);
+        let (r, bound) = (report.r, oracle::bound(depth));
+        // So that NaN is not within it.
+        Ok(Verified { ok: r <= bound, r, bound, worst: (!empty).then_some(report.worst) })
+    }
+
+    fn product<'c>(&'c self, c: &'c mut NdArray<T::Out>, device: &Device) -> NdGemm<'c, T> {
+        NdGemm::new(self.a.clone(), self.b.clone(), c.view_mut()).alpha(self.alpha).beta(self.beta).on(device)
+    }
+}
+
+impl DeviceChoice {
+    fn open(self) -> Result<Device> {
+        match self {
+            DeviceChoice::Auto => Ok(Device::best()),
+            DeviceChoice::Cpu => Ok(Device::cpu()),
+            DeviceChoice::Cuda(ordinal) => Device::cuda(ordinal),
+            DeviceChoice::Interp => Ok(Device::interp()),
+        }
+    }
+}
+
+/// The library's progress on the meter: a phase at a time.
+struct Shown<'a> {
+    meter: &'a Meter,
+    phase: Mutex<Option<(progress::Phase, Phase)>>,
+}
+
+impl<'a> Shown<'a> {
+    fn new(meter: &'a Meter) -> Self {
+        Shown { meter, phase: Mutex::new(None) }
+    }
+
+    fn tell(&self, progress: Progress) {
+        let mut current = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_none_or(|(phase, _)| *phase != progress.phase) {
+            // The old one first: it clears its bar.
+            *current = None;
+            let (name, unit) = match progress.phase {
+                progress::Phase::Upload => ("uploading", Unit::Bytes),
+                progress::Phase::Multiply => ("multiplying", Unit::MultiplyAdds),
+                progress::Phase::Download => ("downloading", Unit::Bytes),
+                progress::Phase::Check => ("verifying", Unit::Rows),
+            };
+            *current = Some((progress.phase, self.meter.phase(name, unit, progress.total)));
+        }
+        if let Some((_, phase)) = &*current {
+            phase.set(progress.done);
+        }
+    }
+}
+
+/// Bytes of host memory that can be had; all there could be where the system does not tell.
+pub fn free_memory() -> u64 {
+    tegula::host::available().map_or(u64::MAX, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
 /// A kernel as PTX.

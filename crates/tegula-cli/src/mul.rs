@@ -1,145 +1,167 @@
 //! `tegula mul`: read, multiply, verify, write.
 
 use std::io::{Write, stdout};
-use std::path::Path;
 
-use tegula::element::{Arith, Element, Scalar, Type};
-use tegula::{Matrix, Shape, View};
+use tegula::element::{Arith, Element, Scalar};
+use tegula::nd::{NdArray, NdView, display, product_shape};
 use tegula_files::{AnyArray, Array, Dtype, Number, Place, Reading, Writing};
 
 use crate::args::{MulArgs, short};
-use crate::engine;
+use crate::engine::{self, Operands};
 use crate::failure::{Failure, Result};
 use crate::progress::{Meter, Unit};
 use crate::report::product::Product;
-use crate::report::{json, preview};
+use crate::report::{json, plan, preview};
 
 /// The command.
 pub fn run(args: &MulArgs, meter: &Meter) -> Result<()> {
     args.check()?;
-    args.output.as_deref().map_or(Ok(()), |path| tegula_files::check(&Place::parse(path), Dtype::F32, 2))?;
-    let a = load(&args.a, args.cast, meter)?;
-    let other = (args.b != args.a).then(|| load(&args.b, args.cast, meter)).transpose()?;
+    let target = args.output.as_ref().map(Place::parse);
+    let a = load(&args.a(), args.cast, meter)?;
+    let other = (args.b != args.a).then(|| load(&args.b(), args.cast, meter)).transpose()?;
     let b = other.as_ref().unwrap_or(&a);
     match (&a, b) {
-        (AnyArray::F64(a), AnyArray::F64(b)) => product(args, meter, a, b),
-        (AnyArray::F32(a), AnyArray::F32(b)) => product(args, meter, a, b),
-        (AnyArray::F16(a), AnyArray::F16(b)) => product(args, meter, a, b),
-        (AnyArray::BF16(a), AnyArray::BF16(b)) => product(args, meter, a, b),
-        (AnyArray::I32(a), AnyArray::I32(b)) => product(args, meter, a, b),
-        (AnyArray::I8(a), AnyArray::I8(b)) => product(args, meter, a, b),
+        (AnyArray::F64(a), AnyArray::F64(b)) => product(args, meter, target, a, b),
+        (AnyArray::F32(a), AnyArray::F32(b)) => product(args, meter, target, a, b),
+        (AnyArray::F16(a), AnyArray::F16(b)) => product(args, meter, target, a, b),
+        (AnyArray::BF16(a), AnyArray::BF16(b)) => product(args, meter, target, a, b),
+        (AnyArray::I32(a), AnyArray::I32(b)) => product(args, meter, target, a, b),
+        (AnyArray::I8(a), AnyArray::I8(b)) => product(args, meter, target, a, b),
         (a, b) => Err(no_product(a.dtype(), b.dtype())),
     }
 }
 
-fn load(path: &Path, cast: Option<Type>, meter: &Meter) -> Result<AnyArray> {
-    let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
-    let _reading = meter.phase(&format!("reading {}", path.display()), Unit::Bytes, bytes);
-    let place = Place::parse(path);
-    let array = tegula_files::read(&place, &Reading::default())?;
+fn load(place: &Place, cast: Option<Dtype>, meter: &Meter) -> Result<AnyArray> {
+    let reading = meter.phase(&format!("reading {place}"), Unit::Bytes, 0);
+    let tell = |done, total| reading.set_of(done, total);
+    let array = tegula_files::read(place, &Reading { room: engine::free_memory(), progress: &tell })?;
+    let (shape, dtype, mapped) = (display(&array.layout().shape), array.dtype(), array.is_mapped());
+    tracing::info!(%shape, %dtype, mapped, "read {place}");
     match cast {
-        Some(ty) => array.cast(ty.into()).map_err(|why| Failure::new(format!("{place}: {why}"))),
+        Some(dtype) => array.cast(dtype).map_err(|why| Failure::new(format!("{place}: {why}"))),
         None => Ok(array),
     }
 }
 
 fn no_product(a: Dtype, b: Dtype) -> Failure {
-    if let Some(why) = a.no_product().or(b.no_product()) {
-        return Failure::new(why);
+    if a != b {
+        let example = if a.product().is_some() { a } else { Dtype::F32 };
+        return Failure::new(format!(
+            "A is {a}, B is {b}: give both the same type, or say --cast TYPE (for example --cast {example})"
+        ));
     }
-    Failure::new(format!("A is {a}, B is {b}: give both the same type, or say --cast TYPE (for example --cast {a})"))
+    Failure::new(a.no_product().unwrap_or("these types make no product"))
 }
 
 /// The command for one number type.
-fn product<T>(args: &MulArgs, meter: &Meter, a: &Array<T>, b: &Array<T>) -> Result<()>
+fn product<T>(args: &MulArgs, meter: &Meter, target: Option<Place>, a: &Array<T>, b: &Array<T>) -> Result<()>
 where
     T: Element<Out: Number> + Number,
 {
     let (a, b) = (oriented(a, args.ta)?, oriented(b, args.tb)?);
     let shape = check_shapes(args, a.shape(), b.shape())?;
     let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
-    let c0 = args.c.as_deref().map(|path| load_c0::<T>(path, shape, args.cast, meter)).transpose()?;
-    let before = c0.as_ref().filter(|_| args.verify && args.beta != 0.0).cloned();
-    let mut c = c0.map_or_else(|| Matrix::zeros(shape), |c0| c0.matrix().and_then(|c0| c0.to_matrix()))?;
-
-    let work = (shape.rows as u64).saturating_mul(shape.cols as u64).saturating_mul(a.shape().cols as u64);
-    let multiplying = meter.phase("multiplying", Unit::MultiplyAdds, work);
-    let done = engine::multiply(args.device, alpha, a, b, beta, &mut c)?;
-    drop(multiplying);
-    let before = before.as_ref().map(Array::matrix).transpose()?;
-    let verify = || {
-        let _verifying = meter.phase("verifying", Unit::MultiplyAdds, work);
-        engine::verify(alpha, a, b, beta, before, c.view())
+    if let Some(target) = &target {
+        tegula_files::check(target, <T::Out as Number>::DTYPE, shape.len())?;
+    }
+    let c0 = args.c().map(|place| load_c0::<T>(&place, &shape, args.cast, meter)).transpose()?;
+    let before = c0.as_ref().map(Array::view).transpose()?;
+    let mut c = match &before {
+        Some(c0) if args.beta != 0.0 => c0.to_array()?,
+        _ => NdArray::zeros(&shape)?,
     };
-    let verified = args.verify.then(verify).transpose()?;
-    let product = Product::new(a.shape(), b.shape(), T::TYPE, T::Out::TYPE, done, verified);
-    conclude(args, meter, &product, &c)
+    let operands = Operands { device: args.device, alpha, a, b, beta };
+    if args.explain_plan {
+        let plan = operands.explain(&mut c)?;
+        let mut out = stdout().lock();
+        return Ok(if args.json { json(&mut out, &plan::Plan::from(&plan))? } else { writeln!(out, "{plan}")? });
+    }
+    let done = operands.multiply(&mut c, meter)?;
+    let before = before.filter(|_| args.beta != 0.0);
+    let verified = args.verify.then(|| operands.verify(before.as_ref(), &c.view(), meter)).transpose()?;
+    let product = Product::new(&operands, &shape, done, verified);
+    conclude(args, meter, target, &product, &c)
 }
 
-fn oriented<T: Number + Scalar>(array: &Array<T>, transpose: bool) -> Result<View<'_, T>> {
-    let view = array.matrix()?;
+fn oriented<T: Number + Scalar>(array: &Array<T>, transpose: bool) -> Result<NdView<'_, T>> {
+    let view = array.view()?;
     Ok(if transpose { view.t() } else { view })
 }
 
-/// The shape of C.
-fn check_shapes(args: &MulArgs, a: Shape, b: Shape) -> Result<Shape> {
-    if a.cols == b.rows {
-        return Ok(Shape::new(a.rows, b.cols));
-    }
-    let hint = match (a.cols == b.cols, a.rows == b.rows) {
-        (true, _) if args.tb => "; leave --tb out",
-        (true, _) => "; --tb would make them fit",
-        (_, true) if args.ta => "; leave --ta out",
-        (_, true) => "; --ta would make them fit",
-        _ => "",
-    };
-    let side = |name, transposed: bool| if transposed { format!("{name} transposed") } else { String::from(name) };
-    let (name_a, name_b) = (side("A", args.ta), side("B", args.tb));
-    let (cols, rows) = (a.cols, b.rows);
-    Err(Failure::new(format!(
-        "{name_a} is {a} and {name_b} is {b}: the columns of A ({cols}) must be as many as the rows of B ({rows}){hint}"
-    )))
+/// The shape of C. Where there is none, says which transposition would make one.
+fn check_shapes(args: &MulArgs, a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
+    product_shape(a, b).map_err(|error| {
+        let turned = |shape: &[usize]| {
+            let mut shape = shape.to_vec();
+            let len = shape.len();
+            if len > 1 {
+                shape.swap(len - 2, len - 1);
+            }
+            shape
+        };
+        let (other_a, other_b) = (product_shape(&turned(a), b).is_ok(), product_shape(a, &turned(b)).is_ok());
+        let hint = match (other_b, other_a) {
+            (true, _) if args.tb => "; leave --tb out",
+            (true, _) => "; --tb would make them fit",
+            (_, true) if args.ta => "; leave --ta out",
+            (_, true) => "; --ta would make them fit",
+            _ => "",
+        };
+        let said = match (args.ta, args.tb) {
+            (true, true) => " (A and B are transposed)",
+            (true, false) => " (A is transposed)",
+            (false, true) => " (B is transposed)",
+            (false, false) => "",
+        };
+        Failure::new(format!("{error}{said}{hint}"))
+    })
 }
 
 fn factor<T: Element>(option: &str, value: f64) -> Result<T::Acc> {
-    let refuse = || {
-        let value = short(value);
-        Failure::Usage(format!("{option} {value} is no {} value: give a whole number", T::Acc::TYPE))
-    };
+    let refuse =
+        || Failure::Usage(format!("{option} {} is no {} value: give a whole number", short(value), T::Acc::TYPE));
     T::Acc::from_f64(value).ok_or_else(refuse)
 }
 
-fn load_c0<T>(path: &Path, shape: Shape, cast: Option<Type>, meter: &Meter) -> Result<Array<T::Out>>
+fn load_c0<T>(place: &Place, shape: &[usize], cast: Option<Dtype>, meter: &Meter) -> Result<Array<T::Out>>
 where
     T: Element<Out: Number>,
 {
-    let c0 = load(path, cast.map(|_| T::Out::TYPE), meter)?;
+    let wanted = <T::Out as Number>::DTYPE;
+    let c0 = load(place, cast.map(|_| wanted), meter)?;
     let c0 = T::Out::open(c0).map_err(|other| {
-        let (found, wanted) = (other.dtype(), T::Out::TYPE);
+        let found = other.dtype();
         Failure::new(format!("C0 is {found}, C is {wanted}: give C0 the type of C, or say --cast {}", T::TYPE))
     })?;
-    let found = c0.matrix()?.shape();
+    let found = &c0.layout.shape;
     if found != shape {
+        let (found, shape) = (display(found), display(shape));
         return Err(Failure::new(format!("C0 is {found}, C is {shape}: give C0 the shape of C")));
     }
     Ok(c0)
 }
 
 /// Tells and writes what was computed; writes nothing that is wrong.
-fn conclude<T: Number + Scalar>(args: &MulArgs, meter: &Meter, product: &Product, c: &Matrix<T>) -> Result<()> {
+fn conclude<T: Number + Scalar>(
+    args: &MulArgs,
+    meter: &Meter,
+    target: Option<Place>,
+    product: &Product,
+    c: &NdArray<T>,
+) -> Result<()> {
     let refusal = product.refusal();
-    let mut out = stdout().lock();
+    let mut out = stdout();
     if args.json {
         // Before the file: where nobody can be told of the product, the old file stays.
         json(&mut out, product)?;
         out.flush()?;
     }
-    if let (Some(path), None) = (&args.output, &refusal) {
-        let _writing = meter.phase(&format!("writing {}", path.display()), Unit::Bytes, 0);
-        let shape = [c.shape().rows, c.shape().cols];
-        tegula_files::write(&Place::parse(path), &shape, c.as_slice(), &Writing::default())?;
+    if let (Some(target), None) = (&target, &refusal) {
+        let writing = meter.phase(&format!("writing {target}"), Unit::Bytes, 0);
+        let tell = |done, total| writing.set_of(done, total);
+        tegula_files::write(target, c.shape(), c.as_slice(), &Writing { progress: &tell })?;
     }
-    if !args.json && args.output.is_none() && refusal.is_none() {
+    if !args.json && target.is_none() && refusal.is_none() {
         preview::print(&mut out, c)?;
     }
     match refusal {
@@ -148,35 +170,5 @@ fn conclude<T: Number + Scalar>(args: &MulArgs, meter: &Meter, product: &Product
             meter.line(product);
             Ok(())
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::args::{Cli, Command};
-    use crate::engine::{Done, Verified};
-    use clap::Parser;
-
-    #[test]
-    fn a_product_that_fails_verification_is_not_written() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("c.npy");
-        let line = ["tegula", "mul", "a.npy", "b.npy", "--verify", "-o"].map(Into::into);
-        let Command::Mul(args) = Cli::parse_from(line.into_iter().chain([path.clone().into_os_string()])).command
-        else {
-            panic!("mul is mul");
-        };
-        let shape = Shape::new(1, 1);
-        let conclude_with = |r| {
-            let done = Done { device: "cpu".into(), kernel: "loop".into(), seconds: 1.0 };
-            let verified = Some(Verified { ok: r <= 5.0, r, bound: 5.0, worst: Some([0, 0]) });
-            let product = Product::new(shape, shape, Type::F32, Type::F32, done, verified);
-            conclude(&args, &Meter::new(true, false), &product, &Matrix::<f32>::zeros(shape).unwrap())
-        };
-        assert!(matches!(conclude_with(5.5), Err(Failure::Failed(_))));
-        assert!(!path.exists());
-        assert!(conclude_with(5.0).is_ok());
-        assert!(path.exists());
     }
 }

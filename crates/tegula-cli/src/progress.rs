@@ -30,6 +30,7 @@ const EVERY: Duration = Duration::from_millis(100);
 pub enum Unit {
     Bytes,
     MultiplyAdds,
+    Rows,
 }
 
 /// Shows how far a command is.
@@ -52,10 +53,17 @@ struct State {
     over: bool,
 }
 
+/// How far a phase is, in its units. Of a total of 0 nothing is known.
+#[derive(Debug, Default)]
+struct Counts {
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
 /// The phase that is shown.
 #[derive(Debug)]
 struct Current {
-    done: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     unit: Unit,
     bar: ProgressBar,
 }
@@ -76,14 +84,14 @@ impl Meter {
     /// is shown.
     pub fn phase(&self, name: &str, unit: Unit, total: u64) -> Phase {
         tracing::debug!(?unit, total, "{name}");
-        let done = Arc::new(AtomicU64::new(0));
+        let counts = Arc::new(Counts { done: AtomicU64::new(0), total: AtomicU64::new(total) });
         if let Some(screen) = &self.screen {
             let bar =
                 ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_message(one_line(name));
-            screen.state().current = Some(Current { done: done.clone(), unit, bar });
+            screen.state().current = Some(Current { counts: counts.clone(), unit, bar });
             screen.changed.notify_one();
         }
-        Phase { done, screen: self.screen.clone() }
+        Phase { counts, screen: self.screen.clone() }
     }
 
     /// A line on standard error, unless nothing is to be said. Nobody may be listening there.
@@ -106,14 +114,20 @@ impl Drop for Meter {
 /// A part of the work. Setting how far it is costs an atomic operation and may be done from any thread.
 #[derive(Debug)]
 pub struct Phase {
-    done: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     screen: Option<Arc<Screen>>,
 }
 
 impl Phase {
     /// So many units are done. What was said before is never taken back.
     pub fn set(&self, done: u64) {
-        self.done.fetch_max(done, Ordering::Relaxed);
+        self.counts.done.fetch_max(done, Ordering::Relaxed);
+    }
+
+    /// So many of so many units are done; 0 of those where their number is not known.
+    pub fn set_of(&self, done: u64, total: u64) {
+        self.counts.total.store(total, Ordering::Relaxed);
+        self.set(done);
     }
 }
 
@@ -122,7 +136,7 @@ impl Drop for Phase {
     fn drop(&mut self) {
         let Some(screen) = &self.screen else { return };
         let mut state = screen.state();
-        if let Some(current) = state.current.take_if(|current| Arc::ptr_eq(&current.done, &self.done)) {
+        if let Some(current) = state.current.take_if(|current| Arc::ptr_eq(&current.counts, &self.counts)) {
             current.bar.finish_and_clear();
         }
     }
@@ -148,8 +162,9 @@ impl Screen {
 impl Current {
     /// Draws on a terminal of so many columns.
     fn draw(&self, columns: u16) {
-        let (done, unit) = (self.done.load(Ordering::Relaxed), self.unit);
-        let style = ProgressStyle::with_template(template(columns, done > 0))
+        let (done, unit) = (self.counts.done.load(Ordering::Relaxed), self.unit);
+        let total = self.counts.total.load(Ordering::Relaxed);
+        let style = ProgressStyle::with_template(template(columns, done > 0 && total > 0))
             .unwrap_or_else(|_| ProgressStyle::default_spinner());
         let style = style
             .progress_chars("=> ")
@@ -163,6 +178,7 @@ impl Current {
                 let _ = text.write_str(&time(state.elapsed()));
             });
         self.bar.set_style(style);
+        self.bar.set_length(total);
         self.bar.update(|state| state.set_pos(done));
     }
 }
@@ -182,6 +198,7 @@ fn rate(unit: Unit, per_second: f64) -> String {
     let (amount, name) = match unit {
         Unit::Bytes => (per_second, "B"),
         Unit::MultiplyAdds => (2.0 * per_second, "FLOP"),
+        Unit::Rows => (per_second, "rows"),
     };
     const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
     // From 999.5 on three digits would round to 1000.
@@ -234,7 +251,7 @@ mod tests {
             }
         });
         phase.set(7);
-        assert_eq!(phase.done.load(Ordering::Relaxed), 3999);
+        assert_eq!(phase.counts.done.load(Ordering::Relaxed), 3999);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use tegula::element::Scalar;
-use tegula::nd::NdLayout;
+use tegula::nd::{NdLayout, NdView};
 use tegula::{Layout, Shape, View};
 
 use crate::Refusal;
@@ -71,6 +71,14 @@ pub struct Array<T: Number> {
 }
 
 impl<T: Number + Scalar> Array<T> {
+    /// The array, to read.
+    ///
+    /// # Errors
+    /// Never, unless `data` and `layout` were changed so that they do not fit.
+    pub fn view(&self) -> tegula::Result<NdView<'_, T>> {
+        NdView::strided(&self.data, self.layout.clone())
+    }
+
     /// The array as one matrix, to read.
     ///
     /// # Errors
@@ -140,6 +148,11 @@ impl AnyArray {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether the elements lie in a file, mapped.
+    pub fn is_mapped(&self) -> bool {
+        with_array!(self, array => array.data.is_mapped())
     }
 
     /// The same array in another number type, in the same order. The original is given up as soon as the copy is there.

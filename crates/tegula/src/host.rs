@@ -40,7 +40,7 @@ fn out_of_memory(bytes: u128, what: impl FnOnce() -> String, available: Option<u
 
 /// Bytes that can be had without swapping, within the limits of the control group that the process is in; `None` where the system does
 /// not tell.
-fn available() -> Option<u128> {
+pub fn available() -> Option<u128> {
     let mut system = System::new().ok()?;
     system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
     let free = Some(system.available_memory()).filter(|&free| free > 0)?;

@@ -28,7 +28,7 @@ pub mod element;
 pub mod error;
 mod exec;
 mod gemm;
-mod host;
+pub mod host;
 pub mod interp;
 pub mod ir;
 pub mod kernels;

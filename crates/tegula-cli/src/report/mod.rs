@@ -3,6 +3,7 @@
 pub mod check;
 pub mod devices;
 pub mod doctor;
+pub mod plan;
 pub mod preview;
 pub mod product;
 

@@ -1,28 +1,38 @@
-//! The corner of a matrix, for eyes.
+//! The corner of an array, for eyes.
 
 use std::io::{self, Write};
 
-use tegula::Matrix;
 use tegula::element::Scalar;
+use tegula::nd::{NdArray, display};
 use tegula_files::Number;
 
 /// Rows and columns shown.
 const SHOWN: usize = 6;
 
-/// Prints the shape, the type and the top left corner.
-pub fn print<T: Number + Scalar>(out: &mut impl Write, matrix: &Matrix<T>) -> io::Result<()> {
-    let shape = matrix.shape();
-    let (rows, cols) = (shape.rows.min(SHOWN), shape.cols.min(SHOWN));
-    writeln!(out, "{shape} {}", T::TYPE)?;
-    let view = matrix.view();
-    let cell = |row, col| view.get(0, row, col).map_or_else(String::new, |x| number(x.to_f64(), T::TYPE.is_int()));
-    let cells: Vec<Vec<String>> = (0..rows).map(|row| (0..cols).map(|col| cell(row, col)).collect()).collect();
-    let width = cells.iter().flatten().map(String::len).max().unwrap_or(0);
-    for row in &cells {
-        let line = row.iter().map(|cell| format!("{cell:>width$}")).collect::<Vec<_>>().join("  ");
-        writeln!(out, "  {line}{}", if shape.cols > cols { "  …" } else { "" })?;
+/// Prints the shape, the type and the top left corner; of a stack, that of its first matrix.
+pub fn print<T: Number + Scalar>(out: &mut impl Write, array: &NdArray<T>) -> io::Result<()> {
+    let shape = array.shape();
+    writeln!(out, "{} {}", display(shape), T::TYPE)?;
+    let (stack, [height, width]) = match shape {
+        [stack @ .., height, width] => (stack, [*height, *width]),
+        [width] => (&[][..], [1, *width]),
+        [] => (&[][..], [1, 1]),
+    };
+    if !stack.is_empty() {
+        writeln!(out, "  the first of {} matrices:", display(stack))?;
     }
-    if shape.rows > rows && cols > 0 {
+    let (rows, cols) = (height.min(SHOWN), width.min(SHOWN));
+    let cell = |row: usize, col: usize| {
+        let element = array.as_slice().get(row * width + col);
+        element.map_or_else(String::new, |x| number(x.to_f64(), T::TYPE.is_int()))
+    };
+    let cells: Vec<Vec<String>> = (0..rows).map(|row| (0..cols).map(|col| cell(row, col)).collect()).collect();
+    let longest = cells.iter().flatten().map(String::len).max().unwrap_or(0);
+    for row in &cells {
+        let line = row.iter().map(|cell| format!("{cell:>longest$}")).collect::<Vec<_>>().join("  ");
+        writeln!(out, "  {line}{}", if width > cols { "  …" } else { "" })?;
+    }
+    if height > rows && cols > 0 {
         writeln!(out, "  …")?;
     }
     Ok(())
@@ -45,7 +55,6 @@ fn number(value: f64, whole: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tegula::Shape;
 
     #[test]
     fn numbers_are_short() {
@@ -55,13 +64,25 @@ mod tests {
         assert_eq!(number(-2_147_483_648.0, true), "-2147483648");
     }
 
+    fn shown(shape: &[usize]) -> String {
+        let len = shape.iter().product::<usize>() as i32;
+        let mut out = Vec::new();
+        print(&mut out, &NdArray::from_vec(shape, (0..len).collect()).unwrap()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
     #[test]
     fn only_the_corner_is_shown() {
-        let matrix = Matrix::from_fn(Shape::new(7, 9), |_, row, col| (row * col) as i32).unwrap();
-        let mut out = Vec::new();
-        print(&mut out, &matrix).unwrap();
-        let text = String::from_utf8(out).unwrap();
+        let text = shown(&[7, 9]);
         assert_eq!(text.lines().count(), 1 + 6 + 1);
-        assert_eq!(text.lines().nth(6), Some("   0   5  10  15  20  25  …"));
+        assert_eq!(text.lines().nth(2), Some("   9  10  11  12  13  14  …"));
+    }
+
+    #[test]
+    fn arrays_of_any_dimensions_are_shown() {
+        assert_eq!(shown(&[]), "() i32\n  0\n");
+        assert_eq!(shown(&[3]), "3 i32\n  0  1  2\n");
+        assert_eq!(shown(&[2, 3, 1, 2]), "2×3×1×2 i32\n  the first of 2×3 matrices:\n  0  1\n");
+        assert_eq!(shown(&[0, 2, 2]), "0×2×2 i32\n  the first of 0 matrices:\n    \n    \n");
     }
 }

@@ -3,17 +3,22 @@
 use std::fmt;
 
 use serde::Serialize;
-use tegula::Shape;
-use tegula::element::Type;
+use tegula::element::{Element, Scalar};
+use tegula::nd::display;
 
-use crate::engine::{Done, Verified};
+use crate::engine::{Done, Operands, Verified};
 
 /// The figures of a product; with `--json`, the object itself.
 #[derive(Debug, Serialize)]
 pub struct Product {
+    /// Rows and columns of each matrix of C; 1 where the operand is a vector.
     pub m: usize,
     pub n: usize,
     pub k: usize,
+    /// Matrices in C.
+    pub batch: usize,
+    /// Extents of A, B and C, transposed as the product takes them.
+    pub shapes: [Vec<usize>; 3],
     /// Type of A and B.
     pub dtype: &'static str,
     /// Type of C.
@@ -27,12 +32,20 @@ pub struct Product {
 }
 
 impl Product {
-    /// The figures of an m×k matrix of `dtype` times a k×n one.
-    pub fn new(a: Shape, b: Shape, dtype: Type, result: Type, done: Done, verified: Option<Verified>) -> Product {
-        let (m, n, k) = (a.rows, b.cols, a.cols);
-        let flops = 2.0 * m as f64 * n as f64 * k as f64;
+    /// The figures of a product with a result of shape `c`.
+    pub fn new<T: Element>(operands: &Operands<'_, T>, c: &[usize], done: Done, verified: Option<Verified>) -> Product {
+        let (a, b) = (operands.a.shape(), operands.b.shape());
+        let m = if a.len() < 2 { 1 } else { a[a.len() - 2] };
+        let n = if b.len() < 2 { 1 } else { b[b.len() - 1] };
+        let k = a.last().copied().unwrap_or(0);
+        // C's own extents are those that are not m and n.
+        let own = usize::from(a.len() > 1) + usize::from(b.len() > 1);
+        let batch = c[..c.len().saturating_sub(own)].iter().product();
+        let flops = 2.0 * batch as f64 * m as f64 * n as f64 * k as f64;
         let gflops = (flops > 0.0 && done.seconds > 0.0).then(|| flops / done.seconds / 1e9);
-        Product { m, n, k, dtype: dtype.name(), result_dtype: result.name(), done, gflops, verified }
+        let shapes = [a.to_vec(), b.to_vec(), c.to_vec()];
+        let (dtype, result_dtype) = (T::TYPE.name(), <T::Out as Scalar>::TYPE.name());
+        Product { m, n, k, batch, shapes, dtype, result_dtype, done, gflops, verified }
     }
 
     /// Why the product is not to be trusted, if it is not.
@@ -41,18 +54,27 @@ impl Product {
         if verified.ok {
             return None;
         }
-        let at = verified.worst.map_or(String::new(), |[row, col]| format!(" at row {row}, column {col}"));
+        let at = verified.worst.as_deref().map_or(String::new(), place);
         let Verified { r, bound, .. } = verified;
         let far = if r.is_finite() { format!(": r = {r:.3}{at}, more than the bound {bound}") } else { at };
         Some(format!("the product is wrong{far}; nothing was written"))
     }
 }
 
+/// ` at row 1, column 2`, or for another number of axes ` at (0, 1, 2)`.
+fn place(index: &[usize]) -> String {
+    match index {
+        [row, col] => format!(" at row {row}, column {col}"),
+        _ => format!(" at ({})", index.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
+
 impl fmt::Display for Product {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Product { m, n, k, result_dtype, .. } = self;
+        let Product { result_dtype, .. } = self;
+        let [a, b, c] = self.shapes.each_ref().map(|shape| display(shape));
         let Done { device, kernel, seconds } = &self.done;
-        write!(f, "{m}×{n} {result_dtype} = {m}×{k} · {k}×{n}")?;
+        write!(f, "{c} {result_dtype} = {a} · {b}")?;
         match self.gflops {
             Some(gflops) => {
                 let digits = if gflops < 10.0 { 2 } else { 0 };
@@ -84,10 +106,33 @@ impl fmt::Display for Seconds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::DeviceChoice;
+    use tegula::nd::{NdArray, product_shape};
+
+    fn shaped(a: &[usize], b: &[usize], verified: Option<Verified>) -> Product {
+        let done = Done { device: "cpu".into(), kernel: "avx2 f32 6x16".into(), seconds: 0.003 };
+        let (a, b) = (NdArray::<f32>::zeros(a).unwrap(), NdArray::zeros(b).unwrap());
+        let c = product_shape(a.shape(), b.shape()).unwrap();
+        let operands = Operands { device: DeviceChoice::Cpu, alpha: 1.0, a: a.view(), b: b.view(), beta: 0.0 };
+        Product::new(&operands, &c, done, verified)
+    }
 
     fn product(verified: Option<Verified>) -> Product {
-        let done = Done { device: "cpu".into(), kernel: "avx2 f32 6x16".into(), seconds: 0.003 };
-        Product::new(Shape::new(1797, 64), Shape::new(64, 1797), Type::F32, Type::F32, done, verified)
+        shaped(&[1797, 64], &[64, 1797], verified)
+    }
+
+    #[test]
+    fn stacks_and_vectors_have_sizes_too() {
+        let sizes = |a: &[usize], b: &[usize]| {
+            let product = shaped(a, b, None);
+            [product.batch, product.m, product.n, product.k]
+        };
+        assert_eq!(sizes(&[5, 1, 3, 4], &[2, 4, 6]), [10, 3, 6, 4]);
+        assert_eq!(sizes(&[4], &[2, 4, 6]), [2, 1, 6, 4]);
+        assert_eq!(sizes(&[3, 4], &[4]), [1, 3, 1, 4]);
+        assert_eq!(sizes(&[4], &[4]), [1, 1, 1, 4]);
+        let line = shaped(&[4], &[4], None).to_string();
+        assert!(line.starts_with("() f32 = 4 · 4 on cpu"), "{line}");
     }
 
     #[test]
@@ -98,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_error_above_the_bound_or_nan_is_refused() {
-        let verified = |r| Verified { ok: r <= 68.0, r, bound: 68.0, worst: Some([1, 2]) };
+        let verified = |r| Verified { ok: r <= 68.0, r, bound: 68.0, worst: Some(vec![1, 2]) };
         let with = |r| product(Some(verified(r))).refusal();
         assert_eq!(with(68.0), None);
         assert!(with(68.1).unwrap().contains("row 1, column 2"));
@@ -111,8 +156,7 @@ mod tests {
 
     #[test]
     fn an_empty_product_has_no_speed() {
-        let done = Done { device: "cpu".into(), kernel: "avx2 f32 6x16".into(), seconds: 0.003 };
-        let empty = Product::new(Shape::new(2, 0), Shape::new(0, 3), Type::F32, Type::F32, done, None);
+        let empty = shaped(&[2, 0], &[0, 3], None);
         assert_eq!(empty.to_string(), "2×3 f32 = 2×0 · 0×3 on cpu: nothing to multiply");
     }
 

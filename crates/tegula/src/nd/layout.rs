@@ -115,6 +115,22 @@ impl NdLayout {
         format!("a {} view at offset {} with strides {:?}", display(&self.shape), self.offset, self.strides)
     }
 
+    /// The index of the element at a position, if there is one and no two elements share memory.
+    pub(crate) fn index(&self, position: usize) -> Option<Vec<usize>> {
+        let mut axes: Vec<usize> = (0..self.shape.len()).collect();
+        axes.sort_by_key(|&axis| std::cmp::Reverse(self.strides[axis].unsigned_abs()));
+        // From the position of the lowest element, each axis goes as far as it can, the longest steps first.
+        let mut rest = position.checked_sub(self.span().ok()??.0)?;
+        let mut index = vec![0; self.shape.len()];
+        for axis in axes.into_iter().filter(|&axis| self.shape[axis] > 1) {
+            let (step, last) = (self.strides[axis].unsigned_abs(), self.shape[axis] - 1);
+            let place = (rest / step.max(1)).min(last);
+            rest -= place * step;
+            index[axis] = if self.strides[axis] < 0 { last - place } else { place };
+        }
+        (rest == 0).then_some(index)
+    }
+
     /// Number of elements.
     ///
     /// # Errors
@@ -153,6 +169,16 @@ pub fn display(shape: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn positions_have_indices() {
+        let layout = NdLayout { shape: vec![2, 3, 1, 4], offset: 20, strides: vec![100, -4, 7, 1] };
+        for index in [[0, 0, 0, 0], [1, 2, 0, 3], [0, 2, 0, 1], [1, 0, 0, 2]] {
+            let position = layout.at(&index).unwrap();
+            assert_eq!(layout.index(position), Some(index.to_vec()));
+        }
+        assert_eq!((layout.index(11), layout.index(24)), (None, None));
+    }
 
     #[test]
     fn dense_layouts_have_no_gap() {

@@ -1,0 +1,73 @@
+//! What a product would do: the library's explanation, as JSON.
+
+use serde::Serialize;
+use tegula::plan::Explanation;
+use tegula::plan::explain::Operand;
+
+/// With `--explain-plan --json`, the object.
+#[derive(Debug, Serialize)]
+pub struct Plan<'a> {
+    device: &'a str,
+    kernel: &'a str,
+    /// How many products of matrices it is made of.
+    products: usize,
+    /// Matrices in each of them.
+    batch: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    launch: Option<Launch>,
+    operands: Vec<Taken<'a>>,
+    /// Bytes taken besides the operands.
+    device_bytes: u128,
+    host_bytes: u128,
+}
+
+#[derive(Debug, Serialize)]
+struct Launch {
+    tile: u32,
+    grid: [u32; 3],
+    block: [u32; 3],
+}
+
+#[derive(Debug, Serialize)]
+struct Taken<'a> {
+    name: &'static str,
+    dtype: &'static str,
+    shape: &'a [usize],
+    strides: &'a [isize],
+    place: &'a str,
+    /// The line that people read: whether it is copied, and why.
+    taken: String,
+}
+
+impl<'a> From<&'a Explanation> for Plan<'a> {
+    fn from(plan: &'a Explanation) -> Self {
+        let operand = |operand: &'a Operand| Taken {
+            name: operand.name,
+            dtype: operand.ty.name(),
+            shape: &operand.shape,
+            strides: &operand.strides,
+            place: &operand.place,
+            taken: operand.to_string(),
+        };
+        Plan {
+            device: &plan.device,
+            kernel: &plan.kernel,
+            products: plan.products,
+            batch: plan.batches,
+            m: plan.m,
+            n: plan.n,
+            k: plan.k,
+            launch: plan.launch.as_ref().map(|launch| Launch {
+                tile: launch.tile,
+                grid: launch.grid,
+                block: launch.block,
+            }),
+            operands: plan.operands.iter().map(operand).collect(),
+            device_bytes: plan.device_bytes,
+            host_bytes: plan.host_bytes,
+        }
+    }
+}
