@@ -6,8 +6,10 @@ use tegula::{Device, Error, Matrix, Shape};
 
 use crate::product::{Random, Sample};
 
+type Axes = &'static [usize];
+
 /// What `numpy.matmul` makes of shapes: the result's, or `None` where it refuses.
-const SHAPES: [(&[usize], &[usize], Option<&[usize]>); 34] = [
+const SHAPES: [(Axes, Axes, Option<Axes>); 34] = [
     (&[2, 3], &[3, 4], Some(&[2, 4])),
     (&[3], &[3], Some(&[])),
     (&[2, 3], &[3], Some(&[2])),
