@@ -1,19 +1,49 @@
-//! Formats that are read from files.
+//! Formats that are read from files, and how a command line names an array in one.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 
-use tegula::element::Scalar;
-use tegula_files::{AnyArray, Array};
+use tegula_files::{AnyArray, Dtype, Place, Reading, read};
 
-use crate::{bounded, check_refusal};
+use crate::{ROOM, bounded, check_refusal};
 
-/// A `.npy` file: what is read has all the elements that its layout says.
+/// A `.npy` file.
 pub fn npy(data: &[u8]) {
-    on_file(".npy", data, |path| match bounded(|| tegula_files::npy::read(path)) {
-        Ok(array) => check(&array),
-        Err(error) => check_refusal(&error.why),
-    });
+    on_file(".npy", data, |path| check_read(path, None));
+}
+
+/// An `.npz` archive: the one array in it, and the one named `a`.
+pub fn npz(data: &[u8]) {
+    on_file(".npz", data, check_named);
+}
+
+/// A `.safetensors` file, as [`npz`].
+pub fn safetensors(data: &[u8]) {
+    on_file(".safetensors", data, check_named);
+}
+
+/// A place on a command line: its parts are those of the text, and messages can show it.
+pub fn place(data: &[u8]) {
+    let text = argument(data);
+    let place = Place::parse(text);
+    if let Place::File { path, name } = &place {
+        let mut whole = path.clone().into_os_string();
+        name.iter().for_each(|name| whole.push(format!(":{name}")));
+        assert_eq!(whole, text);
+    }
+    assert!(!place.to_string().contains(char::is_control), "{place:?}");
+}
+
+/// The data as the operating system hands over an argument.
+#[cfg(unix)]
+fn argument(data: &[u8]) -> &OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(data)
+}
+
+#[cfg(not(unix))]
+fn argument(data: &[u8]) -> &OsStr {
+    str::from_utf8(data).unwrap_or_default().as_ref()
 }
 
 /// Hands the data over as a file.
@@ -23,21 +53,22 @@ fn on_file(extension: &str, data: &[u8], work: impl FnOnce(&Path)) {
     work(file.path());
 }
 
-/// Checks that an array is what its layout says, first element to last.
-fn check(array: &AnyArray) {
-    fn elements<T: Scalar>(array: &Array<T>) {
-        let len = array.layout.len().expect("a layout that was checked");
-        assert_eq!(array.data.len(), len, "{:?}", array.layout);
-        let reach: isize =
-            array.layout.shape.iter().zip(&array.layout.strides).map(|(&n, &s)| (n as isize - 1) * s).sum();
-        assert!(len == 0 || reach + 1 == len as isize, "{:?}", array.layout);
-    }
-    match array {
-        AnyArray::F64(array) => elements(array),
-        AnyArray::F32(array) => elements(array),
-        AnyArray::F16(array) => elements(array),
-        AnyArray::BF16(array) => elements(array),
-        AnyArray::I32(array) => elements(array),
-        AnyArray::I8(array) => elements(array),
-    }
+fn check_named(path: &Path) {
+    check_read(path, None);
+    check_read(path, Some("a".into()));
+}
+
+/// Reads an array and checks that it has all the elements that its layout says.
+fn check_read(path: &Path, name: Option<String>) {
+    let place = Place::File { path: path.into(), name };
+    let reading = Reading { room: ROOM, ..Reading::default() };
+    let array = match bounded(|| read(&place, &reading)) {
+        Ok(array) => array,
+        Err(error) => return check_refusal(&error.why),
+    };
+    let layout = array.layout().clone();
+    let Ok(AnyArray::F64(array)) = array.cast(Dtype::F64) else { panic!("every type can be cast to f64") };
+    let len = layout.len().expect("a layout that was checked");
+    let reach: isize = layout.shape.iter().zip(&layout.strides).map(|(&n, &stride)| (n as isize - 1) * stride).sum();
+    assert!(array.data.len() == len && (len == 0 || reach + 1 == len as isize), "{layout:?}");
 }

@@ -11,12 +11,20 @@ mod text;
 
 use peak_alloc::PeakAlloc;
 
-pub use files::npy;
+pub use files::{npy, npz, place, safetensors};
 pub use gemm::gemm;
 pub use text::{csv, mtx};
 
 /// Every target by the name of its binary and its corpus.
-pub const TARGETS: [(&str, fn(&[u8])); 4] = [("csv", csv), ("gemm", gemm), ("mtx", mtx), ("npy", npy)];
+pub const TARGETS: [(&str, fn(&[u8])); 7] = [
+    ("csv", csv),
+    ("gemm", gemm),
+    ("mtx", mtx),
+    ("npy", npy),
+    ("npz", npz),
+    ("place", place),
+    ("safetensors", safetensors),
+];
 
 /// Bytes that readers may use for an array.
 const ROOM: u64 = 1 << 20;

@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 
-use tegula_files::cast::Number;
-use tegula_files::{AnyArray, Array, Refusal};
+use tegula::element::Scalar;
+use tegula_files::{AnyArray, Array, Number, Refusal};
 
 use crate::{ROOM, bounded, check_refusal};
 
@@ -18,7 +18,8 @@ pub fn mtx(data: &[u8]) {
     match read(tegula_files::mtx::read, data) {
         Some(AnyArray::F64(array)) => check_written(&array, tegula_files::mtx::write, tegula_files::mtx::read),
         Some(AnyArray::I32(array)) => check_written(&array, tegula_files::mtx::write, tegula_files::mtx::read),
-        Some(other) => panic!("read as {:?}", other.ty()),
+        Some(AnyArray::I64(array)) => check_written(&array, tegula_files::mtx::write, tegula_files::mtx::read),
+        Some(other) => panic!("read as {}", other.dtype()),
         None => {}
     }
 }
@@ -27,7 +28,7 @@ pub fn mtx(data: &[u8]) {
 pub fn csv(data: &[u8]) {
     match read(tegula_files::csv::read, data) {
         Some(AnyArray::F64(array)) => check_written(&array, tegula_files::csv::write, tegula_files::csv::read),
-        Some(other) => panic!("read as {:?}", other.ty()),
+        Some(other) => panic!("read as {}", other.dtype()),
         None => {}
     }
 }
@@ -57,17 +58,20 @@ fn same(left: &AnyArray, right: &AnyArray) -> bool {
     match (left, right) {
         (AnyArray::F64(left), AnyArray::F64(right)) => same_elements(left, right),
         (AnyArray::I32(left), AnyArray::I32(right)) => same_elements(left, right),
+        (AnyArray::I64(left), AnyArray::I64(right)) => same_elements(left, right),
         _ => false,
     }
 }
 
 /// Whether the bits agree; any NaN is as good as another.
-fn same_elements<T: Number>(left: &Array<T>, right: &Array<T>) -> bool {
+fn same_elements<T: Number + Scalar>(left: &Array<T>, right: &Array<T>) -> bool {
     let same = |(x, y): (&T, &T)| x.to_bits() == y.to_bits() || (x.to_f64().is_nan() && y.to_f64().is_nan());
-    left.layout == right.layout && left.data.len() == right.data.len() && left.data.iter().zip(&right.data).all(same)
+    left.layout == right.layout
+        && left.data.len() == right.data.len()
+        && left.data.iter().zip(right.data.iter()).all(same)
 }
 
-fn check_written<T: Number>(array: &Array<T>, write: WriteArray<T>, read: Read) {
+fn check_written<T: Number + Scalar>(array: &Array<T>, write: WriteArray<T>, read: Read) {
     let view = array.matrix().expect("two dimensions");
     let shape = [view.shape().rows, view.shape().cols];
     if array.data.is_empty() || array.data.len() > WRITTEN {

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use tegula::element::{Arith, Element, Scalar, Type};
 use tegula::{Matrix, Shape, View};
-use tegula_files::cast::Number;
-use tegula_files::{AnyArray, Array, npy, output};
+use tegula_files::{AnyArray, Array, Dtype, Number, Place, Reading, Writing};
 
 use crate::args::MulArgs;
 use crate::engine;
@@ -17,7 +16,7 @@ use crate::report::{json, preview};
 /// The command.
 pub fn run(args: &MulArgs) -> Result<()> {
     args.check()?;
-    args.output.as_deref().map_or(Ok(()), output::check)?;
+    args.output.as_deref().map_or(Ok(()), |path| tegula_files::check(&Place::parse(path), Dtype::F32, 2))?;
     let a = load(&args.a, args.cast)?;
     let other = (args.b != args.a).then(|| load(&args.b, args.cast)).transpose()?;
     let b = other.as_ref().unwrap_or(&a);
@@ -28,19 +27,23 @@ pub fn run(args: &MulArgs) -> Result<()> {
         (AnyArray::BF16(a), AnyArray::BF16(b)) => product(args, a, b),
         (AnyArray::I32(a), AnyArray::I32(b)) => product(args, a, b),
         (AnyArray::I8(a), AnyArray::I8(b)) => product(args, a, b),
-        (a, b) => Err(types_differ(a.ty(), b.ty())),
+        (a, b) => Err(no_product(a.dtype(), b.dtype())),
     }
 }
 
 fn load(path: &Path, cast: Option<Type>) -> Result<AnyArray> {
-    let array = npy::read(path)?;
+    let place = Place::parse(path);
+    let array = tegula_files::read(&place, &Reading::default())?;
     match cast {
-        Some(ty) => array.cast(ty).map_err(|why| Failure::new(format!("{}: {why}", path.display()))),
+        Some(ty) => array.cast(ty.into()).map_err(|why| Failure::new(format!("{place}: {why}"))),
         None => Ok(array),
     }
 }
 
-fn types_differ(a: Type, b: Type) -> Failure {
+fn no_product(a: Dtype, b: Dtype) -> Failure {
+    if let Some(why) = a.no_product().or(b.no_product()) {
+        return Failure::new(why);
+    }
     Failure::new(format!("A is {a}, B is {b}: give both the same type, or say --cast TYPE (for example --cast {a})"))
 }
 
@@ -64,7 +67,7 @@ where
     conclude(args, &product, &c)
 }
 
-fn oriented<T: Number>(array: &Array<T>, transpose: bool) -> Result<View<'_, T>> {
+fn oriented<T: Number + Scalar>(array: &Array<T>, transpose: bool) -> Result<View<'_, T>> {
     let view = array.matrix()?;
     Ok(if transpose { view.t() } else { view })
 }
@@ -100,7 +103,7 @@ where
 {
     let c0 = load(path, cast.map(|_| T::Out::TYPE))?;
     let c0 = T::Out::open(c0).map_err(|other| {
-        let (found, wanted) = (other.ty(), T::Out::TYPE);
+        let (found, wanted) = (other.dtype(), T::Out::TYPE);
         Failure::new(format!("C0 is {found}, C is {wanted}: give C0 the type of C, or say --cast {}", T::TYPE))
     })?;
     let found = c0.matrix()?.shape();
@@ -111,7 +114,7 @@ where
 }
 
 /// Tells and writes what was computed; writes nothing that is wrong.
-fn conclude<T: Number>(args: &MulArgs, product: &Product, c: &Matrix<T>) -> Result<()> {
+fn conclude<T: Number + Scalar>(args: &MulArgs, product: &Product, c: &Matrix<T>) -> Result<()> {
     let refusal = product.refusal();
     let mut out = stdout().lock();
     if args.json {
@@ -120,7 +123,8 @@ fn conclude<T: Number>(args: &MulArgs, product: &Product, c: &Matrix<T>) -> Resu
         out.flush()?;
     }
     if let (Some(path), None) = (&args.output, &refusal) {
-        npy::write(path, c)?;
+        let shape = [c.shape().rows, c.shape().cols];
+        tegula_files::write(&Place::parse(path), &shape, c.as_slice(), &Writing::default())?;
     }
     if !args.json && args.output.is_none() && refusal.is_none() {
         preview::print(&mut out, c)?;

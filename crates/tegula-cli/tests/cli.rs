@@ -201,7 +201,7 @@ fn json_is_one_object_and_alone_on_standard_output() {
 fn bad_files_get_one_line_and_leave_the_output_alone() {
     let array = |descr: &str, shape: &str, bytes: usize| npy(1, descr, false, shape, &vec![0; bytes]);
     let whole = two_by_three();
-    let cases: [(&str, Vec<u8>, &str); 22] = [
+    let cases: [(&str, Vec<u8>, &str); 18] = [
         ("empty", vec![], "is empty"),
         ("magic", b"PK\x03\x04 not an array".to_vec(), "is not a .npy file"),
         ("short", whole[..7].to_vec(), "is truncated"),
@@ -211,19 +211,11 @@ fn bad_files_get_one_line_and_leave_the_output_alone() {
         ("version", npy(9, "'<f4'", false, "(2, 3)", &[0; 24]), "version 9.0"),
         ("object", array("'|O'", "(2, 3)", 24), "holds Python objects"),
         ("structured", array("[('x', '<f4'), ('y', '<f4')]", "(2, 3)", 48), "holds a structured array"),
-        (
-            "int64",
-            array("'<i8'", "(2, 3)", 48),
-            "holds int64; convert it first, for example np.save(file, a.astype(np.int32))",
-        ),
-        ("uint8", array("'|u1'", "(2, 3)", 6), "holds uint8"),
-        ("bool", array("'|b1'", "(2, 3)", 6), "holds bool"),
+        ("float128", array("'<f16'", "(2, 3)", 96), "holds float128; convert it first"),
+        ("fp8", array("'<V1'", "(2, 3)", 6), "holds 8-bit floats"),
         ("text", array("'<U4'", "(2, 3)", 96), "holds text"),
         ("complex", array("'<c8'", "(2, 3)", 48), "holds complex64"),
         ("date", array("'<M8[ns]'", "(2, 3)", 48), "holds the type '<M8[ns]'"),
-        ("cube", array("'<f4'", "(2, 3, 4)", 96), "holds a 3-D array (2×3×4); give a 2-D array"),
-        ("vector", array("'<f4'", "(6,)", 24), "holds a 1-D array (6); give a 2-D array"),
-        ("scalar", array("'<f4'", "()", 4), "holds a 0-D array"),
         ("absurd", array("'<f4'", "(1000000000000, 1000000)", 24), "24 are there"),
         ("absurder", array("'<f4'", "(18446744073709551615, 3)", 24), "more than can be addressed"),
         ("nested", array(&"(".repeat(9000), "(2, 3)", 24), "is damaged"),
@@ -245,7 +237,7 @@ fn bad_files_get_one_line_and_leave_the_output_alone() {
 fn what_does_not_fit_gets_one_line_and_leaves_the_output_alone() {
     let cases = [
         ("mul missing.npy a.npy -o c.npy", 1, "missing.npy: there is no such file"),
-        ("mul dir a.npy -o c.npy", 1, "dir: is a directory; give a .npy file"),
+        ("mul dir a.npy -o c.npy", 1, "dir: is a directory; give a .npy"),
         ("mul a.npy/x a.npy -o c.npy", 1, "a.npy/x: cannot be read"),
         (
             "mul a.npy a.npy -o c.npy",

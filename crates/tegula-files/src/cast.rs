@@ -1,83 +1,124 @@
-//! Converting a matrix from one number type to another, for `--cast`.
+//! Converting an array from one number type to another, for `--cast`.
 //!
-//! What NumPy's `astype` does, made total: a float is rounded to the nearest of a narrower type, ties to even, and overflows to
-//! an infinity; a fraction is cut off on the way to an integer, a value outside the integer's range becomes its nearest end,
-//! and NaN becomes 0. Every type here fits in f64 exactly, so all conversions pass through it and round once.
+//! What NumPy's `astype` does, made total: a number is rounded once to the nearest of a narrower float, ties to even, and
+//! overflows to an infinity; on the way to an integer a fraction is cut off, a value out of range becomes the nearest end of it,
+//! and NaN becomes 0.
 
-use bytemuck::Pod;
-use tegula::element::{Scalar, Type, bf16, f16, to_odd};
+use tegula::element::to_odd;
 
+use crate::dtype::Dtype;
+use crate::number::{Bool, F8E4M3, F8E5M2, Number, bf16, f16};
 use crate::{AnyArray, Array, Refusal};
 
-/// A number type that files hold.
-pub trait Number: Scalar + Pod {
-    /// The value, exactly.
-    fn to_f64(self) -> f64;
-    /// The value rounded once, by this module's rules.
-    fn rounded(value: f64) -> Self;
-    /// An array of this type among all.
-    fn hold(array: Array<Self>) -> AnyArray;
-    /// The array, if it is of this type.
-    ///
-    /// # Errors
-    /// Gives the array back otherwise.
-    fn open(any: AnyArray) -> Result<Array<Self>, AnyArray>;
+/// A type to convert from: it goes by the widest type of its kind.
+pub(crate) trait Source: Number {
+    fn cast<T: Target>(self) -> T;
 }
 
-macro_rules! number {
-    ($($t:ty, $tag:ident, $to:expr, $from:expr;)*) => {$(
-        impl Number for $t {
-            fn to_f64(self) -> f64 {
-                let to: fn($t) -> f64 = $to;
-                to(self)
-            }
-            fn rounded(value: f64) -> Self {
-                let from: fn(f64) -> $t = $from;
-                from(value)
-            }
-            fn hold(array: Array<Self>) -> AnyArray {
-                AnyArray::$tag(array)
-            }
-            fn open(any: AnyArray) -> Result<Array<Self>, AnyArray> {
-                match any {
-                    AnyArray::$tag(array) => Ok(array),
-                    other => Err(other),
-                }
+/// A type to convert to: it takes the widest types and rounds once.
+pub(crate) trait Target: Number {
+    fn round_f64(value: f64) -> Self;
+    fn round_i64(value: i64) -> Self;
+    fn round_u64(value: u64) -> Self;
+}
+
+macro_rules! sources {
+    ($($t:ty, $from:ident, $widen:expr;)*) => {$(
+        impl Source for $t {
+            fn cast<T: Target>(self) -> T {
+                let widen: fn($t) -> _ = $widen;
+                T::$from(widen(self))
             }
         }
     )*};
 }
 
-number! {
-    f64, F64, |x| x, |x| x;
-    f32, F32, f64::from, |x| x as f32;
-    f16, F16, f64::from, |x| f16::from_f32(to_odd(x));
-    bf16, BF16, f64::from, |x| bf16::from_f32(to_odd(x));
-    i32, I32, f64::from, |x| x as i32;
-    i8, I8, f64::from, |x| x as i8;
+sources! {
+    f64, round_f64, |x| x;
+    f32, round_f64, f64::from;
+    f16, round_f64, f64::from;
+    bf16, round_f64, f64::from;
+    F8E4M3, round_f64, F8E4M3::to_f64;
+    F8E5M2, round_f64, F8E5M2::to_f64;
+    i64, round_i64, |x| x;
+    i32, round_i64, i64::from;
+    i16, round_i64, i64::from;
+    i8, round_i64, i64::from;
+    u64, round_u64, |x| x;
+    u32, round_u64, u64::from;
+    u16, round_u64, u64::from;
+    u8, round_u64, u64::from;
+    Bool, round_u64, |x| x.is_true().into();
+}
+
+macro_rules! targets {
+    // Rust's conversions to these round to nearest once.
+    (wide $($t:ty)*) => {$(
+        impl Target for $t {
+            fn round_f64(value: f64) -> Self { value as $t }
+            fn round_i64(value: i64) -> Self { value as $t }
+            fn round_u64(value: u64) -> Self { value as $t }
+        }
+    )*};
+    (half $($t:ty)*) => {$(
+        impl Target for $t {
+            fn round_f64(value: f64) -> Self { <$t>::from_f32(to_odd(value)) }
+            fn round_i64(value: i64) -> Self { Self::round_f64(odd(value.unsigned_abs()).copysign(if value < 0 { -1.0 } else { 1.0 })) }
+            fn round_u64(value: u64) -> Self { Self::round_f64(odd(value)) }
+        }
+    )*};
+    // Rust's conversion from floats saturates.
+    (int $($t:ty)*) => {$(
+        impl Target for $t {
+            fn round_f64(value: f64) -> Self { value as $t }
+            fn round_i64(value: i64) -> Self { <$t>::try_from(value).unwrap_or(if value < 0 { <$t>::MIN } else { <$t>::MAX }) }
+            fn round_u64(value: u64) -> Self { <$t>::try_from(value).unwrap_or(<$t>::MAX) }
+        }
+    )*};
+}
+
+targets! { wide f64 f32 }
+targets! { half f16 bf16 }
+targets! { int i64 i32 i16 i8 u64 u32 u16 u8 }
+
+/// Rounds to odd: a value that is no f64 goes to the neighbour whose last bit is 1, so that rounding it further gives the same as
+/// rounding once. See [`to_odd`].
+fn odd(value: u64) -> f64 {
+    let excess = 11u32.saturating_sub(value.leading_zeros());
+    let kept = value >> excess;
+    let lost = u64::from(kept << excess != value);
+    (kept | lost) as f64 * (1u64 << excess) as f64
 }
 
 /// The array in another type, in the same order.
-pub(crate) fn array<S: Number>(array: &Array<S>, ty: Type) -> Result<AnyArray, Refusal> {
-    match ty {
-        Type::F64 => convert::<S, f64>(array),
-        Type::F32 => convert::<S, f32>(array),
-        Type::F16 => convert::<S, f16>(array),
-        Type::BF16 => convert::<S, bf16>(array),
-        Type::I32 => convert::<S, i32>(array),
-        Type::I8 => convert::<S, i8>(array),
-        other => Err(format!("cannot be cast to {other}")),
+pub(crate) fn array<S: Source>(array: Array<S>, dtype: Dtype) -> Result<AnyArray, Refusal> {
+    match dtype {
+        Dtype::F64 => convert::<S, f64>(array),
+        Dtype::F32 => convert::<S, f32>(array),
+        Dtype::F16 => convert::<S, f16>(array),
+        Dtype::BF16 => convert::<S, bf16>(array),
+        Dtype::I64 => convert::<S, i64>(array),
+        Dtype::I32 => convert::<S, i32>(array),
+        Dtype::I16 => convert::<S, i16>(array),
+        Dtype::I8 => convert::<S, i8>(array),
+        Dtype::U64 => convert::<S, u64>(array),
+        Dtype::U32 => convert::<S, u32>(array),
+        Dtype::U16 => convert::<S, u16>(array),
+        Dtype::U8 => convert::<S, u8>(array),
+        Dtype::F8E4M3 | Dtype::F8E5M2 | Dtype::Bool => {
+            Err(format!("cannot be cast to {dtype}, which Tegula reads and does not make"))
+        }
     }
 }
 
-fn convert<S: Number, T: Number>(array: &Array<S>) -> Result<AnyArray, Refusal> {
-    let mut data = Vec::new();
+fn convert<S: Source, T: Target>(array: Array<S>) -> Result<AnyArray, Refusal> {
+    let mut data: Vec<T> = Vec::new();
     data.try_reserve_exact(array.data.len()).map_err(|_| {
         let shape = tegula::nd::display(&array.layout.shape);
-        format!("does not fit in memory: {shape} {} beside the original", T::TYPE)
+        format!("does not fit in memory: {shape} {} beside the original", T::DTYPE)
     })?;
-    data.extend(array.data.iter().map(|&x| T::rounded(x.to_f64())));
-    Ok(T::hold(Array { data, layout: array.layout.clone() }))
+    data.extend(array.data.iter().map(|&x| x.cast::<T>()));
+    Ok(T::hold(Array { data: data.into(), layout: array.layout }))
 }
 
 #[cfg(test)]
@@ -87,29 +128,57 @@ mod tests {
     #[test]
     fn sixteen_bit_types_are_rounded_once() {
         let above_tie = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
-        assert_eq!(f16::rounded(above_tie), f16::from_bits(0x3c01));
-        assert_eq!(f16::rounded(1.0 + 2f64.powi(-11)), f16::ONE);
-        assert_eq!(f16::rounded(1.0 + 2f64.powi(-11) - 2f64.powi(-40)), f16::ONE);
-        assert_eq!(f16::rounded(-above_tie), f16::from_bits(0xbc01));
-        assert_eq!(bf16::rounded(1.0 + 2f64.powi(-8) + 2f64.powi(-40)), bf16::from_bits(0x3f81));
-        assert_eq!(bf16::rounded(1.0 + 2f64.powi(-8)), bf16::ONE);
+        assert_eq!(above_tie.cast::<f16>(), f16::from_bits(0x3c01));
+        assert_eq!((1.0 + 2f64.powi(-11)).cast::<f16>(), f16::ONE);
+        assert_eq!((1.0 + 2f64.powi(-11) - 2f64.powi(-40)).cast::<f16>(), f16::ONE);
+        assert_eq!((-above_tie).cast::<f16>(), f16::from_bits(0xbc01));
+        assert_eq!((1.0 + 2f64.powi(-8) + 2f64.powi(-40)).cast::<bf16>(), bf16::from_bits(0x3f81));
+        assert_eq!((1.0 + 2f64.powi(-8)).cast::<bf16>(), bf16::ONE);
+    }
+
+    #[test]
+    fn wide_integers_are_rounded_once() {
+        // One above a tie of bf16 (8 bits), of f32 (24 bits): rounding to f64 first would lose the one.
+        let (tie8, tie24) = ((1u64 << 63) + (1 << 55), (1u64 << 63) + (1 << 39));
+        assert_eq!(tie8.cast::<bf16>().to_f64(), 2f64.powi(63));
+        assert_eq!((tie8 + 1).cast::<bf16>().to_f64(), 2f64.powi(63) + 2f64.powi(56));
+        assert_eq!((tie24 + 1).cast::<f32>().to_f64(), 2f64.powi(63) + 2f64.powi(40));
+        let negative = -(((tie8 + 1) >> 1) as i64) - 1;
+        assert_eq!(negative.cast::<bf16>().to_f64(), -(2f64.powi(62) + 2f64.powi(55)));
+        assert_eq!(i64::MIN.cast::<bf16>().to_f64(), -(2f64.powi(63)));
+        assert_eq!(u64::MAX.cast::<f64>(), 2f64.powi(64));
+        assert_eq!(u64::MAX.cast::<f16>(), f16::INFINITY);
+        assert_eq!((0u64.cast::<f16>().to_bits(), 0i64.cast::<f16>().to_bits()), (0, 0));
+        assert_eq!(2049i64.cast::<f16>().to_f64(), 2048.0);
+    }
+
+    #[test]
+    fn rounding_to_odd_keeps_what_fits() {
+        assert_eq!([0, 1, 1 << 53, u64::MAX << 11].map(odd), [0.0, 1.0, 2f64.powi(53), (u64::MAX << 11) as f64]);
+        assert_eq!(odd((1 << 53) + 1).to_bits() & 1, 1);
+        assert_eq!(odd(u64::MAX).to_bits() & 1, 1);
     }
 
     #[test]
     fn the_ends_of_the_range_are_kept() {
-        assert_eq!(f16::rounded(1e300), f16::INFINITY);
-        assert_eq!(bf16::rounded(f64::NEG_INFINITY), bf16::NEG_INFINITY);
-        assert!(f16::rounded(f64::NAN).is_nan());
-        assert_eq!(f16::rounded(-1e-300).to_bits(), 0x8000);
-        assert_eq!(f16::rounded(65_519.999_999), f16::MAX);
-        assert_eq!(f16::rounded(65520.0), f16::INFINITY);
+        assert_eq!(1e300.cast::<f16>(), f16::INFINITY);
+        assert_eq!(f64::NEG_INFINITY.cast::<bf16>(), bf16::NEG_INFINITY);
+        assert!(f64::NAN.cast::<f16>().is_nan());
+        assert_eq!((-1e-300).cast::<f16>().to_bits(), 0x8000);
+        assert_eq!(65_519.999_999.cast::<f16>(), f16::MAX);
+        assert_eq!(65520.0.cast::<f16>(), f16::INFINITY);
     }
 
     #[test]
     fn integers_cut_saturate_and_turn_nan_to_zero() {
-        assert_eq!(i32::rounded(-2.9), -2);
-        assert_eq!(i32::rounded(3e9), i32::MAX);
-        assert_eq!(i8::rounded(f64::NEG_INFINITY), -128);
-        assert_eq!(i8::rounded(f64::NAN), 0);
+        assert_eq!((-2.9).cast::<i32>(), -2);
+        assert_eq!(3e9.cast::<i32>(), i32::MAX);
+        assert_eq!(f64::NEG_INFINITY.cast::<i8>(), -128);
+        assert_eq!(f64::NAN.cast::<i8>(), 0);
+        assert_eq!((-1.5f32).cast::<u8>(), 0);
+        assert_eq!((300u16.cast::<i8>(), (-300i16).cast::<i8>(), (-1i64).cast::<u64>()), (127, -128, 0));
+        assert_eq!((u64::MAX.cast::<i64>(), i64::MIN.cast::<u32>()), (i64::MAX, 0));
+        assert_eq!((Bool(7).cast::<i8>(), Bool(0).cast::<f32>()), (1, 0.0));
+        assert_eq!((F8E4M3(0x7e).cast::<i32>(), F8E4M3(0x7f).cast::<i32>(), F8E5M2(0x7c).cast::<i8>()), (448, 0, 127));
     }
 }

@@ -9,9 +9,9 @@ use std::io::{self, BufRead, BufWriter, Read, Write};
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 use tegula::nd::NdLayout;
 
-use crate::cast::Number;
+use crate::number::Number;
 use crate::text::{LONGEST, at, fill, quoted, rows_and_cols};
-use crate::{AnyArray, Array, Refusal, decimal};
+use crate::{AnyArray, Array, Refusal, decimal, show};
 
 /// Reads a matrix of f64, row after row.
 ///
@@ -21,7 +21,10 @@ use crate::{AnyArray, Array, Refusal, decimal};
 /// Where the source cannot be read, a cell is no number, the rows are of different lengths, there is none, or there is no room.
 pub fn read(source: &mut dyn BufRead, room: u64) -> Result<AnyArray, Refusal> {
     let mut start = Vec::with_capacity(LONGEST);
-    source.take(LONGEST as u64).read_to_end(&mut start).map_err(|error| format!("cannot be read: {error}"))?;
+    source
+        .take(LONGEST as u64)
+        .read_to_end(&mut start)
+        .map_err(|error| format!("cannot be read: {}", show::error(&error)))?;
     let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&start);
     let mut whole = text.chain(source);
     let mut cells = Cells::new(&mut whole, separator(text));
@@ -244,15 +247,15 @@ impl Rows {
             return Err("holds no numbers; give a matrix, one row a line, with commas between its cells".into());
         }
         let layout = NdLayout::row_major(&[self.rows, cols]).map_err(|error| error.to_string())?;
-        Ok(f64::hold(Array { data: self.data, layout }))
+        Ok(f64::hold(Array { data: self.data.into(), layout }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::number::f16;
     use std::io::BufReader;
-    use tegula::element::f16;
 
     fn parse(text: &[u8]) -> Result<AnyArray, Refusal> {
         read(&mut &text[..], 1 << 20)
@@ -261,7 +264,7 @@ mod tests {
     fn numbers(text: &str) -> (Vec<usize>, Vec<f64>) {
         let array = f64::open(parse(text.as_bytes()).unwrap()).unwrap();
         assert_eq!(array.layout, NdLayout::row_major(&array.layout.shape).unwrap());
-        (array.layout.shape, array.data)
+        (array.layout.shape, array.data.to_vec())
     }
 
     fn refusal(text: &str) -> Refusal {
@@ -332,7 +335,7 @@ mod tests {
         for capacity in 1..text.len() {
             let array =
                 f64::open(read(&mut BufReader::with_capacity(capacity, text.as_bytes()), 1 << 20).unwrap()).unwrap();
-            assert_eq!((array.layout.shape, array.data), (vec![2, 2], vec![1., 2., 3., 4.]));
+            assert_eq!((array.layout.shape, array.data.to_vec()), (vec![2, 2], vec![1., 2., 3., 4.]));
         }
     }
 

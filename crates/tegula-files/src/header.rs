@@ -6,30 +6,34 @@
 use std::io::Read;
 
 use py_literal::Value;
-use tegula::element::Type;
+use tegula::nd;
 
-use crate::Refusal;
+use crate::dtype::Dtype;
+use crate::reading::read_up_to;
+use crate::{Refusal, show};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy itself reads no more than 10,000 characters unless it is told to trust the file.
 const LONGEST: usize = 1 << 16;
-const TAKES: &str = "Tegula takes float64, float32, float16, int32, int8, and bfloat16 stored as '<V2'";
+/// NumPy itself knows no more dimensions.
+const MOST_DIMENSIONS: usize = 64;
+const TAKES: &str =
+    "Tegula takes float64, float32, float16, integers of 8 to 64 bits, bool, and bfloat16 stored as '<V2'";
 
-/// What a header says about a matrix.
+/// What a header says about an array.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
-    pub ty: Type,
+    pub dtype: Dtype,
     pub big_endian: bool,
     pub fortran: bool,
-    pub rows: usize,
-    pub cols: usize,
+    pub shape: Vec<usize>,
     /// Elements.
     pub len: usize,
 }
 
 impl Header {
     /// Reads a header and stops at the first byte after it. Also says how many bytes that were.
-    pub fn read(source: &mut impl Read) -> Result<(Header, u64), Refusal> {
+    pub fn read(source: &mut dyn Read) -> Result<(Header, u64), Refusal> {
         let text_len = read_prelude(source)?;
         let mut text = vec![0; text_len.value];
         let found = read_up_to(source, &mut text)?;
@@ -43,27 +47,39 @@ impl Header {
     /// Reads the dictionary.
     fn parse(text: &str) -> Result<Header, Refusal> {
         let dict = parse_dict(text)?;
-        let (ty, big_endian) = parse_descr(field(&dict, "descr")?)?;
+        let (dtype, big_endian) = parse_descr(field(&dict, "descr")?)?;
         let fortran = match field(&dict, "fortran_order")? {
             Value::Boolean(fortran) => *fortran,
             _ => return Err(damaged("'fortran_order' is neither True nor False")),
         };
-        let [rows, cols] = parse_shape(field(&dict, "shape")?)?;
+        let shape = parse_shape(field(&dict, "shape")?)?;
         let len =
-            rows.checked_mul(cols).filter(|len| len.checked_mul(ty.size()).is_some_and(|x| x <= isize::MAX as usize));
-        let len =
-            len.ok_or_else(|| damaged(&format!("it claims {rows}×{cols} elements, more than can be addressed")))?;
-        Ok(Header { ty, big_endian, fortran, rows, cols, len })
+            nd::len(&shape).ok().filter(|len| len.checked_mul(dtype.size()).is_some_and(|x| x <= isize::MAX as usize));
+        let claimed = nd::display(&shape);
+        let len = len.ok_or_else(|| damaged(&format!("it claims {claimed} elements, more than can be addressed")))?;
+        Ok(Header { dtype, big_endian, fortran, shape, len })
     }
 
-    /// The bytes of a version 1 header for a matrix in C order, with which the data starts at a multiple of 64.
-    pub fn print(ty: Type, rows: usize, cols: usize) -> Vec<u8> {
-        let dict = format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({rows}, {cols}), }}", descr(ty));
+    /// Bytes that the elements take.
+    pub fn bytes(&self) -> u64 {
+        // The product was checked when the header was parsed.
+        (self.len * self.dtype.size()) as u64
+    }
+
+    /// The bytes of a version 1 header for an array in C order, with which the data starts at a multiple of 64, or `None` where
+    /// NumPy has no such type.
+    pub fn print(dtype: Dtype, shape: &[usize]) -> Option<Vec<u8>> {
+        let descr = descr(dtype)?;
+        let extents = match shape {
+            [extent] => format!("{extent},"),
+            _ => shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", "),
+        };
+        let dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({extents}), }}");
         let unpadded = MAGIC.len() + 4 + dict.len() + 1;
         let padding = unpadded.next_multiple_of(64) - unpadded;
         let text = format!("{dict}{:padding$}\n", "");
-        let len = u16::try_from(text.len()).expect("two numbers and a type name are short");
-        [MAGIC, &[1, 0], &len.to_le_bytes(), text.as_bytes()].concat()
+        let len = u16::try_from(text.len()).ok()?;
+        Some([MAGIC, &[1, 0], &len.to_le_bytes(), text.as_bytes()].concat())
     }
 }
 
@@ -73,7 +89,7 @@ struct TextLen {
     ends_at: usize,
 }
 
-fn read_prelude(source: &mut impl Read) -> Result<TextLen, Refusal> {
+fn read_prelude(source: &mut dyn Read) -> Result<TextLen, Refusal> {
     let mut start = [0; 8];
     let found = read_up_to(source, &mut start)?;
     let magic = found.min(MAGIC.len());
@@ -100,7 +116,7 @@ fn read_prelude(source: &mut impl Read) -> Result<TextLen, Refusal> {
     let value = u32::from_le_bytes(len) as usize;
     if value > LONGEST {
         return Err(format!(
-            "has a header of {value} bytes, far more than a matrix needs; give a 2-D array of numbers"
+            "has a header of {value} bytes, far more than an array of numbers needs; save it again with np.save"
         ));
     }
     Ok(TextLen { value, ends_at: start.len() + wide })
@@ -128,26 +144,33 @@ fn field<'a>(dict: &'a [(Value, Value)], name: &str) -> Result<&'a Value, Refusa
     found.map(|(_, value)| value).ok_or_else(|| damaged(&format!("its header has no '{name}'")))
 }
 
-fn parse_descr(value: &Value) -> Result<(Type, bool), Refusal> {
+fn parse_descr(value: &Value) -> Result<(Dtype, bool), Refusal> {
     let Value::String(descr) = value else {
         return Err("holds a structured array; give one field of it, for example np.save(file, a['name'])".into());
     };
     let (order, code) = split_first(descr);
-    let ty = match code {
-        "f8" => Type::F64,
-        "f4" => Type::F32,
-        "f2" => Type::F16,
-        "V2" => Type::BF16,
-        "i4" => Type::I32,
-        "i1" => Type::I8,
+    let dtype = match code {
+        "f8" => Dtype::F64,
+        "f4" => Dtype::F32,
+        "f2" => Dtype::F16,
+        "V2" => Dtype::BF16,
+        "i8" => Dtype::I64,
+        "i4" => Dtype::I32,
+        "i2" => Dtype::I16,
+        "i1" => Dtype::I8,
+        "u8" => Dtype::U64,
+        "u4" => Dtype::U32,
+        "u2" => Dtype::U16,
+        "u1" => Dtype::U8,
+        "b1" => Dtype::Bool,
         "O" => return Err("holds Python objects; save numbers instead, for example a.astype(np.float64)".into()),
         code => return Err(unknown_type(descr, code)),
     };
     match order {
-        ">" => Ok((ty, true)),
-        "<" => Ok((ty, false)),
-        "|" if matches!(ty, Type::I8 | Type::BF16) => Ok((ty, false)),
-        _ => Err(damaged(&format!("its number type '{}' has no byte order", descr.escape_debug()))),
+        ">" => Ok((dtype, true)),
+        "<" => Ok((dtype, false)),
+        "|" if dtype.size() == 1 || dtype == Dtype::BF16 => Ok((dtype, false)),
+        _ => Err(damaged(&format!("its number type '{}' has no byte order", show::name(descr)))),
     }
 }
 
@@ -157,36 +180,31 @@ fn split_first(text: &str) -> (&str, &str) {
 }
 
 fn unknown_type(descr: &str, code: &str) -> Refusal {
-    let descr = descr.escape_debug();
-    let bits = |kind: &str, bytes: &str| {
-        bytes.parse().map_or(descr.to_string(), |n: u32| format!("{kind}{}", n.saturating_mul(8)))
-    };
     let (kind, size) = split_first(code);
-    let (name, target) = match kind {
-        "i" => (bits("int", size), "int32"),
-        "u" => (bits("uint", size), "int32"),
-        "f" => (bits("float", size), "float64"),
-        "b" => ("bool".into(), "int8"),
-        "c" => return format!("holds {}; save its real and imaginary parts apart; {TAKES}", bits("complex", size)),
-        "S" | "U" => return format!("holds text ('{descr}'); give an array of numbers; {TAKES}"),
-        _ => return format!("holds the type '{descr}'; give an array of numbers; {TAKES}"),
-    };
-    format!("holds {name}; convert it first, for example np.save(file, a.astype(np.{target})); {TAKES}")
+    let bits = |kind: &str| size.parse().map_or(show::name(descr), |n: u32| format!("{kind}{}", n.saturating_mul(8)));
+    let descr = show::name(descr);
+    match kind {
+        "f" | "V" if size == "1" => {
+            format!("holds 8-bit floats ('{descr}'), of which .npy does not say the kind; save them as .safetensors")
+        }
+        "f" => format!(
+            "holds {}; convert it first, for example np.save(file, a.astype(np.float64)); {TAKES}",
+            bits("float")
+        ),
+        "c" => format!("holds {}; save its real and imaginary parts apart; {TAKES}", bits("complex")),
+        "S" | "U" => format!("holds text ('{descr}'); give an array of numbers; {TAKES}"),
+        _ => format!("holds the type '{descr}'; give an array of numbers; {TAKES}"),
+    }
 }
 
-fn parse_shape(value: &Value) -> Result<[usize; 2], Refusal> {
+fn parse_shape(value: &Value) -> Result<Vec<usize>, Refusal> {
     let (Value::Tuple(extents) | Value::List(extents)) = value else {
         return Err(damaged("'shape' is not a tuple"));
     };
-    if let [rows, cols] = &extents[..] {
-        return Ok([extent(rows)?, extent(cols)?]);
+    if extents.len() > MOST_DIMENSIONS {
+        return Err(damaged(&format!("it claims {} dimensions", extents.len())));
     }
-    let listed = extents.iter().map(|x| extent(x).map(|x| x.to_string())).collect::<Result<Vec<_>, _>>()?;
-    let hint = match listed.len() {
-        1 => "a[np.newaxis, :] for a row, a[:, np.newaxis] for a column",
-        _ => "a.reshape(rows, columns), or one matrix of it",
-    };
-    Err(format!("holds a {}-D array ({}); give a 2-D array: {hint}", listed.len(), listed.join("×")))
+    extents.iter().map(extent).collect()
 }
 
 fn extent(value: &Value) -> Result<usize, Refusal> {
@@ -198,38 +216,28 @@ fn extent(value: &Value) -> Result<usize, Refusal> {
     }
 }
 
-/// Fills as much of the buffer as the source has.
-pub fn read_up_to(source: &mut impl Read, buffer: &mut [u8]) -> Result<usize, Refusal> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match source.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(format!("cannot be read: {error}")),
-        }
-    }
-    Ok(filled)
-}
-
 fn damaged(why: &str) -> Refusal {
     format!("is damaged: {why}; save it again with np.save")
 }
 
-const fn descr(ty: Type) -> &'static str {
-    match ty {
-        Type::F64 => "<f8",
-        Type::F32 => "<f4",
-        Type::F16 => "<f2",
-        Type::BF16 => "<V2",
-        Type::I8 => "|i1",
-        Type::U8 => "|u1",
-        Type::I32 => "<i4",
-        Type::U32 => "<u4",
-        Type::I64 => "<i8",
-        Type::U64 => "<u8",
-        Type::Pred => "|b1",
-    }
+/// The type's name in a header. 8-bit floats have none that NumPy reads back.
+const fn descr(dtype: Dtype) -> Option<&'static str> {
+    Some(match dtype {
+        Dtype::F64 => "<f8",
+        Dtype::F32 => "<f4",
+        Dtype::F16 => "<f2",
+        Dtype::BF16 => "<V2",
+        Dtype::F8E4M3 | Dtype::F8E5M2 => return None,
+        Dtype::I64 => "<i8",
+        Dtype::I32 => "<i4",
+        Dtype::I16 => "<i2",
+        Dtype::I8 => "|i1",
+        Dtype::U64 => "<u8",
+        Dtype::U32 => "<u4",
+        Dtype::U16 => "<u2",
+        Dtype::U8 => "|u1",
+        Dtype::Bool => "|b1",
+    })
 }
 
 #[cfg(test)]
@@ -238,12 +246,17 @@ mod tests {
 
     #[test]
     fn a_printed_header_is_read_back() {
-        for ty in [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8] {
-            let bytes = Header::print(ty, 3, 100_000_000);
-            assert_eq!(bytes.len() % 64, 0);
-            let (header, end) = Header::read(&mut &bytes[..]).unwrap();
-            assert_eq!(end, bytes.len() as u64);
-            assert_eq!((header.ty, header.rows, header.cols, header.fortran), (ty, 3, 100_000_000, false));
+        for &dtype in Dtype::ALL {
+            for shape in [&[][..], &[7], &[3, 100_000_000], &[0, 5, 2]] {
+                let Some(bytes) = Header::print(dtype, shape) else {
+                    assert!(matches!(dtype, Dtype::F8E4M3 | Dtype::F8E5M2));
+                    continue;
+                };
+                assert_eq!(bytes.len() % 64, 0);
+                let (header, end) = Header::read(&mut &bytes[..]).unwrap();
+                assert_eq!(end, bytes.len() as u64);
+                assert_eq!((header.dtype, &header.shape[..], header.fortran), (dtype, shape, false));
+            }
         }
     }
 
@@ -255,7 +268,8 @@ mod tests {
         assert!(parse("'<f8'", "(4294967296, 4294967296)").contains("more than can be addressed"));
         assert!(parse("'<f8'", "(18446744073709551616, 1)").contains("cannot be"));
         assert!(parse("'<f8'", "(-1, 1)").contains("cannot be"));
-        assert!(parse("'<f8'", "()").contains("0-D"));
+        assert!(parse("'<f8'", &format!("({})", "1,".repeat(65))).contains("65 dimensions"));
+        assert!(parse("'<V1'", "(2, 2)").contains("8-bit floats"));
         assert!(parse("'<f8'", "(2, 'x')").contains("not an integer"));
         assert!(parse("'=f8'", "(2, 2)").contains("byte order"));
         assert!(parse("'éé'", "(2, 2)").contains("holds the type 'éé'"));
@@ -268,7 +282,7 @@ mod tests {
 
     #[test]
     fn no_damaged_byte_makes_a_panic() {
-        let good = Header::print(Type::F32, 12, 34);
+        let good = Header::print(Dtype::F32, &[12, 34]).unwrap();
         for position in 0..good.len() {
             for byte in 0..=255 {
                 let mut bytes = good.clone();

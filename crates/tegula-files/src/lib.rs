@@ -1,32 +1,65 @@
 //! Arrays in files: read as they are stored, written whole or not at all.
 //!
-//! Every reader treats its file as hostile: what a header claims is checked before anybody allocates by it, and a refusal is one
-//! line that names the file and says what to do. It knows formats and number types; it multiplies nothing.
+//! [`read()`] reads the array at a [`Place`], [`write()`] writes one; `.npy`, `.npz`, `.safetensors`, `.mtx` and `.csv` are known. Every
+//! reader treats its file as hostile: what a header claims is checked before anybody allocates by it, and a refusal is one line
+//! that names the file and says what to do. The crate knows formats and number types; it multiplies nothing.
+//!
+//! ```
+//! use tegula_files::{AnyArray, Place, Reading, Writing, read, write};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let place = Place::parse(folder.path().join("model.safetensors:weights"));
+//! write(&place, &[2, 3], &[1f32, 2., 3., 4., 5., 6.], &Writing::default())?;
+//!
+//! let AnyArray::F32(weights) = read(&place, &Reading::default())? else { panic!("another number type") };
+//! assert_eq!(weights.layout.shape, [2, 3]);
+//! assert_eq!(weights.data[5], 6.);
+//! assert!(weights.data.is_mapped());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 
-pub mod cast;
+mod array;
+mod cast;
+mod choose;
 pub mod csv;
 mod decimal;
+mod dtype;
+mod elements;
+mod format;
 mod header;
+mod map;
 pub mod mtx;
-pub mod npy;
-pub mod output;
+mod npy;
+mod npz;
+pub mod number;
+mod output;
+mod place;
+mod read;
+mod reading;
+mod safetensors;
+mod show;
+#[cfg(unix)]
+mod signals;
 mod text;
+mod write;
 
-use tegula::element::{Type, bf16, f16};
-use tegula::nd::NdLayout;
-use tegula::{Layout, Shape, View};
-
-use cast::Number;
+pub use array::{AnyArray, Array, Data};
+pub use dtype::Dtype;
+pub use number::Number;
+pub use place::Place;
+pub use read::read;
+pub use reading::Reading;
+pub use write::{Writing, check, write};
 
 /// Why a file is refused: the half of a sentence that follows the file's name.
 pub type Refusal = String;
 
 /// A file that cannot be read or written, and why.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {why}")]
 pub struct Error {
-    /// The file as the user named it.
+    /// The file as the user named it, on one line.
     pub file: String,
     /// The rest of the sentence.
     pub why: Refusal,
@@ -34,81 +67,3 @@ pub struct Error {
 
 /// The result of reading or writing a file.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// An array as its file stores it. Fortran order stays as it is and becomes a layout; nothing is moved.
-#[derive(Clone, Debug)]
-pub struct Array<T> {
-    /// The elements, in the file's order.
-    pub data: Vec<T>,
-    /// Where each element lies in `data`.
-    pub layout: NdLayout,
-}
-
-impl<T: Number> Array<T> {
-    /// The array as one matrix, to read.
-    ///
-    /// # Errors
-    /// [`tegula::Error::Shape`] where it has not two dimensions.
-    pub fn matrix(&self) -> tegula::Result<View<'_, T>> {
-        let (&[rows, cols], &[row, col]) = (self.layout.shape.as_slice(), self.layout.strides.as_slice()) else {
-            let (dimensions, shape) = (self.layout.shape.len(), tegula::nd::display(&self.layout.shape));
-            return Err(tegula::Error::Shape(format!("a {dimensions}-D array ({shape}) is no matrix")));
-        };
-        View::strided(
-            &self.data,
-            Layout { shape: Shape::new(rows, cols), offset: self.layout.offset, strides: [0, row, col] },
-        )
-    }
-}
-
-/// A matrix of one of the number types that products take.
-#[derive(Clone, Debug)]
-pub enum AnyArray {
-    /// 64-bit floats.
-    F64(Array<f64>),
-    /// 32-bit floats.
-    F32(Array<f32>),
-    /// IEEE half precision.
-    F16(Array<f16>),
-    /// The upper half of a 32-bit float.
-    BF16(Array<bf16>),
-    /// 32-bit integers.
-    I32(Array<i32>),
-    /// 8-bit integers.
-    I8(Array<i8>),
-}
-
-/// Evaluates an expression with the array inside, whatever its type.
-macro_rules! with_array {
-    ($any:expr, $array:ident => $body:expr) => {
-        match $any {
-            AnyArray::F64($array) => $body,
-            AnyArray::F32($array) => $body,
-            AnyArray::F16($array) => $body,
-            AnyArray::BF16($array) => $body,
-            AnyArray::I32($array) => $body,
-            AnyArray::I8($array) => $body,
-        }
-    };
-}
-
-impl AnyArray {
-    /// The number type.
-    pub fn ty(&self) -> Type {
-        fn of<T: Number>(_: &Array<T>) -> Type {
-            T::TYPE
-        }
-        with_array!(self, array => of(array))
-    }
-
-    /// The same matrix in another number type, in the same order.
-    ///
-    /// # Errors
-    /// Where the host has no room for it.
-    pub fn cast(self, ty: Type) -> Result<AnyArray, Refusal> {
-        if self.ty() == ty {
-            return Ok(self);
-        }
-        with_array!(self, array => cast::array(&array, ty))
-    }
-}

@@ -10,11 +10,12 @@ use std::num::IntErrorKind;
 use tegula::element::Scalar;
 use tegula::nd::NdLayout;
 
-use crate::cast::Number;
+use crate::number::Number;
 use crate::text::{Lines, at, quoted, rows_and_cols};
 use crate::{AnyArray, Array, Refusal, decimal};
 
-/// Reads a matrix: of f64 where the file says `real` or `pattern`, of i32 where it says `integer`.
+/// Reads a matrix: of f64 where the file says `real` or `pattern`, of i32 where it says `integer`, or of
+/// i64 where an integer needs it.
 ///
 /// `room` is how many bytes the dense matrix may take while it is read: 8 an element, 12 where they are integers.
 ///
@@ -38,7 +39,7 @@ pub fn read(source: &mut dyn BufRead, room: u64) -> Result<AnyArray, Refusal> {
 pub fn write<T: Number>(sink: &mut dyn Write, shape: &[usize], data: &[T]) -> io::Result<()> {
     let (rows, cols) = rows_and_cols(shape, data.len())?;
     let mut sink = BufWriter::new(sink);
-    let field = if decimal::is_integer(T::TYPE) { "integer" } else { "real" };
+    let field = if decimal::is_integer(T::DTYPE) { "integer" } else { "real" };
     writeln!(sink, "%%MatrixMarket matrix array {field} general\n{rows} {cols}")?;
     for col in 0..if rows == 0 { 0 } else { cols } {
         for &value in data[col..].iter().step_by(cols) {
@@ -272,7 +273,7 @@ impl Body<'_> {
             ));
         }
         let layout = NdLayout::column_major(&[rows, cols]).map_err(|error| error.to_string())?;
-        Ok(Array { data: dense.data, layout })
+        Ok(Array { data: dense.data.into(), layout })
     }
 
     fn read_array<T: Value>(&mut self, dense: &mut Dense<T>) -> Result<(), Refusal> {
@@ -353,25 +354,19 @@ impl<T: Value> Dense<T> {
     }
 }
 
-/// Holds integers in the narrowest type that products take.
+/// Holds integers as i32, which products take, if all of them are.
 fn integers(wide: Array<i64>) -> Result<AnyArray, Refusal> {
-    let mut data = Vec::new();
-    data.try_reserve_exact(wide.data.len()).map_err(|_| "does not fit in memory beside itself".to_string())?;
-    for (position, &value) in wide.data.iter().enumerate() {
-        let rows = wide.layout.shape[0];
-        let too_wide = |_| {
-            let (row, col) = (position % rows + 1, position / rows + 1);
-            format!(
-                "holds {value} in row {row}, column {col}, more than an int32; write 'real' for 'integer' in line 1"
-            )
-        };
-        data.push(i32::try_from(value).map_err(too_wide)?);
+    if wide.data.iter().any(|&value| i32::try_from(value).is_err()) {
+        return Ok(i64::hold(wide));
     }
-    Ok(i32::hold(Array { data, layout: wide.layout }))
+    let mut data = Vec::new();
+    data.try_reserve_exact(wide.data.len()).map_err(|_| "does not fit in memory beside itself")?;
+    data.extend(wide.data.iter().map(|&value| value as i32));
+    Ok(i32::hold(Array { data: data.into(), layout: wide.layout }))
 }
 
 /// A number as entries have it.
-trait Value: Scalar {
+trait Value: Number + Scalar {
     /// The word's value, exactly or rounded to nearest.
     fn parse(word: &str) -> Result<Self, &'static str>;
     /// `None` where it cannot be held.
@@ -410,7 +405,8 @@ impl Value for i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tegula::element::{Type, f16};
+    use crate::Dtype;
+    use crate::number::f16;
 
     fn parse(text: &str) -> Result<AnyArray, Refusal> {
         read(&mut text.as_bytes(), 1 << 20)
@@ -425,11 +421,11 @@ mod tests {
     fn reals(text: &str) -> (Vec<usize>, Vec<f64>) {
         let array = f64::open(parse(text).unwrap()).unwrap();
         assert_eq!(array.layout, NdLayout::column_major(&array.layout.shape).unwrap());
-        (array.layout.shape, array.data)
+        (array.layout.shape, array.data.to_vec())
     }
 
     fn ints(text: &str) -> Vec<i32> {
-        i32::open(parse(text).unwrap()).unwrap().data
+        i32::open(parse(text).unwrap()).unwrap().data.to_vec()
     }
 
     /// A file with a first line that is mostly the same.
@@ -464,6 +460,8 @@ mod tests {
         let large = i64::MAX;
         let overflow = mtx("coordinate integer general", &format!("1 1 2\n1 1 {large}\n1 1 1\n"));
         assert!(refusal(&overflow).starts_with("line 4: leaves the range of 64-bit integers"));
+        let wide = i64::open(parse(&mtx("array integer general", &format!("2 1\n{large}\n1\n"))).unwrap()).unwrap();
+        assert_eq!(wide.data[..], [large, 1]);
         let back = mtx("coordinate integer general", &format!("1 1 2\n1 1 {large}\n1 1 -{large}\n"));
         assert_eq!(ints(&back), [0]);
     }
@@ -486,7 +484,6 @@ mod tests {
         assert_eq!(coordinate("2 3 2\n1 1\n"), "line 3: '1 1' is no entry; 'row column number' is");
         assert_eq!(coordinate("2 3 2\n1 1 1\n\n"), "is truncated: it ends after 1 of 2 entries");
         assert!(coordinate("2 3 2\n1 1 1.5\n").starts_with("line 3: '1.5' is no integer"));
-        assert!(coordinate("2 3 1\n2 1 2147483648\n").starts_with("holds 2147483648 in row 2, column 1, more than"));
 
         let half = |kind: &str, rest: &str| refusal(&mtx(&format!("coordinate real {kind}"), rest));
         assert!(half("symmetric", "2 2 1\n1 2 1\n").starts_with("line 3: row 1, column 2 is above the diagonal"));
@@ -542,7 +539,7 @@ mod tests {
             let mut bytes = Vec::new();
             write::<f16>(&mut bytes, &shape, &[]).unwrap();
             let read = parse(str::from_utf8(&bytes).unwrap()).unwrap();
-            assert_eq!((read.ty(), f64::open(read).unwrap().layout.shape), (Type::F64, shape.to_vec()));
+            assert_eq!((read.dtype(), f64::open(read).unwrap().layout.shape), (Dtype::F64, shape.to_vec()));
         }
     }
 

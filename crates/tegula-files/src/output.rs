@@ -1,52 +1,52 @@
-//! Writing a file whole or not at all: to a temporary file beside it, which then takes its name.
+//! Writing a file whole or not at all.
 //!
-//! A failure leaves what was there untouched and nothing beside it.
+//! Linux: what is written has no name until it is complete and safe on the disk, so whatever ends the process leaves nothing; then
+//! it gets the name. Where something of that name is there, it first gets another, `.tegula-` and letters, and is renamed over the
+//! old file; only a SIGKILL or power cut between these two steps leaves that name, with all of the content. On file systems and
+//! systems without unnamed files it has that other name from the start.
+//!
+//! What was there is not changed but replaced: its permissions are kept, links to it are followed, but the new file belongs to
+//! who wrote it, has no extended attributes, and other hard links keep the old content. So an output may be one of the inputs,
+//! even if that is mapped. It knows files, not formats.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-use crate::{Error, Result};
+use crate::{Refusal, show};
 
-/// Finds out whether a file can be written before work is spent on what goes into it.
-///
-/// # Errors
-/// Where it cannot.
-pub fn check(path: &Path) -> Result<()> {
-    let target = Target::of(path)?;
-    target.attempt(|| if target.special { Ok(()) } else { target.temporary().map(drop) })
-}
+/// Bytes written at a time; signals are looked for in between.
+const CHUNK: usize = 8 << 20;
+/// Links to links that are followed.
+const MOST_LINKS: usize = 40;
+const PREFIX: &str = ".tegula-";
 
-/// Replaces a file's content by what `write` writes, or leaves it as it is.
-///
-/// # Errors
-/// Where the file cannot be written.
-pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let target = Target::of(path)?;
-    target.attempt(|| if target.special { target.write_through(write) } else { target.write_beside(write) })
-}
+/// Who is told how many bytes are written, of how many; 0 of those where their number is not known.
+pub(crate) type Progress<'a> = &'a dyn Fn(u64, u64);
 
 /// Where a file goes.
-struct Target {
-    /// The name to take, with symbolic links followed: the link stays, the file it points to is replaced.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// The name to take, with symbolic links followed: the link stays, the file it points to is replaced or made.
     path: PathBuf,
     /// The permissions to keep, where a file is replaced.
     permissions: Option<fs::Permissions>,
     /// A device or a pipe, such as `/dev/stdout`: written to, never replaced.
-    special: bool,
+    pub special: bool,
 }
 
 impl Target {
-    fn of(path: &Path) -> Result<Target> {
-        let link = path.is_symlink().then(|| fs::canonicalize(path).ok()).flatten();
-        let path = link.unwrap_or_else(|| path.to_owned());
-        let refuse =
-            |why: &str| Err(Error { file: path.display().to_string(), why: format!("cannot be written: {why}") });
+    /// Looks at what is there.
+    pub fn of(path: &Path) -> Result<Target, Refusal> {
+        let path = follow(path).ok_or("cannot be written: too many symbolic links")?;
+        let refuse = |why: &str| Err(format!("cannot be written: {why}"));
         match fs::metadata(&path) {
             Ok(found) if found.is_dir() => refuse("it is a directory; name a file in it"),
-            Ok(found) if !found.is_file() => Ok(Target { path, permissions: None, special: true }),
+            Ok(found) if !found.is_file() || is_open_file(&path) => {
+                Ok(Target { path, permissions: None, special: true })
+            }
             Ok(found) if found.permissions().readonly() => refuse("the file that is there is read-only"),
             Ok(found) => Ok(Target { path, permissions: Some(found.permissions()), special: false }),
             Err(_) if path.file_name().is_none() => refuse("it names no file"),
@@ -54,38 +54,91 @@ impl Target {
         }
     }
 
-    fn attempt(&self, work: impl FnOnce() -> io::Result<()>) -> Result<()> {
-        work().map_err(|error| {
-            let why = match error.kind() {
-                io::ErrorKind::NotFound => "its directory does not exist".into(),
-                // The inner message alone: the outer one names the temporary file, which nobody knows.
-                _ => error.get_ref().and_then(|e| e.source()).map_or_else(|| error.to_string(), ToString::to_string),
-            };
-            Error { file: self.path.display().to_string(), why: format!("cannot be written: {why}") }
-        })
+    /// The file that would be replaced, if it can be read and there is anything in it.
+    pub fn existing(&self) -> Option<io::Result<File>> {
+        let len = fs::metadata(&self.path).ok().filter(|_| self.permissions.is_some())?.len();
+        (len > 0).then(|| File::open(&self.path))
     }
 
-    fn write_through(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-        write(&mut OpenOptions::new().write(true).open(&self.path)?)
-    }
-
-    fn write_beside(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-        let mut file = self.temporary()?;
-        write(file.as_file_mut())?;
-        if let Some(permissions) = &self.permissions {
-            file.as_file().set_permissions(permissions.clone())?;
+    /// Finds out whether a file can be made there. Leaves nothing.
+    pub fn check(&self) -> Result<(), Refusal> {
+        if self.special {
+            return Ok(());
         }
-        file.as_file().sync_all()?;
-        file.persist(&self.path).map_err(|error| error.error)?;
+        self.draft().map(drop).map_err(|error| self.explain(error, 0))
+    }
+
+    /// Makes the file of what `write` writes, or leaves all as it is. That will be `size` bytes or a little more, so less space is
+    /// refused; 0 where nobody knows.
+    pub fn replace(
+        &self,
+        size: u64,
+        progress: Progress,
+        write: impl FnOnce(&mut Sink) -> io::Result<()>,
+    ) -> Result<(), Refusal> {
+        let done = if self.special {
+            // Whoever reads the pipe may keep the writer waiting, so signals do what they always do.
+            let file = OpenOptions::new().write(true).open(&self.path);
+            file.and_then(|file| Sink::write_through(&file, size, progress, || false, write))
+        } else {
+            self.check_space(size)?;
+            #[cfg(unix)]
+            let _kept = crate::signals::Kept::new();
+            self.write_beside(size, progress, write)
+        };
+        done.map_err(|error| self.explain(error, size))
+    }
+
+    fn write_beside(
+        &self,
+        size: u64,
+        progress: Progress,
+        write: impl FnOnce(&mut Sink) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let draft = self.draft()?;
+        let file = draft.file();
+        Sink::write_through(file, size, progress, stop_asked, write)?;
+        if let Some(permissions) = &self.permissions {
+            file.set_permissions(permissions.clone())?;
+        }
+        file.sync_all()?;
+        // The last moment for a signal: from here on the file is as good as there.
+        if stop_asked() {
+            return Err(stopped());
+        }
+        self.publish(draft)?;
         self.sync_directory();
         Ok(())
     }
 
-    fn temporary(&self) -> io::Result<NamedTempFile> {
+    /// The file before it has its name.
+    fn draft(&self) -> io::Result<Draft> {
+        #[cfg(target_os = "linux")]
+        if let Some(file) = linux::unnamed(self.directory()) {
+            return file.map(Draft::Unnamed);
+        }
         let mut builder = Builder::new();
-        builder.prefix(".tegula-");
+        builder.prefix(PREFIX);
         allow_as_usual(&mut builder);
-        builder.tempfile_in(self.directory())
+        builder.tempfile_in(self.directory()).map(Draft::Named)
+    }
+
+    fn publish(&self, draft: Draft) -> io::Result<()> {
+        let named = match draft {
+            Draft::Named(file) => file.into_temp_path(),
+            #[cfg(target_os = "linux")]
+            Draft::Unnamed(file) => {
+                if self.permissions.is_none() {
+                    match linux::link(&file, &self.path) {
+                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                        done => return done,
+                    }
+                }
+                let mut builder = Builder::new();
+                builder.prefix(PREFIX).make_in(self.directory(), |path| linux::link(&file, path))?.into_temp_path()
+            }
+        };
+        named.persist(&self.path).map_err(|error| error.error)
     }
 
     fn directory(&self) -> &Path {
@@ -98,6 +151,208 @@ impl Target {
             let _ = File::open(self.directory()).and_then(|directory| directory.sync_all());
         }
     }
+
+    /// Refuses what has no space before any of it is written.
+    fn check_space(&self, size: u64) -> Result<(), Refusal> {
+        match free_space(self.directory()) {
+            Some(free) if free < size => Err(format!("{}, {free} are free", self.no_space(size))),
+            _ => Ok(()),
+        }
+    }
+
+    fn no_space(&self, size: u64) -> Refusal {
+        let (directory, needed) = (show::path(self.directory()), needed(size));
+        format!("cannot be written: no space left on the device holding '{directory}'{needed}")
+    }
+
+    /// Why nothing was written: `size` bytes were to be.
+    fn explain(&self, error: io::Error, size: u64) -> Refusal {
+        // An error of a temporary file names it, which nobody knows; the one inside does not.
+        let inner = error.get_ref().and_then(|outer| outer.source()).and_then(|inner| inner.downcast_ref());
+        let error: &io::Error = inner.unwrap_or(&error);
+        let why = match error.kind() {
+            io::ErrorKind::StorageFull => return self.no_space(size),
+            io::ErrorKind::NotFound => "its directory does not exist".into(),
+            io::ErrorKind::FileTooLarge => format!("the limit on the size of files is too low{}", needed(size)),
+            io::ErrorKind::QuotaExceeded => format!("the disk quota is used up{}", needed(size)),
+            _ => show::error(error),
+        };
+        format!("cannot be written: {why}")
+    }
+}
+
+fn needed(size: u64) -> String {
+    if size == 0 { String::new() } else { format!("; {size} bytes are needed") }
+}
+
+/// The path behind symbolic links, whether or not something is there; `None` for links in a circle.
+fn follow(path: &Path) -> Option<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        if is_open_file(&path) || fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+            return Some(path);
+        }
+        let Ok(target) = fs::read_link(&path) else { return Some(path) };
+        // A relative one starts where the link is.
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    None
+}
+
+/// Whether a path stands for a file that the process has open, as `/dev/stdout` does: it is written to, whatever name it has.
+fn is_open_file(path: &Path) -> bool {
+    cfg!(target_os = "linux") && path.starts_with("/proc")
+}
+
+/// A file that is not there yet.
+enum Draft {
+    #[cfg(target_os = "linux")]
+    Unnamed(File),
+    Named(NamedTempFile),
+}
+
+impl Draft {
+    fn file(&self) -> &File {
+        match self {
+            #[cfg(target_os = "linux")]
+            Draft::Unnamed(file) => file,
+            Draft::Named(file) => file.as_file(),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::fs::{File, OpenOptions};
+    use std::io;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::{Path, PathBuf};
+
+    use rustix::fs::{AtFlags, CWD, OFlags};
+    use rustix::io::Errno;
+
+    /// A new file without a name, with the permissions of any new file; `None` where there are no such files, or no way to name
+    /// them later.
+    pub fn unnamed(directory: &Path) -> Option<io::Result<File>> {
+        let flags = OFlags::TMPFILE.bits() as i32;
+        let file = OpenOptions::new().write(true).mode(0o666).custom_flags(flags).open(directory);
+        match file {
+            Ok(file) => entry(&file).exists().then_some(Ok(file)),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => None,
+                _ => Some(Err(error)),
+            },
+        }
+    }
+
+    /// Gives the file a name that nothing has.
+    pub fn link(file: &File, path: &Path) -> io::Result<()> {
+        Ok(rustix::fs::linkat(CWD, entry(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+    }
+
+    fn entry(file: &File) -> PathBuf {
+        format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+    }
+}
+
+/// What a file's content is written to, a piece at a time.
+///
+/// After a failure nothing is written and nothing fails any more, for the sake of writers that tidy up when they are dropped; the
+/// first failure counts.
+pub(crate) struct Sink<'a> {
+    file: &'a File,
+    /// Where the next byte goes, or would.
+    position: u64,
+    done: u64,
+    total: u64,
+    progress: Progress<'a>,
+    stop: fn() -> bool,
+    failed: Option<io::Error>,
+}
+
+impl Sink<'_> {
+    /// Runs `write` on the file.
+    pub fn write_through(
+        file: &File,
+        total: u64,
+        progress: Progress,
+        stop: fn() -> bool,
+        write: impl FnOnce(&mut Sink) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut sink = Sink { file, position: 0, done: 0, total, progress, stop, failed: None };
+        let done = write(&mut sink);
+        sink.failed.map_or(done, Err)
+    }
+
+    fn fail(&mut self, error: io::Error) -> io::Error {
+        let kind = error.kind();
+        self.failed = Some(error);
+        kind.into()
+    }
+}
+
+impl Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.failed.is_some() {
+            self.position += bytes.len() as u64;
+            return Ok(bytes.len());
+        }
+        if (self.stop)() {
+            return Err(self.fail(stopped()));
+        }
+        let count = match self.file.write(&bytes[..bytes.len().min(CHUNK)]) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(self.fail(error)),
+            count => count?,
+        };
+        self.position += count as u64;
+        self.done += count as u64;
+        (self.progress)(self.done, self.total);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for Sink<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) if self.failed.is_some() => position,
+            SeekFrom::Current(by) | SeekFrom::End(by) if self.failed.is_some() => {
+                self.position.saturating_add_signed(by)
+            }
+            to => self.file.seek(to)?,
+        };
+        self.position = position;
+        Ok(position)
+    }
+}
+
+fn stopped() -> io::Error {
+    io::Error::other("a signal stopped the write")
+}
+
+#[cfg(unix)]
+use crate::signals::pending as stop_asked;
+
+#[cfg(not(unix))]
+fn stop_asked() -> bool {
+    false
+}
+
+/// Bytes that this user may still write there, where the file system tells.
+#[cfg(unix)]
+fn free_space(directory: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(directory).ok().filter(|found| found.f_blocks > 0)?;
+    let blocks = if rustix::process::geteuid().is_root() { found.f_bfree } else { found.f_bavail };
+    blocks.checked_mul(found.f_frsize)
+}
+
+#[cfg(not(unix))]
+fn free_space(_: &Path) -> Option<u64> {
+    None
 }
 
 /// A new file gets the permissions that any new file gets, less the process's umask; a temporary file would be private.

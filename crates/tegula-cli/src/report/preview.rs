@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 
 use tegula::Matrix;
-use tegula_files::cast::Number;
+use tegula::element::Scalar;
+use tegula_files::Number;
 
 /// Rows and columns shown.
 const SHOWN: usize = 6;
 
 /// Prints the shape, the type and the top left corner.
-pub fn print<T: Number>(out: &mut impl Write, matrix: &Matrix<T>) -> io::Result<()> {
+pub fn print<T: Number + Scalar>(out: &mut impl Write, matrix: &Matrix<T>) -> io::Result<()> {
     let shape = matrix.shape();
     let (rows, cols) = (shape.rows.min(SHOWN), shape.cols.min(SHOWN));
     writeln!(out, "{shape} {}", T::TYPE)?;
