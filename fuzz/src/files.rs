@@ -1,67 +1,74 @@
-//! Formats that are read from files.
+//! Formats that are read from files, and how a command line names an array in one.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 
-use tegula::nd::NdLayout;
-use tegula_files::{AnyArray, Place, Reading, read};
+use tegula_files::{AnyArray, Dtype, Place, Reading, read};
 
 use crate::{ROOM, bounded, check_refusal};
 
-/// A `.npy` file: what is read has all the elements that its layout says.
+/// A `.npy` file.
 pub fn npy(data: &[u8]) {
-    on_file(".npy", data);
+    on_file(".npy", data, |path| check_read(path, None));
 }
 
-/// A `.npz` file, as [`npy`].
+/// An `.npz` archive: the one array in it, and the one named `a`.
 pub fn npz(data: &[u8]) {
-    on_file(".npz", data);
+    on_file(".npz", data, check_named);
 }
 
-/// A `.safetensors` file, as [`npy`].
+/// A `.safetensors` file, as [`npz`].
 pub fn safetensors(data: &[u8]) {
-    on_file(".safetensors", data);
+    on_file(".safetensors", data, check_named);
 }
 
-/// A file of any format, told by its content.
-pub fn content(data: &[u8]) {
-    on_file("", data);
+/// A place on a command line: its parts are those of the text, and messages can show it.
+pub fn place(data: &[u8]) {
+    let text = argument(data);
+    let place = Place::parse(text);
+    if let Place::File { path, name } = &place {
+        let mut whole = path.clone().into_os_string();
+        name.iter().for_each(|name| whole.push(format!(":{name}")));
+        assert_eq!(whole, text);
+    }
+    assert!(!place.to_string().contains(char::is_control), "{place:?}");
 }
 
-/// Reads the data as a file, where it holds several arrays, the first that the refusal names.
-fn on_file(extension: &str, data: &[u8]) {
+/// The data as the operating system hands over an argument.
+#[cfg(unix)]
+fn argument(data: &[u8]) -> &OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(data)
+}
+
+#[cfg(not(unix))]
+fn argument(data: &[u8]) -> &OsStr {
+    str::from_utf8(data).unwrap_or_default().as_ref()
+}
+
+/// Hands the data over as a file.
+fn on_file(extension: &str, data: &[u8], work: impl FnOnce(&Path)) {
     let mut file = tempfile::Builder::new().suffix(extension).tempfile().expect("a temporary file");
     file.write_all(data).expect("room for a temporary file");
+    work(file.path());
+}
+
+fn check_named(path: &Path) {
+    check_read(path, None);
+    check_read(path, Some("a".into()));
+}
+
+/// Reads an array and checks that it has all the elements that its layout says.
+fn check_read(path: &Path, name: Option<String>) {
+    let place = Place::File { path: path.into(), name };
     let reading = Reading { room: ROOM, ..Reading::default() };
-    for name in [None, Some("a")] {
-        let place = Place::File { path: Path::to_path_buf(file.path()), name: name.map(String::from) };
-        match bounded(|| read(&place, &reading)) {
-            Ok(array) => check(&array),
-            Err(error) => check_refusal(&error.why),
-        }
-    }
-}
-
-/// What the command line says: a place is shown on one line, whatever it is.
-pub fn place(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let place = Place::parse(text);
-    check_shown(&place.to_string());
-    if let Place::File { path, name: Some(name) } = &place {
-        let whole = format!("{}:{name}", path.display());
-        assert_eq!(whole, text, "a place is its text");
-    }
-}
-
-fn check_shown(text: &str) {
-    assert!(!text.contains(char::is_control), "{text:?}");
-}
-
-/// Checks that an array is what its layout says, first element to last.
-fn check(array: &AnyArray) {
-    let layout: &NdLayout = array.layout();
+    let array = match bounded(|| read(&place, &reading)) {
+        Ok(array) => array,
+        Err(error) => return check_refusal(&error.why),
+    };
+    let layout = array.layout().clone();
+    let Ok(AnyArray::F64(array)) = array.cast(Dtype::F64) else { panic!("every type can be cast to f64") };
     let len = layout.len().expect("a layout that was checked");
-    assert_eq!(array.len(), len, "{layout:?}");
-    let reach: isize = layout.shape.iter().zip(&layout.strides).map(|(&n, &s)| (n as isize - 1) * s).sum();
-    assert!(len == 0 || reach + 1 == len as isize, "{layout:?}");
+    let reach: isize = layout.shape.iter().zip(&layout.strides).map(|(&n, &stride)| (n as isize - 1) * stride).sum();
+    assert!(array.data.len() == len && (len == 0 || reach + 1 == len as isize), "{layout:?}");
 }

@@ -11,13 +11,12 @@ mod text;
 
 use peak_alloc::PeakAlloc;
 
-pub use files::{content, npy, npz, place, safetensors};
+pub use files::{npy, npz, place, safetensors};
 pub use gemm::gemm;
 pub use text::{csv, mtx};
 
 /// Every target by the name of its binary and its corpus.
-pub const TARGETS: [(&str, fn(&[u8])); 8] = [
-    ("content", content),
+pub const TARGETS: [(&str, fn(&[u8])); 7] = [
     ("csv", csv),
     ("gemm", gemm),
     ("mtx", mtx),

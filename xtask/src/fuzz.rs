@@ -29,8 +29,8 @@ const COVERAGE: [&str; 5] = [
 const TIMEOUT: u32 = 10;
 /// The most memory that a target may take, in MiB.
 const MEMORY: u32 = 512;
-/// The longest input, in bytes.
-const LONGEST: u32 = 4096;
+/// The longest input that is made up, in bytes.
+const LONGEST: u32 = 512;
 
 /// Builds all targets and runs each for some seconds.
 pub fn run(seconds: Option<&str>) -> Outcome {
@@ -114,6 +114,8 @@ fn search(programs: &Path, target: &str, seconds: u32) -> Outcome {
         .arg(format!("-timeout={TIMEOUT}"))
         .arg(format!("-rss_limit_mb={MEMORY}"))
         .arg(format!("-max_len={LONGEST}"))
+        // All lengths from the start: what is kept is long, and a cut header is worth nothing.
+        .arg("-len_control=0")
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .arg("-print_final_stats=1");
     let words = root.join("fuzz/words").join(target);

@@ -11,7 +11,7 @@ use tegula::nd::NdLayout;
 
 use crate::number::Number;
 use crate::text::{LONGEST, at, fill, quoted, rows_and_cols};
-use crate::{AnyArray, Array, Refusal, decimal};
+use crate::{AnyArray, Array, Refusal, decimal, show};
 
 /// Reads a matrix of f64, row after row.
 ///
@@ -21,7 +21,10 @@ use crate::{AnyArray, Array, Refusal, decimal};
 /// Where the source cannot be read, a cell is no number, the rows are of different lengths, there is none, or there is no room.
 pub fn read(source: &mut dyn BufRead, room: u64) -> Result<AnyArray, Refusal> {
     let mut start = Vec::with_capacity(LONGEST);
-    source.take(LONGEST as u64).read_to_end(&mut start).map_err(|error| format!("cannot be read: {error}"))?;
+    source
+        .take(LONGEST as u64)
+        .read_to_end(&mut start)
+        .map_err(|error| format!("cannot be read: {}", show::error(&error)))?;
     let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&start);
     let mut whole = text.chain(source);
     let mut cells = Cells::new(&mut whole, separator(text));
@@ -251,8 +254,8 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::number::f16;
     use std::io::BufReader;
-    use tegula::element::f16;
 
     fn parse(text: &[u8]) -> Result<AnyArray, Refusal> {
         read(&mut &text[..], 1 << 20)

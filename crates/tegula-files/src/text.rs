@@ -4,7 +4,7 @@ use std::io::{self, BufRead};
 
 use memchr::memchr;
 
-use crate::Refusal;
+use crate::{Refusal, show};
 
 /// The longest line or cell, in bytes. A number with every digit that matters takes less than 800.
 pub(crate) const LONGEST: usize = 4096;
@@ -64,7 +64,7 @@ impl<'a> Lines<'a> {
 
 /// The bytes that the source has ready; none at its end.
 pub(crate) fn fill(source: &mut dyn BufRead) -> Result<&[u8], Refusal> {
-    let refuse = |error: io::Error| format!("cannot be read: {error}");
+    let refuse = |error: io::Error| format!("cannot be read: {}", show::error(&error));
     while let Err(error) = source.fill_buf() {
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(refuse(error));
@@ -85,8 +85,7 @@ pub(crate) fn quoted(piece: &[u8]) -> String {
     let text = String::from_utf8_lossy(&piece[..piece.len().min(4 * SHOWN)]);
     let shown: String = text.chars().take(SHOWN).collect();
     let rest = if shown.len() < piece.len() && text.chars().count() > SHOWN { "…" } else { "" };
-    let escaped: String = shown.split('"').map(|part| part.escape_debug().to_string()).collect::<Vec<_>>().join("\"");
-    format!("'{escaped}{rest}'")
+    format!("'{}{rest}'", show::name(&shown))
 }
 
 /// Rows and columns of an array that a text format can write: a matrix, or a vector as one column.

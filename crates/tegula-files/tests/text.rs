@@ -4,8 +4,9 @@
 //! of `.mtx` files that both read as well.
 
 use std::env;
-use std::path::PathBuf;
 use std::process::Command;
+
+mod common;
 
 #[test]
 fn text_files_agree_with_scipy_and_numpy() {
@@ -23,18 +24,9 @@ fn text_files_agree_with_scipy_and_numpy() {
         eprintln!("skipped: real .mtx files; set TEGULA_MTX_DIR to a folder of them");
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/text_round_trip.py");
-    let output = Command::new(&python).arg(script).arg(example("convert")).args(folder).output().unwrap();
+    let output = Command::new(&python).arg(script).arg(common::convert()).args(folder).output().unwrap();
     let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{said}");
     assert!(output.status.success(), "{said}{complained}");
     assert!(said.contains("60 matrices agree"), "{said}");
-}
-
-/// The path of an example, which cargo builds with the tests.
-fn example(name: &str) -> PathBuf {
-    let test = env::current_exe().unwrap();
-    let build = test.parent().and_then(|deps| deps.parent()).unwrap();
-    let path = build.join("examples").join(name).with_extension(env::consts::EXE_EXTENSION);
-    assert!(path.is_file(), "{} is missing; cargo build --package tegula-files --examples", path.display());
-    path
 }

@@ -1,8 +1,8 @@
 """Compares what tegula-files reads and writes as .mtx and .csv with SciPy and NumPy, bit for bit, on 60 random matrices.
 
-Usage: text_round_trip.py TEXT_CONVERT [FOLDER]
+Usage: text_round_trip.py CONVERT [FOLDER]
 
-TEXT_CONVERT copies a matrix between .mtx, .csv and .npy. Of FOLDER, if given, every .mtx file is read by both as well.
+CONVERT copies a matrix between .mtx, .csv and .npy. Of FOLDER, if given, every .mtx file is read by both as well.
 """
 
 import subprocess
@@ -14,7 +14,7 @@ import numpy as np
 import scipy.io
 import scipy.sparse
 
-DTYPES = ["float64", "int32", "float32", "float16", "int8"]
+DTYPES = ["float64", "int32", "float32", "int64", "float16", "uint8"]
 
 
 def random_array(rng, shape, dtype):
@@ -44,7 +44,10 @@ def unsigned_zeros(array):
 def dense(matrix):
     """What SciPy read, in the type that Tegula reads it as."""
     matrix = np.asarray(matrix.toarray() if scipy.sparse.issparse(matrix) else matrix)
-    return matrix.astype(np.int32 if np.issubdtype(matrix.dtype, np.integer) else np.float64)
+    if not np.issubdtype(matrix.dtype, np.integer):
+        return matrix.astype(np.float64)
+    narrow = matrix.astype(np.int32)
+    return narrow if np.array_equal(narrow, matrix) else matrix.astype(np.int64)
 
 
 class Case:
@@ -67,7 +70,7 @@ class Case:
         np.save(self.folder / "a.npy", array)
         self.run("a.npy", "a.mtx")
         self.run("a.npy", "a.csv")
-        wide = np.int64 if array.dtype.kind == "i" else np.float64
+        wide = np.int64 if array.dtype.kind in "iu" else np.float64
         found = scipy.io.mmread(self.folder / "a.mtx")
         assert found.dtype == wide
         check_same(found.astype(self.dtype), unsigned_zeros(array), "a.mtx")
@@ -78,7 +81,7 @@ class Case:
         """Written by NumPy, read by Tegula."""
         array = random_array(self.rng, self.shape, self.dtype)
         separator, header = self.rng.choice([",", ";", "\t"]), self.rng.choice(["", "a header"])
-        form = "%d" if array.dtype.kind == "i" else "%.17g"
+        form = "%d" if array.dtype.kind in "iu" else "%.17g"
         np.savetxt(self.folder / "b.csv", array, form, str(separator), header=str(header))
         check_same(self.theirs_to_npy("b.csv"), array.astype(np.float64), "b.csv")
 
