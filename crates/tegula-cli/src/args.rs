@@ -53,7 +53,7 @@ Examples:
   tegula mul a.npy b.npy --beta -1 --c c0.npy       C = A·B - C0
   tegula mul m.safetensors:w x.npy --cast f32       a layer of a model
   tegula mul a.mtx b.csv -o - > c.npy               formats mix; - is a pipe
-  tegula mul a.npy b.npy --explain-plan             what would be copied, and why
+  tegula mul a.npy b.npy --explain-plan             what is copied, and why
 
 A, B and C0 may be .npy, .npz (file.npz:name), .safetensors (file.safetensors:name), .mtx or .csv files, of any number of axes: \
 vectors and stacks multiply as with numpy.matmul. C is written in the format of its name. Products are made of f64, f32, f16, bf16, \

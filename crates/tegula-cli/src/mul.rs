@@ -172,3 +172,34 @@ fn conclude<T: Number + Scalar>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command, DeviceChoice};
+    use crate::engine::{Done, Verified};
+    use clap::Parser;
+
+    #[test]
+    fn a_product_that_fails_verification_is_not_written() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("c.npy");
+        let line = ["tegula", "mul", "a.npy", "b.npy", "--verify", "-o"].map(Into::into);
+        let Command::Mul(args) = Cli::parse_from(line.into_iter().chain([path.clone().into_os_string()])).command
+        else {
+            panic!("mul is mul");
+        };
+        let one = NdArray::<f32>::zeros(&[1, 1]).unwrap();
+        let operands = Operands { device: DeviceChoice::Cpu, alpha: 1.0, a: one.view(), b: one.view(), beta: 0.0 };
+        let conclude_with = |r| {
+            let done = Done { device: "cpu".into(), kernel: "loop".into(), seconds: 1.0 };
+            let verified = Some(Verified { ok: r <= 5.0, r, bound: 5.0, worst: Some(vec![0, 0]) });
+            let product = Product::new(&operands, &[1, 1], done, verified);
+            conclude(&args, &Meter::new(true, false), Some(Place::parse(&path)), &product, &one)
+        };
+        assert!(matches!(conclude_with(5.5), Err(Failure::Failed(_))));
+        assert!(!path.exists());
+        assert!(conclude_with(5.0).is_ok());
+        assert!(path.exists());
+    }
+}

@@ -239,11 +239,7 @@ fn what_does_not_fit_gets_one_line_and_leaves_the_output_alone() {
         ("mul missing.npy a.npy -o c.npy", 1, "missing.npy: there is no such file"),
         ("mul dir a.npy -o c.npy", 1, "dir: is a directory; give a .npy"),
         ("mul a.npy/x a.npy -o c.npy", 1, "a.npy/x: cannot be read"),
-        (
-            "mul a.npy a.npy -o c.npy",
-            1,
-            "the columns of A (3) must be as many as the rows of B (2); --tb would make them fit",
-        ),
+        ("mul a.npy a.npy -o c.npy", 1, "A's 3 columns must be as many as B's 2 rows; --tb would make them fit"),
         ("mul a.npy a.npy --ta --tb -o c.npy", 1, "leave --t"),
         ("mul a.npy f64.npy -o c.npy", 1, "A is f32, B is f64: give both the same type, or say --cast TYPE"),
         ("mul a.npy a.npy --tb --beta 1 --c a.npy -o c.npy", 1, "C0 is 2×3, C is 2×2"),

@@ -17,8 +17,11 @@ pub fn product_shape(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     let (stack_a, m, k) = left(a);
     let (stack_b, depth, n) = right(b);
     if k != depth {
-        let axis = if n.is_some() { "second-last" } else { "only" };
-        return refused(format!("A's last axis ({k}) must be as long as B's {axis} axis ({depth})"));
+        return refused(match (a, b) {
+            ([_, _], [_, _]) => format!("A's {k} columns must be as many as B's {depth} rows"),
+            (_, [_]) => format!("A's last axis ({k}) must be as long as B ({depth})"),
+            _ => format!("A's last axis ({k}) must be as long as B's second-last axis ({depth})"),
+        });
     }
     let Some(stack) = broadcast(stack_a, stack_b) else {
         let (a, b) = (display(stack_a), display(stack_b));

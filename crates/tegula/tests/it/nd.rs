@@ -66,14 +66,8 @@ fn shapes_are_those_of_numpy() {
 #[test]
 fn refusals_name_both_shapes() {
     let why = |a: &[usize], b: &[usize]| product_shape(a, b).unwrap_err().to_string();
-    assert_eq!(
-        why(&[2, 3], &[4, 5]),
-        "A is 2×3 and B is 4×5: A's last axis (3) must be as long as B's second-last axis (4)"
-    );
-    assert_eq!(
-        why(&[2, 3], &[4]),
-        "A is 2×3 and B is a vector of 4: A's last axis (3) must be as long as B's only axis (4)"
-    );
+    assert_eq!(why(&[2, 3], &[4, 5]), "A is 2×3 and B is 4×5: A's 3 columns must be as many as B's 4 rows");
+    assert_eq!(why(&[2, 3], &[4]), "A is 2×3 and B is a vector of 4: A's last axis (3) must be as long as B (4)");
     let stacks = why(&[5, 2, 3], &[6, 3, 4]);
     assert!(stacks.contains("5×2×3") && stacks.contains("6×3×4") && stacks.contains("do not broadcast"), "{stacks}");
     assert!(why(&[], &[4]).contains("a single number"));
