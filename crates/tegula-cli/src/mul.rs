@@ -45,7 +45,7 @@ fn load(place: &Place, cast: Option<Dtype>, meter: &Meter) -> Result<AnyArray> {
 
 fn no_product(a: Dtype, b: Dtype) -> Failure {
     if a != b {
-        let example = if a.product().is_some() { a } else { Dtype::F32 };
+        let example = [a, b].into_iter().find(|dtype| dtype.product().is_some()).unwrap_or(Dtype::F32);
         return Failure::new(format!(
             "A is {a}, B is {b}: give both the same type, or say --cast TYPE (for example --cast {example})"
         ));

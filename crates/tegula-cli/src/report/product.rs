@@ -76,10 +76,7 @@ impl fmt::Display for Product {
         let Done { device, kernel, seconds } = &self.done;
         write!(f, "{c} {result_dtype} = {a} · {b}")?;
         match self.gflops {
-            Some(gflops) => {
-                let digits = if gflops < 10.0 { 2 } else { 0 };
-                write!(f, " on {device} ({kernel}), {}, {gflops:.digits$} GFLOP/s", Seconds(*seconds))?;
-            }
+            Some(gflops) => write!(f, " on {device} ({kernel}), {}, {}", Seconds(*seconds), Rate(gflops))?,
             // No kernel had a part in it.
             None => write!(f, " on {device}: nothing to multiply")?,
         }
@@ -99,6 +96,20 @@ impl fmt::Display for Seconds {
             s if s < 1e-3 => write!(f, "{:.1} µs", s * 1e6),
             s if s < 1.0 => write!(f, "{:.2} ms", s * 1e3),
             s => write!(f, "{s:.2} s"),
+        }
+    }
+}
+
+/// GFLOP/s with three digits or so, in the unit that suits them.
+struct Rate(f64);
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            r if r < 0.1 => write!(f, "{:.1} MFLOP/s", r * 1e3),
+            r if r < 10.0 => write!(f, "{r:.2} GFLOP/s"),
+            r if r < 10_000.0 => write!(f, "{r:.0} GFLOP/s"),
+            r => write!(f, "{:.1} TFLOP/s", r / 1e3),
         }
     }
 }
