@@ -212,10 +212,8 @@ impl Executor for Device {
             }
             #[cfg(feature = "cuda")]
             (Kind::Cuda(gpu), Plan::Gpu(variant)) => {
-                if !product.c.shape().is_empty() {
-                    gpu.multiply(variant, product)?;
-                }
-                variant.name()
+                let used = if product.c.shape().is_empty() { *variant } else { gpu.multiply(variant, product)? };
+                used.name()
             }
             _ => return Err(self.other_plan(T::TYPE)),
         };

@@ -151,8 +151,8 @@ impl Gpu {
     }
 
     /// Makes a product with a built-in kernel. Matrices on the host are copied to the GPU and C back; what lies on the GPU stays
-    /// there.
-    pub(crate) fn multiply<T: Element>(&self, variant: &Variant, product: Gemm<'_, T>) -> Result<()> {
+    /// there. Gives the kernel that made it: the variant's, for matrices that lie as they do on the GPU.
+    pub(crate) fn multiply<T: Element>(&self, variant: &Variant, product: Gemm<'_, T>) -> Result<Variant> {
         if variant.edges != Edges::Guarded {
             return Err(Error::KernelOption("a product takes a kernel that guards its edges".into()));
         }
@@ -177,7 +177,7 @@ impl Gpu {
         let multiply = audience.meter(Phase::Multiply, work);
         multiply.iter().for_each(|meter| meter.reach(0, 1));
         let matrices = [Arg::input(a.view())?, Arg::input(b.view())?, Arg::output(c.view_mut())?];
-        self.multiply_there(variant, matrices, scalars)?;
+        let used = self.multiply_there(variant, matrices, scalars)?;
         if let (Some(_), Output::Copied { .. }) = (&multiply, &c) {
             // The download would wait as well, but not say when the product was done.
             self.synchronize()?;
@@ -186,7 +186,7 @@ impl Gpu {
         let download = audience.meter(Phase::Download, c_bytes).filter(|_| c_bytes > 0);
         c.download(download.as_ref())?;
         download.iter().for_each(Meter::finish);
-        Ok(())
+        Ok(used)
     }
 
     /// Where one copy had no room: what all of them need.
@@ -202,17 +202,19 @@ impl Gpu {
     }
 
     /// The product of matrices that lie on the GPU.
-    fn multiply_there(&self, variant: &Variant, [a, b, c]: [Arg<'_>; 3], scalars: [Arg<'_>; 2]) -> Result<()> {
+    fn multiply_there(&self, variant: &Variant, [a, b, c]: [Arg<'_>; 3], scalars: [Arg<'_>; 2]) -> Result<Variant> {
         // A matrix that was copied lies without gaps, however it lay where the plan saw it.
         let orders = [a, b, c].map(|matrix| match matrix {
             Arg::Matrix { layout, .. } => crate::plan::order_of(&layout),
             Arg::Scalar { .. } => Default::default(),
         });
-        let loaded = self.built_in(&Variant { orders, ..*variant })?;
+        let used = Variant { orders, ..*variant };
+        let loaded = self.built_in(&used)?;
         let (kernel, function) = &*loaded;
         let [alpha, beta] = scalars;
         // SAFETY: the kernel guards its edges, so it stays within A, B and C; C is borrowed to be written.
-        unsafe { self.queue(kernel, function, &[a, b, c, alpha, beta]) }
+        unsafe { self.queue(kernel, function, &[a, b, c, alpha, beta]) }?;
+        Ok(used)
     }
 
     /// A·B in a new matrix on this GPU. The work is queued, not waited for; the result can be an operand at once.

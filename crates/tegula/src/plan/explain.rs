@@ -8,6 +8,7 @@ use crate::ir::ParamKind;
 use crate::ir::launch::{Bound, DeviceFacts};
 use crate::kernels::Variant;
 use crate::matrix::{Layout, Packed};
+use crate::plan::order_of;
 
 /// What a product will do. [`Display`](fmt::Display) gives one line a fact.
 #[derive(Clone, Debug, PartialEq)]
@@ -284,6 +285,8 @@ impl Given {
                 taken[i] = Taken::Copied { to: device.clone(), bytes, order, filled, returned };
             }
         }
+        // A copy may lie in another order than the original; the kernel is the one for the copy.
+        let variant = &Variant { orders: there.map(|layout| order_of(&layout)), ..*variant };
         let launch = self.launch(variant, there, &facts)?;
         let explained = self.explained(device, variant.name(), taken, device_bytes, host_bytes);
         Ok(Explanation { launch: Some(launch), ..explained })
@@ -368,10 +371,10 @@ mod tests {
         assert_eq!(explanation.launch.unwrap().grid, [2, 4, 3]);
         let expected = "\
 device: cuda:1
-kernel: tiled_f32_32
+kernel: tiled_f32_32_crr
 one product: a batch of 3, m = 100, n = 50, k = 40
 grid: 2×4×3 blocks of 32×32×1 threads, tiles of 32×32
-A: 3×100×40 f32 in host memory, column-major, broadcast, strides [0, 1, 100]: copied to cuda:1, 15.6 KiB as row-major: it lies in host memory
+A: 3×100×40 f32 in host memory, column-major, broadcast, strides [0, 1, 100]: copied to cuda:1, 15.6 KiB as column-major: it lies in host memory
 B: 3×40×50 f32 in cuda:1, row-major, strides [2000, 50, 1]: read as it is
 C: 3×100×50 f32 in host memory, strided, reversed, strides [5000, -50, -1]: copied to cuda:1 and back, 58.6 KiB as row-major: it lies in host memory
 memory besides the operands: 8.0 MiB on the host, 74.2 KiB on cuda:1";
