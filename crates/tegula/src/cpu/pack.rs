@@ -57,8 +57,12 @@ pub struct Source<'a, T> {
 impl<'a, T: Scalar> Source<'a, T> {
     /// The rows of one matrix of a batch.
     pub fn rows(memory: &'a [T], layout: Layout, batch: usize) -> Self {
-        let [to_batch, lane, step] = layout.strides;
-        Source { memory, start: layout.offset as isize + batch as isize * to_batch, lane, step }
+        // Nothing bounds where an empty matrix claims to lie.
+        let [start, to_batch, lane, step] = match (layout.shape.is_empty(), layout.strides) {
+            (true, _) => [0; 4],
+            (false, [batch, row, col]) => [layout.offset as isize, batch, row, col],
+        };
+        Source { memory, start: start + batch as isize * to_batch, lane, step }
     }
 
     /// The columns of one matrix of a batch.
