@@ -2,7 +2,9 @@
 //! properties that each target checks.
 //!
 //! `cargo xtask fuzz` lets libFuzzer search for bytes that break them, guided by what code they reach; `cargo test` runs what is
-//! kept in `corpus/`. A finding that was repaired goes there under a name that says what it was.
+//! kept in `corpus/`. A finding that was repaired goes there under a name that says what it was. The rest of `corpus/` was made
+//! by hand or, where a name is part of a hash, by libFuzzer: it reaches much of the code with few bytes. `words/` has what is
+//! hard to guess.
 #![deny(unsafe_code)]
 
 mod files;
@@ -15,8 +17,11 @@ pub use files::{npy, npz, place, safetensors};
 pub use gemm::gemm;
 pub use text::{csv, mtx};
 
+/// What is run on each input.
+pub type Target = fn(&[u8]);
+
 /// Every target by the name of its binary and its corpus.
-pub const TARGETS: [(&str, fn(&[u8])); 7] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("csv", csv),
     ("gemm", gemm),
     ("mtx", mtx),

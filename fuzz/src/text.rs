@@ -36,7 +36,7 @@ pub fn csv(data: &[u8]) {
 /// Reads the data at once and, one time of four, a few bytes at a time as well.
 fn read(read: Read, data: &[u8]) -> Option<AnyArray> {
     let array = bounded(|| read(&mut &*data, ROOM));
-    if data.len() % 4 > 0 {
+    if !data.len().is_multiple_of(4) {
         return array.inspect_err(|why| check_refusal(why)).ok();
     }
     let mut in_pieces = BufReader::with_capacity(1 + data.len() % 5, data);
