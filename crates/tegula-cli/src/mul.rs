@@ -74,7 +74,12 @@ where
     if args.explain_plan {
         let plan = operands.explain(&mut c)?;
         let mut out = stdout().lock();
-        return Ok(if args.json { json(&mut out, &plan::Plan::from(&plan))? } else { writeln!(out, "{plan}")? });
+        if args.json {
+            json(&mut out, &plan::Plan::from(&plan))?;
+        } else {
+            writeln!(out, "{plan}")?;
+        }
+        return Ok(());
     }
     let done = operands.multiply(&mut c, meter)?;
     let before = before.filter(|_| args.beta != 0.0);

@@ -82,7 +82,8 @@ impl<T: Scalar> Source<'_, T> {
 
     /// Another matrix of the batch.
     pub fn batch(self, batch: usize) -> Self {
-        Source { start: self.start.wrapping_offset(batch as isize * self.batch), ..self }
+        // Nothing bounds the strides of an empty matrix.
+        Source { start: self.start.wrapping_offset((batch as isize).wrapping_mul(self.batch)), ..self }
     }
 
     /// The address of an element.
