@@ -1,25 +1,60 @@
 //! `tegula mul` against NumPy, on random shapes. Needs Python with NumPy: `TEGULA_PYTHON` names the interpreter.
 //!
-//! Without NumPy the test says that it was skipped; `TEGULA_REQUIRE_NUMPY=1` makes that a failure.
+//! Without NumPy the tests say that they were skipped; `TEGULA_REQUIRE_NUMPY=1` makes that a failure. Real data are in the folder that
+//! `TEGULA_REAL_DATA` names; `real_data.py` says which. Without it that test says that it was skipped, unless
+//! `TEGULA_REQUIRE_REAL_DATA` is 1.
 
 use std::env;
+use std::path::Path;
 use std::process::Command;
+
+/// The Python to use, or `None` where it lacks a module and none is required.
+fn python(modules: &str) -> Option<String> {
+    let python = env::var("TEGULA_PYTHON").unwrap_or_else(|_| "python3".into());
+    let import = format!("import {modules}");
+    if Command::new(&python).args(["-c", &import]).output().is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    assert!(
+        !required("TEGULA_REQUIRE_NUMPY"),
+        "{python} lacks one of {modules}, which TEGULA_REQUIRE_NUMPY=1 asks for"
+    );
+    eprintln!("skipped: {python} lacks one of {modules}; set TEGULA_PYTHON to one that has them");
+    None
+}
+
+fn required(variable: &str) -> bool {
+    env::var(variable).is_ok_and(|required| required == "1")
+}
+
+/// Runs a script of this folder, which must end with a line.
+fn run(python: &str, script: &str, arguments: &[&str], last: &str) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
+    let output = Command::new(python).arg(script).arg(env!("CARGO_BIN_EXE_tegula")).args(arguments).output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{said}");
+    assert!(output.status.success() && said.contains(last), "{said}{complained}");
+}
 
 #[test]
 fn products_agree_with_numpy() {
-    let python = env::var("TEGULA_PYTHON").unwrap_or_else(|_| "python3".into());
-    let has_numpy =
-        Command::new(&python).args(["-c", "import numpy"]).output().is_ok_and(|output| output.status.success());
-    if !has_numpy {
-        let required = env::var("TEGULA_REQUIRE_NUMPY").is_ok_and(|required| required == "1");
-        assert!(!required, "{python} has no NumPy, which TEGULA_REQUIRE_NUMPY=1 asks for");
-        eprintln!("skipped: {python} has no NumPy; set TEGULA_PYTHON to one that has");
+    let Some(python) = python("numpy") else { return };
+    run(&python, "numpy_agree.py", &[], "40 products agree");
+}
+
+#[test]
+fn arrays_of_any_number_of_axes_agree_with_numpy() {
+    let Some(python) = python("numpy") else { return };
+    run(&python, "numpy_stacks.py", &[], "200 stacks agree");
+}
+
+#[test]
+fn real_data_agree() {
+    let Some(python) = python("numpy, scipy, safetensors") else { return };
+    let Ok(folder) = env::var("TEGULA_REAL_DATA") else {
+        assert!(!required("TEGULA_REQUIRE_REAL_DATA"), "TEGULA_REAL_DATA names no folder");
+        eprintln!("skipped: set TEGULA_REAL_DATA to a folder with real data");
         return;
-    }
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/numpy_agree.py");
-    let output = Command::new(&python).args([script, env!("CARGO_BIN_EXE_tegula")]).output().unwrap();
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    println!("{said}");
-    assert!(output.status.success(), "{said}{complained}");
-    assert!(said.contains("40 products agree"), "{said}");
+    };
+    run(&python, "real_data.py", &[&folder], "real data agree");
 }

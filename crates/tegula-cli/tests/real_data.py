@@ -74,7 +74,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         layers(tegula, data, Path(folder))
         matrices(tegula, data, Path(folder))
-    print("real data agrees")
+    print("real data agree")
 
 
 main()
