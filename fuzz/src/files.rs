@@ -18,9 +18,17 @@ pub fn npz(data: &[u8]) {
     on_file(".npz", data, check_named);
 }
 
-/// A `.safetensors` file, as [`npz`].
+/// A `.safetensors` file, as [`npz`]. Of an input with a line end the first line is a header, whose length is put before it: few
+/// changes of a header and its length fit together.
 pub fn safetensors(data: &[u8]) {
-    on_file(".safetensors", data, check_named);
+    let mut lines = data.splitn(2, |&byte| byte == b'\n');
+    match (lines.next(), lines.next()) {
+        (Some(header), Some(rest)) => {
+            let file = [&(header.len() as u64).to_le_bytes(), header, rest].concat();
+            on_file(".safetensors", &file, check_named);
+        }
+        _ => on_file(".safetensors", data, check_named),
+    }
 }
 
 /// A place on a command line: its parts are those of the text, and messages can show it.
