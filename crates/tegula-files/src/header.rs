@@ -8,15 +8,19 @@ use std::io::Read;
 use py_literal::Value;
 use tegula::nd;
 
+use crate::Refusal;
 use crate::dtype::Dtype;
 use crate::reading::read_up_to;
-use crate::{Refusal, show};
+use crate::text::quoted;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// NumPy itself reads no more than 10,000 characters unless it is told to trust the file.
-const LONGEST: usize = 1 << 16;
+/// NumPy itself reads no longer header unless it is told to trust the file.
+const LONGEST: usize = 10_000;
 /// NumPy itself knows no more dimensions.
 const MOST_DIMENSIONS: usize = 64;
+/// How deep brackets may nest: a plain array's do twice, those of structures in a structured array, which is refused by name, six times.
+/// The parser recurses and reads what is inside of brackets up to three times, so that a dozen more of them would keep it busy for minutes.
+const DEEPEST: usize = 6;
 const TAKES: &str =
     "Tegula takes float64, float32, float16, integers of 8 to 64 bits, bool, and bfloat16 stored as '<V2'";
 
@@ -124,18 +128,32 @@ fn read_prelude(source: &mut dyn Read) -> Result<TextLen, Refusal> {
 
 fn parse_dict(text: &str) -> Result<Vec<(Value, Value)>, Refusal> {
     let no_dict = || damaged("its header is not a dictionary as NumPy writes it");
-    // The parser recurses; what NumPy writes for a plain array is two levels deep.
-    let depth = text.bytes().scan(0i32, |depth, byte| {
-        *depth += i32::from(b"([{".contains(&byte)) - i32::from(b")]}".contains(&byte));
-        Some(*depth)
-    });
-    if depth.max().unwrap_or(0) > 16 {
+    // A character's name may have quotes in it, which `depth` would take for a string's end.
+    if depth(text) > DEEPEST || text.contains("\\N") {
         return Err(no_dict());
     }
     match text.trim().parse() {
         Ok(Value::Dict(dict)) => Ok(dict),
         _ => Err(no_dict()),
     }
+}
+
+/// How deep brackets nest, but for those in strings.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest, mut quote) = (0usize, 0, None);
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match (quote, byte) {
+            (Some(_), b'\\') => drop(bytes.next()),
+            (Some(open), _) if open == byte => quote = None,
+            (None, b'\'' | b'"') => quote = Some(byte),
+            (None, b'(' | b'[' | b'{') => depth += 1,
+            (None, b')' | b']' | b'}') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
 }
 
 fn field<'a>(dict: &'a [(Value, Value)], name: &str) -> Result<&'a Value, Refusal> {
@@ -170,7 +188,7 @@ fn parse_descr(value: &Value) -> Result<(Dtype, bool), Refusal> {
         ">" => Ok((dtype, true)),
         "<" => Ok((dtype, false)),
         "|" if dtype.size() == 1 || dtype == Dtype::BF16 => Ok((dtype, false)),
-        _ => Err(damaged(&format!("its number type '{}' has no byte order", show::name(descr)))),
+        _ => Err(damaged(&format!("its number type {} has no byte order", quoted(descr.as_bytes())))),
     }
 }
 
@@ -181,19 +199,19 @@ fn split_first(text: &str) -> (&str, &str) {
 
 fn unknown_type(descr: &str, code: &str) -> Refusal {
     let (kind, size) = split_first(code);
-    let bits = |kind: &str| size.parse().map_or(show::name(descr), |n: u32| format!("{kind}{}", n.saturating_mul(8)));
-    let descr = show::name(descr);
+    let descr = quoted(descr.as_bytes());
+    let bits = |kind: &str| size.parse().map_or(descr.clone(), |n: u32| format!("{kind}{}", n.saturating_mul(8)));
     match kind {
         "f" | "V" if size == "1" => {
-            format!("holds 8-bit floats ('{descr}'), of which .npy does not say the kind; save them as .safetensors")
+            format!("holds 8-bit floats ({descr}), of which .npy does not say the kind; save them as .safetensors")
         }
         "f" => format!(
             "holds {}; convert it first, for example np.save(file, a.astype(np.float64)); {TAKES}",
             bits("float")
         ),
         "c" => format!("holds {}; save its real and imaginary parts apart; {TAKES}", bits("complex")),
-        "S" | "U" => format!("holds text ('{descr}'); give an array of numbers; {TAKES}"),
-        _ => format!("holds the type '{descr}'; give an array of numbers; {TAKES}"),
+        "S" | "U" => format!("holds text ({descr}); give an array of numbers; {TAKES}"),
+        _ => format!("holds the type {descr}; give an array of numbers; {TAKES}"),
     }
 }
 
@@ -209,9 +227,8 @@ fn parse_shape(value: &Value) -> Result<Vec<usize>, Refusal> {
 
 fn extent(value: &Value) -> Result<usize, Refusal> {
     match value {
-        Value::Integer(extent) => {
-            usize::try_from(extent).map_err(|_| damaged(&format!("an extent of {extent} cannot be")))
-        }
+        Value::Integer(extent) => usize::try_from(extent)
+            .map_err(|_| damaged(&format!("an extent of {} cannot be", quoted(extent.to_string().as_bytes())))),
         _ => Err(damaged("an extent is not an integer")),
     }
 }
@@ -276,7 +293,20 @@ mod tests {
         assert!(parse("''", "(2, 2)").contains("holds the type ''"));
         assert!(parse("'<\\n'", "(2, 2)").contains("holds the type '<\\n'"));
         assert!(parse("'<c16'", "(2, 2)").contains("complex128"));
-        assert!(parse(&"[".repeat(60_000), "(2, 2)").contains("not a dictionary"));
+        assert!(parse("[('a', [('b', '<f8', (2,))])]", "(2, 2)").contains("structured"));
+        for deep in [
+            "[".repeat(60_000),
+            "{".repeat(15),
+            // What looks like closing brackets first.
+            format!("{{'{}': {}", ")".repeat(40), "{".repeat(15)),
+            format!("{{'\\'{}': {}", ")".repeat(40), "{".repeat(15)),
+            format!("{{'\\N{{'}}': {}", "{".repeat(15)),
+        ] {
+            assert!(parse(&deep, "(2, 2)").contains("not a dictionary"));
+            assert!(Header::parse(&deep).unwrap_err().contains("not a dictionary"));
+        }
+        assert!(parse("'<f8'", &format!("({},)", "9".repeat(10_000))).len() < 200);
+        assert!(parse(&format!("'<{}'", "x".repeat(10_000)), "(2, 2)").len() < 400);
         assert!(Header::parse("{}").unwrap_err().contains("no 'descr'"));
     }
 

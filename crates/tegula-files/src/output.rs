@@ -78,7 +78,8 @@ impl Target {
     ) -> Result<(), Refusal> {
         let done = if self.special {
             // Whoever reads the pipe may keep the writer waiting, so signals do what they always do.
-            let file = OpenOptions::new().write(true).open(&self.path);
+            // What is opened again may be a file that the shell appends to, or that others have written to: it grows.
+            let file = OpenOptions::new().append(true).open(&self.path);
             file.and_then(|file| Sink::write_through(&file, size, progress, || false, write))
         } else {
             self.check_space(size)?;

@@ -149,6 +149,20 @@ fn what_cannot_be_written_is_refused_early_and_leaves_nothing() {
     assert_eq!(names(folder.path()), before);
 }
 
+/// As `/dev/stdout` is, where the shell was told to append.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_open_file_grows() {
+    use std::os::fd::AsRawFd;
+    let folder = scratch();
+    let path = folder.path().join("log");
+    fs::write(&path, "kept").unwrap();
+    let file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    write(&Place::parse(format!("/proc/self/fd/{}", file.as_raw_fd())), &[2, 3], &DATA, &Writing::default()).unwrap();
+    let content = fs::read(&path).unwrap();
+    assert!(content.starts_with(b"kept\x93NUMPY"), "{:?}", String::from_utf8_lossy(&content));
+}
+
 #[test]
 fn an_output_may_be_one_of_the_mapped_inputs() {
     let folder = scratch();
