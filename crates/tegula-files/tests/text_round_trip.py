@@ -1,4 +1,4 @@
-"""Compares what tegula-files reads and writes as .mtx and .csv with SciPy and NumPy, bit for bit, on 60 random matrices.
+"""Compares what tegula-files reads and writes as .mtx and .csv with SciPy and NumPy, bit for bit, on 200 random matrices.
 
 Usage: text_round_trip.py CONVERT [FOLDER]
 
@@ -149,7 +149,7 @@ def main():
     convert = Path(sys.argv[1]).resolve()
     rng = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
-        for number in range(60):
+        for number in range(200):
             case = Case(convert, Path(folder), rng, number)
             case.write()
             case.read_csv()
@@ -157,7 +157,7 @@ def main():
             case.read_coordinates()
         if len(sys.argv) > 2:
             compare_real(case, sys.argv[2])
-    print("60 matrices agree with SciPy and NumPy")
+    print("200 matrices agree with SciPy and NumPy")
 
 
 if __name__ == "__main__":
