@@ -112,11 +112,10 @@ pub(crate) fn array<S: Source>(array: Array<S>, dtype: Dtype) -> Result<AnyArray
 }
 
 fn convert<S: Source, T: Target>(array: Array<S>) -> Result<AnyArray, Refusal> {
-    let mut data: Vec<T> = Vec::new();
-    data.try_reserve_exact(array.data.len()).map_err(|_| {
-        let shape = tegula::nd::display(&array.layout.shape);
-        format!("does not fit in memory: {shape} {} beside the original", T::DTYPE)
-    })?;
+    let shape = tegula::nd::display(&array.layout.shape);
+    let what = || format!("{shape} {} beside the original", T::DTYPE);
+    let mut data =
+        tegula::host::room::<T>(array.data.len(), what).map_err(|_| format!("does not fit in memory: {}", what()))?;
     data.extend(array.data.iter().map(|&x| x.cast::<T>()));
     Ok(T::hold(Array { data: data.into(), layout: array.layout }))
 }

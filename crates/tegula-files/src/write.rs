@@ -118,7 +118,8 @@ impl Plan {
         };
         let Some(file) = target.existing() else { return Ok(()) };
         let map = file.and_then(|file| FileMap::new(&file));
-        let names = map.map_err(|error| show::error(&error)).and_then(|map| names(&map));
+        let unreadable = |error| format!("cannot be read: {}", show::error(&error));
+        let names = map.map_err(unreadable).and_then(|map| names(&map));
         let found = names.map_err(|why| format!("cannot be replaced: it {why}; remove it first"))?;
         let mut others = found.iter().map(String::as_str).filter(|other| other != name).collect::<Vec<_>>();
         others.sort_unstable();

@@ -149,6 +149,21 @@ fn what_cannot_be_written_is_refused_early_and_leaves_nothing() {
     assert_eq!(names(folder.path()), before);
 }
 
+/// The system would promise such memory, and end the process when it is used.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_copy_that_does_not_fit_is_refused_before_it_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.npy");
+    let len = u64::try_from(tegula::host::available().unwrap()).unwrap() / 8 + (64 << 20);
+    let start = npy("'|i1'", &format!("({len},)"), &[]);
+    fs::write(&path, &start).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_len(start.len() as u64 + len).unwrap();
+    let array = read(&Place::parse(&path), &Reading::default()).unwrap();
+    let why = array.cast(Dtype::F64).unwrap_err();
+    assert_eq!(why, format!("does not fit in memory: {len} f64 beside the original"));
+}
+
 /// As `/dev/stdout` is, where the shell was told to append.
 #[test]
 #[cfg(target_os = "linux")]
@@ -161,6 +176,21 @@ fn an_open_file_grows() {
     write(&Place::parse(format!("/proc/self/fd/{}", file.as_raw_fd())), &[2, 3], &DATA, &Writing::default()).unwrap();
     let content = fs::read(&path).unwrap();
     assert!(content.starts_with(b"kept\x93NUMPY"), "{:?}", String::from_utf8_lossy(&content));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_container_that_cannot_be_looked_into_is_not_replaced() {
+    let (folder, unreadable) = (scratch(), "/sys/kernel/profiling");
+    // A file of sysfs, which cannot be mapped.
+    if !fs::metadata(unreadable).is_ok_and(|found| found.len() > 0 && !found.permissions().readonly()) {
+        let required = std::env::var("TEGULA_REQUIRE_SYSFS").is_ok_and(|required| required == "1");
+        assert!(!required, "there is no {unreadable}, which TEGULA_REQUIRE_SYSFS=1 asks for");
+        return eprintln!("skipped: there is no {unreadable}; TEGULA_REQUIRE_SYSFS=1 forbids that");
+    }
+    symlink(unreadable, folder.path().join("a.npz")).unwrap();
+    let why = check(&Place::parse(folder.path().join("a.npz")), Dtype::F32, 2).unwrap_err().why;
+    assert!(why.starts_with("cannot be replaced: it cannot be read: ") && why.ends_with("; remove it first"), "{why}");
 }
 
 #[test]

@@ -22,11 +22,11 @@ pub(crate) fn check(bytes: u128, what: impl FnOnce() -> String) -> Result<()> {
     }
 }
 
-/// An empty vector with room for `len` elements.
+/// An empty vector with room for `len` elements; `what` says what it is for.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`] where there is none.
-pub(crate) fn room<T>(len: usize, what: impl Fn() -> String) -> Result<Vec<T>> {
+pub fn room<T>(len: usize, what: impl Fn() -> String) -> Result<Vec<T>> {
     let bytes = len as u128 * size_of::<T>() as u128;
     check(bytes, &what)?;
     let mut room = Vec::new();

@@ -433,7 +433,9 @@ fn contains(shape: Shape, batch: usize, row: usize, col: usize) -> bool {
 fn row_of(layout: &Layout, batch: usize, row: usize) -> Option<(usize, usize)> {
     let Shape { batches, rows, cols } = layout.shape;
     let neighbours = cols <= 1 || layout.strides[2] == 1;
-    (batch < batches && row < rows && neighbours).then(|| (layout.at(batch, row, 0), cols))
+    // An empty matrix may have any strides.
+    let position = |row| if cols == 0 { 0 } else { layout.at(batch, row, 0) };
+    (batch < batches && row < rows && neighbours).then(|| (position(row), cols))
 }
 
 /// Position and length of all elements where they are neighbours in row-major order.
@@ -516,6 +518,8 @@ mod tests {
         assert_eq!(m.view().cols(1..2).unwrap().as_slice(), None);
         assert_eq!(m.view().cols(4..).unwrap().as_slice(), Some(&[][..]));
         assert_eq!(m.view().cols(4..).unwrap().row(0, 1), Some(&[][..]));
+        let anywhere = Layout { shape: Shape::new(3, 0), offset: usize::MAX, strides: [0, isize::MAX, 1] };
+        assert_eq!(View::<i32>::strided(&[], anywhere).unwrap().row(0, 2), Some(&[][..]));
     }
 
     #[test]
