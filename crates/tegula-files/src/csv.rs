@@ -13,6 +13,9 @@ use crate::number::Number;
 use crate::text::{LONGEST, at, fill, quoted, rows_and_cols};
 use crate::{AnyArray, Array, Refusal, decimal, show};
 
+/// Bytes at the start in which the first line is looked for, after whatever comments.
+const LOOKED_AT: usize = 1 << 16;
+
 /// Reads a matrix of f64, row after row.
 ///
 /// `room` is how many bytes the matrix may take.
@@ -20,9 +23,9 @@ use crate::{AnyArray, Array, Refusal, decimal, show};
 /// # Errors
 /// Where the source cannot be read, a cell is no number, the rows are of different lengths, there is none, or there is no room.
 pub fn read(source: &mut dyn BufRead, room: u64) -> Result<AnyArray, Refusal> {
-    let mut start = Vec::with_capacity(LONGEST);
+    let mut start = Vec::with_capacity(LOOKED_AT);
     source
-        .take(LONGEST as u64)
+        .take(LOOKED_AT as u64)
         .read_to_end(&mut start)
         .map_err(|error| format!("cannot be read: {}", show::error(&error)))?;
     let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&start);
@@ -271,6 +274,12 @@ mod tests {
         let why = parse(text.as_bytes()).unwrap_err();
         assert!(!why.contains('\n'), "{why}");
         why
+    }
+
+    #[test]
+    fn comments_do_not_hide_the_separator() {
+        let text = format!("{}1;2\n3;4\n", "# a long explanation\n".repeat(500));
+        assert_eq!(parse(text.as_bytes()).unwrap().layout().shape, [2, 2]);
     }
 
     #[test]
