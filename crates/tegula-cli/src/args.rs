@@ -60,7 +60,7 @@ vectors and stacks multiply as with numpy.matmul. C is written in the format of 
 i32 (wrapping) and i8 (product in i32); other types are read for --cast.
 
 --cast rounds floats to nearest, ties to even; on the way to integers fractions are cut off, values out of range become the nearest \
-end of it, and NaN becomes 0.
+end of it, and NaN becomes 0. A lone - for both A and B is one array.
 
 The object of --json has m, n, k, batch, shapes, dtype, result_dtype, device, kernel, seconds and gflops (null where nothing is multiplied). \
 With --verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0|); bound, what r may be; worst, the indices of r; and ok. r is null where no number says how wrong the product is, as for an integer that is not exact; then ok is \
@@ -156,16 +156,16 @@ pub struct MulArgs {
     /// C0, an array of the shape and type of C
     #[arg(long, value_name = "FILE", requires = "beta", value_hint = ValueHint::FilePath)]
     pub c: Option<PathBuf>,
-    /// Convert A, B and C0 to this type first
+    /// Convert A and B to this type first, and C0 to that of C
     #[arg(long, value_name = "TYPE", value_parser = type_parser().map(Dtype::from))]
     pub cast: Option<Dtype>,
     /// auto, cpu, cuda:N or interp
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", value_hint = ValueHint::Other)]
     pub device: DeviceChoice,
     /// Compare with a more exact product; fail where the error is above what the sum's length allows
     #[arg(long)]
     pub verify: bool,
-    /// Tell what would be done instead of doing it: kernel, copies and why, memory
+    /// Read A and B, then tell what would be done instead of doing it: kernel, copies and why, memory
     #[arg(long)]
     pub explain_plan: bool,
     /// Print figures as one JSON object

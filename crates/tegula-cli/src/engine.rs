@@ -131,6 +131,16 @@ impl<'a> Shown<'a> {
     }
 }
 
+/// Makes the pool of threads that products, the interpreter and the reference share. Where the system grants no more threads, the one
+/// that calls this does the work.
+pub fn threads() {
+    if let Err(error) = rayon::ThreadPoolBuilder::new().build_global() {
+        tracing::warn!(%error, "one thread does the work");
+        // It fails only where there is a pool already.
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
+    }
+}
+
 /// Bytes of host memory that can be had; all there could be where the system does not tell.
 pub fn free_memory() -> u64 {
     tegula::host::available().map_or(u64::MAX, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX))

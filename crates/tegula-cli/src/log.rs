@@ -1,7 +1,7 @@
 //! What `--verbose` and `TEGULA_LOG` show: the events of the program and its libraries, on standard error.
 
 use std::env;
-use std::io::stderr;
+use std::io::{self, Write, stderr};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::time::uptime;
@@ -14,9 +14,27 @@ const VARIABLE: &str = "TEGULA_LOG";
 /// Shows events from now on, if anybody asked for them. Nothing is set up otherwise. Tells whether they are shown.
 pub fn start(verbose: u8) -> Result<bool> {
     let Some(filter) = filter(verbose)? else { return Ok(false) };
-    let events = tracing_subscriber::fmt().with_env_filter(filter).with_timer(uptime()).with_writer(stderr);
+    let events = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_timer(uptime())
+        .with_writer(|| Lossy)
+        .log_internal_errors(false);
     events.with_ansi(anstream::AutoStream::choice(&stderr()) != anstream::ColorChoice::Never).init();
     Ok(true)
+}
+
+/// Standard error, of which nobody may be listening: a line that cannot be written is no reason to lose a product.
+struct Lossy;
+
+impl Write for Lossy {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let _ = stderr().write_all(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// `TEGULA_LOG`, else by how often `--verbose` was said.
@@ -29,7 +47,8 @@ fn filter(verbose: u8) -> Result<Option<EnvFilter>> {
     // The libraries are called tegula and tegula_files, and so begin the same.
     Ok(match verbose {
         0 => None,
-        1 => Some(EnvFilter::new("tegula=debug")),
+        1 => Some(EnvFilter::new("tegula=info")),
+        2 => Some(EnvFilter::new("tegula=debug")),
         _ => Some(EnvFilter::new("tegula=trace")),
     })
 }

@@ -39,6 +39,9 @@ fn run() -> Result<()> {
     let told = log::start(cli.talk.verbose)?;
     // Lines of the log would go through the bar.
     let meter = || Meter::new(cli.talk.quiet, !told);
+    if matches!(cli.command, Command::Mul(_) | Command::Check(_) | Command::Doctor(_)) {
+        engine::threads();
+    }
     match &cli.command {
         Command::Mul(args) => mul::run(args, &meter()),
         Command::Check(args) => check(args, &meter()),

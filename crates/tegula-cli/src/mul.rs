@@ -3,6 +3,7 @@
 use std::io::{Write, stdout};
 
 use tegula::element::{Arith, Element, Scalar};
+use tegula::error::Bytes;
 use tegula::nd::{NdArray, NdView, display, product_shape};
 use tegula_files::{AnyArray, Array, Dtype, Number, Place, Reading, Writing};
 
@@ -17,35 +18,44 @@ use crate::report::{json, plan, preview};
 pub fn run(args: &MulArgs, meter: &Meter) -> Result<()> {
     args.check()?;
     let target = args.output.as_ref().map(Place::parse);
-    let a = load(&args.a(), args.cast, meter)?;
+    let (a, from_a) = load(&args.a(), args.cast, meter)?;
     let other = (args.b != args.a).then(|| load(&args.b(), args.cast, meter)).transpose()?;
-    let b = other.as_ref().unwrap_or(&a);
+    let (b, from_b) = other.as_ref().map_or((&a, &from_a), |(b, from)| (b, from));
+    let command = Mul { args, meter, target, read: [&from_a, from_b] };
     match (&a, b) {
-        (AnyArray::F64(a), AnyArray::F64(b)) => product(args, meter, target, a, b),
-        (AnyArray::F32(a), AnyArray::F32(b)) => product(args, meter, target, a, b),
-        (AnyArray::F16(a), AnyArray::F16(b)) => product(args, meter, target, a, b),
-        (AnyArray::BF16(a), AnyArray::BF16(b)) => product(args, meter, target, a, b),
-        (AnyArray::I32(a), AnyArray::I32(b)) => product(args, meter, target, a, b),
-        (AnyArray::I8(a), AnyArray::I8(b)) => product(args, meter, target, a, b),
+        (AnyArray::F64(a), AnyArray::F64(b)) => command.product(a, b),
+        (AnyArray::F32(a), AnyArray::F32(b)) => command.product(a, b),
+        (AnyArray::F16(a), AnyArray::F16(b)) => command.product(a, b),
+        (AnyArray::BF16(a), AnyArray::BF16(b)) => command.product(a, b),
+        (AnyArray::I32(a), AnyArray::I32(b)) => command.product(a, b),
+        (AnyArray::I8(a), AnyArray::I8(b)) => command.product(a, b),
         (a, b) => Err(no_product(a.dtype(), b.dtype())),
     }
 }
 
-fn load(place: &Place, cast: Option<Dtype>, meter: &Meter) -> Result<AnyArray> {
+/// The array at a place, and how it came from there: what `--explain-plan` says of it.
+fn load(place: &Place, cast: Option<Dtype>, meter: &Meter) -> Result<(AnyArray, String)> {
     let reading = meter.phase(&format!("reading {place}"), Unit::Bytes, 0);
     let tell = |done, total| reading.set_of(done, total);
     let array = tegula_files::read(place, &Reading { room: engine::free_memory(), progress: &tell })?;
     let (shape, dtype, mapped) = (display(&array.layout().shape), array.dtype(), array.is_mapped());
     tracing::info!(%shape, %dtype, mapped, "read {place}");
-    match cast {
-        Some(dtype) => array.cast(dtype).map_err(|why| Failure::new(format!("{place}: {why}"))),
-        None => Ok(array),
+    let bytes = |dtype: Dtype| Bytes((array.len() * dtype.size()) as u128).to_string();
+    let way = if mapped { "mapped".into() } else { format!("read into memory, {}", bytes(dtype)) };
+    let from = format!("{place}, {shape} {dtype}, {way}");
+    match cast.filter(|&to| to != dtype) {
+        Some(to) => {
+            let from = format!("{from}; converted to {to} beside it, {}", bytes(to));
+            let array = array.cast(to).map_err(|why| Failure::new(format!("{place}: {why}")))?;
+            Ok((array, from))
+        }
+        None => Ok((array, from)),
     }
 }
 
 fn no_product(a: Dtype, b: Dtype) -> Failure {
     if a != b {
-        let example = [a, b].into_iter().find(|dtype| dtype.product().is_some()).unwrap_or(Dtype::F32);
+        let example = common(a, b);
         return Failure::new(format!(
             "A is {a}, B is {b}: give both the same type, or say --cast TYPE (for example --cast {example})"
         ));
@@ -53,39 +63,65 @@ fn no_product(a: Dtype, b: Dtype) -> Failure {
     Failure::new(a.no_product().unwrap_or("these types make no product"))
 }
 
-/// The command for one number type.
-fn product<T>(args: &MulArgs, meter: &Meter, target: Option<Place>, a: &Array<T>, b: &Array<T>) -> Result<()>
-where
-    T: Element<Out: Number> + Number,
-{
-    let (a, b) = (oriented(a, args.ta)?, oriented(b, args.tb)?);
-    let shape = check_shapes(args, a.shape(), b.shape())?;
-    let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
-    if let Some(target) = &target {
-        tegula_files::check(target, <T::Out as Number>::DTYPE, shape.len())?;
+/// A type that products take and that holds what both do, as far as there is one.
+fn common(a: Dtype, b: Dtype) -> Dtype {
+    let both = |test: fn(Dtype) -> bool| test(a) && test(b);
+    let narrow = |dtype: Dtype| dtype.size() <= 2;
+    let integer = |dtype: Dtype| dtype.is_int() || dtype == Dtype::Bool;
+    if both(|dtype| matches!(dtype, Dtype::Bool | Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::U8 | Dtype::U16)) {
+        return Dtype::I32;
     }
-    let c0 = args.c().map(|place| load_c0::<T>(&place, &shape, args.cast, meter)).transpose()?;
-    let before = c0.as_ref().map(Array::view).transpose()?;
-    let mut c = match &before {
-        Some(c0) if args.beta != 0.0 => c0.to_array()?,
-        _ => NdArray::zeros(&shape)?,
-    };
-    let operands = Operands { device: args.device, alpha, a, b, beta };
-    if args.explain_plan {
-        let plan = operands.explain(&mut c)?;
-        let mut out = stdout().lock();
-        if args.json {
-            json(&mut out, &plan::Plan::from(&plan))?;
-        } else {
-            writeln!(out, "{plan}")?;
+    // Integers of up to 16 bits fit in an f32.
+    let fits = |dtype: Dtype| dtype == Dtype::F32 || narrow(dtype);
+    let floats = !integer(a) || !integer(b);
+    if floats && fits(a) && fits(b) { Dtype::F32 } else { Dtype::F64 }
+}
+
+/// The command, once A and B are read.
+struct Mul<'a> {
+    args: &'a MulArgs,
+    meter: &'a Meter,
+    target: Option<Place>,
+    /// How A and B were read.
+    read: [&'a str; 2],
+}
+
+impl Mul<'_> {
+    /// The command for one number type.
+    fn product<T>(self, a: &Array<T>, b: &Array<T>) -> Result<()>
+    where
+        T: Element<Out: Number> + Number,
+    {
+        let Mul { args, meter, target, read } = self;
+        let (a, b) = (oriented(a, args.ta)?, oriented(b, args.tb)?);
+        let shape = check_shapes(args, a.shape(), b.shape())?;
+        let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
+        if let Some(target) = &target {
+            tegula_files::check(target, <T::Out as Number>::DTYPE, shape.len())?;
         }
-        return Ok(());
+        let c0 = args.c().map(|place| load_c0::<T>(&place, &shape, args.cast, meter)).transpose()?;
+        let before = c0.as_ref().map(Array::view).transpose()?;
+        let mut c = match &before {
+            Some(c0) if args.beta != 0.0 => c0.to_array()?,
+            _ => NdArray::zeros(&shape)?,
+        };
+        let operands = Operands { device: args.device, alpha, a, b, beta };
+        if args.explain_plan {
+            let plan = operands.explain(&mut c)?;
+            let mut out = stdout().lock();
+            if args.json {
+                json(&mut out, &plan::Plan::new(&plan, read))?;
+            } else {
+                writeln!(out, "A from {}\nB from {}\n{plan}", read[0], read[1])?;
+            }
+            return Ok(());
+        }
+        let done = operands.multiply(&mut c, meter)?;
+        let before = before.filter(|_| args.beta != 0.0);
+        let verified = args.verify.then(|| operands.verify(before.as_ref(), &c.view(), meter)).transpose()?;
+        let product = Product::new(&operands, &shape, done, verified);
+        conclude(args, meter, target, &product, &c)
     }
-    let done = operands.multiply(&mut c, meter)?;
-    let before = before.filter(|_| args.beta != 0.0);
-    let verified = args.verify.then(|| operands.verify(before.as_ref(), &c.view(), meter)).transpose()?;
-    let product = Product::new(&operands, &shape, done, verified);
-    conclude(args, meter, target, &product, &c)
 }
 
 fn oriented<T: Number + Scalar>(array: &Array<T>, transpose: bool) -> Result<NdView<'_, T>> {
@@ -133,7 +169,7 @@ where
     T: Element<Out: Number>,
 {
     let wanted = <T::Out as Number>::DTYPE;
-    let c0 = load(place, cast.map(|_| wanted), meter)?;
+    let (c0, _) = load(place, cast.map(|_| wanted), meter)?;
     let c0 = T::Out::open(c0).map_err(|other| {
         let found = other.dtype();
         Failure::new(format!("C0 is {found}, C is {wanted}: give C0 the type of C, or say --cast {}", T::TYPE))

@@ -83,7 +83,7 @@ impl Meter {
     /// Begins a phase of `total` units, which is shown until it is dropped. Of a phase that never says how far it is, the time
     /// is shown.
     pub fn phase(&self, name: &str, unit: Unit, total: u64) -> Phase {
-        tracing::debug!(?unit, total, "{name}");
+        tracing::info!("{name}");
         let counts = Arc::new(Counts { done: AtomicU64::new(0), total: AtomicU64::new(total) });
         if let Some(screen) = &self.screen {
             let bar =

@@ -178,7 +178,7 @@ fn without_an_output_the_corner_is_shown() {
     assert_eq!(text(&output.stdout), "2×2 f32\n  14  32\n  32  77\n");
     let line = text(&output.stderr);
     assert!(line.starts_with("2×2 f32 = 2×3 · 3×2 on cpu ("), "{line}");
-    assert!(line.trim_end().ends_with("GFLOP/s"), "{line}");
+    assert!(line.trim_end().ends_with("FLOP/s"), "{line}");
 }
 
 #[test]
@@ -421,5 +421,39 @@ fn nan_and_infinity_propagate() {
         let bytes = payload(&place.path(&format!("{device}.npy")));
         let c: Vec<_> = bytes.chunks(4).map(|x| f32::from_le_bytes(x.try_into().unwrap()).to_string()).collect();
         assert_eq!(c.join(" "), "NaN NaN NaN inf NaN -inf 2 1 0", "{device}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn log_lines_that_nobody_can_read_cost_no_product() {
+    let place = Place::new();
+    place.put("a.npy", &two_by_three());
+    let line = format!("{} mul a.npy a.npy --tb -vv -o c.npy 2>/dev/full", env!("CARGO_BIN_EXE_tegula"));
+    let status = Command::new("sh").current_dir(place.0.path()).args(["-c", &line]).status().unwrap();
+    assert!(status.success(), "{status}");
+    assert_eq!(payload(&place.path("c.npy")), f32s(&GRAM));
+}
+
+#[test]
+fn a_directory_is_refused_before_the_work() {
+    let place = Place::new();
+    place.put("a.npy", &two_by_three());
+    assert!(place.fails("mul a.npy a.npy --tb -o c.npy/", 1).contains("names a directory"));
+}
+
+#[test]
+fn the_type_suggested_holds_both() {
+    let place = Place::new();
+    for (descr, size) in [("'|i1'", 1), ("'<i4'", 4), ("'<f2'", 2), ("'<f4'", 4), ("'<V2'", 2), ("'<u8'", 8)] {
+        let name = descr.trim_matches(|c: char| !c.is_alphanumeric());
+        place.put(&format!("{name}.npy"), &npy(1, descr, false, "(1, 1)", &vec![0; size]));
+    }
+    let cases =
+        [("i1 i4", "i32"), ("f2 f4", "f32"), ("V2 f2", "f32"), ("i1 f2", "f32"), ("i4 f2", "f64"), ("u8 i1", "f64")];
+    for (pair, expected) in cases {
+        let (a, b) = pair.split_once(' ').unwrap();
+        let said = place.fails(&format!("mul {a}.npy {b}.npy"), 1);
+        assert!(said.contains(&format!("--cast {expected})")), "{pair}: {said}");
     }
 }

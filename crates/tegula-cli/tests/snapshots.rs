@@ -88,7 +88,8 @@ fn sources(line: &str) -> Option<String> {
 /// Where, by what and how fast a product was made.
 fn figures(line: &str) -> Option<String> {
     let line = ["\"seconds\":", "\"gflops\":"].iter().fold(line.to_owned(), |line, key| without_numbers(&line, key));
-    let Some((head, tail)) = line.split_once(" GFLOP/s") else { return Some(line) };
+    let speed = [" GFLOP/s", " MFLOP/s"].iter().find_map(|unit| line.split_once(unit));
+    let Some((head, tail)) = speed else { return Some(line.clone()) };
     let (head, _) = head.rsplit_once("), ").unwrap_or((head, ""));
     Some(format!("{head}), TIME, SPEED GFLOP/s{tail}"))
 }

@@ -137,10 +137,10 @@ fn a_bar_without_colours() {
 #[test]
 fn verbose_lines_take_the_bar_s_place() {
     let session = Session::run(&format!("{} -v", check(8)), [200, 24], &[]);
-    assert!(session.last().contains("DEBUG") && session.last().contains("checking tiled_f32_32"), "{}", session.last());
+    assert!(session.last().contains("INFO") && session.last().contains("checking tiled_f32_32"), "{}", session.last());
     assert!(session.shares().is_empty() && session.raw.contains('\x1b'));
     let session = Session::run(&format!("{} -v", check(1)), [200, 24], &[("NO_COLOR", "1")]);
-    assert!(session.last().contains("DEBUG") && !session.raw.contains('\x1b'), "{:?}", session.raw);
+    assert!(session.last().contains("INFO") && !session.raw.contains('\x1b'), "{:?}", session.raw);
     let session = Session::run(&format!("{} -v", check(1)), [200, 24], &[("TEGULA_LOG", "off")]);
     assert_eq!(session.raw, "");
 }

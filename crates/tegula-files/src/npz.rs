@@ -1,7 +1,7 @@
 //! `.npz` containers: zip archives of `.npy` files, as `numpy.savez` and `numpy.savez_compressed` write them.
 //!
-//! Arrays that are stored stay where they are if they are aligned, as those that Tegula writes are; their checksum is then not
-//! computed. What is compressed is unpacked into memory and its checksum compared. Names are only names here: nothing is ever
+//! Arrays that are stored stay where they are if they are aligned, as those that Tegula writes are. What is compressed is unpacked
+//! into memory. The checksum is compared either way. Names are only names here: nothing is ever
 //! unpacked to a path.
 
 use std::io::{self, Cursor, Read, Seek, Write};
@@ -85,7 +85,7 @@ fn read_entry(map: &FileMap, archive: &mut Archive, index: usize, reading: &Read
     if entry.encrypted() {
         return Err("is encrypted; save it without a password".into());
     }
-    let (method, size, packed) = (entry.compression(), entry.size(), entry.compressed_size());
+    let (method, size, packed, checksum) = (entry.compression(), entry.size(), entry.compressed_size(), entry.crc32());
     let region = entry.data_start().and_then(|start| region(map, start, packed));
     drop(entry);
     let region = region.ok_or_else(|| format!("is truncated: it claims {packed} bytes, more than the file has"))?;
@@ -93,7 +93,10 @@ fn read_entry(map: &FileMap, archive: &mut Archive, index: usize, reading: &Read
         CompressionMethod::Stored if size != packed => {
             Err(format!("is damaged: it is not compressed, yet {size} bytes are claimed to be stored as {packed}"))
         }
-        CompressionMethod::Stored => match npy::map(map, region)? {
+        CompressionMethod::Stored => match npy::map(map, region.clone())? {
+            Some(_) if crc32fast::hash(&map.as_bytes()[region]) != checksum => {
+                Err("is damaged: its checksum is another; save it again with np.savez".into())
+            }
             Some(array) => Ok(array),
             None => unpack(archive, index, reading),
         },

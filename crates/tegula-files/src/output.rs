@@ -40,8 +40,11 @@ pub(crate) struct Target {
 impl Target {
     /// Looks at what is there.
     pub fn of(path: &Path) -> Result<Target, Refusal> {
-        let path = follow(path).ok_or("cannot be written: too many symbolic links")?;
         let refuse = |why: &str| Err(format!("cannot be written: {why}"));
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return refuse("it names a directory; name a file in it");
+        }
+        let path = follow(path).ok_or("cannot be written: too many symbolic links")?;
         match fs::metadata(&path) {
             Ok(found) if found.is_dir() => refuse("it is a directory; name a file in it"),
             Ok(found) if !found.is_file() || is_open_file(&path) => {

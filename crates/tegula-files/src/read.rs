@@ -38,7 +38,8 @@ fn read_path(path: &Path, name: Option<&str>, reading: &Reading) -> Result<AnyAr
     let mut file = open(path)?;
     let metadata = file.metadata().map_err(|error| unreadable(&error))?;
     let by_name = Format::of_path(path);
-    if !metadata.is_file() {
+    // Files of the kernel's own, as in /proc, say that they are empty, and can only be read.
+    if !metadata.is_file() || metadata.len() == 0 && by_name.is_none_or(|format| !format.is_container()) {
         return match by_name {
             _ if name.is_some() => Err("is a pipe or a device, which holds one array without a name".into()),
             format => read_stream(&mut file, format, reading),

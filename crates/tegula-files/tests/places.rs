@@ -269,3 +269,32 @@ fn readers_and_writers_tell_how_far_they_are() {
     read(&place, &Reading { progress: &progress, ..Reading::default() }).unwrap();
     assert_eq!((last.get(), calls.get()), ((4 << 20, 4 << 20), 4));
 }
+
+#[test]
+fn a_mapped_array_of_a_container_is_checked() {
+    let folder = scratch();
+    put(folder.path(), "a.npz").unwrap();
+    let path = folder.path().join("a.npz");
+    let mut bytes = fs::read(&path).unwrap();
+    let data: Vec<u8> = DATA.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let at = bytes.windows(data.len()).position(|window| window == data).unwrap();
+    bytes[at + 5] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let why = read(&Place::parse(&path), &Reading::default()).unwrap_err().why;
+    assert!(why.contains("its checksum is another"), "{why}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn files_of_the_kernel_are_read_though_they_say_that_they_are_empty() {
+    let limit = Place::parse("/proc/sys/kernel/pid_max");
+    let Ok(AnyArray::F64(array)) = read(&limit, &Reading::default()) else { panic!("{limit} holds one number") };
+    assert_eq!(array.layout.shape, [1, 1]);
+}
+
+#[test]
+fn a_name_that_ends_as_a_directory_does_is_refused_early() {
+    let folder = scratch();
+    let place = Place::parse(folder.path().join("a.npy/"));
+    assert!(check(&place, Dtype::F32, 2).unwrap_err().why.contains("names a directory"));
+}

@@ -128,7 +128,7 @@ fn remedy(device: &str) -> &'static str {
 
 /// A number of bytes as people read it: `12.0 GiB`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Bytes(pub u128);
+pub struct Bytes(pub u128);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

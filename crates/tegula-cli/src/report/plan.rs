@@ -7,6 +7,8 @@ use tegula::plan::explain::Operand;
 /// With `--explain-plan --json`, the object.
 #[derive(Debug, Serialize)]
 pub struct Plan<'a> {
+    /// Where A and B come from, mapped, read or converted.
+    read: [&'a str; 2],
     device: &'a str,
     kernel: &'a str,
     /// How many products of matrices it is made of.
@@ -42,8 +44,9 @@ struct Taken<'a> {
     taken: String,
 }
 
-impl<'a> From<&'a Explanation> for Plan<'a> {
-    fn from(plan: &'a Explanation) -> Self {
+impl<'a> Plan<'a> {
+    /// The plan, and how A and B were read.
+    pub fn new(plan: &'a Explanation, read: [&'a str; 2]) -> Self {
         let operand = |operand: &'a Operand| Taken {
             name: operand.name,
             dtype: operand.ty.name(),
@@ -53,6 +56,7 @@ impl<'a> From<&'a Explanation> for Plan<'a> {
             taken: operand.to_string(),
         };
         Plan {
+            read,
             device: &plan.device,
             kernel: &plan.kernel,
             products: plan.products,

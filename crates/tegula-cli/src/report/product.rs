@@ -19,6 +19,9 @@ pub struct Product {
     pub batch: usize,
     /// Extents of A, B and C, transposed as the product takes them.
     pub shapes: [Vec<usize>; 3],
+    /// Whether sums are of integers, which are right or wrong.
+    #[serde(skip)]
+    exact: bool,
     /// Type of A and B.
     pub dtype: &'static str,
     /// Type of C.
@@ -45,7 +48,8 @@ impl Product {
         let gflops = (flops > 0.0 && done.seconds > 0.0).then(|| flops / done.seconds / 1e9);
         let shapes = [a.to_vec(), b.to_vec(), c.to_vec()];
         let (dtype, result_dtype) = (T::TYPE.name(), <T::Out as Scalar>::TYPE.name());
-        Product { m, n, k, batch, shapes, dtype, result_dtype, done, gflops, verified }
+        let exact = T::TYPE.is_int();
+        Product { m, n, k, batch, shapes, exact, dtype, result_dtype, done, gflops, verified }
     }
 
     /// Why the product is not to be trusted, if it is not.
@@ -81,6 +85,7 @@ impl fmt::Display for Product {
             None => write!(f, " on {device}: nothing to multiply")?,
         }
         match &self.verified {
+            Some(Verified { ok: true, .. }) if self.exact => f.write_str("; exact"),
             Some(Verified { r, bound, .. }) => write!(f, "; r = {r:.3}, at most {bound} allowed"),
             None => Ok(()),
         }
