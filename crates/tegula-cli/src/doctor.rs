@@ -83,11 +83,10 @@ fn forced(value: Option<OsString>, wrong: Option<&tegula::Error>) -> Option<Stri
 }
 
 fn memory(system: &System) -> Option<Memory> {
-    let (mut available, mut total) = (system.available_memory(), system.total_memory());
-    if let Some(limit) = system.cgroup_limits() {
-        (available, total) = (available.min(limit.free_memory), total.min(limit.total_memory));
-    }
-    (total > 0).then_some(Memory { available_bytes: available, total_bytes: total })
+    let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
+    let total = system.total_memory().min(limit);
+    // The same number by which products are refused.
+    (total > 0).then(|| Memory { available_bytes: engine::free_memory().min(total), total_bytes: total })
 }
 
 /// The driver, and the GPUs that it shows.

@@ -29,6 +29,12 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// The same among `count` equal parts of a whole, of which this is the one after `before` others.
+    pub(crate) fn of_parts(self, before: u64, count: u64) -> Progress {
+        let done = self.total.saturating_mul(before).saturating_add(self.done);
+        Progress { done, total: self.total.saturating_mul(count), ..self }
+    }
+
     /// The part that is done, 0 to 1; 1 where there is nothing to do.
     pub fn fraction(&self) -> f64 {
         if self.done == self.total { 1.0 } else { self.done as f64 / self.total as f64 }

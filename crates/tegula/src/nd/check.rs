@@ -5,7 +5,7 @@ use super::products::{Products, product_shape};
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::oracle;
-use crate::progress::{Listener, Phase, Progress};
+use crate::progress::{Listener, Progress};
 
 /// How far an N-dimensional result is from the reference, as [`oracle::Report`] says of matrices.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,14 +44,7 @@ pub fn check<T: Element>(
     let count = products.count() as u64;
     let mut worst = NdReport { r: 0.0, worst: vec![0; expected.len()], mismatches: 0 };
     for ([at_a, at_b, at_c], number) in products.layouts().zip(0..) {
-        let share = |p: Progress| {
-            let before = p.total.saturating_mul(number);
-            progress(Progress {
-                phase: Phase::Check,
-                done: before.saturating_add(p.done),
-                total: p.total.saturating_mul(count),
-            });
-        };
+        let share = |part: Progress| progress(part.of_parts(number, count));
         let c0 = c0.map(|c0| c0.matrices(at_c));
         let (a, b, c) = (a.matrices(at_a), b.matrices(at_b), result.matrices(at_c));
         let report = oracle::check_with_progress(alpha, a, b, beta, c0, c, &share)?;

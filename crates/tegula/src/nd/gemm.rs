@@ -88,10 +88,7 @@ impl<'a, T: Element> NdGemm<'a, T> {
         for ([a, b, c], number) in products.layouts().zip(0..) {
             // Every product has the same share of the whole.
             let share = move |p: Progress| {
-                let before = p.total.saturating_mul(number);
-                listener.iter().for_each(|tell| {
-                    tell(Progress { done: before.saturating_add(p.done), total: p.total.saturating_mul(count), ..p });
-                });
+                listener.iter().for_each(|tell| tell(p.of_parts(number, count)));
             };
             let (a, b) = (self.a.matrices(a), self.b.matrices(b));
             let mut product = Gemm::new(a, b, self.c.matrices(c)).alpha(self.alpha).beta(self.beta);
