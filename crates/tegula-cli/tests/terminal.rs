@@ -23,7 +23,8 @@ impl Session {
         let pty = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new("sh");
         command.args(["-c", line]);
-        for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TEGULA_LOG", "COLUMNS"] {
+        // A terminal of a build service (CI) has colours whatever its kind.
+        for variable in ["CI", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TEGULA_LOG", "COLUMNS"] {
             command.env_remove(variable);
         }
         command.env("T", env!("CARGO_BIN_EXE_tegula"));
