@@ -2,7 +2,7 @@
 
 use tegula::element::Type;
 use tegula::ir::{Kernel, Order2d, check};
-use tegula::kernels::{Barriers, Edges, Family, Mapping, Variant};
+use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain};
 use tegula::ptx::{self, Image};
 
 const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
@@ -15,18 +15,18 @@ pub fn print(kernel: Kernel) -> Result<Image, String> {
 
 /// What is printed and assembled: all types, tiles, mappings and orders in the form that users get, and all edges and barriers
 /// in row-major order.
-pub fn all() -> Vec<Variant> {
+pub fn all() -> Vec<Plain> {
     let mut variants = Vec::new();
     for family in [Family::Naive, Family::Tiled] {
         for ty in TYPES {
             for tile in [2, 4, 8, 16, 32] {
                 for mapping in [Mapping::XCol, Mapping::XRow] {
-                    let plain = Variant { mapping, ..Variant::new(family, ty, tile) };
-                    variants.extend(ORDERS.map(|order| Variant { orders: [order; 3], ..plain }));
-                    variants.extend([Edges::Floor, Edges::Unguarded].map(|edges| Variant { edges, ..plain }));
+                    let plain = Plain { mapping, ..Plain::new(family, ty, tile) };
+                    variants.extend(ORDERS.map(|order| Plain { orders: [order; 3], ..plain }));
+                    variants.extend([Edges::Floor, Edges::Unguarded].map(|edges| Plain { edges, ..plain }));
                     if family == Family::Tiled {
                         let barriers = [Barriers::NoFirst, Barriers::NoSecond, Barriers::Extra];
-                        variants.extend(barriers.map(|barriers| Variant { barriers, ..plain }));
+                        variants.extend(barriers.map(|barriers| Plain { barriers, ..plain }));
                     }
                 }
             }
@@ -36,7 +36,7 @@ pub fn all() -> Vec<Variant> {
 }
 
 /// Whether a variant is assembled for the newest GPU as well: the forms that are measured there.
-pub fn measured(variant: &Variant) -> bool {
-    let plain = Variant::new(variant.family, variant.ty, variant.tile);
-    variant.tile >= 16 && (*variant == plain || *variant == Variant { mapping: Mapping::XRow, ..plain })
+pub fn measured(variant: &Plain) -> bool {
+    let plain = Plain::new(variant.family, variant.ty, variant.tile);
+    variant.tile >= 16 && (*variant == plain || *variant == Plain { mapping: Mapping::XRow, ..plain })
 }

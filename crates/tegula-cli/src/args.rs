@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use tegula::element::Type;
-use tegula::kernels::{Mapping, PLANTS, Variant};
+use tegula::kernels::{Mapping, PLANTS, Plain};
 use tegula_files::{Dtype, Place};
 
 use crate::failure::Failure;
@@ -295,9 +295,9 @@ impl VariantArgs {
     }
 
     /// The kernel of that name with these options.
-    pub fn apply(&self, name: Name) -> tegula::Result<Variant> {
+    pub fn apply(&self, name: Name) -> tegula::Result<Plain> {
         let preset = name.variant()?;
-        let asked = Variant {
+        let asked = Plain {
             tile: self.tile.unwrap_or(preset.tile),
             mapping: self.mapping.unwrap_or(preset.mapping),
             ty: self.dtype.unwrap_or(preset.ty),
@@ -491,7 +491,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let k3 = problem("tegula check k3 --tile 32 --plant no-guards").unwrap();
-        let expected = Variant { tile: 32, edges: Edges::Unguarded, ..Variant::named("K3").unwrap() };
+        let expected = Plain { tile: 32, edges: Edges::Unguarded, ..Plain::named("K3").unwrap() };
         assert_eq!((k3.kernel, k3.m, k3.seeds), (expected, 64, 1));
         let k5 = problem("tegula check K5 --plant missing-first-barrier").unwrap();
         assert_eq!((k5.kernel.barriers, k5.m, k5.n, k5.k), (Barriers::NoFirst, 4, 4, 4));

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::report::check::Severity;
     use tegula::ir::prelude::*;
-    use tegula::kernels::{Family, Variant};
+    use tegula::kernels::{Family, Plain};
 
     /// A barrier that only some threads come to.
     fn parted() -> Kernel {
@@ -176,7 +176,7 @@ mod tests {
     fn a_refused_kernel_has_a_report_with_counters() {
         let Err(Error::Refused { kernel, faults }) = ir::check(parted()) else { panic!("not refused") };
         let (findings, counters) = refused(&faults);
-        let variant = Variant::new(Family::Tiled, Type::F32, 16);
+        let variant = Plain::new(Family::Tiled, Type::F32, 16);
         let problem = Problem { kernel: variant, m: 1, n: 1, k: 1, seeds: 1 };
         let report = CheckReport::new(kernel, &problem, findings, counters);
         let value = serde_json::to_value(&report).unwrap();

@@ -1,10 +1,10 @@
 //! The kernels by name, for the command line: `naive` and `tiled` with their options, and the presets K1…K6 that choose them.
 //!
-//! What a name stands for is the library's to say ([`Variant::named`]); here is only what help tells of it.
+//! What a name stands for is the library's to say ([`Plain::named`]); here is only what help tells of it.
 
 use clap::ValueEnum;
 use tegula::Result;
-use tegula::kernels::Variant;
+use tegula::kernels::Plain;
 
 /// A kernel as it is named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -55,8 +55,8 @@ impl Name {
     }
 
     /// The kernel without further options.
-    pub fn variant(self) -> Result<Variant> {
-        Variant::named(self.as_str())
+    pub fn variant(self) -> Result<Plain> {
+        Plain::named(self.as_str())
     }
 
     /// The m, n and k that a check takes when none is given. K4 is right for multiples of its tile only.
@@ -84,7 +84,7 @@ pub fn plant_help(plant: &str) -> &'static str {
 /// A kernel to check, on a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    pub kernel: Variant,
+    pub kernel: Plain,
     pub m: usize,
     pub n: usize,
     pub k: usize,

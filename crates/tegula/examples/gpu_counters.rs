@@ -7,7 +7,7 @@ use tegula::cuda::{Arg, DeviceMatrix, Gpu};
 use tegula::element::{Element, Scalar, Type};
 use tegula::interp::{self, Buffer, Config};
 use tegula::ir::check;
-use tegula::kernels::{Family, Mapping, Variant};
+use tegula::kernels::{Family, Mapping, Plain};
 use tegula::{Layout, Matrix, Result, Shape};
 
 const SIZE: usize = 128;
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
         for family in [Family::Naive, Family::Tiled] {
             for tile in [8, 16, 32] {
                 for mapping in [Mapping::XCol, Mapping::XRow] {
-                    let variant = Variant { mapping, ..Variant::new(family, ty, tile) };
+                    let variant = Plain { mapping, ..Plain::new(family, ty, tile) };
                     match ty {
                         Type::F32 => count::<f32>(&gpu, variant)?,
                         Type::F64 => count::<f64>(&gpu, variant)?,
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn count<T: Element>(gpu: &Gpu, variant: Variant) -> Result<()> {
+fn count<T: Element>(gpu: &Gpu, variant: Plain) -> Result<()> {
     let kernel = check(variant.build()?)?;
     let shape = Shape::new(SIZE, SIZE);
     let ones = Matrix::<T>::from_fn(shape, |_, _, _| T::ONE)?;

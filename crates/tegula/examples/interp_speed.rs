@@ -7,14 +7,14 @@ use std::time::Instant;
 use tegula::element::Type;
 use tegula::interp::{Arg, Buffer, Config, run};
 use tegula::ir::check;
-use tegula::kernels::{Family, Variant};
+use tegula::kernels::{Family, Plain};
 use tegula::{Layout, Matrix, Shape};
 
 fn main() -> tegula::Result<()> {
     let size = std::env::args().nth(1).map_or(256, |s| s.parse().unwrap_or(256));
     println!("{size}³, one core, median of 5: million lane-instructions a second");
     for (family, tile) in [(Family::Naive, 16), (Family::Tiled, 16), (Family::Tiled, 32)] {
-        let kernel = check(Variant::new(family, Type::F32, tile).build()?)?;
+        let kernel = check(Plain::new(family, Type::F32, tile).build()?)?;
         let input = |seed: usize| {
             Matrix::from_fn(Shape::new(size, size), |_, r, c| ((r * 31 + c * 17 + seed) % 13) as f32 - 6.0)
         };

@@ -10,9 +10,10 @@ use crate::gemm::{Gemm, Report};
 use crate::host;
 use crate::interp::{Arg, Buffer, Config, footprint, run_told};
 use crate::ir::check;
-use crate::matrix::{Memory, Shape, View};
+use crate::kernels::Variant;
+use crate::matrix::{Layout, Memory, Shape, View, ViewMut};
 use crate::plan::explain::{Engine, Given};
-use crate::plan::{Caps, Explanation, Plan};
+use crate::plan::{Caps, Explanation, Lie, Plan, Recipe};
 use crate::progress::{Meter, Phase};
 
 /// Something that makes products.
@@ -127,17 +128,17 @@ impl Device {
                 let space = crate::cpu::workspace::<T>(alpha, a.layout(), beta, c.layout())?;
                 Ok(given.on_cpu(crate::cpu::kernel_name::<T>()?, space.in_place, space.bytes))
             }
-            (Kind::Interp, Plan::Gpu(variant)) => {
+            (Kind::Interp, Plan::Gpu(recipe)) => {
                 let host_bytes = copies::<T>(a.shape(), b.shape(), c.shape())?;
                 let facts = Config::default().device;
-                given.by_kernel(variant, Engine { device: self.name(), gpu: None, facts, host_bytes })
+                given.by_kernel(recipe, Engine { device: self.name(), gpu: None, facts, host_bytes })
             }
             #[cfg(feature = "cuda")]
-            (Kind::Cuda(gpu), Plan::Gpu(variant)) => {
+            (Kind::Cuda(gpu), Plan::Gpu(recipe)) => {
                 let facts = crate::ir::launch::DeviceFacts { multiprocessors: gpu.info().multiprocessors };
                 let copies = given.gpus.contains(&None);
                 let host_bytes = if copies { crate::cuda::STAGING_BYTES as u128 } else { 0 };
-                given.by_kernel(variant, Engine { device: self.name(), gpu: Some(gpu.ordinal()), facts, host_bytes })
+                given.by_kernel(recipe, Engine { device: self.name(), gpu: Some(gpu.ordinal()), facts, host_bytes })
             }
             _ => Err(self.other_plan(T::TYPE)),
         }
@@ -202,17 +203,17 @@ impl Executor for Device {
                 meter.iter().for_each(Meter::finish);
                 crate::cpu::kernel_name::<T>()?
             }
-            (Kind::Interp, Plan::Gpu(variant)) => {
+            (Kind::Interp, Plan::Gpu(recipe)) => {
                 let meter = product.audience.meter(Phase::Multiply, product.work());
                 if !product.c.shape().is_empty() {
-                    interpret(variant, product, meter.as_ref())?;
+                    interpret(recipe, product, meter.as_ref())?;
                 }
                 meter.iter().for_each(Meter::finish);
-                variant.name()
+                recipe.name()
             }
             #[cfg(feature = "cuda")]
-            (Kind::Cuda(gpu), Plan::Gpu(variant)) => {
-                let used = if product.c.shape().is_empty() { *variant } else { gpu.multiply(variant, product)? };
+            (Kind::Cuda(gpu), Plan::Gpu(recipe)) => {
+                let used = if product.c.shape().is_empty() { *recipe } else { gpu.multiply(recipe, product)? };
                 used.name()
             }
             _ => return Err(self.other_plan(T::TYPE)),
@@ -238,23 +239,35 @@ fn copies<T: Element>(a: Shape, b: Shape, c: Shape) -> Result<u128> {
     Ok(inputs + footprint(<T::Out as Scalar>::TYPE, c.len()?, true))
 }
 
-/// Runs a product's kernel in the interpreter, checks on: an error in the kernel is an error of the product.
-fn interpret<T: Element>(
-    variant: &crate::kernels::Variant,
-    product: Gemm<'_, T>,
-    meter: Option<&Meter<'_>>,
-) -> Result<()> {
-    host::check(copies::<T>(product.a.shape(), product.b.shape(), product.c.shape())?, || {
-        "the interpreter's copies of A, B and C".into()
-    })?;
-    let kernel = check(variant.build()?)?;
-    let (a, b) = (Buffer::input(product.a)?, Buffer::input(product.b)?);
+/// Runs a product's kernels in the interpreter, checks on: an error in a kernel is an error of the product.
+fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
+    let lie = |layout: Layout| Lie::of(&layout, T::TYPE, 0);
+    let c_lie = Lie::of(&product.c.layout(), <T::Out as Scalar>::TYPE, 0);
+    let recipe = &recipe.fit([lie(product.a.layout()), lie(product.b.layout()), c_lie]);
+    let shapes = [product.a.shape(), product.b.shape(), product.c.shape()];
+    let workspace = recipe.workspace(shapes[2]).map_or(Ok(0), |shape| shape.len())?;
+    let bytes = copies::<T>(shapes[0], shapes[1], shapes[2])? + footprint(<T::Acc as Scalar>::TYPE, workspace, true);
+    host::check(bytes, || "the interpreter's copies of A, B and C".into())?;
+    let [a, b] = recipe.inputs([product.a, product.b], View::t);
+    let (a, b, target) = (Buffer::input(a)?, Buffer::input(b)?, recipe.output(product.c, ViewMut::t));
     let c = if product.beta == T::Acc::ZERO {
-        Buffer::output(<T::Out as Scalar>::TYPE, product.c.layout())?
+        Buffer::output(<T::Out as Scalar>::TYPE, target.layout())?
     } else {
-        Buffer::in_out(product.c.as_view())?
+        Buffer::in_out(target.as_view())?
     };
-    let args = [Arg::from(&a), Arg::from(&b), Arg::from(&c), Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-    run_told(&kernel, &args, &Config::default(), meter)?.ok(&kernel)?;
-    c.copy_to(product.c)
+    let factors = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
+    let run = |variant: Variant, matrices: &[&Buffer], factors: &[Arg<'_>]| {
+        let kernel = check(variant.build()?)?;
+        let args: Vec<Arg<'_>> = matrices.iter().map(|&buffer| buffer.into()).chain(factors.iter().copied()).collect();
+        run_told(&kernel, &args, &Config::default(), meter)?.ok(&kernel).map(drop)
+    };
+    match recipe.workspace(target.shape()) {
+        None => run(recipe.kernel, &[&a, &b, &c], &factors)?,
+        Some(shape) => {
+            let parts = Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?)?;
+            run(recipe.kernel, &[&a, &b, &parts], &[])?;
+            run(recipe.sum(Lie::of(&target.layout(), <T::Out as Scalar>::TYPE, 0)), &[&parts, &c], &factors)?;
+        }
+    }
+    c.copy_to(target)
 }

@@ -3,9 +3,8 @@
 use crate::element::{Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
-use crate::ir::Order2d;
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
-use crate::plan::{Caps, Explanation, Problem, choose, order_of};
+use crate::plan::{Caps, Explanation, Lie, Problem, choose};
 use crate::progress::{Audience, Listener};
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
@@ -189,15 +188,18 @@ fn inputs<'a, T: Element>(
 
 fn problem<T: Element>(a: View<'_, T>, b: View<'_, T>, c: View<'_, T::Out>, caps: &Caps) -> Result<Problem> {
     let Shape { batches, rows: m, cols: n } = c.shape();
-    let orders = [order_there(a, caps)?, order_there(b, caps)?, order_there(c, caps)?];
-    Ok(Problem { ty: T::TYPE, m, n, k: a.shape().cols, batches, orders })
+    let lies = [lie_there(a, caps)?, lie_there(b, caps)?, lie_there(c, caps)?];
+    Ok(Problem { ty: T::TYPE, m, n, k: a.shape().cols, batches, lies })
 }
 
-/// What is known of the strides where a kernel meets the matrix: a GPU has a copy of what lies on the host.
-fn order_there<T: Scalar>(view: View<'_, T>, caps: &Caps) -> Result<Order2d> {
+/// How the matrix lies where a kernel meets it: a GPU has a copy of what lies on the host.
+fn lie_there<T: Scalar>(view: View<'_, T>, caps: &Caps) -> Result<Lie> {
+    let layout = view.layout();
     Ok(match (view.memory(), caps) {
-        (Memory::Host(_), Caps::Gpu { .. }) => order_of(&view.layout().packed()?.to),
-        _ => order_of(&view.layout()),
+        (Memory::Host(_), Caps::Gpu { .. }) => Lie::of(&layout.packed()?.to, T::TYPE, 0),
+        // The interpreter pretends that the first element is aligned.
+        (Memory::Host(_), _) => Lie::of(&layout, T::TYPE, 0),
+        (Memory::Device(memory), _) => Lie::of(&layout, T::TYPE, layout.origin(T::TYPE, memory.address())),
     })
 }
 

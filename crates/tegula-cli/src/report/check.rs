@@ -260,7 +260,7 @@ fn grouped(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tegula::kernels::Variant;
+    use tegula::kernels::Plain;
 
     fn race() -> Finding {
         Finding {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn report(findings: Vec<Finding>, counters: Counters) -> CheckReport {
-        let problem = Problem { kernel: Variant::named("tiled").unwrap(), m: 4, n: 5, k: 6, seeds: 3 };
+        let problem = Problem { kernel: Plain::named("tiled").unwrap(), m: 4, n: 5, k: 6, seeds: 3 };
         CheckReport::new("tiled".into(), &problem, findings, counters)
     }
 

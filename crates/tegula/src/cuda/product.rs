@@ -12,7 +12,8 @@ use crate::gemm::Gemm;
 use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, check};
 use crate::kernels::{Edges, Variant};
-use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, View, ViewMut};
+use crate::plan::{Lie, Recipe};
+use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut};
 use crate::progress::{Meter, Phase};
 use crate::ptx;
 
@@ -66,9 +67,31 @@ impl<'a> Arg<'a> {
         Arg::Scalar { ty: T::TYPE, bits: value.to_bits() }
     }
 
+    fn shape(&self) -> Shape {
+        match self {
+            Arg::Matrix { layout, .. } => layout.shape,
+            Arg::Scalar { .. } => Shape::new(0, 0),
+        }
+    }
+
+    /// The transposed matrix.
+    fn transposed(self) -> Self {
+        match self {
+            Arg::Matrix { ty, layout, memory } => Arg::Matrix { ty, layout: layout.transposed(), memory },
+            Arg::Scalar { .. } => self,
+        }
+    }
+
+    fn lie(&self) -> Lie {
+        match *self {
+            Arg::Matrix { ty, layout, memory } => Lie::of(&layout, ty, layout.origin(ty, memory.address())),
+            Arg::Scalar { .. } => Lie::default(),
+        }
+    }
+
     fn bound(&self) -> Bound {
         match *self {
-            Arg::Matrix { ty, layout, memory } => Bound::Matrix { ty, layout, address: origin(ty, layout, memory) },
+            Arg::Matrix { ty, layout, memory } => Bound::Matrix { ty, layout, address: layout.origin(ty, memory.address()) },
             Arg::Scalar { ty, bits } => Bound::Scalar { ty, bits },
         }
     }
@@ -88,12 +111,6 @@ fn own_type<T: Scalar>() -> Result<Type> {
 
 fn on_the_host(ty: Type) -> Error {
     Error::Unsupported { what: "a matrix in host memory".into(), ty, device: "a launch; upload it first".into() }
-}
-
-/// The address of element (0, 0, 0).
-fn origin(ty: Type, layout: Layout, memory: DeviceMemory<'_>) -> u64 {
-    // An empty view may have any offset; its address is never used.
-    memory.address().wrapping_add((layout.offset as u64).wrapping_mul(ty.size() as u64))
 }
 
 /// Kernels that are loaded, with what a launch needs of them: a second product is a look-up and a launch.
@@ -151,9 +168,11 @@ impl Gpu {
     }
 
     /// Makes a product with a built-in kernel. Matrices on the host are copied to the GPU and C back; what lies on the GPU stays
-    /// there. Gives the kernel that made it: the variant's, for matrices that lie as they do on the GPU.
-    pub(crate) fn multiply<T: Element>(&self, variant: &Variant, product: Gemm<'_, T>) -> Result<Variant> {
-        if variant.edges != Edges::Guarded {
+    /// there. Gives the recipe as it was followed, for matrices that lie as they do on the GPU.
+    pub(crate) fn multiply<T: Element>(&self, recipe: &Recipe, product: Gemm<'_, T>) -> Result<Recipe> {
+        if let Variant::Plain(plain) = recipe.kernel
+            && plain.edges != Edges::Guarded
+        {
             return Err(Error::KernelOption("a product takes a kernel that guards its edges".into()));
         }
         let (audience, work, reads_c) = (product.audience, product.work(), product.beta != T::Acc::ZERO);
@@ -177,7 +196,7 @@ impl Gpu {
         let multiply = audience.meter(Phase::Multiply, work);
         multiply.iter().for_each(|meter| meter.reach(0, 1));
         let matrices = [Arg::input(a.view())?, Arg::input(b.view())?, Arg::output(c.view_mut())?];
-        let used = self.multiply_there(variant, matrices, scalars)?;
+        let used = self.multiply_there::<T>(recipe, matrices, scalars)?;
         if let (Some(_), Output::Copied { .. }) = (&multiply, &c) {
             // The download would wait as well, but not say when the product was done.
             self.synchronize()?;
@@ -202,19 +221,25 @@ impl Gpu {
     }
 
     /// The product of matrices that lie on the GPU.
-    fn multiply_there(&self, variant: &Variant, [a, b, c]: [Arg<'_>; 3], scalars: [Arg<'_>; 2]) -> Result<Variant> {
+    fn multiply_there<T: Element>(&self, recipe: &Recipe, [a, b, c]: [Arg<'_>; 3], factors: [Arg<'_>; 2]) -> Result<Recipe> {
         // A matrix that was copied lies without gaps, however it lay where the plan saw it.
-        let orders = [a, b, c].map(|matrix| match matrix {
-            Arg::Matrix { layout, .. } => crate::plan::order_of(&layout),
-            Arg::Scalar { .. } => Default::default(),
-        });
-        let used = Variant { orders, ..*variant };
-        let loaded = self.built_in(&used)?;
-        let (kernel, function) = &*loaded;
-        let [alpha, beta] = scalars;
-        // SAFETY: the kernel guards its edges, so it stays within A, B and C; C is borrowed to be written.
-        unsafe { self.queue(kernel, function, &[a, b, c, alpha, beta]) }?;
-        Ok(used)
+        let recipe = recipe.fit([a.lie(), b.lie(), c.lie()]);
+        let [a, b] = recipe.inputs([a, b], Arg::transposed);
+        let c = recipe.output(c, Arg::transposed);
+        let [alpha, beta] = factors;
+        let (kernel, workspace) = (self.built_in(&recipe.kernel)?, recipe.workspace(c.shape()));
+        let Some(shape) = workspace else {
+            // SAFETY: built-in kernels guard their edges, so they stay within A, B and C; C is borrowed to be written.
+            unsafe { self.queue(&kernel.0, &kernel.1, &[a, b, c, alpha, beta]) }?;
+            return Ok(recipe);
+        };
+        let sum = self.built_in(&recipe.sum(c.lie()))?;
+        let mut parts = DeviceMatrix::<T::Acc>::uninit(self, shape)?;
+        // SAFETY: as above, and nobody else has the workspace.
+        unsafe { self.queue(&kernel.0, &kernel.1, &[a, b, Arg::output(parts.view_mut())?]) }?;
+        // SAFETY: as above; the order of the stream has the parts written before they are read.
+        unsafe { self.queue(&sum.0, &sum.1, &[Arg::input(parts.view())?, c, alpha, beta]) }?;
+        Ok(recipe)
     }
 
     /// A·B in a new matrix on this GPU. The work is queued, not waited for; the result can be an operand at once.
@@ -319,7 +344,7 @@ fn param(field: Field, args: &[Arg<'_>]) -> Param {
     };
     // `bind` refuses arguments of the wrong kind, so the zeros below are never passed.
     match field {
-        Field::Address(id) => Param::U64(matrix(id).map_or(0, |(ty, layout, memory)| origin(ty, layout, memory))),
+        Field::Address(id) => Param::U64(matrix(id).map_or(0, |(ty, layout, memory)| layout.origin(ty, memory.address()))),
         Field::Extent(id, axis) => Param::U32(matrix(id).map_or(0, |(_, layout, _)| extent(&layout, axis) as u32)),
         Field::Stride(id, axis) => {
             Param::I64(matrix(id).map_or(0, |(ty, layout, _)| stride(&layout, axis).wrapping_mul(ty.size() as i64)))

@@ -364,6 +364,17 @@ pub trait Elements<'k, T: Scalar>: Copy {
         self.builder().load(self.place(at), guard, fill.operand(), Order::Weak, Scope::Block)
     }
 
+    /// As [`Elements::load_vec`], or `fill` for all of them where the guard does not hold.
+    #[track_caller]
+    fn load_vec_if<const WIDTH: usize>(
+        self,
+        at: impl Coord<'k>,
+        guard: Pred<'k>,
+        fill: impl IntoVal<'k, T>,
+    ) -> [Val<'k, T>; WIDTH] {
+        self.builder().load(self.place(at), Builder::guard(guard), fill.operand(), Order::Weak, Scope::Block)
+    }
+
     /// Stores one element.
     #[track_caller]
     fn store(self, at: impl Coord<'k>, value: impl IntoVal<'k, T>) {
@@ -383,6 +394,13 @@ pub trait Elements<'k, T: Scalar>: Copy {
     fn store_vec<const WIDTH: usize>(self, at: impl Coord<'k>, values: [Val<'k, T>; WIDTH]) {
         let values = values.map(|v| v.operand).to_vec();
         self.builder().store(self.place(at), values, Guard::Always, Order::Weak, Scope::Block);
+    }
+
+    /// As [`Elements::store_vec`], where the guard holds.
+    #[track_caller]
+    fn store_vec_if<const WIDTH: usize>(self, at: impl Coord<'k>, values: [Val<'k, T>; WIDTH], guard: Pred<'k>) {
+        let values = values.map(|v| v.operand).to_vec();
+        self.builder().store(self.place(at), values, Builder::guard(guard), Order::Weak, Scope::Block);
     }
 
     /// As [`Elements::store_vec`], storing the first `valid` elements only.

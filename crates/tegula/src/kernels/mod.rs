@@ -3,246 +3,104 @@
 //! A [`Variant`] names a kernel with everything that shapes it; [`Variant::build`] makes the [`Kernel`]. Sizes and addresses are
 //! no part of it: one built kernel serves every problem.
 
+mod blocked;
 mod naive;
+mod plain;
 mod product;
+mod register;
+mod stage;
+mod sum;
 mod tiled;
 
 use std::fmt;
-use std::str::FromStr;
 
-use crate::element::{Type, bf16, f16};
-use crate::error::{Error, Result};
-use crate::ir::{Kernel, MAX_THREADS, Order2d};
+pub use blocked::{Blocked, Blocking, Core};
+pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
+pub use sum::Sum;
 
-/// The built-in kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Family {
-    /// One thread an element of C, all reads from global memory.
-    Naive,
-    /// Square tiles in shared memory, one thread an element of C.
-    Tiled,
-}
-
-/// Which index of a thread runs along a row of C.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Mapping {
-    /// x is the column: neighbouring threads read neighbouring elements.
-    #[default]
-    XCol,
-    /// x is the row: neighbouring threads read elements a row apart.
-    XRow,
-}
-
-/// What happens where a tile reaches over the edge of a matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Edges {
-    /// The grid is rounded up; every load and store is guarded.
-    #[default]
-    Guarded,
-    /// The grid and the slide are rounded down and nothing is guarded: right for multiples of the tile only.
-    Floor,
-    /// The grid is rounded up and nothing is guarded: wrong but for multiples of the tile.
-    Unguarded,
-}
-
-/// Where the tiled kernel's barriers stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Barriers {
-    /// After the loads and after the products.
-    #[default]
-    Both,
-    /// Not after the loads: a race.
-    NoFirst,
-    /// Not after the products: a race when there is more than one step.
-    NoSecond,
-    /// After the loads and after every product: right but wasteful.
-    Extra,
-}
-
-/// Mistakes to plant, by the names the command line knows.
-pub const PLANTS: [&str; 5] =
-    ["floor-launch", "no-guards", "missing-first-barrier", "missing-second-barrier", "extra-barrier"];
+use crate::element::Type;
+use crate::error::Result;
+use crate::ir::{Kernel, Order2d};
 
 /// A kernel and everything that shapes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Variant {
-    /// Which kernel.
-    pub family: Family,
-    /// Element type of A and B.
-    pub ty: Type,
-    /// Threads along each side of a block, and elements along each side of a tile.
-    pub tile: u32,
-    /// Which index is the column.
-    pub mapping: Mapping,
-    /// What happens at the edges.
-    pub edges: Edges,
-    /// Where the barriers stand.
-    pub barriers: Barriers,
-    /// What is known of the strides of A, B and C.
-    pub orders: [Order2d; 3],
+pub enum Variant {
+    /// One thread an element of C.
+    Plain(Plain),
+    /// A tile of C a block, a part of it in each thread's registers.
+    Blocked(Blocked),
+    /// The sum of what blocks along k made.
+    Sum(Sum),
 }
 
-/// Presets: the kernels of the tiling articles.
-pub const PRESETS: [(&str, &str); 6] = [
-    ("K1", "naive, f32: one thread per element of C, loops over k in global memory"),
-    ("K2", "tiled, f64: guards on every load, any size"),
-    ("K3", "tiled, i32, x is the row: uncoalesced loads and conflicting shared stores"),
-    ("K4", "tiled, f32, no guards, grid rounded down: right for multiples of the tile only"),
-    ("K5", "tiled, f32, tile 2, a barrier inside the inner loop: right but wasteful"),
-    ("K6", "tiled, f32, tile 32, x is the column: the form to start from"),
-];
-
 impl Variant {
-    /// A kernel in its plain form: guarded, row-major, x the column.
-    pub const fn new(family: Family, ty: Type, tile: u32) -> Self {
-        Variant {
-            family,
-            ty,
-            tile,
-            mapping: Mapping::XCol,
-            edges: Edges::Guarded,
-            barriers: Barriers::Both,
-            orders: [Order2d::RowMajor; 3],
-        }
-    }
-
-    /// The kernel called `name`: `naive`, `tiled`, or a preset `K1` to `K6`, in upper or lower case.
-    ///
-    /// # Errors
-    /// [`Error::KernelOption`] listing the names there are.
-    pub fn named(name: &str) -> Result<Self> {
-        let tiled = |ty, tile| Variant::new(Family::Tiled, ty, tile);
-        Ok(match name.to_ascii_lowercase().as_str() {
-            "naive" => Variant::new(Family::Naive, Type::F32, 16),
-            "tiled" => tiled(Type::F32, 16),
-            "k1" => Variant::new(Family::Naive, Type::F32, 16),
-            "k2" => tiled(Type::F64, 16),
-            "k3" => Variant { mapping: Mapping::XRow, ..tiled(Type::I32, 16) },
-            "k4" => Variant { edges: Edges::Floor, ..tiled(Type::F32, 16) },
-            "k5" => Variant { barriers: Barriers::Extra, ..tiled(Type::F32, 2) },
-            "k6" => tiled(Type::F32, 32),
-            _ => {
-                return Err(Error::KernelOption(format!(
-                    "there is no kernel {name:?}; there are naive, tiled and the presets K1 to K6"
-                )));
-            }
-        })
-    }
-
-    /// The same kernel with a mistake in it, by name (see [`PLANTS`]). One of the same sort that it has already is replaced.
-    ///
-    /// # Errors
-    /// [`Error::KernelOption`] where there is no such mistake, or the kernel cannot have it.
-    pub fn planted(self, plant: &str) -> Result<Self> {
-        let planted = match plant {
-            "floor-launch" => Variant { edges: Edges::Floor, ..self },
-            "no-guards" => Variant { edges: Edges::Unguarded, ..self },
-            "missing-first-barrier" => Variant { barriers: Barriers::NoFirst, ..self },
-            "missing-second-barrier" => Variant { barriers: Barriers::NoSecond, ..self },
-            "extra-barrier" => Variant { barriers: Barriers::Extra, ..self },
-            _ => {
-                let known = PLANTS.join(", ");
-                return Err(Error::KernelOption(format!("there is no mistake {plant:?}; there are {known}")));
-            }
-        };
-        planted.check()?;
-        Ok(planted)
-    }
-
-    fn check(&self) -> Result<()> {
-        let refuse = |why: String| Err(Error::KernelOption(why));
-        if self.tile == 0 || u64::from(self.tile).pow(2) > u64::from(MAX_THREADS) {
-            return refuse(format!(
-                "tile {} makes blocks of {} threads; a block has 1 to {MAX_THREADS}, so a tile of 1 to 32",
-                self.tile,
-                u64::from(self.tile).pow(2)
-            ));
-        }
-        if self.family == Family::Naive && self.barriers != Barriers::Both {
-            return refuse("the naive kernel has no barriers to miss or to add".into());
-        }
-        Ok(())
-    }
-
-    /// The name: of the kernel, its element type and its tile.
+    /// The name: of the kernel, its element type and its shape.
     pub fn name(&self) -> String {
-        format!("{self}")
+        self.to_string()
     }
 
     /// Builds the kernel.
     ///
     /// # Errors
-    /// [`Error::KernelOption`] for a tile the block limit forbids, a type without kernels, or an option the kernel lacks.
+    /// [`Error::KernelOption`](crate::Error::KernelOption) for a shape or a type that the kernel cannot have.
     pub fn build(&self) -> Result<Kernel> {
-        self.check()?;
-        let build = |naive: fn(&Variant) -> Kernel, tiled: fn(&Variant) -> Kernel| match self.family {
-            Family::Naive => naive(self),
-            Family::Tiled => tiled(self),
-        };
-        Ok(match self.ty {
-            Type::F64 => build(naive::naive::<f64>, tiled::tiled::<f64>),
-            Type::F32 => build(naive::naive::<f32>, tiled::tiled::<f32>),
-            Type::F16 => build(naive::naive::<f16>, tiled::tiled::<f16>),
-            Type::BF16 => build(naive::naive::<bf16>, tiled::tiled::<bf16>),
-            Type::I32 => build(naive::naive::<i32>, tiled::tiled::<i32>),
-            Type::I8 => build(naive::naive::<i8>, tiled::tiled::<i8>),
-            ty => return Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
-        })
+        match self {
+            Variant::Plain(plain) => plain.build(),
+            Variant::Blocked(blocked) => blocked.build(),
+            Variant::Sum(sum) => sum.build(),
+        }
+    }
+
+    /// Element type of A and B.
+    pub fn ty(&self) -> Type {
+        match self {
+            Variant::Plain(plain) => plain.ty,
+            Variant::Blocked(blocked) => blocked.ty,
+            Variant::Sum(sum) => sum.ty,
+        }
+    }
+
+    /// Rows and columns of a tile of C.
+    pub fn tile(&self) -> [u32; 2] {
+        match self {
+            Variant::Plain(plain) => [plain.tile; 2],
+            Variant::Blocked(Blocked { blocking: Blocking { block: [rows, cols, _], .. }, .. }) => [*rows, *cols],
+            Variant::Sum(_) => [1, sum::THREADS],
+        }
     }
 }
 
-/// Blocks of `tile`×`tile` threads that fill a multiprocessor: plain kernels hide latency by threads alone, so the assembler is
-/// asked not to spend registers that would keep a block out. (It would: relocatable code, which is what the driver's linker
-/// makes, took 42 registers instead of 32 for tile 32 and lost a third of the speed.)
-fn full_multiprocessor(tile: u32) -> u32 {
-    const THREADS: u32 = 2048;
-    // More small blocks fit, but with so few threads each no register is ever short.
-    const BLOCKS: u32 = 8;
-    (THREADS / (tile * tile).next_multiple_of(32)).min(BLOCKS)
+impl From<Plain> for Variant {
+    fn from(plain: Plain) -> Self {
+        Variant::Plain(plain)
+    }
+}
+
+impl From<Blocked> for Variant {
+    fn from(blocked: Blocked) -> Self {
+        Variant::Blocked(blocked)
+    }
 }
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let family = match self.family {
-            Family::Naive => "naive",
-            Family::Tiled => "tiled",
-        };
-        write!(f, "{family}_{}_{}", self.ty, self.tile)?;
-        if self.mapping == Mapping::XRow {
-            f.write_str("_x_row")?;
+        match self {
+            Variant::Plain(plain) => plain.fmt(f),
+            Variant::Blocked(blocked) => blocked.fmt(f),
+            Variant::Sum(sum) => sum.fmt(f),
         }
-        match self.edges {
-            Edges::Guarded => {}
-            Edges::Floor => f.write_str("_floor")?,
-            Edges::Unguarded => f.write_str("_unguarded")?,
-        }
-        match self.barriers {
-            Barriers::Both => {}
-            Barriers::NoFirst => f.write_str("_no_first_barrier")?,
-            Barriers::NoSecond => f.write_str("_no_second_barrier")?,
-            Barriers::Extra => f.write_str("_extra_barrier")?,
-        }
-        if self.orders != [Order2d::RowMajor; 3] {
-            f.write_str("_")?;
-            for order in self.orders {
-                f.write_str(match order {
-                    Order2d::RowMajor => "r",
-                    Order2d::ColMajor => "c",
-                    Order2d::Strided => "s",
-                })?;
-            }
-        }
-        Ok(())
     }
 }
 
-impl FromStr for Mapping {
-    type Err = Error;
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "x-col" => Ok(Mapping::XCol),
-            "x-row" => Ok(Mapping::XRow),
-            _ => Err(Error::KernelOption(format!("there is no mapping {name:?}; there are x-col and x-row"))),
-        }
+/// How matrices lie, as a suffix of a name: nothing where all are row-major.
+fn order_letters(orders: [Order2d; 3]) -> String {
+    if orders == [Order2d::RowMajor; 3] {
+        return String::new();
     }
+    let letters = orders.map(|order| match order {
+        Order2d::RowMajor => 'r',
+        Order2d::ColMajor => 'c',
+        Order2d::Strided => 's',
+    });
+    letters.iter().fold("_".into(), |name, letter| name + &letter.to_string())
 }

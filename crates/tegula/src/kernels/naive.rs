@@ -1,11 +1,11 @@
 //! The baseline: one thread an element of C, which reads its row of A and its column of B from global memory.
 
 use super::product::Product;
-use super::{Mapping, Variant, full_multiprocessor};
+use super::plain::{Mapping, Plain, full_multiprocessor};
 use crate::ir::prelude::*;
 
 /// Each thread computes one element of C in a loop over k: 2·k global reads a thread.
-pub(super) fn naive<T: Element>(variant: &Variant) -> Kernel {
+pub(super) fn naive<T: Element>(variant: &Plain) -> Kernel {
     let tile = variant.tile;
     kernel(&variant.name(), Block::d2(tile, tile), |k| {
         let product = Product::<T>::declare(k, variant);

@@ -1,6 +1,7 @@
 //! What every product kernel has: the parameters A, B, C, alpha and beta, and the store at the end.
 
-use super::{Edges, Variant};
+use super::blocked::Blocked;
+use super::plain::{Edges, Plain};
 use crate::ir::prelude::*;
 
 /// The parameters of C = alpha·A·B + beta·C, for one matrix of the batch.
@@ -9,13 +10,18 @@ pub(super) struct Product<'k, T: Element> {
     pub a: Global<'k, T>,
     pub b: Global<'k, T>,
     pub c: Global<'k, T::Out>,
-    alpha: Val<'k, T::Acc>,
-    beta: Val<'k, T::Acc>,
+    /// Whether A and B are passed transposed.
+    turned: [bool; 2],
+    /// alpha and beta; a kernel that makes parts of sums has none.
+    factors: Option<[Val<'k, T::Acc>; 2]>,
     edges: Edges,
 }
 
+/// A piece of a row of C, of as many elements as one access takes: where, whether inside, and the first of the sums that go there.
+pub(super) type Piece<'k> = ((Val<'k, u32>, Val<'k, u32>), Pred<'k>, u32);
+
 impl<'k, T: Element> Product<'k, T> {
-    pub fn declare(k: &'k Builder, variant: &Variant) -> Self {
+    pub fn declare(k: &'k Builder, variant: &Plain) -> Self {
         let [a, b, c] = variant.orders;
         k.note(format!("C = alpha A B + beta C, {} elements, {variant}", variant.ty));
         Product {
@@ -23,15 +29,35 @@ impl<'k, T: Element> Product<'k, T> {
             a: k.matrix("a", Access::Read, a, 1),
             b: k.matrix("b", Access::Read, b, 1),
             c: k.matrix("c", Access::ReadWrite, c, 1),
-            alpha: k.scalar("alpha"),
-            beta: k.scalar("beta"),
+            turned: [false; 2],
+            factors: Some([k.scalar("alpha"), k.scalar("beta")]),
             edges: variant.edges,
+        }
+    }
+
+    /// The parameters of a kernel of blocks; what lies column-major is passed transposed.
+    pub fn of_blocks(k: &'k Builder, variant: &Blocked) -> Self {
+        let turned = variant.turned();
+        let [a, b, c] = variant.orders.map(|order| if order == Order2d::ColMajor { Order2d::RowMajor } else { order });
+        let [a_width, b_width, c_width] = variant.widths();
+        let what = if variant.split { "C = a part of A B" } else { "C = alpha A B + beta C" };
+        k.note(format!("{what}, {} elements, {variant}", variant.ty));
+        Product {
+            k,
+            a: k.matrix("a", Access::Read, a, a_width),
+            b: k.matrix("b", Access::Read, b, b_width),
+            c: k.matrix("c", if variant.split { Access::Write } else { Access::ReadWrite }, c, c_width),
+            turned,
+            factors: (!variant.split).then(|| [k.scalar("alpha"), k.scalar("beta")]),
+            edges: Edges::Guarded,
         }
     }
 
     /// m, n and k.
     pub fn extents(&self) -> (Val<'k, u32>, Val<'k, u32>, Val<'k, u32>) {
-        (self.a.rows(), self.b.cols(), self.a.cols())
+        let [a_turned, b_turned] = self.turned;
+        let (m, depth) = if a_turned { (self.a.cols(), self.a.rows()) } else { (self.a.rows(), self.a.cols()) };
+        (m, if b_turned { self.b.rows() } else { self.b.cols() }, depth)
     }
 
     /// How many tiles cover an extent, or fit in it where the edges are left out.
@@ -49,15 +75,67 @@ impl<'k, T: Element> Product<'k, T> {
         Product { a: self.a.batch(batch), b: self.b.batch(batch), c: self.c.batch(batch), ..*self }
     }
 
+    /// The same parameters for one matrix of C. Where sums are split, C has a matrix for each part of each product of the batch. With them, the
+    /// first of the `steps` along k that make this part of the sum, and how many there are.
+    pub fn share(&self, number: Val<'k, u32>, steps: Val<'k, u32>) -> (Self, [Val<'k, u32>; 2]) {
+        if self.factors.is_some() {
+            return (self.batch(number), [self.k.constant(0), steps]);
+        }
+        let parts = self.c.batches() / self.a.batches();
+        let (batch, part) = (number / parts, number % parts);
+        let (each, more) = (steps / parts, steps % parts);
+        let first = part * each + part.min(more);
+        let product = Product { a: self.a.batch(batch), b: self.b.batch(batch), c: self.c.batch(number), ..*self };
+        (product, [first, each + part.lt(more).select(1u32, 0u32)])
+    }
+
     /// C(row, col) = alpha·sum + beta·C(row, col). Where beta is 0, C is not read: it may hold anything.
     pub fn store(&self, row: Val<'k, u32>, col: Val<'k, u32>, sum: Val<'k, T::Acc>) {
-        let scaled = self.alpha * sum;
+        let Some([alpha, beta]) = self.factors else { return self.c.store((row, col), sum.to::<T::Out>()) };
+        let scaled = alpha * sum;
         self.k.if_else(
-            self.beta.eq(T::Acc::ZERO),
+            beta.eq(T::Acc::ZERO),
             || self.c.store((row, col), scaled.to::<T::Out>()),
             || {
                 let before = self.c.load((row, col)).to::<T::Acc>();
-                self.c.store((row, col), self.beta.mul_add(before, scaled).to::<T::Out>());
+                self.c.store((row, col), beta.mul_add(before, scaled).to::<T::Out>());
+            },
+        );
+    }
+
+    /// As [`Product::store`], for many elements.
+    pub fn store_pieces(&self, pieces: &[Piece<'k>], sums: Array<'k, T::Acc>, width: u32) {
+        match width {
+            4 => self.store_wide::<4>(pieces, sums),
+            2 => self.store_wide::<2>(pieces, sums),
+            _ => self.store_wide::<1>(pieces, sums),
+        }
+    }
+
+    fn store_wide<const WIDTH: usize>(&self, pieces: &[Piece<'k>], sums: Array<'k, T::Acc>) {
+        let values = |first: u32| -> [_; WIDTH] { std::array::from_fn(|i| sums.at(first + i as u32).get()) };
+        let Some([alpha, beta]) = self.factors else {
+            for &(at, inside, first) in pieces {
+                self.c.store_vec_if(at, values(first).map(|sum| sum.to::<T::Out>()), inside);
+            }
+            return;
+        };
+        self.k.if_else(
+            beta.eq(T::Acc::ZERO),
+            || {
+                for &(at, inside, first) in pieces {
+                    self.c.store_vec_if(at, values(first).map(|sum| (alpha * sum).to::<T::Out>()), inside);
+                }
+            },
+            || {
+                for &(at, inside, first) in pieces {
+                    let mut before = self.c.load_vec_if::<WIDTH>(at, inside, T::Out::ZERO).into_iter();
+                    let values = values(first).map(|sum| match before.next() {
+                        Some(before) => beta.mul_add(before.to::<T::Acc>(), alpha * sum).to::<T::Out>(),
+                        None => sum.to::<T::Out>(),
+                    });
+                    self.c.store_vec_if(at, values, inside);
+                }
             },
         );
     }

@@ -1,14 +1,14 @@
 //! Tiles in shared memory: each element of A and B is read from global memory once a tile, not once a thread.
 
 use super::product::Product;
-use super::{Barriers, Mapping, Variant, full_multiprocessor};
+use super::plain::{Barriers, Mapping, Plain, full_multiprocessor};
 use crate::ir::prelude::*;
 
 /// Each block owns a TILE×TILE tile of C and slides along k; each thread owns one element.
 ///
 /// In each step every thread loads one element of A's tile and one of B's, the block waits, every thread adds TILE products,
 /// and the block waits again before the next step overwrites the tiles.
-pub(super) fn tiled<T: Element>(variant: &Variant) -> Kernel {
+pub(super) fn tiled<T: Element>(variant: &Plain) -> Kernel {
     let tile = variant.tile;
     kernel(&variant.name(), Block::d2(tile, tile), |k| {
         let product = Product::<T>::declare(k, variant);

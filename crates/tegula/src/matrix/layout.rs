@@ -1,6 +1,7 @@
 //! Where elements lie: offsets and strides, and the layouts of parts of a matrix. Numbers only; no memory is touched here.
 
 use super::Shape;
+use crate::element::Type;
 use crate::error::{Error, Result};
 
 /// Where each element of a matrix lies: element (b, r, c) is `offset + b·strides[0] + r·strides[1] + c·strides[2]` elements
@@ -16,6 +17,11 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// The address of element (0, 0, 0) in memory that starts at `start`; an empty matrix may have any.
+    pub(crate) fn origin(&self, ty: Type, start: u64) -> u64 {
+        start.wrapping_add((self.offset as u64).wrapping_mul(ty.size() as u64))
+    }
+
     /// Row after row, batch after batch, with no gap.
     ///
     /// # Errors

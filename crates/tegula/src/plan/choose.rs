@@ -1,10 +1,11 @@
 //! The choice: what the problem is and what the device can do, to a [`Plan`].
 
 use super::limits;
+use super::recipe::Recipe;
 use crate::element::Type;
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
-use crate::kernels::{Family, Variant};
+use crate::kernels::{Blocked, Blocking, Core, Family, Plain};
 use crate::matrix::Layout;
 
 /// A product, as far as a plan depends on it.
@@ -20,8 +21,49 @@ pub struct Problem {
     pub k: usize,
     /// Matrices in the batch.
     pub batches: usize,
-    /// What is known of the strides of A, B and C.
-    pub orders: [Order2d; 3],
+    /// How A, B and C lie where the kernel meets them.
+    pub lies: [Lie; 3],
+}
+
+/// How a matrix lies, as far as kernels differ by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Lie {
+    /// What is known of its strides.
+    pub order: Order2d,
+    /// Whether it may be read or written 16 bytes at once: the address and all other strides are multiples of that, and so is the length of
+    /// the rows or columns that lie side by side.
+    pub vectors: bool,
+}
+
+impl Lie {
+    /// Of a matrix whose element (0, 0, 0) has this address.
+    pub fn of(layout: &Layout, ty: Type, address: u64) -> Self {
+        let order = order_of(layout);
+        let [batch, row, col] = layout.strides;
+        let (side_by_side, other, others) = match order {
+            Order2d::RowMajor => (layout.shape.cols, row, layout.shape.rows),
+            Order2d::ColMajor => (layout.shape.rows, col, layout.shape.cols),
+            Order2d::Strided => return Lie { order, vectors: false },
+        };
+        let unit = 16 / ty.size();
+        let fits = |stride: isize, extent: usize| extent <= 1 || stride.unsigned_abs().is_multiple_of(unit);
+        let vectors = side_by_side.is_multiple_of(unit)
+            && fits(other, others)
+            && fits(batch, layout.shape.batches)
+            && address.is_multiple_of(16);
+        Lie { order, vectors }
+    }
+
+    /// Of the transposed matrix.
+    #[must_use]
+    pub fn transposed(self) -> Self {
+        let order = match self.order {
+            Order2d::RowMajor => Order2d::ColMajor,
+            Order2d::ColMajor => Order2d::RowMajor,
+            Order2d::Strided => Order2d::Strided,
+        };
+        Lie { order, ..self }
+    }
 }
 
 /// What a device can do, as far as a plan depends on it.
@@ -54,8 +96,8 @@ impl Caps {
 pub enum Plan {
     /// The processor's own loops.
     Cpu,
-    /// A kernel.
-    Gpu(Variant),
+    /// Kernels.
+    Gpu(Recipe),
 }
 
 /// The oldest GPU for which plain kernels are printed.
@@ -92,13 +134,29 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
             } else {
                 8
             };
-            Ok(Plan::Gpu(Variant { orders: problem.orders, ..Variant::new(Family::Tiled, problem.ty, tile) }))
+            let recipe = match *caps {
+                Caps::Gpu { compute } if compute >= (8, 0) => blocked(problem),
+                _ => None,
+            };
+            let recipe = recipe.unwrap_or_else(|| Plain::new(Family::Tiled, problem.ty, tile).into());
+            Ok(Plan::Gpu(recipe.fit(problem.lies)))
         }
     }
 }
 
+/// The kernel of blocks for a product, where there is one.
+fn blocked(problem: &Problem) -> Option<Recipe> {
+    let blocking = match problem.ty {
+        Type::F32 | Type::I32 => {
+            Blocking { block: [128, 256, 16], warp: [64, 64], thread: [8, 16], stages: 3, slices: 1, blocks: 1 }
+        }
+        _ => return None,
+    };
+    (problem.m > 16 && problem.n > 16).then(|| Blocked::new(Core::Register, problem.ty, blocking).into())
+}
+
 /// What a kernel may assume of a layout.
-pub(crate) fn order_of(layout: &Layout) -> Order2d {
+fn order_of(layout: &Layout) -> Order2d {
     let [_, row, col] = layout.strides;
     match (row, col) {
         (_, 1) => Order2d::RowMajor,
@@ -113,16 +171,16 @@ mod tests {
 
     #[test]
     fn a_tile_is_no_larger_than_it_must() {
-        let orders = [Order2d::RowMajor; 3];
+        let lies = [Lie { order: Order2d::RowMajor, vectors: true }; 3];
         let tile = |m, n| {
-            let problem = Problem { ty: Type::F32, m, n, k: 64, batches: 1, orders };
-            match choose(&problem, &Caps::Gpu { compute: (9, 0) }).unwrap() {
-                Plan::Gpu(variant) => variant.tile,
-                Plan::Cpu => 0,
+            let problem = Problem { ty: Type::F16, m, n, k: 64, batches: 1, lies };
+            match choose(&problem, &Caps::Gpu { compute: (7, 5) }).unwrap() {
+                Plan::Gpu(recipe) => recipe.kernel.tile(),
+                Plan::Cpu => [0; 2],
             }
         };
-        assert_eq!((tile(4096, 4096), tile(16, 4096), tile(4096, 1)), (32, 16, 8));
-        let problem = Problem { ty: Type::F32, m: 1, n: 1, k: 1, batches: 1, orders };
+        assert_eq!((tile(4096, 4096), tile(16, 4096), tile(4096, 1)), ([32; 2], [16; 2], [8; 2]));
+        let problem = Problem { ty: Type::F32, m: 1, n: 1, k: 1, batches: 1, lies };
         assert_eq!(choose(&problem, &Caps::Cpu).unwrap(), Plan::Cpu);
         assert!(choose(&problem, &Caps::Gpu { compute: (6, 1) }).is_err());
     }

@@ -6,9 +6,8 @@ use crate::element::Type;
 use crate::error::{Bytes, Error, Result};
 use crate::ir::ParamKind;
 use crate::ir::launch::{Bound, DeviceFacts};
-use crate::kernels::Variant;
 use crate::matrix::{Layout, Packed};
-use crate::plan::order_of;
+use crate::plan::{Lie, Recipe};
 
 /// What a product will do. [`Display`](fmt::Display) gives one line a fact.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +40,7 @@ pub struct Explanation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// Rows and columns of a tile.
-    pub tile: u32,
+    pub tile: [u32; 2],
     /// Blocks along x, y and z.
     pub grid: [u32; 3],
     /// Threads of a block along x, y and z.
@@ -191,7 +190,8 @@ impl fmt::Display for Explanation {
         }
         writeln!(f, "m = {m}, n = {n}, k = {k}")?;
         if let Some(Launch { tile, grid, block }) = &self.launch {
-            writeln!(f, "grid: {} blocks of {} threads, tiles of {tile}×{tile}", product(grid), product(block))?;
+            let [rows, cols] = tile;
+            writeln!(f, "grid: {} blocks of {} threads, tiles of {rows}×{cols}", product(grid), product(block))?;
         }
         self.operands.iter().try_for_each(|operand| writeln!(f, "{operand}"))?;
         write!(f, "memory besides the operands: {} on the host", Bytes(self.host_bytes))?;
@@ -259,10 +259,10 @@ impl Given {
     ///
     /// # Errors
     /// What binding the kernel to such layouts says.
-    pub fn by_kernel(&self, variant: &Variant, engine: Engine) -> Result<Explanation> {
+    pub fn by_kernel(&self, recipe: &Recipe, engine: Engine) -> Result<Explanation> {
         let Engine { device, gpu, facts, host_bytes } = engine;
         if self.layouts[C].shape.is_empty() {
-            return Ok(self.explained(device, variant.name(), self.untouched(), 0, 0));
+            return Ok(self.explained(device, recipe.name(), self.untouched(), 0, 0));
         }
         let (mut taken, mut there, mut device_bytes) = (self.untouched(), self.layouts, 0);
         for (i, &layout) in self.layouts.iter().enumerate() {
@@ -286,26 +286,42 @@ impl Given {
             }
         }
         // A copy may lie in another order than the original; the kernel is the one for the copy.
-        let variant = &Variant { orders: there.map(|layout| order_of(&layout)), ..*variant };
-        let launch = self.launch(variant, there, &facts)?;
-        let explained = self.explained(device, variant.name(), taken, device_bytes, host_bytes);
+        let mut types = self.types.into_iter();
+        let lies = there.map(|layout| Lie::of(&layout, types.next().unwrap_or(self.types[C]), 0));
+        let recipe = recipe.fit(lies);
+        let launch = self.launch(&recipe, there, &facts)?;
+        if let Some(shape) = recipe.workspace(self.layouts[C].shape) {
+            device_bytes += shape.len()? as u128 * self.sum_bytes() as u128;
+        }
+        let explained = self.explained(device, recipe.name(), taken, device_bytes, host_bytes);
         Ok(Explanation { launch: Some(launch), ..explained })
     }
 
-    fn launch(&self, variant: &Variant, layouts: [Layout; 3], facts: &DeviceFacts) -> Result<Launch> {
-        let kernel = variant.build()?;
-        let mut matrices = layouts.into_iter().zip(self.types);
+    fn launch(&self, recipe: &Recipe, layouts: [Layout; 3], facts: &DeviceFacts) -> Result<Launch> {
+        let kernel = recipe.kernel.build()?;
+        let [a, b] = recipe.inputs([layouts[0], layouts[1]], Layout::transposed);
+        let mut c = recipe.output(layouts[C], Layout::transposed);
+        if let Some(shape) = recipe.workspace(c.shape) {
+            c = Layout::row_major(shape)?;
+        }
+        let mut matrices = [a, b, c].into_iter();
         let bound: Vec<Bound> = kernel
             .params()
             .iter()
             .filter_map(|param| match param.kind {
-                ParamKind::Matrix { .. } => {
-                    matrices.next().map(|(layout, ty)| Bound::Matrix { ty, layout, address: 0 })
-                }
+                ParamKind::Matrix { ty, .. } => matrices.next().map(|layout| Bound::Matrix { ty, layout, address: 0 }),
                 ParamKind::Scalar(ty) => Some(Bound::Scalar { ty, bits: 0 }),
             })
             .collect();
-        Ok(Launch { tile: variant.tile, grid: kernel.bind(&bound, facts)?, block: kernel.block() })
+        Ok(Launch { tile: recipe.kernel.tile(), grid: kernel.bind(&bound, facts)?, block: kernel.block() })
+    }
+
+    /// Bytes of a sum, as a workspace holds it.
+    fn sum_bytes(&self) -> usize {
+        match self.types[0] {
+            Type::F64 => 8,
+            _ => 4,
+        }
     }
 
     /// Whether sums are made: A and B are read.
@@ -349,7 +365,7 @@ fn axes(layout: Layout) -> (Vec<usize>, Vec<isize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::Family;
+    use crate::kernels::{Family, Plain};
     use crate::matrix::Shape;
 
     #[test]
@@ -365,7 +381,7 @@ mod tests {
         assert!(given.refuse_other_gpus(Some(1), "cuda:1").is_ok());
         let facts = DeviceFacts { multiprocessors: 132 };
         let engine = Engine { device: "cuda:1".into(), gpu: Some(1), facts, host_bytes: 8 << 20 };
-        let explanation = given.by_kernel(&Variant::new(Family::Tiled, Type::F32, 32), engine).unwrap();
+        let explanation = given.by_kernel(&Plain::new(Family::Tiled, Type::F32, 32).into(), engine).unwrap();
         // A is one matrix for the whole batch, and copied once.
         assert_eq!(explanation.device_bytes, 4 * (100 * 40 + 3 * 100 * 50));
         assert_eq!(explanation.launch.unwrap().grid, [2, 4, 3]);

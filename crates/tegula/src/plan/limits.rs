@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn kernels_have_limits_and_the_cpu_has_not() {
-        let problem = |m, n, k, batches| Problem { ty: Type::F32, m, n, k, batches, orders: Default::default() };
+        let problem = |m, n, k, batches| Problem { ty: Type::F32, m, n, k, batches, lies: Default::default() };
         let large = EXTENT + 1;
         for caps in [Caps::Interp, Caps::Gpu { compute: (9, 0) }] {
             assert!(choose(&problem(EXTENT, 1, EXTENT, 1), &caps).is_ok());

@@ -3,7 +3,8 @@
 mod choose;
 pub mod explain;
 pub mod limits;
+mod recipe;
 
-pub(crate) use choose::order_of;
-pub use choose::{Caps, Plan, Problem, choose};
+pub use choose::{Caps, Lie, Plan, Problem, choose};
 pub use explain::Explanation;
+pub use recipe::Recipe;

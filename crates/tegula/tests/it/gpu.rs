@@ -11,7 +11,7 @@ use tegula::cuda::{self, DeviceMatrix, Gpu};
 use tegula::element::{Element, Scalar, Type};
 use tegula::interp::{self, Buffer, Config};
 use tegula::ir::check;
-use tegula::kernels::{Edges, PRESETS, Variant};
+use tegula::kernels::{Edges, PRESETS, Plain};
 use tegula::{Matrix, Result, Shape};
 
 use crate::product::Random;
@@ -69,9 +69,9 @@ fn gpu_equals_interpreter_bit_for_bit() {
     let mut results = format!("# {} · driver {:?}\n", gpu.info().name, gpu.info().driver);
     let cubes = [0, 1, 2, 31, 32, 33, 127, 509].map(|n| (n, n, n));
     for (preset, _) in PRESETS {
-        let variant = Variant::named(preset).unwrap();
+        let variant = Plain::named(preset).unwrap();
         for ty in [Type::F32, Type::F64, Type::I32] {
-            let variant = Variant { ty, ..variant };
+            let variant = Plain { ty, ..variant };
             for (m, n, k) in cubes.into_iter().chain([(1000, 1001, 1003)]) {
                 let tile = variant.tile as usize;
                 if variant.edges == Edges::Floor && [m, n, k].iter().any(|x| x % tile != 0) {
@@ -96,7 +96,7 @@ fn gpu_equals_interpreter_bit_for_bit() {
 }
 
 /// Runs both engines and compares; gives the digest of the GPU's result.
-fn compare<T: Element>(gpu: &Gpu, variant: Variant, case: &Case) -> Result<String> {
+fn compare<T: Element>(gpu: &Gpu, variant: Plain, case: &Case) -> Result<String> {
     let &Case { m, n, k, special, scaled, .. } = case;
     let mut random = Random((m * 31 + n * 7 + k) as u64);
     let (a, b) = (matrix::<T>(&mut random, m, k, special), matrix::<T>(&mut random, k, n, special));
@@ -144,7 +144,7 @@ fn compare<T: Element>(gpu: &Gpu, variant: Variant, case: &Case) -> Result<Strin
 }
 
 /// 64 blocks of a launch that is too large to interpret whole.
-fn chosen(variant: &Variant, case: &Case) -> Option<Vec<[u32; 3]>> {
+fn chosen(variant: &Plain, case: &Case) -> Option<Vec<[u32; 3]>> {
     if case.m < 1000 {
         return None;
     }

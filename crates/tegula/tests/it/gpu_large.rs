@@ -6,7 +6,7 @@
 #![cfg(feature = "cuda")]
 
 use tegula::element::f16;
-use tegula::kernels::{Family, Variant};
+use tegula::kernels::{Family, Plain};
 use tegula::plan::Plan;
 use tegula::{Device, Executor, Gemm, Matrix, Shape};
 
@@ -40,7 +40,7 @@ where
         c
     };
     let here = product(&Device::cpu(), &Plan::Cpu);
-    let there = product(gpu, &Plan::Gpu(Variant::new(Family::Tiled, T::TYPE, tile)));
+    let there = product(gpu, &Plan::Gpu(Plain::new(Family::Tiled, T::TYPE, tile).into()));
     let (here, there): (&[u8], &[u8]) = (bytemuck::cast_slice(here.as_slice()), bytemuck::cast_slice(there.as_slice()));
     if let Some(byte) = here.chunks(1 << 20).zip(there.chunks(1 << 20)).position(|(x, y)| x != y) {
         panic!("{m}×{n}×{k}, {batches} batches: MiB {byte} of C differs");

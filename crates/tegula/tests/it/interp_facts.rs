@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tegula::element::Scalar;
 use tegula::interp::{Arg, Buffer, Config, Counters, Event, Observer, Outcome, Space, What, observe};
-use tegula::kernels::{Barriers, Family, Mapping, Variant};
+use tegula::kernels::{Barriers, Family, Mapping, Plain};
 
 use crate::product::{Product, Sample, checked};
 
 const TILES: [u32; 5] = [2, 4, 8, 16, 32];
 
-fn counted<T: Sample>(variant: Variant, side: usize) -> Outcome {
+fn counted<T: Sample>(variant: Plain, side: usize) -> Outcome {
     Product::<T>::plain(side, side, side).must_be_right(variant, &Config::default())
 }
 
-fn of<T: Sample>(family: Family, tile: u32) -> Variant {
-    Variant::new(family, T::TYPE, tile)
+fn of<T: Sample>(family: Family, tile: u32) -> Plain {
+    Plain::new(family, T::TYPE, tile)
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn barriers_of_a_block() {
             let side = tile as usize;
             let product = Product::<f32>::plain(2 * side, side, k);
             let barriers = |barriers| {
-                let variant = Variant { barriers, ..of::<f32>(Family::Tiled, tile) };
+                let variant = Plain { barriers, ..of::<f32>(Family::Tiled, tile) };
                 product.must_be_right(variant, &Config::default()).counters.barriers
             };
             let (steps, warps) = (k.div_ceil(side) as u64, 2 * u64::from((tile * tile).div_ceil(32)));
@@ -90,7 +90,7 @@ fn sectors_of_a_request() {
     assert_eq!(sectors_a_request(&counted::<f32>(of::<f32>(Family::Naive, 32), 64)), [1, 4]);
     assert_eq!(sectors_a_request(&counted::<f32>(of::<f32>(Family::Tiled, 32), 64)), [4, 4]);
     for (tile, sectors) in [(16, 16), (32, 32)] {
-        let across = Variant { mapping: Mapping::XRow, ..of::<i32>(Family::Tiled, tile) };
+        let across = Plain { mapping: Mapping::XRow, ..of::<i32>(Family::Tiled, tile) };
         assert_eq!(sectors_a_request(&counted::<i32>(across, 64)), [sectors, sectors]);
     }
 }
@@ -99,7 +99,7 @@ fn sectors_of_a_request() {
 fn conflicts_of_shared_stores() {
     for (tile, ways) in [(16, 8), (32, 32)] {
         for (mapping, ways) in [(Mapping::XRow, ways), (Mapping::XCol, 1)] {
-            let variant = Variant { mapping, ..of::<i32>(Family::Tiled, tile) };
+            let variant = Plain { mapping, ..of::<i32>(Family::Tiled, tile) };
             let stores = lines(&counted::<i32>(variant, 64), |c| c.shared_store_requests);
             assert_eq!(stores.len(), 2);
             for c in stores {
@@ -120,7 +120,7 @@ fn multiply_adds_cover_whole_tiles() {
 #[test]
 fn lines_add_up() {
     for (family, mapping) in [(Family::Naive, Mapping::XCol), (Family::Tiled, Mapping::XRow)] {
-        let outcome = counted::<f32>(Variant { mapping, ..of::<f32>(family, 16) }, 37);
+        let outcome = counted::<f32>(Plain { mapping, ..of::<f32>(family, 16) }, 37);
         let mut sum = Counters::default();
         outcome.lines.iter().for_each(|(_, counters)| sum += *counters);
         assert_eq!(sum, outcome.counters);

@@ -2,7 +2,7 @@
 
 use tegula::element::{Scalar, Type};
 use tegula::interp::{Config, Finding, Kind, Outcome, Severity, Space};
-use tegula::kernels::{Family, Mapping, Variant};
+use tegula::kernels::{Family, Mapping, Plain};
 
 use crate::product::{Product, Sample, checked};
 
@@ -10,9 +10,9 @@ const TILES: [u32; 5] = [2, 4, 8, 16, 32];
 const SEEDS: u64 = 64;
 
 /// A variant of each tile and mapping for one type.
-fn variants(family: Family, ty: Type) -> Vec<Variant> {
+fn variants(family: Family, ty: Type) -> Vec<Plain> {
     let mappings = [Mapping::XCol, Mapping::XRow];
-    let all = TILES.iter().flat_map(|&tile| mappings.map(|m| Variant { mapping: m, ..Variant::new(family, ty, tile) }));
+    let all = TILES.iter().flat_map(|&tile| mappings.map(|m| Plain { mapping: m, ..Plain::new(family, ty, tile) }));
     all.collect()
 }
 
@@ -21,7 +21,7 @@ fn config(seed: u64) -> Config {
 }
 
 /// Runs a planted kernel of each tile and mapping on every seed, each on a product of the sizes that `sizes` gives for its tile.
-fn each<T: Sample>(plant: Option<&str>, sizes: impl Fn(usize) -> [usize; 3], judge: impl Fn(&Variant, &Outcome)) {
+fn each<T: Sample>(plant: Option<&str>, sizes: impl Fn(usize) -> [usize; 3], judge: impl Fn(&Plain, &Outcome)) {
     for variant in variants(Family::Tiled, T::TYPE) {
         let variant = plant.map_or(variant, |plant| variant.planted(plant).expect("the kernel can have it"));
         let [m, n, k] = sizes(variant.tile as usize);
@@ -56,7 +56,7 @@ every_type! {
     nothing_planted: None, |t| [t, t, t + 1], no_error;
 }
 
-fn races(variant: &Variant, outcome: &Outcome) {
+fn races(variant: &Plain, outcome: &Outcome) {
     let is_race = |f: &&Finding| f.kind == Kind::Race;
     let race = outcome.findings.iter().find(is_race).unwrap_or_else(|| panic!("{variant}: no race"));
     for finding in outcome.findings.iter().filter(|f| f.severity() == Severity::Error) {
@@ -79,11 +79,11 @@ fn races(variant: &Variant, outcome: &Outcome) {
     assert!(message.contains(&format!("{}{:?}", race.name, race.index)) && race.name.starts_with("tile_"), "{message}");
 }
 
-fn no_error(variant: &Variant, outcome: &Outcome) {
+fn no_error(variant: &Plain, outcome: &Outcome) {
     assert_eq!(outcome.error(), None, "{variant}");
 }
 
-fn out_of_bounds(variant: &Variant, outcome: &Outcome) {
+fn out_of_bounds(variant: &Plain, outcome: &Outcome) {
     let errors = || outcome.findings.iter().filter(|f| f.severity() == Severity::Error);
     for name in ["a", "b", "c"] {
         assert!(errors().any(|f| f.kind == Kind::OutOfBounds && f.name == name), "{variant}: {name}");
@@ -92,7 +92,7 @@ fn out_of_bounds(variant: &Variant, outcome: &Outcome) {
 }
 
 /// Each barrier inside the products but the last of a step is one note.
-fn notes_alone(variant: &Variant, outcome: &Outcome) {
+fn notes_alone(variant: &Plain, outcome: &Outcome) {
     assert!(outcome.findings.iter().all(|f| f.kind == Kind::RedundantBarrier), "{variant}: {:?}", outcome.findings);
     assert_eq!(outcome.findings.len(), variant.tile as usize - 1, "{variant}: {:?}", outcome.findings);
 }
@@ -114,7 +114,7 @@ fn naive_kernels_have_no_error() {
 #[test]
 fn a_floor_launch_leaves_out_the_last_row_and_column() {
     fn floor<T: Sample>(mapping: Mapping, family: Family) {
-        let variant = Variant { mapping, ..Variant::new(family, T::TYPE, 16) }.planted("floor-launch").unwrap();
+        let variant = Plain { mapping, ..Plain::new(family, T::TYPE, 16) }.planted("floor-launch").unwrap();
         let product = Product::<T>::plain(33, 33, 33);
         let (outcome, c) = product.run(&checked(&variant), &Config::default());
         assert_eq!(outcome.error(), None);
@@ -150,7 +150,7 @@ fn a_floor_launch_leaves_out_the_last_row_and_column() {
 #[test]
 fn findings_do_not_depend_on_the_run() {
     for plant in ["missing-first-barrier", "missing-second-barrier", "no-guards", "extra-barrier", "floor-launch"] {
-        let variant = Variant::new(Family::Tiled, Type::F32, 8).planted(plant).unwrap();
+        let variant = Plain::new(Family::Tiled, Type::F32, 8).planted(plant).unwrap();
         let (product, kernel) = (Product::<f32>::plain(29, 31, 17), checked(&variant));
         for seed in 0..8 {
             let findings = |parallel| {

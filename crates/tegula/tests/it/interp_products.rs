@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tegula::element::{bf16, f16};
 use tegula::interp::Config;
-use tegula::kernels::{Family, Mapping, Variant};
+use tegula::kernels::{Family, Mapping, Plain};
 
 use crate::product::{Product, Random, Sample};
 
@@ -23,7 +23,7 @@ fn family() -> impl Strategy<Value = (Family, Mapping, u32)> {
 
 fn right<T: Sample>(sizes: [usize; 4], (family, mapping, tile): (Family, Mapping, u32), seed: u64) {
     let product = Product::<T>::random(sizes, &mut Random(seed));
-    let variant = Variant { mapping, ..Variant::new(family, T::TYPE, tile) };
+    let variant = Plain { mapping, ..Plain::new(family, T::TYPE, tile) };
     product.must_be_right(variant, &Config { seed, ..Config::default() });
 }
 

@@ -2,12 +2,12 @@
 
 use tegula::ir::Integer;
 use tegula::ir::prelude::*;
-use tegula::kernels::{PRESETS, Variant};
+use tegula::kernels::{PRESETS, Plain};
 
 /// The name of each kept text, and its kernel.
 pub fn kept() -> Vec<(String, Kernel)> {
     let presets = PRESETS.iter().map(|(name, _)| {
-        let kernel = Variant::named(name).and_then(|v| v.build()).expect("presets build");
+        let kernel = Plain::named(name).and_then(|v| v.build()).expect("presets build");
         (name.to_ascii_lowercase(), kernel)
     });
     presets.chain(small().into_iter().map(|kernel| (kernel.name().to_string(), kernel))).collect()

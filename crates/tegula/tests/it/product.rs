@@ -3,8 +3,10 @@
 use tegula::element::{Element, Scalar, bf16, f16};
 use tegula::interp::{Arg, Buffer, Config, Outcome, run};
 use tegula::ir::{Checked, Kernel, Order2d, check};
-use tegula::kernels::Variant;
-use tegula::{Layout, Shape, View, oracle};
+use tegula::kernels::Plain;
+use tegula::Executor;
+use tegula::plan::{Plan, Recipe};
+use tegula::{Device, Gemm, Layout, Shape, View, ViewMut, oracle};
 
 /// The splitmix64 generator.
 #[derive(Clone)]
@@ -150,7 +152,7 @@ impl<T: Sample> Product<T> {
         Self::new(sizes, [a, b, c], random, factors)
     }
 
-    fn new([batches, m, n, k]: [usize; 4], lies: [Lie; 3], random: &mut Random, factors: (T::Acc, T::Acc)) -> Self {
+    pub fn new([batches, m, n, k]: [usize; 4], lies: [Lie; 3], random: &mut Random, factors: (T::Acc, T::Acc)) -> Self {
         let shapes = [(m, k), (k, n), (m, n)].map(|(rows, cols)| Shape { batches, rows, cols });
         let [(a, a_len), (b, b_len), (c, c_len)] = std::array::from_fn(|i| lies[i].layout(shapes[i]));
         Product {
@@ -160,6 +162,11 @@ impl<T: Sample> Product<T> {
             b: ((0..b_len).map(|_| T::element(random)).collect(), b),
             c: ((0..c_len).map(|_| T::result(random)).collect(), c),
         }
+    }
+
+    /// What a kernel may assume of A, B and C.
+    pub fn orders(&self) -> [Order2d; 3] {
+        [order(&self.a.1), order(&self.b.1), order(&self.c.1)]
     }
 
     pub fn a(&self) -> View<'_, T> {
@@ -175,8 +182,8 @@ impl<T: Sample> Product<T> {
     }
 
     /// The variant with this product's layouts.
-    pub fn fit(&self, variant: Variant) -> Variant {
-        Variant { orders: [order(&self.a.1), order(&self.b.1), order(&self.c.1)], ..variant }
+    pub fn fit(&self, variant: Plain) -> Plain {
+        Plain { orders: self.orders(), ..variant }
     }
 
     /// Runs a kernel; gives C as well.
@@ -191,6 +198,20 @@ impl<T: Sample> Product<T> {
         (outcome, c)
     }
 
+    /// Makes the product by a recipe on a device that takes host memory; insists on a right result and on elements between C's own being left
+    /// alone. Gives the bits of C's memory.
+    pub fn by_recipe(&self, device: &Device, recipe: Recipe) -> Vec<u64> {
+        let mut after = self.c.0.clone();
+        let c = ViewMut::strided(&mut after, self.c.1).expect("fits");
+        let product = Gemm::new(self.a(), self.b(), c).alpha(self.alpha).beta(self.beta);
+        let report = device.run(&Plan::Gpu(recipe), product).unwrap_or_else(|e| panic!("{}: {e}", recipe.name()));
+        let c = View::strided(&after, self.c.1).expect("fits");
+        let agreement = oracle::check::<T>(self.alpha, self.a(), self.b(), self.beta, Some(self.before()), c).unwrap();
+        let bound = oracle::bound(self.a.1.shape.cols);
+        assert!(agreement.within(bound) && agreement.mismatches == 0, "{report:?}: {agreement:?} beyond {bound}");
+        after.into_iter().map(Scalar::to_bits).collect()
+    }
+
     /// How far C is from what it should be.
     pub fn report(&self, c: &Buffer) -> oracle::Report {
         let c = c.to_matrix::<T::Out>().unwrap();
@@ -198,7 +219,7 @@ impl<T: Sample> Product<T> {
     }
 
     /// Runs a variant and insists on a right result and no error.
-    pub fn must_be_right(&self, variant: Variant, config: &Config) -> Outcome {
+    pub fn must_be_right(&self, variant: Plain, config: &Config) -> Outcome {
         let variant = self.fit(variant);
         let (outcome, c) = self.run(&checked(&variant), config);
         assert_eq!(outcome.error(), None, "{variant}");
@@ -209,6 +230,6 @@ impl<T: Sample> Product<T> {
 }
 
 /// A variant's kernel, ready to run.
-pub fn checked(variant: &Variant) -> Checked<Kernel> {
+pub fn checked(variant: &Plain) -> Checked<Kernel> {
     check(variant.build().expect("there is such a kernel")).expect("it is sound")
 }

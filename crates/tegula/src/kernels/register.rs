@@ -1,0 +1,274 @@
+//! Register tiles: each thread owns a patch of C in its registers, so that a number read from shared memory serves many products.
+//!
+//! A block copies tiles of A and B asynchronously, `stages − 1` ahead of the one it multiplies. Warps take parts of the tile, lanes parts of a
+//! warp's; each thread adds, for one k after another, the outer product of a column of A and a row of B, which it loads one k ahead. Sums
+//! are made in the order of k, as the plain kernels make them.
+//!
+//! Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra" (2008), is where register tiles come from.
+
+use super::blocked::{Blocked, Blocking};
+use super::product::Product;
+use super::stage::{Span, Stage};
+use crate::error::{Error, Result};
+use crate::ir::prelude::*;
+
+/// Tile rows that neighbouring blocks share before they go on to the next column: they find their parts of A and B in the L2 cache.
+const GROUP: u32 = 8;
+
+/// Builds the kernel.
+pub(super) fn build<T: Element<Acc = T, Out = T> + Arith>(variant: &Blocked) -> Result<Kernel> {
+    let Blocking { block: [bm, bn, bk], warp: [wm, wn], thread: [tm, tn], slices, .. } = variant.blocking;
+    let vector = vector::<T>();
+    let sound = [tm, tn].iter().all(|t| t.is_multiple_of(vector))
+        && wm.is_multiple_of(tm)
+        && wn.is_multiple_of(tn)
+        && (wm / tm) * (wn / tn) == 32
+        && bk.is_multiple_of(4 * slices)
+        && (bm / vector).is_multiple_of(8)
+        && (bn / vector).is_multiple_of(8);
+    if !sound {
+        return Err(Error::KernelOption(format!("the tiles of {variant} do not make warps of 32 threads")));
+    }
+    Ok(kernel(&variant.to_string(), Block::d1(variant.blocking.threads()), |k| body::<T>(k, variant)))
+}
+
+/// Elements in 16 bytes.
+fn vector<T: Scalar>() -> u32 {
+    16 / size_of::<T>() as u32
+}
+
+fn body<'k, T: Element<Acc = T, Out = T> + Arith>(k: &'k Builder, variant: &Blocked) {
+    let Blocking { block: [bm, bn, bk], stages, blocks, slices, .. } = variant.blocking;
+    k.min_blocks(blocks);
+    let product = Product::<T>::of_blocks(k, variant);
+    let (m, n, depth) = product.extents();
+    let threads = variant.blocking.threads();
+    let thread = k.thread_x();
+    let [a_turned, b_turned] = variant.turned();
+    let (a_along_k, b_along_k) = (!a_turned, b_turned);
+    let span = |outer| Span { outer, depth: bk, stages, threads };
+    let (a_tiles, b_tiles) =
+        (Stage::<T>::array(k, "tile_a", span(bm), a_along_k), Stage::<T>::array(k, "tile_b", span(bn), b_along_k));
+    let exchange = (slices > 1).then(|| k.shared::<T>("sums", [(slices - 1) * bm, bn]));
+    let patch = Patch::new(k, &variant.blocking, a_tiles, b_tiles);
+    let (tiles_m, tiles_n) = (m.div_ceil(bm), n.div_ceil(bn));
+    k.for_blocks([tiles_m * tiles_n, k.constant(1), product.c.batches()], |[tile, _, z]| {
+        let (product, [first, steps]) = product.share(z, depth.div_ceil(bk));
+        let (tile_m, tile_n) = grouped(tile, tiles_m, tiles_n);
+        let (row, col) = (tile_m * bm, tile_n * bn);
+        let [a_width, b_width, _] = variant.widths();
+        // What lies along k is turned on its way, one element at a time.
+        let width = |along_k: bool, width: u32| if along_k { 1 } else { width };
+        let a = Stage::new(product.a, a_tiles, a_along_k, width(a_along_k, a_width), span(bm), thread, [row, m]);
+        let b = Stage::new(product.b, b_tiles, b_along_k, width(b_along_k, b_width), span(bn), thread, [col, n]);
+        let slide = Slide { depth, bk, first, steps };
+        patch.slide(&slide, &a, &b, stages);
+        if let Some(exchange) = exchange {
+            patch.add_slices(exchange);
+        }
+        let store = || patch.store(&product, variant, [row, col], [m, n]);
+        if slices > 1 { k.when(patch.slice.eq(0u32), store) } else { store() }
+        // The next tile's copies must not overtake this one's last loads.
+        k.barrier();
+    });
+}
+
+/// Blocks in order of their number walk down `GROUP` tile rows, then along to the next tile column.
+fn grouped<'k>(tile: Val<'k, u32>, tiles_m: Val<'k, u32>, tiles_n: Val<'k, u32>) -> (Val<'k, u32>, Val<'k, u32>) {
+    let in_group = tiles_n * GROUP;
+    let first = tile / in_group * GROUP;
+    let rows = (tiles_m - first).min(GROUP);
+    let within = tile % in_group;
+    (first + within % rows, within / rows)
+}
+
+/// Which steps along k a block makes.
+struct Slide<'k> {
+    depth: Val<'k, u32>,
+    bk: u32,
+    /// The first step, of all those along k.
+    first: Val<'k, u32>,
+    steps: Val<'k, u32>,
+}
+
+impl<'k> Slide<'k> {
+    /// Starts copying the tile of one of the block's steps. What is left over when k is no multiple of the depth is the very first step, so
+    /// that all others are whole.
+    fn copy<T: Element>(&self, stage: &Stage<'k, T>, turns: std::ops::Range<usize>, step: Val<'k, u32>, to: Val<'k, u32>, first: bool) {
+        let number = self.first + step;
+        let there = step.lt(self.steps);
+        let missing = self.depth.div_ceil(self.bk) * self.bk - self.depth;
+        if first {
+            let start = number.eq(0u32);
+            let (from, short) = (start.select(0u32, number * self.bk - missing), start.select(missing, 0u32));
+            turns.for_each(|turn| stage.copy(turn, to, from, |k| (k + short).lt(self.bk) & there));
+        } else {
+            let from = number * self.bk - missing;
+            turns.for_each(|turn| stage.copy(turn, to, from, |_| there));
+        }
+    }
+}
+
+/// What a thread owns, and where it finds its factors.
+struct Patch<'k, T: Element> {
+    k: &'k Builder,
+    blocking: Blocking,
+    a: Shared<'k, T>,
+    b: Shared<'k, T>,
+    /// Which slice of the depth.
+    slice: Val<'k, u32>,
+    /// The first row and column within the tile. Others follow in pieces of a vector, a warp's width of them apart.
+    row: Val<'k, u32>,
+    col: Val<'k, u32>,
+    sums: Array<'k, T>,
+    a_parts: Array<'k, T>,
+    b_parts: Array<'k, T>,
+}
+
+impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
+    fn new(k: &'k Builder, blocking: &Blocking, a: Shared<'k, T>, b: Shared<'k, T>) -> Self {
+        let Blocking { block: [bm, bn, _], warp: [wm, wn], thread: [tm, tn], .. } = *blocking;
+        let (thread, vector) = (k.thread_x(), vector::<T>());
+        let (warp, lane) = (thread / 32, thread % 32);
+        let (warps_m, warps_n) = (bm / wm, bn / wn);
+        let within = warp % (warps_m * warps_n);
+        // Lanes 2 × (lanes along n) × …: pairs of lanes that share what they read of B sit side by side, so that loads of 16 bytes merge.
+        let lanes_n = wn / tn;
+        let (lane_m, lane_n) = (lane / (2 * lanes_n) * 2 + lane % 2, lane / 2 % lanes_n);
+        Patch {
+            k,
+            blocking: *blocking,
+            a,
+            b,
+            slice: warp / (warps_m * warps_n),
+            row: within / warps_n * wm + lane_m * vector,
+            col: within % warps_n * wn + lane_n * vector,
+            sums: k.array(tm * tn),
+            a_parts: k.array(2 * tm),
+            b_parts: k.array(2 * tn),
+        }
+    }
+
+    /// The thread's rows or columns, relative to its first: pieces of a vector, apart by what the warp's lanes take.
+    fn places(&self, axis: usize) -> Vec<u32> {
+        let (warp, thread, vector) = (self.blocking.warp[axis], self.blocking.thread[axis], vector::<T>());
+        (0..thread).map(|i| i / vector * (warp / thread * vector) + i % vector).collect()
+    }
+
+    /// Adds the products of all steps.
+    fn slide(&self, slide: &Slide<'k>, a: &Stage<'k, T>, b: &Stage<'k, T>, stages: u32) {
+        let k = self.k;
+        let depth = self.blocking.block[2] / self.blocking.slices;
+        (0..self.sums.len()).for_each(|i| self.sums.at(i).set(T::ZERO));
+        for stage in 0..stages - 1 {
+            let to = k.constant(stage);
+            slide.copy(a, 0..a.turns(), to, to, stage == 0);
+            slide.copy(b, 0..b.turns(), to, to, stage == 0);
+            k.copy_async_commit();
+        }
+        let (full, empty) = (k.var(0u32), k.var(stages - 1));
+        k.copy_async_wait(stages - 2);
+        k.barrier();
+        self.fetch(full.get(), 0, 0);
+        k.for_each(0, slide.steps, |step| {
+            let next = step + (stages - 1);
+            for p in 0..depth {
+                if p + 1 < depth {
+                    self.fetch(full.get(), p + 1, (p + 1) % 2);
+                } else {
+                    for stage in [full, empty] {
+                        let after = stage.get() + 1;
+                        stage.set(after.eq(stages).select(0u32, after));
+                    }
+                    k.copy_async_commit();
+                    k.copy_async_wait(stages - 2);
+                    k.barrier();
+                    self.fetch(full.get(), 0, 0);
+                }
+                // Copies come in two bunches: ptxas pays for each switch between shared loads and copies.
+                if p == 0 {
+                    slide.copy(a, 0..a.turns(), next, empty.get(), false);
+                }
+                if p == depth / 2 - 1 {
+                    slide.copy(b, 0..b.turns(), next, empty.get(), false);
+                }
+                self.multiply(p % 2);
+            }
+        });
+    }
+
+    /// Loads the factors for one k of a stage.
+    fn fetch(&self, stage: Val<'k, u32>, p: u32, half: u32) {
+        let Blocking { block: [.., bk], thread: [tm, tn], slices, .. } = self.blocking;
+        let row = stage * bk + self.slice * (bk / slices) + p;
+        for (tile, parts, first, axis, count) in
+            [(self.a, self.a_parts, self.row, 0, tm), (self.b, self.b_parts, self.col, 1, tn)]
+        {
+            let places = self.places(axis);
+            for i in (0..count).step_by(vector::<T>() as usize) {
+                let at = (row, first + places[i as usize]);
+                let values: Vec<_> = match vector::<T>() {
+                    4 => tile.load_vec::<4>(at).to_vec(),
+                    _ => tile.load_vec::<2>(at).to_vec(),
+                };
+                (i..).zip(values).for_each(|(i, value)| parts.at(half * count + i).set(value));
+            }
+        }
+    }
+
+    /// Adds the outer product. Columns outside, rows back and forth: of two products in a row one factor is the same, and the register
+    /// file delivers only two numbers from different banks in a cycle.
+    fn multiply(&self, half: u32) {
+        let [tm, tn] = self.blocking.thread;
+        for j in 0..tn {
+            for i in 0..tm {
+                let i = if j % 2 == 1 { tm - 1 - i } else { i };
+                let (a, b) = (self.a_parts.at(half * tm + i), self.b_parts.at(half * tn + j));
+                let sum = self.sums.at(i * tn + j);
+                sum.set(a.get().mul_add(b.get(), sum.get()));
+            }
+        }
+    }
+
+    /// Adds the sums of the slices, in their order, to those of the first.
+    fn add_slices(&self, exchange: Shared<'k, T>) {
+        let k = self.k;
+        let (rows, cols) = (self.places(0), self.places(1));
+        let bm = self.blocking.block[0];
+        let each = |run: &dyn Fn(u32, u32, u32)| {
+            for (i, row) in (0..).zip(&rows) {
+                (0..).zip(&cols).for_each(|(j, col)| run(i * cols.len() as u32 + j, *row, *col));
+            }
+        };
+        k.when(self.slice.gt(0u32), || {
+            let first = (self.slice - 1) * bm + self.row;
+            each(&|i, row, col| exchange.store((first + row, self.col + col), self.sums.at(i).get()));
+        });
+        k.barrier();
+        k.when(self.slice.eq(0u32), || {
+            for other in 0..self.blocking.slices - 1 {
+                each(&|i, row, col| {
+                    let sum = exchange.load((self.row + (row + other * bm), self.col + col));
+                    self.sums.at(i).set(self.sums.at(i).get() + sum);
+                });
+            }
+        });
+    }
+
+    /// C from the sums, of what lies inside.
+    fn store(&self, product: &Product<'k, T>, variant: &Blocked, tile: [Val<'k, u32>; 2], [m, n]: [Val<'k, u32>; 2]) {
+        let (rows, cols) = (self.places(0), self.places(1));
+        let width = variant.widths()[2];
+        let (row, col) = (tile[0] + self.row, tile[1] + self.col);
+        let mut pieces = Vec::new();
+        for (i, r) in (0..).zip(rows) {
+            for (j, c) in (0..).zip(&cols).step_by(width as usize) {
+                let (row, col) = (row + r, col + *c);
+                let inside = row.lt(m) & col.lt(n);
+                let first = i * cols.len() as u32 + j;
+                pieces.push(((row, col), inside, first));
+            }
+        }
+        product.store_pieces(&pieces, self.sums, width);
+    }
+}

@@ -1,0 +1,72 @@
+//! The second pass of a product whose sums along k were split: adds the parts, always in the same order.
+
+use std::fmt;
+
+use super::order_letters;
+use crate::element::Type;
+use crate::error::{Error, Result};
+use crate::ir::prelude::*;
+
+/// Threads of a block, each with an element of C.
+pub(super) const THREADS: u32 = 256;
+
+/// C = alpha·(sum of parts) + beta·C, and everything that shapes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sum {
+    /// Element type of A and B; parts have the type of its sums.
+    pub ty: Type,
+    /// What is known of C's strides.
+    pub order: Order2d,
+}
+
+impl Sum {
+    /// Builds the kernel: parameters `parts` (row-major, a matrix for each part of each product of the batch), `c`, `alpha`, `beta`.
+    ///
+    /// # Errors
+    /// [`Error::KernelOption`] for a type without kernels.
+    pub fn build(&self) -> Result<Kernel> {
+        Ok(match self.ty {
+            Type::F64 => sum::<f64>(self),
+            Type::F32 => sum::<f32>(self),
+            Type::F16 => sum::<f16>(self),
+            Type::BF16 => sum::<bf16>(self),
+            Type::I32 => sum::<i32>(self),
+            Type::I8 => sum::<i8>(self),
+            ty => return Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
+        })
+    }
+}
+
+fn sum<T: Element>(variant: &Sum) -> Kernel {
+    kernel(&variant.to_string(), Block::d1(THREADS), |k| {
+        k.note(format!("C = alpha sum of parts + beta C, {} elements, {variant}", variant.ty));
+        let parts = k.matrix::<T::Acc>("parts", Access::Read, Order2d::RowMajor, 1);
+        let c = k.matrix::<T::Out>("c", Access::ReadWrite, variant.order, 1);
+        let (alpha, beta) = (k.scalar::<T::Acc>("alpha"), k.scalar::<T::Acc>("beta"));
+        k.for_blocks([c.cols().div_ceil(THREADS), c.rows(), c.batches()], |[x, row, batch]| {
+            let col = x * THREADS + k.thread_x();
+            let each = parts.batches() / c.batches();
+            k.when(col.lt(c.cols()), || {
+                let total = k.var(T::Acc::ZERO);
+                k.for_each(0, each, |part| {
+                    total.set(total.get() + parts.load((batch * each + part, row, col)));
+                });
+                let (c, scaled) = (c.batch(batch), alpha * total.get());
+                k.if_else(
+                    beta.eq(T::Acc::ZERO),
+                    || c.store((row, col), scaled.to::<T::Out>()),
+                    || {
+                        let before = c.load((row, col)).to::<T::Acc>();
+                        c.store((row, col), beta.mul_add(before, scaled).to::<T::Out>());
+                    },
+                );
+            });
+        });
+    })
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sum_{}{}", self.ty, order_letters([Order2d::RowMajor, Order2d::RowMajor, self.order]))
+    }
+}
