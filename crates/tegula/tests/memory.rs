@@ -107,7 +107,7 @@ fn explanations_say_how_operands_are_taken() {
 
     let on_interp = Gemm::new(a.view(), a.view().t(), c.view_mut()).on(&Device::interp()).explain().unwrap();
     let launch = on_interp.launch.unwrap();
-    assert_eq!((launch.tile, launch.grid, launch.block), (32, [2, 2, 1], [32, 32, 1]));
+    assert_eq!((launch.tile, launch.grid, launch.block), ([32; 2], [2, 2, 1], [32, 32, 1]));
     let lines = on_interp.to_string();
     assert!(lines.contains("copied to interp, 7.8 KiB as row-major: it lies in host memory"), "{lines}");
     assert!(lines.contains("made on interp and copied back, 9.8 KiB"), "{lines}");

@@ -17,19 +17,18 @@ const GROUP: u32 = 8;
 
 /// Builds the kernel.
 pub(super) fn build<T: Element<Acc = T, Out = T> + Arith>(variant: &Blocked) -> Result<Kernel> {
-    let Blocking { block: [bm, bn, bk], warp: [wm, wn], thread: [tm, tn], slices, .. } = variant.blocking;
-    let vector = vector::<T>();
+    let Blocking { block: [bm, bn, bk], warp: [wm, wn], thread: [tm, tn], stages, slices, .. } = variant.blocking;
+    let (vector, threads) = (vector::<T>(), variant.blocking.threads());
     let sound = [tm, tn].iter().all(|t| t.is_multiple_of(vector))
         && wm.is_multiple_of(tm)
         && wn.is_multiple_of(tn)
         && (wm / tm) * (wn / tn) == 32
         && bk.is_multiple_of(4 * slices)
-        && (bm / vector).is_multiple_of(8)
-        && (bn / vector).is_multiple_of(8);
+        && [bm, bn].iter().all(|&outer| Span { outer, depth: bk, stages, threads }.even(vector));
     if !sound {
         return Err(Error::KernelOption(format!("the tiles of {variant} do not make warps of 32 threads")));
     }
-    Ok(kernel(&variant.to_string(), Block::d1(variant.blocking.threads()), |k| body::<T>(k, variant)))
+    Ok(kernel(&variant.to_string(), Block::d1(threads), |k| body::<T>(k, variant)))
 }
 
 /// Elements in 16 bytes.

@@ -24,13 +24,35 @@ struct Cell<'k> {
     from: Val<'k, u32>,
 }
 
-/// The shape of a tile and of the block that copies it.
+/// The shape of the tiles and of the block that copies them.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub outer: u32,
     pub depth: u32,
     pub stages: u32,
     pub threads: u32,
+}
+
+impl Span {
+    /// Who copies, how many there are, and the columns and rows of what they share out: a warp takes a patch of 8 outer × 4 k, a thread
+    /// `width` elements of one k.
+    fn shares(&self, along_k: bool, width: u32) -> [u32; 3] {
+        if along_k {
+            [self.threads / 32, self.outer / 8, self.depth / 4]
+        } else {
+            [self.threads, self.outer / width, self.depth]
+        }
+    }
+
+    /// Whether the tile can be shared out evenly, whichever way the source lies.
+    pub fn even(&self, width: u32) -> bool {
+        [(true, 1), (false, 1), (false, width)].into_iter().all(|(along_k, width)| {
+            let [workers, across, down] = self.shares(along_k, width);
+            let whole = self.outer.is_multiple_of(8 * width) && self.depth.is_multiple_of(4);
+            let rows = workers.is_multiple_of(across) && down.is_multiple_of(workers / across);
+            whole && (rows || across.is_multiple_of(workers))
+        })
+    }
 }
 
 impl<'k, T: Element> Stage<'k, T> {
@@ -52,14 +74,9 @@ impl<'k, T: Element> Stage<'k, T> {
         thread: Val<'k, u32>,
         [first, extent]: [Val<'k, u32>; 2],
     ) -> Self {
-        // The unit of a turn: a warp's patch of 8 outer × 4 k, or `width` elements of one k.
-        let (worker, workers, across, down, unit) = if along_k {
-            (thread / 32, span.threads / 32, span.outer / 8, span.depth / 4, 8)
-        } else {
-            (thread, span.threads, span.outer / width, span.depth, width)
-        };
+        let (worker, unit) = if along_k { (thread / 32, 8) } else { (thread, width) };
         let lane = thread % 32;
-        let cells = turns(source.builder(), worker, workers, across, down).into_iter().map(|(over, row)| {
+        let cells = turns(source.builder(), worker, span.shares(along_k, width)).into_iter().map(|(over, row)| {
             let (k, outer) =
                 if along_k { (row * 4 + lane % 4, over * unit + lane / 4) } else { (row, over * unit) };
             Cell { k, outer, from: (first + outer).min(extent - width) }
@@ -84,10 +101,14 @@ impl<'k, T: Element> Stage<'k, T> {
 }
 
 /// Which cells of an `across` × `down` grid a worker takes: (column, row) of each turn. Neighbours along a row go to neighbouring workers.
-fn turns<'k>(k: &'k Builder, worker: Val<'k, u32>, workers: u32, across: u32, down: u32) -> Vec<(Val<'k, u32>, Val<'k, u32>)> {
+fn turns<'k>(
+    k: &'k Builder,
+    worker: Val<'k, u32>,
+    [workers, across, down]: [u32; 3],
+) -> Vec<(Val<'k, u32>, Val<'k, u32>)> {
     if workers.is_multiple_of(across) {
         let rows = workers / across;
-        return (0..down.div_ceil(rows)).map(|i| (worker % across, worker / across + i * rows)).collect();
+        return (0..down / rows).map(|i| (worker % across, worker / across + i * rows)).collect();
     }
     let each = across / workers;
     (0..down * each).map(|i| (worker + i % each * workers, k.constant(i / each))).collect()

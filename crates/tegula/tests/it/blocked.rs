@@ -12,11 +12,11 @@ use super::product::{Lie, Product, Random, Sample};
 
 /// Small tiles, so that small products have several; the way of the large ones.
 const SMALL: [&str; 5] = [
-    "32x64x8_16x32_4x4_3_1_1",
+    "32x64x16_16x32_4x4_3_1_1",
     "32x32x8_16x32_4x4_2_1_2",
     "64x32x16_32x16_4x4_4_1_1",
     "32x32x16_32x32_8x4_3_2_1",
-    "32x64x16_32x32_4x8_2_4_1",
+    "32x64x32_32x32_4x8_2_4_1",
 ];
 
 fn blocked(ty: Type, blocking: &str) -> Blocked {
