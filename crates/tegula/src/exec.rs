@@ -143,6 +143,33 @@ impl Device {
         }
     }
 
+    /// [`Executor::run`] for a product that is checked.
+    pub(crate) fn run_checked<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
+        let kernel = match (&self.0, plan) {
+            (Kind::Cpu, Plan::Cpu) => {
+                let meter = product.audience.meter(Phase::Multiply, product.work());
+                let Gemm { alpha, a, b, beta, c, .. } = product;
+                crate::cpu::gemm_told::<T>(alpha, a, b, beta, c, meter.as_ref())?;
+                meter.iter().for_each(Meter::finish);
+                crate::cpu::kernel_name::<T>()?
+            }
+            (Kind::Interp, Plan::Gpu(variant)) => {
+                let meter = product.audience.meter(Phase::Multiply, product.work());
+                if !product.c.shape().is_empty() {
+                    interpret(variant, product, meter.as_ref())?;
+                }
+                meter.iter().for_each(Meter::finish);
+                variant.name()
+            }
+            #[cfg(feature = "cuda")]
+            (Kind::Cuda(_), Plan::Gpu(variant)) if product.c.shape().is_empty() => variant.name(),
+            #[cfg(feature = "cuda")]
+            (Kind::Cuda(gpu), Plan::Gpu(variant)) => gpu.multiply(variant, product)?,
+            _ => return Err(self.other_plan(T::TYPE)),
+        };
+        Ok(Report { device: self.name(), kernel })
+    }
+
     fn ordinal(&self) -> Option<usize> {
         match &self.0 {
             Kind::Cpu | Kind::Interp => None,
@@ -192,32 +219,8 @@ impl Executor for Device {
     }
 
     fn run<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
-        // Whoever calls this without `Gemm::run` is held to the same: the engines rely on it. A second look changes nothing.
-        let product = product.checked()?;
-        let kernel = match (&self.0, plan) {
-            (Kind::Cpu, Plan::Cpu) => {
-                let meter = product.audience.meter(Phase::Multiply, product.work());
-                let Gemm { alpha, a, b, beta, c, .. } = product;
-                crate::cpu::gemm_told::<T>(alpha, a, b, beta, c, meter.as_ref())?;
-                meter.iter().for_each(Meter::finish);
-                crate::cpu::kernel_name::<T>()?
-            }
-            (Kind::Interp, Plan::Gpu(variant)) => {
-                let meter = product.audience.meter(Phase::Multiply, product.work());
-                if !product.c.shape().is_empty() {
-                    interpret(variant, product, meter.as_ref())?;
-                }
-                meter.iter().for_each(Meter::finish);
-                variant.name()
-            }
-            #[cfg(feature = "cuda")]
-            (Kind::Cuda(gpu), Plan::Gpu(variant)) => {
-                let used = if product.c.shape().is_empty() { *variant } else { gpu.multiply(variant, product)? };
-                used.name()
-            }
-            _ => return Err(self.other_plan(T::TYPE)),
-        };
-        Ok(Report { device: self.name(), kernel })
+        // Whoever calls this without `Gemm::run` is held to the same: the engines rely on it.
+        self.run_checked(plan, product.checked()?)
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! This file alone in `cuda` knows kernels; everything below it takes a printed image.
 
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored};
 use crate::element::{Element, Scalar, Type};
@@ -12,7 +14,7 @@ use crate::gemm::Gemm;
 use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, check};
 use crate::kernels::{Edges, Variant};
-use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, View, ViewMut};
+use crate::matrix::{DeviceMemory, Home, Layout, Memory, MemoryMut, View, ViewMut};
 use crate::progress::{Meter, Phase};
 use crate::ptx;
 
@@ -96,9 +98,28 @@ fn origin(ty: Type, layout: Layout, memory: DeviceMemory<'_>) -> u64 {
     memory.address().wrapping_add((layout.offset as u64).wrapping_mul(ty.size() as u64))
 }
 
-/// Kernels that are loaded, with what a launch needs of them: a second product is a look-up and a launch.
-type Loaded = HashMap<(u64, Variant), Arc<(Checked<Kernel>, Function)>>;
-static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Default::default);
+/// Arguments, or parameters, of a launch: so many that those of products fit without an allocation.
+type Few<T, const N: usize> = SmallVec<[T; N]>;
+const ARGS: usize = 5;
+const PARAMS: usize = 24;
+
+/// A kernel that is loaded, with what a launch needs of it.
+struct Loaded {
+    kernel: Checked<Kernel>,
+    function: Function,
+    fields: Vec<Field>,
+}
+
+impl Loaded {
+    fn new(gpu: &Gpu, kernel: Checked<Kernel>) -> Result<Self> {
+        let (function, _) = gpu.load(&ptx::print(&kernel)?)?;
+        Ok(Loaded { function, fields: kernel.fields(), kernel })
+    }
+}
+
+/// The built-in kernels that are loaded, by context: a second product is a look-up and a launch.
+type BuiltIn = FxHashMap<(u64, Variant), Arc<Loaded>>;
+static BUILT_IN: LazyLock<Mutex<BuiltIn>> = LazyLock::new(Default::default);
 
 impl Gpu {
     /// Queues a kernel; the grid follows from the arguments. Nothing waits for it.
@@ -111,20 +132,26 @@ impl Gpu {
     /// may use the matrices it writes at the same time.
     pub unsafe fn run(&self, kernel: &Checked<Kernel>, args: &[Arg<'_>]) -> Result<()> {
         let (function, _) = self.load(&ptx::print(kernel)?)?;
-        // SAFETY: the caller's promise; the function is the kernel's.
-        unsafe { self.queue(kernel, &function, args) }
+        // SAFETY: the caller's promise; the function and the fields are the kernel's.
+        unsafe { self.queue(kernel, &function, &kernel.fields(), args) }
     }
 
     /// Queues a loaded kernel.
     ///
     /// # Safety
-    /// As [`Gpu::run`]; `function` is `kernel`, loaded.
-    unsafe fn queue(&self, kernel: &Checked<Kernel>, function: &Function, args: &[Arg<'_>]) -> Result<()> {
-        let bound: Vec<Bound> = args.iter().map(Arg::bound).collect();
+    /// As [`Gpu::run`]; `function` is `kernel`, loaded, and `fields` are its.
+    unsafe fn queue(
+        &self,
+        kernel: &Checked<Kernel>,
+        function: &Function,
+        fields: &[Field],
+        args: &[Arg<'_>],
+    ) -> Result<()> {
+        let bound: Few<Bound, ARGS> = args.iter().map(Arg::bound).collect();
         let facts = DeviceFacts { multiprocessors: self.info().multiprocessors };
         let grid = kernel.bind(&bound, &facts)?;
-        let params: Vec<Param> = kernel.fields().iter().map(|field| param(*field, args)).collect();
-        let memory: Vec<DeviceMemory<'_>> = args
+        let params: Few<Param, PARAMS> = fields.iter().map(|field| param(*field, args)).collect();
+        let memory: Few<DeviceMemory<'_>, ARGS> = args
             .iter()
             .filter_map(|arg| match arg {
                 Arg::Matrix { memory, .. } => Some(*memory),
@@ -138,21 +165,32 @@ impl Gpu {
     }
 
     /// A built-in kernel, loaded once a context.
-    fn built_in(&self, variant: &Variant) -> Result<Arc<(Checked<Kernel>, Function)>> {
+    fn built_in(&self, variant: &Variant) -> Result<Arc<Loaded>> {
         let key = (self.home().context, *variant);
         if let Some(loaded) = lock().get(&key) {
             return Ok(loaded.clone());
         }
-        let kernel = check(variant.build()?)?;
-        let (function, _) = self.load(&ptx::print(&kernel)?)?;
-        let loaded = Arc::new((kernel, function));
+        let loaded = Arc::new(Loaded::new(self, check(variant.build()?)?)?);
         lock().insert(key, loaded.clone());
         Ok(loaded)
     }
 
     /// Makes a product with a built-in kernel. Matrices on the host are copied to the GPU and C back; what lies on the GPU stays
-    /// there. Gives the kernel that made it: the variant's, for matrices that lie as they do on the GPU.
-    pub(crate) fn multiply<T: Element>(&self, variant: &Variant, product: Gemm<'_, T>) -> Result<Variant> {
+    /// there. Gives the name of the kernel that made it: the variant's, for matrices that lie as they do on the GPU.
+    pub(crate) fn multiply<T: Element>(&self, variant: &Variant, product: Gemm<'_, T>) -> Result<String> {
+        if product.is_placed() {
+            return self.multiply_here(variant, product);
+        }
+        let home = home_of(product.c.as_view()).or(home_of(product.a)).or(home_of(product.b));
+        match home {
+            // SAFETY: the product's borrow of the memory outlives this call, and the handle does not.
+            Some((home, ordinal)) => unsafe { self.at_home(home, ordinal) }?.multiply_here(variant, product),
+            None => self.multiply_here(variant, product),
+        }
+    }
+
+    /// [`Gpu::multiply`] on this handle's stream.
+    fn multiply_here<T: Element>(&self, variant: &Variant, product: Gemm<'_, T>) -> Result<String> {
         if variant.edges != Edges::Guarded {
             return Err(Error::KernelOption("a product takes a kernel that guards its edges".into()));
         }
@@ -202,19 +240,18 @@ impl Gpu {
     }
 
     /// The product of matrices that lie on the GPU.
-    fn multiply_there(&self, variant: &Variant, [a, b, c]: [Arg<'_>; 3], scalars: [Arg<'_>; 2]) -> Result<Variant> {
+    fn multiply_there(&self, variant: &Variant, [a, b, c]: [Arg<'_>; 3], scalars: [Arg<'_>; 2]) -> Result<String> {
         // A matrix that was copied lies without gaps, however it lay where the plan saw it.
         let orders = [a, b, c].map(|matrix| match matrix {
             Arg::Matrix { layout, .. } => crate::plan::order_of(&layout),
             Arg::Scalar { .. } => Default::default(),
         });
-        let used = Variant { orders, ..*variant };
-        let loaded = self.built_in(&used)?;
-        let (kernel, function) = &*loaded;
+        let loaded = self.built_in(&Variant { orders, ..*variant })?;
+        let Loaded { kernel, function, fields } = &*loaded;
         let [alpha, beta] = scalars;
         // SAFETY: the kernel guards its edges, so it stays within A, B and C; C is borrowed to be written.
-        unsafe { self.queue(kernel, function, &[a, b, c, alpha, beta]) }?;
-        Ok(used)
+        unsafe { self.queue(kernel, function, fields, &[a, b, c, alpha, beta]) }?;
+        Ok(kernel.name().into())
     }
 
     /// A·B in a new matrix on this GPU. The work is queued, not waited for; the result can be an operand at once.
@@ -228,8 +265,16 @@ impl Gpu {
     }
 }
 
-fn lock() -> std::sync::MutexGuard<'static, Loaded> {
-    LOADED.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> std::sync::MutexGuard<'static, BuiltIn> {
+    BUILT_IN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The home and the GPU of memory that is not the host's.
+fn home_of<T: Scalar>(view: View<'_, T>) -> Option<(Home, usize)> {
+    match view.memory() {
+        Memory::Device(memory) => Some((memory.home(), memory.ordinal())),
+        Memory::Host(_) => None,
+    }
 }
 
 /// Bytes that are copied to the GPU of a matrix on the host.

@@ -3,7 +3,9 @@
 mod choose;
 pub mod explain;
 pub mod limits;
+mod memo;
 
 pub(crate) use choose::order_of;
 pub use choose::{Caps, Plan, Problem, choose};
 pub use explain::Explanation;
+pub(crate) use memo::chosen;
