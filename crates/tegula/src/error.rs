@@ -84,6 +84,12 @@ pub enum Error {
         /// Where the work runs.
         gpu: String,
     },
+    /// Work that cannot be recorded while its stream is captured into a CUDA graph.
+    #[error("this cannot be captured into a CUDA graph: {why}; capture what has run once, and allocate, copy and wait outside")]
+    Capture {
+        /// What cannot be recorded.
+        why: String,
+    },
     /// A driver call failed.
     #[error("{call} failed: {message} (CUDA error {code})")]
     Driver {

@@ -1,13 +1,11 @@
 //! The handle of a GPU: a context and the stream that work is queued on.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 use smallvec::SmallVec;
 
-use super::cache::Cache;
 use super::driver::{self, DeviceInfo, Named};
 use super::image::Images;
 use super::staging::Staging;
@@ -60,7 +58,7 @@ impl Gpu {
         driver::init()?;
         let info = DeviceInfo::of(context.cu_device(), context.ordinal())?;
         let device = Device { info, context, staging: Mutex::default(), turn: Mutex::default() };
-        Ok(Gpu { device: Arc::new(device), images: Arc::new(Images::new(Cache::from_env())), stream })
+        Ok(Gpu { device: Arc::new(device), images: Arc::default(), stream })
     }
 
     /// A handle that queues its work on a stream the caller has.
@@ -70,12 +68,6 @@ impl Gpu {
     pub fn with_stream(&self, stream: Arc<CudaStream>) -> Result<Self> {
         self.same_context(stream.context(), "the stream")?;
         Ok(Gpu { stream, ..self.clone() })
-    }
-
-    /// A handle that keeps assembled kernels in this directory, or in none, and shares no loaded kernel with this one.
-    #[must_use]
-    pub fn with_cache(&self, directory: Option<PathBuf>) -> Self {
-        Gpu { images: Arc::new(Images::new(Cache::at(directory))), ..self.clone() }
     }
 
     /// What the driver says of this GPU.
@@ -204,7 +196,7 @@ impl Gpu {
         self.stream.cu_stream()
     }
 
-    /// The kernels that are loaded, and where assembled ones are kept.
+    /// The kernels that are loaded.
     pub(super) fn images(&self) -> &Images {
         &self.images
     }
@@ -212,7 +204,7 @@ impl Gpu {
     /// Runs a copy through the staging memory, which is made at the first call. A copy that fails is waited for, so that
     /// the next one finds the staging memory idle.
     pub(super) fn staged<R>(&self, copy: impl FnOnce(&mut Staging) -> Result<R>) -> Result<R> {
-        self.bind()?;
+        self.refuse_capture(|| "a matrix is copied between the host and the GPU".into())?;
         let mut staging = self.device.staging.lock().unwrap_or_else(|broken| broken.into_inner());
         let staging = match &mut *staging {
             Some(staging) => staging,
