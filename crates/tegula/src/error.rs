@@ -93,7 +93,9 @@ pub enum Error {
         gpu: String,
     },
     /// Work that cannot be recorded while its stream is captured into a CUDA graph.
-    #[error("this cannot be captured into a CUDA graph: {why}; capture what has run once, and allocate, copy and wait outside")]
+    #[error(
+        "this cannot be captured into a CUDA graph: {why}; capture what has run once, and allocate, copy and wait outside"
+    )]
     Capture {
         /// What cannot be recorded.
         why: String,

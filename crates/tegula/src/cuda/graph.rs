@@ -47,7 +47,9 @@ impl Gpu {
     /// [`Error::Capture`] for work that cannot be recorded, and what `work` says; the stream is an ordinary one again then.
     pub fn capture(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
         if self.raw_stream().is_null() {
-            return Err(Error::Capture { why: "it is queued on the default stream; take a handle with another".into() });
+            return Err(Error::Capture {
+                why: "it is queued on the default stream; take a handle with another".into(),
+            });
         }
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         self.stream().begin_capture(mode).named("cuStreamBeginCapture")?;

@@ -80,7 +80,8 @@ pub fn kernel(name: &str, block: Block, build: impl for<'k> FnOnce(&'k Builder))
         body: Vec::new(),
         faults: Vec::new(),
     };
-    let state = State { kernel, regions: vec![Region::default()], definitions: Vec::new(), sites: FxHashMap::default() };
+    let state =
+        State { kernel, regions: vec![Region::default()], definitions: Vec::new(), sites: FxHashMap::default() };
     let builder = Builder { state: RefCell::new(state) };
     build(&builder);
     builder.state.into_inner().finish()

@@ -11,7 +11,9 @@ use crate::gpu::gpu;
 fn elsewhere<T: std::fmt::Debug>(result: Result<T>, what: &str, owner: &str) {
     match result {
         Err(error @ Error::Elsewhere { .. }) => {
-            let expected = format!("{what} belongs to {owner}, the work runs on cuda:0; move it there or run the work where it is");
+            let expected = format!(
+                "{what} belongs to {owner}, the work runs on cuda:0; move it there or run the work where it is"
+            );
             assert_eq!(error.to_string(), expected);
         }
         other => panic!("expected Elsewhere, found {other:?}"),
