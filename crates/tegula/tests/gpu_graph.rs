@@ -45,6 +45,12 @@ impl Product {
         Gemm::new(a.view(), b.view(), c.view_mut()).beta(1.0).on(&Device::from(gpu.clone())).run().map(drop)
     }
 
+    /// [`Product::queue`] with no word of where, which is at the home of C.
+    fn queue_at_home(&mut self) -> Result<()> {
+        let Product { a, b, c } = self;
+        Gemm::new(a.view(), b.view(), c.view_mut()).beta(1.0).run().map(drop)
+    }
+
     /// Puts numbers of this seed into A, B and C where they lie, and gives what C has to become.
     fn fill(&mut self, gpu: &Gpu, seed: usize) -> Matrix<f32> {
         let [a, b, mut c] = SHAPES.map(|shape| numbers(shape, seed));
@@ -68,13 +74,27 @@ fn a_captured_product_runs_again_on_new_numbers() {
     let Some((gpu, _alone)) = gpu() else { return };
     let mut product = Product::new(&gpu);
     product.queue(&gpu).unwrap();
-    let graph = gpu.capture(|| product.queue(&gpu)).unwrap();
-    for seed in 0..3 {
-        let want = product.fill(&gpu, seed);
-        // SAFETY: the matrices are alive and where they were, and all work is on one stream.
-        unsafe { graph.launch() }.unwrap();
-        assert_eq!(product.c.download().unwrap(), want, "seed {seed}");
+    // Opens the handle that products take which name none, outside the capture.
+    product.queue_at_home().unwrap();
+    for placed in [true, false] {
+        let queue = || if placed { product.queue(&gpu) } else { product.queue_at_home() };
+        let graph = gpu.capture(queue).unwrap();
+        for seed in 0..3 {
+            let want = product.fill(&gpu, seed);
+            // SAFETY: the matrices are alive and where they were, and all work is on one stream.
+            unsafe { graph.launch() }.unwrap();
+            assert!(product.c.download().unwrap() == want, "seed {seed}, placed: {placed}");
+        }
     }
+}
+
+#[test]
+fn a_second_product_allocates_no_more_than_the_names_of_its_report() {
+    let Some((gpu, _alone)) = gpu() else { return };
+    let mut product = Product::new(&gpu);
+    product.queue(&gpu).unwrap();
+    let count = allocation_counter::measure(|| product.queue(&gpu).unwrap()).count_total;
+    assert!(count <= 2, "{count} allocations");
 }
 
 #[test]
@@ -94,7 +114,7 @@ fn a_stream_that_the_caller_captures_takes_products() {
         queued.unwrap();
         let want = product.fill(&gpu, 5);
         graph.launch().unwrap();
-        assert_eq!(product.c.download().unwrap(), want, "{mode:?}");
+        assert!(product.c.download().unwrap() == want, "{mode:?}");
     }
 }
 
@@ -126,5 +146,5 @@ fn what_cannot_be_captured_is_refused_and_does_no_harm() {
     fresh().unwrap();
     let want = product.fill(&gpu, 2);
     product.queue(&gpu).unwrap();
-    assert_eq!(product.c.download().unwrap(), want, "the stream is an ordinary one again");
+    assert!(product.c.download().unwrap() == want, "the stream is an ordinary one again");
 }
