@@ -43,7 +43,7 @@ Examples:
   tegula kernels K6 --ptx                           read a kernel as PTX
   tegula doctor                                     what works, what is missing
 
-Environment: TEGULA_CACHE_DIR is where assembled kernels are kept; TEGULA_CPU=portable|avx2|avx512 holds the processor to an \
+Environment: CUDA_CACHE_PATH is where the driver keeps assembled kernels; TEGULA_CPU=portable|avx2|avx512 holds the processor to an \
 instruction set; TEGULA_LOG is a filter in place of --verbose; NO_COLOR.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage: an option that is unknown or whose value can never be right.";

@@ -19,9 +19,6 @@ use crate::report::doctor::{Cache, Cpu, Doctor, Driver, Gpu, Memory, Tegula};
 /// An oldest driver: the first for CUDA 12.
 const DRIVER: u32 = 525;
 
-/// Assembled kernels take some kilobytes each; a cache of this many bytes is one that nobody has cleared for long.
-const LARGE: u64 = 1 << 30;
-
 /// Looks at everything. Nothing is left behind but what a product leaves: a kernel in the cache.
 pub fn examine() -> Doctor {
     let system = system();
@@ -139,39 +136,40 @@ fn cache_directory() -> Option<PathBuf> {
 }
 
 fn cache() -> Cache {
+    const AGAIN: &str = "kernels are assembled anew by every process";
     let Some(directory) = cache_directory() else {
-        let off = env::var_os("TEGULA_CACHE_DIR").is_some();
-        let advice = "kernels are assembled anew by every process: set TEGULA_CACHE_DIR to a directory to keep them";
-        let variable = off.then_some("TEGULA_CACHE_DIR");
-        return Cache { directory: None, variable, writable: false, files: 0, bytes: 0, advice: Some(advice.into()) };
+        let off = env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1");
+        let (variable, advice) = match off {
+            true => (Some("CUDA_CACHE_DISABLE"), format!("{AGAIN}: unset CUDA_CACHE_DISABLE to keep them")),
+            false => (None, format!("{AGAIN}: set CUDA_CACHE_PATH to a directory to keep them")),
+        };
+        return Cache { directory: None, variable, writable: false, files: 0, bytes: 0, advice: Some(advice) };
     };
     let (files, bytes) = contents(&directory);
     let writable = is_writable(&directory);
-    let advice = if !writable {
-        Some(
-            "kernels are assembled anew by every process: make it writable, or set TEGULA_CACHE_DIR to a directory that is",
-        )
-    } else if bytes >= LARGE {
-        Some("it is large: delete it whenever you like, kernels are then assembled anew")
-    } else {
-        None
-    };
+    let advice =
+        (!writable).then(|| format!("{AGAIN}: make it writable, or set CUDA_CACHE_PATH to a directory that is"));
     let variable = variable_of(&directory, |name| env::var_os(name));
-    let directory = Some(directory.to_string_lossy().into_owned());
-    Cache { directory, variable, writable, files, bytes, advice: advice.map(Into::into) }
+    Cache { directory: Some(directory.to_string_lossy().into_owned()), variable, writable, files, bytes, advice }
 }
 
 /// The variable of the environment that led to the directory.
 fn variable_of(directory: &Path, get: impl Fn(&str) -> Option<OsString>) -> Option<&'static str> {
     let led = |name: &&str| get(name).is_some_and(|value| !value.is_empty() && directory.starts_with(value));
-    ["TEGULA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"].into_iter().find(led)
+    ["CUDA_CACHE_PATH", "HOME", "APPDATA"].into_iter().find(led)
 }
 
-/// Files and bytes directly in a directory; none where there is none.
+/// Files and bytes in a directory and those below it; none where there is none. Links are not followed.
 fn contents(directory: &Path) -> (u64, u64) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let sizes = entries.filter_map(|entry| entry.metadata().ok()).filter(fs::Metadata::is_file).map(|file| file.len());
-    sizes.fold((0, 0), |(files, bytes), len| (files + 1, bytes + len))
+    entries.fold((0, 0), |(files, bytes), entry| match entry.metadata() {
+        Ok(found) if found.is_file() => (files + 1, bytes + found.len()),
+        Ok(found) if found.is_dir() => {
+            let (below, more) = contents(&entry.path());
+            (files + below, bytes + more)
+        }
+        _ => (files, bytes),
+    })
 }
 
 /// Whether a file can be made in a directory, or where it would be made.
@@ -232,14 +230,16 @@ mod tests {
     fn the_cache_is_measured_and_its_variable_named() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("a.cubin"), [0; 10]).unwrap();
-        fs::create_dir(place.path().join("no-file")).unwrap();
-        assert_eq!(contents(place.path()), (1, 10));
+        fs::create_dir_all(place.path().join("4/d")).unwrap();
+        fs::write(place.path().join("4/d/b"), [0; 5]).unwrap();
+        assert_eq!(contents(place.path()), (2, 15));
         assert_eq!(contents(&place.path().join("none")), (0, 0));
         assert!(is_writable(&place.path().join("not/yet/there")));
         assert!(!is_writable(&place.path().join("a.cubin/below")));
-        let get = |name: &str| (name != "TEGULA_CACHE_DIR").then(|| OsString::from("/h"));
-        assert_eq!(variable_of(Path::new("/h/tegula"), get), Some("XDG_CACHE_HOME"));
-        assert_eq!(variable_of(Path::new("/x/tegula"), get), None);
+        let get = |name: &str| (name != "CUDA_CACHE_PATH").then(|| OsString::from("/h"));
+        assert_eq!(variable_of(Path::new("/h/.nv"), get), Some("HOME"));
+        assert_eq!(variable_of(Path::new("/h/.nv"), |_| Some("/h".into())), Some("CUDA_CACHE_PATH"));
+        assert_eq!(variable_of(Path::new("/x/.nv"), get), None);
     }
 
     #[test]

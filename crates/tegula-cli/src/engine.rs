@@ -26,7 +26,7 @@ pub struct Done {
     /// The kernel that ran.
     pub kernel: String,
     /// The product alone, without reading and writing files. On a GPU this includes copying the matrices there and back, and where
-    /// the kernel is not in the cache on disk, assembling it.
+    /// the kernel is not in the driver's cache on disk, assembling it.
     pub seconds: f64,
 }
 

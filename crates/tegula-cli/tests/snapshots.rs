@@ -29,7 +29,7 @@ fn place() -> TempDir {
 fn said(place: &Path, line: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
     command.args(line.split_whitespace()).current_dir(place).env("HOME", place);
-    for variable in ["TEGULA_CACHE_DIR", "TEGULA_CPU", "TEGULA_LOG", "XDG_CACHE_HOME", "COLUMNS", "CLICOLOR_FORCE"] {
+    for variable in ["CUDA_CACHE_PATH", "CUDA_CACHE_DISABLE", "TEGULA_CPU", "TEGULA_LOG", "COLUMNS", "CLICOLOR_FORCE"] {
         command.env_remove(variable);
     }
     let output = command.output().unwrap();
@@ -199,10 +199,12 @@ fn a_doctor_names_what_it_found() {
             .args(["doctor", "--json"])
             .env("HOME", place.path())
             .env("TEGULA_CPU", cpu)
-            .env_remove("XDG_CACHE_HOME");
+            .env_remove("CUDA_CACHE_PATH")
+            .env_remove("CUDA_CACHE_DISABLE");
         match cache {
-            Some(cache) => command.env("TEGULA_CACHE_DIR", cache),
-            None => command.env_remove("TEGULA_CACHE_DIR"),
+            Some("") => command.env("CUDA_CACHE_DISABLE", "1"),
+            Some(cache) => command.env("CUDA_CACHE_PATH", cache),
+            None => &mut command,
         };
         let output = command.output().unwrap();
         let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -210,14 +212,14 @@ fn a_doctor_names_what_it_found() {
     };
     let (here, code) = doctor(None, "portable");
     assert_eq!((code, &here["ready"], &here["cache"]["variable"]), (0, &true.into(), &"HOME".into()), "{here}");
-    let directory = place.path().join(".cache/tegula");
+    let directory = place.path().join(".nv/ComputeCache");
     assert_eq!((here["cache"]["directory"].as_str(), &here["cache"]["writable"]), (directory.to_str(), &true.into()));
     assert!(here["cpu"]["kernels"][0].as_str().unwrap().starts_with("portable "), "{here}");
     let (here, _) = doctor(Some(""), "");
-    assert_eq!((&here["cache"]["variable"], &here["cache"]["directory"]), (&"TEGULA_CACHE_DIR".into(), &().into()));
+    assert_eq!((&here["cache"]["variable"], &here["cache"]["directory"]), (&"CUDA_CACHE_DISABLE".into(), &().into()));
     let (here, _) = doctor(Some("/dev/null/no"), "");
     assert_eq!(here["cache"]["writable"], false, "{here}");
-    assert!(here["cache"]["advice"].as_str().unwrap().contains("set TEGULA_CACHE_DIR"), "{here}");
+    assert!(here["cache"]["advice"].as_str().unwrap().contains("set CUDA_CACHE_PATH"), "{here}");
     let (here, code) = doctor(None, "abacus");
     assert!(here["cpu"]["advice"].as_str().unwrap().ends_with("unset TEGULA_CPU"), "{here}");
     // Without a GPU nothing is left to multiply on.

@@ -17,6 +17,14 @@ pub enum Error {
     /// Strides, offset and length that do not fit together, or an output whose elements overlap.
     #[error("{0}")]
     Layout(String),
+    /// GPU memory that begins between elements.
+    #[error("address {address:#x} is not a multiple of the {} bytes of an element of {ty}; align the memory to its elements", .ty.size())]
+    Misaligned {
+        /// The address.
+        address: u64,
+        /// The element type.
+        ty: Type,
+    },
     /// The output shares memory with an input.
     #[error("the output overlaps input {input}; give C memory of its own")]
     Aliased {
@@ -83,6 +91,14 @@ pub enum Error {
         owner: String,
         /// Where the work runs.
         gpu: String,
+    },
+    /// Work that cannot be recorded while its stream is captured into a CUDA graph.
+    #[error(
+        "this cannot be captured into a CUDA graph: {why}; capture what has run once, and allocate, copy and wait outside"
+    )]
+    Capture {
+        /// What cannot be recorded.
+        why: String,
     },
     /// A driver call failed.
     #[error("{call} failed: {message} (CUDA error {code})")]

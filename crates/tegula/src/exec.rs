@@ -144,6 +144,33 @@ impl Device {
         }
     }
 
+    /// [`Executor::run`] for a product that is checked.
+    pub(crate) fn run_checked<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
+        let kernel = match (&self.0, plan) {
+            (Kind::Cpu, Plan::Cpu) => {
+                let meter = product.audience.meter(Phase::Multiply, product.work());
+                let Gemm { alpha, a, b, beta, c, .. } = product;
+                crate::cpu::gemm_told::<T>(alpha, a, b, beta, c, meter.as_ref())?;
+                meter.iter().for_each(Meter::finish);
+                crate::cpu::kernel_name::<T>()?
+            }
+            (Kind::Interp, Plan::Gpu(recipe)) => {
+                let meter = product.audience.meter(Phase::Multiply, product.work());
+                if !product.c.shape().is_empty() {
+                    interpret(recipe, product, meter.as_ref())?;
+                }
+                meter.iter().for_each(Meter::finish);
+                recipe.name()
+            }
+            #[cfg(feature = "cuda")]
+            (Kind::Cuda(_), Plan::Gpu(recipe)) if product.c.shape().is_empty() => recipe.name(),
+            #[cfg(feature = "cuda")]
+            (Kind::Cuda(gpu), Plan::Gpu(recipe)) => gpu.multiply(recipe, product)?,
+            _ => return Err(self.other_plan(T::TYPE)),
+        };
+        Ok(Report { device: self.name(), kernel })
+    }
+
     fn ordinal(&self) -> Option<usize> {
         match &self.0 {
             Kind::Cpu | Kind::Interp => None,
@@ -193,32 +220,8 @@ impl Executor for Device {
     }
 
     fn run<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
-        // Whoever calls this without `Gemm::run` is held to the same: the engines rely on it. A second look changes nothing.
-        let product = product.checked()?;
-        let kernel = match (&self.0, plan) {
-            (Kind::Cpu, Plan::Cpu) => {
-                let meter = product.audience.meter(Phase::Multiply, product.work());
-                let Gemm { alpha, a, b, beta, c, .. } = product;
-                crate::cpu::gemm_told::<T>(alpha, a, b, beta, c, meter.as_ref())?;
-                meter.iter().for_each(Meter::finish);
-                crate::cpu::kernel_name::<T>()?
-            }
-            (Kind::Interp, Plan::Gpu(recipe)) => {
-                let meter = product.audience.meter(Phase::Multiply, product.work());
-                if !product.c.shape().is_empty() {
-                    interpret(recipe, product, meter.as_ref())?;
-                }
-                meter.iter().for_each(Meter::finish);
-                recipe.name()
-            }
-            #[cfg(feature = "cuda")]
-            (Kind::Cuda(gpu), Plan::Gpu(recipe)) => {
-                let used = if product.c.shape().is_empty() { *recipe } else { gpu.multiply(recipe, product)? };
-                used.name()
-            }
-            _ => return Err(self.other_plan(T::TYPE)),
-        };
-        Ok(Report { device: self.name(), kernel })
+        // Whoever calls this without `Gemm::run` is held to the same: the engines rely on it.
+        self.run_checked(plan, product.checked()?)
     }
 }
 

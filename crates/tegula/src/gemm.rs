@@ -4,7 +4,7 @@ use crate::element::{Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
-use crate::plan::{Caps, Explanation, Lie, Problem, choose};
+use crate::plan::{Caps, Explanation, Lie, Problem, choose, chosen};
 use crate::progress::{Audience, Listener};
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
@@ -75,7 +75,8 @@ impl<'a, T: Element> Gemm<'a, T> {
         Gemm { beta, ..self }
     }
 
-    /// Where to compute. Without this, where the matrices lie, or on the best device present.
+    /// Where to compute, and for a GPU on which stream. Without this, where the matrices lie: on the GPU that C lies on, else A or B, on
+    /// the stream that is its home; or where all lie on the host, on the best device present.
     pub fn on(self, device: &Device) -> Self {
         Gemm { device: Some(device.clone()), ..self }
     }
@@ -110,11 +111,11 @@ impl<'a, T: Element> Gemm<'a, T> {
             Some(device) => device.clone(),
             None => Device::holding(self.a, self.b, self.c.as_view())?,
         };
-        let product = self.checked()?;
-        let problem = product.problem(&device.caps())?;
-        let plan = choose(&problem, &device.caps())?;
+        let (product, caps) = (self.checked()?, device.caps());
+        let problem = product.problem(&caps)?;
+        let plan = chosen(&problem, &caps)?;
         tracing::debug!(device = %device.name(), ?problem, ?plan, "plan chosen");
-        device.run(&plan, product)
+        device.run_checked(&plan, product)
     }
 
     /// What [`run`](Self::run) would do, without doing any of it: the device, the kernel, how each operand is taken, and the memory it
@@ -130,6 +131,12 @@ impl<'a, T: Element> Gemm<'a, T> {
     pub(crate) fn checked(self) -> Result<Self> {
         let (alpha, a, b) = inputs(self.alpha, self.a, self.b, self.c.as_view())?;
         Ok(Gemm { alpha, a, b, ..self })
+    }
+
+    /// Whether the caller has named a device, and with it a stream.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_placed(&self) -> bool {
+        self.device.is_some()
     }
 
     fn problem(&self, caps: &Caps) -> Result<Problem> {

@@ -95,7 +95,7 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// The directory of assembled kernels.
+/// Where the driver keeps assembled kernels.
 #[derive(Debug, Serialize)]
 pub struct Cache {
     /// `None` where there is no cache.

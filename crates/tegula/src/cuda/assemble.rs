@@ -1,11 +1,15 @@
-//! The driver's assembler: PTX text in, a loaded module and its binary out, with what the assembler said when it did not work.
+//! The driver's assembler: PTX text in, a loaded module out, with what the assembler said when it did not work.
+//!
+//! The driver keeps what it assembles on disk (see [`super::cache`]), and that is the cache: it gives the binary of whole-program code
+//! to nobody. Its linker gives out binaries, but of relocatable code, whose registers and schedule are others: a kernel that was
+//! tuned loses by it.
 
 use std::ffi::{CString, c_void};
-use std::ptr::{null, null_mut, without_provenance_mut};
+use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
 use cudarc::driver::CudaContext;
-use cudarc::driver::sys::{self, CUjit_option as Jit, CUjitInputType, CUlinkState};
+use cudarc::driver::sys::{self, CUjit_option as Jit};
 
 use super::driver::{Named, until_nul};
 use crate::error::{Error, Result};
@@ -16,25 +20,19 @@ const LOG_BYTES: usize = 64 << 10;
 
 /// Warnings after which a kernel still runs, but slower than it was written or not as it was written: registers not
 /// reallocated, wgmma serialised, and their kin. Not every driver tells (580 keeps C7508 to itself), so kernels are also
-/// assembled offline when they are tested.
+/// assembled offline when they are tested; nor does one that finds the kernel in its cache.
 const FATAL_WARNINGS: std::ops::RangeInclusive<u32> = 7508..=7520;
 
-/// Assembles and loads an image. The binary comes along where the driver gives it out.
+/// Assembles and loads an image.
 ///
 /// # Errors
-/// [`Error::Assemble`] with both logs, also for a warning that [`FATAL_WARNINGS`] names.
-pub(super) fn assemble(context: &Arc<CudaContext>, image: &Image) -> Result<(Module, Option<Vec<u8>>)> {
+/// [`Error::Assemble`] with both logs, also for a warning that [`FATAL_WARNINGS`] names; [`Error::Capture`] while a stream is captured.
+pub(super) fn assemble(context: &Arc<CudaContext>, image: &Image) -> Result<Module> {
     let text = CString::new(image.text.as_str()).map_err(|_| refused(image, "the text holds a NUL byte", ""))?;
     let mut logs = Logs::new();
-    if let Ok(binary) = link(&text, &mut logs) {
-        logs.accept(image)?;
-        return Ok((Module::load(context, &binary, None)?, Some(binary)));
-    }
-    // The linker is the only way to the binary. Where it fails, the loader has the last word: it may take targets that
-    // the linker does not, and if it refuses as well, its log is the one without the linker's own lines.
-    let mut logs = Logs::new();
-    match Module::load(context, text.as_bytes_with_nul(), Some(&mut logs)) {
-        Ok(module) => logs.accept(image).map(|()| (module, None)),
+    match Module::load(context, &text, &mut logs) {
+        Ok(module) => logs.accept(image).map(|()| module),
+        Err(error @ Error::Capture { .. }) => Err(error),
         Err(error) => Err(logs.refuse(image, &error)),
     }
 }
@@ -51,14 +49,12 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Loads a binary, or a text that ends in a NUL byte.
-    pub fn load(context: &Arc<CudaContext>, image: &[u8], logs: Option<&mut Logs>) -> Result<Self> {
+    fn load(context: &Arc<CudaContext>, text: &CString, logs: &mut Logs) -> Result<Self> {
         context.bind_to_thread().named("cuCtxSetCurrent")?;
         let mut handle = null_mut();
-        let (count, names, values) = logs.map_or((0, null_mut(), null_mut()), Logs::options);
-        // SAFETY: the context is current; `image` is a whole binary or a C string; the options and the buffers they point
-        // to outlive the call.
-        let code = unsafe { sys::cuModuleLoadDataEx(&mut handle, image.as_ptr().cast(), count, names, values) };
+        let (count, names, values) = logs.options();
+        // SAFETY: the context is current; the text is a C string; the options and the buffers they point to outlive the call.
+        let code = unsafe { sys::cuModuleLoadDataEx(&mut handle, text.as_ptr().cast(), count, names, values) };
         code.named("cuModuleLoadDataEx")?;
         Ok(Module { handle, context: context.clone() })
     }
@@ -83,73 +79,24 @@ impl Drop for Module {
     }
 }
 
-/// Links one text into a binary. The context has to be current.
-fn link(text: &CString, logs: &mut Logs) -> Result<Vec<u8>> {
-    let link = Link::new(logs)?;
-    link.add(text)?;
-    link.complete()
-}
-
-/// A link under way. The driver writes to the logs until it is destroyed, hence the borrow.
-struct Link<'a> {
-    state: CUlinkState,
-    _logs: std::marker::PhantomData<&'a mut Logs>,
-}
-
-impl<'a> Link<'a> {
-    fn new(logs: &'a mut Logs) -> Result<Self> {
-        let mut state = null_mut();
-        let (count, names, values) = logs.options();
-        // SAFETY: the options and the buffers they point to are borrowed for as long as the link lives.
-        unsafe { sys::cuLinkCreate_v2(count, names, values, &mut state) }.named("cuLinkCreate")?;
-        Ok(Link { state, _logs: std::marker::PhantomData })
-    }
-
-    fn add(&self, text: &CString) -> Result<()> {
-        let text = text.as_bytes_with_nul();
-        let kind = CUjitInputType::CU_JIT_INPUT_PTX;
-        let data = text.as_ptr().cast_mut().cast();
-        // SAFETY: the driver reads `text`, whose length includes the closing NUL, and keeps nothing of it.
-        let code =
-            unsafe { sys::cuLinkAddData_v2(self.state, kind, data, text.len(), null(), 0, null_mut(), null_mut()) };
-        code.named("cuLinkAddData")
-    }
-
-    fn complete(self) -> Result<Vec<u8>> {
-        let (mut binary, mut len) = (null_mut(), 0);
-        // SAFETY: the driver stores where its own copy of the binary lies, and how long it is.
-        unsafe { sys::cuLinkComplete(self.state, &mut binary, &mut len) }.named("cuLinkComplete")?;
-        // SAFETY: that copy lives until the link is destroyed, when `self` goes.
-        Ok(unsafe { std::slice::from_raw_parts(binary.cast::<u8>(), len) }.to_vec())
-    }
-}
-
-impl Drop for Link<'_> {
-    fn drop(&mut self) {
-        // SAFETY: the state is ours and destroyed once. A failure leaves nothing to be done.
-        let _ = unsafe { sys::cuLinkDestroy(self.state) };
-    }
-}
-
 /// The assembler's two logs, and the options that tell the driver of them.
 pub(super) struct Logs {
     info: Vec<u8>,
     errors: Vec<u8>,
-    names: [Jit; 5],
-    values: [*mut c_void; 5],
+    names: [Jit; 4],
+    values: [*mut c_void; 4],
 }
 
 impl Logs {
     fn new() -> Self {
         let (mut info, mut errors) = (vec![0; LOG_BYTES], vec![0; LOG_BYTES]);
         let size = without_provenance_mut(LOG_BYTES);
-        let values = [info.as_mut_ptr().cast(), size, errors.as_mut_ptr().cast(), size, without_provenance_mut(1)];
+        let values = [info.as_mut_ptr().cast(), size, errors.as_mut_ptr().cast(), size];
         let names = [
             Jit::CU_JIT_INFO_LOG_BUFFER,
             Jit::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
             Jit::CU_JIT_ERROR_LOG_BUFFER,
             Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-            Jit::CU_JIT_LOG_VERBOSE,
         ];
         Logs { info, errors, names, values }
     }

@@ -33,12 +33,12 @@ const NEEDED: &[&str] = &[
     "cuFuncSetAttribute",
     "cuGetErrorName",
     "cuGetErrorString",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
     "cuInit",
     "cuLaunchKernel",
-    "cuLinkAddData_v2",
-    "cuLinkComplete",
-    "cuLinkCreate_v2",
-    "cuLinkDestroy",
     "cuMemAllocAsync",
     "cuMemAlloc_v2",
     "cuMemFreeAsync",
@@ -55,8 +55,11 @@ const NEEDED: &[&str] = &[
     "cuModuleLoadDataEx",
     "cuModuleUnload",
     "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuStreamBeginCapture_v2",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
+    "cuStreamEndCapture",
+    "cuStreamIsCapturing",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
 ];
@@ -90,13 +93,16 @@ pub(super) fn has(name: &str) -> bool {
 
 /// A result of the driver as ours, with the name of the function that gave it.
 pub(super) trait Named<T> {
-    /// The value, or [`Error::Driver`] naming `call`.
+    /// The value, or [`Error::Driver`] naming `call`, or [`Error::Capture`] for the numbers that belong to it.
     fn named(self, call: &'static str) -> Result<T>;
 }
 
 impl<T> Named<T> for Result<T, DriverError> {
     fn named(self, call: &'static str) -> Result<T> {
-        self.map_err(|DriverError(code)| Error::Driver { call, code: code as i32, message: text(code) })
+        self.map_err(|DriverError(code)| match code as i32 {
+            900..=908 => Error::Capture { why: format!("{call} failed: {}", text(code)) },
+            number => Error::Driver { call, code: number, message: text(code) },
+        })
     }
 }
 

@@ -1,12 +1,11 @@
 //! The handle of a GPU: a context and the stream that work is queued on.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use cudarc::driver::{CudaContext, CudaStream, sys};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
+use smallvec::SmallVec;
 
-use super::cache::Cache;
 use super::driver::{self, DeviceInfo, Named};
 use super::image::Images;
 use super::staging::Staging;
@@ -29,6 +28,9 @@ struct Device {
     info: DeviceInfo,
     context: Arc<CudaContext>,
     staging: Mutex<Option<Staging>>,
+    /// What one stream records and another waits for, made when it is first needed. A wait keeps to the record that it found, so
+    /// one event does for all.
+    turn: Mutex<Option<CudaEvent>>,
 }
 
 impl Gpu {
@@ -55,8 +57,8 @@ impl Gpu {
     fn new(context: Arc<CudaContext>, stream: Arc<CudaStream>) -> Result<Self> {
         driver::init()?;
         let info = DeviceInfo::of(context.cu_device(), context.ordinal())?;
-        let device = Device { info, context, staging: Mutex::new(None) };
-        Ok(Gpu { device: Arc::new(device), images: Arc::new(Images::new(Cache::from_env())), stream })
+        let device = Device { info, context, staging: Mutex::default(), turn: Mutex::default() };
+        Ok(Gpu { device: Arc::new(device), images: Arc::default(), stream })
     }
 
     /// A handle that queues its work on a stream the caller has.
@@ -66,12 +68,6 @@ impl Gpu {
     pub fn with_stream(&self, stream: Arc<CudaStream>) -> Result<Self> {
         self.same_context(stream.context(), "the stream")?;
         Ok(Gpu { stream, ..self.clone() })
-    }
-
-    /// A handle that keeps assembled kernels in this directory, or in none, and shares no loaded kernel with this one.
-    #[must_use]
-    pub fn with_cache(&self, directory: Option<PathBuf>) -> Self {
-        Gpu { images: Arc::new(Images::new(Cache::at(directory))), ..self.clone() }
     }
 
     /// What the driver says of this GPU.
@@ -107,7 +103,7 @@ impl Gpu {
     /// # Errors
     /// What the driver says.
     pub fn wait_for(&self, other: &Gpu) -> Result<()> {
-        self.stream.join(&other.stream).named("cuStreamWaitEvent")
+        self.put_after(&self.stream, &other.stream)
     }
 
     /// Queues work that uses memory whose home may be another stream: the work starts after what is queued there on the
@@ -119,19 +115,30 @@ impl Gpu {
     pub fn ordered<R>(&self, memory: &[DeviceMemory<'_>], work: impl FnOnce() -> Result<R>) -> Result<R> {
         let others = self.other_homes(memory)?;
         for other in &others {
-            self.stream.join(other).named("cuStreamWaitEvent")?;
+            self.put_after(&self.stream, other)?;
         }
         let done = work();
         for other in &others {
-            other.join(&self.stream).named("cuStreamWaitEvent")?;
+            self.put_after(other, &self.stream)?;
         }
         done
     }
 
+    /// Lets what is queued on `later` from now on start after what is queued on `earlier` now.
+    fn put_after(&self, later: &CudaStream, earlier: &CudaStream) -> Result<()> {
+        let mut turn = self.device.turn.lock().unwrap_or_else(|broken| broken.into_inner());
+        let event = match &*turn {
+            Some(event) => event,
+            None => turn.insert(self.context().new_event(None).named("cuEventCreate")?),
+        };
+        event.record(earlier).named("cuEventRecord")?;
+        later.wait(event).named("cuStreamWaitEvent")
+    }
+
     /// The streams, other than this handle's, that these pieces of memory are at home on.
-    fn other_homes(&self, memory: &[DeviceMemory<'_>]) -> Result<Vec<Arc<CudaStream>>> {
+    fn other_homes(&self, memory: &[DeviceMemory<'_>]) -> Result<SmallVec<[Arc<CudaStream>; 3]>> {
         let here = self.home();
-        let mut homes: Vec<Home> = Vec::new();
+        let mut homes: SmallVec<[Home; 3]> = SmallVec::new();
         for piece in memory {
             let home = piece.home();
             if home.context != here.context {
@@ -141,13 +148,34 @@ impl Gpu {
                 homes.push(home);
             }
         }
-        let stream = |home: Home| {
-            let handle = std::ptr::with_exposed_provenance_mut(home.stream as usize);
-            // SAFETY: a home's stream outlives the borrow of its memory, which outlives this call, and it belongs to
-            // this context; the caller puts the two streams' work in order with the result.
-            unsafe { self.context().wrap_borrowed_stream(handle) }
-        };
-        Ok(homes.into_iter().map(stream).collect())
+        // SAFETY: the memory is borrowed for longer than the streams are kept; the caller puts their work in order with the result.
+        Ok(homes.into_iter().map(|home| unsafe { self.stream_of(home) }).collect())
+    }
+
+    /// A home's stream.
+    ///
+    /// # Safety
+    /// The home is of this context, and memory whose home it is stays borrowed for as long as the stream is kept.
+    unsafe fn stream_of(&self, home: Home) -> Arc<CudaStream> {
+        let handle = std::ptr::with_exposed_provenance_mut(home.stream as usize);
+        // SAFETY: a home's stream outlives the borrow of its memory, and belongs to this context.
+        unsafe { self.context().wrap_borrowed_stream(handle) }
+    }
+
+    /// This GPU with the stream that memory of `cuda:{ordinal}` is at home on, where work on it needs no events.
+    ///
+    /// # Errors
+    /// [`Error::Elsewhere`] for the home of another context.
+    ///
+    /// # Safety
+    /// The memory stays borrowed for as long as the handle or a copy of it is kept.
+    pub(super) unsafe fn at_home(&self, home: Home, ordinal: usize) -> Result<Self> {
+        if home.context != self.home().context {
+            return Err(self.elsewhere("the matrix", ordinal));
+        }
+        // SAFETY: the context was checked, the rest is the caller's promise.
+        let stream = unsafe { self.stream_of(home) };
+        Ok(Gpu { stream, ..self.clone() })
     }
 
     /// The home of memory allocated with this handle.
@@ -168,7 +196,7 @@ impl Gpu {
         self.stream.cu_stream()
     }
 
-    /// The kernels that are loaded, and where assembled ones are kept.
+    /// The kernels that are loaded.
     pub(super) fn images(&self) -> &Images {
         &self.images
     }
@@ -176,7 +204,7 @@ impl Gpu {
     /// Runs a copy through the staging memory, which is made at the first call. A copy that fails is waited for, so that
     /// the next one finds the staging memory idle.
     pub(super) fn staged<R>(&self, copy: impl FnOnce(&mut Staging) -> Result<R>) -> Result<R> {
-        self.bind()?;
+        self.refuse_capture(|| "a matrix is copied between the host and the GPU".into())?;
         let mut staging = self.device.staging.lock().unwrap_or_else(|broken| broken.into_inner());
         let staging = match &mut *staging {
             Some(staging) => staging,

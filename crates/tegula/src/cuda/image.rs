@@ -1,6 +1,5 @@
-//! Images become functions: looked up in memory, else on disk, else assembled.
+//! Images become functions: looked up in memory, else loaded by the driver.
 
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::fmt;
 use std::ptr::null_mut;
@@ -8,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
+use rustc_hash::FxHashMap;
 
 use super::assemble::{Module, assemble};
-use super::cache::{Cache, Key};
 use super::driver::{self, DeviceInfo, Named};
 use super::gpu::Gpu;
 use crate::error::{Error, Result};
@@ -24,10 +23,8 @@ const USUAL_SHARED_BYTES: u32 = 48 << 10;
 pub enum Source {
     /// It was loaded already.
     Memory,
-    /// Its binary was on disk.
-    Disk,
-    /// The driver's assembler made it now.
-    Assembled,
+    /// The driver loaded it now: from its cache on disk, or by assembling it.
+    Driver,
 }
 
 /// What the assembler made of a kernel.
@@ -64,81 +61,49 @@ unsafe impl Send for Loaded {}
 unsafe impl Sync for Loaded {}
 
 impl Gpu {
-    /// Loads a kernel: from memory, else from disk, else by assembling it. Several threads that ask for the same kernel
-    /// at once get the same one. The look-up reads the whole text, so whoever launches often keeps the function.
+    /// Loads a kernel, once: several threads that ask for the same kernel at once get the same one. The driver assembles it, or has
+    /// it in its cache on disk ([`cache_directory`](super::cache_directory)). The look-up reads the whole text, so whoever
+    /// launches often keeps the function.
     ///
     /// # Errors
-    /// [`Error::Assemble`] with the assembler's logs; [`Error::Launch`] for a block that this GPU cannot run.
+    /// [`Error::Assemble`] with the assembler's logs; [`Error::Launch`] for a block that this GPU cannot run; [`Error::Capture`]
+    /// while a stream is captured, since drivers load nothing then.
     pub fn load(&self, image: &Image) -> Result<(Function, Source)> {
-        let key = key(self.info(), image);
-        let slot = self.images().slot(key);
+        let slot = self.images().slot(image);
         let mut slot = lock(&slot);
         if let Some(function) = &*slot {
             return Ok((function.clone(), Source::Memory));
         }
+        self.refuse_capture(|| format!("kernel {} is not loaded yet", image.entry))?;
         let start = Instant::now();
-        let (function, source) = match self.load_from_disk(&key, image) {
-            Some(function) => (function, Source::Disk),
-            None => (self.assemble(&key, image)?, Source::Assembled),
-        };
-        let (kernel, elapsed) = (&image.entry, start.elapsed());
-        match source {
-            Source::Assembled => tracing::info!(%kernel, ?elapsed, gpu = ?self, "kernel assembled"),
-            _ => tracing::debug!(%kernel, ?elapsed, gpu = ?self, "kernel loaded from the cache on disk"),
-        }
-        Ok((slot.insert(function).clone(), source))
-    }
-
-    /// A binary on disk that does not load any more is as good as none.
-    fn load_from_disk(&self, key: &Key, image: &Image) -> Option<Function> {
-        let binary = self.images().cache.read(key)?;
-        let module = Module::load(self.context(), &binary, None).ok()?;
-        Function::new(self, module, image).ok()
-    }
-
-    fn assemble(&self, key: &Key, image: &Image) -> Result<Function> {
-        self.bind()?;
-        let (module, binary) = assemble(self.context(), image)?;
-        let function = Function::new(self, module, image)?;
-        if let Some(binary) = binary {
-            self.images().cache.write(key, &binary);
-        }
-        Ok(function)
+        let function = Function::new(self, assemble(self.context(), image)?, image)?;
+        tracing::info!(kernel = %image.entry, elapsed = ?start.elapsed(), gpu = ?self, "kernel loaded");
+        Ok((slot.insert(function).clone(), Source::Driver))
     }
 }
 
-/// The kernels loaded in a context, and the cache behind them.
+/// The kernels loaded in a context.
+#[derive(Default)]
 pub(super) struct Images {
     /// One lock a kernel, so that different kernels are assembled at the same time and the same one once.
-    slots: Mutex<HashMap<Key, Slot>>,
-    cache: Cache,
+    slots: Mutex<FxHashMap<Image, Slot>>,
 }
 
 type Slot = Arc<Mutex<Option<Function>>>;
 
 impl Images {
-    /// No kernels yet.
-    pub fn new(cache: Cache) -> Self {
-        Images { slots: Mutex::default(), cache }
-    }
-
-    fn slot(&self, key: Key) -> Slot {
-        lock(&self.slots).entry(key).or_default().clone()
+    fn slot(&self, image: &Image) -> Slot {
+        let mut slots = lock(&self.slots);
+        match slots.get(image) {
+            Some(slot) => slot.clone(),
+            None => slots.entry(image.clone()).or_default().clone(),
+        }
     }
 }
 
 /// A panic of another thread leaves these tables whole: each change is one insertion.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|broken| broken.into_inner())
-}
-
-/// Everything that shapes the binary and the function made from it.
-fn key(info: &DeviceInfo, image: &Image) -> Key {
-    let [x, y, z] = image.block;
-    let launch = format!("{} {x} {y} {z}", image.shared_bytes);
-    let device = format!("{} {:?} {:?}", info.name, info.compute, info.driver);
-    let parts = [image.text.as_str(), &image.entry, &launch, &device, env!("CARGO_PKG_VERSION")];
-    Key::of(&parts.map(str::as_bytes))
 }
 
 impl Function {
@@ -301,21 +266,20 @@ mod tests {
     }
 
     #[test]
-    fn the_key_depends_on_all_that_shapes_the_binary() {
+    fn the_look_up_tells_images_apart() {
+        let images = Images::default();
         let all = [
-            key(&info(), &image()),
-            key(&info(), &Image { text: ".version 8.1".into(), ..image() }),
-            key(&info(), &Image { entry: "l".into(), ..image() }),
-            key(&info(), &Image { shared_bytes: 1, ..image() }),
-            key(&info(), &Image { block: [8, 32, 1], ..image() }),
-            key(&DeviceInfo { name: "another".into(), ..info() }, &image()),
-            key(&DeviceInfo { compute: (8, 9), ..info() }, &image()),
-            key(&DeviceInfo { driver: (12, 8), ..info() }, &image()),
+            image(),
+            Image { text: ".version 8.1".into(), ..image() },
+            Image { entry: "l".into(), ..image() },
+            Image { shared_bytes: 1, ..image() },
+            Image { block: [8, 32, 1], ..image() },
         ];
-        for (i, one) in all.iter().enumerate() {
-            assert_eq!(all.iter().position(|other| other == one), Some(i));
+        let slots = all.each_ref().map(|image| images.slot(image));
+        for (i, one) in slots.iter().enumerate() {
+            assert_eq!(slots.iter().position(|other| Arc::ptr_eq(one, other)), Some(i));
+            assert!(Arc::ptr_eq(one, &images.slot(&all[i])));
         }
-        assert_eq!(key(&DeviceInfo { ordinal: 5, ..info() }, &image()), all[0], "equal GPUs share binaries");
     }
 
     #[test]

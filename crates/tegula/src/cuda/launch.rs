@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr::{from_mut, null_mut};
 
 use cudarc::driver::sys;
+use smallvec::SmallVec;
 
 use super::driver::Named;
 use super::gpu::Gpu;
@@ -87,8 +88,9 @@ impl Gpu {
             return Ok(());
         }
         self.bind()?;
-        let mut slots: Vec<[u8; 8]> = params.iter().map(|param| param.slot()).collect();
-        let mut pointers: Vec<*mut c_void> = slots.iter_mut().map(|slot| from_mut(slot).cast()).collect();
+        // Room for those of a product; a kernel with more costs an allocation.
+        let mut slots: SmallVec<[[u8; 8]; 24]> = params.iter().map(|param| param.slot()).collect();
+        let mut pointers: SmallVec<[*mut c_void; 24]> = slots.iter_mut().map(|slot| from_mut(slot).cast()).collect();
         let ([gx, gy, gz], [bx, by, bz]) = (grid, function.block());
         // SAFETY: function, context and stream are alive and belong together; there is a pointer to a slot for each
         // parameter, by the caller's promise, and the driver copies the slots before it returns.

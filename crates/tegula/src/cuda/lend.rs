@@ -42,12 +42,14 @@ impl Gpu {
     /// Borrows memory of cudarc's to read: `gpu.borrow(slice.as_view(), layout)`.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the layout reaches outside the memory, [`Error::Elsewhere`] where it is of another context.
+    /// [`Error::Layout`] where the layout reaches outside the memory, [`Error::Elsewhere`] where it is of another context,
+    /// [`Error::Misaligned`] where a slice of another type was made one of `T` and begins between elements.
     pub fn borrow<'a, T: Stored>(&'a self, from: CudaView<'a, T>, layout: Layout) -> Result<Borrowed<'a, T>> {
         self.same_context(from.stream().context(), "the slice")?;
         layout.check(from.len())?;
         let len = from.len();
         let (address, told) = from.view_ptr(self.stream());
+        check_aligned::<T>(address)?;
         let view = View::on_gpu(self.memory_at(address, len), layout);
         Ok(Borrowed { view, _told_on_drop: told })
     }
@@ -62,6 +64,7 @@ impl Gpu {
         layout.check_distinct()?;
         let len = from.len();
         let (address, told) = from.view_ptr_mut(self.stream());
+        check_aligned::<T>(address)?;
         let view = ViewMut::on_gpu(self.memory_at(address, len), layout);
         Ok(BorrowedMut { view, _told_on_drop: told })
     }
@@ -69,7 +72,7 @@ impl Gpu {
     /// A view of any memory, to read. Its home is this handle's stream.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the layout reaches outside `len` elements or the address is not a multiple of their size.
+    /// [`Error::Layout`] where the layout reaches outside `len` elements, or they outside the address space; [`Error::Misaligned`].
     ///
     /// # Safety
     /// For as long as the view lives, `len` elements at `address` have to be memory that this GPU can read, and whatever
@@ -103,11 +106,19 @@ impl Gpu {
     }
 }
 
-fn check_raw<T>(address: u64, len: usize, layout: &Layout) -> Result<()> {
+fn check_aligned<T: Stored>(address: u64) -> Result<()> {
+    if address.is_multiple_of(size_of::<T>() as u64) {
+        return Ok(());
+    }
+    Err(Error::Misaligned { address, ty: T::TYPE })
+}
+
+fn check_raw<T: Stored>(address: u64, len: usize, layout: &Layout) -> Result<()> {
     layout.check(len)?;
+    check_aligned::<T>(address)?;
     let size = size_of::<T>() as u64;
     let end = (len as u64).checked_mul(size).and_then(|bytes| address.checked_add(bytes));
-    if !address.is_multiple_of(size) || end.is_none() || (address == 0 && len > 0) {
+    if end.is_none() || (address == 0 && len > 0) {
         return Err(Error::Layout(format!("{len} elements of {size} bytes do not lie at address {address:#x}")));
     }
     Ok(())
@@ -124,7 +135,8 @@ mod tests {
         let empty = Layout::row_major(Shape::new(0, 3)).unwrap();
         assert!(check_raw::<f32>(0x7000, 6, &layout).is_ok());
         assert!(check_raw::<f32>(0x7000, 5, &layout).is_err(), "too short");
-        assert!(check_raw::<f32>(0x7002, 6, &layout).is_err(), "misaligned");
+        let why = check_raw::<f32>(0x7002, 6, &layout).unwrap_err().to_string();
+        assert!(why.contains("0x7002 is not a multiple of the 4 bytes of an element of f32"), "{why}");
         assert!(check_raw::<f32>(0, 6, &layout).is_err(), "null");
         assert!(check_raw::<f32>(u64::MAX - 3, 6, &layout).is_err(), "past the end");
         assert!(check_raw::<f32>(0, 0, &empty).is_ok());

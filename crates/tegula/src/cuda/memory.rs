@@ -173,7 +173,7 @@ fn allocate(gpu: &Gpu, bytes: u128) -> Result<u64> {
     if size == 0 {
         return Ok(0);
     }
-    gpu.bind()?;
+    gpu.refuse_capture(|| "memory is allocated on the GPU".into())?;
     let mut address = 0;
     // SAFETY: the context is current, and the driver stores an address.
     let code = unsafe {

@@ -1,7 +1,7 @@
 //! NVIDIA GPUs, through the driver and nothing else.
 //!
-//! This module finds the driver, assembles a printed [`Image`](crate::ptx::Image) into a [`Function`], keeps the result on
-//! disk, owns memory on the GPU and queues launches. It knows what an image is, not what the kernel in it means; only `product`,
+//! This module finds the driver, has a printed [`Image`](crate::ptx::Image) made into a [`Function`], owns memory on the
+//! GPU and queues launches. It knows what an image is, not what the kernel in it means; only `product`,
 //! where kernels meet the driver, looks at the intermediate representation.
 //!
 //! **Order.** Everything is queued on the stream of a [`Gpu`] handle and nothing waits for it, except where results
@@ -19,6 +19,7 @@ mod cache;
 mod driver;
 mod event;
 mod gpu;
+mod graph;
 mod image;
 mod launch;
 mod lend;
@@ -32,6 +33,7 @@ pub use cudarc;
 pub use driver::{DeviceInfo, devices, driver_version};
 pub use event::Event;
 pub use gpu::Gpu;
+pub use graph::Graph;
 pub use image::{Attributes, Function, Source};
 pub use launch::Param;
 pub use lend::{Borrowed, BorrowedMut};

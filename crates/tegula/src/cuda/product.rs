@@ -2,8 +2,11 @@
 //!
 //! This file alone in `cuda` knows kernels; everything below it takes a printed image.
 
-use std::collections::HashMap;
+use std::borrow::Borrow;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored};
 use crate::element::{Element, Scalar, Type};
@@ -12,8 +15,8 @@ use crate::gemm::Gemm;
 use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, check};
 use crate::kernels::{Edges, Variant};
+use crate::matrix::{DeviceMemory, Home, Layout, Memory, MemoryMut, Shape, View, ViewMut};
 use crate::plan::{Lie, Recipe};
-use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut};
 use crate::progress::{Meter, Phase};
 use crate::ptx;
 
@@ -113,9 +116,28 @@ fn on_the_host(ty: Type) -> Error {
     Error::Unsupported { what: "a matrix in host memory".into(), ty, device: "a launch; upload it first".into() }
 }
 
-/// Kernels that are loaded, with what a launch needs of them: a second product is a look-up and a launch.
-type Loaded = HashMap<(u64, Variant), Arc<(Checked<Kernel>, Function)>>;
-static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Default::default);
+/// Arguments, or parameters, of a launch: so many that those of products fit without an allocation.
+type Few<T, const N: usize> = SmallVec<[T; N]>;
+const ARGS: usize = 5;
+const PARAMS: usize = 24;
+
+/// A kernel that is loaded, with what a launch needs of it.
+struct Loaded<K = Checked<Kernel>> {
+    kernel: K,
+    function: Function,
+    fields: Vec<Field>,
+}
+
+impl Loaded {
+    fn new(gpu: &Gpu, kernel: Checked<Kernel>) -> Result<Self> {
+        let (function, _) = gpu.load(&ptx::print(&kernel)?)?;
+        Ok(Loaded { function, fields: kernel.fields(), kernel })
+    }
+}
+
+/// The built-in kernels that are loaded, by context: a second product is a look-up and a launch.
+type BuiltIn = FxHashMap<(u64, Variant), Arc<Loaded>>;
+static BUILT_IN: LazyLock<Mutex<BuiltIn>> = LazyLock::new(Default::default);
 
 impl Gpu {
     /// Queues a kernel; the grid follows from the arguments. Nothing waits for it.
@@ -128,20 +150,21 @@ impl Gpu {
     /// may use the matrices it writes at the same time.
     pub unsafe fn run(&self, kernel: &Checked<Kernel>, args: &[Arg<'_>]) -> Result<()> {
         let (function, _) = self.load(&ptx::print(kernel)?)?;
-        // SAFETY: the caller's promise; the function is the kernel's.
-        unsafe { self.queue(kernel, &function, args) }
+        // SAFETY: the caller's promise.
+        unsafe { self.queue(&Loaded { kernel, function, fields: kernel.fields() }, args) }
     }
 
     /// Queues a loaded kernel.
     ///
     /// # Safety
-    /// As [`Gpu::run`]; `function` is `kernel`, loaded.
-    unsafe fn queue(&self, kernel: &Checked<Kernel>, function: &Function, args: &[Arg<'_>]) -> Result<()> {
-        let bound: Vec<Bound> = args.iter().map(Arg::bound).collect();
+    /// As [`Gpu::run`].
+    unsafe fn queue<K: Borrow<Checked<Kernel>>>(&self, loaded: &Loaded<K>, args: &[Arg<'_>]) -> Result<()> {
+        let Loaded { kernel, function, fields } = loaded;
+        let bound: Few<Bound, ARGS> = args.iter().map(Arg::bound).collect();
         let facts = DeviceFacts { multiprocessors: self.info().multiprocessors };
-        let grid = kernel.bind(&bound, &facts)?;
-        let params: Vec<Param> = kernel.fields().iter().map(|field| param(*field, args)).collect();
-        let memory: Vec<DeviceMemory<'_>> = args
+        let grid = kernel.borrow().bind(&bound, &facts)?;
+        let params: Few<Param, PARAMS> = fields.iter().map(|field| param(*field, args)).collect();
+        let memory: Few<DeviceMemory<'_>, ARGS> = args
             .iter()
             .filter_map(|arg| match arg {
                 Arg::Matrix { memory, .. } => Some(*memory),
@@ -155,21 +178,32 @@ impl Gpu {
     }
 
     /// A built-in kernel, loaded once a context.
-    fn built_in(&self, variant: &Variant) -> Result<Arc<(Checked<Kernel>, Function)>> {
+    fn built_in(&self, variant: &Variant) -> Result<Arc<Loaded>> {
         let key = (self.home().context, *variant);
         if let Some(loaded) = lock().get(&key) {
             return Ok(loaded.clone());
         }
-        let kernel = check(variant.build()?)?;
-        let (function, _) = self.load(&ptx::print(&kernel)?)?;
-        let loaded = Arc::new((kernel, function));
+        let loaded = Arc::new(Loaded::new(self, check(variant.build()?)?)?);
         lock().insert(key, loaded.clone());
         Ok(loaded)
     }
 
     /// Makes a product with a built-in kernel. Matrices on the host are copied to the GPU and C back; what lies on the GPU stays
-    /// there. Gives the recipe as it was followed, for matrices that lie as they do on the GPU.
-    pub(crate) fn multiply<T: Element>(&self, recipe: &Recipe, product: Gemm<'_, T>) -> Result<Recipe> {
+    /// there. Gives the name of what made it: the recipe's, for matrices that lie as they do on the GPU.
+    pub(crate) fn multiply<T: Element>(&self, recipe: &Recipe, product: Gemm<'_, T>) -> Result<String> {
+        if product.is_placed() {
+            return self.multiply_here(recipe, product);
+        }
+        let home = home_of(product.c.as_view()).or(home_of(product.a)).or(home_of(product.b));
+        match home {
+            // SAFETY: the product's borrow of the memory outlives this call, and the handle does not.
+            Some((home, ordinal)) => unsafe { self.at_home(home, ordinal) }?.multiply_here(recipe, product),
+            None => self.multiply_here(recipe, product),
+        }
+    }
+
+    /// [`Gpu::multiply`] on this handle's stream.
+    fn multiply_here<T: Element>(&self, recipe: &Recipe, product: Gemm<'_, T>) -> Result<String> {
         if let Variant::Plain(plain) = recipe.kernel
             && plain.edges != Edges::Guarded
         {
@@ -221,7 +255,7 @@ impl Gpu {
     }
 
     /// The product of matrices that lie on the GPU.
-    fn multiply_there<T: Element>(&self, recipe: &Recipe, [a, b, c]: [Arg<'_>; 3], factors: [Arg<'_>; 2]) -> Result<Recipe> {
+    fn multiply_there<T: Element>(&self, recipe: &Recipe, [a, b, c]: [Arg<'_>; 3], factors: [Arg<'_>; 2]) -> Result<String> {
         // A matrix that was copied lies without gaps, however it lay where the plan saw it.
         let recipe = recipe.fit([a.lie(), b.lie(), c.lie()]);
         let [a, b] = recipe.inputs([a, b], Arg::transposed);
@@ -230,16 +264,16 @@ impl Gpu {
         let (kernel, workspace) = (self.built_in(&recipe.kernel)?, recipe.workspace(c.shape()));
         let Some(shape) = workspace else {
             // SAFETY: built-in kernels guard their edges, so they stay within A, B and C; C is borrowed to be written.
-            unsafe { self.queue(&kernel.0, &kernel.1, &[a, b, c, alpha, beta]) }?;
-            return Ok(recipe);
+            unsafe { self.queue(&kernel, &[a, b, c, alpha, beta]) }?;
+            return Ok(recipe.named(kernel.kernel.name()));
         };
         let sum = self.built_in(&recipe.sum(c.lie()))?;
         let mut parts = DeviceMatrix::<T::Acc>::uninit(self, shape)?;
         // SAFETY: as above, and nobody else has the workspace.
-        unsafe { self.queue(&kernel.0, &kernel.1, &[a, b, Arg::output(parts.view_mut())?]) }?;
+        unsafe { self.queue(&kernel, &[a, b, Arg::output(parts.view_mut())?]) }?;
         // SAFETY: as above; the order of the stream has the parts written before they are read.
-        unsafe { self.queue(&sum.0, &sum.1, &[Arg::input(parts.view())?, c, alpha, beta]) }?;
-        Ok(recipe)
+        unsafe { self.queue(&sum, &[Arg::input(parts.view())?, c, alpha, beta]) }?;
+        Ok(recipe.named(kernel.kernel.name()))
     }
 
     /// A·B in a new matrix on this GPU. The work is queued, not waited for; the result can be an operand at once.
@@ -253,8 +287,16 @@ impl Gpu {
     }
 }
 
-fn lock() -> std::sync::MutexGuard<'static, Loaded> {
-    LOADED.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> std::sync::MutexGuard<'static, BuiltIn> {
+    BUILT_IN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The home and the GPU of memory that is not the host's.
+fn home_of<T: Scalar>(view: View<'_, T>) -> Option<(Home, usize)> {
+    match view.memory() {
+        Memory::Device(memory) => Some((memory.home(), memory.ordinal())),
+        Memory::Host(_) => None,
+    }
 }
 
 /// Bytes that are copied to the GPU of a matrix on the host.

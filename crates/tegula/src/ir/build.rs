@@ -7,9 +7,10 @@
 //! Mistakes that Rust's types cannot catch are noted as faults and refused by [`super::check()`]; nothing here panics.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::panic::Location;
+
+use rustc_hash::FxHashMap;
 
 use super::fold;
 use super::ops::*;
@@ -48,15 +49,15 @@ struct State {
     regions: Vec<Region>,
     /// What each value is, where it is pure: constants are peeled off and grids read from it.
     definitions: Vec<Option<Op>>,
-    sites: HashMap<Site, SiteId>,
+    sites: FxHashMap<Site, SiteId>,
 }
 
 /// A list of operations being written, with what it already holds.
 #[derive(Default)]
 struct Region {
     insts: Vec<Inst>,
-    known: HashMap<(Op, Type), ValId>,
-    reached: HashMap<&'static Location<'static>, u32>,
+    known: FxHashMap<(Op, Type), ValId>,
+    reached: FxHashMap<&'static Location<'static>, u32>,
 }
 
 /// Builds a kernel: calls `build` once and keeps what it did.
@@ -79,7 +80,8 @@ pub fn kernel(name: &str, block: Block, build: impl for<'k> FnOnce(&'k Builder))
         body: Vec::new(),
         faults: Vec::new(),
     };
-    let state = State { kernel, regions: vec![Region::default()], definitions: Vec::new(), sites: HashMap::new() };
+    let state =
+        State { kernel, regions: vec![Region::default()], definitions: Vec::new(), sites: FxHashMap::default() };
     let builder = Builder { state: RefCell::new(state) };
     build(&builder);
     builder.state.into_inner().finish()

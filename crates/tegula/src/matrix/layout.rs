@@ -1,5 +1,7 @@
 //! Where elements lie: offsets and strides, and the layouts of parts of a matrix. Numbers only; no memory is touched here.
 
+use smallvec::SmallVec;
+
 use super::Shape;
 use crate::element::Type;
 use crate::error::{Error, Result};
@@ -172,7 +174,8 @@ pub(crate) fn span(offset: usize, axes: impl Iterator<Item = (usize, isize)>) ->
 
 /// Whether axes sorted by stride each step over everything that the smaller ones reach.
 pub(crate) fn distinct(axes: impl Iterator<Item = (usize, isize)>) -> bool {
-    let mut axes: Vec<_> = axes
+    // Three axes but for arrays of N dimensions.
+    let mut axes: SmallVec<[_; 3]> = axes
         .filter(|&(extent, _)| extent > 1)
         .map(|(extent, stride)| (stride.unsigned_abs() as u128, extent as u128))
         .collect();

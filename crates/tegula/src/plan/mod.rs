@@ -3,8 +3,10 @@
 mod choose;
 pub mod explain;
 pub mod limits;
+mod memo;
 mod recipe;
 
 pub use choose::{Caps, Lie, Plan, Problem, choose};
 pub use explain::Explanation;
+pub(crate) use memo::chosen;
 pub use recipe::Recipe;

@@ -47,9 +47,17 @@ impl Recipe {
 
     /// The name of what runs.
     pub fn name(&self) -> String {
-        let parts = if self.parts > 1 { format!("_{}", self.parts) } else { String::new() };
-        let swapped = if self.swapped { "_swapped" } else { "" };
-        format!("{}{parts}{swapped}", self.kernel)
+        self.named(&self.kernel.name())
+    }
+
+    /// The name, given the kernel's.
+    pub(crate) fn named(&self, kernel: &str) -> String {
+        match (self.parts, self.swapped) {
+            (1, false) => kernel.into(),
+            (1, true) => format!("{kernel}_swapped"),
+            (parts, false) => format!("{kernel}_{parts}"),
+            (parts, true) => format!("{kernel}_{parts}_swapped"),
+        }
     }
 
     /// Whether the kernel takes A and B, after they were swapped, transposed.

@@ -1,9 +1,10 @@
 //! One arm an operation; registers, scopes and labels.
 
-use std::collections::HashMap;
-use std::fmt::{self, Display};
+use std::fmt::{self, Display, Write};
 use std::mem::take;
 use std::ops::Range;
+
+use rustc_hash::FxHashMap;
 
 use super::memory::Address;
 use super::number::{bits, immediate, number};
@@ -49,7 +50,9 @@ pub(super) struct Reg(Class, u32);
 
 impl Display for Reg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "%{}{}", Class::ALL[self.0 as usize].0, self.1)
+        f.write_char('%')?;
+        f.write_str(Class::ALL[self.0 as usize].0)?;
+        self.1.fmt(f)
     }
 }
 
@@ -73,7 +76,7 @@ impl Needs {
 #[derive(Default)]
 pub(super) struct Scope {
     text: String,
-    pub addresses: HashMap<Address, Reg>,
+    pub addresses: FxHashMap<Address, Reg>,
 }
 
 /// A value's register and how many bodies deep it is computed.
@@ -87,7 +90,7 @@ pub(super) struct Printer<'a> {
     needs: Needs,
     values: Vec<Option<Home>>,
     vars: Vec<Option<Reg>>,
-    params: HashMap<Field, Reg>,
+    params: FxHashMap<Field, Reg>,
     prologue: String,
     scopes: Vec<Scope>,
 }
@@ -103,7 +106,7 @@ impl<'a> Printer<'a> {
             needs: Needs::PLAIN,
             values: Vec::new(),
             vars: Vec::new(),
-            params: HashMap::new(),
+            params: FxHashMap::default(),
             prologue: String::new(),
             scopes: vec![Scope::default()],
         }
@@ -138,7 +141,10 @@ impl<'a> Printer<'a> {
 
     /// Writes an instruction at the end of a scope: before the loop or branch that is being printed in it, if one is.
     pub fn line_at(&mut self, depth: usize, text: impl Display) {
-        self.scopes[depth].text += &format!("\t{text};\n");
+        let end = &mut self.scopes[depth].text;
+        end.push('\t');
+        write!(end, "{text}").expect("a string takes any text");
+        end.push_str(";\n");
     }
 
     fn label(&mut self) -> String {

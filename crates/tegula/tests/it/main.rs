@@ -5,6 +5,7 @@ mod golden;
 mod gpu;
 mod gpu_large;
 mod gpu_ops;
+mod gpu_refusals;
 mod interp_facts;
 mod interp_ops;
 mod interp_plants;
