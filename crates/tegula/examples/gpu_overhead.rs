@@ -110,13 +110,13 @@ fn kernel(gpu: &Gpu, n: usize) -> Fallible<(tegula::ir::Checked<tegula::ir::Kern
         n,
         k: n,
         batches: 1,
-        orders: [tegula::ir::Order2d::RowMajor; 3],
+        lies: [tegula::plan::Lie { order: tegula::ir::Order2d::RowMajor, vectors: true }; 3],
     };
-    let Plan::Gpu(variant) = choose(&problem, &Caps::Gpu { compute: gpu.info().compute })? else {
+    let Plan::Gpu(recipe) = choose(&problem, &Caps::Gpu { compute: gpu.info().compute })? else {
         return Err("the plan is no kernel".into());
     };
     let mut start = Instant::now();
-    let kernel = check(variant.build()?)?;
+    let kernel = check(recipe.kernel.build()?)?;
     let image = tegula::ptx::print(&kernel)?;
     println!("\n{}: built, checked and printed in {:.2} ms, {} bytes", image.entry, lap(&mut start), image.text.len());
     Ok((kernel, image))
