@@ -201,7 +201,7 @@ pub fn gpus() -> Result<Vec<Gpu>> {
         multiprocessors: gpu.multiprocessors,
         memory_bytes: gpu.memory_bytes,
         cuda: gpu.driver,
-        usable: Caps::Gpu { compute: gpu.compute }.runs_kernels(),
+        usable: Caps::Gpu { compute: gpu.compute, multiprocessors: gpu.multiprocessors }.runs_kernels(),
     };
     Ok(tegula::cuda::devices()?.into_iter().map(gpu).collect())
 }

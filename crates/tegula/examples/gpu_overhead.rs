@@ -14,7 +14,7 @@ use tegula::cuda::cudarc::driver::{CudaContext, result, sys};
 use tegula::cuda::{DeviceMatrix, Gpu};
 use tegula::ir::launch::Field;
 use tegula::ir::{Axis, check};
-use tegula::plan::{Caps, Plan, Problem, choose};
+use tegula::plan::{Plan, Problem, choose};
 use tegula::{Device, Gemm, Matrix, Shape};
 
 type Fallible<T = ()> = Result<T, Box<dyn Error>>;
@@ -112,7 +112,7 @@ fn kernel(gpu: &Gpu, n: usize) -> Fallible<(tegula::ir::Checked<tegula::ir::Kern
         batches: 1,
         lies: [tegula::plan::Lie { order: tegula::ir::Order2d::RowMajor, vectors: true }; 3],
     };
-    let Plan::Gpu(recipe) = choose(&problem, &Caps::Gpu { compute: gpu.info().compute })? else {
+    let Plan::Gpu(recipe) = choose(&problem, &tegula::Executor::caps(&tegula::Device::from(gpu.clone())))? else {
         return Err("the plan is no kernel".into());
     };
     let mut start = Instant::now();

@@ -215,7 +215,10 @@ impl Executor for Device {
             Kind::Cpu => Caps::Cpu,
             Kind::Interp => Caps::Interp,
             #[cfg(feature = "cuda")]
-            Kind::Cuda(gpu) => Caps::Gpu { compute: gpu.info().compute },
+            Kind::Cuda(gpu) => {
+                let info = gpu.info();
+                Caps::Gpu { compute: info.compute, multiprocessors: info.multiprocessors }
+            }
         }
     }
 

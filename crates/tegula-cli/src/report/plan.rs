@@ -28,7 +28,7 @@ pub struct Plan<'a> {
 
 #[derive(Debug, Serialize)]
 struct Launch {
-    tile: u32,
+    tile: [u32; 2],
     grid: [u32; 3],
     block: [u32; 3],
 }

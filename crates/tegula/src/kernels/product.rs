@@ -104,18 +104,23 @@ impl<'k, T: Element> Product<'k, T> {
     }
 
     /// As [`Product::store`], for many elements.
-    pub fn store_pieces(&self, pieces: &[Piece<'k>], sums: Array<'k, T::Acc>, width: u32) {
+    pub fn store_pieces(&self, count: u32, piece: impl Fn(u32) -> Piece<'k>, sums: Array<'k, T::Acc>, width: u32) {
         match width {
-            4 => self.store_wide::<4>(pieces, sums),
-            2 => self.store_wide::<2>(pieces, sums),
-            _ => self.store_wide::<1>(pieces, sums),
+            4 => self.store_wide::<4>(count, &piece, sums),
+            2 => self.store_wide::<2>(count, &piece, sums),
+            _ => self.store_wide::<1>(count, &piece, sums),
         }
     }
 
-    fn store_wide<const WIDTH: usize>(&self, pieces: &[Piece<'k>], sums: Array<'k, T::Acc>) {
+    fn store_wide<const WIDTH: usize>(
+        &self,
+        count: u32,
+        piece: &impl Fn(u32) -> Piece<'k>,
+        sums: Array<'k, T::Acc>,
+    ) {
         let values = |first: u32| -> [_; WIDTH] { std::array::from_fn(|i| sums.at(first + i as u32).get()) };
         let Some([alpha, beta]) = self.factors else {
-            for &(at, inside, first) in pieces {
+            for (at, inside, first) in (0..count).map(piece) {
                 self.c.store_vec_if(at, values(first).map(|sum| sum.to::<T::Out>()), inside);
             }
             return;
@@ -123,12 +128,12 @@ impl<'k, T: Element> Product<'k, T> {
         self.k.if_else(
             beta.eq(T::Acc::ZERO),
             || {
-                for &(at, inside, first) in pieces {
+                for (at, inside, first) in (0..count).map(piece) {
                     self.c.store_vec_if(at, values(first).map(|sum| (alpha * sum).to::<T::Out>()), inside);
                 }
             },
             || {
-                for &(at, inside, first) in pieces {
+                for (at, inside, first) in (0..count).map(piece) {
                     let mut before = self.c.load_vec_if::<WIDTH>(at, inside, T::Out::ZERO).into_iter();
                     let values = values(first).map(|sum| match before.next() {
                         Some(before) => beta.mul_add(before.to::<T::Acc>(), alpha * sum).to::<T::Out>(),

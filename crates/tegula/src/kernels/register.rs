@@ -259,15 +259,13 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
         let (rows, cols) = (self.places(0), self.places(1));
         let width = variant.widths()[2];
         let (row, col) = (tile[0] + self.row, tile[1] + self.col);
-        let mut pieces = Vec::new();
-        for (i, r) in (0..).zip(rows) {
-            for (j, c) in (0..).zip(&cols).step_by(width as usize) {
-                let (row, col) = (row + r, col + *c);
-                let inside = row.lt(m) & col.lt(n);
-                let first = i * cols.len() as u32 + j;
-                pieces.push(((row, col), inside, first));
-            }
-        }
-        product.store_pieces(&pieces, self.sums, width);
+        let each = cols.len() as u32 / width;
+        // Made where they are stored: the places of all pieces at once would not fit into registers.
+        let piece = |number: u32| {
+            let (i, j) = (number / each, number % each * width);
+            let (row, col) = (row + rows[i as usize], col + cols[j as usize]);
+            ((row, col), row.lt(m) & col.lt(n), i * cols.len() as u32 + j)
+        };
+        product.store_pieces(rows.len() as u32 * each, piece, self.sums, width);
     }
 }

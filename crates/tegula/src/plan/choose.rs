@@ -1,11 +1,11 @@
 //! The choice: what the problem is and what the device can do, to a [`Plan`].
 
-use super::limits;
 use super::recipe::Recipe;
+use super::{candidates, limits};
 use crate::element::Type;
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
-use crate::kernels::{Blocked, Blocking, Core, Family, Plain};
+use crate::kernels::{Family, Plain};
 use crate::matrix::Layout;
 
 /// A product, as far as a plan depends on it.
@@ -77,6 +77,8 @@ pub enum Caps {
     Gpu {
         /// Major and minor.
         compute: (u32, u32),
+        /// Multiprocessors.
+        multiprocessors: u32,
     },
 }
 
@@ -86,7 +88,7 @@ impl Caps {
         match *self {
             Caps::Cpu => false,
             Caps::Interp => true,
-            Caps::Gpu { compute } => compute >= OLDEST,
+            Caps::Gpu { compute, .. } => compute >= OLDEST,
         }
     }
 }
@@ -105,21 +107,21 @@ const OLDEST: (u32, u32) = (7, 5);
 
 /// Chooses.
 ///
-/// The plain kernels differ by their tile alone, and a measurement on an H200 (all three types of the articles, 1024³ to 8192³)
-/// has 32 ahead of 16 throughout by 7 to 15 %. A tile that is mostly outside the matrix wastes its threads, so the tile is the
-/// largest that the shorter side of C fills, 8 at least.
+/// Kernels of blocks, where there are any for the type, by their cost ([`candidates`]). The plain kernels differ by their tile
+/// alone, and a measurement on an H200 (all three types of the articles, 1024³ to 8192³) has 32 ahead of 16 throughout by 7 to 15 %.
+/// A tile that is mostly outside the matrix wastes its threads, so the tile is the largest that the shorter side of C fills, 8 at least.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a GPU too old for the kernels, [`Error::Shape`] beyond their [limits].
 pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
     match *caps {
         Caps::Cpu => Ok(Plan::Cpu),
-        Caps::Gpu { compute } if !caps.runs_kernels() => Err(Error::Unsupported {
+        Caps::Gpu { compute, .. } if !caps.runs_kernels() => Err(Error::Unsupported {
             what: "a product".into(),
             ty: problem.ty,
             device: format!("a GPU of compute capability {}.{} (7.5 is the oldest)", compute.0, compute.1),
         }),
-        Caps::Gpu { compute } if problem.ty == Type::BF16 && compute < (8, 0) => Err(Error::Unsupported {
+        Caps::Gpu { compute, .. } if problem.ty == Type::BF16 && compute < (8, 0) => Err(Error::Unsupported {
             what: "a product".into(),
             ty: problem.ty,
             device: format!("a GPU of compute capability {}.{} (bf16 needs 8.0)", compute.0, compute.1),
@@ -135,24 +137,16 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
                 8
             };
             let recipe = match *caps {
-                Caps::Gpu { compute } if compute >= (8, 0) => blocked(problem),
+                // Blocks copy asynchronously. A C of a few rows or columns would leave most of a block idle.
+                Caps::Gpu { compute, multiprocessors } if compute >= (8, 0) && side > 16 => {
+                    candidates::best(problem, multiprocessors)
+                }
                 _ => None,
             };
             let recipe = recipe.unwrap_or_else(|| Plain::new(Family::Tiled, problem.ty, tile).into());
             Ok(Plan::Gpu(recipe.fit(problem.lies)))
         }
     }
-}
-
-/// The kernel of blocks for a product, where there is one.
-fn blocked(problem: &Problem) -> Option<Recipe> {
-    let blocking = match problem.ty {
-        Type::F32 | Type::I32 => {
-            Blocking { block: [128, 256, 16], warp: [64, 64], thread: [8, 16], stages: 3, slices: 1, blocks: 1 }
-        }
-        _ => return None,
-    };
-    (problem.m > 16 && problem.n > 16).then(|| Blocked::new(Core::Register, problem.ty, blocking).into())
 }
 
 /// What a kernel may assume of a layout.
@@ -174,7 +168,7 @@ mod tests {
         let lies = [Lie { order: Order2d::RowMajor, vectors: true }; 3];
         let tile = |m, n| {
             let problem = Problem { ty: Type::F16, m, n, k: 64, batches: 1, lies };
-            match choose(&problem, &Caps::Gpu { compute: (7, 5) }).unwrap() {
+            match choose(&problem, &Caps::Gpu { compute: (7, 5), multiprocessors: 40 }).unwrap() {
                 Plan::Gpu(recipe) => recipe.kernel.tile(),
                 Plan::Cpu => [0; 2],
             }
@@ -182,6 +176,6 @@ mod tests {
         assert_eq!((tile(4096, 4096), tile(16, 4096), tile(4096, 1)), ([32; 2], [16; 2], [8; 2]));
         let problem = Problem { ty: Type::F32, m: 1, n: 1, k: 1, batches: 1, lies };
         assert_eq!(choose(&problem, &Caps::Cpu).unwrap(), Plan::Cpu);
-        assert!(choose(&problem, &Caps::Gpu { compute: (6, 1) }).is_err());
+        assert!(choose(&problem, &Caps::Gpu { compute: (6, 1), multiprocessors: 20 }).is_err());
     }
 }

@@ -51,7 +51,7 @@ mod tests {
         let mut memo = Choices::default();
         for _ in 0..2 {
             for (m, ty) in [(64, Type::F32), (9, Type::F32), (1, Type::F32), (64, Type::F64)] {
-                for caps in [Caps::Cpu, Caps::Interp, Caps::Gpu { compute: (9, 0) }] {
+                for caps in [Caps::Cpu, Caps::Interp, Caps::Gpu { compute: (9, 0), multiprocessors: 132 }] {
                     let problem = problem(m, ty);
                     assert_eq!(remember(&mut memo, &problem, &caps).unwrap(), choose(&problem, &caps).unwrap());
                 }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn it_remembers_no_refusal_and_no_more_than_it_may() {
         let mut memo = Choices::default();
-        assert!(remember(&mut memo, &problem(8, Type::F32), &Caps::Gpu { compute: (6, 0) }).is_err());
+        assert!(remember(&mut memo, &problem(8, Type::F32), &Caps::Gpu { compute: (6, 0), multiprocessors: 132 }).is_err());
         assert!(memo.is_empty());
         for m in 0..3 * MOST {
             remember(&mut memo, &problem(m, Type::F32), &Caps::Interp).unwrap();

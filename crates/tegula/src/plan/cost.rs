@@ -1,0 +1,73 @@
+//! How long a product takes by a recipe, as far as it is known without running it.
+//!
+//! A block's time is its steps along k by what a step takes, and a fixed part (the pipeline fills, sums are stored); blocks run in waves of as
+//! many as fit on the multiprocessors. Nothing is faster than memory delivers its operands. The three numbers of each blocking were fitted to
+//! measurements on an H200 (`benchmarks/cost`); on other GPUs the ranking is what counts.
+
+use super::Problem;
+use super::recipe::Recipe;
+use crate::element::Type;
+use crate::kernels::{Blocked, Blocking, Variant};
+
+/// A GPU, as far as times depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+}
+
+/// Floating-point operations a microsecond of one multiprocessor, f32: 64.5 TFLOP/s on 132.
+const RATE: f64 = 64.5e6 / 132.0;
+/// Bytes a microsecond of device memory.
+const MEMORY: f64 = 4.0e6;
+/// Bytes a microsecond of the parts of sums, which the L2 cache mostly holds.
+const PARTS: f64 = 2.0e6;
+/// Microseconds of a launch, and of a second one.
+const LAUNCH: [f64; 2] = [2.0, 4.0];
+
+/// What was measured of a blocking.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    pub blocking: Blocking,
+    /// Share of the instruction rate that a multiprocessor full of such blocks reaches.
+    pub full: f64,
+    /// The same with one block alone.
+    pub alone: f64,
+    /// Microseconds that each wave of blocks takes besides.
+    pub fixed: f64,
+}
+
+/// Microseconds that a product takes.
+pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, machine: Machine) -> f64 {
+    let Variant::Blocked(Blocked { blocking: Blocking { block: [bm, bn, bk], blocks, .. }, .. }) = recipe.kernel else {
+        return f64::INFINITY;
+    };
+    let [m, n] = if recipe.swapped { [problem.n, problem.m] } else { [problem.m, problem.n] };
+    let tiles = m.div_ceil(bm as usize) * n.div_ceil(bn as usize);
+    let all = tiles as f64 * problem.batches as f64 * f64::from(recipe.parts);
+    let steps = problem.k.div_ceil(bk as usize).div_ceil(recipe.parts as usize) as f64;
+    let step = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0 / (RATE * relative_rate(problem.ty));
+    let (at_once, multiprocessors) = (f64::from(blocks), f64::from(machine.multiprocessors));
+    let waves = (all / (at_once * multiprocessors)).floor();
+    let rest = all - waves * at_once * multiprocessors;
+    let mut time = waves * (at_once * step / measured.full * steps + measured.fixed);
+    if rest > 0.0 {
+        let each = (rest / multiprocessors).ceil();
+        time += (each * step / measured.full).max(step / measured.alone) * steps + measured.fixed;
+    }
+    let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
+    let (batches, size, parts) = (problem.batches as f64, problem.ty.size() as f64, f64::from(recipe.parts));
+    time = time.max((m * k + k * n + m * n * parts) * size * batches / MEMORY) + LAUNCH[0];
+    if recipe.parts > 1 {
+        time += LAUNCH[1] + m * n * parts * batches * size * 2.0 / PARTS;
+    }
+    time
+}
+
+/// Multiply-adds of a type, relative to f32.
+fn relative_rate(ty: Type) -> f64 {
+    match ty {
+        Type::F32 => 1.0,
+        _ => 0.5,
+    }
+}
