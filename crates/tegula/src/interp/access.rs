@@ -15,7 +15,7 @@ use crate::ir::{AtomicOp, Compare, Order, Scope, SiteId};
 use crate::matrix::Shape;
 
 /// What the lanes of one access mean, after guards and bounds.
-struct Target {
+pub(super) struct Target {
     place: Which,
     /// First element of each lane, by its position in the matrix or array.
     first: [usize; 32],
@@ -24,7 +24,7 @@ struct Target {
 }
 
 /// The most elements that one lane accesses at once: 16 bytes of a copy.
-const WIDEST: usize = 16;
+pub(super) const WIDEST: usize = 16;
 
 #[derive(Clone, Copy)]
 enum Which {
@@ -34,7 +34,7 @@ enum Which {
 
 /// What an access does to an element.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Does {
+pub(super) enum Does {
     Read,
     Write,
 }
@@ -178,7 +178,11 @@ impl Run<'_, '_> {
 
     /// Which elements the lanes mean: guards applied, what lies outside reported and left out.
     fn target(&mut self, ty: Type, at: At, only: Only, width: u32) -> Target {
-        let lanes = self.guarded(only, width);
+        self.located(ty, at, self.guarded(only, width), width)
+    }
+
+    /// [`Run::target`] of the lanes that access each of their elements.
+    pub fn located(&mut self, ty: Type, at: At, lanes: [u32; WIDEST], width: u32) -> Target {
         match at {
             At::Shared { array, index, offset } => {
                 let indices = self.warp.registers.u32s(index);
@@ -273,7 +277,7 @@ impl Run<'_, '_> {
     }
 
     /// The values that the lanes read as their element number `e`.
-    fn fetch_lanes(&self, target: &Target, e: usize, bits: &mut [u64; 32]) {
+    pub fn fetch_lanes(&self, target: &Target, e: usize, bits: &mut [u64; 32]) {
         let lanes = target.lanes[e];
         match target.place {
             Which::Shared(array) => {
@@ -298,7 +302,7 @@ impl Run<'_, '_> {
     }
 
     /// As [`Run::check`], for the element number `e` of all lanes that access one.
-    fn check_lanes(&mut self, target: &Target, e: usize, does: Does, ordered: Option<Scope>) {
+    pub fn check_lanes(&mut self, target: &Target, e: usize, does: Does, ordered: Option<Scope>) {
         let lanes = target.lanes[e];
         if !self.machine.config.races || lanes == 0 {
             return;
@@ -483,7 +487,7 @@ fn extended(ty: Type, bits: u64) -> u64 {
 
 /// Counting.
 impl Run<'_, '_> {
-    fn tally(&mut self, ty: Type, at: At, target: &Target, width: u32) {
+    pub fn tally(&mut self, ty: Type, at: At, target: &Target, width: u32) {
         if !self.machine.config.counters {
             return;
         }
@@ -541,7 +545,7 @@ impl Run<'_, '_> {
         self.gathered.patterns[self.warp.pc][1].cost(&addresses, lanes, SECTOR, count).0
     }
 
-    fn observe_access(&mut self, target: &Target, e: usize, write: bool, bits: &[u64; 32]) {
+    pub fn observe_access(&mut self, target: &Target, e: usize, write: bool, bits: &[u64; 32]) {
         if self.observer.is_none() {
             return;
         }

@@ -42,7 +42,7 @@ pub struct Counters {
     pub shared_store_elements: u64,
     /// Passes beyond those the same accesses would take without conflicts.
     pub shared_bank_conflicts: u64,
-    /// Multiply-adds, lane by lane.
+    /// Multiply-adds, lane by lane; those of a matrix instruction once a warp.
     pub fma: u64,
     /// Floating-point operations, lane by lane; a multiply-add is two.
     pub flops: u64,
@@ -150,6 +150,10 @@ fn of_instruction(code: &Code, tally: &Tally) -> Counters {
         Code::Binary { op: Binary::Add | Binary::Sub | Binary::Mul | Binary::Div, ty, .. } if ty.is_float() => {
             c.flops = tally.lanes;
         }
+        Code::Mma { mma, .. } => {
+            c.fma = mma.products() * tally.warps;
+            c.flops = if mma.sums().is_float() { 2 * c.fma } else { 0 };
+        }
         Code::Barrier | Code::NamedBarrier { .. } => c.barriers = tally.warps,
         Code::Load { at: At::Global { .. }, .. } | Code::WaitUntil { at: At::Global { .. }, .. } => {
             c.global_load_requests = tally.requests;
@@ -161,7 +165,9 @@ fn of_instruction(code: &Code, tally: &Tally) -> Counters {
             c.global_store_sectors = tally.passes;
             c.global_store_elements = tally.elements;
         }
-        Code::Load { at: At::Shared { .. }, .. } | Code::WaitUntil { at: At::Shared { .. }, .. } => {
+        Code::Load { at: At::Shared { .. }, .. }
+        | Code::LoadMatrix { .. }
+        | Code::WaitUntil { at: At::Shared { .. }, .. } => {
             c.shared_load_requests = tally.requests;
             c.shared_load_wavefronts = tally.passes;
             c.shared_load_elements = tally.elements;
