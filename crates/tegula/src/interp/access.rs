@@ -3,7 +3,7 @@
 
 use super::asynchronous::Flight;
 use super::block::Use;
-use super::count::{SECTOR, bytes, sectors, wavefronts};
+use super::count::{SECTOR, bytes, load_wavefronts, sectors, wavefronts};
 use super::finding::{Kind, Space};
 use super::lanes::mask;
 use super::lower::{At, Only, Reg, register_bits};
@@ -42,7 +42,7 @@ pub(super) enum Does {
 impl Run<'_, '_> {
     pub fn load(&mut self, ty: Type, dst: &[Reg], at: At, only: Only, fill: Reg, (order, scope): (Order, Scope)) {
         let target = self.target(ty, at, only, dst.len() as u32);
-        self.tally(ty, at, &target, dst.len() as u32);
+        self.tally(ty, at, &target, dst.len() as u32, load_wavefronts);
         for (e, &dst) in dst.iter().enumerate() {
             let mut bits = match target.lanes[e] {
                 u32::MAX => [0; 32],
@@ -62,7 +62,7 @@ impl Run<'_, '_> {
 
     pub fn store(&mut self, ty: Type, values: &[Reg], at: At, only: Only, (order, scope): (Order, Scope)) {
         let target = self.target(ty, at, only, values.len() as u32);
-        self.tally(ty, at, &target, values.len() as u32);
+        self.tally(ty, at, &target, values.len() as u32, wavefronts);
         for (e, &value) in values.iter().enumerate() {
             let bits = self.warp.registers.bits(ty, value);
             self.check_lanes(&target, e, Does::Write, ordered(order, scope));
@@ -86,7 +86,7 @@ impl Run<'_, '_> {
         (order, scope): (Order, Scope),
     ) {
         let target = self.target(ty, at, Only::Always, 1);
-        self.tally(ty, at, &target, 1);
+        self.tally(ty, at, &target, 1, wavefronts);
         let (values, expected) = (self.warp.registers.bits(ty, value), self.warp.registers.bits(ty, expected));
         let (mut old, mut new) = ([0; 32], [0; 32]);
         for lane in bits_of(target.lanes[0]) {
@@ -120,7 +120,7 @@ impl Run<'_, '_> {
             }
             return false;
         }
-        self.tally(ty, at, &target, 1);
+        self.tally(ty, at, &target, 1, load_wavefronts);
         for lane in bits_of(target.lanes[0]) {
             let index = target.first[lane];
             self.check(place, index, lane, Does::Read, Some(scope));
@@ -132,7 +132,7 @@ impl Run<'_, '_> {
     pub fn copy_async(&mut self, ty: Type, to: At, from: At, width: u32, only: Only) {
         let source = self.target(ty, from, only, width);
         let target = self.target(ty, to, Only::Always, width);
-        self.tally(ty, from, &source, width);
+        self.tally(ty, from, &source, width, wavefronts);
         self.tally_shared_write(ty, &target, width);
         let Which::Shared(array) = target.place else { return };
         let site = self.machine.program.sites[self.warp.pc];
@@ -485,14 +485,18 @@ fn extended(ty: Type, bits: u64) -> u64 {
     if ty.size() == 8 { bits } else { u64::from(register_bits(ty, bits)) }
 }
 
+/// What an access to shared memory of these addresses, lanes and bytes costs.
+type Passes = fn(&[u64; 32], u32, u32) -> (u64, u64);
+
 /// Counting.
 impl Run<'_, '_> {
-    pub fn tally(&mut self, ty: Type, at: At, target: &Target, width: u32) {
+    /// `how` counts the wavefronts of an access to shared memory.
+    pub fn tally(&mut self, ty: Type, at: At, target: &Target, width: u32, how: Passes) {
         if !self.machine.config.counters {
             return;
         }
         let (passes, conflicts) = match target.place {
-            Which::Shared(_) => self.shared_passes(ty, target, width),
+            Which::Shared(_) => self.shared_passes(ty, target, width, how),
             Which::Global(param) => (self.global_sectors(ty, at, param, target), 0),
         };
         let tally = &mut self.gathered.tallies[self.warp.pc];
@@ -504,21 +508,21 @@ impl Run<'_, '_> {
 
     fn tally_shared_write(&mut self, ty: Type, target: &Target, width: u32) {
         if self.machine.config.counters {
-            let (passes, conflicts) = self.shared_passes(ty, target, width);
+            let (passes, conflicts) = self.shared_passes(ty, target, width, wavefronts);
             let tally = &mut self.gathered.tallies[self.warp.pc];
             tally.written += passes;
             tally.conflicts += conflicts;
         }
     }
 
-    fn shared_passes(&mut self, ty: Type, target: &Target, width: u32) -> (u64, u64) {
+    fn shared_passes(&mut self, ty: Type, target: &Target, width: u32, how: Passes) -> (u64, u64) {
         let Which::Shared(array) = target.place else { return (0, 0) };
         let start = self.machine.kernel.shared()[array].start;
         let size = ty.size() as u32;
         let (start, lanes) = (u64::from(start), target.lanes[0]);
         let addresses = std::array::from_fn(|lane| start + target.first[lane] as u64 * u64::from(size));
         let pattern = &mut self.gathered.patterns[self.warp.pc][0];
-        pattern.cost(&addresses, lanes, 4, || wavefronts(&addresses, lanes, size * width))
+        pattern.cost(&addresses, lanes, 4, || how(&addresses, lanes, size * width))
     }
 
     fn global_sectors(&mut self, ty: Type, at: At, param: usize, target: &Target) -> u64 {

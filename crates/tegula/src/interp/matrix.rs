@@ -1,6 +1,7 @@
 //! Matrix instructions: fragments into matrices and back, and matrices out of shared memory.
 
 use super::access::{Does, WIDEST};
+use super::count::wavefronts;
 use super::lower::{At, Reg};
 use super::tensor::{self, Matrices};
 use super::warp::Run;
@@ -74,7 +75,8 @@ impl Run<'_, '_> {
         let readers = u32::MAX >> (32 - 8 * dst.len());
         let lanes: [u32; WIDEST] = std::array::from_fn(|e| if e < width { readers } else { 0 });
         let target = self.located(ty, at, lanes, width as u32);
-        self.tally(ty, at, &target, width as u32);
+        // Matrix after matrix: what rows of two of them share is read twice.
+        self.tally(ty, at, &target, width as u32, wavefronts);
         let mut rows = [[0u8; 16]; 32];
         for e in 0..width {
             let mut bits = [0; 32];

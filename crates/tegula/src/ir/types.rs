@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
-use super::Mma;
 use super::build::Builder;
 use super::ops::*;
 use crate::element::{Arith, Scalar, Type, bf16, f16};
@@ -218,7 +217,7 @@ impl<'k, T: Arith> Val<'k, T> {
 }
 
 impl<'k> Val<'k, f32> {
-    /// Rounded to tf32, as [`Mma::TF32`] takes it; see [`Op::RoundTf32`].
+    /// Rounded to tf32, as [`super::Mma::TF32`] takes it; see [`Op::RoundTf32`].
     #[track_caller]
     pub fn to_tf32(self) -> Val<'k, u32> {
         self.k.pure(Op::RoundTf32(self.operand))
@@ -508,7 +507,7 @@ impl<'k, T: Scalar> Shared<'k, T> {
         self.k.effect(Op::CopyAsync { to, from, width, guard });
     }
 
-    /// `N` matrices (1, 2 or 4) of 8 rows of 16 bytes, spread over the warp as [`Mma`] takes its operands; `at` is where the
+    /// `N` matrices (1, 2 or 4) of 8 rows of 16 bytes, spread over the warp as [`super::Mma`] takes its operands; `at` is where the
     /// lane's row begins. See [`Op::LoadMatrix`].
     #[track_caller]
     pub fn load_matrix<const N: usize>(self, at: impl Coord<'k>, transposed: bool) -> [Val<'k, u32>; N] {

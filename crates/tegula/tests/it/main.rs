@@ -3,6 +3,7 @@
 mod golden;
 mod gpu;
 mod gpu_large;
+mod gpu_matrix;
 mod gpu_ops;
 mod interp_facts;
 mod interp_ops;
@@ -11,6 +12,7 @@ mod interp_products;
 mod interp_races;
 mod kernels;
 mod large;
+mod matrix;
 mod nd;
 mod product;
 mod progress;
