@@ -3,6 +3,7 @@
 //! A [`Variant`] names a kernel with everything that shapes it; [`Variant::build`] makes the [`Kernel`]. Sizes and addresses are
 //! no part of it: one built kernel serves every problem.
 
+pub mod dmma;
 mod naive;
 mod product;
 mod tiled;

@@ -1,0 +1,360 @@
+//! f64 on matrix units: tiles in shared memory, filled asynchronously a few steps ahead, multiplied by whole warps.
+//!
+//! * **Every load from shared memory is 16 bytes wide.** Where k runs along the tile, a lane takes two neighbours along k; where rows
+//!   or columns do, two of those. An instruction does not care which k is which as long as A and B agree, nor which column is
+//!   which as long as C is stored accordingly: within each 8 of k the lane that the manual gives k and k + 4 gets 2k and 2k + 1,
+//!   and the columns of two neighbouring fragments are dealt out in turn.
+//! * **No two lanes of a quarter warp want one bank.** Pieces of 16 bytes change places within 128 bytes, depending on the row.
+//! * **A warp always has something to multiply.** Fragments are loaded one ahead, also across the one barrier of a step.
+
+use super::product::Product;
+use crate::ir::MAX_THREADS;
+use crate::ir::prelude::*;
+
+/// What shapes the kernel besides the layouts of its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Blocking {
+    /// Rows of a block's tile of C.
+    pub bm: u32,
+    /// Columns of a block's tile of C.
+    pub bn: u32,
+    /// How far a step goes along k: a multiple of 16.
+    pub bk: u32,
+    /// Rows of a warp's part of the tile: a multiple of 16.
+    pub wm: u32,
+    /// Columns of a warp's part of the tile: a multiple of 16.
+    pub wn: u32,
+    /// Steps that have room in shared memory.
+    pub stages: u32,
+    /// Tile rows that blocks walk along together, so that they share tiles of B while these are in the L2 cache.
+    pub group: u32,
+    /// Blocks that fit a multiprocessor.
+    pub blocks: u32,
+    /// Which instruction; one of f64.
+    pub mma: Mma,
+}
+
+/// How an operand gets into shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Staging {
+    /// Whether k is the axis along which the tile lies, or rows of A (columns of B) are.
+    pub along_k: bool,
+    /// Whether pairs of elements can be copied at once: they lie side by side, aligned to 16 bytes.
+    pub pairs: bool,
+}
+
+impl Blocking {
+    /// Threads of a block.
+    pub const fn threads(&self) -> u32 {
+        self.bm / self.wm * (self.bn / self.wn) * 32
+    }
+
+    /// Whether the parts fit together: whole warps, and rounds of copies that begin at whole lines of a tile, or end there.
+    pub fn fits(&self) -> bool {
+        let Blocking { bm, bn, bk, wm, wn, stages, .. } = *self;
+        let threads = self.threads();
+        let rounds = |outer: u32, width: u32| {
+            let round = threads * width;
+            let lines = round.is_multiple_of(outer) && (round / outer).is_power_of_two() || outer.is_multiple_of(round);
+            lines && (outer * LINE).is_multiple_of(round) && round.is_multiple_of(2 * LINE)
+        };
+        let parts = [(bm, wm), (bn, wn)].iter().all(|(all, part)| part % ROWS == 0 && all % part == 0);
+        let rounds = [bm, bn].iter().all(|&outer| rounds(outer, 1) && rounds(outer, 2));
+        parts && rounds && bk % LINE == 0 && stages >= 2 && (32..=MAX_THREADS).contains(&threads)
+    }
+}
+
+/// Rows of a warp tile that the sums of one [`Mma`] go through, or two of the small one.
+const ROWS: u32 = 16;
+/// Columns of a fragment of B.
+const COLS: u32 = 8;
+/// How far along k the lanes go with one load of 16 bytes each.
+const DEPTH: u32 = 8;
+/// Elements of 128 bytes.
+const LINE: u32 = 16;
+
+/// C = alpha·A·B + beta·C in f64. `orders` are of A, B and C; `pairs` says whether pairs of elements of each are aligned.
+pub fn dmma(blocking: Blocking, orders: [Order2d; 3], pairs: [bool; 3]) -> Kernel {
+    let Blocking { bm, bn, bk, wm, wn, stages, blocks, .. } = blocking;
+    let name = format!("dmma_f64_{bm}x{bn}x{bk}_{wm}x{wn}_{stages}");
+    kernel(&name, Block::d1(blocking.threads()), |k| {
+        let product =
+            Product::<f64>::new(k, &format!("{blocking:?}"), orders, pairs.map(|pair| if pair { 2 } else { 1 }));
+        k.min_blocks(blocks);
+        let (m, n, depth) = product.extents();
+        let (tiles_m, tiles_n) = (m.div_ceil(bm), n.div_ceil(bn));
+        let staging = |order: Order2d, along_k: Order2d, pairs: bool| Staging {
+            along_k: order == along_k || order == Order2d::Strided,
+            pairs: pairs && order != Order2d::Strided,
+        };
+        let of_a = staging(orders[0], Order2d::RowMajor, pairs[0]);
+        let of_b = staging(orders[1], Order2d::ColMajor, pairs[1]);
+        let room_a = k.shared::<f64>("tile_a", [stages * bk * bm]);
+        let room_b = k.shared::<f64>("tile_b", [stages * bk * bn]);
+        let warps = bn / wn;
+        let (warp_row, warp_col) = (k.warp() / warps * wm, k.warp() % warps * wn);
+        k.for_blocks([tiles_m * tiles_n, k.constant(1), product.c.batches()], |[tile, _, batch]| {
+            let product = product.batch(batch);
+            let (tile_row, tile_col) = in_groups(tile, tiles_m, tiles_n, blocking.group);
+            let (row, col) = (tile_row * bm, tile_col * bn);
+            let side = |staging, global, room, outer, extent, first, part, rows| Side {
+                k,
+                blocking,
+                staging,
+                global,
+                room,
+                outer,
+                extent,
+                first,
+                depth,
+                part,
+                rows,
+            };
+            let a = side(of_a, product.a, room_a, bm, m, row, warp_row, true);
+            let b = side(of_b, product.b, room_b, bn, n, col, warp_col, false);
+            let sums = multiply(k, blocking, &a, &b, depth.div_ceil(bk));
+            store(
+                &product,
+                blocking,
+                [of_a, of_b],
+                pairs[2] && orders[2] == Order2d::RowMajor,
+                sums,
+                [row + warp_row, col + warp_col],
+            );
+            // Only where a block takes another matrix of the batch: its copies must not overtake the last loads.
+            k.when(k.grid_z().lt(product.c.batches()), || {
+                k.copy_async_wait(0);
+                k.barrier();
+            });
+        });
+    })
+}
+
+/// A tile's row and column. `group` rows of tiles are walked column by column.
+fn in_groups<'k>(
+    tile: Val<'k, u32>,
+    tiles_m: Val<'k, u32>,
+    tiles_n: Val<'k, u32>,
+    group: u32,
+) -> (Val<'k, u32>, Val<'k, u32>) {
+    let all = tiles_n * group;
+    let (first, within) = (tile / all * group, tile % all);
+    let rows = (tiles_m - first).min(group);
+    (first + within % rows, within / rows)
+}
+
+/// One operand: where it comes from, where it is staged, and which part of it a warp multiplies.
+struct Side<'k> {
+    k: &'k Builder,
+    blocking: Blocking,
+    staging: Staging,
+    global: Global<'k, f64>,
+    room: Shared<'k, f64>,
+    /// Rows of A (columns of B) of a tile.
+    outer: u32,
+    /// Of the whole operand.
+    extent: Val<'k, u32>,
+    /// Where the tile begins in the operand.
+    first: Val<'k, u32>,
+    depth: Val<'k, u32>,
+    /// Where the warp's part begins in the tile.
+    part: Val<'k, u32>,
+    /// Whether this is A.
+    rows: bool,
+}
+
+impl<'k> Side<'k> {
+    /// Starts the thread's copies of the tile at `step` to the stage that begins at step `stage`.
+    ///
+    /// Along k, the tile lies as rows of 16 k, 16 after 16; the pieces of odd rows have their halves exchanged. Otherwise it lies k
+    /// after k, and pieces change places within eight of them.
+    fn copy(&self, step: Val<'k, u32>, stage: Val<'k, u32>) {
+        let Blocking { bk, .. } = self.blocking;
+        let Staging { along_k, pairs } = self.staging;
+        let (width, line) = (if pairs { 2 } else { 1 }, if along_k { LINE } else { self.outer });
+        let (thread, round) = (self.k.thread_x() * width, self.blocking.threads() * width);
+        let base = stage * (bk * self.outer);
+        for first in (0..self.outer * bk).step_by(round as usize) {
+            // Which line, which element of it: each as what the thread knows and what the round adds.
+            let (across, along) = (thread / line, thread % line);
+            let (further, aside) = (first / line, first % line);
+            if along_k {
+                let to = base + (across * LINE + (along ^ (across % 2 * DEPTH)));
+                let row = (self.first + across + further % self.outer).min(self.extent - 1);
+                let p = step * bk + along + further / self.outer * LINE;
+                let valid = Guard::First((self.depth - p.min(self.depth)).id());
+                self.room.copy_async((to + first,), self.global, self.place(row, p), width, valid);
+            } else {
+                let swizzle = (across / 2 % 4 * 4) ^ (further / 2 % 4 * 4);
+                let to = base + (across * line + ((along + aside) ^ swizzle));
+                let (outer, p) = (self.first + along + aside, step * bk + across + further);
+                let inside = self.extent - outer.min(self.extent);
+                let valid = Guard::First(p.lt(self.depth).select(inside, 0).id());
+                self.room.copy_async((to + further * line,), self.global, self.place(outer, p), width, valid);
+            }
+        }
+    }
+
+    /// Coordinates of an element from its row of A (column of B) and its k.
+    fn place(&self, outer: Val<'k, u32>, p: Val<'k, u32>) -> (Val<'k, u32>, Val<'k, u32>) {
+        if self.rows { (outer, p) } else { (p, outer) }
+    }
+
+    /// The lane's elements of `count` eights of k from number `eight` on, of 16 rows of A (columns of B): for each of the two rows
+    /// that are the lane's, those along k.
+    fn load(&self, stage: Val<'k, u32>, fragment: u32, eight: u32, count: u32) -> [Vec<Val<'k, f64>>; 2] {
+        let Blocking { bk, .. } = self.blocking;
+        let lane = self.k.lane();
+        let (g, t, base) = (lane / 4, lane % 4, stage * (bk * self.outer));
+        let mut pair = [Vec::new(), Vec::new()];
+        for eight in eight..eight + count {
+            if self.staging.along_k {
+                let half = if eight % 2 == 0 { g % 2 * DEPTH } else { (g % 2 ^ 1) * DEPTH };
+                let lane_part = base + ((self.part + g) * LINE + (half + t * 2));
+                for (i, row) in pair.iter_mut().enumerate() {
+                    let fixed = eight / 2 * self.outer * LINE + (fragment * ROWS + i as u32 * 8) * LINE;
+                    row.extend(self.room.load_vec::<2>((lane_part + fixed,)));
+                }
+            } else {
+                let lane_part = base + (t * 2 * self.outer + self.part + ((g ^ (t * 2)) * 2));
+                for p in 0..2 {
+                    let fixed = (eight * DEPTH + p) * self.outer + fragment * ROWS;
+                    let [x, y] = self.room.load_vec::<2>((lane_part + fixed,));
+                    pair[0].push(x);
+                    pair[1].push(y);
+                }
+            }
+        }
+        pair
+    }
+}
+
+/// Variables that hold what the lane multiplies next.
+#[derive(Clone, Copy)]
+struct Fragment<'k>(Array<'k, f64>);
+
+impl<'k> Fragment<'k> {
+    fn new(k: &'k Builder, count: u32) -> Self {
+        Fragment(k.array(2 * count))
+    }
+
+    fn set(self, values: &[Vec<Val<'k, f64>>; 2]) {
+        for (i, &value) in (0..).zip(values.iter().flatten()) {
+            self.0.at(i).set(value);
+        }
+    }
+
+    fn get(self) -> [Vec<Val<'k, f64>>; 2] {
+        let half = self.0.len() / 2;
+        [0, half].map(|first| (first..first + half).map(|i| self.0.at(i).get()).collect())
+    }
+}
+
+/// The warp's sums, 16 rows by 8 columns after each other, all of a row of them first.
+fn multiply<'k>(k: &'k Builder, blocking: Blocking, a: &Side<'k>, b: &Side<'k>, steps: Val<'k, u32>) -> Array<'k, f64> {
+    let Blocking { bk, wm, wn, stages, mma, .. } = blocking;
+    let eights = mma.shape()[2].div_ceil(DEPTH);
+    let (slabs, high, wide) = (bk / (DEPTH * eights), wm / ROWS, wn / ROWS);
+    let sums = k.array::<f64>(high * wide * 2 * 4);
+    (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
+    for stage in 0..stages {
+        let stage = k.constant(stage);
+        a.copy(stage, stage);
+        b.copy(stage, stage);
+        k.copy_async_commit();
+    }
+    k.copy_async_wait(stages - 1);
+    k.barrier();
+    let next_a = Fragment::new(k, 2 * eights);
+    let next_b: Vec<_> = (0..wide).map(|_| Fragment::new(k, 2 * eights)).collect();
+    let load_first = |stage: Val<'k, u32>, slab: u32| {
+        next_a.set(&a.load(stage, 0, slab * eights, eights));
+        (0..).zip(&next_b).for_each(|(j, next)| next.set(&b.load(stage, j, slab * eights, eights)));
+    };
+    load_first(k.constant(0), 0);
+    let stage = k.var(0u32);
+    k.for_each(0, steps, |step| {
+        let now = stage.get();
+        let after = (now + 1).lt(stages).select(now + 1, 0u32);
+        for slab in 0..slabs {
+            let of_b: Vec<_> = next_b.iter().map(|next| next.get()).collect();
+            let mut of_a = next_a.get();
+            for i in 0..high {
+                let last = i + 1 == high;
+                let following = (!last).then(|| a.load(now, i + 1, slab * eights, eights));
+                if last && slab + 1 < slabs {
+                    load_first(now, slab + 1);
+                } else if last {
+                    // Everyone has loaded the last of this stage, and the next has come.
+                    k.copy_async_wait(stages - 2);
+                    k.barrier();
+                    load_first(after, 0);
+                    a.copy(step + stages, now);
+                    b.copy(step + stages, now);
+                    k.copy_async_commit();
+                }
+                for j in 0..wide * 2 {
+                    // Back and forth, so that neighbouring instructions share a fragment of B.
+                    let j = if i % 2 == 0 { j } else { wide * 2 - 1 - j };
+                    let sums = sums.part((i * wide * 2 + j) * 4, 4);
+                    multiply_fragments(k, mma, &of_a, &of_b[(j / 2) as usize][(j % 2) as usize], sums);
+                }
+                of_a = following.unwrap_or(of_a);
+            }
+        }
+        stage.set(after);
+    });
+    sums
+}
+
+/// 16 rows times 8 columns.
+fn multiply_fragments<'k>(
+    k: &'k Builder,
+    mma: Mma,
+    [upper, lower]: &[Vec<Val<'k, f64>>; 2],
+    b: &[Val<'k, f64>],
+    sums: Array<'k, f64>,
+) {
+    let [m, _, depth] = mma.shape();
+    // The lane's share of the instruction's k.
+    let share = (depth / 4) as usize;
+    for p in (0..b.len()).step_by(share) {
+        let b = &b[p..p + share];
+        if m == 8 {
+            k.mma(mma, &upper[p..p + share], b, sums.part(0, 2));
+            k.mma(mma, &lower[p..p + share], b, sums.part(2, 2));
+        } else {
+            let a: Vec<_> = (p..p + share).flat_map(|p| [upper[p], lower[p]]).collect();
+            k.mma(mma, &a, b, sums);
+        }
+    }
+}
+
+/// Stores what the lane has: in each 16×16 of the warp's part two rows, and in each of them four columns.
+fn store<'k>(
+    product: &Product<'k, f64>,
+    blocking: Blocking,
+    [of_a, of_b]: [Staging; 2],
+    pairs: bool,
+    sums: Array<'k, f64>,
+    [row, col]: [Val<'k, u32>; 2],
+) {
+    let lane = product.k.lane();
+    let (g, t) = (lane / 4, lane % 4);
+    let (high, wide) = (blocking.wm / ROWS, blocking.wn / ROWS);
+    product.store_runs(pairs, |store| {
+        for (i, half, j) in (0..high).flat_map(|i| (0..2).flat_map(move |half| (0..wide).map(move |j| (i, half, j)))) {
+            let first = (i * wide * 2 + j * 2) * 4 + half * 2;
+            let [[p, q], [r, s]] = [0, 4].map(|f| [0, 1].map(|c| sums.at(first + f + c).get()));
+            // Rows and columns that were loaded in pairs were dealt out in turn.
+            let row = if of_a.along_k { row + (i * ROWS + half * 8) + g } else { row + (i * ROWS + half) + g * 2 };
+            if of_b.along_k {
+                store(row, col + j * ROWS + t * 2, [p, q]);
+                store(row, col + (j * ROWS + COLS) + t * 2, [r, s]);
+            } else {
+                store(row, col + j * ROWS + t * 4, [p, r]);
+                store(row, col + (j * ROWS + 2) + t * 4, [q, s]);
+            }
+        }
+    });
+}
