@@ -164,34 +164,45 @@ struct Side<'k> {
 }
 
 impl<'k> Side<'k> {
-    /// Starts the thread's copies of the tile at `step` to the stage that begins at step `stage`.
+    /// How many copies a thread makes of a tile.
+    fn copies(&self) -> u32 {
+        self.outer * self.blocking.bk / self.round()
+    }
+
+    /// Elements that the threads copy at once.
+    fn round(&self) -> u32 {
+        self.blocking.threads() * self.width()
+    }
+
+    fn width(&self) -> u32 {
+        if self.staging.pairs { 2 } else { 1 }
+    }
+
+    /// Starts the thread's copy number `which` of the tile that is `step` steps along k, to a stage.
     ///
     /// Along k, the tile lies as rows of 16 k, 16 after 16; the pieces of odd rows have their halves exchanged. Otherwise it lies k
     /// after k, and pieces change places within eight of them.
-    fn copy(&self, step: Val<'k, u32>, stage: Val<'k, u32>) {
+    fn copy(&self, step: Val<'k, u32>, stage: Val<'k, u32>, which: u32) {
         let Blocking { bk, .. } = self.blocking;
-        let Staging { along_k, pairs } = self.staging;
-        let (width, line) = (if pairs { 2 } else { 1 }, if along_k { LINE } else { self.outer });
-        let (thread, round) = (self.k.thread_x() * width, self.blocking.threads() * width);
+        let (width, line) = (self.width(), if self.staging.along_k { LINE } else { self.outer });
+        let (thread, first) = (self.k.thread_x() * width, which * self.round());
         let base = stage * (bk * self.outer);
-        for first in (0..self.outer * bk).step_by(round as usize) {
-            // Which line, which element of it: each as what the thread knows and what the round adds.
-            let (across, along) = (thread / line, thread % line);
-            let (further, aside) = (first / line, first % line);
-            if along_k {
-                let to = base + (across * LINE + (along ^ (across % 2 * DEPTH)));
-                let row = (self.first + across + further % self.outer).min(self.extent - 1);
-                let p = step * bk + along + further / self.outer * LINE;
-                let valid = Guard::First((self.depth - p.min(self.depth)).id());
-                self.room.copy_async((to + first,), self.global, self.place(row, p), width, valid);
-            } else {
-                let swizzle = (across / 2 % 4 * 4) ^ (further / 2 % 4 * 4);
-                let to = base + (across * line + ((along + aside) ^ swizzle));
-                let (outer, p) = (self.first + along + aside, step * bk + across + further);
-                let inside = self.extent - outer.min(self.extent);
-                let valid = Guard::First(p.lt(self.depth).select(inside, 0).id());
-                self.room.copy_async((to + further * line,), self.global, self.place(outer, p), width, valid);
-            }
+        // Which line, which element of it: each as what the thread knows and what the round adds.
+        let (across, along) = (thread / line, thread % line);
+        let (further, aside) = (first / line, first % line);
+        if self.staging.along_k {
+            let to = base + (across * LINE + (along ^ (across % 2 * DEPTH)));
+            let row = (self.first + across + further % self.outer).min(self.extent - 1);
+            let p = step * bk + along + further / self.outer * LINE;
+            let valid = Guard::First((self.depth - p.min(self.depth)).id());
+            self.room.copy_async((to + first,), self.global, self.place(row, p), width, valid);
+        } else {
+            let swizzle = (across / 2 % 4 * 4) ^ (further / 2 % 4 * 4);
+            let to = base + (across * line + ((along + aside) ^ swizzle));
+            let (outer, p) = (self.first + along + aside, step * bk + across + further);
+            let inside = self.extent - outer.min(self.extent);
+            let valid = Guard::First(p.lt(self.depth).select(inside, 0).id());
+            self.room.copy_async((to + further * line,), self.global, self.place(outer, p), width, valid);
         }
     }
 
@@ -251,57 +262,59 @@ impl<'k> Fragment<'k> {
 }
 
 /// The warp's sums, 16 rows by 8 columns after each other, all of a row of them first.
+///
+/// What the next slab of k begins with is loaded while the last rows of this one are multiplied: the matrix units take long enough
+/// for an instruction that everything else fits in between, as long as it stands there.
 fn multiply<'k>(k: &'k Builder, blocking: Blocking, a: &Side<'k>, b: &Side<'k>, steps: Val<'k, u32>) -> Array<'k, f64> {
     let Blocking { bk, wm, wn, stages, mma, .. } = blocking;
     let eights = mma.shape()[2].div_ceil(DEPTH);
     let (slabs, high, wide) = (bk / (DEPTH * eights), wm / ROWS, wn / ROWS);
     let sums = k.array::<f64>(high * wide * 2 * 4);
     (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
+    let copies = a.copies() + b.copies();
+    let copy = |step: Val<'k, u32>, stage: Val<'k, u32>, which: u32| match which.checked_sub(a.copies()) {
+        None => a.copy(step, stage, which),
+        Some(which) => b.copy(step, stage, which),
+    };
     for stage in 0..stages {
         let stage = k.constant(stage);
-        a.copy(stage, stage);
-        b.copy(stage, stage);
+        (0..copies).for_each(|which| copy(stage, stage, which));
         k.copy_async_commit();
     }
     k.copy_async_wait(stages - 1);
     k.barrier();
     let next_a = Fragment::new(k, 2 * eights);
     let next_b: Vec<_> = (0..wide).map(|_| Fragment::new(k, 2 * eights)).collect();
-    let load_first = |stage: Val<'k, u32>, slab: u32| {
-        next_a.set(&a.load(stage, 0, slab * eights, eights));
-        (0..).zip(&next_b).for_each(|(j, next)| next.set(&b.load(stage, j, slab * eights, eights)));
-    };
-    load_first(k.constant(0), 0);
+    let zero = k.constant(0);
+    next_a.set(&a.load(zero, 0, 0, eights));
+    (0..).zip(&next_b).for_each(|(j, next)| next.set(&b.load(zero, j, 0, eights)));
     let stage = k.var(0u32);
     k.for_each(0, steps, |step| {
         let now = stage.get();
         let after = (now + 1).lt(stages).select(now + 1, 0u32);
-        for slab in 0..slabs {
-            let of_b: Vec<_> = next_b.iter().map(|next| next.get()).collect();
-            let mut of_a = next_a.get();
-            for i in 0..high {
-                let last = i + 1 == high;
-                let following = (!last).then(|| a.load(now, i + 1, slab * eights, eights));
-                if last && slab + 1 < slabs {
-                    load_first(now, slab + 1);
-                } else if last {
-                    // Everyone has loaded the last of this stage, and the next has come.
-                    k.copy_async_wait(stages - 2);
-                    k.barrier();
-                    load_first(after, 0);
-                    a.copy(step + stages, now);
-                    b.copy(step + stages, now);
-                    k.copy_async_commit();
+        for (slab, i) in (0..slabs).flat_map(|slab| (0..high).map(move |i| (slab, i))) {
+            let (of_a, last_rows, last) = (next_a.get(), i + 1 == high, i + 1 == high && slab + 1 == slabs);
+            if last {
+                // Everyone has loaded the last of this stage, and the next has come.
+                k.copy_async_wait(stages - 2);
+                k.barrier();
+            }
+            let (from, ahead) = if last { (after, 0) } else { (now, slab + u32::from(last_rows)) };
+            next_a.set(&a.load(from, if last_rows { 0 } else { i + 1 }, ahead * eights, eights));
+            for j in 0..wide {
+                for (half, of_b) in (0..).zip(next_b[j as usize].get()) {
+                    multiply_fragments(k, mma, &of_a, &of_b, sums.part(((i * wide + j) * 2 + half) * 4, 4));
                 }
-                for j in 0..wide * 2 {
-                    // Back and forth, so that neighbouring instructions share a fragment of B.
-                    let j = if i % 2 == 0 { j } else { wide * 2 - 1 - j };
-                    let sums = sums.part((i * wide * 2 + j) * 4, 4);
-                    multiply_fragments(k, mma, &of_a, &of_b[(j / 2) as usize][(j % 2) as usize], sums);
+                if last_rows {
+                    next_b[j as usize].set(&b.load(from, j, ahead * eights, eights));
                 }
-                of_a = following.unwrap_or(of_a);
+                if last {
+                    let part = |j: u32| j * copies / wide;
+                    (part(j)..part(j + 1)).for_each(|which| copy(step + stages, now, which));
+                }
             }
         }
+        k.copy_async_commit();
         stage.set(after);
     });
     sums
