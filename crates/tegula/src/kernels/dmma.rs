@@ -4,6 +4,9 @@
 //!   or columns do, two of those. An instruction does not care which k is which as long as A and B agree, nor which column is
 //!   which as long as C is stored accordingly: within each 8 of k the lane that the manual gives k and k + 4 gets 2k and 2k + 1,
 //!   and the columns of two neighbouring fragments are dealt out in turn.
+//! * **What is loaded at once is multiplied at once.** The registers of an instruction's operand follow each other, those of its left one
+//!   row by row, those of its right one k by k. So the left operand is best one whose rows lie side by side, and the right one
+//!   best lies along k: where that is B and A, the kernel computes the transpose of C.
 //! * **No two lanes of a quarter warp want one bank.** Pieces of 16 bytes change places within 128 bytes, depending on the row.
 //! * **A warp always has something to multiply.** Fragments are loaded one ahead, also across the one barrier of a step.
 
@@ -97,30 +100,26 @@ pub fn dmma(blocking: Blocking, orders: [Order2d; 3], pairs: [bool; 3]) -> Kerne
             let product = product.batch(batch);
             let (tile_row, tile_col) = in_groups(tile, tiles_m, tiles_n, blocking.group);
             let (row, col) = (tile_row * bm, tile_col * bn);
-            let side = |staging, global, room, outer, extent, first, part, rows| Side {
+            let side = |staging, global, room, outer, span, extent, first, part, rows| Side {
                 k,
                 blocking,
                 staging,
                 global,
                 room,
                 outer,
+                span,
                 extent,
                 first,
                 depth,
                 part,
                 rows,
             };
-            let a = side(of_a, product.a, room_a, bm, m, row, warp_row, true);
-            let b = side(of_b, product.b, room_b, bn, n, col, warp_col, false);
-            let sums = multiply(k, blocking, &a, &b, depth.div_ceil(bk));
-            store(
-                &product,
-                blocking,
-                [of_a, of_b],
-                pairs[2] && orders[2] == Order2d::RowMajor,
-                sums,
-                [row + warp_row, col + warp_col],
-            );
+            let a = side(of_a, product.a, room_a, bm, wm, m, row, warp_row, true);
+            let b = side(of_b, product.b, room_b, bn, wn, n, col, warp_col, false);
+            let (left, right) = if of_a.along_k && !of_b.along_k { (&b, &a) } else { (&a, &b) };
+            let sums = multiply(k, blocking, left, right, depth.div_ceil(bk));
+            let aligned = pairs[2] && orders[2] == Order2d::RowMajor;
+            store(&product, aligned, [left, right], sums, [row + warp_row, col + warp_col]);
             // Only where a block takes another matrix of the batch: its copies must not overtake the last loads.
             k.when(k.grid_z().lt(product.c.batches()), || {
                 k.copy_async_wait(0);
@@ -152,7 +151,9 @@ struct Side<'k> {
     room: Shared<'k, f64>,
     /// Rows of A (columns of B) of a tile.
     outer: u32,
-    /// Of the whole operand.
+    /// Those of a warp's part.
+    span: u32,
+    /// Those of the whole operand.
     extent: Val<'k, u32>,
     /// Where the tile begins in the operand.
     first: Val<'k, u32>,
@@ -261,14 +262,14 @@ impl<'k> Fragment<'k> {
     }
 }
 
-/// The warp's sums, 16 rows by 8 columns after each other, all of a row of them first.
+/// The warp's sums, 16 rows of the left operand by 8 columns of the right one after each other, all of a row of them first.
 ///
 /// What the next slab of k begins with is loaded while the last rows of this one are multiplied: the matrix units take long enough
 /// for an instruction that everything else fits in between, as long as it stands there.
 fn multiply<'k>(k: &'k Builder, blocking: Blocking, a: &Side<'k>, b: &Side<'k>, steps: Val<'k, u32>) -> Array<'k, f64> {
-    let Blocking { bk, wm, wn, stages, mma, .. } = blocking;
+    let Blocking { bk, stages, mma, .. } = blocking;
     let eights = mma.shape()[2].div_ceil(DEPTH);
-    let (slabs, high, wide) = (bk / (DEPTH * eights), wm / ROWS, wn / ROWS);
+    let (slabs, high, wide) = (bk / (DEPTH * eights), a.span / ROWS, b.span / ROWS);
     let sums = k.array::<f64>(high * wide * 2 * 4);
     (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
     let copies = a.copies() + b.copies();
@@ -343,30 +344,37 @@ fn multiply_fragments<'k>(
     }
 }
 
-/// Stores what the lane has: in each 16×16 of the warp's part two rows, and in each of them four columns.
+/// Stores what the lane has: in each 16×16 of the warp's part, four pairs of neighbours in rows of C.
 fn store<'k>(
     product: &Product<'k, f64>,
-    blocking: Blocking,
-    [of_a, of_b]: [Staging; 2],
-    pairs: bool,
+    aligned: bool,
+    [left, right]: [&Side<'k>; 2],
     sums: Array<'k, f64>,
     [row, col]: [Val<'k, u32>; 2],
 ) {
     let lane = product.k.lane();
     let (g, t) = (lane / 4, lane % 4);
-    let (high, wide) = (blocking.wm / ROWS, blocking.wn / ROWS);
-    product.store_runs(pairs, |store| {
-        for (i, half, j) in (0..high).flat_map(|i| (0..2).flat_map(move |half| (0..wide).map(move |j| (i, half, j)))) {
-            let first = (i * wide * 2 + j * 2) * 4 + half * 2;
-            let [[p, q], [r, s]] = [0, 4].map(|f| [0, 1].map(|c| sums.at(first + f + c).get()));
+    let (high, wide) = (left.span / ROWS, right.span / ROWS);
+    product.store_runs(aligned, |store| {
+        for (i, j, pair) in (0..high).flat_map(|i| (0..wide).flat_map(move |j| (0..4).map(move |pair| (i, j, pair)))) {
+            // Of the left operand's upper or lower row, of the right one's first or second fragment, of its first or second column.
+            let sum = |lower: u32, fragment: u32, column: u32| {
+                sums.at(((i * wide + j) * 2 + fragment) * 4 + lower * 2 + column).get()
+            };
+            let (one, other) = (pair / 2, pair % 2);
+            if !left.rows {
+                // The left operand is B, whose columns lie side by side.
+                let (row, col) = (row + (j * ROWS + one * COLS + other) + t * 2, col + i * ROWS + g * 2);
+                store(row, col, [0, 1].map(|lower| sum(lower, one, other)));
+                continue;
+            }
             // Rows and columns that were loaded in pairs were dealt out in turn.
-            let row = if of_a.along_k { row + (i * ROWS + half * 8) + g } else { row + (i * ROWS + half) + g * 2 };
-            if of_b.along_k {
-                store(row, col + j * ROWS + t * 2, [p, q]);
-                store(row, col + (j * ROWS + COLS) + t * 2, [r, s]);
+            let row =
+                if left.staging.along_k { row + (i * ROWS + one * 8) + g } else { row + (i * ROWS + one) + g * 2 };
+            if right.staging.along_k {
+                store(row, col + (j * ROWS + other * COLS) + t * 2, [0, 1].map(|column| sum(one, other, column)));
             } else {
-                store(row, col + j * ROWS + t * 4, [p, r]);
-                store(row, col + (j * ROWS + 2) + t * 4, [q, s]);
+                store(row, col + (j * ROWS + other * 2) + t * 4, [0, 1].map(|fragment| sum(one, fragment, other)));
             }
         }
     });
