@@ -76,15 +76,24 @@ const DEPTH: u32 = 8;
 /// Elements of 128 bytes.
 const LINE: u32 = 16;
 
-/// C = alpha·A·B + beta·C in f64. `orders` are of A, B and C; `pairs` says whether pairs of elements of each are aligned.
+/// Whether the kernel takes an operand transposed: accesses of several elements go along rows, and these lie along columns.
+pub fn takes_transposed(order: Order2d, pairs: bool) -> bool {
+    order == Order2d::ColMajor && pairs
+}
+
+/// C = alpha·A·B + beta·C in f64. `orders` are of A, B and C; `pairs` says whether pairs of elements of each are aligned to 16 bytes.
+/// A and B are passed transposed where [`takes_transposed`] says so.
 pub fn dmma(blocking: Blocking, orders: [Order2d; 3], pairs: [bool; 3]) -> Kernel {
     let Blocking { bm, bn, bk, wm, wn, stages, blocks, .. } = blocking;
     let name = format!("dmma_f64_{bm}x{bn}x{bk}_{wm}x{wn}_{stages}");
     kernel(&name, Block::d1(blocking.threads()), |k| {
-        let product =
-            Product::<f64>::new(k, &format!("{blocking:?}"), orders, pairs.map(|pair| if pair { 2 } else { 1 }));
+        let turned = [0, 1].map(|i| takes_transposed(orders[i], pairs[i]));
+        let declared = [0, 1, 2].map(|i| if i < 2 && turned[i] { Order2d::RowMajor } else { orders[i] });
+        let aligned = pairs.map(|pair| if pair { 2 } else { 1 });
+        let product = Product::<f64>::new(k, &format!("{blocking:?}"), declared, aligned);
         k.min_blocks(blocks);
-        let (m, n, depth) = product.extents();
+        let (m, n) = (product.c.rows(), product.c.cols());
+        let depth = if turned[0] { product.a.rows() } else { product.a.cols() };
         let (tiles_m, tiles_n) = (m.div_ceil(bm), n.div_ceil(bn));
         let staging = |order: Order2d, along_k: Order2d, pairs: bool| Staging {
             along_k: order == along_k || order == Order2d::Strided,
@@ -100,7 +109,7 @@ pub fn dmma(blocking: Blocking, orders: [Order2d; 3], pairs: [bool; 3]) -> Kerne
             let product = product.batch(batch);
             let (tile_row, tile_col) = in_groups(tile, tiles_m, tiles_n, blocking.group);
             let (row, col) = (tile_row * bm, tile_col * bn);
-            let side = |staging, global, room, outer, span, extent, first, part, rows| Side {
+            let side = |staging, global, room, outer, span, extent, first, part, rows, turned| Side {
                 k,
                 blocking,
                 staging,
@@ -113,9 +122,10 @@ pub fn dmma(blocking: Blocking, orders: [Order2d; 3], pairs: [bool; 3]) -> Kerne
                 depth,
                 part,
                 rows,
+                turned,
             };
-            let a = side(of_a, product.a, room_a, bm, wm, m, row, warp_row, true);
-            let b = side(of_b, product.b, room_b, bn, wn, n, col, warp_col, false);
+            let a = side(of_a, product.a, room_a, bm, wm, m, row, warp_row, true, turned[0]);
+            let b = side(of_b, product.b, room_b, bn, wn, n, col, warp_col, false, turned[1]);
             let (left, right) = if of_a.along_k && !of_b.along_k { (&b, &a) } else { (&a, &b) };
             let sums = multiply(k, blocking, left, right, depth.div_ceil(bk));
             let aligned = pairs[2] && orders[2] == Order2d::RowMajor;
@@ -162,6 +172,8 @@ struct Side<'k> {
     part: Val<'k, u32>,
     /// Whether this is A.
     rows: bool,
+    /// Whether it was passed transposed.
+    turned: bool,
 }
 
 impl<'k> Side<'k> {
@@ -209,7 +221,7 @@ impl<'k> Side<'k> {
 
     /// Coordinates of an element from its row of A (column of B) and its k.
     fn place(&self, outer: Val<'k, u32>, p: Val<'k, u32>) -> (Val<'k, u32>, Val<'k, u32>) {
-        if self.rows { (outer, p) } else { (p, outer) }
+        if self.rows != self.turned { (outer, p) } else { (p, outer) }
     }
 
     /// The lane's elements of `count` eights of k from number `eight` on, of 16 rows of A (columns of B): for each of the two rows

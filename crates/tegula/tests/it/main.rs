@@ -1,5 +1,6 @@
 //! The library's tests from outside, in one binary.
 
+mod dmma;
 mod golden;
 mod gpu;
 mod gpu_large;
