@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 use tegula::cuda::{self, DeviceMatrix, Gpu, Stored};
 use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::interp::{self, Arg, Buffer, Config, TensorCore};
-use tegula::ir::{Mma, check};
+use tegula::ir::{Mma, Order2d, check};
+use tegula::kernels::dmma::{Blocking, dmma};
 use tegula::{Layout, Matrix, Shape};
 
 use crate::gpu::gpu;
@@ -266,4 +267,52 @@ fn matrix_instructions_are_what_the_model_says() {
         println!("{} instructions compared, {wrong} sums differ", Mma::ALL.len() * KINDS.len() * WARPS);
     }
     assert!(wrong == 0, "{text}");
+}
+
+/// The f64 kernel adds in the order that its instructions have: the interpreter's bits are the GPU's.
+#[test]
+fn the_f64_kernel_has_the_same_bits_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let small = Blocking { bm: 64, bn: 64, bk: 32, wm: 32, wn: 32, stages: 3, group: 2, blocks: 1, mma: Mma::F64M8K4 };
+    let large = Blocking { bm: 128, bn: 128, bk: 16, wm: 32, wn: 64, stages: 4, group: 8, ..small };
+    let (m, n, k) = (201, 136, 78);
+    let random = |seed, rows, cols| {
+        let mut random = Random(seed);
+        Matrix::from_fn(Shape::new(rows, cols), |_, _, _| f64::from_bits(DOUBLE.number(&mut random, Numbers::Mixed)))
+    };
+    let (a, b, c) = (random(1, m, k).unwrap(), random(2, k, n).unwrap(), random(3, m, n).unwrap());
+    let instructions = [Mma::F64M8K4, Mma::F64K4, Mma::F64K8, Mma::F64K16].into_iter();
+    let (modern, mut compared) = (gpu.info().compute == (9, 0), 0);
+    for mma in instructions.filter(|&mma| modern || mma == Mma::F64M8K4) {
+        for (blocking, pairs) in [(small, true), (small, false), (large, true)] {
+            let blocking = Blocking { mma, ..blocking };
+            let kernel = check(dmma(blocking, [Order2d::RowMajor; 3], [pairs; 3])).unwrap();
+            let (of_a, of_b) = (Buffer::input(a.view()).unwrap(), Buffer::input(b.view()).unwrap());
+            let here = Buffer::in_out(c.view()).unwrap();
+            let scalars = [1.5f64, -0.5];
+            let args = [Arg::from(&of_a), Arg::from(&of_b), Arg::from(&here)].into_iter();
+            let args: Vec<_> = args.chain(scalars.map(Arg::scalar)).collect();
+            interp::run(&kernel, &args, &Config::default()).unwrap().ok(&kernel).unwrap();
+            let there = [&a, &b, &c].map(|matrix| DeviceMatrix::upload(&gpu, matrix.view()).unwrap());
+            let matrix = |m: &DeviceMatrix<f64>| {
+                let layout = Layout { shape: m.shape(), offset: 0, strides: [0, m.shape().cols as isize, 1] };
+                (Type::F64, layout)
+            };
+            let mut args: Vec<cuda::Arg<'_>> = Vec::new();
+            for m in &there {
+                let (ty, layout) = matrix(m);
+                args.push(cuda::Arg::Matrix { ty, layout, memory: m.buffer().memory() });
+            }
+            args.extend(scalars.map(|x| cuda::Arg::Scalar { ty: Type::F64, bits: x.to_bits() }));
+            // SAFETY: the interpreter has just found that these arguments keep the kernel in bounds.
+            unsafe { gpu.run(&kernel, &args).unwrap() };
+            let (here, there) = (here.to_matrix::<f64>().unwrap(), there[2].download().unwrap());
+            for (i, (x, y)) in here.as_slice().iter().zip(there.as_slice()).enumerate() {
+                let (x, y) = (x.to_bits(), y.to_bits());
+                assert!(x == y, "{blocking:?} {pairs}, ({}, {}): GPU {y:#x}, interpreter {x:#x}", i / n, i % n);
+                compared += 1;
+            }
+        }
+    }
+    println!("{compared} elements of the f64 kernel compared");
 }
