@@ -188,7 +188,7 @@ fn infinite(terms: &[Number]) -> Option<u32> {
 
 /// A term in units of 2^(largest − kept), cut off towards zero.
 fn aligned(term: Number, largest: i32, kept: i32) -> i64 {
-    let Finite { negative, significand, exponent, fraction } = term else { return 0 };
+    let Finite { negative, significand: significand @ 1.., exponent, fraction } = term else { return 0 };
     let shift = kept - fraction - (largest - exponent);
     let magnitude = match shift {
         0.. => significand << shift,
@@ -292,6 +292,8 @@ mod tests {
         let huge = u64::from(bf16::MAX.to_bits());
         let sums = [[huge, huge ^ 0x8000], [huge, huge]].map(|b| block(TensorCore::Sm90, BRAIN, &[huge; 2], &b, 0));
         assert_eq!(sums.map(f32::from_bits), [0.0, inf]);
+        // A zero is no larger for what it is multiplied by.
+        assert_eq!(f32::from_bits(block(TensorCore::Sm90, BRAIN, &[0], &[huge], 1)), power(-149));
         let small = u64::from(bf16::from_f32(power(-70)).to_bits());
         let least = block(TensorCore::Sm90, BRAIN, &[small], &[small], 0);
         assert_eq!(f32::from_bits(least), power(-140));
