@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tegula::ir::Order2d;
 use tegula::kernels::Variant;
-use tegula::kernels::dmma::dmma;
+use tegula::kernels::dmma::{Blocking, dmma};
 
 use crate::{Outcome, kernels, root, variants};
 
@@ -189,7 +189,8 @@ fn inspect(ptxas: &Path, folder: &Path) -> Outcome {
 /// The f64 kernel multiplies by the large instruction, loads 16 bytes at a time, and moves nothing from register to register between.
 fn inspect_matrix_units(ptxas: &Path, folder: &Path) -> Outcome {
     let Some(nvdisasm) = tool("nvdisasm") else { return skip("nvdisasm") };
-    let kernel = dmma(variants::MATRIX_UNITS, [Order2d::RowMajor; 3], [true; 3]);
+    let (orders, pairs) = ([Order2d::RowMajor; 3], [true; 3]);
+    let kernel = dmma(Blocking::suited(orders, pairs), orders, pairs);
     let job = Job { name: "inspected_f64".into(), text: variants::print(kernel)?.text, target: MEASURED.into() };
     assemble(ptxas, folder, &job)?;
     let cubin = folder.join(format!("inspected_f64.{MEASURED}.cubin"));

@@ -1,7 +1,7 @@
 //! Every variant of the built-in kernels, printed.
 
 use tegula::element::Type;
-use tegula::ir::{Kernel, Mma, Order2d, check};
+use tegula::ir::{Kernel, Order2d, check};
 use tegula::kernels::dmma::{Blocking, dmma};
 use tegula::kernels::{Barriers, Edges, Family, Mapping, Variant};
 use tegula::ptx::{self, Image};
@@ -36,19 +36,15 @@ pub fn all() -> Vec<Variant> {
     variants
 }
 
-/// The f64 kernel on matrix units for an sm_90: what is measured.
-pub const MATRIX_UNITS: Blocking =
-    Blocking { bm: 128, bn: 128, bk: 16, wm: 32, wn: 64, stages: 4, group: 8, blocks: 1, mma: Mma::F64K16 };
-
-/// It and its form for an sm_80, in the layouts that have loops of their own, with copies of pairs and of single elements.
+/// The f64 kernel on matrix units for an sm_90, in all orders of A and B, with copies of pairs and of single elements.
 pub fn on_matrix_units() -> Vec<(String, Kernel)> {
     let mut kernels = Vec::new();
-    for mma in [Mma::F64K16, Mma::F64M8K4] {
-        for (a, b) in ORDERS[..2].iter().flat_map(|&a| ORDERS[..2].iter().map(move |&b| (a, b))) {
-            for pairs in [true, false] {
-                let kernel = dmma(Blocking { mma, ..MATRIX_UNITS }, [a, b, Order2d::RowMajor], [pairs; 3]);
-                kernels.push((format!("{}_{mma:?}_{a:?}_{b:?}_{pairs}", kernel.name()), kernel));
-            }
+    for (a, b) in ORDERS.into_iter().flat_map(|a| ORDERS.map(|b| (a, b))) {
+        for even in [true, false] {
+            let pairs = [a, b, Order2d::RowMajor].map(|order| even && order != Order2d::Strided);
+            let orders = [a, b, if even { Order2d::RowMajor } else { Order2d::Strided }];
+            let kernel = dmma(Blocking::suited(orders, pairs), orders, pairs);
+            kernels.push((format!("{}_{a:?}_{b:?}_{even}", kernel.name()), kernel));
         }
     }
     kernels

@@ -47,6 +47,24 @@ pub struct Staging {
 }
 
 impl Blocking {
+    /// What goes without spilled registers on an sm_90, by what the assembler says: the left operand's part of a warp is the longer
+    /// one; the smaller instruction is for loops that have much else to keep in registers; least goes where elements of both, or
+    /// of one with any strides, are copied one by one and do not lie where their instruction wants them.
+    pub fn suited(orders: [Order2d; 3], pairs: [bool; 3]) -> Self {
+        let large =
+            Blocking { bm: 128, bn: 128, bk: 16, wm: 64, wn: 32, stages: 4, group: 8, blocks: 1, mma: Mma::F64K16 };
+        let pairs = pairs[0] && pairs[1];
+        match (orders[0] == Order2d::ColMajor, orders[1] == Order2d::RowMajor) {
+            (false, true) if pairs => Blocking { wm: 32, wn: 64, ..large },
+            (false, true) if orders[0] == Order2d::RowMajor => Blocking { wm: 32, wn: 64, mma: Mma::F64K8, ..large },
+            (true, true) => large,
+            (true, false) if pairs => large,
+            (true, false) => Blocking { mma: Mma::F64K8, ..large },
+            (false, false) if pairs => Blocking { mma: Mma::F64K8, ..large },
+            (false, _) => Blocking { bm: 64, wm: 32, mma: Mma::F64K8, ..large },
+        }
+    }
+
     /// Threads of a block.
     pub const fn threads(&self) -> u32 {
         self.bm / self.wm * (self.bn / self.wn) * 32
