@@ -251,7 +251,7 @@ impl<'k> Side<'k> {
         let mut pair = [Vec::new(), Vec::new()];
         for eight in eight..eight + count {
             if self.staging.along_k {
-                let half = if eight % 2 == 0 { g % 2 * DEPTH } else { (g % 2 ^ 1) * DEPTH };
+                let half = if eight % 2 == 0 { g % 2 * DEPTH } else { ((g % 2) ^ 1) * DEPTH };
                 let lane_part = base + ((self.part + g) * LINE + (half + t * 2));
                 for (i, row) in pair.iter_mut().enumerate() {
                     let fixed = eight / 2 * self.outer * LINE + (fragment * ROWS + i as u32 * 8) * LINE;
