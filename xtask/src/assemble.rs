@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tegula::kernels::Plain;
+use tegula::element::Type;
+use tegula::kernels::{Blocked, Plain};
 
 use crate::{Outcome, kernels, root, variants};
 
@@ -37,6 +38,7 @@ pub fn run() -> Outcome {
     println!("assembling {} kernels", jobs.len());
     let mut failures = assemble_all(&ptxas, &folder, &jobs);
     failures.extend(inspect(&ptxas, &folder).err());
+    failures.extend(inspect_matrix_units(&ptxas, &folder).err());
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
@@ -71,6 +73,9 @@ fn jobs() -> Result<Vec<Job>, String> {
     };
     for (name, kernel) in kernels::kept() {
         add(name, variants::print(kernel)?.text, true);
+    }
+    for blocked in variants::blocked() {
+        add(blocked.to_string(), variants::print(blocked.build().map_err(|e| e.to_string())?)?.text, true);
     }
     for variant in variants::all() {
         add(variant.name(), print(&variant)?, variants::measured(&variant));
@@ -178,6 +183,36 @@ fn inspect(ptxas: &Path, folder: &Path) -> Outcome {
         return Ok(());
     }
     Err(format!("the tiled kernel is not assembled as meant: {counts}"))
+}
+
+/// The f64 kernel multiplies by the large instruction, loads 16 bytes at a time, and moves nothing from register to register between.
+fn inspect_matrix_units(ptxas: &Path, folder: &Path) -> Outcome {
+    let Some(nvdisasm) = tool("nvdisasm") else { return skip("nvdisasm") };
+    let named = Blocked::named("dmma16x16_128x128x16_32x64_16x16_4_1_1", Type::F64);
+    let kernel =
+        named.and_then(|blocked| Blocked { vectors: [true; 3], ..blocked }.build()).map_err(|e| e.to_string())?;
+    let job = Job { name: "inspected_f64".into(), text: variants::print(kernel)?.text, target: MEASURED.into() };
+    assemble(ptxas, folder, &job)?;
+    let cubin = folder.join(format!("inspected_f64.{MEASURED}.cubin"));
+    let (success, listing) = output(Command::new(nvdisasm).arg("-c").arg(cubin), &folder.join("inspected_f64.sass"))?;
+    // From the first product to the last.
+    let bounds = listing.find("DMMA").zip(listing.rfind("DMMA"));
+    let products = bounds.map_or("", |(first, last)| &listing[first..last + 4]);
+    let count = |what: &str| products.matches(what).count();
+    let (large, wide, moves) = (count("DMMA"), count("LDS.128"), count("MOV"));
+    let narrow = count("LDS.") - wide;
+    let counts = format!("{large} DMMA, {wide} LDS.128, {narrow} narrower, {moves} MOV");
+    println!("f64 on matrix units on {MEASURED}: {counts}");
+    if success
+        && large == listing.matches("DMMA.16x8x16").count()
+        && large == 16
+        && wide <= 24
+        && narrow == 0
+        && moves == 0
+    {
+        return Ok(());
+    }
+    Err(format!("the f64 kernel on matrix units is not assembled as meant: {counts}"))
 }
 
 #[cfg(test)]

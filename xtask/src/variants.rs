@@ -2,7 +2,8 @@
 
 use tegula::element::Type;
 use tegula::ir::{Kernel, Order2d, check};
-use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain};
+use tegula::kernels::{Barriers, Blocked, Edges, Family, Mapping, Plain, Variant};
+use tegula::plan::{Lie, Problem, candidates};
 use tegula::ptx::{self, Image};
 
 const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
@@ -33,6 +34,31 @@ pub fn all() -> Vec<Plain> {
         }
     }
     variants
+}
+
+/// Kernels of blocks that plans choose from: every layout, read element by element and 16 bytes at once, and sums that are split.
+pub fn blocked() -> Vec<Blocked> {
+    let lie = |order, vectors| Lie { order, vectors };
+    let (row, col) = (Order2d::RowMajor, Order2d::ColMajor);
+    let (all, plain) =
+        (&[(row, row, true), (row, row, false), (col, col, true), (row, col, true), (col, row, true)][..], 1);
+    let mut kernels = Vec::new();
+    for (ty, layouts) in [(Type::F32, all), (Type::F64, all), (Type::I32, &all[..plain])] {
+        for (i, &(a, b, vectors)) in layouts.iter().enumerate() {
+            let lies = [lie(a, vectors), lie(b, vectors), lie(row, vectors)];
+            // Few enough blocks for sums to be split.
+            let problem = Problem { ty, m: 256, n: 256, k: 4096, batches: 1, lies };
+            for (recipe, _) in candidates(&problem, 132) {
+                if let Variant::Blocked(blocked) = recipe.kernel
+                    && (recipe.parts == 1 || i == 0)
+                    && !kernels.contains(&blocked)
+                {
+                    kernels.push(blocked);
+                }
+            }
+        }
+    }
+    kernels
 }
 
 /// Whether a variant is assembled for the newest GPU as well: the forms that are measured there.

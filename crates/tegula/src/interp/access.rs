@@ -3,7 +3,7 @@
 
 use super::asynchronous::Flight;
 use super::block::Use;
-use super::count::{SECTOR, bytes, sectors, wavefronts};
+use super::count::{SECTOR, bytes, load_wavefronts, sectors, wavefronts};
 use super::finding::{Kind, Space};
 use super::lanes::mask;
 use super::lower::{At, Only, Reg, register_bits};
@@ -15,7 +15,7 @@ use crate::ir::{AtomicOp, Compare, Order, Scope, SiteId};
 use crate::matrix::Shape;
 
 /// What the lanes of one access mean, after guards and bounds.
-struct Target {
+pub(super) struct Target {
     place: Which,
     /// First element of each lane, by its position in the matrix or array.
     first: [usize; 32],
@@ -24,7 +24,7 @@ struct Target {
 }
 
 /// The most elements that one lane accesses at once: 16 bytes of a copy.
-const WIDEST: usize = 16;
+pub(super) const WIDEST: usize = 16;
 
 #[derive(Clone, Copy)]
 enum Which {
@@ -34,7 +34,7 @@ enum Which {
 
 /// What an access does to an element.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Does {
+pub(super) enum Does {
     Read,
     Write,
 }
@@ -42,7 +42,7 @@ enum Does {
 impl Run<'_, '_> {
     pub fn load(&mut self, ty: Type, dst: &[Reg], at: At, only: Only, fill: Reg, (order, scope): (Order, Scope)) {
         let target = self.target(ty, at, only, dst.len() as u32);
-        self.tally(ty, at, &target, dst.len() as u32);
+        self.tally(ty, at, &target, dst.len() as u32, load_wavefronts);
         for (e, &dst) in dst.iter().enumerate() {
             let mut bits = match target.lanes[e] {
                 u32::MAX => [0; 32],
@@ -62,7 +62,7 @@ impl Run<'_, '_> {
 
     pub fn store(&mut self, ty: Type, values: &[Reg], at: At, only: Only, (order, scope): (Order, Scope)) {
         let target = self.target(ty, at, only, values.len() as u32);
-        self.tally(ty, at, &target, values.len() as u32);
+        self.tally(ty, at, &target, values.len() as u32, wavefronts);
         for (e, &value) in values.iter().enumerate() {
             let bits = self.warp.registers.bits(ty, value);
             self.check_lanes(&target, e, Does::Write, ordered(order, scope));
@@ -86,7 +86,7 @@ impl Run<'_, '_> {
         (order, scope): (Order, Scope),
     ) {
         let target = self.target(ty, at, Only::Always, 1);
-        self.tally(ty, at, &target, 1);
+        self.tally(ty, at, &target, 1, wavefronts);
         let (values, expected) = (self.warp.registers.bits(ty, value), self.warp.registers.bits(ty, expected));
         let (mut old, mut new) = ([0; 32], [0; 32]);
         for lane in bits_of(target.lanes[0]) {
@@ -120,7 +120,7 @@ impl Run<'_, '_> {
             }
             return false;
         }
-        self.tally(ty, at, &target, 1);
+        self.tally(ty, at, &target, 1, load_wavefronts);
         for lane in bits_of(target.lanes[0]) {
             let index = target.first[lane];
             self.check(place, index, lane, Does::Read, Some(scope));
@@ -132,7 +132,7 @@ impl Run<'_, '_> {
     pub fn copy_async(&mut self, ty: Type, to: At, from: At, width: u32, only: Only) {
         let source = self.target(ty, from, only, width);
         let target = self.target(ty, to, Only::Always, width);
-        self.tally(ty, from, &source, width);
+        self.tally(ty, from, &source, width, wavefronts);
         self.tally_shared_write(ty, &target, width);
         let Which::Shared(array) = target.place else { return };
         let site = self.machine.program.sites[self.warp.pc];
@@ -178,7 +178,11 @@ impl Run<'_, '_> {
 
     /// Which elements the lanes mean: guards applied, what lies outside reported and left out.
     fn target(&mut self, ty: Type, at: At, only: Only, width: u32) -> Target {
-        let lanes = self.guarded(only, width);
+        self.located(ty, at, self.guarded(only, width), width)
+    }
+
+    /// [`Run::target`] of the lanes that access each of their elements.
+    pub fn located(&mut self, ty: Type, at: At, lanes: [u32; WIDEST], width: u32) -> Target {
         match at {
             At::Shared { array, index, offset } => {
                 let indices = self.warp.registers.u32s(index);
@@ -273,7 +277,7 @@ impl Run<'_, '_> {
     }
 
     /// The values that the lanes read as their element number `e`.
-    fn fetch_lanes(&self, target: &Target, e: usize, bits: &mut [u64; 32]) {
+    pub fn fetch_lanes(&self, target: &Target, e: usize, bits: &mut [u64; 32]) {
         let lanes = target.lanes[e];
         match target.place {
             Which::Shared(array) => {
@@ -298,7 +302,7 @@ impl Run<'_, '_> {
     }
 
     /// As [`Run::check`], for the element number `e` of all lanes that access one.
-    fn check_lanes(&mut self, target: &Target, e: usize, does: Does, ordered: Option<Scope>) {
+    pub fn check_lanes(&mut self, target: &Target, e: usize, does: Does, ordered: Option<Scope>) {
         let lanes = target.lanes[e];
         if !self.machine.config.races || lanes == 0 {
             return;
@@ -481,14 +485,18 @@ fn extended(ty: Type, bits: u64) -> u64 {
     if ty.size() == 8 { bits } else { u64::from(register_bits(ty, bits)) }
 }
 
+/// What an access to shared memory of these addresses, lanes and bytes costs.
+type Passes = fn(&[u64; 32], u32, u32) -> (u64, u64);
+
 /// Counting.
 impl Run<'_, '_> {
-    fn tally(&mut self, ty: Type, at: At, target: &Target, width: u32) {
+    /// `how` counts the wavefronts of an access to shared memory.
+    pub fn tally(&mut self, ty: Type, at: At, target: &Target, width: u32, how: Passes) {
         if !self.machine.config.counters {
             return;
         }
         let (passes, conflicts) = match target.place {
-            Which::Shared(_) => self.shared_passes(ty, target, width),
+            Which::Shared(_) => self.shared_passes(ty, target, width, how),
             Which::Global(param) => (self.global_sectors(ty, at, param, target), 0),
         };
         let tally = &mut self.gathered.tallies[self.warp.pc];
@@ -500,21 +508,21 @@ impl Run<'_, '_> {
 
     fn tally_shared_write(&mut self, ty: Type, target: &Target, width: u32) {
         if self.machine.config.counters {
-            let (passes, conflicts) = self.shared_passes(ty, target, width);
+            let (passes, conflicts) = self.shared_passes(ty, target, width, wavefronts);
             let tally = &mut self.gathered.tallies[self.warp.pc];
             tally.written += passes;
             tally.conflicts += conflicts;
         }
     }
 
-    fn shared_passes(&mut self, ty: Type, target: &Target, width: u32) -> (u64, u64) {
+    fn shared_passes(&mut self, ty: Type, target: &Target, width: u32, how: Passes) -> (u64, u64) {
         let Which::Shared(array) = target.place else { return (0, 0) };
         let start = self.machine.kernel.shared()[array].start;
         let size = ty.size() as u32;
         let (start, lanes) = (u64::from(start), target.lanes[0]);
         let addresses = std::array::from_fn(|lane| start + target.first[lane] as u64 * u64::from(size));
         let pattern = &mut self.gathered.patterns[self.warp.pc][0];
-        pattern.cost(&addresses, lanes, 4, || wavefronts(&addresses, lanes, size * width))
+        pattern.cost(&addresses, lanes, 4, || how(&addresses, lanes, size * width))
     }
 
     fn global_sectors(&mut self, ty: Type, at: At, param: usize, target: &Target) -> u64 {
@@ -541,7 +549,7 @@ impl Run<'_, '_> {
         self.gathered.patterns[self.warp.pc][1].cost(&addresses, lanes, SECTOR, count).0
     }
 
-    fn observe_access(&mut self, target: &Target, e: usize, write: bool, bits: &[u64; 32]) {
+    pub fn observe_access(&mut self, target: &Target, e: usize, write: bool, bits: &[u64; 32]) {
         if self.observer.is_none() {
             return;
         }

@@ -42,7 +42,7 @@ pub struct Counters {
     pub shared_store_elements: u64,
     /// Passes beyond those the same accesses would take without conflicts.
     pub shared_bank_conflicts: u64,
-    /// Multiply-adds, lane by lane.
+    /// Multiply-adds, lane by lane; those of a matrix instruction once a warp.
     pub fma: u64,
     /// Floating-point operations, lane by lane; a multiply-add is two.
     pub flops: u64,
@@ -150,6 +150,10 @@ fn of_instruction(code: &Code, tally: &Tally) -> Counters {
         Code::Binary { op: Binary::Add | Binary::Sub | Binary::Mul | Binary::Div, ty, .. } if ty.is_float() => {
             c.flops = tally.lanes;
         }
+        Code::Mma { mma, .. } => {
+            c.fma = mma.products() * tally.warps;
+            c.flops = if mma.sums().is_float() { 2 * c.fma } else { 0 };
+        }
         Code::Barrier | Code::NamedBarrier { .. } => c.barriers = tally.warps,
         Code::Load { at: At::Global { .. }, .. } | Code::WaitUntil { at: At::Global { .. }, .. } => {
             c.global_load_requests = tally.requests;
@@ -161,7 +165,9 @@ fn of_instruction(code: &Code, tally: &Tally) -> Counters {
             c.global_store_sectors = tally.passes;
             c.global_store_elements = tally.elements;
         }
-        Code::Load { at: At::Shared { .. }, .. } | Code::WaitUntil { at: At::Shared { .. }, .. } => {
+        Code::Load { at: At::Shared { .. }, .. }
+        | Code::LoadMatrix { .. }
+        | Code::WaitUntil { at: At::Shared { .. }, .. } => {
             c.shared_load_requests = tally.requests;
             c.shared_load_wavefronts = tally.passes;
             c.shared_load_elements = tally.elements;
@@ -256,22 +262,55 @@ fn distinct(numbers: &mut [u64]) -> usize {
     len
 }
 
+/// Wavefronts that loads of `bytes` bytes by the lanes of a mask take, and how many of them are due to conflicts.
+///
+/// As for other accesses ([`wavefronts`]), but two halves of a warp, or two quarters of a half, are served together where all their
+/// lanes come in pairs that want the same: each lane and the next (i and i ^ 1), or each and the next but one (i and i ^ 2).
+pub(super) fn load_wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
+    let words = bytes.div_ceil(4);
+    let (mut passes, mut fewest) = (0, 0);
+    let group = (64 / words).min(32);
+    for first in (0..32).step_by(group as usize) {
+        let members = lanes & group_of(group, first);
+        let paired = words > 1 && [1, 2].iter().any(|&distance| in_pairs(addresses, members, distance));
+        let (p, f) = served(addresses, members, words, if paired { group } else { 32 / words });
+        (passes, fewest) = (passes + p, fewest + f);
+    }
+    (passes, passes - fewest)
+}
+
+/// Whether lanes so far apart want the same, where both take part.
+fn in_pairs(addresses: &[u64; 32], members: u32, distance: usize) -> bool {
+    let both = |lane: usize| members >> lane & 1 == 1 && members >> (lane ^ distance) & 1 == 1;
+    (0..32).all(|lane| !both(lane) || addresses[lane] == addresses[lane ^ distance])
+}
+
+/// `count` lanes from the `first` on.
+fn group_of(count: u32, first: usize) -> u32 {
+    (((1u64 << count) - 1) as u32) << first
+}
+
 /// Wavefronts that accesses of `bytes` bytes by the lanes of a mask take, and how many of them are due to conflicts.
 ///
 /// Addresses are bytes in shared memory. Lanes are served in groups that ask for at most 128 bytes: all 32, halves, or quarters
 /// of a warp; in a group, a bank delivers one 4-byte word a pass, to all lanes that ask for it.
 pub(super) fn wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
     let words = bytes.div_ceil(4);
-    let group = 32 / words;
+    let (passes, fewest) = served(addresses, lanes, words, 32 / words);
+    (passes, passes - fewest)
+}
+
+/// Wavefronts of lanes that are served in groups of so many, and how few there would be without conflicts.
+fn served(addresses: &[u64; 32], lanes: u32, words: u32, group: u32) -> (u64, u64) {
     let (mut passes, mut fewest) = (0, 0);
     for first in (0..32).step_by(group as usize) {
-        let members = lanes & ((((1u64 << group) - 1) as u32) << first);
+        let members = lanes & group_of(group, first);
         if members != 0 {
             passes += worst_bank(addresses, members, words);
             fewest += 1;
         }
     }
-    (passes, passes - fewest)
+    (passes, fewest)
 }
 
 /// The most distinct words that one bank has to deliver.
@@ -323,6 +362,27 @@ mod tests {
         assert_eq!(wavefronts(&lanes(|i| 16 * i), u32::MAX, 16), (4, 0));
         assert_eq!(wavefronts(&lanes(|i| 2 * i), u32::MAX, 2), (1, 0));
         assert_eq!(wavefronts(&[0; 32], 0, 4), (0, 0));
+    }
+
+    /// What was measured on an H200: a load of 16 bytes takes 4 wavefronts where all lanes read different ones, and 2 where it is a
+    /// broadcast, or lanes of a pair (one apart, or two) read the same.
+    #[test]
+    fn wide_loads_of_pairs_go_together() {
+        let all = u32::MAX;
+        let wide = |f: &dyn Fn(u64) -> u64| load_wavefronts(&lanes(|i| 16 * f(i)), all, 16);
+        assert_eq!(wide(&|i| i), (4, 0));
+        assert_eq!(wide(&|_| 5), (2, 0));
+        // Bit 0 along m, bits 1 and 2 along n, bit 3 along m, bit 4 along n.
+        assert_eq!(wide(&|i| i & 1 | i >> 2 & 2), (2, 0));
+        assert_eq!(wide(&|i| i >> 1 & 3 | i >> 2 & 4), (2, 0));
+        assert_eq!(wide(&|i| i & 3), (4, 0));
+        assert_eq!(wide(&|i| 8 * (i >> 1 & 7)), (16, 14));
+        assert_eq!(load_wavefronts(&lanes(|i| 8 * (i / 2)), all, 8), (1, 0));
+        assert_eq!(load_wavefronts(&lanes(|i| 8 * i), all, 8), (2, 0));
+        assert_eq!(load_wavefronts(&lanes(|i| 4 * i), all, 4), (1, 0));
+        assert_eq!(load_wavefronts(&lanes(|i| 16 * i), 0xff, 16), (1, 0));
+        assert_eq!(load_wavefronts(&lanes(|i| 16 * (i / 2)), 0xff, 16), (1, 0));
+        assert_eq!(load_wavefronts(&[0; 32], 0, 16), (0, 0));
     }
 
     #[test]

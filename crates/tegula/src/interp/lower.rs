@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
+use super::matrix::Fragments;
 use crate::element::Type;
 use crate::ir::{
-    AtomicOp, Axis, Binary, Compare, Guard, Inst, Kernel, Op, Operand, Order, ParamId, Place, Scope, SharedId, Shuffle,
-    SiteId, Special, Unary, Vote,
+    AtomicOp, Axis, Binary, Compare, Guard, Inst, Kernel, Mma, Op, Operand, Order, ParamId, Place, Scope, SharedId,
+    Shuffle, SiteId, Special, Unary, Vote,
 };
 
 /// A register: 32 lanes of 4 bytes, two of them for 8-byte types, or a predicate's 32 bits.
@@ -165,6 +166,21 @@ pub(super) enum Code {
         dst: Reg,
         value: Reg,
         mask: u32,
+    },
+    RoundTf32 {
+        dst: Reg,
+        a: Reg,
+    },
+    Mma {
+        mma: Mma,
+        fragments: Fragments,
+    },
+    LoadMatrix {
+        ty: Type,
+        dst: [Reg; 4],
+        count: u32,
+        at: At,
+        transposed: bool,
     },
     For {
         counter: Reg,
@@ -573,6 +589,22 @@ impl Lower<'_> {
             }
             Op::Vote { mode, value, mask } => {
                 Code::Vote { mode: *mode, value: r(value), mask: *mask, dst: self.result(inst, 0) }
+            }
+            Op::RoundTf32(a) => Code::RoundTf32 { a: r(a), dst: self.result(inst, 0) },
+            Op::Mma { mma, a, b, sums } => {
+                let mut fragments = Fragments::default();
+                fragments.a.iter_mut().zip(a).for_each(|(reg, a)| *reg = r(a));
+                fragments.b.iter_mut().zip(b).for_each(|(reg, b)| *reg = r(b));
+                fragments.sums.iter_mut().zip(&self.vars[sums.index()..]).for_each(|(reg, &var)| *reg = var);
+                Code::Mma { mma: *mma, fragments }
+            }
+            Op::LoadMatrix { from, count, transposed } => {
+                let (ty, at) = (kernel.place_type(from), self.at(from));
+                let mut dst = [0; 4];
+                for (i, dst) in dst.iter_mut().enumerate().take(*count as usize) {
+                    *dst = self.result(inst, i);
+                }
+                Code::LoadMatrix { ty, dst, count: *count, at, transposed: *transposed }
             }
             Op::For { .. } | Op::If { .. } | Op::While { .. } => unreachable!("lowered with their bodies"),
         }

@@ -11,6 +11,7 @@
 //! | `warp` | runs them, 32 lanes at a time |
 //! | `lanes` | arithmetic on 32 lanes |
 //! | `semantics` | arithmetic on one number, where it has corners |
+//! | `tensor`, `matrix` | matrix instructions: what they compute, and on what |
 //! | `block` | warps of a block, barriers, blocks of a grid |
 //! | `memory`, `access` | matrices and shared arrays; loads and stores |
 //! | `race` | what is ordered |
@@ -25,15 +26,18 @@ mod count;
 mod finding;
 mod lanes;
 mod lower;
+mod matrix;
 mod memory;
 mod race;
 mod semantics;
+mod tensor;
 mod warp;
 
 pub use count::{BANKS, Counters, SECTOR};
 pub use finding::{Finding, Kind, Severity, Space};
 pub use memory::Buffer;
 pub(crate) use memory::footprint;
+pub use tensor::TensorCore;
 
 use crate::element::{Scalar, Type};
 use crate::error::Result;
@@ -83,6 +87,8 @@ pub struct Config {
     pub parallel: bool,
     /// The device to stand for.
     pub device: DeviceFacts,
+    /// Whose matrix instructions to run.
+    pub tensor_core: TensorCore,
     /// Blocks that are on the device at a time, for kernels whose blocks wait for each other.
     pub resident: u32,
 }
@@ -97,6 +103,7 @@ impl Default for Config {
             blocks: None,
             parallel: true,
             device: DeviceFacts { multiprocessors: 132 },
+            tensor_core: TensorCore::Sm90,
             resident: 132,
         }
     }

@@ -5,6 +5,7 @@ use super::finding::{Finding, Kind, Space};
 use super::lanes::mask;
 use super::lower::{Code, Reg};
 use super::race::{GlobalShadow, lanes_of};
+use super::tensor::round_tf32;
 use super::{Arg, Event, Observer, What};
 use crate::element::Type;
 use crate::ir::{Axis, ParamId, Shuffle, Special, Vote};
@@ -94,6 +95,10 @@ impl Run<'_, '_> {
             }
             Code::Shuffle { mode, dst, value, lane, mask } => self.shuffle(pc, mode, [dst, value, lane], mask),
             Code::Vote { mode, dst, value, mask } => self.vote(pc, mode, dst, value, mask),
+            Code::Mma { mma, ref fragments } => self.mma(pc, mma, fragments),
+            Code::LoadMatrix { ty, dst, count, at, transposed } => {
+                self.load_matrix(pc, ty, &dst[..count as usize], at, transposed);
+            }
             _ => self.compute(code),
         }
         self.warp.pc += 1;
@@ -206,6 +211,11 @@ impl Run<'_, '_> {
                 registers.convert(from, to, dst, a);
                 (to, dst)
             }
+            Code::RoundTf32 { dst, a } => {
+                let rounded = registers.u32s(a).map(round_tf32);
+                registers.put_u32s(dst, rounded);
+                (Type::U32, dst)
+            }
             Code::Copy { ty, dst, a } => {
                 registers.copy(ty, dst, a, u32::MAX);
                 return;
@@ -219,7 +229,7 @@ impl Run<'_, '_> {
         self.observe_result(result);
     }
 
-    fn observe_result(&mut self, (ty, dst): (Type, Reg)) {
+    pub fn observe_result(&mut self, (ty, dst): (Type, Reg)) {
         if self.observer.is_some() {
             let bits = self.warp.registers.bits(ty, dst);
             self.observe(What::Compute { ty, bits: &bits });
@@ -257,7 +267,7 @@ impl Run<'_, '_> {
     }
 
     /// Whether exactly the lanes of the mask came.
-    fn all_of(&mut self, pc: usize, mask: u32) -> bool {
+    pub fn all_of(&mut self, pc: usize, mask: u32) -> bool {
         let (expected, came) = (mask & self.warp.existing, self.warp.mask);
         if came == expected {
             return true;

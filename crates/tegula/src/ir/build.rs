@@ -12,6 +12,7 @@ use std::panic::Location;
 
 use rustc_hash::FxHashMap;
 
+use super::Mma;
 use super::fold;
 use super::ops::*;
 use super::types::{Array, Brand, Global, IntoVal, Pred, Shared, Val, Var, constant};
@@ -474,6 +475,22 @@ impl Builder {
     }
 }
 
+/// Matrix instructions, which only NVIDIA has.
+impl Builder {
+    /// sums += A·B by all lanes of the warp, each with its registers of the three matrices. [`Mma`] says how many there are, of
+    /// which type, and what they hold.
+    #[track_caller]
+    pub fn mma<'k, T: Scalar, S: Scalar>(&'k self, mma: Mma, a: &[Val<'k, T>], b: &[Val<'k, T>], sums: Array<'k, S>) {
+        let [.., needed] = mma.registers();
+        if sums.len() != needed {
+            self.fault(FaultKind::Type, format!("{mma} takes {needed} sums, not {}", sums.len()));
+            return;
+        }
+        let [a, b] = [a, b].map(|values| values.iter().map(|v| v.operand).collect());
+        self.effect(Op::Mma { mma, a, b, sums: sums.first });
+    }
+}
+
 /// What the handles build with.
 impl Builder {
     fn val<T>(&self, operand: Operand) -> Val<'_, T> {
@@ -518,7 +535,7 @@ impl Builder {
     }
 
     #[track_caller]
-    fn effect_values<T: Scalar, const N: usize>(&self, op: Op) -> [Val<'_, T>; N] {
+    pub(crate) fn effect_values<T: Scalar, const N: usize>(&self, op: Op) -> [Val<'_, T>; N] {
         let location = Location::caller();
         let mut state = self.state.borrow_mut();
         let values: [ValId; N] = std::array::from_fn(|_| state.value(T::TYPE, None));

@@ -8,7 +8,7 @@
 use std::ops::Deref;
 
 use super::ops::*;
-use super::{Fault, FaultKind};
+use super::{Fault, FaultKind, Mma};
 use crate::element::Type;
 use crate::error::{Error, Result};
 
@@ -162,6 +162,13 @@ impl Infer<'_> {
                         self.changed = true;
                     }
                 }
+                // Each lane has its own part of the sums.
+                Op::Mma { mma, sums, .. } => {
+                    for var in vars_of(*mma, *sums) {
+                        self.changed |= self.vars[var] != Uniform::Lane;
+                        self.vars[var] = Uniform::Lane;
+                    }
+                }
                 Op::For { body, .. } => self.region(body, path.max(uniform)),
                 Op::If { condition, then, otherwise } => {
                     let path = path.max(self.operand(*condition));
@@ -193,7 +200,7 @@ impl Infer<'_> {
             Op::Load { from: Place::Global { param, .. }, order: Order::Weak, .. } if self.is_input(*param) => {
                 self.widest(op)
             }
-            Op::Load { .. } | Op::Atomic { .. } => Uniform::Lane,
+            Op::Load { .. } | Op::LoadMatrix { .. } | Op::Atomic { .. } => Uniform::Lane,
             Op::Vote { mask, .. } if *mask == u32::MAX => Uniform::Warp,
             Op::Vote { .. } => Uniform::Lane,
             Op::Shuffle { mode: Shuffle::Index, lane, mask, .. } if *mask == u32::MAX => {
@@ -282,6 +289,9 @@ impl Walk<'_> {
                 self.refuse(inst, FaultKind::Uninitialised, "a variable may be read here before it is set");
             }
             Op::Set(var, _) => self.set[var.index()] = true,
+            Op::Mma { mma, sums, .. } if !vars_of(*mma, *sums).all(|var| self.set[var]) => {
+                self.refuse(inst, FaultKind::Uninitialised, "a sum may be added to here before it is set");
+            }
             Op::For { start, end, step, body } => {
                 if matches!(step, Operand::Const(_, 0)) {
                     self.refuse(inst, FaultKind::Type, "a loop needs a step other than 0");
@@ -359,6 +369,8 @@ impl Walk<'_> {
                 }
             }
             Op::CopyAsync { to, from, width, .. } => self.copy_async(inst, to, from, *width),
+            Op::Mma { mma, a, b, sums } => self.mma(inst, *mma, [a, b], *sums),
+            Op::LoadMatrix { from, count, .. } => self.load_matrix(inst, from, *count),
             Op::Shuffle { value, .. } if self.kernel.operand_type(*value).size() != 4 => {
                 self.refuse(inst, FaultKind::Type, "a shuffle moves 4-byte values");
             }
@@ -376,6 +388,30 @@ impl Walk<'_> {
         }
         self.aligned(inst, from, width);
         self.aligned(inst, to, width);
+    }
+
+    /// As many registers as the fragments have, each of its type.
+    fn mma(&mut self, inst: &Inst, mma: Mma, operands: [&[Operand]; 2], sums: VarId) {
+        for ((name, operands), count) in ["A", "B"].into_iter().zip(operands).zip(mma.registers()) {
+            if operands.len() != count as usize {
+                let message = format!("{mma} takes {count} registers of {name}, not {}", operands.len());
+                self.refuse(inst, FaultKind::Type, message);
+            }
+            if let Some(ty) = operands.iter().map(|&o| self.kernel.operand_type(o)).find(|&ty| ty != mma.register()) {
+                self.refuse(inst, FaultKind::Type, format!("{mma} takes {name} as {}, not {ty}", mma.register()));
+            }
+        }
+        if let Some(ty) = vars_of(mma, sums).map(|var| self.kernel.vars[var]).find(|&ty| ty != mma.sums()) {
+            self.refuse(inst, FaultKind::Type, format!("{mma} sums in {}, not {ty}", mma.sums()));
+        }
+    }
+
+    fn load_matrix(&mut self, inst: &Inst, from: &Place, count: u32) {
+        if !from.is_shared() || !matches!(count, 1 | 2 | 4) {
+            let message = format!("{count} matrices at once; 1, 2 or 4 go, from shared memory");
+            self.refuse(inst, FaultKind::Width, message);
+        }
+        self.aligned(inst, from, (16 / self.kernel.place_type(from).size()) as u32);
     }
 
     fn order(&mut self, inst: &Inst, order: Order, allowed: &[Order], width: u32) {
@@ -466,6 +502,19 @@ impl Walk<'_> {
                     );
                 }
             }
+            Op::Mma { .. } | Op::LoadMatrix { .. } => {
+                if path > Uniform::Warp {
+                    self.refuse(
+                        inst,
+                        FaultKind::DivergentWarp,
+                        "a matrix instruction where not all lanes of the warp are sure to come",
+                    );
+                }
+                if !self.kernel.threads().is_multiple_of(32) {
+                    let message = format!("a matrix instruction in a block of {} threads", self.kernel.threads());
+                    self.refuse(inst, FaultKind::Launch, message + ", which is no whole number of warps");
+                }
+            }
             Op::SyncWarp { mask } | Op::Shuffle { mask, .. } | Op::Vote { mask, .. }
                 if mask == u32::MAX && path > Uniform::Warp =>
             {
@@ -481,6 +530,12 @@ impl Walk<'_> {
             _ => {}
         }
     }
+}
+
+/// The positions of a matrix instruction's sums.
+fn vars_of(mma: Mma, first: VarId) -> std::ops::Range<usize> {
+    let [.., count] = mma.registers();
+    first.index()..first.index() + count as usize
 }
 
 fn atomic_exists(op: AtomicOp, ty: Type) -> bool {

@@ -11,7 +11,8 @@
 //! * **Shared memory** is arrays ([`Shared`]), one arena a block, uninitialised when the block starts.
 //! * **Order.** Two accesses to one element, one of them a write, from two threads, need something that orders them: a barrier, a
 //!   warp synchronisation, or a release that an acquire saw. Without it they race, whatever the schedule does; also within a warp.
-//! * **Floating point.** Addition, multiplication and multiply-add round once to nearest even and keep subnormals.
+//! * **Floating point.** Addition, multiplication and multiply-add round once to nearest even and keep subnormals. Matrix
+//!   instructions ([`Mma`]) do as the hardware does; the interpreter says what that is.
 //!
 //! ```
 //! use tegula::ir::prelude::*;
@@ -32,6 +33,7 @@ mod build;
 mod check;
 mod fold;
 pub mod launch;
+mod mma;
 pub mod ops;
 mod types;
 
@@ -40,6 +42,7 @@ use std::panic::Location;
 
 pub use build::{Block, Builder, FULL_WARP, GRID_YZ_LIMIT, kernel};
 pub use check::{Checked, MAX_SHARED_BYTES, MAX_THREADS, Uniform, check};
+pub use mma::Mma;
 pub use ops::*;
 pub use types::{Array, Bits, Coord, Elements, Float, Global, Integer, IntoVal, Pred, Shared, Val, Var};
 
@@ -47,7 +50,7 @@ pub use types::{Array, Bits, Coord, Elements, Float, Global, Integer, IntoVal, P
 pub mod prelude {
     pub use super::{
         Access, Array, AtomicOp, Block, Builder, Checked, Compare, Coord, Elements, FULL_WARP, Global, Guard, IntoVal,
-        Kernel, Order, Order2d, Pred, Scope, Shared, Shuffle, Val, Var, check, kernel,
+        Kernel, Mma, Order, Order2d, Pred, Scope, Shared, Shuffle, Val, Var, check, kernel,
     };
     pub use crate::element::{Arith, Element, Scalar, Type, bf16, f16};
 }

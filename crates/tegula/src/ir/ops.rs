@@ -4,6 +4,7 @@
 
 use std::panic::Location;
 
+use super::Mma;
 use crate::element::Type;
 
 /// A value: the result of one operation, in one register a lane.
@@ -253,6 +254,9 @@ pub enum Op {
     Convert(Operand),
     /// The same bits as another type of the same size.
     Bitcast(Operand),
+    /// Only NVIDIA has it. An f32 rounded to tf32 (10 bits behind the point), to nearest, ties away from zero; the result is a
+    /// `u32`, as [`Op::Mma`] takes it.
+    RoundTf32(Operand),
     /// A variable's value now.
     Get(VarId),
     /// No result: a variable changes.
@@ -364,6 +368,29 @@ pub enum Op {
         value: Operand,
         /// One bit a lane that takes part.
         mask: u32,
+    },
+    /// No result. Only NVIDIA has it. All lanes of the warp add the product of two matrices to a third: sums += A·B. Orders no
+    /// memory.
+    Mma {
+        /// What is multiplied, and which lane holds which element.
+        mma: Mma,
+        /// The lane's registers of A.
+        a: Vec<Operand>,
+        /// The lane's registers of B.
+        b: Vec<Operand>,
+        /// The first of the lane's sums: consecutive variables.
+        sums: VarId,
+    },
+    /// One `u32` a matrix. Only NVIDIA has it. All lanes of the warp read matrices of 8 rows of 16 bytes from shared memory: lane
+    /// 8·j + i says where row i of matrix j begins. Of each matrix a lane gets 4 bytes of row lane / 4, the (lane % 4)-th, or
+    /// transposed, seen as 16-bit elements, those in column lane / 4 of rows 2·(lane % 4) and 2·(lane % 4) + 1.
+    LoadMatrix {
+        /// The first element of a row, of any type; places of lanes beyond the matrices' rows are not used.
+        from: Place,
+        /// Matrices: 1, 2 or 4.
+        count: u32,
+        /// Whether 16-bit elements change rows for columns.
+        transposed: bool,
     },
     /// The body once for each value of its result from `start` in steps of `step` while it is less than `end`; all are `u32`.
     For {
@@ -660,6 +687,7 @@ impl Op {
                 | Op::Select(..)
                 | Op::Convert(_)
                 | Op::Bitcast(_)
+                | Op::RoundTf32(_)
         )
     }
 
@@ -677,7 +705,7 @@ impl Op {
             | Op::Barrier
             | Op::NamedBarrier { .. }
             | Op::SyncWarp { .. } => {}
-            Op::Unary(_, a) | Op::Convert(a) | Op::Bitcast(a) | Op::Set(_, a) => f(*a),
+            Op::Unary(_, a) | Op::Convert(a) | Op::Bitcast(a) | Op::RoundTf32(a) | Op::Set(_, a) => f(*a),
             Op::Binary(_, a, b) | Op::Compare(_, a, b) => [*a, *b].into_iter().for_each(f),
             Op::MulAdd(a, b, c) | Op::Select(a, b, c) => [*a, *b, *c].into_iter().for_each(f),
             Op::Load { from, guard, fill, .. } => {
@@ -708,6 +736,8 @@ impl Op {
             }
             Op::Shuffle { value, lane, .. } => [*value, *lane].into_iter().for_each(f),
             Op::Vote { value, .. } => f(*value),
+            Op::Mma { a, b, .. } => a.iter().chain(b).copied().for_each(f),
+            Op::LoadMatrix { from, .. } => place(from, &mut f),
             Op::For { start, end, step, .. } => [*start, *end, *step].into_iter().for_each(f),
             Op::If { condition, .. } => f(*condition),
             Op::While { test, .. } => f(*test),

@@ -216,6 +216,14 @@ impl<'k, T: Arith> Val<'k, T> {
     }
 }
 
+impl<'k> Val<'k, f32> {
+    /// Rounded to tf32, as [`super::Mma::TF32`] takes it; see [`Op::RoundTf32`].
+    #[track_caller]
+    pub fn to_tf32(self) -> Val<'k, u32> {
+        self.k.pure(Op::RoundTf32(self.operand))
+    }
+}
+
 impl<'k> Val<'k, u32> {
     /// self ÷ rhs rounded up, for rhs > 0 and self + rhs within `u32`: extents are, since they stay below 2³¹.
     #[track_caller]
@@ -285,6 +293,17 @@ impl<'k, T: Scalar> Array<'k, T> {
             self.k.fault(super::FaultKind::Type, format!("register {index} of an array of {}", self.len));
         }
         Var { k: self.k, id: VarId(self.first.0 + index.min(self.len.saturating_sub(1))), brand: PhantomData }
+    }
+
+    /// `len` of the variables, from number `first` on; a fault where there are fewer.
+    #[track_caller]
+    pub fn part(self, first: u32, len: u32) -> Self {
+        if first.checked_add(len).is_none_or(|end| end > self.len) {
+            self.k
+                .fault(super::FaultKind::Type, format!("{len} registers from {first} on of an array of {}", self.len));
+            return self;
+        }
+        Array { first: VarId(self.first.0 + first), len, ..self }
     }
 
     /// How many there are.
@@ -504,6 +523,14 @@ impl<'k, T: Scalar> Shared<'k, T> {
     ) {
         let (to, from) = (self.place(at), source.place(from));
         self.k.effect(Op::CopyAsync { to, from, width, guard });
+    }
+
+    /// `N` matrices (1, 2 or 4) of 8 rows of 16 bytes, spread over the warp as [`super::Mma`] takes its operands; `at` is where the
+    /// lane's row begins. See [`Op::LoadMatrix`].
+    #[track_caller]
+    pub fn load_matrix<const N: usize>(self, at: impl Coord<'k>, transposed: bool) -> [Val<'k, u32>; N] {
+        let from = self.place(at);
+        self.k.effect_values(Op::LoadMatrix { from, count: N as u32, transposed })
     }
 }
 

@@ -3,16 +3,21 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{order_letters, register};
-use crate::element::Type;
+use super::{dmma, order_letters, register};
 use crate::error::{Error, Result};
-use crate::ir::{Kernel, MAX_THREADS, Order2d};
+use crate::ir::MAX_THREADS;
+use crate::ir::prelude::*;
+
+/// Tile rows that neighbouring blocks share before they go on to the next column: they find their parts of A and B in the L2 cache.
+const GROUP: u32 = 8;
 
 /// What multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Core {
     /// Each thread, its own elements: fused multiply-adds from registers.
     Register,
+    /// Each warp, by a matrix instruction of f64.
+    Dmma(Mma),
 }
 
 /// How a tile of C is cut.
@@ -22,7 +27,7 @@ pub struct Blocking {
     pub block: [u32; 3],
     /// Rows and columns that a warp owns.
     pub warp: [u32; 2],
-    /// Rows and columns that a thread owns.
+    /// Rows and columns that a thread owns; of kernels on matrix units, what one step of a warp makes.
     pub thread: [u32; 2],
     /// Tiles of A and B in shared memory: one is multiplied while the others fill.
     pub stages: u32,
@@ -64,6 +69,28 @@ impl Blocked {
         Blocked { core, ty, blocking, orders: [Order2d::RowMajor; 3], vectors: [false; 3], split: false }
     }
 
+    /// The kernel of a core and a blocking, by its name without type and layouts: `register_128x256x8_64x64_8x16_4_1_1`,
+    /// `dmma16x16_128x128x16_32x64_16x16_4_1_1`.
+    ///
+    /// # Errors
+    /// [`Error::KernelOption`] that says what a name looks like.
+    pub fn named(name: &str, ty: Type) -> Result<Self> {
+        let (core, blocking) = name.split_once('_').unwrap_or((name, ""));
+        let core = match core {
+            "register" => Core::Register,
+            "dmma16x16" => Core::Dmma(Mma::F64K16),
+            "dmma16x8" => Core::Dmma(Mma::F64K8),
+            "dmma16x4" => Core::Dmma(Mma::F64K4),
+            "dmma8x4" => Core::Dmma(Mma::F64M8K4),
+            _ => {
+                return Err(Error::KernelOption(format!(
+                    "there is no kernel {name:?}; blocks begin with register_ or dmma16x16_, as in register_128x256x8_64x64_8x16_4_1_1"
+                )));
+            }
+        };
+        Ok(Blocked::new(core, ty, blocking.parse()?))
+    }
+
     /// Whether the kernel takes A and B transposed: it wants elements that lie side by side along rows.
     pub fn turned(&self) -> [bool; 2] {
         [self.orders[0] == Order2d::ColMajor, self.orders[1] == Order2d::ColMajor]
@@ -90,9 +117,26 @@ impl Blocked {
             (Core::Register, Type::F32) => register::build::<f32>(self),
             (Core::Register, Type::F64) => register::build::<f64>(self),
             (Core::Register, Type::I32) => register::build::<i32>(self),
+            (Core::Dmma(mma @ (Mma::F64M8K4 | Mma::F64K4 | Mma::F64K8 | Mma::F64K16)), Type::F64) => {
+                dmma::build(self, mma)
+            }
+            (Core::Dmma(_), ty) => Err(Error::KernelOption(format!("there is no such matrix instruction of {ty}"))),
             (Core::Register, ty) => Err(Error::KernelOption(format!("there are no register tiles of {ty}"))),
         }
     }
+}
+
+/// Blocks in order of their number walk down `GROUP` tile rows, then along to the next tile column.
+pub(super) fn grouped<'k>(
+    tile: Val<'k, u32>,
+    tiles_m: Val<'k, u32>,
+    tiles_n: Val<'k, u32>,
+) -> (Val<'k, u32>, Val<'k, u32>) {
+    let in_group = tiles_n * GROUP;
+    let first = tile / in_group * GROUP;
+    let rows = (tiles_m - first).min(GROUP);
+    let within = tile % in_group;
+    (first + within % rows, within / rows)
 }
 
 impl fmt::Display for Blocking {
@@ -121,8 +165,14 @@ impl FromStr for Blocking {
 
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Core::Register = self.core;
-        write!(f, "register_{}_{}", self.ty, self.blocking)?;
+        match self.core {
+            Core::Register => f.write_str("register")?,
+            Core::Dmma(mma) => {
+                let [m, _, k] = mma.shape();
+                write!(f, "dmma{m}x{k}")?;
+            }
+        }
+        write!(f, "_{}_{}", self.ty, self.blocking)?;
         f.write_str(&order_letters(self.orders))?;
         if self.vectors != [false; 3] {
             f.write_str("_v")?;

@@ -4,6 +4,7 @@
 //! no part of it: one built kernel serves every problem.
 
 mod blocked;
+mod dmma;
 mod naive;
 mod plain;
 mod product;

@@ -112,12 +112,7 @@ impl<'k, T: Element> Product<'k, T> {
         }
     }
 
-    fn store_wide<const WIDTH: usize>(
-        &self,
-        count: u32,
-        piece: &impl Fn(u32) -> Piece<'k>,
-        sums: Array<'k, T::Acc>,
-    ) {
+    fn store_wide<const WIDTH: usize>(&self, count: u32, piece: &impl Fn(u32) -> Piece<'k>, sums: Array<'k, T::Acc>) {
         let values = |first: u32| -> [_; WIDTH] { std::array::from_fn(|i| sums.at(first + i as u32).get()) };
         let Some([alpha, beta]) = self.factors else {
             for (at, inside, first) in (0..count).map(piece) {
@@ -141,6 +136,42 @@ impl<'k, T: Element> Product<'k, T> {
                     });
                     self.c.store_vec_if(at, values, inside);
                 }
+            },
+        );
+    }
+
+    /// As [`Product::store`] for pairs of neighbours along rows of C, as far as they lie inside it: `each` calls the function it is
+    /// given for every pair, with the row, the first column and the two sums. With `aligned`, pairs are stored at once.
+    pub fn store_runs(&self, aligned: bool, each: impl Fn(&dyn Fn(Val<'k, u32>, Val<'k, u32>, [Val<'k, T::Acc>; 2]))) {
+        let valid = |row: Val<'k, u32>, col: Val<'k, u32>| {
+            row.lt(self.c.rows()).select(self.c.cols() - col.min(self.c.cols()), 0)
+        };
+        let put = |row: Val<'k, u32>, col: Val<'k, u32>, sums: [Val<'k, T::Acc>; 2], valid: Val<'k, u32>| {
+            let [x, y] = sums.map(|sum| sum.to::<T::Out>());
+            if aligned {
+                self.c.store_vec_first((row, col), [x, y], valid);
+            } else {
+                self.c.store_if((row, col), x, valid.gt(0));
+                self.c.store_if((row, col + 1), y, valid.gt(1));
+            }
+        };
+        let Some([alpha, beta]) = self.factors else {
+            return each(&|row, col, sums| put(row, col, sums, valid(row, col)));
+        };
+        self.k.if_else(
+            beta.eq(T::Acc::ZERO),
+            || each(&|row, col, sums| put(row, col, sums.map(|sum| alpha * sum), valid(row, col))),
+            || {
+                each(&|row, col, sums| {
+                    let valid = valid(row, col);
+                    let before = if aligned {
+                        self.c.load_vec_or((row, col), valid, T::Out::ZERO)
+                    } else {
+                        [(col, 0), (col + 1, 1)].map(|(col, i)| self.c.load_or((row, col), valid.gt(i), T::Out::ZERO))
+                    };
+                    let [x, y] = [0, 1].map(|i| beta.mul_add(before[i].to::<T::Acc>(), alpha * sums[i]));
+                    put(row, col, [x, y], valid);
+                });
             },
         );
     }

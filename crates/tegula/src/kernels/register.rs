@@ -6,14 +6,11 @@
 //!
 //! Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra" (2008), is where register tiles come from.
 
-use super::blocked::{Blocked, Blocking};
+use super::blocked::{Blocked, Blocking, grouped};
 use super::product::Product;
 use super::stage::{Span, Stage};
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
-
-/// Tile rows that neighbouring blocks share before they go on to the next column: they find their parts of A and B in the L2 cache.
-const GROUP: u32 = 8;
 
 /// Builds the kernel.
 pub(super) fn build<T: Element<Acc = T, Out = T> + Arith>(variant: &Blocked) -> Result<Kernel> {
@@ -66,19 +63,14 @@ fn body<'k, T: Element<Acc = T, Out = T> + Arith>(k: &'k Builder, variant: &Bloc
             patch.add_slices(exchange);
         }
         let store = || patch.store(&product, variant, [row, col], [m, n]);
-        if slices > 1 { k.when(patch.slice.eq(0u32), store) } else { store() }
+        if slices > 1 {
+            k.when(patch.slice.eq(0u32), store)
+        } else {
+            store()
+        }
         // The next tile's copies must not overtake this one's last loads.
         k.barrier();
     });
-}
-
-/// Blocks in order of their number walk down `GROUP` tile rows, then along to the next tile column.
-fn grouped<'k>(tile: Val<'k, u32>, tiles_m: Val<'k, u32>, tiles_n: Val<'k, u32>) -> (Val<'k, u32>, Val<'k, u32>) {
-    let in_group = tiles_n * GROUP;
-    let first = tile / in_group * GROUP;
-    let rows = (tiles_m - first).min(GROUP);
-    let within = tile % in_group;
-    (first + within % rows, within / rows)
 }
 
 /// Which steps along k a block makes.
@@ -93,7 +85,14 @@ struct Slide<'k> {
 impl<'k> Slide<'k> {
     /// Starts copying the tile of one of the block's steps. What is left over when k is no multiple of the depth is the very first step, so
     /// that all others are whole.
-    fn copy<T: Element>(&self, stage: &Stage<'k, T>, turns: std::ops::Range<usize>, step: Val<'k, u32>, to: Val<'k, u32>, first: bool) {
+    fn copy<T: Element>(
+        &self,
+        stage: &Stage<'k, T>,
+        turns: std::ops::Range<usize>,
+        step: Val<'k, u32>,
+        to: Val<'k, u32>,
+        first: bool,
+    ) {
         let number = self.first + step;
         let there = step.lt(self.steps);
         let missing = self.depth.div_ceil(self.bk) * self.bk - self.depth;

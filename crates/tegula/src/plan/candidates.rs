@@ -1,9 +1,10 @@
 //! The recipes there are for a product, and the one that should be fastest.
 
-use super::Problem;
 use super::cost::{Machine, Measured, time};
 use super::recipe::Recipe;
+use super::{Lie, Problem};
 use crate::element::Type;
+use crate::ir::{Mma, Order2d};
 use crate::kernels::{Blocked, Blocking, Core};
 
 /// In how many parts sums are split at most.
@@ -32,28 +33,69 @@ const REGISTER: [Measured; 17] = [
     of([64, 64, 32], [32, 64], [8, 8], [3, 4, 1], [0.601, 0.618, 1.89]),
 ];
 
+/// Tiles of f64 on matrix units. What goes without spilled registers depends on the layouts: see [`dmma`].
+const DMMA: [Measured; 5] = [
+    of([128, 128, 16], [32, 64], [16, 16], [4, 1, 1], [0.9, 0.85, 3.0]),
+    of([64, 128, 16], [32, 64], [16, 16], [4, 1, 2], [0.85, 0.7, 2.0]),
+    of([128, 64, 16], [32, 64], [16, 16], [4, 1, 2], [0.85, 0.7, 2.0]),
+    of([64, 64, 16], [32, 32], [16, 16], [4, 1, 2], [0.75, 0.6, 1.0]),
+    of([64, 64, 32], [32, 32], [16, 16], [3, 1, 2], [0.75, 0.6, 1.0]),
+];
+
 const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3], measured: [f64; 3]) -> Measured {
     let [stages, slices, blocks] = counts;
     let [full, alone, fixed] = measured;
-    Measured { blocking: Blocking { block, warp, thread, stages, slices, blocks }, full, alone, fixed }
+    Measured {
+        core: Core::Register,
+        blocking: Blocking { block, warp, thread, stages, slices, blocks },
+        full,
+        alone,
+        fixed,
+    }
 }
 
 /// The recipes with blocks for a product, with the microseconds that each should take.
 pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)> {
-    let (core, measured): (_, &[Measured]) = match problem.ty {
-        Type::F32 | Type::I32 => (Core::Register, &REGISTER),
+    let measured = match problem.ty {
+        Type::F32 | Type::I32 => REGISTER.to_vec(),
+        Type::F64 => DMMA.iter().filter_map(|measured| dmma(*measured, problem.lies)).collect(),
         _ => return Vec::new(),
     };
     let machine = Machine { multiprocessors };
     let mut all = Vec::new();
-    for measured in measured {
-        let kernel = Blocked::new(core, problem.ty, measured.blocking).into();
+    for measured in &measured {
+        let kernel = Blocked::new(measured.core, problem.ty, measured.blocking).into();
         for parts in parts(problem, &measured.blocking, multiprocessors) {
             let recipe = Recipe { kernel, swapped: false, parts }.fit(problem.lies);
             all.push((recipe, time(problem, &recipe, measured, machine)));
         }
     }
     all
+}
+
+/// A tile of f64 as the layouts want it, by what the assembler says: the left operand's part of a warp is the longer one, and the smaller
+/// instruction is for loops that have much else to keep in registers. `None` where it would spill.
+fn dmma(measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
+    let [a, b] = if lies[2].order == Order2d::ColMajor {
+        [lies[1].transposed(), lies[0].transposed()]
+    } else {
+        [lies[0], lies[1]]
+    };
+    let (a_rows, b_rows) = (a.order != Order2d::ColMajor, b.order == Order2d::RowMajor);
+    let pairs = a.vectors && b.vectors;
+    let (tall, mma) = match (a_rows, b_rows) {
+        (true, true) if pairs => (false, Mma::F64K16),
+        (true, true) => (false, Mma::F64K8),
+        (false, true) => (true, Mma::F64K16),
+        (false, false) if pairs => (true, Mma::F64K16),
+        (false, false) | (true, false) => (true, Mma::F64K8),
+    };
+    let mut blocking = measured.blocking;
+    if tall {
+        blocking.warp.reverse();
+        blocking.block = [blocking.block[1], blocking.block[0], blocking.block[2]];
+    }
+    Some(Measured { core: Core::Dmma(mma), blocking, ..measured })
 }
 
 /// The candidate that should be fastest.

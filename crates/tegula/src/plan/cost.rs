@@ -7,7 +7,7 @@
 use super::Problem;
 use super::recipe::Recipe;
 use crate::element::Type;
-use crate::kernels::{Blocked, Blocking, Variant};
+use crate::kernels::{Blocked, Blocking, Core, Variant};
 
 /// A GPU, as far as times depend on it.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,7 @@ const LAUNCH: [f64; 2] = [2.0, 4.0];
 /// What was measured of a blocking.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
+    pub core: Core,
     pub blocking: Blocking,
     /// Share of the instruction rate that a multiprocessor full of such blocks reaches.
     pub full: f64,
@@ -46,7 +47,7 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     let tiles = m.div_ceil(bm as usize) * n.div_ceil(bn as usize);
     let all = tiles as f64 * problem.batches as f64 * f64::from(recipe.parts);
     let steps = problem.k.div_ceil(bk as usize).div_ceil(recipe.parts as usize) as f64;
-    let step = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0 / (RATE * relative_rate(problem.ty));
+    let step = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0 / (RATE * relative_rate(problem.ty, measured.core));
     let (at_once, multiprocessors) = (f64::from(blocks), f64::from(machine.multiprocessors));
     let waves = (all / (at_once * multiprocessors)).floor();
     let rest = all - waves * at_once * multiprocessors;
@@ -65,9 +66,9 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
 }
 
 /// Multiply-adds of a type, relative to f32.
-fn relative_rate(ty: Type) -> f64 {
-    match ty {
-        Type::F32 => 1.0,
+fn relative_rate(ty: Type, core: Core) -> f64 {
+    match (ty, core) {
+        (Type::F32, _) | (Type::F64, Core::Dmma(_)) => 1.0,
         _ => 0.5,
     }
 }

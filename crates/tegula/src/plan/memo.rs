@@ -63,7 +63,9 @@ mod tests {
     #[test]
     fn it_remembers_no_refusal_and_no_more_than_it_may() {
         let mut memo = Choices::default();
-        assert!(remember(&mut memo, &problem(8, Type::F32), &Caps::Gpu { compute: (6, 0), multiprocessors: 132 }).is_err());
+        assert!(
+            remember(&mut memo, &problem(8, Type::F32), &Caps::Gpu { compute: (6, 0), multiprocessors: 132 }).is_err()
+        );
         assert!(memo.is_empty());
         for m in 0..3 * MOST {
             remember(&mut memo, &problem(m, Type::F32), &Caps::Interp).unwrap();

@@ -48,6 +48,12 @@ impl Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reg(Class, u32);
 
+impl Reg {
+    pub fn class(self) -> Class {
+        self.0
+    }
+}
+
 impl Display for Reg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('%')?;
@@ -66,9 +72,11 @@ pub(super) struct Needs {
 impl Needs {
     /// What every kernel needs.
     pub const PLAIN: Needs = Needs { version: (6, 4), target: 75 };
-    /// Asynchronous copies, and most of bf16.
+    /// Loads of matrices.
+    pub const LDMATRIX: Needs = Needs { version: (6, 5), target: 75 };
+    /// Asynchronous copies, most matrix instructions, and most of bf16.
     pub const SM_80: Needs = Needs { version: (7, 0), target: 80 };
-    /// The rest of bf16.
+    /// The rest of bf16, and the larger matrix instructions of f64.
     pub const SM_90: Needs = Needs { version: (7, 8), target: 90 };
 }
 
@@ -226,7 +234,7 @@ impl<'a> Printer<'a> {
         self.line(format_args!("mov.{} {to}, {from}", bits(ty)));
     }
 
-    fn var(&mut self, var: VarId) -> Reg {
+    pub fn var(&mut self, var: VarId) -> Reg {
         let index = var.index();
         if self.vars.len() <= index {
             self.vars.resize(index + 1, None);
@@ -313,6 +321,7 @@ impl Printer<'_> {
             Op::Select(condition, yes, no) => self.select(inst, *condition, *yes, *no),
             Op::Convert(a) => self.convert(inst, *a)?,
             Op::Bitcast(a) => self.bitcast(inst, *a),
+            Op::RoundTf32(a) => self.round_tf32(inst, *a),
             Op::Get(var) => {
                 let (d, var, ty) = (self.result(inst.results[0]), self.var(*var), self.kernel.var_type(*var));
                 self.line(format_args!("mov.{} {d}, {var}", bits(ty)));
@@ -354,6 +363,8 @@ impl Printer<'_> {
                 };
                 self.line(format_args!("vote.sync.{mode} {d}, {value}, {mask:#010x}"));
             }
+            Op::Mma { mma, a, b, sums } => self.mma(*mma, [a, b], *sums),
+            Op::LoadMatrix { from, count, transposed } => self.load_matrix(inst, from, *count, *transposed),
             Op::For { start, end, step, body } => self.for_loop(inst, *start, *end, *step, body)?,
             Op::If { condition, then, otherwise } => self.if_else(*condition, then, otherwise)?,
             Op::While { condition, test, body } => self.while_loop(condition, *test, body)?,
@@ -510,6 +521,12 @@ impl Printer<'_> {
             }
         }
     }
+}
+
+/// Registers as a vector; one register as itself.
+pub(super) fn braced(registers: &[impl Display]) -> String {
+    let list: Vec<String> = registers.iter().map(ToString::to_string).collect();
+    if let [one] = &list[..] { one.clone() } else { format!("{{{}}}", list.join(", ")) }
 }
 
 pub(super) fn scope_name(scope: Threads) -> &'static str {

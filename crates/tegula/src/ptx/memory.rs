@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use super::emit::{Class, Needs, Printer, Reg, scope_name};
+use super::emit::{Class, Needs, Printer, Reg, braced, scope_name};
 use super::number::{bits, stored};
 use crate::ir::launch::Field;
 use crate::ir::{Access, AtomicOp, Axis, Guard, Inst, Operand, Order, Order2d, ParamId, ParamKind, Place, Scope};
@@ -244,9 +244,4 @@ fn vector(width: usize) -> &'static str {
         4 => ".v4",
         _ => "",
     }
-}
-
-fn braced(registers: &[impl Display]) -> String {
-    let list: Vec<String> = registers.iter().map(ToString::to_string).collect();
-    if let [one] = &list[..] { one.clone() } else { format!("{{{}}}", list.join(", ")) }
 }

@@ -1,7 +1,7 @@
 //! Kernels as PTX, the text that NVIDIA's driver assembles.
 //!
 //! The printer is flat: `emit` has one arm an operation, and each arm writes a line or a short template; `number` spells
-//! arithmetic for each type and `memory` spells addresses and accesses. It takes only checked kernels and knows nothing of
+//! arithmetic for each type, `memory` addresses and accesses, and `matrix` matrix instructions. It takes only checked kernels and knows nothing of
 //! the kernels there are, of devices or of the interpreter.
 //!
 //! * **One kernel, one text.** Nothing in it depends on hashing, time or place; source lines never enter it.
@@ -12,6 +12,7 @@
 //!   coordinates, so that loops hold only what changes in them.
 
 mod emit;
+mod matrix;
 mod memory;
 mod number;
 

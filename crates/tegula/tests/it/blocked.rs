@@ -1,62 +1,75 @@
 //! Kernels with a tile of C a block, in the interpreter: right for any shape, layout and split, with the bits of the plain kernels, and
 //! without races or bank conflicts.
 
-use tegula::Device;
-use tegula::element::Type;
-use tegula::interp::{Arg, Buffer, Config, run};
+use tegula::element::{Scalar, Type};
+use tegula::interp::{Arg, Buffer, Config, Counters, run};
 use tegula::ir::check;
-use tegula::kernels::{Blocked, Blocking, Core, Family, Plain};
+use tegula::kernels::{Blocked, Blocking, Family, Plain};
 use tegula::plan::Recipe;
+use tegula::{Device, Error, View};
 
 use super::product::{Lie, Product, Random, Sample};
 
 /// Small tiles, so that small products have several; the way of the large ones.
-const SMALL: [&str; 5] = [
-    "32x64x16_16x32_4x4_3_1_1",
-    "32x32x8_16x32_4x4_2_1_2",
-    "64x32x16_32x16_4x4_4_1_1",
-    "32x32x16_32x32_8x4_3_2_1",
-    "32x64x32_32x32_4x8_2_4_1",
+const REGISTER: [&str; 5] = [
+    "register_32x64x16_16x32_4x4_3_1_1",
+    "register_32x32x8_16x32_4x4_2_1_2",
+    "register_64x32x16_32x16_4x4_4_1_1",
+    "register_32x32x16_32x32_8x4_3_2_1",
+    "register_32x64x32_32x32_4x8_2_4_1",
 ];
 
-fn blocked(ty: Type, blocking: &str) -> Blocked {
-    Blocked::new(Core::Register, ty, blocking.parse().unwrap())
-}
+const DMMA: [&str; 4] = [
+    "dmma16x16_64x64x32_32x32_16x16_3_1_1",
+    "dmma16x8_64x64x16_32x32_16x8_3_1_1",
+    "dmma16x4_64x64x16_32x32_16x4_4_1_1",
+    "dmma8x4_64x64x32_32x32_8x4_2_1_1",
+];
 
-fn any_product<T: Sample>(seed: u64) {
+fn any_product<T: Sample>(seed: u64, blockings: &[&str]) {
     let random = &mut Random(seed);
-    let blocking = SMALL[random.below(SMALL.len())];
-    // Two elements of 8 bytes are as wide as four of 4.
-    let sizes = [1 + random.below(3) / 2, 1 + random.below(80), 1 + random.below(90), random.below(70)];
+    let blocking = blockings[random.below(blockings.len())];
+    let mut sizes = [1 + random.below(3) / 2, 1 + random.below(80), 1 + random.below(90), random.below(70)];
+    if random.chance(2) {
+        // Rows and columns that can be taken 16 bytes at once.
+        sizes[1..].iter_mut().for_each(|size| *size = size.next_multiple_of(4));
+    }
     let product = Product::<T>::random(sizes, random);
     let parts = if random.chance(2) { 1 } else { 1 + random.below(5) as u32 };
-    let recipe = Recipe { parts, ..blocked(T::TYPE, blocking).into() };
+    let recipe = Recipe { parts, ..Blocked::named(blocking, T::TYPE).unwrap().into() };
     let bits = product.by_recipe(&Device::interp(), recipe);
-    if parts == 1 && !blocking.contains("_2_1") && !blocking.contains("_4_1") {
+    if parts == 1 && blocking.starts_with("register") && !blocking.ends_with("_2_1") && !blocking.ends_with("_4_1") {
         let plain = product.by_recipe(&Device::interp(), Plain::new(Family::Tiled, T::TYPE, 8).into());
         assert_eq!(bits, plain, "{blocking}: sums in another order than the plain kernel's");
     }
 }
 
 #[test]
-fn any_product_is_right() {
-    for seed in 0..40 {
-        any_product::<f32>(seed);
-        any_product::<i32>(1000 + seed);
+fn any_product_of_registers_is_right() {
+    for seed in 0..30 {
+        any_product::<f32>(seed, &REGISTER);
+        any_product::<i32>(1000 + seed, &REGISTER);
+        any_product::<f64>(2000 + seed, &REGISTER[..4]);
+    }
+}
+
+#[test]
+fn any_product_of_matrix_instructions_is_right() {
+    for seed in 0..60 {
+        any_product::<f64>(3000 + seed, &DMMA);
     }
 }
 
 /// Whole tiles of row-major matrices: what a large product is made of.
-fn main_loop<T: Sample>(blocking: &str, lies: [Lie; 3]) -> tegula::interp::Counters {
-    let blocked = blocked(T::TYPE, blocking);
+fn main_loop<T: Sample>(name: &str, lies: [Lie; 3]) -> Counters {
+    let blocked = Blocked::named(name, T::TYPE).unwrap();
     let Blocking { block: [bm, bn, bk], .. } = blocked.blocking;
     let random = &mut Random(1);
-    use tegula::element::Scalar;
     let factors = (T::Acc::ONE, T::Acc::ZERO);
     let product = Product::<T>::new([1, bm as usize, bn as usize, 4 * bk as usize], lies, random, factors);
     let blocked = Blocked { vectors: [true; 3], orders: product.orders(), ..blocked };
     let kernel = check(blocked.build().unwrap()).unwrap();
-    let turn = |turned: bool, view: tegula::View<'_, T>| Buffer::input(if turned { view.t() } else { view }).unwrap();
+    let turn = |turned: bool, view: View<'_, T>| Buffer::input(if turned { view.t() } else { view }).unwrap();
     let [a_turned, b_turned] = blocked.turned();
     let (a, b) = (turn(a_turned, product.a()), turn(b_turned, product.b()));
     let c = Buffer::output(<T::Out as Scalar>::TYPE, product.before().layout()).unwrap();
@@ -71,8 +84,25 @@ fn large_tiles_have_no_bank_conflicts() {
     let columns = Lie { transposed: true, ..Lie::default() };
     for a in [Lie::default(), columns] {
         for b in [Lie::default(), columns] {
-            let counters = main_loop::<f32>("128x256x16_64x64_8x16_3_1_1", [a, b, Lie::default()]);
+            let lies = [a, b, Lie::default()];
+            for register in ["register_128x256x8_64x64_8x16_4_1_1", "register_64x128x16_32x64_8x8_3_2_1"] {
+                let counters = main_loop::<f32>(register, lies);
+                assert_eq!(counters.shared_bank_conflicts, 0, "{register} {a:?} {b:?}: {counters:?}");
+            }
+            let counters = main_loop::<f64>("dmma16x16_128x128x16_32x64_16x16_4_1_1", lies);
             assert_eq!(counters.shared_bank_conflicts, 0, "{a:?} {b:?}: {counters:?}");
+            // Every load from shared memory is 16 bytes wide.
+            assert_eq!(counters.shared_load_elements, 64 * counters.shared_load_requests);
         }
     }
+}
+
+#[test]
+fn tiles_that_do_not_fit_are_refused() {
+    for name in ["register_33x64x16_33x64_8x8_3_1_1", "dmma16x16_64x64x24_32x32_16x16_3_1_1", "dmma16x16_", "wide_1x1"]
+    {
+        let refused = Blocked::named(name, Type::F64).and_then(|blocked| blocked.build());
+        assert!(matches!(refused, Err(Error::KernelOption(_))), "{name}");
+    }
+    assert!(Blocked::named("dmma16x16_64x64x32_32x32_16x16_3_1_1", Type::F32).unwrap().build().is_err());
 }

@@ -38,7 +38,7 @@ pub fn small() -> Vec<Kernel> {
         strided(),
         bare(),
     ];
-    plain.into_iter().chain(conversions()).collect()
+    plain.into_iter().chain(conversions()).chain(Mma::ALL.map(matrix)).chain([matrix_loads()]).collect()
 }
 
 /// One block of 32 threads; each result goes to a column of its own, in the thread's row.
@@ -373,4 +373,57 @@ fn bare() -> Kernel {
         let tile = k.shared::<f32>("tile", [32]);
         tile.store((row,), 1.0);
     })
+}
+
+/// One matrix instruction a warp on registers as they come: row 32·i + lane of each matrix is what the lane holds.
+pub fn matrix(mma: Mma) -> Kernel {
+    fn build<T: Scalar, S: Scalar>(mma: Mma) -> Kernel {
+        let name = format!("{mma}").replace(' ', "_").replace('×', "x");
+        kernel(&name, Block::d1(32), |k| {
+            let (a, b) = (k.input::<T>("a"), k.input::<T>("b"));
+            let sums = k.matrix::<S>("sums", Access::ReadWrite, Order2d::Strided, 1);
+            k.grid([sums.rows() / 32, k.constant(1), k.constant(1)]);
+            let row = k.block_x() * 32 + k.lane();
+            let [of_a, of_b, of_sums] = mma.registers();
+            let acc = k.array::<S>(of_sums);
+            (0..of_sums).for_each(|i| acc.at(i).set(sums.load((row, i))));
+            let a: Vec<_> = (0..of_a).map(|i| a.load((row, i))).collect();
+            let b: Vec<_> = (0..of_b).map(|i| b.load((row, i))).collect();
+            k.mma(mma, &a, &b, acc);
+            (0..of_sums).for_each(|i| sums.store((row, i), acc.at(i).get()));
+        })
+    }
+    match mma.sums() {
+        Type::F64 => build::<f64, f64>(mma),
+        Type::F32 => build::<u32, f32>(mma),
+        _ => build::<u32, i32>(mma),
+    }
+}
+
+/// Matrices out of arrays of every size of element, and the rounding to tf32.
+fn matrix_loads() -> Kernel {
+    lanes("matrix_loads", |k, row| {
+        let y = k.output::<u32>("y");
+        matrices::<f64>(k, row, "f64", y, 0);
+        matrices::<f32>(k, row, "f32", y, 32);
+        matrices::<bf16>(k, row, "bf16", y, 64);
+        matrices::<i8>(k, row, "i8", y, 96);
+        let x = k.input::<f32>("x").load((row, 0));
+        k.output::<u32>("rounded").store((row, 0), x.to_tf32());
+    })
+}
+
+/// One, two and four matrices, as they lie and transposed. Rows lie two elements of 16 bytes apart.
+fn matrices<'k, T: Scalar>(k: &'k Builder, row: Val<'k, u32>, name: &str, y: Global<'k, u32>, first: u32) {
+    let (x, unit) = (k.input::<T>(&format!("{name}_x")), 16 / T::TYPE.size() as u32);
+    let tile = k.shared::<T>(name, [32, 2 * unit]);
+    for i in 0..2 * unit {
+        tile.store((row, i), x.load((row, i % 16)));
+    }
+    k.sync_warp(FULL_WARP);
+    let [one] = tile.load_matrix::<1>((row, 0), false);
+    let [turned] = tile.load_matrix::<1>((row, unit), true);
+    let two = tile.load_matrix::<2>((row ^ 3, unit), false);
+    let four = [tile.load_matrix::<4>((row, 0), false), tile.load_matrix::<4>((row ^ 1, unit), true)].concat();
+    put(y, row + first, &[&[one, turned], &two[..], &four[..]].concat());
 }

@@ -1,0 +1,354 @@
+//! f64 on matrix units: tiles in shared memory, filled asynchronously a few steps ahead, multiplied by whole warps.
+//!
+//! * **Every load from shared memory is 16 bytes wide.** Where k runs along the tile, a lane takes two neighbours along k; where rows
+//!   or columns do, two of those. An instruction does not care which k is which as long as A and B agree, nor which column is
+//!   which as long as C is stored accordingly: within each 8 of k the lane that the manual gives k and k + 4 gets 2k and 2k + 1,
+//!   and the columns of two neighbouring fragments are dealt out in turn.
+//! * **What is loaded at once is multiplied at once.** The registers of an instruction's operand follow each other, those of its left one
+//!   row by row, those of its right one k by k. So the left operand is best one whose rows lie side by side, and the right one
+//!   best lies along k: where that is B and A, the kernel computes the transpose of C.
+//! * **No two lanes of a quarter warp want one bank.** Pieces of 16 bytes change places within 128 bytes, depending on the row.
+//! * **A warp always has something to multiply.** Fragments are loaded one ahead, also across the one barrier of a step.
+
+use super::blocked::{Blocked, Blocking, grouped};
+use super::product::Product;
+use crate::error::{Error, Result};
+use crate::ir::prelude::*;
+
+/// How an operand gets into shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Staging {
+    /// Whether k is the axis along which the tile lies, or rows of A (columns of B) are.
+    along_k: bool,
+    /// Whether pairs of elements can be copied at once: they lie side by side, aligned to 16 bytes.
+    pairs: bool,
+}
+
+/// Whether the parts fit together: whole warps, and rounds of copies that begin at whole lines of a tile, or end there.
+fn fits(blocking: &Blocking) -> bool {
+    let Blocking { block: [bm, bn, bk], warp: [wm, wn], slices, .. } = *blocking;
+    let threads = blocking.threads();
+    let rounds = |outer: u32, width: u32| {
+        let round = threads * width;
+        let lines = round.is_multiple_of(outer) && (round / outer).is_power_of_two() || outer.is_multiple_of(round);
+        lines && (outer * LINE).is_multiple_of(round) && round.is_multiple_of(2 * LINE)
+    };
+    let parts = [(bm, wm), (bn, wn)].iter().all(|(all, part)| part % ROWS == 0 && all % part == 0);
+    let rounds = [bm, bn].iter().all(|&outer| rounds(outer, 1) && rounds(outer, 2));
+    parts && rounds && bk % LINE == 0 && slices == 1
+}
+
+/// Rows of a warp tile that the sums of one [`Mma`] go through, or two of the small one.
+const ROWS: u32 = 16;
+/// Columns of a fragment of B.
+const COLS: u32 = 8;
+/// How far along k the lanes go with one load of 16 bytes each.
+const DEPTH: u32 = 8;
+/// Elements of 128 bytes.
+const LINE: u32 = 16;
+
+/// Builds the kernel, with one of the instructions of f64.
+pub(super) fn build(variant: &Blocked, mma: Mma) -> Result<Kernel> {
+    let Blocking { block: [bm, bn, bk], warp: [wm, wn], stages, blocks, .. } = variant.blocking;
+    if !fits(&variant.blocking) {
+        return Err(Error::KernelOption(format!("the tiles of {variant} are not shared out evenly")));
+    }
+    let blocking = variant.blocking;
+    Ok(kernel(&variant.to_string(), Block::d1(blocking.threads()), |k| {
+        let (turned, pairs, orders) = (variant.turned(), variant.vectors, variant.orders);
+        let product = Product::<f64>::of_blocks(k, variant);
+        k.min_blocks(blocks);
+        let (m, n, depth) = product.extents();
+        let (tiles_m, tiles_n) = (m.div_ceil(bm), n.div_ceil(bn));
+        let staging = |order: Order2d, along_k: Order2d, pairs: bool| Staging {
+            along_k: order == along_k || order == Order2d::Strided,
+            pairs: pairs && order != Order2d::Strided,
+        };
+        let of_a = staging(orders[0], Order2d::RowMajor, pairs[0]);
+        let of_b = staging(orders[1], Order2d::ColMajor, pairs[1]);
+        let room_a = k.shared::<f64>("tile_a", [stages * bk * bm]);
+        let room_b = k.shared::<f64>("tile_b", [stages * bk * bn]);
+        let warps = bn / wn;
+        let (warp_row, warp_col) = (k.warp() / warps * wm, k.warp() % warps * wn);
+        k.for_blocks([tiles_m * tiles_n, k.constant(1), product.c.batches()], |[tile, _, number]| {
+            let (product, share) = product.share(number, depth.div_ceil(bk));
+            let (tile_row, tile_col) = grouped(tile, tiles_m, tiles_n);
+            let (row, col) = (tile_row * bm, tile_col * bn);
+            let side = |staging, global, room, outer, span, extent, first, part, rows, turned| Side {
+                k,
+                blocking,
+                staging,
+                global,
+                room,
+                outer,
+                span,
+                extent,
+                first,
+                depth,
+                part,
+                rows,
+                turned,
+            };
+            let a = side(of_a, product.a, room_a, bm, wm, m, row, warp_row, true, turned[0]);
+            let b = side(of_b, product.b, room_b, bn, wn, n, col, warp_col, false, turned[1]);
+            let (left, right) = if of_a.along_k && !of_b.along_k { (&b, &a) } else { (&a, &b) };
+            let sums = multiply(k, blocking, mma, left, right, share);
+            store(&product, pairs[2], [left, right], sums, [row + warp_row, col + warp_col]);
+            // Only where a block takes another matrix of the batch: its copies must not overtake the last loads.
+            k.when(k.grid_z().lt(product.c.batches()), || {
+                k.copy_async_wait(0);
+                k.barrier();
+            });
+        });
+    }))
+}
+
+/// One operand: where it comes from, where it is staged, and which part of it a warp multiplies.
+struct Side<'k> {
+    k: &'k Builder,
+    blocking: Blocking,
+    staging: Staging,
+    global: Global<'k, f64>,
+    room: Shared<'k, f64>,
+    /// Rows of A (columns of B) of a tile.
+    outer: u32,
+    /// Those of a warp's part.
+    span: u32,
+    /// Those of the whole operand.
+    extent: Val<'k, u32>,
+    /// Where the tile begins in the operand.
+    first: Val<'k, u32>,
+    depth: Val<'k, u32>,
+    /// Where the warp's part begins in the tile.
+    part: Val<'k, u32>,
+    /// Whether this is A.
+    rows: bool,
+    /// Whether it was passed transposed.
+    turned: bool,
+}
+
+impl<'k> Side<'k> {
+    /// How many copies a thread makes of a tile.
+    fn copies(&self) -> u32 {
+        self.outer * self.blocking.block[2] / self.round()
+    }
+
+    /// Elements that the threads copy at once.
+    fn round(&self) -> u32 {
+        self.blocking.threads() * self.width()
+    }
+
+    fn width(&self) -> u32 {
+        if self.staging.pairs { 2 } else { 1 }
+    }
+
+    /// Starts the thread's copy number `which` of the tile that is `step` steps along k, to a stage.
+    ///
+    /// Along k, the tile lies as rows of 16 k, 16 after 16; the pieces of odd rows have their halves exchanged. Otherwise it lies k
+    /// after k, and pieces change places within eight of them.
+    fn copy(&self, step: Val<'k, u32>, stage: Val<'k, u32>, which: u32) {
+        let [.., bk] = self.blocking.block;
+        let (width, line) = (self.width(), if self.staging.along_k { LINE } else { self.outer });
+        let (thread, first) = (self.k.thread_x() * width, which * self.round());
+        let base = stage * (bk * self.outer);
+        // Which line, which element of it: each as what the thread knows and what the round adds.
+        let (across, along) = (thread / line, thread % line);
+        let (further, aside) = (first / line, first % line);
+        if self.staging.along_k {
+            let to = base + (across * LINE + (along ^ (across % 2 * DEPTH)));
+            let row = (self.first + across + further % self.outer).min(self.extent - 1);
+            let p = step * bk + along + further / self.outer * LINE;
+            let valid = Guard::First((self.depth - p.min(self.depth)).id());
+            self.room.copy_async((to + first,), self.global, self.place(row, p), width, valid);
+        } else {
+            let swizzle = (across / 2 % 4 * 4) ^ (further / 2 % 4 * 4);
+            let to = base + (across * line + ((along + aside) ^ swizzle));
+            let (outer, p) = (self.first + along + aside, step * bk + across + further);
+            let inside = self.extent - outer.min(self.extent);
+            let valid = Guard::First(p.lt(self.depth).select(inside, 0).id());
+            self.room.copy_async((to + further * line,), self.global, self.place(outer, p), width, valid);
+        }
+    }
+
+    /// Coordinates of an element from its row of A (column of B) and its k.
+    fn place(&self, outer: Val<'k, u32>, p: Val<'k, u32>) -> (Val<'k, u32>, Val<'k, u32>) {
+        if self.rows != self.turned { (outer, p) } else { (p, outer) }
+    }
+
+    /// The lane's elements of `count` eights of k from number `eight` on, of 16 rows of A (columns of B): for each of the two rows
+    /// that are the lane's, those along k.
+    fn load(&self, stage: Val<'k, u32>, fragment: u32, eight: u32, count: u32) -> [Vec<Val<'k, f64>>; 2] {
+        let [.., bk] = self.blocking.block;
+        let lane = self.k.lane();
+        let (g, t, base) = (lane / 4, lane % 4, stage * (bk * self.outer));
+        let mut pair = [Vec::new(), Vec::new()];
+        for eight in eight..eight + count {
+            if self.staging.along_k {
+                let half = if eight % 2 == 0 { g % 2 * DEPTH } else { ((g % 2) ^ 1) * DEPTH };
+                let lane_part = base + ((self.part + g) * LINE + (half + t * 2));
+                for (i, row) in pair.iter_mut().enumerate() {
+                    let fixed = eight / 2 * self.outer * LINE + (fragment * ROWS + i as u32 * 8) * LINE;
+                    row.extend(self.room.load_vec::<2>((lane_part + fixed,)));
+                }
+            } else {
+                let lane_part = base + (t * 2 * self.outer + self.part + ((g ^ (t * 2)) * 2));
+                for p in 0..2 {
+                    let fixed = (eight * DEPTH + p) * self.outer + fragment * ROWS;
+                    let [x, y] = self.room.load_vec::<2>((lane_part + fixed,));
+                    pair[0].push(x);
+                    pair[1].push(y);
+                }
+            }
+        }
+        pair
+    }
+}
+
+/// Variables that hold what the lane multiplies next.
+#[derive(Clone, Copy)]
+struct Fragment<'k>(Array<'k, f64>);
+
+impl<'k> Fragment<'k> {
+    fn new(k: &'k Builder, count: u32) -> Self {
+        Fragment(k.array(2 * count))
+    }
+
+    fn set(self, values: &[Vec<Val<'k, f64>>; 2]) {
+        for (i, &value) in (0..).zip(values.iter().flatten()) {
+            self.0.at(i).set(value);
+        }
+    }
+
+    fn get(self) -> [Vec<Val<'k, f64>>; 2] {
+        let half = self.0.len() / 2;
+        [0, half].map(|first| (first..first + half).map(|i| self.0.at(i).get()).collect())
+    }
+}
+
+/// The warp's sums, 16 rows of the left operand by 8 columns of the right one after each other, all of a row of them first.
+///
+/// What the next slab of k begins with is loaded while the last rows of this one are multiplied: the matrix units take long enough
+/// for an instruction that everything else fits in between, as long as it stands there.
+///
+/// `first` and `steps` say which steps along k.
+fn multiply<'k>(
+    k: &'k Builder,
+    blocking: Blocking,
+    mma: Mma,
+    a: &Side<'k>,
+    b: &Side<'k>,
+    [first, steps]: [Val<'k, u32>; 2],
+) -> Array<'k, f64> {
+    let Blocking { block: [.., bk], stages, .. } = blocking;
+    let eights = mma.shape()[2].div_ceil(DEPTH);
+    let (slabs, high, wide) = (bk / (DEPTH * eights), a.span / ROWS, b.span / ROWS);
+    let sums = k.array::<f64>(high * wide * 2 * 4);
+    (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
+    let copies = a.copies() + b.copies();
+    // Steps beyond the last are copied as well, where there is more of k, and not multiplied.
+    let copy = |step: Val<'k, u32>, stage: Val<'k, u32>, which: u32| match which.checked_sub(a.copies()) {
+        None => a.copy(first + step, stage, which),
+        Some(which) => b.copy(first + step, stage, which),
+    };
+    for stage in 0..stages {
+        let stage = k.constant(stage);
+        (0..copies).for_each(|which| copy(stage, stage, which));
+        k.copy_async_commit();
+    }
+    k.copy_async_wait(stages - 1);
+    k.barrier();
+    let next_a = Fragment::new(k, 2 * eights);
+    let next_b: Vec<_> = (0..wide).map(|_| Fragment::new(k, 2 * eights)).collect();
+    let zero = k.constant(0);
+    next_a.set(&a.load(zero, 0, 0, eights));
+    (0..).zip(&next_b).for_each(|(j, next)| next.set(&b.load(zero, j, 0, eights)));
+    let stage = k.var(0u32);
+    k.for_each(0, steps, |step| {
+        let now = stage.get();
+        let after = (now + 1).lt(stages).select(now + 1, 0u32);
+        for (slab, i) in (0..slabs).flat_map(|slab| (0..high).map(move |i| (slab, i))) {
+            let (of_a, last_rows, last) = (next_a.get(), i + 1 == high, i + 1 == high && slab + 1 == slabs);
+            if last {
+                // Everyone has loaded the last of this stage, and the next has come.
+                k.copy_async_wait(stages - 2);
+                k.barrier();
+            }
+            let (from, ahead) = if last { (after, 0) } else { (now, slab + u32::from(last_rows)) };
+            next_a.set(&a.load(from, if last_rows { 0 } else { i + 1 }, ahead * eights, eights));
+            for j in 0..wide {
+                for (half, of_b) in (0..).zip(next_b[j as usize].get()) {
+                    multiply_fragments(k, mma, &of_a, &of_b, sums.part(((i * wide + j) * 2 + half) * 4, 4));
+                }
+                if last_rows {
+                    next_b[j as usize].set(&b.load(from, j, ahead * eights, eights));
+                }
+                if last {
+                    let part = |j: u32| j * copies / wide;
+                    (part(j)..part(j + 1)).for_each(|which| copy(step + stages, now, which));
+                }
+            }
+        }
+        k.copy_async_commit();
+        stage.set(after);
+    });
+    sums
+}
+
+/// 16 rows times 8 columns.
+fn multiply_fragments<'k>(
+    k: &'k Builder,
+    mma: Mma,
+    [upper, lower]: &[Vec<Val<'k, f64>>; 2],
+    b: &[Val<'k, f64>],
+    sums: Array<'k, f64>,
+) {
+    let [m, _, depth] = mma.shape();
+    // The lane's share of the instruction's k.
+    let share = (depth / 4) as usize;
+    for p in (0..b.len()).step_by(share) {
+        let b = &b[p..p + share];
+        if m == 8 {
+            k.mma(mma, &upper[p..p + share], b, sums.part(0, 2));
+            k.mma(mma, &lower[p..p + share], b, sums.part(2, 2));
+        } else {
+            let a: Vec<_> = (p..p + share).flat_map(|p| [upper[p], lower[p]]).collect();
+            k.mma(mma, &a, b, sums);
+        }
+    }
+}
+
+/// Stores what the lane has: in each 16×16 of the warp's part, four pairs of neighbours in rows of C.
+fn store<'k>(
+    product: &Product<'k, f64>,
+    aligned: bool,
+    [left, right]: [&Side<'k>; 2],
+    sums: Array<'k, f64>,
+    [row, col]: [Val<'k, u32>; 2],
+) {
+    let lane = product.k.lane();
+    let (g, t) = (lane / 4, lane % 4);
+    let (high, wide) = (left.span / ROWS, right.span / ROWS);
+    product.store_runs(aligned, |store| {
+        for (i, j, pair) in (0..high).flat_map(|i| (0..wide).flat_map(move |j| (0..4).map(move |pair| (i, j, pair)))) {
+            // Of the left operand's upper or lower row, of the right one's first or second fragment, of its first or second column.
+            let sum = |lower: u32, fragment: u32, column: u32| {
+                sums.at(((i * wide + j) * 2 + fragment) * 4 + lower * 2 + column).get()
+            };
+            let (one, other) = (pair / 2, pair % 2);
+            if !left.rows {
+                // The left operand is B, whose columns lie side by side.
+                let (row, col) = (row + (j * ROWS + one * COLS + other) + t * 2, col + i * ROWS + g * 2);
+                store(row, col, [0, 1].map(|lower| sum(lower, one, other)));
+                continue;
+            }
+            // Rows and columns that were loaded in pairs were dealt out in turn.
+            let row =
+                if left.staging.along_k { row + (i * ROWS + one * 8) + g } else { row + (i * ROWS + one) + g * 2 };
+            if right.staging.along_k {
+                store(row, col + (j * ROWS + other * COLS) + t * 2, [0, 1].map(|column| sum(one, other, column)));
+            } else {
+                store(row, col + (j * ROWS + other * 2) + t * 4, [0, 1].map(|fragment| sum(one, fragment, other)));
+            }
+        }
+    });
+}

@@ -1,0 +1,307 @@
+//! Matrix instructions on the GPU against the interpreter's model of them, bit for bit: random numbers, numbers of very different
+//! size, sums that cancel, subnormals, infinities and NaN.
+//!
+//! The interpreter stands for the matrix units of an sm_90 here; on a GPU of another generation the test says that it is skipped.
+#![cfg(feature = "cuda")]
+
+use std::fmt::Write as _;
+
+use tegula::cuda::{self, DeviceMatrix, Gpu, Stored};
+use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::interp::{self, Arg, Buffer, Config, TensorCore};
+use tegula::ir::{Mma, Order2d, check};
+use tegula::kernels::Blocked;
+use tegula::plan::{Plan, Recipe};
+use tegula::{Device, Executor, Gemm, Layout, Matrix, Shape};
+
+use crate::gpu::gpu;
+use crate::kernels::matrix;
+use crate::product::Random;
+
+/// Instructions a case.
+const WARPS: usize = 256;
+
+/// What sort of numbers A, B and the sums hold.
+#[derive(Clone, Copy, Debug)]
+enum Numbers {
+    /// Between −1 and 1.
+    Plain,
+    /// Any exponent of a narrow range: bits are cut off when they are aligned.
+    Mixed,
+    /// Any exponent of the format.
+    Wide,
+    /// Few different powers of two: what remains of a sum that cancels is small.
+    Cancelling,
+    /// Near the least numbers of the format, subnormals among them.
+    Tiny,
+    /// Here and there an infinity, NaN, a zero of either sign or the greatest number.
+    Special,
+    /// Any bits.
+    Bits,
+}
+
+const KINDS: [Numbers; 7] = [
+    Numbers::Plain,
+    Numbers::Mixed,
+    Numbers::Wide,
+    Numbers::Cancelling,
+    Numbers::Tiny,
+    Numbers::Special,
+    Numbers::Bits,
+];
+
+/// The bits of a floating-point format's exponent and fraction.
+#[derive(Clone, Copy)]
+struct Format(u32, u32);
+
+const DOUBLE: Format = Format(11, 52);
+const SINGLE: Format = Format(8, 23);
+
+impl Format {
+    fn of(mma: Mma) -> Format {
+        match mma {
+            Mma::F16 => Format(5, 10),
+            Mma::BF16 => Format(8, 7),
+            Mma::TF32 => SINGLE,
+            _ => DOUBLE,
+        }
+    }
+
+    fn number(self, random: &mut Random, kind: Numbers) -> u64 {
+        let Format(exponent, fraction) = self;
+        let (bits, bias) = (random.next(), (1u64 << (exponent - 1)) - 1);
+        let (low, sign) = (bits & ((1 << fraction) - 1), bits >> 63 << (exponent + fraction));
+        let with = |exponent: u64, low: u64| sign | exponent << fraction | low;
+        let highest = (1 << exponent) - 1;
+        match kind {
+            Numbers::Plain => with(bias - 1 - u64::from(bits.trailing_zeros().min(6)), low),
+            Numbers::Mixed => with(bias - 8 + random.below(16) as u64, low),
+            Numbers::Wide => with(random.below(highest as usize) as u64, low),
+            Numbers::Cancelling => with(bias - 7 + 7 * random.below(3) as u64, low >> (fraction - 2) << (fraction - 2)),
+            Numbers::Tiny => with(random.below(bias as usize / 2 + 2) as u64 / 8 * random.below(2) as u64, low),
+            Numbers::Special => match random.below(40) {
+                0 => with(highest, 0),
+                1 => with(highest, low | 1 << (fraction - 1)),
+                2 => with(0, 0),
+                3 => with(highest - 1, low),
+                _ => with(bias - 4 + random.below(8) as u64, low),
+            },
+            Numbers::Bits => bits & (u64::MAX >> (63 - exponent - fraction)),
+        }
+    }
+}
+
+/// A register of A or B.
+fn register(random: &mut Random, mma: Mma, kind: Numbers) -> u64 {
+    match mma {
+        Mma::I8 | Mma::U8 => random.next() & 0xffff_ffff,
+        Mma::F16 | Mma::BF16 => Format::of(mma).number(random, kind) | Format::of(mma).number(random, kind) << 16,
+        _ => Format::of(mma).number(random, kind),
+    }
+}
+
+fn sum(random: &mut Random, mma: Mma, kind: Numbers) -> u64 {
+    match mma.sums() {
+        Type::F64 => DOUBLE.number(random, kind),
+        Type::F32 => SINGLE.number(random, kind),
+        _ => random.next() & 0xffff_ffff,
+    }
+}
+
+/// What each lane of each warp holds.
+struct Registers {
+    cols: usize,
+    bits: Vec<u64>,
+}
+
+impl Registers {
+    fn new(cols: u32, mut make: impl FnMut() -> u64) -> Self {
+        let cols = cols as usize;
+        Registers { cols, bits: (0..32 * WARPS * cols).map(|_| make()).collect() }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::new(32 * WARPS, self.cols)
+    }
+
+    fn matrix<T: Scalar>(&self) -> Matrix<T> {
+        Matrix::from_fn(self.shape(), |_, r, c| T::from_bits(self.bits[r * self.cols + c])).unwrap()
+    }
+
+    fn get(&self, warp: usize, lane: u32, register: u32) -> u64 {
+        self.bits[(32 * warp + lane as usize) * self.cols + register as usize]
+    }
+}
+
+/// Runs one case on both and gives what differs, in words, and how much.
+fn case<T: Scalar + Stored, S: Scalar + Stored>(
+    gpu: Option<&Gpu>,
+    mma: Mma,
+    kind: Numbers,
+    seed: u64,
+) -> (usize, String) {
+    let mut random = Random(seed);
+    let [of_a, of_b, of_sums] = mma.registers();
+    let a = Registers::new(of_a, || register(&mut random, mma, kind));
+    let b = Registers::new(of_b, || register(&mut random, mma, kind));
+    let c = Registers::new(of_sums, || sum(&mut random, mma, kind));
+    let kernel = check(matrix(mma)).unwrap();
+    let (host_a, host_b, host_c) = (a.matrix::<T>(), b.matrix::<T>(), c.matrix::<S>());
+    let inputs = [&host_a, &host_b].map(|m| Buffer::input(m.view()).unwrap());
+    let here = Buffer::in_out(host_c.view()).unwrap();
+    let args = [Arg::from(&inputs[0]), Arg::from(&inputs[1]), Arg::from(&here)];
+    interp::run(&kernel, &args, &Config::default()).unwrap().ok(&kernel).unwrap();
+    let here = here.to_matrix::<S>().unwrap();
+    let Some(gpu) = gpu else { return (0, String::new()) };
+    let upload = |m: &Matrix<T>| DeviceMatrix::upload(gpu, m.view()).unwrap();
+    let (device_a, device_b) = (upload(&host_a), upload(&host_b));
+    let there = DeviceMatrix::upload(gpu, host_c.view()).unwrap();
+    let layout = |r: &Registers| Layout { shape: r.shape(), offset: 0, strides: [0, r.cols as isize, 1] };
+    let args = [
+        cuda::Arg::Matrix { ty: T::TYPE, layout: layout(&a), memory: device_a.buffer().memory() },
+        cuda::Arg::Matrix { ty: T::TYPE, layout: layout(&b), memory: device_b.buffer().memory() },
+        cuda::Arg::Matrix { ty: S::TYPE, layout: layout(&c), memory: there.buffer().memory() },
+    ];
+    // SAFETY: the interpreter has just found that these arguments keep the kernel in bounds.
+    unsafe { gpu.run(&kernel, &args).unwrap() };
+    let there = there.download().unwrap();
+    differences(mma, kind, [&a, &b, &c], &here, &there)
+}
+
+/// How many sums differ, and the first of them with all that went into them.
+fn differences<S: Scalar>(
+    mma: Mma,
+    kind: Numbers,
+    [a, b, c]: [&Registers; 3],
+    here: &Matrix<S>,
+    there: &Matrix<S>,
+) -> (usize, String) {
+    const SHOWN: usize = 3;
+    let (mut count, mut zeros, mut text) = (0, 0, String::new());
+    for (place, (x, y)) in here.as_slice().iter().zip(there.as_slice()).enumerate() {
+        let (x, y) = (x.to_bits(), y.to_bits());
+        if x == y || is_nan(S::TYPE, x) && is_nan(S::TYPE, y) {
+            continue;
+        }
+        count += 1;
+        zeros += usize::from((x | y) << (65 - 8 * S::TYPE.size()) == 0);
+        if count > SHOWN {
+            continue;
+        }
+        let (warp, lane, register) = (place / c.cols / 32, (place / c.cols % 32) as u32, (place % c.cols) as u32);
+        let (row, col) = mma.sum(lane, register);
+        let _ = writeln!(text, "  {mma} {kind:?}, warp {warp}, ({row}, {col}): GPU {y:#x}, model {x:#x}");
+        let _ = writeln!(text, "    sum {:#x}, products", c.get(warp, lane, register));
+        for p in 0..mma.shape()[2] {
+            let of_a = element(a, warp, mma.registers()[0], mma.packed(), |l, r, part| mma.a(l, r, part) == (row, p));
+            let of_b = element(b, warp, mma.registers()[1], mma.packed(), |l, r, part| mma.b(l, r, part) == (p, col));
+            let _ = writeln!(text, "    {of_a:#x} * {of_b:#x}   {} * {}", shown(mma, of_a), shown(mma, of_b));
+        }
+    }
+    if count > 0 {
+        let _ = writeln!(text, "  {mma} {kind:?}: {count} differ, {zeros} of them in the sign of a zero only");
+    }
+    (count, text)
+}
+
+/// The element that is where `is_there` says.
+fn element(of: &Registers, warp: usize, count: u32, packed: u32, is_there: impl Fn(u32, u32, u32) -> bool) -> u64 {
+    for lane in 0..32 {
+        for register in 0..count {
+            for part in 0..packed {
+                if is_there(lane, register, part) {
+                    let bits = of.get(warp, lane, register);
+                    return if packed == 1 {
+                        bits
+                    } else {
+                        bits >> (32 / packed * part) & (u64::MAX >> (64 - 32 / packed))
+                    };
+                }
+            }
+        }
+    }
+    0
+}
+
+fn shown(mma: Mma, bits: u64) -> f64 {
+    match mma {
+        Mma::F16 => f16::from_bits(bits as u16).to_f64(),
+        Mma::BF16 => bf16::from_bits(bits as u16).to_f64(),
+        Mma::TF32 => f32::from_bits(bits as u32).into(),
+        Mma::I8 => (bits as i8).into(),
+        Mma::U8 => (bits as u8).into(),
+        _ => f64::from_bits(bits),
+    }
+}
+
+fn is_nan(ty: Type, bits: u64) -> bool {
+    match ty {
+        Type::F64 => f64::from_bits(bits).is_nan(),
+        Type::F32 => f32::from_bits(bits as u32).is_nan(),
+        _ => false,
+    }
+}
+
+#[test]
+fn matrix_instructions_are_what_the_model_says() {
+    let gpu = gpu().filter(|gpu| {
+        let fits = gpu.info().compute == (9, 0);
+        if !fits {
+            println!("skipped: {:?} is not the sm_90 that the model stands for", gpu.info().compute);
+        }
+        fits
+    });
+    assert_eq!(Config::default().tensor_core, TensorCore::Sm90);
+    let (mut wrong, mut text) = (0, String::new());
+    for mma in Mma::ALL {
+        for (seed, kind) in (0..).zip(KINDS) {
+            let (count, why) = match mma.sums() {
+                Type::F64 => case::<f64, f64>(gpu.as_ref(), mma, kind, seed),
+                Type::F32 => case::<u32, f32>(gpu.as_ref(), mma, kind, seed),
+                _ => case::<u32, i32>(gpu.as_ref(), mma, kind, seed),
+            };
+            wrong += count;
+            text += &why;
+        }
+    }
+    if gpu.is_some() {
+        println!("{} instructions compared, {wrong} sums differ", Mma::ALL.len() * KINDS.len() * WARPS);
+    }
+    assert!(wrong == 0, "{text}");
+}
+
+/// The f64 kernel adds in the order that its instructions have: the interpreter's bits are the GPU's.
+#[test]
+fn the_f64_kernel_has_the_same_bits_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let (m, n, mut compared) = (201, 136, 0);
+    for (k, vectors) in [(78, true), (77, false)] {
+        let random = |seed, rows, cols| {
+            let mut random = Random(seed);
+            Matrix::from_fn(Shape::new(rows, cols), |_, _, _| {
+                f64::from_bits(DOUBLE.number(&mut random, Numbers::Mixed))
+            })
+        };
+        let (a, b, c) = (random(1, m, k).unwrap(), random(2, k, n).unwrap(), random(3, m, n).unwrap());
+        let modern = gpu.info().compute == (9, 0);
+        for core in
+            ["dmma16x16", "dmma16x8", "dmma16x4", "dmma8x4"].into_iter().filter(|&core| modern || core == "dmma8x4")
+        {
+            for blocking in ["64x64x32_32x32_16x8_3_1_1", "128x128x16_32x64_16x8_4_1_1"] {
+                let recipe = Recipe::from(Blocked::named(&format!("{core}_{blocking}"), Type::F64).unwrap());
+                let [here, there] = [Device::interp(), gpu.clone().into()].map(|device| {
+                    let mut c = c.clone();
+                    let product = Gemm::new(a.view(), b.view(), c.view_mut()).alpha(1.5).beta(-0.5);
+                    device.run(&Plan::Gpu(recipe), product).unwrap();
+                    c
+                });
+                for (i, (x, y)) in here.as_slice().iter().zip(there.as_slice()).enumerate() {
+                    let (x, y) = (x.to_bits(), y.to_bits());
+                    assert!(x == y, "{core} {vectors}, ({}, {}): GPU {y:#x}, interpreter {x:#x}", i / n, i % n);
+                    compared += 1;
+                }
+            }
+        }
+    }
+    println!("{compared} elements of the f64 kernel compared");
+}
