@@ -16,17 +16,21 @@
 
 mod assemble;
 mod cache;
+pub(crate) mod cublaslt;
 mod driver;
 mod event;
 mod gpu;
+mod graph;
 mod image;
 mod launch;
 mod lend;
 mod memory;
 mod product;
+mod repeat;
 mod staging;
 
 pub use cache::cache_directory;
+pub use cublaslt::CublasLt;
 /// The crate whose contexts, streams and slices are accepted here.
 pub use cudarc;
 pub use driver::{DeviceInfo, devices, driver_version};
@@ -37,4 +41,5 @@ pub use launch::Param;
 pub use lend::{Borrowed, BorrowedMut};
 pub use memory::{Buffer, DeviceMatrix, Stored};
 pub use product::Arg;
+pub use repeat::{Operands, Repeat};
 pub(crate) use staging::STAGING_BYTES;
