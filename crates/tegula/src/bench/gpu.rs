@@ -2,8 +2,7 @@
 
 use super::accuracy::Sampled;
 use super::{Inputs, Kind, Measured, Peer, Rival, Settings, Side, Timed, contest};
-use crate::cuda::cublaslt::Products;
-use crate::cuda::{Gpu, Operands, Repeat};
+use crate::cuda::{Gpu, Operands, Products, Repeat};
 use crate::element::Element;
 use crate::error::Result;
 use crate::exec::{Device, Executor};

@@ -13,7 +13,7 @@ mod rounds;
 mod stats;
 
 #[cfg(feature = "cuda")]
-pub use crate::cuda::CublasLt;
+use crate::cuda::CublasLt;
 use crate::element::{Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};

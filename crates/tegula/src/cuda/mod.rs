@@ -16,7 +16,7 @@
 
 mod assemble;
 mod cache;
-pub(crate) mod cublaslt;
+mod cublaslt;
 mod driver;
 mod event;
 mod gpu;
@@ -30,7 +30,7 @@ mod repeat;
 mod staging;
 
 pub use cache::cache_directory;
-pub use cublaslt::CublasLt;
+pub use cublaslt::{CublasLt, Products};
 /// The crate whose contexts, streams and slices are accepted here.
 pub use cudarc;
 pub use driver::{DeviceInfo, devices, driver_version};

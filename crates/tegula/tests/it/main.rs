@@ -2,6 +2,7 @@
 
 mod golden;
 mod gpu;
+mod gpu_bench;
 mod gpu_large;
 mod gpu_ops;
 mod interp_facts;

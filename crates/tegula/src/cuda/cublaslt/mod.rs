@@ -448,8 +448,5 @@ mod tests {
                 Described::new(functions, types, &[layout(2, 5), layout(5, 7), layout(2, 7)]).unwrap().unwrap();
             described.preference([256, 16, 8, 8]).unwrap();
         }
-        let wrong = Types { compute: 12345, ..Types::of(Type::F32).unwrap() };
-        let described = Described::new(functions, wrong, &[layout(2, 5), layout(5, 7), layout(2, 7)]);
-        println!("a computation that there is not: {described:?}");
     }
 }
