@@ -1,6 +1,6 @@
 //! A benchmark's rows: as a table for people, as JSON and CSV for programs.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Everything that a run found; with `--json`, the object.
 #[derive(Debug, Serialize)]
@@ -57,7 +57,7 @@ pub struct Row {
     pub k: usize,
     pub batch: usize,
     /// `None` where it could not be measured.
-    #[serde(flatten)]
+    #[serde(flatten, serialize_with = "or_nulls")]
     pub figures: Option<Figures>,
     /// Operations for each byte that has to be moved.
     pub intensity: f64,
@@ -198,45 +198,49 @@ fn error(r: f64) -> String {
     }
 }
 
+/// The names of the figures.
+const FIGURES: [&str; 23] = [
+    "kernel",
+    "tflops",
+    "us",
+    "p20_us",
+    "p80_us",
+    "gbs",
+    "peer",
+    "peer_tflops",
+    "peer_us",
+    "peer_p20_us",
+    "peer_p80_us",
+    "candidates",
+    "ratio",
+    "spread",
+    "r",
+    "peer_r",
+    "bound",
+    "ok",
+    "rows_checked",
+    "input_sets",
+    "calls",
+    "rounds",
+    "segments",
+];
+
+/// Every name also where there are no figures.
+fn or_nulls<S: Serializer>(figures: &Option<Figures>, serializer: S) -> Result<S::Ok, S::Error> {
+    match figures {
+        Some(figures) => figures.serialize(serializer),
+        None => serializer.collect_map(FIGURES.map(|name| (name, ()))),
+    }
+}
+
 /// The rows as comma-separated values, under the names that they have in the JSON object.
 pub fn csv(report: &Report) -> String {
-    const COLUMNS: [&str; 31] = [
-        "dtype",
-        "layout",
-        "m",
-        "n",
-        "k",
-        "batch",
-        "kernel",
-        "tflops",
-        "us",
-        "p20_us",
-        "p80_us",
-        "gbs",
-        "peer",
-        "peer_tflops",
-        "peer_us",
-        "peer_p20_us",
-        "peer_p80_us",
-        "candidates",
-        "ratio",
-        "spread",
-        "r",
-        "peer_r",
-        "bound",
-        "ok",
-        "rows_checked",
-        "input_sets",
-        "calls",
-        "rounds",
-        "segments",
-        "error",
-        "command",
-    ];
-    let mut text = COLUMNS.join(",") + "\n";
+    let product = ["dtype", "layout", "m", "n", "k", "batch"];
+    let columns: Vec<_> = product.into_iter().chain(FIGURES).chain(["intensity", "error", "command"]).collect();
+    let mut text = columns.join(",") + "\n";
     for row in &report.rows {
         let row = serde_json::to_value(row).unwrap_or_default();
-        text += &COLUMNS.map(|column| field(&row[column])).join(",");
+        text += &columns.iter().map(|column| field(&row[column])).collect::<Vec<_>>().join(",");
         text += "\n";
     }
     text
@@ -352,8 +356,10 @@ pub mod tests {
         let table = csv(&run);
         let lines: Vec<_> = table.lines().collect();
         let columns: Vec<_> = lines[0].split(',').collect();
-        assert!(columns.iter().all(|name| rows[0].get(name).is_some()), "{columns:?}");
-        assert_eq!(rows[0].as_object().unwrap().len(), columns.len() + 1, "all but the intensity");
+        for row in rows {
+            assert!(columns.iter().all(|name| row.get(name).is_some()), "{columns:?} {row}");
+            assert_eq!(row.as_object().unwrap().len(), columns.len());
+        }
         assert!(lines[1].contains(",\"cublasLt 13.1.0 algorithm 1, tile 2\","), "{}", lines[1]);
         assert!(lines[3].contains(",\"no, room\","), "{}", lines[3]);
     }

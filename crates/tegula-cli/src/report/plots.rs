@@ -143,8 +143,11 @@ fn roofline(rows: &[(&Row, &Figures)], copy_gbs: f64, ceilings: &[super::bench::
     let used = |dtype: &str| rows.iter().any(|(row, _)| row.dtype == dtype);
     let ceilings: Vec<_> = ceilings.iter().filter(|ceiling| used(ceiling.dtype)).collect();
     let speeds = rows.iter().flat_map(|(_, figures)| [Some(figures.tflops), figures.peer_tflops]).flatten();
-    let x = Axis::decades(rows.iter().map(|(row, _)| row.intensity), (LEFT, WIDTH - RIGHT));
-    let y = Axis::decades(speeds.chain(ceilings.iter().map(|ceiling| ceiling.tflops)), (HEIGHT - BOTTOM, TOP));
+    let speeds = speeds.chain(ceilings.iter().map(|ceiling| ceiling.tflops));
+    // Also the least intensity at which a line is reached.
+    let ridges = speeds.clone().map(|speed| speed / (copy_gbs / 1e3));
+    let x = Axis::decades(rows.iter().map(|(row, _)| row.intensity).chain(ridges), (LEFT, WIDTH - RIGHT));
+    let y = Axis::decades(speeds, (HEIGHT - BOTTOM, TOP));
     let mut plot = frame(Some(&x), &y, "operations a byte", "TFLOP/s");
     for ceiling in &ceilings {
         let name = format!("{} {}", ceiling.instruction, short(ceiling.tflops));
