@@ -28,6 +28,9 @@ impl<F: FnMut() -> Result<()>> Timed for Calls<F> {
     }
 }
 
+/// The candidates, of which there are none.
+type Nobody = Calls<fn() -> Result<()>>;
+
 /// A row.
 pub fn measure<T: Element>(device: &Device, inputs: &Inputs<T>, settings: &Settings) -> Result<Measured> {
     let case = &inputs.case;
@@ -42,8 +45,7 @@ pub fn measure<T: Element>(device: &Device, inputs: &Inputs<T>, settings: &Setti
     let report = multiply(&mut c)?;
     let rows = Sampled::of(c.shape(), case.k, settings.seed);
     let r = rows.r(inputs, c.view())?;
-    let mut nobody: [Calls<fn() -> Result<()>>; 0] = [];
     let mut ours = Calls(|| multiply(&mut c).map(drop));
-    let contest = contest(&mut ours, &mut nobody, 1, false, settings.seconds)?;
+    let contest = contest::<Nobody>(&mut ours, &mut [], 1, false, settings.seconds)?;
     Ok(contest.measured(report.kernel, r, None, rows.count(), 1))
 }

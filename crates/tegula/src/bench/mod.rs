@@ -257,6 +257,7 @@ struct Contest {
     turns: Turns,
     pace: Pace,
     /// The candidate that was best.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only on GPUs there are candidates"))]
     best: Option<usize>,
 }
 
