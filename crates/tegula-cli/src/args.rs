@@ -144,7 +144,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Time products, against a peer in the same run
     #[command(after_help = BENCH_EXAMPLES)]
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// List the kernels, describe one, or print it as PTX
     #[command(after_help = KERNELS_EXAMPLES)]
     Kernels(KernelsArgs),

@@ -168,7 +168,7 @@ fn roofline(rows: &[(&Row, &Figures)], copy_gbs: f64, ceilings: &[super::bench::
 /// Where speed is intensity times `rate`, as far as the plot shows it.
 fn slope(x: &Axis, y: &Axis, rate: f64) -> String {
     let (from, to) = ((y.low / rate).max(x.low), (y.high / rate).min(x.high));
-    if !(from < to) {
+    if from >= to {
         return String::new();
     }
     format!(
