@@ -275,7 +275,9 @@ mod tests {
         let both = turns.ours.concat();
         let ratio = median(&turns.peer) / median(&both);
         assert!((ratio - 1.2).abs() < 0.02, "{ratio}");
-        assert!(super::super::stats::spread(&turns.ours[0], &turns.ours[1]) < 0.02);
+        // Neither turn of ours is always the later one.
+        let apart = super::super::stats::spread(&turns.ours[0], &turns.ours[1]);
+        assert!(apart < 0.004, "{apart}");
     }
 
     #[test]
