@@ -682,6 +682,25 @@ mod tests {
     }
 
     #[test]
+    fn a_benchmark_is_said_again_without_its_files() {
+        let bench = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Bench(args) => args,
+            other => panic!("{other:?}"),
+        };
+        let line = "tegula bench --m 1:3:1 --k 5 --dtype f64,i8 --layout nt,tn --device cuda:1 --alpha 2 --beta -0.5 --vs cublaslt \
+                    --kernel K6 --seed 7 --time 0.5";
+        let args = bench(&format!("{line} --json /there/r.json"));
+        assert_eq!(args.command(), line);
+        assert_eq!(args.layout[0].transposed(), [false, true]);
+        assert_eq!(args.layout[1].transposed(), [true, false]);
+        let shapes: Vec<_> = args.shapes().unwrap().iter().map(|shape| [shape.m, shape.n, shape.k]).collect();
+        assert_eq!(shapes, [[1, 1, 5], [2, 2, 5], [3, 3, 5]]);
+        let usual = bench("tegula bench --shapes /there/model.txt");
+        let said = "tegula bench --shapes model.txt --dtype f32 --layout nn --device auto --seed 1 --time 2";
+        assert_eq!(usual.command(), said);
+    }
+
+    #[test]
     fn presets_yield_to_options() {
         let problem = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
             Command::Check(args) => args.problem(),

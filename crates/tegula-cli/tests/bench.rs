@@ -33,11 +33,12 @@ impl Place {
         text(&output.stdout)
     }
 
-    /// Runs a line that must fail with one line on standard error, which is given back.
-    fn fails(&self, line: &str, code: i32) -> String {
-        let Output { status, stderr, .. } = self.command(line).output().unwrap();
+    /// Runs a line that must fail with one line on standard error, which is given back; what was `measured` may be printed before.
+    fn fails(&self, line: &str, code: i32, measured: bool) -> String {
+        let Output { status, stderr, stdout } = self.command(line).output().unwrap();
         let said = text(&stderr);
         assert_eq!(status.code(), Some(code), "{line}: {said}");
+        assert!(measured || stdout.is_empty(), "{line}: {}", text(&stdout));
         assert!(said.starts_with("error: ") && said.lines().count() == 1, "{line}: {said}");
         said
     }
@@ -141,10 +142,10 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
         ),
         ("bench --m 4 --device cpu --kernel tiled", 1, "--kernel names a kernel for a GPU"),
     ] {
-        let said = place.fails(line, code);
+        let said = place.fails(line, code, false);
         assert!(said.contains(says), "{line}: {said}");
     }
-    let shapes = place.fails("bench --shapes bad.txt --m 4", 2);
+    let shapes = place.fails("bench --shapes bad.txt --m 4", 2, false);
     assert!(shapes.contains("cannot be used with"), "{shapes}");
     assert_eq!(place.names(), ["bad.txt", "folder"]);
 }
@@ -153,7 +154,7 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
 fn a_row_that_does_not_fit_says_so_and_the_others_go_on() {
     let place = Place::new();
     // No machine has the memory for the second.
-    let said = place.fails("bench --m 4,8000000 --n 4,8000000 --k 4 --device cpu --time 0 --json r.json", 1);
+    let said = place.fails("bench --m 4,8000000 --n 4,8000000 --k 4 --device cpu --time 0 --json r.json", 1, true);
     assert_eq!(said, "error: 1 of 2 rows could not be measured\n");
     let rows = place.json("r.json")["rows"].clone();
     assert_eq!((&rows[0]["error"], &rows[0]["ok"]), (&Value::Null, &true.into()));
