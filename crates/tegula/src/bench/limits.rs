@@ -5,6 +5,7 @@ use crate::cuda::{Buffer, Gpu};
 use crate::element::Type;
 use crate::error::Result;
 use crate::exec::Device;
+use crate::matrix::{Matrix, Shape};
 
 /// Operations a second that an instruction sustains where no memory is touched.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,7 +58,7 @@ const COPIES: usize = 7;
 
 #[cfg(feature = "cuda")]
 fn copy_on(gpu: &Gpu) -> Result<f64> {
-    let from = super::data::normal::<f32>(crate::matrix::Shape::new(1, LEN), 0)?;
+    let from = super::data::normal::<f32>(Shape::new(1, LEN), 0)?;
     let (mut there, mut copy) = (Buffer::uninit(gpu, LEN)?, Buffer::<f32>::uninit(gpu, LEN)?);
     there.upload(from.view())?;
     copy.copy_from(&there)?;
@@ -69,8 +70,8 @@ fn copy_on(gpu: &Gpu) -> Result<f64> {
 
 fn copy_here() -> Result<f64> {
     use rayon::prelude::*;
-    let from = super::data::normal::<f32>(crate::matrix::Shape::new(1, LEN), 0)?;
-    let mut copy = crate::matrix::Matrix::<f32>::zeros(from.shape())?;
+    let from = Matrix::from_fn(Shape::new(1, LEN), |_, _, i| i as f32)?;
+    let mut copy = Matrix::<f32>::zeros(from.shape())?;
     let times = (0..COPIES).map(|_| {
         let start = std::time::Instant::now();
         let parts = copy.as_mut_slice().par_chunks_mut(1 << 20).zip(from.as_slice().par_chunks(1 << 20));
