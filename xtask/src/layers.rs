@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::{Outcome, root};
 
 /// A module of the library, and what of the library it may import. A name with `::` allows that path only.
-const RULES: [(&str, &[&str]); 18] = [
+const RULES: [(&str, &[&str]); 23] = [
     ("element", &[]),
     ("error", &["element", "ir::Fault", "interp::Finding"]),
     ("matrix", &["element", "error", "host"]),
@@ -28,6 +28,12 @@ const RULES: [(&str, &[&str]); 18] = [
     // The one file of cuda that knows kernels: it binds their parameters and argues why the launch is sound.
     ("cuda/product", &["cuda", "element", "error", "gemm", "ir", "kernels", "matrix", "plan", "progress", "ptx"]),
     ("cpu", &["element", "error", "host", "matrix", "oracle", "progress"]),
+    // What is pure of benchmarks knows no device.
+    ("bench/stats", &[]),
+    ("bench/rounds", &["error"]),
+    ("bench/data", &["element", "error", "host", "matrix"]),
+    ("bench/accuracy", &["element", "error", "matrix", "oracle"]),
+    ("bench", &["cuda", "element", "error", "exec", "gemm", "host", "matrix", "oracle", "plan", "progress"]),
     ("trace", &["element", "error", "matrix", "ir", "interp"]),
 ];
 
@@ -105,7 +111,7 @@ fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
-/// Modules without a rule (the crate's root, `exec`, `bench`) join the others and may import all. What comes straight from the
+/// Modules without a rule (the crate's root, `exec`) join the others and may import all. What comes straight from the
 /// crate's root, such as its `Result`, is in everybody's reach.
 fn allowed(module: &str, path: &str) -> bool {
     let first = path.split("::").next().unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The command line: what may be said, and the one-line form of what may not.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -12,6 +13,7 @@ use tegula_files::{Dtype, Place};
 
 use crate::failure::Failure;
 use crate::kernel::{Name, Problem, plant_help};
+use crate::shapes::{self, Shape, Sizes};
 
 /// Tiled matrix multiplication on GPU and CPU.
 #[derive(Debug, Parser)]
@@ -40,6 +42,7 @@ Examples:
   tegula mul a.npy b.npy -o c.npy                   C = A·B on the best device
   tegula mul digits.npy digits.npy --tb --verify    a Gram matrix, verified
   tegula check tiled --plant missing-first-barrier  find a race without a GPU
+  tegula bench --m 1024:4096:1024 --vs cublaslt     how fast, beside a peer
   tegula kernels K6 --ptx                           read a kernel as PTX
   tegula doctor                                     what works, what is missing
 
@@ -77,6 +80,29 @@ Examples:
   tegula check K6 --seeds 64                        more inputs, orders of warps
 
 Exit code 1 also where the kernel is wrong, or cannot be built, as with --tile 33.";
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  tegula bench --m 512:4096:512 --dtype f32,f64     cubes, a row for each type
+  tegula bench --m 4096 --n 1,16,64 --k 4096        thin products
+  tegula bench --shapes model.txt --vs cublaslt     against all of cublasLt
+  tegula bench --m 4096 --layout nn,nt --json r.json --html r.html
+
+SIZES are sizes and ranges START:END:STEP, whose end counts: 512,1024:4096:1024. The lists of m, n, k and batch are read side by side, so \
+they have as many sizes each, or one for all; without --n or --k these are m. A file of --shapes has m n k or m n k batch on a line, also as \
+MxNxKxBATCH; what follows a # is a comment.
+
+Inputs are normal random numbers, in as many sets as the GPU's cache does not hold together. Against a peer, all of its candidates are timed \
+and the best is kept; then both sides take turns in the same run. ratio is the peer's median time by ours, so above 1 ours is faster; \
+spread is how far ours is from itself in that run, and a ratio that is nearer to 1 says nothing. r is the largest error, as for mul \
+--verify; of large results, in a sample of their rows.
+
+The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and rows; a row has dtype, layout, m, n, k, batch, \
+kernel, tflops, us, p20_us, p80_us, gbs, peer, peer_tflops, peer_us, peer_p20_us, peer_p80_us, candidates, ratio, spread, r, peer_r, bound, \
+ok, rows_checked, input_sets, calls, rounds, segments, intensity, error and command. Times are microseconds of a call; what there is not \
+is null. The columns of --csv are the same. Files are written anew after each row, always whole.
+
+Environment: TEGULA_CUBLASLT is the cublasLt library to use. Exit code 1 also where a row could not be measured or its result is wrong.";
 
 const KERNELS_EXAMPLES: &str = "\
 Examples:
@@ -116,6 +142,9 @@ pub enum Command {
     /// Run a kernel in the interpreter: races, bounds, wrong results, and what it costs
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
+    /// Time products, against a peer in the same run
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(Box<BenchArgs>),
     /// List the kernels, describe one, or print it as PTX
     #[command(after_help = KERNELS_EXAMPLES)]
     Kernels(KernelsArgs),
@@ -242,6 +271,151 @@ impl CheckArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Rows of A and C [default: 512,1024,2048]
+    #[arg(long, value_name = "SIZES", conflicts_with = "shapes")]
+    pub m: Option<Sizes>,
+    /// Columns of B and C [default: m]
+    #[arg(long, value_name = "SIZES", conflicts_with = "shapes")]
+    pub n: Option<Sizes>,
+    /// Columns of A, rows of B [default: m]
+    #[arg(long, value_name = "SIZES", conflicts_with = "shapes")]
+    pub k: Option<Sizes>,
+    /// Matrices in the batch [default: 1]
+    #[arg(long, value_name = "SIZES", conflicts_with = "shapes")]
+    pub batch: Option<Sizes>,
+    /// Take m, n, k and batch from a file, a product a line
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub shapes: Option<PathBuf>,
+    /// Types of A and B
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32", value_parser = type_parser())]
+    pub dtype: Vec<Type>,
+    /// How A and B are stored: n as they are multiplied, t transposed
+    #[arg(long, value_name = "LAYOUTS", value_delimiter = ',', default_value = "nn", value_parser = layout_parser())]
+    pub layout: Vec<Layout>,
+    /// Factor of the product
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_hyphen_values = true, value_parser = real)]
+    pub alpha: f64,
+    /// Factor of C, which then feeds on itself from call to call
+    #[arg(long, value_name = "Y", default_value_t = 0.0, allow_hyphen_values = true, value_parser = real)]
+    pub beta: f64,
+    /// auto, cpu or cuda:N
+    #[arg(long, default_value = "auto", value_hint = ValueHint::Other)]
+    pub device: DeviceChoice,
+    /// The library to measure against
+    #[arg(long, value_name = "PEER", default_value = "none")]
+    pub vs: PeerName,
+    /// Use this kernel in place of the one that would be chosen
+    #[arg(long, value_name = "NAME", ignore_case = true)]
+    pub kernel: Option<Name>,
+    /// Where the inputs come from
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u64>(0))]
+    pub seed: u64,
+    /// Time for the turns of a row; long calls take what a few rounds need
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, allow_hyphen_values = true, value_parser = seconds)]
+    pub time: f64,
+    /// Write one JSON object to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub json: Option<PathBuf>,
+    /// Write the rows to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub csv: Option<PathBuf>,
+    /// Write a page with plots to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+}
+
+impl BenchArgs {
+    /// What no single option can tell is wrong.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.device == DeviceChoice::Interp {
+            return Err(Failure::Usage("the interpreter is no device to time; choose auto, cpu or cuda:N".into()));
+        }
+        Ok(())
+    }
+
+    /// The products that are asked for.
+    pub fn shapes(&self) -> Result<Vec<Shape>, Failure> {
+        if let Some(path) = &self.shapes {
+            return shapes::file(path);
+        }
+        let usual = || DEFAULT_SIZES.parse::<Sizes>().map_err(Failure::new);
+        let m = self.m.clone().map_or_else(usual, Ok)?;
+        shapes::zipped(&m, self.n.as_ref(), self.k.as_ref(), self.batch.as_ref())
+    }
+
+    /// The line that says this run again, but for the files that it writes. Of files only names are told.
+    pub fn command(&self) -> String {
+        let file =
+            self.shapes.as_ref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+        let m = self.m.as_ref().map_or(DEFAULT_SIZES, Sizes::text);
+        let sizes = match file {
+            Some(file) => format!("--shapes {file}"),
+            None => {
+                let lists = [("n", &self.n), ("k", &self.k), ("batch", &self.batch)];
+                let given =
+                    lists.iter().filter_map(|(name, list)| Some(format!(" --{name} {}", list.as_ref()?.text())));
+                format!("--m {m}{}", given.collect::<String>())
+            }
+        };
+        let types = self.dtype.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(",");
+        let layouts = self.layout.iter().map(Layout::to_string).collect::<Vec<_>>().join(",");
+        format!("tegula bench {sizes} --dtype {types} --layout {layouts}{}", self.rest(&self.device.to_string()))
+    }
+
+    /// The line that measures one row again.
+    pub fn row_command(&self, device: &str, ty: Type, layout: Layout, shape: Shape) -> String {
+        let Shape { m, n, k, batch } = shape;
+        let rest = self.rest(device);
+        format!("tegula bench --m {m} --n {n} --k {k} --batch {batch} --dtype {ty} --layout {layout}{rest}")
+    }
+
+    /// What is the same in each row.
+    fn rest(&self, device: &str) -> String {
+        let mut rest = format!(" --device {device}");
+        let factors = [("alpha", self.alpha, 1.0), ("beta", self.beta, 0.0)];
+        for (name, factor, _) in factors.into_iter().filter(|(_, factor, usual)| factor != usual) {
+            rest += &format!(" --{name} {}", short(factor));
+        }
+        if self.vs == PeerName::Cublaslt {
+            rest += " --vs cublaslt";
+        }
+        if let Some(kernel) = self.kernel {
+            rest += &format!(" --kernel {}", kernel.as_str());
+        }
+        rest + &format!(" --seed {} --time {}", self.seed, short(self.time))
+    }
+}
+
+const DEFAULT_SIZES: &str = "512,1024,2048";
+
+/// A library to measure against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PeerName {
+    /// Nobody
+    None,
+    /// The fastest of all candidates of NVIDIA's library, on GPUs
+    Cublaslt,
+}
+
+/// How A and B are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout([bool; 2]);
+
+impl Layout {
+    /// Whether A and B are stored transposed.
+    pub fn transposed(self) -> [bool; 2] {
+        self.0
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|transposed| f.write_str(if *transposed { "t" } else { "n" }))
+    }
+}
+
+#[derive(Debug, Args)]
 pub struct KernelsArgs {
     /// naive, tiled, or a preset K1 to K6; all are listed without it
     #[arg(ignore_case = true)]
@@ -336,7 +510,7 @@ pub struct CompletionsArgs {
 }
 
 /// The commands that have a manual page.
-const COMMANDS: [&str; 7] = ["mul", "check", "kernels", "devices", "doctor", "completions", "man"];
+const COMMANDS: [&str; 8] = ["mul", "check", "bench", "kernels", "devices", "doctor", "completions", "man"];
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
@@ -353,6 +527,17 @@ pub enum DeviceChoice {
     Cpu,
     Cuda(usize),
     Interp,
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Auto => f.write_str("auto"),
+            DeviceChoice::Cpu => f.write_str("cpu"),
+            DeviceChoice::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            DeviceChoice::Interp => f.write_str("interp"),
+        }
+    }
 }
 
 impl FromStr for DeviceChoice {
@@ -374,6 +559,13 @@ fn type_parser() -> impl TypedValueParser<Value = Type> {
     const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
     let named = |name: String| TYPES.into_iter().find(|ty| ty.name() == name).ok_or("no such type");
     PossibleValuesParser::new(TYPES.map(Type::name)).try_map(named)
+}
+
+fn layout_parser() -> impl TypedValueParser<Value = Layout> {
+    const LAYOUTS: [(&str, [bool; 2]); 4] =
+        [("nn", [false, false]), ("nt", [false, true]), ("tn", [true, false]), ("tt", [true, true])];
+    let named = |name: String| LAYOUTS.into_iter().find(|(known, _)| *known == name).map(|(_, of)| Layout(of));
+    PossibleValuesParser::new(LAYOUTS.map(|(name, _)| name)).try_map(move |name| named(name).ok_or("no such layout"))
 }
 
 fn mapping_parser() -> impl TypedValueParser<Value = Mapping> {
@@ -401,6 +593,11 @@ fn whole<T: TryFrom<u64>>(least: u64) -> impl Fn(&str) -> Result<T, String> + Cl
 
 fn real(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| "give a number, such as 2, -0.5 or 1e-3".into())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|seconds: &f64| (0.0..=86_400.0).contains(seconds));
+    number.ok_or("give seconds from 0 to 86400, such as 0.5".into())
 }
 
 /// A factor as a person would write it: no hundred zeros.
@@ -482,6 +679,25 @@ mod tests {
         for wrong in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "CPU"] {
             assert!(wrong.parse::<DeviceChoice>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_benchmark_is_said_again_without_its_files() {
+        let bench = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Bench(args) => args,
+            other => panic!("{other:?}"),
+        };
+        let line = "tegula bench --m 1:3:1 --k 5 --dtype f64,i8 --layout nt,tn --device cuda:1 --alpha 2 --beta -0.5 --vs cublaslt \
+                    --kernel K6 --seed 7 --time 0.5";
+        let args = bench(&format!("{line} --json /there/r.json"));
+        assert_eq!(args.command(), line);
+        assert_eq!(args.layout[0].transposed(), [false, true]);
+        assert_eq!(args.layout[1].transposed(), [true, false]);
+        let shapes: Vec<_> = args.shapes().unwrap().iter().map(|shape| [shape.m, shape.n, shape.k]).collect();
+        assert_eq!(shapes, [[1, 1, 5], [2, 2, 5], [3, 3, 5]]);
+        let usual = bench("tegula bench --shapes /there/model.txt");
+        let said = "tegula bench --shapes model.txt --dtype f32 --layout nn --device auto --seed 1 --time 2";
+        assert_eq!(usual.command(), said);
     }
 
     #[test]

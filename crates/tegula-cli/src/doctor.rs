@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
-use tegula::Result;
 use tegula::cpu::{self, Isa};
 use tegula::element::Type;
 use tegula::nd::NdArray;
+use tegula::{Executor, Result};
 
 use crate::args::DeviceChoice;
 use crate::engine::{self, Done, Operands};
@@ -36,6 +36,25 @@ pub fn examine() -> Doctor {
         device: device_name,
         trouble,
     }
+}
+
+/// What a device is, for a report that is read elsewhere.
+pub fn machine(device: &tegula::Device) -> String {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = device.gpu() {
+        return gpu.info().name.clone();
+    }
+    let Cpu { model, threads, .. } = processor(system().as_ref());
+    format!("{}, {threads} threads ({})", model.unwrap_or_else(|| "a processor".into()), device.name())
+}
+
+/// The version of a GPU's driver; the newest CUDA that it knows where it does not tell its own.
+pub fn driver_version(device: &tegula::Device) -> Option<String> {
+    if !device.name().starts_with("cuda") {
+        return None;
+    }
+    let (driver, _) = driver();
+    driver.version.or(driver.cuda.map(|cuda| format!("for CUDA {cuda}")))
 }
 
 fn this_build() -> Tegula {

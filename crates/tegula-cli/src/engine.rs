@@ -91,7 +91,8 @@ impl<T: Element> Operands<'_, T> {
 }
 
 impl DeviceChoice {
-    fn open(self) -> Result<Device> {
+    /// The device.
+    pub fn open(self) -> Result<Device> {
         match self {
             DeviceChoice::Auto => Ok(Device::best()),
             DeviceChoice::Cpu => Ok(Device::cpu()),

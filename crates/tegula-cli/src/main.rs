@@ -3,6 +3,7 @@
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 usage.
 
 mod args;
+mod bench;
 mod check;
 mod doctor;
 mod engine;
@@ -13,6 +14,7 @@ mod manual;
 mod mul;
 mod progress;
 mod report;
+mod shapes;
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -39,12 +41,13 @@ fn run() -> Result<()> {
     let told = log::start(cli.talk.verbose)?;
     // Lines of the log would go through the bar.
     let meter = || Meter::new(cli.talk.quiet, !told);
-    if matches!(cli.command, Command::Mul(_) | Command::Check(_) | Command::Doctor(_)) {
+    if matches!(cli.command, Command::Mul(_) | Command::Check(_) | Command::Bench(_) | Command::Doctor(_)) {
         engine::threads();
     }
     match &cli.command {
         Command::Mul(args) => mul::run(args, &meter()),
         Command::Check(args) => check(args, &meter()),
+        Command::Bench(args) => bench::run(args, &meter()),
         Command::Kernels(args) => kernels(args),
         Command::Devices(args) => devices(args),
         Command::Doctor(args) => doctor(args),

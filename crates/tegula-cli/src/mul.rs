@@ -158,7 +158,8 @@ fn check_shapes(args: &MulArgs, a: &[usize], b: &[usize]) -> Result<Vec<usize>> 
     })
 }
 
-fn factor<T: Element>(option: &str, value: f64) -> Result<T::Acc> {
+/// A factor of the type that sums have.
+pub fn factor<T: Element>(option: &str, value: f64) -> Result<T::Acc> {
     let refuse =
         || Failure::Usage(format!("{option} {} is no {} value: give a whole number", short(value), T::Acc::TYPE));
     T::Acc::from_f64(value).ok_or_else(refuse)

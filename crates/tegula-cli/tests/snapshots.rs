@@ -107,7 +107,7 @@ fn titles(line: &str) -> Option<String> {
 
 #[test]
 fn help() {
-    let commands = ["mul", "check", "kernels", "devices", "doctor", "completions", "man"];
+    let commands = ["mul", "check", "bench", "kernels", "devices", "doctor", "completions", "man"];
     let lines = commands.map(|command| format!("{command} --help"));
     let lines: Vec<_> = ["", "--help", "--version"].into_iter().chain(lines.iter().map(String::as_str)).collect();
     agree("help", &lines, plain);
@@ -147,6 +147,14 @@ fn errors() {
         "mul a.npy a.npy --alpha x",
         "mul a.npy a.npy --tb --beta 1e300",
         "mul ints.npy ints.npy --tb --alpha 1e300",
+        "bench --m 1:2",
+        "bench --m 9:1:1",
+        "bench --m 1,2,3 --n 1,2",
+        "bench --layout nx",
+        "bench --vs abacus",
+        "bench --device interp",
+        "bench --m 4 --device cpu --vs cublaslt",
+        "bench --m 4 --json none/r.json",
     ];
     agree("errors", &lines, plain);
 }
@@ -240,7 +248,7 @@ fn scripts_for_shells() {
     ] {
         let script = said(place.path(), &format!("completions {shell}"));
         assert!(script.contains(says), "{shell}: {script}");
-        for command in ["mul", "check", "kernels", "devices", "doctor", "completions", "man"] {
+        for command in ["mul", "check", "bench", "kernels", "devices", "doctor", "completions", "man"] {
             assert!(script.contains(command), "{shell}: {command}");
         }
         parses(shell, script.split_once('\n').unwrap().1);

@@ -37,6 +37,7 @@ mod output;
 mod place;
 mod read;
 mod reading;
+mod report;
 mod safetensors;
 mod show;
 #[cfg(unix)]
@@ -50,6 +51,7 @@ pub use number::Number;
 pub use place::Place;
 pub use read::read;
 pub use reading::Reading;
+pub use report::ReportFile;
 pub use write::{Writing, check, write};
 
 /// Why a file is refused: the half of a sentence that follows the file's name.

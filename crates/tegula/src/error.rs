@@ -110,6 +110,24 @@ pub enum Error {
         /// The driver's text for it.
         message: String,
     },
+    /// A library to compare with is not here, or cannot be used.
+    #[error("{library} is not here: {why}; {advice}")]
+    NoPeer {
+        /// The library.
+        library: &'static str,
+        /// What was looked for and not found.
+        why: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A call of a library to compare with failed.
+    #[error("{call} failed: {status}")]
+    Peer {
+        /// The library's function.
+        call: &'static str,
+        /// The library's name of its error.
+        status: String,
+    },
     /// The driver's assembler refused a kernel, or warned where a warning means a slow or wrong kernel.
     #[error("the driver could not assemble kernel {kernel}: {errors}{info}")]
     Assemble {

@@ -20,6 +20,7 @@
 //! the map.
 #![deny(unsafe_code)]
 
+pub mod bench;
 pub mod convert;
 pub mod cpu;
 #[cfg(feature = "cuda")]

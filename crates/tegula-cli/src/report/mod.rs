@@ -1,9 +1,11 @@
 //! What a command tells: for people, and with `--json` one object for programs.
 
+pub mod bench;
 pub mod check;
 pub mod devices;
 pub mod doctor;
 pub mod plan;
+pub mod plots;
 pub mod preview;
 pub mod product;
 

@@ -46,6 +46,7 @@ const NEEDED: &[&str] = &[
     "cuMemFree_v2",
     "cuMemGetInfo_v2",
     "cuMemHostAlloc",
+    "cuMemcpyDtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyHtoDAsync_v2",
     "cuMemsetD16Async",
@@ -282,6 +283,7 @@ mod tests {
         let sources = [
             include_str!("assemble.rs"),
             include_str!("driver.rs"),
+            include_str!("graph.rs"),
             include_str!("image.rs"),
             include_str!("launch.rs"),
             include_str!("memory.rs"),

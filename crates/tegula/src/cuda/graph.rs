@@ -51,7 +51,15 @@ impl Gpu {
                 why: "it is queued on the default stream; take a handle with another".into(),
             });
         }
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        self.record_graph(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, work)
+    }
+
+    /// [`Gpu::capture`] of other libraries' work, which may allocate and load while it is queued.
+    pub(super) fn capture_foreign(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        self.record_graph(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED, work)
+    }
+
+    fn record_graph(&self, mode: CUstreamCaptureMode, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
         self.stream().begin_capture(mode).named("cuStreamBeginCapture")?;
         let recording = Recording(self);
         let done = work();

@@ -120,6 +120,30 @@ impl<T: Stored> Buffer<T> {
         tracing::debug!(bytes, ?elapsed, gigabytes_per_second = rate, gpu = ?self.gpu, "{what}");
     }
 
+    /// Queues a copy of other memory of this GPU into this.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where it has another number of elements, [`Error::Elsewhere`] where it is of another context; what the driver
+    /// says.
+    pub fn copy_from(&mut self, from: &Buffer<T>) -> Result<()> {
+        if from.len != self.len {
+            return Err(Error::Layout(format!("{} elements do not fit into {}", from.len, self.len)));
+        }
+        if self.is_empty() {
+            return Ok(());
+        }
+        self.gpu.bind()?;
+        self.gpu.ordered(&[from.memory()], || {
+            // SAFETY: both addresses are of as many elements, in one context, and work on them is in order with what is queued at
+            // their homes.
+            let code = unsafe {
+                let bytes = self.len * size_of::<T>();
+                sys::cuMemcpyDtoDAsync_v2(self.address, from.address, bytes, self.gpu.raw_stream())
+            };
+            code.named("cuMemcpyDtoDAsync")
+        })
+    }
+
     /// Queues setting every element to `value`.
     ///
     /// # Errors
@@ -249,6 +273,14 @@ impl<T: Stored> DeviceMatrix<T> {
         let mut matrix = Self::uninit(gpu, from.shape())?;
         matrix.buffer.upload(from)?;
         Ok(matrix)
+    }
+
+    /// Queues a copy of a host matrix into this one, row after row.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where the matrix has another number of elements or does not lie on the host.
+    pub fn upload_from(&mut self, from: View<'_, T>) -> Result<()> {
+        self.buffer.upload(from)
     }
 
     /// A copy on the host. Waits for what is queued on the matrix.

@@ -16,6 +16,7 @@
 
 mod assemble;
 mod cache;
+mod cublaslt;
 mod driver;
 mod event;
 mod gpu;
@@ -25,9 +26,11 @@ mod launch;
 mod lend;
 mod memory;
 mod product;
+mod repeat;
 mod staging;
 
 pub use cache::cache_directory;
+pub use cublaslt::{CublasLt, Products};
 /// The crate whose contexts, streams and slices are accepted here.
 pub use cudarc;
 pub use driver::{DeviceInfo, devices, driver_version};
@@ -39,4 +42,5 @@ pub use launch::Param;
 pub use lend::{Borrowed, BorrowedMut};
 pub use memory::{Buffer, DeviceMatrix, Stored};
 pub use product::Arg;
+pub use repeat::{Operands, Repeat};
 pub(crate) use staging::STAGING_BYTES;

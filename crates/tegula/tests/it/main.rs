@@ -3,6 +3,7 @@
 mod blocked;
 mod golden;
 mod gpu;
+mod gpu_bench;
 mod gpu_large;
 mod gpu_matrix;
 mod gpu_ops;

@@ -1,0 +1,193 @@
+//! `tegula bench`: time products, against a peer in the same run, and keep the results as they come.
+
+use std::fmt;
+use std::io::{Write, stdout};
+
+use tegula::bench::{self, Case, Measured, Peer, Settings, limits};
+use tegula::element::{Element, Type, bf16, f16};
+use tegula::kernels::Variant;
+use tegula::plan::Plan;
+use tegula::{Device, Executor, oracle};
+use tegula_files::ReportFile;
+
+use crate::args::{BenchArgs, Layout, PeerName};
+use crate::doctor;
+use crate::failure::{Failure, Result};
+use crate::mul::factor;
+use crate::progress::{Meter, Unit};
+use crate::report::bench::{Figures, Limits, Report, Row, csv, line, title};
+use crate::report::plots;
+use crate::shapes::Shape;
+
+/// The command.
+pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
+    args.check()?;
+    let all = asked(args)?;
+    let files = Files::new(args)?;
+    let device = args.device.open()?;
+    if args.kernel.is_some() && device.name() == "cpu" {
+        return Err(Failure::new("--kernel names a kernel for a GPU, and the device is cpu; choose --device cuda:0"));
+    }
+    let peer = match args.vs {
+        PeerName::Cublaslt => Peer::cublaslt(&device)?,
+        PeerName::None => Peer::none(),
+    };
+    let mut report = Report {
+        machine: doctor::machine(&device),
+        driver: doctor::driver_version(&device),
+        version: env!("CARGO_PKG_VERSION"),
+        peer: peer.name(),
+        seed: args.seed,
+        command: args.command(),
+        limits: if files.any() { Some(device_limits(&device, meter)?) } else { None },
+        rows: Vec::new(),
+    };
+    let mut out = stdout().lock();
+    writeln!(out, "{}\n{}", report.heading(), title())?;
+    for (i, asked) in all.iter().enumerate() {
+        let measuring = meter.phase(&format!("{} of {}: {asked}", i + 1, all.len()), Unit::Rows, 0);
+        let row = asked.row(args, &device, &peer)?;
+        drop(measuring);
+        tracing::info!(command = row.command, "measured");
+        writeln!(out, "{}", line(&row))?;
+        out.flush()?;
+        report.rows.push(row);
+        files.keep(&report, i + 1 == all.len())?;
+    }
+    report.failure().map_or(Ok(()), |why| Err(Failure::new(why)))
+}
+
+/// A row that is to be.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    ty: Type,
+    layout: Layout,
+    shape: Shape,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Asked { ty, layout, shape: Shape { m, n, k, batch } } = self;
+        write!(f, "{ty} {layout} {m}×{n}×{k}")?;
+        if *batch == 1 { Ok(()) } else { write!(f, ", {batch} of them") }
+    }
+}
+
+/// Every type in every layout in every shape.
+fn asked(args: &BenchArgs) -> Result<Vec<Asked>> {
+    let shapes = args.shapes()?;
+    let mut all = Vec::new();
+    for &ty in &args.dtype {
+        for &layout in &args.layout {
+            all.extend(shapes.iter().map(|&shape| Asked { ty, layout, shape }));
+        }
+        match ty {
+            Type::I32 | Type::I8 => (factor::<i32>("--alpha", args.alpha)?, factor::<i32>("--beta", args.beta)?),
+            _ => continue,
+        };
+    }
+    Ok(all)
+}
+
+impl Asked {
+    /// Measures. What goes wrong with one row is said in it, and the others go on.
+    fn row(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
+        match self.ty {
+            Type::F64 => self.row_of::<f64>(args, device, peer),
+            Type::F32 => self.row_of::<f32>(args, device, peer),
+            Type::F16 => self.row_of::<f16>(args, device, peer),
+            Type::BF16 => self.row_of::<bf16>(args, device, peer),
+            Type::I32 => self.row_of::<i32>(args, device, peer),
+            _ => self.row_of::<i8>(args, device, peer),
+        }
+    }
+
+    fn row_of<T: Element>(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
+        let Shape { m, n, k, batch } = self.shape;
+        let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
+        let case = Case::<T> { m, n, k, batch, transposed: self.layout.transposed(), alpha, beta };
+        let measured = self.plan(args).and_then(|plan| {
+            bench::measure(device, &case, &Settings { seed: args.seed, seconds: args.time, plan }, peer)
+        });
+        let command = args.row_command(&device.name(), self.ty, self.layout, self.shape);
+        let (figures, error) = match measured {
+            Ok(measured) => (Some(figures(&case, &measured)), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let (dtype, layout) = (self.ty.name(), self.layout.to_string());
+        Ok(Row { dtype, layout, m, n, k, batch, figures, intensity: case.flops() / case.traffic(), error, command })
+    }
+
+    /// The kernel that was asked for, if one was.
+    fn plan(&self, args: &BenchArgs) -> tegula::Result<Option<Plan>> {
+        let kernel = args.kernel.map(|name| name.variant()).transpose()?;
+        Ok(kernel.map(|kernel| Plan::Gpu(Variant { ty: self.ty, ..kernel })))
+    }
+}
+
+/// What a row says, of what was measured.
+fn figures<T: Element>(case: &Case<T>, measured: &Measured) -> Figures {
+    let micro = |seconds: f64| 1e6 * seconds;
+    let tflops = |side: &bench::Side| case.flops() / side.call.median / 1e12;
+    let (ours, rival) = (&measured.ours, measured.rival.as_ref());
+    let theirs = rival.map(|rival| &rival.side);
+    let bound = oracle::bound(case.k);
+    Figures {
+        kernel: measured.kernel.clone(),
+        tflops: tflops(ours),
+        us: micro(ours.call.median),
+        p20_us: micro(ours.call.p20),
+        p80_us: micro(ours.call.p80),
+        gbs: case.traffic() / ours.call.median / 1e9,
+        peer: rival.map(|rival| rival.name.clone()),
+        peer_tflops: theirs.map(tflops),
+        peer_us: theirs.map(|side| micro(side.call.median)),
+        peer_p20_us: theirs.map(|side| micro(side.call.p20)),
+        peer_p80_us: theirs.map(|side| micro(side.call.p80)),
+        candidates: rival.map_or(0, |rival| rival.candidates),
+        ratio: measured.ratio(),
+        spread: measured.spread,
+        r: ours.r,
+        peer_r: theirs.map(|side| side.r),
+        bound,
+        // So that NaN is not within it.
+        ok: ours.r <= bound,
+        rows_checked: measured.rows_checked,
+        input_sets: measured.input_sets,
+        calls: measured.pace.calls,
+        rounds: measured.rounds,
+        segments: measured.pace.segments,
+    }
+}
+
+fn device_limits(device: &Device, meter: &Meter) -> Result<Limits> {
+    let _copying = meter.phase("measuring a copy", Unit::Rows, 0);
+    let found = limits(device)?;
+    let ceiling = |ceiling: &bench::Ceiling| (ceiling.ty.name(), ceiling.instruction, ceiling.flops / 1e12);
+    Ok(Limits::new(found.copy / 1e9, found.ceilings.iter().map(ceiling)))
+}
+
+/// How a report is made a text.
+type Form = fn(&Report) -> String;
+
+/// Where results are kept.
+struct Files(Vec<(ReportFile, Form)>);
+
+impl Files {
+    /// Refuses what cannot be written, before anything is measured.
+    fn new(args: &BenchArgs) -> Result<Files> {
+        let forms: [(_, Form); 3] = [(&args.json, Report::json), (&args.csv, csv), (&args.html, plots::page)];
+        let asked = forms.into_iter().filter_map(|(path, form)| path.as_ref().map(|path| (path, form)));
+        Ok(Files(asked.map(|(path, form)| Ok((ReportFile::new(path)?, form))).collect::<Result<_>>()?))
+    }
+
+    fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Writes what there is so far; into a pipe, which keeps everything, only the last of it.
+    fn keep(&self, report: &Report, last: bool) -> Result<()> {
+        let mut written = self.0.iter().filter(|(file, _)| last || !file.is_special());
+        written.try_for_each(|(file, form)| Ok(file.replace(&form(report))?))
+    }
+}

@@ -1,0 +1,373 @@
+//! A benchmark's rows: as a table for people, as JSON and CSV for programs.
+
+use serde::{Serialize, Serializer};
+
+/// Everything that a run found; with `--json`, the object.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// What it ran on.
+    pub machine: String,
+    /// The GPU's driver; `None` on the processor.
+    pub driver: Option<String>,
+    /// Of Tegula.
+    pub version: &'static str,
+    /// The library that was measured against.
+    pub peer: Option<String>,
+    pub seed: u64,
+    /// Says the same run again.
+    pub command: String,
+    /// `None` where no file was asked for.
+    #[serde(flatten)]
+    pub limits: Option<Limits>,
+    pub rows: Vec<Row>,
+}
+
+/// Lines that rows are seen against.
+#[derive(Debug, Serialize)]
+pub struct Limits {
+    /// GB a second that a copy reads and writes, measured in this run.
+    pub copy_gbs: f64,
+    /// What instructions sustain without touching memory, where the device is known.
+    pub ceilings: Vec<Ceiling>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Ceiling {
+    pub dtype: &'static str,
+    pub instruction: &'static str,
+    pub tflops: f64,
+}
+
+impl Limits {
+    /// Of ceilings by type, instruction and TFLOP/s.
+    pub fn new(copy_gbs: f64, ceilings: impl Iterator<Item = (&'static str, &'static str, f64)>) -> Limits {
+        let ceilings = ceilings.map(|(dtype, instruction, tflops)| Ceiling { dtype, instruction, tflops });
+        Limits { copy_gbs, ceilings: ceilings.collect() }
+    }
+}
+
+/// A product, and what came of timing it.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    pub dtype: &'static str,
+    /// `nn`, `nt`, `tn` or `tt`: how A and B are stored.
+    pub layout: String,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub batch: usize,
+    /// `None` where it could not be measured.
+    #[serde(flatten, serialize_with = "or_nulls")]
+    pub figures: Option<Figures>,
+    /// Operations for each byte that has to be moved.
+    pub intensity: f64,
+    /// Why it could not.
+    pub error: Option<String>,
+    /// Measures this row again.
+    pub command: String,
+}
+
+/// Times are of one call, in microseconds; a value that is not finite is null.
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    pub kernel: String,
+    pub tflops: f64,
+    /// The median, and what a fifth of the samples is below and above.
+    pub us: f64,
+    pub p20_us: f64,
+    pub p80_us: f64,
+    /// GB a second, of the bytes that have to be moved.
+    pub gbs: f64,
+    /// The candidate that was fastest; null, as all of its figures, where there is no such product.
+    pub peer: Option<String>,
+    pub peer_tflops: Option<f64>,
+    pub peer_us: Option<f64>,
+    pub peer_p20_us: Option<f64>,
+    pub peer_p80_us: Option<f64>,
+    /// How many candidates were timed.
+    pub candidates: usize,
+    /// The peer's median time by ours.
+    pub ratio: Option<f64>,
+    /// How far ours is from itself in the same run.
+    pub spread: f64,
+    /// The largest error; null where no number says how wrong it is, as for an integer that is not exact.
+    pub r: f64,
+    pub peer_r: Option<f64>,
+    /// What r may be.
+    pub bound: f64,
+    /// Whether ours is within it.
+    pub ok: bool,
+    pub rows_checked: usize,
+    pub input_sets: usize,
+    /// Calls of a sample.
+    pub calls: usize,
+    pub rounds: usize,
+    pub segments: bool,
+}
+
+impl Report {
+    /// What ran where, against whom.
+    pub fn heading(&self) -> String {
+        let driver = self.driver.as_ref().map_or(String::new(), |driver| format!(", driver {driver}"));
+        let peer = self.peer.as_ref().map_or(String::new(), |peer| format!(" against {peer}"));
+        format!("{}{driver}; Tegula {}{peer}; seed {}", self.machine, self.version, self.seed)
+    }
+
+    /// The object as a text.
+    pub fn json(&self) -> String {
+        // No map has keys that are no strings, and nothing else can fail in memory.
+        serde_json::to_string_pretty(self).map(|text| text + "\n").unwrap_or_default()
+    }
+
+    /// Why the run failed, if some of it did.
+    pub fn failure(&self) -> Option<String> {
+        let failed = self.rows.iter().filter(|row| row.error.is_some()).count();
+        let wrong = self.rows.iter().filter(|row| row.figures.as_ref().is_some_and(|figures| !figures.ok)).count();
+        let all = self.rows.len();
+        match (failed, wrong) {
+            (0, 0) => None,
+            (_, 0) => Some(format!("{failed} of {all} rows could not be measured")),
+            (0, _) => Some(format!("{wrong} of {all} results are wrong")),
+            _ => Some(format!("{failed} of {all} rows could not be measured, and {wrong} results are wrong")),
+        }
+    }
+}
+
+/// The names above the columns of [`line`].
+pub fn title() -> String {
+    format!(
+        "{:<4} {:<6} {:>6} {:>6} {:>6} {:>5} {:>9} {:>22} {:>9} {:>6} {:>6} {:>7} {:>7}  kernel",
+        "type",
+        "layout",
+        "m",
+        "n",
+        "k",
+        "batch",
+        "TFLOP/s",
+        "µs (p20 to p80)",
+        "peer",
+        "ratio",
+        "spread",
+        "r",
+        "peer r"
+    )
+}
+
+/// A row of the table.
+pub fn line(row: &Row) -> String {
+    let Row { dtype, layout, m, n, k, batch, .. } = row;
+    let product = format!("{dtype:<4} {layout:<6} {m:>6} {n:>6} {k:>6} {batch:>5}");
+    let Some(figures) = &row.figures else {
+        return format!("{product} {}", row.error.as_deref().unwrap_or("not measured"));
+    };
+    let Figures { us, p20_us, p80_us, tflops, spread, kernel, .. } = figures;
+    let times = format!("{} ({} to {})", short(*us), short(*p20_us), short(*p80_us));
+    let or_none = |value: Option<f64>, show: fn(f64) -> String| value.map_or("-".to_owned(), show);
+    let wrong = if figures.ok { "" } else { "  WRONG" };
+    format!(
+        "{product} {:>9} {times:>22} {:>9} {:>6} {spread:>6.3} {:>7} {:>7}  {kernel}{wrong}",
+        short(*tflops),
+        or_none(figures.peer_tflops, short),
+        or_none(figures.ratio, |ratio| format!("{ratio:.3}")),
+        error(figures.r),
+        or_none(figures.peer_r, error),
+    )
+}
+
+/// Three or four digits.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        x if !x.is_finite() => "-".into(),
+        x if x >= 1e7 => format!("{value:.2e}"),
+        x if x >= 100.0 => format!("{value:.0}"),
+        x if x >= 10.0 => format!("{value:.1}"),
+        x if x >= 1.0 => format!("{value:.2}"),
+        x if x >= 1e-3 || x == 0.0 => format!("{value:.4}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// An error: 0 of what is exact.
+fn error(r: f64) -> String {
+    if r == 0.0 {
+        "exact".into()
+    } else if r.is_finite() {
+        format!("{r:.2}")
+    } else {
+        "wrong".into()
+    }
+}
+
+/// The names of the figures.
+const FIGURES: [&str; 23] = [
+    "kernel",
+    "tflops",
+    "us",
+    "p20_us",
+    "p80_us",
+    "gbs",
+    "peer",
+    "peer_tflops",
+    "peer_us",
+    "peer_p20_us",
+    "peer_p80_us",
+    "candidates",
+    "ratio",
+    "spread",
+    "r",
+    "peer_r",
+    "bound",
+    "ok",
+    "rows_checked",
+    "input_sets",
+    "calls",
+    "rounds",
+    "segments",
+];
+
+/// Every name also where there are no figures.
+fn or_nulls<S: Serializer>(figures: &Option<Figures>, serializer: S) -> Result<S::Ok, S::Error> {
+    match figures {
+        Some(figures) => figures.serialize(serializer),
+        None => serializer.collect_map(FIGURES.map(|name| (name, ()))),
+    }
+}
+
+/// The rows as comma-separated values, under the names that they have in the JSON object.
+pub fn csv(report: &Report) -> String {
+    let product = ["dtype", "layout", "m", "n", "k", "batch"];
+    let columns: Vec<_> = product.into_iter().chain(FIGURES).chain(["intensity", "error", "command"]).collect();
+    let mut text = columns.join(",") + "\n";
+    for row in &report.rows {
+        let row = serde_json::to_value(row).unwrap_or_default();
+        text += &columns.iter().map(|column| field(&row[column])).collect::<Vec<_>>().join(",");
+        text += "\n";
+    }
+    text
+}
+
+fn field(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::String(text) if text.contains(['"', ',', '\n']) => {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        }
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A row against a peer, or one that did not fit.
+    pub fn row(ratio: Option<f64>, error: Option<&str>) -> Row {
+        let figures = Figures {
+            kernel: "tiled_f32_32".into(),
+            tflops: 8.8,
+            us: 244.0,
+            p20_us: 243.0,
+            p80_us: 245.5,
+            gbs: 51.0,
+            peer: ratio.map(|_| "cublasLt 13.1.0 algorithm 1, tile 2".into()),
+            peer_tflops: ratio.map(|ratio| 8.8 / ratio),
+            peer_us: ratio.map(|ratio| 244.0 * ratio),
+            peer_p20_us: ratio.map(|ratio| 243.0 * ratio),
+            peer_p80_us: ratio.map(|ratio| 245.0 * ratio),
+            candidates: 8,
+            ratio,
+            spread: 0.0014,
+            r: 3.25,
+            peer_r: ratio.map(|_| 2.5),
+            bound: 1026.0,
+            ok: true,
+            rows_checked: 1024,
+            input_sets: 11,
+            calls: 11,
+            rounds: 40,
+            segments: false,
+        };
+        Row {
+            dtype: "f32",
+            layout: "nn".into(),
+            m: 1024,
+            n: 1024,
+            k: 1024,
+            batch: 1,
+            figures: error.is_none().then_some(figures),
+            intensity: 170.7,
+            error: error.map(Into::into),
+            command: "tegula bench --m 1024".into(),
+        }
+    }
+
+    pub fn report(rows: Vec<Row>) -> Report {
+        let ceilings = [("f32", "FFMA", 64.5)].into_iter();
+        Report {
+            machine: "NVIDIA H200".into(),
+            driver: Some("580.159".into()),
+            version: "1.0.0",
+            peer: Some("cublasLt 13.1.0".into()),
+            seed: 1,
+            command: "tegula bench --m 1024,2048".into(),
+            limits: Some(Limits::new(4290.0, ceilings)),
+            rows,
+        }
+    }
+
+    #[test]
+    fn columns_stand_below_their_names() {
+        let (title, row) = (title(), line(&row(Some(0.25), None)));
+        let end = |text: &str, part: &str| text[..text.find(part).unwrap() + part.len()].chars().count();
+        for (name, value) in
+            [("TFLOP/s", "8.80"), ("(p20 to p80)", "(243 to 246)"), ("ratio", "0.250"), ("peer r", "2.50")]
+        {
+            assert_eq!(end(&title, name), end(&row, value), "{name}\n{title}\n{row}");
+        }
+        assert!(title.ends_with("  kernel") && row.ends_with("  tiled_f32_32"));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said() {
+        let alone = line(&row(None, None));
+        assert!(alone.contains(" - "), "{alone}");
+        let missing = line(&row(None, Some("out of memory: 12 GiB")));
+        assert!(missing.ends_with("    1 out of memory: 12 GiB"), "{missing}");
+        let mut wrong = row(None, None);
+        wrong.figures.iter_mut().for_each(|figures| (figures.ok, figures.r) = (false, f64::INFINITY));
+        assert!(line(&wrong).contains("wrong") && line(&wrong).ends_with("WRONG"));
+        let run = report(vec![row(Some(1.0), None), row(None, Some("no room")), wrong]);
+        assert_eq!(run.failure().unwrap(), "1 of 3 rows could not be measured, and 1 results are wrong");
+        assert_eq!(report(vec![row(None, Some("no room"))]).failure().unwrap(), "1 of 1 rows could not be measured");
+        assert!(report(vec![row(None, None)]).failure().is_none());
+    }
+
+    #[test]
+    fn programs_find_every_name_and_null_where_there_is_nothing() {
+        let run = report(vec![row(Some(0.25), None), row(None, None), row(None, Some("no, room"))]);
+        let json: serde_json::Value = serde_json::from_str(&run.json()).unwrap();
+        for name in ["machine", "driver", "version", "peer", "seed", "command", "copy_gbs", "ceilings", "rows"] {
+            assert!(json.get(name).is_some(), "{name}");
+        }
+        let rows = json["rows"].as_array().unwrap();
+        assert_eq!((&rows[0]["ratio"], &rows[1]["ratio"], &rows[2]["ratio"]), (&0.25.into(), &().into(), &().into()));
+        assert_eq!(rows[0]["peer"], "cublasLt 13.1.0 algorithm 1, tile 2");
+        let table = csv(&run);
+        let lines: Vec<_> = table.lines().collect();
+        let columns: Vec<_> = lines[0].split(',').collect();
+        for row in rows {
+            assert!(columns.iter().all(|name| row.get(name).is_some()), "{columns:?} {row}");
+            assert_eq!(row.as_object().unwrap().len(), columns.len());
+        }
+        assert!(lines[1].contains(",\"cublasLt 13.1.0 algorithm 1, tile 2\","), "{}", lines[1]);
+        assert!(lines[3].contains(",\"no, room\","), "{}", lines[3]);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let shown = [64.512, 8.8, 731.4, 0.0123, 1.5e-5, 0.0, 123_456.7, f64::NAN].map(short);
+        assert_eq!(shown, ["64.5", "8.80", "731", "0.0123", "1.5e-5", "0.0000", "123457", "-"]);
+        assert_eq!([0.0, 3.251, f64::INFINITY].map(error), ["exact", "3.25", "wrong"]);
+    }
+}

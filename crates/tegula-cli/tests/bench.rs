@@ -1,0 +1,202 @@
+//! `tegula bench` as its users meet it, on the processor and with tiny products. Times are whatever they are.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A directory of its own for each test, and the program run in it.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
+        command.current_dir(self.0.path()).args(line.split_whitespace()).env_remove("TEGULA_CUBLASLT");
+        command
+    }
+
+    /// Runs a line that must succeed; gives standard output.
+    fn done(&self, line: &str) -> String {
+        let output = self.command(line).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Runs a line that must fail with one line on standard error, which is given back; what was `measured` may be printed before.
+    fn fails(&self, line: &str, code: i32, measured: bool) -> String {
+        let Output { status, stderr, stdout } = self.command(line).output().unwrap();
+        let said = text(&stderr);
+        assert_eq!(status.code(), Some(code), "{line}: {said}");
+        assert!(measured || stdout.is_empty(), "{line}: {}", text(&stdout));
+        assert!(said.starts_with("error: ") && said.lines().count() == 1, "{line}: {said}");
+        said
+    }
+
+    fn json(&self, name: &str) -> Value {
+        serde_json::from_slice(&fs::read(self.path(name)).unwrap()).unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn every_type_layout_and_shape_has_a_row_with_its_figures() {
+    let place = Place::new();
+    let said = place.done(
+        "bench --m 3,8 --n 5 --k 7,1 --batch 2 --dtype f64,f32,f16,bf16,i32,i8 --layout nn,tt --alpha 2 --beta 1 \
+         --device cpu --time 0 --json r.json --csv r.csv --html r.html",
+    );
+    assert_eq!(said.lines().count(), 2 + 24, "{said}");
+    let report = place.json("r.json");
+    assert_eq!((&report["driver"], &report["peer"], &report["seed"]), (&Value::Null, &Value::Null, &1.into()));
+    assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+    assert!(report["machine"].as_str().unwrap().ends_with("(cpu)") && report["copy_gbs"].as_f64().unwrap() > 0.0);
+    let command = report["command"].as_str().unwrap();
+    assert!(command.starts_with("tegula bench --m 3,8 --n 5 --k 7,1 --batch 2 --dtype f64,f32,"), "{command}");
+    assert!(!command.contains("r.json"), "{command}");
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 24);
+    for row in rows {
+        let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+        assert!(
+            number("tflops") > 0.0 && number("p20_us") <= number("us") && number("us") <= number("p80_us"),
+            "{row}"
+        );
+        assert!(number("r") <= number("bound") && number("spread") >= 0.0 && number("rounds") >= 3.0, "{row}");
+        assert_eq!(
+            (&row["ok"], &row["error"], &row["ratio"], &row["candidates"]),
+            (&true.into(), &Value::Null, &Value::Null, &0.into())
+        );
+        assert_eq!(number("rows_checked"), 2.0 * number("m"), "small results are compared whole");
+        if row["dtype"].as_str().unwrap().starts_with('i') {
+            assert_eq!(number("r"), 0.0, "integers are exact: {row}");
+        }
+    }
+    assert_eq!([&rows[0]["layout"], &rows[2]["layout"], &rows[23]["dtype"]], ["nn", "tt", "i8"]);
+    let table = text(&fs::read(place.path("r.csv")).unwrap());
+    assert_eq!((table.lines().count(), table.starts_with("dtype,layout,m,n,k,batch,kernel,tflops,")), (25, true));
+    let page = text(&fs::read(place.path("r.html")).unwrap());
+    assert!(page.contains("<svg") && !page.contains("http"), "it loads nothing");
+    assert_eq!(place.names(), ["r.csv", "r.html", "r.json"]);
+}
+
+#[test]
+fn the_command_of_a_row_measures_that_row() {
+    let place = Place::new();
+    fs::write(place.path("shapes.txt"), "4 5 6 # small\n7x8x9x2\n").unwrap();
+    place.done("bench --shapes shapes.txt --layout tn --seed 9 --device cpu --time 0 --json all.json");
+    let row = place.json("all.json")["rows"][1].clone();
+    let command = row["command"].as_str().unwrap();
+    let usual = "tegula bench --m 7 --n 8 --k 9 --batch 2 --dtype f32 --layout tn --device cpu --seed 9 --time 0";
+    assert_eq!(command, usual);
+    place.done(&format!("{} --json one.json", command.strip_prefix("tegula ").unwrap()));
+    let again = &place.json("one.json")["rows"][0];
+    for same in ["m", "n", "k", "batch", "layout", "dtype", "kernel", "r"] {
+        assert_eq!(again[same], row[same], "{same}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_measured() {
+    let place = Place::new();
+    fs::write(place.path("bad.txt"), "1 2 3\n4 5\n").unwrap();
+    fs::create_dir(place.path("folder")).unwrap();
+    for (line, code, says) in [
+        ("bench --m 1:2", 2, "is no size and no range START:END:STEP"),
+        ("bench --m 9:1:1", 2, "goes backwards"),
+        ("bench --m 1,2,3 --n 1,2", 2, "--n has 2 sizes and --m has 3"),
+        ("bench --dtype f31", 2, "f31"),
+        ("bench --layout nx", 2, "nx"),
+        ("bench --vs abacus", 2, "abacus"),
+        ("bench --time -1", 2, "give seconds from 0"),
+        ("bench --device interp", 2, "the interpreter is no device to time"),
+        ("bench --dtype i32 --alpha 0.5", 2, "--alpha 0.5 is no i32 value"),
+        ("bench --shapes bad.txt", 1, "bad.txt:2: '4 5' is no shape"),
+        ("bench --shapes none.txt", 1, "none.txt: cannot be read"),
+        ("bench --m 4 --json folder", 1, "folder: cannot be written: it is a directory"),
+        ("bench --m 4 --html none/r.html", 1, "its directory does not exist"),
+        (
+            "bench --m 4 --device cpu --vs cublaslt",
+            1,
+            "cublasLt is not here: it multiplies on GPUs, and the device is cpu",
+        ),
+        ("bench --m 4 --device cpu --kernel tiled", 1, "--kernel names a kernel for a GPU"),
+    ] {
+        let said = place.fails(line, code, false);
+        assert!(said.contains(says), "{line}: {said}");
+    }
+    let shapes = place.fails("bench --shapes bad.txt --m 4", 2, false);
+    assert!(shapes.contains("cannot be used with"), "{shapes}");
+    assert_eq!(place.names(), ["bad.txt", "folder"]);
+}
+
+#[test]
+fn a_row_that_does_not_fit_says_so_and_the_others_go_on() {
+    let place = Place::new();
+    // No machine has the memory for the second.
+    let said = place.fails("bench --m 4,8000000 --n 4,8000000 --k 4 --device cpu --time 0 --json r.json", 1, true);
+    assert_eq!(said, "error: 1 of 2 rows could not be measured\n");
+    let rows = place.json("r.json")["rows"].clone();
+    assert_eq!((&rows[0]["error"], &rows[0]["ok"]), (&Value::Null, &true.into()));
+    let why = rows[1]["error"].as_str().unwrap();
+    assert!(why.starts_with("out of memory: ") && rows[1]["tflops"].is_null(), "{why}");
+}
+
+/// Whatever ends the program: the files hold the rows so far and can be read.
+#[test]
+fn a_run_that_is_killed_leaves_whole_files() {
+    let place = Place::new();
+    let line = "bench --m 2:900:1 --n 2 --k 2 --device cpu --time 0 --json r.json --html r.html";
+    let mut child = place.command(line).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let shown = lines.take(2 + 5).filter(|line| line.is_ok()).count();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let rows = place.json("r.json")["rows"].as_array().unwrap().len();
+    assert!(shown == 7 && (4..899).contains(&rows), "{shown} lines, {rows} rows");
+    assert!(text(&fs::read(place.path("r.html")).unwrap()).ends_with("</html>\n"));
+    let left = place.names().into_iter().filter(|name| !name.starts_with(".tegula-")).collect::<Vec<_>>();
+    assert_eq!(left, ["r.html", "r.json"]);
+}
+
+/// With `-v` the log has a line a row, with the command that measures it again.
+#[test]
+fn the_log_has_each_row() {
+    let place = Place::new();
+    let output = place.command("bench -v --m 4 --device cpu --time 0").output().unwrap();
+    let said = text(&output.stderr);
+    assert!(said.contains("1 of 1: f32 nn 4×4×4") && said.contains("tegula bench --m 4 --n 4 --k 4"), "{said}");
+}
+
+/// A GPU without the library, and a library that is none.
+#[test]
+fn a_peer_that_is_not_here_is_one_clear_line() {
+    let place = Place::new();
+    let output =
+        place.command("bench --m 4 --device cuda:0 --vs cublaslt").env("TEGULA_CUBLASLT", "/no/lib.so").output();
+    let Output { status, stderr, .. } = output.unwrap();
+    let said = text(&stderr);
+    assert_eq!((status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    let either = said.contains("no NVIDIA driver") || said.contains("or leave out --vs");
+    assert!(either, "{said}");
+}

@@ -1,0 +1,89 @@
+//! How far a result is from the reference, in as many of its rows as the reference is quick enough for.
+
+use super::{Inputs, data};
+use crate::element::{Element, Scalar};
+use crate::error::Result;
+use crate::matrix::{Matrix, Shape, View};
+use crate::oracle;
+
+/// Multiply-adds of the reference for one result.
+const WORK: u128 = 1 << 31;
+
+/// The rows of C that are compared: the same ones in each of some matrices of the batch.
+pub struct Sampled {
+    batches: Vec<usize>,
+    rows: Vec<usize>,
+}
+
+impl Sampled {
+    /// Of a result of that shape with sums of k products. The first and the last row are among them.
+    pub fn of(c: Shape, k: usize, seed: u64) -> Sampled {
+        let row = (k as u128).saturating_mul(c.cols as u128).max(1);
+        let affordable = usize::try_from(WORK / row).unwrap_or(usize::MAX).max(2);
+        let batches = data::choice(affordable, c.batches, seed);
+        let rows = data::choice(affordable / batches.len().max(1), c.rows, seed);
+        Sampled { batches, rows }
+    }
+
+    /// How many rows there are over the whole batch.
+    pub fn count(&self) -> usize {
+        self.batches.len() * self.rows.len()
+    }
+
+    /// r of a result in these rows, see [`oracle`].
+    pub fn r<T: Element>(&self, inputs: &Inputs<T>, result: View<'_, T::Out>) -> Result<f64> {
+        let case = &inputs.case;
+        let (a, c) = (self.rows_of(inputs.a())?, self.rows_of(result)?);
+        // A copy is made only where some of its matrices are left out.
+        let all = self.batches.len() == case.batch;
+        let few = if all { None } else { Some(self.matrices_of(inputs.b())?) };
+        let b = few.as_ref().map_or_else(|| inputs.b(), Matrix::view);
+        let c0 = inputs.c.as_ref().map(|c| self.rows_of(c.view())).transpose()?;
+        let c0 = c0.as_ref().map(Matrix::view);
+        Ok(oracle::check::<T>(case.alpha, a.view(), b, case.beta, c0, c.view())?.r)
+    }
+
+    fn rows_of<S: Scalar>(&self, view: View<'_, S>) -> Result<Matrix<S>> {
+        let shape = Shape { batches: self.batches.len(), rows: self.rows.len(), cols: view.shape().cols };
+        let element = |batch, row, col| view.get(self.batches[batch], self.rows[row], col).unwrap_or(S::ZERO);
+        Matrix::from_fn(shape, element)
+    }
+
+    fn matrices_of<S: Scalar>(&self, view: View<'_, S>) -> Result<Matrix<S>> {
+        let shape = Shape { batches: self.batches.len(), ..view.shape() };
+        Matrix::from_fn(shape, |batch, row, col| view.get(self.batches[batch], row, col).unwrap_or(S::ZERO))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Case;
+    use super::*;
+
+    #[test]
+    fn small_results_are_compared_whole_and_large_ones_in_rows() {
+        let shape = |batches, rows, cols| Shape { batches, rows, cols };
+        assert_eq!(Sampled::of(shape(3, 100, 100), 100, 0).count(), 300);
+        let large = Sampled::of(shape(1, 8192, 8192), 8192, 0);
+        assert_eq!((large.count(), large.rows[0], large.rows[31]), (32, 0, 8191));
+        let huge = Sampled::of(shape(4, 100_000, 100_000), 100_000, 0);
+        assert_eq!((huge.batches.len(), huge.count()), (2, 2));
+        assert_eq!(Sampled::of(shape(1 << 20, 16, 64), 64, 0).batches.len(), 1 << 19);
+    }
+
+    #[test]
+    fn a_wrong_element_is_seen_where_it_is_looked_for() {
+        let case = Case { m: 9, n: 8, k: 4, batch: 2, transposed: [false, true], alpha: 2.0, beta: 1.0 };
+        let inputs = Inputs::<f64>::new(&case, 1).unwrap();
+        let mut c = inputs.c_before().unwrap();
+        let c0 = inputs.c.as_ref().map(Matrix::view);
+        c.as_mut_slice()
+            .copy_from_slice(oracle::product::<f64>(2.0, inputs.a(), inputs.b(), 1.0, c0).unwrap().as_slice());
+        let rows = Sampled { batches: vec![1], rows: vec![0, 8] };
+        assert!(rows.r(&inputs, c.view()).unwrap() <= 1.0);
+        c.as_mut_slice()[9 * 8 + 8] += 1.0;
+        assert!(rows.r(&inputs, c.view()).unwrap() <= 1.0, "row 1 is not looked at");
+        c.as_mut_slice()[2 * 9 * 8 - 1] += 1.0;
+        assert!(rows.r(&inputs, c.view()).unwrap() > 1e10);
+    }
+}

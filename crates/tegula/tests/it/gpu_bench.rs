@@ -1,0 +1,176 @@
+//! Benchmarks on a GPU: the peer's candidates multiply what ours multiplies, and graphs repeat what is queued.
+//!
+//! Without a GPU the tests say that they are skipped; `TEGULA_REQUIRE_GPU=1` makes that a failure, and `TEGULA_REQUIRE_CUBLASLT=1` a
+//! missing library.
+#![cfg(feature = "cuda")]
+
+use tegula::bench::{Case, Peer, Settings, measure};
+use tegula::cuda::{CublasLt, Gpu, Operands, Repeat};
+use tegula::element::{Arith, Element, Scalar, bf16, f16};
+use tegula::{Device, Error, Gemm, Matrix, Shape, oracle};
+
+use crate::gpu::gpu;
+use crate::product::{Random, Sample};
+
+/// The library on a GPU, or `None` where one is missing and neither is required.
+fn cublaslt(gpu: &Gpu) -> Option<CublasLt> {
+    match CublasLt::open(gpu) {
+        Ok(lt) => Some(lt),
+        Err(Error::NoPeer { why, .. }) if std::env::var_os("TEGULA_REQUIRE_CUBLASLT").is_none_or(|v| v != "1") => {
+            println!("skipped: no cublasLt: {why}");
+            None
+        }
+        Err(why) => panic!("{why}"),
+    }
+}
+
+const LAYOUTS: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
+
+/// A is m×k, B is k×n; where transposed they are stored the other way round.
+struct Product<T: Element> {
+    a: Matrix<T>,
+    b: Matrix<T>,
+    c: Matrix<T::Out>,
+    transposed: [bool; 2],
+}
+
+impl<T: Sample> Product<T> {
+    fn new(batches: usize, [m, n, k]: [usize; 3], transposed: [bool; 2]) -> Self {
+        let mut random = Random((m * 31 + n * 7 + k) as u64);
+        let shape = |rows, cols, turned| match turned {
+            true => Shape { batches, rows: cols, cols: rows },
+            false => Shape { batches, rows, cols },
+        };
+        let a = Matrix::from_fn(shape(m, k, transposed[0]), |_, _, _| T::element(&mut random)).unwrap();
+        let b = Matrix::from_fn(shape(k, n, transposed[1]), |_, _, _| T::element(&mut random)).unwrap();
+        let c = Matrix::from_fn(shape(m, n, false), |_, _, _| T::result(&mut random)).unwrap();
+        Product { a, b, c, transposed }
+    }
+
+    fn operands(&self, gpu: &Gpu, sets: usize) -> Operands<T> {
+        Operands::upload(gpu, [self.a.view(), self.b.view()], self.transposed, self.c.view(), sets).unwrap()
+    }
+
+    fn agrees(&self, [alpha, beta]: [T::Acc; 2], result: &Matrix<T::Out>, what: &str) {
+        let turned = |view: tegula::View<'_, T>, turned| {
+            if turned { Matrix::from_view(view.t()) } else { Matrix::from_view(view) }
+        };
+        let (a, b) =
+            (turned(self.a.view(), self.transposed[0]).unwrap(), turned(self.b.view(), self.transposed[1]).unwrap());
+        let c0 = (beta != T::Acc::ZERO).then(|| self.c.view());
+        let report = oracle::check::<T>(alpha, a.view(), b.view(), beta, c0, result.view()).unwrap();
+        assert!(report.within(oracle::bound(a.shape().cols)), "{what}: {report:?}");
+    }
+}
+
+/// Every candidate for a product, with and without C before it; gives how many there are.
+fn candidates_agree<T: Sample>(
+    lt: &CublasLt,
+    gpu: &Gpu,
+    batches: usize,
+    sizes: [usize; 3],
+    transposed: [bool; 2],
+) -> usize {
+    let product = Product::<T>::new(batches, sizes, transposed);
+    let operands = product.operands(gpu, 1);
+    let products = lt.products(&operands).unwrap();
+    for which in 0..products.len() {
+        // What cublasLt makes of integers that are scaled or too large is not ours to know.
+        for factors in [[1.0, 0.0], [1.0, 1.0], [2.0, 0.5]]
+            .into_iter()
+            .filter(|[alpha, beta]| T::TYPE.is_float() || *beta == 0.0 && *alpha == 1.0)
+        {
+            let [alpha, beta] = factors.map(|x| T::Acc::from_f64(x).unwrap());
+            operands.set_c(product.c.view()).unwrap();
+            Repeat::new(&operands, |a, b, c| products.queue(which, alpha, [a, b], beta, c)).once().unwrap();
+            let what = format!("{} {sizes:?} ×{batches} {transposed:?} {factors:?} {}", T::TYPE, products.name(which));
+            product.agrees([alpha, beta], &operands.c().unwrap(), &what);
+        }
+    }
+    products.len()
+}
+
+#[test]
+fn every_candidate_of_cublaslt_agrees_with_the_oracle() {
+    let Some(gpu) = gpu() else { return };
+    let Some(lt) = cublaslt(&gpu) else { return };
+    for transposed in LAYOUTS {
+        for (batches, sizes) in
+            [(1, [64, 96, 128]), (3, [48, 32, 80]), (1, [33, 17, 41]), (1, [1, 64, 32]), (2, [64, 1, 16])]
+        {
+            let found = [
+                candidates_agree::<f64>(&lt, &gpu, batches, sizes, transposed),
+                candidates_agree::<f32>(&lt, &gpu, batches, sizes, transposed),
+                candidates_agree::<f16>(&lt, &gpu, batches, sizes, transposed),
+                candidates_agree::<bf16>(&lt, &gpu, batches, sizes, transposed),
+            ];
+            assert!(found.iter().all(|&count| count > 0), "{sizes:?} {transposed:?}: {found:?}");
+            let integers = candidates_agree::<i8>(&lt, &gpu, batches, sizes, transposed);
+            // B in columns is what it multiplies integers in, so there at least it must.
+            let known = transposed == [false, true] && sizes == [64, 96, 128];
+            assert!(integers > 0 || !known, "no product of i8");
+            assert_eq!(candidates_agree::<i32>(&lt, &gpu, batches, sizes, transposed), 0, "32-bit integers");
+        }
+    }
+}
+
+#[test]
+fn a_candidate_refuses_other_operands() {
+    let Some(gpu) = gpu() else { return };
+    let Some(lt) = cublaslt(&gpu) else { return };
+    let (one, other) = (Product::<f32>::new(1, [8, 8, 8], [false; 2]), Product::<f32>::new(1, [8, 8, 16], [false; 2]));
+    let (operands, others) = (one.operands(&gpu, 1), other.operands(&gpu, 1));
+    let products = lt.products(&operands).unwrap();
+    let mut wrong = Repeat::new(&others, |a, b, c| products.queue(0, 1.0, [a, b], 0.0, c));
+    assert!(matches!(wrong.once(), Err(Error::Layout(_))));
+    let mut none = Repeat::new(&operands, |a, b, c| products.queue(999, 1.0, [a, b], 0.0, c));
+    assert!(matches!(none.once(), Err(Error::Layout(_))));
+}
+
+#[test]
+fn a_graph_makes_each_call_and_goes_round_the_sets() {
+    let Some(gpu) = gpu() else { return };
+    let product = Product::<i32>::new(1, [40, 24, 16], [true, false]);
+    let device = Device::from(gpu.clone());
+    for sets in [1, 3] {
+        let operands = product.operands(&gpu, sets);
+        operands.set_c(Matrix::<i32>::zeros(Shape::new(40, 24)).unwrap().view()).unwrap();
+        let mut queued = 0;
+        let mut repeat = Repeat::new(&operands, |a, b, c| {
+            queued += 1;
+            Gemm::new(a, b, c).beta(1).on(&device).run().map(drop)
+        });
+        let times = repeat.time(2, 6).unwrap();
+        assert!(times.len() == 2 && times.iter().all(|&call| call > 0.0), "{times:?}");
+        drop(repeat);
+        // One call before the capture, then a sample that is not counted and two that are; beta = 1 counts them.
+        let calls = 1 + 3 * 6 / sets as i32;
+        assert_eq!(queued, 1 + 6, "a graph is captured once");
+        product.agrees([calls, 0], &operands.c().unwrap(), &format!("{sets} sets"));
+    }
+}
+
+#[test]
+fn a_row_has_both_sides() {
+    let Some(gpu) = gpu() else { return };
+    let device = Device::from(gpu);
+    let peer = match Peer::cublaslt(&device) {
+        Ok(peer) => peer,
+        Err(why) if std::env::var_os("TEGULA_REQUIRE_CUBLASLT").is_none_or(|v| v != "1") => {
+            return println!("skipped: {why}");
+        }
+        Err(why) => panic!("{why}"),
+    };
+    let settings = Settings { seed: 1, seconds: 0.0, plan: None };
+    for (alpha, beta) in [(1.0, 0.0), (0.5, 0.25)] {
+        let case = Case::<f32> { m: 256, n: 128, k: 64, batch: 2, transposed: [false, true], alpha, beta };
+        let row = measure(&device, &case, &settings, &peer).unwrap();
+        let rival = row.rival.as_ref().expect("cublasLt multiplies f32");
+        assert!(row.ratio().is_some_and(|ratio| ratio > 0.0) && rival.candidates > 0, "{row:?}");
+        assert!(row.ours.r <= oracle::bound(64) && rival.side.r <= oracle::bound(64), "{row:?}");
+        assert!(row.input_sets > 1 && row.rows_checked == 512 && row.pace.calls % row.input_sets == 0, "{row:?}");
+    }
+    let case = Case::<i32> { m: 64, n: 64, k: 64, batch: 1, transposed: [false; 2], alpha: 1, beta: 0 };
+    let row = measure(&device, &case, &settings, &peer).unwrap();
+    assert!(row.rival.is_none() && row.ratio().is_none() && row.ours.r == 0.0, "{row:?}");
+}
