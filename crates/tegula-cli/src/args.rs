@@ -305,9 +305,10 @@ pub struct BenchArgs {
     /// The library to measure against
     #[arg(long, value_name = "PEER", default_value = "none")]
     pub vs: PeerName,
-    /// Use this kernel in place of the one that would be chosen
+    /// Use this kernel in place of the one that would be chosen: as a report names it, without type and layouts, and where sums
+    /// along k are split ':' and in how many parts, as in register_64x64x16_32x32_8x4_4_2_2:4
     #[arg(long, value_name = "NAME", ignore_case = true)]
-    pub kernel: Option<Name>,
+    pub kernel: Option<String>,
     /// Where the inputs come from
     #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u64>(0))]
     pub seed: u64,
@@ -380,8 +381,8 @@ impl BenchArgs {
         if self.vs == PeerName::Cublaslt {
             rest += " --vs cublaslt";
         }
-        if let Some(kernel) = self.kernel {
-            rest += &format!(" --kernel {}", kernel.as_str());
+        if let Some(kernel) = &self.kernel {
+            rest += &format!(" --kernel {kernel}");
         }
         rest + &format!(" --seed {} --time {}", self.seed, short(self.time))
     }

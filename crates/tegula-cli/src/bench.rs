@@ -5,8 +5,7 @@ use std::io::{Write, stdout};
 
 use tegula::bench::{self, Case, Measured, Peer, Settings, limits};
 use tegula::element::{Element, Type, bf16, f16};
-use tegula::kernels::Variant;
-use tegula::plan::Plan;
+use tegula::plan::{Plan, Recipe};
 use tegula::{Device, Executor, oracle};
 use tegula_files::ReportFile;
 
@@ -120,8 +119,7 @@ impl Asked {
 
     /// The kernel that was asked for, if one was.
     fn plan(&self, args: &BenchArgs) -> tegula::Result<Option<Plan>> {
-        let kernel = args.kernel.map(|name| name.variant()).transpose()?;
-        Ok(kernel.map(|kernel| Plan::Gpu(Variant { ty: self.ty, ..kernel })))
+        args.kernel.as_deref().map(|name| Recipe::named(name, self.ty).map(Plan::Gpu)).transpose()
     }
 }
 

@@ -60,6 +60,7 @@ const NEEDED: &[&str] = &[
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamEndCapture",
+    "cuStreamGetId",
     "cuStreamIsCapturing",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::driver::{self, DeviceInfo, Named};
 use super::image::Images;
 use super::staging::Staging;
+use super::workspace::Workspaces;
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Home};
 
@@ -31,6 +32,15 @@ struct Device {
     /// What one stream records and another waits for, made when it is first needed. A wait keeps to the record that it found, so
     /// one event does for all.
     turn: Mutex<Option<CudaEvent>>,
+    workspaces: Workspaces,
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            self.workspaces.free();
+        }
+    }
 }
 
 impl Gpu {
@@ -57,7 +67,13 @@ impl Gpu {
     fn new(context: Arc<CudaContext>, stream: Arc<CudaStream>) -> Result<Self> {
         driver::init()?;
         let info = DeviceInfo::of(context.cu_device(), context.ordinal())?;
-        let device = Device { info, context, staging: Mutex::default(), turn: Mutex::default() };
+        let device = Device {
+            info,
+            context,
+            staging: Mutex::default(),
+            turn: Mutex::default(),
+            workspaces: Workspaces::default(),
+        };
         Ok(Gpu { device: Arc::new(device), images: Arc::default(), stream })
     }
 
@@ -78,6 +94,11 @@ impl Gpu {
     /// The N of `cuda:N`.
     pub fn ordinal(&self) -> usize {
         self.device.info.ordinal
+    }
+
+    /// The workspaces of the context.
+    pub(super) fn workspaces(&self) -> &Workspaces {
+        &self.device.workspaces
     }
 
     /// The context.

@@ -191,7 +191,7 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-fn allocate(gpu: &Gpu, bytes: u128) -> Result<u64> {
+pub(super) fn allocate(gpu: &Gpu, bytes: u128) -> Result<u64> {
     let size = usize::try_from(bytes).ok().filter(|&size| size as u64 <= gpu.info().memory_bytes);
     let size = size.ok_or_else(|| out_of_memory(gpu, bytes))?;
     if size == 0 {

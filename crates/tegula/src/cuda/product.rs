@@ -264,6 +264,7 @@ impl Gpu {
         factors: [Arg<'_>; 2],
     ) -> Result<String> {
         // A matrix that was copied lies without gaps, however it lay where the plan saw it.
+        let (given, whole) = ([a, b, c], Recipe { parts: 1, ..*recipe });
         let recipe = recipe.fit([a.lie(), b.lie(), c.lie()]);
         let [a, b] = recipe.inputs([a, b], Arg::transposed);
         let c = recipe.output(c, Arg::transposed);
@@ -272,15 +273,20 @@ impl Gpu {
         let Some(shape) = workspace else {
             // SAFETY: built-in kernels guard their edges, so they stay within A, B and C; C is borrowed to be written.
             unsafe { self.queue(&kernel, &[a, b, c, alpha, beta]) }?;
-            return Ok(recipe.named(kernel.kernel.name()));
+            return Ok(recipe.name_with(kernel.kernel.name()));
+        };
+        let parts = match self.workspace(shape.len()?, size_of::<T::Acc>()) {
+            Ok(memory) => Arg::Matrix { ty: <T::Acc as Scalar>::TYPE, layout: Layout::row_major(shape)?, memory },
+            // Slower, but without a workspace.
+            Err(Error::OutOfMemory { .. }) => return self.multiply_there::<T>(&whole, given, factors),
+            Err(error) => return Err(error),
         };
         let sum = self.built_in(&recipe.sum(c.lie()))?;
-        let mut parts = DeviceMatrix::<T::Acc>::uninit(self, shape)?;
-        // SAFETY: as above, and nobody else has the workspace.
-        unsafe { self.queue(&kernel, &[a, b, Arg::output(parts.view_mut())?]) }?;
-        // SAFETY: as above; the order of the stream has the parts written before they are read.
-        unsafe { self.queue(&sum, &[Arg::input(parts.view())?, c, alpha, beta]) }?;
-        Ok(recipe.named(kernel.kernel.name()))
+        // SAFETY: as above; on this stream nobody else uses the workspace before the sum is queued, which follows it.
+        unsafe { self.queue(&kernel, &[a, b, parts]) }?;
+        // SAFETY: as above.
+        unsafe { self.queue(&sum, &[parts, c, alpha, beta]) }?;
+        Ok(recipe.name_with(kernel.kernel.name()))
     }
 
     /// A·B in a new matrix on this GPU. The work is queued, not waited for; the result can be an operand at once.

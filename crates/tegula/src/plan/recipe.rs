@@ -1,6 +1,8 @@
 //! How kernels make a product: which kernel, of which of the matrices, in how many parts.
 
 use super::choose::Lie;
+use crate::element::Type;
+use crate::error::{Error, Result};
 use crate::ir::Order2d;
 use crate::kernels::{Blocked, Plain, Sum, Variant};
 use crate::matrix::Shape;
@@ -23,6 +25,22 @@ impl<V: Into<Variant>> From<V> for Recipe {
 }
 
 impl Recipe {
+    /// The recipe of a name: of a plain kernel, or of one with blocks ([`Blocked::named`]), after which `:` and a number say in how
+    /// many parts sums along k are made.
+    ///
+    /// # Errors
+    /// [`Error::KernelOption`] that says what names there are.
+    pub fn named(name: &str, ty: Type) -> Result<Self> {
+        let blocks = ["register", "dmma"].iter().any(|family| name.starts_with(family));
+        if !blocks {
+            return Ok(Plain { ty, ..Plain::named(name)? }.into());
+        }
+        let (kernel, parts) = name.split_once(':').unwrap_or((name, "1"));
+        let number = parts.parse().ok().filter(|&parts| parts > 0);
+        let parts = number.ok_or_else(|| Error::KernelOption(format!("{parts:?} is no number of parts")))?;
+        Ok(Recipe { parts, ..Blocked::named(kernel, ty)?.into() })
+    }
+
     /// The same for matrices that lie so: A, B and C.
     #[must_use]
     pub fn fit(self, lies: [Lie; 3]) -> Self {
@@ -49,11 +67,11 @@ impl Recipe {
 
     /// The name of what runs.
     pub fn name(&self) -> String {
-        self.named(&self.kernel.name())
+        self.name_with(&self.kernel.name())
     }
 
     /// The name, given the kernel's.
-    pub(crate) fn named(&self, kernel: &str) -> String {
+    pub(crate) fn name_with(&self, kernel: &str) -> String {
         match (self.parts, self.swapped) {
             (1, false) => kernel.into(),
             (1, true) => format!("{kernel}_swapped"),

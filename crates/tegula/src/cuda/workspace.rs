@@ -1,0 +1,69 @@
+//! Memory for the parts of sums, kept from product to product: a second product allocates nothing, and can be recorded.
+
+use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
+
+use cudarc::driver::sys;
+
+use super::driver::Named;
+use super::gpu::Gpu;
+use super::memory::allocate;
+use crate::error::{Error, Result};
+use crate::matrix::DeviceMemory;
+
+/// What is allocated at least.
+const LEAST: u128 = 16 << 20;
+
+/// The workspaces of a context, each for one stream, on which products take turns. None is given back while the context is used, since
+/// recorded products remember addresses; sizes at least double, so that those outgrown are no more than those in use.
+#[derive(Default)]
+pub(super) struct Workspaces(Mutex<Vec<Kept>>);
+
+struct Kept {
+    /// The number of the stream, which no other has had.
+    stream: u64,
+    address: u64,
+    bytes: u128,
+}
+
+impl Workspaces {
+    /// Frees all, with the context current and nothing queued that uses them but on their streams.
+    pub fn free(&mut self) {
+        for kept in self.0.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // SAFETY: the memory is ours and released once; this waits for the work that uses it. A failure means that the context
+            // is lost, and with it the memory.
+            let _ = unsafe { sys::cuMemFree_v2(kept.address) };
+        }
+    }
+}
+
+impl Gpu {
+    /// Memory of so many elements for the next work on this handle's stream.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], and [`Error::Capture`] where it would have to be allocated while work is recorded.
+    pub(super) fn workspace(&self, elements: usize, size: usize) -> Result<DeviceMemory<'_>> {
+        let bytes = elements as u128 * size as u128;
+        let mut all = self.workspaces().0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stream = 0;
+        // SAFETY: the stream is alive, and the driver stores a number.
+        unsafe { sys::cuStreamGetId(self.raw_stream(), &mut stream) }.named("cuStreamGetId")?;
+        let here = all.iter().filter(|kept| kept.stream == stream);
+        let most = here.clone().map(|kept| kept.bytes).max().unwrap_or(0);
+        let fitting = here.filter(|kept| kept.bytes >= bytes).map(|kept| kept.address).next();
+        let address = match fitting {
+            Some(address) => address,
+            None => {
+                let roomy = bytes.max(2 * most).max(LEAST);
+                let (address, bytes) = match allocate(self, roomy) {
+                    Ok(address) => (address, roomy),
+                    Err(Error::OutOfMemory { .. }) => (allocate(self, bytes)?, bytes),
+                    Err(error) => return Err(error),
+                };
+                all.push(Kept { stream, address, bytes });
+                address
+            }
+        };
+        Ok(DeviceMemory { address, len: elements, ordinal: self.ordinal(), home: self.home(), owner: PhantomData })
+    }
+}
