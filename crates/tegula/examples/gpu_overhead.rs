@@ -157,6 +157,9 @@ impl Bare {
             }
         };
         let params = kernel.fields().iter().map(param).collect();
+        let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function is loaded. A refusal shows at the launch.
+        let _ = unsafe { sys::cuFuncSetAttribute(function, most, image.shared_bytes as i32) };
         Bare { function, grid, block: image.block, shared: image.shared_bytes, params }
     }
 

@@ -20,8 +20,9 @@ const LEAST: u128 = 16 << 20;
 pub(super) struct Workspaces(Mutex<Vec<Kept>>);
 
 struct Kept {
-    /// The number of the stream, which no other has had.
-    stream: u64,
+    /// The stream's address, which another may get later, and its number, which no other gets.
+    stream: usize,
+    number: u64,
     address: u64,
     bytes: u128,
 }
@@ -45,12 +46,12 @@ impl Gpu {
     pub(super) fn workspace(&self, elements: usize, size: usize) -> Result<DeviceMemory<'_>> {
         let bytes = elements as u128 * size as u128;
         let mut all = self.workspaces().0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut stream = 0;
-        // SAFETY: the stream is alive, and the driver stores a number.
-        unsafe { sys::cuStreamGetId(self.raw_stream(), &mut stream) }.named("cuStreamGetId")?;
-        let here = all.iter().filter(|kept| kept.stream == stream);
+        let stream = self.raw_stream() as usize;
+        // The driver does not say the number while work is recorded, but then the stream has been there since its first product.
+        let number = if self.is_capturing()? { None } else { Some(number_of(self)?) };
+        let here = all.iter().filter(|kept| kept.stream == stream && number.is_none_or(|number| number == kept.number));
         let most = here.clone().map(|kept| kept.bytes).max().unwrap_or(0);
-        let fitting = here.filter(|kept| kept.bytes >= bytes).map(|kept| kept.address).next();
+        let fitting = here.filter(|kept| kept.bytes >= bytes).map(|kept| kept.address).last();
         let address = match fitting {
             Some(address) => address,
             None => {
@@ -60,10 +61,19 @@ impl Gpu {
                     Err(Error::OutOfMemory { .. }) => (allocate(self, bytes)?, bytes),
                     Err(error) => return Err(error),
                 };
-                all.push(Kept { stream, address, bytes });
+                let number = number.map_or_else(|| number_of(self), Ok)?;
+                all.push(Kept { stream, number, address, bytes });
                 address
             }
         };
         Ok(DeviceMemory { address, len: elements, ordinal: self.ordinal(), home: self.home(), owner: PhantomData })
     }
+}
+
+/// The number of a handle's stream.
+fn number_of(gpu: &Gpu) -> Result<u64> {
+    let mut number = 0;
+    // SAFETY: the stream is alive, and the driver stores a number.
+    unsafe { sys::cuStreamGetId(gpu.raw_stream(), &mut number) }.named("cuStreamGetId")?;
+    Ok(number)
 }

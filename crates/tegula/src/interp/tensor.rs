@@ -221,7 +221,8 @@ fn towards_zero(total: i64, exponent: i32) -> u32 {
 pub(super) fn round_tf32(bits: u32) -> u32 {
     const DROPPED: u32 = 13;
     if bits & !SIGN > INFINITY {
-        return NAN;
+        // The quiet NaN of every day stays as it is on an H200; of others no more is known than that they stay NaN.
+        return (bits | 1 << 22) & !((1 << DROPPED) - 1);
     }
     if bits & !SIGN == INFINITY {
         return bits;

@@ -33,13 +33,15 @@ const REGISTER: [Measured; 17] = [
     of([64, 64, 32], [32, 64], [8, 8], [3, 4, 1], [0.601, 0.618, 1.89]),
 ];
 
-/// Tiles of f64 on matrix units. What goes without spilled registers depends on the layouts: see [`dmma`].
-const DMMA: [Measured; 5] = [
-    of([128, 128, 16], [32, 64], [16, 16], [4, 1, 1], [0.9, 0.85, 3.0]),
-    of([64, 128, 16], [32, 64], [16, 16], [4, 1, 2], [0.85, 0.7, 2.0]),
-    of([128, 64, 16], [32, 64], [16, 16], [4, 1, 2], [0.85, 0.7, 2.0]),
-    of([64, 64, 16], [32, 32], [16, 16], [4, 1, 2], [0.75, 0.6, 1.0]),
-    of([64, 64, 32], [32, 32], [16, 16], [3, 1, 2], [0.75, 0.6, 1.0]),
+/// Tiles of f64 on matrix units: as above, and the depth of the instruction.
+const DMMA: [(Mma, Measured); 7] = [
+    (Mma::F64K16, of([128, 128, 32], [32, 64], [16, 16], [3, 1, 1], [0.931, 0.937, 4.08])),
+    (Mma::F64K8, of([128, 128, 16], [32, 64], [16, 16], [4, 1, 1], [0.915, 0.937, 2.78])),
+    (Mma::F64K8, of([64, 128, 16], [32, 64], [16, 16], [4, 1, 2], [0.925, 0.717, 1.81])),
+    (Mma::F64K16, of([64, 64, 32], [32, 16], [16, 16], [3, 1, 1], [0.925, 0.925, 2.08])),
+    (Mma::F64K8, of([64, 64, 16], [32, 32], [16, 16], [4, 1, 2], [0.900, 0.687, 1.23])),
+    (Mma::F64K16, of([32, 64, 32], [16, 32], [16, 16], [4, 1, 2], [0.712, 0.576, 1.73])),
+    (Mma::F64K16, of([32, 32, 32], [16, 16], [16, 16], [4, 1, 4], [0.651, 0.476, 1.66])),
 ];
 
 const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3], measured: [f64; 3]) -> Measured {
@@ -58,7 +60,7 @@ const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3],
 pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)> {
     let measured = match problem.ty {
         Type::F32 | Type::I32 => REGISTER.to_vec(),
-        Type::F64 => DMMA.iter().filter_map(|measured| dmma(*measured, problem.lies)).collect(),
+        Type::F64 => DMMA.iter().filter_map(|&(mma, measured)| dmma(mma, measured, problem.lies)).collect(),
         _ => return Vec::new(),
     };
     let machine = Machine { multiprocessors };
@@ -73,29 +75,22 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)>
     all
 }
 
-/// A tile of f64 as the layouts want it, by what the assembler says: the left operand's part of a warp is the longer one, and the smaller
-/// instruction is for loops that have much else to keep in registers. `None` where it would spill.
-fn dmma(measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
-    let [a, b] = if lies[2].order == Order2d::ColMajor {
-        [lies[1].transposed(), lies[0].transposed()]
-    } else {
-        [lies[0], lies[1]]
-    };
-    let (a_rows, b_rows) = (a.order != Order2d::ColMajor, b.order == Order2d::RowMajor);
-    let pairs = a.vectors && b.vectors;
-    let (tall, mma) = match (a_rows, b_rows) {
-        (true, true) if pairs => (false, Mma::F64K16),
-        (true, true) => (false, Mma::F64K8),
-        (false, true) => (true, Mma::F64K16),
-        (false, false) if pairs => (true, Mma::F64K16),
-        (false, false) | (true, false) => (true, Mma::F64K8),
-    };
-    let mut blocking = measured.blocking;
-    if tall {
-        blocking.warp.reverse();
-        blocking.block = [blocking.block[1], blocking.block[0], blocking.block[2]];
+/// A tile of f64 as the layouts want it: the left operand's part of a warp is the longer one. `None` where the assembler would run out of
+/// registers: elements that are copied one by one leave none for the large instruction.
+fn dmma(mma: Mma, mut measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
+    let [a, b, c] = lies;
+    let [a, b] = if c.order == Order2d::ColMajor { [b.transposed(), a.transposed()] } else { [a, b] };
+    let large = measured.blocking.warp == [32, 64];
+    if large && mma == Mma::F64K16 && !(a.vectors && b.vectors) {
+        return None;
     }
-    Some(Measured { core: Core::Dmma(mma), blocking, ..measured })
+    measured.core = Core::Dmma(mma);
+    if a.order == Order2d::ColMajor || b.order == Order2d::ColMajor {
+        let Blocking { block: [bm, bn, _], warp, .. } = &mut measured.blocking;
+        (*bm, *bn) = (*bn, *bm);
+        warp.reverse();
+    }
+    Some(measured)
 }
 
 /// The candidate that should be fastest.

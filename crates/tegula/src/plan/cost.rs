@@ -22,6 +22,8 @@ const RATE: f64 = 64.5e6 / 132.0;
 const MEMORY: f64 = 4.0e6;
 /// Bytes a microsecond of the parts of sums, which the L2 cache mostly holds.
 const PARTS: f64 = 2.0e6;
+/// How much longer a step takes where elements are copied one by one.
+const SINGLE: f64 = 1.15;
 /// Microseconds of a launch, and of a second one.
 const LAUNCH: [f64; 2] = [2.0, 4.0];
 
@@ -47,7 +49,9 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     let tiles = m.div_ceil(bm as usize) * n.div_ceil(bn as usize);
     let all = tiles as f64 * problem.batches as f64 * f64::from(recipe.parts);
     let steps = problem.k.div_ceil(bk as usize).div_ceil(recipe.parts as usize) as f64;
-    let step = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0 / (RATE * relative_rate(problem.ty, measured.core));
+    let aligned = problem.lies.iter().all(|lie| lie.vectors);
+    let step = if aligned { 1.0 } else { SINGLE } * f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0
+        / (RATE * relative_rate(problem.ty, measured.core));
     let (at_once, multiprocessors) = (f64::from(blocks), f64::from(machine.multiprocessors));
     let waves = (all / (at_once * multiprocessors)).floor();
     let rest = all - waves * at_once * multiprocessors;
