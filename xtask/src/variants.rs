@@ -3,7 +3,7 @@
 use tegula::element::Type;
 use tegula::ir::{Kernel, Order2d, check};
 use tegula::kernels::{Barriers, Blocked, Edges, Family, Mapping, Plain, Variant};
-use tegula::plan::{Lie, Problem, candidates};
+use tegula::plan::{Lie, Problem, Split, candidates};
 use tegula::ptx::{self, Image};
 
 const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
@@ -46,11 +46,11 @@ pub fn blocked() -> Vec<Blocked> {
     for (ty, layouts) in [(Type::F32, all), (Type::F64, all), (Type::I32, &all[..plain])] {
         for (i, &(a, b, vectors)) in layouts.iter().enumerate() {
             let lies = [lie(a, vectors), lie(b, vectors), lie(row, vectors)];
-            // Few enough blocks for sums to be split.
-            let problem = Problem { ty, m: 256, n: 256, k: 4096, batches: 1, lies };
-            for (recipe, _) in candidates(&problem, 132) {
+            // Few enough blocks for sums to be split, and many enough for tiles to be shared.
+            let problem = |side| Problem { ty, m: side, n: side, k: 4096, batches: 1, lies };
+            for (recipe, _) in [256, 4096].into_iter().flat_map(|side| candidates(&problem(side), 132)) {
                 if let Variant::Blocked(blocked) = recipe.kernel
-                    && (recipe.parts == 1 || i == 0)
+                    && (recipe.split == Split::Whole || i == 0)
                     && !kernels.contains(&blocked)
                 {
                     kernels.push(blocked);

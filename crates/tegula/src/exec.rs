@@ -254,6 +254,7 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
     let workspace = recipe.workspace(shapes[2]).map_or(Ok(0), |shape| shape.len())?;
     let bytes = copies::<T>(shapes[0], shapes[1], shapes[2])? + footprint(<T::Acc as Scalar>::TYPE, workspace, true);
     host::check(bytes, || "the interpreter's copies of A, B and C".into())?;
+    let depth = product.a.shape().cols;
     let [a, b] = recipe.inputs([product.a, product.b], View::t);
     let (a, b, target) = (Buffer::input(a)?, Buffer::input(b)?, recipe.output(product.c, ViewMut::t));
     let c = if product.beta == T::Acc::ZERO {
@@ -271,8 +272,17 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
         None => run(recipe.kernel, &[&a, &b, &c], &factors)?,
         Some(shape) => {
             let parts = Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?)?;
-            run(recipe.kernel, &[&a, &b, &parts], &[])?;
-            run(recipe.sum(Lie::of(&target.layout(), <T::Out as Scalar>::TYPE, 0)), &[&parts, &c], &factors)?;
+            let second = recipe.second(Lie::of(&target.layout(), <T::Out as Scalar>::TYPE, 0));
+            match recipe.steps(depth) {
+                None => {
+                    run(recipe.kernel, &[&a, &b, &parts], &[])?;
+                    run(second, &[&parts, &c], &factors)?;
+                }
+                Some(steps) => {
+                    run(recipe.kernel, &[&a, &b, &c, &parts], &factors)?;
+                    run(second, &[&parts, &c], &[factors[0], factors[1], Arg::scalar(steps)])?;
+                }
+            }
         }
     }
     c.copy_to(target)

@@ -16,7 +16,7 @@ use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, check};
 use crate::kernels::{Edges, Variant};
 use crate::matrix::{DeviceMemory, Home, Layout, Memory, MemoryMut, Shape, View, ViewMut};
-use crate::plan::{Lie, Recipe};
+use crate::plan::{Lie, Recipe, Split};
 use crate::progress::{Meter, Phase};
 use crate::ptx;
 
@@ -120,8 +120,8 @@ fn on_the_host(ty: Type) -> Error {
 
 /// Arguments, or parameters, of a launch: so many that those of products fit without an allocation.
 type Few<T, const N: usize> = SmallVec<[T; N]>;
-const ARGS: usize = 5;
-const PARAMS: usize = 24;
+const ARGS: usize = 6;
+const PARAMS: usize = 32;
 
 /// A kernel that is loaded, with what a launch needs of it.
 struct Loaded<K = Checked<Kernel>> {
@@ -264,7 +264,7 @@ impl Gpu {
         factors: [Arg<'_>; 2],
     ) -> Result<String> {
         // A matrix that was copied lies without gaps, however it lay where the plan saw it.
-        let (given, whole) = ([a, b, c], Recipe { parts: 1, ..*recipe });
+        let (given, whole) = ([a, b, c], Recipe { split: Split::Whole, ..*recipe });
         let recipe = recipe.fit([a.lie(), b.lie(), c.lie()]);
         let [a, b] = recipe.inputs([a, b], Arg::transposed);
         let c = recipe.output(c, Arg::transposed);
@@ -281,11 +281,20 @@ impl Gpu {
             Err(Error::OutOfMemory { .. }) => return self.multiply_there::<T>(&whole, given, factors),
             Err(error) => return Err(error),
         };
-        let sum = self.built_in(&recipe.sum(c.lie()))?;
-        // SAFETY: as above; on this stream nobody else uses the workspace before the sum is queued, which follows it.
-        unsafe { self.queue(&kernel, &[a, b, parts]) }?;
-        // SAFETY: as above.
-        unsafe { self.queue(&sum, &[parts, c, alpha, beta]) }?;
+        let second = self.built_in(&recipe.second(c.lie()))?;
+        // SAFETY: as above; on this stream nobody else uses the workspace before the second kernel is queued, which follows the first.
+        unsafe {
+            match recipe.steps(given[0].shape().cols) {
+                None => {
+                    self.queue(&kernel, &[a, b, parts])?;
+                    self.queue(&second, &[parts, c, alpha, beta])?;
+                }
+                Some(steps) => {
+                    self.queue(&kernel, &[a, b, c, parts, alpha, beta])?;
+                    self.queue(&second, &[parts, c, alpha, beta, Arg::scalar(steps)])?;
+                }
+            }
+        }
         Ok(recipe.name_with(kernel.kernel.name()))
     }
 

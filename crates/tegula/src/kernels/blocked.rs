@@ -44,6 +44,20 @@ impl Blocking {
     }
 }
 
+/// How blocks share out the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Schedule {
+    /// A block makes a tile.
+    Tiles,
+    /// A block makes a part of the sums of a tile. C is a workspace with a matrix for each part, `batch` times `parts` of them; neither
+    /// alpha nor beta is applied. [`Sum`](super::Sum) adds the parts.
+    Parts,
+    /// As many blocks as run at once make the same number of whole tiles each, and the same share of the steps of those that are left over,
+    /// whose sums go to a workspace; [`Mend`](super::Mend) adds them. After Osama et al., "Stream-K: Work-centric Parallel
+    /// Decomposition for Dense Matrix-Matrix Multiplication on the GPU" (2023), with data-parallel waves and a fixed order of additions.
+    Balanced,
+}
+
 /// A kernel with a tile of C a block, and everything that shapes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Blocked {
@@ -58,15 +72,14 @@ pub struct Blocked {
     /// Whether A, B and C may be read and written 16 bytes at once: addresses and strides are multiples, and so is the extent
     /// along which elements lie side by side.
     pub vectors: [bool; 3],
-    /// Whether the sums along k are split: C is then a workspace with a matrix for each part, `batch` times `parts` of them, and
-    /// neither alpha nor beta is applied.
-    pub split: bool,
+    /// How the work is shared out to blocks.
+    pub schedule: Schedule,
 }
 
 impl Blocked {
     /// Row-major, without vector accesses.
     pub const fn new(core: Core, ty: Type, blocking: Blocking) -> Self {
-        Blocked { core, ty, blocking, orders: [Order2d::RowMajor; 3], vectors: [false; 3], split: false }
+        Blocked { core, ty, blocking, orders: [Order2d::RowMajor; 3], vectors: [false; 3], schedule: Schedule::Tiles }
     }
 
     /// The kernel of a core and a blocking, by its name without type and layouts: `register_128x256x8_64x64_8x16_4_1_1`,
@@ -180,6 +193,10 @@ impl fmt::Display for Blocked {
                 f.write_str(if vector { "1" } else { "0" })?;
             }
         }
-        f.write_str(if self.split { "_split" } else { "" })
+        f.write_str(match self.schedule {
+            Schedule::Tiles => "",
+            Schedule::Parts => "_parts",
+            Schedule::Balanced => "_balanced",
+        })
     }
 }

@@ -10,7 +10,7 @@
 //! * **No two lanes of a quarter warp want one bank.** Pieces of 16 bytes change places within 128 bytes, depending on the row.
 //! * **A warp always has something to multiply.** Fragments are loaded one ahead, also across the one barrier of a step.
 
-use super::blocked::{Blocked, Blocking, grouped};
+use super::blocked::{Blocked, Blocking};
 use super::product::Product;
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
@@ -59,7 +59,6 @@ pub(super) fn build(variant: &Blocked, mma: Mma) -> Result<Kernel> {
         let product = Product::<f64>::of_blocks(k, variant);
         k.min_blocks(blocks);
         let (m, n, depth) = product.extents();
-        let (tiles_m, tiles_n) = (m.div_ceil(bm), n.div_ceil(bn));
         let staging = |order: Order2d, along_k: Order2d, pairs: bool| Staging {
             along_k: order == along_k || order == Order2d::Strided,
             pairs: pairs && order != Order2d::Strided,
@@ -70,9 +69,7 @@ pub(super) fn build(variant: &Blocked, mma: Mma) -> Result<Kernel> {
         let room_b = k.shared::<f64>("tile_b", [stages * bk * bn]);
         let warps = bn / wn;
         let (warp_row, warp_col) = (k.warp() / warps * wm, k.warp() % warps * wn);
-        k.for_blocks([tiles_m * tiles_n, k.constant(1), product.c.batches()], |[tile, _, number]| {
-            let (product, share) = product.share(number, depth.div_ceil(bk));
-            let (tile_row, tile_col) = grouped(tile, tiles_m, tiles_n);
+        product.for_tiles([bm, bn], depth.div_ceil(bk), |product, [tile_row, tile_col], share| {
             let (row, col) = (tile_row * bm, tile_col * bn);
             let side = |staging, global, room, outer, span, extent, first, part, rows, turned| Side {
                 k,
@@ -93,12 +90,7 @@ pub(super) fn build(variant: &Blocked, mma: Mma) -> Result<Kernel> {
             let b = side(of_b, product.b, room_b, bn, wn, n, col, warp_col, false, turned[1]);
             let (left, right) = if of_a.along_k && !of_b.along_k { (&b, &a) } else { (&a, &b) };
             let sums = multiply(k, blocking, mma, left, right, share);
-            store(&product, pairs[2], [left, right], sums, [row + warp_row, col + warp_col]);
-            // Only where a block takes another matrix of the batch: its copies must not overtake the last loads.
-            k.when(k.grid_z().lt(product.c.batches()), || {
-                k.copy_async_wait(0);
-                k.barrier();
-            });
+            store(product, pairs[2], [left, right], sums, [row + warp_row, col + warp_col]);
         });
     }))
 }

@@ -5,6 +5,7 @@
 
 mod blocked;
 mod dmma;
+mod mend;
 mod naive;
 mod plain;
 mod product;
@@ -15,7 +16,8 @@ mod tiled;
 
 use std::fmt;
 
-pub use blocked::{Blocked, Blocking, Core};
+pub use blocked::{Blocked, Blocking, Core, Schedule};
+pub use mend::Mend;
 pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
 pub use sum::Sum;
 
@@ -32,6 +34,8 @@ pub enum Variant {
     Blocked(Blocked),
     /// The sum of what blocks along k made.
     Sum(Sum),
+    /// The sums of tiles that several blocks shared.
+    Mend(Mend),
 }
 
 impl Variant {
@@ -49,6 +53,7 @@ impl Variant {
             Variant::Plain(plain) => plain.build(),
             Variant::Blocked(blocked) => blocked.build(),
             Variant::Sum(sum) => sum.build(),
+            Variant::Mend(mend) => mend.build(),
         }
     }
 
@@ -58,6 +63,7 @@ impl Variant {
             Variant::Plain(plain) => plain.ty,
             Variant::Blocked(blocked) => blocked.ty,
             Variant::Sum(sum) => sum.ty,
+            Variant::Mend(mend) => mend.ty,
         }
     }
 
@@ -67,6 +73,7 @@ impl Variant {
             Variant::Plain(plain) => [plain.tile; 2],
             Variant::Blocked(Blocked { blocking: Blocking { block: [rows, cols, _], .. }, .. }) => [*rows, *cols],
             Variant::Sum(_) => [1, sum::THREADS],
+            Variant::Mend(_) => [1, mend::THREADS],
         }
     }
 }
@@ -89,6 +96,7 @@ impl fmt::Display for Variant {
             Variant::Plain(plain) => plain.fmt(f),
             Variant::Blocked(blocked) => blocked.fmt(f),
             Variant::Sum(sum) => sum.fmt(f),
+            Variant::Mend(mend) => mend.fmt(f),
         }
     }
 }

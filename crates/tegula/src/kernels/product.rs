@@ -1,6 +1,6 @@
 //! What every product kernel has: the parameters A, B, C, alpha and beta, and the store at the end.
 
-use super::blocked::Blocked;
+use super::blocked::{Blocked, Schedule, grouped};
 use super::plain::{Edges, Plain};
 use crate::ir::prelude::*;
 
@@ -15,6 +15,10 @@ pub(super) struct Product<'k, T: Element> {
     /// alpha and beta; a kernel that makes parts of sums has none.
     factors: Option<[Val<'k, T::Acc>; 2]>,
     edges: Edges,
+    /// Where sums of tiles go that several blocks share.
+    parts: Option<Global<'k, T::Acc>>,
+    /// Whether this tile is shared, and where it begins in C.
+    shared: Option<(Pred<'k>, [Val<'k, u32>; 2])>,
 }
 
 /// A piece of a row of C, of as many elements as one access takes: where, whether inside, and the first of the sums that go there.
@@ -32,6 +36,8 @@ impl<'k, T: Element> Product<'k, T> {
             turned: [false; 2],
             factors: Some([k.scalar("alpha"), k.scalar("beta")]),
             edges: variant.edges,
+            parts: None,
+            shared: None,
         }
     }
 
@@ -40,16 +46,20 @@ impl<'k, T: Element> Product<'k, T> {
         let turned = variant.turned();
         let [a, b, c] = variant.orders.map(|order| if order == Order2d::ColMajor { Order2d::RowMajor } else { order });
         let [a_width, b_width, c_width] = variant.widths();
-        let what = if variant.split { "C = a part of A B" } else { "C = alpha A B + beta C" };
+        let split = variant.schedule == Schedule::Parts;
+        let what = if split { "C = a part of A B" } else { "C = alpha A B + beta C" };
         k.note(format!("{what}, {} elements, {variant}", variant.ty));
         Product {
             k,
             a: k.matrix("a", Access::Read, a, a_width),
             b: k.matrix("b", Access::Read, b, b_width),
-            c: k.matrix("c", if variant.split { Access::Write } else { Access::ReadWrite }, c, c_width),
+            c: k.matrix("c", if split { Access::Write } else { Access::ReadWrite }, c, c_width),
             turned,
-            factors: (!variant.split).then(|| [k.scalar("alpha"), k.scalar("beta")]),
+            parts: (variant.schedule == Schedule::Balanced)
+                .then(|| k.matrix("parts", Access::Write, Order2d::RowMajor, 16 / size_of::<T::Acc>() as u32)),
+            factors: (!split).then(|| [k.scalar("alpha"), k.scalar("beta")]),
             edges: Edges::Guarded,
+            shared: None,
         }
     }
 
@@ -75,9 +85,61 @@ impl<'k, T: Element> Product<'k, T> {
         Product { a: self.a.batch(batch), b: self.b.batch(batch), c: self.c.batch(batch), ..*self }
     }
 
-    /// The same parameters for one matrix of C. Where sums are split, C has a matrix for each part of each product of the batch. With them, the
-    /// first of the `steps` along k that make this part of the sum, and how many there are.
-    pub fn share(&self, number: Val<'k, u32>, steps: Val<'k, u32>) -> (Self, [Val<'k, u32>; 2]) {
+    /// Shares out the tiles of C, `steps` along k each, and runs the body for what falls to a block: the parameters for the matrix of the
+    /// batch, the tile's row and column among tiles, the first step and how many there are. Copies to shared memory have landed and all
+    /// threads have met when the body runs again.
+    pub fn for_tiles(
+        &self,
+        [rows, cols]: [u32; 2],
+        steps: Val<'k, u32>,
+        body: impl FnOnce(&Self, [Val<'k, u32>; 2], [Val<'k, u32>; 2]),
+    ) {
+        let k = self.k;
+        let (m, n, _) = self.extents();
+        let (tiles_m, tiles_n) = (m.div_ceil(rows), n.div_ceil(cols));
+        let tiles = tiles_m * tiles_n;
+        let meet = || {
+            k.copy_async_wait(0);
+            k.barrier();
+        };
+        let Some(parts) = self.parts else {
+            return k.for_blocks([tiles, k.constant(1), self.c.batches()], |[tile, _, number]| {
+                let (product, share) = self.share(number, steps);
+                let (tile_m, tile_n) = grouped(tile, tiles_m, tiles_n);
+                body(&product, [tile_m, tile_n], share);
+                k.when(k.grid_z().lt(self.c.batches()), meet);
+            });
+        };
+        let workers = parts.batches() / 2;
+        k.grid([workers, k.constant(1), k.constant(1)]);
+        let shares = Shares::new(tiles * self.c.batches(), workers, steps.max(1));
+        let (start, end) = (shares.start(k.block_x()), shares.start(k.block_x() + 1));
+        let boundary = ((start / shares.steps + 1) * shares.steps).min(end);
+        // Whole tiles, then the end of one that is shared and the beginning of another, as far as there are such.
+        k.for_each(0, shares.waves + 2, |job| {
+            let (whole, second) = (job.lt(shares.waves), job.gt(shares.waves));
+            let (from, to) = (second.select(boundary, start), second.select(end, boundary));
+            let left = from / shares.steps;
+            let first = whole.select(0u32, (from - left * shares.steps).to::<u32>());
+            let count = whole.select(steps, (to - from).to::<u32>());
+            let tile = whole.select(job * workers + k.block_x(), shares.waves * workers + left.to::<u32>());
+            k.when(whole | count.gt(0u32), || {
+                let (tile_m, tile_n) = grouped(tile % tiles, tiles_m, tiles_n);
+                let slot = k.block_x() * 2 + second.select(1u32, 0u32);
+                let product = Product {
+                    parts: Some(parts.batch(slot)),
+                    shared: Some((!whole, [tile_m * rows, tile_n * cols])),
+                    ..self.batch(tile / tiles)
+                };
+                body(&product, [tile_m, tile_n], [first, count]);
+                meet();
+            });
+        });
+    }
+
+    /// The parameters for one matrix of C, the first of the steps along k that go there, and how many there are. Where sums are made in parts, C
+    /// has a matrix for each part of each product of the batch.
+    fn share(&self, number: Val<'k, u32>, steps: Val<'k, u32>) -> (Self, [Val<'k, u32>; 2]) {
         if self.factors.is_some() {
             return (self.batch(number), [self.k.constant(0), steps]);
         }
@@ -91,24 +153,39 @@ impl<'k, T: Element> Product<'k, T> {
 
     /// C(row, col) = alpha·sum + beta·C(row, col). Where beta is 0, C is not read: it may hold anything.
     pub fn store(&self, row: Val<'k, u32>, col: Val<'k, u32>, sum: Val<'k, T::Acc>) {
-        let Some([alpha, beta]) = self.factors else { return self.c.store((row, col), sum.to::<T::Out>()) };
-        let scaled = alpha * sum;
-        self.k.if_else(
-            beta.eq(T::Acc::ZERO),
-            || self.c.store((row, col), scaled.to::<T::Out>()),
-            || {
-                let before = self.c.load((row, col)).to::<T::Acc>();
-                self.c.store((row, col), beta.mul_add(before, scaled).to::<T::Out>());
-            },
-        );
+        match self.factors {
+            Some(factors) => finish::<T>(self.k, self.c, factors, (row, col), sum),
+            None => self.c.store((row, col), sum.to::<T::Out>()),
+        }
     }
 
     /// As [`Product::store`], for many elements.
     pub fn store_pieces(&self, count: u32, piece: impl Fn(u32) -> Piece<'k>, sums: Array<'k, T::Acc>, width: u32) {
+        self.whole_or_shared(
+            || self.store_to_c(count, &piece, sums, width),
+            |parts, [tile_row, tile_col]| {
+                for ((row, col), _, first) in (0..count).map(&piece) {
+                    for i in 0..width {
+                        parts.store((row - tile_row, col - tile_col + i), sums.at(first + i).get());
+                    }
+                }
+            },
+        );
+    }
+
+    /// Stores a tile in C, or where it is shared, sums in the workspace.
+    fn whole_or_shared(&self, whole: impl FnOnce(), shared: impl FnOnce(Global<'k, T::Acc>, [Val<'k, u32>; 2])) {
+        match (self.parts, self.shared) {
+            (Some(parts), Some((is_shared, tile))) => self.k.if_else(is_shared, || shared(parts, tile), whole),
+            _ => whole(),
+        }
+    }
+
+    fn store_to_c(&self, count: u32, piece: &impl Fn(u32) -> Piece<'k>, sums: Array<'k, T::Acc>, width: u32) {
         match width {
-            4 => self.store_wide::<4>(count, &piece, sums),
-            2 => self.store_wide::<2>(count, &piece, sums),
-            _ => self.store_wide::<1>(count, &piece, sums),
+            4 => self.store_wide::<4>(count, piece, sums),
+            2 => self.store_wide::<2>(count, piece, sums),
+            _ => self.store_wide::<1>(count, piece, sums),
         }
     }
 
@@ -143,6 +220,19 @@ impl<'k, T: Element> Product<'k, T> {
     /// As [`Product::store`] for pairs of neighbours along rows of C, as far as they lie inside it: `each` calls the function it is
     /// given for every pair, with the row, the first column and the two sums. With `aligned`, pairs are stored at once.
     pub fn store_runs(&self, aligned: bool, each: impl Fn(&dyn Fn(Val<'k, u32>, Val<'k, u32>, [Val<'k, T::Acc>; 2]))) {
+        self.whole_or_shared(
+            || self.store_runs_to_c(aligned, &each),
+            |parts, [tile_row, tile_col]| {
+                each(&|row, col, sums| parts.store_vec((row - tile_row, col - tile_col), sums));
+            },
+        );
+    }
+
+    fn store_runs_to_c(
+        &self,
+        aligned: bool,
+        each: &impl Fn(&dyn Fn(Val<'k, u32>, Val<'k, u32>, [Val<'k, T::Acc>; 2])),
+    ) {
         let valid = |row: Val<'k, u32>, col: Val<'k, u32>| {
             row.lt(self.c.rows()).select(self.c.cols() - col.min(self.c.cols()), 0)
         };
@@ -174,5 +264,53 @@ impl<'k, T: Element> Product<'k, T> {
                 });
             },
         );
+    }
+}
+
+/// C(row, col) = alpha·sum + beta·C(row, col), C not read where beta is 0.
+pub(super) fn finish<'k, T: Element>(
+    k: &'k Builder,
+    c: Global<'k, T::Out>,
+    [alpha, beta]: [Val<'k, T::Acc>; 2],
+    at: (Val<'k, u32>, Val<'k, u32>),
+    sum: Val<'k, T::Acc>,
+) {
+    let scaled = alpha * sum;
+    k.if_else(
+        beta.eq(T::Acc::ZERO),
+        || c.store(at, scaled.to::<T::Out>()),
+        || {
+            let before = c.load(at).to::<T::Acc>();
+            c.store(at, beta.mul_add(before, scaled).to::<T::Out>());
+        },
+    );
+}
+
+/// How workers share tiles: each makes as many whole ones, and the same share of the steps of those left over.
+pub(super) struct Shares<'k> {
+    workers: Val<'k, u64>,
+    /// Whole tiles of each worker.
+    pub waves: Val<'k, u32>,
+    /// Steps of a tile.
+    pub steps: Val<'k, u64>,
+    /// Steps of all tiles that are left over.
+    units: Val<'k, u64>,
+}
+
+impl<'k> Shares<'k> {
+    pub fn new(tiles: Val<'k, u32>, workers: Val<'k, u32>, steps: Val<'k, u32>) -> Self {
+        let waves = tiles / workers;
+        let (left, steps) = ((tiles - waves * workers).to::<u64>(), steps.to::<u64>());
+        Shares { workers: workers.to(), waves, steps, units: left * steps }
+    }
+
+    /// The first unit of a worker's share.
+    pub fn start(&self, worker: Val<'k, u32>) -> Val<'k, u64> {
+        worker.to::<u64>() * self.units / self.workers
+    }
+
+    /// Whose share a unit is in.
+    pub fn worker(&self, unit: Val<'k, u64>) -> Val<'k, u32> {
+        (((unit + 1) * self.workers + (self.units - 1)) / self.units - 1).to()
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra" (2008), is where register tiles come from.
 
-use super::blocked::{Blocked, Blocking, grouped};
+use super::blocked::{Blocked, Blocking};
 use super::product::Product;
 use super::stage::{Span, Stage};
 use crate::error::{Error, Result};
@@ -33,6 +33,14 @@ fn vector<T: Scalar>() -> u32 {
     16 / size_of::<T>() as u32
 }
 
+/// As many elements as 16 bytes hold.
+fn load_vector<'k, T: Scalar>(from: Shared<'k, T>, at: (Val<'k, u32>, Val<'k, u32>)) -> Vec<Val<'k, T>> {
+    match vector::<T>() {
+        4 => from.load_vec::<4>(at).to_vec(),
+        _ => from.load_vec::<2>(at).to_vec(),
+    }
+}
+
 fn body<'k, T: Element<Acc = T, Out = T> + Arith>(k: &'k Builder, variant: &Blocked) {
     let Blocking { block: [bm, bn, bk], stages, blocks, slices, .. } = variant.blocking;
     k.min_blocks(blocks);
@@ -45,12 +53,10 @@ fn body<'k, T: Element<Acc = T, Out = T> + Arith>(k: &'k Builder, variant: &Bloc
     let span = |outer| Span { outer, depth: bk, stages, threads };
     let (a_tiles, b_tiles) =
         (Stage::<T>::array(k, "tile_a", span(bm), a_along_k), Stage::<T>::array(k, "tile_b", span(bn), b_along_k));
-    let exchange = (slices > 1).then(|| k.shared::<T>("sums", [(slices - 1) * bm, bn]));
+    // Padded so that the rows of neighbouring lanes meet different banks.
+    let exchange = (slices > 1).then(|| k.shared::<T>("sums", [(slices - 1) * bm, bn + vector::<T>()]));
     let patch = Patch::new(k, &variant.blocking, a_tiles, b_tiles);
-    let (tiles_m, tiles_n) = (m.div_ceil(bm), n.div_ceil(bn));
-    k.for_blocks([tiles_m * tiles_n, k.constant(1), product.c.batches()], |[tile, _, z]| {
-        let (product, [first, steps]) = product.share(z, depth.div_ceil(bk));
-        let (tile_m, tile_n) = grouped(tile, tiles_m, tiles_n);
+    product.for_tiles([bm, bn], depth.div_ceil(bk), |product, [tile_m, tile_n], [first, steps]| {
         let (row, col) = (tile_m * bm, tile_n * bn);
         let [a_width, b_width, _] = variant.widths();
         // What lies along k is turned on its way, one element at a time.
@@ -62,14 +68,8 @@ fn body<'k, T: Element<Acc = T, Out = T> + Arith>(k: &'k Builder, variant: &Bloc
         if let Some(exchange) = exchange {
             patch.add_slices(exchange);
         }
-        let store = || patch.store(&product, variant, [row, col], [m, n]);
-        if slices > 1 {
-            k.when(patch.slice.eq(0u32), store)
-        } else {
-            store()
-        }
-        // The next tile's copies must not overtake this one's last loads.
-        k.barrier();
+        let store = || patch.store(product, variant, [row, col], [m, n]);
+        if slices > 1 { k.when(patch.slice.eq(0u32), store) } else { store() }
     });
 }
 
@@ -97,7 +97,8 @@ impl<'k> Slide<'k> {
         let there = step.lt(self.steps);
         let missing = self.depth.div_ceil(self.bk) * self.bk - self.depth;
         if first {
-            let start = number.eq(0u32);
+            // A shared tile has a step even where k is 0.
+            let (start, there) = (number.eq(0u32), there & self.depth.gt(0u32));
             let (from, short) = (start.select(0u32, number * self.bk - missing), start.select(missing, 0u32));
             turns.for_each(|turn| stage.copy(turn, to, from, |k| (k + short).lt(self.bk) & there));
         } else {
@@ -204,11 +205,7 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
         {
             let places = self.places(axis);
             for i in (0..count).step_by(vector::<T>() as usize) {
-                let at = (row, first + places[i as usize]);
-                let values: Vec<_> = match vector::<T>() {
-                    4 => tile.load_vec::<4>(at).to_vec(),
-                    _ => tile.load_vec::<2>(at).to_vec(),
-                };
+                let values = load_vector(tile, (row, first + places[i as usize]));
                 (i..).zip(values).for_each(|(i, value)| parts.at(half * count + i).set(value));
             }
         }
@@ -232,23 +229,31 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
     fn add_slices(&self, exchange: Shared<'k, T>) {
         let k = self.k;
         let (rows, cols) = (self.places(0), self.places(1));
-        let bm = self.blocking.block[0];
-        let each = |run: &dyn Fn(u32, u32, u32)| {
-            for (i, row) in (0..).zip(&rows) {
-                (0..).zip(&cols).for_each(|(j, col)| run(i * cols.len() as u32 + j, *row, *col));
-            }
+        let Blocking { block: [bm, ..], thread: [_, tn], .. } = self.blocking;
+        let vector = vector::<T>();
+        // The first sum of each piece of a row, and where it lies.
+        let pieces = || {
+            let cols = (0..).zip(&cols).step_by(vector as usize);
+            (0..).zip(&rows).flat_map(move |(i, &row)| cols.clone().map(move |(j, &col)| (i * tn + j, row, col)))
         };
         k.when(self.slice.gt(0u32), || {
             let first = (self.slice - 1) * bm + self.row;
-            each(&|i, row, col| exchange.store((first + row, self.col + col), self.sums.at(i).get()));
+            for (i, row, col) in pieces() {
+                let at = (first + row, self.col + col);
+                let sum = |x: usize| self.sums.at(i + x as u32).get();
+                match vector {
+                    4 => exchange.store_vec::<4>(at, std::array::from_fn(sum)),
+                    _ => exchange.store_vec::<2>(at, std::array::from_fn(sum)),
+                }
+            }
         });
         k.barrier();
         k.when(self.slice.eq(0u32), || {
             for other in 0..self.blocking.slices - 1 {
-                each(&|i, row, col| {
-                    let sum = exchange.load((self.row + (row + other * bm), self.col + col));
-                    self.sums.at(i).set(self.sums.at(i).get() + sum);
-                });
+                for (i, row, col) in pieces() {
+                    let sums = load_vector(exchange, (self.row + (row + other * bm), self.col + col));
+                    (i..).zip(sums).for_each(|(i, sum)| self.sums.at(i).set(self.sums.at(i).get() + sum));
+                }
             }
         });
     }

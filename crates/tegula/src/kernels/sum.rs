@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::order_letters;
+use super::product::finish;
 use crate::element::Type;
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
@@ -51,15 +52,7 @@ fn sum<T: Element>(variant: &Sum) -> Kernel {
                 k.for_each(0, each, |part| {
                     total.set(total.get() + parts.load((batch * each + part, row, col)));
                 });
-                let (c, scaled) = (c.batch(batch), alpha * total.get());
-                k.if_else(
-                    beta.eq(T::Acc::ZERO),
-                    || c.store((row, col), scaled.to::<T::Out>()),
-                    || {
-                        let before = c.load((row, col)).to::<T::Acc>();
-                        c.store((row, col), beta.mul_add(before, scaled).to::<T::Out>());
-                    },
-                );
+                finish::<T>(k, c.batch(batch), [alpha, beta], (row, col), total.get());
             });
         });
     })

@@ -1,7 +1,7 @@
 //! The recipes there are for a product, and the one that should be fastest.
 
 use super::cost::{Machine, Measured, time};
-use super::recipe::Recipe;
+use super::recipe::{Recipe, Split};
 use super::{Lie, Problem};
 use crate::element::Type;
 use crate::ir::{Mma, Order2d};
@@ -11,6 +11,8 @@ use crate::kernels::{Blocked, Blocking, Core};
 const MOST_PARTS: usize = 132;
 /// Steps along k that a part has at least.
 const LEAST_STEPS: usize = 4;
+/// Steps along k of a tile that is worth sharing.
+const LEAST_SHARED: usize = 32;
 
 /// Register tiles of 4-byte types: block, warp, thread, stages, slices, blocks; and what was measured.
 const REGISTER: [Measured; 17] = [
@@ -67,8 +69,8 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)>
     let mut all = Vec::new();
     for measured in &measured {
         let kernel = Blocked::new(measured.core, problem.ty, measured.blocking).into();
-        for parts in parts(problem, &measured.blocking, multiprocessors) {
-            let recipe = Recipe { kernel, swapped: false, parts }.fit(problem.lies);
+        for split in splits(problem, &measured.blocking, multiprocessors) {
+            let recipe = Recipe { kernel, swapped: false, split }.fit(problem.lies);
             all.push((recipe, time(problem, &recipe, measured, machine)));
         }
     }
@@ -99,11 +101,16 @@ pub(super) fn best(problem: &Problem, multiprocessors: u32) -> Option<Recipe> {
     all.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(recipe, _)| recipe)
 }
 
-/// In how many parts sums may be split: so that blocks fill the multiprocessors, twice at most.
-fn parts(problem: &Problem, blocking: &Blocking, multiprocessors: u32) -> impl Iterator<Item = u32> {
+/// How the work may be split: sums in so many parts that blocks fill the multiprocessors, twice at most; or tiles shared by as many
+/// blocks as run at once, where there is more than a wave of them and the last is not full.
+fn splits(problem: &Problem, blocking: &Blocking, multiprocessors: u32) -> impl Iterator<Item = Split> {
     let Blocking { block: [bm, bn, bk], blocks, .. } = *blocking;
     let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
     let (blocks_there, room) = (tiles.saturating_mul(problem.batches), (multiprocessors * blocks) as usize);
-    let most = (2 * room / blocks_there.max(1)).min(problem.k.div_ceil(bk as usize) / LEAST_STEPS).min(MOST_PARTS);
-    (1..=most.max(1) as u32).filter(|parts| *parts <= 8 || parts.is_multiple_of(parts.ilog2()))
+    let steps = problem.k.div_ceil(bk as usize);
+    let most = (2 * room / blocks_there.max(1)).min(steps / LEAST_STEPS).min(MOST_PARTS);
+    let parts = (2..=most as u32).filter(|parts| *parts <= 8 || parts.is_multiple_of(parts.ilog2())).map(Split::Parts);
+    let uneven = blocks_there > room && !blocks_there.is_multiple_of(room) && blocks_there <= u32::MAX as usize / 2;
+    let workers = (uneven && steps >= LEAST_SHARED).then_some(Split::Workers(room as u32));
+    std::iter::once(Split::Whole).chain(parts).chain(workers)
 }

@@ -5,7 +5,7 @@
 //! measurements on an H200 (`benchmarks/cost`); on other GPUs the ranking is what counts.
 
 use super::Problem;
-use super::recipe::Recipe;
+use super::recipe::{Recipe, Split};
 use crate::element::Type;
 use crate::kernels::{Blocked, Blocking, Core, Variant};
 
@@ -47,26 +47,44 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     };
     let [m, n] = if recipe.swapped { [problem.n, problem.m] } else { [problem.m, problem.n] };
     let tiles = m.div_ceil(bm as usize) * n.div_ceil(bn as usize);
-    let all = tiles as f64 * problem.batches as f64 * f64::from(recipe.parts);
-    let steps = problem.k.div_ceil(bk as usize).div_ceil(recipe.parts as usize) as f64;
+    let all = tiles as f64 * problem.batches as f64;
+    let steps = problem.k.div_ceil(bk as usize) as f64;
     let aligned = problem.lies.iter().all(|lie| lie.vectors);
-    let step = if aligned { 1.0 } else { SINGLE } * f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0
-        / (RATE * relative_rate(problem.ty, measured.core));
+    let work = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0;
+    let step = if aligned { 1.0 } else { SINGLE } * work / (RATE * relative_rate(problem.ty, measured.core));
     let (at_once, multiprocessors) = (f64::from(blocks), f64::from(machine.multiprocessors));
-    let waves = (all / (at_once * multiprocessors)).floor();
-    let rest = all - waves * at_once * multiprocessors;
-    let mut time = waves * (at_once * step / measured.full * steps + measured.fixed);
-    if rest > 0.0 {
-        let each = (rest / multiprocessors).ceil();
-        time += (each * step / measured.full).max(step / measured.alone) * steps + measured.fixed;
-    }
+    // Waves of blocks that make so many steps each.
+    let waves = |blocks: f64, steps: f64| {
+        let full = (blocks / (at_once * multiprocessors)).floor();
+        let rest = blocks - full * at_once * multiprocessors;
+        let mut time = full * (at_once * step / measured.full * steps + measured.fixed);
+        if rest > 0.0 {
+            let each = (rest / multiprocessors).ceil();
+            time += (each * step / measured.full).max(step / measured.alone) * steps + measured.fixed;
+        }
+        time
+    };
     let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
-    let (batches, size, parts) = (problem.batches as f64, problem.ty.size() as f64, f64::from(recipe.parts));
-    time = time.max((m * k + k * n + m * n * parts) * size * batches / MEMORY) + LAUNCH[0];
-    if recipe.parts > 1 {
-        time += LAUNCH[1] + m * n * parts * batches * size * 2.0 / PARTS;
-    }
-    time
+    let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
+    let (multiply, parts) = match recipe.split {
+        Split::Whole => (waves(all, steps), 0.0),
+        Split::Parts(parts) => {
+            let parts = f64::from(parts);
+            (waves(all * parts, (steps / parts).ceil()), m * n * parts * batches)
+        }
+        Split::Workers(workers) => {
+            let workers = f64::from(workers);
+            let whole = (all / workers).floor();
+            let left = all - whole * workers;
+            let shared = (left * steps / workers).ceil();
+            let each = at_once * step / measured.full;
+            let time = (whole * steps + shared) * each + (whole + 2.0) * measured.fixed;
+            (time, (workers + left) * f64::from(bm) * f64::from(bn))
+        }
+    };
+    let memory = ((m * k + k * n + m * n) * batches + parts) * size / MEMORY;
+    let second = if parts > 0.0 { LAUNCH[1] + parts * size * 2.0 / PARTS } else { 0.0 };
+    multiply.max(memory) + LAUNCH[0] + second
 }
 
 /// Multiply-adds of a type, relative to f32.

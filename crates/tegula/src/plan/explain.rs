@@ -7,7 +7,7 @@ use crate::error::{Bytes, Error, Result};
 use crate::ir::ParamKind;
 use crate::ir::launch::{Bound, DeviceFacts};
 use crate::matrix::{Layout, Packed};
-use crate::plan::{Lie, Recipe};
+use crate::plan::{Lie, Recipe, Split};
 
 /// What a product will do. [`Display`](fmt::Display) gives one line a fact.
 #[derive(Clone, Debug, PartialEq)]
@@ -301,10 +301,11 @@ impl Given {
         let kernel = recipe.kernel.build()?;
         let [a, b] = recipe.inputs([layouts[0], layouts[1]], Layout::transposed);
         let mut c = recipe.output(layouts[C], Layout::transposed);
-        if let Some(shape) = recipe.workspace(c.shape) {
-            c = Layout::row_major(shape)?;
+        let parts = recipe.workspace(c.shape).map(Layout::row_major).transpose()?;
+        if let (Split::Parts(_), Some(parts)) = (recipe.split, parts) {
+            c = parts;
         }
-        let mut matrices = [a, b, c].into_iter();
+        let mut matrices = [a, b, c].into_iter().chain(parts);
         let bound: Vec<Bound> = kernel
             .params()
             .iter()

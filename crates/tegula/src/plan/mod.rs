@@ -12,4 +12,4 @@ pub use candidates::candidates;
 pub use choose::{Caps, Lie, Plan, Problem, choose};
 pub use explain::Explanation;
 pub(crate) use memo::chosen;
-pub use recipe::Recipe;
+pub use recipe::{Recipe, Split};

@@ -4,7 +4,7 @@ use super::choose::Lie;
 use crate::element::Type;
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
-use crate::kernels::{Blocked, Plain, Sum, Variant};
+use crate::kernels::{Blocked, Mend, Plain, Schedule, Sum, Variant};
 use crate::matrix::Shape;
 
 /// A product as launches of kernels.
@@ -14,19 +14,30 @@ pub struct Recipe {
     pub kernel: Variant,
     /// Whether it makes Cᵀ = Bᵀ·Aᵀ.
     pub swapped: bool,
-    /// In how many parts the sums along k are made. Parts of more than one go to a workspace, and a second kernel adds them.
-    pub parts: u32,
+    /// How the work is split beyond tiles.
+    pub split: Split,
+}
+
+/// How the work is split. What is split goes to a workspace, and a second kernel adds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// Not at all.
+    Whole,
+    /// The sums along k are made in so many parts.
+    Parts(u32),
+    /// So many blocks share the tiles evenly.
+    Workers(u32),
 }
 
 impl<V: Into<Variant>> From<V> for Recipe {
     fn from(kernel: V) -> Self {
-        Recipe { kernel: kernel.into(), swapped: false, parts: 1 }
+        Recipe { kernel: kernel.into(), swapped: false, split: Split::Whole }
     }
 }
 
 impl Recipe {
     /// The recipe of a name: of a plain kernel, or of one with blocks ([`Blocked::named`]), after which `:` and a number say in how
-    /// many parts sums along k are made.
+    /// many parts sums along k are made, or `:w` and a number how many blocks share the tiles.
     ///
     /// # Errors
     /// [`Error::KernelOption`] that says what names there are.
@@ -35,10 +46,16 @@ impl Recipe {
         if !blocks {
             return Ok(Plain { ty, ..Plain::named(name)? }.into());
         }
-        let (kernel, parts) = name.split_once(':').unwrap_or((name, "1"));
-        let number = parts.parse().ok().filter(|&parts| parts > 0);
-        let parts = number.ok_or_else(|| Error::KernelOption(format!("{parts:?} is no number of parts")))?;
-        Ok(Recipe { parts, ..Blocked::named(kernel, ty)?.into() })
+        let (kernel, split) = name.split_once(':').unwrap_or((name, "1"));
+        let (kind, number): (fn(u32) -> Split, _) = match split.strip_prefix('w') {
+            Some(workers) => (Split::Workers, workers),
+            None => (Split::Parts, split),
+        };
+        let number = number.parse().ok().filter(|&number| number > 0);
+        let number = number
+            .ok_or_else(|| Error::KernelOption(format!("{split:?} is neither a number of parts nor of workers")))?;
+        let split = if split == "1" { Split::Whole } else { kind(number) };
+        Ok(Recipe { split, ..Blocked::named(kernel, ty)?.into() })
     }
 
     /// The same for matrices that lie so: A, B and C.
@@ -53,15 +70,19 @@ impl Recipe {
                 // Kernels of blocks store rows; a C of columns is a Cᵀ of rows.
                 let swapped = c.order == Order2d::ColMajor;
                 let lies = if swapped { [b.transposed(), a.transposed(), c.transposed()] } else { lies };
-                let split = self.parts > 1;
+                let schedule = match self.split {
+                    Split::Whole => Schedule::Tiles,
+                    Split::Parts(_) => Schedule::Parts,
+                    Split::Workers(_) => Schedule::Balanced,
+                };
                 let (mut orders, mut vectors) = (lies.map(|lie| lie.order), lies.map(|lie| lie.vectors));
-                if split {
+                if schedule == Schedule::Parts {
                     // The workspace is row-major, with rows of any length.
                     (orders[2], vectors[2]) = (Order2d::RowMajor, false);
                 }
-                Recipe { kernel: Blocked { orders, vectors, split, ..blocked }.into(), swapped, ..self }
+                Recipe { kernel: Blocked { orders, vectors, schedule, ..blocked }.into(), swapped, ..self }
             }
-            Variant::Sum(_) => self,
+            Variant::Sum(_) | Variant::Mend(_) => self,
         }
     }
 
@@ -72,11 +93,11 @@ impl Recipe {
 
     /// The name, given the kernel's.
     pub(crate) fn name_with(&self, kernel: &str) -> String {
-        match (self.parts, self.swapped) {
-            (1, false) => kernel.into(),
-            (1, true) => format!("{kernel}_swapped"),
-            (parts, false) => format!("{kernel}_{parts}"),
-            (parts, true) => format!("{kernel}_{parts}_swapped"),
+        let swapped = if self.swapped { "_swapped" } else { "" };
+        match self.split {
+            Split::Whole => format!("{kernel}{swapped}"),
+            Split::Parts(parts) => format!("{kernel}_{parts}{swapped}"),
+            Split::Workers(workers) => format!("{kernel}_w{workers}{swapped}"),
         }
     }
 
@@ -84,7 +105,7 @@ impl Recipe {
     pub fn turned(&self) -> [bool; 2] {
         match self.kernel {
             Variant::Blocked(blocked) => blocked.turned(),
-            Variant::Plain(_) | Variant::Sum(_) => [false; 2],
+            Variant::Plain(_) | Variant::Sum(_) | Variant::Mend(_) => [false; 2],
         }
     }
 
@@ -102,11 +123,32 @@ impl Recipe {
 
     /// The shape of the workspace, for a C that lies as the kernel takes it.
     pub fn workspace(&self, c: Shape) -> Option<Shape> {
-        (self.parts > 1).then(|| Shape { batches: c.batches.saturating_mul(self.parts as usize), ..c })
+        match self.split {
+            Split::Whole => None,
+            Split::Parts(parts) => Some(Shape { batches: c.batches.saturating_mul(parts as usize), ..c }),
+            Split::Workers(workers) => {
+                let [rows, cols] = self.kernel.tile().map(|extent| extent as usize);
+                Some(Shape { batches: 2 * workers as usize, rows, cols })
+            }
+        }
     }
 
-    /// The kernel that adds the parts, for a C that lies so as the kernels take it.
-    pub fn sum(&self, c: Lie) -> Variant {
-        Variant::Sum(Sum { ty: self.kernel.ty(), order: c.order })
+    /// The kernel that adds what was split, for a C that lies so as the kernels take it.
+    pub fn second(&self, c: Lie) -> Variant {
+        let (ty, order) = (self.kernel.ty(), c.order);
+        match self.split {
+            Split::Workers(_) => Variant::Mend(Mend { ty, order }),
+            Split::Whole | Split::Parts(_) => Variant::Sum(Sum { ty, order }),
+        }
+    }
+
+    /// Steps along k of a tile, which is what the second kernel is told of shared tiles.
+    pub fn steps(&self, k: usize) -> Option<u32> {
+        match (self.split, self.kernel) {
+            (Split::Workers(_), Variant::Blocked(blocked)) => {
+                Some(k.div_ceil(blocked.blocking.block[2] as usize) as u32)
+            }
+            _ => None,
+        }
     }
 }

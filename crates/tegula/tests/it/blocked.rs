@@ -5,7 +5,7 @@ use tegula::element::{Scalar, Type};
 use tegula::interp::{Arg, Buffer, Config, Counters, run};
 use tegula::ir::check;
 use tegula::kernels::{Blocked, Blocking, Family, Plain};
-use tegula::plan::Recipe;
+use tegula::plan::{Recipe, Split};
 use tegula::{Device, Error, View};
 
 use super::product::{Lie, Product, Random, Sample};
@@ -35,10 +35,18 @@ fn any_product<T: Sample>(seed: u64, blockings: &[&str]) {
         sizes[1..].iter_mut().for_each(|size| *size = size.next_multiple_of(4));
     }
     let product = Product::<T>::random(sizes, random);
-    let parts = if random.chance(2) { 1 } else { 1 + random.below(5) as u32 };
-    let recipe = Recipe { parts, ..Blocked::named(blocking, T::TYPE).unwrap().into() };
+    let split = match random.below(4) {
+        0 | 1 => Split::Whole,
+        2 => Split::Parts(2 + random.below(4) as u32),
+        _ => Split::Workers(1 + random.below(9) as u32),
+    };
+    let recipe = Recipe { split, ..Blocked::named(blocking, T::TYPE).unwrap().into() };
     let bits = product.by_recipe(&Device::interp(), recipe);
-    if parts == 1 && blocking.starts_with("register") && !blocking.ends_with("_2_1") && !blocking.ends_with("_4_1") {
+    if split == Split::Whole
+        && blocking.starts_with("register")
+        && !blocking.ends_with("_2_1")
+        && !blocking.ends_with("_4_1")
+    {
         let plain = product.by_recipe(&Device::interp(), Plain::new(Family::Tiled, T::TYPE, 8).into());
         assert_eq!(bits, plain, "{blocking}: sums in another order than the plain kernel's");
     }

@@ -1,0 +1,86 @@
+//! The second pass of a product whose left-over tiles several blocks shared: adds the sums of each, in the order of k.
+
+use std::fmt;
+
+use super::blocked::grouped;
+use super::order_letters;
+use super::product::{Shares, finish};
+use crate::element::Type;
+use crate::error::{Error, Result};
+use crate::ir::GRID_YZ_LIMIT;
+use crate::ir::prelude::*;
+
+/// Threads of a block, each with an element of a tile.
+pub(super) const THREADS: u32 = 256;
+
+/// C = alpha·(sum of parts) + beta·C for the tiles that were shared, and everything that shapes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mend {
+    /// Element type of A and B; parts have the type of its sums.
+    pub ty: Type,
+    /// What is known of C's strides.
+    pub order: Order2d,
+}
+
+impl Mend {
+    /// Builds the kernel: parameters `parts` (row-major; two tiles for each worker), `c`, `alpha`, `beta`, and `steps` along k.
+    ///
+    /// # Errors
+    /// [`Error::KernelOption`] for a type without kernels.
+    pub fn build(&self) -> Result<Kernel> {
+        Ok(match self.ty {
+            Type::F64 => mend::<f64>(self),
+            Type::F32 => mend::<f32>(self),
+            Type::F16 => mend::<f16>(self),
+            Type::BF16 => mend::<bf16>(self),
+            Type::I32 => mend::<i32>(self),
+            Type::I8 => mend::<i8>(self),
+            ty => return Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
+        })
+    }
+}
+
+fn mend<T: Element>(variant: &Mend) -> Kernel {
+    kernel(&variant.to_string(), Block::d1(THREADS), |k| {
+        k.note(format!("C = alpha sum of parts + beta C where tiles were shared, {} elements, {variant}", variant.ty));
+        let parts = k.matrix::<T::Acc>("parts", Access::Read, Order2d::RowMajor, 1);
+        let c = k.matrix::<T::Out>("c", Access::ReadWrite, variant.order, 1);
+        let factors = [k.scalar::<T::Acc>("alpha"), k.scalar::<T::Acc>("beta")];
+        let steps = k.scalar::<u32>("steps").max(1);
+        let (rows, cols, workers) = (parts.rows(), parts.cols(), parts.batches() / 2);
+        let (tiles_m, tiles_n) = ((c.rows() + rows - 1) / rows, (c.cols() + cols - 1) / cols);
+        let tiles = tiles_m * tiles_n;
+        let all = tiles * c.batches();
+        let left = all - all / workers * workers;
+        k.grid([(rows * cols).div_ceil(THREADS), left.min(GRID_YZ_LIMIT), k.constant(1)]);
+        let shares = Shares::new(all, workers, steps);
+        k.for_step(k.block_y(), left, k.grid_y(), |number| {
+            let tile = all - left + number;
+            let (tile_m, tile_n) = grouped(tile % tiles, tiles_m, tiles_n);
+            let element = k.block_x() * THREADS + k.thread_x();
+            let (r, col) = (element / cols, element % cols);
+            let at = (tile_m * rows + r, tile_n * cols + col);
+            k.when(r.lt(rows) & at.0.lt(c.rows()) & at.1.lt(c.cols()), || {
+                let first = number.to::<u64>() * shares.steps;
+                let (one, last) = (shares.worker(first), shares.worker(first + shares.steps - 1));
+                let total = k.var(T::Acc::ZERO);
+                k.for_each(one, last + 1, |worker| {
+                    // A worker whose share begins in an earlier tile has this one in its second slot.
+                    let start = shares.start(worker);
+                    let slot = worker * 2 + start.lt(first).select(1u32, 0u32);
+                    // Where there are more workers than steps, some have none.
+                    k.when(start.lt(shares.start(worker + 1)), || {
+                        total.set(total.get() + parts.load((slot, r, col)));
+                    });
+                });
+                finish::<T>(k, c.batch(tile / tiles), factors, at, total.get());
+            });
+        });
+    })
+}
+
+impl fmt::Display for Mend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mend_{}{}", self.ty, order_letters([Order2d::RowMajor, Order2d::RowMajor, self.order]))
+    }
+}
