@@ -280,7 +280,7 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
                 }
                 Some(steps) => {
                     run(recipe.kernel, &[&a, &b, &c, &parts], &factors)?;
-                    run(second, &[&parts, &c], &[factors[0], factors[1], Arg::scalar(steps)])?;
+                    run(second, &[&parts, &c], &[factors[1], Arg::scalar(steps)])?;
                 }
             }
         }

@@ -291,7 +291,7 @@ impl Gpu {
                 }
                 Some(steps) => {
                     self.queue(&kernel, &[a, b, c, parts, alpha, beta])?;
-                    self.queue(&second, &[parts, c, alpha, beta, Arg::scalar(steps)])?;
+                    self.queue(&second, &[parts, c, beta, Arg::scalar(steps)])?;
                 }
             }
         }

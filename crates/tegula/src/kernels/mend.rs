@@ -1,4 +1,5 @@
-//! The second pass of a product whose left-over tiles several blocks shared: adds the sums of each, in the order of k.
+//! The second pass of a product whose left-over tiles several blocks shared: adds the sums of each, which have alpha in them, in the order
+//! of k.
 
 use std::fmt;
 
@@ -13,7 +14,7 @@ use crate::ir::prelude::*;
 /// Threads of a block, each with an element of a tile.
 pub(super) const THREADS: u32 = 256;
 
-/// C = alpha·(sum of parts) + beta·C for the tiles that were shared, and everything that shapes it.
+/// C = sum of parts + beta·C for the tiles that were shared, and everything that shapes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mend {
     /// Element type of A and B; parts have the type of its sums.
@@ -23,7 +24,7 @@ pub struct Mend {
 }
 
 impl Mend {
-    /// Builds the kernel: parameters `parts` (row-major; two tiles for each worker), `c`, `alpha`, `beta`, and `steps` along k.
+    /// Builds the kernel: parameters `parts` (row-major; two tiles for each worker), `c`, `beta`, and `steps` along k.
     ///
     /// # Errors
     /// [`Error::KernelOption`] for a type without kernels.
@@ -42,10 +43,10 @@ impl Mend {
 
 fn mend<T: Element>(variant: &Mend) -> Kernel {
     kernel(&variant.to_string(), Block::d1(THREADS), |k| {
-        k.note(format!("C = alpha sum of parts + beta C where tiles were shared, {} elements, {variant}", variant.ty));
+        k.note(format!("C = sum of parts + beta C where tiles were shared, {} elements, {variant}", variant.ty));
         let parts = k.matrix::<T::Acc>("parts", Access::Read, Order2d::RowMajor, 1);
         let c = k.matrix::<T::Out>("c", Access::ReadWrite, variant.order, 1);
-        let factors = [k.scalar::<T::Acc>("alpha"), k.scalar::<T::Acc>("beta")];
+        let beta = k.scalar::<T::Acc>("beta");
         let steps = k.scalar::<u32>("steps").max(1);
         let (rows, cols, workers) = (parts.rows(), parts.cols(), parts.batches() / 2);
         let (tiles_m, tiles_n) = ((c.rows() + rows - 1) / rows, (c.cols() + cols - 1) / cols);
@@ -73,7 +74,7 @@ fn mend<T: Element>(variant: &Mend) -> Kernel {
                         total.set(total.get() + parts.load((slot, r, col)));
                     });
                 });
-                finish::<T>(k, c.batch(tile / tiles), factors, at, total.get());
+                finish::<T>(k, c.batch(tile / tiles), beta, at, total.get());
             });
         });
     })

@@ -154,7 +154,7 @@ impl<'k, T: Element> Product<'k, T> {
     /// C(row, col) = alpha·sum + beta·C(row, col). Where beta is 0, C is not read: it may hold anything.
     pub fn store(&self, row: Val<'k, u32>, col: Val<'k, u32>, sum: Val<'k, T::Acc>) {
         match self.factors {
-            Some(factors) => finish::<T>(self.k, self.c, factors, (row, col), sum),
+            Some([alpha, beta]) => finish::<T>(self.k, self.c, beta, (row, col), alpha * sum),
             None => self.c.store((row, col), sum.to::<T::Out>()),
         }
     }
@@ -163,20 +163,27 @@ impl<'k, T: Element> Product<'k, T> {
     pub fn store_pieces(&self, count: u32, piece: impl Fn(u32) -> Piece<'k>, sums: Array<'k, T::Acc>, width: u32) {
         self.whole_or_shared(
             || self.store_to_c(count, &piece, sums, width),
-            |parts, [tile_row, tile_col]| {
+            |parts, alpha, [tile_row, tile_col]| {
                 for ((row, col), _, first) in (0..count).map(&piece) {
                     for i in 0..width {
-                        parts.store((row - tile_row, col - tile_col + i), sums.at(first + i).get());
+                        parts.store((row - tile_row, col - tile_col + i), alpha * sums.at(first + i).get());
                     }
                 }
             },
         );
     }
 
-    /// Stores a tile in C, or where it is shared, sums in the workspace.
-    fn whole_or_shared(&self, whole: impl FnOnce(), shared: impl FnOnce(Global<'k, T::Acc>, [Val<'k, u32>; 2])) {
-        match (self.parts, self.shared) {
-            (Some(parts), Some((is_shared, tile))) => self.k.if_else(is_shared, || shared(parts, tile), whole),
+    /// Stores a tile in C, or where it is shared, alpha times its sums in the workspace. (Sums that were stored as they are would be bound
+    /// to the registers of a store, where they meet the banks of their factors.)
+    fn whole_or_shared(
+        &self,
+        whole: impl FnOnce(),
+        shared: impl FnOnce(Global<'k, T::Acc>, Val<'k, T::Acc>, [Val<'k, u32>; 2]),
+    ) {
+        match (self.parts, self.shared, self.factors) {
+            (Some(parts), Some((is_shared, tile)), Some([alpha, _])) => {
+                self.k.if_else(is_shared, || shared(parts, alpha, tile), whole)
+            }
             _ => whole(),
         }
     }
@@ -222,8 +229,8 @@ impl<'k, T: Element> Product<'k, T> {
     pub fn store_runs(&self, aligned: bool, each: impl Fn(&dyn Fn(Val<'k, u32>, Val<'k, u32>, [Val<'k, T::Acc>; 2]))) {
         self.whole_or_shared(
             || self.store_runs_to_c(aligned, &each),
-            |parts, [tile_row, tile_col]| {
-                each(&|row, col, sums| parts.store_vec((row - tile_row, col - tile_col), sums));
+            |parts, alpha, [tile_row, tile_col]| {
+                each(&|row, col, sums| parts.store_vec((row - tile_row, col - tile_col), sums.map(|sum| alpha * sum)));
             },
         );
     }
@@ -267,15 +274,14 @@ impl<'k, T: Element> Product<'k, T> {
     }
 }
 
-/// C(row, col) = alpha·sum + beta·C(row, col), C not read where beta is 0.
+/// C(row, col) = scaled + beta·C(row, col), C not read where beta is 0.
 pub(super) fn finish<'k, T: Element>(
     k: &'k Builder,
     c: Global<'k, T::Out>,
-    [alpha, beta]: [Val<'k, T::Acc>; 2],
+    beta: Val<'k, T::Acc>,
     at: (Val<'k, u32>, Val<'k, u32>),
-    sum: Val<'k, T::Acc>,
+    scaled: Val<'k, T::Acc>,
 ) {
-    let scaled = alpha * sum;
     k.if_else(
         beta.eq(T::Acc::ZERO),
         || c.store(at, scaled.to::<T::Out>()),

@@ -52,7 +52,7 @@ fn sum<T: Element>(variant: &Sum) -> Kernel {
                 k.for_each(0, each, |part| {
                     total.set(total.get() + parts.load((batch * each + part, row, col)));
                 });
-                finish::<T>(k, c.batch(batch), [alpha, beta], (row, col), total.get());
+                finish::<T>(k, c.batch(batch), beta, (row, col), alpha * total.get());
             });
         });
     })
