@@ -11,12 +11,14 @@ mod register;
 mod stage;
 mod sum;
 mod tiled;
+mod vector;
 
 use std::fmt;
 
 pub use blocked::{Blocked, Blocking, Core};
 pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
 pub use sum::Sum;
+pub use vector::Vector;
 
 use crate::element::Type;
 use crate::error::Result;
@@ -29,6 +31,8 @@ pub enum Variant {
     Plain(Plain),
     /// A tile of C a block, a part of it in each thread's registers.
     Blocked(Blocked),
+    /// A C of few rows, a large B.
+    Vector(Vector),
     /// The sum of what blocks along k made.
     Sum(Sum),
 }
@@ -47,6 +51,7 @@ impl Variant {
         match self {
             Variant::Plain(plain) => plain.build(),
             Variant::Blocked(blocked) => blocked.build(),
+            Variant::Vector(vector) => vector.build(),
             Variant::Sum(sum) => sum.build(),
         }
     }
@@ -56,6 +61,7 @@ impl Variant {
         match self {
             Variant::Plain(plain) => plain.ty,
             Variant::Blocked(blocked) => blocked.ty,
+            Variant::Vector(vector) => vector.ty,
             Variant::Sum(sum) => sum.ty,
         }
     }
@@ -65,6 +71,7 @@ impl Variant {
         match self {
             Variant::Plain(plain) => [plain.tile; 2],
             Variant::Blocked(Blocked { blocking: Blocking { block: [rows, cols, _], .. }, .. }) => [*rows, *cols],
+            Variant::Vector(vector) => [vector.few, vector.columns()],
             Variant::Sum(_) => [1, sum::THREADS],
         }
     }
@@ -82,11 +89,18 @@ impl From<Blocked> for Variant {
     }
 }
 
+impl From<Vector> for Variant {
+    fn from(vector: Vector) -> Self {
+        Variant::Vector(vector)
+    }
+}
+
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Variant::Plain(plain) => plain.fmt(f),
             Variant::Blocked(blocked) => blocked.fmt(f),
+            Variant::Vector(vector) => vector.fmt(f),
             Variant::Sum(sum) => sum.fmt(f),
         }
     }

@@ -1,6 +1,5 @@
 //! What every product kernel has: the parameters A, B, C, alpha and beta, and the store at the end.
 
-use super::blocked::Blocked;
 use super::plain::{Edges, Plain};
 use crate::ir::prelude::*;
 
@@ -9,12 +8,33 @@ pub(super) struct Product<'k, T: Element> {
     pub k: &'k Builder,
     pub a: Global<'k, T>,
     pub b: Global<'k, T>,
-    pub c: Global<'k, T::Out>,
+    c: Target<'k, T>,
     /// Whether A and B are passed transposed.
     turned: [bool; 2],
-    /// alpha and beta; a kernel that makes parts of sums has none.
-    factors: Option<[Val<'k, T::Acc>; 2]>,
     edges: Edges,
+}
+
+/// What a kernel writes.
+#[derive(Clone, Copy)]
+enum Target<'k, T: Element> {
+    /// C, with alpha and beta.
+    Whole(Global<'k, T::Out>, [Val<'k, T::Acc>; 2]),
+    /// Parts of sums.
+    Part(Global<'k, T::Acc>),
+}
+
+/// What a kernel says of its parameters.
+pub(super) struct Parameters<'a> {
+    /// The kernel's name, to be told in its text.
+    pub name: &'a str,
+    /// What is known of the strides of A, B and C, as the kernel takes them.
+    pub orders: [Order2d; 3],
+    /// Whether A and B are passed transposed.
+    pub turned: [bool; 2],
+    /// Elements of A, B and C that one access may take.
+    pub widths: [u32; 3],
+    /// Whether the kernel makes parts of sums, without alpha and beta.
+    pub split: bool,
 }
 
 /// A piece of a row of C, of as many elements as one access takes: where, whether inside, and the first of the sums that go there.
@@ -28,27 +48,28 @@ impl<'k, T: Element> Product<'k, T> {
             k,
             a: k.matrix("a", Access::Read, a, 1),
             b: k.matrix("b", Access::Read, b, 1),
-            c: k.matrix("c", Access::ReadWrite, c, 1),
+            c: Target::Whole(k.matrix("c", Access::ReadWrite, c, 1), [k.scalar("alpha"), k.scalar("beta")]),
             turned: [false; 2],
-            factors: Some([k.scalar("alpha"), k.scalar("beta")]),
             edges: variant.edges,
         }
     }
 
-    /// The parameters of a kernel of blocks; what lies column-major is passed transposed.
-    pub fn of_blocks(k: &'k Builder, variant: &Blocked) -> Self {
-        let turned = variant.turned();
-        let [a, b, c] = variant.orders.map(|order| if order == Order2d::ColMajor { Order2d::RowMajor } else { order });
-        let [a_width, b_width, c_width] = variant.widths();
-        let what = if variant.split { "C = a part of A B" } else { "C = alpha A B + beta C" };
-        k.note(format!("{what}, {} elements, {variant}", variant.ty));
+    /// The parameters of a kernel that may take transposed matrices, wide accesses, or make parts of sums.
+    pub fn with(k: &'k Builder, parameters: &Parameters<'_>) -> Self {
+        let Parameters { name, orders: [a, b, c], turned, widths: [a_width, b_width, c_width], split } = *parameters;
+        let what = if split { "C = a part of A B" } else { "C = alpha A B + beta C" };
+        k.note(format!("{what}, {} elements, {name}", T::TYPE));
         Product {
             k,
             a: k.matrix("a", Access::Read, a, a_width),
             b: k.matrix("b", Access::Read, b, b_width),
-            c: k.matrix("c", if variant.split { Access::Write } else { Access::ReadWrite }, c, c_width),
+            c: match split {
+                true => Target::Part(k.matrix("c", Access::Write, c, c_width)),
+                false => {
+                    Target::Whole(k.matrix("c", Access::ReadWrite, c, c_width), [k.scalar("alpha"), k.scalar("beta")])
+                }
+            },
             turned,
-            factors: (!variant.split).then(|| [k.scalar("alpha"), k.scalar("beta")]),
             edges: Edges::Guarded,
         }
     }
@@ -58,6 +79,14 @@ impl<'k, T: Element> Product<'k, T> {
         let [a_turned, b_turned] = self.turned;
         let (m, depth) = if a_turned { (self.a.cols(), self.a.rows()) } else { (self.a.rows(), self.a.cols()) };
         (m, if b_turned { self.b.rows() } else { self.b.cols() }, depth)
+    }
+
+    /// Matrices of C: those of the batch, or the parts of all of them.
+    pub fn batches(&self) -> Val<'k, u32> {
+        match self.c {
+            Target::Whole(c, _) => c.batches(),
+            Target::Part(c) => c.batches(),
+        }
     }
 
     /// How many tiles cover an extent, or fit in it where the edges are left out.
@@ -72,33 +101,41 @@ impl<'k, T: Element> Product<'k, T> {
 
     /// The same parameters for one matrix of the batch.
     pub fn batch(&self, batch: Val<'k, u32>) -> Self {
-        Product { a: self.a.batch(batch), b: self.b.batch(batch), c: self.c.batch(batch), ..*self }
+        self.batch_and_target(batch, batch)
+    }
+
+    fn batch_and_target(&self, batch: Val<'k, u32>, number: Val<'k, u32>) -> Self {
+        let c = match self.c {
+            Target::Whole(c, factors) => Target::Whole(c.batch(number), factors),
+            Target::Part(c) => Target::Part(c.batch(number)),
+        };
+        Product { a: self.a.batch(batch), b: self.b.batch(batch), c, ..*self }
     }
 
     /// The same parameters for one matrix of C. Where sums are split, C has a matrix for each part of each product of the batch. With them, the
     /// first of the `steps` along k that make this part of the sum, and how many there are.
     pub fn share(&self, number: Val<'k, u32>, steps: Val<'k, u32>) -> (Self, [Val<'k, u32>; 2]) {
-        if self.factors.is_some() {
-            return (self.batch(number), [self.k.constant(0), steps]);
-        }
-        let parts = self.c.batches() / self.a.batches();
+        let Target::Part(c) = self.c else { return (self.batch(number), [self.k.constant(0), steps]) };
+        let parts = c.batches() / self.a.batches();
         let (batch, part) = (number / parts, number % parts);
         let (each, more) = (steps / parts, steps % parts);
         let first = part * each + part.min(more);
-        let product = Product { a: self.a.batch(batch), b: self.b.batch(batch), c: self.c.batch(number), ..*self };
-        (product, [first, each + part.lt(more).select(1u32, 0u32)])
+        (self.batch_and_target(batch, number), [first, each + part.lt(more).select(1u32, 0u32)])
     }
 
     /// C(row, col) = alpha·sum + beta·C(row, col). Where beta is 0, C is not read: it may hold anything.
     pub fn store(&self, row: Val<'k, u32>, col: Val<'k, u32>, sum: Val<'k, T::Acc>) {
-        let Some([alpha, beta]) = self.factors else { return self.c.store((row, col), sum.to::<T::Out>()) };
+        let (c, [alpha, beta]) = match self.c {
+            Target::Part(c) => return c.store((row, col), sum),
+            Target::Whole(c, factors) => (c, factors),
+        };
         let scaled = alpha * sum;
         self.k.if_else(
             beta.eq(T::Acc::ZERO),
-            || self.c.store((row, col), scaled.to::<T::Out>()),
+            || c.store((row, col), scaled.to::<T::Out>()),
             || {
-                let before = self.c.load((row, col)).to::<T::Acc>();
-                self.c.store((row, col), beta.mul_add(before, scaled).to::<T::Out>());
+                let before = c.load((row, col)).to::<T::Acc>();
+                c.store((row, col), beta.mul_add(before, scaled).to::<T::Out>());
             },
         );
     }
@@ -114,27 +151,27 @@ impl<'k, T: Element> Product<'k, T> {
 
     fn store_wide<const WIDTH: usize>(&self, pieces: &[Piece<'k>], sums: Array<'k, T::Acc>) {
         let values = |first: u32| -> [_; WIDTH] { std::array::from_fn(|i| sums.at(first + i as u32).get()) };
-        let Some([alpha, beta]) = self.factors else {
-            for &(at, inside, first) in pieces {
-                self.c.store_vec_if(at, values(first).map(|sum| sum.to::<T::Out>()), inside);
+        let (c, [alpha, beta]) = match self.c {
+            Target::Part(c) => {
+                return pieces.iter().for_each(|&(at, inside, first)| c.store_vec_if(at, values(first), inside));
             }
-            return;
+            Target::Whole(c, factors) => (c, factors),
         };
         self.k.if_else(
             beta.eq(T::Acc::ZERO),
             || {
                 for &(at, inside, first) in pieces {
-                    self.c.store_vec_if(at, values(first).map(|sum| (alpha * sum).to::<T::Out>()), inside);
+                    c.store_vec_if(at, values(first).map(|sum| (alpha * sum).to::<T::Out>()), inside);
                 }
             },
             || {
                 for &(at, inside, first) in pieces {
-                    let mut before = self.c.load_vec_if::<WIDTH>(at, inside, T::Out::ZERO).into_iter();
+                    let mut before = c.load_vec_if::<WIDTH>(at, inside, T::Out::ZERO).into_iter();
                     let values = values(first).map(|sum| match before.next() {
                         Some(before) => beta.mul_add(before.to::<T::Acc>(), alpha * sum).to::<T::Out>(),
                         None => sum.to::<T::Out>(),
                     });
-                    self.c.store_vec_if(at, values, inside);
+                    c.store_vec_if(at, values, inside);
                 }
             },
         );

@@ -7,7 +7,7 @@
 //! Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra" (2008), is where register tiles come from.
 
 use super::blocked::{Blocked, Blocking};
-use super::product::Product;
+use super::product::{Parameters, Product};
 use super::stage::{Span, Stage};
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
@@ -39,7 +39,16 @@ fn vector<T: Scalar>() -> u32 {
 fn body<'k, T: Element<Acc = T, Out = T> + Arith>(k: &'k Builder, variant: &Blocked) {
     let Blocking { block: [bm, bn, bk], stages, blocks, slices, .. } = variant.blocking;
     k.min_blocks(blocks);
-    let product = Product::<T>::of_blocks(k, variant);
+    let product = Product::<T>::with(
+        k,
+        &Parameters {
+            name: &variant.to_string(),
+            orders: variant.passed(),
+            turned: variant.turned(),
+            widths: variant.widths(),
+            split: variant.split,
+        },
+    );
     let (m, n, depth) = product.extents();
     let threads = variant.blocking.threads();
     let thread = k.thread_x();
@@ -51,7 +60,7 @@ fn body<'k, T: Element<Acc = T, Out = T> + Arith>(k: &'k Builder, variant: &Bloc
     let exchange = (slices > 1).then(|| k.shared::<T>("sums", [(slices - 1) * bm, bn]));
     let patch = Patch::new(k, &variant.blocking, a_tiles, b_tiles);
     let (tiles_m, tiles_n) = (m.div_ceil(bm), n.div_ceil(bn));
-    k.for_blocks([tiles_m * tiles_n, k.constant(1), product.c.batches()], |[tile, _, z]| {
+    k.for_blocks([tiles_m * tiles_n, k.constant(1), product.batches()], |[tile, _, z]| {
         let (product, [first, steps]) = product.share(z, depth.div_ceil(bk));
         let (tile_m, tile_n) = grouped(tile, tiles_m, tiles_n);
         let (row, col) = (tile_m * bm, tile_n * bn);

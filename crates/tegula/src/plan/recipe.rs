@@ -2,7 +2,7 @@
 
 use super::choose::Lie;
 use crate::ir::Order2d;
-use crate::kernels::{Blocked, Plain, Sum, Variant};
+use crate::kernels::{Blocked, Plain, Sum, Variant, Vector};
 use crate::matrix::Shape;
 
 /// A product as launches of kernels.
@@ -41,6 +41,14 @@ impl Recipe {
                 }
                 Recipe { kernel: Blocked { orders, vectors, split, ..blocked }.into(), swapped, ..self }
             }
+            Variant::Vector(vector) => {
+                // Which side is the small one is the recipe's own knowledge; C may lie in any way.
+                let [a, b, c] = lies;
+                let [a, b, c] = if self.swapped { [b.transposed(), a.transposed(), c.transposed()] } else { [a, b, c] };
+                let split = self.parts > 1;
+                let orders = [a.order, b.order, if split { Order2d::RowMajor } else { c.order }];
+                Recipe { kernel: Vector { orders, vectors: b.vectors, split, ..vector }.into(), ..self }
+            }
             Variant::Sum(_) => self,
         }
     }
@@ -64,6 +72,7 @@ impl Recipe {
     pub fn turned(&self) -> [bool; 2] {
         match self.kernel {
             Variant::Blocked(blocked) => blocked.turned(),
+            Variant::Vector(vector) => [false, vector.turned()],
             Variant::Plain(_) | Variant::Sum(_) => [false; 2],
         }
     }

@@ -17,4 +17,5 @@ mod nd;
 mod product;
 mod progress;
 mod refusals;
+mod vector;
 mod views;
