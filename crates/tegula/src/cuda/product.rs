@@ -94,7 +94,9 @@ impl<'a> Arg<'a> {
 
     fn bound(&self) -> Bound {
         match *self {
-            Arg::Matrix { ty, layout, memory } => Bound::Matrix { ty, layout, address: layout.origin(ty, memory.address()) },
+            Arg::Matrix { ty, layout, memory } => {
+                Bound::Matrix { ty, layout, address: layout.origin(ty, memory.address()) }
+            }
             Arg::Scalar { ty, bits } => Bound::Scalar { ty, bits },
         }
     }
@@ -255,7 +257,12 @@ impl Gpu {
     }
 
     /// The product of matrices that lie on the GPU.
-    fn multiply_there<T: Element>(&self, recipe: &Recipe, [a, b, c]: [Arg<'_>; 3], factors: [Arg<'_>; 2]) -> Result<String> {
+    fn multiply_there<T: Element>(
+        &self,
+        recipe: &Recipe,
+        [a, b, c]: [Arg<'_>; 3],
+        factors: [Arg<'_>; 2],
+    ) -> Result<String> {
         // A matrix that was copied lies without gaps, however it lay where the plan saw it.
         let recipe = recipe.fit([a.lie(), b.lie(), c.lie()]);
         let [a, b] = recipe.inputs([a, b], Arg::transposed);
@@ -386,7 +393,9 @@ fn param(field: Field, args: &[Arg<'_>]) -> Param {
     };
     // `bind` refuses arguments of the wrong kind, so the zeros below are never passed.
     match field {
-        Field::Address(id) => Param::U64(matrix(id).map_or(0, |(ty, layout, memory)| layout.origin(ty, memory.address()))),
+        Field::Address(id) => {
+            Param::U64(matrix(id).map_or(0, |(ty, layout, memory)| layout.origin(ty, memory.address())))
+        }
         Field::Extent(id, axis) => Param::U32(matrix(id).map_or(0, |(_, layout, _)| extent(&layout, axis) as u32)),
         Field::Stride(id, axis) => {
             Param::I64(matrix(id).map_or(0, |(ty, layout, _)| stride(&layout, axis).wrapping_mul(ty.size() as i64)))

@@ -1,7 +1,7 @@
 //! The baseline: one thread an element of C, which reads its row of A and its column of B from global memory.
 
-use super::product::Product;
 use super::plain::{Mapping, Plain, full_multiprocessor};
+use super::product::Product;
 use crate::ir::prelude::*;
 
 /// Each thread computes one element of C in a loop over k: 2·k global reads a thread.

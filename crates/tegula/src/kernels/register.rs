@@ -75,7 +75,11 @@ fn body<'k, T: Element<Acc = T, Out = T> + Arith>(k: &'k Builder, variant: &Bloc
             patch.add_slices(exchange);
         }
         let store = || patch.store(&product, variant, [row, col], [m, n]);
-        if slices > 1 { k.when(patch.slice.eq(0u32), store) } else { store() }
+        if slices > 1 {
+            k.when(patch.slice.eq(0u32), store)
+        } else {
+            store()
+        }
         // The next tile's copies must not overtake this one's last loads.
         k.barrier();
     });
@@ -102,7 +106,14 @@ struct Slide<'k> {
 impl<'k> Slide<'k> {
     /// Starts copying the tile of one of the block's steps. What is left over when k is no multiple of the depth is the very first step, so
     /// that all others are whole.
-    fn copy<T: Element>(&self, stage: &Stage<'k, T>, turns: std::ops::Range<usize>, step: Val<'k, u32>, to: Val<'k, u32>, first: bool) {
+    fn copy<T: Element>(
+        &self,
+        stage: &Stage<'k, T>,
+        turns: std::ops::Range<usize>,
+        step: Val<'k, u32>,
+        to: Val<'k, u32>,
+        first: bool,
+    ) {
         let number = self.first + step;
         let there = step.lt(self.steps);
         let missing = self.depth.div_ceil(self.bk) * self.bk - self.depth;

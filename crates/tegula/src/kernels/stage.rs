@@ -77,8 +77,7 @@ impl<'k, T: Element> Stage<'k, T> {
         let (worker, unit) = if along_k { (thread / 32, 8) } else { (thread, width) };
         let lane = thread % 32;
         let cells = turns(source.builder(), worker, span.shares(along_k, width)).into_iter().map(|(over, row)| {
-            let (k, outer) =
-                if along_k { (row * 4 + lane % 4, over * unit + lane / 4) } else { (row, over * unit) };
+            let (k, outer) = if along_k { (row * 4 + lane % 4, over * unit + lane / 4) } else { (row, over * unit) };
             Cell { k, outer, from: (first + outer).min(extent - width) }
         });
         Stage { source, along_k, width, depth: span.depth, tile, cells: cells.collect() }

@@ -1,7 +1,7 @@
 //! Tiles in shared memory: each element of A and B is read from global memory once a tile, not once a thread.
 
-use super::product::Product;
 use super::plain::{Barriers, Mapping, Plain, full_multiprocessor};
+use super::product::Product;
 use crate::ir::prelude::*;
 
 /// Each block owns a TILE×TILE tile of C and slides along k; each thread owns one element.

@@ -68,7 +68,9 @@ impl Vector {
         };
         if along_k {
             for (cols, groups) in [(2, 4), (4, 2), (4, 1), (8, 1), (1, 4), (2, 2)] {
-                [[4, 64], [8, 32], [2, 128], [1, 256]].into_iter().for_each(|threads| add(cols, threads, groups * wide));
+                [[4, 64], [8, 32], [2, 128], [1, 256]]
+                    .into_iter()
+                    .for_each(|threads| add(cols, threads, groups * wide));
             }
         } else {
             for cols in [wide, wide.min(4), 2 * wide] {
@@ -326,8 +328,7 @@ impl<'k, T: Element> Worker<'k, T> {
         let Vector { few, cols, deep, .. } = self.variant;
         let group = self.group();
         for first in (0..deep).step_by(group as usize) {
-            let b: Vec<_> =
-                (0..group * cols).map(|i| self.now.at(first * cols + i).get().to::<T::Acc>()).collect();
+            let b: Vec<_> = (0..group * cols).map(|i| self.now.at(first * cols + i).get().to::<T::Acc>()).collect();
             for row in 0..few {
                 let a = self.factors(row, start + self.depth_at(first), group);
                 for (a, b) in a.into_iter().zip(b.chunks(cols as usize)) {
@@ -343,7 +344,10 @@ impl<'k, T: Element> Worker<'k, T> {
     /// Elements of A that lie side by side along k.
     fn factors(&self, row: u32, depth: Val<'k, u32>, count: u32) -> Vec<Val<'k, T::Acc>> {
         let width = count.min(factors::<T>());
-        (0..count).step_by(width as usize).flat_map(|i| load(self.a, (self.k.constant(row), depth + i), width, self.k.constant(true))).collect()
+        (0..count)
+            .step_by(width as usize)
+            .flat_map(|i| load(self.a, (self.k.constant(row), depth + i), width, self.k.constant(true)))
+            .collect()
     }
 
     /// Adds what the threads down k have and stores it, some rows of C at a time.

@@ -27,7 +27,9 @@ impl Recipe {
     #[must_use]
     pub fn fit(self, lies: [Lie; 3]) -> Self {
         match self.kernel {
-            Variant::Plain(plain) => Recipe { kernel: Plain { orders: lies.map(|lie| lie.order), ..plain }.into(), ..self },
+            Variant::Plain(plain) => {
+                Recipe { kernel: Plain { orders: lies.map(|lie| lie.order), ..plain }.into(), ..self }
+            }
             Variant::Blocked(blocked) => {
                 let [a, b, c] = lies;
                 // Kernels of blocks store rows; a C of columns is a Cᵀ of rows.

@@ -1,10 +1,10 @@
 //! A product to interpret: a kernel, matrices of any layout with random numbers, and what came of it.
 
+use tegula::Executor;
 use tegula::element::{Element, Scalar, bf16, f16};
 use tegula::interp::{Arg, Buffer, Config, Outcome, run};
 use tegula::ir::{Checked, Kernel, Order2d, check};
 use tegula::kernels::Plain;
-use tegula::Executor;
 use tegula::plan::{Plan, Recipe};
 use tegula::{Device, Gemm, Layout, Shape, View, ViewMut, oracle};
 

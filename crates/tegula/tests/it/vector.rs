@@ -89,11 +89,16 @@ fn numbers_that_make_no_kernel_are_refused() {
 fn counted<T: Sample>(few: u32, along_k: bool) -> (Counters, [u64; 2]) {
     let wide = (16 / T::TYPE.size()) as u32;
     let cols = wide.min(4);
-    let (threads, deep) = if along_k { ([4, 32], wide) } else { ([32, 4], 8) };
+    let (threads, deep) = if along_k { ([4, 32], wide.max(4)) } else { ([32, 4], 8) };
     let b = Lie { transposed: along_k, ..Lie::default() };
     let vector = Vector { vectors: true, ..Vector::new(T::TYPE, few, cols, threads, deep) };
     let [m, n, k] = [few, 2 * cols * threads[0], 2 * vector.step()].map(|x| x as usize);
-    let product = Product::<T>::new([1, m, n, k], [Lie::default(), b, Lie::default()], &mut Random(1), (T::Acc::ONE, T::Acc::ZERO));
+    let product = Product::<T>::new(
+        [1, m, n, k],
+        [Lie::default(), b, Lie::default()],
+        &mut Random(1),
+        (T::Acc::ONE, T::Acc::ZERO),
+    );
     let vector = Vector { orders: product.orders(), ..vector };
     let kernel = check(vector.build().unwrap()).unwrap();
     let b = if vector.turned() { product.b().t() } else { product.b() };
