@@ -62,7 +62,7 @@ impl Vector {
         let mut candidates = Vec::new();
         let mut add = |cols, threads, deep| {
             let vector = Vector::new(ty, few, cols, threads, deep);
-            if few * cols <= 64 && deep * cols <= 128 && vector.check().is_ok() {
+            if few * cols <= 64 && vector.registers() <= 160 && few * vector.step() <= 4096 && vector.check().is_ok() {
                 candidates.push(vector);
             }
         };
@@ -103,9 +103,15 @@ impl Vector {
         self.across * self.down
     }
 
-    /// Steps for which A is in shared memory.
+    /// Registers of a thread for elements of B, of which the narrow ones take a whole one each, and for sums.
+    fn registers(&self) -> u32 {
+        let words = (self.ty.size() as u32).div_ceil(4);
+        (2 * self.deep * self.cols + self.few * self.cols) * words
+    }
+
+    /// Steps for which A is in shared memory: an even number, since two make a turn of the loop.
     fn chunk(&self) -> u32 {
-        (STAGED * self.threads() / (self.few * self.step())).max(1)
+        (STAGED * self.threads() / (self.few * self.step())).max(2)
     }
 
     /// Rows of C whose sums are added at once.
@@ -217,9 +223,8 @@ struct Worker<'k, T: Element> {
     /// What the threads down k have for some rows of C.
     exchange: Shared<'k, T::Acc>,
     sums: Array<'k, T::Acc>,
-    /// Elements of B: for the products now, and for the next step's.
-    now: Array<'k, T>,
-    next: Array<'k, T>,
+    /// Elements of B: those of one step are multiplied while those of the next are on their way to the other.
+    halves: [Array<'k, T>; 2],
 }
 
 impl<'k, T: Element> Worker<'k, T> {
@@ -233,11 +238,10 @@ impl<'k, T: Element> Worker<'k, T> {
             x,
             y,
             a: k.shared("rows_a", [few, variant.chunk() * variant.step()]),
-            // One more column, so that threads down k meet different banks.
-            exchange: k.shared("sums", [variant.round() * down, variant.columns() + 1]),
+            // One more, so that threads down k meet different banks.
+            exchange: k.shared("sums", [down, variant.round() * variant.columns() + 1]),
             sums: k.array(few * cols),
-            now: k.array(deep * cols),
-            next: k.array(deep * cols),
+            halves: [k.array(deep * cols), k.array(deep * cols)],
         }
     }
 
@@ -306,29 +310,34 @@ impl<'k, T: Element> Worker<'k, T> {
     fn walk(&self, walk: &Walk<'_, 'k, T>) {
         let (k, step, chunk) = (self.k, self.variant.step(), self.variant.chunk());
         (0..self.sums.len()).for_each(|i| self.sums.at(i).set(T::Acc::ZERO));
-        (0..self.next.len()).for_each(|i| self.next.at(i).set(T::ZERO));
-        self.fetch(walk, walk.start, true, self.now);
+        let [even, odd] = self.halves;
+        (0..odd.len()).for_each(|i| odd.at(i).set(T::ZERO));
+        self.fetch(walk, walk.start, true, even);
         k.for_step(0, walk.steps, chunk, |first| {
             let start = walk.start + first * step;
             // The chunk before must have been read by all.
             k.barrier();
             self.stage(walk, start);
             k.barrier();
-            k.for_each(0, (walk.steps - first).min(chunk), |within| {
+            let count = (walk.steps - first).min(chunk);
+            let turn = |within: Val<'k, u32>, [now, next]: [Array<'k, T>; 2]| {
                 let after = first + within + 1;
-                k.when(after.lt(walk.steps), || self.fetch(walk, walk.start + after * step, false, self.next));
-                self.multiply(within * step);
-                (0..self.now.len()).for_each(|i| self.now.at(i).set(self.next.at(i).get()));
+                k.when(after.lt(walk.steps), || self.fetch(walk, walk.start + after * step, false, next));
+                self.multiply(within * step, now);
+            };
+            k.for_step(0, count, 2, |within| {
+                turn(within, [even, odd]);
+                k.when((within + 1).lt(count), || turn(within + 1, [odd, even]));
             });
         });
     }
 
     /// Adds the products of one step, whose rows of A begin at `start` of the chunk.
-    fn multiply(&self, start: Val<'k, u32>) {
+    fn multiply(&self, start: Val<'k, u32>, b: Array<'k, T>) {
         let Vector { few, cols, deep, .. } = self.variant;
         let group = self.group();
         for first in (0..deep).step_by(group as usize) {
-            let b: Vec<_> = (0..group * cols).map(|i| self.now.at(first * cols + i).get().to::<T::Acc>()).collect();
+            let b: Vec<_> = (0..group * cols).map(|i| b.at(first * cols + i).get().to::<T::Acc>()).collect();
             for row in 0..few {
                 let a = self.factors(row, start + self.depth_at(first), group);
                 for (a, b) in a.into_iter().zip(b.chunks(cols as usize)) {
@@ -360,7 +369,7 @@ impl<'k, T: Element> Worker<'k, T> {
             for row in 0..rows {
                 for j in 0..cols {
                     let sum = self.sums.at((first + row) * cols + j).get();
-                    self.exchange.store((self.y + row * down, self.x + j * across), sum);
+                    self.exchange.store((self.y, self.x + (row * columns + j * across)), sum);
                 }
             }
             k.barrier();
@@ -370,7 +379,7 @@ impl<'k, T: Element> Worker<'k, T> {
                 let unrolled = down.min(8);
                 k.for_step(0, down, unrolled, |y| {
                     for i in 0..unrolled {
-                        total.set(total.get() + self.exchange.load((row * down + y + i, col)));
+                        total.set(total.get() + self.exchange.load((y + i, place)));
                     }
                 });
                 let at = (walk.row + first + row, walk.col + self.column(col / across, col % across));
