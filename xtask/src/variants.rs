@@ -2,7 +2,7 @@
 
 use tegula::element::Type;
 use tegula::ir::{Kernel, Order2d, check};
-use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain};
+use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain, Variant, Vector};
 use tegula::ptx::{self, Image};
 
 const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
@@ -13,9 +13,34 @@ pub fn print(kernel: Kernel) -> Result<Image, String> {
     check(kernel).and_then(|checked| ptx::print(&checked)).map_err(|e| e.to_string())
 }
 
-/// What is printed and assembled: all types, tiles, mappings and orders in the form that users get, and all edges and barriers
+/// What is printed and assembled.
+pub fn all() -> Vec<Variant> {
+    plain().into_iter().map(Variant::from).chain(vectors().into_iter().map(Variant::from)).collect()
+}
+
+/// Of the kernels for few rows, the likeliest of each type, number of rows and layout.
+fn vectors() -> Vec<Vector> {
+    let mut variants = Vec::new();
+    for ty in TYPES {
+        for rows in [1, 4, 16] {
+            for b in ORDERS {
+                let orders = [Order2d::RowMajor, b, Order2d::RowMajor];
+                let candidates = Vector::candidates(ty, rows, b == Order2d::ColMajor).into_iter().take(2);
+                for vector in candidates.map(|vector| Vector { orders, ..vector }) {
+                    variants.push(vector);
+                    if b != Order2d::Strided {
+                        variants.push(Vector { vectors: true, split: true, ..vector });
+                    }
+                }
+            }
+        }
+    }
+    variants
+}
+
+/// The plain kernels: all types, tiles, mappings and orders in the form that users get, and all edges and barriers
 /// in row-major order.
-pub fn all() -> Vec<Plain> {
+fn plain() -> Vec<Plain> {
     let mut variants = Vec::new();
     for family in [Family::Naive, Family::Tiled] {
         for ty in TYPES {
@@ -36,7 +61,8 @@ pub fn all() -> Vec<Plain> {
 }
 
 /// Whether a variant is assembled for the newest GPU as well: the forms that are measured there.
-pub fn measured(variant: &Plain) -> bool {
+pub fn measured(variant: &Variant) -> bool {
+    let Variant::Plain(variant) = variant else { return true };
     let plain = Plain::new(variant.family, variant.ty, variant.tile);
     variant.tile >= 16 && (*variant == plain || *variant == Plain { mapping: Mapping::XRow, ..plain })
 }

@@ -5,7 +5,7 @@ use super::recipe::Recipe;
 use crate::element::Type;
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
-use crate::kernels::{Blocked, Blocking, Core, Family, Plain};
+use crate::kernels::{Blocked, Blocking, Core, Family, Plain, Variant, Vector};
 use crate::matrix::Layout;
 
 /// A product, as far as a plan depends on it.
@@ -135,6 +135,7 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
                 8
             };
             let recipe = match *caps {
+                Caps::Gpu { .. } if side <= FEW => few(problem),
                 Caps::Gpu { compute } if compute >= (8, 0) => blocked(problem),
                 _ => None,
             };
@@ -142,6 +143,25 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
             Ok(Plan::Gpu(recipe.fit(problem.lies)))
         }
     }
+}
+
+/// The shorter side of a C that counts as few rows or columns.
+const FEW: usize = 16;
+
+/// Multiprocessors of the GPU that kernels are measured on.
+const MULTIPROCESSORS: usize = 132;
+
+/// The kernel for few rows or columns, with sums split until there are two blocks for each multiprocessor.
+fn few(problem: &Problem) -> Option<Recipe> {
+    let Problem { ty, m, n, k, batches, lies } = *problem;
+    let swapped = n < m;
+    let (rows, b) = if swapped { (n, lies[0].transposed()) } else { (m, lies[1]) };
+    let vector = Vector::candidates(ty, rows, b.order == Order2d::ColMajor).into_iter().next()?;
+    let [_, columns] = Variant::from(vector).tile();
+    let blocks = m.max(n).div_ceil(columns as usize).saturating_mul(batches).max(1);
+    let steps = k.div_ceil(vector.step() as usize).max(1);
+    let parts = (2 * MULTIPROCESSORS).div_ceil(blocks).min(steps);
+    Some(Recipe { swapped, parts: parts as u32, ..vector.into() })
 }
 
 /// The kernel of blocks for a product, where there is one.
@@ -179,7 +199,8 @@ mod tests {
                 Plan::Cpu => [0; 2],
             }
         };
-        assert_eq!((tile(4096, 4096), tile(16, 4096), tile(4096, 1)), ([32; 2], [16; 2], [8; 2]));
+        assert_eq!((tile(4096, 4096), tile(17, 4096)), ([32; 2], [32; 2]));
+        assert_eq!((tile(16, 4096)[0], tile(4096, 1)[0]), (16, 1));
         let problem = Problem { ty: Type::F32, m: 1, n: 1, k: 1, batches: 1, lies };
         assert_eq!(choose(&problem, &Caps::Cpu).unwrap(), Plan::Cpu);
         assert!(choose(&problem, &Caps::Gpu { compute: (6, 1) }).is_err());
