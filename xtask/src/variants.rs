@@ -25,12 +25,10 @@ fn vectors() -> Vec<Vector> {
         for rows in [1, 4, 16] {
             for b in ORDERS {
                 let orders = [Order2d::RowMajor, b, Order2d::RowMajor];
-                let candidates = Vector::candidates(ty, rows, b == Order2d::ColMajor).into_iter().take(2);
-                for vector in candidates.map(|vector| Vector { orders, ..vector }) {
-                    variants.push(vector);
-                    if b != Order2d::Strided {
-                        variants.push(Vector { vectors: true, split: true, ..vector });
-                    }
+                for vectors in [false, true].into_iter().take(if b == Order2d::Strided { 1 } else { 2 }) {
+                    let candidates = Vector::candidates(ty, rows, b == Order2d::ColMajor, vectors);
+                    assert!(!candidates.is_empty(), "{ty} {rows} {b:?} {vectors}");
+                    variants.extend(candidates.into_iter().take(2).map(|v| Vector { orders, split: vectors, ..v }));
                 }
             }
         }

@@ -91,7 +91,7 @@ fn texts(folder: &str) -> Fallible {
     for ty in [Type::F32, Type::F64, Type::F16, Type::I8] {
         for rows in [1, 4, 16] {
             for along_k in [false, true] {
-                for vector in Vector::candidates(ty, rows, along_k).into_iter().take(3) {
+                for vector in Vector::candidates(ty, rows, along_k, true).into_iter().take(3) {
                     let b = if along_k { Order2d::ColMajor } else { Order2d::RowMajor };
                     let orders = [Order2d::RowMajor, b, Order2d::RowMajor];
                     let vector = Vector { orders, vectors: true, split: true, ..vector };
@@ -130,8 +130,9 @@ fn time_case<T: Sample>(gpu: &Gpu, (m, n, k, along_k): Case) -> Fallible {
     device.run(&plain, Gemm::new(a.view(), b(0), c.view_mut()))?;
     let expected = c.download()?;
     let (rounds, least) = (20 * copies.max(4), bytes as f64);
+    let vectors = if along_k { k } else { n }.is_multiple_of(16 / T::TYPE.size());
     let mut results = Vec::new();
-    for vector in Vector::candidates(T::TYPE, m, along_k) {
+    for vector in Vector::candidates(T::TYPE, m, along_k, vectors) {
         let blocks = n.div_ceil((vector.across * vector.cols) as usize);
         for parts in [1, 2, 4, 8, 16, 32] {
             let steps = k.div_ceil(vector.step() as usize);

@@ -52,23 +52,26 @@ impl Vector {
         Vector { ty, few, cols, across, down, deep, orders, vectors: false, split: false }
     }
 
-    /// Shapes worth trying for a C of `rows` rows, the likeliest first. `along_k` says that B lies side by side along k.
+    /// Shapes worth trying for a C of `rows` rows, the likeliest first. `along_k` says that B lies side by side along k, `vectors`
+    /// that it may be read 16 bytes at once.
     ///
     /// Enough bytes must be on their way to cover the time that memory takes: about 32 KB on each multiprocessor, which 256 threads with 8
-    /// loads of 16 bytes are. More rows of C take more registers, so that fewer loads fit.
-    pub fn candidates(ty: Type, rows: usize, along_k: bool) -> Vec<Self> {
+    /// loads of 16 bytes are. More rows of C take more registers, so that fewer loads fit; so do the addresses of many
+    /// single elements.
+    pub fn candidates(ty: Type, rows: usize, along_k: bool, vectors: bool) -> Vec<Self> {
         let few = rows.clamp(1, 16).next_power_of_two() as u32;
-        let wide = (16 / ty.size()) as u32;
+        let all = (16 / ty.size()) as u32;
+        let wide = if vectors { all } else { all.min(4) };
         let mut candidates = Vec::new();
         let mut add = |cols, threads, deep| {
-            let vector = Vector::new(ty, few, cols, threads, deep);
-            if few * cols <= 64 && vector.registers() <= 160 && few * vector.step() <= 4096 && vector.check().is_ok() {
+            let vector = Vector { vectors, ..Vector::new(ty, few, cols, threads, deep) };
+            if few * cols <= 64 && vector.fits() && few * vector.step() <= 4096 && vector.check().is_ok() {
                 candidates.push(vector);
             }
         };
         if along_k {
-            for (cols, groups) in [(2, 4), (4, 2), (4, 1), (8, 1), (1, 4), (2, 2)] {
-                [[4, 64], [8, 32], [2, 128], [1, 256]]
+            for (cols, groups) in [(2, 4), (4, 2), (4, 1), (8, 1), (1, 4), (2, 2), (2, 1)] {
+                [[4, 64], [8, 32], [2, 128], [1, 256], [16, 16]]
                     .into_iter()
                     .for_each(|threads| add(cols, threads, groups * wide));
             }
@@ -103,10 +106,27 @@ impl Vector {
         self.across * self.down
     }
 
+    /// Registers of an element.
+    fn words(&self) -> u32 {
+        (self.ty.size() as u32).div_ceil(4)
+    }
+
+    /// Blocks for whose registers a multiprocessor has room. Asked for so many, the assembler neither spills to make room for more nor
+    /// spends registers that would keep one out.
+    fn blocks(&self) -> u32 {
+        const ALL: u32 = 65_536;
+        const INDICES: u32 = 56;
+        ALL / (self.threads() * (self.registers() + INDICES))
+    }
+
+    /// Whether its loads, each with its address, and its sums fit in a thread's registers.
+    fn fits(&self) -> bool {
+        self.registers() <= 160 && self.blocks() >= 1 && (self.vectors || self.deep * self.cols * self.words() <= 16)
+    }
+
     /// Registers of a thread for elements of B, of which the narrow ones take a whole one each, and for sums.
     fn registers(&self) -> u32 {
-        let words = (self.ty.size() as u32).div_ceil(4);
-        (2 * self.deep * self.cols + self.few * self.cols) * words
+        (2 * self.deep * self.cols + self.few * self.cols) * self.words()
     }
 
     /// Steps for which A is in shared memory: an even number, since two make a turn of the loop.
@@ -184,6 +204,7 @@ fn body<'k, T: Element>(k: &'k Builder, variant: &Vector) {
         },
     );
     let (m, n, depth) = product.extents();
+    k.min_blocks(variant.blocks().max(1));
     let worker = Worker::new(k, variant);
     k.for_blocks([n.div_ceil(variant.columns()), m.div_ceil(few), product.batches()], |[x, y, z]| {
         let (product, [first, steps]) = product.share(z, depth.div_ceil(variant.step()));

@@ -156,7 +156,7 @@ fn few(problem: &Problem) -> Option<Recipe> {
     let Problem { ty, m, n, k, batches, lies } = *problem;
     let swapped = n < m;
     let (rows, b) = if swapped { (n, lies[0].transposed()) } else { (m, lies[1]) };
-    let vector = Vector::candidates(ty, rows, b.order == Order2d::ColMajor).into_iter().next()?;
+    let vector = Vector::candidates(ty, rows, b.order == Order2d::ColMajor, b.vectors).into_iter().next()?;
     let [_, columns] = Variant::from(vector).tile();
     let blocks = m.max(n).div_ceil(columns as usize).saturating_mul(batches).max(1);
     let steps = k.div_ceil(vector.step() as usize).max(1);

@@ -46,7 +46,12 @@ fn any_product_is_right() {
 #[test]
 fn every_candidate_is_right() {
     for along_k in [false, true] {
-        for (i, vector) in Vector::candidates(Type::F16, 3, along_k).into_iter().enumerate() {
+        for (i, vector) in [true, false]
+            .map(|vectors| Vector::candidates(Type::F16, 3, along_k, vectors))
+            .concat()
+            .into_iter()
+            .enumerate()
+        {
             let b = Lie { transposed: along_k, ..Lie::default() };
             let random = &mut Random(i as u64);
             let product = Product::<f16>::new([1, 3, 72, 328], [Lie::default(), b, Lie::default()], random, (1.5, 0.5));
