@@ -36,7 +36,7 @@ fn vector<T: Scalar>() -> u32 {
     16 / size_of::<T>() as u32
 }
 
-fn body<'k, T: Element<Acc = T, Out = T> + Arith>(k: &'k Builder, variant: &Blocked) {
+fn body<T: Element<Acc = T, Out = T> + Arith>(k: &Builder, variant: &Blocked) {
     let Blocking { block: [bm, bn, bk], stages, blocks, slices, .. } = variant.blocking;
     k.min_blocks(blocks);
     let product = Product::<T>::with(

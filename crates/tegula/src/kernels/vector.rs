@@ -1,7 +1,7 @@
 //! Matrix times vector, or times a few of them: C has few rows, B is large and is read once, at the speed of memory.
 //!
 //! Of a block's threads `across` lie along n and `down` along k. Each owns `cols` columns of all `few` rows of C and takes `deep` rows of B at
-//! a time, which it loads one step ahead, 16 bytes at once where B allows it. Neighbouring threads are neighbours along whichever side of B
+//! a time, which it loads ahead, 16 bytes at once where B allows it. Neighbouring threads are neighbours along whichever side of B
 //! lies side by side. The block keeps the few rows of A in shared memory, a chunk along k at a time. At the end the threads down k add what
 //! they have, always in the same order.
 
@@ -65,7 +65,7 @@ impl Vector {
         let mut candidates = Vec::new();
         let mut add = |cols, threads, deep| {
             let vector = Vector { vectors, ..Vector::new(ty, few, cols, threads, deep) };
-            if few * cols <= 64 && vector.fits() && few * vector.step() <= 4096 && vector.check().is_ok() {
+            if few * cols <= 64 && vector.fits() && few * vector.step() <= 8192 && vector.check().is_ok() {
                 candidates.push(vector);
             }
         };
@@ -97,9 +97,9 @@ impl Vector {
         self.across * self.cols
     }
 
-    /// Rows of B that a block takes in a step.
+    /// Rows of B that a block takes in a step: `deep` for each thread, twice, since two loads follow each other.
     pub const fn step(&self) -> u32 {
-        self.down * self.deep
+        2 * self.down * self.deep
     }
 
     const fn threads(&self) -> u32 {
@@ -115,13 +115,15 @@ impl Vector {
     /// spends registers that would keep one out.
     fn blocks(&self) -> u32 {
         const ALL: u32 = 65_536;
-        const INDICES: u32 = 56;
-        ALL / (self.threads() * (self.registers() + INDICES))
+        // Addresses that are multiples of a stride apart cost more where each element needs one.
+        let addresses = 2 * self.deep * self.cols / self.width() * if self.vectors { 2 } else { 4 };
+        let indices = 24 + self.ty.size() as u32;
+        ALL / (self.threads() * (self.registers() + addresses + indices))
     }
 
     /// Whether its loads, each with its address, and its sums fit in a thread's registers.
     fn fits(&self) -> bool {
-        self.registers() <= 160 && self.blocks() >= 1 && (self.vectors || self.deep * self.cols * self.words() <= 16)
+        self.registers() <= 144 && self.blocks() >= 1 && (self.vectors || self.deep * self.cols * self.words() <= 16)
     }
 
     /// Registers of a thread for elements of B, of which the narrow ones take a whole one each, and for sums.
@@ -129,9 +131,9 @@ impl Vector {
         (2 * self.deep * self.cols + self.few * self.cols) * self.words()
     }
 
-    /// Steps for which A is in shared memory: an even number, since two make a turn of the loop.
+    /// Steps for which A is in shared memory.
     fn chunk(&self) -> u32 {
-        (STAGED * self.threads() / (self.few * self.step())).max(2)
+        (STAGED * self.threads() / (self.few * self.step())).max(1)
     }
 
     /// Rows of C whose sums are added at once.
@@ -191,7 +193,7 @@ fn build<T: Element>(variant: &Vector) -> Kernel {
     kernel(&variant.to_string(), Block::d1(variant.threads()), |k| body::<T>(k, variant))
 }
 
-fn body<'k, T: Element>(k: &'k Builder, variant: &Vector) {
+fn body<T: Element>(k: &Builder, variant: &Vector) {
     let Vector { few, orders, .. } = *variant;
     let product = Product::<T>::with(
         k,
@@ -244,7 +246,7 @@ struct Worker<'k, T: Element> {
     /// What the threads down k have for some rows of C.
     exchange: Shared<'k, T::Acc>,
     sums: Array<'k, T::Acc>,
-    /// Elements of B: those of one step are multiplied while those of the next are on their way to the other.
+    /// Elements of B for each half of a step: while those of one are multiplied, those of the other are on their way.
     halves: [Array<'k, T>; 2],
 }
 
@@ -274,7 +276,7 @@ impl<'k, T: Element> Worker<'k, T> {
         }
     }
 
-    /// The thread's k number `i` of a step.
+    /// The thread's k number `i` of half a step.
     fn depth_at(&self, i: u32) -> Val<'k, u32> {
         let group = self.group();
         self.y * group + (i / group * (group * self.variant.down) + i % group)
@@ -286,8 +288,14 @@ impl<'k, T: Element> Worker<'k, T> {
         j / width * (self.variant.across * width) + x * width + j % width
     }
 
-    /// Loads a step's elements of B; those outside the depth are zero where the step may be short.
-    fn fetch(&self, walk: &Walk<'_, 'k, T>, start: Val<'k, u32>, short: bool, to: Array<'k, T>) {
+    /// Loads the elements of B of half a step; zeros for a k that is not `inside`.
+    fn fetch(
+        &self,
+        walk: &Walk<'_, 'k, T>,
+        start: Val<'k, u32>,
+        inside: impl Fn(Val<'k, u32>) -> Pred<'k>,
+        to: Array<'k, T>,
+    ) {
         let Vector { cols, deep, .. } = self.variant;
         let (turned, width) = (self.variant.turned(), self.variant.width());
         let [k_width, n_width] = if turned { [width, 1] } else { [1, width] };
@@ -297,9 +305,8 @@ impl<'k, T: Element> Worker<'k, T> {
                 let col = walk.col + self.column(self.k.constant(j), self.x);
                 // Beyond the edge, columns at the edge are loaded again: sums of them are never stored.
                 let col = col.min(walk.n - n_width);
-                let inside = if short { depth.lt(walk.depth) } else { self.k.constant(true) };
                 let at = if turned { (col, depth) } else { (depth, col) };
-                let values = load(walk.product.b, at, width, inside);
+                let values = load(walk.product.b, at, width, inside(depth));
                 (0..).zip(values).for_each(|(e, value)| {
                     let (i, j) = if turned { (i + e, j) } else { (i, j + e) };
                     to.at(i * cols + j).set(value);
@@ -331,29 +338,27 @@ impl<'k, T: Element> Worker<'k, T> {
     fn walk(&self, walk: &Walk<'_, 'k, T>) {
         let (k, step, chunk) = (self.k, self.variant.step(), self.variant.chunk());
         (0..self.sums.len()).for_each(|i| self.sums.at(i).set(T::Acc::ZERO));
-        let [even, odd] = self.halves;
-        (0..odd.len()).for_each(|i| odd.at(i).set(T::ZERO));
-        self.fetch(walk, walk.start, true, even);
+        let halves = || self.halves.into_iter().zip((0..step).step_by(step as usize / 2));
+        halves().for_each(|(b, half)| self.fetch(walk, walk.start + half, |depth| depth.lt(walk.depth), b));
         k.for_step(0, walk.steps, chunk, |first| {
             let start = walk.start + first * step;
             // The chunk before must have been read by all.
             k.barrier();
             self.stage(walk, start);
             k.barrier();
-            let count = (walk.steps - first).min(chunk);
-            let turn = |within: Val<'k, u32>, [now, next]: [Array<'k, T>; 2]| {
-                let after = first + within + 1;
-                k.when(after.lt(walk.steps), || self.fetch(walk, walk.start + after * step, false, next));
-                self.multiply(within * step, now);
-            };
-            k.for_step(0, count, 2, |within| {
-                turn(within, [even, odd]);
-                k.when((within + 1).lt(count), || turn(within + 1, [odd, even]));
+            k.for_each(0, (walk.steps - first).min(chunk), |within| {
+                let after = within + 1;
+                // A guard and no branch: nothing that waits for one half may come before the loads of the other.
+                let there = (first + after).lt(walk.steps);
+                for (b, half) in halves() {
+                    self.multiply(within * step + half, b);
+                    self.fetch(walk, start + after * step + half, |_| there, b);
+                }
             });
         });
     }
 
-    /// Adds the products of one step, whose rows of A begin at `start` of the chunk.
+    /// Adds the products of half a step, whose rows of A begin at `start` of the chunk.
     fn multiply(&self, start: Val<'k, u32>, b: Array<'k, T>) {
         let Vector { few, cols, deep, .. } = self.variant;
         let group = self.group();
