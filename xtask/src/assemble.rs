@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tegula::element::Type;
-use tegula::kernels::{Blocked, Plain};
+use tegula::kernels::{Blocked, Plain, Variant};
 
 use crate::{Outcome, kernels, root, variants};
 
@@ -83,7 +83,7 @@ fn jobs() -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
-fn print(variant: &Plain) -> Result<String, String> {
+fn print(variant: &Variant) -> Result<String, String> {
     Ok(variants::print(variant.build().map_err(|e| e.to_string())?)?.text)
 }
 
@@ -172,7 +172,7 @@ const TOO_FEW_THREADS: &str = "is out of range. .minnctapersm will be ignored";
 fn inspect(ptxas: &Path, folder: &Path) -> Outcome {
     let Some(nvdisasm) = tool("nvdisasm") else { return skip("nvdisasm") };
     let variant = Plain::named("K6").map_err(|e| e.to_string())?;
-    let job = Job { name: "inspected".into(), text: print(&variant)?, target: MEASURED.into() };
+    let job = Job { name: "inspected".into(), text: print(&variant.into())?, target: MEASURED.into() };
     assemble(ptxas, folder, &job)?;
     let cubin = folder.join(format!("inspected.{MEASURED}.cubin"));
     let (success, listing) = output(Command::new(nvdisasm).arg("-c").arg(cubin), &folder.join("inspected.sass"))?;

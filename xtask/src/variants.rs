@@ -2,7 +2,7 @@
 
 use tegula::element::Type;
 use tegula::ir::{Kernel, Order2d, check};
-use tegula::kernels::{Barriers, Blocked, Edges, Family, Mapping, Plain, Variant};
+use tegula::kernels::{Barriers, Blocked, Edges, Family, Mapping, Plain, Variant, Vector};
 use tegula::plan::{Lie, Problem, Split, candidates};
 use tegula::ptx::{self, Image};
 
@@ -14,9 +14,32 @@ pub fn print(kernel: Kernel) -> Result<Image, String> {
     check(kernel).and_then(|checked| ptx::print(&checked)).map_err(|e| e.to_string())
 }
 
-/// What is printed and assembled: all types, tiles, mappings and orders in the form that users get, and all edges and barriers
+/// What is printed and assembled.
+pub fn all() -> Vec<Variant> {
+    plain().into_iter().map(Variant::from).chain(vectors().into_iter().map(Variant::from)).collect()
+}
+
+/// Of the kernels for few rows, the likeliest of each type, number of rows and layout.
+fn vectors() -> Vec<Vector> {
+    let mut variants = Vec::new();
+    for ty in TYPES {
+        for rows in [1, 4, 16] {
+            for b in ORDERS {
+                let orders = [Order2d::RowMajor, b, Order2d::RowMajor];
+                for vectors in [false, true].into_iter().take(if b == Order2d::Strided { 1 } else { 2 }) {
+                    let candidates = Vector::candidates(ty, rows, b == Order2d::ColMajor, vectors);
+                    assert!(!candidates.is_empty(), "{ty} {rows} {b:?} {vectors}");
+                    variants.extend(candidates.into_iter().take(2).map(|v| Vector { orders, split: vectors, ..v }));
+                }
+            }
+        }
+    }
+    variants
+}
+
+/// The plain kernels: all types, tiles, mappings and orders in the form that users get, and all edges and barriers
 /// in row-major order.
-pub fn all() -> Vec<Plain> {
+fn plain() -> Vec<Plain> {
     let mut variants = Vec::new();
     for family in [Family::Naive, Family::Tiled] {
         for ty in TYPES {
@@ -62,7 +85,8 @@ pub fn blocked() -> Vec<Blocked> {
 }
 
 /// Whether a variant is assembled for the newest GPU as well: the forms that are measured there.
-pub fn measured(variant: &Plain) -> bool {
+pub fn measured(variant: &Variant) -> bool {
+    let Variant::Plain(variant) = variant else { return true };
     let plain = Plain::new(variant.family, variant.ty, variant.tile);
     variant.tile >= 16 && (*variant == plain || *variant == Plain { mapping: Mapping::XRow, ..plain })
 }

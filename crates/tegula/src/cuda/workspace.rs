@@ -51,7 +51,7 @@ impl Gpu {
         let number = if self.is_capturing()? { None } else { Some(number_of(self)?) };
         let here = all.iter().filter(|kept| kept.stream == stream && number.is_none_or(|number| number == kept.number));
         let most = here.clone().map(|kept| kept.bytes).max().unwrap_or(0);
-        let fitting = here.filter(|kept| kept.bytes >= bytes).map(|kept| kept.address).last();
+        let fitting = here.filter(|kept| kept.bytes >= bytes).map(|kept| kept.address).next_back();
         let address = match fitting {
             Some(address) => address,
             None => {

@@ -97,8 +97,7 @@ pub(super) enum Code {
     },
     Load {
         ty: Type,
-        dst: [Reg; 4],
-        width: u32,
+        dst: Box<[Reg]>,
         at: At,
         only: Only,
         fill: Reg,
@@ -545,11 +544,8 @@ impl Lower<'_> {
             Op::Set(var, a) => Code::Set { ty: kernel.var_type(*var), a: r(a), dst: self.vars[var.index()] },
             Op::Load { from, width, guard, fill, order, scope } => {
                 let (at, only, fill) = (self.at(from), self.only(*guard), self.operand(*fill));
-                let mut dst = [0; 4];
-                for (i, dst) in dst.iter_mut().enumerate().take(*width as usize) {
-                    *dst = self.result(inst, i);
-                }
-                Code::Load { ty, dst, width: *width, at, only, fill, order: *order, scope: *scope }
+                let dst = (0..*width as usize).map(|i| self.result(inst, i)).collect();
+                Code::Load { ty, dst, at, only, fill, order: *order, scope: *scope }
             }
             Op::Store { to, values, guard, order, scope } => {
                 let (at, only) = (self.at(to), self.only(*guard));

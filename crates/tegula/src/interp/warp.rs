@@ -75,8 +75,8 @@ impl Run<'_, '_> {
                     return false;
                 }
             }
-            Code::Load { ty, dst, width, at, only, fill, order, scope } => {
-                self.load(ty, &dst[..width as usize], at, only, fill, (order, scope));
+            Code::Load { ty, ref dst, at, only, fill, order, scope } => {
+                self.load(ty, dst, at, only, fill, (order, scope));
             }
             Code::Store { ty, values, width, at, only, order, scope } => {
                 self.store(ty, &values[..width as usize], at, only, (order, scope));

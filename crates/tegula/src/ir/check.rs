@@ -347,11 +347,11 @@ impl Walk<'_> {
     fn access(&mut self, inst: &Inst) {
         match &inst.op {
             Op::Load { from, width, order, .. } => {
-                self.width(inst, from, *width);
+                self.width(inst, from, *width, &[1, 2, 4, 8, 16]);
                 self.order(inst, *order, &[Order::Weak, Order::Relaxed, Order::Acquire], *width);
             }
             Op::Store { to, values, order, .. } => {
-                self.width(inst, to, values.len() as u32);
+                self.width(inst, to, values.len() as u32, &[1, 2, 4]);
                 self.order(inst, *order, &[Order::Weak, Order::Relaxed, Order::Release], values.len() as u32);
                 self.writable(inst, to);
             }
@@ -433,10 +433,11 @@ impl Walk<'_> {
         }
     }
 
-    fn width(&mut self, inst: &Inst, place: &Place, width: u32) {
+    fn width(&mut self, inst: &Inst, place: &Place, width: u32, widths: &[u32]) {
         let bytes = width as usize * self.kernel.place_type(place).size();
-        if !matches!(width, 1 | 2 | 4) || bytes > 16 {
-            let message = format!("an access of {width} elements, {bytes} bytes; 1, 2 or 4 elements and 16 bytes go");
+        if !widths.contains(&width) || bytes > 16 {
+            let most = widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            let message = format!("an access of {width} elements, {bytes} bytes; {most} elements and 16 bytes go");
             self.refuse(inst, FaultKind::Width, message);
             return;
         }

@@ -265,7 +265,7 @@ pub enum Op {
     Load {
         /// First element.
         from: Place,
-        /// Elements: 1, 2 or 4.
+        /// Elements: 1, 2, 4, 8 or 16, of at most 16 bytes.
         width: u32,
         /// Which of them.
         guard: Guard,

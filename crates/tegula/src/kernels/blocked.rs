@@ -109,6 +109,11 @@ impl Blocked {
         [self.orders[0] == Order2d::ColMajor, self.orders[1] == Order2d::ColMajor]
     }
 
+    /// What is known of the strides of the matrices as the kernel takes them.
+    pub(super) fn passed(&self) -> [Order2d; 3] {
+        self.orders.map(|order| if order == Order2d::ColMajor { Order2d::RowMajor } else { order })
+    }
+
     /// Elements of A, B and C that one access may take.
     pub(super) fn widths(&self) -> [u32; 3] {
         let all = (16 / self.ty.size()) as u32;

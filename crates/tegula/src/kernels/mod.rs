@@ -13,6 +13,7 @@ mod register;
 mod stage;
 mod sum;
 mod tiled;
+mod vector;
 
 use std::fmt;
 
@@ -20,6 +21,7 @@ pub use blocked::{Blocked, Blocking, Core, Schedule};
 pub use mend::Mend;
 pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
 pub use sum::Sum;
+pub use vector::Vector;
 
 use crate::element::Type;
 use crate::error::Result;
@@ -32,6 +34,8 @@ pub enum Variant {
     Plain(Plain),
     /// A tile of C a block, a part of it in each thread's registers.
     Blocked(Blocked),
+    /// A C of few rows, a large B.
+    Vector(Vector),
     /// The sum of what blocks along k made.
     Sum(Sum),
     /// The sums of tiles that several blocks shared.
@@ -52,6 +56,7 @@ impl Variant {
         match self {
             Variant::Plain(plain) => plain.build(),
             Variant::Blocked(blocked) => blocked.build(),
+            Variant::Vector(vector) => vector.build(),
             Variant::Sum(sum) => sum.build(),
             Variant::Mend(mend) => mend.build(),
         }
@@ -62,6 +67,7 @@ impl Variant {
         match self {
             Variant::Plain(plain) => plain.ty,
             Variant::Blocked(blocked) => blocked.ty,
+            Variant::Vector(vector) => vector.ty,
             Variant::Sum(sum) => sum.ty,
             Variant::Mend(mend) => mend.ty,
         }
@@ -72,6 +78,7 @@ impl Variant {
         match self {
             Variant::Plain(plain) => [plain.tile; 2],
             Variant::Blocked(Blocked { blocking: Blocking { block: [rows, cols, _], .. }, .. }) => [*rows, *cols],
+            Variant::Vector(vector) => [vector.few, vector.columns()],
             Variant::Sum(_) => [1, sum::THREADS],
             Variant::Mend(_) => [1, mend::THREADS],
         }
@@ -90,11 +97,18 @@ impl From<Blocked> for Variant {
     }
 }
 
+impl From<Vector> for Variant {
+    fn from(vector: Vector) -> Self {
+        Variant::Vector(vector)
+    }
+}
+
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Variant::Plain(plain) => plain.fmt(f),
             Variant::Blocked(blocked) => blocked.fmt(f),
+            Variant::Vector(vector) => vector.fmt(f),
             Variant::Sum(sum) => sum.fmt(f),
             Variant::Mend(mend) => mend.fmt(f),
         }

@@ -16,7 +16,7 @@ pub(super) fn naive<T: Element>(variant: &Plain) -> Kernel {
             Mapping::XCol => (tiles_n, tiles_m),
             Mapping::XRow => (tiles_m, tiles_n),
         };
-        k.for_blocks([x, y, product.c.batches()], |[x, y, batch]| {
+        k.for_blocks([x, y, product.batches()], |[x, y, batch]| {
             let (x, y) = (x * tile + k.thread_x(), y * tile + k.thread_y());
             let (row, col) = match variant.mapping {
                 Mapping::XCol => (y, x),

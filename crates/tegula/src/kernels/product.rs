@@ -9,16 +9,37 @@ pub(super) struct Product<'k, T: Element> {
     pub k: &'k Builder,
     pub a: Global<'k, T>,
     pub b: Global<'k, T>,
-    pub c: Global<'k, T::Out>,
+    c: Target<'k, T>,
     /// Whether A and B are passed transposed.
     turned: [bool; 2],
-    /// alpha and beta; a kernel that makes parts of sums has none.
-    factors: Option<[Val<'k, T::Acc>; 2]>,
     edges: Edges,
     /// Where sums of tiles go that several blocks share.
     parts: Option<Global<'k, T::Acc>>,
     /// Whether this tile is shared, and where it begins in C.
     shared: Option<(Pred<'k>, [Val<'k, u32>; 2])>,
+}
+
+/// What a kernel writes.
+#[derive(Clone, Copy)]
+enum Target<'k, T: Element> {
+    /// C, with alpha and beta.
+    Whole(Global<'k, T::Out>, [Val<'k, T::Acc>; 2]),
+    /// Parts of sums.
+    Part(Global<'k, T::Acc>),
+}
+
+/// What a kernel says of its parameters.
+pub(super) struct Parameters<'a> {
+    /// The kernel's name, to be told in its text.
+    pub name: &'a str,
+    /// What is known of the strides of A, B and C, as the kernel takes them.
+    pub orders: [Order2d; 3],
+    /// Whether A and B are passed transposed.
+    pub turned: [bool; 2],
+    /// Elements of A, B and C that one access may take.
+    pub widths: [u32; 3],
+    /// How the work is shared out.
+    pub schedule: Schedule,
 }
 
 /// A piece of a row of C, of as many elements as one access takes: where, whether inside, and the first of the sums that go there.
@@ -32,35 +53,37 @@ impl<'k, T: Element> Product<'k, T> {
             k,
             a: k.matrix("a", Access::Read, a, 1),
             b: k.matrix("b", Access::Read, b, 1),
-            c: k.matrix("c", Access::ReadWrite, c, 1),
+            c: Target::Whole(k.matrix("c", Access::ReadWrite, c, 1), [k.scalar("alpha"), k.scalar("beta")]),
             turned: [false; 2],
-            factors: Some([k.scalar("alpha"), k.scalar("beta")]),
             edges: variant.edges,
             parts: None,
             shared: None,
         }
     }
 
-    /// The parameters of a kernel of blocks; what lies column-major is passed transposed.
+    /// The parameters of a kernel of blocks.
     pub fn of_blocks(k: &'k Builder, variant: &Blocked) -> Self {
-        let turned = variant.turned();
-        let [a, b, c] = variant.orders.map(|order| if order == Order2d::ColMajor { Order2d::RowMajor } else { order });
-        let [a_width, b_width, c_width] = variant.widths();
-        let split = variant.schedule == Schedule::Parts;
+        let name = &variant.to_string();
+        let (orders, turned, widths) = (variant.passed(), variant.turned(), variant.widths());
+        Product::with(k, &Parameters { name, orders, turned, widths, schedule: variant.schedule })
+    }
+
+    /// The parameters of a kernel that may take transposed matrices, wide accesses, or make parts of sums.
+    pub fn with(k: &'k Builder, parameters: &Parameters<'_>) -> Self {
+        let Parameters { name, orders: [a, b, c], turned, widths: [a_width, b_width, c_width], schedule } = *parameters;
+        let split = schedule == Schedule::Parts;
         let what = if split { "C = a part of A B" } else { "C = alpha A B + beta C" };
-        k.note(format!("{what}, {} elements, {variant}", variant.ty));
-        Product {
-            k,
-            a: k.matrix("a", Access::Read, a, a_width),
-            b: k.matrix("b", Access::Read, b, b_width),
-            c: k.matrix("c", if split { Access::Write } else { Access::ReadWrite }, c, c_width),
-            turned,
-            parts: (variant.schedule == Schedule::Balanced)
-                .then(|| k.matrix("parts", Access::Write, Order2d::RowMajor, 16 / size_of::<T::Acc>() as u32)),
-            factors: (!split).then(|| [k.scalar("alpha"), k.scalar("beta")]),
-            edges: Edges::Guarded,
-            shared: None,
-        }
+        k.note(format!("{what}, {} elements, {name}", T::TYPE));
+        let (a, b) = (k.matrix("a", Access::Read, a, a_width), k.matrix("b", Access::Read, b, b_width));
+        // Matrices come before numbers.
+        let whole = (!split).then(|| k.matrix("c", Access::ReadWrite, c, c_width));
+        let parts = (schedule == Schedule::Balanced)
+            .then(|| k.matrix("parts", Access::Write, Order2d::RowMajor, 16 / size_of::<T::Acc>() as u32));
+        let c = match whole {
+            Some(c) => Target::Whole(c, [k.scalar("alpha"), k.scalar("beta")]),
+            None => Target::Part(k.matrix("c", Access::Write, c, c_width)),
+        };
+        Product { k, a, b, c, turned, edges: Edges::Guarded, parts, shared: None }
     }
 
     /// m, n and k.
@@ -68,6 +91,14 @@ impl<'k, T: Element> Product<'k, T> {
         let [a_turned, b_turned] = self.turned;
         let (m, depth) = if a_turned { (self.a.cols(), self.a.rows()) } else { (self.a.rows(), self.a.cols()) };
         (m, if b_turned { self.b.rows() } else { self.b.cols() }, depth)
+    }
+
+    /// Matrices of C: those of the batch, or the parts of all of them.
+    pub fn batches(&self) -> Val<'k, u32> {
+        match self.c {
+            Target::Whole(c, _) => c.batches(),
+            Target::Part(c) => c.batches(),
+        }
     }
 
     /// How many tiles cover an extent, or fit in it where the edges are left out.
@@ -82,7 +113,15 @@ impl<'k, T: Element> Product<'k, T> {
 
     /// The same parameters for one matrix of the batch.
     pub fn batch(&self, batch: Val<'k, u32>) -> Self {
-        Product { a: self.a.batch(batch), b: self.b.batch(batch), c: self.c.batch(batch), ..*self }
+        self.batch_and_target(batch, batch)
+    }
+
+    fn batch_and_target(&self, batch: Val<'k, u32>, number: Val<'k, u32>) -> Self {
+        let c = match self.c {
+            Target::Whole(c, factors) => Target::Whole(c.batch(number), factors),
+            Target::Part(c) => Target::Part(c.batch(number)),
+        };
+        Product { a: self.a.batch(batch), b: self.b.batch(batch), c, ..*self }
     }
 
     /// Shares out the tiles of C, `steps` along k each, and runs the body for what falls to a block: the parameters for the matrix of the
@@ -103,16 +142,16 @@ impl<'k, T: Element> Product<'k, T> {
             k.barrier();
         };
         let Some(parts) = self.parts else {
-            return k.for_blocks([tiles, k.constant(1), self.c.batches()], |[tile, _, number]| {
+            return k.for_blocks([tiles, k.constant(1), self.batches()], |[tile, _, number]| {
                 let (product, share) = self.share(number, steps);
                 let (tile_m, tile_n) = grouped(tile, tiles_m, tiles_n);
                 body(&product, [tile_m, tile_n], share);
-                k.when(k.grid_z().lt(self.c.batches()), meet);
+                k.when(k.grid_z().lt(self.batches()), meet);
             });
         };
         let workers = parts.batches() / 2;
         k.grid([workers, k.constant(1), k.constant(1)]);
-        let shares = Shares::new(tiles * self.c.batches(), workers, steps.max(1));
+        let shares = Shares::new(tiles * self.batches(), workers, steps.max(1));
         let (start, end) = (shares.start(k.block_x()), shares.start(k.block_x() + 1));
         let boundary = ((start / shares.steps + 1) * shares.steps).min(end);
         // Whole tiles, then the end of one that is shared and the beginning of another, as far as there are such.
@@ -139,23 +178,20 @@ impl<'k, T: Element> Product<'k, T> {
 
     /// The parameters for one matrix of C, the first of the steps along k that go there, and how many there are. Where sums are made in parts, C
     /// has a matrix for each part of each product of the batch.
-    fn share(&self, number: Val<'k, u32>, steps: Val<'k, u32>) -> (Self, [Val<'k, u32>; 2]) {
-        if self.factors.is_some() {
-            return (self.batch(number), [self.k.constant(0), steps]);
-        }
-        let parts = self.c.batches() / self.a.batches();
+    pub fn share(&self, number: Val<'k, u32>, steps: Val<'k, u32>) -> (Self, [Val<'k, u32>; 2]) {
+        let Target::Part(c) = self.c else { return (self.batch(number), [self.k.constant(0), steps]) };
+        let parts = c.batches() / self.a.batches();
         let (batch, part) = (number / parts, number % parts);
         let (each, more) = (steps / parts, steps % parts);
         let first = part * each + part.min(more);
-        let product = Product { a: self.a.batch(batch), b: self.b.batch(batch), c: self.c.batch(number), ..*self };
-        (product, [first, each + part.lt(more).select(1u32, 0u32)])
+        (self.batch_and_target(batch, number), [first, each + part.lt(more).select(1u32, 0u32)])
     }
 
     /// C(row, col) = alpha·sum + beta·C(row, col). Where beta is 0, C is not read: it may hold anything.
     pub fn store(&self, row: Val<'k, u32>, col: Val<'k, u32>, sum: Val<'k, T::Acc>) {
-        match self.factors {
-            Some([alpha, beta]) => finish::<T>(self.k, self.c, beta, (row, col), alpha * sum),
-            None => self.c.store((row, col), sum.to::<T::Out>()),
+        match self.c {
+            Target::Part(c) => c.store((row, col), sum),
+            Target::Whole(c, [alpha, beta]) => finish::<T>(self.k, c, beta, (row, col), alpha * sum),
         }
     }
 
@@ -180,8 +216,8 @@ impl<'k, T: Element> Product<'k, T> {
         whole: impl FnOnce(),
         shared: impl FnOnce(Global<'k, T::Acc>, Val<'k, T::Acc>, [Val<'k, u32>; 2]),
     ) {
-        match (self.parts, self.shared, self.factors) {
-            (Some(parts), Some((is_shared, tile)), Some([alpha, _])) => {
+        match (self.parts, self.shared, self.c) {
+            (Some(parts), Some((is_shared, tile)), Target::Whole(_, [alpha, _])) => {
                 self.k.if_else(is_shared, || shared(parts, alpha, tile), whole)
             }
             _ => whole(),
@@ -198,27 +234,27 @@ impl<'k, T: Element> Product<'k, T> {
 
     fn store_wide<const WIDTH: usize>(&self, count: u32, piece: &impl Fn(u32) -> Piece<'k>, sums: Array<'k, T::Acc>) {
         let values = |first: u32| -> [_; WIDTH] { std::array::from_fn(|i| sums.at(first + i as u32).get()) };
-        let Some([alpha, beta]) = self.factors else {
-            for (at, inside, first) in (0..count).map(piece) {
-                self.c.store_vec_if(at, values(first).map(|sum| sum.to::<T::Out>()), inside);
+        let (c, [alpha, beta]) = match self.c {
+            Target::Part(c) => {
+                return (0..count).map(piece).for_each(|(at, inside, first)| c.store_vec_if(at, values(first), inside));
             }
-            return;
+            Target::Whole(c, factors) => (c, factors),
         };
         self.k.if_else(
             beta.eq(T::Acc::ZERO),
             || {
                 for (at, inside, first) in (0..count).map(piece) {
-                    self.c.store_vec_if(at, values(first).map(|sum| (alpha * sum).to::<T::Out>()), inside);
+                    c.store_vec_if(at, values(first).map(|sum| (alpha * sum).to::<T::Out>()), inside);
                 }
             },
             || {
                 for (at, inside, first) in (0..count).map(piece) {
-                    let mut before = self.c.load_vec_if::<WIDTH>(at, inside, T::Out::ZERO).into_iter();
+                    let mut before = c.load_vec_if::<WIDTH>(at, inside, T::Out::ZERO).into_iter();
                     let values = values(first).map(|sum| match before.next() {
                         Some(before) => beta.mul_add(before.to::<T::Acc>(), alpha * sum).to::<T::Out>(),
                         None => sum.to::<T::Out>(),
                     });
-                    self.c.store_vec_if(at, values, inside);
+                    c.store_vec_if(at, values, inside);
                 }
             },
         );
@@ -240,37 +276,49 @@ impl<'k, T: Element> Product<'k, T> {
         aligned: bool,
         each: &impl Fn(&dyn Fn(Val<'k, u32>, Val<'k, u32>, [Val<'k, T::Acc>; 2])),
     ) {
-        let valid = |row: Val<'k, u32>, col: Val<'k, u32>| {
-            row.lt(self.c.rows()).select(self.c.cols() - col.min(self.c.cols()), 0)
-        };
-        let put = |row: Val<'k, u32>, col: Val<'k, u32>, sums: [Val<'k, T::Acc>; 2], valid: Val<'k, u32>| {
-            let [x, y] = sums.map(|sum| sum.to::<T::Out>());
-            if aligned {
-                self.c.store_vec_first((row, col), [x, y], valid);
-            } else {
-                self.c.store_if((row, col), x, valid.gt(0));
-                self.c.store_if((row, col + 1), y, valid.gt(1));
+        let (m, n, _) = self.extents();
+        let valid = |row: Val<'k, u32>, col: Val<'k, u32>| row.lt(m).select(n - col.min(n), 0);
+        let (c, [alpha, beta]) = match self.c {
+            Target::Part(c) => {
+                return each(&|row, col, sums| store_pair(c, aligned, (row, col), sums, valid(row, col)));
             }
+            Target::Whole(c, factors) => (c, factors),
         };
-        let Some([alpha, beta]) = self.factors else {
-            return each(&|row, col, sums| put(row, col, sums, valid(row, col)));
+        let put = |at: (Val<'k, u32>, Val<'k, u32>), sums: [Val<'k, T::Acc>; 2], valid: Val<'k, u32>| {
+            store_pair(c, aligned, at, sums.map(|sum| sum.to::<T::Out>()), valid);
         };
         self.k.if_else(
             beta.eq(T::Acc::ZERO),
-            || each(&|row, col, sums| put(row, col, sums.map(|sum| alpha * sum), valid(row, col))),
+            || each(&|row, col, sums| put((row, col), sums.map(|sum| alpha * sum), valid(row, col))),
             || {
                 each(&|row, col, sums| {
                     let valid = valid(row, col);
                     let before = if aligned {
-                        self.c.load_vec_or((row, col), valid, T::Out::ZERO)
+                        c.load_vec_or((row, col), valid, T::Out::ZERO)
                     } else {
-                        [(col, 0), (col + 1, 1)].map(|(col, i)| self.c.load_or((row, col), valid.gt(i), T::Out::ZERO))
+                        [(col, 0), (col + 1, 1)].map(|(col, i)| c.load_or((row, col), valid.gt(i), T::Out::ZERO))
                     };
                     let [x, y] = [0, 1].map(|i| beta.mul_add(before[i].to::<T::Acc>(), alpha * sums[i]));
-                    put(row, col, [x, y], valid);
+                    put((row, col), [x, y], valid);
                 });
             },
         );
+    }
+}
+
+/// Stores the first `valid` of two neighbours in a row.
+fn store_pair<'k, U: Scalar>(
+    c: Global<'k, U>,
+    aligned: bool,
+    (row, col): (Val<'k, u32>, Val<'k, u32>),
+    [x, y]: [Val<'k, U>; 2],
+    valid: Val<'k, u32>,
+) {
+    if aligned {
+        c.store_vec_first((row, col), [x, y], valid);
+    } else {
+        c.store_if((row, col), x, valid.gt(0));
+        c.store_if((row, col + 1), y, valid.gt(1));
     }
 }
 

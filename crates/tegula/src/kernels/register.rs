@@ -41,7 +41,7 @@ fn load_vector<'k, T: Scalar>(from: Shared<'k, T>, at: (Val<'k, u32>, Val<'k, u3
     }
 }
 
-fn body<'k, T: Element<Acc = T, Out = T> + Arith>(k: &'k Builder, variant: &Blocked) {
+fn body<T: Element<Acc = T, Out = T> + Arith>(k: &Builder, variant: &Blocked) {
     let Blocking { block: [bm, bn, bk], stages, blocks, slices, .. } = variant.blocking;
     k.min_blocks(blocks);
     let product = Product::<T>::of_blocks(k, variant);

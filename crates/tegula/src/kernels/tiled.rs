@@ -23,7 +23,7 @@ pub(super) fn tiled<T: Element>(variant: &Plain) -> Kernel {
             Mapping::XCol => (y, x, [tiles_n, tiles_m]),
             Mapping::XRow => (x, y, [tiles_m, tiles_n]),
         };
-        k.for_blocks([grid[0], grid[1], product.c.batches()], |[block_x, block_y, batch]| {
+        k.for_blocks([grid[0], grid[1], product.batches()], |[block_x, block_y, batch]| {
             let (block_row, block_col) = match variant.mapping {
                 Mapping::XCol => (block_y, block_x),
                 Mapping::XRow => (block_x, block_y),

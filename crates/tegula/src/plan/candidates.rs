@@ -69,7 +69,7 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)>
     let mut all = Vec::new();
     for measured in &measured {
         let kernel = Blocked::new(measured.core, problem.ty, measured.blocking).into();
-        for split in splits(problem, &measured.blocking, multiprocessors) {
+        for split in splits(problem, measured, multiprocessors) {
             let recipe = Recipe { kernel, swapped: false, split }.fit(problem.lies);
             all.push((recipe, time(problem, &recipe, measured, machine)));
         }
@@ -103,14 +103,19 @@ pub(super) fn best(problem: &Problem, multiprocessors: u32) -> Option<Recipe> {
 
 /// How the work may be split: sums in so many parts that blocks fill the multiprocessors, twice at most; or tiles shared by as many
 /// blocks as run at once, where there is more than a wave of them and the last is not full.
-fn splits(problem: &Problem, blocking: &Blocking, multiprocessors: u32) -> impl Iterator<Item = Split> {
-    let Blocking { block: [bm, bn, bk], blocks, .. } = *blocking;
+fn splits(problem: &Problem, measured: &Measured, multiprocessors: u32) -> impl Iterator<Item = Split> {
+    let Blocking { block: [bm, bn, bk], thread: [tm, tn], blocks, .. } = measured.blocking;
     let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
     let (blocks_there, room) = (tiles.saturating_mul(problem.batches), (multiprocessors * blocks) as usize);
     let steps = problem.k.div_ceil(bk as usize);
     let most = (2 * room / blocks_there.max(1)).min(steps / LEAST_STEPS).min(MOST_PARTS);
     let parts = (2..=most as u32).filter(|parts| *parts <= 8 || parts.is_multiple_of(parts.ilog2())).map(Split::Parts);
     let uneven = blocks_there > room && !blocks_there.is_multiple_of(room) && blocks_there <= u32::MAX as usize / 2;
-    let workers = (uneven && steps >= LEAST_SHARED).then_some(Split::Workers(room as u32));
+    // Sharing takes registers: the largest tiles have none left.
+    let room_to_share = match measured.core {
+        Core::Register => tm * tn <= 64,
+        Core::Dmma(_) => problem.lies.iter().all(|lie| lie.vectors),
+    };
+    let workers = (uneven && room_to_share && steps >= LEAST_SHARED).then_some(Split::Workers(room as u32));
     std::iter::once(Split::Whole).chain(parts).chain(workers)
 }

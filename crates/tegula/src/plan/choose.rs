@@ -1,11 +1,11 @@
 //! The choice: what the problem is and what the device can do, to a [`Plan`].
 
-use super::recipe::Recipe;
+use super::recipe::{Recipe, Split};
 use super::{candidates, limits};
 use crate::element::Type;
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
-use crate::kernels::{Family, Plain};
+use crate::kernels::{Family, Plain, Variant, Vector};
 use crate::matrix::Layout;
 
 /// A product, as far as a plan depends on it.
@@ -137,8 +137,9 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
                 8
             };
             let recipe = match *caps {
-                // Blocks copy asynchronously. A C of a few rows or columns would leave most of a block idle.
-                Caps::Gpu { compute, multiprocessors } if compute >= (8, 0) && side > 16 => {
+                Caps::Gpu { multiprocessors, .. } if side <= FEW => few(problem, multiprocessors),
+                // Blocks copy asynchronously.
+                Caps::Gpu { compute, multiprocessors } if compute >= (8, 0) => {
                     candidates::best(problem, multiprocessors)
                 }
                 _ => None,
@@ -147,6 +148,22 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
             Ok(Plan::Gpu(recipe.fit(problem.lies)))
         }
     }
+}
+
+/// The shorter side of a C that counts as few rows or columns.
+const FEW: usize = 16;
+
+/// The kernel for few rows or columns, with sums split until there are two blocks for each multiprocessor.
+fn few(problem: &Problem, multiprocessors: u32) -> Option<Recipe> {
+    let Problem { ty, m, n, k, batches, lies } = *problem;
+    let swapped = n < m;
+    let (rows, b) = if swapped { (n, lies[0].transposed()) } else { (m, lies[1]) };
+    let vector = Vector::candidates(ty, rows, b.order == Order2d::ColMajor, b.vectors).into_iter().next()?;
+    let [_, columns] = Variant::from(vector).tile();
+    let blocks = m.max(n).div_ceil(columns as usize).saturating_mul(batches).max(1);
+    let steps = k.div_ceil(vector.step() as usize).max(1);
+    let parts = (2 * multiprocessors as usize).div_ceil(blocks).min(steps) as u32;
+    Some(Recipe { swapped, split: Split::parts(parts), ..vector.into() })
 }
 
 /// What a kernel may assume of a layout.
@@ -173,7 +190,8 @@ mod tests {
                 Plan::Cpu => [0; 2],
             }
         };
-        assert_eq!((tile(4096, 4096), tile(16, 4096), tile(4096, 1)), ([32; 2], [16; 2], [8; 2]));
+        assert_eq!((tile(4096, 4096), tile(17, 4096)), ([32; 2], [32; 2]));
+        assert_eq!((tile(16, 4096)[0], tile(4096, 1)[0]), (16, 1));
         let problem = Problem { ty: Type::F32, m: 1, n: 1, k: 1, batches: 1, lies };
         assert_eq!(choose(&problem, &Caps::Cpu).unwrap(), Plan::Cpu);
         assert!(choose(&problem, &Caps::Gpu { compute: (6, 1), multiprocessors: 20 }).is_err());

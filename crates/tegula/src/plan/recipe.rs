@@ -4,7 +4,7 @@ use super::choose::Lie;
 use crate::element::Type;
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
-use crate::kernels::{Blocked, Mend, Plain, Schedule, Sum, Variant};
+use crate::kernels::{Blocked, Mend, Plain, Schedule, Sum, Variant, Vector};
 use crate::matrix::Shape;
 
 /// A product as launches of kernels.
@@ -27,6 +27,13 @@ pub enum Split {
     Parts(u32),
     /// So many blocks share the tiles evenly.
     Workers(u32),
+}
+
+impl Split {
+    /// So many parts; one is the whole.
+    pub const fn parts(parts: u32) -> Self {
+        if parts > 1 { Split::Parts(parts) } else { Split::Whole }
+    }
 }
 
 impl<V: Into<Variant>> From<V> for Recipe {
@@ -82,6 +89,14 @@ impl Recipe {
                 }
                 Recipe { kernel: Blocked { orders, vectors, schedule, ..blocked }.into(), swapped, ..self }
             }
+            Variant::Vector(vector) => {
+                // Which side is the small one is the recipe's own knowledge; C may lie in any way.
+                let [a, b, c] = lies;
+                let [a, b, c] = if self.swapped { [b.transposed(), a.transposed(), c.transposed()] } else { [a, b, c] };
+                let split = self.split != Split::Whole;
+                let orders = [a.order, b.order, if split { Order2d::RowMajor } else { c.order }];
+                Recipe { kernel: Vector { orders, vectors: b.vectors, split, ..vector }.into(), ..self }
+            }
             Variant::Sum(_) | Variant::Mend(_) => self,
         }
     }
@@ -105,6 +120,7 @@ impl Recipe {
     pub fn turned(&self) -> [bool; 2] {
         match self.kernel {
             Variant::Blocked(blocked) => blocked.turned(),
+            Variant::Vector(vector) => [false, vector.turned()],
             Variant::Plain(_) | Variant::Sum(_) | Variant::Mend(_) => [false; 2],
         }
     }

@@ -153,8 +153,31 @@ impl Printer<'_> {
             to.iter().for_each(|&to| self.copy(to, fill));
         }
         for (guard, part) in parts {
+            if part.len() > 4 {
+                self.load_packed(&guard, &mode, &to[part], &from, ty);
+                continue;
+            }
             let (from, vector, to) = (from.element(part.start), vector(part.len()), braced(&to[part]));
             self.line(format_args!("{guard}ld{mode}{vector}.{ty} {to}, {from}"));
+        }
+    }
+
+    /// More elements than a load has registers for come as 32-bit words that are taken apart.
+    fn load_packed(&mut self, guard: &str, mode: &str, to: &[Reg], from: &Location, ty: &str) {
+        let each = 4 / from.size;
+        let words: Vec<Reg> = to.chunks(each).map(|_| self.fresh(Class::Word)).collect();
+        let (vector, registers) = (vector(words.len()), braced(&words));
+        self.line(format_args!("{guard}ld{mode}{vector}.b32 {registers}, {from}"));
+        for (word, parts) in words.iter().zip(to.chunks(each)) {
+            match parts {
+                [low, high] => self.line(format_args!("{guard}mov.b32 {{{low}, {high}}}, {word}")),
+                bytes => {
+                    let sign = if ty == "s8" { "s32" } else { "u32" };
+                    for (at, byte) in (0..).step_by(8).zip(bytes) {
+                        self.line(format_args!("{guard}bfe.{sign} {byte}, {word}, {at}, 8"));
+                    }
+                }
+            }
         }
     }
 

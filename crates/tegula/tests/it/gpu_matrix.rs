@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use tegula::cuda::{self, DeviceMatrix, Gpu, Stored};
 use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::interp::{self, Arg, Buffer, Config, TensorCore};
-use tegula::ir::{Mma, Order2d, check};
+use tegula::ir::{Mma, check};
 use tegula::kernels::Blocked;
 use tegula::plan::{Plan, Recipe};
 use tegula::{Device, Executor, Gemm, Layout, Matrix, Shape};

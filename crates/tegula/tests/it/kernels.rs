@@ -29,6 +29,7 @@ pub fn small() -> Vec<Kernel> {
         control(),
         moves(),
         widths(),
+        packed(),
         ordered(),
         atomics(),
         asynchronous(),
@@ -230,6 +231,29 @@ fn widths() -> Kernel {
         at_once::<i8, 4>(k, row, "i8x4");
         at_once::<u8, 2>(k, row, "u8x2");
         at_once::<i32, 1>(k, row, "i32x1");
+    })
+}
+
+/// More elements at once than an instruction names: whole, where a guard holds, and the first of them.
+fn taken_apart<'k, T: Scalar, const WIDTH: usize>(k: &'k Builder, row: Val<'k, u32>, name: &str) {
+    let x = k.matrix::<T>(&format!("{name}_x"), Access::Read, Order2d::RowMajor, WIDTH as u32);
+    let loads = [
+        x.load_vec::<WIDTH>((row, 0)),
+        x.load_vec_if::<WIDTH>((row, 0), row.lt(20), T::ONE),
+        x.load_vec_or::<WIDTH>((row, 0), row, T::ZERO),
+    ];
+    for (name, values) in ["whole", "where", "first"].map(|way| format!("{name}_{way}")).iter().zip(loads) {
+        let y = k.output::<T>(name);
+        (0..).zip(values).for_each(|(col, value)| y.store((row, col), value));
+    }
+}
+
+fn packed() -> Kernel {
+    lanes("packed", |k, row| {
+        taken_apart::<f16, 8>(k, row, "f16x8");
+        taken_apart::<bf16, 8>(k, row, "bf16x8");
+        taken_apart::<i8, 16>(k, row, "i8x16");
+        taken_apart::<u8, 8>(k, row, "u8x8");
     })
 }
 

@@ -20,4 +20,5 @@ mod nd;
 mod product;
 mod progress;
 mod refusals;
+mod vector;
 mod views;

@@ -82,6 +82,10 @@ fn an_access_wider_than_its_memory_allows() {
     assert_eq!(kinds(three), [FaultKind::Width]);
     let crooked = |k: &Builder| _ = k.shared::<f32>("tile", [64]).load_vec::<2>((1,));
     assert_eq!(kinds(crooked), [FaultKind::Width]);
+    let halves = |k: &Builder| _ = k.shared::<f16>("tile", [64]).load_vec::<8>((8,));
+    assert_eq!(kinds(halves), []);
+    let stored = |k: &Builder| k.shared::<f16>("tile", [64]).store_vec((8,), [k.constant(f16::ZERO); 8]);
+    assert_eq!(kinds(stored), [FaultKind::Width]);
     let long = |k: &Builder| _ = k.shared::<f64>("tile", [64]).load_vec::<4>((0,));
     assert_eq!(kinds(long), [FaultKind::Width]);
 }
