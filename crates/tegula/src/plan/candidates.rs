@@ -15,7 +15,7 @@ const LEAST_STEPS: usize = 4;
 const LEAST_SHARED: usize = 32;
 
 /// Register tiles of 4-byte types: block, warp, thread, stages, slices, blocks; and what was measured.
-const REGISTER: [Measured; 17] = [
+const REGISTER: [Measured; 16] = [
     of([128, 128, 16], [64, 32], [8, 8], [3, 1, 1], [0.765, 0.741, 3.05]),
     of([128, 128, 8], [64, 64], [8, 16], [4, 1, 2], [0.777, 0.747, 5.96]),
     of([128, 256, 8], [64, 64], [8, 16], [4, 1, 1], [0.854, 0.840, 5.65]),
@@ -27,7 +27,6 @@ const REGISTER: [Measured; 17] = [
     of([32, 64, 32], [32, 32], [8, 4], [3, 4, 2], [0.559, 0.529, 1.45]),
     of([64, 128, 16], [32, 64], [8, 8], [3, 1, 2], [0.769, 0.674, 1.34]),
     of([64, 128, 16], [32, 64], [8, 8], [3, 2, 1], [0.700, 0.704, 2.15]),
-    of([64, 128, 32], [64, 64], [8, 16], [3, 4, 1], [0.692, 0.647, 3.74]),
     of([64, 256, 16], [64, 64], [8, 16], [3, 2, 1], [0.770, 0.759, 4.16]),
     of([64, 256, 8], [64, 64], [8, 16], [4, 1, 2], [0.783, 0.779, 4.11]),
     of([64, 64, 16], [32, 32], [8, 4], [4, 1, 4], [0.595, 0.524, 0.96]),
@@ -83,8 +82,13 @@ fn dmma(mma: Mma, mut measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
     let [a, b, c] = lies;
     let [a, b] = if c.order == Order2d::ColMajor { [b.transposed(), a.transposed()] } else { [a, b] };
     let large = measured.blocking.warp == [32, 64];
-    if large && mma == Mma::F64K16 && !(a.vectors && b.vectors) {
+    // Both factors are loaded in pairs along k, for two rows or columns at once.
+    let both_along_k = a.order != Order2d::ColMajor && b.order == Order2d::ColMajor;
+    if large && mma == Mma::F64K16 && (both_along_k || !(a.vectors && b.vectors)) {
         return None;
+    }
+    if both_along_k {
+        measured.blocking.blocks = measured.blocking.blocks.min(3);
     }
     measured.core = Core::Dmma(mma);
     if a.order == Order2d::ColMajor || b.order == Order2d::ColMajor {
