@@ -5,8 +5,12 @@ use tegula::element::{Scalar, Type};
 use tegula::interp::{Arg, Buffer, Config, Counters, run};
 use tegula::ir::check;
 use tegula::kernels::{Blocked, Blocking, Family, Plain};
+#[cfg(feature = "cuda")]
+use tegula::plan::Plan;
 use tegula::plan::{Recipe, Split};
 use tegula::{Device, Error, View};
+#[cfg(feature = "cuda")]
+use tegula::{Executor, Gemm, Matrix, Shape};
 
 use super::product::{Lie, Product, Random, Sample};
 
@@ -65,6 +69,37 @@ fn any_product_of_registers_is_right() {
 fn any_product_of_matrix_instructions_is_right() {
     for seed in 0..60 {
         any_product::<f64>(3000 + seed, &DMMA);
+    }
+}
+
+/// Sums are added in one order, however they are split: the interpreter's bits are the GPU's, run after run.
+#[cfg(feature = "cuda")]
+#[test]
+fn splits_have_the_same_bits_on_the_gpu() {
+    fn same<T: Sample>(gpu: &Device, name: &str, split: Split, random: &mut Random) {
+        let sizes = [1 + random.below(2), 100 + random.below(150), 100 + random.below(150), 200 + random.below(200)];
+        let (shape, [batches, m, n, k]) = (|batches, rows, cols| Shape { batches, rows, cols }, sizes);
+        let mut draw = |shape| Matrix::from_fn(shape, |_, _, _| T::element(random)).unwrap();
+        let (a, b) = (draw(shape(batches, m, k)), draw(shape(batches, k, n)));
+        let recipe = Recipe { split, ..Blocked::named(name, T::TYPE).unwrap().into() };
+        let run = |device: &Device| {
+            let mut c = Matrix::<T::Out>::zeros(shape(batches, m, n)).unwrap();
+            device.run(&Plan::Gpu(recipe), Gemm::new(a.view(), b.view(), c.view_mut())).unwrap();
+            c.as_slice().iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+        };
+        let here = run(&Device::interp());
+        (0..5).for_each(|_| assert!(run(gpu) == here, "{name} {split:?} {sizes:?}"));
+    }
+    let Some(gpu) = crate::gpu::gpu() else { return };
+    let modern = gpu.info().compute == (9, 0);
+    let gpu = Device::from(gpu);
+    let random = &mut Random(77);
+    for split in [Split::Whole, Split::Parts(3), Split::Workers(5), Split::Workers(37)] {
+        REGISTER.iter().for_each(|name| same::<f32>(&gpu, name, split, random));
+        REGISTER.iter().for_each(|name| same::<i32>(&gpu, name, split, random));
+        DMMA.iter()
+            .filter(|name| modern || name.starts_with("dmma8x4"))
+            .for_each(|name| same::<f64>(&gpu, name, split, random));
     }
 }
 
