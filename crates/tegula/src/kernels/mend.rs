@@ -29,15 +29,7 @@ impl Mend {
     /// # Errors
     /// [`Error::KernelOption`] for a type without kernels.
     pub fn build(&self) -> Result<Kernel> {
-        Ok(match self.ty {
-            Type::F64 => mend::<f64>(self),
-            Type::F32 => mend::<f32>(self),
-            Type::F16 => mend::<f16>(self),
-            Type::BF16 => mend::<bf16>(self),
-            Type::I32 => mend::<i32>(self),
-            Type::I8 => mend::<i8>(self),
-            ty => return Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
-        })
+        of_type!(self.ty, mend(self))
     }
 }
 

@@ -26,15 +26,7 @@ impl Sum {
     /// # Errors
     /// [`Error::KernelOption`] for a type without kernels.
     pub fn build(&self) -> Result<Kernel> {
-        Ok(match self.ty {
-            Type::F64 => sum::<f64>(self),
-            Type::F32 => sum::<f32>(self),
-            Type::F16 => sum::<f16>(self),
-            Type::BF16 => sum::<bf16>(self),
-            Type::I32 => sum::<i32>(self),
-            Type::I8 => sum::<i8>(self),
-            ty => return Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
-        })
+        of_type!(self.ty, sum(self))
     }
 }
 

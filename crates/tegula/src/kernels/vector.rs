@@ -178,15 +178,7 @@ impl Vector {
     /// [`Error::KernelOption`] for a type without kernels, or numbers that make none.
     pub fn build(&self) -> Result<Kernel> {
         self.check()?;
-        Ok(match self.ty {
-            Type::F64 => build::<f64>(self),
-            Type::F32 => build::<f32>(self),
-            Type::F16 => build::<f16>(self),
-            Type::BF16 => build::<bf16>(self),
-            Type::I32 => build::<i32>(self),
-            Type::I8 => build::<i8>(self),
-            ty => return Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
-        })
+        of_type!(self.ty, build(self))
     }
 }
 
