@@ -43,7 +43,14 @@ pub fn blocked() -> Vec<Blocked> {
     let (all, plain) =
         (&[(row, row, true), (row, row, false), (col, col, true), (row, col, true), (col, row, true)][..], 1);
     let mut kernels = Vec::new();
-    for (ty, layouts) in [(Type::F32, all), (Type::F64, all), (Type::I32, &all[..plain])] {
+    for (ty, layouts) in [
+        (Type::F32, all),
+        (Type::F64, all),
+        (Type::F16, all),
+        (Type::BF16, &all[..plain]),
+        (Type::I8, all),
+        (Type::I32, &all[..plain]),
+    ] {
         for (i, &(a, b, vectors)) in layouts.iter().enumerate() {
             let lies = [lie(a, vectors), lie(b, vectors), lie(row, vectors)];
             // Few enough blocks for sums to be split.

@@ -5,6 +5,8 @@
 
 mod blocked;
 mod dmma;
+mod limbs;
+mod mma;
 mod naive;
 mod plain;
 mod product;

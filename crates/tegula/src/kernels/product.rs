@@ -4,12 +4,12 @@ use super::blocked::Blocked;
 use super::plain::{Edges, Plain};
 use crate::ir::prelude::*;
 
-/// The parameters of C = alpha·A·B + beta·C, for one matrix of the batch.
-pub(super) struct Product<'k, T: Element> {
+/// The parameters of C = alpha·A·B + beta·C, for one matrix of the batch. What is stored has the type of C, or of sums where these are parts.
+pub(super) struct Product<'k, T: Element, C = <T as Element>::Out> {
     pub k: &'k Builder,
     pub a: Global<'k, T>,
     pub b: Global<'k, T>,
-    pub c: Global<'k, T::Out>,
+    pub c: Global<'k, C>,
     /// Whether A and B are passed transposed.
     turned: [bool; 2],
     /// alpha and beta; a kernel that makes parts of sums has none.
@@ -20,7 +20,7 @@ pub(super) struct Product<'k, T: Element> {
 /// A piece of a row of C, of as many elements as one access takes: where, whether inside, and the first of the sums that go there.
 pub(super) type Piece<'k> = ((Val<'k, u32>, Val<'k, u32>), Pred<'k>, u32);
 
-impl<'k, T: Element> Product<'k, T> {
+impl<'k, T: Element, C: Scalar> Product<'k, T, C> {
     pub fn declare(k: &'k Builder, variant: &Plain) -> Self {
         let [a, b, c] = variant.orders;
         k.note(format!("C = alpha A B + beta C, {} elements, {variant}", variant.ty));
@@ -91,14 +91,14 @@ impl<'k, T: Element> Product<'k, T> {
 
     /// C(row, col) = alpha·sum + beta·C(row, col). Where beta is 0, C is not read: it may hold anything.
     pub fn store(&self, row: Val<'k, u32>, col: Val<'k, u32>, sum: Val<'k, T::Acc>) {
-        let Some([alpha, beta]) = self.factors else { return self.c.store((row, col), sum.to::<T::Out>()) };
+        let Some([alpha, beta]) = self.factors else { return self.c.store((row, col), sum.to::<C>()) };
         let scaled = alpha * sum;
         self.k.if_else(
             beta.eq(T::Acc::ZERO),
-            || self.c.store((row, col), scaled.to::<T::Out>()),
+            || self.c.store((row, col), scaled.to::<C>()),
             || {
                 let before = self.c.load((row, col)).to::<T::Acc>();
-                self.c.store((row, col), beta.mul_add(before, scaled).to::<T::Out>());
+                self.c.store((row, col), beta.mul_add(before, scaled).to::<C>());
             },
         );
     }
@@ -116,7 +116,7 @@ impl<'k, T: Element> Product<'k, T> {
         let values = |first: u32| -> [_; WIDTH] { std::array::from_fn(|i| sums.at(first + i as u32).get()) };
         let Some([alpha, beta]) = self.factors else {
             for (at, inside, first) in (0..count).map(piece) {
-                self.c.store_vec_if(at, values(first).map(|sum| sum.to::<T::Out>()), inside);
+                self.c.store_vec_if(at, values(first).map(|sum| sum.to::<C>()), inside);
             }
             return;
         };
@@ -124,15 +124,15 @@ impl<'k, T: Element> Product<'k, T> {
             beta.eq(T::Acc::ZERO),
             || {
                 for (at, inside, first) in (0..count).map(piece) {
-                    self.c.store_vec_if(at, values(first).map(|sum| (alpha * sum).to::<T::Out>()), inside);
+                    self.c.store_vec_if(at, values(first).map(|sum| (alpha * sum).to::<C>()), inside);
                 }
             },
             || {
                 for (at, inside, first) in (0..count).map(piece) {
-                    let mut before = self.c.load_vec_if::<WIDTH>(at, inside, T::Out::ZERO).into_iter();
+                    let mut before = self.c.load_vec_if::<WIDTH>(at, inside, C::ZERO).into_iter();
                     let values = values(first).map(|sum| match before.next() {
-                        Some(before) => beta.mul_add(before.to::<T::Acc>(), alpha * sum).to::<T::Out>(),
-                        None => sum.to::<T::Out>(),
+                        Some(before) => beta.mul_add(before.to::<T::Acc>(), alpha * sum).to::<C>(),
+                        None => sum.to::<C>(),
                     });
                     self.c.store_vec_if(at, values, inside);
                 }
@@ -147,7 +147,7 @@ impl<'k, T: Element> Product<'k, T> {
             row.lt(self.c.rows()).select(self.c.cols() - col.min(self.c.cols()), 0)
         };
         let put = |row: Val<'k, u32>, col: Val<'k, u32>, sums: [Val<'k, T::Acc>; 2], valid: Val<'k, u32>| {
-            let [x, y] = sums.map(|sum| sum.to::<T::Out>());
+            let [x, y] = sums.map(|sum| sum.to::<C>());
             if aligned {
                 self.c.store_vec_first((row, col), [x, y], valid);
             } else {
@@ -165,9 +165,9 @@ impl<'k, T: Element> Product<'k, T> {
                 each(&|row, col, sums| {
                     let valid = valid(row, col);
                     let before = if aligned {
-                        self.c.load_vec_or((row, col), valid, T::Out::ZERO)
+                        self.c.load_vec_or((row, col), valid, C::ZERO)
                     } else {
-                        [(col, 0), (col + 1, 1)].map(|(col, i)| self.c.load_or((row, col), valid.gt(i), T::Out::ZERO))
+                        [(col, 0), (col + 1, 1)].map(|(col, i)| self.c.load_or((row, col), valid.gt(i), C::ZERO))
                     };
                     let [x, y] = [0, 1].map(|i| beta.mul_add(before[i].to::<T::Acc>(), alpha * sums[i]));
                     put(row, col, [x, y], valid);

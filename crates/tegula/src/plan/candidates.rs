@@ -42,6 +42,32 @@ const DMMA: [Measured; 5] = [
     of([64, 64, 32], [32, 32], [16, 16], [3, 1, 2], [0.75, 0.6, 1.0]),
 ];
 
+/// Tiles of 16-bit types on matrix units, not yet measured; of bytes, the step is twice as deep.
+const MMA: [Measured; 7] = [
+    of([128, 256, 32], [64, 64], [16, 8], [4, 1, 1], [0.82, 0.82, 4.0]),
+    of([256, 128, 32], [64, 64], [16, 8], [4, 1, 1], [0.82, 0.82, 4.0]),
+    of([128, 128, 32], [64, 32], [16, 8], [4, 1, 1], [0.72, 0.72, 3.0]),
+    of([128, 128, 32], [64, 64], [16, 8], [3, 1, 2], [0.76, 0.60, 3.0]),
+    of([128, 64, 32], [64, 32], [16, 8], [4, 1, 2], [0.68, 0.50, 2.0]),
+    of([64, 128, 32], [32, 64], [16, 8], [4, 1, 2], [0.68, 0.50, 2.0]),
+    of([64, 64, 64], [32, 32], [16, 8], [4, 1, 3], [0.60, 0.35, 1.5]),
+];
+
+/// Tiles for operands that pass through registers, element by element: small enough for those.
+const MMA_BY_ELEMENT: [Measured; 3] = [
+    of([128, 128, 32], [64, 32], [16, 8], [4, 1, 1], [0.30, 0.30, 4.0]),
+    of([128, 64, 32], [32, 32], [16, 8], [4, 1, 1], [0.25, 0.25, 3.0]),
+    of([64, 64, 32], [32, 16], [16, 8], [4, 1, 2], [0.20, 0.15, 2.0]),
+];
+const MMA_BY_BYTE: [Measured; 1] = [of([64, 64, 32], [32, 16], [16, 8], [4, 1, 1], [0.10, 0.10, 2.0])];
+
+/// Tiles of i32 on matrix units, by limbs; not yet measured.
+const LIMBS: [Measured; 3] = [
+    of([128, 64, 32], [32, 32], [16, 8], [2, 1, 1], [0.5, 0.5, 4.0]),
+    of([64, 128, 32], [32, 32], [16, 8], [2, 1, 1], [0.5, 0.5, 4.0]),
+    of([64, 64, 32], [32, 32], [16, 8], [2, 1, 2], [0.5, 0.35, 3.0]),
+];
+
 const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3], measured: [f64; 3]) -> Measured {
     let [stages, slices, blocks] = counts;
     let [full, alone, fixed] = measured;
@@ -57,8 +83,15 @@ const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3],
 /// The recipes with blocks for a product, with the microseconds that each should take.
 pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)> {
     let measured = match problem.ty {
-        Type::F32 | Type::I32 => REGISTER.to_vec(),
+        Type::F32 => REGISTER.to_vec(),
+        Type::I32 => {
+            let limbs = LIMBS.map(|measured| Measured { core: Core::Limbs, ..measured });
+            [&REGISTER[..], &limbs].concat()
+        }
         Type::F64 => DMMA.iter().filter_map(|measured| dmma(*measured, problem.lies)).collect(),
+        Type::F16 => mma(Mma::F16, problem.lies),
+        Type::BF16 => mma(Mma::BF16, problem.lies),
+        Type::I8 => mma(Mma::I8, problem.lies),
         _ => return Vec::new(),
     };
     let machine = Machine { multiprocessors };
@@ -96,6 +129,21 @@ fn dmma(measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
         blocking.block = [blocking.block[1], blocking.block[0], blocking.block[2]];
     }
     Some(Measured { core: Core::Dmma(mma), blocking, ..measured })
+}
+
+/// The tiles for an instruction of short numbers: as many bytes deep, whatever the type.
+fn mma(mma: Mma, [a, b, _]: [Lie; 3]) -> Vec<Measured> {
+    let tiles: &[Measured] = match mma {
+        _ if a.vectors && b.vectors => &MMA,
+        Mma::I8 => &MMA_BY_BYTE,
+        _ => &MMA_BY_ELEMENT,
+    };
+    let fit = |measured: &Measured| {
+        let [bm, bn, bk] = measured.blocking.block;
+        let blocking = Blocking { block: [bm, bn, bk * mma.packed() / 2], ..measured.blocking };
+        Measured { core: Core::Mma(mma), blocking, ..*measured }
+    };
+    tiles.iter().map(fit).collect()
 }
 
 /// The candidate that should be fastest.
