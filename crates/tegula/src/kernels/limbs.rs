@@ -34,7 +34,7 @@ pub(super) fn build(variant: &Blocked) -> Result<Kernel> {
     Ok(kernel(&variant.to_string(), Block::d1(threads), |k| body(k, variant)))
 }
 
-fn body<'k>(k: &'k Builder, variant: &Blocked) {
+fn body(k: &Builder, variant: &Blocked) {
     let Blocking { block: [bm, bn, bk], warp: [wm, wn], blocks, .. } = variant.blocking;
     let (turned, vectors, orders) = (variant.turned(), variant.vectors, variant.orders);
     let product = Product::<i32>::of_blocks(k, variant);

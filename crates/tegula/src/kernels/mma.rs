@@ -187,7 +187,7 @@ impl<'k, T: Element> Side<'k, T> {
         // the two never meet.
         let (thread, round) = (self.k.thread_x() * self.width(), which * self.threads * self.width());
         let (line, element, more, aside) = (thread / row, thread % row, round / row, round % row);
-        let moved = element / piece ^ self.tile.swizzle(line) ^ self.tile.swizzle(more);
+        let moved = (element / piece) ^ self.tile.swizzle(line) ^ self.tile.swizzle(more);
         let to = stage * self.tile.len() + (line * row + (moved * piece + element % piece)) + (more * row + aside);
         let (line, element) = (line + more, element + aside);
         let (outer, p) = if along_k { (line, element) } else { (element, line) };
