@@ -4,7 +4,7 @@
 //!
 //! > r = max over elements of |Ĉ − C| / (u·(|α||A||B| + |β||C₀|) + η), with 0/0 = 0,
 //!
-//! u being the unit roundoff of the type of C. η stands for underflow, which relative error does not describe: a product below the normal
+//! u being the unit roundoff of the type of C, or of tf32 where that accuracy was asked for ([`Report::at`]). η stands for underflow, which relative error does not describe: a product below the normal
 //! numbers is off by half a spacing of the subnormal ones, however small it is. So η is half that spacing in the type of C, and where sums
 //! are kept in another type, half its spacing too, times max(1, |α|). It counts only where |α||A||B| + |β||C₀| is not 0: a product of zeros
 //! is zero. [`bound`] says how large r may be.
@@ -27,7 +27,7 @@
 use rayon::prelude::*;
 
 use crate::cpu::lanes::mul_add_f64;
-use crate::element::{Element, Scalar, Type, bf16, f16};
+use crate::element::{Accuracy, Element, Scalar, Type, bf16, f16};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::matrix::{Matrix, Memory, Shape, View, check_product};
@@ -57,6 +57,15 @@ impl Report {
         self.r <= bound
     }
 
+    /// The same with r in the units of that accuracy, for a product of f32: those of tf32 are 2¹³ times larger.
+    #[must_use]
+    pub fn at(self, accuracy: Accuracy) -> Report {
+        match accuracy {
+            Accuracy::Full => self,
+            Accuracy::Tf32 => Report { r: self.r * (UNIT_F32 / UNIT_TF32), ..self },
+        }
+    }
+
     fn and(self, later: Report) -> Report {
         let worse = if later.r > self.r { later } else { self };
         Report { mismatches: self.mismatches + later.mismatches, ..worse }
@@ -70,6 +79,22 @@ impl Report {
 /// first-order term; the whole is larger by a factor 1/(1 − (k+2)u), which matters for no r seen in practice: r grows about as √k.
 pub fn bound(k: usize) -> f64 {
     k as f64 + 2.0
+}
+
+/// The unit roundoffs of f32 and of tf32.
+const UNIT_F32: f64 = 1.0 / (1 << 24) as f64;
+const UNIT_TF32: f64 = 1.0 / (1 << 11) as f64;
+
+/// What r may be for a product of that accuracy, in its units.
+///
+/// With tf32 both factors of each product are rounded, which is 2 whatever k is; the rest is [`bound`] in the units of f32, four times over, since
+/// matrix units cut sums off where a loop rounds them (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores,
+/// PeerJ Comput. Sci. 7, 2021).
+pub fn bound_at(accuracy: Accuracy, k: usize) -> f64 {
+    match accuracy {
+        Accuracy::Full => bound(k),
+        Accuracy::Tf32 => 2.0 + 4.0 * bound(k) * (UNIT_F32 / UNIT_TF32),
+    }
 }
 
 /// Compares `result` with alpha·A·B + beta·C₀, where A is m×k, B is k×n, C₀ and the result are m×n, or batches of as many each.

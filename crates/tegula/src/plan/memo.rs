@@ -43,7 +43,7 @@ mod tests {
     use crate::element::Type;
 
     fn problem(m: usize, ty: Type) -> Problem {
-        Problem { ty, m, n: 64, k: 64, batches: 1, lies: Default::default() }
+        Problem { ty, accuracy: Default::default(), m, n: 64, k: 64, batches: 1, lies: Default::default() }
     }
 
     #[test]
