@@ -4,10 +4,10 @@
 //!
 //! > r = max over elements of |Ĉ − C| / (u·(|α||A||B| + |β||C₀|) + η), with 0/0 = 0,
 //!
-//! u being the unit roundoff of the type of C, or of tf32 where that accuracy was asked for ([`Report::at`]). η stands for underflow, which relative error does not describe: a product below the normal
-//! numbers is off by half a spacing of the subnormal ones, however small it is. So η is half that spacing in the type of C, and where sums
-//! are kept in another type, half its spacing too, times max(1, |α|). It counts only where |α||A||B| + |β||C₀| is not 0: a product of zeros
-//! is zero. [`bound`] says how large r may be.
+//! u being the unit roundoff of the type of C, or for a product in tf32 that of tf32 ([`coarser`]). η stands for underflow, which relative
+//! error does not describe: a product below the normal numbers is off by half a spacing of the subnormal ones, however small it is. So η
+//! is half that spacing in the type of C, and where sums are kept in another type, half its spacing too, times max(1, |α|). It counts
+//! only where |α||A||B| + |β||C₀| is not 0: a product of zeros is zero. [`bound`] says how large r may be.
 //!
 //! The reference is computed
 //! - for f64 in twice the precision: products and sums with their rounding errors, which are summed beside them. The sum is by Knuth (The Art
@@ -57,15 +57,6 @@ impl Report {
         self.r <= bound
     }
 
-    /// The same with r in the units of that accuracy, for a product of f32: those of tf32 are 2¹³ times larger.
-    #[must_use]
-    pub fn at(self, accuracy: Accuracy) -> Report {
-        match accuracy {
-            Accuracy::Full => self,
-            Accuracy::Tf32 => Report { r: self.r * (UNIT_F32 / UNIT_TF32), ..self },
-        }
-    }
-
     fn and(self, later: Report) -> Report {
         let worse = if later.r > self.r { later } else { self };
         Report { mismatches: self.mismatches + later.mismatches, ..worse }
@@ -81,9 +72,14 @@ pub fn bound(k: usize) -> f64 {
     k as f64 + 2.0
 }
 
-/// The unit roundoffs of f32 and of tf32.
-const UNIT_F32: f64 = 1.0 / (1 << 24) as f64;
-const UNIT_TF32: f64 = 1.0 / (1 << 11) as f64;
+/// How many times larger the unit roundoff is for a product of that accuracy, of the type that has it: r divided by this is in its units.
+pub const fn coarser(accuracy: Accuracy) -> f64 {
+    match accuracy {
+        Accuracy::Full => 1.0,
+        // 2⁻¹¹ of tf32 to 2⁻²⁴ of f32.
+        Accuracy::Tf32 => 8192.0,
+    }
+}
 
 /// What r may be for a product of that accuracy, in its units.
 ///
@@ -93,7 +89,7 @@ const UNIT_TF32: f64 = 1.0 / (1 << 11) as f64;
 pub fn bound_at(accuracy: Accuracy, k: usize) -> f64 {
     match accuracy {
         Accuracy::Full => bound(k),
-        Accuracy::Tf32 => 2.0 + 4.0 * bound(k) * (UNIT_F32 / UNIT_TF32),
+        Accuracy::Tf32 => 2.0 + 4.0 * bound(k) / coarser(accuracy),
     }
 }
 

@@ -41,7 +41,7 @@ impl Sampled {
         let c0 = inputs.c.as_ref().map(|c| self.rows_of(c.view())).transpose()?;
         let c0 = c0.as_ref().map(Matrix::view);
         let report = oracle::check::<T>(case.alpha, a.view(), b, case.beta, c0, c.view())?;
-        Ok(report.at(case.accuracy.of(T::TYPE)).r)
+        Ok(report.r / oracle::coarser(case.accuracy.of(T::TYPE)))
     }
 
     fn rows_of<S: Scalar>(&self, view: View<'_, S>) -> Result<Matrix<S>> {

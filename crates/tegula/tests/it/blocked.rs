@@ -126,7 +126,7 @@ fn tf32_is_f32_rounded_to_nearest() {
                 Device::interp().run(&Plan::Gpu(recipe), product).unwrap();
                 let found =
                     if a.layout().strides[1] == 1 { Matrix::from_view(c.view().t()).unwrap() } else { c.clone() };
-                assert_eq!(found.as_slice(), expected, "{name}");
+                assert!(found.as_slice() == expected, "{name}");
             }
         }
     }

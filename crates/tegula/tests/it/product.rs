@@ -212,7 +212,7 @@ impl<T: Sample> Product<T> {
         let report = device.run(&Plan::Gpu(recipe), product).unwrap_or_else(|e| panic!("{}: {e}", recipe.name()));
         let c = View::strided(&after, self.c.1).expect("fits");
         let agreement = oracle::check::<T>(self.alpha, self.a(), self.b(), self.beta, Some(self.before()), c).unwrap();
-        let (agreement, bound) = (agreement.at(accuracy), oracle::bound_at(accuracy, self.a.1.shape.cols));
+        let bound = oracle::bound_at(accuracy, self.a.1.shape.cols) * oracle::coarser(accuracy);
         assert!(agreement.within(bound) && agreement.mismatches == 0, "{report:?}: {agreement:?} beyond {bound}");
         after.into_iter().map(Scalar::to_bits).collect()
     }
