@@ -21,6 +21,7 @@
 #![deny(unsafe_code)]
 
 pub mod bench;
+pub mod cache;
 pub mod convert;
 pub mod cpu;
 #[cfg(feature = "cuda")]
