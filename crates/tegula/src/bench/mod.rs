@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Shape, View};
 use crate::plan::Plan;
+pub use data::uniform;
 pub use limits::{Ceiling, Limits, limits};
 pub use rounds::{Pace, Timed, Turns, alternate, compare, fastest, finalists, pilot};
 pub use stats::{Quantiles, median, spread};
