@@ -8,8 +8,8 @@ use tegula::bench;
 
 use crate::failure::{Failure, Result};
 
-/// Most sizes of a list: more are a slip of the keyboard.
-const MOST: usize = 100_000;
+/// Most sizes of a list, or shapes by chance: more are a slip of the keyboard.
+pub const MOST: usize = 100_000;
 
 /// Sizes as they are written: `512,1024:4096:1024` are 512, 1024, 2048, 3072 and 4096.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -71,6 +71,7 @@ fn what_cannot_be_is_refused_first() {
         ("tune --to 8", 2, "--random"),
         ("tune --random 2 --shapes s.txt", 2, "cannot be used with"),
         ("tune --random 2 --from 100 --to 99", 2, "--from 100 is more than --to 99"),
+        ("tune --random 1000000000000000000", 2, "is too many; 100000 is the most"),
         ("tune --m 1,2,3 --n 1,2", 2, "--n has 2 sizes and --m has 3"),
         ("tune --time x", 2, "give seconds"),
         ("tune --shapes none.txt", 1, "none.txt: cannot be read"),

@@ -77,6 +77,9 @@ impl TuneArgs {
                 "kernels are tuned for a GPU, and --device is {device}; choose auto or cuda:N"
             )));
         }
+        if let Some(count) = self.random.filter(|count| *count > shapes::MOST) {
+            return Err(Failure::Usage(format!("--random {count} is too many; {} is the most", shapes::MOST)));
+        }
         let [from, to] = self.ends();
         if from > to {
             return Err(Failure::Usage(format!("--from {from} is more than --to {to}")));
