@@ -225,7 +225,8 @@ mod tests {
     }
 
     fn problem(ty: Type, [m, n, k]: [usize; 3]) -> Problem {
-        let lies = ["row16", "col", "row"].map(|lie| LIES.iter().find(|(name, _)| *name == lie).unwrap().1);
+        let lie = |order, vectors| Lie { order, vectors };
+        let lies = [lie(Order2d::RowMajor, true), lie(Order2d::ColMajor, false), lie(Order2d::RowMajor, false)];
         Problem { ty, m, n, k, batches: 1, lies }
     }
 
@@ -249,12 +250,21 @@ mod tests {
 
     #[test]
     fn a_text_reads_back_and_is_the_same_for_the_same_winners() {
-        let (tuned, mut turned) = (two(), Tuned::default());
-        turned.insert(problem(Type::F32, [512, 300, 64]), winner("a"));
-        turned.insert(problem(Type::F64, [512, 300, 64]), winner("b"));
+        let some = |m: usize| (problem(Type::F32, [m, 300, 64]), winner(m.to_string()));
+        let filled = |rows: &mut dyn Iterator<Item = usize>| {
+            let mut tuned = two();
+            rows.map(some).for_each(|(problem, winner)| tuned.insert(problem, winner));
+            tuned
+        };
+        let (tuned, turned) = (filled(&mut (1..100)), filled(&mut (1..100).rev()));
         assert_eq!(tuned.text(&key()), turned.text(&key()));
         let read = Tuned::parse(&tuned.text(&key()), &key()).unwrap();
-        assert_eq!(read.winners, tuned.winners);
+        assert_eq!((read.len(), &read.winners), (101, &tuned.winners));
+        assert!(
+            tuned.text(&key()).contains("\"row16\",\n        \"col\",\n        \"row\"\n"),
+            "{}",
+            two().text(&key())
+        );
         assert!(Tuned::parse(&Tuned::default().text(&key()), &key()).unwrap().is_empty());
     }
 
