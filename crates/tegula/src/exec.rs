@@ -31,7 +31,7 @@ pub trait Executor {
     fn run<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report>;
 }
 
-/// A device to compute on.
+/// A device to compute on, and winners of its own where it was given any.
 #[derive(Clone, Debug)]
 pub struct Device(Kind, Option<Arc<Tuned>>);
 

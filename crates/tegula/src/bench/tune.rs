@@ -134,7 +134,7 @@ mod tests {
     struct Fake {
         call: f64,
         recipe: Recipe,
-        log: Rc<RefCell<Vec<(Recipe, usize)>>>,
+        log: Rc<RefCell<Log>>,
     }
 
     impl Timed for Fake {
@@ -148,9 +148,10 @@ mod tests {
     }
 
     type Log = Vec<(Recipe, usize)>;
+    type Outcome = Result<(usize, [Timing; 2])>;
 
     /// A contest among recipes, the nth of which takes `times[n]` milliseconds; NaN fails when timed, 0 cannot be made ready.
-    fn held(times: &[f64], sets: usize) -> (Result<(usize, [Timing; 2])>, Vec<Recipe>, Log) {
+    fn held(times: &[f64], sets: usize) -> (Outcome, Vec<Recipe>, Log) {
         let all = legal(&problem([512, 512, 512]), &CAPS);
         let recipes: Vec<_> = all.iter().map(|candidate| candidate.recipe).take(times.len()).collect();
         assert_eq!(recipes.len(), times.len());
