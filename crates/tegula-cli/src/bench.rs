@@ -59,7 +59,8 @@ pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
 fn asked(args: &BenchArgs) -> Result<Vec<Asked>> {
     for ty in &args.products.dtype {
         if let Type::I32 | Type::I8 = ty {
-            (factor::<i32>("--alpha", args.alpha)?, factor::<i32>("--beta", args.beta)?);
+            factor::<i32>("--alpha", args.alpha)?;
+            factor::<i32>("--beta", args.beta)?;
         }
     }
     Ok(args.products.of(&args.products.shapes()?))

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tegula::cache;
-use tegula::plan::{Key, Problem, Tuned, Unusable, Winner};
+use tegula::plan::{Key, Problem, Tuned, Winner};
 use tegula_files::ReportFile;
 
 use crate::failure::{Failure, Result};
@@ -47,10 +47,8 @@ impl Winners {
     /// Keeps a winner, beside those that are there.
     pub fn keep(&mut self, problem: Problem, winner: Winner) -> Result<()> {
         self.new.insert(problem, winner);
-        let mut all = match cache::read(&self.path, &self.key) {
-            Ok(there) => there,
-            Err(Unusable::Stale(_) | Unusable::Corrupt(_) | Unusable::Unreadable(_)) => Tuned::default(),
-        };
+        // What is of no use goes.
+        let mut all = cache::read(&self.path, &self.key).unwrap_or_default();
         all.merge(&self.new);
         Ok(self.file.replace(&all.text(&self.key))?)
     }
