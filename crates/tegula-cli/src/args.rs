@@ -10,14 +10,14 @@ use std::str::FromStr;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
+use tegula::Accuracy;
 use tegula::element::Type;
 use tegula::kernels::{Mapping, PLANTS, Plain};
 use tegula_files::{Dtype, Place};
 
 use crate::failure::Failure;
 use crate::kernel::{Name, Problem, plant_help};
-use crate::shapes::Shape;
-pub use products::{Asked, Layout, ProductsArgs};
+pub use products::{Asked, ProductsArgs};
 pub use tune::TuneArgs;
 
 /// Tiled matrix multiplication on GPU and CPU.
@@ -75,8 +75,8 @@ i32 (wrapping) and i8 (product in i32); other types are read for --cast.
 --cast rounds floats to nearest, ties to even; on the way to integers fractions are cut off, values out of range become the nearest \
 end of it, and NaN becomes 0. A lone - for both A and B is one array.
 
-The object of --json has m, n, k, batch, shapes, dtype, result_dtype, device, kernel, seconds and gflops (null where nothing is multiplied). \
-With --verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0|); bound, what r may be; worst, the indices of r; and ok. r is null where no number says how wrong the product is, as for an integer that is not exact; then ok is \
+The object of --json has m, n, k, batch, shapes, dtype, result_dtype, accuracy, device, kernel, seconds and gflops (null where nothing is multiplied). \
+With --verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0|), u being that of C's type or with --accuracy tf32 of tf32, 2^-11; bound, what r may be; worst, the indices of r; and ok. r is null where no number says how wrong the product is, as for an integer that is not exact; then ok is \
 false.";
 
 const CHECK_EXAMPLES: &str = "\
@@ -104,7 +104,7 @@ and the best is kept; then both sides take turns in the same run. ratio is the p
 spread is how far ours is from itself in that run, and a ratio that is nearer to 1 says nothing. r is the largest error, as for mul \
 --verify; of large results, in a sample of their rows.
 
-The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and rows; a row has dtype, layout, m, n, k, batch, \
+The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and rows; a row has dtype (tf32 of f32 with --accuracy tf32), layout, m, n, k, batch, \
 kernel, tflops, us, p20_us, p80_us, gbs, peer, peer_tflops, peer_us, peer_p20_us, peer_p80_us, candidates, ratio, spread, r, peer_r, bound, \
 ok, rows_checked, input_sets, calls, rounds, segments, intensity, error and command. Times are microseconds of a call; what there is not \
 is null. The columns of --csv are the same. Files are written anew after each row, always whole.
@@ -204,6 +204,9 @@ pub struct MulArgs {
     /// auto, cpu, cuda:N or interp
     #[arg(long, default_value = "auto", value_hint = ValueHint::Other)]
     pub device: DeviceChoice,
+    /// How exact the product has to be; with tf32, f32 may be rounded to 10 bits behind the point before it is multiplied
+    #[arg(long, value_name = "HOW", default_value = "full", value_parser = accuracy_parser())]
+    pub accuracy: Accuracy,
     /// Compare with a more exact product; fail where the error is above what the sum's length allows
     #[arg(long)]
     pub verify: bool,
@@ -323,7 +326,7 @@ impl BenchArgs {
         if self.device == DeviceChoice::Interp {
             return Err(Failure::Usage("the interpreter is no device to time; choose auto, cpu or cuda:N".into()));
         }
-        Ok(())
+        self.products.check()
     }
 
     /// The line that says this run again, but for the files that it writes. Of files only names are told.
@@ -332,10 +335,8 @@ impl BenchArgs {
     }
 
     /// The line that measures one row again.
-    pub fn row_command(&self, device: &str, ty: Type, layout: Layout, shape: Shape) -> String {
-        let Shape { m, n, k, batch } = shape;
-        let rest = self.rest(device);
-        format!("tegula bench --m {m} --n {n} --k {k} --batch {batch} --dtype {ty} --layout {layout}{rest}")
+    pub fn row_command(&self, device: &str, asked: &Asked) -> String {
+        format!("tegula bench {}{}", asked.options(), self.rest(device))
     }
 
     /// What is the same in each row.
@@ -510,6 +511,12 @@ fn type_parser() -> impl TypedValueParser<Value = Type> {
     PossibleValuesParser::new(TYPES.map(Type::name)).try_map(named)
 }
 
+fn accuracy_parser() -> impl TypedValueParser<Value = Accuracy> {
+    const ALL: [Accuracy; 2] = [Accuracy::Full, Accuracy::Tf32];
+    let named = |name: String| ALL.into_iter().find(|one| one.name() == name).ok_or("no such accuracy");
+    PossibleValuesParser::new(ALL.map(Accuracy::name)).try_map(named)
+}
+
 fn mapping_parser() -> impl TypedValueParser<Value = Mapping> {
     let values = [
         PossibleValue::new("x-col").help("x is the column: neighbours in a warp read neighbours in memory"),
@@ -629,8 +636,8 @@ mod tests {
             Command::Bench(args) => args,
             other => panic!("{other:?}"),
         };
-        let line = "tegula bench --m 1:3:1 --k 5 --dtype f64,i8 --layout nt,tn --device cuda:1 --alpha 2 --beta -0.5 --vs cublaslt \
-                    --kernel K6 --seed 7 --time 0.5";
+        let line = "tegula bench --m 1:3:1 --k 5 --dtype f32 --layout nt,tn --accuracy tf32 --device cuda:1 --alpha 2 --beta -0.5 \
+                    --vs cublaslt --kernel K6 --seed 7 --time 0.5";
         let args = bench(&format!("{line} --json /there/r.json"));
         assert_eq!(args.command(), line);
         assert_eq!(

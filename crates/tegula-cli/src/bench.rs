@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use tegula::bench::{self, Case, Measured, Peer, Settings, limits};
 use tegula::element::{Element, Type, bf16, f16};
 use tegula::plan::{Plan, Recipe};
-use tegula::{Device, Executor, oracle};
+use tegula::{Device, Executor};
 use tegula_files::ReportFile;
 
 use crate::args::{Asked, BenchArgs, PeerName};
@@ -82,16 +82,18 @@ impl Asked {
     fn row_of<T: Element>(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
         let Shape { m, n, k, batch } = self.shape;
         let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
-        let case = Case::<T> { m, n, k, batch, transposed: self.layout.transposed(), alpha, beta };
+        let (transposed, accuracy) = (self.layout.transposed(), self.accuracy);
+        let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy };
         let measured = self.plan(args).and_then(|plan| {
             bench::measure(device, &case, &Settings { seed: args.seed, seconds: args.time, plan }, peer)
         });
-        let command = args.row_command(&device.name(), self.ty, self.layout, self.shape);
+        let command = args.row_command(&device.name(), self);
         let (figures, error) = match measured {
             Ok(measured) => (Some(figures(&case, &measured)), None),
             Err(error) => (None, Some(error.to_string())),
         };
-        let (dtype, layout) = (self.ty.name(), self.layout.to_string());
+        let dtype = self.dtype();
+        let layout = self.layout.to_string();
         Ok(Row { dtype, layout, m, n, k, batch, figures, intensity: case.flops() / case.traffic(), error, command })
     }
 
@@ -107,7 +109,7 @@ fn figures<T: Element>(case: &Case<T>, measured: &Measured) -> Figures {
     let tflops = |side: &bench::Side| case.flops() / side.call.median / 1e12;
     let (ours, rival) = (&measured.ours, measured.rival.as_ref());
     let theirs = rival.map(|rival| &rival.side);
-    let bound = oracle::bound(case.k);
+    let bound = case.bound();
     Figures {
         kernel: measured.kernel.clone(),
         tflops: tflops(ours),

@@ -9,7 +9,7 @@ use tegula::kernels::Plain;
 use tegula::nd::{self, NdArray, NdGemm, NdView};
 use tegula::plan::Explanation;
 use tegula::progress::{self, Progress};
-use tegula::{Device, Result, cpu, ir, oracle, ptx};
+use tegula::{Accuracy, Device, Result, cpu, ir, oracle, ptx};
 #[cfg(feature = "cuda")]
 use tegula::{cache, plan::Caps};
 
@@ -52,6 +52,7 @@ pub struct Operands<'a, T: Element> {
     pub a: NdView<'a, T>,
     pub b: NdView<'a, T>,
     pub beta: T::Acc,
+    pub accuracy: Accuracy,
 }
 
 impl<T: Element> Operands<'_, T> {
@@ -82,13 +83,14 @@ impl<T: Element> Operands<'_, T> {
         let empty = c.layout().is_empty();
         let report = nd::check(self.alpha, [&self.a, &self.b], self.beta, before, c, &tell)?;
         let depth = self.a.shape().last().copied().unwrap_or(0);
-        let (r, bound) = (report.r, oracle::bound(depth));
+        let (r, bound) = (report.r / oracle::coarser(self.accuracy), oracle::bound_at(self.accuracy, depth));
         // So that NaN is not within it.
         Ok(Verified { ok: r <= bound, r, bound, worst: (!empty).then_some(report.worst) })
     }
 
     fn product<'c>(&'c self, c: &'c mut NdArray<T::Out>, device: &Device) -> NdGemm<'c, T> {
-        NdGemm::new(self.a.clone(), self.b.clone(), c.view_mut()).alpha(self.alpha).beta(self.beta).on(device)
+        let product = NdGemm::new(self.a.clone(), self.b.clone(), c.view_mut()).alpha(self.alpha).beta(self.beta);
+        product.accuracy(self.accuracy).on(device)
     }
 }
 

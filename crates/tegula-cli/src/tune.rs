@@ -94,7 +94,7 @@ impl Asked {
     fn tune_of<T: Element>(&self, args: &TuneArgs, device: &Device) -> tegula::Result<Tuning> {
         let Shape { m, n, k, batch } = self.shape;
         let (transposed, alpha, beta) = (self.layout.transposed(), T::Acc::ONE, T::Acc::ZERO);
-        let case = Case::<T> { m, n, k, batch, transposed, alpha, beta };
+        let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy: self.accuracy };
         bench::tune(device, &case, &Effort { seed: args.seed, seconds: args.time, all: args.all })
     }
 }
@@ -119,5 +119,5 @@ fn row(asked: &Asked, tuning: &tegula::Result<Tuning>) -> Row {
         }
     };
     let (figures, error) = (tuning.as_ref().ok().map(figures), tuning.as_ref().err().map(ToString::to_string));
-    Row { dtype: asked.ty.name(), layout: asked.layout.to_string(), m, n, k, batch, figures, error }
+    Row { dtype: asked.dtype(), layout: asked.layout.to_string(), m, n, k, batch, figures, error }
 }

@@ -70,7 +70,7 @@ mod tests {
     }
 
     fn problem(m: usize) -> Problem {
-        Problem { ty: Type::F32, m, n: 64, k: 64, batches: 1, lies: Default::default() }
+        Problem { ty: Type::F32, accuracy: Default::default(), m, n: 64, k: 64, batches: 1, lies: Default::default() }
     }
 
     fn winner(recipe: &str) -> Winner {

@@ -1,6 +1,6 @@
 //! The problem: C = alpha·A·B + beta·C. What [`Gemm::run`] refuses, no engine has to look for again.
 
-use crate::element::{Element, Scalar};
+use crate::element::{Accuracy, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
@@ -47,6 +47,7 @@ pub struct Gemm<'a, T: Element> {
     pub(crate) beta: T::Acc,
     pub(crate) c: ViewMut<'a, T::Out>,
     pub(crate) audience: Audience<'a>,
+    accuracy: Accuracy,
     device: Option<Device>,
 }
 
@@ -62,7 +63,8 @@ pub struct Report {
 impl<'a, T: Element> Gemm<'a, T> {
     /// C = A·B.
     pub fn new(a: View<'a, T>, b: View<'a, T>, c: ViewMut<'a, T::Out>) -> Self {
-        Gemm { alpha: T::Acc::ONE, a, b, beta: T::Acc::ZERO, c, audience: Audience::default(), device: None }
+        let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
+        Gemm { alpha, a, b, beta, c, audience: Audience::default(), accuracy: Accuracy::Full, device: None }
     }
 
     /// The factor of A·B.
@@ -73,6 +75,22 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// The factor of what C holds.
     pub fn beta(self, beta: T::Acc) -> Self {
         Gemm { beta, ..self }
+    }
+
+    /// How exact the product has to be: in full unless said otherwise. A GPU may then multiply f32 in tf32, by matrix units, with an error
+    /// of up to 2⁻¹⁰·|A||B|; what it multiplies otherwise, and the CPU and the interpreter, are as exact as ever.
+    ///
+    /// ```
+    /// use tegula::{Accuracy, Gemm, Matrix};
+    ///
+    /// let a = Matrix::from_vec(2, 2, vec![1f32, 2., 3., 4.])?;
+    /// let mut c = Matrix::from_vec(2, 2, vec![0f32; 4])?;
+    /// Gemm::new(a.view(), a.view(), c.view_mut()).accuracy(Accuracy::Tf32).run()?;
+    /// assert_eq!(c.as_slice(), [7., 10., 15., 22.]);
+    /// # Ok::<(), tegula::Error>(())
+    /// ```
+    pub fn accuracy(self, accuracy: Accuracy) -> Self {
+        Gemm { accuracy, ..self }
     }
 
     /// Where to compute, and for a GPU on which stream. Without this, where the matrices lie: on the GPU that C lies on, else A or B, on
@@ -124,7 +142,7 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn explain(&self) -> Result<Explanation> {
-        explain(self.device.as_ref(), [self.a, self.b], self.c.as_view(), [self.alpha, self.beta])
+        explain(self.device.as_ref(), self.accuracy, [self.a, self.b], self.c.as_view(), [self.alpha, self.beta])
     }
 
     /// The problem as engines may rely on it: shapes fit, A and B have C's batch, and what must not be read is gone.
@@ -141,7 +159,7 @@ impl<'a, T: Element> Gemm<'a, T> {
 
     /// The problem as far as a plan depends on it.
     pub(crate) fn problem(&self, caps: &Caps) -> Result<Problem> {
-        problem(self.a, self.b, self.c.as_view(), caps)
+        problem(self.accuracy, self.a, self.b, self.c.as_view(), caps)
     }
 
     /// Multiply-adds.
@@ -156,6 +174,7 @@ impl<'a, T: Element> Gemm<'a, T> {
 /// What [`Gemm::run`] would do with A and B, C, alpha and beta.
 pub(crate) fn explain<T: Element>(
     device: Option<&Device>,
+    accuracy: Accuracy,
     [a, b]: [View<'_, T>; 2],
     c: View<'_, T::Out>,
     [alpha, beta]: [T::Acc; 2],
@@ -166,7 +185,7 @@ pub(crate) fn explain<T: Element>(
     };
     let (alpha, a, b) = inputs(alpha, a, b, c)?;
     let (caps, tuned) = (device.caps(), device.tuned());
-    let problem = problem(a, b, c, &caps)?;
+    let problem = problem(accuracy, a, b, c, &caps)?;
     let explanation = device.explain(&tuned.choose(&problem, &caps)?, [a, b], c, [alpha, beta])?;
     Ok(Explanation { tuned: tuned.winner(&problem, &caps).is_some(), ..explanation })
 }
@@ -196,10 +215,16 @@ fn inputs<'a, T: Element>(
     Ok((alpha, a, b))
 }
 
-fn problem<T: Element>(a: View<'_, T>, b: View<'_, T>, c: View<'_, T::Out>, caps: &Caps) -> Result<Problem> {
+fn problem<T: Element>(
+    accuracy: Accuracy,
+    a: View<'_, T>,
+    b: View<'_, T>,
+    c: View<'_, T::Out>,
+    caps: &Caps,
+) -> Result<Problem> {
     let Shape { batches, rows: m, cols: n } = c.shape();
     let lies = [lie_there(a, caps)?, lie_there(b, caps)?, lie_there(c, caps)?];
-    Ok(Problem { ty: T::TYPE, m, n, k: a.shape().cols, batches, lies })
+    Ok(Problem { ty: T::TYPE, accuracy: accuracy.of(T::TYPE), m, n, k: a.shape().cols, batches, lies })
 }
 
 /// How the matrix lies where a kernel meets it: a GPU has a copy of what lies on the host.

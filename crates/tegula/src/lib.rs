@@ -41,6 +41,7 @@ pub mod plan;
 pub mod progress;
 pub mod ptx;
 
+pub use element::Accuracy;
 pub use error::{Error, Result};
 pub use exec::{Device, Executor};
 pub use gemm::{Gemm, Report, matmul};

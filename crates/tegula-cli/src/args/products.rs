@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
+use tegula::Accuracy;
 use tegula::element::Type;
 
-use super::type_parser;
+use super::{accuracy_parser, type_parser};
 use crate::failure::Failure;
 use crate::shapes::{self, Shape, Sizes};
 
@@ -35,11 +36,25 @@ pub struct ProductsArgs {
     /// How A and B are stored: n as they are multiplied, t transposed
     #[arg(long, value_name = "LAYOUTS", value_delimiter = ',', default_value = "nn", value_parser = layout_parser())]
     pub layout: Vec<Layout>,
+    /// How exact products have to be, a peer's too; see 'mul --help'
+    #[arg(long, value_name = "HOW", default_value = "full", value_parser = accuracy_parser())]
+    pub accuracy: Accuracy,
 }
 
 const DEFAULT_SIZES: &str = "512,1024,2048";
 
 impl ProductsArgs {
+    /// What no single option can tell is wrong.
+    pub fn check(&self) -> Result<(), Failure> {
+        match self.dtype.iter().find(|&&ty| self.accuracy.of(ty) != self.accuracy) {
+            Some(other) => {
+                let name = self.accuracy.name();
+                Err(Failure::Usage(format!("--accuracy {name} is a mode of f32, and --dtype names {other}")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The shapes that are asked for.
     pub fn shapes(&self) -> Result<Vec<Shape>, Failure> {
         if let Some(path) = &self.shapes {
@@ -55,7 +70,7 @@ impl ProductsArgs {
         let mut all = Vec::new();
         for &ty in &self.dtype {
             for &layout in &self.layout {
-                all.extend(shapes.iter().map(|&shape| Asked { ty, layout, shape }));
+                all.extend(shapes.iter().map(|&shape| Asked { ty, layout, shape, accuracy: self.accuracy }));
             }
         }
         all
@@ -65,7 +80,7 @@ impl ProductsArgs {
     pub fn kinds(&self) -> String {
         let types = self.dtype.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(",");
         let layouts = self.layout.iter().map(Layout::to_string).collect::<Vec<_>>().join(",");
-        format!("--dtype {types} --layout {layouts}")
+        format!("--dtype {types} --layout {layouts}{}", mode(self.accuracy))
     }
 }
 
@@ -85,18 +100,38 @@ impl fmt::Display for ProductsArgs {
     }
 }
 
+/// The option that says how exact products have to be, where it is not the usual one.
+fn mode(accuracy: Accuracy) -> String {
+    if accuracy == Accuracy::Full { String::new() } else { format!(" --accuracy {}", accuracy.name()) }
+}
+
 /// A product that is to be timed.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     pub ty: Type,
     pub layout: Layout,
     pub shape: Shape,
+    pub accuracy: Accuracy,
+}
+
+impl Asked {
+    /// What a report calls the type. A mode of a type is told as a type: its figures stand beside others.
+    pub fn dtype(&self) -> &'static str {
+        if self.accuracy == Accuracy::Full { self.ty.name() } else { self.accuracy.name() }
+    }
+
+    /// The options that say it again.
+    pub fn options(&self) -> String {
+        let &Asked { ty, layout, shape: Shape { m, n, k, batch }, accuracy } = self;
+        let mode = mode(accuracy);
+        format!("--m {m} --n {n} --k {k} --batch {batch} --dtype {ty} --layout {layout}{mode}")
+    }
 }
 
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Asked { ty, layout, shape: Shape { m, n, k, batch } } = self;
-        write!(f, "{ty} {layout} {m}×{n}×{k}")?;
+        let Asked { layout, shape: Shape { m, n, k, batch }, .. } = self;
+        write!(f, "{} {layout} {m}×{n}×{k}", self.dtype())?;
         if *batch == 1 { Ok(()) } else { write!(f, ", {batch} of them") }
     }
 }

@@ -77,6 +77,7 @@ impl TuneArgs {
                 "kernels are tuned for a GPU, and --device is {device}; choose auto or cuda:N"
             )));
         }
+        self.products.check()?;
         if let Some(count) = self.random.filter(|count| *count > shapes::MOST) {
             return Err(Failure::Usage(format!("--random {count} is too many; {} is the most", shapes::MOST)));
         }
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_run_is_said_again_without_its_file() {
-        let line = "tegula tune --m 512:1024:512 --k 64 --dtype f32,f64 --layout nt --device cuda:1 --seed 7 --time 0.5 --all --dry-run";
+        let line = "tegula tune --m 512:1024:512 --k 64 --dtype f32 --layout nt --accuracy tf32 --device cuda:1 --seed 7 --time 0.5 --all --dry-run";
         assert_eq!(tune(&format!("{line} --json /there/t.json")).command(), line);
         let chance = tune("tegula tune --random 3 --to 100");
         let said =

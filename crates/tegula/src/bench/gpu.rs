@@ -39,7 +39,7 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
     let mut kernel = String::new();
     let (r, contest, rival) = {
         let mut ours = Repeat::new(&operands, |a, b, c| {
-            let product = Gemm::new(a, b, c).alpha(case.alpha).beta(case.beta).on(&device);
+            let product = Gemm::new(a, b, c).alpha(case.alpha).beta(case.beta).accuracy(case.accuracy).on(&device);
             let report = match &settings.plan {
                 Some(plan) => device.run(plan, product),
                 None => product.run(),
@@ -49,7 +49,7 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
         });
         let r = judge(&mut ours)?;
         let theirs = match &peer.0 {
-            Kind::CublasLt(lt) => lt.products(&operands)?,
+            Kind::CublasLt(lt) => lt.products(&operands, case.accuracy)?,
             Kind::None => Products::none(),
         };
         let candidate = |which| {

@@ -15,10 +15,11 @@ mod tune;
 
 #[cfg(feature = "cuda")]
 use crate::cuda::CublasLt;
-use crate::element::{Element, Scalar};
+use crate::element::{Accuracy, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Shape, View};
+use crate::oracle;
 use crate::plan::Plan;
 pub use data::uniform;
 pub use limits::{Ceiling, Limits, limits};
@@ -44,9 +45,16 @@ pub struct Case<T: Element> {
     pub alpha: T::Acc,
     /// Factor of C. Unless it is 0 the calls that are timed feed on each other's results.
     pub beta: T::Acc,
+    /// How exact the product has to be; the peer's is made in the same way, and r of both is in its units.
+    pub accuracy: Accuracy,
 }
 
 impl<T: Element> Case<T> {
+    /// What r may be, see [`oracle::bound_at`].
+    pub fn bound(&self) -> f64 {
+        oracle::bound_at(self.accuracy.of(T::TYPE), self.k)
+    }
+
     /// Operations of one call, a multiply-add being two.
     pub fn flops(&self) -> f64 {
         2.0 * self.batch as f64 * self.m as f64 * self.n as f64 * self.k as f64
@@ -325,7 +333,8 @@ mod tests {
     use super::*;
 
     fn case(m: usize, n: usize, k: usize) -> Case<f32> {
-        Case { m, n, k, batch: 2, transposed: [true, false], alpha: 1.0, beta: 0.0 }
+        let accuracy = Accuracy::Full;
+        Case { m, n, k, batch: 2, transposed: [true, false], alpha: 1.0, beta: 0.0, accuracy }
     }
 
     #[test]

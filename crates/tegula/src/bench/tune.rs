@@ -120,7 +120,8 @@ mod tests {
     const CAPS: Caps = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
 
     fn problem([m, n, k]: [usize; 3]) -> Problem {
-        Problem { ty: Type::F32, m, n, k, batches: 1, lies: Default::default() }
+        let (accuracy, lies) = Default::default();
+        Problem { ty: Type::F32, accuracy, m, n, k, batches: 1, lies }
     }
 
     fn chosen(problem: &Problem) -> Recipe {

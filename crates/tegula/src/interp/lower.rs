@@ -223,7 +223,13 @@ impl Code {
     pub fn counts(&self) -> bool {
         !matches!(
             self,
-            Code::Copy { .. } | Code::Set { .. } | Code::Advance { .. } | Code::Else { .. } | Code::While | Code::Jump { .. } | Code::End
+            Code::Copy { .. }
+                | Code::Set { .. }
+                | Code::Advance { .. }
+                | Code::Else { .. }
+                | Code::While
+                | Code::Jump { .. }
+                | Code::End
         )
     }
 }
@@ -619,8 +625,10 @@ impl Lower<'_> {
             }
             Op::SetCursor(cursor, at) => {
                 let Place::Global { row, col, .. } = at else { unreachable!("checked: a cursor stands in a matrix") };
-                let [first, second] = [(row, 0), (col, 1)].map(|(a, which)| {
-                    Code::Set { ty: Type::U32, a: self.operand(*a), dst: self.vars[cursor.index() + which] }
+                let [first, second] = [(row, 0), (col, 1)].map(|(a, which)| Code::Set {
+                    ty: Type::U32,
+                    a: self.operand(*a),
+                    dst: self.vars[cursor.index() + which],
                 });
                 self.before.push(first);
                 second

@@ -364,7 +364,9 @@ impl Walk<'_> {
     /// Widths, alignments and types of memory operations.
     fn access(&mut self, inst: &Inst) {
         match &inst.op {
-            Op::Load { from: at, .. } | Op::Store { to: at, .. } | Op::CopyAsync { from: at, .. } => self.cursor(inst, at),
+            Op::Load { from: at, .. } | Op::Store { to: at, .. } | Op::CopyAsync { from: at, .. } => {
+                self.cursor(inst, at)
+            }
             Op::Atomic { at, .. } | Op::WaitUntil { at, .. } => self.cursor(inst, at),
             _ => {}
         }

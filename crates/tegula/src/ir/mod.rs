@@ -49,8 +49,8 @@ pub use types::{Array, Bits, Coord, Cursor, Elements, Float, Global, Integer, In
 /// All that a kernel's source needs.
 pub mod prelude {
     pub use super::{
-        Access, Array, AtomicOp, Block, Builder, Checked, Compare, Coord, Cursor, Elements, FULL_WARP, Global, Guard, IntoVal,
-        Kernel, Mma, Order, Order2d, Pred, Scope, Shared, Shuffle, Val, Var, check, kernel,
+        Access, Array, AtomicOp, Block, Builder, Checked, Compare, Coord, Cursor, Elements, FULL_WARP, Global, Guard,
+        IntoVal, Kernel, Mma, Order, Order2d, Pred, Scope, Shared, Shuffle, Val, Var, check, kernel,
     };
     pub use crate::element::{Arith, Element, Scalar, Type, bf16, f16};
 }

@@ -20,7 +20,9 @@ macro_rules! of_type {
 
 mod blocked;
 mod dmma;
+mod limbs;
 mod mend;
+mod mma;
 mod naive;
 mod plain;
 mod product;

@@ -3,7 +3,7 @@
 use super::array::{NdArray, NdView, NdViewMut};
 use super::layout::display;
 use super::products::{Products, product_shape};
-use crate::element::{Element, Scalar};
+use crate::element::{Accuracy, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::Device;
 use crate::gemm::{Gemm, Report, addresses, explain, refuse_overlap};
@@ -47,13 +47,15 @@ pub struct NdGemm<'a, T: Element> {
     beta: T::Acc,
     c: NdViewMut<'a, T::Out>,
     audience: Audience<'a>,
+    accuracy: Accuracy,
     device: Option<Device>,
 }
 
 impl<'a, T: Element> NdGemm<'a, T> {
     /// C = A·B.
     pub fn new(a: NdView<'a, T>, b: NdView<'a, T>, c: NdViewMut<'a, T::Out>) -> Self {
-        NdGemm { alpha: T::Acc::ONE, a, b, beta: T::Acc::ZERO, c, audience: Audience::default(), device: None }
+        let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
+        NdGemm { alpha, a, b, beta, c, audience: Audience::default(), accuracy: Accuracy::Full, device: None }
     }
 
     /// The factor of A·B.
@@ -64,6 +66,11 @@ impl<'a, T: Element> NdGemm<'a, T> {
     /// The factor of what C holds.
     pub fn beta(self, beta: T::Acc) -> Self {
         NdGemm { beta, ..self }
+    }
+
+    /// How exact the product has to be, see [`Gemm::accuracy`].
+    pub fn accuracy(self, accuracy: Accuracy) -> Self {
+        NdGemm { accuracy, ..self }
     }
 
     /// Where to compute. Without this, where the arrays lie, or on the best device present.
@@ -91,7 +98,8 @@ impl<'a, T: Element> NdGemm<'a, T> {
                 listener.iter().for_each(|tell| tell(p.of_parts(number, count)));
             };
             let (a, b) = (self.a.matrices(a), self.b.matrices(b));
-            let mut product = Gemm::new(a, b, self.c.matrices(c)).alpha(self.alpha).beta(self.beta);
+            let product = Gemm::new(a, b, self.c.matrices(c)).alpha(self.alpha).beta(self.beta);
+            let mut product = product.accuracy(self.accuracy);
             if listener.is_some() {
                 product = product.progress(&share);
             }
@@ -111,7 +119,8 @@ impl<'a, T: Element> NdGemm<'a, T> {
         let products = self.products()?;
         let ([a, b, c], view) = (products.first(), self.c.as_view());
         let given = [self.a.matrices(a), self.b.matrices(b)];
-        let mut explanation = explain(self.device.as_ref(), given, view.matrices(c), [self.alpha, self.beta])?;
+        let factors = [self.alpha, self.beta];
+        let mut explanation = explain(self.device.as_ref(), self.accuracy, given, view.matrices(c), factors)?;
         explanation.products = products.count();
         for (operand, layout) in explanation.operands.iter_mut().zip([&self.a.layout, &self.b.layout, &view.layout]) {
             (operand.shape, operand.strides) = (layout.shape.clone(), layout.strides.clone());

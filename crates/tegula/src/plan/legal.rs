@@ -54,7 +54,7 @@ mod tests {
                 for ([m, n, k], compute) in sizes.into_iter().flat_map(|size| [(size, (9, 0)), (size, (7, 5))]) {
                     let lies =
                         [Lie { order, vectors }, Lie { order: Order2d::RowMajor, vectors }, Lie { order, vectors }];
-                    let problem = Problem { ty, m, n, k, batches: 1, lies };
+                    let problem = Problem { ty, accuracy: Default::default(), m, n, k, batches: 1, lies };
                     let caps = Caps::Gpu { compute, multiprocessors: 132 };
                     let all = legal(&problem, &caps);
                     let Plan::Gpu(chosen) = choose(&problem, &caps).unwrap() else { panic!("a GPU runs kernels") };
@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn other_devices_and_refused_products_have_none() {
-        let problem = Problem { ty: Type::F32, m: 64, n: 64, k: 64, batches: 1, lies: Default::default() };
+        let (accuracy, lies) = Default::default();
+        let problem = Problem { ty: Type::F32, accuracy, m: 64, n: 64, k: 64, batches: 1, lies };
         for caps in [Caps::Cpu, Caps::Interp, Caps::Gpu { compute: (6, 1), multiprocessors: 20 }] {
             assert!(legal(&problem, &caps).is_empty());
         }

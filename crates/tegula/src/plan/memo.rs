@@ -46,7 +46,7 @@ mod tests {
     use crate::plan::{UNTUNED, choose};
 
     fn problem(m: usize, ty: Type) -> Problem {
-        Problem { ty, m, n: 64, k: 64, batches: 1, lies: Default::default() }
+        Problem { ty, accuracy: Default::default(), m, n: 64, k: 64, batches: 1, lies: Default::default() }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use serde::{Deserialize, Serialize};
 
 use super::{Caps, Lie, Plan, Problem, Recipe, choose, legal};
-use crate::element::Type;
+use crate::element::{Accuracy, Type};
 use crate::error::Result;
 use crate::ir::Order2d;
 
@@ -168,6 +168,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Row {
     dtype: String,
+    accuracy: String,
     m: usize,
     n: usize,
     k: usize,
@@ -180,6 +181,7 @@ struct Row {
 
 /// Types that products are made of.
 const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
+const ACCURACIES: [Accuracy; 2] = [Accuracy::Full, Accuracy::Tf32];
 const LIES: [(&str, Lie); 5] = [
     ("row", Lie { order: Order2d::RowMajor, vectors: false }),
     ("row16", Lie { order: Order2d::RowMajor, vectors: true }),
@@ -190,26 +192,29 @@ const LIES: [(&str, Lie); 5] = [
 
 impl Row {
     fn of(problem: &Problem, winner: &Winner) -> Row {
-        let Problem { ty, m, n, k, batches: batch, lies } = *problem;
+        let Problem { ty, accuracy, m, n, k, batches: batch, lies } = *problem;
         let name = |lie: Lie| LIES.iter().find(|(_, known)| *known == lie).map_or("strided", |(name, _)| *name).into();
         let Winner { recipe, microseconds: us } = winner.clone();
-        Row { dtype: ty.name().into(), m, n, k, batch, lies: lies.map(name), recipe, us }
+        let (dtype, accuracy) = (ty.name().into(), accuracy.name().into());
+        Row { dtype, accuracy, m, n, k, batch, lies: lies.map(name), recipe, us }
     }
 
     fn read(self) -> Result<(Problem, Winner), String> {
-        let Row { dtype, m, n, k, batch: batches, lies, recipe, us: microseconds } = self;
+        let Row { dtype, accuracy, m, n, k, batch: batches, lies, recipe, us: microseconds } = self;
         let ty = TYPES.into_iter().find(|ty| ty.name() == dtype).ok_or_else(|| format!("no type {dtype:?}"))?;
+        let mode = ACCURACIES.into_iter().find(|one| one.name() == accuracy);
+        let accuracy = mode.ok_or_else(|| format!("no accuracy {accuracy:?}"))?;
         let mut known = [Lie::default(); 3];
         for (known, name) in known.iter_mut().zip(&lies) {
             let found = LIES.iter().find(|(lie, _)| lie == name);
             *known = found.ok_or_else(|| format!("no matrix lies {name:?}"))?.1;
         }
-        Ok((Problem { ty, m, n, k, batches, lies: known }, Winner { recipe, microseconds }))
+        Ok((Problem { ty, accuracy, m, n, k, batches, lies: known }, Winner { recipe, microseconds }))
     }
 
     /// Where it stands among the others.
-    fn place(&self) -> (&str, [usize; 4], &[String]) {
-        (&self.dtype, [self.m, self.n, self.k, self.batch], &self.lies)
+    fn place(&self) -> (&str, &str, [usize; 4], &[String]) {
+        (&self.dtype, &self.accuracy, [self.m, self.n, self.k, self.batch], &self.lies)
     }
 }
 
@@ -227,7 +232,7 @@ mod tests {
     fn problem(ty: Type, [m, n, k]: [usize; 3]) -> Problem {
         let lie = |order, vectors| Lie { order, vectors };
         let lies = [lie(Order2d::RowMajor, true), lie(Order2d::ColMajor, false), lie(Order2d::RowMajor, false)];
-        Problem { ty, m, n, k, batches: 1, lies }
+        Problem { ty, accuracy: Accuracy::Full, m, n, k, batches: 1, lies }
     }
 
     fn winner(recipe: impl Into<String>) -> Winner {

@@ -5,7 +5,9 @@ use std::fmt::{self, Display};
 use super::emit::{Class, Needs, Printer, Reg, braced, scope_name};
 use super::number::{bits, stored};
 use crate::ir::launch::Field;
-use crate::ir::{Access, AtomicOp, Axis, Guard, Inst, Operand, Order, Order2d, ParamId, ParamKind, Place, Scope, VarId};
+use crate::ir::{
+    Access, AtomicOp, Axis, Guard, Inst, Operand, Order, Order2d, ParamId, ParamKind, Place, Scope, VarId,
+};
 
 /// A part of an address that need not be computed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,17 +59,18 @@ impl Printer<'_> {
             }
             Place::Cursor { param, cursor, row, col, .. } => {
                 let from = self.cursor(cursor);
-                let (from, offset) = [(Axis::Rows, row), (Axis::Cols, col)].into_iter().fold((from, 0), |(from, offset), (axis, by)| {
-                    match self.fixed_stride(param, axis) {
-                        Some(size) => (from, offset + i64::from(by) * size as i64),
-                        None if by == 0 => (from, offset),
-                        None => {
-                            let (to, stride) = (self.fresh(Class::Long), self.strides(param, axis, by));
-                            self.line(format_args!("add.s64 {to}, {from}, {stride}"));
-                            (to, offset)
+                let (from, offset) =
+                    [(Axis::Rows, row), (Axis::Cols, col)].into_iter().fold((from, 0), |(from, offset), (axis, by)| {
+                        match self.fixed_stride(param, axis) {
+                            Some(size) => (from, offset + i64::from(by) * size as i64),
+                            None if by == 0 => (from, offset),
+                            None => {
+                                let (to, stride) = (self.fresh(Class::Long), self.strides(param, axis, by));
+                                self.line(format_args!("add.s64 {to}, {from}, {stride}"));
+                                (to, offset)
+                            }
                         }
-                    }
-                });
+                    });
                 Location { space: "global", base: from.to_string(), offset: offset as i32, size }
             }
             Place::Shared { array, index, offset } => {
@@ -242,7 +245,11 @@ impl Printer<'_> {
     fn load_mode(&self, from: &Place, order: Order, scope: Scope) -> String {
         match (order, from) {
             (Order::Weak, Place::Global { param, .. } | Place::Cursor { param, .. }) => {
-                if self.is_input(*param) { ".global.nc".into() } else { ".global".into() }
+                if self.is_input(*param) {
+                    ".global.nc".into()
+                } else {
+                    ".global".into()
+                }
             }
             (Order::Weak, Place::Shared { .. }) => ".shared".into(),
             (_, Place::Global { .. } | Place::Cursor { .. }) => {

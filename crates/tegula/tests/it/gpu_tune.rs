@@ -37,7 +37,16 @@ fn product<T: Sample>(gpu: &Gpu, device: &Device, case: &Case<T>) -> String {
 fn winner_is_used<T: Sample>([m, n, k]: [usize; 3], batch: usize) {
     let Some(gpu) = gpu() else { return };
     let device = Device::from(gpu.clone());
-    let case = Case::<T> { m, n, k, batch, transposed: [false; 2], alpha: T::Acc::ONE, beta: T::Acc::ZERO };
+    let case = Case::<T> {
+        m,
+        n,
+        k,
+        batch,
+        transposed: [false; 2],
+        alpha: T::Acc::ONE,
+        beta: T::Acc::ZERO,
+        accuracy: tegula::Accuracy::Full,
+    };
     let tuning = tune(&device, &case, &EFFORT).unwrap();
     assert!(tuning.timed > 0 && tuning.timed <= tuning.legal && tuning.winner.seconds > 0.0, "{tuning:?}");
     assert!(tuning.ratio() > 0.0 && tuning.ratio() <= 1.0, "{tuning:?}");

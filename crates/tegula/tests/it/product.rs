@@ -6,7 +6,7 @@ use tegula::interp::{Arg, Buffer, Config, Outcome, run};
 use tegula::ir::{Checked, Kernel, Order2d, check};
 use tegula::kernels::Plain;
 use tegula::plan::{Plan, Recipe};
-use tegula::{Device, Gemm, Layout, Shape, View, ViewMut, oracle};
+use tegula::{Accuracy, Device, Gemm, Layout, Shape, View, ViewMut, oracle};
 
 /// The splitmix64 generator.
 #[derive(Clone)]
@@ -201,13 +201,18 @@ impl<T: Sample> Product<T> {
     /// Makes the product by a recipe on a device that takes host memory; insists on a right result and on elements between C's own being left
     /// alone. Gives the bits of C's memory.
     pub fn by_recipe(&self, device: &Device, recipe: Recipe) -> Vec<u64> {
+        self.by_recipe_at(device, recipe, Accuracy::Full)
+    }
+
+    /// The same for a result that has to be so exact.
+    pub fn by_recipe_at(&self, device: &Device, recipe: Recipe, accuracy: Accuracy) -> Vec<u64> {
         let mut after = self.c.0.clone();
         let c = ViewMut::strided(&mut after, self.c.1).expect("fits");
         let product = Gemm::new(self.a(), self.b(), c).alpha(self.alpha).beta(self.beta);
         let report = device.run(&Plan::Gpu(recipe), product).unwrap_or_else(|e| panic!("{}: {e}", recipe.name()));
         let c = View::strided(&after, self.c.1).expect("fits");
         let agreement = oracle::check::<T>(self.alpha, self.a(), self.b(), self.beta, Some(self.before()), c).unwrap();
-        let bound = oracle::bound(self.a.1.shape.cols);
+        let bound = oracle::bound_at(accuracy, self.a.1.shape.cols) * oracle::coarser(accuracy);
         assert!(agreement.within(bound) && agreement.mismatches == 0, "{report:?}: {agreement:?} beyond {bound}");
         after.into_iter().map(Scalar::to_bits).collect()
     }
