@@ -1,15 +1,14 @@
 //! `tegula bench`: time products, against a peer in the same run, and keep the results as they come.
 
-use std::fmt;
 use std::io::{Write, stdout};
 
 use tegula::bench::{self, Case, Measured, Peer, Settings, limits};
 use tegula::element::{Element, Type, bf16, f16};
 use tegula::plan::{Plan, Recipe};
-use tegula::{Accuracy, Device, Executor};
+use tegula::{Device, Executor};
 use tegula_files::ReportFile;
 
-use crate::args::{BenchArgs, Layout, PeerName};
+use crate::args::{Asked, BenchArgs, PeerName};
 use crate::doctor;
 use crate::failure::{Failure, Result};
 use crate::mul::factor;
@@ -56,36 +55,15 @@ pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
     report.failure().map_or(Ok(()), |why| Err(Failure::new(why)))
 }
 
-/// A row that is to be.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    ty: Type,
-    layout: Layout,
-    shape: Shape,
-}
-
-impl fmt::Display for Asked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Asked { ty, layout, shape: Shape { m, n, k, batch } } = self;
-        write!(f, "{ty} {layout} {m}×{n}×{k}")?;
-        if *batch == 1 { Ok(()) } else { write!(f, ", {batch} of them") }
-    }
-}
-
-/// Every type in every layout in every shape.
+/// Every product. Refuses factors that a type does not have.
 fn asked(args: &BenchArgs) -> Result<Vec<Asked>> {
-    let shapes = args.shapes()?;
-    let mut all = Vec::new();
-    for &ty in &args.dtype {
-        for &layout in &args.layout {
-            all.extend(shapes.iter().map(|&shape| Asked { ty, layout, shape }));
+    for ty in &args.products.dtype {
+        if let Type::I32 | Type::I8 = ty {
+            factor::<i32>("--alpha", args.alpha)?;
+            factor::<i32>("--beta", args.beta)?;
         }
-        match ty {
-            Type::I32 | Type::I8 => (factor::<i32>("--alpha", args.alpha)?, factor::<i32>("--beta", args.beta)?),
-            _ => continue,
-        };
     }
-    Ok(all)
+    Ok(args.products.of(&args.products.shapes()?))
 }
 
 impl Asked {
@@ -104,18 +82,17 @@ impl Asked {
     fn row_of<T: Element>(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
         let Shape { m, n, k, batch } = self.shape;
         let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
-        let (transposed, accuracy) = (self.layout.transposed(), args.accuracy);
+        let (transposed, accuracy) = (self.layout.transposed(), self.accuracy);
         let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy };
         let measured = self.plan(args).and_then(|plan| {
             bench::measure(device, &case, &Settings { seed: args.seed, seconds: args.time, plan }, peer)
         });
-        let command = args.row_command(&device.name(), self.ty, self.layout, self.shape);
+        let command = args.row_command(&device.name(), self);
         let (figures, error) = match measured {
             Ok(measured) => (Some(figures(&case, &measured)), None),
             Err(error) => (None, Some(error.to_string())),
         };
-        // A mode of a type is told as a type: its figures stand beside others.
-        let dtype = if accuracy == Accuracy::Full { self.ty.name() } else { accuracy.name() };
+        let dtype = self.dtype();
         let layout = self.layout.to_string();
         Ok(Row { dtype, layout, m, n, k, batch, figures, intensity: case.flops() / case.traffic(), error, command })
     }

@@ -107,7 +107,7 @@ fn memory(system: &System) -> Option<Memory> {
 
 /// The driver, and the GPUs that it shows.
 fn driver() -> (Driver, Vec<Gpu>) {
-    let version = fs::read_to_string("/sys/module/nvidia/version").ok().map(|version| version.trim().to_owned());
+    let version = tegula::cache::driver_module();
     match engine::gpus() {
         Ok(gpus) => {
             let visible = env::var("CUDA_VISIBLE_DEVICES").ok();

@@ -7,16 +7,18 @@ use serde::Serialize;
 use tegula::element::{Element, bf16, f16};
 use tegula::kernels::Variant;
 use tegula::nd::{self, NdArray, NdGemm, NdView};
-#[cfg(feature = "cuda")]
-use tegula::plan::Caps;
 use tegula::plan::Explanation;
 use tegula::progress::{self, Progress};
 use tegula::{Accuracy, Device, Result, cpu, ir, oracle, ptx};
+#[cfg(feature = "cuda")]
+use tegula::{cache, plan::Caps};
 
 use crate::args::DeviceChoice;
 use crate::progress::{Meter, Phase, Unit};
 use crate::report::devices::Device as Listed;
 use crate::report::doctor::Gpu;
+#[cfg(feature = "cuda")]
+use crate::report::doctor::Tuned;
 
 /// How a product was made.
 #[derive(Clone, Debug, Serialize)]
@@ -198,6 +200,7 @@ pub fn cpu_kernels() -> Result<Vec<String>> {
 #[cfg(feature = "cuda")]
 pub fn gpus() -> Result<Vec<Gpu>> {
     let gpu = |gpu: tegula::cuda::DeviceInfo| Gpu {
+        tuned: tuned(&gpu),
         ordinal: gpu.ordinal,
         name: gpu.name,
         compute: gpu.compute,
@@ -207,6 +210,23 @@ pub fn gpus() -> Result<Vec<Gpu>> {
         usable: Caps::Gpu { compute: gpu.compute, multiprocessors: gpu.multiprocessors }.runs_kernels(),
     };
     Ok(tegula::cuda::devices()?.into_iter().map(gpu).collect())
+}
+
+/// The winners of `tegula tune` for a GPU.
+#[cfg(feature = "cuda")]
+fn tuned(gpu: &tegula::cuda::DeviceInfo) -> Tuned {
+    let key = cache::key(gpu);
+    let path = cache::file(&key);
+    let found = path.as_ref().map(|path| cache::read(path, &key));
+    let file = path.map(|path| path.to_string_lossy().into_owned());
+    match found {
+        None => Tuned { file, winners: 0, trouble: None },
+        Some(Ok(found)) => Tuned { file, winners: found.len(), trouble: None },
+        Some(Err(why)) => {
+            let trouble = file.as_ref().map(|file| format!("{file} {why}"));
+            Tuned { file, winners: 0, trouble }
+        }
+    }
 }
 
 #[cfg(not(feature = "cuda"))]

@@ -15,7 +15,7 @@ use tegula::{Accuracy, Layout, Result, Shape, plan};
 
 /// A kernel, or a family of them, as it is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum Named {
     /// One that options shape.
     Plain(Name),
     /// One that its name shapes, or without a shape all of the family.
@@ -70,23 +70,23 @@ pub enum Family {
     Mend,
 }
 
-/// The names that [`Asked`] can have.
+/// The names that [`Named`] can have.
 #[derive(Clone, Debug)]
 pub struct Names;
 
 impl TypedValueParser for Names {
-    type Value = Asked;
+    type Value = Named;
 
     fn parse_ref(
         &self,
         command: &Command,
         arg: Option<&Arg>,
         value: &OsStr,
-    ) -> std::result::Result<Asked, clap::Error> {
+    ) -> std::result::Result<Named, clap::Error> {
         let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
         match Family::value_variants().iter().find(|family| text.starts_with(&family.as_str())) {
-            Some(&family) => Ok(Asked::Shaped(family, text)),
-            None => EnumValueParser::<Name>::new().parse_ref(command, arg, value).map(Asked::Plain),
+            Some(&family) => Ok(Named::Shaped(family, text)),
+            None => EnumValueParser::<Name>::new().parse_ref(command, arg, value).map(Named::Plain),
         }
     }
 
@@ -96,20 +96,20 @@ impl TypedValueParser for Names {
     }
 }
 
-impl Asked {
+impl Named {
     /// The name in messages.
     pub fn text(&self) -> &str {
         match self {
-            Asked::Plain(name) => name.as_str(),
-            Asked::Shaped(_, text) => text,
+            Named::Plain(name) => name.as_str(),
+            Named::Shaped(_, text) => text,
         }
     }
 
     /// The line that describes it.
     pub fn description(&self) -> String {
         match self {
-            Asked::Plain(name) => name.description(),
-            Asked::Shaped(family, _) => family.description(),
+            Named::Plain(name) => name.description(),
+            Named::Shaped(family, _) => family.description(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Asked {
     pub fn sizes(&self, kernel: &Variant) -> [usize; 3] {
         let [rows, cols] = kernel.tile();
         let sizes = match (self, kernel) {
-            (Asked::Plain(name), _) => return [name.size(rows); 3],
+            (Named::Plain(name), _) => return [name.size(rows); 3],
             (_, Variant::Vector(vector)) => [rows, cols, 2 * vector.step()],
             (_, Variant::Blocked(blocked)) => [rows, cols, 4 * blocked.blocking.block[2]],
             _ => [rows, cols, 1],
@@ -129,7 +129,7 @@ impl Asked {
     /// The family, where all of it is meant.
     pub fn family(&self) -> Option<Family> {
         match self {
-            Asked::Shaped(family, text) if *text == family.as_str() && !family.is_one() => Some(*family),
+            Named::Shaped(family, text) if *text == family.as_str() && !family.is_one() => Some(*family),
             _ => None,
         }
     }

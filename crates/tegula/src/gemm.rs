@@ -4,7 +4,7 @@ use crate::element::{Accuracy, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
-use crate::plan::{Caps, Explanation, Lie, Problem, choose, chosen};
+use crate::plan::{Caps, Explanation, Lie, Problem, chosen};
 use crate::progress::{Audience, Listener};
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
@@ -131,7 +131,7 @@ impl<'a, T: Element> Gemm<'a, T> {
         };
         let (product, caps) = (self.checked()?, device.caps());
         let problem = product.problem(&caps)?;
-        let plan = chosen(&problem, &caps)?;
+        let plan = chosen(&problem, &caps, device.tuned())?;
         tracing::debug!(device = %device.name(), ?problem, ?plan, "plan chosen");
         device.run_checked(&plan, product)
     }
@@ -157,7 +157,8 @@ impl<'a, T: Element> Gemm<'a, T> {
         self.device.is_some()
     }
 
-    fn problem(&self, caps: &Caps) -> Result<Problem> {
+    /// The problem as far as a plan depends on it.
+    pub(crate) fn problem(&self, caps: &Caps) -> Result<Problem> {
         problem(self.accuracy, self.a, self.b, self.c.as_view(), caps)
     }
 
@@ -183,8 +184,10 @@ pub(crate) fn explain<T: Element>(
         None => Device::holding(a, b, c)?,
     };
     let (alpha, a, b) = inputs(alpha, a, b, c)?;
-    let plan = choose(&problem(accuracy, a, b, c, &device.caps())?, &device.caps())?;
-    device.explain(&plan, [a, b], c, [alpha, beta])
+    let (caps, tuned) = (device.caps(), device.tuned());
+    let problem = problem(accuracy, a, b, c, &caps)?;
+    let explanation = device.explain(&tuned.choose(&problem, &caps)?, [a, b], c, [alpha, beta])?;
+    Ok(Explanation { tuned: tuned.winner(&problem, &caps).is_some(), ..explanation })
 }
 
 /// alpha, A and B as engines may rely on them.
@@ -280,6 +283,7 @@ fn batches_of(a: Shape, b: Shape) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::choose;
 
     fn counting(rows: usize, cols: usize) -> Matrix<i32> {
         Matrix::from_fn(Shape::new(rows, cols), |_, r, c| (r * cols + c) as i32).unwrap()

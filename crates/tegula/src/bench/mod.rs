@@ -1,7 +1,7 @@
 //! Timing products so that the figures are hard to fool, see [`measure`].
 //!
 //! `rounds` says who is timed when and `stats` what is made of the times, for anything that has a clock; `data` makes inputs and
-//! `accuracy` judges results. `cpu` and `gpu` are where products and clocks are real. No file is written and nothing is printed here.
+//! `accuracy` judges results; `tune` looks for the fastest recipe, see [`tune()`]. `cpu` and `gpu` are where products and clocks are real. No file is written and nothing is printed here.
 
 mod accuracy;
 mod cpu;
@@ -11,6 +11,7 @@ mod gpu;
 mod limits;
 mod rounds;
 mod stats;
+mod tune;
 
 #[cfg(feature = "cuda")]
 use crate::cuda::CublasLt;
@@ -20,9 +21,11 @@ use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Shape, View};
 use crate::oracle;
 use crate::plan::Plan;
+pub use data::uniform;
 pub use limits::{Ceiling, Limits, limits};
-pub use rounds::{Pace, Timed, Turns, alternate, fastest, pilot};
+pub use rounds::{Pace, Timed, Turns, alternate, compare, fastest, finalists, pilot};
 pub use stats::{Quantiles, median, spread};
+pub use tune::{Effort, Timing, Tuning};
 
 /// A product to be timed: C = alpha·A·B + beta·C, A m×k, B k×n, C m×n, batches of `batch` each. What is done to C on its way to memory
 /// beyond that would be said here.
@@ -212,6 +215,24 @@ pub fn measure<T: Element>(device: &Device, case: &Case<T>, settings: &Settings,
     cpu::measure(device, &inputs, settings)
 }
 
+/// Looks for the fastest recipe for a product on a GPU, by timing those that may make it.
+///
+/// What the cost model thinks more than twice as slow as its best is left out, unless [`Effort::all`] says otherwise. The others are
+/// glanced at, then the few that looked fastest and the cost model's choice take turns. Inputs are those of [`measure`]. Results are not judged:
+/// every recipe is of kernels that are tested.
+///
+/// # Errors
+/// [`Error::Unsupported`] where the device is no GPU; else as [`measure`].
+pub fn tune<T: Element>(device: &Device, case: &Case<T>, effort: &Effort) -> Result<Tuning> {
+    case.refuse_empty()?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = device.gpu() {
+        return gpu::tune(gpu, &Inputs::new(case, effort.seed)?, effort);
+    }
+    let _ = effort;
+    Err(Error::Unsupported { what: "a choice of kernels to tune".into(), ty: T::TYPE, device: device.name() })
+}
+
 /// Operands on the host, as they are stored.
 struct Inputs<T: Element> {
     case: Case<T>,
@@ -329,6 +350,15 @@ mod tests {
         assert_eq!(case.traffic(), 4.0 * 2.0 * (21.0 + 35.0 + 15.0));
         assert_eq!(Case { beta: 0.5, ..case }.traffic() - case.traffic(), 4.0 * 2.0 * 15.0);
         assert!(inputs.c.is_none() && inputs.c_before().unwrap().as_slice().iter().all(|x| x.is_nan()));
+    }
+
+    #[test]
+    fn only_a_gpu_has_kernels_to_choose_from() {
+        let effort = Effort { seed: 0, seconds: 0.0, all: false };
+        for device in [Device::cpu(), Device::interp()] {
+            assert!(matches!(tune(&device, &case(3, 5, 7), &effort), Err(Error::Unsupported { .. })));
+        }
+        assert!(matches!(tune(&Device::cpu(), &case(3, 0, 7), &effort), Err(Error::Shape(_))));
     }
 
     #[test]

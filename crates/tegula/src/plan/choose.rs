@@ -139,7 +139,7 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
                 8
             };
             let recipe = match *caps {
-                Caps::Gpu { multiprocessors, .. } if side <= FEW => few(problem, multiprocessors),
+                Caps::Gpu { multiprocessors, .. } if side <= FEW => few(problem, multiprocessors).next(),
                 // Blocks copy asynchronously.
                 Caps::Gpu { compute, multiprocessors } if compute >= (8, 0) => {
                     candidates::best(problem, multiprocessors)
@@ -153,19 +153,24 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
 }
 
 /// The shorter side of a C that counts as few rows or columns.
-const FEW: usize = 16;
+pub(super) const FEW: usize = 16;
 
-/// The kernel for few rows or columns, with sums split until there are two blocks for each multiprocessor.
-fn few(problem: &Problem, multiprocessors: u32) -> Option<Recipe> {
+/// Recipes for few rows or columns, the likeliest first: each kernel with sums split until there are two blocks for each multiprocessor, one,
+/// and four.
+pub(super) fn few(problem: &Problem, multiprocessors: u32) -> impl Iterator<Item = Recipe> {
     let Problem { ty, m, n, k, batches, lies, .. } = *problem;
     let swapped = n < m;
     let (rows, b) = if swapped { (n, lies[0].transposed()) } else { (m, lies[1]) };
-    let vector = Vector::candidates(ty, rows, b.order == Order2d::ColMajor, b.vectors).into_iter().next()?;
-    let [_, columns] = Variant::from(vector).tile();
-    let blocks = m.max(n).div_ceil(columns as usize).saturating_mul(batches).max(1);
-    let steps = k.div_ceil(vector.step() as usize).max(1);
-    let parts = (2 * multiprocessors as usize).div_ceil(blocks).min(steps) as u32;
-    Some(Recipe { swapped, split: Split::parts(parts), ..vector.into() })
+    let vectors = Vector::candidates(ty, rows, b.order == Order2d::ColMajor, b.vectors).into_iter();
+    vectors.flat_map(move |vector| {
+        let [_, columns] = Variant::from(vector).tile();
+        let blocks = m.max(n).div_ceil(columns as usize).saturating_mul(batches).max(1);
+        let steps = k.div_ceil(vector.step() as usize).max(1);
+        [2, 1, 4].map(|each| {
+            let parts = (each * multiprocessors as usize).div_ceil(blocks).min(steps) as u32;
+            Recipe { swapped, split: Split::parts(parts), ..vector.into() }
+        })
+    })
 }
 
 /// What a kernel may assume of a layout.

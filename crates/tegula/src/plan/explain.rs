@@ -16,6 +16,8 @@ pub struct Explanation {
     pub device: String,
     /// The kernel, as the report will name it.
     pub kernel: String,
+    /// Whether it is a winner of `tegula tune` and not the cost model's choice.
+    pub tuned: bool,
     /// How many products, one after the other: 1 but for N-dimensional ones whose stacks are no single batch.
     pub products: usize,
     /// Matrices in the batch of each.
@@ -180,7 +182,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Explanation { m, n, k, .. } = self;
         writeln!(f, "device: {}", self.device)?;
-        writeln!(f, "kernel: {}", self.kernel)?;
+        writeln!(f, "kernel: {}{}", self.kernel, if self.tuned { ", the winner of tegula tune" } else { "" })?;
         match self.products {
             1 => f.write_str("one product: ")?,
             count => write!(f, "{count} products, each: ")?,
@@ -352,7 +354,8 @@ impl Given {
             Operand { name, ty: self.types[i], shape, strides, place, taken: taken.next().unwrap_or(Taken::Unread) }
         });
         let (batches, m, n, k) = (c.shape.batches, c.shape.rows, c.shape.cols, a.shape.cols);
-        Explanation { device, kernel, products: 1, batches, m, n, k, launch: None, operands, device_bytes, host_bytes }
+        let (tuned, products, launch) = (false, 1, None);
+        Explanation { device, kernel, tuned, products, batches, m, n, k, launch, operands, device_bytes, host_bytes }
     }
 }
 
