@@ -132,6 +132,23 @@ fn tf32_is_f32_rounded_to_nearest() {
     }
 }
 
+/// A block makes one tile after another, long ones.
+#[test]
+fn shared_tiles_follow_each_other_without_a_trace() {
+    fn clean<T: Sample>(names: &[&str]) {
+        for (seed, name) in (9000..).zip(names) {
+            let product = Product::<T>::random([1, 150, 170, 200], &mut Random(seed));
+            let recipe = Recipe { split: Split::Workers(5), ..Blocked::named(name, T::TYPE).unwrap().into() };
+            product.by_recipe(&Device::interp(), recipe);
+        }
+    }
+    clean::<f32>(&REGISTER);
+    clean::<f64>(&DMMA);
+    clean::<f16>(&HALVES);
+    clean::<i8>(&BYTES);
+    clean::<i32>(&LIMBS);
+}
+
 /// Sums are added in one order, however they are split: the interpreter's bits are the GPU's, run after run.
 #[cfg(feature = "cuda")]
 #[test]
