@@ -274,7 +274,7 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
     host::check(bytes, || "the interpreter's copies of A, B and C".into())?;
     let depth = product.a.shape().cols;
     let [a, b] = recipe.inputs([product.a, product.b], View::t);
-    let (a, b, target) = (Buffer::input(a)?, Buffer::input(b)?, recipe.output(product.c, ViewMut::t));
+    let (mut a, mut b, target) = (Buffer::input(a)?, Buffer::input(b)?, recipe.output(product.c, ViewMut::t));
     let c = if product.beta == T::Acc::ZERO {
         Buffer::output(<T::Out as Scalar>::TYPE, target.layout())?
     } else {
@@ -286,6 +286,13 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
         let args: Vec<Arg<'_>> = matrices.iter().map(|&buffer| buffer.into()).chain(factors.iter().copied()).collect();
         run_told(&kernel, &args, &Config::default(), meter)?.ok(&kernel).map(drop)
     };
+    for (which, factor) in [&mut a, &mut b].into_iter().enumerate() {
+        if let Some(layout) = recipe.packed(which, factor.layout().shape)? {
+            let to = Buffer::output(T::TYPE, layout)?;
+            run(recipe.packing(Lie::of(&factor.layout(), T::TYPE, 0)).into(), &[factor, &to], &[])?;
+            *factor = to;
+        }
+    }
     match recipe.workspace(target.shape()) {
         None => run(recipe.kernel, &[&a, &b, &c], &factors)?,
         Some(shape) => {

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::gemm::Gemm;
 use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, check};
-use crate::kernels::{Edges, Variant};
+use crate::kernels::{Edges, Family, Plain, Variant};
 use crate::matrix::{DeviceMemory, Home, Layout, Memory, MemoryMut, Shape, View, ViewMut};
 use crate::plan::{Lie, Recipe, Split};
 use crate::progress::{Meter, Phase};
@@ -264,38 +264,85 @@ impl Gpu {
         factors: [Arg<'_>; 2],
     ) -> Result<String> {
         // A matrix that was copied lies without gaps, however it lay where the plan saw it.
-        let (given, whole) = ([a, b, c], Recipe { split: Split::Whole, ..*recipe });
+        let given = [a, b, c];
         let recipe = recipe.fit([a.lie(), b.lie(), c.lie()]);
-        let [a, b] = recipe.inputs([a, b], Arg::transposed);
+        let [mut a, mut b] = recipe.inputs([a, b], Arg::transposed);
         let c = recipe.output(c, Arg::transposed);
         let [alpha, beta] = factors;
-        let (kernel, workspace) = (self.built_in(&recipe.kernel)?, recipe.workspace(c.shape()));
-        let Some(shape) = workspace else {
-            // SAFETY: built-in kernels guard their edges, so they stay within A, B and C; C is borrowed to be written.
-            unsafe { self.queue(&kernel, &[a, b, c, alpha, beta]) }?;
-            return Ok(recipe.name_with(kernel.kernel.name()));
-        };
-        let parts = match self.workspace(shape.len()?, size_of::<T::Acc>()) {
-            Ok(memory) => Arg::Matrix { ty: <T::Acc as Scalar>::TYPE, layout: Layout::row_major(shape)?, memory },
+        let kernel = self.built_in(&recipe.kernel)?;
+        let used = recipe.name_with(kernel.kernel.name());
+        let layouts = [
+            recipe.workspace(c.shape()).map(Layout::row_major).transpose()?,
+            recipe.packed(0, a.shape())?,
+            recipe.packed(1, b.shape())?,
+        ];
+        let types = [<T::Acc as Scalar>::TYPE, T::TYPE, T::TYPE];
+        let [parts, packed_a, packed_b] = match self.borrowed(layouts, types) {
+            Ok(borrowed) => borrowed,
             // Slower, but without a workspace.
-            Err(Error::OutOfMemory { .. }) => return self.multiply_there::<T>(&whole, given, factors),
+            Err(Error::OutOfMemory { .. }) => {
+                let plain = Plain::new(Family::Tiled, T::TYPE, 32);
+                let whole = Recipe { split: Split::Whole, packed: [false; 2], ..recipe };
+                let whole =
+                    if whole.fit(given.map(|arg| arg.lie())).packed == [false; 2] { whole } else { plain.into() };
+                return self.multiply_there::<T>(&whole, given, factors);
+            }
             Err(error) => return Err(error),
         };
-        let second = self.built_in(&recipe.second(c.lie()))?;
-        // SAFETY: as above; on this stream nobody else uses the workspace before the second kernel is queued, which follows the first.
+        for (factor, packed) in [(&mut a, packed_a), (&mut b, packed_b)] {
+            if let Some(packed) = packed {
+                let pack = self.built_in(&recipe.packing(factor.lie()).into())?;
+                // SAFETY: as below.
+                unsafe { self.queue(&pack, &[*factor, packed]) }?;
+                *factor = packed;
+            }
+        }
+        let second = parts.map(|parts| Ok((parts, self.built_in(&recipe.second(c.lie()))?))).transpose()?;
+        // SAFETY: built-in kernels guard their edges, so they stay within their matrices; C is borrowed to be written; on this stream nobody
+        // else uses the workspace before the last kernel is queued, each of which follows the one before.
         unsafe {
-            match recipe.steps(given[0].shape().cols) {
-                None => {
+            match (second, recipe.steps(given[0].shape().cols)) {
+                (None, _) => self.queue(&kernel, &[a, b, c, alpha, beta])?,
+                (Some((parts, second)), None) => {
                     self.queue(&kernel, &[a, b, parts])?;
                     self.queue(&second, &[parts, c, alpha, beta])?;
                 }
-                Some(steps) => {
+                (Some((parts, second)), Some(steps)) => {
                     self.queue(&kernel, &[a, b, c, parts, alpha, beta])?;
                     self.queue(&second, &[parts, c, beta, Arg::scalar(steps)])?;
                 }
             }
         }
-        Ok(recipe.name_with(kernel.kernel.name()))
+        Ok(used)
+    }
+
+    /// Matrices of the workspace, for the next work on this handle's stream.
+    fn borrowed(&self, layouts: [Option<Layout>; 3], types: [Type; 3]) -> Result<[Option<Arg<'_>>; 3]> {
+        // What an access takes at once, and whole lines of the caches.
+        const ALIGNMENT: usize = 256;
+        let bytes = |layout: &Option<Layout>, ty: Type| -> Result<usize> {
+            let elements = layout.map_or(Ok(0), |layout| layout.shape.len())?;
+            let bytes = elements.checked_mul(ty.size()).and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT));
+            bytes.ok_or_else(|| Error::Shape(format!("a workspace of {elements} elements cannot be addressed")))
+        };
+        let mut all = 0usize;
+        let mut starts = [0; 3];
+        for ((layout, ty), start) in layouts.iter().zip(types).zip(&mut starts) {
+            *start = all;
+            all = all.saturating_add(bytes(layout, ty)?);
+        }
+        if all == 0 {
+            return Ok([None; 3]);
+        }
+        let memory = self.workspace(all, 1)?;
+        let mut starts = starts.into_iter().zip(types);
+        Ok(layouts.map(|layout| {
+            let (start, ty) = starts.next()?;
+            let layout = layout?;
+            let memory =
+                DeviceMemory { address: memory.address + start as u64, len: layout.shape.len().ok()?, ..memory };
+            Some(Arg::Matrix { ty, layout, memory })
+        }))
     }
 
     /// A·B in a new matrix on this GPU. The work is queued, not waited for; the result can be an operand at once.

@@ -137,6 +137,32 @@ impl Blocked {
         [self.orders[0] == Order2d::ColMajor, self.orders[1] == Order2d::ColMajor]
     }
 
+    /// How A and B have to lie to be multiplied fastest.
+    pub fn wanted(&self) -> [Order2d; 2] {
+        match self.core {
+            Core::Register => [Order2d::ColMajor, Order2d::RowMajor],
+            Core::Dmma(_) => [Order2d::RowMajor; 2],
+            Core::Mma(_) | Core::Limbs => [Order2d::RowMajor, Order2d::ColMajor],
+        }
+    }
+
+    /// Whether the kernel takes A (`which` 0) or B (1) that lies so, or only a packed one.
+    pub fn takes(&self, which: usize, order: Order2d, vectors: bool) -> bool {
+        let lying = Blocked { orders: [order; 3], vectors: [vectors; 3], ..*self };
+        match self.core {
+            // Rounded on its way.
+            Core::Mma(Mma::TF32) => false,
+            Core::Mma(_) => lying.loads(which),
+            Core::Register | Core::Dmma(_) | Core::Limbs => true,
+        }
+    }
+
+    /// Whether loads for a whole warp gather A or B as it lies: along k, or, since they move 16 bits at once, to be transposed.
+    pub(super) fn loads(&self, which: usize) -> bool {
+        let order = self.orders[which];
+        self.vectors[which] && (order == self.wanted()[which] || self.ty.size() == 2 && order != Order2d::Strided)
+    }
+
     /// What is known of the strides of the matrices as the kernel takes them.
     pub(super) fn passed(&self) -> [Order2d; 3] {
         self.orders.map(|order| if order == Order2d::ColMajor { Order2d::RowMajor } else { order })

@@ -58,7 +58,8 @@ pub(super) fn build(variant: &Blocked, mma: Mma) -> Result<Kernel> {
         let (turned, pairs, orders) = (variant.turned(), variant.vectors, variant.orders);
         let product = Product::<f64>::of_blocks(k, variant);
         k.min_blocks(blocks);
-        let (m, n, depth) = product.extents();
+        let depth = product.depth();
+        let [(m, _), (n, _)] = product.sides();
         let staging = |order: Order2d, along_k: Order2d, pairs: bool| Staging {
             along_k: order == along_k || order == Order2d::Strided,
             pairs: pairs && order != Order2d::Strided,

@@ -8,7 +8,7 @@
 //! it ends, into the other of two stages.
 
 use super::blocked::{Blocked, Blocking};
-use super::mma::{store, unzip};
+use super::mma::store;
 use super::product::Product;
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
@@ -79,7 +79,7 @@ fn body(k: &Builder, variant: &Blocked) {
             ..a
         };
         let sums = multiply(k, &a, &b, share);
-        store(product, vectors[2], [wm, wn], [false; 2], sums, [row + warp_row, col + warp_col]);
+        store(product, vectors[2], [wm, wn], sums, [row + warp_row, col + warp_col]);
     });
 }
 
@@ -171,6 +171,12 @@ impl<'k> Side<'k> {
         let fragment = |number: u32| (at + (self.limb(limb) + number * ROWS * WORDS),);
         (0..self.span / ROWS).map(|number| self.room.load_matrix::<4>(fragment(number), false)).collect()
     }
+}
+
+/// The even bytes of two words in turn, and the odd ones.
+fn unzip<'k>(x: Val<'k, u32>, y: Val<'k, u32>) -> [Val<'k, u32>; 2] {
+    let even = 0x00ff_00ff;
+    [x & even | (y << 8 & !even), x >> 8 & even | y & !even]
 }
 
 /// The warp's sums, 16 rows by 8 columns after each other, all of 16 rows first. `first` and `steps` say which steps along k.

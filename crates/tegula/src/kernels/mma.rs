@@ -2,17 +2,12 @@
 //!
 //! * **Sixteen bytes are the unit.** An instruction takes 32 bytes along k, whatever the type, and a load for the whole warp gathers
 //!   rows of 16 bytes: so tiles are rows of such pieces, and types differ by how many elements fit in one.
-//! * **Any layout.** What lies along k is loaded as it lies. 16-bit numbers that lie along rows or columns are transposed by the load.
-//!   Bytes are transposed by the load in pairs, and masks take the pairs apart; words are loaded in pairs, each lane its own. The rows
-//!   (columns) of a fragment are then dealt out in turn, which C makes good when it is stored.
+//! * **Rows or columns.** What lies along k is loaded as it lies. 16-bit numbers that lie along rows or columns are transposed by the load.
+//!   Other types, and operands that cannot be taken 16 bytes at once, are packed along k first; f32 is rounded to tf32 then.
 //! * **No two of eight pieces want one bank.** Pieces change places within 128 bytes, depending on their row.
-//! * **f32 is tf32 when it is multiplied, not before.** Each warp rounds what it has loaded, to nearest.
 //! * **A warp always has something to multiply.** Fragments are loaded one slab of k ahead, also across the one barrier of a step.
-//!
-//! Operands that cannot be taken 16 bytes at once pass through registers element by element: loaded when a step begins, stored before its
-//! barrier.
 
-use std::ops::{Div, Mul, Rem};
+use std::ops::{Div, Rem};
 
 use super::blocked::{Blocked, Blocking};
 use super::product::Product;
@@ -36,6 +31,11 @@ pub(super) fn build<T: Element>(variant: &Blocked, mma: Mma) -> Result<Kernel> {
     if !binary || !enough || bm.min(bn) * bk * bytes::<T>() < threads * PIECE {
         return Err(Error::KernelOption(format!("the tiles of {variant} are not shared out evenly")));
     }
+    if !(0..2).all(|which| variant.loads(which)) {
+        return Err(Error::KernelOption(format!(
+            "{variant} takes pieces of 16 bytes along k, or transposes 16-bit numbers"
+        )));
+    }
     Ok(kernel(&variant.to_string(), Block::d1(threads), |k| body::<T>(k, variant, mma)))
 }
 
@@ -46,12 +46,12 @@ fn bytes<T>() -> u32 {
 
 fn body<'k, T: Element>(k: &'k Builder, variant: &Blocked, mma: Mma) {
     let Blocking { block: [bm, bn, bk], warp: [wm, wn], stages, blocks, .. } = variant.blocking;
-    let (turned, vectors, orders) = (variant.turned(), variant.vectors, variant.orders);
+    let (turned, orders) = (variant.turned(), variant.orders);
     let product = Product::<T>::of_blocks(k, variant);
     k.min_blocks(blocks);
-    let (m, n, depth) = product.extents();
+    let depth = product.depth();
     let tile = |order: Order2d, along_k: Order2d, outer: u32| {
-        let along_k = order == along_k || order == Order2d::Strided;
+        let along_k = order == along_k;
         Tile {
             along_k,
             rows: if along_k { outer } else { bk },
@@ -67,11 +67,11 @@ fn body<'k, T: Element>(k: &'k Builder, variant: &Blocked, mma: Mma) {
     let (warp_row, warp_col) = (k.warp() / warps * wm, k.warp() % warps * wn);
     product.for_tiles([bm, bn], depth.div_ceil(bk), |product, [tile_row, tile_col], share| {
         let (row, col) = (tile_row * bm, tile_col * bn);
+        let [(rows, _), (cols, _)] = product.sides();
         let side = |is_a: bool, global, tile, room, span, [first, extent, part]: [Val<'k, u32>; 3]| Side {
             k,
             tile,
             threads: variant.blocking.threads(),
-            vector: vectors[usize::from(!is_a)] && orders[usize::from(!is_a)] != Order2d::Strided,
             global,
             room,
             span,
@@ -82,17 +82,10 @@ fn body<'k, T: Element>(k: &'k Builder, variant: &Blocked, mma: Mma) {
             is_a,
             turned: turned[usize::from(!is_a)],
         };
-        let a = side(true, product.a, a_tile, a_room, wm, [row, m, warp_row]);
-        let b = side(false, product.b, b_tile, b_room, wn, [col, n, warp_col]);
+        let a = side(true, product.a, a_tile, a_room, wm, [row, rows, warp_row]);
+        let b = side(false, product.b, b_tile, b_room, wn, [col, cols, warp_col]);
         let sums = multiply(k, variant.blocking, mma, &a, &b, share);
-        store(
-            product,
-            vectors[2],
-            [wm, wn],
-            [a_tile, b_tile].map(|tile| tile.dealt()),
-            sums,
-            [row + warp_row, col + warp_col],
-        );
+        store(product, variant.vectors[2], [wm, wn], sums, [row + warp_row, col + warp_col]);
     });
 }
 
@@ -119,33 +112,13 @@ impl Tile {
         PIECE / self.size
     }
 
-    /// Whether a load takes pairs of bytes that have to be taken apart.
-    fn paired(&self) -> bool {
-        !self.along_k && self.size == 1
-    }
-
-    /// Whether lanes load words by themselves: no load for the whole warp transposes them.
-    fn by_lane(&self) -> bool {
-        !self.along_k && self.size == 4
-    }
-
-    /// Whether the rows of A (columns of B) of two neighbouring fragments are dealt out in turn.
-    fn dealt(&self) -> bool {
-        self.paired() || self.by_lane()
-    }
-
-    /// What a row's pieces change places by: this field of the bits of its number. A load gathers eight rows in a row, or every other one
-    /// where bytes are transposed; lanes that load by themselves take two neighbouring pieces of each of four.
+    /// What a row's pieces change places by: this field of the bits of its number. A load gathers eight rows in a row.
     fn swizzle<N>(&self, row: N) -> N
     where
-        N: Div<u32, Output = N> + Rem<u32, Output = N> + Mul<u32, Output = N>,
+        N: Div<u32, Output = N> + Rem<u32, Output = N>,
     {
         let pieces = self.row / self.piece();
-        if self.by_lane() {
-            return row % 4 * 2 % pieces.min(LINE);
-        }
-        let rows = if self.paired() { 2 } else { (LINE / pieces).max(1) };
-        row / rows % pieces.min(LINE)
+        row / (LINE / pieces).max(1) % pieces.min(LINE)
     }
 }
 
@@ -154,8 +127,6 @@ struct Side<'k, T: Element> {
     k: &'k Builder,
     tile: Tile,
     threads: u32,
-    /// Whether pieces can be copied at once.
-    vector: bool,
     global: Global<'k, T>,
     room: Shared<'k, T>,
     /// Rows of A (columns of B) of a warp's part.
@@ -172,93 +143,46 @@ struct Side<'k, T: Element> {
     turned: bool,
 }
 
-/// An element on its way through a register, and where it goes.
-type Passing<'k, T> = (Val<'k, u32>, Val<'k, T>);
-
 impl<'k, T: Element> Side<'k, T> {
-    fn width(&self) -> u32 {
-        if self.vector { self.tile.piece() } else { 1 }
-    }
-
     /// How many copies a thread makes of a tile.
     fn copies(&self) -> u32 {
-        self.tile.len() / (self.threads * self.width())
+        self.tile.len() / (self.threads * self.tile.piece())
     }
 
     /// Starts the thread's copy number `which` of the tile that begins at `start` along k, to a stage. Beyond the edge, rows of A
     /// (columns of B) at the edge are copied again: sums of them are never stored. Beyond the last k there are zeros.
-    fn copy(&self, start: Val<'k, u32>, stage: Val<'k, u32>, which: u32, passing: &mut Vec<Passing<'k, T>>) {
+    fn copy(&self, start: Val<'k, u32>, stage: Val<'k, u32>, which: u32) {
         let (Tile { row, along_k, .. }, piece) = (self.tile, self.tile.piece());
-        // Which row, which element of it: each as what the thread knows and what the round adds. All are powers of 2, so that bits of
+        // Which row, which piece of it: each as what the thread knows and what the round adds. All are powers of 2, so that bits of
         // the two never meet.
-        let (thread, round) = (self.k.thread_x() * self.width(), which * self.threads * self.width());
+        let (thread, round) = (self.k.thread_x() * piece, which * self.threads * piece);
         let (line, element, more, aside) = (thread / row, thread % row, round / row, round % row);
         let moved = (element / piece) ^ self.tile.swizzle(line) ^ self.tile.swizzle(more);
-        let to = stage * self.tile.len() + (line * row + (moved * piece + element % piece)) + (more * row + aside);
+        let to = stage * self.tile.len() + (line * row + moved * piece) + (more * row + aside);
         let (line, element) = (line + more, element + aside);
         let (outer, p) = if along_k { (line, element) } else { (element, line) };
-        let last = self.extent - if along_k { 1 } else { self.width() };
+        let last = self.extent - if along_k { 1 } else { piece };
         let (outer, p) = ((self.first + outer).min(last), start + p);
-        let (at, valid) = (if self.is_a != self.turned { (outer, p) } else { (p, outer) }, p.lt(self.depth));
-        if self.vector {
-            self.room.copy_async((to,), self.global, at, piece, Builder::guard(valid));
-        } else {
-            passing.push((to, self.global.load_or(at, valid, T::ZERO)));
-        }
+        let at = if self.is_a != self.turned { (outer, p) } else { (p, outer) };
+        self.room.copy_async((to,), self.global, at, piece, Builder::guard(p.lt(self.depth)));
     }
 
-    /// Stores what has come through registers.
-    fn pass(&self, passing: Vec<Passing<'k, T>>) {
-        passing.into_iter().for_each(|(to, value)| self.room.store((to,), value));
-    }
-
-    /// What the lane needs of 16 rows of A (columns of B) and a slab of k, as it was loaded.
+    /// What the lane needs of 16 rows of A (columns of B) and a slab of k: four registers of A, or two for each 8 columns of B.
     fn load(&self, stage: Val<'k, u32>, fragment: u32, slab: u32) -> [Val<'k, u32>; 4] {
         let (Tile { row, size, along_k, .. }, piece) = (self.tile, self.tile.piece());
         let (i, j, base) = (self.k.lane() % 8, self.k.lane() / 8, stage * self.tile.len());
         // Registers of A go down the rows first, those of B along k.
         let (outer, deep) = if self.is_a { (j % 2, j / 2) } else { (j / 2, j % 2) };
-        let (g, t) = (self.k.lane() / 4, self.k.lane() % 4);
-        // The lane's row, its first piece, and what the slab and the fragment add to both.
+        // The lane's row, its piece, and what the slab and the fragment add to both.
         let (line, first, more, aside) = if along_k {
             (self.part + (i + outer * 8), deep, fragment * ROWS, slab * (SLAB / PIECE))
-        } else if self.tile.by_lane() {
-            (t, self.part / piece + g / 2, slab * (SLAB / size), fragment * (ROWS / piece))
         } else {
-            let line = if self.tile.paired() { i * 2 + j % 2 + j / 2 * 16 } else { i + deep * 8 };
-            let first = self.part / piece + if self.tile.paired() { self.k.constant(0) } else { outer };
-            (line, first, slab * (SLAB / size), fragment * (ROWS / piece))
+            (i + deep * 8, self.part / piece + outer, slab * (SLAB / size), fragment * (ROWS / piece))
         };
         let moved = first ^ self.tile.swizzle(line) ^ (aside % LINE);
         let at = base + (line * row + moved * piece) + (more * row + aside / LINE * LINE * piece);
-        if !self.tile.by_lane() {
-            return self.room.load_matrix::<4>((at,), !along_k);
-        }
-        // Two neighbouring rows of A (columns of B), for one k and for the fourth after it.
-        let pair =
-            |deep: u32| self.room.load_vec::<2>((at + g % 2 * 2 + deep * row,)).map(|word| word.bitcast::<u32>());
-        let ([x, y], [x_deep, y_deep]) = (pair(0), pair(4));
-        if self.is_a { [x, y, x_deep, y_deep] } else { [x, x_deep, y, y_deep] }
+        self.room.load_matrix::<4>((at,), !along_k)
     }
-
-    /// As the instruction takes it: four registers of A, or two for each 8 columns of B.
-    fn fragment(&self, loaded: [Val<'k, u32>; 4]) -> [Val<'k, u32>; 4] {
-        if self.tile.size == 4 {
-            return loaded.map(|word| word.bitcast::<f32>().to_tf32());
-        }
-        if !self.tile.paired() {
-            return loaded;
-        }
-        // Of the first and of the second 16 k: for even k and for odd k, the bytes of two rows of A (columns of B).
-        let [first, second] = [0, 2].map(|i| unzip(loaded[i], loaded[i + 1]));
-        if self.is_a { [first[0], first[1], second[0], second[1]] } else { [first[0], second[0], first[1], second[1]] }
-    }
-}
-
-/// The even bytes of two words in turn, and the odd ones.
-pub(super) fn unzip<'k>(x: Val<'k, u32>, y: Val<'k, u32>) -> [Val<'k, u32>; 2] {
-    let even = 0x00ff_00ff;
-    [x & even | (y << 8 & !even), x >> 8 & even | y & !even]
 }
 
 /// Variables that hold what the lane multiplies next.
@@ -290,19 +214,14 @@ fn multiply<'k, T: Element>(
     (0..sums.len()).for_each(|i| sums.at(i).set(T::Acc::ZERO));
     let copies = a.copies() + b.copies();
     // Steps beyond the last are copied as well, where there is more of k, and not multiplied.
-    let copy = |step: Val<'k, u32>, stage, which: u32, passing: &mut [Vec<_>; 2]| match which.checked_sub(a.copies()) {
-        None => a.copy((first + step) * bk, stage, which, &mut passing[0]),
-        Some(which) => b.copy((first + step) * bk, stage, which, &mut passing[1]),
-    };
-    let finish = |[of_a, of_b]: [Vec<_>; 2]| {
-        a.pass(of_a);
-        b.pass(of_b);
-        k.copy_async_commit();
+    let copy = |step: Val<'k, u32>, stage, which: u32| match which.checked_sub(a.copies()) {
+        None => a.copy((first + step) * bk, stage, which),
+        Some(which) => b.copy((first + step) * bk, stage, which),
     };
     for stage in 0..stages - 1 {
-        let (stage, mut passing) = (k.constant(stage), [Vec::new(), Vec::new()]);
-        (0..copies).for_each(|which| copy(stage, stage, which, &mut passing));
-        finish(passing);
+        let stage = k.constant(stage);
+        (0..copies).for_each(|which| copy(stage, stage, which));
+        k.copy_async_commit();
     }
     k.copy_async_wait(stages - 2);
     k.barrier();
@@ -317,15 +236,14 @@ fn multiply<'k, T: Element>(
     k.for_each(0, steps, |step| {
         let (now, empty) = (full.get(), free.get());
         let after = (now + 1).lt(stages).select(now + 1, 0u32);
-        let mut passing = [Vec::new(), Vec::new()];
         for slab in 0..slabs {
-            let of_a: Vec<_> = next_a.iter().map(|next| a.fragment(next.get())).collect();
-            let of_b: Vec<_> = next_b.iter().map(|next| b.fragment(next.get())).collect();
+            let of_a: Vec<_> = next_a.iter().map(|next| next.get()).collect();
+            let of_b: Vec<_> = next_b.iter().map(|next| next.get()).collect();
             if slab + 1 < slabs {
                 load(now, slab + 1);
             } else {
                 // Everyone has loaded the last of this stage, and the next has come.
-                finish(std::mem::take(&mut passing));
+                k.copy_async_commit();
                 k.copy_async_wait(stages - 2);
                 k.barrier();
                 load(after, 0);
@@ -333,7 +251,7 @@ fn multiply<'k, T: Element>(
             for i in 0..high {
                 if slab == 0 {
                     let part = |i: u32| i * copies / high;
-                    (part(i)..part(i + 1)).for_each(|which| copy(step + (stages - 1), empty, which, &mut passing));
+                    (part(i)..part(i + 1)).for_each(|which| copy(step + (stages - 1), empty, which));
                 }
                 for j in 0..2 * wide {
                     // Back and forth: of two products in a row one factor is the same.
@@ -351,33 +269,23 @@ fn multiply<'k, T: Element>(
 }
 
 /// Stores what the lane has: in each 16×16 of the warp's part, four pairs of neighbours in rows of C. `spans` are the rows and columns of
-/// that part, and `dealt` says whether those of two neighbouring fragments were dealt out in turn.
+/// that part.
 pub(super) fn store<'k, T: Element>(
     product: &Product<'k, T>,
     aligned: bool,
     spans: [u32; 2],
-    dealt: [bool; 2],
     sums: Array<'k, T::Acc>,
     [row, col]: [Val<'k, u32>; 2],
 ) {
     let lane = product.k.lane();
-    let (g, t) = (lane / 4, lane % 4);
+    let (row, col) = (row + lane / 4, col + lane % 4 * 2);
     let [high, wide] = spans.map(|span| span / ROWS);
     product.store_runs(aligned, |store| {
         for (i, j, pair) in (0..high).flat_map(|i| (0..wide).flat_map(move |j| (0..4).map(move |pair| (i, j, pair)))) {
-            // Of the upper or lower eight rows, of the first or second eight columns, of the lane's first or second column there.
-            let sum = |lower: u32, fragment: u32, column: u32| {
-                sums.at(((i * wide + j) * 2 + fragment) * 4 + lower * 2 + column).get()
-            };
+            // Of the upper or lower eight rows, of the first or second eight columns.
             let (lower, other) = (pair / 2, pair % 2);
-            let row = if dealt[0] { row + (i * ROWS + lower) + g * 2 } else { row + (i * ROWS + lower * 8) + g };
-            if dealt[1] {
-                let col = col + (j * ROWS + other * 2) + t * 4;
-                store(row, col, [0, 1].map(|fragment| sum(lower, fragment, other)));
-            } else {
-                let col = col + (j * ROWS + other * 8) + t * 2;
-                store(row, col, [0, 1].map(|column| sum(lower, other, column)));
-            }
+            let sum = |column: u32| sums.at(((i * wide + j) * 2 + other) * 4 + lower * 2 + column).get();
+            store(row + (i * ROWS + lower * 8), col + (j * ROWS + other * 8), [0, 1].map(sum));
         }
     });
 }

@@ -24,6 +24,7 @@ mod limbs;
 mod mend;
 mod mma;
 mod naive;
+mod pack;
 mod plain;
 mod product;
 mod register;
@@ -36,6 +37,7 @@ use std::fmt;
 
 pub use blocked::{Blocked, Blocking, Core, Schedule};
 pub use mend::Mend;
+pub use pack::Pack;
 pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
 pub use sum::Sum;
 pub use vector::Vector;
@@ -60,11 +62,13 @@ pub enum Variant {
     Sum(Sum),
     /// The sums of tiles that several blocks shared.
     Mend(Mend),
+    /// A copy of a matrix, as another kernel takes it.
+    Pack(Pack),
 }
 
 impl Variant {
     /// The kernel of that name, for row-major matrices: a plain one ([`Plain::named`]), one of blocks ([`Blocked::named`]) or for few rows
-    /// ([`Vector::named`]), or `sum` or `mend`, which add what others split.
+    /// ([`Vector::named`]), or `sum` or `mend`, which add what others split, or `pack`, which copies what others take.
     ///
     /// # Errors
     /// [`Error::KernelOption`](crate::Error::KernelOption) that says what names there are.
@@ -73,6 +77,7 @@ impl Variant {
         Ok(match name {
             "sum" => Variant::Sum(Sum { ty, order }),
             "mend" => Variant::Mend(Mend { ty, order }),
+            "pack" => Variant::Pack(Pack { ty, from: order, rounded: false }),
             _ if name.starts_with("vector") => Vector::named(name, ty)?.into(),
             _ if BLOCKED.iter().any(|family| name.starts_with(family)) => Blocked::named(name, ty)?.into(),
             _ => Plain { ty, ..Plain::named(name)? }.into(),
@@ -103,6 +108,7 @@ impl Variant {
             Variant::Vector(vector) => vector.build(),
             Variant::Sum(sum) => sum.build(),
             Variant::Mend(mend) => mend.build(),
+            Variant::Pack(pack) => pack.build(),
         }
     }
 
@@ -114,6 +120,7 @@ impl Variant {
             Variant::Vector(vector) => vector.ty,
             Variant::Sum(sum) => sum.ty,
             Variant::Mend(mend) => mend.ty,
+            Variant::Pack(pack) => pack.ty,
         }
     }
 
@@ -125,6 +132,7 @@ impl Variant {
             Variant::Vector(vector) => [vector.few, vector.columns()],
             Variant::Sum(_) => [1, sum::THREADS],
             Variant::Mend(_) => [1, mend::THREADS],
+            Variant::Pack(_) => [pack::TILE; 2],
         }
     }
 }
@@ -138,6 +146,12 @@ impl From<Plain> for Variant {
 impl From<Blocked> for Variant {
     fn from(blocked: Blocked) -> Self {
         Variant::Blocked(blocked)
+    }
+}
+
+impl From<Pack> for Variant {
+    fn from(pack: Pack) -> Self {
+        Variant::Pack(pack)
     }
 }
 
@@ -155,6 +169,7 @@ impl fmt::Display for Variant {
             Variant::Vector(vector) => vector.fmt(f),
             Variant::Sum(sum) => sum.fmt(f),
             Variant::Mend(mend) => mend.fmt(f),
+            Variant::Pack(pack) => pack.fmt(f),
         }
     }
 }

@@ -86,11 +86,28 @@ impl<'k, T: Element> Product<'k, T> {
         Product { k, a, b, c, turned, edges: Edges::Guarded, parts, shared: None }
     }
 
-    /// m, n and k.
+    /// m, n and k; of an A that was packed along k, as much of k as it has.
     pub fn extents(&self) -> (Val<'k, u32>, Val<'k, u32>, Val<'k, u32>) {
+        let (m, n) = match self.c {
+            Target::Whole(c, _) => (c.rows(), c.cols()),
+            Target::Part(c) => (c.rows(), c.cols()),
+        };
+        (m, n, self.sides()[0].1)
+    }
+
+    /// As much of k as A and B both have: one of them may have been packed along k.
+    pub fn depth(&self) -> Val<'k, u32> {
+        let [(_, of_a), (_, of_b)] = self.sides();
+        of_a.min(of_b)
+    }
+
+    /// Rows of A (columns of B) and k, as many as the matrix has: more than m, n and k where it was packed.
+    pub fn sides(&self) -> [(Val<'k, u32>, Val<'k, u32>); 2] {
         let [a_turned, b_turned] = self.turned;
-        let (m, depth) = if a_turned { (self.a.cols(), self.a.rows()) } else { (self.a.rows(), self.a.cols()) };
-        (m, if b_turned { self.b.rows() } else { self.b.cols() }, depth)
+        let sides = |matrix: Global<'k, T>, turned| {
+            if turned { (matrix.cols(), matrix.rows()) } else { (matrix.rows(), matrix.cols()) }
+        };
+        [sides(self.a, a_turned), sides(self.b, !b_turned)]
     }
 
     /// Matrices of C: those of the batch, or the parts of all of them.

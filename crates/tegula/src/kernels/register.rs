@@ -57,8 +57,9 @@ fn body<T: Element<Acc = T, Out = T> + Arith>(k: &Builder, variant: &Blocked) {
     product.for_tiles([bm, bn], depth.div_ceil(bk), |product, [tile_m, tile_n], [first, steps]| {
         let (row, col) = (tile_m * bm, tile_n * bn);
         let [a_width, b_width, _] = variant.widths();
-        let a = Stage::new(product.a, rooms[0], a_width, thread, [row, m]);
-        let b = Stage::new(product.b, rooms[1], b_width, thread, [col, n]);
+        let [(a_rows, _), (b_cols, _)] = product.sides();
+        let a = Stage::new(product.a, rooms[0], a_width, thread, [row, a_rows]);
+        let b = Stage::new(product.b, rooms[1], b_width, thread, [col, b_cols]);
         let slide = Slide { depth, bk, first, steps };
         patch.slide(&slide, [&a, &b]);
         if let Some(exchange) = exchange {

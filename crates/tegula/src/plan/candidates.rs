@@ -56,14 +56,6 @@ const MMA: [Measured; 7] = [
     of([64, 64, 64], [32, 32], [16, 8], [4, 1, 3], [0.60, 0.35, 1.5]),
 ];
 
-/// Tiles for operands that pass through registers, element by element: small enough for those.
-const MMA_BY_ELEMENT: [Measured; 3] = [
-    of([128, 64, 32], [32, 32], [16, 8], [4, 1, 1], [0.25, 0.25, 3.0]),
-    of([128, 128, 32], [64, 32], [16, 8], [4, 1, 1], [0.30, 0.30, 4.0]),
-    of([64, 64, 32], [32, 16], [16, 8], [4, 1, 2], [0.20, 0.15, 2.0]),
-];
-const MMA_BY_BYTE: [Measured; 1] = [of([64, 64, 32], [32, 16], [16, 8], [4, 1, 1], [0.10, 0.10, 2.0])];
-
 /// Tiles of i32 on matrix units, by limbs; not yet measured.
 const LIMBS: [Measured; 3] = [
     of([128, 64, 32], [32, 32], [16, 8], [2, 1, 1], [0.5, 0.5, 4.0]),
@@ -88,25 +80,42 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)>
     let measured = match problem.ty {
         Type::F32 => match problem.accuracy {
             Accuracy::Full => REGISTER.to_vec(),
-            Accuracy::Tf32 => [&REGISTER[..], &mma(Mma::TF32, problem.lies)].concat(),
+            Accuracy::Tf32 => [&REGISTER[..], &mma(Mma::TF32)].concat(),
         },
         Type::I32 => {
             let limbs = LIMBS.map(|measured| Measured { core: Core::Limbs, ..measured });
             [&REGISTER[..], &limbs].concat()
         }
         Type::F64 => DMMA.iter().filter_map(|&(mma, measured)| dmma(mma, measured, problem.lies)).collect(),
-        Type::F16 => mma(Mma::F16, problem.lies),
-        Type::BF16 => mma(Mma::BF16, problem.lies),
-        Type::I8 => mma(Mma::I8, problem.lies),
+        Type::F16 => mma(Mma::F16),
+        Type::BF16 => mma(Mma::BF16),
+        Type::I8 => mma(Mma::I8),
         _ => return Vec::new(),
     };
     let machine = Machine { multiprocessors };
     let mut all = Vec::new();
     for measured in &measured {
-        let kernel = Blocked::new(measured.core, problem.ty, measured.blocking).into();
-        for split in splits(problem, measured, multiprocessors) {
-            let recipe = Recipe { kernel, swapped: false, split }.fit(problem.lies);
+        let kernel = Blocked::new(measured.core, problem.ty, measured.blocking);
+        for (split, packed) in splits(problem, measured, multiprocessors)
+            .flat_map(|split| packings(&kernel, problem.lies).into_iter().map(move |packed| (split, packed)))
+        {
+            let recipe = Recipe { split, packed, ..kernel.into() }.fit(problem.lies);
             all.push((recipe, time(problem, &recipe, measured, machine)));
+        }
+    }
+    all
+}
+
+/// What may be packed first: nothing that does not have to be, what cannot be taken 16 bytes at once, or all that does not lie best.
+fn packings(kernel: &Blocked, lies: [Lie; 3]) -> Vec<[bool; 2]> {
+    let (taken, wanted) = (taken(lies), kernel.wanted());
+    let unaligned = taken.map(|lie| !lie.vectors);
+    let other = [0, 1].map(|which| !taken[which].vectors || taken[which].order != wanted[which]);
+    let mut all = vec![[false; 2]];
+    for packed in [unaligned, other] {
+        // Only the cores that could do without have a choice.
+        if !all.contains(&packed) && (0..2).all(|which| kernel.takes(which, taken[which].order, taken[which].vectors)) {
+            all.push(packed);
         }
     }
     all
@@ -144,22 +153,14 @@ fn dmma(mma: Mma, mut measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
     Some(measured)
 }
 
-/// The tiles for an instruction of short numbers: as many bytes deep, whatever the type. By element, operands that both lie along k leave
-/// registers for one of them alone.
-fn mma(mma: Mma, lies: [Lie; 3]) -> Vec<Measured> {
-    let [a, b] = taken(lies);
-    let tiles: &[Measured] = match mma {
-        _ if a.vectors && b.vectors => &MMA,
-        Mma::I8 => &MMA_BY_BYTE,
-        _ if along_k([a, b]) => &MMA_BY_ELEMENT[..1],
-        _ => &MMA_BY_ELEMENT,
-    };
+/// The tiles for an instruction of short numbers: as many bytes deep, whatever the type.
+fn mma(mma: Mma) -> Vec<Measured> {
     let fit = |measured: &Measured| {
         let [bm, bn, bk] = measured.blocking.block;
         let blocking = Blocking { block: [bm, bn, bk * mma.packed() / 2], ..measured.blocking };
         Measured { core: Core::Mma(mma), blocking, ..*measured }
     };
-    tiles.iter().map(fit).collect()
+    MMA.iter().map(fit).collect()
 }
 
 /// The candidate that should be fastest.

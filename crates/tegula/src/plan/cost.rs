@@ -7,7 +7,7 @@
 use super::Problem;
 use super::recipe::{Recipe, Split};
 use crate::element::Type;
-use crate::kernels::{Blocked, Blocking, Core, Variant};
+use crate::kernels::{Blocking, Core, Variant};
 
 /// A GPU, as far as times depend on it.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,10 @@ const MEMORY: f64 = 4.0e6;
 const PARTS: f64 = 2.0e6;
 /// How much longer a step takes where elements are copied one by one.
 const SINGLE: f64 = 1.15;
+/// How much less it takes where both factors lie as the kernel wants them.
+const BEST: f64 = 0.98;
+/// Bytes a microsecond of packing, read and written.
+const PACKING: f64 = 3.0e6;
 /// Microseconds of a launch, and of a second one.
 const LAUNCH: [f64; 2] = [2.0, 4.0];
 
@@ -42,16 +46,17 @@ pub(super) struct Measured {
 
 /// Microseconds that a product takes.
 pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, machine: Machine) -> f64 {
-    let Variant::Blocked(Blocked { blocking: Blocking { block: [bm, bn, bk], blocks, .. }, .. }) = recipe.kernel else {
-        return f64::INFINITY;
-    };
+    let Variant::Blocked(kernel) = recipe.kernel else { return f64::INFINITY };
+    let Blocking { block: [bm, bn, bk], blocks, .. } = kernel.blocking;
     let [m, n] = if recipe.swapped { [problem.n, problem.m] } else { [problem.m, problem.n] };
     let tiles = m.div_ceil(bm as usize) * n.div_ceil(bn as usize);
     let all = tiles as f64 * problem.batches as f64;
     let steps = problem.k.div_ceil(bk as usize) as f64;
-    let aligned = problem.lies.iter().all(|lie| lie.vectors);
+    let aligned = kernel.vectors[0] && kernel.vectors[1] && problem.lies[2].vectors;
+    // Factors that lie as the kernel takes them fastest cost it less.
+    let best = if kernel.orders[..2] == kernel.wanted() { BEST } else { 1.0 };
     let work = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0;
-    let step = if aligned { 1.0 } else { SINGLE } * work / (RATE * relative_rate(problem.ty, measured.core));
+    let step = best * if aligned { 1.0 } else { SINGLE } * work / (RATE * relative_rate(problem.ty, measured.core));
     let (at_once, multiprocessors) = (f64::from(blocks), f64::from(machine.multiprocessors));
     // Waves of blocks that make so many steps each.
     let waves = |blocks: f64, steps: f64| {
@@ -84,7 +89,10 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     };
     let memory = ((m * k + k * n + m * n) * batches + parts) * size / MEMORY;
     let second = if parts > 0.0 { LAUNCH[1] + parts * size * 2.0 / PARTS } else { 0.0 };
-    multiply.max(memory) + LAUNCH[0] + second
+    let packing = |which: usize| {
+        if recipe.packed[which] { LAUNCH[1] + 2.0 * size * batches * k * [m, n][which] / PACKING } else { 0.0 }
+    };
+    multiply.max(memory) + LAUNCH[0] + second + packing(0) + packing(1)
 }
 
 /// Multiply-adds of a type, relative to f32.

@@ -73,7 +73,7 @@ pub enum Taken {
     Unread,
     /// It is read, or written, where it lies.
     InPlace,
-    /// The CPU copies blocks of it in the order its micro-kernels read, and multiplies those.
+    /// It is copied first, on the CPU block by block, in the order that the kernel reads, and the copy is multiplied.
     Packed,
     /// The CPU sums blocks of it beside it and writes each sum once.
     Summed,
@@ -295,6 +295,15 @@ impl Given {
         if let Some(shape) = recipe.workspace(self.layouts[C].shape) {
             device_bytes += shape.len()? as u128 * self.sum_bytes() as u128;
         }
+        let inputs = recipe.inputs([there[0], there[1]], Layout::transposed);
+        for (which, layout) in inputs.into_iter().enumerate() {
+            let Some(packed) = recipe.packed(which, layout.shape)? else { continue };
+            device_bytes += packed.shape.len()? as u128 * self.types[0].size() as u128;
+            let given = if recipe.swapped { 1 - which } else { which };
+            if taken[given] == Taken::InPlace {
+                taken[given] = Taken::Packed;
+            }
+        }
         let explained = self.explained(device, recipe.name(), taken, device_bytes, host_bytes);
         Ok(Explanation { launch: Some(launch), ..explained })
     }
@@ -302,6 +311,7 @@ impl Given {
     fn launch(&self, recipe: &Recipe, layouts: [Layout; 3], facts: &DeviceFacts) -> Result<Launch> {
         let kernel = recipe.kernel.build()?;
         let [a, b] = recipe.inputs([layouts[0], layouts[1]], Layout::transposed);
+        let [a, b] = [recipe.packed(0, a.shape)?.unwrap_or(a), recipe.packed(1, b.shape)?.unwrap_or(b)];
         let mut c = recipe.output(layouts[C], Layout::transposed);
         let parts = recipe.workspace(c.shape).map(Layout::row_major).transpose()?;
         if let (Split::Parts(_), Some(parts)) = (recipe.split, parts) {

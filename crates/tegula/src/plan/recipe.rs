@@ -3,11 +3,11 @@
 use std::str::FromStr;
 
 use super::choose::Lie;
-use crate::element::Type;
+use crate::element::{Accuracy, Type};
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
-use crate::kernels::{Blocked, Mend, Plain, Schedule, Sum, Variant, Vector};
-use crate::matrix::Shape;
+use crate::kernels::{Blocked, Mend, Pack, Plain, Schedule, Sum, Variant, Vector};
+use crate::matrix::{Layout, Shape};
 
 /// A product as launches of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +18,8 @@ pub struct Recipe {
     pub swapped: bool,
     /// How the work is split beyond tiles.
     pub split: Split,
+    /// Whether the left and the right factor, as the kernel takes them, are copied first to where it takes them fastest.
+    pub packed: [bool; 2],
 }
 
 /// How the work is split. What is split goes to a workspace, and a second kernel adds it.
@@ -56,34 +58,41 @@ impl FromStr for Split {
 
 impl<V: Into<Variant>> From<V> for Recipe {
     fn from(kernel: V) -> Self {
-        Recipe { kernel: kernel.into(), swapped: false, split: Split::Whole }
+        Recipe { kernel: kernel.into(), swapped: false, split: Split::Whole, packed: [false; 2] }
     }
 }
 
 impl Recipe {
     /// The recipe of a name: a kernel's ([`Variant::named`]), after which `:` and a number may say in how many parts sums along k are made, or
-    /// `:w` and a number how many blocks share the tiles. [`fit`](Self::fit) it to how matrices lie.
+    /// `:w` and a number how many blocks share the tiles, and `:pa`, `:pb` or `:pab` that A, B or both are packed first. [`fit`](Self::fit) it to
+    /// how matrices lie.
     ///
     /// # Errors
     /// [`Error::KernelOption`] that says what names there are, or what the kernel cannot do.
     pub fn named(name: &str, ty: Type) -> Result<Self> {
-        let (kernel, split) = match name.split_once(':') {
-            Some((kernel, split)) => (kernel, split.parse()?),
-            None => (name, Split::Whole),
-        };
-        let kernel = Variant::named(kernel, ty)?;
+        let mut words = name.split(':');
+        let kernel = Variant::named(words.next().unwrap_or_default(), ty)?;
+        let (mut split, mut packed) = (Split::Whole, [false; 2]);
+        for word in words {
+            match word {
+                "pa" => packed = [true, false],
+                "pb" => packed = [false, true],
+                "pab" => packed = [true, true],
+                _ => split = word.parse()?,
+            }
+        }
         let makes = match kernel {
             Variant::Blocked(_) => true,
-            Variant::Vector(_) => !matches!(split, Split::Workers(_)),
-            Variant::Plain(_) => split == Split::Whole,
-            Variant::Sum(_) | Variant::Mend(_) => {
-                return Err(Error::KernelOption(format!("{name} only adds what other kernels have split")));
+            Variant::Vector(_) => !matches!(split, Split::Workers(_)) && packed == [false; 2],
+            Variant::Plain(_) => split == Split::Whole && packed == [false; 2],
+            Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) => {
+                return Err(Error::KernelOption(format!("{name} only helps kernels that multiply")));
             }
         };
         if !makes {
-            return Err(Error::KernelOption(format!("{kernel} cannot split its work so, as {name} has it")));
+            return Err(Error::KernelOption(format!("{kernel} cannot split its work or pack so, as {name} has it")));
         }
-        Ok(Recipe { split, ..kernel.into() })
+        Ok(Recipe { split, packed, ..kernel.into() })
     }
 
     /// The same for matrices that lie so: A, B and C.
@@ -97,7 +106,14 @@ impl Recipe {
                 let [a, b, c] = lies;
                 // Kernels of blocks store rows; a C of columns is a Cᵀ of rows.
                 let swapped = c.order == Order2d::ColMajor;
-                let lies = if swapped { [b.transposed(), a.transposed(), c.transposed()] } else { lies };
+                let mut lies = if swapped { [b.transposed(), a.transposed(), c.transposed()] } else { lies };
+                let mut packed = self.packed;
+                for (which, order) in blocked.wanted().into_iter().enumerate() {
+                    packed[which] |= !blocked.takes(which, lies[which].order, lies[which].vectors);
+                    if packed[which] {
+                        lies[which] = Lie { order, vectors: true };
+                    }
+                }
                 let schedule = match self.split {
                     Split::Whole => Schedule::Tiles,
                     Split::Parts(_) => Schedule::Parts,
@@ -108,7 +124,7 @@ impl Recipe {
                     // The workspace is row-major, with rows of any length.
                     (orders[2], vectors[2]) = (Order2d::RowMajor, false);
                 }
-                Recipe { kernel: Blocked { orders, vectors, schedule, ..blocked }.into(), swapped, ..self }
+                Recipe { kernel: Blocked { orders, vectors, schedule, ..blocked }.into(), swapped, packed, ..self }
             }
             Variant::Vector(vector) => {
                 // Which side is the small one is the recipe's own knowledge; C may lie in any way.
@@ -118,7 +134,7 @@ impl Recipe {
                 let orders = [a.order, b.order, if split { Order2d::RowMajor } else { c.order }];
                 Recipe { kernel: Vector { orders, vectors: b.vectors, split, ..vector }.into(), ..self }
             }
-            Variant::Sum(_) | Variant::Mend(_) => self,
+            Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) => self,
         }
     }
 
@@ -130,10 +146,16 @@ impl Recipe {
     /// The name, given the kernel's.
     pub(crate) fn name_with(&self, kernel: &str) -> String {
         let swapped = if self.swapped { "_swapped" } else { "" };
+        let packed = match self.packed {
+            [false, false] => "",
+            [true, false] => "_pa",
+            [false, true] => "_pb",
+            [true, true] => "_pab",
+        };
         match self.split {
-            Split::Whole => format!("{kernel}{swapped}"),
-            Split::Parts(parts) => format!("{kernel}_{parts}{swapped}"),
-            Split::Workers(workers) => format!("{kernel}_w{workers}{swapped}"),
+            Split::Whole => format!("{kernel}{swapped}{packed}"),
+            Split::Parts(parts) => format!("{kernel}_{parts}{swapped}{packed}"),
+            Split::Workers(workers) => format!("{kernel}_w{workers}{swapped}{packed}"),
         }
     }
 
@@ -142,7 +164,7 @@ impl Recipe {
         match self.kernel {
             Variant::Blocked(blocked) => blocked.turned(),
             Variant::Vector(vector) => [false, vector.turned()],
-            Variant::Plain(_) | Variant::Sum(_) | Variant::Mend(_) => [false; 2],
+            Variant::Plain(_) | Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) => [false; 2],
         }
     }
 
@@ -156,6 +178,23 @@ impl Recipe {
     /// C as the kernel takes it, given what transposes it.
     pub fn output<T>(&self, c: T, transposed: impl Fn(T) -> T) -> T {
         if self.swapped { transposed(c) } else { c }
+    }
+
+    /// Where a factor (0 the left one, 1 the right one) lies once it is packed, given its shape as the kernel takes it; `None` where it is not.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where its elements cannot be addressed.
+    pub fn packed(&self, which: usize, shape: Shape) -> Result<Option<Layout>> {
+        if !self.packed[which] {
+            return Ok(None);
+        }
+        let cols = shape.cols.checked_next_multiple_of(16 / self.kernel.ty().size()).unwrap_or(shape.cols);
+        Layout::row_major(Shape { cols, ..shape }).map(Some)
+    }
+
+    /// The kernel that packs a factor that lies so as the multiplying kernel takes it.
+    pub fn packing(&self, from: Lie) -> Pack {
+        Pack { ty: self.kernel.ty(), from: from.order, rounded: self.kernel.accuracy() == Accuracy::Tf32 }
     }
 
     /// The shape of the workspace, for a C that lies as the kernel takes it.
