@@ -26,6 +26,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod element;
+pub mod epilogue;
 pub mod error;
 mod exec;
 mod gemm;
