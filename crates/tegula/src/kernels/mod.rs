@@ -20,6 +20,7 @@ macro_rules! of_type {
 
 mod blocked;
 mod dmma;
+mod epilogue;
 mod mend;
 mod naive;
 mod plain;

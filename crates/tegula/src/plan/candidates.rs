@@ -67,9 +67,9 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)>
     let machine = Machine { multiprocessors };
     let mut all = Vec::new();
     for measured in &measured {
-        let kernel = Blocked::new(measured.core, problem.ty, measured.blocking).into();
+        let kernel = Blocked::new(measured.core, problem.ty, measured.blocking);
         for split in splits(problem, measured, multiprocessors) {
-            let recipe = Recipe { kernel, swapped: false, split }.fit(problem.lies);
+            let recipe = Recipe { split, ..kernel.into() }.fit(problem.lies);
             all.push((recipe, time(problem, &recipe, measured, machine)));
         }
     }

@@ -2,6 +2,7 @@
 
 use super::choose::Lie;
 use crate::element::Type;
+use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
 use crate::kernels::{Blocked, Mend, Plain, Schedule, Sum, Variant, Vector};
@@ -16,6 +17,8 @@ pub struct Recipe {
     pub swapped: bool,
     /// How the work is split beyond tiles.
     pub split: Split,
+    /// What happens to sums on their way to C, by the rows and columns of C itself; [`fit`](Recipe::fit) tells the kernels.
+    pub epilogue: Epilogue,
 }
 
 /// How the work is split. What is split goes to a workspace, and a second kernel adds it.
@@ -38,7 +41,7 @@ impl Split {
 
 impl<V: Into<Variant>> From<V> for Recipe {
     fn from(kernel: V) -> Self {
-        Recipe { kernel: kernel.into(), swapped: false, split: Split::Whole }
+        Recipe { kernel: kernel.into(), swapped: false, split: Split::Whole, epilogue: Epilogue::NONE }
     }
 }
 
@@ -65,13 +68,14 @@ impl Recipe {
         Ok(Recipe { split, ..Blocked::named(kernel, ty)?.into() })
     }
 
-    /// The same for matrices that lie so: A, B and C.
+    /// The same for matrices that lie so: A, B and C, and with the epilogue in the kernels.
     #[must_use]
     pub fn fit(self, lies: [Lie; 3]) -> Self {
         match self.kernel {
-            Variant::Plain(plain) => {
-                Recipe { kernel: Plain { orders: lies.map(|lie| lie.order), ..plain }.into(), ..self }
-            }
+            Variant::Plain(plain) => Recipe {
+                kernel: Plain { orders: lies.map(|lie| lie.order), epilogue: self.epilogue, ..plain }.into(),
+                ..self
+            },
             Variant::Blocked(blocked) => {
                 let [a, b, c] = lies;
                 // Kernels of blocks store rows; a C of columns is a Cᵀ of rows.
@@ -87,7 +91,9 @@ impl Recipe {
                     // The workspace is row-major, with rows of any length.
                     (orders[2], vectors[2]) = (Order2d::RowMajor, false);
                 }
-                Recipe { kernel: Blocked { orders, vectors, schedule, ..blocked }.into(), swapped, ..self }
+                let recipe = Recipe { swapped, ..self };
+                let epilogue = recipe.first_epilogue();
+                Recipe { kernel: Blocked { orders, vectors, schedule, epilogue, ..blocked }.into(), ..recipe }
             }
             Variant::Vector(vector) => {
                 // Which side is the small one is the recipe's own knowledge; C may lie in any way.
@@ -95,10 +101,21 @@ impl Recipe {
                 let [a, b, c] = if self.swapped { [b.transposed(), a.transposed(), c.transposed()] } else { [a, b, c] };
                 let split = self.split != Split::Whole;
                 let orders = [a.order, b.order, if split { Order2d::RowMajor } else { c.order }];
-                Recipe { kernel: Vector { orders, vectors: b.vectors, split, ..vector }.into(), ..self }
+                let epilogue = self.first_epilogue();
+                Recipe { kernel: Vector { orders, vectors: b.vectors, split, epilogue, ..vector }.into(), ..self }
             }
             Variant::Sum(_) | Variant::Mend(_) => self,
         }
+    }
+
+    /// The epilogue as kernels take it, which may make the transpose.
+    fn passed_epilogue(&self) -> Epilogue {
+        if self.swapped { self.epilogue.transposed() } else { self.epilogue }
+    }
+
+    /// That of the first kernel: parts of sums have none.
+    fn first_epilogue(&self) -> Epilogue {
+        if let Split::Parts(_) = self.split { Epilogue::NONE } else { self.passed_epilogue() }
     }
 
     /// The name of what runs.
@@ -151,10 +168,10 @@ impl Recipe {
 
     /// The kernel that adds what was split, for a C that lies so as the kernels take it.
     pub fn second(&self, c: Lie) -> Variant {
-        let (ty, order) = (self.kernel.ty(), c.order);
+        let (ty, order, epilogue) = (self.kernel.ty(), c.order, self.passed_epilogue());
         match self.split {
-            Split::Workers(_) => Variant::Mend(Mend { ty, order }),
-            Split::Whole | Split::Parts(_) => Variant::Sum(Sum { ty, order }),
+            Split::Workers(_) => Variant::Mend(Mend { ty, order, epilogue }),
+            Split::Whole | Split::Parts(_) => Variant::Sum(Sum { ty, order, epilogue }),
         }
     }
 
