@@ -63,10 +63,12 @@ fn plain() -> Vec<Plain> {
 pub fn blocked() -> Vec<Blocked> {
     let lie = |order, vectors| Lie { order, vectors };
     let (row, col) = (Order2d::RowMajor, Order2d::ColMajor);
-    let (all, plain) =
-        (&[(row, row, true), (row, row, false), (col, col, true), (row, col, true), (col, row, true)][..], 1);
+    let layouts =
+        [(row, row, true), (row, row, false), (col, col, true), (row, col, true), (row, col, false), (col, row, true)];
     let mut kernels = Vec::new();
-    for (ty, layouts) in [(Type::F32, all), (Type::F64, all), (Type::I32, &all[..plain])] {
+    for ty in TYPES {
+        // bf16 differs from f16 by the instruction's name alone.
+        let layouts = if ty == Type::BF16 { &layouts[..1] } else { &layouts };
         for (i, &(a, b, vectors)) in layouts.iter().enumerate() {
             let lies = [lie(a, vectors), lie(b, vectors), lie(row, vectors)];
             // Few enough blocks for sums to be split, and many enough for tiles to be shared.

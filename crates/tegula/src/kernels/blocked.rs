@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{dmma, order_letters, register};
+use super::{dmma, limbs, mma, order_letters, register};
 use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::MAX_THREADS;
@@ -19,6 +19,10 @@ pub enum Core {
     Register,
     /// Each warp, by a matrix instruction of f64.
     Dmma(Mma),
+    /// Each warp, by a matrix instruction of shorter numbers.
+    Mma(Mma),
+    /// Each warp, by a matrix instruction of bytes, which i32 is split into.
+    Limbs,
 }
 
 /// How a tile of C is cut.
@@ -87,7 +91,7 @@ impl Blocked {
     }
 
     /// The kernel of a core and a blocking, by its name without type and layouts: `register_128x256x8_64x64_8x16_4_1_1`,
-    /// `dmma16x16_128x128x16_32x64_16x16_4_1_1`.
+    /// `dmma16x16_128x128x16_32x64_16x16_4_1_1`, `mma_128x256x32_64x64_16x8_4_1_1`.
     ///
     /// # Errors
     /// [`Error::KernelOption`] that says what a name looks like.
@@ -95,13 +99,15 @@ impl Blocked {
         let (core, blocking) = name.split_once('_').unwrap_or((name, ""));
         let core = match core {
             "register" => Core::Register,
+            "limbs" => Core::Limbs,
+            "mma" => Core::Mma(mma_of(ty)?),
             "dmma16x16" => Core::Dmma(Mma::F64K16),
             "dmma16x8" => Core::Dmma(Mma::F64K8),
             "dmma16x4" => Core::Dmma(Mma::F64K4),
             "dmma8x4" => Core::Dmma(Mma::F64M8K4),
             _ => {
                 return Err(Error::KernelOption(format!(
-                    "there is no kernel {name:?}; blocks begin with register_ or dmma16x16_, as in register_128x256x8_64x64_8x16_4_1_1"
+                    "there is no kernel {name:?}; blocks begin with register_, dmma16x16_, mma_ or limbs_, as in register_128x256x8_64x64_8x16_4_1_1"
                 )));
             }
         };
@@ -120,8 +126,10 @@ impl Blocked {
 
     /// Elements of A, B and C that one access may take.
     pub(super) fn widths(&self) -> [u32; 3] {
-        let all = (16 / self.ty.size()) as u32;
-        self.vectors.map(|vector| if vector { all } else { 1 })
+        let [ab, c] =
+            [self.ty, if self.ty == Type::I8 { Type::I32 } else { self.ty }].map(|ty| (16 / ty.size()) as u32);
+        let [a_vector, b_vector, c_vector] = self.vectors;
+        [(a_vector, ab), (b_vector, ab), (c_vector, c)].map(|(vector, all)| if vector { all } else { 1 })
     }
 
     /// Builds the kernel.
@@ -143,9 +151,25 @@ impl Blocked {
             (Core::Dmma(mma @ (Mma::F64M8K4 | Mma::F64K4 | Mma::F64K8 | Mma::F64K16)), Type::F64) => {
                 dmma::build(self, mma)
             }
-            (Core::Dmma(_), ty) => Err(Error::KernelOption(format!("there is no such matrix instruction of {ty}"))),
+            (Core::Mma(mma @ Mma::F16), Type::F16) => mma::build::<f16>(self, mma),
+            (Core::Mma(mma @ Mma::BF16), Type::BF16) => mma::build::<bf16>(self, mma),
+            (Core::Mma(mma @ Mma::I8), Type::I8) => mma::build::<i8>(self, mma),
+            (Core::Limbs, Type::I32) => limbs::build(self),
+            (Core::Dmma(_) | Core::Mma(_) | Core::Limbs, ty) => {
+                Err(Error::KernelOption(format!("there is no such matrix instruction of {ty}")))
+            }
             (Core::Register, ty) => Err(Error::KernelOption(format!("there are no register tiles of {ty}"))),
         }
+    }
+}
+
+/// The matrix instruction of a type other than f64.
+fn mma_of(ty: Type) -> Result<Mma> {
+    match ty {
+        Type::F16 => Ok(Mma::F16),
+        Type::BF16 => Ok(Mma::BF16),
+        Type::I8 => Ok(Mma::I8),
+        ty => Err(Error::KernelOption(format!("mma_ multiplies f16, bf16 and i8, not {ty}"))),
     }
 }
 
@@ -190,6 +214,8 @@ impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.core {
             Core::Register => f.write_str("register")?,
+            Core::Mma(_) => f.write_str("mma")?,
+            Core::Limbs => f.write_str("limbs")?,
             Core::Dmma(mma) => {
                 let [m, _, k] = mma.shape();
                 write!(f, "dmma{m}x{k}")?;

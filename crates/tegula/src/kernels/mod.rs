@@ -21,7 +21,9 @@ macro_rules! of_type {
 mod blocked;
 mod dmma;
 mod epilogue;
+mod limbs;
 mod mend;
+mod mma;
 mod naive;
 mod plain;
 mod product;

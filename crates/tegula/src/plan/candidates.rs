@@ -45,6 +45,32 @@ const DMMA: [(Mma, Measured); 7] = [
     (Mma::F64K16, of([32, 32, 32], [16, 16], [16, 16], [4, 1, 4], [0.651, 0.476, 1.66])),
 ];
 
+/// Tiles of 16-bit types on matrix units, not yet measured; of bytes, the step is twice as deep.
+const MMA: [Measured; 7] = [
+    of([128, 256, 32], [64, 64], [16, 8], [4, 1, 1], [0.82, 0.82, 4.0]),
+    of([256, 128, 32], [64, 64], [16, 8], [4, 1, 1], [0.82, 0.82, 4.0]),
+    of([128, 128, 32], [64, 32], [16, 8], [4, 1, 1], [0.72, 0.72, 3.0]),
+    of([128, 128, 32], [64, 64], [16, 8], [3, 1, 2], [0.76, 0.60, 3.0]),
+    of([128, 64, 32], [64, 32], [16, 8], [4, 1, 2], [0.68, 0.50, 2.0]),
+    of([64, 128, 32], [32, 64], [16, 8], [4, 1, 2], [0.68, 0.50, 2.0]),
+    of([64, 64, 64], [32, 32], [16, 8], [4, 1, 3], [0.60, 0.35, 1.5]),
+];
+
+/// Tiles for operands that pass through registers, element by element: small enough for those.
+const MMA_BY_ELEMENT: [Measured; 3] = [
+    of([128, 64, 32], [32, 32], [16, 8], [4, 1, 1], [0.25, 0.25, 3.0]),
+    of([128, 128, 32], [64, 32], [16, 8], [4, 1, 1], [0.30, 0.30, 4.0]),
+    of([64, 64, 32], [32, 16], [16, 8], [4, 1, 2], [0.20, 0.15, 2.0]),
+];
+const MMA_BY_BYTE: [Measured; 1] = [of([64, 64, 32], [32, 16], [16, 8], [4, 1, 1], [0.10, 0.10, 2.0])];
+
+/// Tiles of i32 on matrix units, by limbs; not yet measured.
+const LIMBS: [Measured; 3] = [
+    of([128, 64, 32], [32, 32], [16, 8], [2, 1, 1], [0.5, 0.5, 4.0]),
+    of([64, 128, 32], [32, 32], [16, 8], [2, 1, 1], [0.5, 0.5, 4.0]),
+    of([64, 64, 32], [32, 32], [16, 8], [2, 1, 2], [0.5, 0.35, 3.0]),
+];
+
 const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3], measured: [f64; 3]) -> Measured {
     let [stages, slices, blocks] = counts;
     let [full, alone, fixed] = measured;
@@ -60,8 +86,15 @@ const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3],
 /// The recipes with blocks for a product, with the microseconds that each should take.
 pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)> {
     let measured = match problem.ty {
-        Type::F32 | Type::I32 => REGISTER.to_vec(),
+        Type::F32 => REGISTER.to_vec(),
+        Type::I32 => {
+            let limbs = LIMBS.map(|measured| Measured { core: Core::Limbs, ..measured });
+            [&REGISTER[..], &limbs].concat()
+        }
         Type::F64 => DMMA.iter().filter_map(|&(mma, measured)| dmma(mma, measured, problem.lies)).collect(),
+        Type::F16 => mma(Mma::F16, problem.lies),
+        Type::BF16 => mma(Mma::BF16, problem.lies),
+        Type::I8 => mma(Mma::I8, problem.lies),
         _ => return Vec::new(),
     };
     let machine = Machine { multiprocessors };
@@ -76,15 +109,24 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)>
     all
 }
 
+/// A and B as a kernel takes them that stores rows.
+fn taken([a, b, c]: [Lie; 3]) -> [Lie; 2] {
+    if c.order == Order2d::ColMajor { [b.transposed(), a.transposed()] } else { [a, b] }
+}
+
+/// Whether what lies side by side in A and in B follows along k, as far as is known.
+fn along_k([a, b]: [Lie; 2]) -> bool {
+    a.order != Order2d::ColMajor && b.order == Order2d::ColMajor
+}
+
 /// A tile of f64 as the layouts want it: the left operand's part of a warp is the longer one. `None` where the assembler would run out of
-/// registers: elements that are copied one by one leave none for the large instruction.
+/// registers: of what takes most of them, the large tile has room for one.
 fn dmma(mma: Mma, mut measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
-    let [a, b, c] = lies;
-    let [a, b] = if c.order == Order2d::ColMajor { [b.transposed(), a.transposed()] } else { [a, b] };
-    let large = measured.blocking.warp == [32, 64];
+    let [a, b] = taken(lies);
     // Both factors are loaded in pairs along k, for two rows or columns at once.
-    let both_along_k = a.order != Order2d::ColMajor && b.order == Order2d::ColMajor;
-    if large && mma == Mma::F64K16 && (both_along_k || !(a.vectors && b.vectors)) {
+    let both_along_k = along_k([a, b]);
+    let demands = [mma == Mma::F64K16, both_along_k, !(a.vectors && b.vectors)];
+    if measured.blocking.warp == [32, 64] && demands.iter().filter(|demanded| **demanded).count() > 1 {
         return None;
     }
     if both_along_k {
@@ -99,6 +141,24 @@ fn dmma(mma: Mma, mut measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
     Some(measured)
 }
 
+/// The tiles for an instruction of short numbers: as many bytes deep, whatever the type. By element, operands that both lie along k leave
+/// registers for one of them alone.
+fn mma(mma: Mma, lies: [Lie; 3]) -> Vec<Measured> {
+    let [a, b] = taken(lies);
+    let tiles: &[Measured] = match mma {
+        _ if a.vectors && b.vectors => &MMA,
+        Mma::I8 => &MMA_BY_BYTE,
+        _ if along_k([a, b]) => &MMA_BY_ELEMENT[..1],
+        _ => &MMA_BY_ELEMENT,
+    };
+    let fit = |measured: &Measured| {
+        let [bm, bn, bk] = measured.blocking.block;
+        let blocking = Blocking { block: [bm, bn, bk * mma.packed() / 2], ..measured.blocking };
+        Measured { core: Core::Mma(mma), blocking, ..*measured }
+    };
+    tiles.iter().map(fit).collect()
+}
+
 /// The candidate that should be fastest.
 pub(super) fn best(problem: &Problem, multiprocessors: u32) -> Option<Recipe> {
     let all = candidates(problem, multiprocessors);
@@ -108,7 +168,7 @@ pub(super) fn best(problem: &Problem, multiprocessors: u32) -> Option<Recipe> {
 /// How the work may be split: sums in so many parts that blocks fill the multiprocessors, twice at most; or tiles shared by as many
 /// blocks as run at once, where there is more than a wave of them and the last is not full.
 fn splits(problem: &Problem, measured: &Measured, multiprocessors: u32) -> impl Iterator<Item = Split> {
-    let Blocking { block: [bm, bn, bk], thread: [tm, tn], blocks, .. } = measured.blocking;
+    let Blocking { block: [bm, bn, bk], warp, thread: [tm, tn], blocks, .. } = measured.blocking;
     let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
     let (blocks_there, room) = (tiles.saturating_mul(problem.batches), (multiprocessors * blocks) as usize);
     let steps = problem.k.div_ceil(bk as usize);
@@ -116,9 +176,11 @@ fn splits(problem: &Problem, measured: &Measured, multiprocessors: u32) -> impl 
     let parts = (2..=most as u32).filter(|parts| *parts <= 8 || parts.is_multiple_of(parts.ilog2())).map(Split::Parts);
     let uneven = blocks_there > room && !blocks_there.is_multiple_of(room) && blocks_there <= u32::MAX as usize / 2;
     // Sharing takes registers: the largest tiles have none left.
+    let vectors = problem.lies.iter().all(|lie| lie.vectors);
     let room_to_share = match measured.core {
         Core::Register => tm * tn <= 64,
-        Core::Dmma(_) => problem.lies.iter().all(|lie| lie.vectors),
+        Core::Dmma(_) | Core::Limbs => vectors,
+        Core::Mma(_) => vectors && warp != [64, 64],
     };
     let workers = (uneven && room_to_share && steps >= LEAST_SHARED).then_some(Split::Workers(room as u32));
     std::iter::once(Split::Whole).chain(parts).chain(workers)

@@ -91,6 +91,9 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
 fn relative_rate(ty: Type, core: Core) -> f64 {
     match (ty, core) {
         (Type::F32, _) | (Type::F64, Core::Dmma(_)) => 1.0,
+        (Type::F16 | Type::BF16, Core::Mma(_)) => 9.7,
+        (Type::I8, Core::Mma(_)) => 19.6,
+        (Type::I32, Core::Limbs) => 1.96,
         _ => 0.5,
     }
 }

@@ -1,7 +1,7 @@
 //! Kernels with a tile of C a block, in the interpreter: right for any shape, layout and split, with the bits of the plain kernels, and
 //! without races or bank conflicts.
 
-use tegula::element::{Scalar, Type};
+use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::interp::{Arg, Buffer, Config, Counters, run};
 use tegula::ir::check;
 use tegula::kernels::{Blocked, Blocking, Family, Plain};
@@ -30,13 +30,30 @@ const DMMA: [&str; 4] = [
     "dmma8x4_64x64x32_32x32_8x4_2_1_1",
 ];
 
+const HALVES: [&str; 4] = [
+    "mma_64x64x32_32x32_16x8_3_1_1",
+    "mma_64x128x64_32x32_16x8_2_1_1",
+    "mma_128x32x32_32x32_16x8_4_1_1",
+    "mma_64x64x128_64x16_16x8_2_1_1",
+];
+
+const BYTES: [&str; 4] = [
+    "mma_64x64x64_32x32_16x8_3_1_1",
+    "mma_128x32x64_32x32_16x8_4_1_1",
+    "mma_32x128x128_16x64_16x8_2_1_1",
+    "mma_128x128x64_32x64_16x8_3_1_1",
+];
+
+const LIMBS: [&str; 3] =
+    ["limbs_64x32x32_32x16_16x8_2_1_1", "limbs_32x64x32_16x32_16x8_2_1_1", "limbs_64x64x32_32x32_16x8_2_1_1"];
+
 fn any_product<T: Sample>(seed: u64, blockings: &[&str]) {
     let random = &mut Random(seed);
     let blocking = blockings[random.below(blockings.len())];
     let mut sizes = [1 + random.below(3) / 2, 1 + random.below(80), 1 + random.below(90), random.below(70)];
     if random.chance(2) {
         // Rows and columns that can be taken 16 bytes at once.
-        sizes[1..].iter_mut().for_each(|size| *size = size.next_multiple_of(4));
+        sizes[1..].iter_mut().for_each(|size| *size = size.next_multiple_of(16 / size_of::<T>()));
     }
     let product = Product::<T>::random(sizes, random);
     let split = match random.below(4) {
@@ -69,6 +86,16 @@ fn any_product_of_registers_is_right() {
 fn any_product_of_matrix_instructions_is_right() {
     for seed in 0..60 {
         any_product::<f64>(3000 + seed, &DMMA);
+    }
+}
+
+#[test]
+fn any_product_of_short_numbers_is_right() {
+    for seed in 0..60 {
+        any_product::<f16>(4000 + seed, &HALVES);
+        any_product::<bf16>(5000 + seed, &HALVES);
+        any_product::<i8>(6000 + seed, &BYTES);
+        any_product::<i32>(7000 + seed, &LIMBS);
     }
 }
 
@@ -141,6 +168,26 @@ fn large_tiles_have_no_bank_conflicts() {
 }
 
 #[test]
+fn large_tiles_of_short_numbers_have_no_bank_conflicts() {
+    let columns = Lie { transposed: true, ..Lie::default() };
+    for a in [Lie::default(), columns] {
+        for b in [Lie::default(), columns] {
+            let lies = [a, b, Lie::default()];
+            let counters = main_loop::<i32>("limbs_128x64x32_32x32_16x8_2_1_1", lies);
+            assert_eq!(counters.shared_bank_conflicts, 0, "limbs {a:?} {b:?}: {counters:?}");
+            for (halves, bytes) in [
+                ("mma_128x256x32_64x64_16x8_4_1_1", "mma_128x256x64_64x64_16x8_4_1_1"),
+                ("mma_128x128x64_64x32_16x8_3_1_1", "mma_128x128x128_64x32_16x8_3_1_1"),
+            ] {
+                for counters in [main_loop::<f16>(halves, lies), main_loop::<i8>(bytes, lies)] {
+                    assert_eq!(counters.shared_bank_conflicts, 0, "{halves} {bytes} {a:?} {b:?}: {counters:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn tiles_that_do_not_fit_are_refused() {
     for name in ["register_33x64x16_33x64_8x8_3_1_1", "dmma16x16_64x64x24_32x32_16x16_3_1_1", "dmma16x16_", "wide_1x1"]
     {
@@ -148,4 +195,11 @@ fn tiles_that_do_not_fit_are_refused() {
         assert!(matches!(refused, Err(Error::KernelOption(_))), "{name}");
     }
     assert!(Blocked::named("dmma16x16_64x64x32_32x32_16x16_3_1_1", Type::F32).unwrap().build().is_err());
+    assert!(Blocked::named("mma_64x64x32_32x32_16x8_3_1_1", Type::F32).is_err());
+    for name in ["mma_64x64x16_32x32_16x8_3_1_1", "mma_64x64x32_64x64_16x8_3_1_1", "mma_96x64x32_32x32_16x8_3_1_1"] {
+        assert!(Blocked::named(name, Type::F16).unwrap().build().is_err(), "{name}");
+    }
+    for (name, ty) in [("limbs_64x64x64_32x32_16x8_2_1_1", Type::I32), ("limbs_64x64x32_32x32_16x8_2_1_1", Type::F32)] {
+        assert!(Blocked::named(name, ty).unwrap().build().is_err(), "{name}");
+    }
 }
