@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use crate::element::{Scalar, Type};
 use crate::error::{Error, Result};
-use crate::matrix::{Memory, Shape, View};
+use crate::matrix::{Shape, View};
 pub(crate) use gate::{Gate, Real};
 
 /// Which way a bias lies.
@@ -185,11 +185,6 @@ impl<S: Scalar> Finish<'_, S> {
         Epilogue { bias: self.bias.map(along), activation: self.activation }
     }
 
-    /// The same for the transposed matrix.
-    pub(crate) fn transposed(self) -> Self {
-        Finish { bias: self.bias.map(View::t), ..self }
-    }
-
     /// The same with a bias for each matrix of C, which is perhaps one for all.
     ///
     /// # Errors
@@ -217,11 +212,6 @@ impl<S: Scalar> Finish<'_, S> {
         let within = |at: usize, extent: usize| if extent == 1 { 0 } else { at };
         let Shape { batches, rows, cols } = bias.shape();
         bias.get(within(batch, batches), within(row, rows), within(col, cols))
-    }
-
-    /// Whether the bias, if there is one, lies on the host.
-    pub(crate) fn is_on_host(&self) -> bool {
-        self.bias.is_none_or(|bias| matches!(bias.memory(), Memory::Host(_)))
     }
 }
 

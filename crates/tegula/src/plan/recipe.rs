@@ -17,7 +17,7 @@ pub struct Recipe {
     pub swapped: bool,
     /// How the work is split beyond tiles.
     pub split: Split,
-    /// What happens to sums on their way to C, by the rows and columns of C itself; [`fit`](Recipe::fit) tells the kernels.
+    /// What happens to sums on their way to C, by the rows and columns of C itself; [`finished`](Recipe::finished) tells the kernels.
     pub epilogue: Epilogue,
 }
 
@@ -68,14 +68,13 @@ impl Recipe {
         Ok(Recipe { split, ..Blocked::named(kernel, ty)?.into() })
     }
 
-    /// The same for matrices that lie so: A, B and C, and with the epilogue in the kernels.
+    /// The same for matrices that lie so: A, B and C.
     #[must_use]
     pub fn fit(self, lies: [Lie; 3]) -> Self {
-        match self.kernel {
-            Variant::Plain(plain) => Recipe {
-                kernel: Plain { orders: lies.map(|lie| lie.order), epilogue: self.epilogue, ..plain }.into(),
-                ..self
-            },
+        let fit = match self.kernel {
+            Variant::Plain(plain) => {
+                Recipe { kernel: Plain { orders: lies.map(|lie| lie.order), ..plain }.into(), ..self }
+            }
             Variant::Blocked(blocked) => {
                 let [a, b, c] = lies;
                 // Kernels of blocks store rows; a C of columns is a Cᵀ of rows.
@@ -91,9 +90,7 @@ impl Recipe {
                     // The workspace is row-major, with rows of any length.
                     (orders[2], vectors[2]) = (Order2d::RowMajor, false);
                 }
-                let recipe = Recipe { swapped, ..self };
-                let epilogue = recipe.first_epilogue();
-                Recipe { kernel: Blocked { orders, vectors, schedule, epilogue, ..blocked }.into(), ..recipe }
+                Recipe { kernel: Blocked { orders, vectors, schedule, ..blocked }.into(), swapped, ..self }
             }
             Variant::Vector(vector) => {
                 // Which side is the small one is the recipe's own knowledge; C may lie in any way.
@@ -101,21 +98,31 @@ impl Recipe {
                 let [a, b, c] = if self.swapped { [b.transposed(), a.transposed(), c.transposed()] } else { [a, b, c] };
                 let split = self.split != Split::Whole;
                 let orders = [a.order, b.order, if split { Order2d::RowMajor } else { c.order }];
-                let epilogue = self.first_epilogue();
-                Recipe { kernel: Vector { orders, vectors: b.vectors, split, epilogue, ..vector }.into(), ..self }
+                Recipe { kernel: Vector { orders, vectors: b.vectors, split, ..vector }.into(), ..self }
             }
             Variant::Sum(_) | Variant::Mend(_) => self,
-        }
+        };
+        fit.finished(self.epilogue)
+    }
+
+    /// The same with an epilogue, by the rows and columns of C itself.
+    #[must_use]
+    pub fn finished(self, epilogue: Epilogue) -> Self {
+        let recipe = Recipe { epilogue, ..self };
+        // Nothing happens to parts of sums; the second kernel finishes the whole.
+        let epilogue = if let Split::Parts(_) = self.split { Epilogue::NONE } else { recipe.passed_epilogue() };
+        let kernel = match self.kernel {
+            Variant::Plain(plain) => Plain { epilogue, ..plain }.into(),
+            Variant::Blocked(blocked) => Blocked { epilogue, ..blocked }.into(),
+            Variant::Vector(vector) => Vector { epilogue, ..vector }.into(),
+            second @ (Variant::Sum(_) | Variant::Mend(_)) => second,
+        };
+        Recipe { kernel, ..recipe }
     }
 
     /// The epilogue as kernels take it, which may make the transpose.
     fn passed_epilogue(&self) -> Epilogue {
         if self.swapped { self.epilogue.transposed() } else { self.epilogue }
-    }
-
-    /// That of the first kernel: parts of sums have none.
-    fn first_epilogue(&self) -> Epilogue {
-        if let Split::Parts(_) = self.split { Epilogue::NONE } else { self.passed_epilogue() }
     }
 
     /// The name of what runs.
@@ -128,7 +135,7 @@ impl Recipe {
         let swapped = if self.swapped { "_swapped" } else { "" };
         match self.split {
             Split::Whole => format!("{kernel}{swapped}"),
-            Split::Parts(parts) => format!("{kernel}_{parts}{swapped}"),
+            Split::Parts(parts) => format!("{kernel}_{parts}{swapped}{}", self.passed_epilogue().suffix()),
             Split::Workers(workers) => format!("{kernel}_w{workers}{swapped}"),
         }
     }
