@@ -1,6 +1,7 @@
 //! The library's tests from outside, in one binary.
 
 mod blocked;
+mod epilogue;
 mod golden;
 mod gpu;
 mod gpu_bench;
