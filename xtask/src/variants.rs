@@ -1,6 +1,6 @@
 //! Every variant of the built-in kernels, printed.
 
-use tegula::element::Type;
+use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
 use tegula::kernels::{Barriers, Blocked, Edges, Family, Mapping, Mend, Plain, Schedule, Sum, Variant, Vector};
@@ -70,13 +70,14 @@ pub fn blocked() -> Vec<Blocked> {
     let layouts =
         [(row, row, true), (row, row, false), (col, col, true), (row, col, true), (row, col, false), (col, row, true)];
     let mut kernels = Vec::new();
-    for ty in TYPES {
+    let full = TYPES.map(|ty| (ty, Accuracy::Full));
+    for (ty, accuracy) in full.into_iter().chain([(Type::F32, Accuracy::Tf32)]) {
         // bf16 differs from f16 by the instruction's name alone.
         let layouts = if ty == Type::BF16 { &layouts[..1] } else { &layouts };
         for (i, &(a, b, vectors)) in layouts.iter().enumerate() {
             let lies = [lie(a, vectors), lie(b, vectors), lie(row, vectors)];
             // Few enough blocks for sums to be split, and many enough for tiles to be shared.
-            let problem = |side| Problem { ty, m: side, n: side, k: 4096, batches: 1, lies };
+            let problem = |side| Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, lies };
             for (recipe, _) in [256, 4096].into_iter().flat_map(|side| candidates(&problem(side), 132)) {
                 if let Variant::Blocked(blocked) = recipe.kernel
                     && (recipe.split == Split::Whole || i == 0)

@@ -1,5 +1,8 @@
 //! The command line: what may be said, and the one-line form of what may not.
 
+mod products;
+mod tune;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,13 +10,15 @@ use std::str::FromStr;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
+use tegula::Accuracy;
 use tegula::element::Type;
 use tegula::kernels::{Mapping, PLANTS, Plain};
 use tegula_files::{Dtype, Place};
 
 use crate::failure::Failure;
 use crate::kernel::{Name, Problem, plant_help};
-use crate::shapes::{self, Shape, Sizes};
+pub use products::{Asked, ProductsArgs};
+pub use tune::TuneArgs;
 
 /// Tiled matrix multiplication on GPU and CPU.
 #[derive(Debug, Parser)]
@@ -43,10 +48,12 @@ Examples:
   tegula mul digits.npy digits.npy --tb --verify    a Gram matrix, verified
   tegula check tiled --plant missing-first-barrier  find a race without a GPU
   tegula bench --m 1024:4096:1024 --vs cublaslt     how fast, beside a peer
+  tegula tune --shapes model.txt                    let measurements choose kernels
   tegula kernels K6 --ptx                           read a kernel as PTX
   tegula doctor                                     what works, what is missing
 
-Environment: CUDA_CACHE_PATH is where the driver keeps assembled kernels; TEGULA_CPU=portable|avx2|avx512 holds the processor to an \
+Environment: CUDA_CACHE_PATH is where the driver keeps assembled kernels; TEGULA_CACHE_DIR is where tune keeps winners, in place of \
+$XDG_CACHE_HOME/tegula or ~/.cache/tegula; TEGULA_CPU=portable|avx2|avx512 holds the processor to an \
 instruction set; TEGULA_LOG is a filter in place of --verbose; NO_COLOR.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage: an option that is unknown or whose value can never be right.";
@@ -68,8 +75,8 @@ i32 (wrapping) and i8 (product in i32); other types are read for --cast.
 --cast rounds floats to nearest, ties to even; on the way to integers fractions are cut off, values out of range become the nearest \
 end of it, and NaN becomes 0. A lone - for both A and B is one array.
 
-The object of --json has m, n, k, batch, shapes, dtype, result_dtype, device, kernel, seconds and gflops (null where nothing is multiplied). \
-With --verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0|); bound, what r may be; worst, the indices of r; and ok. r is null where no number says how wrong the product is, as for an integer that is not exact; then ok is \
+The object of --json has m, n, k, batch, shapes, dtype, result_dtype, accuracy, device, kernel, seconds and gflops (null where nothing is multiplied). \
+With --verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0|), u being that of C's type or with --accuracy tf32 of tf32, 2^-11; bound, what r may be; worst, the indices of r; and ok. r is null where no number says how wrong the product is, as for an integer that is not exact; then ok is \
 false.";
 
 const CHECK_EXAMPLES: &str = "\
@@ -97,7 +104,7 @@ and the best is kept; then both sides take turns in the same run. ratio is the p
 spread is how far ours is from itself in that run, and a ratio that is nearer to 1 says nothing. r is the largest error, as for mul \
 --verify; of large results, in a sample of their rows.
 
-The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and rows; a row has dtype, layout, m, n, k, batch, \
+The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and rows; a row has dtype (tf32 of f32 with --accuracy tf32), layout, m, n, k, batch, \
 kernel, tflops, us, p20_us, p80_us, gbs, peer, peer_tflops, peer_us, peer_p20_us, peer_p80_us, candidates, ratio, spread, r, peer_r, bound, \
 ok, rows_checked, input_sets, calls, rounds, segments, intensity, error and command. Times are microseconds of a call; what there is not \
 is null. The columns of --csv are the same. Files are written anew after each row, always whole.
@@ -145,6 +152,9 @@ pub enum Command {
     /// Time products, against a peer in the same run
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(Box<BenchArgs>),
+    /// Find the fastest kernel for each product by timing, and keep it for products to come
+    #[command(after_help = tune::EXAMPLES)]
+    Tune(Box<TuneArgs>),
     /// List the kernels, describe one, or print it as PTX
     #[command(after_help = KERNELS_EXAMPLES)]
     Kernels(KernelsArgs),
@@ -194,6 +204,9 @@ pub struct MulArgs {
     /// auto, cpu, cuda:N or interp
     #[arg(long, default_value = "auto", value_hint = ValueHint::Other)]
     pub device: DeviceChoice,
+    /// How exact the product has to be; with tf32, f32 may be rounded to 10 bits behind the point before it is multiplied
+    #[arg(long, value_name = "HOW", default_value = "full", value_parser = accuracy_parser())]
+    pub accuracy: Accuracy,
     /// Compare with a more exact product; fail where the error is above what the sum's length allows
     #[arg(long)]
     pub verify: bool,
@@ -272,27 +285,8 @@ impl CheckArgs {
 
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// Rows of A and C [default: 512,1024,2048]
-    #[arg(long, value_name = "SIZES", conflicts_with = "shapes")]
-    pub m: Option<Sizes>,
-    /// Columns of B and C [default: m]
-    #[arg(long, value_name = "SIZES", conflicts_with = "shapes")]
-    pub n: Option<Sizes>,
-    /// Columns of A, rows of B [default: m]
-    #[arg(long, value_name = "SIZES", conflicts_with = "shapes")]
-    pub k: Option<Sizes>,
-    /// Matrices in the batch [default: 1]
-    #[arg(long, value_name = "SIZES", conflicts_with = "shapes")]
-    pub batch: Option<Sizes>,
-    /// Take m, n, k and batch from a file, a product a line
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub shapes: Option<PathBuf>,
-    /// Types of A and B
-    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32", value_parser = type_parser())]
-    pub dtype: Vec<Type>,
-    /// How A and B are stored: n as they are multiplied, t transposed
-    #[arg(long, value_name = "LAYOUTS", value_delimiter = ',', default_value = "nn", value_parser = layout_parser())]
-    pub layout: Vec<Layout>,
+    #[command(flatten)]
+    pub products: ProductsArgs,
     /// Factor of the product
     #[arg(long, value_name = "X", default_value_t = 1.0, allow_hyphen_values = true, value_parser = real)]
     pub alpha: f64,
@@ -332,43 +326,17 @@ impl BenchArgs {
         if self.device == DeviceChoice::Interp {
             return Err(Failure::Usage("the interpreter is no device to time; choose auto, cpu or cuda:N".into()));
         }
-        Ok(())
-    }
-
-    /// The products that are asked for.
-    pub fn shapes(&self) -> Result<Vec<Shape>, Failure> {
-        if let Some(path) = &self.shapes {
-            return shapes::file(path);
-        }
-        let usual = || DEFAULT_SIZES.parse::<Sizes>().map_err(Failure::new);
-        let m = self.m.clone().map_or_else(usual, Ok)?;
-        shapes::zipped(&m, self.n.as_ref(), self.k.as_ref(), self.batch.as_ref())
+        self.products.check()
     }
 
     /// The line that says this run again, but for the files that it writes. Of files only names are told.
     pub fn command(&self) -> String {
-        let file =
-            self.shapes.as_ref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
-        let m = self.m.as_ref().map_or(DEFAULT_SIZES, Sizes::text);
-        let sizes = match file {
-            Some(file) => format!("--shapes {file}"),
-            None => {
-                let lists = [("n", &self.n), ("k", &self.k), ("batch", &self.batch)];
-                let given =
-                    lists.iter().filter_map(|(name, list)| Some(format!(" --{name} {}", list.as_ref()?.text())));
-                format!("--m {m}{}", given.collect::<String>())
-            }
-        };
-        let types = self.dtype.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(",");
-        let layouts = self.layout.iter().map(Layout::to_string).collect::<Vec<_>>().join(",");
-        format!("tegula bench {sizes} --dtype {types} --layout {layouts}{}", self.rest(&self.device.to_string()))
+        format!("tegula bench {}{}", self.products, self.rest(&self.device.to_string()))
     }
 
     /// The line that measures one row again.
-    pub fn row_command(&self, device: &str, ty: Type, layout: Layout, shape: Shape) -> String {
-        let Shape { m, n, k, batch } = shape;
-        let rest = self.rest(device);
-        format!("tegula bench --m {m} --n {n} --k {k} --batch {batch} --dtype {ty} --layout {layout}{rest}")
+    pub fn row_command(&self, device: &str, asked: &Asked) -> String {
+        format!("tegula bench {}{}", asked.options(), self.rest(device))
     }
 
     /// What is the same in each row.
@@ -388,8 +356,6 @@ impl BenchArgs {
     }
 }
 
-const DEFAULT_SIZES: &str = "512,1024,2048";
-
 /// A library to measure against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum PeerName {
@@ -397,23 +363,6 @@ pub enum PeerName {
     None,
     /// The fastest of all candidates of NVIDIA's library, on GPUs
     Cublaslt,
-}
-
-/// How A and B are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout([bool; 2]);
-
-impl Layout {
-    /// Whether A and B are stored transposed.
-    pub fn transposed(self) -> [bool; 2] {
-        self.0
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|transposed| f.write_str(if *transposed { "t" } else { "n" }))
-    }
 }
 
 #[derive(Debug, Args)]
@@ -511,7 +460,7 @@ pub struct CompletionsArgs {
 }
 
 /// The commands that have a manual page.
-const COMMANDS: [&str; 8] = ["mul", "check", "bench", "kernels", "devices", "doctor", "completions", "man"];
+const COMMANDS: [&str; 9] = ["mul", "check", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"];
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
@@ -562,11 +511,10 @@ fn type_parser() -> impl TypedValueParser<Value = Type> {
     PossibleValuesParser::new(TYPES.map(Type::name)).try_map(named)
 }
 
-fn layout_parser() -> impl TypedValueParser<Value = Layout> {
-    const LAYOUTS: [(&str, [bool; 2]); 4] =
-        [("nn", [false, false]), ("nt", [false, true]), ("tn", [true, false]), ("tt", [true, true])];
-    let named = |name: String| LAYOUTS.into_iter().find(|(known, _)| *known == name).map(|(_, of)| Layout(of));
-    PossibleValuesParser::new(LAYOUTS.map(|(name, _)| name)).try_map(move |name| named(name).ok_or("no such layout"))
+fn accuracy_parser() -> impl TypedValueParser<Value = Accuracy> {
+    const ALL: [Accuracy; 2] = [Accuracy::Full, Accuracy::Tf32];
+    let named = |name: String| ALL.into_iter().find(|one| one.name() == name).ok_or("no such accuracy");
+    PossibleValuesParser::new(ALL.map(Accuracy::name)).try_map(named)
 }
 
 fn mapping_parser() -> impl TypedValueParser<Value = Mapping> {
@@ -688,13 +636,15 @@ mod tests {
             Command::Bench(args) => args,
             other => panic!("{other:?}"),
         };
-        let line = "tegula bench --m 1:3:1 --k 5 --dtype f64,i8 --layout nt,tn --device cuda:1 --alpha 2 --beta -0.5 --vs cublaslt \
-                    --kernel K6 --seed 7 --time 0.5";
+        let line = "tegula bench --m 1:3:1 --k 5 --dtype f32 --layout nt,tn --accuracy tf32 --device cuda:1 --alpha 2 --beta -0.5 \
+                    --vs cublaslt --kernel K6 --seed 7 --time 0.5";
         let args = bench(&format!("{line} --json /there/r.json"));
         assert_eq!(args.command(), line);
-        assert_eq!(args.layout[0].transposed(), [false, true]);
-        assert_eq!(args.layout[1].transposed(), [true, false]);
-        let shapes: Vec<_> = args.shapes().unwrap().iter().map(|shape| [shape.m, shape.n, shape.k]).collect();
+        assert_eq!(
+            args.products.layout.iter().map(|of| of.transposed()).collect::<Vec<_>>(),
+            [[false, true], [true, false]]
+        );
+        let shapes: Vec<_> = args.products.shapes().unwrap().iter().map(|shape| [shape.m, shape.n, shape.k]).collect();
         assert_eq!(shapes, [[1, 1, 5], [2, 2, 5], [3, 3, 5]]);
         let usual = bench("tegula bench --shapes /there/model.txt");
         let said = "tegula bench --shapes model.txt --dtype f32 --layout nn --device auto --seed 1 --time 2";

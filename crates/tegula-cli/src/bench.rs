@@ -1,15 +1,14 @@
 //! `tegula bench`: time products, against a peer in the same run, and keep the results as they come.
 
-use std::fmt;
 use std::io::{Write, stdout};
 
 use tegula::bench::{self, Case, Measured, Peer, Settings, limits};
 use tegula::element::{Element, Type, bf16, f16};
 use tegula::plan::{Plan, Recipe};
-use tegula::{Device, Executor, oracle};
+use tegula::{Device, Executor};
 use tegula_files::ReportFile;
 
-use crate::args::{BenchArgs, Layout, PeerName};
+use crate::args::{Asked, BenchArgs, PeerName};
 use crate::doctor;
 use crate::failure::{Failure, Result};
 use crate::mul::factor;
@@ -56,36 +55,15 @@ pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
     report.failure().map_or(Ok(()), |why| Err(Failure::new(why)))
 }
 
-/// A row that is to be.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    ty: Type,
-    layout: Layout,
-    shape: Shape,
-}
-
-impl fmt::Display for Asked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Asked { ty, layout, shape: Shape { m, n, k, batch } } = self;
-        write!(f, "{ty} {layout} {m}×{n}×{k}")?;
-        if *batch == 1 { Ok(()) } else { write!(f, ", {batch} of them") }
-    }
-}
-
-/// Every type in every layout in every shape.
+/// Every product. Refuses factors that a type does not have.
 fn asked(args: &BenchArgs) -> Result<Vec<Asked>> {
-    let shapes = args.shapes()?;
-    let mut all = Vec::new();
-    for &ty in &args.dtype {
-        for &layout in &args.layout {
-            all.extend(shapes.iter().map(|&shape| Asked { ty, layout, shape }));
+    for ty in &args.products.dtype {
+        if let Type::I32 | Type::I8 = ty {
+            factor::<i32>("--alpha", args.alpha)?;
+            factor::<i32>("--beta", args.beta)?;
         }
-        match ty {
-            Type::I32 | Type::I8 => (factor::<i32>("--alpha", args.alpha)?, factor::<i32>("--beta", args.beta)?),
-            _ => continue,
-        };
     }
-    Ok(all)
+    Ok(args.products.of(&args.products.shapes()?))
 }
 
 impl Asked {
@@ -104,16 +82,18 @@ impl Asked {
     fn row_of<T: Element>(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
         let Shape { m, n, k, batch } = self.shape;
         let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
-        let case = Case::<T> { m, n, k, batch, transposed: self.layout.transposed(), alpha, beta };
+        let (transposed, accuracy) = (self.layout.transposed(), self.accuracy);
+        let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy };
         let measured = self.plan(args).and_then(|plan| {
             bench::measure(device, &case, &Settings { seed: args.seed, seconds: args.time, plan }, peer)
         });
-        let command = args.row_command(&device.name(), self.ty, self.layout, self.shape);
+        let command = args.row_command(&device.name(), self);
         let (figures, error) = match measured {
             Ok(measured) => (Some(figures(&case, &measured)), None),
             Err(error) => (None, Some(error.to_string())),
         };
-        let (dtype, layout) = (self.ty.name(), self.layout.to_string());
+        let dtype = self.dtype();
+        let layout = self.layout.to_string();
         Ok(Row { dtype, layout, m, n, k, batch, figures, intensity: case.flops() / case.traffic(), error, command })
     }
 
@@ -129,7 +109,7 @@ fn figures<T: Element>(case: &Case<T>, measured: &Measured) -> Figures {
     let tflops = |side: &bench::Side| case.flops() / side.call.median / 1e12;
     let (ours, rival) = (&measured.ours, measured.rival.as_ref());
     let theirs = rival.map(|rival| &rival.side);
-    let bound = oracle::bound(case.k);
+    let bound = case.bound();
     Figures {
         kernel: measured.kernel.clone(),
         tflops: tflops(ours),

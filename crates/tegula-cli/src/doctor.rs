@@ -9,7 +9,7 @@ use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 use tegula::cpu::{self, Isa};
 use tegula::element::Type;
 use tegula::nd::NdArray;
-use tegula::{Executor, Result};
+use tegula::{Accuracy, Executor, Result};
 
 use crate::args::DeviceChoice;
 use crate::engine::{self, Done, Operands};
@@ -107,7 +107,7 @@ fn memory(system: &System) -> Option<Memory> {
 
 /// The driver, and the GPUs that it shows.
 fn driver() -> (Driver, Vec<Gpu>) {
-    let version = fs::read_to_string("/sys/module/nvidia/version").ok().map(|version| version.trim().to_owned());
+    let version = tegula::cache::driver_module();
     match engine::gpus() {
         Ok(gpus) => {
             let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
@@ -215,7 +215,8 @@ fn try_product(device: DeviceChoice) -> Result<Done, String> {
         let a = NdArray::from_vec(&[40, 33], (0..40 * 33).map(|i| (i % 11) as f32 - 5.0).collect())?;
         let mut c = NdArray::zeros(&[40, 40])?;
         let silent = Meter::new(true, false);
-        let operands = Operands { device, alpha: 1.0, a: a.view(), b: a.view().t(), beta: 0.0 };
+        let accuracy = Accuracy::Full;
+        let operands = Operands { device, alpha: 1.0, a: a.view(), b: a.view().t(), beta: 0.0, accuracy };
         let done = operands.multiply(&mut c, &silent)?;
         let verified = operands.verify(None, &c.view(), &silent)?;
         Ok((done, verified))

@@ -6,17 +6,19 @@ use std::time::Instant;
 use serde::Serialize;
 use tegula::element::{Element, bf16, f16};
 use tegula::kernels::Plain;
-use tegula::nd::{self, NdArray, NdGemm, NdView};
-#[cfg(feature = "cuda")]
-use tegula::plan::Caps;
+use tegula::nd::{self, NdArray, NdFinish, NdGemm, NdView};
 use tegula::plan::Explanation;
 use tegula::progress::{self, Progress};
-use tegula::{Device, Result, cpu, ir, oracle, ptx};
+use tegula::{Accuracy, Device, Result, cpu, ir, oracle, ptx};
+#[cfg(feature = "cuda")]
+use tegula::{cache, plan::Caps};
 
 use crate::args::DeviceChoice;
 use crate::progress::{Meter, Phase, Unit};
 use crate::report::devices::Device as Listed;
 use crate::report::doctor::Gpu;
+#[cfg(feature = "cuda")]
+use crate::report::doctor::Tuned;
 
 /// How a product was made.
 #[derive(Clone, Debug, Serialize)]
@@ -50,6 +52,7 @@ pub struct Operands<'a, T: Element> {
     pub a: NdView<'a, T>,
     pub b: NdView<'a, T>,
     pub beta: T::Acc,
+    pub accuracy: Accuracy,
 }
 
 impl<T: Element> Operands<'_, T> {
@@ -78,15 +81,16 @@ impl<T: Element> Operands<'_, T> {
         let shown = Shown::new(meter);
         let tell = |progress| shown.tell(progress);
         let empty = c.layout().is_empty();
-        let report = nd::check(self.alpha, [&self.a, &self.b], self.beta, before, c, &tell)?;
+        let report = nd::check(self.alpha, [&self.a, &self.b], self.beta, before, &NdFinish::default(), c, &tell)?;
         let depth = self.a.shape().last().copied().unwrap_or(0);
-        let (r, bound) = (report.r, oracle::bound(depth));
+        let (r, bound) = (report.r / oracle::coarser(self.accuracy), oracle::bound_at(self.accuracy, depth));
         // So that NaN is not within it.
         Ok(Verified { ok: r <= bound, r, bound, worst: (!empty).then_some(report.worst) })
     }
 
     fn product<'c>(&'c self, c: &'c mut NdArray<T::Out>, device: &Device) -> NdGemm<'c, T> {
-        NdGemm::new(self.a.clone(), self.b.clone(), c.view_mut()).alpha(self.alpha).beta(self.beta).on(device)
+        let product = NdGemm::new(self.a.clone(), self.b.clone(), c.view_mut()).alpha(self.alpha).beta(self.beta);
+        product.accuracy(self.accuracy).on(device)
     }
 }
 
@@ -196,6 +200,7 @@ pub fn cpu_kernels() -> Result<Vec<String>> {
 #[cfg(feature = "cuda")]
 pub fn gpus() -> Result<Vec<Gpu>> {
     let gpu = |gpu: tegula::cuda::DeviceInfo| Gpu {
+        tuned: tuned(&gpu),
         ordinal: gpu.ordinal,
         name: gpu.name,
         compute: gpu.compute,
@@ -205,6 +210,23 @@ pub fn gpus() -> Result<Vec<Gpu>> {
         usable: Caps::Gpu { compute: gpu.compute, multiprocessors: gpu.multiprocessors }.runs_kernels(),
     };
     Ok(tegula::cuda::devices()?.into_iter().map(gpu).collect())
+}
+
+/// The winners of `tegula tune` for a GPU.
+#[cfg(feature = "cuda")]
+fn tuned(gpu: &tegula::cuda::DeviceInfo) -> Tuned {
+    let key = cache::key(gpu);
+    let path = cache::file(&key);
+    let found = path.as_ref().map(|path| cache::read(path, &key));
+    let file = path.map(|path| path.to_string_lossy().into_owned());
+    match found {
+        None => Tuned { file, winners: 0, trouble: None },
+        Some(Ok(found)) => Tuned { file, winners: found.len(), trouble: None },
+        Some(Err(why)) => {
+            let trouble = file.as_ref().map(|file| format!("{file} {why}"));
+            Tuned { file, winners: 0, trouble }
+        }
+    }
 }
 
 #[cfg(not(feature = "cuda"))]

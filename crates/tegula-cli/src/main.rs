@@ -15,6 +15,8 @@ mod mul;
 mod progress;
 mod report;
 mod shapes;
+mod tune;
+mod winners;
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -41,13 +43,17 @@ fn run() -> Result<()> {
     let told = log::start(cli.talk.verbose)?;
     // Lines of the log would go through the bar.
     let meter = || Meter::new(cli.talk.quiet, !told);
-    if matches!(cli.command, Command::Mul(_) | Command::Check(_) | Command::Bench(_) | Command::Doctor(_)) {
+    if matches!(
+        cli.command,
+        Command::Mul(_) | Command::Check(_) | Command::Bench(_) | Command::Tune(_) | Command::Doctor(_)
+    ) {
         engine::threads();
     }
     match &cli.command {
         Command::Mul(args) => mul::run(args, &meter()),
         Command::Check(args) => check(args, &meter()),
         Command::Bench(args) => bench::run(args, &meter()),
+        Command::Tune(args) => tune::run(args, &meter()),
         Command::Kernels(args) => kernels(args),
         Command::Devices(args) => devices(args),
         Command::Doctor(args) => doctor(args),

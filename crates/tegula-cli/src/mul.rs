@@ -93,6 +93,12 @@ impl Mul<'_> {
         T: Element<Out: Number> + Number,
     {
         let Mul { args, meter, target, read } = self;
+        if args.accuracy.of(T::TYPE) != args.accuracy {
+            let name = args.accuracy.name();
+            let why =
+                format!("--accuracy {name} is a mode of f32, and A is {}: say --cast f32, or leave it out", T::TYPE);
+            return Err(Failure::new(why));
+        }
         let (a, b) = (oriented(a, args.ta)?, oriented(b, args.tb)?);
         let shape = check_shapes(args, a.shape(), b.shape())?;
         let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
@@ -105,7 +111,7 @@ impl Mul<'_> {
             Some(c0) if args.beta != 0.0 => c0.to_array()?,
             _ => NdArray::zeros(&shape)?,
         };
-        let operands = Operands { device: args.device, alpha, a, b, beta };
+        let operands = Operands { device: args.device, alpha, a, b, beta, accuracy: args.accuracy };
         if args.explain_plan {
             let plan = operands.explain(&mut c)?;
             let mut out = stdout().lock();
@@ -221,6 +227,7 @@ mod tests {
     use crate::args::{Cli, Command, DeviceChoice};
     use crate::engine::{Done, Verified};
     use clap::Parser;
+    use tegula::Accuracy;
 
     #[test]
     fn a_product_that_fails_verification_is_not_written() {
@@ -232,7 +239,14 @@ mod tests {
             panic!("mul is mul");
         };
         let one = NdArray::<f32>::zeros(&[1, 1]).unwrap();
-        let operands = Operands { device: DeviceChoice::Cpu, alpha: 1.0, a: one.view(), b: one.view(), beta: 0.0 };
+        let operands = Operands {
+            device: DeviceChoice::Cpu,
+            alpha: 1.0,
+            a: one.view(),
+            b: one.view(),
+            beta: 0.0,
+            accuracy: Accuracy::Full,
+        };
         let conclude_with = |r| {
             let done = Done { device: "cpu".into(), kernel: "loop".into(), seconds: 1.0 };
             let verified = Some(Verified { ok: r <= 5.0, r, bound: 5.0, worst: Some(vec![0, 0]) });

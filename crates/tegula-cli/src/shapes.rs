@@ -1,13 +1,15 @@
-//! Which products a benchmark times: sizes, ranges of them, and files of shapes.
+//! Which products a benchmark times: sizes, ranges of them, files of shapes, and shapes by chance.
 
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
+use tegula::bench;
+
 use crate::failure::{Failure, Result};
 
-/// Most sizes of a list: more are a slip of the keyboard.
-const MOST: usize = 100_000;
+/// Most sizes of a list, or shapes by chance: more are a slip of the keyboard.
+pub const MOST: usize = 100_000;
 
 /// Sizes as they are written: `512,1024:4096:1024` are 512, 1024, 2048, 3072 and 4096.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +114,14 @@ pub fn file(path: &Path) -> Result<Vec<Shape>> {
     Ok(shapes)
 }
 
+/// So many products with sizes from `from` to `to`, each of their logarithms as likely as any other.
+pub fn random(count: usize, [from, to]: [u32; 2], seed: u64) -> Vec<Shape> {
+    let (low, high) = (f64::from(from).ln(), (f64::from(to) + 1.0).ln());
+    let size = |place| (low + bench::uniform(seed, place) * (high - low)).exp().clamp(from.into(), to.into()) as usize;
+    let shape = |i| Shape { m: size(3 * i), n: size(3 * i + 1), k: size(3 * i + 2), batch: 1 };
+    (0..count as u64).map(shape).collect()
+}
+
 fn shape(line: &str) -> Result<Shape, String> {
     let parts = line.split(|c: char| c.is_whitespace() || ",xX×".contains(c)).filter(|part| !part.is_empty());
     let sizes = parts.map(size).collect::<Result<Vec<_>, _>>()?;
@@ -163,6 +173,24 @@ mod tests {
         assert_eq!(mixed, [shape(8, 1, 5, 3), shape(8, 2, 6, 3)]);
         let why = zipped(&list("1,2,3"), Some(&list("1,2")), None, None).unwrap_err().to_string();
         assert!(why.starts_with("--n has 2 sizes and --m has 3"), "{why}");
+    }
+
+    #[test]
+    fn sizes_by_chance_are_of_all_magnitudes_alike() {
+        let shapes = random(2000, [64, 8192], 7);
+        assert_eq!(shapes, random(2000, [64, 8192], 7));
+        assert_ne!(shapes, random(2000, [64, 8192], 8));
+        let sizes: Vec<_> = shapes.iter().flat_map(|shape| [shape.m, shape.n, shape.k]).collect();
+        assert!(sizes.iter().all(|size| (64..=8192).contains(size)) && shapes.iter().all(|shape| shape.batch == 1));
+        // Seven doublings, a seventh of the sizes in each.
+        for doubling in 6..13 {
+            let share = sizes.iter().filter(|size| size.ilog2() == doubling).count() as f64 / 6000.0;
+            assert!((share - 1.0 / 7.0).abs() < 0.02, "{doubling}: {share}");
+        }
+        let dice: Vec<_> = random(50, [1, 2], 1).iter().map(|shape| shape.m).collect();
+        assert!(dice.contains(&1) && dice.contains(&2), "both ends can come: {dice:?}");
+        assert_eq!(random(1, [5, 5], 1), [Shape { m: 5, n: 5, k: 5, batch: 1 }]);
+        assert!(random(3, [u32::MAX, u32::MAX], 0).iter().all(|shape| shape.m == u32::MAX as usize));
     }
 
     #[test]

@@ -200,3 +200,19 @@ fn a_peer_that_is_not_here_is_one_clear_line() {
     let either = said.contains("no NVIDIA driver") || said.contains("or leave out --vs");
     assert!(either, "{said}");
 }
+
+#[test]
+fn a_row_says_that_tf32_was_asked_for() {
+    let place = Place::new();
+    let said = place.done("bench --m 8 --accuracy tf32 --device cpu --time 0 --json r.json");
+    assert!(said.contains("\ntf32 nn"), "{said}");
+    let row = &place.json("r.json")["rows"][0];
+    assert_eq!(row["dtype"], "tf32");
+    let command = row["command"].as_str().unwrap();
+    assert!(command.contains("--dtype f32 ") && command.contains(" --accuracy tf32 "), "{command}");
+    assert_eq!(row["bound"], 2.0 + 4.0 * 10.0 / 8192.0);
+    // The processor multiplies in full, which is far below a unit of tf32.
+    assert!(row["r"].as_f64().unwrap() < 0.01, "{row}");
+    let said = place.fails("bench --m 8 --accuracy tf32 --dtype f32,f64 --device cpu", 2, false);
+    assert!(said.contains("--dtype names f64"), "{said}");
+}

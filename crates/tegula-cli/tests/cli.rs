@@ -198,6 +198,24 @@ fn json_is_one_object_and_alone_on_standard_output() {
 }
 
 #[test]
+fn tf32_is_a_mode_of_f32_and_has_a_bound_of_its_own() {
+    let place = Place::new();
+    place.put("a.npy", &two_by_three());
+    for device in ["cpu", "interp"] {
+        let line = format!("mul a.npy a.npy --tb --json --verify --accuracy tf32 --device {device}");
+        let figures: serde_json::Value = serde_json::from_str(&place.done(&line)).unwrap();
+        assert_eq!(
+            (&figures["accuracy"], &figures["dtype"], &figures["r"]),
+            (&"tf32".into(), &"f32".into(), &0.0.into())
+        );
+        assert_eq!(figures["bound"], 2.0 + 4.0 * 5.0 / 8192.0);
+    }
+    let said = place.fails("mul a.npy a.npy --tb --accuracy tf32 --cast f64", 1);
+    assert!(said.contains("A is f64") && said.contains("--cast f32"), "{said}");
+    assert!(place.fails("mul a.npy a.npy --tb --accuracy half", 2).contains("full, tf32"));
+}
+
+#[test]
 fn bad_files_get_one_line_and_leave_the_output_alone() {
     let array = |descr: &str, shape: &str, bytes: usize| npy(1, descr, false, shape, &vec![0; bytes]);
     let whole = two_by_three();

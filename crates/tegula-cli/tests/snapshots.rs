@@ -29,7 +29,16 @@ fn place() -> TempDir {
 fn said(place: &Path, line: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
     command.args(line.split_whitespace()).current_dir(place).env("HOME", place);
-    for variable in ["CUDA_CACHE_PATH", "CUDA_CACHE_DISABLE", "TEGULA_CPU", "TEGULA_LOG", "COLUMNS", "CLICOLOR_FORCE"] {
+    for variable in [
+        "CUDA_CACHE_PATH",
+        "CUDA_CACHE_DISABLE",
+        "TEGULA_CACHE_DIR",
+        "XDG_CACHE_HOME",
+        "TEGULA_CPU",
+        "TEGULA_LOG",
+        "COLUMNS",
+        "CLICOLOR_FORCE",
+    ] {
         command.env_remove(variable);
     }
     let output = command.output().unwrap();
@@ -107,7 +116,7 @@ fn titles(line: &str) -> Option<String> {
 
 #[test]
 fn help() {
-    let commands = ["mul", "check", "bench", "kernels", "devices", "doctor", "completions", "man"];
+    let commands = ["mul", "check", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"];
     let lines = commands.map(|command| format!("{command} --help"));
     let lines: Vec<_> = ["", "--help", "--version"].into_iter().chain(lines.iter().map(String::as_str)).collect();
     agree("help", &lines, plain);
@@ -155,6 +164,12 @@ fn errors() {
         "bench --device interp",
         "bench --m 4 --device cpu --vs cublaslt",
         "bench --m 4 --json none/r.json",
+        "tune --device cpu",
+        "tune --from 8",
+        "tune --random 0",
+        "tune --random 4 --m 8",
+        "tune --random 4 --from 9 --to 8",
+        "tune --m 4 --json none/t.json",
     ];
     agree("errors", &lines, plain);
 }
@@ -248,7 +263,7 @@ fn scripts_for_shells() {
     ] {
         let script = said(place.path(), &format!("completions {shell}"));
         assert!(script.contains(says), "{shell}: {script}");
-        for command in ["mul", "check", "bench", "kernels", "devices", "doctor", "completions", "man"] {
+        for command in ["mul", "check", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"] {
             assert!(script.contains(command), "{shell}: {command}");
         }
         parses(shell, script.split_once('\n').unwrap().1);

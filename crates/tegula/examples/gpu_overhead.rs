@@ -106,6 +106,7 @@ fn first_product() -> Fallible {
 fn kernel(gpu: &Gpu, n: usize) -> Fallible<(tegula::ir::Checked<tegula::ir::Kernel>, tegula::ptx::Image)> {
     let problem = Problem {
         ty: tegula::element::Type::F32,
+        accuracy: tegula::Accuracy::Full,
         m: n,
         n,
         k: n,

@@ -168,6 +168,32 @@ macro_rules! arith {
 arith! { float f64, |x| x; f32, |x| x as f32; f16, |x| f16::from_f32(to_odd(x)); bf16, |x| bf16::from_f32(to_odd(x)); }
 arith! { int i32 u32 i64 u64 }
 
+/// How exact a product has to be. A product may always be more exact than asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Accuracy {
+    /// As the plain loop of the type.
+    #[default]
+    Full,
+    /// f32 may be rounded to tf32, to 10 bits behind the point, before it is multiplied; sums are of f32. Other types have no such mode.
+    Tf32,
+}
+
+impl Accuracy {
+    /// The same for products of elements of that type.
+    #[must_use]
+    pub fn of(self, ty: Type) -> Self {
+        if ty == Type::F32 { self } else { Accuracy::Full }
+    }
+
+    /// The name used on the command line and in messages: `full`, `tf32`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Accuracy::Full => "full",
+            Accuracy::Tf32 => "tf32",
+        }
+    }
+}
+
 /// An element type of A and B, with the type its products are summed in and the type of C.
 ///
 /// | A, B | sum (and alpha, beta) | C |

@@ -1,6 +1,6 @@
 //! Devices, and the one trait through which products, tests and benchmarks reach them.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::Gpu;
@@ -14,7 +14,7 @@ use crate::ir::check;
 use crate::kernels::Variant;
 use crate::matrix::{Layout, Memory, Shape, View, ViewMut};
 use crate::plan::explain::{Engine, Given};
-use crate::plan::{Caps, Explanation, Lie, Plan, Recipe};
+use crate::plan::{Caps, Explanation, Lie, Plan, Recipe, Tuned, UNTUNED};
 use crate::progress::{Meter, Phase};
 
 /// Something that makes products.
@@ -32,9 +32,9 @@ pub trait Executor {
     fn run<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report>;
 }
 
-/// A device to compute on.
+/// A device to compute on, and winners of its own where it was given any.
 #[derive(Clone, Debug)]
-pub struct Device(Kind);
+pub struct Device(Kind, Option<Arc<Tuned>>);
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -47,12 +47,12 @@ enum Kind {
 impl Device {
     /// The processor, all its cores.
     pub fn cpu() -> Self {
-        Device(Kind::Cpu)
+        Device(Kind::Cpu, None)
     }
 
     /// The interpreter: slow, but it runs GPU kernels anywhere and finds what is wrong with them.
     pub fn interp() -> Self {
-        Device(Kind::Interp)
+        Device(Kind::Interp, None)
     }
 
     /// A GPU by its ordinal.
@@ -98,6 +98,24 @@ impl Device {
     #[cfg(not(feature = "cuda"))]
     fn shared(ordinal: usize) -> Result<Self> {
         Device::cuda(ordinal)
+    }
+
+    /// The same device, with these winners in place of those that `tegula tune` has left in the [cache](crate::cache). Without winners
+    /// (`Tuned::default()`) the cost model chooses every kernel. Another kernel may add in another order, so results can differ in their
+    /// last bits.
+    #[must_use]
+    pub fn tuned_by(self, winners: Tuned) -> Self {
+        Device(self.0, Some(Arc::new(winners)))
+    }
+
+    /// The winners that choices are made by.
+    pub(crate) fn tuned(&self) -> &Tuned {
+        match (&self.1, &self.0) {
+            (Some(own), _) => own,
+            (None, Kind::Cpu | Kind::Interp) => &UNTUNED,
+            #[cfg(feature = "cuda")]
+            (None, Kind::Cuda(gpu)) => crate::cache::tuned(gpu.info()),
+        }
     }
 
     /// Where a product's matrices lie; the best device where they are on the host.
@@ -207,7 +225,7 @@ impl Device {
 #[cfg(feature = "cuda")]
 impl From<Gpu> for Device {
     fn from(gpu: Gpu) -> Self {
-        Device(Kind::Cuda(gpu))
+        Device(Kind::Cuda(gpu), None)
     }
 }
 

@@ -1,11 +1,11 @@
 //! The problem: C = act(alpha·A·B + beta·C + bias). What [`Gemm::run`] refuses, no engine has to look for again.
 
-use crate::element::{Element, Scalar};
+use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
-use crate::plan::{Caps, Explanation, Lie, Problem, choose, chosen};
+use crate::plan::{Caps, Explanation, Lie, Problem, chosen};
 use crate::progress::{Audience, Listener};
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
@@ -49,6 +49,7 @@ pub struct Gemm<'a, T: Element> {
     pub(crate) c: ViewMut<'a, T::Out>,
     pub(crate) finish: Finish<'a, T::Out>,
     pub(crate) audience: Audience<'a>,
+    accuracy: Accuracy,
     device: Option<Device>,
 }
 
@@ -64,8 +65,9 @@ pub struct Report {
 impl<'a, T: Element> Gemm<'a, T> {
     /// C = A·B.
     pub fn new(a: View<'a, T>, b: View<'a, T>, c: ViewMut<'a, T::Out>) -> Self {
+        let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
         let (finish, audience) = (Finish::default(), Audience::default());
-        Gemm { alpha: T::Acc::ONE, a, b, beta: T::Acc::ZERO, c, finish, audience, device: None }
+        Gemm { alpha, a, b, beta, c, finish, audience, accuracy: Accuracy::Full, device: None }
     }
 
     /// The factor of A·B.
@@ -98,6 +100,22 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// The function that is applied last, before the result is rounded to the type of C.
     pub fn activation(self, activation: Activation) -> Self {
         Gemm { finish: Finish { activation, ..self.finish }, ..self }
+    }
+
+    /// How exact the product has to be: in full unless said otherwise. A GPU may then multiply f32 in tf32, by matrix units, with an error
+    /// of up to 2⁻¹⁰·|A||B|; what it multiplies otherwise, and the CPU and the interpreter, are as exact as ever.
+    ///
+    /// ```
+    /// use tegula::{Accuracy, Gemm, Matrix};
+    ///
+    /// let a = Matrix::from_vec(2, 2, vec![1f32, 2., 3., 4.])?;
+    /// let mut c = Matrix::from_vec(2, 2, vec![0f32; 4])?;
+    /// Gemm::new(a.view(), a.view(), c.view_mut()).accuracy(Accuracy::Tf32).run()?;
+    /// assert_eq!(c.as_slice(), [7., 10., 15., 22.]);
+    /// # Ok::<(), tegula::Error>(())
+    /// ```
+    pub fn accuracy(self, accuracy: Accuracy) -> Self {
+        Gemm { accuracy, ..self }
     }
 
     /// Where to compute, and for a GPU on which stream. Without this, where the matrices lie: on the GPU that C lies on, else A or B, on
@@ -139,7 +157,7 @@ impl<'a, T: Element> Gemm<'a, T> {
         };
         let (product, caps) = (self.checked()?, device.caps());
         let problem = product.problem(&caps)?;
-        let plan = chosen(&problem, &caps)?;
+        let plan = chosen(&problem, &caps, device.tuned())?;
         tracing::debug!(device = %device.name(), ?problem, ?plan, "plan chosen");
         device.run_checked(&plan, product)
     }
@@ -150,7 +168,8 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn explain(&self) -> Result<Explanation> {
-        explain(self.device.as_ref(), [self.a, self.b], self.c.as_view(), [self.alpha, self.beta], self.finish)
+        let (inputs, factors) = ([self.a, self.b], [self.alpha, self.beta]);
+        explain(self.device.as_ref(), self.accuracy, inputs, self.c.as_view(), factors, self.finish)
     }
 
     /// The problem as engines may rely on it: shapes fit, A and B have C's batch, and what must not be read is gone.
@@ -167,8 +186,9 @@ impl<'a, T: Element> Gemm<'a, T> {
         self.device.is_some()
     }
 
-    fn problem(&self, caps: &Caps) -> Result<Problem> {
-        problem(self.a, self.b, self.c.as_view(), caps)
+    /// The problem as far as a plan depends on it.
+    pub(crate) fn problem(&self, caps: &Caps) -> Result<Problem> {
+        problem(self.accuracy, self.a, self.b, self.c.as_view(), caps)
     }
 
     /// Multiply-adds.
@@ -183,6 +203,7 @@ impl<'a, T: Element> Gemm<'a, T> {
 /// What [`Gemm::run`] would do with A and B, C, alpha and beta, and with what is done last.
 pub(crate) fn explain<T: Element>(
     device: Option<&Device>,
+    accuracy: Accuracy,
     [a, b]: [View<'_, T>; 2],
     c: View<'_, T::Out>,
     [alpha, beta]: [T::Acc; 2],
@@ -194,8 +215,10 @@ pub(crate) fn explain<T: Element>(
     };
     let (alpha, a, b) = inputs(alpha, a, b, c)?;
     let last = finish::<T>(last, c)?;
-    let plan = choose(&problem(a, b, c, &device.caps())?, &device.caps())?;
-    device.explain(&plan, [a, b], c, [alpha, beta], last)
+    let (caps, tuned) = (device.caps(), device.tuned());
+    let problem = problem(accuracy, a, b, c, &caps)?;
+    let explanation = device.explain(&tuned.choose(&problem, &caps)?, [a, b], c, [alpha, beta], last)?;
+    Ok(Explanation { tuned: tuned.winner(&problem, &caps).is_some(), ..explanation })
 }
 
 /// alpha, A and B as engines may rely on them.
@@ -237,10 +260,16 @@ fn used<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
     Ok(addresses(view, view.layout().span()?))
 }
 
-fn problem<T: Element>(a: View<'_, T>, b: View<'_, T>, c: View<'_, T::Out>, caps: &Caps) -> Result<Problem> {
+fn problem<T: Element>(
+    accuracy: Accuracy,
+    a: View<'_, T>,
+    b: View<'_, T>,
+    c: View<'_, T::Out>,
+    caps: &Caps,
+) -> Result<Problem> {
     let Shape { batches, rows: m, cols: n } = c.shape();
     let lies = [lie_there(a, caps)?, lie_there(b, caps)?, lie_there(c, caps)?];
-    Ok(Problem { ty: T::TYPE, m, n, k: a.shape().cols, batches, lies })
+    Ok(Problem { ty: T::TYPE, accuracy: accuracy.of(T::TYPE), m, n, k: a.shape().cols, batches, lies })
 }
 
 /// How the matrix lies where a kernel meets it: a GPU has a copy of what lies on the host.
@@ -298,6 +327,7 @@ fn batches_of(a: Shape, b: Shape) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::choose;
 
     fn counting(rows: usize, cols: usize) -> Matrix<i32> {
         Matrix::from_fn(Shape::new(rows, cols), |_, r, c| (r * cols + c) as i32).unwrap()

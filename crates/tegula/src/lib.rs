@@ -13,7 +13,7 @@
 //! [`matmul`] and [`Gemm`] multiply matrices and batches of them, [`nd`] arrays of any number of axes as `numpy.matmul` does. A product
 //! can be asked what it would do ([`Gemm::explain`]) and tells how far it has come ([`Gemm::progress`]); through `tracing` the library
 //! says, at level debug, which plan and instruction set it chose, what it copied and how fast, and where a kernel came from; a kernel that
-//! had to be assembled is told at level info. How large products may be is in [`plan::limits`].
+//! had to be assembled is told at level info, and at level warn winners of `tegula tune` that cannot be used (see [`cache`]). How large products may be is in [`plan::limits`].
 //!
 //! [`ir`] is the language that GPU kernels are described in, [`ptx`] prints it, [`interp`]
 //! runs it on any machine and finds what is wrong with it, [`cuda`] runs it on a GPU. `ARCHITECTURE.md` in the repository has
@@ -21,6 +21,7 @@
 #![deny(unsafe_code)]
 
 pub mod bench;
+pub mod cache;
 pub mod convert;
 pub mod cpu;
 #[cfg(feature = "cuda")]
@@ -41,6 +42,7 @@ pub mod plan;
 pub mod progress;
 pub mod ptx;
 
+pub use element::Accuracy;
 pub use error::{Error, Result};
 pub use exec::{Device, Executor};
 pub use gemm::{Gemm, Report, matmul};

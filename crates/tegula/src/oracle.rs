@@ -4,10 +4,10 @@
 //!
 //! > r = max over elements of |Ĉ − C| / (u·(|α||A||B| + |β||C₀|) + η), with 0/0 = 0,
 //!
-//! u being the unit roundoff of the type of C. η stands for underflow, which relative error does not describe: a product below the normal
-//! numbers is off by half a spacing of the subnormal ones, however small it is. So η is half that spacing in the type of C, and where sums
-//! are kept in another type, half its spacing too, times max(1, |α|). It counts only where |α||A||B| + |β||C₀| is not 0: a product of zeros
-//! is zero. [`bound`] says how large r may be.
+//! u being the unit roundoff of the type of C, or for a product in tf32 that of tf32 ([`coarser`]). η stands for underflow, which relative
+//! error does not describe: a product below the normal numbers is off by half a spacing of the subnormal ones, however small it is. So η
+//! is half that spacing in the type of C, and where sums are kept in another type, half its spacing too, times max(1, |α|). It counts
+//! only where |α||A||B| + |β||C₀| is not 0: a product of zeros is zero. [`bound`] says how large r may be.
 //!
 //! The reference is computed
 //! - for f64 in twice the precision: products and sums with their rounding errors, which are summed beside them. The sum is by Knuth (The Art
@@ -39,7 +39,7 @@ mod activation;
 use rayon::prelude::*;
 
 use crate::cpu::lanes::mul_add_f64;
-use crate::element::{Element, Scalar, Type, bf16, f16};
+use crate::element::{Accuracy, Element, Scalar, Type, bf16, f16};
 use crate::epilogue::{Activation, Epilogue, Finish};
 use crate::error::{Error, Result};
 use crate::host;
@@ -85,12 +85,35 @@ pub fn bound(k: usize) -> f64 {
     k as f64 + 2.0
 }
 
-/// What r may be for a sum of k products with an epilogue: k + 2 as in [`bound`], 1 more for adding a bias, and 4 more for an activation that is
-/// exact to two units in the last place, of which each may be two of r's.
-pub fn bound_of(k: usize, epilogue: Epilogue) -> f64 {
+/// How many times larger the unit roundoff is for a product of that accuracy, of the type that has it: r divided by this is in its units.
+pub const fn coarser(accuracy: Accuracy) -> f64 {
+    match accuracy {
+        Accuracy::Full => 1.0,
+        // 2⁻¹¹ of tf32 to 2⁻²⁴ of f32.
+        Accuracy::Tf32 => 8192.0,
+    }
+}
+
+/// What r may be for a product of that accuracy, in its units.
+///
+/// With tf32 both factors of each product are rounded, which is 2 whatever k is; the rest is [`bound`] in the units of f32, four times over, since
+/// matrix units cut sums off where a loop rounds them (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores,
+/// PeerJ Comput. Sci. 7, 2021).
+pub fn bound_at(accuracy: Accuracy, k: usize) -> f64 {
+    match accuracy {
+        Accuracy::Full => bound(k),
+        Accuracy::Tf32 => 2.0 + 4.0 * bound(k) / coarser(accuracy),
+    }
+}
+
+/// What r may be for a product of that accuracy with an epilogue, in its units.
+///
+/// Besides [`bound_at`] that is 1 more for adding a bias, and 4 more for an activation that is exact to two units in the last place, of which
+/// each may be two of r's; both of the type that sums are kept in.
+pub fn bound_of(accuracy: Accuracy, k: usize, epilogue: Epilogue) -> f64 {
     let bias = if epilogue.bias.is_some() { 1.0 } else { 0.0 };
     let gate = if epilogue.activation.gate().is_some() { 4.0 } else { 0.0 };
-    bound(k) + bias + gate
+    bound_at(accuracy, k) + (bias + gate) / coarser(accuracy)
 }
 
 /// Compares `result` with alpha·A·B + beta·C₀, where A is m×k, B is k×n, C₀ and the result are m×n, or batches of as many each.

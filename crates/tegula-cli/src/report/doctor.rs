@@ -81,6 +81,26 @@ pub struct Gpu {
     pub cuda: (u32, u32),
     /// Whether it is new enough.
     pub usable: bool,
+    pub tuned: Tuned,
+}
+
+/// The winners of `tegula tune` for a GPU.
+#[derive(Debug, Serialize)]
+pub struct Tuned {
+    /// Where they are kept, or would be; `None` where there is no place.
+    pub file: Option<String>,
+    pub winners: usize,
+    /// Why those that are kept are not used.
+    pub trouble: Option<String>,
+}
+
+impl fmt::Display for Tuned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, self.winners) {
+            (Some(file), 1..) => write!(f, "{} of tegula tune in {file}", count(self.winners as u64, "winner")),
+            _ => f.write_str("no winners of tegula tune: the cost model chooses kernels"),
+        }
+    }
 }
 
 impl fmt::Display for Gpu {
@@ -125,8 +145,10 @@ pub fn print(out: &mut impl Write, doctor: &Doctor) -> io::Result<()> {
     }
     section(out, "driver", &[driver.to_string()], driver.advice.as_deref())?;
     for gpu in gpus {
-        let advice = (!gpu.usable).then_some("too old: compute capability 7.5 is the least; products run elsewhere");
-        section(out, &format!("cuda:{}", gpu.ordinal), &[gpu.to_string()], advice)?;
+        let old = (!gpu.usable).then(|| "too old: compute capability 7.5 is the least; products run elsewhere".into());
+        let stale = || gpu.tuned.trouble.as_ref().map(|why| format!("{why}: run tegula tune again"));
+        let lines = [gpu.to_string(), gpu.tuned.to_string()];
+        section(out, &format!("cuda:{}", gpu.ordinal), &lines, old.or_else(stale).as_deref())?;
     }
     if let Some(cache) = cache {
         section(out, "cache", &[cache.to_string()], cache.advice.as_deref())?;
@@ -217,6 +239,7 @@ mod tests {
             memory_bytes: 139 << 30,
             cuda: (12, 8),
             usable: true,
+            tuned: Tuned { file: Some("/t/h200.json".into()), winners: 2, trouble: None },
         };
         let advice = Some("do this".into());
         Doctor {
@@ -264,6 +287,7 @@ cpu      A Processor, 8 cores, 1 thread for this process; avx2 fma
 memory   1.5 of 2.0 GiB available
 driver   NVIDIA 570.1 for CUDA 12.8
 cuda:0   NVIDIA H200, compute capability 9.0, 132 multiprocessors, 139.0 GiB, driver for CUDA 12.8
+         2 winners of tegula tune in /t/h200.json
 cache    /c (by HOME), writable, 2 files, 1.0 MiB
 
 ready: products run on cuda:0 (NVIDIA H200)
@@ -279,6 +303,17 @@ ready: products run on cuda:0 (NVIDIA H200)
         assert_eq!(with(Some("cpu"), None), "ready: products run on the CPU; there is no GPU to use");
         assert_eq!(with(Some("cpu"), Some("it fails")), "ready: products run with --device cpu; without it it fails");
         assert_eq!(with(None, Some("nothing works")), "not ready: nothing works");
+    }
+
+    #[test]
+    fn winners_that_are_not_used_are_told_of() {
+        let mut doctor = doctor();
+        let trouble = Some("/t/h200.json is corrupt: EOF".into());
+        doctor.gpus[0].tuned = Tuned { file: Some("/t/h200.json".into()), winners: 0, trouble };
+        let mut out = Vec::new();
+        print(&mut out, &doctor).unwrap();
+        let said = "         no winners of tegula tune: the cost model chooses kernels\n         → /t/h200.json is corrupt: EOF: run tegula tune again\n";
+        assert!(String::from_utf8(out).unwrap().contains(said));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod plan;
 pub mod plots;
 pub mod preview;
 pub mod product;
+pub mod tune;
 
 use std::io::{self, Write};
 

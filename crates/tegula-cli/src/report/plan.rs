@@ -11,6 +11,8 @@ pub struct Plan<'a> {
     read: [&'a str; 2],
     device: &'a str,
     kernel: &'a str,
+    /// Whether the kernel is a winner of `tegula tune`.
+    tuned: bool,
     /// How many products of matrices it is made of.
     products: usize,
     /// Matrices in each of them.
@@ -59,6 +61,7 @@ impl<'a> Plan<'a> {
             read,
             device: &plan.device,
             kernel: &plan.kernel,
+            tuned: plan.tuned,
             products: plan.products,
             batch: plan.batches,
             m: plan.m,

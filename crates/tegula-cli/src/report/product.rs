@@ -26,6 +26,8 @@ pub struct Product {
     pub dtype: &'static str,
     /// Type of C.
     pub result_dtype: &'static str,
+    /// How exact the product has to be; r and its bound are in its units.
+    pub accuracy: &'static str,
     #[serde(flatten)]
     pub done: Done,
     /// `None` where nothing is multiplied.
@@ -49,7 +51,8 @@ impl Product {
         let shapes = [a.to_vec(), b.to_vec(), c.to_vec()];
         let (dtype, result_dtype) = (T::TYPE.name(), <T::Out as Scalar>::TYPE.name());
         let exact = T::TYPE.is_int();
-        Product { m, n, k, batch, shapes, exact, dtype, result_dtype, done, gflops, verified }
+        let accuracy = operands.accuracy.name();
+        Product { m, n, k, batch, shapes, exact, dtype, result_dtype, accuracy, done, gflops, verified }
     }
 
     /// Why the product is not to be trusted, if it is not.
@@ -123,13 +126,15 @@ impl fmt::Display for Rate {
 mod tests {
     use super::*;
     use crate::args::DeviceChoice;
+    use tegula::Accuracy;
     use tegula::nd::{NdArray, product_shape};
 
     fn shaped(a: &[usize], b: &[usize], verified: Option<Verified>) -> Product {
         let done = Done { device: "cpu".into(), kernel: "avx2 f32 6x16".into(), seconds: 0.003 };
         let (a, b) = (NdArray::<f32>::zeros(a).unwrap(), NdArray::zeros(b).unwrap());
         let c = product_shape(a.shape(), b.shape()).unwrap();
-        let operands = Operands { device: DeviceChoice::Cpu, alpha: 1.0, a: a.view(), b: b.view(), beta: 0.0 };
+        let (device, accuracy) = (DeviceChoice::Cpu, Accuracy::Full);
+        let operands = Operands { device, alpha: 1.0, a: a.view(), b: b.view(), beta: 0.0, accuracy };
         Product::new(&operands, &c, done, verified)
     }
 
@@ -180,7 +185,9 @@ mod tests {
     fn json_is_one_flat_object() {
         let verified = Verified { ok: true, r: 0.5, bound: 68.0, worst: None };
         let value = serde_json::to_value(product(Some(verified))).unwrap();
-        for key in ["m", "n", "k", "dtype", "device", "kernel", "seconds", "gflops", "ok", "r", "bound", "worst"] {
+        for key in
+            ["m", "n", "k", "dtype", "accuracy", "device", "kernel", "seconds", "gflops", "ok", "r", "bound", "worst"]
+        {
             assert!(value.get(key).is_some(), "{key}");
         }
         assert!(serde_json::to_value(product(None)).unwrap().get("r").is_none());

@@ -40,7 +40,8 @@ impl Sampled {
         let b = few.as_ref().map_or_else(|| inputs.b(), Matrix::view);
         let c0 = inputs.c.as_ref().map(|c| self.rows_of(c.view())).transpose()?;
         let c0 = c0.as_ref().map(Matrix::view);
-        Ok(oracle::check::<T>(case.alpha, a.view(), b, case.beta, c0, c.view())?.r)
+        let report = oracle::check::<T>(case.alpha, a.view(), b, case.beta, c0, c.view())?;
+        Ok(report.r / oracle::coarser(case.accuracy.of(T::TYPE)))
     }
 
     fn rows_of<S: Scalar>(&self, view: View<'_, S>) -> Result<Matrix<S>> {
@@ -73,7 +74,8 @@ mod tests {
 
     #[test]
     fn a_wrong_element_is_seen_where_it_is_looked_for() {
-        let case = Case { m: 9, n: 8, k: 4, batch: 2, transposed: [false, true], alpha: 2.0, beta: 1.0 };
+        let (transposed, accuracy) = ([false, true], Default::default());
+        let case = Case { m: 9, n: 8, k: 4, batch: 2, transposed, alpha: 2.0, beta: 1.0, accuracy };
         let inputs = Inputs::<f64>::new(&case, 1).unwrap();
         let mut c = inputs.c_before().unwrap();
         let c0 = inputs.c.as_ref().map(Matrix::view);

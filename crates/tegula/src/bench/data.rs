@@ -54,9 +54,13 @@ fn number<T: Scalar>(seed: u64, place: u64) -> T {
 
 /// By Box and Muller (A note on the generation of random normal deviates, Ann. Math. Stat. 29, 1958).
 fn gauss(seed: u64, place: u64) -> f64 {
-    let uniform = |bits: u64| ((bits >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-    let (radius, angle) = (uniform(bits(seed, 2 * place)), uniform(bits(seed, 2 * place + 1)));
+    let (radius, angle) = (uniform(seed, 2 * place), uniform(seed, 2 * place + 1));
     (-2.0 * radius.ln()).sqrt() * (TAU * angle).cos()
+}
+
+/// A number between 0 and 1, neither of them: any one of a seed's at once.
+pub fn uniform(seed: u64, place: u64) -> f64 {
+    ((bits(seed, place) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
 
 /// The numbers of SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014), any one at once.

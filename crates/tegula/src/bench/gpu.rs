@@ -1,12 +1,14 @@
 //! Rows on a GPU, by its events.
 
 use super::accuracy::Sampled;
+use super::tune::{Effort, Tuning, shortlist};
 use super::{Inputs, Kind, Measured, Peer, Rival, Settings, Side, Timed, contest};
 use crate::cuda::{Gpu, Operands, Products, Repeat};
 use crate::element::Element;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::gemm::Gemm;
+use crate::plan::{Plan, choose, legal};
 
 /// Sets of inputs together have so many times the size of the L2 cache.
 const CACHES: u128 = 2;
@@ -37,7 +39,7 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
     let mut kernel = String::new();
     let (r, contest, rival) = {
         let mut ours = Repeat::new(&operands, |a, b, c| {
-            let product = Gemm::new(a, b, c).alpha(case.alpha).beta(case.beta).on(&device);
+            let product = Gemm::new(a, b, c).alpha(case.alpha).beta(case.beta).accuracy(case.accuracy).on(&device);
             let report = match &settings.plan {
                 Some(plan) => device.run(plan, product),
                 None => product.run(),
@@ -47,7 +49,7 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
         });
         let r = judge(&mut ours)?;
         let theirs = match &peer.0 {
-            Kind::CublasLt(lt) => lt.products(&operands)?,
+            Kind::CublasLt(lt) => lt.products(&operands, case.accuracy)?,
             Kind::None => Products::none(),
         };
         let candidate = |which| {
@@ -66,6 +68,30 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
         (r, contest, rival)
     };
     Ok(contest.measured(kernel, r, rival, rows.count(), sets))
+}
+
+/// The fastest recipe.
+pub fn tune<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, effort: &Effort) -> Result<Tuning> {
+    let (case, device) = (&inputs.case, Device::from(gpu.clone()));
+    let (caps, before) = (device.caps(), inputs.c_before()?);
+    let sets = sets(case.bytes().into_iter().fold(0, u128::saturating_add), gpu.info().l2_bytes);
+    let operands = Operands::upload(gpu, [inputs.a.view(), inputs.b.view()], case.transposed, before.view(), sets)?;
+    let mut met = None;
+    Repeat::new(&operands, |a, b, c| Gemm::new(a, b, c).problem(&caps).map(|problem| met = Some(problem))).once()?;
+    let unsupported = || Error::Unsupported { what: "a product by kernels".into(), ty: T::TYPE, device: device.name() };
+    let problem = met.ok_or_else(unsupported)?;
+    let Plan::Gpu(chosen) = choose(&problem, &caps)? else { return Err(unsupported()) };
+    let legal = legal(&problem, &caps);
+    let (timed, [chosen, winner]) =
+        super::tune::contest(&shortlist(&legal, chosen, effort.all), sets, effort.seconds, |recipe| {
+            let (device, plan) = (&device, Plan::Gpu(recipe));
+            let mut repeat = Repeat::new(&operands, move |a, b, c| {
+                let product = Gemm::new(a, b, c).alpha(case.alpha).beta(case.beta).on(device);
+                device.run(&plan, product).map(drop)
+            });
+            repeat.once().map(|()| repeat)
+        })?;
+    Ok(Tuning { problem, legal: legal.len(), timed, chosen, winner })
 }
 
 /// Sets of inputs of so many bytes that a cache does not hold together.

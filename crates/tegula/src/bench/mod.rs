@@ -1,7 +1,7 @@
 //! Timing products so that the figures are hard to fool, see [`measure`].
 //!
 //! `rounds` says who is timed when and `stats` what is made of the times, for anything that has a clock; `data` makes inputs and
-//! `accuracy` judges results. `cpu` and `gpu` are where products and clocks are real. No file is written and nothing is printed here.
+//! `accuracy` judges results; `tune` looks for the fastest recipe, see [`tune()`]. `cpu` and `gpu` are where products and clocks are real. No file is written and nothing is printed here.
 
 mod accuracy;
 mod cpu;
@@ -11,17 +11,21 @@ mod gpu;
 mod limits;
 mod rounds;
 mod stats;
+mod tune;
 
 #[cfg(feature = "cuda")]
 use crate::cuda::CublasLt;
-use crate::element::{Element, Scalar};
+use crate::element::{Accuracy, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Shape, View};
+use crate::oracle;
 use crate::plan::Plan;
+pub use data::uniform;
 pub use limits::{Ceiling, Limits, limits};
-pub use rounds::{Pace, Timed, Turns, alternate, fastest, pilot};
+pub use rounds::{Pace, Timed, Turns, alternate, compare, fastest, finalists, pilot};
 pub use stats::{Quantiles, median, spread};
+pub use tune::{Effort, Timing, Tuning};
 
 /// A product to be timed: C = alpha·A·B + beta·C, A m×k, B k×n, C m×n, batches of `batch` each. What is done to C on its way to memory
 /// beyond that would be said here.
@@ -41,9 +45,16 @@ pub struct Case<T: Element> {
     pub alpha: T::Acc,
     /// Factor of C. Unless it is 0 the calls that are timed feed on each other's results.
     pub beta: T::Acc,
+    /// How exact the product has to be; the peer's is made in the same way, and r of both is in its units.
+    pub accuracy: Accuracy,
 }
 
 impl<T: Element> Case<T> {
+    /// What r may be, see [`oracle::bound_at`].
+    pub fn bound(&self) -> f64 {
+        oracle::bound_at(self.accuracy.of(T::TYPE), self.k)
+    }
+
     /// Operations of one call, a multiply-add being two.
     pub fn flops(&self) -> f64 {
         2.0 * self.batch as f64 * self.m as f64 * self.n as f64 * self.k as f64
@@ -204,6 +215,24 @@ pub fn measure<T: Element>(device: &Device, case: &Case<T>, settings: &Settings,
     cpu::measure(device, &inputs, settings)
 }
 
+/// Looks for the fastest recipe for a product on a GPU, by timing those that may make it.
+///
+/// What the cost model thinks more than twice as slow as its best is left out, unless [`Effort::all`] says otherwise. The others are
+/// glanced at, then the few that looked fastest and the cost model's choice take turns. Inputs are those of [`measure`]. Results are not judged:
+/// every recipe is of kernels that are tested.
+///
+/// # Errors
+/// [`Error::Unsupported`] where the device is no GPU; else as [`measure`].
+pub fn tune<T: Element>(device: &Device, case: &Case<T>, effort: &Effort) -> Result<Tuning> {
+    case.refuse_empty()?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = device.gpu() {
+        return gpu::tune(gpu, &Inputs::new(case, effort.seed)?, effort);
+    }
+    let _ = effort;
+    Err(Error::Unsupported { what: "a choice of kernels to tune".into(), ty: T::TYPE, device: device.name() })
+}
+
 /// Operands on the host, as they are stored.
 struct Inputs<T: Element> {
     case: Case<T>,
@@ -304,7 +333,8 @@ mod tests {
     use super::*;
 
     fn case(m: usize, n: usize, k: usize) -> Case<f32> {
-        Case { m, n, k, batch: 2, transposed: [true, false], alpha: 1.0, beta: 0.0 }
+        let accuracy = Accuracy::Full;
+        Case { m, n, k, batch: 2, transposed: [true, false], alpha: 1.0, beta: 0.0, accuracy }
     }
 
     #[test]
@@ -320,6 +350,15 @@ mod tests {
         assert_eq!(case.traffic(), 4.0 * 2.0 * (21.0 + 35.0 + 15.0));
         assert_eq!(Case { beta: 0.5, ..case }.traffic() - case.traffic(), 4.0 * 2.0 * 15.0);
         assert!(inputs.c.is_none() && inputs.c_before().unwrap().as_slice().iter().all(|x| x.is_nan()));
+    }
+
+    #[test]
+    fn only_a_gpu_has_kernels_to_choose_from() {
+        let effort = Effort { seed: 0, seconds: 0.0, all: false };
+        for device in [Device::cpu(), Device::interp()] {
+            assert!(matches!(tune(&device, &case(3, 5, 7), &effort), Err(Error::Unsupported { .. })));
+        }
+        assert!(matches!(tune(&Device::cpu(), &case(3, 0, 7), &effort), Err(Error::Shape(_))));
     }
 
     #[test]

@@ -70,6 +70,13 @@ impl Pace {
         Pace { calls, samples: (count(whole) - 1).max(dropped + 2), dropped, segments: true }
     }
 
+    /// For many sides that are to be told apart within a second: turns of a sample or two, however long a call is.
+    pub fn brief(call: f64, sets: usize) -> Pace {
+        let Pace { calls, .. } = Pace::of(call, sets, false);
+        let samples = (TURN / (2.0 * call.max(1e-9) * calls as f64)).ceil().max(1.0) as usize;
+        Pace { calls, samples, dropped: 0, segments: false }
+    }
+
     /// A turn: what counts of it, and its seconds altogether.
     fn turn(self, side: &mut dyn Timed) -> Result<(Vec<f64>, f64)> {
         let mut samples = side.time(self.samples, self.calls)?;
@@ -147,6 +154,16 @@ pub fn alternate(
 /// The fastest of the candidates, each of which is timed: a glance at all, then turns among the few that looked fastest. One that fails
 /// is out. `None` where all do.
 pub fn fastest<T: Timed>(candidates: &mut [T], pace: Pace) -> Option<usize> {
+    let few = finalists(candidates, FINALISTS);
+    if few.len() < 2 {
+        return few.first().copied();
+    }
+    let calls = compare(candidates, &few, pace, 0.0);
+    calls.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
+}
+
+/// The `most` candidates that look fastest at a glance, the fastest first. One that fails is out.
+pub fn finalists<T: Timed>(candidates: &mut [T], most: usize) -> Vec<usize> {
     let mut glances: Vec<(f64, usize)> = Vec::new();
     for (index, candidate) in candidates.iter_mut().enumerate() {
         let best = glances.iter().map(|(call, _)| *call).fold(f64::INFINITY, f64::min);
@@ -156,27 +173,41 @@ pub fn fastest<T: Timed>(candidates: &mut [T], pace: Pace) -> Option<usize> {
         }
     }
     glances.sort_by(|a, b| a.0.total_cmp(&b.0));
-    glances.truncate(FINALISTS);
-    if glances.len() < 2 {
-        return glances.first().map(|(_, index)| *index);
-    }
-    let mut times = vec![Vec::new(); glances.len()];
-    for _ in 0..LEAST {
-        for ((_, index), times) in glances.iter().zip(&mut times) {
-            match pace.turn(&mut candidates[*index]) {
-                Ok((samples, _)) => times.extend(samples),
+    glances.truncate(most);
+    glances.into_iter().map(|(_, index)| index).collect()
+}
+
+/// Lets some of the candidates take turns for so many seconds, and for a few rounds at least: the median seconds of a call of each. One
+/// without a time is out.
+pub fn compare<T: Timed>(candidates: &mut [T], some: &[usize], pace: Pace, seconds: f64) -> Vec<(usize, f64)> {
+    let mut times = vec![Vec::new(); some.len()];
+    let (mut rounds, mut spent) = (0, 0.0);
+    while rounds < LEAST || spent < seconds {
+        let before = spent;
+        for (&index, times) in some.iter().zip(&mut times) {
+            match pace.turn(&mut candidates[index]) {
+                Ok((samples, took)) => {
+                    times.extend(samples);
+                    spent += took;
+                }
                 Err(why) => tracing::debug!(index, %why, "a candidate is out"),
             }
         }
+        rounds += 1;
+        // Clocks that stand still would never get there.
+        if spent <= before && rounds >= LEAST {
+            break;
+        }
     }
-    let middle = times.iter().map(|times| median(times)).zip(&glances).filter(|(call, _)| !call.is_nan());
-    middle.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, (_, index))| *index)
+    let middle = some.iter().zip(&times).map(|(&index, times)| (index, median(times)));
+    middle.filter(|(_, call)| !call.is_nan()).collect()
 }
 
 /// About how long a call takes. One that is hopeless beside the best gets no second look.
 fn glance(candidate: &mut dyn Timed, best: f64) -> Result<f64> {
     let rough = median(&candidate.time(1, 1)?);
-    if rough > 3.0 * best + 5e-5 {
+    // Nor does one whose calls are long beside what a clock tells.
+    if rough > 3.0 * best + 5e-5 || rough >= SAMPLE {
         return Ok(rough);
     }
     let calls = ((GLANCE / rough.max(1e-9)).ceil() as usize).clamp(1, MOST_CALLS);
@@ -309,6 +340,32 @@ mod tests {
         assert_eq!(call, 3e-6);
         assert!(*device.now.borrow() >= WARM);
         assert_eq!(pilot(&mut device.side('o', |_| 0.0)).unwrap(), 0.0);
+    }
+
+    #[test]
+    fn brief_turns_are_a_sample_or_two() {
+        for (call, sets, calls, samples) in [(2e-6, 300, 600, 3), (3e-3, 1, 1, 1), (0.2, 2, 2, 1), (1e-3, 1, 1, 3)] {
+            let pace = Pace::brief(call, sets);
+            assert_eq!(pace, Pace { calls, samples, dropped: 0, segments: false }, "{call}");
+        }
+    }
+
+    #[test]
+    fn those_that_are_compared_take_turns_until_the_time_is_over() {
+        fn sides<'d>(device: &'d Device, calls: &[(char, f64)]) -> Vec<Side<'d, impl FnMut(f64) -> f64>> {
+            calls.iter().map(|&(name, call)| device.side(name, move |_| call)).collect()
+        }
+        let device = Device::default();
+        let mut all = sides(&device, &[('a', 2e-3), ('b', 1e-3), ('c', f64::NAN), ('d', 3e-3)]);
+        let pace = Pace::brief(1e-3, 1);
+        assert_eq!(compare(&mut all, &[3, 2, 0], pace, 0.0), [(3, 3e-3), (0, 2e-3)]);
+        assert_eq!(device.order(), "dcadcadca");
+        let device = Device::default();
+        compare(&mut sides(&device, &[('a', 2e-3), ('b', 1e-3)]), &[0, 1], pace, 0.5);
+        // A round has 9 ms that count.
+        assert_eq!(device.order(), "ab".repeat(56));
+        // Clocks that stand still come to an end.
+        assert_eq!(compare(&mut sides(&device, &[('x', 0.0)]), &[0], pace, 1.0), [(0, 0.0)]);
     }
 
     #[test]

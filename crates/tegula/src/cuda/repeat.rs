@@ -107,6 +107,8 @@ type Queue<'o, T> = dyn FnMut(View<'_, T>, View<'_, T>, ViewMut<'_, <T as Elemen
 pub struct Repeat<'o, T: Element> {
     operands: &'o Operands<T>,
     queue: Box<Queue<'o, T>>,
+    /// Whether a call was queued: what is made or loaded at the first is then there, and calls can be captured.
+    ready: bool,
     /// So many calls, captured.
     graph: Option<(usize, Graph)>,
 }
@@ -117,7 +119,7 @@ impl<'o, T: Element> Repeat<'o, T> {
         operands: &'o Operands<T>,
         queue: impl FnMut(View<'_, T>, View<'_, T>, ViewMut<'_, T::Out>) -> Result<()> + 'o,
     ) -> Self {
-        Repeat { operands, queue: Box::new(queue), graph: None }
+        Repeat { operands, queue: Box::new(queue), ready: false, graph: None }
     }
 
     /// Queues one call, for the first set.
@@ -125,7 +127,9 @@ impl<'o, T: Element> Repeat<'o, T> {
     /// # Errors
     /// What the call says.
     pub fn once(&mut self) -> Result<()> {
-        self.operands.with(0, &mut *self.queue)
+        self.operands.with(0, &mut *self.queue)?;
+        self.ready = true;
+        Ok(())
     }
 
     /// Makes samples of `calls` calls each, which go round the sets, back to back; gives the seconds of a call in each. A sample that is
@@ -152,8 +156,7 @@ impl<'o, T: Element> Repeat<'o, T> {
     /// So many calls as a graph, the one from last time where it fits.
     fn graph(&mut self, calls: usize) -> Result<&Graph> {
         if self.graph.as_ref().is_none_or(|(captured, _)| *captured != calls) {
-            if self.graph.is_none() {
-                // What is made or loaded at the first call is there before anything is captured.
+            if !self.ready {
                 self.once()?;
             }
             let (operands, queue) = (self.operands, &mut *self.queue);

@@ -7,7 +7,7 @@ use super::matrix::Fragments;
 use crate::element::Type;
 use crate::ir::{
     AtomicOp, Axis, Binary, Compare, Guard, Inst, Kernel, Mma, Op, Operand, Order, ParamId, Place, Scope, SharedId,
-    Shuffle, SiteId, Special, Unary, Vote,
+    Shuffle, SiteId, Special, Unary, VarId, Vote,
 };
 
 /// A register: 32 lanes of 4 bytes, two of them for 8-byte types, or a predicate's 32 bits.
@@ -94,6 +94,12 @@ pub(super) enum Code {
         ty: Type,
         dst: Reg,
         a: Reg,
+    },
+    /// The sum of two `u32`, or the greatest where there is none.
+    Advance {
+        dst: Reg,
+        a: Reg,
+        b: Reg,
     },
     Load {
         ty: Type,
@@ -217,7 +223,13 @@ impl Code {
     pub fn counts(&self) -> bool {
         !matches!(
             self,
-            Code::Copy { .. } | Code::Set { .. } | Code::Else { .. } | Code::While | Code::Jump { .. } | Code::End
+            Code::Copy { .. }
+                | Code::Set { .. }
+                | Code::Advance { .. }
+                | Code::Else { .. }
+                | Code::While
+                | Code::Jump { .. }
+                | Code::End
         )
     }
 }
@@ -253,6 +265,8 @@ pub(super) fn lower(kernel: &Kernel) -> Program {
         vars: Vec::new(),
         constants: HashMap::new(),
         free: Default::default(),
+        before: Vec::new(),
+        temporaries: Vec::new(),
     };
     lower.vars = kernel.vars.iter().map(|&ty| lower.allocate(ty)).collect();
     lower.region(kernel.body());
@@ -340,6 +354,9 @@ struct Lower<'a> {
     constants: HashMap<(Type, u64), Reg>,
     /// Registers nobody needs any more: predicates, single lines, pairs of lines.
     free: [Vec<Reg>; 3],
+    /// What goes before the instruction at hand, and the registers that only it reads.
+    before: Vec<Code>,
+    temporaries: Vec<Reg>,
 }
 
 fn class(ty: Type) -> usize {
@@ -394,8 +411,24 @@ impl Lower<'_> {
             Place::Global { param, batch, row, col } => {
                 At::Global { param, batch: self.operand(batch), row: self.operand(row), col: self.operand(col) }
             }
+            Place::Cursor { param, batch, cursor, row, col } => {
+                let [row, col] = [(0, row), (1, col)].map(|(which, further)| self.further(cursor, which, further));
+                At::Global { param, batch: self.operand(batch), row, col }
+            }
             Place::Shared { array, index, offset } => At::Shared { array, index: self.operand(index), offset },
         }
+    }
+
+    /// A coordinate of a cursor, so much further on.
+    fn further(&mut self, cursor: VarId, which: usize, by: u32) -> Reg {
+        let a = self.vars[cursor.index() + which];
+        if by == 0 {
+            return a;
+        }
+        let (dst, b) = (self.allocate(Type::U32), self.constant(Type::U32, u64::from(by)));
+        self.before.push(Code::Advance { dst, a, b });
+        self.temporaries.push(dst);
+        dst
     }
 
     fn only(&mut self, guard: Guard) -> Only {
@@ -457,7 +490,11 @@ impl Lower<'_> {
             Op::While { condition, test, body } => self.while_loop(inst, condition, *test, body),
             op => {
                 let code = self.simple(op, ty, inst);
+                for before in std::mem::take(&mut self.before) {
+                    self.push(before, inst.site);
+                }
                 self.push(code, inst.site);
+                self.free[class(Type::U32)].append(&mut self.temporaries);
                 self.position += 1;
             }
         }
@@ -585,6 +622,24 @@ impl Lower<'_> {
             }
             Op::Vote { mode, value, mask } => {
                 Code::Vote { mode: *mode, value: r(value), mask: *mask, dst: self.result(inst, 0) }
+            }
+            Op::SetCursor(cursor, at) => {
+                let Place::Global { row, col, .. } = at else { unreachable!("checked: a cursor stands in a matrix") };
+                let [first, second] = [(row, 0), (col, 1)].map(|(a, which)| Code::Set {
+                    ty: Type::U32,
+                    a: self.operand(*a),
+                    dst: self.vars[cursor.index() + which],
+                });
+                self.before.push(first);
+                second
+            }
+            Op::MoveCursor { cursor, rows, cols, .. } => {
+                let [first, second] = [(rows, 0), (cols, 1)].map(|(b, which)| {
+                    let dst = self.vars[cursor.index() + which];
+                    Code::Advance { dst, a: dst, b: self.operand(*b) }
+                });
+                self.before.push(first);
+                second
             }
             Op::RoundTf32(a) => Code::RoundTf32 { a: r(a), dst: self.result(inst, 0) },
             Op::Mma { mma, a, b, sums } => {

@@ -224,6 +224,14 @@ impl Run<'_, '_> {
                 registers.copy(ty, dst, a, self.warp.mask);
                 return;
             }
+            Code::Advance { dst, a, b } => {
+                let (a, b, mut sums) = (registers.u32s(a), registers.u32s(b), registers.u32s(dst));
+                for lane in (0..32).filter(|lane| self.warp.mask >> lane & 1 == 1) {
+                    sums[lane] = a[lane].saturating_add(b[lane]);
+                }
+                registers.put_u32s(dst, sums);
+                return;
+            }
             _ => return,
         };
         self.observe_result(result);

@@ -289,6 +289,15 @@ impl Walk<'_> {
                 self.refuse(inst, FaultKind::Uninitialised, "a variable may be read here before it is set");
             }
             Op::Set(var, _) => self.set[var.index()] = true,
+            Op::SetCursor(cursor, at) => {
+                self.set[cursor.index()] = true;
+                if !matches!(at, Place::Global { .. }) {
+                    self.refuse(inst, FaultKind::Type, "a cursor stands in a matrix");
+                }
+            }
+            Op::MoveCursor { cursor, .. } if !self.set[cursor.index()] => {
+                self.refuse(inst, FaultKind::Uninitialised, "a cursor may move here before it is set");
+            }
             Op::Mma { mma, sums, .. } if !vars_of(*mma, *sums).all(|var| self.set[var]) => {
                 self.refuse(inst, FaultKind::Uninitialised, "a sum may be added to here before it is set");
             }
@@ -343,8 +352,24 @@ impl Walk<'_> {
         }
     }
 
+    /// A place relative to a cursor needs one that stands somewhere.
+    fn cursor(&mut self, inst: &Inst, place: &Place) {
+        if let Place::Cursor { cursor, .. } = place
+            && !self.set[cursor.index()]
+        {
+            self.refuse(inst, FaultKind::Uninitialised, "a cursor may be read through here before it is set");
+        }
+    }
+
     /// Widths, alignments and types of memory operations.
     fn access(&mut self, inst: &Inst) {
+        match &inst.op {
+            Op::Load { from: at, .. } | Op::Store { to: at, .. } | Op::CopyAsync { from: at, .. } => {
+                self.cursor(inst, at)
+            }
+            Op::Atomic { at, .. } | Op::WaitUntil { at, .. } => self.cursor(inst, at),
+            _ => {}
+        }
         match &inst.op {
             Op::Load { from, width, order, .. } => {
                 self.width(inst, from, *width, &[1, 2, 4, 8, 16]);
@@ -424,7 +449,7 @@ impl Walk<'_> {
     }
 
     fn writable(&mut self, inst: &Inst, place: &Place) {
-        if let Place::Global { param, .. } = place {
+        if let Place::Global { param, .. } | Place::Cursor { param, .. } = place {
             let param = &self.kernel.params[param.index()];
             if let ParamKind::Matrix { access: Access::Read, .. } = param.kind {
                 let message = format!("{} is an input; declare it writable to write it", param.name);
@@ -448,8 +473,13 @@ impl Walk<'_> {
         if width == 1 {
             return;
         }
+        let col = match *place {
+            Place::Global { col: Operand::Const(_, col), .. } => col,
+            Place::Cursor { col, .. } => u64::from(col),
+            _ => 0,
+        };
         match *place {
-            Place::Global { param, col, .. } => {
+            Place::Global { param, .. } | Place::Cursor { param, .. } => {
                 let Param { name, kind } = &self.kernel.params[param.index()];
                 if let ParamKind::Matrix { order, aligned, .. } = *kind
                     && (order != Order2d::RowMajor || !aligned.is_multiple_of(width) || aligned == 0)
@@ -458,9 +488,7 @@ impl Walk<'_> {
                         format!("{width} elements at once need {name} declared row-major and aligned to {width}");
                     self.refuse(inst, FaultKind::Width, message);
                 }
-                if let Operand::Const(_, col) = col
-                    && col % u64::from(width) != 0
-                {
+                if col % u64::from(width) != 0 {
                     self.refuse(inst, FaultKind::Width, format!("column {col} is no multiple of {width}"));
                 }
             }

@@ -44,13 +44,13 @@ pub use build::{Block, Builder, FULL_WARP, GRID_YZ_LIMIT, kernel};
 pub use check::{Checked, MAX_SHARED_BYTES, MAX_THREADS, Uniform, check};
 pub use mma::Mma;
 pub use ops::*;
-pub use types::{Array, Bits, Coord, Elements, Float, Global, Integer, IntoVal, Pred, Shared, Val, Var};
+pub use types::{Array, Bits, Coord, Cursor, Elements, Float, Global, Integer, IntoVal, Pred, Shared, Val, Var};
 
 /// All that a kernel's source needs.
 pub mod prelude {
     pub use super::{
-        Access, Array, AtomicOp, Block, Builder, Checked, Compare, Coord, Elements, FULL_WARP, Global, Guard, IntoVal,
-        Kernel, Mma, Order, Order2d, Pred, Scope, Shared, Shuffle, Val, Var, check, kernel,
+        Access, Array, AtomicOp, Block, Builder, Checked, Compare, Coord, Cursor, Elements, FULL_WARP, Global, Guard,
+        IntoVal, Kernel, Mma, Order, Order2d, Pred, Scope, Shared, Shuffle, Val, Var, check, kernel,
     };
     pub use crate::element::{Arith, Element, Scalar, Type, bf16, f16};
 }

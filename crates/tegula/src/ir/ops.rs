@@ -208,6 +208,19 @@ pub enum Place {
         /// Column; a vector goes on from there along the row.
         col: Operand,
     },
+    /// Of a matrix parameter, relative to a cursor.
+    Cursor {
+        /// Which matrix.
+        param: ParamId,
+        /// Which of the batch, as when the cursor was set.
+        batch: Operand,
+        /// The cursor: the first of two `u32` variables, its row and its column.
+        cursor: VarId,
+        /// Rows further on.
+        row: u32,
+        /// Columns further on.
+        col: u32,
+    },
     /// Of a shared array: element `index + offset`, row-major.
     Shared {
         /// Which array.
@@ -261,6 +274,20 @@ pub enum Op {
     Get(VarId),
     /// No result: a variable changes.
     Set(VarId, Operand),
+    /// No result: a cursor stands at an element of a matrix, which is a [`Place::Global`].
+    SetCursor(VarId, Place),
+    /// No result: a cursor moves on by rows and columns, `u32`. It never comes back: beyond 2³² − 1, which is outside of every matrix, it
+    /// stays.
+    MoveCursor {
+        /// Which cursor.
+        cursor: VarId,
+        /// Its matrix.
+        param: ParamId,
+        /// Rows.
+        rows: Operand,
+        /// Columns.
+        cols: Operand,
+    },
     /// As many results as elements. Elements that the guard leaves out are `fill`.
     Load {
         /// First element.
@@ -633,7 +660,7 @@ impl Kernel {
     /// The type of the element at a place.
     pub fn place_type(&self, place: &Place) -> Type {
         match *place {
-            Place::Global { param, .. } => match self.params[param.index()].kind {
+            Place::Global { param, .. } | Place::Cursor { param, .. } => match self.params[param.index()].kind {
                 ParamKind::Matrix { ty, .. } | ParamKind::Scalar(ty) => ty,
             },
             Place::Shared { array, .. } => self.shared[array.index()].ty,
@@ -666,6 +693,7 @@ impl Place {
     pub fn operands(&self) -> impl Iterator<Item = Operand> + use<> {
         let operands = match *self {
             Place::Global { batch, row, col, .. } => [Some(batch), Some(row), Some(col)],
+            Place::Cursor { batch, .. } => [Some(batch), None, None],
             Place::Shared { index, .. } => [Some(index), None, None],
         };
         operands.into_iter().flatten()
@@ -706,6 +734,8 @@ impl Op {
             | Op::NamedBarrier { .. }
             | Op::SyncWarp { .. } => {}
             Op::Unary(_, a) | Op::Convert(a) | Op::Bitcast(a) | Op::RoundTf32(a) | Op::Set(_, a) => f(*a),
+            Op::SetCursor(_, at) => place(at, &mut f),
+            Op::MoveCursor { rows, cols, .. } => [*rows, *cols].into_iter().for_each(f),
             Op::Binary(_, a, b) | Op::Compare(_, a, b) => [*a, *b].into_iter().for_each(f),
             Op::MulAdd(a, b, c) | Op::Select(a, b, c) => [*a, *b, *c].into_iter().for_each(f),
             Op::Load { from, guard, fill, .. } => {

@@ -483,10 +483,56 @@ impl<'k, T: Scalar> Global<'k, T> {
         self.k.pure(Op::Extent(self.param, Axis::Cols))
     }
 
+    /// A cursor that stands at these coordinates, (row, col).
+    #[track_caller]
+    pub fn cursor(self, at: impl Coord<'k>) -> Cursor<'k, T> {
+        let id = self.k.array::<u32>(2).first;
+        self.k.effect(Op::SetCursor(id, self.place(at)));
+        Cursor { k: self.k, matrix: self, id }
+    }
+
     /// One matrix of the batch: coordinates (row, col) mean that matrix.
     #[must_use]
     pub fn batch(self, batch: impl IntoVal<'k, u32>) -> Self {
         Global { batch: batch.operand(), ..self }
+    }
+}
+
+/// A place in a matrix that moves along while a loop goes, so that its address is a running sum and not a new product each time. Its coordinates
+/// are relative to where it stands, and constants.
+#[derive(Clone, Copy)]
+pub struct Cursor<'k, T> {
+    k: &'k Builder,
+    matrix: Global<'k, T>,
+    id: VarId,
+}
+
+impl<'k, T: Scalar> Cursor<'k, T> {
+    /// Moves on by rows and columns.
+    #[track_caller]
+    pub fn advance(self, rows: impl IntoVal<'k, u32>, cols: impl IntoVal<'k, u32>) {
+        let (rows, cols) = (rows.operand(), cols.operand());
+        self.k.effect(Op::MoveCursor { cursor: self.id, param: self.matrix.param, rows, cols });
+    }
+}
+
+impl<'k, T: Scalar> Elements<'k, T> for Cursor<'k, T> {
+    fn builder(self) -> &'k Builder {
+        self.k
+    }
+
+    #[track_caller]
+    fn place(self, at: impl Coord<'k>) -> Place {
+        let (param, batch, cursor) = (self.matrix.param, self.matrix.batch, self.id);
+        match at.operands()[..] {
+            [Operand::Const(_, row), Operand::Const(_, col)] => {
+                Place::Cursor { param, batch, cursor, row: row as u32, col: col as u32 }
+            }
+            _ => {
+                self.k.fault(super::FaultKind::Type, "a cursor takes (row, col), both constants".into());
+                Place::Cursor { param, batch, cursor, row: 0, col: 0 }
+            }
+        }
     }
 }
 
@@ -516,7 +562,7 @@ impl<'k, T: Scalar> Shared<'k, T> {
     pub fn copy_async<At: Coord<'k>, From: Coord<'k>>(
         self,
         at: At,
-        source: Global<'k, T>,
+        source: impl Elements<'k, T>,
         from: From,
         width: u32,
         guard: Guard,

@@ -19,7 +19,7 @@ pub enum Core {
     Register,
     /// Each warp, by a matrix instruction of f64.
     Dmma(Mma),
-    /// Each warp, by a matrix instruction of shorter numbers.
+    /// Each warp, by a matrix instruction of shorter numbers, to which f32 is rounded ([`Mma::TF32`]).
     Mma(Mma),
     /// Each warp, by a matrix instruction of bytes, which i32 is split into.
     Limbs,
@@ -91,7 +91,7 @@ impl Blocked {
     }
 
     /// The kernel of a core and a blocking, by its name without type and layouts: `register_128x256x8_64x64_8x16_4_1_1`,
-    /// `dmma16x16_128x128x16_32x64_16x16_4_1_1`, `mma_128x256x32_64x64_16x8_4_1_1`.
+    /// `dmma16x16_128x128x16_32x64_16x16_4_1_1`, `mma_128x256x32_64x64_16x8_4_1_1`; `tf32_` rounds f32 to tf32 and so is less exact.
     ///
     /// # Errors
     /// [`Error::KernelOption`] that says what a name looks like.
@@ -101,13 +101,14 @@ impl Blocked {
             "register" => Core::Register,
             "limbs" => Core::Limbs,
             "mma" => Core::Mma(mma_of(ty)?),
+            "tf32" => Core::Mma(Mma::TF32),
             "dmma16x16" => Core::Dmma(Mma::F64K16),
             "dmma16x8" => Core::Dmma(Mma::F64K8),
             "dmma16x4" => Core::Dmma(Mma::F64K4),
             "dmma8x4" => Core::Dmma(Mma::F64M8K4),
             _ => {
                 return Err(Error::KernelOption(format!(
-                    "there is no kernel {name:?}; blocks begin with register_, dmma16x16_, mma_ or limbs_, as in register_128x256x8_64x64_8x16_4_1_1"
+                    "there is no kernel {name:?}; blocks begin with register_, dmma16x16_, mma_, tf32_ or limbs_, as in register_128x256x8_64x64_8x16_4_1_1"
                 )));
             }
         };
@@ -153,6 +154,7 @@ impl Blocked {
             }
             (Core::Mma(mma @ Mma::F16), Type::F16) => mma::build::<f16>(self, mma),
             (Core::Mma(mma @ Mma::BF16), Type::BF16) => mma::build::<bf16>(self, mma),
+            (Core::Mma(mma @ Mma::TF32), Type::F32) => mma::build::<f32>(self, mma),
             (Core::Mma(mma @ Mma::I8), Type::I8) => mma::build::<i8>(self, mma),
             (Core::Limbs, Type::I32) => limbs::build(self),
             (Core::Dmma(_) | Core::Mma(_) | Core::Limbs, ty) => {
@@ -163,12 +165,13 @@ impl Blocked {
     }
 }
 
-/// The matrix instruction of a type other than f64.
+/// The matrix instruction that multiplies numbers of a short type as they are.
 fn mma_of(ty: Type) -> Result<Mma> {
     match ty {
         Type::F16 => Ok(Mma::F16),
         Type::BF16 => Ok(Mma::BF16),
         Type::I8 => Ok(Mma::I8),
+        Type::F32 => Err(Error::KernelOption("mma_ multiplies f16, bf16 and i8; tf32_ is f32 rounded to tf32".into())),
         ty => Err(Error::KernelOption(format!("mma_ multiplies f16, bf16 and i8, not {ty}"))),
     }
 }
@@ -214,6 +217,7 @@ impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.core {
             Core::Register => f.write_str("register")?,
+            Core::Mma(Mma::TF32) => f.write_str("tf32")?,
             Core::Mma(_) => f.write_str("mma")?,
             Core::Limbs => f.write_str("limbs")?,
             Core::Dmma(mma) => {

@@ -3,13 +3,16 @@
 //! * **Sixteen bytes are the unit.** An instruction takes 32 bytes along k, whatever the type, and a load for the whole warp gathers
 //!   rows of 16 bytes: so tiles are rows of such pieces, and types differ by how many elements fit in one.
 //! * **Any layout.** What lies along k is loaded as it lies. 16-bit numbers that lie along rows or columns are transposed by the load.
-//!   Bytes are transposed by the load in pairs, and masks take the pairs apart: the rows (columns) of a fragment are then dealt
-//!   out in turn, which C makes good when it is stored.
+//!   Bytes are transposed by the load in pairs, and masks take the pairs apart; words are loaded in pairs, each lane its own. The rows
+//!   (columns) of a fragment are then dealt out in turn, which C makes good when it is stored.
 //! * **No two of eight pieces want one bank.** Pieces change places within 128 bytes, depending on their row.
+//! * **f32 is tf32 when it is multiplied, not before.** Each warp rounds what it has loaded, to nearest.
 //! * **A warp always has something to multiply.** Fragments are loaded one slab of k ahead, also across the one barrier of a step.
 //!
 //! Operands that cannot be taken 16 bytes at once pass through registers element by element: loaded when a step begins, stored before its
 //! barrier.
+
+use std::ops::{Div, Mul, Rem};
 
 use super::blocked::{Blocked, Blocking};
 use super::epilogue::in_rounds;
@@ -87,7 +90,7 @@ fn body<'k, T: Element>(k: &'k Builder, variant: &Blocked, mma: Mma) {
             product,
             vectors[2],
             [wm, wn],
-            [a_tile, b_tile].map(|tile| tile.paired()),
+            [a_tile, b_tile].map(|tile| tile.dealt()),
             sums,
             [row + warp_row, col + warp_col],
         );
@@ -122,13 +125,26 @@ impl Tile {
         !self.along_k && self.size == 1
     }
 
+    /// Whether lanes load words by themselves: no load for the whole warp transposes them.
+    fn by_lane(&self) -> bool {
+        !self.along_k && self.size == 4
+    }
+
+    /// Whether the rows of A (columns of B) of two neighbouring fragments are dealt out in turn.
+    fn dealt(&self) -> bool {
+        self.paired() || self.by_lane()
+    }
+
     /// What a row's pieces change places by: this field of the bits of its number. A load gathers eight rows in a row, or every other one
-    /// where bytes are transposed.
+    /// where bytes are transposed; lanes that load by themselves take two neighbouring pieces of each of four.
     fn swizzle<N>(&self, row: N) -> N
     where
-        N: std::ops::Div<u32, Output = N> + std::ops::Rem<u32, Output = N>,
+        N: Div<u32, Output = N> + Rem<u32, Output = N> + Mul<u32, Output = N>,
     {
         let pieces = self.row / self.piece();
+        if self.by_lane() {
+            return row % 4 * 2 % pieces.min(LINE);
+        }
         let rows = if self.paired() { 2 } else { (LINE / pieces).max(1) };
         row / rows % pieces.min(LINE)
     }
@@ -203,9 +219,12 @@ impl<'k, T: Element> Side<'k, T> {
         let (i, j, base) = (self.k.lane() % 8, self.k.lane() / 8, stage * self.tile.len());
         // Registers of A go down the rows first, those of B along k.
         let (outer, deep) = if self.is_a { (j % 2, j / 2) } else { (j / 2, j % 2) };
+        let (g, t) = (self.k.lane() / 4, self.k.lane() % 4);
         // The lane's row, its first piece, and what the slab and the fragment add to both.
         let (line, first, more, aside) = if along_k {
             (self.part + (i + outer * 8), deep, fragment * ROWS, slab * (SLAB / PIECE))
+        } else if self.tile.by_lane() {
+            (t, self.part / piece + g / 2, slab * (SLAB / size), fragment * (ROWS / piece))
         } else {
             let line = if self.tile.paired() { i * 2 + j % 2 + j / 2 * 16 } else { i + deep * 8 };
             let first = self.part / piece + if self.tile.paired() { self.k.constant(0) } else { outer };
@@ -213,11 +232,21 @@ impl<'k, T: Element> Side<'k, T> {
         };
         let moved = first ^ self.tile.swizzle(line) ^ (aside % LINE);
         let at = base + (line * row + moved * piece) + (more * row + aside / LINE * LINE * piece);
-        self.room.load_matrix::<4>((at,), !along_k)
+        if !self.tile.by_lane() {
+            return self.room.load_matrix::<4>((at,), !along_k);
+        }
+        // Two neighbouring rows of A (columns of B), for one k and for the fourth after it.
+        let pair =
+            |deep: u32| self.room.load_vec::<2>((at + g % 2 * 2 + deep * row,)).map(|word| word.bitcast::<u32>());
+        let ([x, y], [x_deep, y_deep]) = (pair(0), pair(4));
+        if self.is_a { [x, y, x_deep, y_deep] } else { [x, x_deep, y, y_deep] }
     }
 
     /// As the instruction takes it: four registers of A, or two for each 8 columns of B.
     fn fragment(&self, loaded: [Val<'k, u32>; 4]) -> [Val<'k, u32>; 4] {
+        if self.tile.size == 4 {
+            return loaded.map(|word| word.bitcast::<f32>().to_tf32());
+        }
         if !self.tile.paired() {
             return loaded;
         }

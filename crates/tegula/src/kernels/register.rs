@@ -9,7 +9,7 @@
 use super::blocked::{Blocked, Blocking};
 use super::epilogue::in_rounds;
 use super::product::Product;
-use super::stage::{Span, Stage};
+use super::stage::{Ring, Room, Span, Stage};
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
 
@@ -35,7 +35,7 @@ fn vector<T: Scalar>() -> u32 {
 }
 
 /// As many elements as 16 bytes hold.
-fn load_vector<'k, T: Scalar>(from: Shared<'k, T>, at: (Val<'k, u32>, Val<'k, u32>)) -> Vec<Val<'k, T>> {
+fn load_vector<'k, T: Scalar>(from: Shared<'k, T>, at: impl Coord<'k>) -> Vec<Val<'k, T>> {
     match vector::<T>() {
         4 => from.load_vec::<4>(at).to_vec(),
         _ => from.load_vec::<2>(at).to_vec(),
@@ -50,22 +50,18 @@ fn body<T: Element<Acc = T, Out = T> + Arith>(k: &Builder, variant: &Blocked) {
     let threads = variant.blocking.threads();
     let thread = k.thread_x();
     let [a_turned, b_turned] = variant.turned();
-    let (a_along_k, b_along_k) = (!a_turned, b_turned);
     let span = |outer| Span { outer, depth: bk, stages, threads };
-    let (a_tiles, b_tiles) =
-        (Stage::<T>::array(k, "tile_a", span(bm), a_along_k), Stage::<T>::array(k, "tile_b", span(bn), b_along_k));
+    let rooms = [Room::<T>::new(k, "tile_a", span(bm), !a_turned), Room::new(k, "tile_b", span(bn), b_turned)];
     // Padded so that the rows of neighbouring lanes meet different banks.
     let exchange = (slices > 1).then(|| k.shared::<T>("sums", [(slices - 1) * bm, bn + vector::<T>()]));
-    let patch = Patch::new(k, &variant.blocking, a_tiles, b_tiles);
+    let patch = Patch::new(k, &variant.blocking, rooms);
     product.for_tiles([bm, bn], depth.div_ceil(bk), |product, [tile_m, tile_n], [first, steps]| {
         let (row, col) = (tile_m * bm, tile_n * bn);
         let [a_width, b_width, _] = variant.widths();
-        // What lies along k is turned on its way, one element at a time.
-        let width = |along_k: bool, width: u32| if along_k { 1 } else { width };
-        let a = Stage::new(product.a, a_tiles, a_along_k, width(a_along_k, a_width), span(bm), thread, [row, m]);
-        let b = Stage::new(product.b, b_tiles, b_along_k, width(b_along_k, b_width), span(bn), thread, [col, n]);
+        let a = Stage::new(product.a, rooms[0], a_width, thread, [row, m]);
+        let b = Stage::new(product.b, rooms[1], b_width, thread, [col, n]);
         let slide = Slide { depth, bk, first, steps };
-        patch.slide(&slide, &a, &b, stages);
+        patch.slide(&slide, [&a, &b]);
         if let Some(exchange) = exchange {
             patch.add_slices(exchange);
         }
@@ -84,28 +80,21 @@ struct Slide<'k> {
 }
 
 impl<'k> Slide<'k> {
-    /// Starts copying the tile of one of the block's steps. What is left over when k is no multiple of the depth is the very first step, so
-    /// that all others are whole.
-    fn copy<T: Element>(
-        &self,
-        stage: &Stage<'k, T>,
-        turns: std::ops::Range<usize>,
-        step: Val<'k, u32>,
-        to: Val<'k, u32>,
-        first: bool,
-    ) {
-        let number = self.first + step;
-        let there = step.lt(self.steps);
+    /// Where the block's second step begins.
+    fn second(&self) -> Val<'k, u32> {
         let missing = self.depth.div_ceil(self.bk) * self.bk - self.depth;
-        if first {
-            // A shared tile has a step even where k is 0.
-            let (start, there) = (number.eq(0u32), there & self.depth.gt(0u32));
-            let (from, short) = (start.select(0u32, number * self.bk - missing), start.select(missing, 0u32));
-            turns.for_each(|turn| stage.copy(turn, to, from, |k| (k + short).lt(self.bk) & there));
-        } else {
-            let from = number * self.bk - missing;
-            turns.for_each(|turn| stage.copy(turn, to, from, |_| there));
-        }
+        (self.first + 1) * self.bk - missing
+    }
+
+    /// Starts copying the tile of the block's first step. What is left over when k is no multiple of the depth is the very first of all, so that
+    /// the others are whole.
+    fn copy_first<T: Element>(&self, stage: &Stage<'k, T>) {
+        let missing = self.depth.div_ceil(self.bk) * self.bk - self.depth;
+        // A shared tile has a step even where k is 0.
+        let there = self.steps.gt(0u32) & self.depth.gt(0u32);
+        let start = self.first.eq(0u32);
+        let (from, short) = (start.select(0u32, self.first * self.bk - missing), start.select(missing, 0u32));
+        stage.copy_first(from, |k| (k + short).lt(self.bk) & there);
     }
 }
 
@@ -113,8 +102,7 @@ impl<'k> Slide<'k> {
 struct Patch<'k, T: Element> {
     k: &'k Builder,
     blocking: Blocking,
-    a: Shared<'k, T>,
-    b: Shared<'k, T>,
+    rooms: [Room<'k, T>; 2],
     /// Which slice of the depth.
     slice: Val<'k, u32>,
     /// The first row and column within the tile. Others follow in pieces of a vector, a warp's width of them apart.
@@ -126,7 +114,7 @@ struct Patch<'k, T: Element> {
 }
 
 impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
-    fn new(k: &'k Builder, blocking: &Blocking, a: Shared<'k, T>, b: Shared<'k, T>) -> Self {
+    fn new(k: &'k Builder, blocking: &Blocking, rooms: [Room<'k, T>; 2]) -> Self {
         let Blocking { block: [bm, bn, _], warp: [wm, wn], thread: [tm, tn], .. } = *blocking;
         let (thread, vector) = (k.thread_x(), vector::<T>());
         let (warp, lane) = (thread / 32, thread % 32);
@@ -138,8 +126,7 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
         Patch {
             k,
             blocking: *blocking,
-            a,
-            b,
+            rooms,
             slice: warp / (warps_m * warps_n),
             row: within / warps_n * wm + lane_m * vector,
             col: within % warps_n * wn + lane_n * vector,
@@ -156,41 +143,51 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
     }
 
     /// Adds the products of all steps.
-    fn slide(&self, slide: &Slide<'k>, a: &Stage<'k, T>, b: &Stage<'k, T>, stages: u32) {
+    ///
+    /// Copies are `stages − 1` ahead. Those of A for the next step start as soon as all have left the stage where they go, those of B a little
+    /// later: of all places that were tried on an H200, these cost the products least.
+    fn slide(&self, slide: &Slide<'k>, [a, b]: [&Stage<'k, T>; 2]) {
         let k = self.k;
-        let depth = self.blocking.block[2] / self.blocking.slices;
+        let Blocking { block: [.., bk], stages, slices, .. } = self.blocking;
+        let depth = bk / slices;
         (0..self.sums.len()).for_each(|i| self.sums.at(i).set(T::ZERO));
-        for stage in 0..stages - 1 {
-            let to = k.constant(stage);
-            slide.copy(a, 0..a.turns(), to, to, stage == 0);
-            slide.copy(b, 0..b.turns(), to, to, stage == 0);
+        slide.copy_first(a);
+        slide.copy_first(b);
+        k.copy_async_commit();
+        let walks = [a.walk(slide.second()), b.walk(slide.second())];
+        let copy_a = |step: Val<'k, u32>| a.copy(&walks[0], step.lt(slide.steps));
+        let copy_b = |step: Val<'k, u32>| b.copy(&walks[1], step.lt(slide.steps));
+        let advance = || [a, b].into_iter().zip(&walks).for_each(|(stage, walk)| stage.advance(walk));
+        for step in (1..stages - 1).map(|step| k.constant(step)) {
+            copy_a(step);
+            copy_b(step);
+            advance();
             k.copy_async_commit();
         }
-        let (full, empty) = (k.var(0u32), k.var(stages - 1));
+        let full: [_; 2] = std::array::from_fn(|i| {
+            let within = self.slice * depth * self.rooms[i].pitch() + [self.row, self.col][i];
+            self.rooms[i].ring(0, within)
+        });
         k.copy_async_wait(stages - 2);
         k.barrier();
-        self.fetch(full.get(), 0, 0);
+        self.fetch(&full, 0, 0);
+        copy_a(k.constant(stages - 1));
         k.for_each(0, slide.steps, |step| {
-            let next = step + (stages - 1);
             for p in 0..depth {
-                if p + 1 < depth {
-                    self.fetch(full.get(), p + 1, (p + 1) % 2);
-                } else {
-                    for stage in [full, empty] {
-                        let after = stage.get() + 1;
-                        stage.set(after.eq(stages).select(0u32, after));
-                    }
+                let last = p + 1 == depth;
+                if last {
+                    advance();
+                    full.iter().for_each(Ring::advance);
                     k.copy_async_commit();
                     k.copy_async_wait(stages - 2);
                     k.barrier();
-                    self.fetch(full.get(), 0, 0);
                 }
-                // Copies come in two bunches: ptxas pays for each switch between shared loads and copies.
-                if p == 0 {
-                    slide.copy(a, 0..a.turns(), next, empty.get(), false);
+                self.fetch(&full, (p + 1) % depth, (p + 1) % 2);
+                if last {
+                    copy_a(step + stages);
                 }
-                if p == depth / 2 - 1 {
-                    slide.copy(b, 0..b.turns(), next, empty.get(), false);
+                if p == 1 {
+                    copy_b(step + (stages - 1));
                 }
                 self.multiply(p % 2);
             }
@@ -198,15 +195,11 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
     }
 
     /// Loads the factors for one k of a stage.
-    fn fetch(&self, stage: Val<'k, u32>, p: u32, half: u32) {
-        let Blocking { block: [.., bk], thread: [tm, tn], slices, .. } = self.blocking;
-        let row = stage * bk + self.slice * (bk / slices) + p;
-        for (tile, parts, first, axis, count) in
-            [(self.a, self.a_parts, self.row, 0, tm), (self.b, self.b_parts, self.col, 1, tn)]
-        {
-            let places = self.places(axis);
+    fn fetch(&self, full: &[Ring<'k>; 2], p: u32, half: u32) {
+        for (axis, parts) in [(1, self.b_parts), (0, self.a_parts)] {
+            let (count, room, places) = (self.blocking.thread[axis], self.rooms[axis], self.places(axis));
             for i in (0..count).step_by(vector::<T>() as usize) {
-                let values = load_vector(tile, (row, first + places[i as usize]));
+                let values = room.load_vector(full[axis].at() + (p * room.pitch() + places[i as usize]));
                 (i..).zip(values).for_each(|(i, value)| parts.at(half * count + i).set(value));
             }
         }

@@ -4,7 +4,7 @@ use super::array::{NdArray, NdView, NdViewMut};
 use super::finish::NdFinish;
 use super::layout::display;
 use super::products::{Products, matrix_axes, product_shape};
-use crate::element::{Element, Scalar};
+use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::Activation;
 use crate::error::{Error, Result};
 use crate::exec::Device;
@@ -50,14 +50,16 @@ pub struct NdGemm<'a, T: Element> {
     c: NdViewMut<'a, T::Out>,
     finish: NdFinish<'a, T::Out>,
     audience: Audience<'a>,
+    accuracy: Accuracy,
     device: Option<Device>,
 }
 
 impl<'a, T: Element> NdGemm<'a, T> {
     /// C = A·B.
     pub fn new(a: NdView<'a, T>, b: NdView<'a, T>, c: NdViewMut<'a, T::Out>) -> Self {
+        let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
         let (finish, audience) = (NdFinish::default(), Audience::default());
-        NdGemm { alpha: T::Acc::ONE, a, b, beta: T::Acc::ZERO, c, finish, audience, device: None }
+        NdGemm { alpha, a, b, beta, c, finish, audience, accuracy: Accuracy::Full, device: None }
     }
 
     /// The factor of A·B.
@@ -90,6 +92,11 @@ impl<'a, T: Element> NdGemm<'a, T> {
         NdGemm { finish: NdFinish { activation, ..self.finish }, ..self }
     }
 
+    /// How exact the product has to be, see [`Gemm::accuracy`].
+    pub fn accuracy(self, accuracy: Accuracy) -> Self {
+        NdGemm { accuracy, ..self }
+    }
+
     /// Where to compute. Without this, where the arrays lie, or on the best device present.
     pub fn on(self, device: &Device) -> Self {
         NdGemm { device: Some(device.clone()), ..self }
@@ -115,7 +122,8 @@ impl<'a, T: Element> NdGemm<'a, T> {
                 listener.iter().for_each(|tell| tell(p.of_parts(number, count)));
             };
             let (a, b) = (self.a.matrices(a), self.b.matrices(b));
-            let mut product = Gemm::new(a, b, self.c.matrices(c)).alpha(self.alpha).beta(self.beta);
+            let product = Gemm::new(a, b, self.c.matrices(c)).alpha(self.alpha).beta(self.beta);
+            let mut product = product.accuracy(self.accuracy);
             product.finish = self.finish.matrices(bias);
             if listener.is_some() {
                 product = product.progress(&share);
@@ -137,7 +145,7 @@ impl<'a, T: Element> NdGemm<'a, T> {
         let ([a, b, c, bias], view) = (products.first(), self.c.as_view());
         let given = [self.a.matrices(a), self.b.matrices(b)];
         let (c, factors, finish) = (view.matrices(c), [self.alpha, self.beta], self.finish.matrices(bias));
-        let mut explanation = explain(self.device.as_ref(), given, c, factors, finish)?;
+        let mut explanation = explain(self.device.as_ref(), self.accuracy, given, c, factors, finish)?;
         explanation.products = products.count();
         for (operand, layout) in explanation.operands.iter_mut().zip([&self.a.layout, &self.b.layout, &view.layout]) {
             (operand.shape, operand.strides) = (layout.shape.clone(), layout.strides.clone());

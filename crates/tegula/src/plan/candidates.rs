@@ -3,7 +3,7 @@
 use super::cost::{Machine, Measured, time};
 use super::recipe::{Recipe, Split};
 use super::{Lie, Problem};
-use crate::element::Type;
+use crate::element::{Accuracy, Type};
 use crate::ir::{Mma, Order2d};
 use crate::kernels::{Blocked, Blocking, Core};
 
@@ -45,7 +45,7 @@ const DMMA: [(Mma, Measured); 7] = [
     (Mma::F64K16, of([32, 32, 32], [16, 16], [16, 16], [4, 1, 4], [0.651, 0.476, 1.66])),
 ];
 
-/// Tiles of 16-bit types on matrix units, not yet measured; of bytes, the step is twice as deep.
+/// Tiles of 16-bit types on matrix units, not yet measured; of bytes, the step is twice as deep, of tf32 half.
 const MMA: [Measured; 7] = [
     of([128, 256, 32], [64, 64], [16, 8], [4, 1, 1], [0.82, 0.82, 4.0]),
     of([256, 128, 32], [64, 64], [16, 8], [4, 1, 1], [0.82, 0.82, 4.0]),
@@ -86,7 +86,10 @@ const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3],
 /// The recipes with blocks for a product, with the microseconds that each should take.
 pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)> {
     let measured = match problem.ty {
-        Type::F32 => REGISTER.to_vec(),
+        Type::F32 => match problem.accuracy {
+            Accuracy::Full => REGISTER.to_vec(),
+            Accuracy::Tf32 => [&REGISTER[..], &mma(Mma::TF32, problem.lies)].concat(),
+        },
         Type::I32 => {
             let limbs = LIMBS.map(|measured| Measured { core: Core::Limbs, ..measured });
             [&REGISTER[..], &limbs].concat()

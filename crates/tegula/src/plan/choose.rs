@@ -2,7 +2,7 @@
 
 use super::recipe::{Recipe, Split};
 use super::{candidates, limits};
-use crate::element::Type;
+use crate::element::{Accuracy, Type};
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
 use crate::kernels::{Family, Plain, Variant, Vector};
@@ -13,6 +13,8 @@ use crate::matrix::Layout;
 pub struct Problem {
     /// Element type of A and B.
     pub ty: Type,
+    /// How exact the product has to be; of a type other than f32, in full.
+    pub accuracy: Accuracy,
     /// Rows of A and C.
     pub m: usize,
     /// Columns of B and C.
@@ -137,7 +139,7 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
                 8
             };
             let recipe = match *caps {
-                Caps::Gpu { multiprocessors, .. } if side <= FEW => few(problem, multiprocessors),
+                Caps::Gpu { multiprocessors, .. } if side <= FEW => few(problem, multiprocessors).next(),
                 // Blocks copy asynchronously.
                 Caps::Gpu { compute, multiprocessors } if compute >= (8, 0) => {
                     candidates::best(problem, multiprocessors)
@@ -151,19 +153,24 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
 }
 
 /// The shorter side of a C that counts as few rows or columns.
-const FEW: usize = 16;
+pub(super) const FEW: usize = 16;
 
-/// The kernel for few rows or columns, with sums split until there are two blocks for each multiprocessor.
-fn few(problem: &Problem, multiprocessors: u32) -> Option<Recipe> {
-    let Problem { ty, m, n, k, batches, lies } = *problem;
+/// Recipes for few rows or columns, the likeliest first: each kernel with sums split until there are two blocks for each multiprocessor, one,
+/// and four.
+pub(super) fn few(problem: &Problem, multiprocessors: u32) -> impl Iterator<Item = Recipe> {
+    let Problem { ty, m, n, k, batches, lies, .. } = *problem;
     let swapped = n < m;
     let (rows, b) = if swapped { (n, lies[0].transposed()) } else { (m, lies[1]) };
-    let vector = Vector::candidates(ty, rows, b.order == Order2d::ColMajor, b.vectors).into_iter().next()?;
-    let [_, columns] = Variant::from(vector).tile();
-    let blocks = m.max(n).div_ceil(columns as usize).saturating_mul(batches).max(1);
-    let steps = k.div_ceil(vector.step() as usize).max(1);
-    let parts = (2 * multiprocessors as usize).div_ceil(blocks).min(steps) as u32;
-    Some(Recipe { swapped, split: Split::parts(parts), ..vector.into() })
+    let vectors = Vector::candidates(ty, rows, b.order == Order2d::ColMajor, b.vectors).into_iter();
+    vectors.flat_map(move |vector| {
+        let [_, columns] = Variant::from(vector).tile();
+        let blocks = m.max(n).div_ceil(columns as usize).saturating_mul(batches).max(1);
+        let steps = k.div_ceil(vector.step() as usize).max(1);
+        [2, 1, 4].map(|each| {
+            let parts = (each * multiprocessors as usize).div_ceil(blocks).min(steps) as u32;
+            Recipe { swapped, split: Split::parts(parts), ..vector.into() }
+        })
+    })
 }
 
 /// What a kernel may assume of a layout.
@@ -184,7 +191,8 @@ mod tests {
     fn a_tile_is_no_larger_than_it_must() {
         let lies = [Lie { order: Order2d::RowMajor, vectors: true }; 3];
         let tile = |m, n| {
-            let problem = Problem { ty: Type::F16, m, n, k: 64, batches: 1, lies };
+            let (ty, accuracy) = (Type::F16, Accuracy::Full);
+            let problem = Problem { ty, accuracy, m, n, k: 64, batches: 1, lies };
             match choose(&problem, &Caps::Gpu { compute: (7, 5), multiprocessors: 40 }).unwrap() {
                 Plan::Gpu(recipe) => recipe.kernel.tile(),
                 Plan::Cpu => [0; 2],
@@ -192,8 +200,29 @@ mod tests {
         };
         assert_eq!((tile(4096, 4096), tile(17, 4096)), ([32; 2], [32; 2]));
         assert_eq!((tile(16, 4096)[0], tile(4096, 1)[0]), (16, 1));
-        let problem = Problem { ty: Type::F32, m: 1, n: 1, k: 1, batches: 1, lies };
+        let (ty, accuracy) = (Type::F32, Accuracy::Full);
+        let problem = Problem { ty, accuracy, m: 1, n: 1, k: 1, batches: 1, lies };
         assert_eq!(choose(&problem, &Caps::Cpu).unwrap(), Plan::Cpu);
         assert!(choose(&problem, &Caps::Gpu { compute: (6, 1), multiprocessors: 20 }).is_err());
+    }
+
+    #[test]
+    fn tf32_is_chosen_where_it_is_asked_for() {
+        let chosen = |ty, accuracy, side, vectors| {
+            let lies = [Lie { order: Order2d::RowMajor, vectors }; 3];
+            let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, lies };
+            let all = candidates::candidates(&problem, 132);
+            assert!(accuracy == Accuracy::Tf32 || all.iter().all(|(recipe, _)| !recipe.name().contains("tf32")));
+            match choose(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }).unwrap() {
+                Plan::Gpu(recipe) => recipe.name().starts_with("tf32_f32_"),
+                Plan::Cpu => false,
+            }
+        };
+        for side in [8, 100, 1024, 8192] {
+            assert!(!chosen(Type::F32, Accuracy::Full, side, true));
+            assert_eq!(chosen(Type::F32, Accuracy::Tf32, side, true), side > FEW, "{side}");
+            chosen(Type::F32, Accuracy::Tf32, side, false);
+            assert!(!chosen(Type::F16, Accuracy::Full, side, true));
+        }
     }
 }

@@ -90,6 +90,7 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
 /// Multiply-adds of a type, relative to f32.
 fn relative_rate(ty: Type, core: Core) -> f64 {
     match (ty, core) {
+        (Type::F32, Core::Mma(_)) => 4.85,
         (Type::F32, _) | (Type::F64, Core::Dmma(_)) => 1.0,
         (Type::F16 | Type::BF16, Core::Mma(_)) => 9.7,
         (Type::I8, Core::Mma(_)) => 19.6,

@@ -17,6 +17,8 @@ pub struct Explanation {
     pub device: String,
     /// The kernel, as the report will name it.
     pub kernel: String,
+    /// Whether it is a winner of `tegula tune` and not the cost model's choice.
+    pub tuned: bool,
     /// How many products, one after the other: 1 but for N-dimensional ones whose stacks are no single batch.
     pub products: usize,
     /// Matrices in the batch of each.
@@ -183,7 +185,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Explanation { m, n, k, .. } = self;
         writeln!(f, "device: {}", self.device)?;
-        writeln!(f, "kernel: {}", self.kernel)?;
+        writeln!(f, "kernel: {}{}", self.kernel, if self.tuned { ", the winner of tegula tune" } else { "" })?;
         match self.products {
             1 => f.write_str("one product: ")?,
             count => write!(f, "{count} products, each: ")?,
@@ -382,6 +384,7 @@ impl Given {
         Explanation {
             device,
             kernel,
+            tuned: false,
             products: 1,
             batches,
             m,

@@ -39,7 +39,10 @@ mod tests {
 
     #[test]
     fn kernels_have_limits_and_the_cpu_has_not() {
-        let problem = |m, n, k, batches| Problem { ty: Type::F32, m, n, k, batches, lies: Default::default() };
+        let problem = |m, n, k, batches| {
+            let (accuracy, lies) = Default::default();
+            Problem { ty: Type::F32, accuracy, m, n, k, batches, lies }
+        };
         let large = EXTENT + 1;
         for caps in [Caps::Interp, Caps::Gpu { compute: (9, 0), multiprocessors: 132 }] {
             assert!(choose(&problem(EXTENT, 1, EXTENT, 1), &caps).is_ok());

@@ -4,36 +4,38 @@ use std::cell::RefCell;
 
 use rustc_hash::FxHashMap;
 
-use super::{Caps, Plan, Problem, choose};
+use super::{Caps, Plan, Problem, Tuned};
 use crate::error::Result;
 
 /// Choices that a thread keeps. Beyond, it forgets them all, which costs a program of so many shapes some microseconds each.
 const MOST: usize = 1024;
 
-type Choices = FxHashMap<(Problem, Caps), Plan>;
+/// By what was to be chosen, where, and from which table.
+type Choices = FxHashMap<(Problem, Caps, u64), Plan>;
 
 thread_local! {
     /// Each thread its own, so that none waits for another.
     static CHOSEN: RefCell<Choices> = RefCell::default();
 }
 
-/// [`choose`], remembered. Refusals are not.
+/// [`Tuned::choose`], remembered. Refusals are not.
 ///
 /// # Errors
-/// As [`choose`].
-pub(crate) fn chosen(problem: &Problem, caps: &Caps) -> Result<Plan> {
-    CHOSEN.with_borrow_mut(|chosen| remember(chosen, problem, caps))
+/// As [`Tuned::choose`].
+pub(crate) fn chosen(problem: &Problem, caps: &Caps, tuned: &Tuned) -> Result<Plan> {
+    CHOSEN.with_borrow_mut(|chosen| remember(chosen, problem, caps, tuned))
 }
 
-fn remember(chosen: &mut Choices, problem: &Problem, caps: &Caps) -> Result<Plan> {
-    if let Some(plan) = chosen.get(&(*problem, *caps)) {
+fn remember(chosen: &mut Choices, problem: &Problem, caps: &Caps, tuned: &Tuned) -> Result<Plan> {
+    let key = (*problem, *caps, tuned.id());
+    if let Some(plan) = chosen.get(&key) {
         return Ok(*plan);
     }
-    let plan = choose(problem, caps)?;
+    let plan = tuned.choose(problem, caps)?;
     if chosen.len() == MOST {
         chosen.clear();
     }
-    chosen.insert((*problem, *caps), plan);
+    chosen.insert(key, plan);
     Ok(plan)
 }
 
@@ -41,9 +43,10 @@ fn remember(chosen: &mut Choices, problem: &Problem, caps: &Caps) -> Result<Plan
 mod tests {
     use super::*;
     use crate::element::Type;
+    use crate::plan::{UNTUNED, choose};
 
     fn problem(m: usize, ty: Type) -> Problem {
-        Problem { ty, m, n: 64, k: 64, batches: 1, lies: Default::default() }
+        Problem { ty, accuracy: Default::default(), m, n: 64, k: 64, batches: 1, lies: Default::default() }
     }
 
     #[test]
@@ -53,7 +56,10 @@ mod tests {
             for (m, ty) in [(64, Type::F32), (9, Type::F32), (1, Type::F32), (64, Type::F64)] {
                 for caps in [Caps::Cpu, Caps::Interp, Caps::Gpu { compute: (9, 0), multiprocessors: 132 }] {
                     let problem = problem(m, ty);
-                    assert_eq!(remember(&mut memo, &problem, &caps).unwrap(), choose(&problem, &caps).unwrap());
+                    assert_eq!(
+                        remember(&mut memo, &problem, &caps, &UNTUNED).unwrap(),
+                        choose(&problem, &caps).unwrap()
+                    );
                 }
             }
         }
@@ -63,12 +69,11 @@ mod tests {
     #[test]
     fn it_remembers_no_refusal_and_no_more_than_it_may() {
         let mut memo = Choices::default();
-        assert!(
-            remember(&mut memo, &problem(8, Type::F32), &Caps::Gpu { compute: (6, 0), multiprocessors: 132 }).is_err()
-        );
+        let old = Caps::Gpu { compute: (6, 0), multiprocessors: 132 };
+        assert!(remember(&mut memo, &problem(8, Type::F32), &old, &UNTUNED).is_err());
         assert!(memo.is_empty());
         for m in 0..3 * MOST {
-            remember(&mut memo, &problem(m, Type::F32), &Caps::Interp).unwrap();
+            remember(&mut memo, &problem(m, Type::F32), &Caps::Interp, &UNTUNED).unwrap();
             assert!(memo.len() <= MOST);
         }
     }

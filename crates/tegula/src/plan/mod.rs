@@ -4,12 +4,16 @@ mod candidates;
 mod choose;
 mod cost;
 pub mod explain;
+mod legal;
 pub mod limits;
 mod memo;
 mod recipe;
+mod tuned;
 
 pub use candidates::candidates;
 pub use choose::{Caps, Lie, Plan, Problem, choose};
 pub use explain::Explanation;
+pub use legal::{Candidate, legal};
 pub(crate) use memo::chosen;
 pub use recipe::{Recipe, Split};
+pub use tuned::{Key, Tuned, UNTUNED, Unusable, Winner};

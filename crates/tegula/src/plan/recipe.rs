@@ -52,7 +52,7 @@ impl Recipe {
     /// # Errors
     /// [`Error::KernelOption`] that says what names there are.
     pub fn named(name: &str, ty: Type) -> Result<Self> {
-        let blocks = ["register", "dmma", "mma_", "limbs_"].iter().any(|family| name.starts_with(family));
+        let blocks = ["register", "dmma", "mma_", "tf32_", "limbs_"].iter().any(|family| name.starts_with(family));
         if !blocks {
             return Ok(Plain { ty, ..Plain::named(name)? }.into());
         }

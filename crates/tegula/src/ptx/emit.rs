@@ -98,6 +98,7 @@ pub(super) struct Printer<'a> {
     needs: Needs,
     values: Vec<Option<Home>>,
     vars: Vec<Option<Reg>>,
+    pub cursors: FxHashMap<VarId, Reg>,
     params: FxHashMap<Field, Reg>,
     prologue: String,
     scopes: Vec<Scope>,
@@ -114,6 +115,7 @@ impl<'a> Printer<'a> {
             needs: Needs::PLAIN,
             values: Vec::new(),
             vars: Vec::new(),
+            cursors: FxHashMap::default(),
             params: FxHashMap::default(),
             prologue: String::new(),
             scopes: vec![Scope::default()],
@@ -153,6 +155,11 @@ impl<'a> Printer<'a> {
         end.push('\t');
         write!(end, "{text}").expect("a string takes any text");
         end.push_str(";\n");
+    }
+
+    /// The innermost scope.
+    pub fn innermost(&self) -> usize {
+        self.scopes.len() - 1
     }
 
     fn label(&mut self) -> String {
@@ -326,6 +333,8 @@ impl Printer<'_> {
                 let (d, var, ty) = (self.result(inst.results[0]), self.var(*var), self.kernel.var_type(*var));
                 self.line(format_args!("mov.{} {d}, {var}", bits(ty)));
             }
+            Op::SetCursor(cursor, at) => self.set_cursor(*cursor, at),
+            Op::MoveCursor { cursor, param, rows, cols } => self.move_cursor(*cursor, *param, [*rows, *cols]),
             Op::Set(var, value) => {
                 let var = self.var(*var);
                 self.copy(var, *value);

@@ -5,7 +5,9 @@ use std::fmt::{self, Display};
 use super::emit::{Class, Needs, Printer, Reg, braced, scope_name};
 use super::number::{bits, stored};
 use crate::ir::launch::Field;
-use crate::ir::{Access, AtomicOp, Axis, Guard, Inst, Operand, Order, Order2d, ParamId, ParamKind, Place, Scope};
+use crate::ir::{
+    Access, AtomicOp, Axis, Guard, Inst, Operand, Order, Order2d, ParamId, ParamKind, Place, Scope, VarId,
+};
 
 /// A part of an address that need not be computed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +16,8 @@ pub(super) enum Address {
     Arena,
     /// That, and so many elements of so many bytes.
     Shared(Operand, usize),
+    /// So many strides along an axis.
+    Strides(ParamId, Axis, u32),
     /// Where a register points, and so many steps along an axis.
     Step(Reg, ParamId, Axis, Operand),
 }
@@ -52,6 +56,22 @@ impl Printer<'_> {
             Place::Global { param, batch, row, col } => {
                 let base = self.global(param, [batch, row, col]).to_string();
                 Location { space: "global", base, offset: 0, size }
+            }
+            Place::Cursor { param, cursor, row, col, .. } => {
+                let from = self.cursor(cursor);
+                let (from, offset) =
+                    [(Axis::Rows, row), (Axis::Cols, col)].into_iter().fold((from, 0), |(from, offset), (axis, by)| {
+                        match self.fixed_stride(param, axis) {
+                            Some(size) => (from, offset + i64::from(by) * size as i64),
+                            None if by == 0 => (from, offset),
+                            None => {
+                                let (to, stride) = (self.fresh(Class::Long), self.strides(param, axis, by));
+                                self.line(format_args!("add.s64 {to}, {from}, {stride}"));
+                                (to, offset)
+                            }
+                        }
+                    });
+                Location { space: "global", base: from.to_string(), offset: offset as i32, size }
             }
             Place::Shared { array, index, offset } => {
                 let start = self.kernel.shared()[array.index()].start;
@@ -122,6 +142,46 @@ impl Printer<'_> {
         }
     }
 
+    /// The register of a cursor: the address where it stands.
+    fn cursor(&mut self, cursor: VarId) -> Reg {
+        if let Some(&reg) = self.cursors.get(&cursor) {
+            return reg;
+        }
+        let reg = self.fresh(Class::Long);
+        self.cursors.insert(cursor, reg);
+        reg
+    }
+
+    pub fn set_cursor(&mut self, cursor: VarId, at: &Place) {
+        let (cursor, at) = (self.cursor(cursor), self.locate(at));
+        self.line(format_args!("mov.b64 {cursor}, {}", at.base));
+    }
+
+    pub fn move_cursor(&mut self, cursor: VarId, param: ParamId, [rows, cols]: [Operand; 2]) {
+        let cursor = self.cursor(cursor);
+        for (axis, by) in [(Axis::Rows, rows), (Axis::Cols, cols)] {
+            match by {
+                Operand::Const(_, 0) => {}
+                Operand::Const(_, by) => {
+                    let by = match self.fixed_stride(param, axis) {
+                        Some(size) => (by * size).to_string(),
+                        None => self.strides(param, axis, by as u32).to_string(),
+                    };
+                    self.line(format_args!("add.s64 {cursor}, {cursor}, {by}"));
+                }
+                Operand::Val(_) => self.step(self.innermost(), cursor, cursor, param, axis, by),
+            }
+        }
+    }
+
+    /// So many strides, in bytes.
+    fn strides(&mut self, param: ParamId, axis: Axis, count: u32) -> Reg {
+        let stride = self.param(Field::Stride(param, axis));
+        self.part(Address::Strides(param, axis, count), 0, Class::Long, |p, d| {
+            p.line_at(0, format_args!("mul.lo.s64 {d}, {stride}, {count}"));
+        })
+    }
+
     /// The bytes between neighbours along an axis, where the declaration says them.
     fn fixed_stride(&self, param: ParamId, axis: Axis) -> Option<u64> {
         match self.kernel.params()[param.index()].kind {
@@ -184,10 +244,17 @@ impl Printer<'_> {
     /// What stands between `ld` and the type. What a launch only reads may go through the read-only path.
     fn load_mode(&self, from: &Place, order: Order, scope: Scope) -> String {
         match (order, from) {
-            (Order::Weak, Place::Global { param, .. }) if self.is_input(*param) => ".global.nc".into(),
-            (Order::Weak, Place::Global { .. }) => ".global".into(),
+            (Order::Weak, Place::Global { param, .. } | Place::Cursor { param, .. }) => {
+                if self.is_input(*param) {
+                    ".global.nc".into()
+                } else {
+                    ".global".into()
+                }
+            }
             (Order::Weak, Place::Shared { .. }) => ".shared".into(),
-            (_, Place::Global { .. }) => format!(".{}.{}.global", order_name(order), scope_name(scope)),
+            (_, Place::Global { .. } | Place::Cursor { .. }) => {
+                format!(".{}.{}.global", order_name(order), scope_name(scope))
+            }
             (_, Place::Shared { .. }) => format!(".{}.{}.shared", order_name(order), scope_name(scope)),
         }
     }

@@ -5,12 +5,8 @@ use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::interp::{Arg, Buffer, Config, Counters, run};
 use tegula::ir::check;
 use tegula::kernels::{Blocked, Blocking, Family, Plain};
-#[cfg(feature = "cuda")]
-use tegula::plan::Plan;
-use tegula::plan::{Recipe, Split};
-use tegula::{Device, Error, View};
-#[cfg(feature = "cuda")]
-use tegula::{Executor, Gemm, Matrix, Shape};
+use tegula::plan::{Plan, Recipe, Split};
+use tegula::{Accuracy, Device, Error, Executor, Gemm, Matrix, Shape, View};
 
 use super::product::{Lie, Product, Random, Sample};
 
@@ -47,7 +43,18 @@ pub const BYTES: [&str; 4] = [
 pub const LIMBS: [&str; 3] =
     ["limbs_64x32x32_32x16_16x8_2_1_1", "limbs_32x64x32_16x32_16x8_2_1_1", "limbs_64x64x32_32x32_16x8_2_1_1"];
 
+const TF32: [&str; 4] = [
+    "tf32_64x64x16_32x32_16x8_3_1_1",
+    "tf32_64x128x32_32x32_16x8_2_1_1",
+    "tf32_128x32x16_32x32_16x8_4_1_1",
+    "tf32_64x64x64_64x16_16x8_2_1_1",
+];
+
 fn any_product<T: Sample>(seed: u64, blockings: &[&str]) {
+    any_product_of::<T>(seed, blockings, Accuracy::Full);
+}
+
+fn any_product_of<T: Sample>(seed: u64, blockings: &[&str], accuracy: Accuracy) {
     let random = &mut Random(seed);
     let blocking = blockings[random.below(blockings.len())];
     let mut sizes = [1 + random.below(3) / 2, 1 + random.below(80), 1 + random.below(90), random.below(70)];
@@ -62,7 +69,7 @@ fn any_product<T: Sample>(seed: u64, blockings: &[&str]) {
         _ => Split::Workers(1 + random.below(9) as u32),
     };
     let recipe = Recipe { split, ..Blocked::named(blocking, T::TYPE).unwrap().into() };
-    let bits = product.by_recipe(&Device::interp(), recipe);
+    let bits = product.by_recipe_at(&Device::interp(), recipe, accuracy);
     if split == Split::Whole
         && blocking.starts_with("register")
         && !blocking.ends_with("_2_1")
@@ -96,6 +103,32 @@ fn any_product_of_short_numbers_is_right() {
         any_product::<bf16>(5000 + seed, &HALVES);
         any_product::<i8>(6000 + seed, &BYTES);
         any_product::<i32>(7000 + seed, &LIMBS);
+        any_product_of::<f32>(8000 + seed, &TF32, Accuracy::Tf32);
+    }
+}
+
+#[test]
+fn tf32_is_f32_rounded_to_nearest() {
+    // Also halfway between two numbers of tf32, just below and just above.
+    let a = Matrix::from_fn(Shape::new(64, 64), |_, row, col| {
+        let bits = (row * 64 + col) as u32;
+        f32::from_bits(1f32.to_bits() + bits / 3 * 0x1000 + bits % 3 - 1)
+    });
+    let (a, one) = (a.unwrap(), Matrix::from_fn(Shape::new(64, 64), |_, row, col| f32::from(row == col)).unwrap());
+    let rounded = |x: f32| f32::from_bits((x.to_bits() + 0x1000) & !0x1fff);
+    let expected: Vec<f32> = a.as_slice().iter().map(|&x| rounded(x)).collect();
+    for name in TF32 {
+        let recipe = Recipe::named(name, Type::F32).unwrap();
+        let mut c = Matrix::<f32>::zeros(Shape::new(64, 64)).unwrap();
+        for [a, b] in [[a.view(), one.view()], [one.view(), a.view()]] {
+            for (a, b) in [(a, b), (b.t(), a.t())] {
+                let product = Gemm::new(a, b, c.view_mut());
+                Device::interp().run(&Plan::Gpu(recipe), product).unwrap();
+                let found =
+                    if a.layout().strides[1] == 1 { Matrix::from_view(c.view().t()).unwrap() } else { c.clone() };
+                assert!(found.as_slice() == expected, "{name}");
+            }
+        }
     }
 }
 
@@ -127,6 +160,14 @@ fn splits_have_the_same_bits_on_the_gpu() {
         DMMA.iter()
             .filter(|name| modern || name.starts_with("dmma8x4"))
             .for_each(|name| same::<f64>(&gpu, name, split, random));
+        LIMBS.iter().for_each(|name| same::<i32>(&gpu, name, split, random));
+        BYTES.iter().for_each(|name| same::<i8>(&gpu, name, split, random));
+        // The interpreter's sums of short floats are those of such a GPU.
+        if modern {
+            HALVES.iter().for_each(|name| same::<f16>(&gpu, name, split, random));
+            HALVES.iter().for_each(|name| same::<bf16>(&gpu, name, split, random));
+            TF32.iter().for_each(|name| same::<f32>(&gpu, name, split, random));
+        }
     }
 }
 
@@ -175,6 +216,10 @@ fn large_tiles_of_short_numbers_have_no_bank_conflicts() {
             let lies = [a, b, Lie::default()];
             let counters = main_loop::<i32>("limbs_128x64x32_32x32_16x8_2_1_1", lies);
             assert_eq!(counters.shared_bank_conflicts, 0, "limbs {a:?} {b:?}: {counters:?}");
+            for tf32 in ["tf32_128x256x16_64x64_16x8_4_1_1", "tf32_128x128x32_64x32_16x8_3_1_1"] {
+                let counters = main_loop::<f32>(tf32, lies);
+                assert_eq!(counters.shared_bank_conflicts, 0, "{tf32} {a:?} {b:?}: {counters:?}");
+            }
             for (halves, bytes) in [
                 ("mma_128x256x32_64x64_16x8_4_1_1", "mma_128x256x64_64x64_16x8_4_1_1"),
                 ("mma_128x128x64_64x32_16x8_3_1_1", "mma_128x128x128_64x32_16x8_3_1_1"),
@@ -196,6 +241,7 @@ fn tiles_that_do_not_fit_are_refused() {
     }
     assert!(Blocked::named("dmma16x16_64x64x32_32x32_16x16_3_1_1", Type::F32).unwrap().build().is_err());
     assert!(Blocked::named("mma_64x64x32_32x32_16x8_3_1_1", Type::F32).is_err());
+    assert!(Blocked::named("tf32_64x64x32_32x32_16x8_3_1_1", Type::F64).unwrap().build().is_err());
     for name in ["mma_64x64x16_32x32_16x8_3_1_1", "mma_64x64x32_64x64_16x8_3_1_1", "mma_96x64x32_32x32_16x8_3_1_1"] {
         assert!(Blocked::named(name, Type::F16).unwrap().build().is_err(), "{name}");
     }

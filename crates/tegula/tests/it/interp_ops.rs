@@ -474,6 +474,26 @@ fn a_row_ends_although_the_address_goes_on() {
     });
 }
 
+#[test]
+fn a_cursor_goes_on_and_never_comes_back() {
+    let data: Vec<u32> = (0..64).collect();
+    let kernel = |by: u32, again: u32| {
+        blocks(1, 32, |k| {
+            let (x, y) = (k.input::<u32>("x"), k.output::<u32>("y"));
+            let cursor = x.cursor((0, k.thread_x()));
+            k.when(k.thread_x().lt(16), || cursor.advance(0, by));
+            cursor.advance(0, again);
+            y.store((0, k.thread_x()), cursor.load((0, 1)));
+        })
+    };
+    let args = || vec![row_of(&data), empty::<u32>(32)];
+    let expected: Vec<u32> = (0..32).map(|t| if t < 16 { t + 34 } else { t + 3 }).collect();
+    gives(&kernel(31, 2), args, &expected);
+    finds(Kind::OutOfBounds, &kernel(62, 2), args);
+    // Coordinates that wrap would be inside again; addresses would not.
+    finds(Kind::OutOfBounds, &kernel(u32::MAX - 1, 2), args);
+}
+
 /// Two warps fill what two others read.
 fn handed_over(arrives: bool, threads: u32) -> Checked<Kernel> {
     blocks(1, 128, |k| {

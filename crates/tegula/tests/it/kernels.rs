@@ -33,6 +33,7 @@ pub fn small() -> Vec<Kernel> {
         ordered(),
         atomics(),
         asynchronous(),
+        cursors(),
         warps(),
         barriers(),
         large_arena(),
@@ -331,6 +332,27 @@ fn asynchronous() -> Kernel {
         y.store((row, 0), tile.load((row, 0)) + tile.load((row, 3)));
         k.copy_async_wait(0);
         y.store((row, 1), tile.load((row, 7)) + halves.load((row, 5)).to::<f32>());
+    })
+}
+
+/// Places that move along: by constants and by numbers, across strides that are known and that are not, read, copied and written.
+fn cursors() -> Kernel {
+    lanes("cursors", |k, row| {
+        let x = k.matrix::<f32>("x", Access::Read, Order2d::Strided, 1);
+        let w = k.matrix::<f32>("w", Access::Read, Order2d::RowMajor, 4);
+        let y = k.matrix::<f32>("y", Access::ReadWrite, Order2d::RowMajor, 1);
+        let (tile, sum) = (k.shared::<f32>("tile", [32, 4]), k.var(0.0f32));
+        let (from_x, from_w, to_y) = (x.cursor((row, 1)), w.cursor((row * 2, 0)), y.cursor((row, 0)));
+        k.for_each(0, 3, |step| {
+            tile.copy_async((row, 0), from_w, (1, 4), 4, Guard::Always);
+            k.copy_async_commit();
+            sum.set(sum.get() + from_x.load((0, 0)) * from_x.load((3, 2)));
+            from_x.advance(step, 1);
+            from_w.advance(16, 0);
+            k.copy_async_wait(0);
+            to_y.store((2, 1), sum.get() + to_y.load((2, 1)) + tile.load((row, 3)));
+            to_y.advance(32, step);
+        });
     })
 }
 

@@ -7,7 +7,7 @@ use tegula::interp::{Arg, Buffer, Config, Outcome, run};
 use tegula::ir::{Checked, Kernel, Order2d, check};
 use tegula::kernels::Plain;
 use tegula::plan::{Plan, Recipe};
-use tegula::{Device, Gemm, Layout, Shape, View, ViewMut, oracle};
+use tegula::{Accuracy, Device, Gemm, Layout, Shape, View, ViewMut, oracle};
 
 /// The splitmix64 generator.
 #[derive(Clone)]
@@ -254,15 +254,20 @@ impl<T: Sample> Product<T> {
     /// Makes the product by a recipe on a device that takes host memory; insists on a right result and on elements between C's own being left
     /// alone. Gives the bits of C's memory.
     pub fn by_recipe(&self, device: &Device, recipe: Recipe) -> Vec<u64> {
-        self.by_plan(device, &Plan::Gpu(recipe))
+        self.by_recipe_at(device, recipe, Accuracy::Full)
+    }
+
+    /// The same for a result that has to be so exact.
+    pub fn by_recipe_at(&self, device: &Device, recipe: Recipe, accuracy: Accuracy) -> Vec<u64> {
+        self.by_plan(device, &Plan::Gpu(recipe), accuracy)
     }
 
     /// Makes the product on the processor; insists on a right result.
     pub fn on_cpu(&self) {
-        self.by_plan(&Device::cpu(), &Plan::Cpu);
+        self.by_plan(&Device::cpu(), &Plan::Cpu, Accuracy::Full);
     }
 
-    fn by_plan(&self, device: &Device, plan: &Plan) -> Vec<u64> {
+    fn by_plan(&self, device: &Device, plan: &Plan, accuracy: Accuracy) -> Vec<u64> {
         let mut after = self.c.0.clone();
         let c = ViewMut::strided(&mut after, self.c.1).expect("fits");
         let Finish { bias, activation } = self.finish();
@@ -275,7 +280,7 @@ impl<T: Sample> Product<T> {
         let (before, finish) = (Some(self.before()), self.finish());
         let agreement =
             oracle::check_finished::<T>(self.alpha, self.a(), self.b(), self.beta, before, finish, c, &|_| {}).unwrap();
-        let bound = oracle::bound_of(self.a.1.shape.cols, self.finish().epilogue());
+        let bound = oracle::bound_of(accuracy, self.a.1.shape.cols, finish.epilogue()) * oracle::coarser(accuracy);
         assert!(agreement.within(bound) && agreement.mismatches == 0, "{report:?}: {agreement:?} beyond {bound}");
         after.into_iter().map(Scalar::to_bits).collect()
     }

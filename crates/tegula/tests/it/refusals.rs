@@ -91,6 +91,29 @@ fn an_access_wider_than_its_memory_allows() {
 }
 
 #[test]
+fn a_cursor_that_may_stand_nowhere() {
+    let planted = kinds(|k| {
+        let (x, y) = (k.input::<f32>("x"), k.output::<f32>("y"));
+        let stands = std::cell::Cell::new(None);
+        k.when(k.thread_x().lt(7), || stands.set(Some(x.cursor((0, 0)))));
+        let cursor = stands.get().unwrap();
+        cursor.advance(1, 0);
+        y.store((0, k.thread_x()), cursor.load((0, 0)));
+    });
+    assert_eq!(planted, [FaultKind::Uninitialised; 2]);
+    let planted = kinds(|k| {
+        let (x, y) = (k.input::<f32>("x"), k.output::<f32>("y"));
+        y.store((0, 0), x.cursor((0, 0)).load((k.thread_x(), 0)));
+    });
+    assert_eq!(planted, [FaultKind::Type]);
+}
+
+#[test]
+fn a_cursor_of_an_input_is_no_way_to_write_it() {
+    assert_eq!(kinds(|k| k.input::<f32>("x").cursor((0, 0)).store((0, 0), 1.0)), [FaultKind::Type]);
+}
+
+#[test]
 fn a_variable_read_before_it_is_set() {
     let never = |k: &Builder| k.output::<u32>("y").store((0, 0), k.array(1).at(0).get());
     assert_eq!(kinds(never), [FaultKind::Uninitialised]);

@@ -23,11 +23,12 @@ pub mod data {
     pub const R_16BF: i32 = 14;
 }
 
-/// `cublasComputeType_t`. Neither of the float ones rounds inputs, as to tf32.
+/// `cublasComputeType_t`. Of the float ones only `F32_BY_TF32` rounds inputs.
 pub mod compute {
     pub const F32: i32 = 68;
     pub const F64: i32 = 70;
     pub const I32: i32 = 72;
+    pub const F32_BY_TF32: i32 = 77;
 }
 
 /// `cublasOperation_t`, as the attributes take it.

@@ -12,7 +12,7 @@ use ffi::{Algorithm, Functions, Heuristic, Status};
 
 use super::repeat::{Operands, alignment};
 use super::{Buffer, Gpu};
-use crate::element::{Element, Scalar, Type};
+use crate::element::{Accuracy, Element, Scalar, Type};
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, View, ViewMut};
 
@@ -49,13 +49,13 @@ impl CublasLt {
         ffi::version_text(unsafe { (self.handle.functions.version)() })
     }
 
-    /// All candidates for the product of these operands; none where the library has no such product.
+    /// All candidates for the product of these operands, of that accuracy; none where the library has no such product.
     ///
     /// # Errors
     /// [`Error::Peer`] where the library fails otherwise.
-    pub fn products<T: Element>(&self, operands: &Operands<T>) -> Result<Products<'_>> {
+    pub fn products<T: Element>(&self, operands: &Operands<T>, accuracy: Accuracy) -> Result<Products<'_>> {
         self.gpu.same_context(operands.gpu().context(), "the operands")?;
-        let Some(types) = Types::of(T::TYPE) else { return Ok(Products::none()) };
+        let Some(types) = Types::of(T::TYPE, accuracy) else { return Ok(Products::none()) };
         let given = Given { layouts: operands.layouts(), alignments: operands.alignments() };
         let Some(described) = Described::new(self.handle.functions, types, &given.layouts)? else {
             return Ok(Products::none());
@@ -297,12 +297,15 @@ struct Types {
 
 impl Types {
     /// `None` where the library multiplies no such type.
-    fn of(ty: Type) -> Option<Types> {
+    fn of(ty: Type, accuracy: Accuracy) -> Option<Types> {
         use ffi::{compute, data};
         let types = |input, output, compute, scale| Some(Types { input, output, compute, scale });
         match ty {
             Type::F64 => types(data::R_64F, data::R_64F, compute::F64, data::R_64F),
-            Type::F32 => types(data::R_32F, data::R_32F, compute::F32, data::R_32F),
+            Type::F32 => {
+                let compute = if accuracy == Accuracy::Tf32 { compute::F32_BY_TF32 } else { compute::F32 };
+                types(data::R_32F, data::R_32F, compute, data::R_32F)
+            }
             Type::F16 => types(data::R_16F, data::R_16F, compute::F32, data::R_32F),
             Type::BF16 => types(data::R_16BF, data::R_16BF, compute::F32, data::R_32F),
             Type::I8 => types(data::R_8I, data::R_32I, compute::I32, data::R_32I),
@@ -429,10 +432,14 @@ mod tests {
 
     #[test]
     fn no_type_is_made_less_exact_and_32_bit_integers_have_no_product() {
-        let all = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I8].map(|ty| Types::of(ty).unwrap());
+        let of = |ty| Types::of(ty, Accuracy::Full);
+        let all = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I8].map(|ty| of(ty).unwrap());
         assert_eq!(all.map(|types| types.compute), [70, 68, 68, 68, 72]);
         assert_eq!(all.map(|types| (types.input, types.output)), [(1, 1), (0, 0), (2, 2), (14, 14), (3, 10)]);
-        assert_eq!(Types::of(Type::I32), None);
+        assert_eq!(of(Type::I32), None);
+        let fast = Types::of(Type::F32, Accuracy::Tf32).unwrap();
+        assert_eq!(fast, Types { compute: 77, ..all[1] });
+        assert_eq!(Types::of(Type::F64, Accuracy::Tf32), of(Type::F64));
     }
 
     /// The library takes what it is told, which needs no GPU. Where it is not here, that is said.
@@ -443,7 +450,7 @@ mod tests {
             Err(why) => return println!("skipped: {why}"),
         };
         for ty in [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I8] {
-            let types = Types::of(ty).unwrap();
+            let types = Types::of(ty, Accuracy::Full).unwrap();
             let described =
                 Described::new(functions, types, &[layout(2, 5), layout(5, 7), layout(2, 7)]).unwrap().unwrap();
             described.preference([256, 16, 8, 8]).unwrap();

@@ -1,0 +1,123 @@
+//! `tegula tune`: find the fastest recipe for each product, and keep it for products to come.
+
+use std::io::{Write, stdout};
+
+use tegula::bench::{self, Case, Effort, Timing, Tuning};
+use tegula::element::{Element, Scalar, Type, bf16, f16};
+use tegula::plan::Winner;
+use tegula::{Device, Executor};
+use tegula_files::ReportFile;
+
+use crate::args::{Asked, DeviceChoice, TuneArgs};
+use crate::doctor;
+use crate::failure::{Failure, Result};
+use crate::progress::{Meter, Unit};
+use crate::report::tune::{Figures, Report, Row, line, title};
+use crate::shapes::Shape;
+use crate::winners::Winners;
+
+/// The command.
+pub fn run(args: &TuneArgs, meter: &Meter) -> Result<()> {
+    args.check()?;
+    let all = args.products.of(&args.shapes()?);
+    let json = args.json.as_deref().map(ReportFile::new).transpose()?;
+    let device = open(args.device)?;
+    let mut winners = if args.dry_run { None } else { Some(keeper(&device, meter)?) };
+    let mut report = Report {
+        machine: doctor::machine(&device),
+        driver: doctor::driver_version(&device),
+        version: env!("CARGO_PKG_VERSION"),
+        seed: args.seed,
+        command: args.command(),
+        rows: Vec::new(),
+    };
+    let mut out = stdout().lock();
+    writeln!(out, "{}\n{}", report.heading(), title())?;
+    for (i, asked) in all.iter().enumerate() {
+        let measuring = meter.phase(&format!("{} of {}: {asked}", i + 1, all.len()), Unit::Rows, 0);
+        let tuning = asked.tune(args, &device);
+        drop(measuring);
+        if let (Ok(Tuning { problem, winner, .. }), Some(winners)) = (&tuning, &mut winners) {
+            let Timing { recipe, seconds } = winner;
+            winners.keep(*problem, Winner { recipe: recipe.name(), microseconds: 1e6 * seconds })?;
+        }
+        let row = row(asked, &tuning);
+        writeln!(out, "{}", line(&row))?;
+        out.flush()?;
+        report.rows.push(row);
+        if let Some(file) = json.iter().find(|file| i + 1 == all.len() || !file.is_special()) {
+            file.replace(&report.json())?;
+        }
+    }
+    writeln!(out, "{}", report.verdict())?;
+    if let Some(winners) = &winners {
+        meter.line(format_args!("winners are kept in {}", winners.path().display()));
+    }
+    report.failure().map_or(Ok(()), |why| Err(Failure::new(why)))
+}
+
+/// The GPU. Another device has nothing to choose from.
+fn open(device: DeviceChoice) -> Result<Device> {
+    let ordinal = if let DeviceChoice::Cuda(ordinal) = device { ordinal } else { 0 };
+    Device::cuda(ordinal).map_err(|error| match error {
+        tegula::Error::NoDriver { why } => Failure::new(format!("no GPU to tune for: no NVIDIA driver: {why}")),
+        other => other.into(),
+    })
+}
+
+/// Where winners are kept. What is there and of no use is told of.
+#[cfg(feature = "cuda")]
+fn keeper(device: &Device, meter: &Meter) -> Result<Winners> {
+    let gpu = device.gpu().ok_or_else(|| Failure::new(format!("{} is no GPU to tune for", device.name())))?;
+    let (winners, told) = Winners::open(tegula::cache::key(gpu.info()))?;
+    told.iter().for_each(|told| meter.line(crate::failure::one_line(told)));
+    Ok(winners)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn keeper(device: &Device, _: &Meter) -> Result<Winners> {
+    Err(Failure::new(format!("{} is no GPU to tune for", device.name())))
+}
+
+impl Asked {
+    fn tune(&self, args: &TuneArgs, device: &Device) -> tegula::Result<Tuning> {
+        match self.ty {
+            Type::F64 => self.tune_of::<f64>(args, device),
+            Type::F32 => self.tune_of::<f32>(args, device),
+            Type::F16 => self.tune_of::<f16>(args, device),
+            Type::BF16 => self.tune_of::<bf16>(args, device),
+            Type::I32 => self.tune_of::<i32>(args, device),
+            _ => self.tune_of::<i8>(args, device),
+        }
+    }
+
+    fn tune_of<T: Element>(&self, args: &TuneArgs, device: &Device) -> tegula::Result<Tuning> {
+        let Shape { m, n, k, batch } = self.shape;
+        let (transposed, alpha, beta) = (self.layout.transposed(), T::Acc::ONE, T::Acc::ZERO);
+        let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy: self.accuracy };
+        bench::tune(device, &case, &Effort { seed: args.seed, seconds: args.time, all: args.all })
+    }
+}
+
+/// What came of it. What goes wrong with one row is said in it, and the others go on.
+fn row(asked: &Asked, tuning: &tegula::Result<Tuning>) -> Row {
+    let Shape { m, n, k, batch } = asked.shape;
+    let flops = [m, n, k, batch].into_iter().fold(2.0, |flops, extent| flops * extent as f64);
+    let figures = |tuning: &Tuning| {
+        let Tuning { legal: candidates, timed, chosen, winner, .. } = *tuning;
+        let tflops = |timing: Timing| flops / timing.seconds / 1e12;
+        Figures {
+            candidates,
+            timed,
+            chosen: chosen.recipe.name(),
+            chosen_tflops: tflops(chosen),
+            chosen_us: 1e6 * chosen.seconds,
+            winner: winner.recipe.name(),
+            winner_tflops: tflops(winner),
+            winner_us: 1e6 * winner.seconds,
+            ratio: tuning.ratio(),
+        }
+    };
+    let (figures, error) = (tuning.as_ref().ok().map(figures), tuning.as_ref().err().map(ToString::to_string));
+    Row { dtype: asked.dtype(), layout: asked.layout.to_string(), m, n, k, batch, figures, error }
+}
