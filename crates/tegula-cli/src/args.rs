@@ -12,11 +12,13 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use tegula::Accuracy;
 use tegula::element::Type;
-use tegula::kernels::{Mapping, PLANTS, Plain};
+use tegula::ir::Order2d;
+use tegula::kernels::{Mapping, PLANTS, Plain, Variant};
+use tegula::plan::{Lie, Recipe};
 use tegula_files::{Dtype, Place};
 
 use crate::failure::Failure;
-use crate::kernel::{Name, Problem, plant_help};
+use crate::kernel::{Named, Names, Problem, plant_help};
 pub use products::{Asked, ProductsArgs};
 pub use tune::TuneArgs;
 
@@ -85,6 +87,7 @@ Examples:
   tegula check K3 --json                            what uncoalesced loads cost
   tegula check tiled --plant no-guards              what a mistake looks like
   tegula check K6 --seeds 64                        more inputs, orders of warps
+  tegula check limbs_64x32x32_32x16_16x8_2_1_1:4    i32 on matrix units, 4 parts
 
 Exit code 1 also where the kernel is wrong, or cannot be built, as with --tile 33.";
 
@@ -115,7 +118,9 @@ const KERNELS_EXAMPLES: &str = "\
 Examples:
   tegula kernels                                    what there is
   tegula kernels K3 --tile 32                       block, shared memory
-  tegula kernels tiled --dtype f16 --ptx            what the driver assembles";
+  tegula kernels tiled --dtype f16 --ptx            what the driver assembles
+  tegula kernels mma                                tiles that plans choose from
+  tegula kernels mma_64x64x32_32x32_16x8_3_1_1      one of your own";
 
 const DEVICES_EXAMPLES: &str = "\
 Examples:
@@ -252,16 +257,17 @@ impl MulArgs {
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// naive, tiled, or a preset K1 to K6
-    #[arg(ignore_case = true)]
-    pub kernel: Name,
-    /// Rows of A and C [default: 64; K5: 4]
+    /// naive, tiled, a preset K1 to K6, or a kernel with its shape in its name, as in mma_64x64x32_32x32_16x8_3_1_1; ':4' after it splits
+    /// sums along k in 4 parts, ':w4' shares tiles among 4 blocks
+    #[arg(ignore_case = true, value_parser = Names)]
+    pub kernel: Named,
+    /// Rows of A and C [default: 64; K5: 4; of other kernels a tile]
     #[arg(long, allow_negative_numbers = true, value_parser = whole::<usize>(0))]
     pub m: Option<usize>,
-    /// Columns of B and C [default: 64; K5: 4]
+    /// Columns of B and C [default: 64; K5: 4; of other kernels a tile]
     #[arg(long, allow_negative_numbers = true, value_parser = whole::<usize>(0))]
     pub n: Option<usize>,
-    /// Columns of A, rows of B [default: 64; K5: 4]
+    /// Columns of A, rows of B [default: 64; K5: 4; of other kernels a few steps]
     #[arg(long, allow_negative_numbers = true, value_parser = whole::<usize>(0))]
     pub k: Option<usize>,
     #[command(flatten)]
@@ -277,9 +283,9 @@ pub struct CheckArgs {
 impl CheckArgs {
     /// The problem asked for.
     pub fn problem(&self) -> tegula::Result<Problem> {
-        let kernel = self.options.apply(self.kernel)?;
-        let size = |given: Option<usize>| given.unwrap_or(self.kernel.size(kernel.tile));
-        Ok(Problem { kernel, m: size(self.m), n: size(self.n), k: size(self.k), seeds: self.seeds })
+        let recipe = self.options.recipe(&self.kernel)?;
+        let [m, n, k] = self.kernel.sizes(&recipe.kernel);
+        Problem::new(recipe, [self.m.unwrap_or(m), self.n.unwrap_or(n), self.k.unwrap_or(k)], self.seeds)
     }
 }
 
@@ -367,9 +373,9 @@ pub enum PeerName {
 
 #[derive(Debug, Args)]
 pub struct KernelsArgs {
-    /// naive, tiled, or a preset K1 to K6; all are listed without it
-    #[arg(ignore_case = true)]
-    pub name: Option<Name>,
+    /// naive, tiled, a preset K1 to K6, a family, or a kernel of one with its shape in its name; all are told of without it
+    #[arg(ignore_case = true, value_parser = Names)]
+    pub name: Option<Named>,
     /// Print the kernel as PTX
     #[arg(long, requires = "name")]
     pub ptx: bool,
@@ -380,9 +386,13 @@ pub struct KernelsArgs {
 impl KernelsArgs {
     /// What no single option can tell is wrong.
     pub fn check(&self) -> Result<(), Failure> {
-        match (self.name, self.options.first()) {
+        match (&self.name, self.options.given().next()) {
             (None, Some(option)) => Err(Failure::Usage(format!(
                 "{option} shapes one kernel: name it, for example 'tegula kernels tiled {option} …', or see --help"
+            ))),
+            (Some(name), _) if self.ptx && name.family().is_some() => Err(Failure::Usage(format!(
+                "{0} is a family of kernels: 'tegula kernels {0}' tells of those that there are",
+                name.text()
             ))),
             _ => Ok(()),
         }
@@ -392,35 +402,63 @@ impl KernelsArgs {
 /// Options that shape a kernel; a preset sets those that are not given.
 #[derive(Debug, Args)]
 pub struct VariantArgs {
-    /// Side of the tile, and of the block of threads [default: 16; K5: 2; K6: 32]
+    /// Of naive and tiled: side of the tile, and of the block of threads [default: 16; K5: 2; K6: 32]
     #[arg(long, value_name = "SIDE", allow_negative_numbers = true, value_parser = whole::<u32>(1))]
     pub tile: Option<u32>,
-    /// What a thread's x chooses [default: x-col; K3: x-row]
+    /// Of naive and tiled: what a thread's x chooses [default: x-col; K3: x-row]
     #[arg(long, value_parser = mapping_parser())]
     pub mapping: Option<Mapping>,
-    /// Type of A and B [default: f32; K2: f64; K3: i32]
+    /// Type of A and B [default: f32; K2: f64; K3: i32; dmma: f64; mma: f16; limbs: i32]
     #[arg(long, value_name = "TYPE", value_parser = type_parser())]
     pub dtype: Option<Type>,
-    /// Put a mistake into the kernel; may be given more than once
+    /// Put a mistake into naive or tiled; may be given more than once
     #[arg(long, value_name = "MISTAKE", value_parser = plant_parser())]
     pub plant: Vec<String>,
 }
 
 impl VariantArgs {
-    /// The first option that was given.
-    fn first(&self) -> Option<&'static str> {
+    /// The options that were given.
+    fn given(&self) -> impl Iterator<Item = &'static str> {
         let given = [
             ("--tile", self.tile.is_some()),
             ("--mapping", self.mapping.is_some()),
             ("--dtype", self.dtype.is_some()),
             ("--plant", !self.plant.is_empty()),
         ];
-        given.into_iter().find_map(|(option, given)| given.then_some(option))
+        given.into_iter().filter_map(|(option, given)| given.then_some(option))
     }
 
-    /// The kernel of that name with these options.
-    pub fn apply(&self, name: Name) -> tegula::Result<Plain> {
-        let preset = name.variant()?;
+    /// The kernel of that name with these options, and how its work is split.
+    pub fn recipe(&self, name: &Named) -> tegula::Result<Recipe> {
+        match name {
+            Named::Plain(name) => Ok(self.plain(name.variant()?)?.into()),
+            Named::Shaped(family, text) => {
+                self.refuse_shapes(text)?;
+                Recipe::named(text, self.dtype.unwrap_or(family.usual_type()))
+            }
+        }
+    }
+
+    /// The kernel of that name with these options, for row-major matrices whose rows are aligned.
+    pub fn variant(&self, name: &Named) -> tegula::Result<Variant> {
+        if let Named::Shaped(family, text) = name
+            && family.is_one()
+        {
+            self.refuse_shapes(text)?;
+            return Variant::named(text, self.dtype.unwrap_or(family.usual_type()));
+        }
+        Ok(self.recipe(name)?.fit([Lie { order: Order2d::RowMajor, vectors: true }; 3]).kernel)
+    }
+
+    /// Refuses options beside a name that says all but the type.
+    fn refuse_shapes(&self, name: &str) -> tegula::Result<()> {
+        match self.given().find(|option| *option != "--dtype") {
+            Some(option) => Err(tegula::Error::KernelOption(format!("{option} shapes naive and tiled, not {name}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn plain(&self, preset: Plain) -> tegula::Result<Plain> {
         let asked = Plain {
             tile: self.tile.unwrap_or(preset.tile),
             mapping: self.mapping.unwrap_or(preset.mapping),
@@ -659,10 +697,18 @@ mod tests {
         };
         let k3 = problem("tegula check k3 --tile 32 --plant no-guards").unwrap();
         let expected = Plain { tile: 32, edges: Edges::Unguarded, ..Plain::named("K3").unwrap() };
-        assert_eq!((k3.kernel, k3.m, k3.seeds), (expected, 64, 1));
+        assert_eq!((k3.recipe.kernel, k3.m, k3.seeds), (expected.into(), 64, 1));
         let k5 = problem("tegula check K5 --plant missing-first-barrier").unwrap();
-        assert_eq!((k5.kernel.barriers, k5.m, k5.n, k5.k), (Barriers::NoFirst, 4, 4, 4));
+        let expected = Plain { barriers: Barriers::NoFirst, ..Plain::named("K5").unwrap() };
+        assert_eq!((k5.recipe.kernel, k5.m, k5.n, k5.k), (expected.into(), 4, 4, 4));
         assert_eq!(problem("tegula check K4 --tile 24 --n 5").map(|p| (p.m, p.n, p.k)).unwrap(), (72, 5, 72));
         assert!(problem("tegula check naive --plant extra-barrier").is_err());
+        let shaped = problem("tegula check MMA_64x32x64_32x32_16x8_3_1_1:3 --n 7 --dtype i8").unwrap();
+        assert_eq!((shaped.m, shaped.n, shaped.k), (64, 7, 256));
+        assert_eq!(shaped.recipe.name(), "mma_i8_64x32x64_32x32_16x8_3_1_1_v100_parts_3");
+        for refused in ["--tile 3", "--mapping x-row", "--plant no-guards", "--dtype f64"] {
+            let line = format!("tegula check mma_64x32x32_32x32_16x8_3_1_1 {refused}");
+            assert!(problem(&line).is_err(), "{line}");
+        }
     }
 }

@@ -2,25 +2,43 @@
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
 use tegula::interp::{self, Arg, Buffer, Config};
-use tegula::ir::{self, Checked, Kernel};
-use tegula::{Error, Layout, Matrix, Result, Shape, View, oracle};
+use tegula::ir::{self, Checked, Kernel, Order2d};
+use tegula::kernels::Variant;
+use tegula::plan::Lie;
+use tegula::{Accuracy, Error, Layout, Matrix, Result, Shape, View, oracle};
 
 use crate::kernel::Problem;
 use crate::progress::{Meter, Unit};
 use crate::report::check::{CheckReport, Counters, Finding};
 
-/// Runs a kernel with every check, once for each seed.
+/// Runs a kernel with every check, once for each seed, and where it splits its work, the one that adds what it made.
 ///
 /// A kernel that is refused before it runs has a report too.
 pub fn run(problem: &Problem, meter: &Meter) -> Result<CheckReport> {
-    let kernel = problem.kernel.build()?;
-    let name = kernel.name().to_owned();
-    let (findings, counters) = match ir::check(kernel) {
-        Ok(kernel) => interpret(&kernel, problem, meter)?,
+    let name = problem.recipe.name();
+    let (findings, counters) = match Passes::of(problem) {
+        Ok(passes) => interpret(&passes, problem, meter)?,
         Err(Error::Refused { faults, .. }) => refused(&faults),
         Err(error) => return Err(error),
     };
     Ok(CheckReport::new(name, problem, findings, counters))
+}
+
+/// The kernels of a product.
+struct Passes {
+    first: Checked<Kernel>,
+    /// The one that adds what was split.
+    second: Option<Checked<Kernel>>,
+}
+
+impl Passes {
+    fn of(problem: &Problem) -> Result<Passes> {
+        let Problem { recipe, m, n, .. } = problem;
+        let row_major = Lie { order: Order2d::RowMajor, vectors: false };
+        let second = recipe.workspace(Shape::new(*m, *n)).map(|_| recipe.second(row_major));
+        let checked = |variant: Variant| ir::check(variant.build()?);
+        Ok(Passes { first: checked(recipe.kernel)?, second: second.map(checked).transpose()? })
+    }
 }
 
 /// What there is to tell of a kernel that never ran.
@@ -28,33 +46,29 @@ fn refused(faults: &[ir::Fault]) -> (Vec<Finding>, Counters) {
     (faults.iter().map(Finding::from).collect(), Counters::default())
 }
 
-fn interpret(kernel: &Checked<Kernel>, problem: &Problem, meter: &Meter) -> Result<(Vec<Finding>, Counters)> {
-    match problem.kernel.ty {
-        Type::F64 => over_seeds::<f64>(kernel, problem, meter),
-        Type::F32 => over_seeds::<f32>(kernel, problem, meter),
-        Type::F16 => over_seeds::<f16>(kernel, problem, meter),
-        Type::BF16 => over_seeds::<bf16>(kernel, problem, meter),
-        Type::I32 => over_seeds::<i32>(kernel, problem, meter),
-        Type::I8 => over_seeds::<i8>(kernel, problem, meter),
+fn interpret(passes: &Passes, problem: &Problem, meter: &Meter) -> Result<(Vec<Finding>, Counters)> {
+    match problem.recipe.kernel.ty() {
+        Type::F64 => over_seeds::<f64>(passes, problem, meter),
+        Type::F32 => over_seeds::<f32>(passes, problem, meter),
+        Type::F16 => over_seeds::<f16>(passes, problem, meter),
+        Type::BF16 => over_seeds::<bf16>(passes, problem, meter),
+        Type::I32 => over_seeds::<i32>(passes, problem, meter),
+        Type::I8 => over_seeds::<i8>(passes, problem, meter),
         ty => Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
     }
 }
 
 /// The findings of all seeds, errors first, and the counters, which are the same for all.
-fn over_seeds<T: Element>(
-    kernel: &Checked<Kernel>,
-    problem: &Problem,
-    meter: &Meter,
-) -> Result<(Vec<Finding>, Counters)> {
+fn over_seeds<T: Element>(passes: &Passes, problem: &Problem, meter: &Meter) -> Result<(Vec<Finding>, Counters)> {
     let work = problem.multiply_adds();
     let phase = meter.phase(
-        &format!("checking {}", kernel.name()),
+        &format!("checking {}", passes.first.name()),
         Unit::MultiplyAdds,
         work.saturating_mul(problem.seeds.into()),
     );
     let (mut findings, mut counters) = (Vec::new(), None);
     for seed in 0..u64::from(problem.seeds) {
-        let (found, counted) = once::<T>(kernel, problem, seed)?;
+        let (found, counted) = once::<T>(passes, problem, seed)?;
         found.into_iter().for_each(|finding| gather(&mut findings, finding));
         counters.get_or_insert(counted);
         phase.set(work.saturating_mul(seed + 1));
@@ -71,31 +85,51 @@ fn gather(findings: &mut Vec<Finding>, finding: Finding) {
     }
 }
 
-fn once<T: Element>(kernel: &Checked<Kernel>, problem: &Problem, seed: u64) -> Result<(Vec<Finding>, Counters)> {
-    let &Problem { m, n, k, .. } = problem;
+fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Vec<Finding>, Counters)> {
+    let &Problem { recipe, m, n, k, .. } = problem;
     let mut random = Random(seed);
     let a = Matrix::from_fn(Shape::new(m, k), |_, _, _| random.number::<T>())?;
     let b = Matrix::from_fn(Shape::new(k, n), |_, _, _| random.number::<T>())?;
     let (input_a, input_b) = (Buffer::input(a.view())?, Buffer::input(b.view())?);
-    let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(Shape::new(m, n))?)?;
-    let factors = [Arg::scalar(<T::Acc as Scalar>::ONE), Arg::scalar(<T::Acc as Scalar>::ZERO)];
-    let args = [Arg::from(&input_a), Arg::from(&input_b), Arg::from(&c), factors[0], factors[1]];
-    let outcome = interp::run(kernel, &args, &Config { seed, ..Config::default() })?;
+    let shape = Shape::new(m, n);
+    let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(shape)?)?;
+    let parts =
+        recipe.workspace(shape).map(|shape| Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?));
+    let parts = parts.transpose()?;
+    let (alpha, beta) = (Arg::scalar(<T::Acc as Scalar>::ONE), Arg::scalar(<T::Acc as Scalar>::ZERO));
+    let (a_arg, b_arg, c_arg) = (Arg::from(&input_a), Arg::from(&input_b), Arg::from(&c));
+    let (first, second) = match (&parts, recipe.steps(k)) {
+        (None, _) => (vec![a_arg, b_arg, c_arg, alpha, beta], vec![]),
+        (Some(parts), None) => (vec![a_arg, b_arg, parts.into()], vec![parts.into(), c_arg, alpha, beta]),
+        (Some(parts), Some(steps)) => {
+            let steps = Arg::scalar(steps);
+            (vec![a_arg, b_arg, c_arg, parts.into(), alpha, beta], vec![parts.into(), c_arg, beta, steps])
+        }
+    };
+    let config = Config { seed, ..Config::default() };
+    let mut outcome = interp::run(&passes.first, &first, &config)?;
+    // What a kernel that is wrong leaves is no input for another.
+    if let (Some(kernel), None) = (&passes.second, outcome.error()) {
+        let more = interp::run(kernel, &second, &config)?;
+        outcome.findings.extend(more.findings);
+        outcome.counters += more.counters;
+    }
     let found = outcome.findings.iter().map(Finding::from);
-    Ok((found.chain(compare(a.view(), b.view(), &c)?).collect(), outcome.counters.into()))
+    let wrong = compare(a.view(), b.view(), &c, recipe.kernel.accuracy())?;
+    Ok((found.chain(wrong).collect(), outcome.counters.into()))
 }
 
 /// Elements of C that are named in a message.
 const NAMED: usize = 4;
 
 /// The elements of C that nobody wrote, and those that are not what they should be.
-fn compare<T: Element>(a: View<'_, T>, b: View<'_, T>, c: &Buffer) -> Result<Vec<Finding>> {
+fn compare<T: Element>(a: View<'_, T>, b: View<'_, T>, c: &Buffer, accuracy: Accuracy) -> Result<Vec<Finding>> {
     let (alpha, beta) = (<T::Acc as Scalar>::ONE, <T::Acc as Scalar>::ZERO);
-    let (result, bound) = (c.to_matrix::<T::Out>()?, oracle::bound(a.shape().cols));
+    let (result, bound) = (c.to_matrix::<T::Out>()?, oracle::bound_at(accuracy, a.shape().cols));
     let errors = oracle::errors(alpha, a, b, beta, None, result.view())?;
     let (mut unwritten, mut wrong) = (Vec::new(), Vec::new());
     let Shape { rows, cols, .. } = result.shape();
-    for (position, &r) in errors.as_slice().iter().enumerate() {
+    for (position, r) in errors.as_slice().iter().map(|r| r / oracle::coarser(accuracy)).enumerate() {
         let (row, col) = (position / cols, position % cols);
         let right = r <= bound;
         if !c.written(0, row, col) {
@@ -177,7 +211,7 @@ mod tests {
         let Err(Error::Refused { kernel, faults }) = ir::check(parted()) else { panic!("not refused") };
         let (findings, counters) = refused(&faults);
         let variant = Plain::new(Family::Tiled, Type::F32, 16);
-        let problem = Problem { kernel: variant, m: 1, n: 1, k: 1, seeds: 1 };
+        let problem = Problem::new(variant.into(), [1; 3], 1).unwrap();
         let report = CheckReport::new(kernel, &problem, findings, counters);
         let value = serde_json::to_value(&report).unwrap();
         assert_eq!((&value["kernel"], &value["ok"]), (&"parted".into(), &false.into()));
@@ -191,7 +225,7 @@ mod tests {
     fn unwritten_and_wrong_elements_are_told_apart() {
         let ones = Matrix::from_vec(2, 2, vec![1i32; 4]).unwrap();
         let nothing = Buffer::output(Type::I32, Layout::row_major(Shape::new(2, 2)).unwrap()).unwrap();
-        let found = compare(ones.view(), ones.view(), &nothing).unwrap();
+        let found = compare(ones.view(), ones.view(), &nothing, Accuracy::Full).unwrap();
         assert_eq!(found.len(), 1);
         assert!(found[0].message.starts_with("4 of 4 elements of c are never written: (0, 0), "), "{found:?}");
         assert_eq!((found[0].severity, found[0].kind.as_str()), (Severity::Error, "unwritten"));

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use tegula::element::{Element, bf16, f16};
-use tegula::kernels::Plain;
+use tegula::kernels::Variant;
 use tegula::nd::{self, NdArray, NdFinish, NdGemm, NdView};
 use tegula::plan::Explanation;
 use tegula::progress::{self, Progress};
@@ -152,7 +152,7 @@ pub fn free_memory() -> u64 {
 }
 
 /// A kernel as PTX.
-pub fn ptx(kernel: &Plain) -> Result<String> {
+pub fn ptx(kernel: &Variant) -> Result<String> {
     Ok(ptx::print(&ir::check(kernel.build()?)?)?.text)
 }
 

@@ -83,17 +83,25 @@ fn check(args: &CheckArgs, meter: &Meter) -> Result<()> {
 fn kernels(args: &KernelsArgs) -> Result<()> {
     args.check()?;
     let mut out = stdout().lock();
-    let Some(name) = args.name else {
-        let mut names = kernel::Name::value_variants().iter();
-        return Ok(names.try_for_each(|name| writeln!(out, "{:<6} {}", name.as_str(), name.description()))?);
+    let Some(name) = &args.name else {
+        kernel::Name::value_variants()
+            .iter()
+            .try_for_each(|name| writeln!(out, "{:<8} {}", name.as_str(), name.description()))?;
+        let mut families = kernel::Family::value_variants().iter();
+        return Ok(families.try_for_each(|family| writeln!(out, "{:<8} {}", family.as_str(), family.description()))?);
     };
-    let variant = args.options.apply(name)?;
+    if let Some(family) = name.family() {
+        let ty = args.options.dtype.unwrap_or(family.usual_type());
+        writeln!(out, "{}: {}\nplans choose from, for {ty}:", family.as_str(), family.description())?;
+        return Ok(family.chosen_from(ty).iter().try_for_each(|name| writeln!(out, "  {name}"))?);
+    }
+    let variant = args.options.variant(name)?;
     if args.ptx {
         return Ok(out.write_all(engine::ptx(&variant)?.as_bytes())?);
     }
     let kernel = variant.build()?;
     let ([x, y, _], threads, shared) = (kernel.block(), kernel.threads(), kernel.shared_bytes());
-    writeln!(out, "{}: {}", name.as_str(), name.description())?;
+    writeln!(out, "{}: {}", name.text(), name.description())?;
     Ok(writeln!(out, "{variant}: blocks of {x}×{y} = {threads} threads, {shared} bytes of shared memory each")?)
 }
 

@@ -370,7 +370,16 @@ fn kernels_are_listed_and_described() {
     let place = Place::new();
     let list = place.done("kernels");
     let names: Vec<_> = list.lines().map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(names, ["naive", "tiled", "K1", "K2", "K3", "K4", "K5", "K6"]);
+    let plain = ["naive", "tiled", "K1", "K2", "K3", "K4", "K5", "K6"];
+    let families = ["register", "dmma", "mma", "tf32", "limbs", "vector", "sum", "mend"];
+    assert_eq!(names, [plain, families].concat());
+    let mma = place.done("kernels mma --dtype bf16");
+    let first = mma.lines().find_map(|line| line.trim().strip_prefix("mma_")).unwrap();
+    let one = place.done(&format!("kernels mma_{first} --dtype bf16"));
+    assert!(one.contains(&format!("mma_bf16_{first}")) && one.contains("bytes of shared memory"), "{one}");
+    let refused = place.run("kernels mma --ptx");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("mma is a family of kernels"), "{}", text(&refused.stderr));
     let k3 = place.done("kernels k3 --tile 32");
     assert!(k3.contains("tiled_i32_32_x_row: blocks of 32×32 = 1024 threads, 8192 bytes of shared memory"), "{k3}");
     let ptx = place.done("kernels k6 --ptx --dtype f64");

@@ -182,7 +182,7 @@ impl CheckReport {
     pub fn refused(args: &CheckArgs, why: &str) -> CheckReport {
         let fault = Fault { kind: FaultKind::Launch, message: why.into(), source: None };
         CheckReport {
-            kernel: args.kernel.as_str().into(),
+            kernel: args.kernel.text().into(),
             m: args.m.unwrap_or_default(),
             n: args.n.unwrap_or_default(),
             k: args.k.unwrap_or_default(),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn report(findings: Vec<Finding>, counters: Counters) -> CheckReport {
-        let problem = Problem { kernel: Plain::named("tiled").unwrap(), m: 4, n: 5, k: 6, seeds: 3 };
+        let problem = Problem::new(Plain::named("tiled").unwrap().into(), [4, 5, 6], 3).unwrap();
         CheckReport::new("tiled".into(), &problem, findings, counters)
     }
 

@@ -25,6 +25,22 @@ pub enum Core {
     Limbs,
 }
 
+impl fmt::Display for Core {
+    /// What the kernel's name begins with.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Core::Register => f.write_str("register"),
+            Core::Mma(Mma::TF32) => f.write_str("tf32"),
+            Core::Mma(_) => f.write_str("mma"),
+            Core::Limbs => f.write_str("limbs"),
+            Core::Dmma(mma) => {
+                let [m, _, k] = mma.shape();
+                write!(f, "dmma{m}x{k}")
+            }
+        }
+    }
+}
+
 /// How a tile of C is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Blocking {
@@ -113,6 +129,11 @@ impl Blocked {
             }
         };
         Ok(Blocked::new(core, ty, blocking.parse()?))
+    }
+
+    /// The name without type and layouts, as [`named`](Self::named) takes it.
+    pub fn short_name(&self) -> String {
+        format!("{}_{}", self.core, self.blocking)
     }
 
     /// Whether the kernel takes A and B transposed: it wants elements that lie side by side along rows.
@@ -215,17 +236,7 @@ impl FromStr for Blocking {
 
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.core {
-            Core::Register => f.write_str("register")?,
-            Core::Mma(Mma::TF32) => f.write_str("tf32")?,
-            Core::Mma(_) => f.write_str("mma")?,
-            Core::Limbs => f.write_str("limbs")?,
-            Core::Dmma(mma) => {
-                let [m, _, k] = mma.shape();
-                write!(f, "dmma{m}x{k}")?;
-            }
-        }
-        write!(f, "_{}_{}", self.ty, self.blocking)?;
+        write!(f, "{}_{}_{}", self.core, self.ty, self.blocking)?;
         f.write_str(&order_letters(self.orders))?;
         if self.vectors != [false; 3] {
             f.write_str("_v")?;

@@ -41,9 +41,13 @@ pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
 pub use sum::Sum;
 pub use vector::Vector;
 
-use crate::element::Type;
+use crate::element::{Accuracy, Type};
+use crate::epilogue::Epilogue;
 use crate::error::Result;
-use crate::ir::{Kernel, Order2d};
+use crate::ir::{Kernel, Mma, Order2d};
+
+/// What names of kernels of blocks begin with.
+const BLOCKED: [&str; 5] = ["register", "dmma", "mma", "tf32", "limbs"];
 
 /// A kernel and everything that shapes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +65,30 @@ pub enum Variant {
 }
 
 impl Variant {
+    /// The kernel of that name, for row-major matrices: a plain one ([`Plain::named`]), one of blocks ([`Blocked::named`]) or for few rows
+    /// ([`Vector::named`]), or `sum` or `mend`, which add what others split.
+    ///
+    /// # Errors
+    /// [`Error::KernelOption`](crate::Error::KernelOption) that says what names there are.
+    pub fn named(name: &str, ty: Type) -> Result<Self> {
+        let (order, epilogue) = (Order2d::RowMajor, Epilogue::NONE);
+        Ok(match name {
+            "sum" => Variant::Sum(Sum { ty, order, epilogue }),
+            "mend" => Variant::Mend(Mend { ty, order, epilogue }),
+            _ if name.starts_with("vector") => Vector::named(name, ty)?.into(),
+            _ if BLOCKED.iter().any(|family| name.starts_with(family)) => Blocked::named(name, ty)?.into(),
+            _ => Plain { ty, ..Plain::named(name)? }.into(),
+        })
+    }
+
+    /// How exact its products are.
+    pub fn accuracy(&self) -> Accuracy {
+        match self {
+            Variant::Blocked(Blocked { core: Core::Mma(Mma::TF32), .. }) => Accuracy::Tf32,
+            _ => Accuracy::Full,
+        }
+    }
+
     /// The name: of the kernel, its element type and its shape.
     pub fn name(&self) -> String {
         self.to_string()

@@ -121,7 +121,7 @@ impl Plain {
             "k6" => tiled(Type::F32, 32),
             _ => {
                 return Err(Error::KernelOption(format!(
-                    "there is no kernel {name:?}; there are naive, tiled and the presets K1 to K6"
+                    "there is no kernel {name:?}; there are naive, tiled, the presets K1 to K6, and those that `tegula kernels` tells of"
                 )));
             }
         })

@@ -56,6 +56,27 @@ impl Vector {
         Vector { ty, few, cols, across, down, deep, orders, vectors: false, split: false, epilogue: Epilogue::NONE }
     }
 
+    /// The kernel of that name without type and layouts: `vector_16x4_32x8_8`.
+    ///
+    /// # Errors
+    /// [`Error::KernelOption`] that says what a name looks like.
+    pub fn named(name: &str, ty: Type) -> Result<Self> {
+        let numbers = name.strip_prefix("vector_").into_iter().flat_map(|shape| shape.split(['x', '_']));
+        let numbers: Option<Vec<u32>> = numbers.map(|number| number.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some(&[few, cols, across, down, deep]) => Ok(Vector::new(ty, few, cols, [across, down], deep)),
+            _ => Err(Error::KernelOption(format!(
+                "there is no kernel {name:?}; one is vector_16x4_32x8_8: rows and columns, threads along n and k, depth"
+            ))),
+        }
+    }
+
+    /// The name without type and layouts, as [`named`](Self::named) takes it.
+    pub fn short_name(&self) -> String {
+        let Vector { few, cols, across, down, deep, .. } = self;
+        format!("vector_{few}x{cols}_{across}x{down}_{deep}")
+    }
+
     /// Shapes worth trying for a C of `rows` rows, the likeliest first. `along_k` says that B lies side by side along k, `vectors`
     /// that it may be read 16 bytes at once.
     ///

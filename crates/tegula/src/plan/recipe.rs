@@ -1,5 +1,7 @@
 //! How kernels make a product: which kernel, of which of the matrices, in how many parts.
 
+use std::str::FromStr;
+
 use super::choose::Lie;
 use crate::element::Type;
 use crate::epilogue::Epilogue;
@@ -39,6 +41,22 @@ impl Split {
     }
 }
 
+impl FromStr for Split {
+    type Err = Error;
+
+    /// A number of parts, or `w` and one of workers.
+    fn from_str(text: &str) -> Result<Self> {
+        let (kind, number): (fn(u32) -> Split, _) = match text.strip_prefix('w') {
+            Some(workers) => (Split::Workers, workers),
+            None => (Split::parts, text),
+        };
+        let number = number.parse().ok().filter(|&number| number > 0);
+        number
+            .map(kind)
+            .ok_or_else(|| Error::KernelOption(format!("{text:?} is neither a number of parts nor of workers")))
+    }
+}
+
 impl<V: Into<Variant>> From<V> for Recipe {
     fn from(kernel: V) -> Self {
         Recipe { kernel: kernel.into(), swapped: false, split: Split::Whole, epilogue: Epilogue::NONE }
@@ -46,26 +64,29 @@ impl<V: Into<Variant>> From<V> for Recipe {
 }
 
 impl Recipe {
-    /// The recipe of a name: of a plain kernel, or of one with blocks ([`Blocked::named`]), after which `:` and a number say in how
-    /// many parts sums along k are made, or `:w` and a number how many blocks share the tiles.
+    /// The recipe of a name: a kernel's ([`Variant::named`]), after which `:` and a number may say in how many parts sums along k are made, or
+    /// `:w` and a number how many blocks share the tiles. [`fit`](Self::fit) it to how matrices lie.
     ///
     /// # Errors
-    /// [`Error::KernelOption`] that says what names there are.
+    /// [`Error::KernelOption`] that says what names there are, or what the kernel cannot do.
     pub fn named(name: &str, ty: Type) -> Result<Self> {
-        let blocks = ["register", "dmma", "mma_", "tf32_", "limbs_"].iter().any(|family| name.starts_with(family));
-        if !blocks {
-            return Ok(Plain { ty, ..Plain::named(name)? }.into());
-        }
-        let (kernel, split) = name.split_once(':').unwrap_or((name, "1"));
-        let (kind, number): (fn(u32) -> Split, _) = match split.strip_prefix('w') {
-            Some(workers) => (Split::Workers, workers),
-            None => (Split::Parts, split),
+        let (kernel, split) = match name.split_once(':') {
+            Some((kernel, split)) => (kernel, split.parse()?),
+            None => (name, Split::Whole),
         };
-        let number = number.parse().ok().filter(|&number| number > 0);
-        let number = number
-            .ok_or_else(|| Error::KernelOption(format!("{split:?} is neither a number of parts nor of workers")))?;
-        let split = if split == "1" { Split::Whole } else { kind(number) };
-        Ok(Recipe { split, ..Blocked::named(kernel, ty)?.into() })
+        let kernel = Variant::named(kernel, ty)?;
+        let makes = match kernel {
+            Variant::Blocked(_) => true,
+            Variant::Vector(_) => !matches!(split, Split::Workers(_)),
+            Variant::Plain(_) => split == Split::Whole,
+            Variant::Sum(_) | Variant::Mend(_) => {
+                return Err(Error::KernelOption(format!("{name} only adds what other kernels have split")));
+            }
+        };
+        if !makes {
+            return Err(Error::KernelOption(format!("{kernel} cannot split its work so, as {name} has it")));
+        }
+        Ok(Recipe { split, ..kernel.into() })
     }
 
     /// The same for matrices that lie so: A, B and C.
