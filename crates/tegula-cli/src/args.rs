@@ -12,7 +12,7 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use tegula::Accuracy;
 use tegula::element::Type;
-use tegula::epilogue::Activation;
+use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::Order2d;
 use tegula::kernels::{Mapping, PLANTS, Plain, Variant};
 use tegula::plan::{Lie, Recipe};
@@ -107,9 +107,10 @@ MxNxKxBATCH; what follows a # is a comment.
 Inputs are normal random numbers, in as many sets as the GPU's cache does not hold together. Against a peer, all of its candidates are timed \
 and the best is kept; then both sides take turns in the same run. ratio is the peer's median time by ours, so above 1 ours is faster; \
 spread is how far ours is from itself in that run, and a ratio that is nearer to 1 says nothing. r is the largest error, as for mul \
---verify; of large results, in a sample of their rows.
+--verify; of large results, in a sample of their rows. An epilogue is the peer's as well where cublasLt has it: of f32, f16 and bf16 all but SiLU; \
+elsewhere there is no peer.
 
-The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and rows; a row has dtype (tf32 of f32 with --accuracy tf32), layout, m, n, k, batch, \
+The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and rows; a row has dtype (tf32 of f32 with --accuracy tf32), layout, m, n, k, batch, epilogue, \
 kernel, tflops, us, p20_us, p80_us, gbs, peer, peer_tflops, peer_us, peer_p20_us, peer_p80_us, candidates, ratio, spread, r, peer_r, bound, \
 ok, rows_checked, input_sets, calls, rounds, segments, intensity, error and command. Times are microseconds of a call; what there is not \
 is null. The columns of --csv are the same. Files are written anew after each row, always whole.
@@ -316,6 +317,9 @@ pub struct BenchArgs {
     /// Factor of C, which then feeds on itself from call to call
     #[arg(long, value_name = "Y", default_value_t = 0.0, allow_hyphen_values = true, value_parser = real)]
     pub beta: f64,
+    /// What happens to sums on their way to C; a bias is a number for each column
+    #[arg(long, value_name = "WHAT", default_value = "none", value_parser = epilogue_parser())]
+    pub epilogue: Epilogue,
     /// auto, cpu or cuda:N
     #[arg(long, default_value = "auto", value_hint = ValueHint::Other)]
     pub device: DeviceChoice,
@@ -349,6 +353,9 @@ impl BenchArgs {
         if self.device == DeviceChoice::Interp {
             return Err(Failure::Usage("the interpreter is no device to time; choose auto, cpu or cuda:N".into()));
         }
+        for &ty in &self.products.dtype {
+            self.epilogue.check(ty).map_err(|why| Failure::Usage(format!("--epilogue {}: {why}", self.epilogue)))?;
+        }
         self.products.check()
     }
 
@@ -368,6 +375,9 @@ impl BenchArgs {
         let factors = [("alpha", self.alpha, 1.0), ("beta", self.beta, 0.0)];
         for (name, factor, _) in factors.into_iter().filter(|(_, factor, usual)| factor != usual) {
             rest += &format!(" --{name} {}", short(factor));
+        }
+        if !self.epilogue.is_none() {
+            rest += &format!(" --epilogue {}", self.epilogue);
         }
         if self.vs == PeerName::Cublaslt {
             rest += " --vs cublaslt";
@@ -576,6 +586,12 @@ fn activation_parser() -> impl TypedValueParser<Value = Activation> {
     PossibleValuesParser::new(Activation::ALL.map(Activation::name)).try_map(|name| name.parse::<Activation>())
 }
 
+fn epilogue_parser() -> impl TypedValueParser<Value = Epilogue> {
+    let named = |bias| Activation::ALL.map(|activation| Epilogue { bias, activation }.to_string());
+    let all = [named(None), named(Some(Along::Rows))].concat();
+    PossibleValuesParser::new(all).try_map(|name| name.parse::<Epilogue>())
+}
+
 fn mapping_parser() -> impl TypedValueParser<Value = Mapping> {
     let values = [
         PossibleValue::new("x-col").help("x is the column: neighbours in a warp read neighbours in memory"),
@@ -695,7 +711,7 @@ mod tests {
             Command::Bench(args) => args,
             other => panic!("{other:?}"),
         };
-        let line = "tegula bench --m 1:3:1 --k 5 --dtype f32 --layout nt,tn --accuracy tf32 --device cuda:1 --alpha 2 --beta -0.5 \
+        let line = "tegula bench --m 1:3:1 --k 5 --dtype f32 --layout nt,tn --accuracy tf32 --device cuda:1 --alpha 2 --beta -0.5 --epilogue bias+gelu \
                     --vs cublaslt --kernel K6 --seed 7 --time 0.5";
         let args = bench(&format!("{line} --json /there/r.json"));
         assert_eq!(args.command(), line);

@@ -46,6 +46,7 @@ fn winner_is_used<T: Sample>([m, n, k]: [usize; 3], batch: usize) {
         alpha: T::Acc::ONE,
         beta: T::Acc::ZERO,
         accuracy: tegula::Accuracy::Full,
+        epilogue: tegula::epilogue::Epilogue::NONE,
     };
     let tuning = tune(&device, &case, &EFFORT).unwrap();
     assert!(tuning.timed > 0 && tuning.timed <= tuning.legal && tuning.winner.seconds > 0.0, "{tuning:?}");
