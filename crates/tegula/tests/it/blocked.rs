@@ -43,7 +43,7 @@ pub const BYTES: [&str; 4] = [
 pub const LIMBS: [&str; 3] =
     ["limbs_64x32x32_32x16_16x8_2_1_1", "limbs_32x64x32_16x32_16x8_2_1_1", "limbs_64x64x32_32x32_16x8_2_1_1"];
 
-const TF32: [&str; 4] = [
+pub const TF32: [&str; 4] = [
     "tf32_64x64x16_32x32_16x8_3_1_1",
     "tf32_64x128x32_32x32_16x8_2_1_1",
     "tf32_128x32x16_32x32_16x8_4_1_1",

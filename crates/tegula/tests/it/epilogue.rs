@@ -6,9 +6,9 @@ use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::kernels::{Blocked, Family, Plain, Vector};
 use tegula::nd::{NdArray, NdGemm};
 use tegula::plan::{Recipe, Split};
-use tegula::{Device, Error, Gemm, Matrix, Shape, View};
+use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape, View};
 
-use super::blocked::{BYTES, DMMA, HALVES, LIMBS, REGISTER};
+use super::blocked::{BYTES, DMMA, HALVES, LIMBS, REGISTER, TF32};
 use super::product::{Product, Random, Sample};
 
 /// One that the type has.
@@ -37,11 +37,16 @@ fn any_product<T: Sample>(mut sizes: [usize; 4], random: &mut Random) -> Product
 }
 
 fn in_blocks<T: Sample>(seed: u64, blockings: &[&str]) {
+    in_blocks_at::<T>(seed, blockings, Accuracy::Full);
+}
+
+fn in_blocks_at<T: Sample>(seed: u64, blockings: &[&str], accuracy: Accuracy) {
     let random = &mut Random(seed);
     let sizes = [1 + random.below(3) / 2, 1 + random.below(80), 1 + random.below(90), random.below(50)];
     let product = any_product::<T>(sizes, random);
     let blocked = Blocked::named(blockings[random.below(blockings.len())], T::TYPE).unwrap();
-    product.by_recipe(&Device::interp(), Recipe { split: any_split(random), ..blocked.into() });
+    let recipe = Recipe { split: any_split(random), ..blocked.into() };
+    product.by_recipe_at(&Device::interp(), recipe, accuracy);
 }
 
 #[test]
@@ -55,6 +60,7 @@ fn blocks_finish_what_they_sum() {
         in_blocks::<bf16>(5000 + seed, &HALVES);
         in_blocks::<i8>(6000 + seed, &BYTES);
         in_blocks::<i32>(7000 + seed, &LIMBS);
+        in_blocks_at::<f32>(8000 + seed, &TF32, Accuracy::Tf32);
     }
 }
 

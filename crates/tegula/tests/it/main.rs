@@ -5,6 +5,7 @@ mod epilogue;
 mod golden;
 mod gpu;
 mod gpu_bench;
+mod gpu_epilogue;
 mod gpu_large;
 mod gpu_matrix;
 mod gpu_ops;
