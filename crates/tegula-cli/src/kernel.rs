@@ -84,7 +84,7 @@ impl TypedValueParser for Names {
         value: &OsStr,
     ) -> std::result::Result<Named, clap::Error> {
         let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
-        match Family::value_variants().iter().find(|family| text.starts_with(&family.as_str())) {
+        match Family::value_variants().iter().find(|family| text.starts_with(family.as_str())) {
             Some(&family) => Ok(Named::Shaped(family, text)),
             None => EnumValueParser::<Name>::new().parse_ref(command, arg, value).map(Named::Plain),
         }

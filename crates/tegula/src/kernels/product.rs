@@ -151,7 +151,7 @@ impl<'k, T: Element> Product<'k, T> {
         let (tiles_m, tiles_n) = (m.div_ceil(rows), n.div_ceil(cols));
         let tiles = tiles_m * tiles_n;
         let meet = || {
-            // The last copies of a loop may belong to no group yet.
+            // What a loop began last and did not need belongs to no group yet.
             k.copy_async_commit();
             k.copy_async_wait(0);
             k.barrier();

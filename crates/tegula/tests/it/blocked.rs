@@ -107,26 +107,6 @@ fn any_product_of_short_numbers_is_right() {
     }
 }
 
-/// A worker's next tile is copied to where copies of the one before may be on their way, of all numbers of steps.
-#[test]
-fn tiles_of_one_worker_keep_apart() {
-    fn one<T: Sample>(blockings: &[&str], accuracy: Accuracy) {
-        for (name, steps) in blockings.iter().flat_map(|name| (1..4).map(move |steps| (name, steps))) {
-            let blocked = Blocked::named(name, T::TYPE).unwrap();
-            let [rows, cols, depth] = blocked.blocking.block.map(|extent| extent as usize);
-            let product = Product::<T>::plain(rows + 1, cols + 1, depth * steps - 3);
-            let recipe = Recipe { split: Split::Workers(1), ..blocked.into() };
-            product.by_recipe_at(&Device::interp(), recipe, accuracy);
-        }
-    }
-    one::<f32>(&REGISTER, Accuracy::Full);
-    one::<f64>(&DMMA, Accuracy::Full);
-    one::<f16>(&HALVES, Accuracy::Full);
-    one::<i8>(&BYTES, Accuracy::Full);
-    one::<i32>(&LIMBS, Accuracy::Full);
-    one::<f32>(&TF32, Accuracy::Tf32);
-}
-
 #[test]
 fn tf32_is_f32_rounded_to_nearest() {
     // Also halfway between two numbers of tf32, just below and just above.
@@ -150,6 +130,23 @@ fn tf32_is_f32_rounded_to_nearest() {
             }
         }
     }
+}
+
+/// A block makes one tile after another, long ones.
+#[test]
+fn shared_tiles_follow_each_other_without_a_trace() {
+    fn clean<T: Sample>(names: &[&str]) {
+        for (seed, name) in (9000..).zip(names) {
+            let product = Product::<T>::random([1, 150, 170, 200], &mut Random(seed));
+            let recipe = Recipe { split: Split::Workers(5), ..Blocked::named(name, T::TYPE).unwrap().into() };
+            product.by_recipe(&Device::interp(), recipe);
+        }
+    }
+    clean::<f32>(&REGISTER);
+    clean::<f64>(&DMMA);
+    clean::<f16>(&HALVES);
+    clean::<i8>(&BYTES);
+    clean::<i32>(&LIMBS);
 }
 
 /// Sums are added in one order, however they are split: the interpreter's bits are the GPU's, run after run.
