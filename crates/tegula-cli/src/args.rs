@@ -68,7 +68,7 @@ Examples:
   tegula mul x.npy x.npy --ta -o xtx.npy            C = Xᵀ·X
   tegula mul a.npy b.npy --beta -1 --c c0.npy       C = A·B - C0
   tegula mul m.safetensors:w x.npy --cast f32       a matrix of a model
-  tegula mul x.npy w.npy --bias b.npy --activation gelu    a layer of one
+  tegula mul x.npy w.npy --bias b.npy               a layer; see --activation
   tegula mul a.mtx b.csv -o - > c.npy               formats mix; - is a pipe
   tegula mul a.npy b.npy --explain-plan             what is copied, and why
 

@@ -1,4 +1,4 @@
-//! Tiled matrix multiplication: C = αAB + βC for the number types people use, any shape, any strides.
+//! Tiled matrix multiplication: C = act(αAB + βC + bias) for the number types people use, any shape, any strides.
 //!
 //! ```
 //! use tegula::{Matrix, matmul};
