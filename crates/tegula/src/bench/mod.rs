@@ -163,7 +163,7 @@ impl Peer {
 pub struct Side {
     /// Seconds of a call.
     pub call: Quantiles,
-    /// The largest error, in the units of [`oracle`](crate::oracle); infinite where no number tells how wrong it is.
+    /// The largest error, in the units of [`oracle`]; infinite where no number tells how wrong it is.
     pub r: f64,
 }
 

@@ -64,7 +64,7 @@ const C: Double = Double { high: 1.5957691216057308, low: -9.96930880911092e-17 
 /// 0.044715.
 const KAPPA: Double = Double { high: 0.044715, low: 2.1960211427085595e-18 };
 /// ln 2, in three parts.
-const LN_2: Double = Double { high: 0.6931471805599453, low: 2.3190468138462996e-17 };
+const LN_2: Double = Double { high: std::f64::consts::LN_2, low: 2.3190468138462996e-17 };
 const LN_2_REST: f64 = 5.707708438416212e-34;
 
 /// How often the argument of the exponential function is halved.

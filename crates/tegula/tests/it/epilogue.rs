@@ -9,7 +9,7 @@ use tegula::plan::{Recipe, Split};
 use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape, View};
 
 use super::blocked::{BYTES, DMMA, HALVES, LIMBS, REGISTER, TF32};
-use super::product::{Product, Random, Sample};
+use super::product::{Product, Random, Sample, number_bits};
 
 /// One that the type has.
 fn any_epilogue(ty: Type, random: &mut Random) -> Epilogue {
@@ -134,9 +134,7 @@ fn same_bits<T: Sample>(bits: impl Fn(usize) -> u64) {
                     product = product.bias(View::new(&bias, 1, 40).unwrap());
                 }
                 product.on(device).run().unwrap();
-                // NaN has many forms.
-                let bits = |x: &T::Out| if x == x { x.to_bits() } else { u64::MAX };
-                c.as_slice().iter().map(bits).collect::<Vec<_>>()
+                c.as_slice().iter().copied().map(number_bits).collect::<Vec<_>>()
             };
             assert_eq!(run(&Device::cpu()), run(&Device::interp()), "{} {activation} {biased}", T::TYPE);
         }

@@ -14,7 +14,7 @@ use tegula::{Accuracy, Device, Gemm, Matrix, Shape, View};
 
 use crate::blocked::{BYTES, DMMA, HALVES, LIMBS, REGISTER, TF32};
 use crate::gpu::gpu;
-use crate::product::{Lie, Product, Random, Sample};
+use crate::product::{Lie, Product, Random, Sample, number_bits};
 
 /// All that a type has, one after the other; after 12 of them in another order, so that three splits in turn meet every one.
 fn epilogue(ty: Type, number: usize) -> Epilogue {
@@ -121,9 +121,7 @@ fn activations_of_any_number_have_the_same_bits_on_a_gpu() {
                 let mut c = c.clone();
                 let product = Gemm::new(a.view(), b.view(), c.view_mut()).beta(T::Acc::ONE).activation(activation);
                 product.on(device).run().unwrap();
-                // NaN has many forms.
-                let bits = |x: &T::Out| if x == x { x.to_bits() } else { u64::MAX };
-                c.as_slice().iter().map(bits).collect::<Vec<_>>()
+                c.as_slice().iter().copied().map(number_bits).collect::<Vec<_>>()
             };
             assert!(run(gpu) == run(&Device::cpu()), "{} {activation}", T::TYPE);
         }

@@ -85,6 +85,12 @@ fn put<S: Scalar>(values: &mut [S], at: usize, value: f64) {
     }
 }
 
+/// The bits of a number, the same ones for every NaN: it has many forms.
+#[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+pub fn number_bits<S: Scalar>(x: S) -> u64 {
+    if x == x { x.to_bits() } else { u64::MAX }
+}
+
 fn wrapping(a: i32, b: i32, c: i32) -> i32 {
     a.wrapping_mul(b).wrapping_add(c)
 }
