@@ -72,6 +72,7 @@ impl Sampled {
 mod tests {
     use super::super::Case;
     use super::*;
+    use crate::epilogue::{Along, Epilogue};
 
     #[test]
     fn small_results_are_compared_whole_and_large_ones_in_rows() {
@@ -99,5 +100,20 @@ mod tests {
         assert!(rows.r(&inputs, c.view()).unwrap() <= 1.0, "row 1 is not looked at");
         c.as_mut_slice()[2 * 9 * 8 - 1] += 1.0;
         assert!(rows.r(&inputs, c.view()).unwrap() > 1e10);
+    }
+
+    #[test]
+    fn a_bias_is_that_of_the_rows_that_are_looked_at() {
+        for along in [Along::Rows, Along::Columns] {
+            let epilogue = Epilogue { bias: Some(along), ..Epilogue::NONE };
+            let (transposed, accuracy) = ([false; 2], Default::default());
+            let case = Case { m: 9, n: 8, k: 4, batch: 2, transposed, alpha: 1.0, beta: 0.0, accuracy, epilogue };
+            let inputs = Inputs::<f64>::new(&case, 1).unwrap();
+            let mut c = oracle::product::<f64>(1.0, inputs.a(), inputs.b(), 0.0, None).unwrap();
+            let bias = |place: usize| inputs.finish().bias_at(0, place / 8 % 9, place % 8).unwrap();
+            c.as_mut_slice().iter_mut().enumerate().for_each(|(place, c)| *c += bias(place));
+            let rows = Sampled { batches: vec![0, 1], rows: vec![3, 8] };
+            assert!(rows.r(&inputs, c.view()).unwrap() <= 3.0, "{along:?}");
+        }
     }
 }
