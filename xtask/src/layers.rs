@@ -6,37 +6,53 @@ use std::path::Path;
 use crate::{Outcome, root};
 
 /// A module of the library, and what of the library it may import. A name with `::` allows that path only.
-const RULES: [(&str, &[&str]); 25] = [
+const RULES: [(&str, &[&str]); 26] = [
     ("element", &[]),
     ("error", &["element", "ir::Fault", "interp::Finding"]),
     ("matrix", &["element", "error", "host"]),
     ("host", &["element", "error"]),
     ("progress", &[]),
+    ("epilogue", &["element", "error", "matrix"]),
     ("convert", &["element", "error", "matrix"]),
     (
         "nd",
-        &["element", "error", "exec", "gemm", "host", "ir::launch::MAX_EXTENT", "matrix", "oracle", "plan", "progress"],
+        &[
+            "element",
+            "epilogue",
+            "error",
+            "exec",
+            "gemm",
+            "host",
+            "ir::launch::MAX_EXTENT",
+            "matrix",
+            "oracle",
+            "plan",
+            "progress",
+        ],
     ),
     ("ir", &["element", "error", "matrix"]),
     ("ptx", &["element", "error", "matrix", "ir"]),
     ("interp", &["element", "error", "host", "matrix", "ir", "cpu::lanes", "progress"]),
-    ("kernels", &["element", "error", "matrix", "ir"]),
-    ("gemm", &["element", "error", "exec", "ir::Order2d", "matrix", "plan", "progress"]),
-    ("oracle", &["cpu::lanes", "element", "error", "host", "matrix", "progress"]),
-    ("plan", &["element", "error", "matrix", "ir", "kernels"]),
+    ("kernels", &["element", "epilogue", "error", "matrix", "ir"]),
+    ("gemm", &["element", "epilogue", "error", "exec", "ir::Order2d", "matrix", "plan", "progress"]),
+    ("oracle", &["cpu::lanes", "element", "epilogue", "error", "host", "matrix", "progress"]),
+    ("plan", &["element", "epilogue", "error", "matrix", "ir", "kernels"]),
     // What tuning leaves behind; the only file that the library reads.
     ("cache", &["cuda::DeviceInfo", "plan"]),
-    ("cuda", &["element", "error", "matrix", "progress", "ptx::Image"]),
+    ("cuda", &["element", "epilogue", "error", "matrix", "progress", "ptx::Image"]),
     // The one file of cuda that knows kernels: it binds their parameters and argues why the launch is sound.
     ("cuda/product", &["cuda", "element", "error", "gemm", "ir", "kernels", "matrix", "plan", "progress", "ptx"]),
-    ("cpu", &["element", "error", "host", "matrix", "oracle", "progress"]),
+    ("cpu", &["element", "epilogue", "error", "host", "matrix", "oracle", "progress"]),
     // What is pure of benchmarks knows no device.
     ("bench/stats", &[]),
     ("bench/rounds", &["error"]),
     ("bench/tune", &["bench", "element", "error", "plan"]),
     ("bench/data", &["element", "error", "host", "matrix"]),
-    ("bench/accuracy", &["element", "error", "matrix", "oracle"]),
-    ("bench", &["cuda", "element", "error", "exec", "gemm", "host", "matrix", "oracle", "plan", "progress"]),
+    ("bench/accuracy", &["element", "epilogue", "error", "matrix", "oracle"]),
+    (
+        "bench",
+        &["cuda", "element", "epilogue", "error", "exec", "gemm", "host", "matrix", "oracle", "plan", "progress"],
+    ),
     ("trace", &["element", "error", "matrix", "ir", "interp"]),
 ];
 

@@ -1,8 +1,9 @@
 //! Every variant of the built-in kernels, printed.
 
 use tegula::element::{Accuracy, Type};
+use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
-use tegula::kernels::{Barriers, Blocked, Edges, Family, Mapping, Plain, Variant, Vector};
+use tegula::kernels::{Barriers, Blocked, Edges, Family, Mapping, Mend, Plain, Schedule, Sum, Variant, Vector};
 use tegula::plan::{Lie, Problem, Split, candidates};
 use tegula::ptx::{self, Image};
 
@@ -16,7 +17,10 @@ pub fn print(kernel: Kernel) -> Result<Image, String> {
 
 /// What is printed and assembled.
 pub fn all() -> Vec<Variant> {
-    plain().into_iter().map(Variant::from).chain(vectors().into_iter().map(Variant::from)).collect()
+    let mut variants: Vec<Variant> = plain().into_iter().map(Variant::from).collect();
+    variants.extend(vectors().into_iter().map(Variant::from));
+    variants.extend(finished());
+    variants
 }
 
 /// Of the kernels for few rows, the likeliest of each type, number of rows and layout.
@@ -87,9 +91,36 @@ pub fn blocked() -> Vec<Blocked> {
     kernels
 }
 
+/// Of each family, what happens to sums on their way to C: a bias either way, and the activation that takes most registers, since an epilogue
+/// differs by these; and of the kernels of blocks all that are chosen, since they have few registers left.
+fn finished() -> Vec<Variant> {
+    let bias = |along, activation| Epilogue { bias: Some(along), activation };
+    let mut variants: Vec<Variant> = Vec::new();
+    for ty in TYPES {
+        let most = if ty.is_float() { Activation::Gelu } else { Activation::Relu };
+        let epilogues = [bias(Along::Rows, most), bias(Along::Columns, Activation::Relu)];
+        for epilogue in epilogues {
+            let plain = |family| Plain { epilogue, ..Plain::new(family, ty, 32) };
+            variants.extend([Family::Naive, Family::Tiled].map(|family| Variant::from(plain(family))));
+            variants.push(Variant::Sum(Sum { ty, order: Order2d::RowMajor, epilogue }));
+            variants.push(Variant::Mend(Mend { ty, order: Order2d::RowMajor, epilogue }));
+        }
+        let vectors = vectors().into_iter().filter(|vector| vector.ty == ty && vector.few > 1);
+        variants.extend(vectors.map(|v| Variant::from(Vector { epilogue: epilogues[0], split: false, ..v })));
+        for blocked in blocked().into_iter().filter(|b| b.ty == ty && b.schedule != Schedule::Parts) {
+            let plain = blocked.orders == [Order2d::RowMajor; 3] && blocked.vectors == [true; 3];
+            let some = [bias(Along::Rows, Activation::None), epilogues[1]];
+            let epilogues = some.into_iter().filter(|_| plain).chain([epilogues[0]]);
+            variants.extend(epilogues.map(|epilogue| Variant::from(Blocked { epilogue, ..blocked })));
+        }
+    }
+    variants
+}
+
 /// Whether a variant is assembled for the newest GPU as well: the forms that are measured there.
 pub fn measured(variant: &Variant) -> bool {
     let Variant::Plain(variant) = variant else { return true };
     let plain = Plain::new(variant.family, variant.ty, variant.tile);
-    variant.tile >= 16 && (*variant == plain || *variant == Plain { mapping: Mapping::XRow, ..plain })
+    let finished = !variant.epilogue.is_none();
+    variant.tile >= 16 && (finished || *variant == plain || *variant == Plain { mapping: Mapping::XRow, ..plain })
 }

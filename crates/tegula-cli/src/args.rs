@@ -12,6 +12,7 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use tegula::Accuracy;
 use tegula::element::Type;
+use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::Order2d;
 use tegula::kernels::{Mapping, PLANTS, Plain, Variant};
 use tegula::plan::{Lie, Recipe};
@@ -66,19 +67,20 @@ Examples:
   tegula mul a.npy b.npy -o c.npy --verify          write it if it is right
   tegula mul x.npy x.npy --ta -o xtx.npy            C = Xᵀ·X
   tegula mul a.npy b.npy --beta -1 --c c0.npy       C = A·B - C0
-  tegula mul m.safetensors:w x.npy --cast f32       a layer of a model
+  tegula mul m.safetensors:w x.npy --cast f32       a matrix of a model
+  tegula mul x.npy w.npy --bias b.npy               a layer; see --activation
   tegula mul a.mtx b.csv -o - > c.npy               formats mix; - is a pipe
   tegula mul a.npy b.npy --explain-plan             what is copied, and why
 
-A, B and C0 may be .npy, .npz (file.npz:name), .safetensors (file.safetensors:name), .mtx or .csv files, of any number of axes: \
+A, B, C0 and the bias may be .npy, .npz (file.npz:name), .safetensors (file.safetensors:name), .mtx or .csv files, of any number of axes: \
 vectors and stacks multiply as with numpy.matmul. C is written in the format of its name. Products are made of f64, f32, f16, bf16, \
 i32 (wrapping) and i8 (product in i32); other types are read for --cast.
 
 --cast rounds floats to nearest, ties to even; on the way to integers fractions are cut off, values out of range become the nearest \
 end of it, and NaN becomes 0. A lone - for both A and B is one array.
 
-The object of --json has m, n, k, batch, shapes, dtype, result_dtype, accuracy, device, kernel, seconds and gflops (null where nothing is multiplied). \
-With --verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0|), u being that of C's type or with --accuracy tf32 of tf32, 2^-11; bound, what r may be; worst, the indices of r; and ok. r is null where no number says how wrong the product is, as for an integer that is not exact; then ok is \
+The object of --json has m, n, k, batch, shapes, dtype, result_dtype, accuracy, epilogue (none, or such as bias+gelu), device, kernel, seconds and gflops (null where nothing is multiplied). \
+With --verify also r, the largest error in units of u·(|alpha||A||B| + |beta||C0| + |bias|), times how steep the activation is at most, u being that of C's type or with --accuracy tf32 of tf32, 2^-11; bound, what r may be; worst, the indices of r; and ok. r is null where no number says how wrong the product is, as for an integer that is not exact; then ok is \
 false.";
 
 const CHECK_EXAMPLES: &str = "\
@@ -105,9 +107,10 @@ MxNxKxBATCH; what follows a # is a comment.
 Inputs are normal random numbers, in as many sets as the GPU's cache does not hold together. Against a peer, all of its candidates are timed \
 and the best is kept; then both sides take turns in the same run. ratio is the peer's median time by ours, so above 1 ours is faster; \
 spread is how far ours is from itself in that run, and a ratio that is nearer to 1 says nothing. r is the largest error, as for mul \
---verify; of large results, in a sample of their rows.
+--verify; of large results, in a sample of their rows. An epilogue is the peer's as well where cublasLt has it: of f32, f16 and bf16 all but SiLU; \
+elsewhere there is no peer.
 
-The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and rows; a row has dtype (tf32 of f32 with --accuracy tf32), layout, m, n, k, batch, \
+The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and rows; a row has dtype (tf32 of f32 with --accuracy tf32), layout, m, n, k, batch, epilogue, \
 kernel, tflops, us, p20_us, p80_us, gbs, peer, peer_tflops, peer_us, peer_p20_us, peer_p80_us, candidates, ratio, spread, r, peer_r, bound, \
 ok, rows_checked, input_sets, calls, rounds, segments, intensity, error and command. Times are microseconds of a call; what there is not \
 is null. The columns of --csv are the same. Files are written anew after each row, always whole.
@@ -148,7 +151,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Multiply two matrices in files: C = alpha·A·B + beta·C0
+    /// Multiply two matrices in files: C = act(alpha·A·B + beta·C0 + bias)
     #[command(after_help = MUL_EXAMPLES)]
     Mul(MulArgs),
     /// Run a kernel in the interpreter: races, bounds, wrong results, and what it costs
@@ -203,7 +206,13 @@ pub struct MulArgs {
     /// C0, an array of the shape and type of C
     #[arg(long, value_name = "FILE", requires = "beta", value_hint = ValueHint::FilePath)]
     pub c: Option<PathBuf>,
-    /// Convert A and B to this type first, and C0 to that of C
+    /// A bias to add, of the type of C: n numbers to every row, m×1 to every column, or any array that broadcasts to C so
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub bias: Option<PathBuf>,
+    /// The function that is applied last
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = activation_parser())]
+    pub activation: Activation,
+    /// Convert A and B to this type first, and C0 and the bias to that of C
     #[arg(long, value_name = "TYPE", value_parser = type_parser().map(Dtype::from))]
     pub cast: Option<Dtype>,
     /// auto, cpu, cuda:N or interp
@@ -239,14 +248,23 @@ impl MulArgs {
         self.c.as_ref().map(Place::parse)
     }
 
+    /// Where the bias is.
+    pub fn bias(&self) -> Option<Place> {
+        self.bias.as_ref().map(Place::parse)
+    }
+
     /// What no single option can tell is wrong.
     pub fn check(&self) -> Result<(), Failure> {
         if self.beta != 0.0 && self.c.is_none() {
             return Err(Failure::Usage(format!("--beta {} needs a matrix to scale: give --c FILE", short(self.beta))));
         }
         let standard = |path: Option<&PathBuf>| path.is_some_and(|path| Place::parse(path) == Place::Standard);
-        if standard(self.c.as_ref()) && (standard(Some(&self.a)) || standard(Some(&self.b))) {
+        let factors = standard(Some(&self.a)) || standard(Some(&self.b));
+        if standard(self.c.as_ref()) && factors {
             return Err(Failure::Usage("standard input holds one array; give a file for A and B, or for --c".into()));
+        }
+        if standard(self.bias.as_ref()) && (factors || standard(self.c.as_ref())) {
+            return Err(Failure::Usage("standard input holds one array; give a file for --bias".into()));
         }
         if self.json && standard(self.output.as_ref()) {
             return Err(Failure::Usage("--json and C cannot both go to standard output; give -o a file".into()));
@@ -299,6 +317,9 @@ pub struct BenchArgs {
     /// Factor of C, which then feeds on itself from call to call
     #[arg(long, value_name = "Y", default_value_t = 0.0, allow_hyphen_values = true, value_parser = real)]
     pub beta: f64,
+    /// What happens to sums on their way to C; a bias is a number for each column
+    #[arg(long, value_name = "WHAT", default_value = "none", value_parser = epilogue_parser())]
+    pub epilogue: Epilogue,
     /// auto, cpu or cuda:N
     #[arg(long, default_value = "auto", value_hint = ValueHint::Other)]
     pub device: DeviceChoice,
@@ -332,6 +353,9 @@ impl BenchArgs {
         if self.device == DeviceChoice::Interp {
             return Err(Failure::Usage("the interpreter is no device to time; choose auto, cpu or cuda:N".into()));
         }
+        for &ty in &self.products.dtype {
+            self.epilogue.check(ty).map_err(|why| Failure::Usage(format!("--epilogue {}: {why}", self.epilogue)))?;
+        }
         self.products.check()
     }
 
@@ -351,6 +375,9 @@ impl BenchArgs {
         let factors = [("alpha", self.alpha, 1.0), ("beta", self.beta, 0.0)];
         for (name, factor, _) in factors.into_iter().filter(|(_, factor, usual)| factor != usual) {
             rest += &format!(" --{name} {}", short(factor));
+        }
+        if !self.epilogue.is_none() {
+            rest += &format!(" --epilogue {}", self.epilogue);
         }
         if self.vs == PeerName::Cublaslt {
             rest += " --vs cublaslt";
@@ -555,6 +582,16 @@ fn accuracy_parser() -> impl TypedValueParser<Value = Accuracy> {
     PossibleValuesParser::new(ALL.map(Accuracy::name)).try_map(named)
 }
 
+fn activation_parser() -> impl TypedValueParser<Value = Activation> {
+    PossibleValuesParser::new(Activation::ALL.map(Activation::name)).try_map(|name| name.parse::<Activation>())
+}
+
+fn epilogue_parser() -> impl TypedValueParser<Value = Epilogue> {
+    let named = |bias| Activation::ALL.map(|activation| Epilogue { bias, activation }.to_string());
+    let all = [named(None), named(Some(Along::Rows))].concat();
+    PossibleValuesParser::new(all).try_map(|name| name.parse::<Epilogue>())
+}
+
 fn mapping_parser() -> impl TypedValueParser<Value = Mapping> {
     let values = [
         PossibleValue::new("x-col").help("x is the column: neighbours in a warp read neighbours in memory"),
@@ -674,7 +711,7 @@ mod tests {
             Command::Bench(args) => args,
             other => panic!("{other:?}"),
         };
-        let line = "tegula bench --m 1:3:1 --k 5 --dtype f32 --layout nt,tn --accuracy tf32 --device cuda:1 --alpha 2 --beta -0.5 \
+        let line = "tegula bench --m 1:3:1 --k 5 --dtype f32 --layout nt,tn --accuracy tf32 --device cuda:1 --alpha 2 --beta -0.5 --epilogue bias+gelu \
                     --vs cublaslt --kernel K6 --seed 7 --time 0.5";
         let args = bench(&format!("{line} --json /there/r.json"));
         assert_eq!(args.command(), line);

@@ -82,8 +82,8 @@ impl Asked {
     fn row_of<T: Element>(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
         let Shape { m, n, k, batch } = self.shape;
         let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
-        let (transposed, accuracy) = (self.layout.transposed(), self.accuracy);
-        let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy };
+        let (transposed, accuracy, epilogue) = (self.layout.transposed(), self.accuracy, args.epilogue);
+        let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy, epilogue };
         let measured = self.plan(args).and_then(|plan| {
             bench::measure(device, &case, &Settings { seed: args.seed, seconds: args.time, plan }, peer)
         });
@@ -94,7 +94,8 @@ impl Asked {
         };
         let dtype = self.dtype();
         let layout = self.layout.to_string();
-        Ok(Row { dtype, layout, m, n, k, batch, figures, intensity: case.flops() / case.traffic(), error, command })
+        let intensity = case.flops() / case.traffic();
+        Ok(Row { dtype, layout, m, n, k, batch, epilogue, figures, intensity, error, command })
     }
 
     /// The kernel that was asked for, if one was.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 use tegula::cpu::{self, Isa};
 use tegula::element::Type;
-use tegula::nd::NdArray;
+use tegula::nd::{NdArray, NdFinish};
 use tegula::{Accuracy, Executor, Result};
 
 use crate::args::DeviceChoice;
@@ -215,8 +215,8 @@ fn try_product(device: DeviceChoice) -> Result<Done, String> {
         let a = NdArray::from_vec(&[40, 33], (0..40 * 33).map(|i| (i % 11) as f32 - 5.0).collect())?;
         let mut c = NdArray::zeros(&[40, 40])?;
         let silent = Meter::new(true, false);
-        let accuracy = Accuracy::Full;
-        let operands = Operands { device, alpha: 1.0, a: a.view(), b: a.view().t(), beta: 0.0, accuracy };
+        let (accuracy, finish) = (Accuracy::Full, NdFinish::default());
+        let operands = Operands { device, alpha: 1.0, a: a.view(), b: a.view().t(), beta: 0.0, finish, accuracy };
         let done = operands.multiply(&mut c, &silent)?;
         let verified = operands.verify(None, &c.view(), &silent)?;
         Ok((done, verified))

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 use tegula::element::{Element, bf16, f16};
+use tegula::epilogue::{Along, Epilogue};
 use tegula::kernels::Variant;
-use tegula::nd::{self, NdArray, NdGemm, NdView};
+use tegula::nd::{self, NdArray, NdFinish, NdGemm, NdView};
 use tegula::plan::Explanation;
 use tegula::progress::{self, Progress};
 use tegula::{Accuracy, Device, Result, cpu, ir, oracle, ptx};
@@ -45,13 +46,14 @@ pub struct Verified {
     pub worst: Option<Vec<usize>>,
 }
 
-/// C = alpha·A·B + beta·C, without C: what a product is made of.
+/// C = act(alpha·A·B + beta·C + bias), without C: what a product is made of.
 pub struct Operands<'a, T: Element> {
     pub device: DeviceChoice,
     pub alpha: T::Acc,
     pub a: NdView<'a, T>,
     pub b: NdView<'a, T>,
     pub beta: T::Acc,
+    pub finish: NdFinish<'a, T::Out>,
     pub accuracy: Accuracy,
 }
 
@@ -81,16 +83,27 @@ impl<T: Element> Operands<'_, T> {
         let shown = Shown::new(meter);
         let tell = |progress| shown.tell(progress);
         let empty = c.layout().is_empty();
-        let report = nd::check(self.alpha, [&self.a, &self.b], self.beta, before, c, &tell)?;
+        let report = nd::check(self.alpha, [&self.a, &self.b], self.beta, before, &self.finish, c, &tell)?;
         let depth = self.a.shape().last().copied().unwrap_or(0);
-        let (r, bound) = (report.r / oracle::coarser(self.accuracy), oracle::bound_at(self.accuracy, depth));
+        let (r, bound) =
+            (report.r / oracle::coarser(self.accuracy), oracle::bound_of(self.accuracy, depth, self.epilogue()));
         // So that NaN is not within it.
         Ok(Verified { ok: r <= bound, r, bound, worst: (!empty).then_some(report.worst) })
     }
 
+    /// What happens to sums, but for which way a bias lies, which its name does not tell.
+    pub fn epilogue(&self) -> Epilogue {
+        let NdFinish { bias, activation } = &self.finish;
+        Epilogue { bias: bias.as_ref().map(|_| Along::Rows), activation: *activation }
+    }
+
     fn product<'c>(&'c self, c: &'c mut NdArray<T::Out>, device: &Device) -> NdGemm<'c, T> {
         let product = NdGemm::new(self.a.clone(), self.b.clone(), c.view_mut()).alpha(self.alpha).beta(self.beta);
-        product.accuracy(self.accuracy).on(device)
+        let product = product.activation(self.finish.activation).accuracy(self.accuracy).on(device);
+        match &self.finish.bias {
+            Some(bias) => product.bias(bias.clone()),
+            None => product,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 
 use tegula::element::{Arith, Element, Scalar};
 use tegula::error::Bytes;
-use tegula::nd::{NdArray, NdView, display, product_shape};
+use tegula::nd::{NdArray, NdFinish, NdView, display, product_shape};
 use tegula_files::{AnyArray, Array, Dtype, Number, Place, Reading, Writing};
 
 use crate::args::{MulArgs, short};
@@ -106,12 +106,15 @@ impl Mul<'_> {
             tegula_files::check(target, <T::Out as Number>::DTYPE, shape.len())?;
         }
         let c0 = args.c().map(|place| load_c0::<T>(&place, &shape, args.cast, meter)).transpose()?;
+        let bias = args.bias().map(|place| load_like_c::<T>("the bias", &place, args.cast, meter)).transpose()?;
         let before = c0.as_ref().map(Array::view).transpose()?;
         let mut c = match &before {
             Some(c0) if args.beta != 0.0 => c0.to_array()?,
             _ => NdArray::zeros(&shape)?,
         };
-        let operands = Operands { device: args.device, alpha, a, b, beta, accuracy: args.accuracy };
+        let bias = bias.as_ref().map(Array::view).transpose()?;
+        let finish = NdFinish { bias, activation: args.activation };
+        let operands = Operands { device: args.device, alpha, a, b, beta, finish, accuracy: args.accuracy };
         if args.explain_plan {
             let plan = operands.explain(&mut c)?;
             let mut out = stdout().lock();
@@ -175,18 +178,26 @@ fn load_c0<T>(place: &Place, shape: &[usize], cast: Option<Dtype>, meter: &Meter
 where
     T: Element<Out: Number>,
 {
-    let wanted = <T::Out as Number>::DTYPE;
-    let (c0, _) = load(place, cast.map(|_| wanted), meter)?;
-    let c0 = T::Out::open(c0).map_err(|other| {
-        let found = other.dtype();
-        Failure::new(format!("C0 is {found}, C is {wanted}: give C0 the type of C, or say --cast {}", T::TYPE))
-    })?;
+    let c0 = load_like_c::<T>("C0", place, cast, meter)?;
     let found = &c0.layout.shape;
     if found != shape {
         let (found, shape) = (display(found), display(shape));
         return Err(Failure::new(format!("C0 is {found}, C is {shape}: give C0 the shape of C")));
     }
     Ok(c0)
+}
+
+/// An array of the type of C.
+fn load_like_c<T>(what: &str, place: &Place, cast: Option<Dtype>, meter: &Meter) -> Result<Array<T::Out>>
+where
+    T: Element<Out: Number>,
+{
+    let wanted = <T::Out as Number>::DTYPE;
+    let (array, _) = load(place, cast.map(|_| wanted), meter)?;
+    T::Out::open(array).map_err(|other| {
+        let found = other.dtype();
+        Failure::new(format!("{what} is {found}, C is {wanted}: give {what} the type of C, or say --cast {}", T::TYPE))
+    })
 }
 
 /// Tells and writes what was computed; writes nothing that is wrong.
@@ -245,6 +256,7 @@ mod tests {
             a: one.view(),
             b: one.view(),
             beta: 0.0,
+            finish: NdFinish::default(),
             accuracy: Accuracy::Full,
         };
         let conclude_with = |r| {

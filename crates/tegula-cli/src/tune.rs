@@ -4,6 +4,7 @@ use std::io::{Write, stdout};
 
 use tegula::bench::{self, Case, Effort, Timing, Tuning};
 use tegula::element::{Element, Scalar, Type, bf16, f16};
+use tegula::epilogue::Epilogue;
 use tegula::plan::Winner;
 use tegula::{Device, Executor};
 use tegula_files::ReportFile;
@@ -94,7 +95,8 @@ impl Asked {
     fn tune_of<T: Element>(&self, args: &TuneArgs, device: &Device) -> tegula::Result<Tuning> {
         let Shape { m, n, k, batch } = self.shape;
         let (transposed, alpha, beta) = (self.layout.transposed(), T::Acc::ONE, T::Acc::ZERO);
-        let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy: self.accuracy };
+        let (accuracy, epilogue) = (self.accuracy, Epilogue::NONE);
+        let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy, epilogue };
         bench::tune(device, &case, &Effort { seed: args.seed, seconds: args.time, all: args.all })
     }
 }

@@ -94,10 +94,43 @@ fn every_type_layout_and_shape_has_a_row_with_its_figures() {
     }
     assert_eq!([&rows[0]["layout"], &rows[2]["layout"], &rows[23]["dtype"]], ["nn", "tt", "i8"]);
     let table = text(&fs::read(place.path("r.csv")).unwrap());
-    assert_eq!((table.lines().count(), table.starts_with("dtype,layout,m,n,k,batch,kernel,tflops,")), (25, true));
+    assert_eq!(
+        (table.lines().count(), table.starts_with("dtype,layout,m,n,k,batch,epilogue,kernel,tflops,")),
+        (25, true)
+    );
     let page = text(&fs::read(place.path("r.html")).unwrap());
     assert!(page.contains("<svg") && !page.contains("http"), "it loads nothing");
     assert_eq!(place.names(), ["r.csv", "r.html", "r.json"]);
+}
+
+#[test]
+fn an_epilogue_is_timed_judged_and_said() {
+    let place = Place::new();
+    let measured = |options: &str| {
+        place.done(&format!(
+            "bench --m 5 --n 9 --k 7 --batch 2 --device cpu --time 0 --json r.json --csv r.csv {options}"
+        ));
+        place.json("r.json")["rows"].as_array().unwrap().clone()
+    };
+    for row in measured("--epilogue bias+gelu --dtype f64,f32,f16,bf16 --layout tn --beta 0.5") {
+        assert_eq!((&row["epilogue"], &row["bound"], &row["ok"]), (&"bias+gelu".into(), &14.0.into(), &true.into()));
+        assert!(
+            row["command"].as_str().unwrap().contains(" --device cpu --beta 0.5 --epilogue bias+gelu --seed"),
+            "{row}"
+        );
+        assert_eq!(row["rows_checked"], 10);
+    }
+    let table = text(&fs::read(place.path("r.csv")).unwrap());
+    assert!(
+        table.starts_with("dtype,layout,m,n,k,batch,epilogue,kernel,") && table.contains(",2,bias+gelu,"),
+        "{table}"
+    );
+    for (row, bound) in measured("--epilogue bias+relu --dtype i32,i8").iter().zip([10.0; 2]) {
+        assert_eq!((&row["r"], &row["bound"], &row["ok"]), (&0.0.into(), &bound.into(), &true.into()));
+    }
+    let plain = &measured("")[0];
+    assert_eq!(plain["epilogue"], "none");
+    assert!(!plain["command"].as_str().unwrap().contains("--epilogue"), "{plain}");
 }
 
 #[test]
@@ -130,6 +163,16 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
         ("bench --vs abacus", 2, "abacus"),
         ("bench --time -1", 2, "give seconds from 0"),
         ("bench --device interp", 2, "the interpreter is no device to time"),
+        (
+            "bench --epilogue bias+tanh",
+            2,
+            "[possible values: none, relu, gelu, silu, bias, bias+relu, bias+gelu, bias+silu]",
+        ),
+        (
+            "bench --dtype f32,i8 --epilogue bias+silu",
+            2,
+            "--epilogue bias+silu: the activation silu is not available for i8",
+        ),
         ("bench --dtype i32 --alpha 0.5", 2, "--alpha 0.5 is no i32 value"),
         ("bench --shapes bad.txt", 1, "bad.txt:2: '4 5' is no shape"),
         ("bench --shapes none.txt", 1, "none.txt: cannot be read"),

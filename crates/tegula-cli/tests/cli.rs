@@ -216,6 +216,67 @@ fn tf32_is_a_mode_of_f32_and_has_a_bound_of_its_own() {
 }
 
 #[test]
+fn a_layer_is_a_product_with_a_bias_and_an_activation() {
+    let place = Place::new();
+    let floats = |shape: &str, values: &[f32]| npy(1, "'<f4'", false, shape, &f32s(values));
+    place.put("a.npy", &two_by_three());
+    place.put("row.npy", &floats("(2,)", &[-20.0, 0.5])).put("column.npy", &floats("(2, 1)", &[-20.0, 0.5]));
+    let layer = |options: &str| {
+        let line = format!("mul a.npy a.npy --tb -o c.npy --verify --json {options}");
+        let said: serde_json::Value = serde_json::from_str(&place.done(&line)).unwrap();
+        let values =
+            payload(&place.path("c.npy")).chunks(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect();
+        (said, values)
+    };
+    for device in ["cpu", "interp"] {
+        let layer = |options: &str| -> (serde_json::Value, Vec<f32>) { layer(&format!("{options} --device {device}")) };
+        let (said, values) = layer("--bias row.npy --activation relu");
+        assert_eq!((&said["epilogue"], values), (&"bias+relu".into(), vec![0.0, 32.5, 12.0, 77.5]));
+        assert_eq!((&said["bound"], &said["ok"]), (&6.0.into(), &true.into()));
+        let (said, values) = layer("--bias column.npy");
+        assert_eq!((&said["epilogue"], values), (&"bias".into(), vec![-6.0, 12.0, 32.5, 77.5]));
+        let (said, values) = layer("--activation silu --alpha 0.0625");
+        assert_eq!((&said["epilogue"], &said["bound"]), (&"silu".into(), &9.0.into()));
+        let silu = |x: f32| x / (1.0 + (-x).exp());
+        assert!(values.iter().zip(GRAM).all(|(y, x)| (y - silu(x / 16.0)).abs() <= 1e-6 * y), "{values:?}");
+        assert_eq!(layer("").0["epilogue"], "none");
+    }
+    let line = place.run("mul a.npy a.npy --tb --bias row.npy --activation gelu --device cpu");
+    assert!(text(&line.stderr).starts_with("2×2 f32 = 2×3 · 3×2 with bias+gelu on cpu ("), "{}", text(&line.stderr));
+    let plan = place.done("mul a.npy a.npy --tb --bias column.npy --explain-plan --device interp");
+    assert!(plan.contains("_column_bias\n") && plan.contains("\nbias: 2×1 f32 in host memory"), "{plan}");
+    let plan = place.done("mul a.npy a.npy --tb --bias row.npy --explain-plan --json --device cpu");
+    assert!(plan.contains("{\"name\":\"bias\",\"dtype\":\"f32\""), "{plan}");
+}
+
+#[test]
+fn what_is_no_bias_gets_one_line() {
+    let place = Place::new();
+    let ints = npy(1, "'<i4'", false, "(2,)", &[1i32, 2].map(i32::to_le_bytes).concat());
+    place.put("a.npy", &two_by_three()).put("ints.npy", &ints).put("c.npy", b"precious");
+    let three = npy(1, "'<f4'", false, "(3,)", &f32s(&[1.0; 3]));
+    let whole = npy(1, "'<f4'", false, "(2, 2)", &f32s(&[1.0; 4]));
+    place.put("three.npy", &three).put("whole.npy", &whole);
+    let cases = [
+        ("--bias three.npy", 1, "the bias is 3, which does not broadcast to C, 2×2"),
+        ("--bias whole.npy", 1, "the bias is 2×2, a number for each element of a matrix; give a row or a column"),
+        ("--bias ints.npy", 1, "the bias is i32, C is f32: give the bias the type of C, or say --cast f32"),
+        ("--bias missing.npy", 1, "missing.npy: there is no such file"),
+        ("--cast i8 --activation gelu", 1, "the activation gelu"),
+        ("--activation tanh", 2, "[possible values: none, relu, gelu, silu]"),
+        ("--bias - --beta 1 --c -", 2, "standard input holds one array; give a file for --bias"),
+    ];
+    for (options, code, expected) in cases {
+        let said = place.fails(&format!("mul a.npy a.npy --tb -o c.npy {options}"), code);
+        assert!(said.contains(expected), "{options}: {said}");
+        assert_eq!(fs::read(place.path("c.npy")).unwrap(), b"precious", "{options}");
+    }
+    place.done("mul a.npy a.npy --tb -o c.npy --bias ints.npy --cast f32");
+    let expected = f32s(&[GRAM[0] + 1.0, GRAM[1] + 2.0, GRAM[2] + 1.0, GRAM[3] + 2.0]);
+    assert_eq!(payload(&place.path("c.npy")), expected);
+}
+
+#[test]
 fn bad_files_get_one_line_and_leave_the_output_alone() {
     let array = |descr: &str, shape: &str, bytes: usize| npy(1, descr, false, shape, &vec![0; bytes]);
     let whole = two_by_three();

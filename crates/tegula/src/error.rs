@@ -28,7 +28,7 @@ pub enum Error {
     /// The output shares memory with an input.
     #[error("the output overlaps input {input}; give C memory of its own")]
     Aliased {
-        /// `A` or `B`.
+        /// `A`, `B` or `bias`.
         input: &'static str,
     },
     /// An operation that this element type has no path for on this device.

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 #[cfg(feature = "cuda")]
 use crate::cuda::Gpu;
 use crate::element::{Element, Scalar, Type};
+use crate::epilogue::Finish;
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Report};
 use crate::host;
@@ -118,20 +119,27 @@ impl Device {
     }
 
     /// Where a product's matrices lie; the best device where they are on the host.
-    pub(crate) fn holding<T: Element>(a: View<'_, T>, b: View<'_, T>, c: View<'_, T::Out>) -> Result<Self> {
-        match gpu_of(&c.memory()).or(gpu_of(&a.memory())).or(gpu_of(&b.memory())) {
+    pub(crate) fn holding<T: Element>(
+        a: View<'_, T>,
+        b: View<'_, T>,
+        c: View<'_, T::Out>,
+        bias: Option<View<'_, T::Out>>,
+    ) -> Result<Self> {
+        let of_bias = || bias.and_then(|bias| gpu_of(&bias.memory()));
+        match gpu_of(&c.memory()).or(gpu_of(&a.memory())).or(gpu_of(&b.memory())).or_else(of_bias) {
             Some(ordinal) => Device::shared(ordinal),
             None => Ok(Device::best()),
         }
     }
 
-    /// What [`Executor::run`] would do by this plan, for operands as it gets them: A and B, C, alpha and beta.
+    /// What [`Executor::run`] would do by this plan, for operands as it gets them: A and B, C, alpha and beta, what is done last.
     pub(crate) fn explain<T: Element>(
         &self,
         plan: &Plan,
         [a, b]: [View<'_, T>; 2],
         c: View<'_, T::Out>,
         [alpha, beta]: [T::Acc; 2],
+        last: Finish<'_, T::Out>,
     ) -> Result<Explanation> {
         let out = <T::Out as Scalar>::TYPE;
         let given = Given {
@@ -139,6 +147,8 @@ impl Device {
             types: [T::TYPE, T::TYPE, out],
             gpus: [gpu_of(&a.memory()), gpu_of(&b.memory()), gpu_of(&c.memory())],
             reads_c: beta != T::Acc::ZERO,
+            bias: last.bias.map(|bias| (bias.layout(), gpu_of(&bias.memory()))),
+            epilogue: last.epilogue(),
         };
         given.refuse_other_gpus(self.ordinal(), &self.name())?;
         match (&self.0, plan) {
@@ -147,14 +157,14 @@ impl Device {
                 Ok(given.on_cpu(crate::cpu::kernel_name::<T>()?, space.in_place, space.bytes))
             }
             (Kind::Interp, Plan::Gpu(recipe)) => {
-                let host_bytes = copies::<T>(a.shape(), b.shape(), c.shape())?;
+                let host_bytes = copies::<T>(a.shape(), b.shape(), c.shape(), last.bias.map(|bias| bias.shape()))?;
                 let facts = Config::default().device;
                 given.by_kernel(recipe, Engine { device: self.name(), gpu: None, facts, host_bytes })
             }
             #[cfg(feature = "cuda")]
             (Kind::Cuda(gpu), Plan::Gpu(recipe)) => {
                 let facts = crate::ir::launch::DeviceFacts { multiprocessors: gpu.info().multiprocessors };
-                let copies = given.gpus.contains(&None);
+                let copies = given.gpus.contains(&None) || matches!(given.bias, Some((_, None)));
                 let host_bytes = if copies { crate::cuda::STAGING_BYTES as u128 } else { 0 };
                 given.by_kernel(recipe, Engine { device: self.name(), gpu: Some(gpu.ordinal()), facts, host_bytes })
             }
@@ -164,11 +174,12 @@ impl Device {
 
     /// [`Executor::run`] for a product that is checked.
     pub(crate) fn run_checked<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
+        let epilogue = product.finish.epilogue();
         let kernel = match (&self.0, plan) {
             (Kind::Cpu, Plan::Cpu) => {
                 let meter = product.audience.meter(Phase::Multiply, product.work());
-                let Gemm { alpha, a, b, beta, c, .. } = product;
-                crate::cpu::gemm_told::<T>(alpha, a, b, beta, c, meter.as_ref())?;
+                let Gemm { alpha, a, b, beta, c, finish, .. } = product;
+                crate::cpu::gemm_told::<T>(alpha, a, b, beta, c, finish, meter.as_ref())?;
                 meter.iter().for_each(Meter::finish);
                 crate::cpu::kernel_name::<T>()?
             }
@@ -178,10 +189,10 @@ impl Device {
                     interpret(recipe, product, meter.as_ref())?;
                 }
                 meter.iter().for_each(Meter::finish);
-                recipe.name()
+                recipe.finished(epilogue).name()
             }
             #[cfg(feature = "cuda")]
-            (Kind::Cuda(_), Plan::Gpu(recipe)) if product.c.shape().is_empty() => recipe.name(),
+            (Kind::Cuda(_), Plan::Gpu(recipe)) if product.c.shape().is_empty() => recipe.finished(epilogue).name(),
             #[cfg(feature = "cuda")]
             (Kind::Cuda(gpu), Plan::Gpu(recipe)) => gpu.multiply(recipe, product)?,
             _ => return Err(self.other_plan(T::TYPE)),
@@ -254,58 +265,66 @@ fn gpu_of<T>(memory: &Memory<'_, T>) -> Option<usize> {
     }
 }
 
-/// Bytes that the interpreter takes for its copies of A, B and C.
-fn copies<T: Element>(a: Shape, b: Shape, c: Shape) -> Result<u128> {
+/// Bytes that the interpreter takes for its copies of A, B, C and the bias.
+fn copies<T: Element>(a: Shape, b: Shape, c: Shape, bias: Option<Shape>) -> Result<u128> {
     if c.is_empty() {
         return Ok(0);
     }
     let inputs = footprint(T::TYPE, a.len()?, false) + footprint(T::TYPE, b.len()?, false);
-    Ok(inputs + footprint(<T::Out as Scalar>::TYPE, c.len()?, true))
+    let out = <T::Out as Scalar>::TYPE;
+    let bias = bias.map_or(Ok(0), |bias| bias.len())?;
+    Ok(inputs + footprint(out, c.len()?, true) + footprint(out, bias, false))
 }
 
 /// Runs a product's kernels in the interpreter, checks on: an error in a kernel is an error of the product.
 fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
     let lie = |layout: Layout| Lie::of(&layout, T::TYPE, 0);
     let c_lie = Lie::of(&product.c.layout(), <T::Out as Scalar>::TYPE, 0);
-    let recipe = &recipe.fit([lie(product.a.layout()), lie(product.b.layout()), c_lie]);
+    let recipe =
+        &recipe.finished(product.finish.epilogue()).fit([lie(product.a.layout()), lie(product.b.layout()), c_lie]);
     let shapes = [product.a.shape(), product.b.shape(), product.c.shape()];
     let workspace = recipe.workspace(shapes[2]).map_or(Ok(0), |shape| shape.len())?;
-    let bytes = copies::<T>(shapes[0], shapes[1], shapes[2])? + footprint(<T::Acc as Scalar>::TYPE, workspace, true);
+    let bias = product.finish.bias;
+    let copied = copies::<T>(shapes[0], shapes[1], shapes[2], bias.map(|bias| bias.shape()))?;
+    let bytes = copied + footprint(<T::Acc as Scalar>::TYPE, workspace, true);
     host::check(bytes, || "the interpreter's copies of A, B and C".into())?;
     let depth = product.a.shape().cols;
     let [a, b] = recipe.inputs([product.a, product.b], View::t);
     let (mut a, mut b, target) = (Buffer::input(a)?, Buffer::input(b)?, recipe.output(product.c, ViewMut::t));
+    let bias = bias.map(|bias| Buffer::input(recipe.output(bias, View::t))).transpose()?;
     let c = if product.beta == T::Acc::ZERO {
         Buffer::output(<T::Out as Scalar>::TYPE, target.layout())?
     } else {
         Buffer::in_out(target.as_view())?
     };
     let factors = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-    let run = |variant: Variant, matrices: &[&Buffer], factors: &[Arg<'_>]| {
+    // The bias is a parameter of every kernel that stores to C.
+    let run = |variant: Variant, matrices: &[&Buffer], bias: Option<&Buffer>, factors: &[Arg<'_>]| {
         let kernel = check(variant.build()?)?;
-        let args: Vec<Arg<'_>> = matrices.iter().map(|&buffer| buffer.into()).chain(factors.iter().copied()).collect();
+        let matrices = matrices.iter().copied().chain(bias).map(Arg::from);
+        let args: Vec<Arg<'_>> = matrices.chain(factors.iter().copied()).collect();
         run_told(&kernel, &args, &Config::default(), meter)?.ok(&kernel).map(drop)
     };
     for (which, factor) in [&mut a, &mut b].into_iter().enumerate() {
         if let Some(layout) = recipe.packed(which, factor.layout().shape)? {
             let to = Buffer::output(T::TYPE, layout)?;
-            run(recipe.packing(Lie::of(&factor.layout(), T::TYPE, 0)).into(), &[factor, &to], &[])?;
+            run(recipe.packing(Lie::of(&factor.layout(), T::TYPE, 0)).into(), &[factor, &to], None, &[])?;
             *factor = to;
         }
     }
     match recipe.workspace(target.shape()) {
-        None => run(recipe.kernel, &[&a, &b, &c], &factors)?,
+        None => run(recipe.kernel, &[&a, &b, &c], bias.as_ref(), &factors)?,
         Some(shape) => {
             let parts = Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?)?;
             let second = recipe.second(Lie::of(&target.layout(), <T::Out as Scalar>::TYPE, 0));
             match recipe.steps(depth) {
                 None => {
-                    run(recipe.kernel, &[&a, &b, &parts], &[])?;
-                    run(second, &[&parts, &c], &factors)?;
+                    run(recipe.kernel, &[&a, &b, &parts], None, &[])?;
+                    run(second, &[&parts, &c], bias.as_ref(), &factors)?;
                 }
                 Some(steps) => {
-                    run(recipe.kernel, &[&a, &b, &c, &parts], &factors)?;
-                    run(second, &[&parts, &c], &[factors[1], Arg::scalar(steps)])?;
+                    run(recipe.kernel, &[&a, &b, &c, &parts], bias.as_ref(), &factors)?;
+                    run(second, &[&parts, &c], bias.as_ref(), &[factors[1], Arg::scalar(steps)])?;
                 }
             }
         }

@@ -1,6 +1,7 @@
-//! The problem: C = alpha·A·B + beta·C. What [`Gemm::run`] refuses, no engine has to look for again.
+//! The problem: C = act(alpha·A·B + beta·C + bias). What [`Gemm::run`] refuses, no engine has to look for again.
 
 use crate::element::{Accuracy, Element, Scalar};
+use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
@@ -20,10 +21,10 @@ pub fn matmul<'a, T: Element>(a: impl Into<View<'a, T>>, b: impl Into<View<'a, T
     Ok(c)
 }
 
-/// C = alpha·A·B + beta·C, with alpha 1 and beta 0 unless said otherwise.
+/// C = act(alpha·A·B + beta·C + bias), with alpha 1, beta 0, no bias and no activation unless said otherwise.
 ///
 /// Any strides will do, so transposes are views. With beta = 0, C is not read and may hold anything; with alpha = 0, A and B are
-/// not read. Where m, n or the batch is 0 nothing happens; where k is 0, C becomes beta·C.
+/// not read. Where m, n or the batch is 0 nothing happens; where k is 0, C becomes act(beta·C + bias).
 ///
 /// How large a product may be is said in [`plan::limits`](crate::plan::limits): beyond 2³¹ − 1025 along an axis only the CPU multiplies;
 /// matrices may have more than 2³² elements, and batches and grids any number of members. What does not fit in memory is
@@ -46,6 +47,7 @@ pub struct Gemm<'a, T: Element> {
     pub(crate) b: View<'a, T>,
     pub(crate) beta: T::Acc,
     pub(crate) c: ViewMut<'a, T::Out>,
+    pub(crate) finish: Finish<'a, T::Out>,
     pub(crate) audience: Audience<'a>,
     accuracy: Accuracy,
     device: Option<Device>,
@@ -64,7 +66,8 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// C = A·B.
     pub fn new(a: View<'a, T>, b: View<'a, T>, c: ViewMut<'a, T::Out>) -> Self {
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
-        Gemm { alpha, a, b, beta, c, audience: Audience::default(), accuracy: Accuracy::Full, device: None }
+        let (finish, audience) = (Finish::default(), Audience::default());
+        Gemm { alpha, a, b, beta, c, finish, audience, accuracy: Accuracy::Full, device: None }
     }
 
     /// The factor of A·B.
@@ -75,6 +78,28 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// The factor of what C holds.
     pub fn beta(self, beta: T::Acc) -> Self {
         Gemm { beta, ..self }
+    }
+
+    /// A vector to add: a row (1×n), added to every row of C, or a column (m×1), added to every column; for all matrices of a batch, or as
+    /// many of them. It is added to the sums before they are rounded to the type of C, which is its own. Any strides will do.
+    ///
+    /// ```
+    /// use tegula::{Device, Gemm, Matrix, View, epilogue::Activation};
+    ///
+    /// let (x, w) = (Matrix::from_vec(2, 1, vec![1f32, 2.0])?, Matrix::from_vec(1, 3, vec![1f32, -1.0, 0.0])?);
+    /// let (bias, mut y) = ([0.5, 0.5, -3.0], Matrix::from_vec(2, 3, vec![0.0; 6])?);
+    /// let layer = Gemm::new(x.view(), w.view(), y.view_mut()).bias(View::new(&bias, 1, 3)?).activation(Activation::Relu);
+    /// layer.on(&Device::cpu()).run()?;
+    /// assert_eq!(y.as_slice(), [1.5, 0.0, 0.0, 2.5, 0.0, 0.0]);
+    /// # Ok::<(), tegula::Error>(())
+    /// ```
+    pub fn bias(self, bias: View<'a, T::Out>) -> Self {
+        Gemm { finish: Finish { bias: Some(bias), ..self.finish }, ..self }
+    }
+
+    /// The function that is applied last, before the result is rounded to the type of C.
+    pub fn activation(self, activation: Activation) -> Self {
+        Gemm { finish: Finish { activation, ..self.finish }, ..self }
     }
 
     /// How exact the product has to be: in full unless said otherwise. A GPU may then multiply f32 in tf32, by matrix units, with an error
@@ -122,12 +147,13 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// On a GPU with C in its memory, the work is queued and not waited for.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the shapes make no product, [`Error::Aliased`] where C shares memory with A or B, and what the
-    /// device says. C is as it was where the error is found before the work begins.
+    /// [`Error::Shape`] where the shapes make no product or the bias is no row or column of C, [`Error::Aliased`] where C shares memory with A, B or
+    /// the bias, [`Error::Unsupported`] for GELU and SiLU of integers, and what the device says. C is as it was where the error is found before
+    /// the work begins.
     pub fn run(self) -> Result<Report> {
         let device = match &self.device {
             Some(device) => device.clone(),
-            None => Device::holding(self.a, self.b, self.c.as_view())?,
+            None => Device::holding(self.a, self.b, self.c.as_view(), self.finish.bias)?,
         };
         let (product, caps) = (self.checked()?, device.caps());
         let problem = product.problem(&caps)?;
@@ -142,13 +168,16 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn explain(&self) -> Result<Explanation> {
-        explain(self.device.as_ref(), self.accuracy, [self.a, self.b], self.c.as_view(), [self.alpha, self.beta])
+        let (inputs, factors) = ([self.a, self.b], [self.alpha, self.beta]);
+        explain(self.device.as_ref(), self.accuracy, inputs, self.c.as_view(), factors, self.finish)
     }
 
     /// The problem as engines may rely on it: shapes fit, A and B have C's batch, and what must not be read is gone.
     pub(crate) fn checked(self) -> Result<Self> {
-        let (alpha, a, b) = inputs(self.alpha, self.a, self.b, self.c.as_view())?;
-        Ok(Gemm { alpha, a, b, ..self })
+        let c = self.c.as_view();
+        let (alpha, a, b) = inputs(self.alpha, self.a, self.b, c)?;
+        let finish = finish::<T>(self.finish, c)?;
+        Ok(Gemm { alpha, a, b, finish, ..self })
     }
 
     /// Whether the caller has named a device, and with it a stream.
@@ -171,22 +200,24 @@ impl<'a, T: Element> Gemm<'a, T> {
     }
 }
 
-/// What [`Gemm::run`] would do with A and B, C, alpha and beta.
+/// What [`Gemm::run`] would do with A and B, C, alpha and beta, and with what is done last.
 pub(crate) fn explain<T: Element>(
     device: Option<&Device>,
     accuracy: Accuracy,
     [a, b]: [View<'_, T>; 2],
     c: View<'_, T::Out>,
     [alpha, beta]: [T::Acc; 2],
+    last: Finish<'_, T::Out>,
 ) -> Result<Explanation> {
     let device = match device {
         Some(device) => device.clone(),
-        None => Device::holding(a, b, c)?,
+        None => Device::holding(a, b, c, last.bias)?,
     };
     let (alpha, a, b) = inputs(alpha, a, b, c)?;
+    let last = finish::<T>(last, c)?;
     let (caps, tuned) = (device.caps(), device.tuned());
     let problem = problem(accuracy, a, b, c, &caps)?;
-    let explanation = device.explain(&tuned.choose(&problem, &caps)?, [a, b], c, [alpha, beta])?;
+    let explanation = device.explain(&tuned.choose(&problem, &caps)?, [a, b], c, [alpha, beta], last)?;
     Ok(Explanation { tuned: tuned.winner(&problem, &caps).is_some(), ..explanation })
 }
 
@@ -202,8 +233,9 @@ fn inputs<'a, T: Element>(
         let (a, b, c) = (a.shape(), b.shape(), c.shape());
         return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
     }
-    let used = |view: View<'_, T>| Ok(addresses(view, view.layout().span()?));
-    refuse_overlap([used(a)?, used(b)?], addresses(c, c.layout().span()?))?;
+    for (name, input) in [("A", a), ("B", b)] {
+        refuse_overlap(name, used(input)?, used(c)?)?;
+    }
     a = a.broadcast(Shape { batches: expected.batches, ..a.shape() })?;
     b = b.broadcast(Shape { batches: expected.batches, ..b.shape() })?;
     if alpha == T::Acc::ZERO || a.shape().cols == 0 {
@@ -213,6 +245,19 @@ fn inputs<'a, T: Element>(
         b = b.rows(..0)?;
     }
     Ok((alpha, a, b))
+}
+
+/// What is done last, as engines may rely on it: a bias for each matrix of C, and an activation that there is.
+fn finish<'a, T: Element>(last: Finish<'a, T::Out>, c: View<'_, T::Out>) -> Result<Finish<'a, T::Out>> {
+    if let Some(bias) = last.bias {
+        refuse_overlap("bias", used(bias)?, used(c)?)?;
+    }
+    last.for_each_of(c.shape(), T::TYPE)
+}
+
+/// The device addresses that a view uses.
+fn used<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
+    Ok(addresses(view, view.layout().span()?))
 }
 
 fn problem<T: Element>(
@@ -245,17 +290,16 @@ pub(crate) fn addresses<T: Scalar>(view: View<'_, T>, span: Option<(usize, usize
     Some((byte(low), byte(high + 1)))
 }
 
-/// Refuses an output among the addresses of A or of B.
-pub(crate) fn refuse_overlap(inputs: [Option<(u128, u128)>; 2], output: Option<(u128, u128)>) -> Result<()> {
-    for (input, range) in ["A", "B"].into_iter().zip(inputs) {
-        if let (Some((low, high)), Some((c_low, c_high))) = (range, output)
-            && low < c_high
-            && c_low < high
-        {
-            return Err(Error::Aliased { input });
-        }
+/// Refuses an output among the addresses of an input.
+pub(crate) fn refuse_overlap(
+    input: &'static str,
+    range: Option<(u128, u128)>,
+    output: Option<(u128, u128)>,
+) -> Result<()> {
+    match (range, output) {
+        (Some((low, high)), Some((c_low, c_high))) if low < c_high && c_low < high => Err(Error::Aliased { input }),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// The shape of A·B.

@@ -1,4 +1,4 @@
-//! Tiled matrix multiplication: C = αAB + βC for the number types people use, any shape, any strides.
+//! Tiled matrix multiplication: C = act(αAB + βC + bias) for the number types people use, any shape, any strides.
 //!
 //! ```
 //! use tegula::{Matrix, matmul};
@@ -27,6 +27,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod element;
+pub mod epilogue;
 pub mod error;
 mod exec;
 mod gemm;

@@ -17,6 +17,16 @@
 //! - for f32, f16 and bf16 in f64, where products are exact and a sum of k errs by at most k·2⁻²⁹ of the units of f32;
 //! - for integers exactly, mod 2³².
 //!
+//! # Epilogues
+//! With a bias and an activation the reference is act(αAB + βC₀ + b). An error of the sum reaches the result by the activation's slope, so the
+//! measure is
+//!
+//! > r = max over elements of |Ĉ − act(C)| / (λ·u·(|α||A||B| + |β||C₀| + |b|) + η),
+//!
+//! λ being the greatest slope that the activation has anywhere: 1 for ReLU, 1.13 for GELU, 1.1 for SiLU. [`bound_of`] says how large r may be then.
+//! So r does not see a relative error where a gate is nearly closed; that the activations themselves are exact to two units in the last place
+//! is tested apart. Activations are computed by their definitions from the exponential function, for f64 in twice its precision.
+//!
 //! # Infinities and NaN
 //! Where the reference is NaN the result must be NaN, where it is infinite the result must be the same infinity; otherwise r is infinite.
 //! An infinite result stands for every value that rounds to it: where the reference is finite, the result's error is how far the
@@ -24,10 +34,13 @@
 //! The reference has a wider range than the product: where partial sums overflow and the whole does not, the plain loop is wrong and is
 //! called wrong.
 
+mod activation;
+
 use rayon::prelude::*;
 
 use crate::cpu::lanes::mul_add_f64;
 use crate::element::{Accuracy, Element, Scalar, Type, bf16, f16};
+use crate::epilogue::{Activation, Epilogue, Finish};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::matrix::{Matrix, Memory, Shape, View, check_product};
@@ -93,6 +106,16 @@ pub fn bound_at(accuracy: Accuracy, k: usize) -> f64 {
     }
 }
 
+/// What r may be for a product of that accuracy with an epilogue, in its units.
+///
+/// Besides [`bound_at`] that is 1 more for adding a bias, and 4 more for an activation that is exact to two units in the last place, of which
+/// each may be two of r's; both of the type that sums are kept in.
+pub fn bound_of(accuracy: Accuracy, k: usize, epilogue: Epilogue) -> f64 {
+    let bias = if epilogue.bias.is_some() { 1.0 } else { 0.0 };
+    let gate = if epilogue.activation.gate().is_some() { 4.0 } else { 0.0 };
+    bound_at(accuracy, k) + (bias + gate) / coarser(accuracy)
+}
+
 /// Compares `result` with alpha·A·B + beta·C₀, where A is m×k, B is k×n, C₀ and the result are m×n, or batches of as many each.
 ///
 /// Where `beta` is 0, C₀ is not read and may be left out; where `alpha` is 0, A and B are not read.
@@ -108,40 +131,41 @@ pub fn check<T: Element>(
     c0: Option<View<T::Out>>,
     result: View<T::Out>,
 ) -> Result<Report> {
-    compare(alpha, a, b, beta, c0, result, None)
+    compare([alpha, beta], [a, b], c0, Finish::default(), result, None)
 }
 
-/// [`check`], telling after each row of C how many are compared.
+/// [`check`] of a result with an epilogue, telling after each row of C how many are compared.
 ///
 /// # Errors
-/// As [`check`].
-pub fn check_with_progress<T: Element>(
+/// As [`check`], and as [`Gemm::run`](crate::Gemm::run) for the epilogue.
+#[allow(clippy::too_many_arguments, reason = "the parts of a product")]
+pub fn check_finished<T: Element>(
     alpha: T::Acc,
     a: View<T>,
     b: View<T>,
     beta: T::Acc,
     c0: Option<View<T::Out>>,
+    finish: Finish<'_, T::Out>,
     result: View<T::Out>,
     progress: &Listener<'_>,
 ) -> Result<Report> {
     let Shape { batches, rows, cols } = result.shape();
     let total = if cols == 0 { 0 } else { batches as u128 * rows as u128 };
     let meter = Audience(Some(progress)).meter(Phase::Check, total);
-    let report = compare(alpha, a, b, beta, c0, result, meter.as_ref())?;
+    let report = compare([alpha, beta], [a, b], c0, finish, result, meter.as_ref())?;
     meter.iter().for_each(Meter::finish);
     Ok(report)
 }
 
 fn compare<T: Element>(
-    alpha: T::Acc,
-    a: View<T>,
-    b: View<T>,
-    beta: T::Acc,
+    factors: [T::Acc; 2],
+    inputs: [View<T>; 2],
     c0: Option<View<T::Out>>,
+    finish: Finish<'_, T::Out>,
     result: View<T::Out>,
     meter: Option<&Meter<'_>>,
 ) -> Result<Report> {
-    let problem = Problem::compared(alpha, a, b, beta, c0, &result)?;
+    let problem = Problem::compared(factors, inputs, c0, finish, &result)?;
     let unit = Unit::new::<T>(problem.alpha);
     let rows = problem.rows(|batch, row, exact: &[Exact]| {
         let judged = exact.iter().enumerate().map(|(col, exact)| {
@@ -169,7 +193,7 @@ pub fn errors<T: Element>(
     c0: Option<View<T::Out>>,
     result: View<T::Out>,
 ) -> Result<Matrix<f64>> {
-    let problem = Problem::compared(alpha, a, b, beta, c0, &result)?;
+    let problem = Problem::compared([alpha, beta], [a, b], c0, Finish::default(), &result)?;
     let unit = Unit::new::<T>(problem.alpha);
     let rows = problem.rows(|batch, row, exact: &[Exact]| {
         let error = |(col, exact): (usize, &Exact)| unit.distance(*exact, element(&result, batch, row, col));
@@ -189,7 +213,7 @@ pub fn product<T: Element>(
     beta: T::Acc,
     c0: Option<View<T::Out>>,
 ) -> Result<Matrix<T::Out>> {
-    let problem = Problem::new(alpha, a, b, beta, c0)?;
+    let problem = Problem::new([alpha, beta], [a, b], c0, Finish::default())?;
     let rows = problem.rows(|_, _, exact: &[Exact]| exact.iter().map(|x| rounded(x.value())).collect::<Vec<_>>())?;
     Matrix::from_shape_vec(problem.shape(), rows.concat())
 }
@@ -201,10 +225,16 @@ struct Problem<'a, T: Element> {
     b: View<'a, T>,
     /// beta and C₀, where beta is not 0.
     kept: Option<(f64, View<'a, T::Out>)>,
+    finish: Finish<'a, T::Out>,
 }
 
 impl<'a, T: Element> Problem<'a, T> {
-    fn new(alpha: T::Acc, a: View<'a, T>, b: View<'a, T>, beta: T::Acc, c0: Option<View<'a, T::Out>>) -> Result<Self> {
+    fn new(
+        [alpha, beta]: [T::Acc; 2],
+        [a, b]: [View<'a, T>; 2],
+        c0: Option<View<'a, T::Out>>,
+        finish: Finish<'a, T::Out>,
+    ) -> Result<Self> {
         let shape = Shape { cols: b.shape().cols, ..a.shape() };
         let (alpha, beta) = (value(alpha), value(beta));
         let kept = match c0 {
@@ -216,20 +246,21 @@ impl<'a, T: Element> Problem<'a, T> {
         on_host::<T, _>("A", &a)?;
         on_host::<T, _>("B", &b)?;
         kept.as_ref().map_or(Ok(()), |(_, c0)| on_host::<T, _>("C", c0))?;
-        Ok(Problem { alpha, a, b, kept })
+        let finish = finish.for_each_of(shape, T::TYPE)?;
+        finish.bias.map_or(Ok(()), |bias| on_host::<T, _>("bias", &bias))?;
+        Ok(Problem { alpha, a, b, kept, finish })
     }
 
     /// The problem that a result on the host is an answer to.
     fn compared(
-        alpha: T::Acc,
-        a: View<'a, T>,
-        b: View<'a, T>,
-        beta: T::Acc,
+        factors: [T::Acc; 2],
+        inputs: [View<'a, T>; 2],
         c0: Option<View<'a, T::Out>>,
+        finish: Finish<'a, T::Out>,
         result: &View<T::Out>,
     ) -> Result<Self> {
-        let problem = Problem::new(alpha, a, b, beta, c0)?;
-        check_product(a.shape(), b.shape(), result.shape())?;
+        let problem = Problem::new(factors, inputs, c0, finish)?;
+        check_product(problem.a.shape(), problem.b.shape(), result.shape())?;
         on_host::<T, _>("the result", result)?;
         Ok(problem)
     }
@@ -297,10 +328,14 @@ impl<'a, T: Element> Problem<'a, T> {
                 }
             }
         }
+        let none = self.finish.epilogue().is_none();
         for (row, sums) in rows.zip(&mut sums) {
             for (col, sum) in sums.iter_mut().enumerate() {
                 let kept = self.kept.as_ref().map(|(beta, c0)| (*beta, element(c0, batch, row, col)));
-                *sum = P::finish(self.alpha, *sum, kept);
+                *sum = P::scaled(self.alpha, *sum, kept);
+                if !none {
+                    *sum = P::finish(*sum, self.finish.bias_at(batch, row, col).map(value), self.finish.activation);
+                }
             }
         }
         sums
@@ -339,7 +374,9 @@ trait Precision {
     /// A row of A times a panel of B, WIDTH columns of which as many are kept as `out` has room for.
     fn dot(a: &[Self::Operand], panel: &[Self::Operand], out: &mut [Exact]);
     /// alpha·sum, plus beta·C₀ where they are given.
-    fn finish(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact;
+    fn scaled(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact;
+    /// A bias added, an activation applied.
+    fn finish(sum: Exact, bias: Option<f64>, activation: Activation) -> Exact;
 }
 
 /// Twice the precision of f64, as an unevaluated sum of two.
@@ -370,7 +407,7 @@ impl Precision for Doubled {
         }
     }
 
-    fn finish(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
+    fn scaled(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
         if alpha == 0.0 && kept.is_none() {
             return Exact::default();
         }
@@ -380,6 +417,13 @@ impl Precision for Doubled {
         let (other, error) = two_product(beta, c0);
         let (high, rest) = two_sum(high, other);
         Exact::new(high, low + error + rest, size + other.abs())
+    }
+
+    fn finish(Exact { high, low, size }: Exact, bias: Option<f64>, activation: Activation) -> Exact {
+        let bias = bias.unwrap_or(0.0);
+        let (high, rest) = two_sum(high, bias);
+        let slope = activation::slope(activation);
+        activation::doubled(activation, Exact::new(high, low + rest, slope * (size + bias.abs())))
     }
 }
 
@@ -421,9 +465,15 @@ impl Precision for Wide {
         }
     }
 
-    fn finish(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
+    fn scaled(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
         let other = kept.map_or(0.0, |(beta, c0)| beta * c0);
         Exact::new(alpha * sum.high + other, 0.0, (alpha * sum.size).abs() + other.abs())
+    }
+
+    fn finish(Exact { high, size, .. }: Exact, bias: Option<f64>, activation: Activation) -> Exact {
+        let bias = bias.unwrap_or(0.0);
+        let slope = activation::slope(activation);
+        Exact::new(activation::plain(activation, high + bias), 0.0, slope * (size + bias.abs()))
     }
 }
 
@@ -450,10 +500,15 @@ impl Precision for Modular {
         }
     }
 
-    fn finish(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
+    fn scaled(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
         let times = |x: f64, y: f64| (x as i32).wrapping_mul(y as i32);
         let other = kept.map_or(0, |(beta, c0)| times(beta, c0));
         Exact { high: f64::from(times(alpha, sum.high).wrapping_add(other)), low: 0.0, size: 1.0 }
+    }
+
+    fn finish(sum: Exact, bias: Option<f64>, activation: Activation) -> Exact {
+        let sum_and_bias = (sum.high as i32).wrapping_add(bias.map_or(0, |bias| bias as i32));
+        Exact { high: activation::plain(activation, f64::from(sum_and_bias)), ..sum }
     }
 }
 

@@ -1,6 +1,9 @@
 //! A benchmark's rows: as a table for people, as JSON and CSV for programs.
 
 use serde::{Serialize, Serializer};
+use tegula::epilogue::Epilogue;
+
+use super::text;
 
 /// Everything that a run found; with `--json`, the object.
 #[derive(Debug, Serialize)]
@@ -56,6 +59,9 @@ pub struct Row {
     pub n: usize,
     pub k: usize,
     pub batch: usize,
+    /// What happens to sums on their way to C: `none`, `bias+gelu`.
+    #[serde(serialize_with = "text")]
+    pub epilogue: Epilogue,
     /// `None` where it could not be measured.
     #[serde(flatten, serialize_with = "or_nulls")]
     pub figures: Option<Figures>,
@@ -133,7 +139,7 @@ impl Report {
     }
 }
 
-/// The names above the columns of [`line`].
+/// The names above the columns of [`line()`].
 pub fn title() -> String {
     format!(
         "{:<4} {:<6} {:>6} {:>6} {:>6} {:>5} {:>9} {:>22} {:>9} {:>6} {:>6} {:>7} {:>7}  kernel",
@@ -235,7 +241,7 @@ fn or_nulls<S: Serializer>(figures: &Option<Figures>, serializer: S) -> Result<S
 
 /// The rows as comma-separated values, under the names that they have in the JSON object.
 pub fn csv(report: &Report) -> String {
-    let product = ["dtype", "layout", "m", "n", "k", "batch"];
+    let product = ["dtype", "layout", "m", "n", "k", "batch", "epilogue"];
     let columns: Vec<_> = product.into_iter().chain(FIGURES).chain(["intensity", "error", "command"]).collect();
     let mut text = columns.join(",") + "\n";
     for row in &report.rows {
@@ -295,6 +301,7 @@ pub mod tests {
             n: 1024,
             k: 1024,
             batch: 1,
+            epilogue: Epilogue::NONE,
             figures: error.is_none().then_some(figures),
             intensity: 170.7,
             error: error.map(Into::into),

@@ -72,7 +72,7 @@ impl<'a> Plan<'a> {
                 grid: launch.grid,
                 block: launch.block,
             }),
-            operands: plan.operands.iter().map(operand).collect(),
+            operands: plan.operands.iter().chain(&plan.bias).map(operand).collect(),
             device_bytes: plan.device_bytes,
             host_bytes: plan.host_bytes,
         }

@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 use tegula::element::{Element, Scalar};
+use tegula::epilogue::Epilogue;
 use tegula::nd::display;
 
+use super::text;
 use crate::engine::{Done, Operands, Verified};
 
 /// The figures of a product; with `--json`, the object itself.
@@ -28,6 +30,9 @@ pub struct Product {
     pub result_dtype: &'static str,
     /// How exact the product has to be; r and its bound are in its units.
     pub accuracy: &'static str,
+    /// What happens to sums on their way to C: `none`, `bias+gelu`.
+    #[serde(serialize_with = "text")]
+    pub epilogue: Epilogue,
     #[serde(flatten)]
     pub done: Done,
     /// `None` where nothing is multiplied.
@@ -51,8 +56,8 @@ impl Product {
         let shapes = [a.to_vec(), b.to_vec(), c.to_vec()];
         let (dtype, result_dtype) = (T::TYPE.name(), <T::Out as Scalar>::TYPE.name());
         let exact = T::TYPE.is_int();
-        let accuracy = operands.accuracy.name();
-        Product { m, n, k, batch, shapes, exact, dtype, result_dtype, accuracy, done, gflops, verified }
+        let (accuracy, epilogue) = (operands.accuracy.name(), operands.epilogue());
+        Product { m, n, k, batch, shapes, exact, dtype, result_dtype, accuracy, epilogue, done, gflops, verified }
     }
 
     /// Why the product is not to be trusted, if it is not.
@@ -82,6 +87,9 @@ impl fmt::Display for Product {
         let [a, b, c] = self.shapes.each_ref().map(|shape| display(shape));
         let Done { device, kernel, seconds } = &self.done;
         write!(f, "{c} {result_dtype} = {a} · {b}")?;
+        if !self.epilogue.is_none() {
+            write!(f, " with {}", self.epilogue)?;
+        }
         match self.gflops {
             Some(gflops) => write!(f, " on {device} ({kernel}), {}, {}", Seconds(*seconds), Rate(gflops))?,
             // No kernel had a part in it.
@@ -127,14 +135,15 @@ mod tests {
     use super::*;
     use crate::args::DeviceChoice;
     use tegula::Accuracy;
-    use tegula::nd::{NdArray, product_shape};
+    use tegula::nd::{NdArray, NdFinish, product_shape};
 
     fn shaped(a: &[usize], b: &[usize], verified: Option<Verified>) -> Product {
         let done = Done { device: "cpu".into(), kernel: "avx2 f32 6x16".into(), seconds: 0.003 };
         let (a, b) = (NdArray::<f32>::zeros(a).unwrap(), NdArray::zeros(b).unwrap());
         let c = product_shape(a.shape(), b.shape()).unwrap();
         let (device, accuracy) = (DeviceChoice::Cpu, Accuracy::Full);
-        let operands = Operands { device, alpha: 1.0, a: a.view(), b: b.view(), beta: 0.0, accuracy };
+        let finish = NdFinish::default();
+        let operands = Operands { device, alpha: 1.0, a: a.view(), b: b.view(), beta: 0.0, finish, accuracy };
         Product::new(&operands, &c, done, verified)
     }
 
@@ -185,9 +194,10 @@ mod tests {
     fn json_is_one_flat_object() {
         let verified = Verified { ok: true, r: 0.5, bound: 68.0, worst: None };
         let value = serde_json::to_value(product(Some(verified))).unwrap();
-        for key in
-            ["m", "n", "k", "dtype", "accuracy", "device", "kernel", "seconds", "gflops", "ok", "r", "bound", "worst"]
-        {
+        for key in [
+            "m", "n", "k", "dtype", "accuracy", "epilogue", "device", "kernel", "seconds", "gflops", "ok", "r",
+            "bound", "worst",
+        ] {
             assert!(value.get(key).is_some(), "{key}");
         }
         assert!(serde_json::to_value(product(None)).unwrap().get("r").is_none());

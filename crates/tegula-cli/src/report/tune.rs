@@ -105,7 +105,7 @@ impl Report {
     }
 }
 
-/// The names above the columns of [`line`].
+/// The names above the columns of [`line()`].
 pub fn title() -> String {
     format!(
         "{:<4} {:<6} {:>6} {:>6} {:>6} {:>5} {:>9} {:>9} {:>6} {:>9}  chosen, winner",

@@ -2,6 +2,7 @@
 
 use super::{Inputs, data};
 use crate::element::{Element, Scalar};
+use crate::epilogue::Finish;
 use crate::error::Result;
 use crate::matrix::{Matrix, Shape, View};
 use crate::oracle;
@@ -40,7 +41,10 @@ impl Sampled {
         let b = few.as_ref().map_or_else(|| inputs.b(), Matrix::view);
         let c0 = inputs.c.as_ref().map(|c| self.rows_of(c.view())).transpose()?;
         let c0 = c0.as_ref().map(Matrix::view);
-        let report = oracle::check::<T>(case.alpha, a.view(), b, case.beta, c0, c.view())?;
+        // A bias that is a row is that of every row; of a column only these elements are looked at.
+        let bias = inputs.bias.as_ref().map(|bias| self.bias_of(bias.view())).transpose()?;
+        let finish = Finish { bias: bias.as_ref().map(Matrix::view), ..inputs.finish() };
+        let report = oracle::check_finished::<T>(case.alpha, a.view(), b, case.beta, c0, finish, c.view(), &|_| {})?;
         Ok(report.r / oracle::coarser(case.accuracy.of(T::TYPE)))
     }
 
@@ -48,6 +52,14 @@ impl Sampled {
         let shape = Shape { batches: self.batches.len(), rows: self.rows.len(), cols: view.shape().cols };
         let element = |batch, row, col| view.get(self.batches[batch], self.rows[row], col).unwrap_or(S::ZERO);
         Matrix::from_fn(shape, element)
+    }
+
+    fn bias_of<S: Scalar>(&self, bias: View<'_, S>) -> Result<Matrix<S>> {
+        let Shape { rows, cols, .. } = bias.shape();
+        let shape = Shape::new(if rows == 1 { 1 } else { self.rows.len() }, cols);
+        Matrix::from_fn(shape, |_, row, col| {
+            bias.get(0, if rows == 1 { 0 } else { self.rows[row] }, col).unwrap_or(S::ZERO)
+        })
     }
 
     fn matrices_of<S: Scalar>(&self, view: View<'_, S>) -> Result<Matrix<S>> {
@@ -60,6 +72,7 @@ impl Sampled {
 mod tests {
     use super::super::Case;
     use super::*;
+    use crate::epilogue::{Along, Epilogue};
 
     #[test]
     fn small_results_are_compared_whole_and_large_ones_in_rows() {
@@ -74,8 +87,8 @@ mod tests {
 
     #[test]
     fn a_wrong_element_is_seen_where_it_is_looked_for() {
-        let (transposed, accuracy) = ([false, true], Default::default());
-        let case = Case { m: 9, n: 8, k: 4, batch: 2, transposed, alpha: 2.0, beta: 1.0, accuracy };
+        let (transposed, (accuracy, epilogue)) = ([false, true], Default::default());
+        let case = Case { m: 9, n: 8, k: 4, batch: 2, transposed, alpha: 2.0, beta: 1.0, accuracy, epilogue };
         let inputs = Inputs::<f64>::new(&case, 1).unwrap();
         let mut c = inputs.c_before().unwrap();
         let c0 = inputs.c.as_ref().map(Matrix::view);
@@ -87,5 +100,20 @@ mod tests {
         assert!(rows.r(&inputs, c.view()).unwrap() <= 1.0, "row 1 is not looked at");
         c.as_mut_slice()[2 * 9 * 8 - 1] += 1.0;
         assert!(rows.r(&inputs, c.view()).unwrap() > 1e10);
+    }
+
+    #[test]
+    fn a_bias_is_that_of_the_rows_that_are_looked_at() {
+        for along in [Along::Rows, Along::Columns] {
+            let epilogue = Epilogue { bias: Some(along), ..Epilogue::NONE };
+            let (transposed, accuracy) = ([false; 2], Default::default());
+            let case = Case { m: 9, n: 8, k: 4, batch: 2, transposed, alpha: 1.0, beta: 0.0, accuracy, epilogue };
+            let inputs = Inputs::<f64>::new(&case, 1).unwrap();
+            let mut c = oracle::product::<f64>(1.0, inputs.a(), inputs.b(), 0.0, None).unwrap();
+            let bias = |place: usize| inputs.finish().bias_at(0, place / 8 % 9, place % 8).unwrap();
+            c.as_mut_slice().iter_mut().enumerate().for_each(|(place, c)| *c += bias(place));
+            let rows = Sampled { batches: vec![0, 1], rows: vec![3, 8] };
+            assert!(rows.r(&inputs, c.view()).unwrap() <= 3.0, "{along:?}");
+        }
     }
 }

@@ -35,11 +35,9 @@ type Nobody = Calls<fn() -> Result<()>>;
 pub fn measure<T: Element>(device: &Device, inputs: &Inputs<T>, settings: &Settings) -> Result<Measured> {
     let case = &inputs.case;
     let multiply = |c: &mut Matrix<T::Out>| -> Result<Report> {
-        let product = Gemm::new(inputs.a(), inputs.b(), c.view_mut())
-            .alpha(case.alpha)
-            .beta(case.beta)
-            .accuracy(case.accuracy)
-            .on(device);
+        let product = Gemm::new(inputs.a(), inputs.b(), c.view_mut()).alpha(case.alpha).beta(case.beta);
+        let mut product = product.accuracy(case.accuracy).on(device);
+        product.finish = inputs.finish();
         match &settings.plan {
             Some(plan) => device.run(plan, product),
             None => product.run(),

@@ -5,6 +5,7 @@ use super::tune::{Effort, Tuning, shortlist};
 use super::{Inputs, Kind, Measured, Peer, Rival, Settings, Side, Timed, contest};
 use crate::cuda::{Gpu, Operands, Products, Repeat};
 use crate::element::Element;
+use crate::epilogue::Finish;
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::gemm::Gemm;
@@ -29,6 +30,7 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
     let sets = sets(case.bytes().into_iter().fold(0, u128::saturating_add), gpu.info().l2_bytes);
     let before = inputs.c_before()?;
     let operands = Operands::upload(gpu, [inputs.a.view(), inputs.b.view()], case.transposed, before.view(), sets)?;
+    let operands = operands.biased(inputs.finish().bias)?;
     let rows = Sampled::of(before.shape(), case.k, settings.seed);
     let judge = |side: &mut Repeat<'_, T>| {
         operands.set_c(before.view())?;
@@ -39,7 +41,8 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
     let mut kernel = String::new();
     let (r, contest, rival) = {
         let mut ours = Repeat::new(&operands, |a, b, c| {
-            let product = Gemm::new(a, b, c).alpha(case.alpha).beta(case.beta).accuracy(case.accuracy).on(&device);
+            let mut product = Gemm::new(a, b, c).alpha(case.alpha).beta(case.beta).accuracy(case.accuracy).on(&device);
+            product.finish = Finish { bias: operands.bias(), activation: case.epilogue.activation };
             let report = match &settings.plan {
                 Some(plan) => device.run(plan, product),
                 None => product.run(),
@@ -49,7 +52,7 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
         });
         let r = judge(&mut ours)?;
         let theirs = match &peer.0 {
-            Kind::CublasLt(lt) => lt.products(&operands, case.accuracy)?,
+            Kind::CublasLt(lt) => lt.products(&operands, case.accuracy, case.epilogue.activation)?,
             Kind::None => Products::none(),
         };
         let candidate = |which| {

@@ -16,6 +16,7 @@ mod tune;
 #[cfg(feature = "cuda")]
 use crate::cuda::CublasLt;
 use crate::element::{Accuracy, Element, Scalar};
+use crate::epilogue::{Along, Epilogue, Finish};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Shape, View};
@@ -27,8 +28,7 @@ pub use rounds::{Pace, Timed, Turns, alternate, compare, fastest, finalists, pil
 pub use stats::{Quantiles, median, spread};
 pub use tune::{Effort, Timing, Tuning};
 
-/// A product to be timed: C = alpha·A·B + beta·C, A m×k, B k×n, C m×n, batches of `batch` each. What is done to C on its way to memory
-/// beyond that would be said here.
+/// A product to be timed: C = act(alpha·A·B + beta·C + bias), A m×k, B k×n, C m×n, batches of `batch` each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Case<T: Element> {
     /// Rows of A and C.
@@ -47,12 +47,14 @@ pub struct Case<T: Element> {
     pub beta: T::Acc,
     /// How exact the product has to be; the peer's is made in the same way, and r of both is in its units.
     pub accuracy: Accuracy,
+    /// What happens to sums on their way to C; a bias is one for the whole batch. [`tune()`] leaves it out: it is the same for every kernel.
+    pub epilogue: Epilogue,
 }
 
 impl<T: Element> Case<T> {
-    /// What r may be, see [`oracle::bound_at`].
+    /// What r may be, see [`oracle::bound_of`].
     pub fn bound(&self) -> f64 {
-        oracle::bound_at(self.accuracy.of(T::TYPE), self.k)
+        oracle::bound_of(self.accuracy.of(T::TYPE), self.k, self.epilogue)
     }
 
     /// Operations of one call, a multiply-add being two.
@@ -60,10 +62,11 @@ impl<T: Element> Case<T> {
         2.0 * self.batch as f64 * self.m as f64 * self.n as f64 * self.k as f64
     }
 
-    /// Bytes that a call has to move at the least: A and B once, C once or where it is also read, twice.
+    /// Bytes that a call has to move at the least: A, B and the bias once, C once or where it is also read, twice.
     pub fn traffic(&self) -> f64 {
         let [a, b, c] = self.bytes();
-        (a + b) as f64 + if self.beta == T::Acc::ZERO { c as f64 } else { 2.0 * c as f64 }
+        let bias = self.bias().map_or(0.0, |bias| (bias.rows * bias.cols * <T::Out as Scalar>::TYPE.size()) as f64);
+        (a + b) as f64 + bias + if self.beta == T::Acc::ZERO { c as f64 } else { 2.0 * c as f64 }
     }
 
     /// Bytes of A, B and C.
@@ -85,6 +88,14 @@ impl<T: Element> Case<T> {
         };
         let [a, b] = self.transposed;
         [shape(self.m, self.k, a), shape(self.k, self.n, b), shape(self.m, self.n, false)]
+    }
+
+    /// The bias: a row or a column.
+    fn bias(&self) -> Option<Shape> {
+        self.epilogue.bias.map(|along| match along {
+            Along::Rows => Shape::new(1, self.n),
+            Along::Columns => Shape::new(self.m, 1),
+        })
     }
 
     fn refuse_empty(&self) -> Result<()> {
@@ -152,7 +163,7 @@ impl Peer {
 pub struct Side {
     /// Seconds of a call.
     pub call: Quantiles,
-    /// The largest error, in the units of [`oracle`](crate::oracle); infinite where no number tells how wrong it is.
+    /// The largest error, in the units of [`oracle`]; infinite where no number tells how wrong it is.
     pub r: f64,
 }
 
@@ -240,6 +251,7 @@ struct Inputs<T: Element> {
     b: Matrix<T>,
     /// C before the product, where that counts.
     c: Option<Matrix<T::Out>>,
+    bias: Option<Matrix<T::Out>>,
 }
 
 impl<T: Element> Inputs<T> {
@@ -252,6 +264,7 @@ impl<T: Element> Inputs<T> {
             a: data::normal(a, seed(0))?,
             b: data::normal(b, seed(1))?,
             c: reads_c.then(|| data::normal(c, seed(2))).transpose()?,
+            bias: case.bias().map(|bias| data::normal(bias, seed(3))).transpose()?,
         })
     }
 
@@ -261,6 +274,11 @@ impl<T: Element> Inputs<T> {
 
     fn b(&self) -> View<'_, T> {
         turned(self.b.view(), self.case.transposed[1])
+    }
+
+    /// What is done last.
+    fn finish(&self) -> Finish<'_, T::Out> {
+        Finish { bias: self.bias.as_ref().map(Matrix::view), activation: self.case.epilogue.activation }
     }
 
     /// C as it has to be before a product that is judged: what beta scales, or what every element has to be written over.
@@ -333,8 +351,8 @@ mod tests {
     use super::*;
 
     fn case(m: usize, n: usize, k: usize) -> Case<f32> {
-        let accuracy = Accuracy::Full;
-        Case { m, n, k, batch: 2, transposed: [true, false], alpha: 1.0, beta: 0.0, accuracy }
+        let (accuracy, epilogue) = (Accuracy::Full, Epilogue::NONE);
+        Case { m, n, k, batch: 2, transposed: [true, false], alpha: 1.0, beta: 0.0, accuracy, epilogue }
     }
 
     #[test]
@@ -349,6 +367,11 @@ mod tests {
         assert_eq!(case.flops(), 2.0 * 2.0 * 105.0);
         assert_eq!(case.traffic(), 4.0 * 2.0 * (21.0 + 35.0 + 15.0));
         assert_eq!(Case { beta: 0.5, ..case }.traffic() - case.traffic(), 4.0 * 2.0 * 15.0);
+        for (along, [rows, cols]) in [(Along::Rows, [1, 5]), (Along::Columns, [3, 1])] {
+            let biased = Case { epilogue: Epilogue { bias: Some(along), ..Epilogue::NONE }, ..case };
+            assert_eq!(biased.traffic() - case.traffic(), 4.0 * (rows * cols) as f64);
+            assert_eq!(Inputs::new(&biased, 1).unwrap().finish().bias.unwrap().shape(), Shape::new(rows, cols));
+        }
         assert!(inputs.c.is_none() && inputs.c_before().unwrap().as_slice().iter().all(|x| x.is_nan()));
     }
 

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::epilogue::Ending;
 use super::kernel::{Kernel, MAX_TILE, Operand, Sum};
 use super::pack::{Buffer, Source, pack};
 use crate::element::{Element, Scalar};
@@ -48,16 +49,17 @@ impl<S: Copy> Grid<S> {
     }
 
     /// The address of an element. It may be read and written if it lies in the matrix and no other thread uses it meanwhile.
-    fn at(self, row: usize, col: usize) -> *mut S {
+    pub fn at(self, row: usize, col: usize) -> *mut S {
         self.start.wrapping_offset(row as isize * self.row + col as isize * self.col)
     }
 
-    fn from(self, row: usize, col: usize) -> Self {
+    /// The part from an element on.
+    pub fn from(self, row: usize, col: usize) -> Self {
         Grid { start: self.at(row, col), ..self }
     }
 }
 
-/// One product of two matrices: C ← alpha·A·B + beta·C.
+/// One product of two matrices: C ← act(alpha·A·B + beta·C + bias).
 pub struct Product<'a, T: Operand> {
     /// m, n and k, none of them 0.
     pub sizes: [usize; 3],
@@ -71,6 +73,8 @@ pub struct Product<'a, T: Operand> {
     pub beta: T::Acc,
     /// C.
     pub c: Grid<T::Out>,
+    /// What happens to sums last.
+    pub ending: Ending<T::Out>,
     /// Whether to use the thread pool.
     pub parallel: bool,
     /// Counts multiply-adds.
@@ -85,7 +89,7 @@ impl<T: Operand> Product<'_, T> {
     ///
     /// # Safety
     /// The machine has the kernel's instruction set. Every element of C lies in memory that nobody else uses meanwhile, and is
-    /// initialised where `beta` is not 0.
+    /// initialised where `beta` is not 0. The bias has the rows and columns of C and may be read.
     pub unsafe fn run(&self, kernel: &Kernel<T::Acc>) -> Result<()> {
         let [m, n, _] = self.sizes;
         let [height, width] = block_size(self.sizes, kernel);
@@ -155,8 +159,34 @@ impl<T: Operand> Block<'_, '_, T> {
             // SAFETY: the caller's promise; and the sums are complete.
             return unsafe { self.round(sums) };
         };
+        let c = c.from(self.rows.start, self.cols.start);
         // SAFETY: the caller's promise; C is of the type of the sums, as `direct` found.
-        unsafe { self.sum(a, b, alpha, beta, c.from(self.rows.start, self.cols.start)) };
+        unsafe { self.sum(a, b, alpha, beta, c) };
+        if !self.ending().is_none() {
+            // SAFETY: as above; and the sums are complete.
+            unsafe { self.finish(c) };
+        }
+    }
+
+    fn ending(&self) -> Ending<T::Out> {
+        self.product.ending.from(self.rows.start, self.cols.start)
+    }
+
+    /// Finishes complete sums where they lie.
+    ///
+    /// # Safety
+    /// As [`Product::run`], for a C of sums side by side.
+    unsafe fn finish(&self, c: Grid<T::Acc>) {
+        let (ending, cols) = (self.ending(), self.cols.len());
+        let row = |row: usize| {
+            // SAFETY: the caller's promise; each row has its own elements.
+            unsafe { ending.apply::<T>(row, 0, std::slice::from_raw_parts_mut(c.at(row, 0), cols)) };
+        };
+        if self.product.parallel {
+            (0..self.rows.len()).into_par_iter().with_min_len(4).for_each(row);
+        } else {
+            (0..self.rows.len()).for_each(row);
+        }
     }
 
     /// `c ← alpha·A·B + beta·c` for a block that begins at `c`.
@@ -196,18 +226,17 @@ impl<T: Operand> Block<'_, '_, T> {
         blocks(0..self.rows.len(), mc).flat_map(|rows| cols().map(move |cols| (rows.clone(), cols))).collect()
     }
 
-    /// Writes finished sums to C, scaled, and rounded once where C is narrower.
+    /// Writes complete sums to C, scaled, finished, and rounded once where C is narrower.
     ///
     /// # Safety
     /// As [`Product::run`].
     unsafe fn round(&self, sums: &[T::Acc]) {
         let Product { alpha, beta, c, .. } = *self.product;
         let c = c.from(self.rows.start, self.cols.start);
+        let ending = self.ending();
         let row = |(row, sums): (usize, &[T::Acc])| {
-            for (col, &sum) in sums.iter().enumerate() {
-                // SAFETY: the caller's promise; each row has its own elements.
-                unsafe { scale::<T>(alpha.times(sum), beta, c.at(row, col)) };
-            }
+            // SAFETY: the caller's promise; each row has its own elements.
+            unsafe { put::<T>(|col| alpha.times(sums[col]), sums.len(), beta, ending, c, row) };
         };
         let rows = sums.chunks(self.cols.len()).take(self.rows.len());
         if self.product.parallel {
@@ -218,29 +247,55 @@ impl<T: Operand> Block<'_, '_, T> {
     }
 }
 
-/// `C ← beta·C` for an m×n matrix: what is left where k or alpha is 0.
+/// `C ← act(beta·C + bias)` for an m×n matrix: what is left where k or alpha is 0.
 ///
 /// # Safety
 /// As [`Product::run`].
-pub unsafe fn scale_all<T: Operand>(m: usize, n: usize, beta: T::Acc, c: Grid<T::Out>) {
+pub unsafe fn scale_all<T: Operand>(m: usize, n: usize, beta: T::Acc, ending: Ending<T::Out>, c: Grid<T::Out>) {
     for row in 0..m {
-        for col in 0..n {
+        // SAFETY: the caller's promise.
+        unsafe { put::<T>(|_| T::Acc::ZERO, n, beta, ending, c, row) };
+    }
+}
+
+/// Sums that are finished at once.
+const PIECE: usize = 64;
+
+/// `c ← act(sum + beta·c + bias)` for the first columns of a row, not reading `c` where `beta` is 0.
+///
+/// # Safety
+/// As [`Product::run`], for these elements.
+unsafe fn put<T: Operand>(
+    sum: impl Fn(usize) -> T::Acc,
+    cols: usize,
+    beta: T::Acc,
+    ending: Ending<T::Out>,
+    c: Grid<T::Out>,
+    row: usize,
+) {
+    let mut values = [T::Acc::ZERO; PIECE];
+    for cols in blocks(0..cols, PIECE) {
+        let values = &mut values[..cols.len()];
+        for (value, col) in values.iter_mut().zip(cols.clone()) {
             // SAFETY: the caller's promise.
-            unsafe { scale::<T>(T::Acc::ZERO, beta, c.at(row, col)) };
+            *value = unsafe { scaled::<T>(sum(col), beta, c.at(row, col)) };
+        }
+        // SAFETY: the bias has the columns of C.
+        unsafe { ending.apply::<T>(row, cols.start, values) };
+        for (&value, col) in values.iter().zip(cols) {
+            // SAFETY: the caller's promise.
+            unsafe { c.at(row, col).write(<T as Element>::narrow(value)) };
         }
     }
 }
 
-/// `c ← sum + beta·c`, not reading `c` where `beta` is 0.
+/// `sum + beta·c`, not reading `c` where `beta` is 0.
 ///
 /// # Safety
 /// `c` is ours alone, and initialised where `beta` is not 0.
-unsafe fn scale<T: Operand>(sum: T::Acc, beta: T::Acc, c: *mut T::Out) {
+unsafe fn scaled<T: Operand>(sum: T::Acc, beta: T::Acc, c: *const T::Out) -> T::Acc {
     // SAFETY: the caller's promise.
-    unsafe {
-        let sum = if beta == T::Acc::ZERO { sum } else { sum.plus(beta.times(T::widen_out(c.read()))) };
-        c.write(<T as Element>::narrow(sum));
-    }
+    if beta == T::Acc::ZERO { sum } else { sum.plus(beta.times(T::widen_out(unsafe { c.read() }))) }
 }
 
 /// Packed panels of A and B, and the block of C that they are to be multiplied into.

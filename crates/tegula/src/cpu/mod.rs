@@ -1,9 +1,10 @@
-//! The product on the CPU: C ← alpha·A·B + beta·C, blocked for the caches and vectorised for the machine it finds itself on.
+//! The product on the CPU: C ← act(alpha·A·B + beta·C + bias), blocked for the caches and vectorised for the machine it finds itself on.
 //!
 //! - `isa`: which instructions there are, and which are used;
 //! - `kernel`: what a micro-kernel is (`portable` and `x86` hold them);
 //! - `pack`: A and B in the order a micro-kernel reads them;
 //! - `blocked`: the loops, written once;
+//! - `epilogue`: what happens to sums last;
 //! - [`lanes`]: fused multiply-adds for the interpreter.
 //!
 //! # Accuracy
@@ -14,6 +15,7 @@
 #![allow(unsafe_code)]
 
 mod blocked;
+mod epilogue;
 mod isa;
 mod kernel;
 pub mod lanes;
@@ -26,10 +28,12 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use crate::element::{Element, Scalar, Type};
+use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut, check_product};
 use crate::progress::Meter;
 use blocked::{Grid, Product, is_direct, lengths, scale_all};
+use epilogue::Ending;
 pub use isa::{Isa, features};
 use kernel::{Operand, Sum};
 use pack::{Buffer, Source};
@@ -61,19 +65,20 @@ macro_rules! for_type {
 /// [`Error::Shape`] where the shapes do not make a product; [`Error::Unsupported`] where a matrix lies on a GPU or `TEGULA_CPU`
 /// names an instruction set that this machine lacks; [`Error::OutOfMemory`] where there is no room to pack A and B.
 pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, c: ViewMut<T::Out>) -> Result<()> {
-    gemm_told(alpha, a, b, beta, c, None)
+    gemm_told(alpha, a, b, beta, c, Finish::default(), None)
 }
 
-/// [`gemm`], counting multiply-adds.
+/// [`gemm`] with what is done last, for each matrix of C, counting multiply-adds.
 pub(crate) fn gemm_told<T: Element>(
     alpha: T::Acc,
     a: View<T>,
     b: View<T>,
     beta: T::Acc,
     c: ViewMut<T::Out>,
+    finish: Finish<'_, T::Out>,
     meter: Option<&Meter<'_>>,
 ) -> Result<()> {
-    gemm_on(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, meter)
+    gemm_on(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, finish, meter)
 }
 
 /// The micro-kernel that products of this type use: instruction set, type, and the tile of C it holds, such as `avx2 f32 6x16`.
@@ -90,7 +95,8 @@ fn kernel_name_of<T: Element, U: Operand>(isa: Isa) -> Result<String> {
     Ok(format!("{isa} {} {}x{}", T::TYPE, kernel.mr, kernel.nr))
 }
 
-/// [`gemm`] with a given instruction set, which the machine has.
+/// [`gemm_told`] with a given instruction set, which the machine has.
+#[allow(clippy::too_many_arguments, reason = "the parts of a product")]
 fn gemm_on<T: Element>(
     isa: Isa,
     alpha: T::Acc,
@@ -98,12 +104,14 @@ fn gemm_on<T: Element>(
     b: View<T>,
     beta: T::Acc,
     c: ViewMut<T::Out>,
+    finish: Finish<'_, T::Out>,
     meter: Option<&Meter<'_>>,
 ) -> Result<()> {
-    for_type!(T, gemm_as(isa, alpha, a, b, beta, c, meter))
+    for_type!(T, gemm_as(isa, alpha, a, b, beta, c, finish, meter))
 }
 
 /// [`gemm_on`] where `T` is `U`.
+#[allow(clippy::too_many_arguments, reason = "the parts of a product")]
 fn gemm_as<T: Element, U: Operand>(
     isa: Isa,
     alpha: T::Acc,
@@ -111,13 +119,15 @@ fn gemm_as<T: Element, U: Operand>(
     b: View<T>,
     beta: T::Acc,
     c: ViewMut<T::Out>,
+    finish: Finish<'_, T::Out>,
     meter: Option<&Meter<'_>>,
 ) -> Result<()> {
     let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
     let scaled = Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)?, meter };
+    let bias = finish.bias.map(|bias| vector::<T, U>(bias, c.shape())).transpose()?;
     let (a, b, c) = (input("A", a)?, input("B", b)?, output::<T, U>(c)?);
-    // SAFETY: views were borrowed to read A and B and to write C, whose elements are distinct.
-    unsafe { scaled.run::<U>(a, b, c) }
+    // SAFETY: views were borrowed to read A, B and the bias, which has the shape of C, and to write C, whose elements are distinct.
+    unsafe { scaled.run::<U>(a, b, c, bias, finish.activation) }
 }
 
 /// Whether all threads work on each product, and whether each has products of its own.
@@ -194,29 +204,39 @@ impl<S: Sum> Scaled<'_, S> {
     /// Multiplies batch after batch with all threads, or where one product is too small for that, each thread its own batches.
     ///
     /// # Safety
-    /// The elements of A and B may be read meanwhile, those of C are distinct and nobody else's.
-    unsafe fn run<T: Operand<Acc = S>>(self, a: Host<*const T>, b: Host<*const T>, c: Host<*mut T::Out>) -> Result<()> {
+    /// The elements of A, B and the bias, a matrix like C, may be read meanwhile, those of C are distinct and nobody else's.
+    unsafe fn run<T: Operand<Acc = S>>(
+        self,
+        a: Host<*const T>,
+        b: Host<*const T>,
+        c: Host<*mut T::Out>,
+        bias: Option<Host<*mut T::Out>>,
+        activation: Activation,
+    ) -> Result<()> {
         check_product(a.layout.shape, b.layout.shape, c.layout.shape)?;
         if c.layout.shape.is_empty() {
             return Ok(());
         }
-        let (a, b, c) = if has_columns(&c.layout) { (b.t(), a.t(), c.t()) } else { (a, b, c) };
+        let (a, b, c, bias) =
+            if has_columns(&c.layout) { (b.t(), a.t(), c.t(), bias.map(Host::t)) } else { (a, b, c, bias) };
         let Shape { batches, rows: m, cols: n } = c.layout.shape;
         let k = a.layout.shape.cols;
         let (parallel, apart) = threading([m, n, k], batches);
         // SAFETY: the caller's promise.
         let (a, b) = unsafe { (Source::rows(a.memory, a.layout), Source::rows(b.memory, b.layout.transposed())) };
         let c = Grid::new(c.memory, c.layout);
+        let bias = bias.map(|bias| Grid::new(bias.memory, bias.layout));
+        let ending = Ending { isa: self.isa, bias, activation };
         let one = |batch| {
-            let (a, b, c) = (a.batch(batch), b.batch(batch), c.batch(batch));
+            let (a, b, c, ending) = (a.batch(batch), b.batch(batch), c.batch(batch), ending.batch(batch));
             let Scaled { isa, alpha, beta, meter } = self;
             // SAFETY: the caller's promise for C, of which each batch is written once. `isa` is one that the machine has.
             unsafe {
                 if k == 0 || alpha == S::ZERO {
-                    scale_all::<T>(m, n, beta, c);
+                    scale_all::<T>(m, n, beta, ending, c);
                     return Ok(());
                 }
-                Product { sizes: [m, n, k], alpha, a, b, beta, c, parallel, meter }.run(&T::kernel(isa))
+                Product { sizes: [m, n, k], alpha, a, b, beta, c, ending, parallel, meter }.run(&T::kernel(isa))
             }
         };
         if apart { (0..batches).into_par_iter().try_for_each(one) } else { (0..batches).try_for_each(one) }
@@ -228,6 +248,17 @@ fn input<T: Element, U: Operand>(name: &str, view: View<'_, T>) -> Result<Host<*
         Memory::Device(device) => Err(on_gpu::<T>(name, device)),
         Memory::Host(memory) => {
             Ok(Host { memory: same::<T, T, U>(memory.as_ptr().cast_mut())?, layout: view.layout() })
+        }
+    }
+}
+
+/// The bias as a matrix like C. It is never written to.
+fn vector<T: Element, U: Operand>(bias: View<'_, T::Out>, c: Shape) -> Result<Host<*mut U::Out>> {
+    let bias = bias.broadcast(c)?;
+    match bias.memory() {
+        Memory::Device(device) => Err(on_gpu::<T>("bias", device)),
+        Memory::Host(memory) => {
+            Ok(Host { memory: same::<T, _, _>(memory.as_ptr().cast_mut())?, layout: bias.layout() })
         }
     }
 }

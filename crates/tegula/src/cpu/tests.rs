@@ -150,7 +150,8 @@ fn try_case<T: Element>(case: &Case) -> Result<(), TestCaseError> {
         (0..batches).flat_map(|x| (0..m).flat_map(move |i| (0..n).map(move |j| c.at(x, i, j)))).collect();
     for isa in instruction_sets() {
         let mut after = before.clone();
-        gemm_on::<T>(isa, alpha, a, b, beta, ViewMut::strided(&mut after, c).unwrap(), None).unwrap();
+        gemm_on::<T>(isa, alpha, a, b, beta, ViewMut::strided(&mut after, c).unwrap(), Finish::default(), None)
+            .unwrap();
         let report = oracle::check::<T>(alpha, a, b, beta, Some(c0), View::strided(&after, c).unwrap()).unwrap();
         prop_assert!(report.within(oracle::bound(k)), "{} {}: {:?}", isa, T::TYPE, report);
         let outside = (0..c_len).filter(|at| !inside.contains(at));
@@ -205,7 +206,7 @@ fn the_number_of_threads_changes_nothing() {
         let results = [1, 2, 3, 7].map(|threads| {
             let mut c = Matrix::<f32>::zeros(shape).unwrap();
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| gemm_on::<f32>(isa, 0.7, a, b, 0.0, c.view_mut(), None)).unwrap();
+            pool.install(|| gemm_on::<f32>(isa, 0.7, a, b, 0.0, c.view_mut(), Finish::default(), None)).unwrap();
             c
         });
         assert!(results.iter().all(|c| *c == results[0]), "{isa}");
@@ -219,10 +220,10 @@ fn what_a_factor_of_zero_hides_is_never_read() {
         let (bad, good) = (View::new(&bad, 35, 35).unwrap(), View::new(&good, 35, 35).unwrap());
         for isa in instruction_sets() {
             let mut c = Matrix::from_vec(35, 35, vec![nan_out; 35 * 35]).unwrap();
-            gemm_on::<T>(isa, T::Acc::ONE, good, good, T::Acc::ZERO, c.view_mut(), None).unwrap();
+            gemm_on::<T>(isa, T::Acc::ONE, good, good, T::Acc::ZERO, c.view_mut(), Finish::default(), None).unwrap();
             let want = oracle::product::<T>(T::Acc::ONE, good, good, T::Acc::ZERO, None).unwrap();
             assert_eq!(c, want, "{isa}: C was read");
-            gemm_on::<T>(isa, T::Acc::ZERO, bad, bad, T::Acc::ONE, c.view_mut(), None).unwrap();
+            gemm_on::<T>(isa, T::Acc::ZERO, bad, bad, T::Acc::ONE, c.view_mut(), Finish::default(), None).unwrap();
             assert_eq!(c, want, "{isa}: A or B was read");
         }
     }
@@ -241,7 +242,7 @@ fn nan_and_infinity_reach_their_row_and_column_and_no_further() {
             b[3 * 19 + 9] = 0.0;
             let (a, b) = (View::new(&a, 13, 17).unwrap(), View::new(&b, 17, 19).unwrap());
             let mut c = Matrix::<f32>::zeros(Shape::new(13, 19)).unwrap();
-            gemm_on::<f32>(isa, 1.0, a, b, 0.0, c.view_mut(), None).unwrap();
+            gemm_on::<f32>(isa, 1.0, a, b, 0.0, c.view_mut(), Finish::default(), None).unwrap();
             assert!(oracle::check::<f32>(1.0, a, b, 0.0, None, c.view()).unwrap().within(oracle::bound(17)), "{isa}");
             assert!(c.view().get(0, 5, 9).unwrap().is_nan(), "{isa}: {special}·0");
             assert_eq!(c.as_slice().iter().filter(|x| !x.is_finite()).count(), 13 + 19 - 1, "{isa}");
@@ -256,7 +257,7 @@ fn sixteen_bit_sums_are_rounded_once() {
     let (a, b) = (View::new(&a, 1, 20_000).unwrap(), View::new(&b, 20_000, 1).unwrap());
     for isa in instruction_sets() {
         let mut c = Matrix::<f16>::zeros(Shape::new(1, 1)).unwrap();
-        gemm_on::<f16>(isa, 1.0, a, b, 0.0, c.view_mut(), None).unwrap();
+        gemm_on::<f16>(isa, 1.0, a, b, 0.0, c.view_mut(), Finish::default(), None).unwrap();
         let report = oracle::check::<f16>(1.0, a, b, 0.0, None, c.view()).unwrap();
         assert!(report.within(1.05), "{isa}: {report:?}");
     }
@@ -268,7 +269,7 @@ fn the_extremes_of_i8_do_not_overflow() {
     let (a, b) = (View::new(&low, 1, 1001).unwrap(), View::new(&low, 1001, 1).unwrap());
     for isa in instruction_sets() {
         let mut c = Matrix::<i32>::zeros(Shape::new(1, 1)).unwrap();
-        gemm_on::<i8>(isa, 1, a, b, 0, c.view_mut(), None).unwrap();
+        gemm_on::<i8>(isa, 1, a, b, 0, c.view_mut(), Finish::default(), None).unwrap();
         assert_eq!(c.as_slice()[0], 1001 << 14, "{isa}");
     }
 }

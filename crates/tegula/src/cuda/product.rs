@@ -120,8 +120,8 @@ fn on_the_host(ty: Type) -> Error {
 
 /// Arguments, or parameters, of a launch: so many that those of products fit without an allocation.
 type Few<T, const N: usize> = SmallVec<[T; N]>;
-const ARGS: usize = 6;
-const PARAMS: usize = 32;
+const ARGS: usize = 7;
+const PARAMS: usize = 64;
 
 /// A kernel that is loaded, with what a launch needs of it.
 struct Loaded<K = Checked<Kernel>> {
@@ -196,7 +196,8 @@ impl Gpu {
         if product.is_placed() {
             return self.multiply_here(recipe, product);
         }
-        let home = home_of(product.c.as_view()).or(home_of(product.a)).or(home_of(product.b));
+        let of_bias = || product.finish.bias.and_then(home_of);
+        let home = home_of(product.c.as_view()).or(home_of(product.a)).or(home_of(product.b)).or_else(of_bias);
         match home {
             // SAFETY: the product's borrow of the memory outlives this call, and the handle does not.
             Some((home, ordinal)) => unsafe { self.at_home(home, ordinal) }?.multiply_here(recipe, product),
@@ -213,18 +214,23 @@ impl Gpu {
         }
         let (audience, work, reads_c) = (product.audience, product.work(), product.beta != T::Acc::ZERO);
         let scalars = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-        let needed = [copied_bytes(product.a)?, copied_bytes(product.b)?, copied_bytes(product.c.as_view())?];
-        let [.., c_bytes] = needed;
+        let recipe = &recipe.finished(product.finish.epilogue());
+        let bias_bytes = product.finish.bias.map_or(Ok(0), copied_bytes)?;
+        let needed =
+            [copied_bytes(product.a)?, copied_bytes(product.b)?, copied_bytes(product.c.as_view())?, bias_bytes];
+        let [.., c_bytes, _] = needed;
         // All memory is there before anything is copied; where there is not enough, what was had is given back.
         let taken = (|| {
             let (a, b) = (Operand::new(self, product.a)?, Operand::new(self, product.b)?);
-            Ok((a, b, Output::new(self, product.c)?))
+            let bias = product.finish.bias.map(|bias| Operand::new(self, bias)).transpose()?;
+            Ok((a, b, Output::new(self, product.c)?, bias))
         })();
-        let (mut a, mut b, mut c) = taken.map_err(|error| self.no_room(needed, error))?;
-        let bytes = needed[0] + needed[1] + if reads_c { c_bytes } else { 0 };
+        let (mut a, mut b, mut c, mut bias) = taken.map_err(|error| self.no_room(needed, error))?;
+        let bytes = needed[0] + needed[1] + bias_bytes + if reads_c { c_bytes } else { 0 };
         let upload = audience.meter(Phase::Upload, bytes).filter(|_| bytes > 0);
         a.upload(upload.as_ref())?;
         b.upload(upload.as_ref())?;
+        bias.as_mut().map_or(Ok(()), |bias| bias.upload(upload.as_ref()))?;
         if reads_c {
             c.upload(upload.as_ref())?;
         }
@@ -232,7 +238,8 @@ impl Gpu {
         let multiply = audience.meter(Phase::Multiply, work);
         multiply.iter().for_each(|meter| meter.reach(0, 1));
         let matrices = [Arg::input(a.view())?, Arg::input(b.view())?, Arg::output(c.view_mut())?];
-        let used = self.multiply_there::<T>(recipe, matrices, scalars)?;
+        let bias = bias.as_ref().map(|bias| Arg::input(bias.view())).transpose()?;
+        let used = self.multiply_there::<T>(recipe, matrices, bias, scalars)?;
         if let (Some(_), Output::Copied { .. }) = (&multiply, &c) {
             // The download would wait as well, but not say when the product was done.
             self.synchronize()?;
@@ -245,9 +252,10 @@ impl Gpu {
     }
 
     /// Where one copy had no room: what all of them need.
-    fn no_room(&self, needed: [u128; 3], error: Error) -> Error {
+    fn no_room(&self, needed: [u128; 4], error: Error) -> Error {
         let Error::OutOfMemory { .. } = error else { return error };
-        let names = ["A", "B", "C"].into_iter().zip(needed).filter(|(_, bytes)| *bytes > 0).map(|(name, _)| name);
+        let names =
+            ["A", "B", "C", "the bias"].into_iter().zip(needed).filter(|(_, bytes)| *bytes > 0).map(|(name, _)| name);
         let what = match names.collect::<Vec<_>>().as_slice() {
             [one] => format!("a copy of {one}"),
             [all @ .., last] => format!("copies of {} and {last}", all.join(", ")),
@@ -261,13 +269,15 @@ impl Gpu {
         &self,
         recipe: &Recipe,
         [a, b, c]: [Arg<'_>; 3],
+        bias: Option<Arg<'_>>,
         factors: [Arg<'_>; 2],
     ) -> Result<String> {
         // A matrix that was copied lies without gaps, however it lay where the plan saw it.
-        let given = [a, b, c];
+        let (given, given_bias) = ([a, b, c], bias);
         let recipe = recipe.fit([a.lie(), b.lie(), c.lie()]);
         let [mut a, mut b] = recipe.inputs([a, b], Arg::transposed);
         let c = recipe.output(c, Arg::transposed);
+        let bias = bias.map(|bias| recipe.output(bias, Arg::transposed));
         let [alpha, beta] = factors;
         let kernel = self.built_in(&recipe.kernel)?;
         let used = recipe.name_with(kernel.kernel.name());
@@ -283,9 +293,12 @@ impl Gpu {
             Err(Error::OutOfMemory { .. }) => {
                 let plain = Plain::new(Family::Tiled, T::TYPE, 32);
                 let whole = Recipe { split: Split::Whole, packed: [false; 2], ..recipe };
-                let whole =
-                    if whole.fit(given.map(|arg| arg.lie())).packed == [false; 2] { whole } else { plain.into() };
-                return self.multiply_there::<T>(&whole, given, factors);
+                let whole = if whole.fit(given.map(|arg| arg.lie())).packed == [false; 2] {
+                    whole
+                } else {
+                    Recipe { epilogue: recipe.epilogue, ..plain.into() }
+                };
+                return self.multiply_there::<T>(&whole, given, given_bias, factors);
             }
             Err(error) => return Err(error),
         };
@@ -298,18 +311,19 @@ impl Gpu {
             }
         }
         let second = parts.map(|parts| Ok((parts, self.built_in(&recipe.second(c.lie()))?))).transpose()?;
-        // SAFETY: built-in kernels guard their edges, so they stay within their matrices; C is borrowed to be written; on this stream nobody
+        // SAFETY: built-in kernels guard their edges, so they stay within their matrices and the bias, which has an element for each column or
+        // each row of C; C is borrowed to be written; on this stream nobody
         // else uses the workspace before the last kernel is queued, each of which follows the one before.
         unsafe {
             match (second, recipe.steps(given[0].shape().cols)) {
-                (None, _) => self.queue(&kernel, &[a, b, c, alpha, beta])?,
+                (None, _) => self.queue(&kernel, &with_bias(&[a, b, c], bias, &[alpha, beta]))?,
                 (Some((parts, second)), None) => {
                     self.queue(&kernel, &[a, b, parts])?;
-                    self.queue(&second, &[parts, c, alpha, beta])?;
+                    self.queue(&second, &with_bias(&[parts, c], bias, &[alpha, beta]))?;
                 }
                 (Some((parts, second)), Some(steps)) => {
-                    self.queue(&kernel, &[a, b, c, parts, alpha, beta])?;
-                    self.queue(&second, &[parts, c, beta, Arg::scalar(steps)])?;
+                    self.queue(&kernel, &with_bias(&[a, b, c, parts], bias, &[alpha, beta]))?;
+                    self.queue(&second, &with_bias(&[parts, c], bias, &[beta, Arg::scalar(steps)]))?;
                 }
             }
         }
@@ -354,6 +368,11 @@ impl Gpu {
         Gemm::new(a.view(), b.view(), c.view_mut()).on(&self.clone().into()).run()?;
         Ok(c)
     }
+}
+
+/// Arguments of a kernel that stores to C: matrices, the bias if there is one, numbers.
+fn with_bias<'a>(matrices: &[Arg<'a>], bias: Option<Arg<'a>>, numbers: &[Arg<'a>]) -> Few<Arg<'a>, ARGS> {
+    matrices.iter().copied().chain(bias).chain(numbers.iter().copied()).collect()
 }
 
 fn lock() -> std::sync::MutexGuard<'static, BuiltIn> {

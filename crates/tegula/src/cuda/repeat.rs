@@ -17,6 +17,8 @@ pub struct Operands<T: Element> {
     gpu: Gpu,
     transposed: [bool; 2],
     sets: Vec<Set<T>>,
+    /// One for all sets.
+    bias: Option<DeviceMatrix<T::Out>>,
 }
 
 #[derive(Debug)]
@@ -44,7 +46,21 @@ impl<T: Element> Operands<T> {
             Ok(Set { a, b, c: RefCell::new(DeviceMatrix::upload(gpu, c)?) })
         };
         let sets = (0..sets.max(1)).map(set).collect::<Result<Vec<_>>>()?;
-        Ok(Operands { gpu: gpu.clone(), transposed, sets })
+        Ok(Operands { gpu: gpu.clone(), transposed, sets, bias: None })
+    }
+
+    /// The same with a copy of a bias, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] and what the driver says.
+    pub fn biased(self, bias: Option<View<'_, T::Out>>) -> Result<Self> {
+        let bias = bias.map(|bias| DeviceMatrix::upload(&self.gpu, bias)).transpose()?;
+        Ok(Operands { bias, ..self })
+    }
+
+    /// The bias.
+    pub fn bias(&self) -> Option<View<'_, T::Out>> {
+        self.bias.as_ref().map(DeviceMatrix::view)
     }
 
     /// Sets C of the first set.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{dmma, limbs, mma, order_letters, register};
+use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::MAX_THREADS;
 use crate::ir::prelude::*;
@@ -70,7 +71,7 @@ pub enum Schedule {
     /// A block makes a tile.
     Tiles,
     /// A block makes a part of the sums of a tile. C is a workspace with a matrix for each part, `batch` times `parts` of them; neither
-    /// alpha nor beta is applied. [`Sum`](super::Sum) adds the parts.
+    /// alpha nor beta is applied, nor an epilogue. [`Sum`](super::Sum) adds the parts.
     Parts,
     /// As many blocks as run at once make the same number of whole tiles each, and the same share of the steps of those that are left over,
     /// whose sums go to a workspace; [`Mend`](super::Mend) adds them. After Osama et al., "Stream-K: Work-centric Parallel
@@ -94,12 +95,15 @@ pub struct Blocked {
     pub vectors: [bool; 3],
     /// How the work is shared out to blocks.
     pub schedule: Schedule,
+    /// What happens to sums on their way to C; nothing to parts of them.
+    pub epilogue: Epilogue,
 }
 
 impl Blocked {
     /// Row-major, without vector accesses.
     pub const fn new(core: Core, ty: Type, blocking: Blocking) -> Self {
-        Blocked { core, ty, blocking, orders: [Order2d::RowMajor; 3], vectors: [false; 3], schedule: Schedule::Tiles }
+        let (orders, vectors, schedule) = ([Order2d::RowMajor; 3], [false; 3], Schedule::Tiles);
+        Blocked { core, ty, blocking, orders, vectors, schedule, epilogue: Epilogue::NONE }
     }
 
     /// The kernel of a core and a blocking, by its name without type and layouts: `register_128x256x8_64x64_8x16_4_1_1`,
@@ -181,6 +185,7 @@ impl Blocked {
     /// # Errors
     /// [`Error::KernelOption`] for a type without such kernels or a blocking that does not divide.
     pub fn build(&self) -> Result<Kernel> {
+        self.epilogue.check(self.ty)?;
         let Blocking { block: [bm, bn, bk], warp: [wm, wn], stages, slices, blocks, .. } = self.blocking;
         let divides = |part: u32, whole: u32| part > 0 && whole.is_multiple_of(part);
         let sound = divides(wm, bm) && divides(wn, bn) && divides(slices, bk) && stages >= 2 && blocks >= 1;
@@ -269,6 +274,7 @@ impl fmt::Display for Blocked {
             Schedule::Tiles => "",
             Schedule::Parts => "_parts",
             Schedule::Balanced => "_balanced",
-        })
+        })?;
+        f.write_str(&self.epilogue.suffix())
     }
 }

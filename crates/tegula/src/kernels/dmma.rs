@@ -11,6 +11,7 @@
 //! * **A warp always has something to multiply.** Fragments are loaded one ahead, also across the one barrier of a step.
 
 use super::blocked::{Blocked, Blocking};
+use super::epilogue::in_rounds;
 use super::product::Product;
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
@@ -318,9 +319,27 @@ fn store<'k>(
     sums: Array<'k, f64>,
     [row, col]: [Val<'k, u32>; 2],
 ) {
+    let high = left.span / ROWS;
+    if !product.ends_long() {
+        return store_rows(product, aligned, [left, right], sums, [row, col], high);
+    }
+    in_rounds(product.k, sums, high, |i, sums| {
+        let at = if left.rows { [row + i * ROWS, col] } else { [row, col + i * ROWS] };
+        store_rows(product, aligned, [left, right], sums, at, 1);
+    });
+}
+
+/// Of so many times 16 rows of the left operand.
+fn store_rows<'k>(
+    product: &Product<'k, f64>,
+    aligned: bool,
+    [left, right]: [&Side<'k>; 2],
+    sums: Array<'k, f64>,
+    [row, col]: [Val<'k, u32>; 2],
+    high: u32,
+) {
     let lane = product.k.lane();
-    let (g, t) = (lane / 4, lane % 4);
-    let (high, wide) = (left.span / ROWS, right.span / ROWS);
+    let (g, t, wide) = (lane / 4, lane % 4, right.span / ROWS);
     product.store_runs(aligned, |store| {
         for (i, j, pair) in (0..high).flat_map(|i| (0..wide).flat_map(move |j| (0..4).map(move |pair| (i, j, pair)))) {
             // Of the left operand's upper or lower row, of the right one's first or second fragment, of its first or second column.

@@ -4,9 +4,11 @@
 use std::fmt;
 
 use super::blocked::grouped;
+use super::epilogue::Ending;
 use super::order_letters;
 use super::product::{Shares, finish};
 use crate::element::Type;
+use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::GRID_YZ_LIMIT;
 use crate::ir::prelude::*;
@@ -21,14 +23,18 @@ pub struct Mend {
     pub ty: Type,
     /// What is known of C's strides.
     pub order: Order2d,
+    /// What happens to whole sums on their way to C.
+    pub epilogue: Epilogue,
 }
 
 impl Mend {
-    /// Builds the kernel: parameters `parts` (row-major; two tiles for each worker), `c`, `beta`, and `steps` along k.
+    /// Builds the kernel: parameters `parts` (row-major; two tiles for each worker), `c`, `bias` if there is one, `beta`, and
+    /// `steps` along k.
     ///
     /// # Errors
     /// [`Error::KernelOption`] for a type without kernels.
     pub fn build(&self) -> Result<Kernel> {
+        self.epilogue.check(self.ty)?;
         of_type!(self.ty, mend(self))
     }
 }
@@ -38,6 +44,7 @@ fn mend<T: Element>(variant: &Mend) -> Kernel {
         k.note(format!("C = sum of parts + beta C where tiles were shared, {} elements, {variant}", variant.ty));
         let parts = k.matrix::<T::Acc>("parts", Access::Read, Order2d::RowMajor, 1);
         let c = k.matrix::<T::Out>("c", Access::ReadWrite, variant.order, 1);
+        let ending = Ending::<T>::declare(k, variant.epilogue);
         let beta = k.scalar::<T::Acc>("beta");
         let steps = k.scalar::<u32>("steps").max(1);
         let (rows, cols, workers) = (parts.rows(), parts.cols(), parts.batches() / 2);
@@ -66,7 +73,8 @@ fn mend<T: Element>(variant: &Mend) -> Kernel {
                         total.set(total.get() + parts.load((slot, r, col)));
                     });
                 });
-                finish::<T>(k, c.batch(tile / tiles), beta, at, total.get());
+                let batch = tile / tiles;
+                finish::<T>(k, c.batch(batch), beta, at, total.get(), &ending.batch(batch));
             });
         });
     })
@@ -74,6 +82,7 @@ fn mend<T: Element>(variant: &Mend) -> Kernel {
 
 impl fmt::Display for Mend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mend_{}{}", self.ty, order_letters([Order2d::RowMajor, Order2d::RowMajor, self.order]))
+        let letters = order_letters([Order2d::RowMajor, Order2d::RowMajor, self.order]);
+        write!(f, "mend_{}{letters}{}", self.ty, self.epilogue.suffix())
     }
 }

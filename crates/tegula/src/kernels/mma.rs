@@ -10,6 +10,7 @@
 use std::ops::{Div, Rem};
 
 use super::blocked::{Blocked, Blocking};
+use super::epilogue::in_rounds;
 use super::product::Product;
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
@@ -277,9 +278,25 @@ pub(super) fn store<'k, T: Element>(
     sums: Array<'k, T::Acc>,
     [row, col]: [Val<'k, u32>; 2],
 ) {
+    let [high, wide] = spans.map(|span| span / ROWS);
+    if !product.ends_long() {
+        return store_rows(product, aligned, [high, wide], sums, [row, col]);
+    }
+    in_rounds(product.k, sums, high, |i, sums| {
+        store_rows(product, aligned, [1, wide], sums, [row + i * ROWS, col]);
+    });
+}
+
+/// Of so many times 16 rows and columns.
+fn store_rows<'k, T: Element>(
+    product: &Product<'k, T>,
+    aligned: bool,
+    [high, wide]: [u32; 2],
+    sums: Array<'k, T::Acc>,
+    [row, col]: [Val<'k, u32>; 2],
+) {
     let lane = product.k.lane();
     let (row, col) = (row + lane / 4, col + lane % 4 * 2);
-    let [high, wide] = spans.map(|span| span / ROWS);
     product.store_runs(aligned, |store| {
         for (i, j, pair) in (0..high).flat_map(|i| (0..wide).flat_map(move |j| (0..4).map(move |pair| (i, j, pair)))) {
             // Of the upper or lower eight rows, of the first or second eight columns.

@@ -20,6 +20,7 @@ macro_rules! of_type {
 
 mod blocked;
 mod dmma;
+mod epilogue;
 mod limbs;
 mod mend;
 mod mma;
@@ -43,6 +44,7 @@ pub use sum::Sum;
 pub use vector::Vector;
 
 use crate::element::{Accuracy, Type};
+use crate::epilogue::Epilogue;
 use crate::error::Result;
 use crate::ir::{Kernel, Mma, Order2d};
 
@@ -73,10 +75,10 @@ impl Variant {
     /// # Errors
     /// [`Error::KernelOption`](crate::Error::KernelOption) that says what names there are.
     pub fn named(name: &str, ty: Type) -> Result<Self> {
-        let order = Order2d::RowMajor;
+        let (order, epilogue) = (Order2d::RowMajor, Epilogue::NONE);
         Ok(match name {
-            "sum" => Variant::Sum(Sum { ty, order }),
-            "mend" => Variant::Mend(Mend { ty, order }),
+            "sum" => Variant::Sum(Sum { ty, order, epilogue }),
+            "mend" => Variant::Mend(Mend { ty, order, epilogue }),
             "pack" => Variant::Pack(Pack { ty, from: order, rounded: false }),
             _ if name.starts_with("vector") => Vector::named(name, ty)?.into(),
             _ if BLOCKED.iter().any(|family| name.starts_with(family)) => Blocked::named(name, ty)?.into(),

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use super::{naive, order_letters, tiled};
 use crate::element::{Type, bf16, f16};
+use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::{Kernel, MAX_THREADS, Order2d};
 
@@ -74,6 +75,8 @@ pub struct Plain {
     pub barriers: Barriers,
     /// What is known of the strides of A, B and C.
     pub orders: [Order2d; 3],
+    /// What happens to sums on their way to C.
+    pub epilogue: Epilogue,
 }
 
 /// Presets: the kernels of the tiling articles.
@@ -97,6 +100,7 @@ impl Plain {
             edges: Edges::Guarded,
             barriers: Barriers::Both,
             orders: [Order2d::RowMajor; 3],
+            epilogue: Epilogue::NONE,
         }
     }
 
@@ -155,7 +159,7 @@ impl Plain {
         if self.family == Family::Naive && self.barriers != Barriers::Both {
             return refuse("the naive kernel has no barriers to miss or to add".into());
         }
-        Ok(())
+        self.epilogue.check(self.ty)
     }
 
     /// The name: of the kernel, its element type and its tile.
@@ -216,7 +220,8 @@ impl fmt::Display for Plain {
             Barriers::NoSecond => f.write_str("_no_second_barrier")?,
             Barriers::Extra => f.write_str("_extra_barrier")?,
         }
-        f.write_str(&order_letters(self.orders))
+        f.write_str(&order_letters(self.orders))?;
+        f.write_str(&self.epilogue.suffix())
     }
 }
 

@@ -1,7 +1,9 @@
 //! What every product kernel has: the parameters A, B, C, alpha and beta, and the store at the end.
 
 use super::blocked::{Blocked, Schedule, grouped};
+use super::epilogue::Ending;
 use super::plain::{Edges, Plain};
+use crate::epilogue::Epilogue;
 use crate::ir::prelude::*;
 
 /// The parameters of C = alpha·A·B + beta·C, for one matrix of the batch.
@@ -10,6 +12,8 @@ pub(super) struct Product<'k, T: Element> {
     pub a: Global<'k, T>,
     pub b: Global<'k, T>,
     c: Target<'k, T>,
+    /// What happens to sums on their way to C.
+    ending: Ending<'k, T>,
     /// Whether A and B are passed transposed.
     turned: [bool; 2],
     edges: Edges,
@@ -40,6 +44,8 @@ pub(super) struct Parameters<'a> {
     pub widths: [u32; 3],
     /// How the work is shared out.
     pub schedule: Schedule,
+    /// What happens to sums on their way to C; nothing to parts of them.
+    pub epilogue: Epilogue,
 }
 
 /// A piece of a row of C, of as many elements as one access takes: where, whether inside, and the first of the sums that go there.
@@ -49,11 +55,14 @@ impl<'k, T: Element> Product<'k, T> {
     pub fn declare(k: &'k Builder, variant: &Plain) -> Self {
         let [a, b, c] = variant.orders;
         k.note(format!("C = alpha A B + beta C, {} elements, {variant}", variant.ty));
+        let (a, b) = (k.matrix("a", Access::Read, a, 1), k.matrix("b", Access::Read, b, 1));
+        let (c, ending) = (k.matrix("c", Access::ReadWrite, c, 1), Ending::declare(k, variant.epilogue));
         Product {
             k,
-            a: k.matrix("a", Access::Read, a, 1),
-            b: k.matrix("b", Access::Read, b, 1),
-            c: Target::Whole(k.matrix("c", Access::ReadWrite, c, 1), [k.scalar("alpha"), k.scalar("beta")]),
+            a,
+            b,
+            c: Target::Whole(c, [k.scalar("alpha"), k.scalar("beta")]),
+            ending,
             turned: [false; 2],
             edges: variant.edges,
             parts: None,
@@ -65,12 +74,14 @@ impl<'k, T: Element> Product<'k, T> {
     pub fn of_blocks(k: &'k Builder, variant: &Blocked) -> Self {
         let name = &variant.to_string();
         let (orders, turned, widths) = (variant.passed(), variant.turned(), variant.widths());
-        Product::with(k, &Parameters { name, orders, turned, widths, schedule: variant.schedule })
+        let (schedule, epilogue) = (variant.schedule, variant.epilogue);
+        Product::with(k, &Parameters { name, orders, turned, widths, schedule, epilogue })
     }
 
     /// The parameters of a kernel that may take transposed matrices, wide accesses, or make parts of sums.
     pub fn with(k: &'k Builder, parameters: &Parameters<'_>) -> Self {
-        let Parameters { name, orders: [a, b, c], turned, widths: [a_width, b_width, c_width], schedule } = *parameters;
+        let Parameters { name, orders: [a, b, c], turned, widths, schedule, epilogue } = *parameters;
+        let [a_width, b_width, c_width] = widths;
         let split = schedule == Schedule::Parts;
         let what = if split { "C = a part of A B" } else { "C = alpha A B + beta C" };
         k.note(format!("{what}, {} elements, {name}", T::TYPE));
@@ -79,11 +90,12 @@ impl<'k, T: Element> Product<'k, T> {
         let whole = (!split).then(|| k.matrix("c", Access::ReadWrite, c, c_width));
         let parts = (schedule == Schedule::Balanced)
             .then(|| k.matrix("parts", Access::Write, Order2d::RowMajor, 16 / size_of::<T::Acc>() as u32));
+        let ending = if split { Ending::none() } else { Ending::declare(k, epilogue) };
         let c = match whole {
             Some(c) => Target::Whole(c, [k.scalar("alpha"), k.scalar("beta")]),
             None => Target::Part(k.matrix("c", Access::Write, c, c_width)),
         };
-        Product { k, a, b, c, turned, edges: Edges::Guarded, parts, shared: None }
+        Product { k, a, b, c, ending, turned, edges: Edges::Guarded, parts, shared: None }
     }
 
     /// m, n and k; of an A that was packed along k, as much of k as it has.
@@ -138,7 +150,8 @@ impl<'k, T: Element> Product<'k, T> {
             Target::Whole(c, factors) => Target::Whole(c.batch(number), factors),
             Target::Part(c) => Target::Part(c.batch(number)),
         };
-        Product { a: self.a.batch(batch), b: self.b.batch(batch), c, ..*self }
+        let ending = self.ending.batch(batch);
+        Product { a: self.a.batch(batch), b: self.b.batch(batch), c, ending, ..*self }
     }
 
     /// Shares out the tiles of C, `steps` along k each, and runs the body for what falls to a block: the parameters for the matrix of the
@@ -206,11 +219,16 @@ impl<'k, T: Element> Product<'k, T> {
         (self.batch_and_target(batch, number), [first, each + part.lt(more).select(1u32, 0u32)])
     }
 
-    /// C(row, col) = alpha·sum + beta·C(row, col). Where beta is 0, C is not read: it may hold anything.
+    /// Whether a sum takes so many instructions at its end that it is better [in rounds](super::epilogue::in_rounds).
+    pub fn ends_long(&self) -> bool {
+        self.ending.is_long()
+    }
+
+    /// C(row, col) = alpha·sum + beta·C(row, col), with what the epilogue adds. Where beta is 0, C is not read: it may hold anything.
     pub fn store(&self, row: Val<'k, u32>, col: Val<'k, u32>, sum: Val<'k, T::Acc>) {
         match self.c {
             Target::Part(c) => c.store((row, col), sum),
-            Target::Whole(c, [alpha, beta]) => finish::<T>(self.k, c, beta, (row, col), alpha * sum),
+            Target::Whole(c, [alpha, beta]) => finish::<T>(self.k, c, beta, (row, col), alpha * sum, &self.ending),
         }
     }
 
@@ -259,6 +277,15 @@ impl<'k, T: Element> Product<'k, T> {
             }
             Target::Whole(c, factors) => (c, factors),
         };
+        if !self.ending.is_none() {
+            let reads = beta.ne(T::Acc::ZERO);
+            for (at, inside, first) in (0..count).map(piece) {
+                let before = c.load_vec_if(at, inside & reads, T::Out::ZERO);
+                let values = self.ending.finish(beta, before, values(first).map(|sum| alpha * sum), at, |_| inside);
+                c.store_vec_if::<WIDTH>(at, values, inside);
+            }
+            return;
+        }
         self.k.if_else(
             beta.eq(T::Acc::ZERO),
             || {
@@ -303,6 +330,16 @@ impl<'k, T: Element> Product<'k, T> {
             }
             Target::Whole(c, factors) => (c, factors),
         };
+        if !self.ending.is_none() {
+            let reads = beta.ne(T::Acc::ZERO);
+            return each(&|row, col, sums| {
+                let valid = valid(row, col);
+                let before = load_pair(c, aligned, (row, col), reads.select(valid, 0u32));
+                let scaled = sums.map(|sum| alpha * sum);
+                let values = self.ending.finish(beta, before, scaled, (row, col), |i| valid.gt(i));
+                store_pair(c, aligned, (row, col), values, valid);
+            });
+        }
         let put = |at: (Val<'k, u32>, Val<'k, u32>), sums: [Val<'k, T::Acc>; 2], valid: Val<'k, u32>| {
             store_pair(c, aligned, at, sums.map(|sum| sum.to::<T::Out>()), valid);
         };
@@ -312,17 +349,26 @@ impl<'k, T: Element> Product<'k, T> {
             || {
                 each(&|row, col, sums| {
                     let valid = valid(row, col);
-                    let before = if aligned {
-                        c.load_vec_or((row, col), valid, T::Out::ZERO)
-                    } else {
-                        [(col, 0), (col + 1, 1)].map(|(col, i)| c.load_or((row, col), valid.gt(i), T::Out::ZERO))
-                    };
+                    let before = load_pair(c, aligned, (row, col), valid);
                     let [x, y] = [0, 1].map(|i| beta.mul_add(before[i].to::<T::Acc>(), alpha * sums[i]));
                     put((row, col), [x, y], valid);
                 });
             },
         );
     }
+}
+
+/// The first `valid` of two neighbours in a row, zeros for the others.
+fn load_pair<'k, U: Scalar>(
+    c: Global<'k, U>,
+    aligned: bool,
+    (row, col): (Val<'k, u32>, Val<'k, u32>),
+    valid: Val<'k, u32>,
+) -> [Val<'k, U>; 2] {
+    if aligned {
+        return c.load_vec_or((row, col), valid, U::ZERO);
+    }
+    [(col, 0), (col + 1, 1)].map(|(col, i)| c.load_or((row, col), valid.gt(i), U::ZERO))
 }
 
 /// Stores the first `valid` of two neighbours in a row.
@@ -341,14 +387,20 @@ fn store_pair<'k, U: Scalar>(
     }
 }
 
-/// C(row, col) = scaled + beta·C(row, col), C not read where beta is 0.
+/// C(row, col) = scaled + beta·C(row, col), C not read where beta is 0, with what the epilogue adds.
 pub(super) fn finish<'k, T: Element>(
     k: &'k Builder,
     c: Global<'k, T::Out>,
     beta: Val<'k, T::Acc>,
     at: (Val<'k, u32>, Val<'k, u32>),
     scaled: Val<'k, T::Acc>,
+    ending: &Ending<'k, T>,
 ) {
+    if !ending.is_none() {
+        let before = c.load_or(at, beta.ne(T::Acc::ZERO), T::Out::ZERO);
+        let [value] = ending.finish(beta, [before], [scaled], at, |_| k.constant(true));
+        return c.store(at, value);
+    }
     k.if_else(
         beta.eq(T::Acc::ZERO),
         || c.store(at, scaled.to::<T::Out>()),

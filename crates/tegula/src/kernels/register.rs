@@ -7,6 +7,7 @@
 //! Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra" (2008), is where register tiles come from.
 
 use super::blocked::{Blocked, Blocking};
+use super::epilogue::in_rounds;
 use super::product::Product;
 use super::stage::{Ring, Room, Span, Stage};
 use crate::error::{Error, Result};
@@ -257,6 +258,17 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
         let (rows, cols) = (self.places(0), self.places(1));
         let width = variant.widths()[2];
         let (row, col) = (tile[0] + self.row, tile[1] + self.col);
+        if product.ends_long() {
+            let ([tm, _], vector) = (self.blocking.thread, vector::<T>());
+            return in_rounds(self.k, self.sums, tm, |i, sums| {
+                let row = row + (i / vector * (self.blocking.warp[0] / tm * vector) + i % vector);
+                let piece = |number: u32| {
+                    let col = col + cols[(number * width) as usize];
+                    ((row, col), row.lt(m) & col.lt(n), number * width)
+                };
+                product.store_pieces(cols.len() as u32 / width, piece, sums, width);
+            });
+        }
         let each = cols.len() as u32 / width;
         // Made where they are stored: the places of all pieces at once would not fit into registers.
         let piece = |number: u32| {

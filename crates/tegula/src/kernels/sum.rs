@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use super::epilogue::Ending;
 use super::order_letters;
 use super::product::finish;
 use crate::element::Type;
+use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
 
@@ -18,14 +20,18 @@ pub struct Sum {
     pub ty: Type,
     /// What is known of C's strides.
     pub order: Order2d,
+    /// What happens to whole sums on their way to C.
+    pub epilogue: Epilogue,
 }
 
 impl Sum {
-    /// Builds the kernel: parameters `parts` (row-major, a matrix for each part of each product of the batch), `c`, `alpha`, `beta`.
+    /// Builds the kernel: parameters `parts` (row-major, a matrix for each part of each product of the batch), `c`, `bias` if there is
+    /// one, `alpha`, `beta`.
     ///
     /// # Errors
     /// [`Error::KernelOption`] for a type without kernels.
     pub fn build(&self) -> Result<Kernel> {
+        self.epilogue.check(self.ty)?;
         of_type!(self.ty, sum(self))
     }
 }
@@ -35,6 +41,7 @@ fn sum<T: Element>(variant: &Sum) -> Kernel {
         k.note(format!("C = alpha sum of parts + beta C, {} elements, {variant}", variant.ty));
         let parts = k.matrix::<T::Acc>("parts", Access::Read, Order2d::RowMajor, 1);
         let c = k.matrix::<T::Out>("c", Access::ReadWrite, variant.order, 1);
+        let ending = Ending::<T>::declare(k, variant.epilogue);
         let (alpha, beta) = (k.scalar::<T::Acc>("alpha"), k.scalar::<T::Acc>("beta"));
         k.for_blocks([c.cols().div_ceil(THREADS), c.rows(), c.batches()], |[x, row, batch]| {
             let col = x * THREADS + k.thread_x();
@@ -44,7 +51,7 @@ fn sum<T: Element>(variant: &Sum) -> Kernel {
                 k.for_each(0, each, |part| {
                     total.set(total.get() + parts.load((batch * each + part, row, col)));
                 });
-                finish::<T>(k, c.batch(batch), beta, (row, col), alpha * total.get());
+                finish::<T>(k, c.batch(batch), beta, (row, col), alpha * total.get(), &ending.batch(batch));
             });
         });
     })
@@ -52,6 +59,7 @@ fn sum<T: Element>(variant: &Sum) -> Kernel {
 
 impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sum_{}{}", self.ty, order_letters([Order2d::RowMajor, Order2d::RowMajor, self.order]))
+        let letters = order_letters([Order2d::RowMajor, Order2d::RowMajor, self.order]);
+        write!(f, "sum_{}{letters}{}", self.ty, self.epilogue.suffix())
     }
 }

@@ -11,6 +11,7 @@ use super::blocked::Schedule;
 use super::order_letters;
 use super::product::{Parameters, Product};
 use crate::element::Type;
+use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
 use crate::ir::{Kernel, MAX_THREADS};
@@ -42,15 +43,17 @@ pub struct Vector {
     /// side.
     pub vectors: bool,
     /// Whether the sums along k are split: C is then a workspace with a matrix for each part, `batch` times `parts` of them, and
-    /// neither alpha nor beta is applied.
+    /// neither alpha nor beta is applied, nor an epilogue.
     pub split: bool,
+    /// What happens to sums on their way to C.
+    pub epilogue: Epilogue,
 }
 
 impl Vector {
     /// Row-major, one element at a time.
     pub const fn new(ty: Type, few: u32, cols: u32, [across, down]: [u32; 2], deep: u32) -> Self {
         let orders = [Order2d::RowMajor; 3];
-        Vector { ty, few, cols, across, down, deep, orders, vectors: false, split: false }
+        Vector { ty, few, cols, across, down, deep, orders, vectors: false, split: false, epilogue: Epilogue::NONE }
     }
 
     /// The kernel of that name without type and layouts: `vector_16x4_32x8_8`.
@@ -186,7 +189,7 @@ impl Vector {
             && (32..=MAX_THREADS).contains(&self.threads())
             && self.deep >= 4;
         match fits {
-            true => Ok(()),
+            true => self.epilogue.check(self.ty),
             false => Err(Error::KernelOption(format!(
                 "{self} is no kernel: rows, columns, depth and threads are powers of two, rows at most 16, the depth 4 to 64, threads 32 to {MAX_THREADS}"
             ))),
@@ -217,6 +220,7 @@ fn body<T: Element>(k: &Builder, variant: &Vector) {
             turned: [false, variant.turned()],
             widths: [1, variant.width(), 1],
             schedule: if variant.split { Schedule::Parts } else { Schedule::Tiles },
+            epilogue: variant.epilogue,
         },
     );
     let (m, n, depth) = product.extents();
@@ -455,6 +459,7 @@ impl fmt::Display for Vector {
         let Vector { ty, few, cols, across, down, deep, .. } = self;
         write!(f, "vector_{ty}_{few}x{cols}_{across}x{down}_{deep}{}", order_letters(self.orders))?;
         f.write_str(if self.vectors { "_v" } else { "" })?;
-        f.write_str(if self.split { "_split" } else { "" })
+        f.write_str(if self.split { "_split" } else { "" })?;
+        f.write_str(&self.epilogue.suffix())
     }
 }

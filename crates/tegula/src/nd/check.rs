@@ -1,7 +1,8 @@
 //! Comparing an N-dimensional product with the reference, one product of matrices after the other.
 
 use super::array::NdView;
-use super::products::{Products, product_shape};
+use super::finish::NdFinish;
+use super::products::{Products, matrix_axes, product_shape};
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::oracle;
@@ -18,16 +19,17 @@ pub struct NdReport {
     pub mismatches: usize,
 }
 
-/// Compares `result` with alpha·A·B + beta·C₀, shapes as [above](super). C₀ is read, and needed, where `beta` is not 0. `progress` counts rows
-/// of the result.
+/// Compares `result` with act(alpha·A·B + beta·C₀ + bias), shapes as [above](super). C₀ is read, and needed, where `beta` is not 0. `progress` counts
+/// rows of the result.
 ///
 /// # Errors
-/// As [`oracle::check`].
+/// As [`oracle::check_finished`].
 pub fn check<T: Element>(
     alpha: T::Acc,
     [a, b]: [&NdView<'_, T>; 2],
     beta: T::Acc,
     c0: Option<&NdView<'_, T::Out>>,
+    finish: &NdFinish<'_, T::Out>,
     result: &NdView<'_, T::Out>,
     progress: &Listener<'_>,
 ) -> Result<NdReport> {
@@ -38,16 +40,17 @@ pub fn check<T: Element>(
     if let Some(other) = c0.filter(|c0| c0.layout != result.layout) {
         // One set of layouts serves both.
         let (c0, result) = (other.to_array()?, result.to_array()?);
-        return check(alpha, [a, b], beta, Some(&c0.view()), &result.view(), progress);
+        return check(alpha, [a, b], beta, Some(&c0.view()), finish, &result.view(), progress);
     }
-    let products = Products::new(&a.layout, &b.layout, &result.layout);
+    let bias = finish.layout(&expected, matrix_axes(a.shape(), b.shape()))?;
+    let products = Products::new(&a.layout, &b.layout, &result.layout, bias.as_ref());
     let count = products.count() as u64;
     let mut worst = NdReport { r: 0.0, worst: vec![0; expected.len()], mismatches: 0 };
-    for ([at_a, at_b, at_c], number) in products.layouts().zip(0..) {
+    for ([at_a, at_b, at_c, at_bias], number) in products.layouts().zip(0..) {
         let share = |part: Progress| progress(part.of_parts(number, count));
         let c0 = c0.map(|c0| c0.matrices(at_c));
         let (a, b, c) = (a.matrices(at_a), b.matrices(at_b), result.matrices(at_c));
-        let report = oracle::check_with_progress(alpha, a, b, beta, c0, c, &share)?;
+        let report = oracle::check_finished(alpha, a, b, beta, c0, finish.matrices(at_bias), c, &share)?;
         worst.mismatches += report.mismatches;
         if report.r > worst.r {
             let (batch, row, col) = report.worst;
@@ -72,7 +75,9 @@ mod tests {
     fn the_worst_element_is_found_by_its_index() {
         let (a, b) = (counting(&[3, 1, 2, 4], 1), counting(&[5, 4, 3], -7));
         let right = matmul(&a, &b).unwrap();
-        let judge = |c: &NdArray<i32>| check(1, [&a.view(), &b.view()], 0, None, &c.view(), &|_| {}).unwrap();
+        let judge = |c: &NdArray<i32>| {
+            check(1, [&a.view(), &b.view()], 0, None, &NdFinish::default(), &c.view(), &|_| {}).unwrap()
+        };
         assert_eq!(judge(&right), NdReport { r: 0.0, worst: vec![0; 4], mismatches: 0 });
         let mut wrong = right.clone();
         let last = wrong.as_slice().len() - 2;
@@ -86,7 +91,8 @@ mod tests {
         let turned = c0.view().t().to_array().unwrap();
         let expected = matmul(&a, &a).unwrap().into_vec().iter().zip(c0.as_slice()).map(|(x, y)| x - y).collect();
         let expected = NdArray::from_vec(&[2, 2, 2], expected).unwrap();
-        let report = check(1, [&a.view(), &a.view()], -1, Some(&turned.view().t()), &expected.view(), &|_| {}).unwrap();
+        let (a, c0) = (a.view(), turned.view().t());
+        let report = check(1, [&a, &a], -1, Some(&c0), &NdFinish::default(), &expected.view(), &|_| {}).unwrap();
         assert_eq!(report.mismatches, 0);
     }
 }

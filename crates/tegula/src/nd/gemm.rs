@@ -1,9 +1,11 @@
-//! The problem: C = alpha·A·B + beta·C on N-dimensional arrays, handed to [`Gemm`] one product after the other.
+//! The problem: C = act(alpha·A·B + beta·C + bias) on N-dimensional arrays, handed to [`Gemm`] one product after the other.
 
 use super::array::{NdArray, NdView, NdViewMut};
+use super::finish::NdFinish;
 use super::layout::display;
-use super::products::{Products, product_shape};
+use super::products::{Products, matrix_axes, product_shape};
 use crate::element::{Accuracy, Element, Scalar};
+use crate::epilogue::Activation;
 use crate::error::{Error, Result};
 use crate::exec::Device;
 use crate::gemm::{Gemm, Report, addresses, explain, refuse_overlap};
@@ -21,7 +23,7 @@ pub fn matmul<'a, T: Element>(a: impl Into<NdView<'a, T>>, b: impl Into<NdView<'
     Ok(c)
 }
 
-/// C = alpha·A·B + beta·C on arrays of any number of axes, with alpha 1 and beta 0 unless said otherwise.
+/// C = act(alpha·A·B + beta·C + bias) on arrays of any number of axes, with alpha 1, beta 0, no bias and no activation unless said otherwise.
 ///
 /// Shapes are [above](super); C has the result's, it is not broadcast. For the rest all is as with [`Gemm`]: any strides will do, with
 /// beta = 0 C is not read, with alpha = 0 A and B are not. No operand is copied to give it another shape: where one batch of matrices is
@@ -46,6 +48,7 @@ pub struct NdGemm<'a, T: Element> {
     b: NdView<'a, T>,
     beta: T::Acc,
     c: NdViewMut<'a, T::Out>,
+    finish: NdFinish<'a, T::Out>,
     audience: Audience<'a>,
     accuracy: Accuracy,
     device: Option<Device>,
@@ -55,7 +58,8 @@ impl<'a, T: Element> NdGemm<'a, T> {
     /// C = A·B.
     pub fn new(a: NdView<'a, T>, b: NdView<'a, T>, c: NdViewMut<'a, T::Out>) -> Self {
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
-        NdGemm { alpha, a, b, beta, c, audience: Audience::default(), accuracy: Accuracy::Full, device: None }
+        let (finish, audience) = (NdFinish::default(), Audience::default());
+        NdGemm { alpha, a, b, beta, c, finish, audience, accuracy: Accuracy::Full, device: None }
     }
 
     /// The factor of A·B.
@@ -66,6 +70,26 @@ impl<'a, T: Element> NdGemm<'a, T> {
     /// The factor of what C holds.
     pub fn beta(self, beta: T::Acc) -> Self {
         NdGemm { beta, ..self }
+    }
+
+    /// What to add to each matrix of C: an array that broadcasts to C, of n numbers, m×1 numbers, or stacks of such, see [`Gemm::bias`].
+    ///
+    /// ```
+    /// use tegula::nd::{NdArray, NdGemm};
+    ///
+    /// let (a, b) = (NdArray::from_vec(&[2, 1, 1], vec![1i32, 2])?, NdArray::from_vec(&[1, 3], vec![1i32, 2, 3])?);
+    /// let (bias, mut c) = (NdArray::from_vec(&[3], vec![-3i32, 0, 7])?, NdArray::zeros(&[2, 1, 3])?);
+    /// NdGemm::new(a.view(), b.view(), c.view_mut()).bias(bias.view()).run()?;
+    /// assert_eq!(c.as_slice(), [-2, 2, 10, -1, 4, 13]);
+    /// # Ok::<(), tegula::Error>(())
+    /// ```
+    pub fn bias(self, bias: NdView<'a, T::Out>) -> Self {
+        NdGemm { finish: NdFinish { bias: Some(bias), ..self.finish }, ..self }
+    }
+
+    /// The function that is applied last, see [`Gemm::activation`].
+    pub fn activation(self, activation: Activation) -> Self {
+        NdGemm { finish: NdFinish { activation, ..self.finish }, ..self }
     }
 
     /// How exact the product has to be, see [`Gemm::accuracy`].
@@ -92,7 +116,7 @@ impl<'a, T: Element> NdGemm<'a, T> {
         let products = self.products()?;
         let (count, listener) = (products.count() as u64, self.audience.0);
         let mut report = None;
-        for ([a, b, c], number) in products.layouts().zip(0..) {
+        for ([a, b, c, bias], number) in products.layouts().zip(0..) {
             // Every product has the same share of the whole.
             let share = move |p: Progress| {
                 listener.iter().for_each(|tell| tell(p.of_parts(number, count)));
@@ -100,6 +124,7 @@ impl<'a, T: Element> NdGemm<'a, T> {
             let (a, b) = (self.a.matrices(a), self.b.matrices(b));
             let product = Gemm::new(a, b, self.c.matrices(c)).alpha(self.alpha).beta(self.beta);
             let mut product = product.accuracy(self.accuracy);
+            product.finish = self.finish.matrices(bias);
             if listener.is_some() {
                 product = product.progress(&share);
             }
@@ -117,13 +142,16 @@ impl<'a, T: Element> NdGemm<'a, T> {
     /// As [`run`](Self::run).
     pub fn explain(&self) -> Result<Explanation> {
         let products = self.products()?;
-        let ([a, b, c], view) = (products.first(), self.c.as_view());
+        let ([a, b, c, bias], view) = (products.first(), self.c.as_view());
         let given = [self.a.matrices(a), self.b.matrices(b)];
-        let factors = [self.alpha, self.beta];
-        let mut explanation = explain(self.device.as_ref(), self.accuracy, given, view.matrices(c), factors)?;
+        let (c, factors, finish) = (view.matrices(c), [self.alpha, self.beta], self.finish.matrices(bias));
+        let mut explanation = explain(self.device.as_ref(), self.accuracy, given, c, factors, finish)?;
         explanation.products = products.count();
         for (operand, layout) in explanation.operands.iter_mut().zip([&self.a.layout, &self.b.layout, &view.layout]) {
             (operand.shape, operand.strides) = (layout.shape.clone(), layout.strides.clone());
+        }
+        if let (Some(operand), Some(bias)) = (&mut explanation.bias, &self.finish.bias) {
+            (operand.shape, operand.strides) = (bias.layout.shape.clone(), bias.layout.strides.clone());
         }
         Ok(explanation)
     }
@@ -135,8 +163,13 @@ impl<'a, T: Element> NdGemm<'a, T> {
             return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
         }
         let (c, span) = (self.c.as_view(), |view: &NdView<'_, T>| view.layout.span());
-        let inputs = [addresses(self.a.memory, span(&self.a)?), addresses(self.b.memory, span(&self.b)?)];
-        refuse_overlap(inputs, addresses(c.memory, c.layout.span()?))?;
-        Ok(Products::new(&self.a.layout, &self.b.layout, &self.c.layout))
+        let output = addresses(c.memory, c.layout.span()?);
+        refuse_overlap("A", addresses(self.a.memory, span(&self.a)?), output)?;
+        refuse_overlap("B", addresses(self.b.memory, span(&self.b)?), output)?;
+        if let Some(bias) = &self.finish.bias {
+            refuse_overlap("bias", addresses(bias.memory, bias.layout.span()?), output)?;
+        }
+        let bias = self.finish.layout(&expected, matrix_axes(self.a.shape(), self.b.shape()))?;
+        Ok(Products::new(&self.a.layout, &self.b.layout, &self.c.layout, bias.as_ref()))
     }
 }

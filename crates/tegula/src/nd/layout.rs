@@ -54,6 +54,20 @@ impl NdLayout {
         self
     }
 
+    /// The array repeated to a larger shape: aligned at the last axis, extents agree, are 1 or are missing; what is repeated has stride 0.
+    /// `None` where they do not.
+    pub(super) fn broadcast(&self, shape: &[usize]) -> Option<Self> {
+        let missing = shape.len().checked_sub(self.shape.len())?;
+        let stride = |(axis, &extent): (usize, &usize)| match axis.checked_sub(missing) {
+            None => Some(0),
+            // A step along an axis of one place means nothing.
+            Some(own) if self.shape[own] == extent && extent != 1 => Some(self.strides[own]),
+            Some(own) => (self.shape[own] == 1).then_some(0),
+        };
+        let strides = shape.iter().enumerate().map(stride).collect::<Option<_>>()?;
+        Some(NdLayout { shape: shape.to_vec(), strides, offset: self.offset })
+    }
+
     /// Position of an element, from the start of the memory; `None` outside the shape. Only meaningful for a checked layout.
     pub fn at(&self, index: &[usize]) -> Option<usize> {
         let inside = index.len() == self.shape.len() && index.iter().zip(&self.shape).all(|(i, extent)| i < extent);

@@ -32,6 +32,11 @@ pub fn product_shape(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     Ok(stack.into_iter().chain(m).chain(n).collect())
 }
 
+/// How many of the axes of C are A's rows and B's columns.
+pub(super) fn matrix_axes(a: &[usize], b: &[usize]) -> usize {
+    usize::from(a.len() > 1) + usize::from(b.len() > 1)
+}
+
 /// The stack, m and k of A.
 fn left(a: &[usize]) -> (&[usize], Option<usize>, usize) {
     match *a {
@@ -69,46 +74,51 @@ fn named(shape: &[usize]) -> String {
     }
 }
 
-/// Products of (batches of) matrices that lie alike, at different places of A, B and C.
+/// Products of (batches of) matrices that lie alike, at different places of A, B, C and a bias.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Products {
-    /// A, B and C of the first.
-    first: [Layout; 3],
+    /// A, B, C and the bias of the first.
+    first: [Layout; 4],
     /// From one to the next, outermost first.
     loops: Vec<Axis>,
 }
 
-/// An axis of the problem: its extent, and how far one step moves in A, in B and in C.
+/// An axis of the problem: its extent, and how far one step moves in A, in B, in C and in the bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Axis {
     extent: usize,
-    steps: [isize; 3],
+    steps: [isize; 4],
 }
 
-const ONE: Axis = Axis { extent: 1, steps: [0; 3] };
+const ONE: Axis = Axis { extent: 1, steps: [0; 4] };
 const A: usize = 0;
 const B: usize = 1;
 const C: usize = 2;
+const BIAS: usize = 3;
 
 impl Products {
-    /// The fewest that this finds, for operands whose shapes make a product.
+    /// The fewest that this finds, for operands whose shapes make a product, and a bias that has the axes of C, along m or n with stride 0.
     ///
-    /// Axes along which one step is as far as the whole of another, in A, B and C alike, are one axis. So a stack whose B is the same
+    /// Axes along which one step is as far as the whole of another, in A, B, C and the bias alike, are one axis. So a stack whose B is the same
     /// throughout becomes the rows of one tall product, or the columns of a wide one, where A (or B) and C lie so; what is left is the
     /// batch, as long as can be, and loops. An element is the same sum in the same order in all of these.
-    pub fn new(a: &NdLayout, b: &NdLayout, c: &NdLayout) -> Self {
+    pub fn new(a: &NdLayout, b: &NdLayout, c: &NdLayout, bias: Option<&NdLayout>) -> Self {
         let ((_, m, k), (_, _, n)) = (left(&a.shape), right(&b.shape));
         let [a_row, a_k] = ends(a, m.is_some(), true);
         let [b_k, b_col] = ends(b, true, n.is_some());
         let [c_row, c_col] = ends(c, m.is_some(), n.is_some());
-        let mut rows = Axis { extent: m.unwrap_or(1), steps: [a_row, 0, c_row] };
-        let mut cols = Axis { extent: n.unwrap_or(1), steps: [0, b_col, c_col] };
+        let [bias_row, bias_col] = bias.map_or([0; 2], |bias| ends(bias, m.is_some(), n.is_some()));
+        let mut rows = Axis { extent: m.unwrap_or(1), steps: [a_row, 0, c_row, bias_row] };
+        let mut cols = Axis { extent: n.unwrap_or(1), steps: [0, b_col, c_col, bias_col] };
         let mut stack = Vec::new();
         let mut batch = Axis { extent: 0, ..ONE };
         // Where C is empty, other extents may be beyond all bounds; there is nothing to find.
         if !c.is_empty() {
-            stack = stack_of(a, b, c);
-            while join_two(&mut stack) || absorb(&mut rows, &mut stack, B) || absorb(&mut cols, &mut stack, A) {}
+            stack = stack_of(a, b, c, bias);
+            while join_two(&mut stack)
+                || absorb(&mut rows, &mut stack, B, cols)
+                || absorb(&mut cols, &mut stack, A, rows)
+            {}
             let longest = (0..stack.len()).rev().max_by_key(|&i| stack[i].extent);
             batch = longest.map_or(ONE, |i| stack.remove(i));
         }
@@ -120,12 +130,17 @@ impl Products {
             layout(A, a.offset, (rows.extent, rows.steps[A]), (k, a_k)),
             layout(B, b.offset, (k, b_k), (cols.extent, cols.steps[B])),
             layout(C, c.offset, (rows.extent, rows.steps[C]), (cols.extent, cols.steps[C])),
+            // A column where it varies from row to row, else a row, if only of the same number.
+            match bias.map_or(0, |bias| bias.offset) {
+                offset if rows.steps[BIAS] != 0 => layout(BIAS, offset, (rows.extent, rows.steps[BIAS]), (1, 0)),
+                offset => layout(BIAS, offset, (1, 0), (cols.extent, cols.steps[BIAS])),
+            },
         ];
         Products { first, loops: stack }
     }
 
-    /// A, B and C of the first.
-    pub fn first(&self) -> [Layout; 3] {
+    /// A, B, C and the bias of the first.
+    pub fn first(&self) -> [Layout; 4] {
         self.first
     }
 
@@ -134,8 +149,8 @@ impl Products {
         self.loops.iter().map(|axis| axis.extent).product()
     }
 
-    /// A, B and C of each.
-    pub fn layouts(&self) -> impl Iterator<Item = [Layout; 3]> {
+    /// A, B, C and the bias of each.
+    pub fn layouts(&self) -> impl Iterator<Item = [Layout; 4]> {
         (0..self.count()).map(|number| {
             let (mut layouts, mut rest) = (self.first, number);
             for axis in self.loops.iter().rev() {
@@ -159,15 +174,17 @@ fn ends(layout: &NdLayout, first: bool, second: bool) -> [isize; 2] {
 }
 
 /// The axes of the stack that are longer than 1, outermost first.
-fn stack_of(a: &NdLayout, b: &NdLayout, c: &NdLayout) -> Vec<Axis> {
+fn stack_of(a: &NdLayout, b: &NdLayout, c: &NdLayout, bias: Option<&NdLayout>) -> Vec<Axis> {
     let stacks = [left(&a.shape).0, right(&b.shape).0];
     let axes = stacks[A].len().max(stacks[B].len());
     let stride = |stack: &[usize], layout: &NdLayout, axis: usize| {
         let here = (axis + stack.len()).checked_sub(axes).filter(|&i| stack[i] != 1);
         here.map_or(0, |i| layout.strides[i])
     };
-    let axis =
-        |i: usize| Axis { extent: c.shape[i], steps: [stride(stacks[A], a, i), stride(stacks[B], b, i), c.strides[i]] };
+    let axis = |i: usize| {
+        let of_bias = bias.map_or(0, |bias| bias.strides[i]);
+        Axis { extent: c.shape[i], steps: [stride(stacks[A], a, i), stride(stacks[B], b, i), c.strides[i], of_bias] }
+    };
     (0..axes).map(axis).filter(|axis| axis.extent != 1).collect()
 }
 
@@ -188,10 +205,10 @@ fn join_two(stack: &mut Vec<Axis>) -> bool {
 }
 
 /// Makes an axis of the stack a part of the rows (or columns) of a matrix, if it finds one that lets `still`, which has no such rows (or
-/// columns), stay where it is.
-fn absorb(side: &mut Axis, stack: &mut Vec<Axis>, still: usize) -> bool {
+/// columns), stay where it is. A bias that varies along the `other` side is to stay a row or a column.
+fn absorb(side: &mut Axis, stack: &mut Vec<Axis>, still: usize, other: Axis) -> bool {
     let joined = |axis: Axis| match side.extent {
-        _ if axis.steps[still] != 0 => None,
+        _ if axis.steps[still] != 0 || axis.steps[BIAS] != 0 && other.steps[BIAS] != 0 => None,
         1 => Some(axis),
         _ => join(axis, *side).or_else(|| join(*side, axis)),
     };
@@ -202,7 +219,7 @@ fn absorb(side: &mut Axis, stack: &mut Vec<Axis>, still: usize) -> bool {
     true
 }
 
-/// Two axes as one, where a step of the outer is as far as the whole of the inner, in A, B and C alike.
+/// Two axes as one, where a step of the outer is as far as the whole of the inner, in A, B, C and the bias alike.
 fn join(outer: Axis, inner: Axis) -> Option<Axis> {
     let extent = outer.extent.checked_mul(inner.extent).filter(|&extent| extent <= MAX_EXTENT)?;
     let whole = |step: isize| isize::try_from(inner.extent).ok()?.checked_mul(step);
@@ -217,12 +234,12 @@ mod tests {
     fn dense(shapes: [&[usize]; 2]) -> Products {
         let [a, b] = shapes.map(|shape| NdLayout::row_major(shape).unwrap());
         let c = NdLayout::row_major(&product_shape(&a.shape, &b.shape).unwrap()).unwrap();
-        Products::new(&a, &b, &c)
+        Products::new(&a, &b, &c, None)
     }
 
     /// Number of products, and batch, m, n and k of each.
     fn sizes(products: &Products) -> [usize; 5] {
-        let [a, _, c] = products.first;
+        let [a, _, c, _] = products.first;
         [products.count(), c.shape.batches, c.shape.rows, c.shape.cols, a.shape.cols]
     }
 
@@ -249,7 +266,7 @@ mod tests {
         let x = NdLayout::row_major(&[1, 4]).unwrap();
         let weights = NdLayout::row_major(&[7, 5, 4]).unwrap().transposed();
         let y = NdLayout::row_major(&[7, 1, 5]).unwrap();
-        assert_eq!(sizes(&Products::new(&x, &weights, &y)), [1, 1, 1, 35, 4]);
+        assert_eq!(sizes(&Products::new(&x, &weights, &y, None)), [1, 1, 1, 35, 4]);
     }
 
     #[test]
@@ -259,15 +276,38 @@ mod tests {
         let mut column = x.clone();
         (column.shape, column.strides) = (vec![6, 4, 1], vec![0, 2, 0]);
         let c = NdLayout::row_major(&[6, 2, 1]).unwrap();
-        let products = Products::new(&a, &column, &c);
+        let products = Products::new(&a, &column, &c, None);
         assert_eq!(sizes(&products), [1, 1, 12, 1, 4]);
         assert_eq!(products.first[B].strides, [0, 2, 0]);
+    }
+
+    #[test]
+    fn a_bias_keeps_apart_what_it_tells_apart() {
+        let sizes_with = |shapes: [&[usize]; 2], bias: &[usize]| {
+            let [a, b] = shapes.map(|shape| NdLayout::row_major(shape).unwrap());
+            let c = NdLayout::row_major(&product_shape(&a.shape, &b.shape).unwrap()).unwrap();
+            let bias = NdLayout::row_major(bias).unwrap().broadcast(&c.shape).unwrap();
+            let products = Products::new(&a, &b, &c, Some(&bias));
+            let Shape { batches, rows, cols } = products.first[BIAS].shape;
+            (sizes(&products), [batches, rows, cols])
+        };
+        // One row for all is no hindrance, nor a single number.
+        assert_eq!(sizes_with([&[2, 7, 3, 4], &[4, 5]], &[5]), ([1, 1, 42, 5, 4], [1, 1, 5]));
+        assert_eq!(sizes_with([&[2, 7, 3, 4], &[4, 5]], &[1]), ([1, 1, 42, 5, 4], [1, 1, 5]));
+        // A row for each of seven is: two products of seven.
+        assert_eq!(sizes_with([&[2, 7, 3, 4], &[4, 5]], &[7, 1, 5]), ([2, 7, 3, 5, 4], [7, 1, 5]));
+        // So is a column, which is the same in each of fourteen.
+        assert_eq!(sizes_with([&[2, 7, 3, 4], &[4, 5]], &[3, 1]), ([1, 14, 3, 5, 4], [14, 3, 1]));
+        // The rows of one number each are a column, those of five each are not.
+        assert_eq!(sizes_with([&[6, 1, 4], &[4, 5]], &[6, 1, 1]), ([1, 1, 6, 5, 4], [1, 6, 1]));
+        assert_eq!(sizes_with([&[6, 1, 4], &[4, 5]], &[6, 1, 5]), ([1, 6, 1, 5, 4], [6, 1, 5]));
+        assert_eq!(sizes_with([&[6, 3, 4], &[4]], &[3]), ([1, 6, 3, 1, 4], [6, 3, 1]));
     }
 
     #[test]
     fn no_axis_grows_beyond_what_kernels_index() {
         let half = NdLayout { shape: vec![2, 1 << 30, 1], offset: 0, strides: vec![1 << 30, 1, 1] };
         let b = NdLayout::row_major(&[1, 1]).unwrap();
-        assert_eq!(sizes(&Products::new(&half, &b, &half)), [1, 2, 1 << 30, 1, 1]);
+        assert_eq!(sizes(&Products::new(&half, &b, &half, None)), [1, 2, 1 << 30, 1, 1]);
     }
 }

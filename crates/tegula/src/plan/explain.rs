@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::element::Type;
+use crate::epilogue::Epilogue;
 use crate::error::{Bytes, Error, Result};
 use crate::ir::ParamKind;
 use crate::ir::launch::{Bound, DeviceFacts};
@@ -32,6 +33,8 @@ pub struct Explanation {
     pub launch: Option<Launch>,
     /// A, B and C.
     pub operands: [Operand; 3],
+    /// The bias, if there is one.
+    pub bias: Option<Operand>,
     /// Bytes of GPU memory that are taken for one product, besides operands that lie there.
     pub device_bytes: u128,
     /// Bytes of host memory that are taken for one product, besides operands that lie there.
@@ -52,7 +55,7 @@ pub struct Launch {
 /// How A, B or C is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// `A`, `B` or `C`.
+    /// `A`, `B`, `C` or `bias`.
     pub name: &'static str,
     /// Its element type.
     pub ty: Type,
@@ -195,7 +198,7 @@ impl fmt::Display for Explanation {
             let [rows, cols] = tile;
             writeln!(f, "grid: {} blocks of {} threads, tiles of {rows}×{cols}", product(grid), product(block))?;
         }
-        self.operands.iter().try_for_each(|operand| writeln!(f, "{operand}"))?;
+        self.operands.iter().chain(&self.bias).try_for_each(|operand| writeln!(f, "{operand}"))?;
         write!(f, "memory besides the operands: {} on the host", Bytes(self.host_bytes))?;
         if self.device_bytes > 0 {
             write!(f, ", {} on {}", Bytes(self.device_bytes), self.device)?;
@@ -221,6 +224,10 @@ pub(crate) struct Given {
     pub gpus: [Option<usize>; 3],
     /// Whether C is read as well.
     pub reads_c: bool,
+    /// The layout of the bias, and which GPU it lies on.
+    pub bias: Option<(Layout, Option<usize>)>,
+    /// What happens to sums on their way to C.
+    pub epilogue: Epilogue,
 }
 
 /// An engine that runs kernels, as far as an explanation depends on it.
@@ -242,7 +249,8 @@ impl Given {
     /// [`Error::Elsewhere`].
     pub fn refuse_other_gpus(&self, own: Option<usize>, device: &str) -> Result<()> {
         let elsewhere = |(_, gpu): &(&str, Option<usize>)| gpu.is_some() && *gpu != own;
-        match ["A", "B", "C"].into_iter().zip(self.gpus).find(elsewhere) {
+        let bias = self.bias.map(|(_, gpu)| ("bias", gpu));
+        match ["A", "B", "C"].into_iter().zip(self.gpus).chain(bias).find(elsewhere) {
             Some((what, Some(ordinal))) => {
                 Err(Error::Elsewhere { what: what.into(), owner: format!("cuda:{ordinal}"), gpu: device.into() })
             }
@@ -253,8 +261,9 @@ impl Given {
     /// What the CPU does: A and B are packed, C is written where it lies or summed beside it.
     pub fn on_cpu(&self, kernel: String, in_place: bool, host_bytes: u128) -> Explanation {
         let c = if in_place { Taken::InPlace } else { Taken::Summed };
+        let bias = self.bias_operand(Taken::InPlace);
         let taken = if self.multiplies() { [Taken::Packed, Taken::Packed, c] } else { self.untouched() };
-        self.explained("cpu".into(), kernel, taken, 0, host_bytes)
+        Explanation { bias, ..self.explained("cpu".into(), kernel, taken, 0, host_bytes) }
     }
 
     /// What an engine does with a kernel: operands that do not lie on its GPU are copied there.
@@ -264,7 +273,7 @@ impl Given {
     pub fn by_kernel(&self, recipe: &Recipe, engine: Engine) -> Result<Explanation> {
         let Engine { device, gpu, facts, host_bytes } = engine;
         if self.layouts[C].shape.is_empty() {
-            return Ok(self.explained(device, recipe.name(), self.untouched(), 0, 0));
+            return Ok(self.explained(device, recipe.finished(self.epilogue).name(), self.untouched(), 0, 0));
         }
         let (mut taken, mut there, mut device_bytes) = (self.untouched(), self.layouts, 0);
         for (i, &layout) in self.layouts.iter().enumerate() {
@@ -272,26 +281,30 @@ impl Given {
                 taken[i] = Taken::InPlace;
                 continue;
             }
-            // The interpreter keeps elements densely, and tells kernels the strides of the original.
-            let dense = || Ok(Packed { from: layout, to: Layout::row_major(layout.shape)? });
-            let copy = if gpu.is_some() { layout.packed() } else { dense() }?;
-            let bytes = copy.from.shape.len()? as u128 * self.types[i].size() as u128;
-            if gpu.is_some() {
-                there[i] = copy.to;
-                device_bytes += bytes;
-            }
-            let (shape, strides) = axes(copy.to);
             let (filled, returned) = if i == C { (self.reads_c, true) } else { (true, false) };
+            let copy = copied(layout, self.types[i], &device, gpu.is_some(), [filled, returned])?;
+            if gpu.is_some() {
+                there[i] = copy.there;
+                device_bytes += copy.bytes;
+            }
             if self.multiplies() || i == C {
-                let order = Order::of(&shape, &strides);
-                taken[i] = Taken::Copied { to: device.clone(), bytes, order, filled, returned };
+                taken[i] = copy.taken;
             }
         }
         // A copy may lie in another order than the original; the kernel is the one for the copy.
         let mut types = self.types.into_iter();
         let lies = there.map(|layout| Lie::of(&layout, types.next().unwrap_or(self.types[C]), 0));
-        let recipe = recipe.fit(lies);
-        let launch = self.launch(&recipe, there, &facts)?;
+        let recipe = recipe.finished(self.epilogue).fit(lies);
+        let (mut bias, mut bias_there) = (self.bias_operand(Taken::InPlace), self.bias.map(|(layout, _)| layout));
+        if let Some((layout, None)) = self.bias {
+            let copy = copied(layout, self.types[C], &device, gpu.is_some(), [true, false])?;
+            bias = self.bias_operand(copy.taken);
+            if gpu.is_some() {
+                bias_there = Some(copy.there);
+                device_bytes += copy.bytes;
+            }
+        }
+        let launch = self.launch(&recipe, there, bias_there, &facts)?;
         if let Some(shape) = recipe.workspace(self.layouts[C].shape) {
             device_bytes += shape.len()? as u128 * self.sum_bytes() as u128;
         }
@@ -305,10 +318,16 @@ impl Given {
             }
         }
         let explained = self.explained(device, recipe.name(), taken, device_bytes, host_bytes);
-        Ok(Explanation { launch: Some(launch), ..explained })
+        Ok(Explanation { launch: Some(launch), bias, ..explained })
     }
 
-    fn launch(&self, recipe: &Recipe, layouts: [Layout; 3], facts: &DeviceFacts) -> Result<Launch> {
+    fn launch(
+        &self,
+        recipe: &Recipe,
+        layouts: [Layout; 3],
+        bias: Option<Layout>,
+        facts: &DeviceFacts,
+    ) -> Result<Launch> {
         let kernel = recipe.kernel.build()?;
         let [a, b] = recipe.inputs([layouts[0], layouts[1]], Layout::transposed);
         let [a, b] = [recipe.packed(0, a.shape)?.unwrap_or(a), recipe.packed(1, b.shape)?.unwrap_or(b)];
@@ -317,7 +336,8 @@ impl Given {
         if let (Split::Parts(_), Some(parts)) = (recipe.split, parts) {
             c = parts;
         }
-        let mut matrices = [a, b, c].into_iter().chain(parts);
+        let bias = bias.map(|bias| recipe.output(bias, Layout::transposed));
+        let mut matrices = [a, b, c].into_iter().chain(parts).chain(bias);
         let bound: Vec<Bound> = kernel
             .params()
             .iter()
@@ -327,6 +347,13 @@ impl Given {
             })
             .collect();
         Ok(Launch { tile: recipe.kernel.tile(), grid: kernel.bind(&bound, facts)?, block: kernel.block() })
+    }
+
+    /// The bias, of which that happens.
+    fn bias_operand(&self, taken: Taken) -> Option<Operand> {
+        let (layout, gpu) = self.bias?;
+        let (shape, strides) = axes(layout);
+        Some(Operand { name: "bias", ty: self.types[C], shape, strides, place: place(gpu), taken })
     }
 
     /// Bytes of a sum, as a workspace holds it.
@@ -360,13 +387,50 @@ impl Given {
         let operands = ["A", "B", "C"].map(|name| {
             let i = names.next().unwrap_or(0);
             let (shape, strides) = axes(self.layouts[i]);
-            let place = self.gpus[i].map_or_else(|| "host memory".into(), |ordinal| format!("cuda:{ordinal}"));
+            let place = place(self.gpus[i]);
             Operand { name, ty: self.types[i], shape, strides, place, taken: taken.next().unwrap_or(Taken::Unread) }
         });
         let (batches, m, n, k) = (c.shape.batches, c.shape.rows, c.shape.cols, a.shape.cols);
-        let (tuned, products, launch) = (false, 1, None);
-        Explanation { device, kernel, tuned, products, batches, m, n, k, launch, operands, device_bytes, host_bytes }
+        Explanation {
+            device,
+            kernel,
+            tuned: false,
+            products: 1,
+            batches,
+            m,
+            n,
+            k,
+            launch: None,
+            operands,
+            bias: None,
+            device_bytes,
+            host_bytes,
+        }
     }
+}
+
+/// Where a matrix lies, given which GPU that is.
+fn place(gpu: Option<usize>) -> String {
+    gpu.map_or_else(|| "host memory".into(), |ordinal| format!("cuda:{ordinal}"))
+}
+
+/// A copy of a matrix for a device.
+struct Copied {
+    taken: Taken,
+    there: Layout,
+    bytes: u128,
+}
+
+/// How an engine copies a matrix: a GPU without gaps, in the order nearest to the original; the interpreter keeps elements densely, and tells
+/// kernels the strides of the original.
+fn copied(layout: Layout, ty: Type, device: &str, gpu: bool, [filled, returned]: [bool; 2]) -> Result<Copied> {
+    let dense = || Ok(Packed { from: layout, to: Layout::row_major(layout.shape)? });
+    let copy = if gpu { layout.packed() } else { dense() }?;
+    let bytes = copy.from.shape.len()? as u128 * ty.size() as u128;
+    let (shape, strides) = axes(copy.to);
+    let order = Order::of(&shape, &strides);
+    let taken = Taken::Copied { to: device.into(), bytes, order, filled, returned };
+    Ok(Copied { taken, there: copy.to, bytes })
 }
 
 /// Extents and strides, without the batch where there is one matrix.
@@ -390,7 +454,14 @@ mod tests {
             Layout { shape: shape(40, 50), offset: 0, strides: [2000, 50, 1] },
             Layout { shape: shape(100, 50), offset: 4999, strides: [5000, -50, -1] },
         ];
-        let given = Given { layouts, types: [Type::F32; 3], gpus: [None, Some(1), None], reads_c: true };
+        let given = Given {
+            layouts,
+            types: [Type::F32; 3],
+            gpus: [None, Some(1), None],
+            reads_c: true,
+            bias: None,
+            epilogue: Epilogue::NONE,
+        };
         assert!(given.refuse_other_gpus(Some(0), "cuda:0").is_err());
         assert!(given.refuse_other_gpus(Some(1), "cuda:1").is_ok());
         let facts = DeviceFacts { multiprocessors: 132 };

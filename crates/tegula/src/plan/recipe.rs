@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use super::choose::Lie;
 use crate::element::{Accuracy, Type};
+use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
 use crate::kernels::{Blocked, Mend, Pack, Plain, Schedule, Sum, Variant, Vector};
@@ -20,6 +21,8 @@ pub struct Recipe {
     pub split: Split,
     /// Whether the left and the right factor, as the kernel takes them, are copied first to where it takes them fastest.
     pub packed: [bool; 2],
+    /// What happens to sums on their way to C, by the rows and columns of C itself; [`finished`](Recipe::finished) tells the kernels.
+    pub epilogue: Epilogue,
 }
 
 /// How the work is split. What is split goes to a workspace, and a second kernel adds it.
@@ -58,7 +61,8 @@ impl FromStr for Split {
 
 impl<V: Into<Variant>> From<V> for Recipe {
     fn from(kernel: V) -> Self {
-        Recipe { kernel: kernel.into(), swapped: false, split: Split::Whole, packed: [false; 2] }
+        let (split, epilogue) = (Split::Whole, Epilogue::NONE);
+        Recipe { kernel: kernel.into(), swapped: false, split, packed: [false; 2], epilogue }
     }
 }
 
@@ -98,7 +102,7 @@ impl Recipe {
     /// The same for matrices that lie so: A, B and C.
     #[must_use]
     pub fn fit(self, lies: [Lie; 3]) -> Self {
-        match self.kernel {
+        let fit = match self.kernel {
             Variant::Plain(plain) => {
                 Recipe { kernel: Plain { orders: lies.map(|lie| lie.order), ..plain }.into(), ..self }
             }
@@ -135,7 +139,28 @@ impl Recipe {
                 Recipe { kernel: Vector { orders, vectors: b.vectors, split, ..vector }.into(), ..self }
             }
             Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) => self,
-        }
+        };
+        fit.finished(self.epilogue)
+    }
+
+    /// The same with an epilogue, by the rows and columns of C itself.
+    #[must_use]
+    pub fn finished(self, epilogue: Epilogue) -> Self {
+        let recipe = Recipe { epilogue, ..self };
+        // Nothing happens to parts of sums; the second kernel finishes the whole.
+        let epilogue = if let Split::Parts(_) = self.split { Epilogue::NONE } else { recipe.passed_epilogue() };
+        let kernel = match self.kernel {
+            Variant::Plain(plain) => Plain { epilogue, ..plain }.into(),
+            Variant::Blocked(blocked) => Blocked { epilogue, ..blocked }.into(),
+            Variant::Vector(vector) => Vector { epilogue, ..vector }.into(),
+            other @ (Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_)) => other,
+        };
+        Recipe { kernel, ..recipe }
+    }
+
+    /// The epilogue as kernels take it, which may make the transpose.
+    fn passed_epilogue(&self) -> Epilogue {
+        if self.swapped { self.epilogue.transposed() } else { self.epilogue }
     }
 
     /// The name of what runs.
@@ -154,7 +179,7 @@ impl Recipe {
         };
         match self.split {
             Split::Whole => format!("{kernel}{swapped}{packed}"),
-            Split::Parts(parts) => format!("{kernel}_{parts}{swapped}{packed}"),
+            Split::Parts(parts) => format!("{kernel}_{parts}{swapped}{packed}{}", self.passed_epilogue().suffix()),
             Split::Workers(workers) => format!("{kernel}_w{workers}{swapped}{packed}"),
         }
     }
@@ -211,10 +236,10 @@ impl Recipe {
 
     /// The kernel that adds what was split, for a C that lies so as the kernels take it.
     pub fn second(&self, c: Lie) -> Variant {
-        let (ty, order) = (self.kernel.ty(), c.order);
+        let (ty, order, epilogue) = (self.kernel.ty(), c.order, self.passed_epilogue());
         match self.split {
-            Split::Workers(_) => Variant::Mend(Mend { ty, order }),
-            Split::Whole | Split::Parts(_) => Variant::Sum(Sum { ty, order }),
+            Split::Workers(_) => Variant::Mend(Mend { ty, order, epilogue }),
+            Split::Whole | Split::Parts(_) => Variant::Sum(Sum { ty, order, epilogue }),
         }
     }
 

@@ -11,7 +11,7 @@ use tegula::{Accuracy, Device, Error, Executor, Gemm, Matrix, Shape, View};
 use super::product::{Lie, Product, Random, Sample};
 
 /// Small tiles, so that small products have several; the way of the large ones.
-const REGISTER: [&str; 5] = [
+pub const REGISTER: [&str; 5] = [
     "register_32x64x16_16x32_4x4_3_1_1",
     "register_32x32x8_16x32_4x4_2_1_2",
     "register_64x32x16_32x16_4x4_4_1_1",
@@ -19,31 +19,31 @@ const REGISTER: [&str; 5] = [
     "register_32x64x32_32x32_4x8_2_4_1",
 ];
 
-const DMMA: [&str; 4] = [
+pub const DMMA: [&str; 4] = [
     "dmma16x16_64x64x32_32x32_16x16_3_1_1",
     "dmma16x8_64x64x16_32x32_16x8_3_1_1",
     "dmma16x4_64x64x16_32x32_16x4_4_1_1",
     "dmma8x4_64x64x32_32x32_8x4_2_1_1",
 ];
 
-const HALVES: [&str; 4] = [
+pub const HALVES: [&str; 4] = [
     "mma_64x64x32_32x32_16x8_3_1_1",
     "mma_64x128x64_32x32_16x8_2_1_1",
     "mma_128x32x32_32x32_16x8_4_1_1",
     "mma_64x64x128_64x16_16x8_2_1_1",
 ];
 
-const BYTES: [&str; 4] = [
+pub const BYTES: [&str; 4] = [
     "mma_64x64x64_32x32_16x8_3_1_1",
     "mma_128x32x64_32x32_16x8_4_1_1",
     "mma_32x128x128_16x64_16x8_2_1_1",
     "mma_128x128x64_32x64_16x8_3_1_1",
 ];
 
-const LIMBS: [&str; 3] =
+pub const LIMBS: [&str; 3] =
     ["limbs_64x32x32_32x16_16x8_2_1_1", "limbs_32x64x32_16x32_16x8_2_1_1", "limbs_64x64x32_32x32_16x8_2_1_1"];
 
-const TF32: [&str; 4] = [
+pub const TF32: [&str; 4] = [
     "tf32_64x64x16_32x32_16x8_3_1_1",
     "tf32_64x128x32_32x32_16x8_2_1_1",
     "tf32_128x32x16_32x32_16x8_4_1_1",

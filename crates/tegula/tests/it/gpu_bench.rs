@@ -7,6 +7,7 @@
 use tegula::bench::{Case, Peer, Settings, measure};
 use tegula::cuda::{CublasLt, Gpu, Operands, Repeat};
 use tegula::element::{Arith, Element, Scalar, bf16, f16};
+use tegula::epilogue::{Activation, Epilogue};
 use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape, oracle};
 
 use crate::gpu::gpu;
@@ -73,7 +74,7 @@ fn candidates_agree<T: Sample>(
 ) -> usize {
     let product = Product::<T>::new(batches, sizes, transposed);
     let operands = product.operands(gpu, 1);
-    let products = lt.products(&operands, Accuracy::Full).unwrap();
+    let products = lt.products(&operands, Accuracy::Full, Activation::None).unwrap();
     for which in 0..products.len() {
         // What cublasLt makes of integers that are scaled or too large is not ours to know.
         for factors in [[1.0, 0.0], [1.0, 1.0], [2.0, 0.5]]
@@ -120,7 +121,7 @@ fn a_candidate_refuses_other_operands() {
     let Some(lt) = cublaslt(&gpu) else { return };
     let (one, other) = (Product::<f32>::new(1, [8, 8, 8], [false; 2]), Product::<f32>::new(1, [8, 8, 16], [false; 2]));
     let (operands, others) = (one.operands(&gpu, 1), other.operands(&gpu, 1));
-    let products = lt.products(&operands, Accuracy::Full).unwrap();
+    let products = lt.products(&operands, Accuracy::Full, Activation::None).unwrap();
     let mut wrong = Repeat::new(&others, |a, b, c| products.queue(0, 1.0, [a, b], 0.0, c));
     assert!(matches!(wrong.once(), Err(Error::Layout(_))));
     let mut none = Repeat::new(&operands, |a, b, c| products.queue(999, 1.0, [a, b], 0.0, c));
@@ -168,7 +169,8 @@ fn a_row_has_both_sides() {
         (1.0, 0.0, Accuracy::Tf32),
         (0.5, 0.25, Accuracy::Tf32),
     ] {
-        let case = Case::<f32> { m: 256, n: 128, k: 64, batch: 2, transposed: [false, true], alpha, beta, accuracy };
+        let (transposed, epilogue) = ([false, true], Epilogue::NONE);
+        let case = Case::<f32> { m: 256, n: 128, k: 64, batch: 2, transposed, alpha, beta, accuracy, epilogue };
         let row = measure(&device, &case, &settings, &peer).unwrap();
         let rival = row.rival.as_ref().expect("cublasLt multiplies f32");
         assert!(row.ratio().is_some_and(|ratio| ratio > 0.0) && rival.candidates > 0, "{row:?}");
@@ -177,8 +179,8 @@ fn a_row_has_both_sides() {
         assert!(row.ours.r <= case.bound() && rival.side.r <= room * case.bound(), "{row:?}");
         assert!(row.input_sets > 1 && row.rows_checked == 512 && row.pace.calls % row.input_sets == 0, "{row:?}");
     }
-    let accuracy = Accuracy::Full;
-    let case = Case::<i32> { m: 64, n: 64, k: 64, batch: 1, transposed: [false; 2], alpha: 1, beta: 0, accuracy };
+    let (transposed, accuracy, epilogue) = ([false; 2], Accuracy::Full, Epilogue::NONE);
+    let case = Case::<i32> { m: 64, n: 64, k: 64, batch: 1, transposed, alpha: 1, beta: 0, accuracy, epilogue };
     let row = measure(&device, &case, &settings, &peer).unwrap();
     assert!(row.rival.is_none() && row.ratio().is_none() && row.ours.r == 0.0, "{row:?}");
 }

@@ -28,6 +28,14 @@ fn product<T: Sample>(gpu: &Gpu, device: &Device, case: &Case<T>) -> String {
     let explained = gemm.explain().unwrap();
     let report = gemm.run().unwrap();
     assert!(explained.tuned && explained.kernel == report.kernel, "{explained} {report:?}");
+    // The same winner, whatever happens to its sums.
+    let bias = Matrix::<T::Out>::zeros(Shape::new(1, case.n)).unwrap();
+    let biased =
+        Gemm::new(there[0].view(), there[1].view(), c.view_mut()).bias(bias.view()).on(device).explain().unwrap();
+    assert!(
+        biased.tuned && biased.kernel.replace("_row_bias", "").replace("_column_bias", "") == report.kernel,
+        "{biased}"
+    );
     let found = oracle::check::<T>(case.alpha, a.view(), b.view(), case.beta, None, c.download().unwrap().view());
     assert!(found.unwrap().within(oracle::bound(case.k)), "{}", report.kernel);
     report.kernel
@@ -46,6 +54,7 @@ fn winner_is_used<T: Sample>([m, n, k]: [usize; 3], batch: usize) {
         alpha: T::Acc::ONE,
         beta: T::Acc::ZERO,
         accuracy: tegula::Accuracy::Full,
+        epilogue: tegula::epilogue::Epilogue::NONE,
     };
     let tuning = tune(&device, &case, &EFFORT).unwrap();
     assert!(tuning.timed > 0 && tuning.timed <= tuning.legal && tuning.winner.seconds > 0.0, "{tuning:?}");

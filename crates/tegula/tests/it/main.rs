@@ -1,9 +1,11 @@
 //! The library's tests from outside, in one binary.
 
 mod blocked;
+mod epilogue;
 mod golden;
 mod gpu;
 mod gpu_bench;
+mod gpu_epilogue;
 mod gpu_large;
 mod gpu_matrix;
 mod gpu_ops;

@@ -1,7 +1,8 @@
 //! A product to interpret: a kernel, matrices of any layout with random numbers, and what came of it.
 
 use tegula::Executor;
-use tegula::element::{Element, Scalar, bf16, f16};
+use tegula::element::{Element, Scalar, Type, bf16, f16};
+use tegula::epilogue::{Activation, Along, Epilogue, Finish};
 use tegula::interp::{Arg, Buffer, Config, Outcome, run};
 use tegula::ir::{Checked, Kernel, Order2d, check};
 use tegula::kernels::Plain;
@@ -69,6 +70,27 @@ sample! {
     i8: |r| r.next() as i8, r.next() as i32, r.next() as i32, wrapping;
 }
 
+/// Puts a float somewhere, where there are floats.
+fn put<S: Scalar>(values: &mut [S], at: usize, value: f64) {
+    let bits = match S::TYPE {
+        Type::F64 => value.to_bits(),
+        Type::F32 => (value as f32).to_bits().into(),
+        Type::F16 => f16::from_f64(value).to_bits().into(),
+        Type::BF16 => bf16::from_f64(value).to_bits().into(),
+        _ => return,
+    };
+    let len = values.len();
+    if let Some(place) = values.get_mut(at % len.max(1)) {
+        *place = S::from_bits(bits);
+    }
+}
+
+/// The bits of a number, the same ones for every NaN: it has many forms.
+#[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+pub fn number_bits<S: Scalar>(x: S) -> u64 {
+    if x == x { x.to_bits() } else { u64::MAX }
+}
+
 fn wrapping(a: i32, b: i32, c: i32) -> i32 {
     a.wrapping_mul(b).wrapping_add(c)
 }
@@ -127,7 +149,7 @@ pub fn order(layout: &Layout) -> Order2d {
     }
 }
 
-/// C = alpha·A·B + beta·C.
+/// C = act(alpha·A·B + beta·C + bias).
 #[derive(Debug)]
 pub struct Product<T: Sample> {
     pub alpha: T::Acc,
@@ -135,6 +157,8 @@ pub struct Product<T: Sample> {
     a: (Vec<T>, Layout),
     b: (Vec<T>, Layout),
     c: (Vec<T::Out>, Layout),
+    bias: Option<(Vec<T::Out>, Layout)>,
+    activation: Activation,
 }
 
 impl<T: Sample> Product<T> {
@@ -161,7 +185,42 @@ impl<T: Sample> Product<T> {
             a: ((0..a_len).map(|_| T::element(random)).collect(), a),
             b: ((0..b_len).map(|_| T::element(random)).collect(), b),
             c: ((0..c_len).map(|_| T::result(random)).collect(), c),
+            bias: None,
+            activation: Activation::None,
         }
+    }
+
+    /// The same with an epilogue; the bias is that of the whole batch, or one for each of it.
+    pub fn finished(self, epilogue: Epilogue, random: &mut Random) -> Self {
+        let Shape { batches, rows, cols } = self.c.1.shape;
+        let batches = if random.chance(2) { 1 } else { batches };
+        let bias = epilogue.bias.map(|along| {
+            let (rows, cols) = if along == Along::Rows { (1, cols) } else { (rows, 1) };
+            let (layout, len) = Lie::random(random).layout(Shape { batches, rows, cols });
+            ((0..len).map(|_| T::result(random)).collect(), layout)
+        });
+        Product { bias, activation: epilogue.activation, ..self }
+    }
+
+    /// Makes some elements of A, C and the bias NaN, infinite, or minus zero.
+    pub fn with_specials(mut self, random: &mut Random) -> Self {
+        let mut plant = |special: &mut dyn FnMut(usize, f64)| {
+            for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0] {
+                special(random.below(1 << 30), value);
+            }
+        };
+        plant(&mut |at, value| put(&mut self.a.0, at, value));
+        plant(&mut |at, value| put(&mut self.c.0, at, value));
+        if let Some((bias, _)) = &mut self.bias {
+            plant(&mut |at, value| put(bias, at, value));
+        }
+        self
+    }
+
+    /// What is done last.
+    pub fn finish(&self) -> Finish<'_, T::Out> {
+        let bias = self.bias.as_ref().map(|(bias, layout)| View::strided(bias, *layout).expect("fits"));
+        Finish { bias, activation: self.activation }
     }
 
     /// What a kernel may assume of A, B and C.
@@ -206,13 +265,28 @@ impl<T: Sample> Product<T> {
 
     /// The same for a result that has to be so exact.
     pub fn by_recipe_at(&self, device: &Device, recipe: Recipe, accuracy: Accuracy) -> Vec<u64> {
+        self.by_plan(device, &Plan::Gpu(recipe), accuracy)
+    }
+
+    /// Makes the product on the processor; insists on a right result.
+    pub fn on_cpu(&self) {
+        self.by_plan(&Device::cpu(), &Plan::Cpu, Accuracy::Full);
+    }
+
+    fn by_plan(&self, device: &Device, plan: &Plan, accuracy: Accuracy) -> Vec<u64> {
         let mut after = self.c.0.clone();
         let c = ViewMut::strided(&mut after, self.c.1).expect("fits");
-        let product = Gemm::new(self.a(), self.b(), c).alpha(self.alpha).beta(self.beta);
-        let report = device.run(&Plan::Gpu(recipe), product).unwrap_or_else(|e| panic!("{}: {e}", recipe.name()));
+        let Finish { bias, activation } = self.finish();
+        let mut product = Gemm::new(self.a(), self.b(), c).alpha(self.alpha).beta(self.beta).activation(activation);
+        if let Some(bias) = bias {
+            product = product.bias(bias);
+        }
+        let report = device.run(plan, product).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
         let c = View::strided(&after, self.c.1).expect("fits");
-        let agreement = oracle::check::<T>(self.alpha, self.a(), self.b(), self.beta, Some(self.before()), c).unwrap();
-        let bound = oracle::bound_at(accuracy, self.a.1.shape.cols) * oracle::coarser(accuracy);
+        let (before, finish) = (Some(self.before()), self.finish());
+        let agreement =
+            oracle::check_finished::<T>(self.alpha, self.a(), self.b(), self.beta, before, finish, c, &|_| {}).unwrap();
+        let bound = oracle::bound_of(accuracy, self.a.1.shape.cols, finish.epilogue()) * oracle::coarser(accuracy);
         assert!(agreement.within(bound) && agreement.mismatches == 0, "{report:?}: {agreement:?} beyond {bound}");
         after.into_iter().map(Scalar::to_bits).collect()
     }

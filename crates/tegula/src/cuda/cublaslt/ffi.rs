@@ -41,6 +41,16 @@ pub mod operation {
 pub mod product {
     pub const TRANSPOSE_A: i32 = 3;
     pub const TRANSPOSE_B: i32 = 4;
+    pub const EPILOGUE: i32 = 7;
+    pub const BIAS: i32 = 8;
+}
+
+/// `cublasLtEpilogue_t`, of which the flags are added.
+pub mod epilogue {
+    pub const NONE: u32 = 1;
+    pub const RELU: u32 = 2;
+    pub const BIAS: u32 = 4;
+    pub const GELU: u32 = 32;
 }
 
 /// `cublasLtMatrixLayoutAttribute_t`.

@@ -1,7 +1,7 @@
 //! cublasLt, to measure against: every candidate that its heuristic knows for a product, each to be run by itself.
 //!
 //! The library is looked for when it is asked for and never needed. It thinks in columns: a row-major C = A·B is what it calls
-//! Cᵀ = Bᵀ·Aᵀ, so what it is given as its first matrix is B.
+//! Cᵀ = Bᵀ·Aᵀ, so what it is given as its first matrix is B, and its bias, which it adds to every column, is a row.
 
 mod ffi;
 
@@ -13,6 +13,7 @@ use ffi::{Algorithm, Functions, Heuristic, Status};
 use super::repeat::{Operands, alignment};
 use super::{Buffer, Gpu};
 use crate::element::{Accuracy, Element, Scalar, Type};
+use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, View, ViewMut};
 
@@ -49,15 +50,22 @@ impl CublasLt {
         ffi::version_text(unsafe { (self.handle.functions.version)() })
     }
 
-    /// All candidates for the product of these operands, of that accuracy; none where the library has no such product.
+    /// All candidates for the product of these operands, of that accuracy and with that activation; none where the library has no such
+    /// product.
     ///
     /// # Errors
     /// [`Error::Peer`] where the library fails otherwise.
-    pub fn products<T: Element>(&self, operands: &Operands<T>, accuracy: Accuracy) -> Result<Products<'_>> {
+    pub fn products<'l, T: Element>(
+        &'l self,
+        operands: &'l Operands<T>,
+        accuracy: Accuracy,
+        activation: Activation,
+    ) -> Result<Products<'l>> {
         self.gpu.same_context(operands.gpu().context(), "the operands")?;
-        let Some(types) = Types::of(T::TYPE, accuracy) else { return Ok(Products::none()) };
+        let last = Last::of(Finish { bias: operands.bias(), activation }, T::TYPE);
+        let (Some(types), Some(last)) = (Types::of(T::TYPE, accuracy), last) else { return Ok(Products::none()) };
         let given = Given { layouts: operands.layouts(), alignments: operands.alignments() };
-        let Some(described) = Described::new(self.handle.functions, types, &given.layouts)? else {
+        let Some(described) = Described::new(self.handle.functions, types, &given.layouts, last)? else {
             return Ok(Products::none());
         };
         let algorithms = self.candidates(&described, given.alignments)?;
@@ -97,7 +105,7 @@ impl CublasLt {
     }
 }
 
-/// The candidates for one product.
+/// The candidates for one product. They know where its bias lies, so they do not outlive it.
 #[derive(Debug)]
 pub struct Products<'l>(Option<Found<'l>>);
 
@@ -155,7 +163,7 @@ impl Products<'_> {
         Some((found, found.algorithms.get(which)?))
     }
 
-    /// Queues C = alpha·A·B + beta·C by one of the candidates.
+    /// Queues C = act(alpha·A·B + beta·C + bias) by one of the candidates.
     ///
     /// # Errors
     /// [`Error::Layout`] for operands that are not as those that the candidates were asked for; [`Error::Elsewhere`]; what the library
@@ -190,7 +198,7 @@ impl Found<'_> {
         let functions = lt.handle.functions;
         lt.gpu.bind()?;
         // SAFETY: the addresses are those of matrices with the layouts and alignments that the algorithm was found for, alive and in
-        // this context; alpha and beta are of the type that was said, and read before the call returns; the workspace is this stream's
+        // this context, as is the bias, which is borrowed with the candidates; alpha and beta are of the type that was said, and read before the call returns; the workspace is this stream's
         // alone.
         let status = unsafe {
             (functions.matmul)(
@@ -314,6 +322,41 @@ impl Types {
     }
 }
 
+/// What is done last, in the library's words: a function, and where the bias lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Last {
+    epilogue: u32,
+    bias: Option<u64>,
+}
+
+impl Last {
+    /// `None` where the library has no such thing: it has no SiLU, no bias for every row, and all this only for sums in f32.
+    fn of<S: Scalar>(finish: Finish<'_, S>, ty: Type) -> Option<Last> {
+        use ffi::epilogue;
+        let activation = match finish.activation {
+            Activation::None => 0,
+            Activation::Relu => epilogue::RELU,
+            Activation::Gelu => epilogue::GELU,
+            Activation::Silu => return None,
+        };
+        let bias = match finish.bias {
+            None => None,
+            Some(bias) => match (bias.memory(), bias.layout()) {
+                (Memory::Device(memory), layout) if layout.shape.rows == 1 && layout.strides[2] == 1 => {
+                    Some(address(memory, layout, S::TYPE))
+                }
+                _ => return None,
+            },
+        };
+        let words = activation | if bias.is_some() { epilogue::BIAS } else { 0 };
+        match (words, ty) {
+            (0, _) => Some(Last { epilogue: epilogue::NONE, bias }),
+            (_, Type::F32 | Type::F16 | Type::BF16) => Some(Last { epilogue: words, bias }),
+            _ => None,
+        }
+    }
+}
+
 /// How a matrix of ours looks to the library, which takes rows for columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
@@ -356,7 +399,7 @@ struct Described {
 
 impl Described {
     /// `None` where the library has no words for it.
-    fn new(functions: &'static Functions, types: Types, [a, b, c]: &[Layout; 3]) -> Result<Option<Self>> {
+    fn new(functions: &'static Functions, types: Types, [a, b, c]: &[Layout; 3], last: Last) -> Result<Option<Self>> {
         let (Some(a), Some(b), Some(c)) = (Seen::of(a), Seen::of(b), Seen::of(c).filter(|c| !c.transposed)) else {
             return Ok(None);
         };
@@ -370,6 +413,10 @@ impl Described {
         };
         product.set(functions.product_set, ffi::product::TRANSPOSE_A, operation(b.transposed))?;
         product.set(functions.product_set, ffi::product::TRANSPOSE_B, operation(a.transposed))?;
+        product.set(functions.product_set, ffi::product::EPILOGUE, last.epilogue)?;
+        if let Some(bias) = last.bias {
+            product.set(functions.product_set, ffi::product::BIAS, bias)?;
+        }
         let matrix = |seen: Seen, ty| -> Result<Owned> {
             let Seen { rows, cols, leading, batches, stride, .. } = seen;
             // SAFETY: as above.
@@ -442,6 +489,18 @@ mod tests {
         assert_eq!(Types::of(Type::F64, Accuracy::Tf32), of(Type::F64));
     }
 
+    #[test]
+    fn what_is_done_last_is_the_libraries_or_nothing() {
+        let last = |activation, ty| Last::of::<f32>(Finish { bias: None, activation }, ty).map(|last| last.epilogue);
+        let all = Activation::ALL.map(|activation| last(activation, Type::F16));
+        assert_eq!(all, [Some(1), Some(2), Some(32), None]);
+        assert_eq!([Type::F64, Type::I8].map(|ty| last(Activation::Relu, ty)), [None; 2]);
+        assert_eq!(last(Activation::None, Type::F64), Some(1));
+        let five = [0f32; 5];
+        let on_the_host = Finish { bias: Some(View::new(&five, 1, 5).unwrap()), activation: Activation::None };
+        assert_eq!(Last::of(on_the_host, Type::F32), None);
+    }
+
     /// The library takes what it is told, which needs no GPU. Where it is not here, that is said.
     #[test]
     fn the_library_understands_the_description() {
@@ -450,10 +509,12 @@ mod tests {
             Err(why) => return println!("skipped: {why}"),
         };
         for ty in [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I8] {
-            let types = Types::of(ty, Accuracy::Full).unwrap();
-            let described =
-                Described::new(functions, types, &[layout(2, 5), layout(5, 7), layout(2, 7)]).unwrap().unwrap();
-            described.preference([256, 16, 8, 8]).unwrap();
+            let (types, layouts) = (Types::of(ty, Accuracy::Full).unwrap(), [layout(2, 5), layout(5, 7), layout(2, 7)]);
+            for last in [(1, None), (6, Some(1 << 40)), (36, Some(1 << 40)), (32, None)] {
+                let last = Last { epilogue: last.0, bias: last.1 };
+                let described = Described::new(functions, types, &layouts, last).unwrap().unwrap();
+                described.preference([256, 16, 8, 8]).unwrap();
+            }
         }
     }
 }
