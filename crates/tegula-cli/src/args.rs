@@ -89,7 +89,7 @@ Examples:
   tegula check K3 --json                            what uncoalesced loads cost
   tegula check tiled --plant no-guards              what a mistake looks like
   tegula check K6 --seeds 64                        more inputs, orders of warps
-  tegula check limbs_64x32x32_32x16_16x8_2_1_1:4    i32 on matrix units, 4 parts
+  tegula check limbs_64x32x32_32x16_16x8_3_1_1:4    i32 on matrix units, 4 parts
 
 Exit code 1 also where the kernel is wrong, or cannot be built, as with --tile 33.";
 

@@ -1,7 +1,7 @@
 //! `tegula check`: a kernel in the interpreter on random matrices, and its product beside the exact one.
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
-use tegula::interp::{self, Arg, Buffer, Config};
+use tegula::interp::{self, Arg, Buffer, Config, Outcome};
 use tegula::ir::{self, Checked, Kernel, Order2d};
 use tegula::kernels::Variant;
 use tegula::plan::Lie;
@@ -26,6 +26,8 @@ pub fn run(problem: &Problem, meter: &Meter) -> Result<CheckReport> {
 
 /// The kernels of a product.
 struct Passes {
+    /// Those that pack A and B, where that comes first.
+    packing: [Option<Checked<Kernel>>; 2],
     first: Checked<Kernel>,
     /// The one that adds what was split.
     second: Option<Checked<Kernel>>,
@@ -33,11 +35,18 @@ struct Passes {
 
 impl Passes {
     fn of(problem: &Problem) -> Result<Passes> {
-        let Problem { recipe, m, n, .. } = problem;
+        let Problem { recipe, m, n, k, .. } = problem;
         let row_major = Lie { order: Order2d::RowMajor, vectors: false };
         let second = recipe.workspace(Shape::new(*m, *n)).map(|_| recipe.second(row_major));
         let checked = |variant: Variant| ir::check(variant.build()?);
-        Ok(Passes { first: checked(recipe.kernel)?, second: second.map(checked).transpose()? })
+        let layout = |rows, cols| Layout::row_major(Shape::new(rows, cols));
+        let [a, b] = recipe.inputs([layout(*m, *k)?, layout(*k, *n)?], Layout::transposed);
+        let packing = |which: usize, from| {
+            let lie = Lie::of(&from, recipe.kernel.ty(), 0);
+            recipe.packed[which].then(|| checked(recipe.packing(lie).into())).transpose()
+        };
+        let packing = [packing(0, a)?, packing(1, b)?];
+        Ok(Passes { packing, first: checked(recipe.kernel)?, second: second.map(checked).transpose()? })
     }
 }
 
@@ -90,14 +99,24 @@ fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Ve
     let mut random = Random(seed);
     let a = Matrix::from_fn(Shape::new(m, k), |_, _, _| random.number::<T>())?;
     let b = Matrix::from_fn(Shape::new(k, n), |_, _, _| random.number::<T>())?;
-    let (input_a, input_b) = (Buffer::input(a.view())?, Buffer::input(b.view())?);
+    let (config, mut all) = (Config { seed, ..Config::default() }, All::default());
+    let mut factors = Vec::new();
+    for (which, view) in recipe.inputs([a.view(), b.view()], View::t).into_iter().enumerate() {
+        let mut factor = Buffer::input(view)?;
+        if let (Some(kernel), Some(layout)) = (&passes.packing[which], recipe.packed(which, view.shape())?) {
+            let packed = Buffer::output(T::TYPE, layout)?;
+            all.add(interp::run(kernel, &[Arg::from(&factor), Arg::from(&packed)], &config)?);
+            factor = packed;
+        }
+        factors.push(factor);
+    }
     let shape = Shape::new(m, n);
     let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(shape)?)?;
     let parts =
         recipe.workspace(shape).map(|shape| Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?));
     let parts = parts.transpose()?;
     let (alpha, beta) = (Arg::scalar(<T::Acc as Scalar>::ONE), Arg::scalar(<T::Acc as Scalar>::ZERO));
-    let (a_arg, b_arg, c_arg) = (Arg::from(&input_a), Arg::from(&input_b), Arg::from(&c));
+    let (a_arg, b_arg, c_arg) = (Arg::from(&factors[0]), Arg::from(&factors[1]), Arg::from(&c));
     let (first, second) = match (&parts, recipe.steps(k)) {
         (None, _) => (vec![a_arg, b_arg, c_arg, alpha, beta], vec![]),
         (Some(parts), None) => (vec![a_arg, b_arg, parts.into()], vec![parts.into(), c_arg, alpha, beta]),
@@ -106,17 +125,32 @@ fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Ve
             (vec![a_arg, b_arg, c_arg, parts.into(), alpha, beta], vec![parts.into(), c_arg, beta, steps])
         }
     };
-    let config = Config { seed, ..Config::default() };
-    let mut outcome = interp::run(&passes.first, &first, &config)?;
     // What a kernel that is wrong leaves is no input for another.
-    if let (Some(kernel), None) = (&passes.second, outcome.error()) {
-        let more = interp::run(kernel, &second, &config)?;
-        outcome.findings.extend(more.findings);
-        outcome.counters += more.counters;
+    for (kernel, args) in [(Some(&passes.first), &first), (passes.second.as_ref(), &second)] {
+        if let (Some(kernel), false) = (kernel, all.failed) {
+            all.add(interp::run(kernel, args, &config)?);
+        }
     }
-    let found = outcome.findings.iter().map(Finding::from);
+    let found = all.findings.iter().map(Finding::from);
     let wrong = compare(a.view(), b.view(), &c, recipe.kernel.accuracy())?;
-    Ok((found.chain(wrong).collect(), outcome.counters.into()))
+    Ok((found.chain(wrong).collect(), all.counters.into()))
+}
+
+/// What all passes have found and counted.
+#[derive(Default)]
+struct All {
+    findings: Vec<interp::Finding>,
+    counters: interp::Counters,
+    /// Whether one of them was wrong.
+    failed: bool,
+}
+
+impl All {
+    fn add(&mut self, more: Outcome) {
+        self.failed |= more.error().is_some();
+        self.findings.extend(more.findings);
+        self.counters += more.counters;
+    }
 }
 
 /// Elements of C that are named in a message.

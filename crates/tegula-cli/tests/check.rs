@@ -211,7 +211,7 @@ fn kernels_of_blocks_run_clean_and_what_adds_split_sums_too() {
     for kernel in [
         "register_32x32x8_32x16_4x4_2_1_1",
         "mma_64x64x32_32x32_16x8_3_1_1:2 --dtype bf16",
-        "limbs_64x32x32_32x16_16x8_2_1_1:w3 --m 80 --n 72",
+        "limbs_64x32x32_32x16_16x8_3_1_1:w3 --m 80 --n 72",
         "vector_4x4_8x4_8:2",
     ] {
         let (report, code) = check(&format!("{kernel} --k 200"));

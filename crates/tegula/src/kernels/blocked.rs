@@ -154,10 +154,10 @@ impl Blocked {
     pub fn takes(&self, which: usize, order: Order2d, vectors: bool) -> bool {
         let lying = Blocked { orders: [order; 3], vectors: [vectors; 3], ..*self };
         match self.core {
-            // Rounded on its way.
-            Core::Mma(Mma::TF32) => false,
+            // Rounded on its way, or taken apart.
+            Core::Mma(Mma::TF32) | Core::Limbs => false,
             Core::Mma(_) => lying.loads(which),
-            Core::Register | Core::Dmma(_) | Core::Limbs => true,
+            Core::Register | Core::Dmma(_) => true,
         }
     }
 

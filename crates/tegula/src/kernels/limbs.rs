@@ -3,210 +3,103 @@
 //! With a = Σ aᵢ·2⁸ⁱ and b likewise, a·b mod 2³² is the sum of the aᵢ·bⱼ·2⁸⁽ⁱ⁺ʲ⁾ with i + j ≤ 3: ten products. Those with the same i + j
 //! have their own sum, which wraps mod 2³² as the result does; the four sums are shifted and added at the end.
 //!
-//! Numbers are split on their way to shared memory: a thread loads four that follow each other along k, exchanges rows and columns of
-//! these 4×4 bytes, and stores a word to each limb's tile. So any layout will do. They are loaded when a step begins and stored when
-//! it ends, into the other of two stages.
+//! Both factors are packed first ([`pack`](super::pack)): of 32 numbers along k come the lowest bytes, then the next, so that a limb of them is
+//! what an instruction takes along k. Tiles are staged as those of [`mma`](super::mma); for each, limbs of A take turns, and each is multiplied
+//! by those of B that it has a product with. The highest of B's is done first: the next step's is loaded in its place.
 
 use super::blocked::{Blocked, Blocking};
-use super::mma::store;
-use super::product::Product;
+use super::mma::{Fragment, ROWS, Side, body, fragments};
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
 
-/// Limbs of a number, and numbers of a word of limbs.
-const LIMBS: u32 = 4;
+/// Limbs of a number.
+pub(super) const LIMBS: u32 = 4;
 /// How far along k an instruction goes, and a step.
-const DEPTH: u32 = 32;
-/// Words of a limb's row of a tile.
-const WORDS: u32 = DEPTH / LIMBS;
-/// Rows of A (columns of B) that one load gathers.
-const ROWS: u32 = 16;
+pub(super) const DEPTH: u32 = 32;
 
 /// Builds the kernel.
 pub(super) fn build(variant: &Blocked) -> Result<Kernel> {
     let Blocking { block: [bm, bn, bk], warp: [wm, wn], stages, slices, .. } = variant.blocking;
     let threads = variant.blocking.threads();
-    let shared_out = |outer: u32| outer.is_power_of_two() && (outer * WORDS).is_multiple_of(threads);
-    let sound = bk == DEPTH && stages == 2 && slices == 1 && wm.is_multiple_of(ROWS) && wn.is_multiple_of(ROWS);
-    if !sound || !shared_out(bm) || !shared_out(bn) {
+    let binary = [bm, bn, wm, wn, threads].iter().all(|size| size.is_power_of_two());
+    let sound = binary && bk == DEPTH && stages >= 3 && slices == 1 && wm >= ROWS && wn >= ROWS;
+    if !sound || bm.min(bn) * DEPTH < threads * 4 {
         return Err(Error::KernelOption(format!("the tiles of {variant} are not shared out evenly")));
     }
-    Ok(kernel(&variant.to_string(), Block::d1(threads), |k| body(k, variant)))
-}
-
-fn body(k: &Builder, variant: &Blocked) {
-    let Blocking { block: [bm, bn, bk], warp: [wm, wn], blocks, .. } = variant.blocking;
-    let (turned, vectors, orders) = (variant.turned(), variant.vectors, variant.orders);
-    let product = Product::<i32>::of_blocks(k, variant);
-    k.min_blocks(blocks);
-    let (m, n, depth) = product.extents();
-    let room = |name: &str, outer: u32| k.shared::<u32>(name, [2 * LIMBS * outer * WORDS]);
-    let (a_room, b_room) = (room("tile_a", bm), room("tile_b", bn));
-    let warps = bn / wn;
-    let (warp_row, warp_col) = (k.warp() / warps * wm, k.warp() % warps * wn);
-    product.for_tiles([bm, bn], depth.div_ceil(bk), |product, [tile_row, tile_col], share| {
-        let (row, col) = (tile_row * bm, tile_col * bn);
-        let warps = variant.blocking.threads() / 32;
-        let along = |which: usize, order| orders[which] == order || orders[which] == Order2d::Strided;
-        let a = Side {
-            k,
-            along_k: along(0, Order2d::RowMajor),
-            vector: vectors[0] && orders[0] == Order2d::RowMajor,
-            global: product.a,
-            room: a_room,
-            outer: bm,
-            span: wm,
-            warps,
-            extent: m,
-            first: row,
-            depth,
-            part: warp_row,
-            rows: !turned[0],
-            is_a: true,
-        };
-        let b = Side {
-            along_k: along(1, Order2d::ColMajor),
-            vector: vectors[1] && orders[1] == Order2d::ColMajor,
-            global: product.b,
-            room: b_room,
-            outer: bn,
-            span: wn,
-            extent: n,
-            first: col,
-            part: warp_col,
-            rows: turned[1],
-            is_a: false,
-            ..a
-        };
-        let sums = multiply(k, &a, &b, share);
-        store(product, vectors[2], [wm, wn], sums, [row + warp_row, col + warp_col]);
-    });
-}
-
-/// One operand: where it comes from, where it is staged, and which part of it a warp multiplies.
-#[derive(Clone, Copy)]
-struct Side<'k> {
-    k: &'k Builder,
-    /// Whether numbers that follow each other along k lie side by side, or those of neighbouring rows of A (columns of B) do.
-    along_k: bool,
-    /// Whether four along k can be loaded at once.
-    vector: bool,
-    global: Global<'k, i32>,
-    room: Shared<'k, u32>,
-    /// Rows of A (columns of B) of a tile.
-    outer: u32,
-    /// Those of a warp's part.
-    span: u32,
-    warps: u32,
-    /// Those of the whole operand.
-    extent: Val<'k, u32>,
-    /// Where the tile begins in the operand.
-    first: Val<'k, u32>,
-    depth: Val<'k, u32>,
-    /// Where the warp's part begins in the tile.
-    part: Val<'k, u32>,
-    /// Whether rows of the matrix as it was passed are rows of A (columns of B).
-    rows: bool,
-    is_a: bool,
-}
-
-impl<'k> Side<'k> {
-    /// Where in a tile the thread's word number `which` lies: row of A (column of B) and word along k. A warp reads whole sectors, and
-    /// its words meet different banks.
-    fn spot(&self, which: u32) -> [Val<'k, u32>; 2] {
-        let (lane, patch) = (self.k.lane(), self.k.warp() + which * self.warps);
-        if self.along_k {
-            return [patch * 4 + lane / WORDS, lane % WORDS];
-        }
-        let across = self.outer / 8;
-        [patch % across * 8 + lane % 8, patch / across * 4 + lane / 8]
+    if !(0..2).all(|which| variant.loads(which)) {
+        return Err(Error::KernelOption(format!("{variant} takes packed factors")));
     }
-
-    /// The thread's numbers of the tile that begins at `start` along k, four for each of its words. Beyond the edge those at the edge again:
-    /// sums of them are never stored. Beyond the last k zeros.
-    fn fetch(&self, start: Val<'k, u32>) -> Vec<[Val<'k, i32>; 4]> {
-        let words = self.outer * WORDS / (self.warps * 32);
-        let place = |outer, p| if self.rows { (outer, p) } else { (p, outer) };
-        let fetch = |which| {
-            let [outer, word] = self.spot(which);
-            let (outer, p) = ((self.first + outer).min(self.extent - 1), start + word * LIMBS);
-            if self.vector {
-                return self.global.load_vec_if::<4>(place(outer, p), p.lt(self.depth), 0);
-            }
-            [0, 1, 2, 3].map(|i| self.global.load_or(place(outer, p + i), (p + i).lt(self.depth), 0))
-        };
-        (0..words).map(fetch).collect()
-    }
-
-    /// Stores the limbs of what was fetched.
-    fn split(&self, stage: Val<'k, u32>, fetched: Vec<[Val<'k, i32>; 4]>) {
-        for (which, numbers) in (0..).zip(fetched) {
-            let [outer, word] = self.spot(which);
-            let at = self.at(stage, outer, word / 4) + word % 4;
-            let [x, y, z, w] = numbers.map(|number| number.bitcast::<u32>());
-            let ([x_even, x_odd], [z_even, z_odd]) = (unzip(x, y), unzip(z, w));
-            let low = |x: Val<'k, u32>, z: Val<'k, u32>| x & 0xffff | z << 16;
-            let high = |x: Val<'k, u32>, z: Val<'k, u32>| x >> 16 | (z & 0xffff_0000);
-            let limbs = [low(x_even, z_even), low(x_odd, z_odd), high(x_even, z_even), high(x_odd, z_odd)];
-            (0..).zip(limbs).for_each(|(limb, value)| self.room.store((at + self.limb(limb),), value));
-        }
-    }
-
-    /// Where a limb's tile begins.
-    fn limb(&self, limb: u32) -> u32 {
-        limb * self.outer * WORDS
-    }
-
-    /// Where half a row of the first limb lies: the halves of every other four rows change places, so that eight meet all banks.
-    fn at(&self, stage: Val<'k, u32>, outer: Val<'k, u32>, half: Val<'k, u32>) -> Val<'k, u32> {
-        stage * (LIMBS * self.outer * WORDS) + (outer * WORDS + (half ^ (outer / 4 % 2)) * 4)
-    }
-
-    /// The fragments of a limb of the warp's part: 16 rows of A (columns of B) each.
-    fn load(&self, stage: Val<'k, u32>, limb: u32) -> Vec<[Val<'k, u32>; 4]> {
-        let (i, j) = (self.k.lane() % 8, self.k.lane() / 8);
-        // Registers of A go down the rows first, those of B along k.
-        let (lower, half) = if self.is_a { (j % 2, j / 2) } else { (j / 2, j % 2) };
-        let at = self.at(stage, self.part + (i + lower * 8), half);
-        let fragment = |number: u32| (at + (self.limb(limb) + number * ROWS * WORDS),);
-        (0..self.span / ROWS).map(|number| self.room.load_matrix::<4>(fragment(number), false)).collect()
-    }
-}
-
-/// The even bytes of two words in turn, and the odd ones.
-fn unzip<'k>(x: Val<'k, u32>, y: Val<'k, u32>) -> [Val<'k, u32>; 2] {
-    let even = 0x00ff_00ff;
-    [x & even | (y << 8 & !even), x >> 8 & even | y & !even]
+    Ok(kernel(&variant.to_string(), Block::d1(threads), |k| {
+        body::<i32>(k, variant, |a, b, share| multiply(k, stages, a, b, share));
+    }))
 }
 
 /// The warp's sums, 16 rows by 8 columns after each other, all of 16 rows first. `first` and `steps` say which steps along k.
-fn multiply<'k>(k: &'k Builder, a: &Side<'k>, b: &Side<'k>, [first, steps]: [Val<'k, u32>; 2]) -> Array<'k, i32> {
-    let (high, wide) = (a.span / ROWS, b.span / ROWS * 2);
-    let count = high * wide * 4;
+fn multiply<'k>(
+    k: &'k Builder,
+    stages: u32,
+    a: &Side<'k, i32>,
+    b: &Side<'k, i32>,
+    [first, steps]: [Val<'k, u32>; 2],
+) -> Array<'k, i32> {
+    let (high, wide) = (a.span / ROWS, b.span / ROWS);
+    let count = high * wide * 8;
     // Of each shift, the lowest first.
     let sums = k.array::<i32>(LIMBS * count);
     (0..sums.len()).for_each(|i| sums.at(i).set(0));
-    let fetch = |step: Val<'k, u32>| [a, b].map(|side| side.fetch((first + step) * DEPTH));
-    let split = |stage: Val<'k, u32>, [of_a, of_b]: [Vec<_>; 2]| {
-        a.split(stage, of_a);
-        b.split(stage, of_b);
-        k.barrier();
+    let copy = |step: Val<'k, u32>, stage| {
+        (0..a.copies()).for_each(|which| a.copy((first + step) * DEPTH, stage, which));
+        (0..b.copies()).for_each(|which| b.copy((first + step) * DEPTH, stage, which));
+        k.copy_async_commit();
     };
-    split(k.constant(0), fetch(k.constant(0)));
+    (0..stages - 1).map(|stage| k.constant(stage)).for_each(|stage| copy(stage, stage));
+    k.copy_async_wait(stages - 2);
+    k.barrier();
+    // Two limbs of A in turn, all limbs of B.
+    let of_a: [Vec<Fragment<'k>>; 2] = std::array::from_fn(|_| fragments(k, high));
+    let of_b: [Vec<Fragment<'k>>; LIMBS as usize] = std::array::from_fn(|_| fragments(k, wide));
+    let load = |side: &Side<'k, i32>, stage, limb: u32, to: &[Fragment<'k>]| {
+        (0..).zip(to).for_each(|(i, to)| to.set(side.load(stage, i, limb)));
+    };
+    let start = k.constant(0);
+    load(a, start, 0, &of_a[0]);
+    (0..).zip(&of_b).for_each(|(limb, to)| load(b, start, limb, to));
+    let (full, free) = (k.var(0u32), k.var(stages - 1));
     k.for_each(0, steps, |step| {
-        let next = fetch(step + 1);
-        let now = step % 2;
-        let of_b: Vec<_> = (0..LIMBS).map(|limb| b.load(now, limb)).collect();
+        let (now, empty) = (full.get(), free.get());
+        let after = (now + 1).lt(stages).select(now + 1, 0u32);
         for limb in 0..LIMBS {
-            for (i, of_a) in (0..).zip(a.load(now, limb)) {
-                for (other, j) in (0..LIMBS - limb).flat_map(|other| (0..wide).map(move |j| (other, j))) {
-                    let of_b = &of_b[other as usize][j as usize / 2][(j % 2 * 2) as usize..][..2];
-                    let sums = sums.part((limb + other) * count + (i * wide + j) * 4, 4);
-                    k.mma(Mma::U8, &of_a, of_b, sums);
+            let next = &of_a[(limb as usize + 1) % 2];
+            if limb + 1 < LIMBS {
+                load(a, now, limb + 1, next)
+            } else {
+                load(a, after, 0, next)
+            }
+            let highest = LIMBS - 1 - limb;
+            for other in (0..=highest).rev() {
+                for (i, j) in (0..high).flat_map(|i| (0..2 * wide).map(move |j| (i, j))) {
+                    // Back and forth: of two products in a row one factor is the same.
+                    let j = if i % 2 == 1 { 2 * wide - 1 - j } else { j };
+                    let factor = of_b[other as usize][j as usize / 2].get();
+                    let sums = sums.part((limb + other) * count + (i * 2 * wide + j) * 4, 4);
+                    k.mma(
+                        Mma::U8,
+                        &of_a[limb as usize % 2][i as usize].get(),
+                        &factor[(j % 2 * 2) as usize..][..2],
+                        sums,
+                    );
                 }
             }
+            if limb == 0 {
+                // The next tile has come, and everyone has loaded all of the one before this.
+                k.copy_async_wait(stages - 3);
+                k.barrier();
+                copy(step + (stages - 1), empty);
+            }
+            load(b, after, highest, &of_b[highest as usize]);
         }
-        split(now ^ 1, next);
+        full.set(after);
+        free.set(now);
     });
     for i in 0..count {
         let sum = |shift: u32| sums.at(shift * count + i).get();

@@ -21,7 +21,7 @@ const SLAB: u32 = 32;
 /// Pieces in which all banks of shared memory take part.
 const LINE: u32 = 8;
 /// Rows (columns) that one load gathers.
-const ROWS: u32 = 16;
+pub(super) const ROWS: u32 = 16;
 
 /// Builds the kernel, with the instruction of the type.
 pub(super) fn build<T: Element>(variant: &Blocked, mma: Mma) -> Result<Kernel> {
@@ -37,7 +37,9 @@ pub(super) fn build<T: Element>(variant: &Blocked, mma: Mma) -> Result<Kernel> {
             "{variant} takes pieces of 16 bytes along k, or transposes 16-bit numbers"
         )));
     }
-    Ok(kernel(&variant.to_string(), Block::d1(threads), |k| body::<T>(k, variant, mma)))
+    Ok(kernel(&variant.to_string(), Block::d1(threads), |k| {
+        body::<T>(k, variant, |a, b, share| multiply(k, variant.blocking, mma, a, b, share));
+    }))
 }
 
 /// Bytes of an element.
@@ -45,7 +47,12 @@ fn bytes<T>() -> u32 {
     size_of::<T>() as u32
 }
 
-fn body<'k, T: Element>(k: &'k Builder, variant: &Blocked, mma: Mma) {
+/// The kernel, given what makes a warp's sums of the steps along k that fall to a block.
+pub(super) fn body<'k, T: Element>(
+    k: &'k Builder,
+    variant: &Blocked,
+    multiply: impl FnOnce(&Side<'k, T>, &Side<'k, T>, [Val<'k, u32>; 2]) -> Array<'k, T::Acc>,
+) {
     let Blocking { block: [bm, bn, bk], warp: [wm, wn], stages, blocks, .. } = variant.blocking;
     let (turned, orders) = (variant.turned(), variant.orders);
     let product = Product::<T>::of_blocks(k, variant);
@@ -85,7 +92,7 @@ fn body<'k, T: Element>(k: &'k Builder, variant: &Blocked, mma: Mma) {
         };
         let a = side(true, product.a, a_tile, a_room, wm, [row, rows, warp_row]);
         let b = side(false, product.b, b_tile, b_room, wn, [col, cols, warp_col]);
-        let sums = multiply(k, variant.blocking, mma, &a, &b, share);
+        let sums = multiply(&a, &b, share);
         store(product, variant.vectors[2], [wm, wn], sums, [row + warp_row, col + warp_col]);
     });
 }
@@ -124,14 +131,14 @@ impl Tile {
 }
 
 /// One operand: where it comes from, where it is staged, and which part of it a warp multiplies.
-struct Side<'k, T: Element> {
+pub(super) struct Side<'k, T: Element> {
     k: &'k Builder,
     tile: Tile,
     threads: u32,
     global: Global<'k, T>,
     room: Shared<'k, T>,
     /// Rows of A (columns of B) of a warp's part.
-    span: u32,
+    pub span: u32,
     /// Those of the whole operand.
     extent: Val<'k, u32>,
     /// Where the tile begins in the operand.
@@ -146,13 +153,13 @@ struct Side<'k, T: Element> {
 
 impl<'k, T: Element> Side<'k, T> {
     /// How many copies a thread makes of a tile.
-    fn copies(&self) -> u32 {
+    pub fn copies(&self) -> u32 {
         self.tile.len() / (self.threads * self.tile.piece())
     }
 
     /// Starts the thread's copy number `which` of the tile that begins at `start` along k, to a stage. Beyond the edge, rows of A
     /// (columns of B) at the edge are copied again: sums of them are never stored. Beyond the last k there are zeros.
-    fn copy(&self, start: Val<'k, u32>, stage: Val<'k, u32>, which: u32) {
+    pub fn copy(&self, start: Val<'k, u32>, stage: Val<'k, u32>, which: u32) {
         let (Tile { row, along_k, .. }, piece) = (self.tile, self.tile.piece());
         // Which row, which piece of it: each as what the thread knows and what the round adds. All are powers of 2, so that bits of
         // the two never meet.
@@ -169,7 +176,7 @@ impl<'k, T: Element> Side<'k, T> {
     }
 
     /// What the lane needs of 16 rows of A (columns of B) and a slab of k: four registers of A, or two for each 8 columns of B.
-    fn load(&self, stage: Val<'k, u32>, fragment: u32, slab: u32) -> [Val<'k, u32>; 4] {
+    pub fn load(&self, stage: Val<'k, u32>, fragment: u32, slab: u32) -> [Val<'k, u32>; 4] {
         let (Tile { row, size, along_k, .. }, piece) = (self.tile, self.tile.piece());
         let (i, j, base) = (self.k.lane() % 8, self.k.lane() / 8, stage * self.tile.len());
         // Registers of A go down the rows first, those of B along k.
@@ -188,16 +195,21 @@ impl<'k, T: Element> Side<'k, T> {
 
 /// Variables that hold what the lane multiplies next.
 #[derive(Clone, Copy)]
-struct Fragment<'k>(Array<'k, u32>);
+pub(super) struct Fragment<'k>(Array<'k, u32>);
 
 impl<'k> Fragment<'k> {
-    fn set(self, values: [Val<'k, u32>; 4]) {
+    pub fn set(self, values: [Val<'k, u32>; 4]) {
         (0..).zip(values).for_each(|(i, value)| self.0.at(i).set(value));
     }
 
-    fn get(self) -> [Val<'k, u32>; 4] {
+    pub fn get(self) -> [Val<'k, u32>; 4] {
         [0, 1, 2, 3].map(|i| self.0.at(i).get())
     }
+}
+
+/// So many fragments.
+pub(super) fn fragments<'k>(k: &'k Builder, count: u32) -> Vec<Fragment<'k>> {
+    (0..count).map(|_| Fragment(k.array(4))).collect()
 }
 
 /// The warp's sums, 16 rows by 8 columns after each other, all of 16 rows first. `first` and `steps` say which steps along k.
@@ -226,8 +238,7 @@ fn multiply<'k, T: Element>(
     }
     k.copy_async_wait(stages - 2);
     k.barrier();
-    let fragments = |count: u32| (0..count).map(|_| Fragment(k.array(4))).collect::<Vec<_>>();
-    let (next_a, next_b) = (fragments(high), fragments(wide));
+    let (next_a, next_b) = (fragments(k, high), fragments(k, wide));
     let load = |stage: Val<'k, u32>, slab: u32| {
         (0..).zip(&next_a).for_each(|(i, next)| next.set(a.load(stage, i, slab)));
         (0..).zip(&next_b).for_each(|(j, next)| next.set(b.load(stage, j, slab)));
@@ -271,7 +282,7 @@ fn multiply<'k, T: Element>(
 
 /// Stores what the lane has: in each 16×16 of the warp's part, four pairs of neighbours in rows of C. `spans` are the rows and columns of
 /// that part.
-pub(super) fn store<'k, T: Element>(
+fn store<'k, T: Element>(
     product: &Product<'k, T>,
     aligned: bool,
     spans: [u32; 2],

@@ -38,7 +38,7 @@ use std::fmt;
 
 pub use blocked::{Blocked, Blocking, Core, Schedule};
 pub use mend::Mend;
-pub use pack::Pack;
+pub use pack::{Pack, Packing};
 pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
 pub use sum::Sum;
 pub use vector::Vector;
@@ -79,7 +79,7 @@ impl Variant {
         Ok(match name {
             "sum" => Variant::Sum(Sum { ty, order, epilogue }),
             "mend" => Variant::Mend(Mend { ty, order, epilogue }),
-            "pack" => Variant::Pack(Pack { ty, from: order, rounded: false }),
+            "pack" => Variant::Pack(Pack { ty, from: order, packing: Packing::Same }),
             _ if name.starts_with("vector") => Vector::named(name, ty)?.into(),
             _ if BLOCKED.iter().any(|family| name.starts_with(family)) => Blocked::named(name, ty)?.into(),
             _ => Plain { ty, ..Plain::named(name)? }.into(),

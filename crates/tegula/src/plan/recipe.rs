@@ -3,11 +3,11 @@
 use std::str::FromStr;
 
 use super::choose::Lie;
-use crate::element::{Accuracy, Type};
+use crate::element::Type;
 use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
-use crate::ir::Order2d;
-use crate::kernels::{Blocked, Mend, Pack, Plain, Schedule, Sum, Variant, Vector};
+use crate::ir::{Mma, Order2d};
+use crate::kernels::{Blocked, Core, Mend, Pack, Packing, Plain, Schedule, Sum, Variant, Vector};
 use crate::matrix::{Layout, Shape};
 
 /// A product as launches of kernels.
@@ -213,13 +213,19 @@ impl Recipe {
         if !self.packed[which] {
             return Ok(None);
         }
-        let cols = shape.cols.checked_next_multiple_of(16 / self.kernel.ty().size()).unwrap_or(shape.cols);
+        let unit = self.packing(Lie::default()).unit();
+        let cols = shape.cols.checked_next_multiple_of(unit).unwrap_or(shape.cols);
         Layout::row_major(Shape { cols, ..shape }).map(Some)
     }
 
     /// The kernel that packs a factor that lies so as the multiplying kernel takes it.
     pub fn packing(&self, from: Lie) -> Pack {
-        Pack { ty: self.kernel.ty(), from: from.order, rounded: self.kernel.accuracy() == Accuracy::Tf32 }
+        let packing = match self.kernel {
+            Variant::Blocked(Blocked { core: Core::Mma(Mma::TF32), .. }) => Packing::Tf32,
+            Variant::Blocked(Blocked { core: Core::Limbs, .. }) => Packing::Limbs,
+            _ => Packing::Same,
+        };
+        Pack { ty: self.kernel.ty(), from: from.order, packing }
     }
 
     /// The shape of the workspace, for a C that lies as the kernel takes it.
