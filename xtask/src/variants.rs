@@ -102,7 +102,8 @@ fn finished() -> Vec<Variant> {
         for epilogue in epilogues {
             let plain = |family| Plain { epilogue, ..Plain::new(family, ty, 32) };
             variants.extend([Family::Naive, Family::Tiled].map(|family| Variant::from(plain(family))));
-            variants.push(Variant::Sum(Sum { ty, order: Order2d::RowMajor, epilogue }));
+            let order = Order2d::RowMajor;
+            variants.extend([false, true].map(|shared| Variant::Sum(Sum { ty, order, shared, epilogue })));
             variants.push(Variant::Mend(Mend { ty, order: Order2d::RowMajor, epilogue }));
         }
         let vectors = vectors().into_iter().filter(|vector| vector.ty == ty && vector.few > 1);

@@ -245,7 +245,8 @@ impl Recipe {
         let (ty, order, epilogue) = (self.kernel.ty(), c.order, self.passed_epilogue());
         match self.split {
             Split::Workers(_) => Variant::Mend(Mend { ty, order, epilogue }),
-            Split::Whole | Split::Parts(_) => Variant::Sum(Sum { ty, order, epilogue }),
+            Split::Whole => Variant::Sum(Sum { ty, order, shared: false, epilogue }),
+            Split::Parts(parts) => Variant::Sum(Sum { ty, order, shared: Sum::many(parts), epilogue }),
         }
     }
 

@@ -65,7 +65,7 @@ fn any_product_of<T: Sample>(seed: u64, blockings: &[&str], accuracy: Accuracy) 
     let product = Product::<T>::random(sizes, random);
     let split = match random.below(4) {
         0 | 1 => Split::Whole,
-        2 => Split::Parts(2 + random.below(4) as u32),
+        2 => Split::Parts(2 + random.below(10) as u32),
         _ => Split::Workers(1 + random.below(9) as u32),
     };
     // Most kernels take matrices as they lie, or packed.
