@@ -9,6 +9,7 @@ mod gpu_epilogue;
 mod gpu_large;
 mod gpu_matrix;
 mod gpu_ops;
+mod gpu_random;
 mod gpu_refusals;
 mod gpu_tune;
 mod interp_facts;
