@@ -1,8 +1,9 @@
 //! How long a product takes by a recipe, as far as it is known without running it.
 //!
 //! A block's time is its steps along k by what a step takes, and a fixed part (the pipeline fills, sums are stored); blocks run in waves of as
-//! many as fit on the multiprocessors. Nothing is faster than memory delivers its operands. The three numbers of each blocking were fitted to
-//! measurements on an H200 (`benchmarks/cost`); on other GPUs the ranking is what counts.
+//! many as fit on the multiprocessors. Few blocks wait for their own latencies, many for each other, and both go together as the sides of a right
+//! triangle do. Nothing is faster than memory delivers its operands. The four numbers of each blocking were fitted to measurements on an H200
+//! (`benchmarks/cost`); on other GPUs the ranking is what counts.
 
 use super::Problem;
 use super::recipe::{Recipe, Split};
@@ -21,11 +22,13 @@ const RATE: f64 = 64.5e6 / 132.0;
 /// Bytes a microsecond of device memory.
 const MEMORY: f64 = 4.0e6;
 /// Bytes a microsecond of the parts of sums, which the L2 cache mostly holds.
-const PARTS: f64 = 2.0e6;
-/// How much longer a step takes where elements are copied one by one.
-const SINGLE: f64 = 1.15;
+const PARTS: f64 = 2.7e6;
+/// Microseconds that each part takes besides: a thread that adds them waits for one after the other.
+const PART: f64 = 0.19;
+/// How much longer steps take of blocks that share tiles.
+const SHARING: f64 = 1.08;
 /// Microseconds of a launch, and of a second one.
-const LAUNCH: [f64; 2] = [2.0, 4.0];
+const LAUNCH: [f64; 2] = [2.0, 2.0];
 
 /// What was measured of a blocking.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +39,8 @@ pub(super) struct Measured {
     pub full: f64,
     /// The same with one block alone.
     pub alone: f64,
+    /// How much longer a step takes where elements are copied one by one.
+    pub single: f64,
     /// Microseconds that each wave of blocks takes besides.
     pub fixed: f64,
 }
@@ -51,49 +56,54 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     let steps = problem.k.div_ceil(bk as usize) as f64;
     let aligned = problem.lies.iter().all(|lie| lie.vectors);
     let work = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0;
-    let step = if aligned { 1.0 } else { SINGLE } * work / (RATE * relative_rate(problem.ty, measured.core));
+    let step = if aligned { 1.0 } else { measured.single } * work / (RATE * relative_rate(problem.ty, measured.core));
     let (at_once, multiprocessors) = (f64::from(blocks), f64::from(machine.multiprocessors));
+    // A step of so many blocks on each multiprocessor: its square is linear in that of their number, between one and as many as fit.
+    let together = |blocks: f64| {
+        let (one, every) = ((step / measured.alone).powi(2), (at_once * step / measured.full).powi(2));
+        (one + (every - one).max(0.0) * (blocks.powi(2) - 1.0) / (at_once.powi(2) - 1.0).max(1.0)).sqrt()
+    };
     // Waves of blocks that make so many steps each.
     let waves = |blocks: f64, steps: f64| {
         let full = (blocks / (at_once * multiprocessors)).floor();
         let rest = blocks - full * at_once * multiprocessors;
-        let mut time = full * (at_once * step / measured.full * steps + measured.fixed);
+        let mut time = full * (together(at_once) * steps + measured.fixed);
         if rest > 0.0 {
             let each = (rest / multiprocessors).ceil();
-            time += (each * step / measured.full).max(step / measured.alone) * steps + measured.fixed;
+            time += together(each) * steps + measured.fixed;
         }
         time
     };
     let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
     let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
-    let (multiply, parts) = match recipe.split {
-        Split::Whole => (waves(all, steps), 0.0),
+    // What a second kernel adds: elements, and how many for each of C.
+    let (multiply, split, parts) = match recipe.split {
+        Split::Whole => (waves(all, steps), 0.0, 0.0),
         Split::Parts(parts) => {
             let parts = f64::from(parts);
-            (waves(all * parts, (steps / parts).ceil()), m * n * parts * batches)
+            (waves(all * parts, (steps / parts).ceil()), m * n * parts * batches, parts)
         }
         Split::Workers(workers) => {
             let workers = f64::from(workers);
             let whole = (all / workers).floor();
             let left = all - whole * workers;
             let shared = (left * steps / workers).ceil();
-            let each = at_once * step / measured.full;
-            let time = (whole * steps + shared) * each + (whole + 2.0) * measured.fixed;
-            (time, (workers + left) * f64::from(bm) * f64::from(bn))
+            let time = (whole * steps + shared) * together(at_once) * SHARING + (whole + 2.0) * measured.fixed;
+            (time, (workers + left) * f64::from(bm) * f64::from(bn), 1.0)
         }
     };
-    let memory = ((m * k + k * n + m * n) * batches + parts) * size / MEMORY;
-    let second = if parts > 0.0 { LAUNCH[1] + parts * size * 2.0 / PARTS } else { 0.0 };
+    let memory = ((m * k + k * n + m * n) * batches + split) * size / MEMORY;
+    let second = if split > 0.0 { LAUNCH[1] + PART * parts + 2.0 * split * size / PARTS } else { 0.0 };
     multiply.max(memory) + LAUNCH[0] + second
 }
 
-/// Multiply-adds of a type, relative to f32.
+/// Multiply-adds of a type, relative to f32; of those on matrix units by what large tiles of each reach, so that one table serves them all.
 fn relative_rate(ty: Type, core: Core) -> f64 {
     match (ty, core) {
-        (Type::F32, Core::Mma(_)) => 4.85,
+        (Type::F32, Core::Mma(_)) => 4.0,
         (Type::F32, _) | (Type::F64, Core::Dmma(_)) => 1.0,
         (Type::F16 | Type::BF16, Core::Mma(_)) => 9.7,
-        (Type::I8, Core::Mma(_)) => 19.6,
+        (Type::I8, Core::Mma(_)) => 22.0,
         (Type::I32, Core::Limbs) => 1.96,
         _ => 0.5,
     }
