@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-MULTIPROCESSORS, RATE, MEMORY, PARTS, PART, SHARING, LAUNCH = 132, 64.5e6 / 132, 4.0e6, 2.7e6, 0.19, 1.08, (2.0, 2.0)
+MULTIPROCESSORS, RATE, MEMORY, PARTS, PART, SHARING, LAUNCH = 132, 64.5e6 / 132, 3.5e6, 2.7e6, 0.19, 1.08, (2.0, 2.0)
 SIZE = {"f32": 4, "i32": 4, "f64": 8}[sys.argv[1]]
 
 PLAN = Path(__file__).parents[2] / "crates/tegula/src/plan/candidates.rs"

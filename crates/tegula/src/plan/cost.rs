@@ -19,8 +19,8 @@ pub struct Machine {
 
 /// Floating-point operations a microsecond of one multiprocessor, f32: 64.5 TFLOP/s on 132.
 const RATE: f64 = 64.5e6 / 132.0;
-/// Bytes a microsecond of device memory.
-const MEMORY: f64 = 4.0e6;
+/// Bytes a microsecond of device memory, as tiles reach it.
+const MEMORY: f64 = 3.5e6;
 /// Bytes a microsecond of the parts of sums, which the L2 cache mostly holds.
 const PARTS: f64 = 2.7e6;
 /// Microseconds that each part takes besides: a thread that adds them waits for one after the other.
@@ -28,7 +28,7 @@ const PART: f64 = 0.19;
 /// How much longer steps take of blocks that share tiles.
 const SHARING: f64 = 1.08;
 /// Microseconds of a launch, and of a second one.
-const LAUNCH: [f64; 2] = [2.0, 2.0];
+pub(super) const LAUNCH: [f64; 2] = [2.0, 2.0];
 
 /// What was measured of a blocking.
 #[derive(Clone, Copy, Debug)]
@@ -93,8 +93,13 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
         }
     };
     let memory = ((m * k + k * n + m * n) * batches + split) * size / MEMORY;
-    let second = if split > 0.0 { LAUNCH[1] + PART * parts + 2.0 * split * size / PARTS } else { 0.0 };
+    let second = if split > 0.0 { second(split * size, parts) } else { 0.0 };
     multiply.max(memory) + LAUNCH[0] + second
+}
+
+/// Microseconds of the second launch, which adds so many bytes in so many parts.
+pub(super) fn second(bytes: f64, parts: f64) -> f64 {
+    LAUNCH[1] + PART * parts + 2.0 * bytes / PARTS
 }
 
 /// Multiply-adds of a type, relative to f32; of those on matrix units by what large tiles of each reach, so that one table serves them all.

@@ -330,7 +330,7 @@ mod tests {
             problem(Type::F32, [512, 512, 4096]),
             problem(Type::F64, [1000, 1001, 1003]),
             problem(Type::I32, [4096, 7, 500]),
-            problem(Type::F16, [64, 64, 64]),
+            problem(Type::F16, [64, 64, 640]),
         ] {
             let (other, modelled) = another(&problem);
             let mut tuned = Tuned::default();
