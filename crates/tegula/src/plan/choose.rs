@@ -215,4 +215,23 @@ mod tests {
             assert!(!chosen(Type::F16, Accuracy::Full, side, true));
         }
     }
+
+    #[test]
+    fn large_squares_take_the_tiles_that_were_measured_fastest() {
+        for (ty, side, fastest) in [
+            (Type::F64, 2048, "dmma16x16_f64_128x128x32_"),
+            (Type::F64, 4096, "dmma16x16_f64_128x128x32_"),
+            (Type::F32, 2048, "register_f32_128x256x8_"),
+            (Type::F32, 4096, "register_f32_128x256x8_"),
+            (Type::F16, 8192, "mma_f16_256x128x64_"),
+            (Type::I32, 8192, "limbs_i32_128x64x32_"),
+        ] {
+            let lies = [Lie { order: Order2d::RowMajor, vectors: true }; 3];
+            let problem = Problem { ty, accuracy: Accuracy::Full, m: side, n: side, k: side, batches: 1, lies };
+            match choose(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }).unwrap() {
+                Plan::Gpu(recipe) => assert!(recipe.name().starts_with(fastest), "{}", recipe.name()),
+                Plan::Cpu => panic!("a GPU runs kernels"),
+            }
+        }
+    }
 }
