@@ -4,7 +4,7 @@ use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
 use tegula::kernels::{Barriers, Blocked, Edges, Family, Mapping, Mend, Plain, Schedule, Sum, Variant, Vector};
-use tegula::plan::{Lie, Problem, Split, candidates};
+use tegula::plan::{Caps, Lie, Problem, Split, candidates, legal};
 use tegula::ptx::{self, Image};
 
 const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
@@ -23,17 +23,31 @@ pub fn all() -> Vec<Variant> {
     variants
 }
 
-/// Of the kernels for few rows, the likeliest of each type, number of rows and layout.
+/// Of the kernels for few rows, for each type, number of rows and layout those that plans choose by their cost, and the likeliest.
 fn vectors() -> Vec<Vector> {
     let mut variants = Vec::new();
     for ty in TYPES {
-        for rows in [1, 4, 16] {
+        for rows in [1, 2, 4, 8, 16] {
             for b in ORDERS {
                 let orders = [Order2d::RowMajor, b, Order2d::RowMajor];
                 for vectors in [false, true].into_iter().take(if b == Order2d::Strided { 1 } else { 2 }) {
                     let candidates = Vector::candidates(ty, rows, b == Order2d::ColMajor, vectors);
                     assert!(!candidates.is_empty(), "{ty} {rows} {b:?} {vectors}");
-                    variants.extend(candidates.into_iter().take(2).map(|v| Vector { orders, split: vectors, ..v }));
+                    let mut add = |vector: Vector| {
+                        let vector = Vector { orders, split: vectors, ..vector };
+                        if !variants.contains(&vector) {
+                            variants.push(vector);
+                        }
+                    };
+                    let lies = orders.map(|order| Lie { order, vectors: vectors && order != Order2d::Strided });
+                    let (accuracy, side) = (Accuracy::Full, 4096);
+                    let problem = Problem { ty, accuracy, m: rows, n: side, k: side, batches: 1, lies };
+                    for candidate in legal(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }) {
+                        if let (Variant::Vector(vector), Some(_)) = (candidate.recipe.kernel, candidate.microseconds) {
+                            add(vector);
+                        }
+                    }
+                    candidates.into_iter().take(2).for_each(add);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The recipes there are for a product, and the one that should be fastest.
 
 use super::cost::{Machine, Measured, time};
-use super::recipe::{Recipe, Split};
+use super::recipe::{Recipe, Split, packed_factors};
 use super::{Lie, Problem};
 use crate::element::{Accuracy, Type};
 use crate::ir::{Mma, Order2d};
@@ -14,107 +14,113 @@ const LEAST_STEPS: usize = 4;
 /// Steps along k of a tile that is worth sharing.
 const LEAST_SHARED: usize = 32;
 
-/// Register tiles of 4-byte types: block, warp, thread, stages, slices, blocks; and what was measured.
-const REGISTER: [Measured; 16] = [
-    of([128, 128, 16], [64, 32], [8, 8], [3, 1, 1], [0.765, 0.741, 3.05]),
-    of([128, 128, 8], [64, 64], [8, 16], [4, 1, 2], [0.777, 0.747, 5.96]),
-    of([128, 256, 8], [64, 64], [8, 16], [4, 1, 1], [0.854, 0.840, 5.65]),
-    of([128, 32, 16], [64, 32], [8, 8], [3, 2, 2], [0.487, 0.457, 1.28]),
-    of([128, 64, 16], [64, 32], [8, 8], [3, 1, 2], [0.682, 0.588, 2.38]),
-    of([128, 64, 16], [64, 32], [8, 8], [3, 2, 1], [0.602, 0.603, 2.56]),
-    of([32, 128, 16], [32, 64], [8, 8], [3, 2, 2], [0.669, 0.597, 1.03]),
-    of([32, 32, 32], [32, 32], [8, 4], [3, 4, 4], [0.440, 0.345, 0.92]),
-    of([32, 64, 32], [32, 32], [8, 4], [3, 4, 2], [0.559, 0.529, 1.45]),
-    of([64, 128, 16], [32, 64], [8, 8], [3, 1, 2], [0.769, 0.674, 1.34]),
-    of([64, 128, 16], [32, 64], [8, 8], [3, 2, 1], [0.700, 0.704, 2.15]),
-    of([64, 256, 16], [64, 64], [8, 16], [3, 2, 1], [0.770, 0.759, 4.16]),
-    of([64, 256, 8], [64, 64], [8, 16], [4, 1, 2], [0.783, 0.779, 4.11]),
-    of([64, 64, 16], [32, 32], [8, 4], [4, 1, 4], [0.595, 0.524, 0.96]),
-    of([64, 64, 16], [32, 32], [8, 4], [4, 2, 2], [0.545, 0.571, 1.19]),
-    of([64, 64, 32], [32, 64], [8, 8], [3, 4, 1], [0.601, 0.618, 1.89]),
+/// Register tiles of 4-byte types: block, warp, thread, stages, slices, blocks; and what was measured: full, alone, single, fixed.
+const REGISTER: [Measured; 14] = [
+    of([128, 128, 8], [64, 64], [8, 16], [4, 1, 2], [0.794, 0.730, 1.21, 4.70]),
+    of([128, 256, 8], [64, 64], [8, 16], [4, 1, 1], [0.838, 0.838, 1.22, 5.75]),
+    of([128, 64, 16], [64, 32], [8, 8], [3, 1, 2], [0.728, 0.624, 1.11, 2.81]),
+    of([128, 64, 8], [64, 32], [8, 8], [4, 1, 2], [0.721, 0.620, 1.09, 2.26]),
+    of([32, 128, 16], [32, 64], [8, 8], [3, 2, 2], [0.731, 0.611, 1.49, 1.29]),
+    of([32, 32, 32], [32, 32], [8, 4], [3, 4, 4], [0.487, 0.402, 1.09, 1.64]),
+    of([32, 64, 32], [32, 32], [8, 4], [3, 4, 2], [0.598, 0.506, 1.21, 1.94]),
+    of([64, 128, 16], [32, 64], [8, 8], [3, 1, 2], [0.775, 0.710, 1.34, 1.50]),
+    of([64, 128, 16], [32, 64], [8, 8], [3, 2, 1], [0.730, 0.730, 1.25, 2.04]),
+    of([64, 128, 8], [32, 64], [8, 8], [4, 1, 2], [0.783, 0.706, 1.29, 1.57]),
+    of([64, 256, 8], [64, 64], [8, 16], [4, 1, 2], [0.828, 0.744, 1.38, 5.05]),
+    of([64, 64, 16], [32, 32], [8, 4], [4, 1, 4], [0.661, 0.548, 1.09, 1.97]),
+    of([64, 64, 32], [32, 64], [8, 8], [3, 4, 1], [0.645, 0.645, 1.09, 2.45]),
+    of([64, 64, 8], [32, 32], [8, 4], [4, 1, 4], [0.652, 0.550, 1.10, 1.79]),
 ];
 
 /// Tiles of f64 on matrix units: as above, and the depth of the instruction.
 const DMMA: [(Mma, Measured); 7] = [
-    (Mma::F64K16, of([128, 128, 32], [32, 64], [16, 16], [3, 1, 1], [0.931, 0.937, 4.08])),
-    (Mma::F64K8, of([128, 128, 16], [32, 64], [16, 16], [4, 1, 1], [0.915, 0.937, 2.78])),
-    (Mma::F64K8, of([64, 128, 16], [32, 64], [16, 16], [4, 1, 2], [0.925, 0.717, 1.81])),
-    (Mma::F64K16, of([64, 64, 32], [32, 16], [16, 16], [3, 1, 1], [0.925, 0.925, 2.08])),
-    (Mma::F64K8, of([64, 64, 16], [32, 32], [16, 16], [4, 1, 2], [0.900, 0.687, 1.23])),
-    (Mma::F64K16, of([32, 64, 32], [16, 32], [16, 16], [4, 1, 2], [0.712, 0.576, 1.73])),
-    (Mma::F64K16, of([32, 32, 32], [16, 16], [16, 16], [4, 1, 4], [0.651, 0.476, 1.66])),
+    (Mma::F64K16, of([128, 128, 32], [32, 64], [16, 16], [3, 1, 1], [0.928, 0.928, 1.24, 4.89])),
+    (Mma::F64K8, of([128, 128, 16], [32, 64], [16, 16], [4, 1, 1], [0.904, 0.904, 1.12, 4.15])),
+    (Mma::F64K8, of([64, 128, 16], [32, 64], [16, 16], [4, 1, 2], [0.887, 0.776, 1.16, 3.10])),
+    (Mma::F64K16, of([64, 64, 32], [32, 16], [16, 16], [3, 1, 1], [0.924, 0.924, 1.29, 1.84])),
+    (Mma::F64K8, of([64, 64, 16], [32, 32], [16, 16], [4, 1, 2], [0.896, 0.732, 1.23, 1.74])),
+    (Mma::F64K16, of([32, 64, 32], [16, 32], [16, 16], [4, 1, 2], [0.743, 0.578, 1.28, 1.61])),
+    (Mma::F64K16, of([32, 32, 32], [16, 16], [16, 16], [4, 1, 4], [0.677, 0.570, 1.47, 1.60])),
 ];
 
-/// Tiles of 16-bit types on matrix units, not yet measured; of bytes, the step is twice as deep, of tf32 half.
-const MMA: [Measured; 7] = [
-    of([128, 256, 32], [64, 64], [16, 8], [4, 1, 1], [0.82, 0.82, 4.0]),
-    of([256, 128, 32], [64, 64], [16, 8], [4, 1, 1], [0.82, 0.82, 4.0]),
-    of([128, 128, 32], [64, 32], [16, 8], [4, 1, 1], [0.72, 0.72, 3.0]),
-    of([128, 128, 32], [64, 64], [16, 8], [3, 1, 2], [0.76, 0.60, 3.0]),
-    of([128, 64, 32], [64, 32], [16, 8], [4, 1, 2], [0.68, 0.50, 2.0]),
-    of([64, 128, 32], [32, 64], [16, 8], [4, 1, 2], [0.68, 0.50, 2.0]),
-    of([64, 64, 64], [32, 32], [16, 8], [4, 1, 3], [0.60, 0.35, 1.5]),
+/// Tiles of 16-bit types on matrix units; of bytes, the step is twice as deep, of tf32 half. Measured at 8192³ only: the numbers of the smaller tiles
+/// are guesses, and so are the last two of each.
+const MMA: [Measured; 9] = [
+    of([128, 256, 64], [64, 64], [16, 8], [3, 1, 1], [0.71, 0.71, 1.15, 5.0]),
+    of([256, 128, 64], [64, 64], [16, 8], [3, 1, 1], [0.72, 0.72, 1.15, 5.0]),
+    of([128, 128, 64], [64, 64], [16, 8], [3, 1, 2], [0.65, 0.50, 1.15, 3.0]),
+    of([128, 256, 32], [64, 64], [16, 8], [4, 1, 1], [0.63, 0.63, 1.15, 4.0]),
+    of([128, 128, 32], [64, 32], [16, 8], [4, 1, 1], [0.55, 0.55, 1.15, 3.0]),
+    of([128, 128, 32], [64, 64], [16, 8], [3, 1, 2], [0.61, 0.47, 1.15, 3.0]),
+    of([128, 64, 32], [64, 32], [16, 8], [4, 1, 2], [0.53, 0.39, 1.15, 2.0]),
+    of([64, 128, 32], [32, 64], [16, 8], [4, 1, 2], [0.53, 0.39, 1.15, 2.0]),
+    of([64, 64, 64], [32, 32], [16, 8], [4, 1, 3], [0.52, 0.33, 1.15, 1.5]),
 ];
 
-/// Tiles of i32 on matrix units, by limbs; not yet measured.
+/// Tiles of i32 on matrix units, by limbs.
 const LIMBS: [Measured; 3] = [
-    of([128, 64, 32], [32, 32], [16, 8], [4, 1, 1], [0.5, 0.5, 4.0]),
-    of([64, 128, 32], [32, 32], [16, 8], [4, 1, 1], [0.5, 0.5, 4.0]),
-    of([64, 64, 32], [32, 32], [16, 8], [4, 1, 2], [0.5, 0.35, 3.0]),
+    of([128, 64, 32], [32, 32], [16, 8], [4, 1, 1], [0.78, 0.78, 1.15, 4.0]),
+    of([64, 128, 32], [32, 32], [16, 8], [4, 1, 1], [0.78, 0.78, 1.15, 4.0]),
+    of([64, 64, 32], [32, 32], [16, 8], [4, 1, 2], [0.74, 0.60, 1.15, 3.0]),
 ];
 
-const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3], measured: [f64; 3]) -> Measured {
+const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3], measured: [f64; 4]) -> Measured {
     let [stages, slices, blocks] = counts;
-    let [full, alone, fixed] = measured;
+    let [full, alone, single, fixed] = measured;
     Measured {
         core: Core::Register,
         blocking: Blocking { block, warp, thread, stages, slices, blocks },
         full,
         alone,
+        single,
         fixed,
     }
 }
 
 /// The recipes with blocks for a product, with the microseconds that each should take.
 pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)> {
-    let measured = match problem.ty {
-        Type::F32 => match problem.accuracy {
-            Accuracy::Full => REGISTER.to_vec(),
-            Accuracy::Tf32 => [&REGISTER[..], &mma(Mma::TF32)].concat(),
-        },
-        Type::I32 => {
-            let limbs = LIMBS.map(|measured| Measured { core: Core::Limbs, ..measured });
-            [&REGISTER[..], &limbs].concat()
-        }
-        Type::F64 => DMMA.iter().filter_map(|&(mma, measured)| dmma(mma, measured, problem.lies)).collect(),
-        Type::F16 => mma(Mma::F16),
-        Type::BF16 => mma(Mma::BF16),
-        Type::I8 => mma(Mma::I8),
+    let with = |core, measured: &[Measured]| -> Vec<Measured> {
+        measured.iter().map(|&measured| Measured { core, ..measured }).collect()
+    };
+    let tiles = match (problem.ty, problem.accuracy) {
+        (Type::F32, Accuracy::Full) => REGISTER.to_vec(),
+        (Type::F32, Accuracy::Tf32) => [REGISTER.to_vec(), with(Core::Mma(Mma::TF32), &MMA)].concat(),
+        (Type::I32, _) => [REGISTER.to_vec(), with(Core::Limbs, &LIMBS)].concat(),
+        (Type::F64, _) => DMMA.map(|(mma, measured)| Measured { core: Core::Dmma(mma), ..measured }).to_vec(),
+        (Type::F16, _) => with(Core::Mma(Mma::F16), &MMA),
+        (Type::BF16, _) => with(Core::Mma(Mma::BF16), &MMA),
+        (Type::I8, _) => with(Core::Mma(Mma::I8), &MMA),
         _ => return Vec::new(),
     };
     let machine = Machine { multiprocessors };
     let mut all = Vec::new();
-    for measured in &measured {
-        let kernel = Blocked::new(measured.core, problem.ty, measured.blocking);
-        for (split, packed) in splits(problem, measured, multiprocessors)
-            .flat_map(|split| packings(&kernel, problem.lies).into_iter().map(move |packed| (split, packed)))
-        {
-            let recipe = Recipe { split, packed, ..kernel.into() }.fit(problem.lies);
-            all.push((recipe, time(problem, &recipe, measured, machine)));
+    for tile in &tiles {
+        let kernel = Blocked::new(tile.core, problem.ty, tile.blocking);
+        for packed in packings(&kernel, problem.lies) {
+            let (factors, _) = packed_factors(&kernel, taken(problem.lies), packed);
+            let Some(tile) = fitted(*tile, factors) else { continue };
+            let kernel = Blocked { blocking: tile.blocking, ..kernel };
+            for split in splits(problem, &tile, factors, multiprocessors) {
+                let recipe = Recipe { split, packed, ..kernel.into() }.fit(problem.lies);
+                all.push((recipe, time(problem, &recipe, &tile, machine)));
+            }
         }
     }
     all
 }
 
-/// What may be packed first: nothing that does not have to be, what cannot be taken 16 bytes at once, or all that does not lie best.
+/// What may be packed: nothing that does not have to be, what cannot be taken 16 bytes at once, or also what does not lie best, of B or of both.
 fn packings(kernel: &Blocked, lies: [Lie; 3]) -> Vec<[bool; 2]> {
     let (taken, wanted) = (taken(lies), kernel.wanted());
+    if packed_factors(kernel, taken, [false; 2]).1 != [false; 2] {
+        // Those that do not have the choice take everything else as it lies.
+        return vec![[false; 2]];
+    }
     let unaligned = taken.map(|lie| !lie.vectors);
-    let other = [0, 1].map(|which| !taken[which].vectors || taken[which].order != wanted[which]);
+    let [a, b] = [0, 1].map(|which| unaligned[which] || taken[which].order != wanted[which]);
     let mut all = vec![[false; 2]];
-    for packed in [unaligned, other] {
-        // Only the cores that could do without have a choice.
-        if !all.contains(&packed) && (0..2).all(|which| kernel.takes(which, taken[which].order, taken[which].vectors)) {
+    for packed in [unaligned, [unaligned[0], b], [a, unaligned[1]], [a, b]] {
+        if !all.contains(&packed) {
             all.push(packed);
         }
     }
@@ -131,10 +137,25 @@ fn along_k([a, b]: [Lie; 2]) -> bool {
     a.order != Order2d::ColMajor && b.order == Order2d::ColMajor
 }
 
-/// A tile of f64 as the layouts want it: the left operand's part of a warp is the longer one. `None` where the assembler would run out of
-/// registers: of what takes most of them, the large tile has room for one.
-fn dmma(mma: Mma, mut measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
-    let [a, b] = taken(lies);
+/// A tile as the factors want it. `None` where the assembler would run out of registers.
+fn fitted(tile: Measured, factors: [Lie; 2]) -> Option<Measured> {
+    let vectors = factors.iter().all(|lie| lie.vectors);
+    let Measured { core, mut blocking, .. } = tile;
+    match core {
+        Core::Register => (vectors || blocking.slices == 1 || blocking.thread != [8, 16]).then_some(tile),
+        Core::Limbs => Some(tile),
+        Core::Dmma(mma) => dmma(mma, tile, factors),
+        Core::Mma(mma) => {
+            // As many bytes deep, whatever the type. What is loaded as it lies along k takes more registers.
+            let deep = blocking.block[2] > 32 && blocking.warp == [64, 64];
+            blocking.block[2] = blocking.block[2] * mma.packed() / 2;
+            (!deep || !along_k(factors)).then_some(Measured { blocking, ..tile })
+        }
+    }
+}
+
+/// A tile of f64: the left operand's part of a warp is the longer one. Of what takes most registers, the large tile has room for one.
+fn dmma(mma: Mma, mut measured: Measured, [a, b]: [Lie; 2]) -> Option<Measured> {
     // Both factors are loaded in pairs along k, for two rows or columns at once.
     let both_along_k = along_k([a, b]);
     let demands = [mma == Mma::F64K16, both_along_k, !(a.vectors && b.vectors)];
@@ -144,7 +165,6 @@ fn dmma(mma: Mma, mut measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
     if both_along_k {
         measured.blocking.blocks = measured.blocking.blocks.min(3);
     }
-    measured.core = Core::Dmma(mma);
     if a.order == Order2d::ColMajor || b.order == Order2d::ColMajor {
         let Blocking { block: [bm, bn, _], warp, .. } = &mut measured.blocking;
         (*bm, *bn) = (*bn, *bm);
@@ -153,25 +173,14 @@ fn dmma(mma: Mma, mut measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
     Some(measured)
 }
 
-/// The tiles for an instruction of short numbers: as many bytes deep, whatever the type.
-fn mma(mma: Mma) -> Vec<Measured> {
-    let fit = |measured: &Measured| {
-        let [bm, bn, bk] = measured.blocking.block;
-        let blocking = Blocking { block: [bm, bn, bk * mma.packed() / 2], ..measured.blocking };
-        Measured { core: Core::Mma(mma), blocking, ..*measured }
-    };
-    MMA.iter().map(fit).collect()
-}
-
-/// The candidate that should be fastest.
-pub(super) fn best(problem: &Problem, multiprocessors: u32) -> Option<Recipe> {
-    let all = candidates(problem, multiprocessors);
-    all.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(recipe, _)| recipe)
-}
-
 /// How the work may be split: sums in so many parts that blocks fill the multiprocessors, twice at most; or tiles shared by as many
 /// blocks as run at once, where there is more than a wave of them and the last is not full.
-fn splits(problem: &Problem, measured: &Measured, multiprocessors: u32) -> impl Iterator<Item = Split> {
+fn splits(
+    problem: &Problem,
+    measured: &Measured,
+    factors: [Lie; 2],
+    multiprocessors: u32,
+) -> impl Iterator<Item = Split> {
     let Blocking { block: [bm, bn, bk], warp, thread: [tm, tn], blocks, .. } = measured.blocking;
     let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
     let (blocks_there, room) = (tiles.saturating_mul(problem.batches), (multiprocessors * blocks) as usize);
@@ -180,7 +189,7 @@ fn splits(problem: &Problem, measured: &Measured, multiprocessors: u32) -> impl 
     let parts = (2..=most as u32).filter(|parts| *parts <= 8 || parts.is_multiple_of(parts.ilog2())).map(Split::Parts);
     let uneven = blocks_there > room && !blocks_there.is_multiple_of(room) && blocks_there <= u32::MAX as usize / 2;
     // Sharing takes registers: the largest tiles have none left.
-    let vectors = problem.lies.iter().all(|lie| lie.vectors);
+    let vectors = factors.iter().chain(&problem.lies[2..]).all(|lie| lie.vectors);
     let room_to_share = match measured.core {
         Core::Register => tm * tn <= 64,
         Core::Dmma(_) | Core::Limbs => vectors,

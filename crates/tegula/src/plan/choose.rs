@@ -1,11 +1,12 @@
 //! The choice: what the problem is and what the device can do, to a [`Plan`].
 
-use super::recipe::{Recipe, Split};
-use super::{candidates, limits};
+use super::candidates::candidates;
+use super::recipe::Recipe;
+use super::{few, limits};
 use crate::element::{Accuracy, Type};
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
-use crate::kernels::{Family, Plain, Variant, Vector};
+use crate::kernels::{Family, Plain};
 use crate::matrix::Layout;
 
 /// A product, as far as a plan depends on it.
@@ -109,7 +110,7 @@ const OLDEST: (u32, u32) = (7, 5);
 
 /// Chooses.
 ///
-/// Kernels of blocks, where there are any for the type, by their cost ([`candidates`]). The plain kernels differ by their tile
+/// Kernels of blocks, where there are any for the type, and of few rows, by their cost ([`candidates`], `few`). The plain kernels differ by their tile
 /// alone, and a measurement on an H200 (all three types of the articles, 1024³ to 8192³) has 32 ahead of 16 throughout by 7 to 15 %.
 /// A tile that is mostly outside the matrix wastes its threads, so the tile is the largest that the shorter side of C fills, 8 at least.
 ///
@@ -139,11 +140,7 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
                 8
             };
             let recipe = match *caps {
-                Caps::Gpu { multiprocessors, .. } if side <= FEW => few(problem, multiprocessors).next(),
-                // Blocks copy asynchronously.
-                Caps::Gpu { compute, multiprocessors } if compute >= (8, 0) => {
-                    candidates::best(problem, multiprocessors)
-                }
+                Caps::Gpu { compute, multiprocessors } => fastest(problem, compute, multiprocessors),
                 _ => None,
             };
             let recipe = recipe.unwrap_or_else(|| Plain::new(Family::Tiled, problem.ty, tile).into());
@@ -152,25 +149,18 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
     }
 }
 
-/// The shorter side of a C that counts as few rows or columns.
-pub(super) const FEW: usize = 16;
-
-/// Recipes for few rows or columns, the likeliest first: each kernel with sums split until there are two blocks for each multiprocessor, one,
-/// and four.
-pub(super) fn few(problem: &Problem, multiprocessors: u32) -> impl Iterator<Item = Recipe> {
-    let Problem { ty, m, n, k, batches, lies, .. } = *problem;
-    let swapped = n < m;
-    let (rows, b) = if swapped { (n, lies[0].transposed()) } else { (m, lies[1]) };
-    let vectors = Vector::candidates(ty, rows, b.order == Order2d::ColMajor, b.vectors).into_iter();
-    vectors.flat_map(move |vector| {
-        let [_, columns] = Variant::from(vector).tile();
-        let blocks = m.max(n).div_ceil(columns as usize).saturating_mul(batches).max(1);
-        let steps = k.div_ceil(vector.step() as usize).max(1);
-        [2, 1, 4].map(|each| {
-            let parts = (each * multiprocessors as usize).div_ceil(blocks).min(steps) as u32;
-            Recipe { swapped, split: Split::parts(parts), ..vector.into() }
-        })
-    })
+/// The recipe that should be fastest, of those for few rows or columns and of blocks: the cheapest, where costs are known.
+fn fastest(problem: &Problem, compute: (u32, u32), multiprocessors: u32) -> Option<Recipe> {
+    let few = few::measured(problem, multiprocessors);
+    if few.is_empty()
+        && let Some(likeliest) = few::likeliest(problem, multiprocessors).next()
+    {
+        return Some(likeliest);
+    }
+    // Blocks copy asynchronously.
+    let blocks = if compute >= (8, 0) { candidates(problem, multiprocessors) } else { Vec::new() };
+    let all = few.into_iter().chain(blocks);
+    all.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(recipe, _)| recipe)
 }
 
 /// What a kernel may assume of a layout.
@@ -211,7 +201,7 @@ mod tests {
         let chosen = |ty, accuracy, side, vectors| {
             let lies = [Lie { order: Order2d::RowMajor, vectors }; 3];
             let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, lies };
-            let all = candidates::candidates(&problem, 132);
+            let all = candidates(&problem, 132);
             assert!(accuracy == Accuracy::Tf32 || all.iter().all(|(recipe, _)| !recipe.name().contains("tf32")));
             match choose(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }).unwrap() {
                 Plan::Gpu(recipe) => recipe.name().starts_with("tf32_f32_"),
@@ -220,9 +210,28 @@ mod tests {
         };
         for side in [8, 100, 1024, 8192] {
             assert!(!chosen(Type::F32, Accuracy::Full, side, true));
-            assert_eq!(chosen(Type::F32, Accuracy::Tf32, side, true), side > FEW, "{side}");
+            assert_eq!(chosen(Type::F32, Accuracy::Tf32, side, true), side > 16, "{side}");
             chosen(Type::F32, Accuracy::Tf32, side, false);
             assert!(!chosen(Type::F16, Accuracy::Full, side, true));
+        }
+    }
+
+    #[test]
+    fn large_squares_take_the_tiles_that_were_measured_fastest() {
+        for (ty, side, fastest) in [
+            (Type::F64, 2048, "dmma16x16_f64_128x128x32_"),
+            (Type::F64, 4096, "dmma16x16_f64_128x128x32_"),
+            (Type::F32, 2048, "register_f32_128x256x8_"),
+            (Type::F32, 4096, "register_f32_128x256x8_"),
+            (Type::F16, 8192, "mma_f16_256x128x64_"),
+            (Type::I32, 8192, "limbs_i32_128x64x32_"),
+        ] {
+            let lies = [Lie { order: Order2d::RowMajor, vectors: true }; 3];
+            let problem = Problem { ty, accuracy: Accuracy::Full, m: side, n: side, k: side, batches: 1, lies };
+            match choose(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }).unwrap() {
+                Plan::Gpu(recipe) => assert!(recipe.name().starts_with(fastest), "{}", recipe.name()),
+                Plan::Cpu => panic!("a GPU runs kernels"),
+            }
         }
     }
 }

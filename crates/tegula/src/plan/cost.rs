@@ -1,13 +1,15 @@
 //! How long a product takes by a recipe, as far as it is known without running it.
 //!
 //! A block's time is its steps along k by what a step takes, and a fixed part (the pipeline fills, sums are stored); blocks run in waves of as
-//! many as fit on the multiprocessors. Nothing is faster than memory delivers its operands. The three numbers of each blocking were fitted to
-//! measurements on an H200 (`benchmarks/cost`); on other GPUs the ranking is what counts.
+//! many as fit on the multiprocessors. Few blocks wait for their own latencies, many for each other, and both go together as the sides of a right
+//! triangle do. Nothing is faster than memory delivers its operands. The four numbers of each blocking were fitted to measurements on an H200
+//! (`benchmarks/cost`); on other GPUs the ranking is what counts.
 
 use super::Problem;
 use super::recipe::{Recipe, Split};
 use crate::element::Type;
-use crate::kernels::{Blocking, Core, Variant};
+use crate::ir::Order2d;
+use crate::kernels::{Blocked, Blocking, Core, Variant};
 
 /// A GPU, as far as times depend on it.
 #[derive(Clone, Copy, Debug)]
@@ -18,18 +20,18 @@ pub struct Machine {
 
 /// Floating-point operations a microsecond of one multiprocessor, f32: 64.5 TFLOP/s on 132.
 const RATE: f64 = 64.5e6 / 132.0;
-/// Bytes a microsecond of device memory.
-const MEMORY: f64 = 4.0e6;
+/// Bytes a microsecond of device memory, as tiles reach it.
+const MEMORY: f64 = 3.5e6;
 /// Bytes a microsecond of the parts of sums, which the L2 cache mostly holds.
-const PARTS: f64 = 2.0e6;
-/// How much longer a step takes where elements are copied one by one.
-const SINGLE: f64 = 1.15;
-/// How much less it takes where both factors lie as the kernel wants them.
-const BEST: f64 = 0.98;
+const PARTS: f64 = 2.7e6;
 /// Bytes a microsecond of packing, read and written.
 const PACKING: f64 = 3.0e6;
+/// Microseconds that each part takes besides: a thread that adds them waits for some after others.
+const PART: f64 = 0.04;
+/// How much longer steps take of blocks that share tiles.
+const SHARING: f64 = 1.08;
 /// Microseconds of a launch, and of a second one.
-const LAUNCH: [f64; 2] = [2.0, 4.0];
+pub(super) const LAUNCH: [f64; 2] = [2.0, 2.0];
 
 /// What was measured of a blocking.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +42,8 @@ pub(super) struct Measured {
     pub full: f64,
     /// The same with one block alone.
     pub alone: f64,
+    /// How much longer a step takes where elements are copied one by one.
+    pub single: f64,
     /// Microseconds that each wave of blocks takes besides.
     pub fixed: f64,
 }
@@ -53,55 +57,78 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     let all = tiles as f64 * problem.batches as f64;
     let steps = problem.k.div_ceil(bk as usize) as f64;
     let aligned = kernel.vectors[0] && kernel.vectors[1] && problem.lies[2].vectors;
-    // Factors that lie as the kernel takes them fastest cost it less.
-    let best = if kernel.orders[..2] == kernel.wanted() { BEST } else { 1.0 };
+    let lying = lying(&kernel);
     let work = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0;
-    let step = best * if aligned { 1.0 } else { SINGLE } * work / (RATE * relative_rate(problem.ty, measured.core));
+    let step =
+        lying * if aligned { 1.0 } else { measured.single } * work / (RATE * relative_rate(problem.ty, measured.core));
     let (at_once, multiprocessors) = (f64::from(blocks), f64::from(machine.multiprocessors));
+    // A step of so many blocks on each multiprocessor: its square is linear in that of their number, between one and as many as fit.
+    let together = |blocks: f64| {
+        let (one, every) = ((step / measured.alone).powi(2), (at_once * step / measured.full).powi(2));
+        (one + (every - one).max(0.0) * (blocks.powi(2) - 1.0) / (at_once.powi(2) - 1.0).max(1.0)).sqrt()
+    };
     // Waves of blocks that make so many steps each.
     let waves = |blocks: f64, steps: f64| {
         let full = (blocks / (at_once * multiprocessors)).floor();
         let rest = blocks - full * at_once * multiprocessors;
-        let mut time = full * (at_once * step / measured.full * steps + measured.fixed);
+        let mut time = full * (together(at_once) * steps + measured.fixed);
         if rest > 0.0 {
             let each = (rest / multiprocessors).ceil();
-            time += (each * step / measured.full).max(step / measured.alone) * steps + measured.fixed;
+            time += together(each) * steps + measured.fixed;
         }
         time
     };
     let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
     let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
-    let (multiply, parts) = match recipe.split {
-        Split::Whole => (waves(all, steps), 0.0),
+    // What a second kernel adds: elements, and how many for each of C.
+    let (multiply, split, parts) = match recipe.split {
+        Split::Whole => (waves(all, steps), 0.0, 0.0),
         Split::Parts(parts) => {
             let parts = f64::from(parts);
-            (waves(all * parts, (steps / parts).ceil()), m * n * parts * batches)
+            (waves(all * parts, (steps / parts).ceil()), m * n * parts * batches, parts)
         }
         Split::Workers(workers) => {
             let workers = f64::from(workers);
             let whole = (all / workers).floor();
             let left = all - whole * workers;
             let shared = (left * steps / workers).ceil();
-            let each = at_once * step / measured.full;
-            let time = (whole * steps + shared) * each + (whole + 2.0) * measured.fixed;
-            (time, (workers + left) * f64::from(bm) * f64::from(bn))
+            let time = (whole * steps + shared) * together(at_once) * SHARING + (whole + 2.0) * measured.fixed;
+            (time, (workers + left) * f64::from(bm) * f64::from(bn), 1.0)
         }
     };
-    let memory = ((m * k + k * n + m * n) * batches + parts) * size / MEMORY;
-    let second = if parts > 0.0 { LAUNCH[1] + parts * size * 2.0 / PARTS } else { 0.0 };
+    let memory = ((m * k + k * n + m * n) * batches + split) * size / MEMORY;
+    let second = if split > 0.0 { second(split * size, parts) } else { 0.0 };
     let packing = |which: usize| {
         if recipe.packed[which] { LAUNCH[1] + 2.0 * size * batches * k * [m, n][which] / PACKING } else { 0.0 }
     };
     multiply.max(memory) + LAUNCH[0] + second + packing(0) + packing(1)
 }
 
-/// Multiply-adds of a type, relative to f32.
+/// Microseconds of the second launch, which adds so many bytes in so many parts.
+pub(super) fn second(bytes: f64, parts: f64) -> f64 {
+    LAUNCH[1] + PART * parts + 2.0 * bytes / PARTS
+}
+
+/// How much longer steps take of factors that do not lie as the tiles were measured: at 4096³, nn, nt, tn and tt.
+fn lying(kernel: &Blocked) -> f64 {
+    let [a, b] = [kernel.orders[0], kernel.orders[1]].map(|order| order == Order2d::ColMajor);
+    match (kernel.core, a, b) {
+        (Core::Register, false, true) => 1.035,
+        (Core::Register, true, true) => 1.01,
+        (Core::Dmma(_), true, false) => 1.08,
+        (Core::Dmma(_), false, true) => 1.2,
+        (Core::Dmma(_), true, true) => 1.1,
+        _ => 1.0,
+    }
+}
+
+/// Multiply-adds of a type, relative to f32; of those on matrix units by what large tiles of each reach, so that one table serves them all.
 fn relative_rate(ty: Type, core: Core) -> f64 {
     match (ty, core) {
-        (Type::F32, Core::Mma(_)) => 4.85,
+        (Type::F32, Core::Mma(_)) => 5.2,
         (Type::F32, _) | (Type::F64, Core::Dmma(_)) => 1.0,
         (Type::F16 | Type::BF16, Core::Mma(_)) => 9.7,
-        (Type::I8, Core::Mma(_)) => 19.6,
+        (Type::I8, Core::Mma(_)) => 22.0,
         (Type::I32, Core::Limbs) => 1.96,
         _ => 0.5,
     }

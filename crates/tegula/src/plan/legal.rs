@@ -1,7 +1,7 @@
 //! Every recipe that may make a product: what a choice is made among, and what `tegula tune` times.
 
 use super::recipe::Recipe;
-use super::{Caps, Problem, candidates, choose};
+use super::{Caps, Problem, candidates, few};
 use crate::kernels::{Family, Plain};
 
 /// A recipe that may make a product.
@@ -22,13 +22,13 @@ pub fn legal(problem: &Problem, caps: &Caps) -> Vec<Candidate> {
     }
     let unknown = |recipe: Recipe| Candidate { recipe: recipe.fit(problem.lies), microseconds: None };
     let mut all: Vec<Candidate> = Vec::new();
-    if problem.m.min(problem.n) <= choose::FEW {
-        all.extend(choose::few(problem, multiprocessors).map(unknown));
-    }
+    let known =
+        |(recipe, time): (Recipe, f64)| Candidate { recipe: recipe.fit(problem.lies), microseconds: Some(time) };
+    all.extend(few::measured(problem, multiprocessors).into_iter().map(known));
+    all.extend(few::likeliest(problem, multiprocessors).map(unknown));
     // As `choose` has it: blocks copy asynchronously.
     if compute >= (8, 0) {
-        let blocks = candidates::candidates(problem, multiprocessors).into_iter();
-        all.extend(blocks.map(|(recipe, time)| Candidate { recipe, microseconds: Some(time) }));
+        all.extend(candidates::candidates(problem, multiprocessors).into_iter().map(known));
     }
     if all.is_empty() {
         all.extend([32, 16, 8].map(|tile| unknown(Plain::new(Family::Tiled, problem.ty, tile).into())));

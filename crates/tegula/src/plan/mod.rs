@@ -4,6 +4,7 @@ mod candidates;
 mod choose;
 mod cost;
 pub mod explain;
+mod few;
 mod legal;
 pub mod limits;
 mod memo;

@@ -25,6 +25,13 @@ pub struct Recipe {
     pub epilogue: Epilogue,
 }
 
+/// How the factors lie where the kernel meets them, and which of them are packed: those that are to be, and those that have to be.
+pub(super) fn packed_factors(kernel: &Blocked, lies: [Lie; 2], packed: [bool; 2]) -> ([Lie; 2], [bool; 2]) {
+    let packed = [0, 1].map(|i| packed[i] || !kernel.takes(i, lies[i].order, lies[i].vectors));
+    let lie = |i: usize| if packed[i] { Lie { order: kernel.wanted()[i], vectors: true } } else { lies[i] };
+    ([lie(0), lie(1)], packed)
+}
+
 /// How the work is split. What is split goes to a workspace, and a second kernel adds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
@@ -111,13 +118,8 @@ impl Recipe {
                 // Kernels of blocks store rows; a C of columns is a Cᵀ of rows.
                 let swapped = c.order == Order2d::ColMajor;
                 let mut lies = if swapped { [b.transposed(), a.transposed(), c.transposed()] } else { lies };
-                let mut packed = self.packed;
-                for (which, order) in blocked.wanted().into_iter().enumerate() {
-                    packed[which] |= !blocked.takes(which, lies[which].order, lies[which].vectors);
-                    if packed[which] {
-                        lies[which] = Lie { order, vectors: true };
-                    }
-                }
+                let packed;
+                ([lies[0], lies[1]], packed) = packed_factors(&blocked, [lies[0], lies[1]], self.packed);
                 let schedule = match self.split {
                     Split::Whole => Schedule::Tiles,
                     Split::Parts(_) => Schedule::Parts,
