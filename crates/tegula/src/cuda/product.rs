@@ -303,12 +303,13 @@ impl Gpu {
             Err(error) => return Err(error),
         };
         for (factor, packed) in [(&mut a, packed_a), (&mut b, packed_b)] {
-            if let Some(packed) = packed {
+            let Some(packed) = packed else { continue };
+            if !packed.shape().is_empty() {
                 let pack = self.built_in(&recipe.packing(factor.lie()).into())?;
                 // SAFETY: as below.
                 unsafe { self.queue(&pack, &[*factor, packed]) }?;
-                *factor = packed;
             }
+            *factor = packed;
         }
         let second = parts.map(|parts| Ok((parts, self.built_in(&recipe.second(c.lie()))?))).transpose()?;
         // SAFETY: built-in kernels guard their edges, so they stay within their matrices and the bias, which has an element for each column or
@@ -345,10 +346,11 @@ impl Gpu {
             *start = all;
             all = all.saturating_add(bytes(layout, ty)?);
         }
-        if all == 0 {
+        if layouts == [None; 3] {
             return Ok([None; 3]);
         }
-        let memory = self.workspace(all, 1)?;
+        // Where k is 0, factors are empty, and lie somewhere nevertheless.
+        let memory = self.workspace(all.max(1), 1)?;
         let mut starts = starts.into_iter().zip(types);
         Ok(layouts.map(|layout| {
             let (start, ty) = starts.next()?;

@@ -262,3 +262,54 @@ impl Recipe {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::launch::{Bound, DeviceFacts};
+
+    /// Layouts of all sorts: what a recipe does not pack is what its kernel takes, and what it packs is, too.
+    #[test]
+    fn what_is_taken_as_it_lies_fits_the_kernel() {
+        let (sizes, pads) = ([1, 8, 40], [0, 1, 8]);
+        let layouts = |rows: usize, cols: usize| {
+            pads.into_iter().flat_map(move |before| pads.map(|behind| (before, behind))).flat_map(
+                move |(before, behind)| {
+                    let pitch = |cols: usize| (before + cols + behind) as isize;
+                    let row_major = |rows, cols| Layout {
+                        shape: Shape { batches: 1, rows, cols },
+                        offset: before,
+                        strides: [pitch(cols) * rows as isize, pitch(cols), 1],
+                    };
+                    [row_major(rows, cols), row_major(cols, rows).transposed()]
+                },
+            )
+        };
+        let base = 1 << 20;
+        for (name, ty) in [("mma_64x64x64_32x32_16x8_3_1_1", Type::F16), ("mma_64x64x64_32x32_16x8_3_1_1", Type::I8)] {
+            let recipe = Recipe::named(name, ty).unwrap();
+            for (m, k) in sizes.into_iter().flat_map(|m| sizes.map(|k| (m, k))) {
+                for a in layouts(m, k) {
+                    for b in layouts(k, 8).step_by(5) {
+                        let c = Layout::row_major(Shape::new(m, 8)).unwrap();
+                        let lie = |layout: &Layout| Lie::of(layout, ty, layout.origin(ty, base));
+                        let recipe = recipe.fit([lie(&a), lie(&b), Lie::of(&c, Type::F32, base)]);
+                        let factors = recipe.inputs([a, b], Layout::transposed);
+                        let bound = |which: usize| {
+                            let layout = recipe.packed(which, factors[which].shape).unwrap().unwrap_or(factors[which]);
+                            Bound::Matrix { ty, layout, address: layout.origin(ty, base) }
+                        };
+                        let out = if ty == Type::I8 { Type::I32 } else { ty };
+                        let scalar = Bound::Scalar { ty: if ty == Type::I8 { Type::I32 } else { Type::F32 }, bits: 0 };
+                        let c = Bound::Matrix { ty: out, layout: recipe.output(c, Layout::transposed), address: base };
+                        let kernel = recipe.kernel.build().unwrap();
+                        let facts = DeviceFacts { multiprocessors: 132 };
+                        kernel
+                            .bind(&[bound(0), bound(1), c, scalar, scalar], &facts)
+                            .unwrap_or_else(|why| panic!("{a:?} {b:?}: {why}"));
+                    }
+                }
+            }
+        }
+    }
+}
