@@ -30,6 +30,13 @@ const PACKING: f64 = 3.0e6;
 const PART: f64 = 0.04;
 /// How much longer steps take of blocks that share tiles.
 const SHARING: f64 = 1.08;
+/// Microseconds until busy memory answers, where the operands are more than these bytes: what the L2 cache does not hold.
+const LATENCY: f64 = 1.2;
+const CACHED: f64 = 40e6;
+/// What operations and memory cost each other: of the lesser time, this part is added to the greater.
+const BESIDE: f64 = 0.1;
+/// Microseconds until a card that f64 heats has to slow down.
+const COOL: f64 = 200.0;
 /// Microseconds of a launch, and of a second one.
 pub(super) const LAUNCH: [f64; 2] = [2.0, 2.0];
 
@@ -56,16 +63,21 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     let tiles = m.div_ceil(bm as usize) * n.div_ceil(bn as usize);
     let all = tiles as f64 * problem.batches as f64;
     let steps = problem.k.div_ceil(bk as usize) as f64;
-    let aligned = kernel.vectors[0] && kernel.vectors[1] && problem.lies[2].vectors;
+    let aligned = kernel.vectors[0] && kernel.vectors[1];
     let lying = lying(&kernel);
     let work = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0;
     let step =
         lying * if aligned { 1.0 } else { measured.single } * work / (RATE * relative_rate(problem.ty, measured.core));
     let (at_once, multiprocessors) = (f64::from(blocks), f64::from(machine.multiprocessors));
+    let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
+    let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
+    // Copies are some steps ahead, and each takes as long as memory does to answer.
+    let ahead = f64::from(kernel.blocking.stages - 1);
+    let waiting = if (m * k + k * n) * batches * size > CACHED { LATENCY / ahead } else { 0.0 };
     // A step of so many blocks on each multiprocessor: its square is linear in that of their number, between one and as many as fit.
     let together = |blocks: f64| {
         let (one, every) = ((step / measured.alone).powi(2), (at_once * step / measured.full).powi(2));
-        (one + (every - one).max(0.0) * (blocks.powi(2) - 1.0) / (at_once.powi(2) - 1.0).max(1.0)).sqrt()
+        (one + (every - one).max(0.0) * (blocks.powi(2) - 1.0) / (at_once.powi(2) - 1.0).max(1.0)).sqrt().max(waiting)
     };
     // Waves of blocks that make so many steps each.
     let waves = |blocks: f64, steps: f64| {
@@ -78,8 +90,6 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
         }
         time
     };
-    let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
-    let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
     // What a second kernel adds: elements, and how many for each of C.
     let (multiply, split, parts) = match recipe.split {
         Split::Whole => (waves(all, steps), 0.0, 0.0),
@@ -92,7 +102,8 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
             let whole = (all / workers).floor();
             let left = all - whole * workers;
             let shared = (left * steps / workers).ceil();
-            let time = (whole * steps + shared) * together(at_once) * SHARING + (whole + 2.0) * measured.fixed;
+            let sharing = if let Core::Register = measured.core { SHARING } else { 1.0 };
+            let time = (whole * steps + shared) * together(at_once) * sharing + (whole + 2.0) * measured.fixed;
             (time, (workers + left) * f64::from(bm) * f64::from(bn), 1.0)
         }
     };
@@ -101,12 +112,20 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     let packing = |which: usize| {
         if recipe.packed[which] { LAUNCH[1] + 2.0 * size * batches * k * [m, n][which] / PACKING } else { 0.0 }
     };
-    multiply.max(memory) + LAUNCH[0] + second + packing(0) + packing(1)
+    let multiply =
+        multiply + if let Core::Dmma(_) = measured.core { (multiply - COOL).max(0.0) * heat([bm, bn]) } else { 0.0 };
+    multiply.max(memory) + BESIDE * multiply.min(memory) + LAUNCH[0] + second + packing(0) + packing(1)
 }
 
 /// Microseconds of the second launch, which adds so many bytes in so many parts.
 pub(super) fn second(bytes: f64, parts: f64) -> f64 {
     LAUNCH[1] + PART * parts + 2.0 * bytes / PARTS
+}
+
+/// How much slower f64 gets under the power limit, by the tile: what it reads for each of its sums takes power. Measured at 4096³ and 8192³: 10 % of
+/// 128×128, 15 % of 64×128, 22 % of 64×64.
+fn heat([rows, cols]: [u32; 2]) -> f64 {
+    7.7 * (1.0 / f64::from(rows) + 1.0 / f64::from(cols)) - 0.02
 }
 
 /// How much longer steps take of factors that do not lie as the tiles were measured: at 4096³, nn, nt, tn and tt.
