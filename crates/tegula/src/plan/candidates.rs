@@ -86,7 +86,7 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)>
             let limbs = LIMBS.map(|measured| Measured { core: Core::Limbs, ..measured });
             [&REGISTER[..], &limbs].concat()
         }
-        Type::F64 => DMMA.iter().filter_map(|&(mma, measured)| dmma(mma, measured, problem.lies)).collect(),
+        Type::F64 => DMMA.map(|(mma, measured)| Measured { core: Core::Dmma(mma), ..measured }).to_vec(),
         Type::F16 => mma(Mma::F16),
         Type::BF16 => mma(Mma::BF16),
         Type::I8 => mma(Mma::I8),
@@ -96,11 +96,13 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)>
     let mut all = Vec::new();
     for measured in &measured {
         let kernel = Blocked::new(measured.core, problem.ty, measured.blocking);
-        for (split, packed) in splits(problem, measured, multiprocessors)
-            .flat_map(|split| packings(&kernel, problem.lies).into_iter().map(move |packed| (split, packed)))
-        {
-            let recipe = Recipe { split, packed, ..kernel.into() }.fit(problem.lies);
-            all.push((recipe, time(problem, &recipe, measured, machine)));
+        for packed in packings(&kernel, problem.lies) {
+            let Some(measured) = fit(measured, lying(&kernel, packed, problem.lies)) else { continue };
+            for split in splits(problem, &measured, multiprocessors) {
+                let kernel = Blocked { blocking: measured.blocking, ..kernel };
+                let recipe = Recipe { split, packed, ..kernel.into() }.fit(problem.lies);
+                all.push((recipe, time(problem, &recipe, &measured, machine)));
+            }
         }
     }
     all
@@ -131,10 +133,26 @@ fn along_k([a, b]: [Lie; 2]) -> bool {
     a.order != Order2d::ColMajor && b.order == Order2d::ColMajor
 }
 
-/// A tile of f64 as the layouts want it: the left operand's part of a warp is the longer one. `None` where the assembler would run out of
-/// registers: of what takes most of them, the large tile has room for one.
-fn dmma(mma: Mma, mut measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
-    let [a, b] = taken(lies);
+/// A and B as a kernel takes them, some of them packed.
+fn lying(kernel: &Blocked, packed: [bool; 2], lies: [Lie; 3]) -> [Lie; 2] {
+    let (taken, wanted) = (taken(lies), kernel.wanted());
+    [0, 1].map(|which| if packed[which] { Lie { order: wanted[which], vectors: true } } else { taken[which] })
+}
+
+/// A tile for factors that lie so. `None` where the assembler would run out of registers.
+fn fit(measured: &Measured, lies: [Lie; 2]) -> Option<Measured> {
+    let Blocking { thread, slices, .. } = measured.blocking;
+    match measured.core {
+        Core::Dmma(mma) => dmma(mma, *measured, lies),
+        // Addresses of single elements take more registers than are left.
+        Core::Register if thread == [8, 16] && slices > 1 && !lies.iter().all(|lie| lie.vectors) => None,
+        _ => Some(*measured),
+    }
+}
+
+/// A tile of f64 as the layouts want it: the left operand's part of a warp is the longer one. Of what takes most registers, the large tile has
+/// room for one.
+fn dmma(mma: Mma, mut measured: Measured, [a, b]: [Lie; 2]) -> Option<Measured> {
     // Both factors are loaded in pairs along k, for two rows or columns at once.
     let both_along_k = along_k([a, b]);
     let demands = [mma == Mma::F64K16, both_along_k, !(a.vectors && b.vectors)];
@@ -144,7 +162,6 @@ fn dmma(mma: Mma, mut measured: Measured, lies: [Lie; 3]) -> Option<Measured> {
     if both_along_k {
         measured.blocking.blocks = measured.blocking.blocks.min(3);
     }
-    measured.core = Core::Dmma(mma);
     if a.order == Order2d::ColMajor || b.order == Order2d::ColMajor {
         let Blocking { block: [bm, bn, _], warp, .. } = &mut measured.blocking;
         (*bm, *bn) = (*bn, *bm);
