@@ -74,9 +74,6 @@ fn jobs() -> Result<Vec<Job>, String> {
     for (name, kernel) in kernels::kept() {
         add(name, variants::print(kernel)?.text, true);
     }
-    for blocked in variants::blocked() {
-        add(blocked.to_string(), variants::print(blocked.build().map_err(|e| e.to_string())?)?.text, true);
-    }
     for variant in variants::all() {
         add(variant.name(), print(&variant)?, variants::measured(&variant));
     }

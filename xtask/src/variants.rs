@@ -3,7 +3,9 @@
 use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
-use tegula::kernels::{Barriers, Blocked, Edges, Family, Mapping, Mend, Plain, Schedule, Sum, Variant, Vector};
+use tegula::kernels::{
+    Barriers, Blocked, Edges, Family, Mapping, Mend, Pack, Packing, Plain, Schedule, Sum, Variant, Vector,
+};
 use tegula::plan::{Caps, Lie, Problem, Split, candidates, legal};
 use tegula::ptx::{self, Image};
 
@@ -19,8 +21,18 @@ pub fn print(kernel: Kernel) -> Result<Image, String> {
 pub fn all() -> Vec<Variant> {
     let mut variants: Vec<Variant> = plain().into_iter().map(Variant::from).collect();
     variants.extend(vectors().into_iter().map(Variant::from));
-    variants.extend(finished());
+    variants.extend(packs().map(Variant::from));
+    let blocked = blocked();
+    variants.extend(finished(&blocked));
+    variants.extend(blocked.into_iter().map(Variant::from));
     variants
+}
+
+/// The passes before kernels of blocks.
+fn packs() -> impl Iterator<Item = Pack> {
+    let pack = |ty, packing| ORDERS.map(|from| Pack { ty, from, packing });
+    let others = pack(Type::F32, Packing::Tf32).into_iter().chain(pack(Type::I32, Packing::Limbs));
+    TYPES.into_iter().flat_map(move |ty| pack(ty, Packing::Same)).chain(others)
 }
 
 /// Of the kernels for few rows, for each type, number of rows and layout those that plans choose by their cost, and the likeliest.
@@ -77,8 +89,8 @@ fn plain() -> Vec<Plain> {
     variants
 }
 
-/// Kernels of blocks that plans choose from: every layout, read element by element and 16 bytes at once, and sums that are split.
-pub fn blocked() -> Vec<Blocked> {
+/// Kernels of blocks that plans choose from: every layout, as it lies or packed, and sums that are split.
+fn blocked() -> Vec<Blocked> {
     let lie = |order, vectors| Lie { order, vectors };
     let (row, col) = (Order2d::RowMajor, Order2d::ColMajor);
     let layouts =
@@ -105,9 +117,11 @@ pub fn blocked() -> Vec<Blocked> {
     kernels
 }
 
-/// Of each family, what happens to sums on their way to C: a bias either way, and the activation that takes most registers, since an epilogue
-/// differs by these; and of the kernels of blocks all that are chosen, since they have few registers left.
-fn finished() -> Vec<Variant> {
+/// Of each family, what happens to sums on their way to C. Epilogues differ by their registers: assembled are the activation that takes most with
+/// a bias along rows, and one that takes few, whose code is there once for each sum, with one along columns. Of the kernels of blocks, which have
+/// few registers left, every tile that stores to C takes both where its factors lie as it wants them; f64, which has fewest left, the first in
+/// every layout. Elsewhere the ending is the same.
+fn finished(blocked: &[Blocked]) -> Vec<Variant> {
     let bias = |along, activation| Epilogue { bias: Some(along), activation };
     let mut variants: Vec<Variant> = Vec::new();
     for ty in TYPES {
@@ -120,13 +134,14 @@ fn finished() -> Vec<Variant> {
             variants.extend([false, true].map(|shared| Variant::Sum(Sum { ty, order, shared, epilogue })));
             variants.push(Variant::Mend(Mend { ty, order: Order2d::RowMajor, epilogue }));
         }
-        let vectors = vectors().into_iter().filter(|vector| vector.ty == ty && vector.few > 1);
+        let vectors = vectors().into_iter().filter(|vector| vector.ty == ty && vector.few == 16);
         variants.extend(vectors.map(|v| Variant::from(Vector { epilogue: epilogues[0], split: false, ..v })));
-        for blocked in blocked().into_iter().filter(|b| b.ty == ty && b.schedule != Schedule::Parts) {
-            let plain = blocked.orders == [Order2d::RowMajor; 3] && blocked.vectors == [true; 3];
-            let some = [bias(Along::Rows, Activation::None), epilogues[1]];
-            let epilogues = some.into_iter().filter(|_| plain).chain([epilogues[0]]);
-            variants.extend(epilogues.map(|epilogue| Variant::from(Blocked { epilogue, ..blocked })));
+        let whole = |b: &&Blocked| b.ty == ty && b.schedule != Schedule::Parts && b.vectors == [true; 3];
+        for &blocked in blocked.iter().filter(whole) {
+            let best = blocked.orders[..2] == blocked.wanted();
+            let count = if best { 2 } else { usize::from(ty == Type::F64) };
+            variants
+                .extend(epilogues.iter().take(count).map(|&epilogue| Variant::from(Blocked { epilogue, ..blocked })));
         }
     }
     variants

@@ -154,8 +154,8 @@ const DOUBLE: Format = Format {
     most_logistic: 800.0,
     shift: 6_755_399_441_055_744.0,
     log2_e: (std::f64::consts::LOG2_E, 2.0355273740931033e-17),
-    c: (2.302208198144328, -2.977296208542741e-15),
-    d: (0.1029432395800235, -5.978177400718744e-18),
+    c: (2.302208198144328, short(-2.977296208542741e-15)),
+    d: (0.1029432395800235, short(-5.978177400718744e-18)),
     power: &[
         std::f64::consts::LN_2,
         0.240_226_506_959_101_3,
@@ -165,9 +165,9 @@ const DOUBLE: Format = Format {
         0.000_154_035_304_571_104_92,
         0.000_015_252_733_493_116_192,
         1.321_543_528_310_029_3e-6,
-        1.017_819_957_840_359_3e-7,
-        7.073_783_115_558_885e-9,
-        4.434_770_108_833_277e-10,
+        short(1.017_819_957_840_359_3e-7),
+        short(7.073_783_115_558_885e-9),
+        short(4.434_770_108_833_277e-10),
     ],
     lift: 570,
     lower: exponent(-570),
@@ -175,7 +175,20 @@ const DOUBLE: Format = Format {
 };
 
 /// 1/(1 + z) for 0 ≤ z ≤ 1, to 5·10⁻⁵ of it. Nowhere exact: the remainder is never 0, which infinities rely on.
-const INVERSE: [f64; 6] = [0.9999489827, -0.9962756897, 0.9534206686, -0.7705727771, 0.4179377423, -0.1044844356];
+const INVERSE: [f64; 6] = [
+    short(0.9999489827),
+    short(-0.9962756897),
+    short(0.9534206686),
+    short(-0.7705727771),
+    short(0.4179377423),
+    short(-0.1044844356),
+];
+
+/// The nearest f64 whose lower half is 0: a GPU's instruction has room for the upper one, and any other number stays in registers for the whole
+/// kernel. For numbers of which few digits matter.
+const fn short(value: f64) -> f64 {
+    f64::from_bits((value.to_bits() + (1 << 31)) >> 32 << 32)
+}
 
 /// A power of 2.
 const fn exponent(of: i64) -> f64 {

@@ -338,6 +338,14 @@ impl Builder {
         });
     }
 
+    /// As [`for_blocks`](Self::for_blocks) for a single y, which takes no register: every (x, z) below `blocks`.
+    #[track_caller]
+    pub fn for_rows_of_blocks<'k>(&'k self, blocks: [Val<'k, u32>; 2], body: impl FnOnce([Val<'k, u32>; 2])) {
+        let [x, z] = blocks;
+        self.grid([x, self.constant(1), z.min(GRID_YZ_LIMIT)]);
+        self.for_step(self.block_z(), z, self.grid_z(), |z| body([self.block_x(), z]));
+    }
+
     /// The body for each number from `start` up to, not including, `end`.
     #[track_caller]
     pub fn for_each<'k>(

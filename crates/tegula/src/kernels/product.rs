@@ -174,12 +174,18 @@ impl<'k, T: Element> Product<'k, T> {
             k.barrier();
         };
         let Some(parts) = self.parts else {
-            return k.for_blocks([tiles, k.constant(1), self.batches()], |[tile, _, number]| {
+            let make = |tile, number| {
                 let (product, share) = self.share(number, steps);
                 let (tile_m, tile_n) = grouped(tile, tiles_m, tiles_n);
                 body(&product, [tile_m, tile_n], share);
                 k.when(k.grid_z().lt(self.batches()), meet);
-            });
+            };
+            // Beside an ending in rounds, the largest tiles have no register for a counter that is always 0.
+            return if self.ends_long() {
+                k.for_rows_of_blocks([tiles, self.batches()], |[tile, number]| make(tile, number))
+            } else {
+                k.for_blocks([tiles, k.constant(1), self.batches()], |[tile, _, number]| make(tile, number))
+            };
         };
         let workers = parts.batches() / 2;
         k.grid([workers, k.constant(1), k.constant(1)]);
