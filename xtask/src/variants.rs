@@ -124,7 +124,8 @@ fn blocked() -> Vec<Blocked> {
 fn finished(blocked: &[Blocked]) -> Vec<Variant> {
     let bias = |along, activation| Epilogue { bias: Some(along), activation };
     let mut variants: Vec<Variant> = Vec::new();
-    for ty in TYPES {
+    // bf16 differs from f16 by the instruction's name alone.
+    for ty in TYPES.into_iter().filter(|ty| *ty != Type::BF16) {
         let most = if ty.is_float() { Activation::Gelu } else { Activation::Relu };
         let epilogues = [bias(Along::Rows, most), bias(Along::Columns, Activation::Relu)];
         for epilogue in epilogues {

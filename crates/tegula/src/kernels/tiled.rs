@@ -12,7 +12,10 @@ pub(super) fn tiled<T: Element>(variant: &Plain) -> Kernel {
     let tile = variant.tile;
     kernel(&variant.name(), Block::d2(tile, tile), |k| {
         let product = Product::<T>::declare(k, variant);
-        k.min_blocks(full_multiprocessor(tile));
+        // Beside an epilogue of f64, the registers of a full multiprocessor are too few.
+        if variant.epilogue.is_none() || variant.ty != Type::F64 {
+            k.min_blocks(full_multiprocessor(tile));
+        }
         let (m, n, depth) = product.extents();
         let (tiles_m, tiles_n) = (product.tiles(m, tile), product.tiles(n, tile));
         let tile_a = k.shared::<T>("tile_a", [tile, tile]);

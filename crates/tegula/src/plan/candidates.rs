@@ -157,7 +157,8 @@ fn fitted(tile: Measured, factors: [Lie; 2]) -> Option<Measured> {
 fn dmma(mma: Mma, mut measured: Measured, [a, b]: [Lie; 2]) -> Option<Measured> {
     // Both factors are loaded in pairs along k, for two rows or columns at once.
     let both_along_k = along_k([a, b]);
-    let demands = [mma == Mma::F64K16, both_along_k, !(a.vectors && b.vectors)];
+    let both_columns = [a, b].iter().all(|lie| lie.order == Order2d::ColMajor);
+    let demands = [mma == Mma::F64K16, both_along_k, both_columns, !(a.vectors && b.vectors)];
     if measured.blocking.warp == [32, 64] && demands.iter().filter(|demanded| **demanded).count() > 1 {
         return None;
     }
