@@ -58,7 +58,7 @@ fn vectors() -> Vec<Vector> {
                             add(vector);
                         }
                     }
-                    let likeliest = candidates.into_iter().take(if matches!(rows, 1 | 4 | 16) { 2 } else { 0 });
+                    let likeliest = candidates.into_iter().take(if matches!(rows, 1 | 4 | 16) { 2 } else { 1 });
                     likeliest.for_each(|vector| add(Vector { orders, split: vectors, ..vector }));
                 }
             }

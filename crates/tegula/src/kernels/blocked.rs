@@ -161,6 +161,13 @@ impl Blocked {
         }
     }
 
+    /// Whether it costs the kernel that A (`which` 0) or B (1), which lies so, cannot be taken 16 bytes at once. Register tiles turn what lies along
+    /// k on its way, one element at a time in any case.
+    pub fn single(&self, which: usize, order: Order2d, vectors: bool) -> bool {
+        let along_k = [Order2d::RowMajor, Order2d::ColMajor][which];
+        !vectors && !(self.core == Core::Register && order == along_k)
+    }
+
     /// Whether loads for a whole warp gather A or B as it lies: along k, or, since they move 16 bits at once, to be transposed.
     pub(super) fn loads(&self, which: usize) -> bool {
         let order = self.orders[which];

@@ -108,17 +108,18 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)>
     all
 }
 
-/// What may be packed: nothing that does not have to be, what cannot be taken 16 bytes at once, or also what does not lie best, of B or of both.
+/// What may be packed: nothing that does not have to be, what costs the kernel that it cannot be taken 16 bytes at once, or also what does not lie
+/// best, of one factor or of both.
 fn packings(kernel: &Blocked, lies: [Lie; 3]) -> Vec<[bool; 2]> {
     let (taken, wanted) = (taken(lies), kernel.wanted());
     if packed_factors(kernel, taken, [false; 2]).1 != [false; 2] {
         // Those that do not have the choice take everything else as it lies.
         return vec![[false; 2]];
     }
-    let unaligned = taken.map(|lie| !lie.vectors);
-    let [a, b] = [0, 1].map(|which| unaligned[which] || taken[which].order != wanted[which]);
+    let single = [0, 1].map(|which| kernel.single(which, taken[which].order, taken[which].vectors));
+    let [a, b] = [0, 1].map(|which| !taken[which].vectors || taken[which].order != wanted[which]);
     let mut all = vec![[false; 2]];
-    for packed in [unaligned, [unaligned[0], b], [a, unaligned[1]], [a, b]] {
+    for packed in [single, [single[0], b], [a, single[1]], [a, b]] {
         if !all.contains(&packed) {
             all.push(packed);
         }

@@ -63,11 +63,11 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     let tiles = m.div_ceil(bm as usize) * n.div_ceil(bn as usize);
     let all = tiles as f64 * problem.batches as f64;
     let steps = problem.k.div_ceil(bk as usize) as f64;
-    let aligned = kernel.vectors[0] && kernel.vectors[1];
+    let single = (0..2).any(|which| kernel.single(which, kernel.orders[which], kernel.vectors[which]));
     let lying = lying(&kernel);
     let work = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0;
     let step =
-        lying * if aligned { 1.0 } else { measured.single } * work / (RATE * relative_rate(problem.ty, measured.core));
+        lying * if single { measured.single } else { 1.0 } * work / (RATE * relative_rate(problem.ty, measured.core));
     let (at_once, multiprocessors) = (f64::from(blocks), f64::from(machine.multiprocessors));
     let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
     let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);

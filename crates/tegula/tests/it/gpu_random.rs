@@ -1,7 +1,8 @@
 //! Random products of matrices that lie on the GPU, by the kernels that plans choose, against the oracle: any shape, transposes, gaps between
 //! rows, batches, factors and epilogues, and addresses off any alignment. Nothing around C may change.
 //!
-//! `TEGULA_RANDOM=N` sets the number of products (default 60), `TEGULA_RANDOM_FROM` the first of them, `TEGULA_RANDOM_RESULTS=FILE` keeps a line
+//! `TEGULA_RANDOM=N` sets the number of products (default 60), `TEGULA_RANDOM_FROM` the first of them, `TEGULA_RANDOM_AGAIN` how often each is
+//! made again, to have the same bits (default 1), `TEGULA_RANDOM_RESULTS=FILE` keeps a line
 //! a product, with a digest of the result.
 #![cfg(feature = "cuda")]
 
@@ -107,10 +108,12 @@ fn product<T: Sample>(gpu: &Gpu, seed: u64) -> String {
     );
 
     // The same bits again.
-    let mut again = DeviceMatrix::upload(gpu, before.view()).unwrap();
-    multiply(&mut again);
     let bits = |matrix: &Matrix<T::Out>| matrix.as_slice().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-    assert!(bits(&found) == bits(&again.download().unwrap()), "{case} {kernel}: other bits the second time");
+    for time in 0..number("TEGULA_RANDOM_AGAIN", 1) {
+        let mut again = DeviceMatrix::upload(gpu, before.view()).unwrap();
+        multiply(&mut again);
+        assert!(bits(&found) == bits(&again.download().unwrap()), "{case} {kernel}: other bits, {time}");
+    }
     // C's own elements aside, nothing has changed.
     let Shape { rows, cols, .. } = before.shape();
     let own = cuts[2].before..cols - cuts[2].behind;
@@ -131,12 +134,14 @@ fn product<T: Sample>(gpu: &Gpu, seed: u64) -> String {
     format!("{case} {kernel} r {:.3} {digest}", report.r)
 }
 
+/// A number from the environment.
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |n| n.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
 #[test]
 fn any_product_on_the_gpu_is_right() {
     let Some(gpu) = crate::gpu::gpu() else { return };
-    let number = |name: &str, usual: u64| {
-        std::env::var(name).map_or(usual, |n| n.parse().unwrap_or_else(|_| panic!("{name} is a number")))
-    };
     let (first, count) = (number("TEGULA_RANDOM_FROM", 0), number("TEGULA_RANDOM", 60));
     let mut results = format!("# {} · driver {:?} · {count} products\n", gpu.info().name, gpu.info().driver);
     for seed in first..first + count {
