@@ -143,7 +143,9 @@ impl Vector {
         // Addresses that are multiples of a stride apart cost more where each element needs one.
         let addresses = 2 * self.deep * self.cols / self.width() * if self.vectors { 2 } else { 4 };
         let indices = 24 + self.ty.size() as u32;
-        ALL / (self.threads() * (self.registers() + addresses + indices))
+        // Sixteen bytes are in four registers before they are in one each.
+        let bytes = if self.ty.size() == 1 && self.turned() { 16 } else { 0 };
+        ALL / (self.threads() * (self.registers() + addresses + indices + bytes))
     }
 
     /// Whether its loads, each with its address, and its sums fit in a thread's registers.
