@@ -165,7 +165,7 @@ impl Blocked {
     /// k on its way, one element at a time in any case.
     pub fn single(&self, which: usize, order: Order2d, vectors: bool) -> bool {
         let along_k = [Order2d::RowMajor, Order2d::ColMajor][which];
-        !vectors && !(self.core == Core::Register && order == along_k)
+        !(vectors || self.core == Core::Register && order == along_k)
     }
 
     /// Whether loads for a whole warp gather A or B as it lies: along k, or, since they move 16 bits at once, to be transposed.
