@@ -220,7 +220,8 @@ mod tests {
         };
         for side in [8, 100, 1024, 8192] {
             assert!(!chosen(Type::F32, Accuracy::Full, side, true));
-            assert_eq!(chosen(Type::F32, Accuracy::Tf32, side, true), side > FEW, "{side}");
+            // Rounding on the way takes two launches more, which small products do not make up for.
+            assert_eq!(chosen(Type::F32, Accuracy::Tf32, side, true), side >= 1024, "{side}");
             chosen(Type::F32, Accuracy::Tf32, side, false);
             assert!(!chosen(Type::F16, Accuracy::Full, side, true));
         }
