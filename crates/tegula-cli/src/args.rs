@@ -742,7 +742,7 @@ mod tests {
         assert!(problem("tegula check naive --plant extra-barrier").is_err());
         let shaped = problem("tegula check MMA_64x32x64_32x32_16x8_3_1_1:3 --n 7 --dtype i8").unwrap();
         assert_eq!((shaped.m, shaped.n, shaped.k), (64, 7, 256));
-        assert_eq!(shaped.recipe.name(), "mma_i8_64x32x64_32x32_16x8_3_1_1_v100_parts_3");
+        assert_eq!(shaped.recipe.name(), "mma_i8_64x32x64_32x32_16x8_3_1_1_rcr_v110_parts_3_pb");
         for refused in ["--tile 3", "--mapping x-row", "--plant no-guards", "--dtype f64"] {
             let line = format!("tegula check mma_64x32x32_32x32_16x8_3_1_1 {refused}");
             assert!(problem(&line).is_err(), "{line}");

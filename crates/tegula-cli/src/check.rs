@@ -11,7 +11,7 @@ use crate::kernel::Problem;
 use crate::progress::{Meter, Unit};
 use crate::report::check::{CheckReport, Counters, Finding};
 
-/// Runs a kernel with every check, once for each seed, and where it splits its work, the one that adds what it made.
+/// Runs a kernel with every check, once for each seed, those that pack what it takes, and where it splits its work, the one that adds what it made.
 ///
 /// A kernel that is refused before it runs has a report too.
 pub fn run(problem: &Problem, meter: &Meter) -> Result<CheckReport> {
@@ -26,6 +26,8 @@ pub fn run(problem: &Problem, meter: &Meter) -> Result<CheckReport> {
 
 /// The kernels of a product.
 struct Passes {
+    /// Those that pack A and B.
+    packs: [Option<Checked<Kernel>>; 2],
     first: Checked<Kernel>,
     /// The one that adds what was split.
     second: Option<Checked<Kernel>>,
@@ -35,9 +37,15 @@ impl Passes {
     fn of(problem: &Problem) -> Result<Passes> {
         let Problem { recipe, m, n, .. } = problem;
         let row_major = Lie { order: Order2d::RowMajor, vectors: false };
+        let lies = recipe.inputs([row_major; 2], Lie::transposed);
         let second = recipe.workspace(Shape::new(*m, *n)).map(|_| recipe.second(row_major));
         let checked = |variant: Variant| ir::check(variant.build()?);
-        Ok(Passes { first: checked(recipe.kernel)?, second: second.map(checked).transpose()? })
+        let pack = |which: usize| recipe.packed[which].then(|| checked(recipe.packing(lies[which]).into())).transpose();
+        Ok(Passes {
+            packs: [pack(0)?, pack(1)?],
+            first: checked(recipe.kernel)?,
+            second: second.map(checked).transpose()?,
+        })
     }
 }
 
@@ -90,14 +98,21 @@ fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Ve
     let mut random = Random(seed);
     let a = Matrix::from_fn(Shape::new(m, k), |_, _, _| random.number::<T>())?;
     let b = Matrix::from_fn(Shape::new(k, n), |_, _, _| random.number::<T>())?;
-    let (input_a, input_b) = (Buffer::input(a.view())?, Buffer::input(b.view())?);
+    let [input_a, input_b] = recipe.inputs([a.view(), b.view()], View::t);
+    let inputs = [Buffer::input(input_a)?, Buffer::input(input_b)?];
+    let pack = |which: usize| -> Result<Option<Buffer>> {
+        let to = recipe.packed(which, inputs[which].layout().shape)?;
+        to.map(|to| Buffer::output(T::TYPE, to)).transpose()
+    };
+    let packed = [pack(0)?, pack(1)?];
     let shape = Shape::new(m, n);
     let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(shape)?)?;
     let parts =
         recipe.workspace(shape).map(|shape| Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?));
     let parts = parts.transpose()?;
     let (alpha, beta) = (Arg::scalar(<T::Acc as Scalar>::ONE), Arg::scalar(<T::Acc as Scalar>::ZERO));
-    let (a_arg, b_arg, c_arg) = (Arg::from(&input_a), Arg::from(&input_b), Arg::from(&c));
+    let [a_arg, b_arg] = [0, 1].map(|which| Arg::from(packed[which].as_ref().unwrap_or(&inputs[which])));
+    let c_arg = Arg::from(&c);
     let (first, second) = match (&parts, recipe.steps(k)) {
         (None, _) => (vec![a_arg, b_arg, c_arg, alpha, beta], vec![]),
         (Some(parts), None) => (vec![a_arg, b_arg, parts.into()], vec![parts.into(), c_arg, alpha, beta]),
@@ -106,17 +121,26 @@ fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Ve
             (vec![a_arg, b_arg, c_arg, parts.into(), alpha, beta], vec![parts.into(), c_arg, beta, steps])
         }
     };
+    let packing =
+        passes.packs.iter().zip(inputs.iter().zip(&packed)).filter_map(|(kernel, (from, to))| {
+            Some((kernel.as_ref()?, vec![Arg::from(from), Arg::from(to.as_ref()?)]))
+        });
+    let second = passes.second.as_ref().map(|kernel| (kernel, second));
     let config = Config { seed, ..Config::default() };
-    let mut outcome = interp::run(&passes.first, &first, &config)?;
-    // What a kernel that is wrong leaves is no input for another.
-    if let (Some(kernel), None) = (&passes.second, outcome.error()) {
-        let more = interp::run(kernel, &second, &config)?;
-        outcome.findings.extend(more.findings);
-        outcome.counters += more.counters;
+    let (mut findings, mut counters) = (Vec::new(), interp::Counters::default());
+    for (kernel, args) in packing.chain([(&passes.first, first)]).chain(second) {
+        let outcome = interp::run(kernel, &args, &config)?;
+        let failed = outcome.error().is_some();
+        findings.extend(outcome.findings.iter().map(Finding::from));
+        counters += outcome.counters;
+        // What a kernel that is wrong leaves is no input for another.
+        if failed {
+            break;
+        }
     }
-    let found = outcome.findings.iter().map(Finding::from);
     let wrong = compare(a.view(), b.view(), &c, recipe.kernel.accuracy())?;
-    Ok((found.chain(wrong).collect(), outcome.counters.into()))
+    findings.extend(wrong);
+    Ok((findings, counters.into()))
 }
 
 /// Elements of C that are named in a message.

@@ -68,6 +68,8 @@ pub enum Family {
     Sum,
     /// Second pass where blocks shared tiles: adds the pieces in order
     Mend,
+    /// First pass where a kernel cannot take A or B as it lies, or not as fast: copies it
+    Pack,
 }
 
 /// The names that [`Named`] can have.
@@ -182,6 +184,7 @@ impl Family {
             Family::Vector => "vector",
             Family::Sum => "sum",
             Family::Mend => "mend",
+            Family::Pack => "pack",
         }
     }
 
@@ -193,7 +196,7 @@ impl Family {
     /// The type that is meant where none is given.
     pub const fn usual_type(self) -> Type {
         match self {
-            Family::Register | Family::Tf32 | Family::Vector | Family::Sum | Family::Mend => Type::F32,
+            Family::Register | Family::Tf32 | Family::Vector | Family::Sum | Family::Mend | Family::Pack => Type::F32,
             Family::Dmma => Type::F64,
             Family::Mma => Type::F16,
             Family::Limbs => Type::I32,
@@ -202,7 +205,7 @@ impl Family {
 
     /// Whether its name is that of a kernel.
     pub const fn is_one(self) -> bool {
-        matches!(self, Family::Sum | Family::Mend)
+        matches!(self, Family::Sum | Family::Mend | Family::Pack)
     }
 
     /// The names of its kernels that plans choose from for large products, or of vectors for few rows, however the operands lie.
@@ -308,7 +311,8 @@ mod tests {
             assert_eq!(names.is_empty(), family.is_one(), "{family:?}");
             for name in names {
                 let recipe = Recipe::named(&name, ty).unwrap();
-                assert!(recipe.kernel.build().is_ok(), "{name}");
+                let aligned = Lie { order: Order2d::RowMajor, vectors: true };
+                assert!(recipe.fit([aligned; 3]).kernel.build().is_ok(), "{name}");
                 assert!(Recipe::named(&format!("{name}:3"), ty).unwrap().name().ends_with("_3"));
             }
             assert!(!family.is_one() || Variant::named(family.as_str(), ty).is_ok());
