@@ -427,13 +427,22 @@ fn a_reader_that_leaves_is_no_failure() {
 }
 
 #[test]
+fn a_check_packs_what_the_kernel_takes_packed() {
+    let place = Place::new();
+    for name in ["tf32_64x64x32_32x32_16x8_4_1_3", "register_32x32x32_32x32_8x4_3_4_4:pa:2"] {
+        let said = place.done(&format!("check {name} --m 21 --n 9 --k 35"));
+        assert!(said.contains("_pa") && said.contains("no errors"), "{said}");
+    }
+}
+
+#[test]
 fn kernels_are_listed_and_described() {
     let place = Place::new();
     let list = place.done("kernels");
     let names: Vec<_> = list.lines().map(|line| line.split(' ').next().unwrap()).collect();
     let plain = ["naive", "tiled", "K1", "K2", "K3", "K4", "K5", "K6"];
     let families = ["register", "dmma", "mma", "tf32", "limbs", "vector", "sum", "mend", "pack"];
-    assert_eq!(names, [plain, families].concat());
+    assert_eq!(names, [&plain[..], &families].concat());
     let mma = place.done("kernels mma --dtype bf16");
     let first = mma.lines().find_map(|line| line.trim().strip_prefix("mma_")).unwrap();
     let one = place.done(&format!("kernels mma_{first} --dtype bf16"));
