@@ -98,8 +98,12 @@ fn blocked() -> Vec<Blocked> {
     let mut kernels = Vec::new();
     let full = TYPES.map(|ty| (ty, Accuracy::Full));
     for (ty, accuracy) in full.into_iter().chain([(Type::F32, Accuracy::Tf32)]) {
-        // bf16 differs from f16 by the instruction's name alone.
-        let layouts = if ty == Type::BF16 { &layouts[..1] } else { &layouts };
+        // bf16 differs from f16 by the instruction's name alone, and i32 little more from f32.
+        let layouts = match ty {
+            Type::BF16 => &layouts[..1],
+            Type::I32 => &layouts[..2],
+            _ => &layouts[..],
+        };
         for (i, &(a, b, vectors)) in layouts.iter().enumerate() {
             let lies = [lie(a, vectors), lie(b, vectors), lie(row, vectors)];
             // Few enough blocks for sums to be split, and many enough for tiles to be shared.

@@ -1,7 +1,7 @@
 //! `tegula check`: a kernel in the interpreter on random matrices, and its product beside the exact one.
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
-use tegula::interp::{self, Arg, Buffer, Config, Outcome};
+use tegula::interp::{self, Arg, Buffer, Config};
 use tegula::ir::{self, Checked, Kernel, Order2d};
 use tegula::kernels::Variant;
 use tegula::plan::Lie;
@@ -11,7 +11,7 @@ use crate::kernel::Problem;
 use crate::progress::{Meter, Unit};
 use crate::report::check::{CheckReport, Counters, Finding};
 
-/// Runs a kernel with every check, once for each seed, and where it splits its work, the one that adds what it made.
+/// Runs a kernel with every check, once for each seed, those that pack what it takes, and where it splits its work, the one that adds what it made.
 ///
 /// A kernel that is refused before it runs has a report too.
 pub fn run(problem: &Problem, meter: &Meter) -> Result<CheckReport> {
@@ -26,8 +26,8 @@ pub fn run(problem: &Problem, meter: &Meter) -> Result<CheckReport> {
 
 /// The kernels of a product.
 struct Passes {
-    /// Those that pack A and B, where that comes first.
-    packing: [Option<Checked<Kernel>>; 2],
+    /// Those that pack A and B.
+    packs: [Option<Checked<Kernel>>; 2],
     first: Checked<Kernel>,
     /// The one that adds what was split.
     second: Option<Checked<Kernel>>,
@@ -35,18 +35,17 @@ struct Passes {
 
 impl Passes {
     fn of(problem: &Problem) -> Result<Passes> {
-        let Problem { recipe, m, n, k, .. } = problem;
+        let Problem { recipe, m, n, .. } = problem;
         let row_major = Lie { order: Order2d::RowMajor, vectors: false };
+        let lies = recipe.inputs([row_major; 2], Lie::transposed);
         let second = recipe.workspace(Shape::new(*m, *n)).map(|_| recipe.second(row_major));
         let checked = |variant: Variant| ir::check(variant.build()?);
-        let layout = |rows, cols| Layout::row_major(Shape::new(rows, cols));
-        let [a, b] = recipe.inputs([layout(*m, *k)?, layout(*k, *n)?], Layout::transposed);
-        let packing = |which: usize, from| {
-            let lie = Lie::of(&from, recipe.kernel.ty(), 0);
-            recipe.packed[which].then(|| checked(recipe.packing(lie).into())).transpose()
-        };
-        let packing = [packing(0, a)?, packing(1, b)?];
-        Ok(Passes { packing, first: checked(recipe.kernel)?, second: second.map(checked).transpose()? })
+        let pack = |which: usize| recipe.packed[which].then(|| checked(recipe.packing(lies[which]).into())).transpose();
+        Ok(Passes {
+            packs: [pack(0)?, pack(1)?],
+            first: checked(recipe.kernel)?,
+            second: second.map(checked).transpose()?,
+        })
     }
 }
 
@@ -99,24 +98,21 @@ fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Ve
     let mut random = Random(seed);
     let a = Matrix::from_fn(Shape::new(m, k), |_, _, _| random.number::<T>())?;
     let b = Matrix::from_fn(Shape::new(k, n), |_, _, _| random.number::<T>())?;
-    let (config, mut all) = (Config { seed, ..Config::default() }, All::default());
-    let mut factors = Vec::new();
-    for (which, view) in recipe.inputs([a.view(), b.view()], View::t).into_iter().enumerate() {
-        let mut factor = Buffer::input(view)?;
-        if let (Some(kernel), Some(layout)) = (&passes.packing[which], recipe.packed(which, view.shape())?) {
-            let packed = Buffer::output(T::TYPE, layout)?;
-            all.add(interp::run(kernel, &[Arg::from(&factor), Arg::from(&packed)], &config)?);
-            factor = packed;
-        }
-        factors.push(factor);
-    }
+    let [input_a, input_b] = recipe.inputs([a.view(), b.view()], View::t);
+    let inputs = [Buffer::input(input_a)?, Buffer::input(input_b)?];
+    let pack = |which: usize| -> Result<Option<Buffer>> {
+        let to = recipe.packed(which, inputs[which].layout().shape)?;
+        to.map(|to| Buffer::output(T::TYPE, to)).transpose()
+    };
+    let packed = [pack(0)?, pack(1)?];
     let shape = Shape::new(m, n);
     let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(shape)?)?;
     let parts =
         recipe.workspace(shape).map(|shape| Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?));
     let parts = parts.transpose()?;
     let (alpha, beta) = (Arg::scalar(<T::Acc as Scalar>::ONE), Arg::scalar(<T::Acc as Scalar>::ZERO));
-    let (a_arg, b_arg, c_arg) = (Arg::from(&factors[0]), Arg::from(&factors[1]), Arg::from(&c));
+    let [a_arg, b_arg] = [0, 1].map(|which| Arg::from(packed[which].as_ref().unwrap_or(&inputs[which])));
+    let c_arg = Arg::from(&c);
     let (first, second) = match (&parts, recipe.steps(k)) {
         (None, _) => (vec![a_arg, b_arg, c_arg, alpha, beta], vec![]),
         (Some(parts), None) => (vec![a_arg, b_arg, parts.into()], vec![parts.into(), c_arg, alpha, beta]),
@@ -125,32 +121,26 @@ fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Ve
             (vec![a_arg, b_arg, c_arg, parts.into(), alpha, beta], vec![parts.into(), c_arg, beta, steps])
         }
     };
-    // What a kernel that is wrong leaves is no input for another.
-    for (kernel, args) in [(Some(&passes.first), &first), (passes.second.as_ref(), &second)] {
-        if let (Some(kernel), false) = (kernel, all.failed) {
-            all.add(interp::run(kernel, args, &config)?);
+    let packing =
+        passes.packs.iter().zip(inputs.iter().zip(&packed)).filter_map(|(kernel, (from, to))| {
+            Some((kernel.as_ref()?, vec![Arg::from(from), Arg::from(to.as_ref()?)]))
+        });
+    let second = passes.second.as_ref().map(|kernel| (kernel, second));
+    let config = Config { seed, ..Config::default() };
+    let (mut findings, mut counters) = (Vec::new(), interp::Counters::default());
+    for (kernel, args) in packing.chain([(&passes.first, first)]).chain(second) {
+        let outcome = interp::run(kernel, &args, &config)?;
+        let failed = outcome.error().is_some();
+        findings.extend(outcome.findings.iter().map(Finding::from));
+        counters += outcome.counters;
+        // What a kernel that is wrong leaves is no input for another.
+        if failed {
+            break;
         }
     }
-    let found = all.findings.iter().map(Finding::from);
     let wrong = compare(a.view(), b.view(), &c, recipe.kernel.accuracy())?;
-    Ok((found.chain(wrong).collect(), all.counters.into()))
-}
-
-/// What all passes have found and counted.
-#[derive(Default)]
-struct All {
-    findings: Vec<interp::Finding>,
-    counters: interp::Counters,
-    /// Whether one of them was wrong.
-    failed: bool,
-}
-
-impl All {
-    fn add(&mut self, more: Outcome) {
-        self.failed |= more.error().is_some();
-        self.findings.extend(more.findings);
-        self.counters += more.counters;
-    }
+    findings.extend(wrong);
+    Ok((findings, counters.into()))
 }
 
 /// Elements of C that are named in a message.

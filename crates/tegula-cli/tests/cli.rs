@@ -427,6 +427,15 @@ fn a_reader_that_leaves_is_no_failure() {
 }
 
 #[test]
+fn a_check_packs_what_the_kernel_takes_packed() {
+    let place = Place::new();
+    for name in ["tf32_64x64x32_32x32_16x8_4_1_3", "register_32x32x32_32x32_8x4_3_4_4:pa:2"] {
+        let said = place.done(&format!("check {name} --m 21 --n 9 --k 35"));
+        assert!(said.contains("_pa") && said.contains("no errors"), "{said}");
+    }
+}
+
+#[test]
 fn kernels_are_listed_and_described() {
     let place = Place::new();
     let list = place.done("kernels");
