@@ -56,10 +56,9 @@ const MMA: [Measured; 7] = [
 ];
 
 /// Tiles of i32 on matrix units, by limbs.
-const LIMBS: [Measured; 3] = [
+const LIMBS: [Measured; 2] = [
     of([128, 64, 32], [32, 32], [16, 8], [4, 1, 1], [0.80, 0.80, 1.15, 4.0]),
     of([64, 128, 32], [32, 32], [16, 8], [4, 1, 1], [0.81, 0.81, 1.15, 4.0]),
-    of([64, 64, 32], [32, 32], [16, 8], [4, 1, 2], [0.76, 0.62, 1.15, 3.0]),
 ];
 
 const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3], measured: [f64; 4]) -> Measured {

@@ -223,8 +223,8 @@ mod tests {
             (Type::F64, 4096, "dmma16x16_f64_128x128x32_"),
             (Type::F32, 2048, "register_f32_128x256x8_"),
             (Type::F32, 4096, "register_f32_128x256x8_"),
-            (Type::F16, 8192, "mma_f16_256x128x64_"),
-            (Type::I32, 8192, "limbs_i32_128x64x32_"),
+            (Type::F16, 8192, "mma_f16_128x256x64_"),
+            (Type::I32, 8192, "limbs_i32_64x128x32_"),
         ] {
             let lies = [Lie { order: Order2d::RowMajor, vectors: true }; 3];
             let problem = Problem { ty, accuracy: Accuracy::Full, m: side, n: side, k: side, batches: 1, lies };
