@@ -6,7 +6,8 @@ A line of measurements is m,n,k[,batch], the kernel and how its work was split (
 
 For each blocking, four numbers are sought: the share of the instruction rate with full multiprocessors, with one block on each, how much longer a
 step takes where elements are copied one by one, and the microseconds that each wave takes besides. All shapes count the same, and of a shape those
-recipes most that are near its best. The formula is that of plan/cost.rs.
+recipes most that are near its best. The formula is that of plan/cost.rs when these were measured: parts of sums
+were added more slowly then, and packing, busy memory, heat and what operations and memory cost each other were not in it.
 
 At the end, how many choices by the formula are within 5 % of the best: with numbers fitted to all shapes, and with numbers fitted to all but the
 shape that is chosen for.

@@ -313,8 +313,8 @@ impl Gpu {
         }
         let second = parts.map(|parts| Ok((parts, self.built_in(&recipe.second(c.lie()))?))).transpose()?;
         // SAFETY: built-in kernels guard their edges, so they stay within their matrices and the bias, which has an element for each column or
-        // each row of C; C is borrowed to be written; on this stream nobody
-        // else uses the workspace before the last kernel is queued, each of which follows the one before.
+        // each row of C; C is borrowed to be written; on this stream nobody else uses the workspace before the last kernel is queued, each of
+        // which follows the one before.
         unsafe {
             match (second, recipe.steps(given[0].shape().cols)) {
                 (None, _) => self.queue(&kernel, &with_bias(&[a, b, c], bias, &[alpha, beta]))?,

@@ -3,7 +3,8 @@
 //! A block's time is its steps along k by what a step takes, and a fixed part (the pipeline fills, sums are stored); blocks run in waves of as
 //! many as fit on the multiprocessors. Few blocks wait for their own latencies, many for each other, and both go together as the sides of a right
 //! triangle do. Nothing is faster than memory delivers its operands. The four numbers of each blocking were fitted to measurements on an H200
-//! (`benchmarks/cost`); on other GPUs the ranking is what counts.
+//! (`benchmarks/cost`); what packing, busy memory, heat and a layout cost was taken from single measurements (`benchmarks/NOTES.md`), after the
+//! fit. On other GPUs the ranking is what counts.
 
 use super::Problem;
 use super::recipe::{Recipe, Split};
