@@ -119,6 +119,19 @@ fn a_stream_that_the_caller_captures_takes_products() {
 }
 
 #[test]
+fn others_open_the_gpu_while_a_stream_is_captured() {
+    let Some((gpu, _alone)) = gpu() else { return };
+    let mut product = Product::new(&gpu);
+    product.queue(&gpu).unwrap();
+    let graph = gpu.capture(|| {
+        let opened = std::thread::scope(|scope| scope.spawn(|| Gpu::open(gpu.ordinal()).map(drop)).join());
+        opened.expect("a thread that does not panic")?;
+        product.queue(&gpu)
+    });
+    graph.unwrap();
+}
+
+#[test]
 fn what_cannot_be_captured_is_refused_and_does_no_harm() {
     let Some((gpu, _alone)) = gpu() else { return };
     let mut product = Product::new(&gpu);

@@ -51,8 +51,14 @@ impl Gpu {
     pub fn open(ordinal: usize) -> Result<Self> {
         driver::device(ordinal)?;
         let context = CudaContext::new(ordinal).named("cuDevicePrimaryCtxRetain")?;
-        let stream = context.new_stream().named("cuStreamCreate")?;
-        Self::new(context, stream)
+        // With the first stream of a handle, cudarc waits for all work of the context, so that what was allocated before can be tracked. The
+        // driver refuses that while anybody captures a stream, and this handle has nothing yet.
+        // SAFETY: the handle is new and nobody else's: there is no slice whose uses would go untracked.
+        unsafe { context.disable_event_tracking() };
+        let stream = context.new_stream().named("cuStreamCreate");
+        // SAFETY: as above.
+        unsafe { context.enable_event_tracking() };
+        Self::new(context, stream?)
     }
 
     /// Works in a context that the caller has, on its default stream.

@@ -47,6 +47,8 @@ const COLS: u32 = 8;
 const DEPTH: u32 = 8;
 /// Elements of 128 bytes.
 const LINE: u32 = 16;
+/// Elements of a stage that is large: more than 32 KB.
+const LARGE: u32 = 4096;
 
 /// Builds the kernel, with one of the instructions of f64.
 pub(super) fn build(variant: &Blocked, mma: Mma) -> Result<Kernel> {
@@ -136,31 +138,65 @@ impl<'k> Side<'k> {
         if self.staging.pairs { 2 } else { 1 }
     }
 
-    /// Starts the thread's copy number `which` of the tile that is `step` steps along k, to a stage.
+    /// Elements of a line of the tile: 16 along k, or one k of all rows (columns).
+    fn line(&self) -> u32 {
+        if self.staging.along_k { LINE } else { self.outer }
+    }
+
+    /// The thread's first element of a tile, (row or column, k).
+    fn start(&self) -> [Val<'k, u32>; 2] {
+        let thread = self.k.thread_x() * self.width();
+        let (across, along) = (thread / self.line(), thread % self.line());
+        if self.staging.along_k { [across, along] } else { [along, across] }
+    }
+
+    /// How much further the thread's copy number `which` is.
+    fn further(&self, which: u32) -> [u32; 2] {
+        let (across, along) = (which * self.round() / self.line(), which * self.round() % self.line());
+        if self.staging.along_k { [across % self.outer, across / self.outer * LINE] } else { [along, across] }
+    }
+
+    /// A walk along the tiles from the one that is `first` steps along k.
+    fn walk(&self, first: Val<'k, u32>) -> Walk<'k> {
+        let [outer, p] = self.start();
+        let p = first * self.blocking.block[2] + p;
+        let mut lines: Vec<Line<'k>> = Vec::new();
+        for [aside, _] in (0..self.copies()).map(|which| self.further(which)) {
+            if lines.iter().all(|line| line.aside != aside) {
+                let outer = self.first + outer + aside;
+                let limit = outer.lt(self.extent).select(self.depth, 0u32);
+                lines.push(Line { aside, limit, cursor: self.global.cursor(self.place(outer, p)) });
+            }
+        }
+        Walk { lines, p: self.k.var(p) }
+    }
+
+    /// To the next tile.
+    fn advance(&self, walk: &Walk<'k>) {
+        let [.., bk] = self.blocking.block;
+        let [rows, cols] = if self.rows != self.turned { [0, bk] } else { [bk, 0] };
+        walk.lines.iter().for_each(|line| line.cursor.advance(rows, cols));
+        walk.p.set(walk.p.get() + bk);
+    }
+
+    /// Starts the thread's copy number `which` of the tile that the walk has reached, to a stage. Beyond the edges there are zeros.
     ///
     /// Along k, the tile lies as rows of 16 k, 16 after 16; the pieces of odd rows have their halves exchanged. Otherwise it lies k
     /// after k, and pieces change places within eight of them.
-    fn copy(&self, step: Val<'k, u32>, stage: Val<'k, u32>, which: u32) {
-        let [.., bk] = self.blocking.block;
-        let (width, line) = (self.width(), if self.staging.along_k { LINE } else { self.outer });
-        let (thread, first) = (self.k.thread_x() * width, which * self.round());
-        let base = stage * (bk * self.outer);
-        // Which line, which element of it: each as what the thread knows and what the round adds.
-        let (across, along) = (thread / line, thread % line);
-        let (further, aside) = (first / line, first % line);
-        if self.staging.along_k {
-            let to = base + (across * LINE + (along ^ (across % 2 * DEPTH)));
-            let row = (self.first + across + further % self.outer).min(self.extent - 1);
-            let p = step * bk + along + further / self.outer * LINE;
-            let valid = Guard::First((self.depth - p.min(self.depth)).id());
-            self.room.copy_async((to + first,), self.global, self.place(row, p), width, valid);
+    fn copy(&self, walk: &Walk<'k>, stage: Val<'k, u32>, which: u32) {
+        let ([outer, p], [aside, deeper], line) = (self.start(), self.further(which), self.line());
+        let (across, along) = if self.staging.along_k { (outer, p) } else { (p, outer) };
+        let (more, behind) = (which * self.round() / line * line, which * self.round() % line);
+        let moved = if self.staging.along_k {
+            along ^ (across % 2 * DEPTH)
         } else {
-            let swizzle = (across / 2 % 4 * 4) ^ (further / 2 % 4 * 4);
-            let to = base + (across * line + ((along + aside) ^ swizzle));
-            let (outer, p) = (self.first + along + aside, step * bk + across + further);
-            let inside = self.extent - outer.min(self.extent);
-            let valid = Guard::First(p.lt(self.depth).select(inside, 0).id());
-            self.room.copy_async((to + further * line,), self.global, self.place(outer, p), width, valid);
+            (along + behind) ^ ((across / 2 % 4 * 4) ^ (more / line / 2 % 4 * 4))
+        };
+        let to = stage * (self.blocking.block[2] * self.outer) + (across * line + moved) + more;
+        let from = self.place(self.k.constant(0), self.k.constant(deeper));
+        for line in walk.lines.iter().filter(|line| line.aside == aside) {
+            let valid = Builder::guard((walk.p.get() + deeper).lt(line.limit));
+            self.room.copy_async((to,), line.cursor, from, self.width(), valid);
         }
     }
 
@@ -196,6 +232,22 @@ impl<'k> Side<'k> {
         }
         pair
     }
+}
+
+/// Where a thread's copies of a tile come from.
+struct Walk<'k> {
+    lines: Vec<Line<'k>>,
+    /// Where the thread's first copy is along k.
+    p: Var<'k, u32>,
+}
+
+/// A row of A (column of B) that a thread copies parts of.
+struct Line<'k> {
+    /// How much further it is than the first.
+    aside: u32,
+    cursor: Cursor<'k, f64>,
+    /// As much of k as it has: nothing beyond the edge.
+    limit: Val<'k, u32>,
 }
 
 /// Variables that hold what the lane multiplies next.
@@ -239,31 +291,48 @@ fn multiply<'k>(
     let sums = k.array::<f64>(high * wide * 2 * 4);
     (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
     let copies = a.copies() + b.copies();
-    // Steps beyond the last are copied as well, where there is more of k, and not multiplied.
-    let copy = |step: Val<'k, u32>, stage: Val<'k, u32>, which: u32| match which.checked_sub(a.copies()) {
-        None => a.copy(first + step, stage, which),
-        Some(which) => b.copy(first + step, stage, which),
+    let (of_a, of_b) = (a.walk(first), b.walk(first));
+    let copy = |stage: Val<'k, u32>, which: u32| match which.checked_sub(a.copies()) {
+        None => a.copy(&of_a, stage, which),
+        Some(which) => b.copy(&of_b, stage, which),
     };
-    for stage in 0..stages {
-        let stage = k.constant(stage);
-        (0..copies).for_each(|which| copy(stage, stage, which));
+    let advance = || {
+        a.advance(&of_a);
+        b.advance(&of_b);
+    };
+    let start = |stage: u32| {
+        (0..copies).for_each(|which| copy(k.constant(stage), which));
         k.copy_async_commit();
+    };
+    for stage in 0..stages - 1 {
+        start(stage);
+        advance();
     }
-    k.copy_async_wait(stages - 1);
+    // All stages begin to fill at once, which is what a short k waits for. Large ones are for a long k, and to ask in each step whether there is
+    // something to copy costs more.
+    let large = (a.outer + b.outer) * bk > LARGE;
+    if !large {
+        start(stages - 1);
+    }
+    k.copy_async_wait(stages - if large { 2 } else { 1 });
     k.barrier();
     let next_a = Fragment::new(k, 2 * eights);
     let next_b: Vec<_> = (0..wide).map(|_| Fragment::new(k, 2 * eights)).collect();
     let zero = k.constant(0);
     next_a.set(&a.load(zero, 0, 0, eights));
     (0..).zip(&next_b).for_each(|(j, next)| next.set(&b.load(zero, j, 0, eights)));
-    let stage = k.var(0u32);
+    let (full, free) = (k.var(0u32), k.var(stages - 1));
     k.for_each(0, steps, |step| {
-        let now = stage.get();
+        let there = (!large).then(|| step.gt(0u32) & (step + (stages - 1)).lt(steps));
+        let (now, empty) = (full.get(), free.get());
         let after = (now + 1).lt(stages).select(now + 1, 0u32);
         for (slab, i) in (0..slabs).flat_map(|slab| (0..high).map(move |i| (slab, i))) {
             let (of_a, last_rows, last) = (next_a.get(), i + 1 == high, i + 1 == high && slab + 1 == slabs);
             if last {
+                // Long after the last copies began: an address must not change until they have read it.
+                advance();
                 // Everyone has loaded the last of this stage, and the next has come.
+                k.copy_async_commit();
                 k.copy_async_wait(stages - 2);
                 k.barrier();
             }
@@ -276,14 +345,19 @@ fn multiply<'k>(
                 if last_rows {
                     next_b[j as usize].set(&b.load(from, j, ahead * eights, eights));
                 }
-                if last {
-                    let part = |j: u32| j * copies / wide;
-                    (part(j)..part(j + 1)).for_each(|which| copy(step + stages, now, which));
+                // All in the first half of what comes before the barrier, or the compiler gathers them at the end of the step.
+                let (place, half) = ((slab * high + i) * wide + j, ((slabs * high - 1) * wide).div_ceil(2).max(1));
+                let part = |place: u32| place.min(half) * copies / half;
+                for which in part(place)..part(place + 1) {
+                    match there {
+                        Some(there) => k.when(there, || copy(empty, which)),
+                        None => copy(empty, which),
+                    }
                 }
             }
         }
-        k.copy_async_commit();
-        stage.set(after);
+        full.set(after);
+        free.set(now);
     });
     sums
 }

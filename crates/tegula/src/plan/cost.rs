@@ -22,15 +22,15 @@ pub struct Machine {
 /// Floating-point operations a microsecond of one multiprocessor, f32: 64.5 TFLOP/s on 132.
 const RATE: f64 = 64.5e6 / 132.0;
 /// Bytes a microsecond of device memory, as tiles reach it.
-const MEMORY: f64 = 3.5e6;
+const MEMORY: f64 = 4.0e6;
 /// Bytes a microsecond of the parts of sums, which the L2 cache mostly holds.
 const PARTS: f64 = 2.7e6;
 /// Bytes a microsecond of packing, read and written.
 const PACKING: f64 = 3.0e6;
 /// Microseconds that each part takes besides: a thread that adds them waits for some after others.
 const PART: f64 = 0.04;
-/// How much longer steps take of blocks that share tiles.
-const SHARING: f64 = 1.08;
+/// How much longer steps take of blocks that share tiles, on plain cores and on matrix units.
+const SHARING: [f64; 2] = [1.08, 1.04];
 /// Microseconds until busy memory answers, where the operands are more than these bytes: what the L2 cache does not hold.
 const LATENCY: f64 = 1.2;
 const CACHED: f64 = 40e6;
@@ -103,7 +103,7 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
             let whole = (all / workers).floor();
             let left = all - whole * workers;
             let shared = (left * steps / workers).ceil();
-            let sharing = if let Core::Register = measured.core { SHARING } else { 1.0 };
+            let sharing = SHARING[usize::from(measured.core != Core::Register)];
             let time = (whole * steps + shared) * together(at_once) * sharing + (whole + 2.0) * measured.fixed;
             (time, (workers + left) * f64::from(bm) * f64::from(bn), 1.0)
         }
@@ -135,9 +135,7 @@ fn lying(kernel: &Blocked) -> f64 {
     match (kernel.core, a, b) {
         (Core::Register, false, true) => 1.035,
         (Core::Register, true, true) => 1.01,
-        (Core::Dmma(_), true, false) => 1.08,
-        (Core::Dmma(_), false, true) => 1.2,
-        (Core::Dmma(_), true, true) => 1.1,
+        (Core::Dmma(_), true, false) | (Core::Dmma(_), false, true) => 1.05,
         _ => 1.0,
     }
 }
