@@ -47,8 +47,8 @@ const COLS: u32 = 8;
 const DEPTH: u32 = 8;
 /// Elements of 128 bytes.
 const LINE: u32 = 16;
-/// Elements of a stage that is large: more than 32 KB.
-const LARGE: u32 = 4096;
+/// Products of two elements in a step that is large.
+const LARGE: u32 = 128 * 64 * 32;
 
 /// Builds the kernel, with one of the instructions of f64.
 pub(super) fn build(variant: &Blocked, mma: Mma) -> Result<Kernel> {
@@ -308,9 +308,9 @@ fn multiply<'k>(
         start(stage);
         advance();
     }
-    // All stages begin to fill at once, which is what a short k waits for. Large ones are for a long k, and to ask in each step whether there is
-    // something to copy costs more.
-    let large = (a.outer + b.outer) * bk > LARGE;
+    // All stages begin to fill at once, which is what a short k waits for. Large steps are for a long k, and to ask in each of them whether there is
+    // more to copy costs them more.
+    let large = a.outer * b.outer * bk >= LARGE;
     if !large {
         start(stages - 1);
     }

@@ -12,6 +12,7 @@ use std::ops::{Div, Rem};
 use super::blocked::{Blocked, Blocking};
 use super::epilogue::in_rounds;
 use super::product::Product;
+use super::stage::around;
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
 
@@ -157,8 +158,8 @@ impl<'k, T: Element> Side<'k, T> {
         self.tile.len() / (self.threads * self.tile.piece())
     }
 
-    /// Starts the thread's copy number `which` of the tile that begins at `start` along k, to a stage. Beyond the edge, rows of A
-    /// (columns of B) at the edge are copied again: sums of them are never stored. Beyond the last k there are zeros.
+    /// Starts the thread's copy number `which` of the tile that begins at `start` along k, to a stage. Beyond the edge, the rows of A
+    /// (columns of B) begin again: sums of them are never stored. Beyond the last k there are zeros.
     pub fn copy(&self, start: Val<'k, u32>, stage: Val<'k, u32>, which: u32) {
         let (Tile { row, along_k, .. }, piece) = (self.tile, self.tile.piece());
         // Which row, which piece of it: each as what the thread knows and what the round adds. All are powers of 2, so that bits of
@@ -169,8 +170,7 @@ impl<'k, T: Element> Side<'k, T> {
         let to = stage * self.tile.len() + (line * row + moved * piece) + (more * row + aside);
         let (line, element) = (line + more, element + aside);
         let (outer, p) = if along_k { (line, element) } else { (element, line) };
-        let last = self.extent - if along_k { 1 } else { piece };
-        let (outer, p) = ((self.first + outer).min(last), start + p);
+        let (outer, p) = (around(self.first + outer, self.extent, if along_k { 1 } else { piece }), start + p);
         let at = if self.is_a != self.turned { (outer, p) } else { (p, outer) };
         self.room.copy_async((to,), self.global, at, piece, Builder::guard(p.lt(self.depth)));
     }

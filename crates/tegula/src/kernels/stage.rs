@@ -120,9 +120,15 @@ impl<'k> Ring<'k> {
     }
 }
 
+/// Where along a side of `extent` elements to take `width` from that a tile has beyond the edge: from its beginning. Lanes that all took what is at
+/// the edge would wait for each other: one sector is copied to shared memory once at a time.
+pub(super) fn around<'k>(at: Val<'k, u32>, extent: Val<'k, u32>, width: u32) -> Val<'k, u32> {
+    at.lt(extent).select(at, at - extent).min(extent - width)
+}
+
 impl<'k, T: Element> Stage<'k, T> {
-    /// `first` is where the block's tile begins along the outer side, of which there are `extent`. Beyond the edge, elements at the edge are
-    /// copied again: sums of them are never stored, and the loop needs no guard.
+    /// `first` is where the block's tile begins along the outer side, of which there are `extent`. Beyond the edge the side begins again: sums
+    /// of that are never stored, and the loop needs no guard.
     pub fn new(
         source: Global<'k, T>,
         room: Room<'k, T>,
@@ -144,7 +150,7 @@ impl<'k, T: Element> Stage<'k, T> {
             true => (row * deep + thread % deep, over * unit + thread % 32 / deep),
             false => (row, over * unit),
         };
-        let lines = (0..lines).map(|i| i * workers * unit).map(|i| (i, (first + (outer + i)).min(extent - width)));
+        let lines = (0..lines).map(|i| i * workers * unit).map(|i| (i, around(first + (outer + i), extent, width)));
         let turns = (0..down).step_by(step as usize).map(|row| row * deep);
         Stage { source, room, width, k, outer, lines: lines.collect(), turns: turns.collect() }
     }
