@@ -13,7 +13,7 @@ use crate::args::{Asked, DeviceChoice, TuneArgs};
 use crate::doctor;
 use crate::failure::{Failure, Result};
 use crate::progress::{Meter, Unit};
-use crate::report::tune::{Figures, Report, Row, line, title};
+use crate::report::tune::{Figures, Glance, Report, Row, line, title};
 use crate::shapes::Shape;
 use crate::winners::Winners;
 
@@ -106,11 +106,12 @@ fn row(asked: &Asked, tuning: &tegula::Result<Tuning>) -> Row {
     let Shape { m, n, k, batch } = asked.shape;
     let flops = [m, n, k, batch].into_iter().fold(2.0, |flops, extent| flops * extent as f64);
     let figures = |tuning: &Tuning| {
-        let Tuning { legal: candidates, timed, chosen, winner, .. } = *tuning;
+        let &Tuning { legal: candidates, ref timed, chosen, winner, .. } = tuning;
+        let glance = |timing: &Timing| Glance { kernel: timing.recipe.name(), us: 1e6 * timing.seconds };
         let tflops = |timing: Timing| flops / timing.seconds / 1e12;
         Figures {
             candidates,
-            timed,
+            timed: timed.len(),
             chosen: chosen.recipe.name(),
             chosen_tflops: tflops(chosen),
             chosen_us: 1e6 * chosen.seconds,
@@ -118,6 +119,7 @@ fn row(asked: &Asked, tuning: &tegula::Result<Tuning>) -> Row {
             winner_tflops: tflops(winner),
             winner_us: 1e6 * winner.seconds,
             ratio: tuning.ratio(),
+            glances: timed.iter().map(glance).collect(),
         }
     };
     let (figures, error) = (tuning.as_ref().ok().map(figures), tuning.as_ref().err().map(ToString::to_string));

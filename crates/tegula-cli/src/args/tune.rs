@@ -25,7 +25,8 @@ for those that the cost model takes to be more than twice as slow as its best. r
 has chosen the fastest. A kernel that was never used here is assembled first, which takes the driver a tenth of a second or more.
 
 The object of --json has machine, driver, version, seed, command, within_5_percent and rows; a row has dtype, layout, m, n, k, batch, \
-candidates, timed, chosen, chosen_tflops, chosen_us, winner, winner_tflops, winner_us, ratio and error. Times are microseconds of a call; what there is not \
+candidates, timed, chosen, chosen_tflops, chosen_us, winner, winner_tflops, winner_us, ratio, glances and error; glances are all that \
+were timed, each with its kernel and us, as they looked at first. Times are microseconds of a call; what there is not \
 is null. The file and the winners are written anew after each row, always whole.
 
 Environment: TEGULA_CACHE_DIR is where winners are kept, in place of $XDG_CACHE_HOME/tegula or ~/.cache/tegula. Exit code 1 also where a \

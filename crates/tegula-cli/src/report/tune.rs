@@ -55,6 +55,15 @@ pub struct Figures {
     pub winner_us: f64,
     /// The speed of the choice by the winner's.
     pub ratio: f64,
+    /// All that were timed, at first; what a cost model is fitted to.
+    pub glances: Vec<Glance>,
+}
+
+/// What a call took at a glance.
+#[derive(Debug, Serialize)]
+pub struct Glance {
+    pub kernel: String,
+    pub us: f64,
 }
 
 impl Report {
@@ -127,8 +136,18 @@ pub fn line(row: &Row) -> String {
 }
 
 /// The names of the figures.
-const FIGURES: [&str; 9] =
-    ["candidates", "timed", "chosen", "chosen_tflops", "chosen_us", "winner", "winner_tflops", "winner_us", "ratio"];
+const FIGURES: [&str; 10] = [
+    "candidates",
+    "timed",
+    "chosen",
+    "chosen_tflops",
+    "chosen_us",
+    "winner",
+    "winner_tflops",
+    "winner_us",
+    "ratio",
+    "glances",
+];
 
 /// Every name also where there are no figures.
 fn or_nulls<S: Serializer>(figures: &Option<Figures>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -153,6 +172,7 @@ mod tests {
             winner_tflops: 49.4,
             winner_us: 348.0,
             ratio,
+            glances: vec![Glance { kernel: "register_f32_b".into(), us: 348.0 }],
         };
         let (figures, error) = (error.is_none().then_some(figures), error.map(Into::into));
         Row { dtype: "f32", layout: "nn".into(), m: 2048, n: 2048, k: 2048, batch: 1, figures, error }

@@ -24,7 +24,7 @@ use crate::oracle;
 use crate::plan::Plan;
 pub use data::uniform;
 pub use limits::{Ceiling, Limits, limits};
-pub use rounds::{Pace, Timed, Turns, alternate, compare, fastest, finalists, pilot};
+pub use rounds::{Pace, Timed, Turns, alternate, compare, fastest, glances, pilot};
 pub use stats::{Quantiles, median, spread};
 pub use tune::{Effort, Timing, Tuning};
 

@@ -154,7 +154,7 @@ pub fn alternate(
 /// The fastest of the candidates, each of which is timed: a glance at all, then turns among the few that looked fastest. One that fails
 /// is out. `None` where all do.
 pub fn fastest<T: Timed>(candidates: &mut [T], pace: Pace) -> Option<usize> {
-    let few = finalists(candidates, FINALISTS);
+    let few: Vec<_> = glances(candidates).into_iter().take(FINALISTS).map(|(index, _)| index).collect();
     if few.len() < 2 {
         return few.first().copied();
     }
@@ -162,19 +162,18 @@ pub fn fastest<T: Timed>(candidates: &mut [T], pace: Pace) -> Option<usize> {
     calls.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
 }
 
-/// The `most` candidates that look fastest at a glance, the fastest first. One that fails is out.
-pub fn finalists<T: Timed>(candidates: &mut [T], most: usize) -> Vec<usize> {
-    let mut glances: Vec<(f64, usize)> = Vec::new();
+/// About how many seconds a call of each candidate takes, the fastest first. One that fails is out.
+pub fn glances<T: Timed>(candidates: &mut [T]) -> Vec<(usize, f64)> {
+    let mut glances: Vec<(usize, f64)> = Vec::new();
     for (index, candidate) in candidates.iter_mut().enumerate() {
-        let best = glances.iter().map(|(call, _)| *call).fold(f64::INFINITY, f64::min);
+        let best = glances.iter().map(|(_, call)| *call).fold(f64::INFINITY, f64::min);
         match glance(candidate, best) {
-            Ok(call) => glances.push((call, index)),
+            Ok(call) => glances.push((index, call)),
             Err(why) => tracing::debug!(index, %why, "a candidate is out"),
         }
     }
-    glances.sort_by(|a, b| a.0.total_cmp(&b.0));
-    glances.truncate(most);
-    glances.into_iter().map(|(_, index)| index).collect()
+    glances.sort_by(|a, b| a.1.total_cmp(&b.1));
+    glances
 }
 
 /// Lets some of the candidates take turns for so many seconds, and for a few rounds at least: the median seconds of a call of each. One

@@ -3,7 +3,7 @@
 //! It knows recipes by what they are predicted to take and by a clock, not what runs them; nothing is kept here.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only on GPUs there are recipes"))]
 
-use super::rounds::{Pace, Timed, compare, finalists, pilot};
+use super::rounds::{Pace, Timed, compare, glances, pilot};
 use crate::error::{Error, Result};
 use crate::plan::{Candidate, Problem, Recipe};
 
@@ -26,14 +26,14 @@ pub struct Effort {
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
     /// The problem as a plan meets it.
     pub problem: Problem,
     /// How many recipes there are.
     pub legal: usize,
-    /// How many of them were timed.
-    pub timed: usize,
+    /// Those that were timed, as they looked at a glance, the fastest first.
+    pub timed: Vec<Timing>,
     /// The cost model's choice.
     pub chosen: Timing,
     /// The fastest, which may be the same.
@@ -71,8 +71,8 @@ pub(super) fn shortlist(legal: &[Candidate], chosen: Recipe, all: bool) -> Vec<R
     std::iter::once(chosen).chain(others).collect()
 }
 
-/// Times the recipes of a shortlist, which go round `sets` sets of inputs. `open` makes a recipe ready; one that cannot be is out. Gives how many were
-/// timed, the first of the list, and the fastest.
+/// Times the recipes of a shortlist, which go round `sets` sets of inputs. `open` makes a recipe ready; one that cannot be is out. Gives all that
+/// were timed, as they looked at a glance, and then the first of the list, and the fastest.
 ///
 /// # Errors
 /// What the first of the list says: without its time there is nothing to compare with.
@@ -81,7 +81,7 @@ pub(super) fn contest<T: Timed>(
     sets: usize,
     seconds: f64,
     mut open: impl FnMut(Recipe) -> Result<T>,
-) -> Result<(usize, [Timing; 2])> {
+) -> Result<(Vec<Timing>, [Timing; 2])> {
     // All are ready before the first is timed: while the driver assembles, the GPU rests and its clocks fall.
     let (mut recipes, mut sides) = (Vec::new(), Vec::new());
     for &recipe in shortlist {
@@ -96,7 +96,8 @@ pub(super) fn contest<T: Timed>(
     }
     let silent = || Error::Launch { kernel: "of tegula tune".into(), why: "it gave no times".into() };
     let pace = Pace::brief(pilot(sides.first_mut().ok_or_else(silent)?)?, sets);
-    let mut few = finalists(&mut sides, FINALISTS);
+    let glances = glances(&mut sides);
+    let mut few: Vec<_> = glances.iter().take(FINALISTS).map(|(index, _)| *index).collect();
     if !few.contains(&0) {
         few.truncate(FINALISTS - 1);
         few.push(0);
@@ -105,7 +106,7 @@ pub(super) fn contest<T: Timed>(
     let timing = |(index, seconds): (usize, f64)| Timing { recipe: recipes[index], seconds };
     let chosen = calls.iter().copied().find(|(index, _)| *index == 0).ok_or_else(silent)?;
     let fastest = calls.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(chosen);
-    Ok((sides.len(), [timing(chosen), timing(fastest)]))
+    Ok((glances.into_iter().map(timing).collect(), [timing(chosen), timing(fastest)]))
 }
 
 #[cfg(test)]
@@ -149,7 +150,7 @@ mod tests {
     }
 
     type Log = Vec<(Recipe, usize)>;
-    type Outcome = Result<(usize, [Timing; 2])>;
+    type Outcome = Result<(Vec<Timing>, [Timing; 2])>;
 
     /// A contest among recipes, the nth of which takes `times[n]` milliseconds; NaN fails when timed, 0 cannot be made ready.
     fn held(times: &[f64], sets: usize) -> (Outcome, Vec<Recipe>, Log) {
@@ -204,7 +205,8 @@ mod tests {
         let times = [9.0, 2.0, 3.0, 4.0, 1.5, 5.0, 6.0, 7.0, 8.0];
         let (outcome, recipes, log) = held(&times, 1);
         let (timed, [chosen, winner]) = outcome.unwrap();
-        assert_eq!((timed, chosen), (9, Timing { recipe: recipes[0], seconds: 1e-3 * 9.0 }));
+        assert_eq!((timed.len(), chosen), (9, Timing { recipe: recipes[0], seconds: 1e-3 * 9.0 }));
+        assert!(timed.is_sorted_by_key(|timing| timing.seconds) && timed[0] == winner, "{timed:?}");
         assert_eq!(winner, Timing { recipe: recipes[4], seconds: 1e-3 * 1.5 });
         let tuning = Tuning { problem: problem([512; 3]), legal: 9, timed, chosen, winner };
         assert!((tuning.ratio() - 1.5 / 9.0).abs() < 1e-12);
@@ -225,7 +227,7 @@ mod tests {
     fn a_candidate_that_fails_is_out_and_the_choice_must_not() {
         let (outcome, recipes, _) = held(&[3.0, 0.0, f64::NAN, 2.0], 1);
         let (timed, [chosen, winner]) = outcome.unwrap();
-        assert_eq!((timed, chosen.recipe, winner.recipe), (3, recipes[0], recipes[3]));
+        assert_eq!((timed.len(), chosen.recipe, winner.recipe), (2, recipes[0], recipes[3]));
         assert!(held(&[0.0, 1.0], 1).0.unwrap_err().to_string().contains("spills"));
         assert!(held(&[f64::NAN, 1.0], 1).0.unwrap_err().to_string().contains("fails"));
         let (alone, recipes, _) = held(&[1.0], 1);

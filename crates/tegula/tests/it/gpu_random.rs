@@ -143,7 +143,8 @@ fn number(name: &str, usual: u64) -> u64 {
 fn any_product_on_the_gpu_is_right() {
     let Some(gpu) = crate::gpu::gpu() else { return };
     let (first, count) = (number("TEGULA_RANDOM_FROM", 0), number("TEGULA_RANDOM", 60));
-    let mut results = format!("# {} · driver {:?} · {count} products\n", gpu.info().name, gpu.info().driver);
+    let (name, (major, minor)) = (&gpu.info().name, gpu.info().driver);
+    let mut results = format!("# {name} · CUDA {major}.{minor} · {count} products\n");
     for seed in first..first + count {
         let line = match seed % 6 {
             0 => product::<f64>(&gpu, seed),
