@@ -9,6 +9,7 @@
 //!   best lies along k: where that is B and A, the kernel computes the transpose of C.
 //! * **No two lanes of a quarter warp want one bank.** Pieces of 16 bytes change places within 128 bytes, depending on the row.
 //! * **A warp always has something to multiply.** Fragments are loaded one ahead, also across the one barrier of a step.
+//! * **Copies begin early in a step**, between its products, by running addresses and a predicate: cheap enough to hide there.
 
 use super::blocked::{Blocked, Blocking};
 use super::epilogue::in_rounds;
@@ -250,6 +251,39 @@ struct Line<'k> {
     limit: Val<'k, u32>,
 }
 
+/// What fills the stages: the thread's copies of tiles of A, and of B.
+struct Feed<'s, 'k> {
+    sides: [(&'s Side<'k>, Walk<'k>); 2],
+}
+
+impl<'k> Feed<'_, 'k> {
+    /// How many copies a thread makes of the two tiles of a step.
+    fn copies(&self) -> u32 {
+        self.sides.iter().map(|(side, _)| side.copies()).sum()
+    }
+
+    /// Starts copy number `which` of the tiles that have been reached, to a stage.
+    fn copy(&self, stage: Val<'k, u32>, which: u32) {
+        let [(a, of_a), (b, of_b)] = &self.sides;
+        match which.checked_sub(a.copies()) {
+            None => a.copy(of_a, stage, which),
+            Some(which) => b.copy(of_b, stage, which),
+        }
+    }
+
+    /// Starts all of them, as a group.
+    fn fill(&self, stage: u32) {
+        let k = self.sides[0].0.k;
+        (0..self.copies()).for_each(|which| self.copy(k.constant(stage), which));
+        k.copy_async_commit();
+    }
+
+    /// To the next tiles.
+    fn advance(&self) {
+        self.sides.iter().for_each(|(side, walk)| side.advance(walk));
+    }
+}
+
 /// Variables that hold what the lane multiplies next.
 #[derive(Clone, Copy)]
 struct Fragment<'k>(Array<'k, f64>);
@@ -290,29 +324,17 @@ fn multiply<'k>(
     let (slabs, high, wide) = (bk / (DEPTH * eights), a.span / ROWS, b.span / ROWS);
     let sums = k.array::<f64>(high * wide * 2 * 4);
     (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
-    let copies = a.copies() + b.copies();
-    let (of_a, of_b) = (a.walk(first), b.walk(first));
-    let copy = |stage: Val<'k, u32>, which: u32| match which.checked_sub(a.copies()) {
-        None => a.copy(&of_a, stage, which),
-        Some(which) => b.copy(&of_b, stage, which),
-    };
-    let advance = || {
-        a.advance(&of_a);
-        b.advance(&of_b);
-    };
-    let start = |stage: u32| {
-        (0..copies).for_each(|which| copy(k.constant(stage), which));
-        k.copy_async_commit();
-    };
+    let feed = Feed { sides: [(a, a.walk(first)), (b, b.walk(first))] };
+    let copies = feed.copies();
     for stage in 0..stages - 1 {
-        start(stage);
-        advance();
+        feed.fill(stage);
+        feed.advance();
     }
     // All stages begin to fill at once, which is what a short k waits for. Large steps are for a long k, and to ask in each of them whether there is
     // more to copy costs them more.
     let large = a.outer * b.outer * bk >= LARGE;
     if !large {
-        start(stages - 1);
+        feed.fill(stages - 1);
     }
     k.copy_async_wait(stages - if large { 2 } else { 1 });
     k.barrier();
@@ -330,7 +352,7 @@ fn multiply<'k>(
             let (of_a, last_rows, last) = (next_a.get(), i + 1 == high, i + 1 == high && slab + 1 == slabs);
             if last {
                 // Long after the last copies began: an address must not change until they have read it.
-                advance();
+                feed.advance();
                 // Everyone has loaded the last of this stage, and the next has come.
                 k.copy_async_commit();
                 k.copy_async_wait(stages - 2);
@@ -350,8 +372,8 @@ fn multiply<'k>(
                 let part = |place: u32| place.min(half) * copies / half;
                 for which in part(place)..part(place + 1) {
                     match there {
-                        Some(there) => k.when(there, || copy(empty, which)),
-                        None => copy(empty, which),
+                        Some(there) => k.when(there, || feed.copy(empty, which)),
+                        None => feed.copy(empty, which),
                     }
                 }
             }
