@@ -271,6 +271,14 @@ impl<'k> Feed<'_, 'k> {
         }
     }
 
+    /// The same, in steps that ask whether there is more to copy only where there is.
+    fn copy_if(&self, there: Option<Pred<'k>>, stage: Val<'k, u32>, which: u32) {
+        match there {
+            Some(there) => self.sides[0].0.k.when(there, || self.copy(stage, which)),
+            None => self.copy(stage, which),
+        }
+    }
+
     /// Starts all of them, as a group.
     fn fill(&self, stage: u32) {
         let k = self.sides[0].0.k;
@@ -330,8 +338,8 @@ fn multiply<'k>(
         feed.fill(stage);
         feed.advance();
     }
-    // All stages begin to fill at once, which is what a short k waits for. Large steps are for a long k, and to ask in each of them whether there is
-    // more to copy costs them more.
+    // All stages begin to fill at once, which is what a short k waits for. Large steps leave the last to the loop and copy beyond the last step, too:
+    // they are for a long k, and to ask in each of them whether there is more to copy costs more.
     let large = a.outer * b.outer * bk >= LARGE;
     if !large {
         feed.fill(stages - 1);
@@ -343,11 +351,16 @@ fn multiply<'k>(
     let zero = k.constant(0);
     next_a.set(&a.load(zero, 0, 0, eights));
     (0..).zip(&next_b).for_each(|(j, next)| next.set(&b.load(zero, j, 0, eights)));
+    // Copies begin among the products of the first half of what comes before the barrier, or the compiler gathers them at the end of the
+    // step. Where nothing comes before it, they come first.
+    let half = ((slabs * high - 1) * wide).div_ceil(2);
+    let part = |place: u32| if half == 0 { copies } else { place.min(half) * copies / half };
     let (full, free) = (k.var(0u32), k.var(stages - 1));
     k.for_each(0, steps, |step| {
         let there = (!large).then(|| step.gt(0u32) & (step + (stages - 1)).lt(steps));
         let (now, empty) = (full.get(), free.get());
         let after = (now + 1).lt(stages).select(now + 1, 0u32);
+        (0..part(0)).for_each(|which| feed.copy_if(there, empty, which));
         for (slab, i) in (0..slabs).flat_map(|slab| (0..high).map(move |i| (slab, i))) {
             let (of_a, last_rows, last) = (next_a.get(), i + 1 == high, i + 1 == high && slab + 1 == slabs);
             if last {
@@ -367,15 +380,8 @@ fn multiply<'k>(
                 if last_rows {
                     next_b[j as usize].set(&b.load(from, j, ahead * eights, eights));
                 }
-                // All in the first half of what comes before the barrier, or the compiler gathers them at the end of the step.
-                let (place, half) = ((slab * high + i) * wide + j, ((slabs * high - 1) * wide).div_ceil(2).max(1));
-                let part = |place: u32| place.min(half) * copies / half;
-                for which in part(place)..part(place + 1) {
-                    match there {
-                        Some(there) => k.when(there, || feed.copy(empty, which)),
-                        None => feed.copy(empty, which),
-                    }
-                }
+                let place = (slab * high + i) * wide + j;
+                (part(place)..part(place + 1)).for_each(|which| feed.copy_if(there, empty, which));
             }
         }
         full.set(after);

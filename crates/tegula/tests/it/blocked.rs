@@ -19,8 +19,10 @@ pub const REGISTER: [&str; 5] = [
     "register_32x64x32_32x32_4x8_2_4_1",
 ];
 
-pub const DMMA: [&str; 4] = [
+pub const DMMA: [&str; 5] = [
     "dmma16x16_64x64x32_32x32_16x16_3_1_1",
+    // A step of one row of products: nothing comes before its barrier.
+    "dmma16x16_32x32x16_16x16_16x16_3_1_1",
     "dmma16x8_64x64x16_32x32_16x8_3_1_1",
     "dmma16x4_64x64x16_32x32_16x4_4_1_1",
     "dmma8x4_64x64x32_32x32_8x4_2_1_1",
