@@ -354,7 +354,7 @@ fn multiply<'k>(
     // Copies begin among the products of the first half of what comes before the barrier, or the compiler gathers them at the end of the
     // step. Where nothing comes before it, they come first.
     let half = ((slabs * high - 1) * wide).div_ceil(2);
-    let part = |place: u32| if half == 0 { copies } else { place.min(half) * copies / half };
+    let part = |place: u32| (place.min(half) * copies).checked_div(half).unwrap_or(copies);
     let (full, free) = (k.var(0u32), k.var(stages - 1));
     k.for_each(0, steps, |step| {
         let there = (!large).then(|| step.gt(0u32) & (step + (stages - 1)).lt(steps));
