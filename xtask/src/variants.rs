@@ -4,7 +4,7 @@ use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
 use tegula::kernels::{
-    Barriers, Blocked, Edges, Family, Mapping, Mend, Pack, Packing, Plain, Schedule, Sum, Variant, Vector,
+    Adding, Barriers, Blocked, Edges, Family, Mapping, Mend, Pack, Packing, Plain, Schedule, Sum, Variant, Vector,
 };
 use tegula::plan::{Caps, Lie, Problem, Split, candidates, legal};
 use tegula::ptx::{self, Image};
@@ -136,7 +136,8 @@ fn finished(blocked: &[Blocked]) -> Vec<Variant> {
             let plain = |family| Plain { epilogue, ..Plain::new(family, ty, 32) };
             variants.extend([Family::Naive, Family::Tiled].map(|family| Variant::from(plain(family))));
             let order = Order2d::RowMajor;
-            variants.extend([false, true].map(|shared| Variant::Sum(Sum { ty, order, shared, epilogue })));
+            let sum = |adding| Variant::Sum(Sum { ty, order, adding, epilogue });
+            variants.extend([Adding::Few, Adding::More, Adding::Shared].map(sum));
             variants.push(Variant::Mend(Mend { ty, order: Order2d::RowMajor, epilogue }));
         }
         let vectors = vectors().into_iter().filter(|vector| vector.ty == ty && vector.few == 16);

@@ -38,7 +38,7 @@ impl Passes {
         let Problem { recipe, m, n, .. } = problem;
         let row_major = Lie { order: Order2d::RowMajor, vectors: false };
         let lies = recipe.inputs([row_major; 2], Lie::transposed);
-        let second = recipe.workspace(Shape::new(*m, *n)).map(|_| recipe.second(row_major));
+        let second = recipe.workspace(Shape::new(*m, *n)).map(|_| recipe.second(row_major, m.saturating_mul(*n)));
         let checked = |variant: Variant| ir::check(variant.build()?);
         let pack = |which: usize| recipe.packed[which].then(|| checked(recipe.packing(lies[which]).into())).transpose();
         Ok(Passes {

@@ -316,7 +316,8 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
         None => run(recipe.kernel, &[&a, &b, &c], bias.as_ref(), &factors)?,
         Some(shape) => {
             let parts = Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?)?;
-            let second = recipe.second(Lie::of(&target.layout(), <T::Out as Scalar>::TYPE, 0));
+            let lie = Lie::of(&target.layout(), <T::Out as Scalar>::TYPE, 0);
+            let second = recipe.second(lie, target.shape().len()?);
             match recipe.steps(depth) {
                 None => {
                     run(recipe.kernel, &[&a, &b, &parts], None, &[])?;

@@ -311,7 +311,8 @@ impl Gpu {
             }
             *factor = packed;
         }
-        let second = parts.map(|parts| Ok((parts, self.built_in(&recipe.second(c.lie()))?))).transpose()?;
+        let elements = c.shape().len()?;
+        let second = parts.map(|parts| Ok((parts, self.built_in(&recipe.second(c.lie(), elements))?))).transpose()?;
         // SAFETY: built-in kernels guard their edges, so they stay within their matrices and the bias, which has an element for each column or
         // each row of C; C is borrowed to be written; on this stream nobody else uses the workspace before the last kernel is queued, each of
         // which follows the one before.

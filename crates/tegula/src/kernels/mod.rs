@@ -40,7 +40,7 @@ pub use blocked::{Blocked, Blocking, Core, Schedule};
 pub use mend::Mend;
 pub use pack::{Pack, Packing};
 pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
-pub use sum::Sum;
+pub use sum::{Adding, Sum};
 pub use vector::Vector;
 
 use crate::element::{Accuracy, Type};
@@ -77,7 +77,7 @@ impl Variant {
     pub fn named(name: &str, ty: Type) -> Result<Self> {
         let (order, epilogue) = (Order2d::RowMajor, Epilogue::NONE);
         Ok(match name {
-            "sum" => Variant::Sum(Sum { ty, order, shared: false, epilogue }),
+            "sum" => Variant::Sum(Sum { ty, order, adding: Adding::Few, epilogue }),
             "mend" => Variant::Mend(Mend { ty, order, epilogue }),
             "pack" => Variant::Pack(Pack { ty, from: order, packing: Packing::Same }),
             _ if name.starts_with("vector") => Vector::named(name, ty)?.into(),
@@ -132,7 +132,7 @@ impl Variant {
             Variant::Plain(plain) => [plain.tile; 2],
             Variant::Blocked(Blocked { blocking: Blocking { block: [rows, cols, _], .. }, .. }) => [*rows, *cols],
             Variant::Vector(vector) => [vector.few, vector.columns()],
-            Variant::Sum(sum) => [1, sum.columns()],
+            Variant::Sum(sum) => sum.tile(),
             Variant::Mend(_) => [1, mend::THREADS],
             Variant::Pack(_) => [pack::TILE; 2],
         }

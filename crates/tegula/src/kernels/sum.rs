@@ -11,12 +11,14 @@ use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::prelude::*;
 
-/// Threads of a block.
-const THREADS: u32 = 256;
-/// Parts that a thread loads before it adds the first.
-const AHEAD: u32 = 4;
-/// Threads that share an element's parts, where there are many.
-const SHARING: u32 = 8;
+/// Columns of C that a block makes.
+const COLUMNS: u32 = 32;
+/// Rows of C that it makes, or threads that share an element's parts.
+const LINES: u32 = 8;
+/// Parts that a thread loads before it adds the first, where there are few and where there are more.
+const AHEAD: [u32; 2] = [4, 8];
+/// Elements of C that are too few to occupy a GPU with a thread for each.
+const FEW_ELEMENTS: usize = 1 << 16;
 
 /// C = alpha·(sum of parts) + beta·C, and everything that shapes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,21 +27,60 @@ pub struct Sum {
     pub ty: Type,
     /// What is known of C's strides.
     pub order: Order2d,
-    /// Whether threads share the parts of an element.
-    pub shared: bool,
+    /// How the parts of an element are added.
+    pub adding: Adding,
     /// What happens to whole sums on their way to C.
     pub epilogue: Epilogue,
 }
 
-impl Sum {
-    /// Whether it is worth the while to share so many parts.
-    pub const fn many(parts: u32) -> bool {
-        parts > AHEAD
+/// How parts are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Adding {
+    /// By one thread, which loads a few of them at once.
+    Few,
+    /// By one thread, which loads more of them at once.
+    More,
+    /// By threads that share them.
+    Shared,
+}
+
+impl Adding {
+    /// What is fastest for so many parts of so many elements.
+    pub const fn of(parts: u32, elements: usize) -> Self {
+        let [few, more] = AHEAD;
+        if parts <= few {
+            Adding::Few
+        } else if parts <= more || elements > FEW_ELEMENTS {
+            Adding::More
+        } else {
+            Adding::Shared
+        }
     }
 
-    /// Columns of C that a block makes.
-    pub(super) const fn columns(&self) -> u32 {
-        if self.shared { THREADS / SHARING } else { THREADS }
+    /// How often a thread waits for loads, of so many parts.
+    pub const fn rounds(self, parts: u32) -> u32 {
+        match self {
+            Adding::Few | Adding::More => parts.div_ceil(self.ahead()),
+            // Then they exchange what they have.
+            Adding::Shared => parts.div_ceil(LINES * self.ahead()) + 1,
+        }
+    }
+
+    const fn ahead(self) -> u32 {
+        match self {
+            Adding::Few | Adding::Shared => AHEAD[0],
+            Adding::More => AHEAD[1],
+        }
+    }
+}
+
+impl Sum {
+    /// Rows and columns of C that a block makes.
+    pub(super) const fn tile(&self) -> [u32; 2] {
+        match self.adding {
+            Adding::Few | Adding::More => [LINES, COLUMNS],
+            Adding::Shared => [1, COLUMNS],
+        }
     }
 
     /// Builds the kernel: parameters `parts` (row-major, a matrix for each part of each product of the batch), `c`, `bias` if there is
@@ -54,40 +95,43 @@ impl Sum {
 }
 
 fn sum<T: Element>(variant: &Sum) -> Kernel {
-    kernel(&variant.to_string(), Block::d1(THREADS), |k| {
+    kernel(&variant.to_string(), Block::d1(COLUMNS * LINES), |k| {
         k.note(format!("C = alpha sum of parts + beta C, {} elements, {variant}", variant.ty));
         let parts = k.matrix::<T::Acc>("parts", Access::Read, Order2d::RowMajor, 1);
         let c = k.matrix::<T::Out>("c", Access::ReadWrite, variant.order, 1);
         let ending = Ending::<T>::declare(k, variant.epilogue);
         let (alpha, beta) = (k.scalar::<T::Acc>("alpha"), k.scalar::<T::Acc>("beta"));
-        let columns = variant.columns();
-        let (across, down) = (k.thread_x() % columns, k.thread_x() / columns);
-        let exchange = variant.shared.then(|| k.shared::<T::Acc>("sums", [SHARING, columns]));
-        k.for_blocks([c.cols().div_ceil(columns), c.rows(), c.batches()], |[x, row, batch]| {
-            let col = x * columns + across;
+        let (across, line) = (k.thread_x() % COLUMNS, k.thread_x() / COLUMNS);
+        let exchange = (variant.adding == Adding::Shared).then(|| k.shared::<T::Acc>("sums", [LINES, COLUMNS]));
+        // What the threads of a column have: parts of one element, or elements.
+        let ([rows, _], sharing) = (variant.tile(), if exchange.is_some() { LINES } else { 1 });
+        k.for_blocks([c.cols().div_ceil(COLUMNS), c.rows().div_ceil(rows), c.batches()], |[x, y, batch]| {
+            let col = x * COLUMNS + across;
+            let (row, first) = if exchange.is_some() { (y, line) } else { (y * LINES + line, k.constant(0)) };
+            let in_c = row.lt(c.rows()) & col.lt(c.cols());
             let each = parts.batches() / c.batches();
             let total = k.var(T::Acc::ZERO);
-            let step = THREADS / columns;
-            k.for_step(down, each, step * AHEAD, |first| {
+            k.for_step(first, each, sharing * variant.adding.ahead(), |first| {
                 // All loads are on their way before the first is waited for.
-                let loaded: Vec<_> = (0..AHEAD)
+                let loaded: Vec<_> = (0..variant.adding.ahead())
                     .map(|i| {
-                        let part = first + i * step;
-                        let there = part.lt(each) & col.lt(c.cols());
-                        parts.load_or((batch * each + part, row, col), there, T::Acc::ZERO)
+                        let part = first + i * sharing;
+                        parts.load_or((batch * each + part, row, col), part.lt(each) & in_c, T::Acc::ZERO)
                     })
                     .collect();
                 loaded.into_iter().for_each(|part| total.set(total.get() + part));
             });
+            let mut stores = in_c;
             if let Some(exchange) = exchange {
                 // The block may have made other columns before.
                 k.barrier();
-                exchange.store((down, across), total.get());
+                exchange.store((line, across), total.get());
                 k.barrier();
                 total.set(T::Acc::ZERO);
-                (0..SHARING).for_each(|i| total.set(total.get() + exchange.load((i, across))));
+                (0..LINES).for_each(|i| total.set(total.get() + exchange.load((i, across))));
+                stores = in_c & line.eq(0u32);
             }
-            k.when(col.lt(c.cols()) & down.eq(0u32), || {
+            k.when(stores, || {
                 finish::<T>(k, c.batch(batch), beta, (row, col), alpha * total.get(), &ending.batch(batch));
             });
         });
@@ -97,7 +141,11 @@ fn sum<T: Element>(variant: &Sum) -> Kernel {
 impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let letters = order_letters([Order2d::RowMajor, Order2d::RowMajor, self.order]);
-        let shared = if self.shared { "_shared" } else { "" };
-        write!(f, "sum_{}{shared}{letters}{}", self.ty, self.epilogue.suffix())
+        let adding = match self.adding {
+            Adding::Few => "",
+            Adding::More => "_more",
+            Adding::Shared => "_shared",
+        };
+        write!(f, "sum_{}{adding}{letters}{}", self.ty, self.epilogue.suffix())
     }
 }

@@ -7,7 +7,7 @@ use crate::element::Type;
 use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::{Mma, Order2d};
-use crate::kernels::{Blocked, Core, Mend, Pack, Packing, Plain, Schedule, Sum, Variant, Vector};
+use crate::kernels::{Adding, Blocked, Core, Mend, Pack, Packing, Plain, Schedule, Sum, Variant, Vector};
 use crate::matrix::{Layout, Shape};
 
 /// A product as launches of kernels.
@@ -242,13 +242,13 @@ impl Recipe {
         }
     }
 
-    /// The kernel that adds what was split, for a C that lies so as the kernels take it.
-    pub fn second(&self, c: Lie) -> Variant {
+    /// The kernel that adds what was split, for a C of so many elements that lies so as the kernels take it.
+    pub fn second(&self, c: Lie, elements: usize) -> Variant {
         let (ty, order, epilogue) = (self.kernel.ty(), c.order, self.passed_epilogue());
         match self.split {
             Split::Workers(_) => Variant::Mend(Mend { ty, order, epilogue }),
-            Split::Whole => Variant::Sum(Sum { ty, order, shared: false, epilogue }),
-            Split::Parts(parts) => Variant::Sum(Sum { ty, order, shared: Sum::many(parts), epilogue }),
+            Split::Whole => Variant::Sum(Sum { ty, order, adding: Adding::Few, epilogue }),
+            Split::Parts(parts) => Variant::Sum(Sum { ty, order, adding: Adding::of(parts, elements), epilogue }),
         }
     }
 

@@ -24,5 +24,6 @@ mod nd;
 mod product;
 mod progress;
 mod refusals;
+mod sums;
 mod vector;
 mod views;
