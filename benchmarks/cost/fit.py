@@ -1,137 +1,219 @@
 #!/usr/bin/env python3
-"""Fits the numbers of plan/candidates.rs to measurements: python3 benchmarks/cost/fit.py f32 benchmarks/cost/h200-f32.txt
+"""Fits the numbers of plan/cost.rs and plan/candidates.rs to measurements: python3 benchmarks/cost/fit.py; needs numpy, scipy and jax.
 
-A line of measurements is m,n,k[,batch], the kernel and how its work was split (a number of parts, or w and one of workers), and microseconds: what
-`tegula bench --kernel KERNEL:SPLIT` times. Lines of kernels and splits that plans do not offer are skipped.
+A line of measurements is m,n,k[,batch], a kernel and microseconds. h200-random-*.txt.gz are the first looks (`glances`) of
 
-For each blocking, four numbers are sought: the share of the instruction rate with full multiprocessors, with one block on each, how much longer a
-step takes where elements are copied one by one, and the microseconds that each wave takes besides. All shapes count the same, and of a shape those
-recipes most that are near its best. The formula is that of plan/cost.rs without packing, busy memory, heat and what operations and memory
-cost each other: operands were small enough for the L2 cache, and runs too short for the card to slow down.
+    tegula tune --random 220 --seed 11 --dtype f32,f64 --dry-run --json FILE
 
-At the end, how many choices by the formula are within 5 % of the best: with numbers fitted to all shapes, and with numbers fitted to all but the
-shape that is chosen for.
+at all candidates; where sums are split and a factor is packed, they were taken before the kernels that add parts were as fast, less what those gained
+without packing. h200-shapes-*.txt are those of `tegula tune --shapes benchmarks/shapes.txt`. h200-*.txt are kernels by name, KERNEL:PARTS, of which
+those that split nothing are used.
+
+The formula is that of plan/cost.rs, in the same order. What counts of a shape is how its recipes compare, those near the best most; how long they take
+counts a tenth. From the numbers that fit best, a second search walks a little way to where also what is chosen is near the best, above all for
+benchmarks/shapes.txt. Blocks of register tiles of 8×8 that hold more than half of a multiprocessor's registers are as many as fit, whatever the name says.
 """
+import gzip
+import os
 import re
-import sys
 from pathlib import Path
 
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax
+import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import least_squares
+from scipy.optimize import minimize
 
-MULTIPROCESSORS, RATE, MEMORY, PARTS, SHARING, LAUNCH = 132, 64.5e6 / 132, 3.5e6, 2.7e6, 1.08, (2.0, 2.0)
-# A part took longer to add when f32 was measured.
-PART = {"f32": 0.19, "i32": 0.19, "f64": 0.04}[sys.argv[1]]
-SIZE = {"f32": 4, "i32": 4, "f64": 8}[sys.argv[1]]
-
-PLAN = Path(__file__).parents[2] / "crates/tegula/src/plan/candidates.rs"
-
-
-def planned():
-    """Names of kernels in the plan."""
-    for depth, numbers in re.findall(r"(?:F64K(\d+), )?of\((\[.*?\]), \[[\d., ]+\]\)", PLAN.read_text()):
-        groups = [re.findall(r"\d+", group) for group in re.findall(r"\[(.*?)\]", numbers)]
-        yield "_".join([f"dmma16x{depth}" if depth else "register", *("x".join(group) for group in groups[:3]), *groups[3]])
+jax.config.update("jax_enable_x64", True)
+HERE = Path(__file__).parent
+MULTIPROCESSORS, RATE, MEMORY, CACHED, COOL, BETTER = 132.0, 64.5e6 / 132, 4.0e6, 40e6, 200.0, 0.01
+# Where the search begins: microseconds, bytes a microsecond, and nanoseconds a piece.
+COMMON = dict(
+    launch=1.5, packing=4.0e6, packed=1.5, parts=4e6, second=1.0, beside=0.5, overlapped=8.0, sharing=0.05, latency=0.6, last_wave=0.95,
+    round=0.3, share=0.8, store_wide=0.1, store=0.2, copy_word=1.14, turn_word=1.14, copy_wide=1.42, copy_double=0.57, copy_pair=0.14,
+)
+# Logits of full and of alone by full, logarithms of fixed and of copies.
+TILE = [1.5, 2.0, -0.5, 0.0]
+KERNEL = re.compile(
+    r"(register|dmma16x\d+)(?:_f32|_f64)?_(\d+)x(\d+)x(\d+)_(\d+)x(\d+)_(\d+x\d+)_(\d)_(\d)_(\d)"
+    r"(?:_([rcs]{3}))?(?:_v(\d)(\d)(\d))?(?:_balanced_w(\d+))?(?:_parts_(\d+))?(?:_(p[ab]+))?$"
+)
 
 
 class Row:
-    def __init__(self, line):
+    def __init__(self, line, size, kind):
         shape, kernel, microseconds = line.split()
-        self.shape = tuple(([int(extent) for extent in shape.split(",")] + [1])[:4])
-        self.name, split = kernel.split(":")
-        self.workers, self.parts = (int(split[1:]), 1) if split[0] == "w" else (0, int(split))
-        self.time = float(microseconds)
-        m, n, k, batch = self.shape
-        _, block, _, thread, _, _, at_once = self.name.split("_")
-        (bm, bn, bk), (tm, tn), self.at_once = (map(int, block.split("x"))), map(int, thread.split("x")), int(at_once)
-        self.tiles, self.steps, room = -(-m // bm) * -(-n // bn) * batch, -(-k // bk), MULTIPROCESSORS * self.at_once
-        self.step, self.single = 2 * bm * bn * bk / RATE, not k % (16 // SIZE) == n % (16 // SIZE) == 0
-        left = self.tiles % self.workers if self.workers else 0
-        self.split = self.parts * m * n * batch if self.parts > 1 else (self.workers + left) * bm * bn if self.workers else 0
-        self.bytes = ((m * k + k * n + m * n) * batch + self.split) * SIZE
-        # As `splits` in plan/candidates.rs.
-        if self.workers:
-            uneven = self.tiles > room and self.tiles % room
-            self.offered = uneven and self.steps >= 32 and ("dmma" in self.name or tm * tn <= 64)
-        else:
-            self.offered = self.parts == 1 or self.parts <= min(2 * room // self.tiles, self.steps // 4, 132)
+        self.m, self.n, self.k, self.batch = self.shape = tuple(([int(extent) for extent in shape.split(",")] + [1])[:4])
+        self.kernel, self.time, self.size, self.kind = kernel, float(microseconds), size, kind
+        by_name = ":" in kernel
+        found = KERNEL.match(kernel.removesuffix(":1"))
+        self.used = found is not None
+        if not self.used:
+            return
+        core, bm, bn, bk, wm, wn, thread, stages, slices, blocks, orders, *vectors, workers, parts, packed = found.groups()
+        self.register, self.block, self.stages = core == "register", (int(bm), int(bn), int(bk)), int(stages)
+        self.workers, self.parts, packed = int(workers or 0), int(parts or 0), packed or ""
+        self.packs, self.a_turned, self.b_turned = len(packed[1:]), (orders or "r")[0] == "c", (orders or "rr")[1] == "c"
+        self.packed_a, self.packed_b = "a" in packed, "b" in packed
+        aligned = lambda extent: extent % (16 // size) == 0
+        self.vectors = (aligned(self.k), aligned(self.n), aligned(self.n)) if by_name else tuple(flag == "1" for flag in vectors)
+        # Measured when copies beyond the edge went elsewhere.
+        self.used = not (by_name and self.register and not aligned(self.n))
+        small = self.register and thread == "8x8" and blocks in "23"
+        self.blocks, single = int(blocks), not (self.vectors[0] and self.vectors[1])
+        if small:
+            more_registers = (self.block in [(64, 128, 16), (32, 128, 16)] and single) or (
+                self.block == (128, 64, 16) and not any(self.vectors[:2]) and self.parts
+            )
+            self.blocks = 2 if more_registers else 3
+        elif core == "dmma16x8" and self.block == (64, 64, 16):
+            self.blocks = 3
+        # A tile for factors that lie along m is the mirrored one.
+        if not self.register and (self.a_turned or self.b_turned):
+            bm, bn, wm, wn = bn, bm, wn, wm
+        self.tile = f"{core}_{bm}x{bn}x{bk}_{wm}x{wn}_{thread}_{stages}_{slices}"
 
 
 class Table:
-    """Rows as columns."""
+    """Rows of one type as columns."""
 
-    def __init__(self, rows):
+    def __init__(self, rows, tiles):
         of = lambda get: np.array([float(get(row)) for row in rows])
-        self.time, self.step, self.single = of(lambda row: row.time), of(lambda row: row.step), of(lambda row: row.single) > 0
-        self.at_once, self.workers, self.parts = of(lambda row: row.at_once), of(lambda row: row.workers), of(lambda row: row.parts)
-        self.tiles, self.all_steps, self.bytes = of(lambda row: row.tiles), of(lambda row: row.steps), of(lambda row: row.bytes)
-        self.split = of(lambda row: row.split) * SIZE
+        self.rows, self.time, self.size = rows, of(lambda row: row.time), of(lambda row: row.size)
+        self.m, self.n, self.k, self.batch = (of(lambda row, i=i: row.shape[i]) for i in range(4))
+        self.bm, self.bn, self.bk = (of(lambda row, i=i: row.block[i]) for i in range(3))
+        self.blocks, self.ahead = of(lambda row: row.blocks), of(lambda row: row.stages - 1)
+        self.workers, self.parts, self.packs = of(lambda row: row.workers), of(lambda row: row.parts), of(lambda row: row.packs)
+        self.packed_a, self.packed_b = of(lambda row: row.packed_a), of(lambda row: row.packed_b)
+        self.tile = np.array([tiles.index(row.tile) for row in rows])
+        self.tiles = np.ceil(self.m / self.bm) * np.ceil(self.n / self.bn) * self.batch
+        self.steps, self.register = np.ceil(self.k / self.bk), rows[0].register
+        # Pieces of a step for each thread of a warp: turned, alone, and 16 bytes.
+        turned = [of(lambda row: row.register and not row.a_turned), of(lambda row: row.register and row.b_turned)]
+        wide = [of(lambda row: row.vectors[0]) * (1 - turned[0]), of(lambda row: row.vectors[1]) * (1 - turned[1])]
+        elements = [self.bm * self.bk / 32, self.bn * self.bk / 32]
+        both = lambda share: sum(count * part for count, part in zip(elements, share))
+        self.turned, self.wide = both(turned), both(wide) / (16 / self.size)
+        self.single = sum(elements) - both(turned) - both(wide)
+        self.wide_store = of(lambda row: row.vectors[2] and not row.parts) > 0
+        shapes = sorted({row.shape for row in rows})
+        self.shape, self.shapes = np.array([shapes.index(row.shape) for row in rows]), shapes
+        best = np.full(len(shapes), np.inf)
+        np.minimum.at(best, self.shape, self.time)
+        self.slower = self.time / best[self.shape]
+        near = 0.05 + 0.95 * np.exp((1 - self.slower) / 0.2)
+        weight = {"name": 0.5, "shapes": 3.0, "random": 1.0}
+        self.weight = near / np.bincount(self.shape, near)[self.shape] * of(lambda row: weight[row.kind])
 
 
-def predict(numbers, t):
-    full, alone, single, fixed = numbers
-    step = t.step * np.where(t.single, single, 1)
+def predict(x, t):
+    g, tile = x
+    full = jax.nn.sigmoid(tile[:, 0])[t.tile]
+    alone = jnp.where(t.blocks > 1, full * jax.nn.sigmoid(tile[:, 1])[t.tile], full)
+    fixed, copies = jnp.exp(tile[:, 2])[t.tile], jnp.exp(tile[:, 3])[t.tile]
+    step = 2 * t.bm * t.bn * t.bk / RATE
+    one, wide = ("copy_word", "copy_wide") if t.register else ("copy_double", "copy_pair")
+    copy = copies * (g[one] * t.single + g["turn_word"] * t.turned + g[wide] * t.wide) / 1e3
+    store = t.bm * t.bn * jnp.where(t.wide_store, g["store_wide"] / (16 / t.size), g["store"]) / 1e3
+    waiting = jnp.where((t.m * t.k + t.k * t.n) * t.batch * t.size > CACHED, g["latency"] / t.ahead, 0)
 
-    def blocks(count):
-        """A step of so many blocks on each multiprocessor: squares of times lie on a line by squares of counts."""
-        one, every = (step / alone) ** 2, (t.at_once * step / full) ** 2
-        return np.sqrt(one + np.maximum(every - one, 0) * (count**2 - 1) / np.maximum(t.at_once**2 - 1, 1))
+    def together(blocks):
+        one, every = (step / alone) ** 2, (t.blocks * step / full) ** 2
+        multiplying = one + jnp.maximum(every - one, 0) * (blocks**2 - 1) / jnp.maximum(t.blocks**2 - 1, 1)
+        return jnp.maximum(jnp.sqrt(multiplying) + blocks * copy, waiting)
 
-    waves, rest = np.divmod(t.tiles * t.parts, MULTIPROCESSORS * t.at_once)
-    each, steps = np.ceil(rest / MULTIPROCESSORS), np.ceil(t.all_steps / t.parts)
-    time = waves * (blocks(t.at_once) * steps + fixed) + np.where(rest > 0, blocks(np.maximum(each, 1)) * steps + fixed, 0)
-    whole, left = np.divmod(t.tiles, np.maximum(t.workers, 1))
-    shared = np.ceil(left * t.all_steps / np.maximum(t.workers, 1))
-    share = (whole * t.all_steps + shared) * blocks(t.at_once) * SHARING + (whole + 2) * fixed
-    time = np.maximum(np.where(t.workers > 0, share, time), t.bytes / MEMORY) + LAUNCH[0]
-    return time + np.where(t.split > 0, LAUNCH[1] + PART * t.parts + 2 * t.split / PARTS, 0)
+    parts, workers = np.maximum(t.parts, 1), np.maximum(t.workers, 1)
+    wave = lambda each: together(each) * np.ceil(t.steps / parts) + fixed + each * store
+    waves, rest = np.divmod(t.tiles * parts, t.blocks * MULTIPROCESSORS)
+    last = wave(np.maximum(np.ceil(rest / MULTIPROCESSORS), 1)) * jnp.where(waves > 0, g["last_wave"], 1)
+    multiply = waves * wave(t.blocks) + jnp.where(rest > 0, last, 0)
+    whole, left = np.divmod(t.tiles, workers)
+    each, shared = np.maximum(workers / MULTIPROCESSORS, 1), np.ceil(left * t.steps / workers)
+    share = (whole * t.steps + shared) * together(each) * (1 + g["sharing"]) + (whole + 2) * (fixed + each * store)
+    multiply = jnp.where(t.workers > 0, share, multiply)
+    split = np.where(t.workers > 0, (workers + left) * t.bm * t.bn, t.parts * t.m * t.n * t.batch)
+    memory = ((t.m * t.k + t.k * t.n + t.m * t.n) * t.batch + split) * t.size / MEMORY
+    # As `Adding` of kernels/sum.rs.
+    rounds = np.where(t.parts <= 8, 1, np.where(t.m * t.n * t.batch <= 65536, np.ceil(t.parts / 32) + 1, np.ceil(t.parts / 8)))
+    waits = jnp.where(t.workers > 0, g["share"] * (workers / np.maximum(left, 1) + 1), g["round"] * (rounds - 1))
+    second = jnp.where(split > 0, g["second"] + waits + 2 * split * t.size / g["parts"], 0)
+    packing = lambda packed, extent: packed * (g["packed"] + 2 * t.size * t.batch * t.k * extent / g["packing"])
+    packing = packing(t.packed_a, t.m) + packing(t.packed_b, t.n)
+    if not t.register:
+        multiply = multiply + jnp.maximum(multiply - COOL, 0) * (7.7 * (1 / t.bm + 1 / t.bn) - 0.02)
+    multiply = multiply + g["beside"] * jnp.minimum(memory, g["overlapped"])
+    return (jnp.maximum(multiply, memory) + g["launch"] + second + packing) * (1 + BETTER * t.packs)
 
 
-def fit(rows, weights):
-    table, one = Table(rows), rows[0].at_once == 1
-    logistic = lambda x: 1 / (1 + np.exp(-x))
-    # With one block at once, full and alone are the same.
-    numbers = lambda x: (logistic(x[0]), logistic(x[0]) * (1 if one else logistic(x[1])), 1 + np.exp(x[2]), np.exp(x[3]))
-    usual = np.array([1.0, 2.0, -1.5, 0.5])
-    loss = lambda x: np.append(weights * np.log(predict(numbers(x), table) / table.time), 0.02 * (x - usual))
-    return numbers(least_squares(loss, usual, loss="soft_l1", f_scale=0.05).x)
+def numbers(z, tiles):
+    common = {name: first * jnp.exp(z[i]) for i, (name, first) in enumerate(COMMON.items())}
+    start, of = len(COMMON), {}
+    for ty, names in tiles.items():
+        of[ty] = z[start : start + 4 * len(names)].reshape(-1, 4)
+        start += 4 * len(names)
+    return {ty: (common, of[ty]) for ty in tiles}
 
 
-def ratios(rows, fitted):
+def distance(x, t):
+    error = jnp.log(predict(x, t) / t.time)
+    huber = lambda e, d=0.05: jnp.where(jnp.abs(e) < d, e * e / 2, d * (jnp.abs(e) - d / 2))
+    by_shape = lambda values: jax.ops.segment_sum(values, t.shape, len(t.shapes))
+    mean = by_shape(t.weight * error) / by_shape(t.weight)
+    return (jnp.sum(t.weight * huber(error - mean[t.shape])) + 0.1 * jnp.sum(huber(mean))) / len(t.shapes) * 200
+
+
+def regret(x, t):
+    """How much slower the choices are, where what is almost chosen counts as well."""
+    time = jnp.log(predict(x, t))
+    chosen = jnp.exp((jax.ops.segment_min(time, t.shape, len(t.shapes))[t.shape] - time) / 0.008)
+    chosen = chosen / jax.ops.segment_sum(chosen, t.shape, len(t.shapes))[t.shape]
+    counts = np.array([1.0 if row.kind == "shapes" else 0.04 for row in t.rows])
+    return jnp.sum(chosen * jnp.minimum(t.slower - 1, 0.2) * counts)
+
+
+def search(loss, z, most):
+    both = jax.jit(jax.value_and_grad(loss))
+    return minimize(lambda z: tuple(map(np.asarray, both(z))), z, jac=True, method="L-BFGS-B", options=dict(maxiter=most, maxfun=3000)).x
+
+
+def fit(tables, tiles):
+    usual = np.concatenate([np.zeros(len(COMMON)), *(TILE * len(names) for names in tiles.values())])
+    far = lambda z: sum(distance(x, tables[ty]) for ty, x in numbers(z, tiles).items()) + 1e-4 * jnp.sum((z - usual) ** 2)
+    first = search(far, usual, 1500)
+    near = lambda z: far(z) + 30 * sum(regret(x, tables[ty]) for ty, x in numbers(z, tiles).items()) + 10 * jnp.sum((z - first) ** 2)
+    return numbers(search(near, first, 400), tiles)
+
+
+def ratios(x, t, kind):
     """The time of what is chosen by that of the best, for each shape."""
-    for shape in sorted({row.shape for row in rows}):
-        of = [row for row in rows if row.shape == shape]
-        predicted = [predict(fitted(row), Table([row]))[0] for row in of]
-        yield of[int(np.argmin(predicted))].time / min(row.time for row in of), shape
+    predicted = np.array(predict(x, t))
+    for shape in sorted({row.shape for row in t.rows if row.kind == kind}):
+        of = [i for i, row in enumerate(t.rows) if row.shape == shape]
+        yield t.slower[min(of, key=lambda i: predicted[i])], shape
 
 
-def quality(label, found):
+def read():
+    for ty, size in (("f32", 4), ("f64", 8)):
+        named = [Row(line, size, "name") for line in open(HERE / f"h200-{ty}.txt") if line.split()[1].endswith(":1")]
+        random = [Row(line, size, "random") for line in gzip.open(HERE / f"h200-random-{ty}.txt.gz", "rt")]
+        shapes = [Row(line, size, "shapes") for line in open(HERE / f"h200-shapes-{ty}.txt")]
+        random, shapes = ([row for row in rows if row.used] for rows in (random, shapes))
+        known, there = {row.tile for row in random}, {row.shape for row in shapes}
+        named = [row for row in named if row.used and row.tile in known and row.shape not in there]
+        yield ty, random + named + shapes
+
+
+rows = dict(read())
+tiles = {ty: sorted({row.tile for row in of}) for ty, of in rows.items()}
+tables = {ty: Table(of, tiles[ty]) for ty, of in rows.items()}
+fitted = fit(tables, tiles)
+print(*(f"{name} {float(value):.4g}" for name, value in fitted["f32"][0].items()), sep="\n")
+for ty, (_, of) in fitted.items():
+    for name, (full, alone, fixed, copies) in zip(tiles[ty], np.array(of)):
+        full = 1 / (1 + np.exp(-full))
+        print(f"{name}: full {full:.3f}, alone {full / (1 + np.exp(-alone)):.3f}, copies {np.exp(copies):.2f}, fixed {np.exp(fixed):.2f}")
+for (ty, x), kind in ((found, kind) for found in fitted.items() for kind in ("random", "shapes")):
+    found = list(ratios(x, tables[ty], kind))
     slower = np.array([ratio for ratio, _ in found])
-    print(f"{label}: {np.sum(slower <= 1.05)} of {len(slower)} choices within 5 % of the best, {slower.mean():.3f} on average")
+    print(f"{ty} {kind}: {np.sum(slower <= 1 / 0.95)} of {len(slower)} choices within 5 % of the best, {slower.mean():.3f} on average")
     print("  the worst:", *(f"{','.join(map(str, shape))} {ratio:.2f}" for ratio, shape in sorted(found, reverse=True)[:5]))
-
-
-plan = set(planned())
-rows = [row for path in sys.argv[2:] for row in map(Row, open(path)) if row.offered and row.name in plan]
-best, total, near = {}, {}, lambda row: 0.15 + 0.85 * np.exp((1 - row.time / best[row.shape]) / 0.3)
-for row in rows:
-    best[row.shape] = min(best.get(row.shape, np.inf), row.time)
-for row in rows:
-    total[row.shape] = total.get(row.shape, 0) + near(row)
-weights = np.array([near(row) * (100 / total[row.shape]) ** 0.5 for row in rows])
-names = sorted({row.name for row in rows})
-
-
-def fit_all(but=None):
-    chosen = {name: [i for i, row in enumerate(rows) if row.name == name and row.shape != but] for name in names}
-    return {name: fit([rows[i] for i in of], weights[of]) for name, of in chosen.items()}
-
-
-fitted = fit_all()
-for name, numbers in fitted.items():
-    table = Table([row for row in rows if row.name == name])
-    error = np.mean(np.abs(np.log(predict(numbers, table) / table.time)))
-    print(name, *(f"{number:.3f}" for number in numbers), f"mean error {error:.3f}")
-quality("Fitted", list(ratios(rows, lambda row: fitted[row.name])))
-without = {shape: fit_all(shape) for shape in best}
-quality("Left out", list(ratios(rows, lambda row: without[row.shape][row.name])))
