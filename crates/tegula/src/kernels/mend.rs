@@ -15,6 +15,8 @@ use crate::ir::prelude::*;
 
 /// Threads of a block, each with an element of a tile.
 pub(super) const THREADS: u32 = 256;
+/// Shares of a tile that a thread loads before it adds the first.
+const AHEAD: u32 = 4;
 
 /// C = sum of parts + beta·C for the tiles that were shared, and everything that shapes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,14 +66,20 @@ fn mend<T: Element>(variant: &Mend) -> Kernel {
                 let first = number.to::<u64>() * shares.steps;
                 let (one, last) = (shares.worker(first), shares.worker(first + shares.steps - 1));
                 let total = k.var(T::Acc::ZERO);
-                k.for_each(one, last + 1, |worker| {
-                    // A worker whose share begins in an earlier tile has this one in its second slot.
-                    let start = shares.start(worker);
-                    let slot = worker * 2 + start.lt(first).select(1u32, 0u32);
-                    // Where there are more workers than steps, some have none.
-                    k.when(start.lt(shares.start(worker + 1)), || {
-                        total.set(total.get() + parts.load((slot, r, col)));
-                    });
+                let share = shares.begin(k, one);
+                k.for_step(one, last + 1, AHEAD, |worker| {
+                    // All loads are on their way before the first is waited for.
+                    let loaded: Vec<_> = (0..AHEAD)
+                        .map(|i| {
+                            let (start, end) = share.next();
+                            // A worker whose share begins in an earlier tile has this one in its second slot. Where there are more workers
+                            // than steps, some have none.
+                            let slot = (worker + i) * 2 + start.lt(first).select(1u32, 0u32);
+                            let there = (worker + i).le(last) & start.lt(end);
+                            parts.load_or((slot, r, col), there, T::Acc::ZERO)
+                        })
+                        .collect();
+                    loaded.into_iter().for_each(|part| total.set(total.get() + part));
                 });
                 let batch = tile / tiles;
                 finish::<T>(k, c.batch(batch), beta, at, total.get(), &ending.batch(batch));

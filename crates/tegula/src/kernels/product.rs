@@ -440,8 +440,38 @@ impl<'k> Shares<'k> {
         worker.to::<u64>() * self.units / self.workers
     }
 
+    /// The shares from a worker's on, one after the other, with a division for the first alone.
+    pub fn begin(&self, k: &'k Builder, worker: Val<'k, u32>) -> Share<'k> {
+        let start = self.start(worker);
+        let rest = worker.to::<u64>() * self.units - start * self.workers;
+        let each = self.units / self.workers;
+        let more = self.units - each * self.workers;
+        Share { start: k.var(start), rest: k.var(rest), each, more, workers: self.workers }
+    }
+
     /// Whose share a unit is in.
     pub fn worker(&self, unit: Val<'k, u64>) -> Val<'k, u32> {
         (((unit + 1) * self.workers + (self.units - 1)) / self.units - 1).to()
+    }
+}
+
+/// A worker's share, and what is needed to go on to the next one's: where it starts is a quotient, whose remainder is kept.
+pub(super) struct Share<'k> {
+    start: Var<'k, u64>,
+    rest: Var<'k, u64>,
+    each: Val<'k, u64>,
+    more: Val<'k, u64>,
+    workers: Val<'k, u64>,
+}
+
+impl<'k> Share<'k> {
+    /// Where the share starts and ends. Goes on to the next worker's.
+    pub fn next(&self) -> (Val<'k, u64>, Val<'k, u64>) {
+        let (start, rest) = (self.start.get(), self.rest.get() + self.more);
+        let over = rest.ge(self.workers);
+        let end = start + self.each + over.select(1u64, 0u64);
+        self.start.set(end);
+        self.rest.set(rest - over.select(self.workers, 0u64));
+        (start, end)
     }
 }
