@@ -13,8 +13,12 @@ use crate::error::{Error, Result};
 use crate::ir::GRID_YZ_LIMIT;
 use crate::ir::prelude::*;
 
-/// Threads of a block, each with an element of a tile.
-pub(super) const THREADS: u32 = 256;
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Elements of a tile that a thread adds. Whose shares they are takes it divisions of 64 bits, which cost more than the additions.
+const EACH: u32 = 4;
+/// Elements of a tile that a block makes.
+pub(super) const ELEMENTS: u32 = THREADS * EACH;
 /// Shares of a tile that a thread loads before it adds the first.
 const AHEAD: u32 = 4;
 
@@ -54,36 +58,48 @@ fn mend<T: Element>(variant: &Mend) -> Kernel {
         let tiles = tiles_m * tiles_n;
         let all = tiles * c.batches();
         let left = all - all / workers * workers;
-        k.grid([(rows * cols).div_ceil(THREADS), left.min(GRID_YZ_LIMIT), k.constant(1)]);
+        k.grid([(rows * cols).div_ceil(ELEMENTS), left.min(GRID_YZ_LIMIT), k.constant(1)]);
         let shares = Shares::new(all, workers, steps);
         k.for_step(k.block_y(), left, k.grid_y(), |number| {
-            let tile = all - left + number;
+            let (tile, first) = (all - left + number, number.to::<u64>() * shares.steps);
+            let (one, last) = (shares.worker(first), shares.worker(first + shares.steps - 1));
             let (tile_m, tile_n) = grouped(tile % tiles, tiles_m, tiles_n);
-            let element = k.block_x() * THREADS + k.thread_x();
-            let (r, col) = (element / cols, element % cols);
-            let at = (tile_m * rows + r, tile_n * cols + col);
-            k.when(r.lt(rows) & at.0.lt(c.rows()) & at.1.lt(c.cols()), || {
-                let first = number.to::<u64>() * shares.steps;
-                let (one, last) = (shares.worker(first), shares.worker(first + shares.steps - 1));
-                let total = k.var(T::Acc::ZERO);
-                let share = shares.begin(k, one);
-                k.for_step(one, last + 1, AHEAD, |worker| {
-                    // All loads are on their way before the first is waited for.
-                    let loaded: Vec<_> = (0..AHEAD)
-                        .map(|i| {
-                            let (start, end) = share.next();
-                            // A worker whose share begins in an earlier tile has this one in its second slot. Where there are more workers
-                            // than steps, some have none.
-                            let slot = (worker + i) * 2 + start.lt(first).select(1u32, 0u32);
-                            let there = (worker + i).le(last) & start.lt(end);
-                            parts.load_or((slot, r, col), there, T::Acc::ZERO)
-                        })
-                        .collect();
-                    loaded.into_iter().for_each(|part| total.set(total.get() + part));
-                });
-                let batch = tile / tiles;
-                finish::<T>(k, c.batch(batch), beta, at, total.get(), &ending.batch(batch));
+            let elements: Vec<_> = (0..EACH)
+                .map(|i| {
+                    let element = k.block_x() * ELEMENTS + i * THREADS + k.thread_x();
+                    let (r, col) = (element / cols, element % cols);
+                    let at = (tile_m * rows + r, tile_n * cols + col);
+                    let inside = r.lt(rows) & at.0.lt(c.rows()) & at.1.lt(c.cols());
+                    ((r, col), at, inside, k.var(T::Acc::ZERO))
+                })
+                .collect();
+            let share = shares.begin(k, one);
+            k.for_step(one, last + 1, AHEAD, |worker| {
+                // A worker whose share begins in an earlier tile has this one in its second slot. Where there are more workers than steps,
+                // some have none.
+                let slots: Vec<_> = (0..AHEAD)
+                    .map(|i| {
+                        let (start, end) = share.next();
+                        let slot = (worker + i) * 2 + start.lt(first).select(1u32, 0u32);
+                        (slot, (worker + i).le(last) & start.lt(end))
+                    })
+                    .collect();
+                // All loads are on their way before the first is waited for.
+                let mut loaded = Vec::new();
+                for ((r, col), _, inside, total) in &elements {
+                    let parts = slots
+                        .iter()
+                        .map(|(slot, there)| parts.load_or((*slot, *r, *col), *there & *inside, T::Acc::ZERO));
+                    loaded.push((total, parts.collect::<Vec<_>>()));
+                }
+                for (total, parts) in loaded {
+                    parts.into_iter().for_each(|part| total.set(total.get() + part));
+                }
             });
+            let batch = tile / tiles;
+            for (_, at, inside, total) in elements {
+                k.when(inside, || finish::<T>(k, c.batch(batch), beta, at, total.get(), &ending.batch(batch)));
+            }
         });
     })
 }

@@ -133,7 +133,7 @@ impl Variant {
             Variant::Blocked(Blocked { blocking: Blocking { block: [rows, cols, _], .. }, .. }) => [*rows, *cols],
             Variant::Vector(vector) => [vector.few, vector.columns()],
             Variant::Sum(sum) => sum.tile(),
-            Variant::Mend(_) => [1, mend::THREADS],
+            Variant::Mend(_) => [1, mend::ELEMENTS],
             Variant::Pack(_) => [pack::TILE; 2],
         }
     }
