@@ -191,15 +191,17 @@ impl<'k, T: Element> Product<'k, T> {
         k.grid([workers, k.constant(1), k.constant(1)]);
         let shares = Shares::new(tiles * self.batches(), workers, steps.max(1));
         let (start, end) = (shares.start(k.block_x()), shares.start(k.block_x() + 1));
-        let boundary = ((start / shares.steps + 1) * shares.steps).min(end);
+        let left = start / shares.steps;
+        let boundary = ((left + 1) * shares.steps).min(end);
+        let first = (start - left * shares.steps).to::<u32>();
+        let counts = [boundary - start, end - boundary].map(|count| count.to::<u32>());
+        let left = shares.waves * workers + left.to::<u32>();
         // Whole tiles, then the end of one that is shared and the beginning of another, as far as there are such.
         k.for_each(0, shares.waves + 2, |job| {
             let (whole, second) = (job.lt(shares.waves), job.gt(shares.waves));
-            let (from, to) = (second.select(boundary, start), second.select(end, boundary));
-            let left = from / shares.steps;
-            let first = whole.select(0u32, (from - left * shares.steps).to::<u32>());
-            let count = whole.select(steps, (to - from).to::<u32>());
-            let tile = whole.select(job * workers + k.block_x(), shares.waves * workers + left.to::<u32>());
+            let first = (whole | second).select(0u32, first);
+            let count = whole.select(steps, second.select(counts[1], counts[0]));
+            let tile = whole.select(job * workers + k.block_x(), left + second.select(1u32, 0u32));
             k.when(whole | count.gt(0u32), || {
                 let (tile_m, tile_n) = grouped(tile % tiles, tiles_m, tiles_n);
                 let slot = k.block_x() * 2 + second.select(1u32, 0u32);
