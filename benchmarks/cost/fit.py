@@ -6,12 +6,13 @@ A line of measurements is m,n,k[,batch], a kernel and microseconds. h200-random-
     tegula tune --random 220 --seed 11 --dtype f32,f64 --dry-run --json FILE
 
 at all candidates; where sums are split and a factor is packed, they were taken before the kernels that add parts were as fast, less what those gained
-without packing. h200-shapes-*.txt are those of `tegula tune --shapes benchmarks/shapes.txt`. h200-*.txt are kernels by name, KERNEL:PARTS, of which
+without packing. h200-shapes-*.txt are those of `tegula tune --shapes benchmarks/shapes.txt`, and h200-unseen-*.txt.gz, of seed 1, are kept from the
+search, to judge it. h200-f32.txt and h200-f64.txt are kernels by name, KERNEL:PARTS, of which
 those that split nothing are used.
 
 The formula is that of plan/cost.rs, in the same order. What counts of a shape is how its recipes compare, those near the best most; how long they take
 counts a tenth. From the numbers that fit best, a second search walks a little way to where also what is chosen is near the best, above all for
-benchmarks/shapes.txt. Blocks of register tiles of 8×8 that hold more than half of a multiprocessor's registers are as many as fit, whatever the name says.
+benchmarks/shapes.txt. All products are nn, so layouts have no part in it; mending shared tiles took longer when it was timed.
 """
 import gzip
 import os
@@ -59,9 +60,9 @@ class Row:
         self.vectors = (aligned(self.k), aligned(self.n), aligned(self.n)) if by_name else tuple(flag == "1" for flag in vectors)
         # Measured when copies beyond the edge went elsewhere.
         self.used = not (by_name and self.register and not aligned(self.n))
-        small = self.register and thread == "8x8" and blocks in "23"
+        # As many as fit, also where the name asks for two.
         self.blocks, single = int(blocks), not (self.vectors[0] and self.vectors[1])
-        if small:
+        if self.register and thread == "8x8" and blocks in "23":
             more_registers = (self.block in [(64, 128, 16), (32, 128, 16)] and single) or (
                 self.block == (128, 64, 16) and not any(self.vectors[:2]) and self.parts
             )
@@ -102,7 +103,7 @@ class Table:
         np.minimum.at(best, self.shape, self.time)
         self.slower = self.time / best[self.shape]
         near = 0.05 + 0.95 * np.exp((1 - self.slower) / 0.2)
-        weight = {"name": 0.5, "shapes": 3.0, "random": 1.0}
+        weight = {"name": 0.5, "shapes": 3.0, "random": 1.0, "unseen": 1.0}
         self.weight = near / np.bincount(self.shape, near)[self.shape] * of(lambda row: weight[row.kind])
 
 
@@ -203,6 +204,11 @@ def read():
         yield ty, random + named + shapes
 
 
+def unseen(ty):
+    rows = (Row(line, tables[ty].rows[0].size, "unseen") for line in gzip.open(HERE / f"h200-unseen-{ty}.txt.gz", "rt"))
+    return [row for row in rows if row.used and row.tile in tiles[ty]]
+
+
 rows = dict(read())
 tiles = {ty: sorted({row.tile for row in of}) for ty, of in rows.items()}
 tables = {ty: Table(of, tiles[ty]) for ty, of in rows.items()}
@@ -212,8 +218,9 @@ for ty, (_, of) in fitted.items():
     for name, (full, alone, fixed, copies) in zip(tiles[ty], np.array(of)):
         full = 1 / (1 + np.exp(-full))
         print(f"{name}: full {full:.3f}, alone {full / (1 + np.exp(-alone)):.3f}, copies {np.exp(copies):.2f}, fixed {np.exp(fixed):.2f}")
-for (ty, x), kind in ((found, kind) for found in fitted.items() for kind in ("random", "shapes")):
-    found = list(ratios(x, tables[ty], kind))
+for (ty, x), kind in ((found, kind) for found in fitted.items() for kind in ("random", "shapes", "unseen")):
+    table = Table(unseen(ty), tiles[ty]) if kind == "unseen" else tables[ty]
+    found = list(ratios(x, table, kind))
     slower = np.array([ratio for ratio, _ in found])
     print(f"{ty} {kind}: {np.sum(slower <= 1 / 0.95)} of {len(slower)} choices within 5 % of the best, {slower.mean():.3f} on average")
     print("  the worst:", *(f"{','.join(map(str, shape))} {ratio:.2f}" for ratio, shape in sorted(found, reverse=True)[:5]))

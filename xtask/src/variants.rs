@@ -110,7 +110,7 @@ fn blocked() -> Vec<Blocked> {
             let problem = |side| Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, lies };
             for (recipe, _) in [256, 4096].into_iter().flat_map(|side| candidates(&problem(side), 132)) {
                 if let Variant::Blocked(blocked) = recipe.kernel
-                    && (recipe.split == Split::Whole || i == 0)
+                    && (recipe.split == Split::Whole || i < 2)
                     && !kernels.contains(&blocked)
                 {
                     kernels.push(blocked);

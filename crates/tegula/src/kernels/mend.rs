@@ -15,7 +15,7 @@ use crate::ir::prelude::*;
 
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// Elements of a tile that a thread adds. Whose shares they are takes it divisions of 64 bits, which cost more than the additions.
+/// Elements of a tile that a thread adds. Finding whose shares they are takes divisions of 64 bits, so it does that once for all.
 const EACH: u32 = 4;
 /// Elements of a tile that a block makes.
 pub(super) const ELEMENTS: u32 = THREADS * EACH;

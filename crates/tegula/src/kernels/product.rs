@@ -442,7 +442,7 @@ impl<'k> Shares<'k> {
         worker.to::<u64>() * self.units / self.workers
     }
 
-    /// The shares from a worker's on, one after the other, with a division for the first alone.
+    /// The shares from a worker's on, one after the other, all divisions before the first.
     pub fn begin(&self, k: &'k Builder, worker: Val<'k, u32>) -> Share<'k> {
         let start = self.start(worker);
         let rest = worker.to::<u64>() * self.units - start * self.workers;

@@ -1,5 +1,5 @@
-//! The second pass of a product whose sums along k were split: adds the parts, always in the same order. Where there are many, threads share
-//! those of an element; what they have is added in the threads' order.
+//! The second pass of a product whose sums along k were split: adds the parts, always in the same order. Where there are many
+//! parts of few elements, threads share those of an element; what they have is added in the threads' order.
 
 use std::fmt;
 

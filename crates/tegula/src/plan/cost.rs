@@ -3,8 +3,9 @@
 //! A block's time is its steps along k by what a step takes, what storing its sums takes, and a fixed part (the pipeline fills); blocks run in
 //! waves of as many as fit on the multiprocessors. A step multiplies and copies. Few blocks that multiply wait for their own latencies, many for
 //! each other, and both go together as the sides of a right triangle do. Copies are counted in pieces: 16 bytes at once are one, and so is an
-//! element that is copied alone. Nothing is faster than memory delivers its operands. The numbers were fitted to measurements of random shapes on
-//! an H200 (`benchmarks/cost`), but for memory's own, heat and f64's layouts (`benchmarks/NOTES.md`). On other GPUs the ranking is what counts.
+//! element that is copied alone. Nothing is faster than memory delivers its operands. What was fitted to measurements of random shapes on
+//! an H200, and how, says `benchmarks/cost/fit.py`; memory's own numbers, heat, f64's layouts and what other tiles than those of full accuracy take are
+//! from single measurements (`benchmarks/NOTES.md`). On other GPUs the ranking is what counts.
 
 use super::Problem;
 use super::recipe::{Recipe, Split};
@@ -35,7 +36,7 @@ const COPY: [[f64; 2]; 2] = [[1.144, 0.8974], [0.8137, 0.07818]];
 const TURN: f64 = 1.343;
 /// How much longer steps take that copy element by element, in kernels whose copies were not measured.
 const SINGLE: f64 = 1.15;
-/// Nanoseconds to store such a piece, for one thread.
+/// Nanoseconds that a multiprocessor takes to store one thread's piece.
 const STORE: [f64; 2] = [0.193, 0.097];
 /// How long a last wave takes that is not the only one: its blocks have fewer rivals.
 const LAST_WAVE: f64 = 0.978;
@@ -43,7 +44,8 @@ const LAST_WAVE: f64 = 0.978;
 const SHARING: f64 = 1.057;
 /// Bytes a microsecond of what a second kernel adds, which the L2 cache mostly holds, written and read.
 const PARTS: f64 = 7.025e6;
-/// Microseconds that each of its rounds of loads but the first takes, and the loads of each worker's share of a tile, which it waits for.
+/// Microseconds that each of its rounds of loads but the first takes; and each worker's share of a tile, timed when one was waited for after the
+/// other.
 const ROUND: f64 = 0.327;
 const SHARE: f64 = 0.897;
 /// Bytes a microsecond of packing, read and written, and the microseconds of its launch.
@@ -71,18 +73,17 @@ pub(super) struct Measured {
     pub fixed: f64,
 }
 
-/// Microseconds that a product takes.
+/// Microseconds that a product takes by a recipe for it, where C has rows.
 pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, machine: Machine) -> f64 {
     let Variant::Blocked(kernel) = recipe.kernel else { return f64::INFINITY };
     let Blocking { block: [bm, bn, bk], blocks, .. } = kernel.blocking;
-    let [m, n] = if recipe.swapped { [problem.n, problem.m] } else { [problem.m, problem.n] };
-    let tiles = m.div_ceil(bm as usize) * n.div_ceil(bn as usize);
+    let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
     let all = tiles as f64 * problem.batches as f64;
     let steps = problem.k.div_ceil(bk as usize) as f64;
     let work = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0;
     let step = lying(&kernel) * work / (RATE * relative_rate(problem.ty, measured.core));
     let copies = measured.copies * copies(&kernel, problem.ty);
-    let store = store(&kernel, problem.ty, kernel.vectors[2] && !matches!(recipe.split, Split::Parts(_)));
+    let store = store(&kernel, problem.ty);
     let (at_once, multiprocessors) = (f64::from(blocks), f64::from(machine.multiprocessors));
     let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
     let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
@@ -111,7 +112,7 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
             let rounds = Adding::of(parts, elements).rounds(parts);
             let parts = f64::from(parts);
             let time = waves(all * parts, (steps / parts).ceil());
-            (time, m * n * parts * batches, ROUND * f64::from(rounds - 1))
+            (time, m * n * parts * batches, ROUND * f64::from(rounds.saturating_sub(1)))
         }
         Split::Workers(workers) => {
             let workers = f64::from(workers);
@@ -164,8 +165,8 @@ fn copies(kernel: &Blocked, ty: Type) -> f64 {
 }
 
 /// Microseconds that a block takes to store its sums. Other kernels than those of full accuracy have that in what is fixed.
-fn store(kernel: &Blocked, ty: Type, wide: bool) -> f64 {
-    let [bm, bn, _] = kernel.blocking.block;
+fn store(kernel: &Blocked, ty: Type) -> f64 {
+    let ([bm, bn, _], wide) = (kernel.blocking.block, kernel.vectors[2]);
     match kernel.core {
         Core::Register | Core::Dmma(_) => pieces(bm * bn, ty, wide) * STORE[usize::from(wide)] / 1e3,
         Core::Mma(_) | Core::Limbs => 0.0,

@@ -34,14 +34,16 @@ fn every_part_is_added_once() {
 }
 
 #[test]
-fn a_thread_waits_as_often_as_is_said() {
-    // What is chosen for so many parts of so many elements, and its rounds.
+fn large_products_have_a_thread_for_each_element() {
+    // What is chosen for so many parts of so many elements, and how often a thread waits.
     for (parts, elements, adding, rounds) in [
         (2, 100, Adding::Few, 1),
         (4, 1 << 20, Adding::Few, 1),
         (8, 100, Adding::More, 1),
         (9, 1 << 20, Adding::More, 2),
         (9, 1 << 10, Adding::Shared, 2),
+        (9, 1 << 16, Adding::Shared, 2),
+        (9, (1 << 16) + 1, Adding::More, 2),
         (66, 128 * 128, Adding::Shared, 4),
     ] {
         assert_eq!((Adding::of(parts, elements), adding.rounds(parts)), (adding, rounds), "{parts} of {elements}");
@@ -50,32 +52,41 @@ fn a_thread_waits_as_often_as_is_said() {
 
 #[test]
 fn every_share_of_a_tile_is_added_once() {
-    const TILE: usize = 4;
-    for (workers, tiles, steps) in [(3, 4, 5), (5, 7, 3), (2, 3, 40), (7, 8, 1), (11, 2, 3), (64, 3, 5), (40, 41, 9)] {
-        let left = tiles % workers;
-        let units = left * steps;
-        // Where a worker's share of the steps of all tiles that are left over starts.
-        let start = |worker: usize| worker * units / workers;
-        // What each worker has of a tile, in the slots that its kernel writes; elsewhere what would be seen.
-        let value = |slot: usize, row: usize, col: usize| (slot * 1009 + row * 31 + col * 7) as i32;
-        let shape = Shape { batches: 2 * workers, rows: TILE, cols: TILE };
-        let (rows, cols) = (3, tiles * TILE - 1);
-        let parts = Matrix::from_fn(shape, value).unwrap();
-        let before = Matrix::from_fn(Shape::new(rows, cols), |_, row, col| (row + col) as i32).unwrap();
-        let (parts, c) = (Buffer::input(parts.view()).unwrap(), Buffer::in_out(before.view()).unwrap());
-        let mend = Mend { ty: Type::I32, order: Order2d::RowMajor, epilogue: Epilogue::NONE };
-        let kernel = check(mend.build().unwrap()).unwrap();
-        let args = [Arg::from(&parts), Arg::from(&c), Arg::scalar(5i32), Arg::scalar(steps as u32)];
-        assert_eq!(run(&kernel, &args, &Config::default()).unwrap().error(), None, "{workers} {tiles} {steps}");
-        let want = |_, row: usize, col: usize| {
-            let before = (row + col) as i32;
-            let Some(tile) = (col / TILE).checked_sub(tiles - left) else { return before };
-            let of_tile = |unit: usize| unit / steps == tile;
-            let sharing = (0..workers).filter(|worker| (start(*worker)..start(worker + 1)).any(of_tile));
-            let slot = |worker: usize| 2 * worker + usize::from(start(worker) < tile * steps);
-            sharing.map(|worker| value(slot(worker), row, col % TILE)).sum::<i32>() + 5 * before
-        };
-        let want = Matrix::from_fn(before.shape(), want).unwrap();
-        assert!(c.to_matrix::<i32>().unwrap() == want, "{workers} workers, {tiles} tiles of {steps} steps");
+    let cases = [(3, 2, 5), (5, 6, 3), (2, 3, 40), (7, 8, 1), (11, 1, 3), (64, 3, 5), (40, 21, 9)];
+    for ((workers, each, steps), [tile_rows, tile_cols]) in
+        cases.into_iter().flat_map(|case| [(case, [4, 4]), (case, [20, 70])])
+    {
+        // A row of tiles, and a column, of each of two matrices.
+        for across in [true, false] {
+            let (tiles, [tile_m, tile_n]) = (2 * each, if across { [1, each] } else { [each, 1] });
+            let left = tiles % workers;
+            // Where a worker's share of the steps of all tiles that are left over starts.
+            let start = |worker: usize| worker * left * steps / workers;
+            // What each worker has of a tile, in the slots that its kernel writes; elsewhere what would be seen.
+            let value = |slot: usize, row: usize, col: usize| (slot * 100_003 + row * 1009 + col * 7) as i32;
+            let parts =
+                Matrix::from_fn(Shape { batches: 2 * workers, rows: tile_rows, cols: tile_cols }, value).unwrap();
+            let shape = Shape { batches: 2, rows: tile_m * tile_rows - 1, cols: tile_n * tile_cols - 1 };
+            let old = |batch: usize, row: usize, col: usize| (batch + row + col) as i32;
+            let c = Buffer::in_out(Matrix::from_fn(shape, old).unwrap().view()).unwrap();
+            let parts = Buffer::input(parts.view()).unwrap();
+            let mend = Mend { ty: Type::I32, order: Order2d::RowMajor, epilogue: Epilogue::NONE };
+            let kernel = check(mend.build().unwrap()).unwrap();
+            let args = [Arg::from(&parts), Arg::from(&c), Arg::scalar(5i32), Arg::scalar(steps as u32)];
+            assert_eq!(run(&kernel, &args, &Config::default()).unwrap().error(), None, "{workers} {tiles} {steps}");
+            let want = |batch: usize, row: usize, col: usize| {
+                let tile = batch * each + row / tile_rows + col / tile_cols;
+                let Some(tile) = tile.checked_sub(tiles - left) else { return old(batch, row, col) };
+                let sharing = (0..workers).filter(|w| (start(*w)..start(w + 1)).any(|step| step / steps == tile));
+                let slot = |worker: usize| 2 * worker + usize::from(start(worker) < tile * steps);
+                let sum: i32 = sharing.map(|worker| value(slot(worker), row % tile_rows, col % tile_cols)).sum();
+                sum + 5 * old(batch, row, col)
+            };
+            let want = Matrix::from_fn(shape, want).unwrap();
+            assert!(
+                c.to_matrix::<i32>().unwrap() == want,
+                "{workers} workers, {tiles} tiles of {steps} steps, {across}"
+            );
+        }
     }
 }
