@@ -201,7 +201,10 @@ fn splits(
     let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
     let (blocks_there, room) = (tiles.saturating_mul(problem.batches), (multiprocessors * blocks) as usize);
     let steps = problem.k.div_ceil(bk as usize);
-    let most = (2 * room / blocks_there.max(1)).min(steps / LEAST_STEPS).min(MOST_PARTS);
+    // Parts take registers, too, and this tile has none left for them where it copies single elements.
+    let room_for_parts = [bm, bn] != [64, 256] || factors.iter().any(|lie| lie.vectors);
+    let most =
+        (2 * room / blocks_there.max(1)).min(steps / LEAST_STEPS).min(if room_for_parts { MOST_PARTS } else { 1 });
     let parts = (2..=most as u32).filter(|parts| *parts <= 8 || parts.is_multiple_of(parts.ilog2())).map(Split::Parts);
     let uneven = blocks_there > room && !blocks_there.is_multiple_of(room) && blocks_there <= u32::MAX as usize / 2;
     // Sharing takes registers: the largest tiles have none left.
