@@ -195,13 +195,13 @@ impl<'k, T: Element> Product<'k, T> {
         let boundary = ((left + 1) * shares.steps).min(end);
         let first = (start - left * shares.steps).to::<u32>();
         let counts = [boundary - start, end - boundary].map(|count| count.to::<u32>());
-        let left = shares.waves * workers + left.to::<u32>();
+        let shared = shares.waves * workers + left.to::<u32>();
         // Whole tiles, then the end of one that is shared and the beginning of another, as far as there are such.
         k.for_each(0, shares.waves + 2, |job| {
             let (whole, second) = (job.lt(shares.waves), job.gt(shares.waves));
             let first = (whole | second).select(0u32, first);
             let count = whole.select(steps, second.select(counts[1], counts[0]));
-            let tile = whole.select(job * workers + k.block_x(), left + second.select(1u32, 0u32));
+            let tile = whole.select(job * workers + k.block_x(), shared + second.select(1u32, 0u32));
             k.when(whole | count.gt(0u32), || {
                 let (tile_m, tile_n) = grouped(tile % tiles, tiles_m, tiles_n);
                 let slot = k.block_x() * 2 + second.select(1u32, 0u32);

@@ -102,12 +102,13 @@ fn sum<T: Element>(variant: &Sum) -> Kernel {
         let ending = Ending::<T>::declare(k, variant.epilogue);
         let (alpha, beta) = (k.scalar::<T::Acc>("alpha"), k.scalar::<T::Acc>("beta"));
         let (across, line) = (k.thread_x() % COLUMNS, k.thread_x() / COLUMNS);
-        let exchange = (variant.adding == Adding::Shared).then(|| k.shared::<T::Acc>("sums", [LINES, COLUMNS]));
+        let shared = variant.adding == Adding::Shared;
+        let exchange = shared.then(|| k.shared::<T::Acc>("sums", [LINES, COLUMNS]));
         // What the threads of a column have: parts of one element, or elements.
-        let ([rows, _], sharing) = (variant.tile(), if exchange.is_some() { LINES } else { 1 });
+        let ([rows, _], sharing) = (variant.tile(), if shared { LINES } else { 1 });
         k.for_blocks([c.cols().div_ceil(COLUMNS), c.rows().div_ceil(rows), c.batches()], |[x, y, batch]| {
             let col = x * COLUMNS + across;
-            let (row, first) = if exchange.is_some() { (y, line) } else { (y * LINES + line, k.constant(0)) };
+            let (row, first) = if shared { (y, line) } else { (y * LINES + line, k.constant(0)) };
             let in_c = row.lt(c.rows()) & col.lt(c.cols());
             let each = parts.batches() / c.batches();
             let total = k.var(T::Acc::ZERO);

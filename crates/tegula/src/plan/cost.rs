@@ -126,7 +126,7 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
         }
     };
     let memory = ((m * k + k * n + m * n) * batches + split) * size / MEMORY;
-    let second = if split > 0.0 { second(split * size) + waits } else { 0.0 };
+    let second = if split > 0.0 { LAUNCH[1] + waits + 2.0 * split * size / PARTS } else { 0.0 };
     let packing = |which: usize| {
         if recipe.packed[which] { PACKED + 2.0 * size * batches * k * [m, n][which] / PACKING } else { 0.0 }
     };
@@ -135,11 +135,6 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     let packs = recipe.packed.iter().filter(|packed| **packed).count() as f64;
     let multiply = multiply + BESIDE * memory.min(OVERLAPPED);
     (multiply.max(memory) + LAUNCH[0] + second + packing(0) + packing(1)) * (1.0 + BETTER * packs)
-}
-
-/// Microseconds of the second launch, which adds so many bytes.
-fn second(bytes: f64) -> f64 {
-    LAUNCH[1] + 2.0 * bytes / PARTS
 }
 
 /// Pieces that so many elements are.
