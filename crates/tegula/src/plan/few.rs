@@ -219,8 +219,10 @@ mod tests {
     fn what_was_measured_fastest_is_chosen() {
         use Type::{F32, F64};
         let (row, col) = (Order2d::RowMajor, Order2d::ColMajor);
-        // The fastest, and the microseconds of one of the vectors.
-        let cases: [(_, [usize; 3], _, _, &[&str], Option<(&str, f64)>); 21] = [
+        /// The type, m, n, k, the order of B, whether sixteen bytes can be moved at once, the fastest, and the
+        /// microseconds of one of the vectors.
+        type Case = (Type, [usize; 3], Order2d, bool, &'static [&'static str], Option<(&'static str, f64)>);
+        let cases: [Case; 21] = [
             (F32, [1, 4096, 4096], row, true, &["1x4_8x32_8", "1x4_8x64_4"], Some(("1x4_8x32_8", 19.7))),
             (F32, [1, 8192, 8192], row, true, &["1x4_8x32_8"], Some(("1x4_8x32_8", 62.6))),
             (F32, [2, 4096, 4096], row, true, &["2x4_8x32_8", "2x4_8x64_4"], None),
