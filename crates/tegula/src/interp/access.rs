@@ -9,7 +9,7 @@ use super::lanes::mask;
 use super::lower::{At, Only, Reg, register_bits};
 use super::race::{Access, Conflict, Now, lanes_of};
 use super::warp::Run;
-use super::{Arg, Buffer, What, semantics};
+use super::{Arg, Buffer, Request, What, semantics};
 use crate::element::Type;
 use crate::ir::{AtomicOp, Compare, Order, Scope, SiteId};
 use crate::matrix::Shape;
@@ -56,7 +56,7 @@ impl Run<'_, '_> {
                 }
             }
             self.warp.registers.put_bits(ty, dst, &bits);
-            self.observe_access(&target, e, false, &bits);
+            self.observe_access(&target, e, Does::Read, Some(dst), &bits);
         }
     }
 
@@ -73,7 +73,7 @@ impl Run<'_, '_> {
                 }
                 self.put(target.place, index, bits[lane]);
             }
-            self.observe_access(&target, e, true, &bits);
+            self.observe_access(&target, e, Does::Write, Some(value), &bits);
         }
     }
 
@@ -100,7 +100,7 @@ impl Run<'_, '_> {
             self.put(target.place, index, new[lane]);
         }
         self.warp.registers.put_bits(ty, dst, &old);
-        self.observe_access(&target, 0, true, &new);
+        self.observe_access(&target, 0, Does::Write, None, &new);
     }
 
     /// Whether every lane sees what it waits for; then all of them acquire it.
@@ -133,10 +133,13 @@ impl Run<'_, '_> {
         let source = self.target(ty, from, only, width);
         let target = self.target(ty, to, Only::Always, width);
         self.tally(ty, from, &source, width, wavefronts);
+        let reading = self.request;
         self.tally_shared_write(ty, &target, width);
+        let writing = self.request;
         let Which::Shared(array) = target.place else { return };
         let site = self.machine.program.sites[self.warp.pc];
         for e in 0..width as usize {
+            let mut copied = [0; 32];
             for lane in bits_of(target.lanes[e]) {
                 let bits = if source.lanes[e] >> lane & 1 == 1 {
                     let index = source.first[lane] + e;
@@ -156,6 +159,11 @@ impl Run<'_, '_> {
                 }
                 let flight = Flight { array: array as u32, index: index as u32, bits, site };
                 self.block.flights.start(thread, flight);
+                copied[lane] = bits;
+            }
+            for (target, does, request) in [(&source, Does::Read, reading), (&target, Does::Write, writing)] {
+                self.request = request.filter(|_| e == 0);
+                self.observe_access(target, e, does, None, &copied);
             }
         }
     }
@@ -499,6 +507,7 @@ impl Run<'_, '_> {
             Which::Shared(_) => self.shared_passes(ty, target, width, how),
             Which::Global(param) => (self.global_sectors(ty, at, param, target), 0),
         };
+        self.request = Some(Request { width, passes, conflicts });
         let tally = &mut self.gathered.tallies[self.warp.pc];
         tally.elements += target.lanes.iter().map(|l| u64::from(l.count_ones())).sum::<u64>();
         tally.requests += u64::from(target.lanes[0] != 0);
@@ -512,6 +521,7 @@ impl Run<'_, '_> {
             let tally = &mut self.gathered.tallies[self.warp.pc];
             tally.written += passes;
             tally.conflicts += conflicts;
+            self.request = Some(Request { width, passes, conflicts });
         }
     }
 
@@ -549,18 +559,20 @@ impl Run<'_, '_> {
         self.gathered.patterns[self.warp.pc][1].cost(&addresses, lanes, SECTOR, count).0
     }
 
-    pub fn observe_access(&mut self, target: &Target, e: usize, write: bool, bits: &[u64; 32]) {
+    pub fn observe_access(&mut self, target: &Target, e: usize, does: Does, register: Option<Reg>, bits: &[u64; 32]) {
+        let request = self.request.take();
         if self.observer.is_none() {
             return;
         }
         let elements =
             std::array::from_fn(|lane| (target.lanes[e] >> lane & 1 == 1).then(|| (target.first[lane] + e) as u64));
         let kernel = self.machine.kernel;
-        let (space, name) = match target.place {
-            Which::Shared(array) => (Space::Shared, kernel.shared()[array].name.as_str()),
-            Which::Global(param) => (Space::Global, kernel.params()[param].name.as_str()),
+        let (space, memory, name) = match target.place {
+            Which::Shared(array) => (Space::Shared, array, kernel.shared()[array].name.as_str()),
+            Which::Global(param) => (Space::Global, param, kernel.params()[param].name.as_str()),
         };
-        self.observe(What::Access { write, space, name, elements: &elements, bits });
+        let write = does == Does::Write;
+        self.observe(What::Access { write, space, name, memory, register, elements: &elements, bits, request });
     }
 }
 
@@ -638,6 +650,6 @@ impl Run<'_, '_> {
         let other = Use { block, lane: earlier.lane, site: SiteId(earlier.site), writes: earlier_writes };
         let sites = [one, other].map(|u| machine.kernel.site(u.site));
         let (element, _) = self.element(place, index);
-        self.gathered.findings.add(Kind::Race, &sites, here, || machine.race(element, one, other));
+        self.found(Kind::Race, &sites, || machine.race(element, one, other));
     }
 }

@@ -64,6 +64,8 @@ pub(super) struct Gathered {
     /// For each instruction that is a barrier: whether it ran, and whether it ever ordered anything.
     barriers: Vec<(bool, bool)>,
     blocks: u64,
+    /// An observer has seen enough.
+    pub stopped: bool,
 }
 
 /// A block that is running.
@@ -113,6 +115,8 @@ pub(super) struct Warp {
     pub existing: u32,
     /// Masks put aside by loops and branches: all lanes that came, and those that go the other way.
     pub stack: Vec<(u32, u32)>,
+    /// The loops it is in, outermost first: the position of each, and how often its body was begun before.
+    pub loops: Vec<(u32, u32)>,
     pub state: State,
 }
 
@@ -183,6 +187,9 @@ impl<'a> Machine<'a> {
             let mut observer = observer;
             for &block in &blocks {
                 self.alone(block, &mut gathered, reborrow(&mut observer));
+                if gathered.stopped {
+                    break;
+                }
             }
             gathered
         };
@@ -220,7 +227,9 @@ impl<'a> Machine<'a> {
         let mut running = self.start(block);
         let mut global = GlobalShadow::default();
         while self.advance(&mut running, &mut global, gathered, reborrow(&mut observer)) {}
-        self.finish(&mut running, gathered);
+        if !gathered.stopped {
+            self.finish(&mut running, gathered);
+        }
     }
 
     /// Runs blocks that may wait for each other: as many as the device holds, each in turn.
@@ -239,6 +248,9 @@ impl<'a> Machine<'a> {
             let mut progress = false;
             for running in &mut resident {
                 progress |= self.advance(running, &mut global, &mut gathered, reborrow(&mut observer));
+            }
+            if gathered.stopped {
+                return gathered;
             }
             let before = resident.len();
             resident.retain_mut(|running| {
@@ -266,7 +278,16 @@ impl<'a> Machine<'a> {
             let existing = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
             let registers =
                 Registers { lines: self.program.lines.clone(), predicates: self.program.predicates.clone() };
-            Warp { index, registers, pc: 0, mask: existing, existing, stack: Vec::new(), state: State::Ready }
+            Warp {
+                index,
+                registers,
+                pc: 0,
+                mask: existing,
+                existing,
+                stack: Vec::new(),
+                loops: Vec::new(),
+                state: State::Ready,
+            }
         });
         let lengths = self.kernel.shared().iter().map(|a| if self.config.races { a.len() } else { 0 });
         Running {
@@ -302,12 +323,23 @@ impl<'a> Machine<'a> {
                 continue;
             }
             // The warp leaves its block while it runs, so that both can be changed.
-            let placeholder = Warp { stack: Vec::new(), registers: Registers::none(), ..block.warps[warp] };
+            let placeholder =
+                Warp { stack: Vec::new(), loops: Vec::new(), registers: Registers::none(), ..block.warps[warp] };
             let mut running = std::mem::replace(&mut block.warps[warp], placeholder);
-            let mut run =
-                Run { machine: self, block, global, gathered, observer: reborrow(&mut observer), warp: &mut running };
+            let mut run = Run {
+                machine: self,
+                block,
+                global,
+                gathered,
+                observer: reborrow(&mut observer),
+                warp: &mut running,
+                request: None,
+            };
             progress |= run.until_blocked();
             block.warps[warp] = running;
+            if gathered.stopped {
+                return false;
+            }
         }
         self.release_barrier(block, gathered) || progress
     }

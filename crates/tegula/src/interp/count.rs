@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
+use serde::{Deserialize, Serialize};
+
 use super::lower::{At, Code, Program};
 use crate::element::Type;
 use crate::ir::{Binary, SiteId};
@@ -14,7 +16,7 @@ pub const SECTOR: u64 = 32;
 pub const BANKS: u64 = 32;
 
 /// Counters, of a whole launch or of one line of its source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Warp-wide loads from global memory with at least one lane that reads.
     pub global_load_requests: u64,

@@ -134,8 +134,9 @@ pub(super) struct Findings {
 const MOST: usize = 256;
 
 impl Findings {
-    /// Notes a finding; `make` is called only where it is the first of its kind at these lines.
-    pub fn add(&mut self, kind: Kind, sites: &[Site], block: u64, make: impl FnOnce() -> Finding) {
+    /// Notes a finding, and gives it back where it is the first of its kind at these lines; only then, or for an earlier block, `make`
+    /// is called.
+    pub fn add(&mut self, kind: Kind, sites: &[Site], block: u64, make: impl FnOnce() -> Finding) -> Option<&Finding> {
         let lines = sites
             .iter()
             .map(|s| (s.location.file(), s.location.line(), s.location.column(), note_iteration(kind, s)))
@@ -149,11 +150,10 @@ impl Findings {
                     *first = block;
                     *finding = Finding { times: finding.times, ..make() };
                 }
+                None
             }
-            std::collections::btree_map::Entry::Vacant(entry) if !full => {
-                entry.insert((block, make()));
-            }
-            std::collections::btree_map::Entry::Vacant(_) => {}
+            std::collections::btree_map::Entry::Vacant(entry) if !full => Some(&entry.insert((block, make())).1),
+            std::collections::btree_map::Entry::Vacant(_) => None,
         }
     }
 

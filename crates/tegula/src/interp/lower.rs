@@ -244,6 +244,8 @@ pub(super) struct Program {
     pub lines: Vec<Line>,
     /// Predicates a warp starts with.
     pub predicates: Vec<u32>,
+    /// For each loop, by its position, whether it is the slide: its body adds products, and no loop within it does.
+    pub slides: Vec<bool>,
 }
 
 /// 32 lanes of 4 bytes.
@@ -260,7 +262,13 @@ pub(super) fn lower(kernel: &Kernel) -> Program {
         kernel,
         last_use: lives.last_use,
         position: 0,
-        program: Program { code: Vec::new(), sites: Vec::new(), lines: Vec::new(), predicates: Vec::new() },
+        program: Program {
+            code: Vec::new(),
+            sites: Vec::new(),
+            lines: Vec::new(),
+            predicates: Vec::new(),
+            slides: Vec::new(),
+        },
         registers: vec![None; kernel.values.len()],
         vars: Vec::new(),
         constants: HashMap::new(),
@@ -270,7 +278,31 @@ pub(super) fn lower(kernel: &Kernel) -> Program {
     };
     lower.vars = kernel.vars.iter().map(|&ty| lower.allocate(ty)).collect();
     lower.region(kernel.body());
+    lower.program.slides = slides(&lower.program.code);
     lower.program
+}
+
+/// Which loops are slides: those whose body adds products, unless a loop within it does.
+fn slides(code: &[Code]) -> Vec<bool> {
+    let mut slides = vec![false; code.len()];
+    // The loops around, each with whether it adds products itself and whether one within it does.
+    let mut around: Vec<(usize, bool, bool)> = Vec::new();
+    for (at, code) in code.iter().enumerate() {
+        match code {
+            Code::For { .. } | Code::While => around.push((at, false, false)),
+            Code::Next { .. } | Code::Jump { .. } => {
+                if let Some((at, adds, within)) = around.pop() {
+                    slides[at] = adds && !within;
+                    around.iter_mut().for_each(|outer| outer.2 |= adds || within);
+                }
+            }
+            // Numbers of type u32 are indices.
+            Code::MulAdd { ty: Type::U32, .. } => {}
+            Code::MulAdd { .. } | Code::Mma { .. } => around.last_mut().into_iter().for_each(|inner| inner.1 = true),
+            _ => {}
+        }
+    }
+    slides
 }
 
 /// Until which operation each value is needed, by position in a walk through the kernel.

@@ -1,5 +1,6 @@
 //! Matrix instructions: fragments into matrices and back, and matrices out of shared memory.
 
+use super::Computation;
 use super::access::{Does, WIDEST};
 use super::count::wavefronts;
 use super::lower::{At, Reg};
@@ -31,7 +32,7 @@ impl Run<'_, '_> {
                 matrices.sums[(row * n + col) as usize]
             });
             self.warp.registers.put_bits(mma.sums(), reg, &bits);
-            self.observe_result((mma.sums(), reg));
+            self.computed(Computation::Matrix(mma), mma.sums(), reg, &[]);
         }
     }
 
@@ -85,7 +86,7 @@ impl Run<'_, '_> {
             for (row, bits) in rows.iter_mut().zip(bits) {
                 row[e * ty.size()..][..ty.size()].copy_from_slice(&bits.to_le_bytes()[..ty.size()]);
             }
-            self.observe_access(&target, e, false, &bits);
+            self.observe_access(&target, e, Does::Read, None, &bits);
         }
         for (rows, &dst) in rows.chunks(8).zip(dst) {
             let half =
@@ -96,7 +97,7 @@ impl Run<'_, '_> {
                 low | high << 16
             });
             self.warp.registers.put_bits(Type::U32, dst, &bits);
-            self.observe_result((Type::U32, dst));
+            self.computed(Computation::Other, Type::U32, dst, &[]);
         }
     }
 }

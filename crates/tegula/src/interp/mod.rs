@@ -18,6 +18,7 @@
 //! | `asynchronous` | copies on their way |
 //! | `count` | requests, sectors, wavefronts |
 //! | `finding` | what is reported |
+//! | `observe` | what an observer sees |
 
 mod access;
 mod asynchronous;
@@ -28,6 +29,7 @@ mod lanes;
 mod lower;
 mod matrix;
 mod memory;
+mod observe;
 mod race;
 mod semantics;
 mod tensor;
@@ -37,6 +39,7 @@ pub use count::{BANKS, Counters, SECTOR};
 pub use finding::{Finding, Kind, Severity, Space};
 pub use memory::Buffer;
 pub(crate) use memory::footprint;
+pub use observe::{Computation, Event, Observer, Request, What};
 pub use tensor::TensorCore;
 
 use crate::element::{Scalar, Type};
@@ -144,54 +147,6 @@ impl Outcome {
     }
 }
 
-/// Sees what happens while a kernel runs, one warp-wide operation at a time.
-pub trait Observer {
-    /// Called after each operation that computes, touches memory or synchronises.
-    fn event(&mut self, event: &Event<'_>);
-}
-
-/// A warp-wide operation that just happened.
-#[derive(Debug)]
-pub struct Event<'a> {
-    /// The block, along x, y and z.
-    pub block: [u32; 3],
-    /// The warp of the block.
-    pub warp: u32,
-    /// One bit a lane that took part.
-    pub lanes: u32,
-    /// Where it was written.
-    pub site: Site,
-    /// What it did.
-    pub what: What<'a>,
-}
-
-/// What a warp-wide operation did.
-#[derive(Debug)]
-pub enum What<'a> {
-    /// Computed a number in each lane, as bits of the type.
-    Compute {
-        /// Of the results.
-        ty: Type,
-        /// The results; meaningful in the lanes that took part.
-        bits: &'a [u64; 32],
-    },
-    /// Read or wrote one element in each lane; a vector access is one event for each of its elements.
-    Access {
-        /// Whether it wrote.
-        write: bool,
-        /// Which memory.
-        space: Space,
-        /// The matrix or array.
-        name: &'a str,
-        /// Position of the element in its matrix or array, row after row; `None` where the lane took no part.
-        elements: &'a [Option<u64>; 32],
-        /// What was read or written, as bits.
-        bits: &'a [u64; 32],
-    },
-    /// Came to a barrier of the block, 0 or a named one.
-    Barrier(u32),
-}
-
 /// Runs a kernel.
 ///
 /// # Errors
@@ -210,7 +165,8 @@ pub(crate) fn run_told(
     block::Machine::new(kernel, args, config)?.told_to(meter).run(None)
 }
 
-/// Runs a kernel, one block after the other, under an observer's eyes.
+/// Runs a kernel, one block after the other, under an observer's eyes. Where the observer ends the launch early, the outcome is of what
+/// ran.
 ///
 /// # Errors
 /// As [`run`].

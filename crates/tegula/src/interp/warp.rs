@@ -6,9 +6,9 @@ use super::lanes::mask;
 use super::lower::{Code, Reg};
 use super::race::{GlobalShadow, lanes_of};
 use super::tensor::round_tf32;
-use super::{Arg, Event, Observer, What};
+use super::{Arg, Computation, Event, Observer, Request, What};
 use crate::element::Type;
-use crate::ir::{Axis, ParamId, Shuffle, Special, Vote};
+use crate::ir::{Axis, ParamId, Shuffle, Site, Special, Vote};
 
 /// A warp with all it can touch.
 pub(super) struct Run<'r, 'm> {
@@ -18,6 +18,8 @@ pub(super) struct Run<'r, 'm> {
     pub gathered: &'r mut Gathered,
     pub observer: Option<&'r mut dyn Observer>,
     pub warp: &'r mut Warp,
+    /// What the access at hand costs, where that was counted.
+    pub request: Option<Request>,
 }
 
 impl Run<'_, '_> {
@@ -37,7 +39,11 @@ impl Run<'_, '_> {
                 tally.warps += 1;
                 tally.lanes += u64::from(self.warp.mask.count_ones());
             }
-            if !self.step(code) {
+            let goes_on = self.step(code);
+            if self.gathered.stopped {
+                return false;
+            }
+            if !goes_on {
                 // A poll that failed again is no progress.
                 return !(polling && self.warp.state == State::Polling && self.warp.pc == start);
             }
@@ -65,8 +71,8 @@ impl Run<'_, '_> {
                 return false;
             }
             Code::NamedBarrier { id, threads, wait } => {
-                self.warp.pc += 1;
                 self.observe(What::Barrier(id));
+                self.warp.pc += 1;
                 return !self.arrive(pc, id, threads, wait);
             }
             Code::WaitUntil { ty, at, how, value, scope } => {
@@ -86,7 +92,10 @@ impl Run<'_, '_> {
             }
             Code::CopyAsync { ty, to, from, width, only } => self.copy_async(ty, to, from, width, only),
             Code::Commit => self.lanes().for_each(|lane| self.block.flights.commit(lane)),
-            Code::WaitGroups { pending } => self.land(pending),
+            Code::WaitGroups { pending } => {
+                self.land(pending);
+                self.observe(What::Wait(pending));
+            }
             Code::Fence { scope } => self.lanes().for_each(|lane| self.block.clocks.fence(lane, scope)),
             Code::SyncWarp { mask } => {
                 if self.all_of(pc, mask) {
@@ -119,6 +128,7 @@ impl Run<'_, '_> {
                 let inside = warp.mask & warp.below(counter, end);
                 if inside != 0 {
                     warp.stack.push((warp.mask, 0));
+                    warp.loops.push((warp.pc as u32, 0));
                     warp.mask = inside;
                     next
                 } else {
@@ -131,8 +141,10 @@ impl Run<'_, '_> {
                 warp.registers.put_u32s(counter, new);
                 warp.mask &= warp.below(counter, end) & mask(|i| new[i] > old[i]);
                 if warp.mask != 0 {
+                    warp.again();
                     body as usize
                 } else {
+                    warp.loops.pop();
                     warp.pop();
                     next
                 }
@@ -149,13 +161,23 @@ impl Run<'_, '_> {
             }
             Code::While => {
                 warp.stack.push((warp.mask, 0));
+                warp.loops.push((warp.pc as u32, 0));
                 next
             }
             Code::Test { condition, exit } => {
                 warp.mask &= warp.registers.predicates[condition as usize];
-                if warp.mask != 0 { next } else { exit as usize }
+                if warp.mask != 0 {
+                    next
+                } else {
+                    warp.loops.pop();
+                    exit as usize
+                }
             }
-            Code::Jump { to } => to as usize,
+            // Only `while` jumps, and back.
+            Code::Jump { to } => {
+                warp.again();
+                to as usize
+            }
             _ => {
                 warp.pop();
                 next
@@ -165,64 +187,65 @@ impl Run<'_, '_> {
 
     /// Instructions that only compute.
     fn compute(&mut self, code: &Code) {
+        use Computation::{Convert, Move, MulAdd, Other};
         let registers = &mut self.warp.registers;
-        let result = match *code {
+        match *code {
             Code::Special { dst, what } => {
                 let lanes = self.special(what);
                 self.warp.registers.put_u32s(dst, lanes);
-                (Type::U32, dst)
+                self.computed(Other, Type::U32, dst, &[]);
             }
             Code::Extent { dst, param, axis } => {
                 let extent = self.extent(param, axis);
                 self.warp.registers.put_u32s(dst, [extent; 32]);
-                (Type::U32, dst)
+                self.computed(Other, Type::U32, dst, &[]);
             }
             Code::Scalar { dst, ty, param } => {
                 if let Arg::Scalar { bits, .. } = self.machine.args[param.index()] {
                     registers.put_bits(ty, dst, &[bits; 32]);
                 }
-                (ty, dst)
+                self.computed(Other, ty, dst, &[]);
             }
             Code::Unary { op, ty, dst, a } => {
                 registers.unary(op, ty, dst, a);
-                (ty, dst)
+                self.computed(Computation::Unary(op), ty, dst, &[a]);
             }
             Code::Binary { op, ty, dst, a, b } => {
                 let by_zero = registers.binary(op, ty, dst, a, b) & self.warp.mask;
                 if by_zero != 0 {
                     self.divided_by_zero(by_zero);
                 }
-                (ty, dst)
+                self.computed(Computation::Binary(op), ty, dst, &[a, b]);
             }
             Code::MulAdd { ty, dst, a, b, c } => {
                 registers.mul_add(ty, [dst, a, b, c]);
-                (ty, dst)
+                self.computed(MulAdd, ty, dst, &[a, b, c]);
             }
             Code::Compare { how, ty, dst, a, b } => {
                 registers.compare(how, ty, dst, a, b);
-                (Type::Pred, dst)
+                self.computed(Other, Type::Pred, dst, &[]);
             }
             Code::Select { ty, dst, condition, yes, no } => {
                 let condition = registers.predicates[condition as usize];
                 registers.select(ty, condition, [dst, yes, no]);
-                (ty, dst)
+                self.computed(Other, ty, dst, &[]);
             }
             Code::Convert { from, to, dst, a } => {
                 registers.convert(from, to, dst, a);
-                (to, dst)
+                self.computed(Convert, to, dst, &[a]);
             }
             Code::RoundTf32 { dst, a } => {
                 let rounded = registers.u32s(a).map(round_tf32);
                 registers.put_u32s(dst, rounded);
-                (Type::U32, dst)
+                self.computed(Convert, Type::U32, dst, &[a]);
             }
             Code::Copy { ty, dst, a } => {
                 registers.copy(ty, dst, a, u32::MAX);
-                return;
+                self.computed(Move, ty, dst, &[a]);
             }
             Code::Set { ty, dst, a } => {
                 registers.copy(ty, dst, a, self.warp.mask);
-                return;
+                self.computed(Move, ty, dst, &[a]);
             }
             Code::Advance { dst, a, b } => {
                 let (a, b, mut sums) = (registers.u32s(a), registers.u32s(b), registers.u32s(dst));
@@ -230,17 +253,16 @@ impl Run<'_, '_> {
                     sums[lane] = a[lane].saturating_add(b[lane]);
                 }
                 registers.put_u32s(dst, sums);
-                return;
             }
-            _ => return,
-        };
-        self.observe_result(result);
+            _ => {}
+        }
     }
 
-    pub fn observe_result(&mut self, (ty, dst): (Type, Reg)) {
+    /// Tells an observer of results.
+    pub fn computed(&mut self, how: Computation, ty: Type, into: Reg, from: &[Reg]) {
         if self.observer.is_some() {
-            let bits = self.warp.registers.bits(ty, dst);
-            self.observe(What::Compute { ty, bits: &bits });
+            let bits = self.warp.registers.bits(ty, into);
+            self.observe(What::Compute { how, ty, into, from, bits: &bits });
         }
     }
 
@@ -300,7 +322,7 @@ impl Run<'_, '_> {
             values[from as usize]
         });
         self.warp.registers.put_u32s(dst, out);
-        self.observe_result((Type::U32, dst));
+        self.computed(Computation::Other, Type::U32, dst, &[]);
     }
 
     fn vote(&mut self, pc: usize, mode: Vote, dst: Reg, value: Reg, mask: u32) {
@@ -312,7 +334,8 @@ impl Run<'_, '_> {
             Vote::Any => self.warp.registers.predicates[dst as usize] = if yes != 0 { u32::MAX } else { 0 },
             Vote::Ballot => self.warp.registers.put_u32s(dst, [yes; 32]),
         }
-        self.observe_result((if mode == Vote::Ballot { Type::U32 } else { Type::Pred }, dst));
+        let ty = if mode == Vote::Ballot { Type::U32 } else { Type::Pred };
+        self.computed(Computation::Other, ty, dst, &[]);
     }
 
     /// Comes to a named barrier. True where the warp waits there.
@@ -369,7 +392,7 @@ impl Run<'_, '_> {
         let site = self.machine.site(pc);
         let threads: Vec<_> = threads.iter().map(|&t| self.machine.thread(t)).collect();
         let block = self.block.id;
-        self.gathered.findings.add(kind, &[site], self.block.linear, || {
+        let make = || {
             let (file, line) = (site.location.file(), site.location.line());
             let (space, name, index) = match element {
                 Some((space, name, index)) => (Some(space), name, index),
@@ -386,14 +409,34 @@ impl Run<'_, '_> {
                 source: vec![site.location],
                 times: 1,
             }
-        });
+        };
+        self.found(kind, &[site], make);
+    }
+
+    /// Notes a finding, and tells an observer if it is new.
+    pub fn found(&mut self, kind: Kind, sites: &[Site], make: impl FnOnce() -> Finding) {
+        let new = self.gathered.findings.add(kind, sites, self.block.linear, make);
+        if let (Some(finding), true) = (new, self.observer.is_some()) {
+            let finding = finding.clone();
+            self.observe(What::Found(&finding));
+        }
     }
 
     pub fn observe(&mut self, what: What<'_>) {
-        if let Some(observer) = &mut self.observer {
-            let site = self.machine.site(self.warp.pc);
-            observer.event(&Event { block: self.block.id, warp: self.warp.index, lanes: self.warp.mask, site, what });
-        }
+        let Some(observer) = &mut self.observer else { return };
+        let Warp { index: warp, pc, mask: lanes, ref loops, .. } = *self.warp;
+        let slide = loops.iter().rfind(|(at, _)| self.machine.program.slides[*at as usize]);
+        let event = Event {
+            block: self.block.id,
+            warp,
+            lanes,
+            site: self.machine.site(pc),
+            operation: pc as u32,
+            loops,
+            step: slide.map(|&(_, times)| times),
+            what,
+        };
+        self.gathered.stopped |= observer.event(&event).is_break();
     }
 }
 
@@ -402,6 +445,13 @@ impl Warp {
     fn below(&self, a: Reg, b: Reg) -> u32 {
         let (a, b) = (self.registers.u32s(a), self.registers.u32s(b));
         mask(|i| a[i] < b[i])
+    }
+
+    /// The body of the innermost loop begins once more.
+    fn again(&mut self) {
+        if let Some((_, times)) = self.loops.last_mut() {
+            *times = times.saturating_add(1);
+        }
     }
 
     fn pop(&mut self) {

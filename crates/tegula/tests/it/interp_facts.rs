@@ -1,6 +1,7 @@
 //! The figures that explanations of tiling rest on, as the interpreter counts them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use tegula::element::Scalar;
 use tegula::interp::{Arg, Buffer, Config, Counters, Event, Observer, Outcome, Space, What, observe};
@@ -142,8 +143,10 @@ struct Loader {
 }
 
 impl Observer for Loader {
-    fn event(&mut self, event: &Event<'_>) {
-        let What::Access { write: false, space, name, elements, bits } = &event.what else { return };
+    fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
+        let What::Access { write: false, space, name, elements, bits, .. } = &event.what else {
+            return ControlFlow::Continue(());
+        };
         let present = || elements.iter().enumerate().filter_map(|(lane, e)| e.map(|e| (lane, e)));
         match space {
             Space::Global => {
@@ -160,6 +163,7 @@ impl Observer for Loader {
             }
             Space::Shared => {}
         }
+        ControlFlow::Continue(())
     }
 }
 

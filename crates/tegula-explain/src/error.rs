@@ -1,0 +1,26 @@
+//! What can go wrong, and what to do.
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel could not be built or run.
+    #[error(transparent)]
+    Kernel(#[from] tegula::Error),
+    /// More happens than a trace holds.
+    #[error(
+        "the trace would hold more than {most} numbers of single threads; trace some of it (blocks, warps, steps) or a smaller problem"
+    )]
+    TooLong {
+        /// How many it may hold.
+        most: usize,
+    },
+    /// Bytes that are no trace, or one this version cannot read.
+    #[error("this is no trace that can be read: {0}")]
+    Unreadable(String),
+    /// A trace could not be written.
+    #[error("the trace could not be written: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+/// What came of it.
+pub type Result<T> = std::result::Result<T, Error>;

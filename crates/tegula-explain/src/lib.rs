@@ -1,0 +1,13 @@
+//! What a kernel does, thread by thread, and what it costs.
+//!
+//! The interpreter runs the kernels that run on the GPU; [`trace`] writes down what it saw, and everything shown to people is made from
+//! that alone, so no picture can drift from the code.
+
+pub mod formula;
+pub mod number;
+pub mod profile;
+pub mod trace;
+
+mod error;
+
+pub use error::{Error, Result};

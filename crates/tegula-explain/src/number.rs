@@ -1,0 +1,48 @@
+//! Numbers that travel as bits, as people read them.
+
+use tegula::element::{Scalar, Type, bf16, f16};
+
+/// The number that the bits of a type stand for. Integers of 64 bits may be rounded.
+pub fn value(ty: Type, bits: u64) -> f64 {
+    match ty {
+        Type::F64 => f64::from_bits(bits),
+        Type::F32 => <f32 as Scalar>::from_bits(bits).into(),
+        Type::F16 => <f16 as Scalar>::from_bits(bits).into(),
+        Type::BF16 => <bf16 as Scalar>::from_bits(bits).into(),
+        Type::I8 => <i8 as Scalar>::from_bits(bits).into(),
+        Type::I32 => <i32 as Scalar>::from_bits(bits).into(),
+        Type::I64 => bits as i64 as f64,
+        Type::U8 | Type::U32 | Type::U64 | Type::Pred => bits as f64,
+    }
+}
+
+/// The number in at most seven characters or so: exactly where that is short, else rounded to four digits.
+pub fn shown(ty: Type, bits: u64) -> String {
+    let value = value(ty, bits);
+    let exact = if value == 0.0 { "0".into() } else { format!("{value}") };
+    if exact.len() <= 6 || !value.is_finite() {
+        exact
+    } else if (1e-3..1e6).contains(&value.abs()) {
+        let digits = (3 - value.abs().log10().floor() as i32).max(0) as usize;
+        format!("{value:.digits$}")
+    } else {
+        format!("{value:.2e}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_right() {
+        let f32 = |x: f32| shown(Type::F32, x.to_bits().into());
+        assert_eq!([0.0, -0.0, 1.0, -2.5, 90.0, 1234.5].map(f32), ["0", "0", "1", "-2.5", "90", "1234.5"]);
+        assert_eq!([1.0 / 3.0, 123456.78, 1e9, 1.5e-7].map(f32), ["0.3333", "123457", "1.00e9", "1.50e-7"]);
+        assert_eq!([f32::NAN, f32::INFINITY].map(f32), ["NaN", "inf"]);
+        assert_eq!(shown(Type::I32, (-7i32) as u32 as u64), "-7");
+        assert_eq!(shown(Type::I8, 0xff), "-1");
+        assert_eq!(shown(Type::F16, f16::from_f32(0.5).to_bits().into()), "0.5");
+        assert_eq!(shown(Type::F64, 0.1f64.to_bits()), "0.1");
+    }
+}

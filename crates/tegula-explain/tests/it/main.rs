@@ -1,0 +1,4 @@
+//! What traces say of the plain kernels, against what is known of them.
+
+mod launch;
+mod trace;
