@@ -17,6 +17,14 @@ pub enum Error {
     /// Bytes that are no trace, or one this version cannot read.
     #[error("this is no trace that can be read: {0}")]
     Unreadable(String),
+    /// The page could not be given out.
+    #[error("port {port} of this machine cannot be used: {why}; another one can be chosen")]
+    Serve {
+        /// The port.
+        port: u16,
+        /// Why not.
+        why: String,
+    },
     /// A trace could not be written.
     #[error("the trace could not be written: {0}")]
     Output(#[from] std::io::Error),

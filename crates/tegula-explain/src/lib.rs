@@ -5,7 +5,10 @@
 
 pub mod formula;
 pub mod number;
+pub mod page;
+pub mod product;
 pub mod profile;
+pub mod serve;
 pub mod trace;
 
 mod error;

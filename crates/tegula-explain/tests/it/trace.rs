@@ -5,19 +5,15 @@ use tegula_explain::formula::{Element, stored, terms};
 use tegula_explain::profile::PerThread;
 use tegula_explain::trace::{Acts, Does, Sample, Trace};
 
-use crate::launch::Launch;
+use crate::launch::{product, profile, trace};
 
 fn plain(family: Family, tile: u32) -> Plain {
     Plain::new(family, Type::F32, tile)
 }
 
-fn launch(plain: Plain, sizes: [usize; 3]) -> Launch {
-    Launch::new::<f32>(plain, sizes, f32::from)
-}
-
 /// The 4×4 product with tiles of 2×2.
 fn four() -> Trace {
-    launch(plain(Family::Tiled, 2), [4; 3]).trace()
+    trace(plain(Family::Tiled, 2), [4; 3])
 }
 
 #[test]
@@ -49,7 +45,7 @@ fn c00_is_two_partial_sums_of_two_products() {
 
 #[test]
 fn the_naive_kernel_has_the_same_formula_without_shared_memory() {
-    let naive = launch(plain(Family::Naive, 2), [4; 3]).trace();
+    let naive = trace(plain(Family::Naive, 2), [4; 3]);
     let tiled = four();
     for (block, thread) in [([0; 3], [1, 0, 0]), ([1, 1, 0], [1, 1, 0])] {
         let factors =
@@ -62,7 +58,7 @@ fn the_naive_kernel_has_the_same_formula_without_shared_memory() {
 
 #[test]
 fn what_lies_beyond_an_edge_is_nobodys_copy() {
-    let trace = launch(plain(Family::Tiled, 2), [3, 3, 3]).trace();
+    let trace = trace(plain(Family::Tiled, 2), [3, 3, 3]);
     let terms = terms(&trace, [0; 3], [0; 3]);
     let known: Vec<bool> = terms.iter().map(|term| term.factors.iter().all(Option::is_some)).collect();
     assert_eq!(known, [true, true, true, false]);
@@ -72,15 +68,8 @@ fn what_lies_beyond_an_edge_is_nobodys_copy() {
 #[test]
 fn any_type_and_mapping_has_its_formula() {
     for mapping in [Mapping::XCol, Mapping::XRow] {
-        let of = |ty| Plain { mapping, ..Plain::new(Family::Tiled, ty, 4) };
-        let launches = [
-            Launch::new::<f64>(of(Type::F64), [5, 6, 7], f64::from),
-            Launch::new::<i32>(of(Type::I32), [5, 6, 7], i32::from),
-            Launch::new::<i8>(of(Type::I8), [5, 6, 7], |x| x as i8),
-            Launch::new::<tegula::element::f16>(of(Type::F16), [5, 6, 7], tegula::element::f16::from),
-        ];
-        for launch in launches {
-            let trace = launch.trace();
+        for ty in [Type::F64, Type::I32, Type::I8, Type::F16] {
+            let trace = trace(Plain { mapping, ..Plain::new(Family::Tiled, ty, 4) }, [5, 6, 7]);
             let (thread, [row, col]) = ([3, 1, 0], if mapping == Mapping::XCol { [1, 3] } else { [3, 1] });
             let terms = terms(&trace, [0; 3], thread);
             let factor = |matrix, row, col| Some(Element { matrix, at: [0, row, col] });
@@ -92,7 +81,7 @@ fn any_type_and_mapping_has_its_formula() {
 
 #[test]
 fn requests_carry_what_they_cost() {
-    let trace = launch(Plain { mapping: Mapping::XRow, ..plain(Family::Tiled, 16) }, [16; 3]).trace();
+    let trace = trace(Plain { mapping: Mapping::XRow, ..plain(Family::Tiled, 16) }, [16; 3]);
     let passes = |does| -> Vec<(u32, u32)> {
         let events = trace.events.iter().filter(|event| trace.header.operation(event.moment).does == does);
         events.map(|event| (event.passes, event.conflicts)).collect()
@@ -110,14 +99,14 @@ fn requests_carry_what_they_cost() {
 #[test]
 fn a_finding_has_its_moment() {
     let racing = Plain { barriers: Barriers::NoFirst, ..plain(Family::Tiled, 2) };
-    let trace = launch(racing, [4; 3]).trace();
+    let trace = trace(racing, [4; 3]);
     let race = trace.header.findings.iter().find(|finding| finding.kind == "race").unwrap();
     let operation = trace.header.operation(race.moment.unwrap());
     assert_eq!((operation.does, race.threads.len()), (Does::SharedLoad, 2));
     assert_eq!(trace.header.sites[operation.site as usize].line, race.lines[0].1);
 
     let unguarded = Plain { edges: Edges::Unguarded, ..plain(Family::Tiled, 2) };
-    let trace = launch(unguarded, [3; 3]).trace();
+    let trace = crate::launch::trace(unguarded, [3; 3]);
     let outside = |does| {
         let moments = trace.header.findings.iter().filter(|f| f.kind == "out-of-bounds").filter_map(|f| f.moment);
         moments.filter(|&moment| trace.header.operation(moment).does == does).count()
@@ -127,13 +116,10 @@ fn a_finding_has_its_moment() {
 
 #[test]
 fn a_file_holds_the_whole_trace_and_nothing_else_is_read() {
-    let launches = [
-        launch(plain(Family::Tiled, 2), [4; 3]),
-        launch(plain(Family::Naive, 4), [5, 3, 2]),
-        Launch::new::<i8>(Plain::new(Family::Tiled, Type::I8, 4), [3, 9, 5], |x| x as i8),
-    ];
-    for launch in launches {
-        let (trace, mut bytes) = (launch.trace(), Vec::new());
+    let traces =
+        [four(), trace(plain(Family::Naive, 4), [5, 3, 2]), trace(Plain::new(Family::Tiled, Type::I8, 4), [3, 9, 5])];
+    for trace in traces {
+        let mut bytes = Vec::new();
         trace.write(&mut bytes).unwrap();
         assert_eq!(Trace::read(&bytes[..]).unwrap(), trace);
         for length in 0..bytes.len() {
@@ -150,20 +136,20 @@ fn a_file_holds_the_whole_trace_and_nothing_else_is_read() {
 
 #[test]
 fn some_of_a_launch_can_be_recorded() {
-    let launch = launch(plain(Family::Tiled, 8), [64; 3]);
+    let product = product(plain(Family::Tiled, 8), [64; 3]);
     let sample = Sample { blocks: Some(vec![[1, 2, 0]]), warps: Some(vec![1]), steps: Some([3, 5]) };
-    let trace = launch.sample(&sample, usize::MAX).unwrap();
+    let trace = product.trace(&sample, usize::MAX).unwrap();
     assert!(trace.events.iter().all(|event| (event.block, event.warp) == ([1, 2, 0], 1)));
     let steps = trace.header.moments.iter().map(|moment| moment.step);
     assert!(steps.clone().all(|step| matches!(step, None | Some(3 | 4))) && steps.clone().any(|step| step == Some(4)));
     // The other warp's stores to shared memory are not recorded, and still known.
     assert!(terms(&trace, [1, 2, 0], [0, 4, 0]).iter().all(|term| term.factors.iter().all(Option::is_some)));
-    assert!(matches!(launch.sample(&Sample::default(), 1000), Err(Error::TooLong { most: 1000 })));
+    assert!(matches!(product.trace(&Sample::default(), 1000), Err(Error::TooLong { most: 1000 })));
 }
 
 #[test]
 fn tiling_halves_the_reads_of_the_smallest_case() {
-    let of = |family| launch(plain(family, 2), [4; 3]).profile();
+    let of = |family| profile(plain(family, 2), [4; 3]);
     let (naive, tiled) = (of(Family::Naive), of(Family::Tiled));
     let threads = PerThread { global_loads: 8, global_stores: 1, fma: 4, ..PerThread::default() };
     assert_eq!((naive.per_thread, naive.steps, naive.barriers_per_block), (threads, 4, 0));
@@ -171,9 +157,9 @@ fn tiling_halves_the_reads_of_the_smallest_case() {
     assert_eq!((tiled.per_thread, tiled.steps, tiled.barriers_per_block), (threads, 2, 4));
     assert_eq!(tiled.outcome.grid, [2, 2, 1]);
     let extra = Plain { barriers: Barriers::Extra, ..plain(Family::Tiled, 2) };
-    assert_eq!(launch(extra, [4; 3]).profile().barriers_per_block, 6);
+    assert_eq!(profile(extra, [4; 3]).barriers_per_block, 6);
     for (tile, k) in [(2, 7), (4, 7), (8, 20), (16, 40)] {
-        let profile = launch(plain(Family::Tiled, tile), [tile as usize, tile as usize, k]).profile();
+        let profile = profile(plain(Family::Tiled, tile), [tile as usize, tile as usize, k]);
         let (steps, tile) = (k.div_ceil(tile as usize) as u64, u64::from(tile));
         let PerThread { global_loads, shared_loads, .. } = profile.per_thread;
         assert_eq!((profile.steps, global_loads, shared_loads), (steps, 2 * steps, 2 * tile * steps));

@@ -48,6 +48,16 @@ use crate::epilogue::Epilogue;
 use crate::error::Result;
 use crate::ir::{Kernel, Mma, Order2d};
 
+macro_rules! sources {
+    ($($file:literal)*) => { [$(($file, include_str!($file))),*] };
+}
+
+/// The files in which kernels are written, and their text: where the lines of a kernel's operations ([`crate::ir::Site`]) lie.
+pub const SOURCES: [(&str, &str); 11] = sources! {
+    "naive.rs" "tiled.rs" "product.rs" "epilogue.rs" "register.rs" "stage.rs" "dmma.rs" "mma.rs" "limbs.rs" "vector.rs"
+    "blocked.rs"
+};
+
 /// What names of kernels of blocks begin with.
 const BLOCKED: [&str; 5] = ["register", "dmma", "mma", "tf32", "limbs"];
 

@@ -12,7 +12,7 @@ use crate::element::Type;
 use crate::error::Result;
 use crate::ir::launch::Field;
 use crate::ir::{
-    Checked, Guard, Inst, Kernel, Op, Operand, Scope as Threads, Shuffle, Special, Uniform, ValId, VarId, Vote,
+    Checked, Guard, Inst, Kernel, Op, Operand, Scope as Threads, Shuffle, SiteId, Special, Uniform, ValId, VarId, Vote,
 };
 
 /// The kinds of registers.
@@ -80,10 +80,31 @@ impl Needs {
     pub const SM_90: Needs = Needs { version: (7, 8), target: 90 };
 }
 
+/// Text, and for each of its lines where the operation was written that it belongs to.
+#[derive(Default)]
+pub(super) struct Lines {
+    pub text: String,
+    pub sites: Vec<Option<SiteId>>,
+}
+
+impl Lines {
+    /// One line.
+    fn push(&mut self, site: Option<SiteId>, line: fmt::Arguments<'_>) {
+        self.text.write_fmt(line).expect("a string takes any text");
+        self.text.push('\n');
+        self.sites.push(site);
+    }
+
+    pub fn append(&mut self, other: &Lines) {
+        self.text += &other.text;
+        self.sites.extend(&other.sites);
+    }
+}
+
 /// A body being printed, with the addresses that it and the bodies in it may use.
 #[derive(Default)]
 pub(super) struct Scope {
-    text: String,
+    lines: Lines,
     pub addresses: FxHashMap<Address, Reg>,
 }
 
@@ -100,8 +121,10 @@ pub(super) struct Printer<'a> {
     vars: Vec<Option<Reg>>,
     pub cursors: FxHashMap<VarId, Reg>,
     params: FxHashMap<Field, Reg>,
-    prologue: String,
+    prologue: Lines,
     scopes: Vec<Scope>,
+    /// Where the operation at hand was written.
+    site: Option<SiteId>,
 }
 
 /// Registers, lines and scopes.
@@ -117,20 +140,21 @@ impl<'a> Printer<'a> {
             vars: Vec::new(),
             cursors: FxHashMap::default(),
             params: FxHashMap::default(),
-            prologue: String::new(),
+            prologue: Lines::default(),
             scopes: vec![Scope::default()],
+            site: None,
         }
     }
 
-    /// The text of the body, its registers declared, and what it needs.
-    pub fn finish(mut self) -> (String, Needs) {
-        let declare = |((prefix, ty), count): (&(&str, &str), u32)| match count {
-            0 => String::new(),
-            _ => format!("\t.reg .{ty} %{prefix}<{count}>;\n"),
-        };
-        let registers: String = Class::ALL.iter().zip(self.counts).map(declare).collect();
-        let body = take(&mut self.scopes[0].text);
-        (registers + &self.prologue + &body, self.needs)
+    /// The body, its registers declared, and what it needs.
+    pub fn finish(mut self) -> (Lines, Needs) {
+        let mut body = Lines::default();
+        for ((prefix, ty), count) in Class::ALL.iter().zip(self.counts).filter(|(_, count)| *count > 0) {
+            body.push(None, format_args!("\t.reg .{ty} %{prefix}<{count}>;"));
+        }
+        body.append(&self.prologue);
+        body.append(&take(&mut self.scopes[0].lines));
+        (body, self.needs)
     }
 
     pub fn need(&mut self, needs: Needs) {
@@ -151,10 +175,7 @@ impl<'a> Printer<'a> {
 
     /// Writes an instruction at the end of a scope: before the loop or branch that is being printed in it, if one is.
     pub fn line_at(&mut self, depth: usize, text: impl Display) {
-        let end = &mut self.scopes[depth].text;
-        end.push('\t');
-        write!(end, "{text}").expect("a string takes any text");
-        end.push_str(";\n");
+        self.scopes[depth].lines.push(self.site, format_args!("\t{text};"));
     }
 
     /// The innermost scope.
@@ -168,20 +189,20 @@ impl<'a> Printer<'a> {
     }
 
     fn place_label(&mut self, label: &str) {
-        let text = &mut self.scopes.last_mut().expect("the outermost scope stays").text;
-        *text += &format!("{label}:\n");
+        let site = self.site;
+        self.scopes.last_mut().expect("the outermost scope stays").lines.push(site, format_args!("{label}:"));
     }
 
     /// Prints in a scope of its own and gives the text; only parts of addresses may have gone to the scopes around it.
-    fn scope(&mut self, print: impl FnOnce(&mut Self) -> Result<()>) -> Result<String> {
+    fn scope(&mut self, print: impl FnOnce(&mut Self) -> Result<()>) -> Result<Lines> {
         self.scopes.push(Scope::default());
         let printed = print(self);
         let scope = self.scopes.pop().unwrap_or_default();
-        printed.map(|()| scope.text)
+        printed.map(|()| scope.lines)
     }
 
-    fn append(&mut self, text: &str) {
-        self.scopes.last_mut().expect("the outermost scope stays").text += text;
+    fn append(&mut self, lines: &Lines) {
+        self.scopes.last_mut().expect("the outermost scope stays").lines.append(lines);
     }
 
     pub fn scope_mut(&mut self, depth: usize) -> &mut Scope {
@@ -260,30 +281,23 @@ impl<'a> Printer<'a> {
             return reg;
         }
         let name = self.names.iter().find(|(f, _)| *f == field).map_or("", |(_, name)| name);
-        let load = |reg: Reg, ty: &str| format!("\tld.param.{ty} {reg}, [{name}];\n");
-        let (reg, text) = match field {
-            Field::Address(_) => {
-                let reg = self.fresh(Class::Long);
-                (reg, load(reg, "u64") + &format!("\tcvta.to.global.u64 {reg}, {reg};\n"))
-            }
-            Field::Extent(..) => {
-                let reg = self.fresh(Class::Word);
-                (reg, load(reg, "u32"))
-            }
-            Field::Stride(..) => {
-                let reg = self.fresh(Class::Long);
-                (reg, load(reg, "s64"))
-            }
+        let (reg, held, ty) = match field {
+            Field::Address(_) => (self.fresh(Class::Long), None, "u64"),
+            Field::Extent(..) => (self.fresh(Class::Word), None, "u32"),
+            Field::Stride(..) => (self.fresh(Class::Long), None, "s64"),
             Field::Scalar(_, Type::Pred) => {
-                let (byte, reg) = (self.fresh(Class::Word), self.fresh(Class::Pred));
-                (reg, load(byte, "u8") + &format!("\tsetp.ne.u32 {reg}, {byte}, 0;\n"))
+                let byte = self.fresh(Class::Word);
+                (self.fresh(Class::Pred), Some(byte), "u8")
             }
-            Field::Scalar(_, ty) => {
-                let reg = self.fresh(Class::of(ty));
-                (reg, load(reg, super::number::stored(ty)))
-            }
+            Field::Scalar(_, ty) => (self.fresh(Class::of(ty)), None, super::number::stored(ty)),
         };
-        self.prologue += &text;
+        self.prologue.push(None, format_args!("\tld.param.{ty} {}, [{name}];", held.unwrap_or(reg)));
+        if matches!(field, Field::Address(_)) {
+            self.prologue.push(None, format_args!("\tcvta.to.global.u64 {reg}, {reg};"));
+        }
+        if let Some(byte) = held {
+            self.prologue.push(None, format_args!("\tsetp.ne.u32 {reg}, {byte}, 0;"));
+        }
         self.params.insert(field, reg);
         reg
     }
@@ -308,6 +322,13 @@ impl Printer<'_> {
     }
 
     fn inst(&mut self, inst: &Inst) -> Result<()> {
+        let around = self.site.replace(inst.site);
+        let printed = self.operation(inst);
+        self.site = around;
+        printed
+    }
+
+    fn operation(&mut self, inst: &Inst) -> Result<()> {
         match &inst.op {
             Op::Special(special) => self.special(*special, inst.results[0]),
             Op::Extent(param, axis) => {
@@ -462,7 +483,7 @@ impl Printer<'_> {
         let bra = self.branch(&[condition]);
         let holds = self.operand(condition);
         let (other, out) = (self.label(), self.label());
-        let mut text = self.scope(|p| {
+        let text = self.scope(|p| {
             p.line(format_args!("@!{holds} {bra} {other}"));
             p.region(then)
         })?;
@@ -471,7 +492,7 @@ impl Printer<'_> {
             self.place_label(&other);
             return Ok(());
         }
-        text += &self.scope(|p| {
+        let rest = self.scope(|p| {
             p.line(format_args!("bra.uni {out}"));
             p.place_label(&other);
             p.region(otherwise)?;
@@ -479,6 +500,7 @@ impl Printer<'_> {
             Ok(())
         })?;
         self.append(&text);
+        self.append(&rest);
         Ok(())
     }
 

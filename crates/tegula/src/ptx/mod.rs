@@ -20,7 +20,7 @@ use std::fmt::Write;
 
 use crate::error::Result;
 use crate::ir::launch::Field;
-use crate::ir::{Access, Axis, Checked, Kernel, Order2d, Param, ParamKind};
+use crate::ir::{Access, Axis, Checked, Kernel, Order2d, Param, ParamKind, SiteId};
 use emit::{Needs, Printer};
 
 /// The most shared memory that an array in the text may claim; beyond it, memory is asked for at launch.
@@ -44,22 +44,34 @@ pub struct Image {
 /// # Errors
 /// [`crate::Error::Unsupported`] for arithmetic that no GPU has on this type.
 pub fn print(kernel: &Checked<Kernel>) -> Result<Image> {
+    Ok(print_lines(kernel)?.0)
+}
+
+/// [`print`], and for each line of the text where the operation was written that it belongs to, where there is one. Parts of an address
+/// belong to the first access that they are for.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_lines(kernel: &Checked<Kernel>) -> Result<(Image, Vec<Option<SiteId>>)> {
     let names = field_names(kernel);
     let mut printer = Printer::new(kernel, &names);
     printer.region(kernel.body())?;
     let (body, needs) = printer.finish();
     let entry = identifier(kernel.name());
     let dynamic = kernel.shared_bytes() > STATIC_SHARED_BYTES;
-    let text = format!(
-        "{}{}{}{}{{\n{}{body}\tret;\n}}\n",
+    let head = format!(
+        "{}{}{}{}{{\n{}",
         comments(kernel),
         module(kernel, needs, dynamic),
         signature(kernel, &entry, &names),
         limits(kernel),
         if dynamic { String::new() } else { arena(kernel, dynamic) },
     );
+    let end = "\tret;\n}\n";
+    let of_no_line = |text: &str| std::iter::repeat_n(None, text.lines().count());
+    let sites = of_no_line(&head).chain(body.sites).chain(of_no_line(end)).collect();
     let shared_bytes = if dynamic { kernel.shared_bytes() as u32 } else { 0 };
-    Ok(Image { entry, text, shared_bytes, block: kernel.block() })
+    Ok((Image { entry, text: head + &body.text + end, shared_bytes, block: kernel.block() }, sites))
 }
 
 /// What the kernel is, for whoever reads the text.

@@ -37,6 +37,28 @@ fn arrays_lie_in_the_text_up_to_48_kib() {
 }
 
 #[test]
+fn every_line_knows_the_line_it_was_written_in() {
+    let kernel = kernel("test", Block::d1(64), |k| {
+        k.grid([k.constant(1), k.constant(1), k.constant(1)]);
+        let (x, y) = (k.input::<f32>("x"), k.output::<f32>("y"));
+        k.for_each(0, x.rows(), |i| {
+            k.when(i.lt(x.cols()), || y.store((i, i), x.load((i, i)).mul_add(x.load((i, i)), x.load((i, i)))));
+            k.barrier();
+        });
+    });
+    let kernel = check(kernel).expect("the kernel passes");
+    let (image, sites) = print_lines(&kernel).expect("the kernel prints");
+    assert_eq!(image.text.lines().count(), sites.len());
+    let line_of = |instruction: &str| {
+        let at = image.text.lines().position(|line| line.contains(instruction)).expect("is printed");
+        sites[at].map(|site| kernel.site(site).location.line())
+    };
+    let [product, barrier] = ["fma.rn.f32", "bar.sync"].map(|instruction| line_of(instruction).unwrap());
+    assert_eq!((barrier, line_of("st.global")), (product + 1, Some(product)));
+    assert_eq!([".target", "ld.param"].map(line_of), [None, None]);
+}
+
+#[test]
 fn every_float_operation_says_how_it_rounds() {
     let text = text(|k| {
         combine::<f32>(k, |a, b| (a + b - a * b) / b);

@@ -1,0 +1,202 @@
+//! What a page holds: products, each with its trace and what it costs, and the text of their kernels.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use serde::Serialize;
+use serde_json::json;
+use tegula::element::Type;
+use tegula::interp::Counters;
+use tegula::ir::{Checked, Kernel, SiteId};
+use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain, SOURCES};
+use tegula::ptx;
+
+use crate::error::Result;
+use crate::product::Product;
+use crate::profile::PerThread;
+use crate::trace::{MOST, Sample};
+
+/// A product that a page can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The kernel.
+    pub plain: Plain,
+    /// m, n and k.
+    pub sizes: [usize; 3],
+}
+
+/// The products of a page.
+#[derive(Clone, Debug)]
+pub struct Book {
+    choices: Vec<Choice>,
+    /// Whether whoever gave the page out answers for further products.
+    served: bool,
+}
+
+/// What a page is told of a product.
+#[derive(Debug, Serialize)]
+struct Entry {
+    #[serde(flatten)]
+    choice: Told,
+    kernel: String,
+    steps: u64,
+    per_thread: PerThread,
+    barriers_per_block: u64,
+    counters: Counters,
+    /// What is wrong with the result.
+    wrong: Option<String>,
+    /// The file of the trace, in base 64.
+    trace: String,
+}
+
+/// A choice in the words of the command line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Told {
+    family: &'static str,
+    dtype: Type,
+    tile: u32,
+    mapping: &'static str,
+    /// A planted mistake.
+    mistake: Option<&'static str>,
+    m: usize,
+    n: usize,
+    k: usize,
+}
+
+/// A text, and for each of its lines the line of source that it comes from: the file's position among the sources, and the line.
+#[derive(Debug, Serialize)]
+struct Text {
+    lines: Vec<String>,
+    from: Vec<Option<(usize, u32)>>,
+}
+
+impl Choice {
+    fn told(&self) -> Told {
+        let Choice { plain, sizes: [m, n, k] } = *self;
+        let mistake = match (plain.edges, plain.barriers) {
+            (_, Barriers::NoFirst) => Some("missing-first-barrier"),
+            (_, Barriers::NoSecond) => Some("missing-second-barrier"),
+            (_, Barriers::Extra) => Some("extra-barrier"),
+            (Edges::Floor, _) => Some("floor-launch"),
+            (Edges::Unguarded, _) => Some("no-guards"),
+            (Edges::Guarded, Barriers::Both) => None,
+        };
+        Told {
+            family: if plain.family == Family::Naive { "naive" } else { "tiled" },
+            dtype: plain.ty,
+            tile: plain.tile,
+            mapping: if plain.mapping == Mapping::XRow { "x-row" } else { "x-col" },
+            mistake,
+            m,
+            n,
+            k,
+        }
+    }
+
+    /// The product and the text of its kernel, packed as the page reads it.
+    ///
+    /// # Errors
+    /// Where the kernel cannot be built, or does more than a trace holds.
+    pub fn packed(&self) -> Result<String> {
+        let product = Product::new(self.plain, self.sizes)?;
+        let mut codes = BTreeMap::new();
+        codes.insert(product.kernel().name().to_string(), code(product.kernel())?);
+        pack(&json!({ "entries": [self.entry(&product)?], "codes": codes }))
+    }
+
+    fn entry(&self, product: &Product) -> Result<Entry> {
+        let profile = product.profile()?;
+        let mut trace = Vec::new();
+        product.trace(&Sample::default(), MOST)?.write(&mut trace)?;
+        Ok(Entry {
+            choice: self.told(),
+            kernel: product.kernel().name().into(),
+            steps: profile.steps,
+            per_thread: profile.per_thread,
+            barriers_per_block: profile.barriers_per_block,
+            counters: profile.outcome.counters,
+            wrong: product.wrong(),
+            trace: BASE64_STANDARD.encode(trace),
+        })
+    }
+}
+
+impl Book {
+    /// Every tile and mapping of the plain kernels of a type for small products, and the mistakes that can be planted in them.
+    pub fn small(ty: Type) -> Book {
+        let mut choices = Vec::new();
+        for sizes in [[4, 4, 4], [5, 6, 7], [8, 8, 8], [16, 16, 16], [32, 32, 32]] {
+            for family in [Family::Tiled, Family::Naive] {
+                for tile in [2, 4, 8, 16, 32] {
+                    for mapping in [Mapping::XCol, Mapping::XRow] {
+                        choices.push(Choice { plain: Plain { mapping, ..Plain::new(family, ty, tile) }, sizes });
+                    }
+                }
+            }
+        }
+        for sizes in [[4, 4, 4], [5, 6, 7]] {
+            for tile in [2, 4] {
+                let tiled = Plain::new(Family::Tiled, ty, tile);
+                for barriers in [Barriers::NoFirst, Barriers::NoSecond, Barriers::Extra] {
+                    choices.push(Choice { plain: Plain { barriers, ..tiled }, sizes });
+                }
+                for edges in [Edges::Floor, Edges::Unguarded] {
+                    choices.push(Choice { plain: Plain { edges, ..tiled }, sizes });
+                }
+            }
+        }
+        Book { choices, served: false }
+    }
+
+    /// These products, on a page that can ask for others: see [`Choice::packed`].
+    pub fn served(choices: Vec<Choice>) -> Book {
+        Book { choices, served: true }
+    }
+
+    /// All of it as the page reads it: JSON, deflated, in base 64.
+    pub(super) fn packed(&self) -> Result<String> {
+        let (mut entries, mut codes) = (Vec::new(), BTreeMap::new());
+        for choice in &self.choices {
+            let product = Product::new(choice.plain, choice.sizes)?;
+            entries.push(choice.entry(&product)?);
+            let name = product.kernel().name().to_string();
+            if let std::collections::btree_map::Entry::Vacant(vacant) = codes.entry(name) {
+                vacant.insert(code(product.kernel())?);
+            }
+        }
+        let sources: Vec<_> = SOURCES.iter().map(|(file, text)| json!({ "file": file, "text": text })).collect();
+        pack(&json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "served": self.served,
+            "sources": sources,
+            "codes": codes,
+            "entries": entries,
+        }))
+    }
+}
+
+fn pack(what: &serde_json::Value) -> Result<String> {
+    let mut packed = DeflateEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(what.to_string().as_bytes())?;
+    Ok(BASE64_STANDARD.encode(packed.finish()?))
+}
+
+/// What a kernel reads like, and what a block of it takes.
+fn code(kernel: &Checked<Kernel>) -> Result<serde_json::Value> {
+    let (image, sites) = ptx::print_lines(kernel)?;
+    let text = Text {
+        lines: image.text.lines().map(String::from).collect(),
+        from: sites.into_iter().map(|site| line_of(kernel, site?)).collect(),
+    };
+    Ok(json!({ "ptx": text, "shared_bytes": kernel.shared_bytes(), "threads": kernel.threads() }))
+}
+
+fn line_of(kernel: &Kernel, site: SiteId) -> Option<(usize, u32)> {
+    let at = kernel.site(site).location;
+    let file = at.file().rsplit(['/', '\\']).next()?;
+    Some((SOURCES.iter().position(|(name, _)| *name == file)?, at.line()))
+}

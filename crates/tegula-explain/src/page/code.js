@@ -1,0 +1,74 @@
+// The kernel as it was written, and what it becomes, with the lines of the moment lit.
+
+const LANGUAGES = [["rust", "Rust"], ["cuda", "CUDA C++"], ["ptx", "PTX"], ["sass", "SASS"]];
+
+function drawCode(app, frame) {
+  const code = app.code(), book = app.book;
+  const there = LANGUAGES.filter(([key]) => key === "rust" || code?.[key]);
+  const chosen = there.some(([key]) => key === app.language) ? app.language : "rust";
+  const buttons = there.map(([key, name]) => `<button type="button" data-language="${key}" aria-pressed="${key === chosen}">${name}</button>`).join("");
+  const site = frame.moment < 0 || frame.slide ? null : app.scenes.header.sites[app.scenes.operation(frame.moment).site];
+  const lit = site && lineKey(book, site.file, site.line);
+  const costs = lineCosts(app);
+  const rows = (chosen === "rust" ? rustLines(app, costs, lit) : code[chosen].lines.map((text, i) => {
+    const from = code[chosen].from[i], key = from && from.join(":");
+    return { number: i + 1, text, key };
+  })).map(({ number, text, key, gap }) => gap ? `<tr><td class="n">⋮</td>${chosen === "rust" ? "<td></td>" : ""}<td class="faint">${escaped(text)}</td></tr>`
+    : `<tr class="${key && key === lit ? "lit" : ""} ${key && costs.has(key) ? "known" : ""}"${key ? ` data-key="${key}"` : ""}><td class="n">${number}</td>${chosen === "rust" ? `<td class="cost">${costs.has(key) ? costText(costs.get(key)) : ""}</td>` : ""}<td>${escaped(text)}</td></tr>`);
+  app.show("view", `<h2>${escaped(app.entry.kernel)}</h2><p class="row">${buttons}</p>`
+    + `<p class="faint">${site ? `Lit: ${escaped(site.file.split("/").pop())}, line ${site.line}${site.copy ? `, unrolled copy ${site.copy + 1}` : ""}.` : "Nothing runs here."} ${chosen === "rust" ? "Beside each line what it cost the whole launch." : "Each line knows the line of Rust that it comes from."}</p>`
+    + `<div class="code" tabindex="0" aria-label="Source"><table>${rows.join("")}</table></div>`);
+  const mark = document.querySelector("#view .lit"), frame_ = document.querySelector("#view .code");
+  if (mark) frame_.scrollTop = mark.offsetTop - frame_.clientHeight / 2;
+}
+
+function lineKey(book, file, line) {
+  const name = file.split(/[\/\\]/).pop();
+  return `${book.sources.findIndex((source) => source.file === name)}:${line}`;
+}
+
+// What each line cost, copies of it together.
+function lineCosts(app) {
+  const { header } = app.scenes, costs = new Map();
+  for (const [site, counters] of header.lines) {
+    const key = lineKey(app.book, header.sites[site].file, header.sites[site].line), sum = costs.get(key) ?? {};
+    for (const [name, count] of Object.entries(counters)) sum[name] = (sum[name] ?? 0) + count;
+    costs.set(key, sum);
+  }
+  return costs;
+}
+
+function costText(c) {
+  const parts = [
+    c.global_load_requests && `${grouped(c.global_load_requests)} ld, ${grouped(c.global_load_sectors)} sectors`,
+    c.global_store_requests && `${grouped(c.global_store_requests)} st, ${grouped(c.global_store_sectors)} sectors`,
+    c.shared_load_requests && `${grouped(c.shared_load_wavefronts)} ld passes`,
+    c.shared_store_requests && `${grouped(c.shared_store_wavefronts)} st passes`,
+    c.shared_bank_conflicts && `${grouped(c.shared_bank_conflicts)} conflicts`,
+    c.fma && `${grouped(c.fma)} fma`,
+    c.barriers && `${grouped(c.barriers)} waits`,
+  ];
+  return parts.filter(Boolean).join("; ");
+}
+
+// The functions in which the kernel's operations are written.
+function rustLines(app, costs) {
+  const rows = [], files = new Map();
+  for (const { site } of app.scenes.header.operations) {
+    const { file, line } = app.scenes.header.sites[site], [source] = lineKey(app.book, file, line).split(":").map(Number);
+    if (source < 0) continue;
+    const span = files.get(source) ?? [line, line];
+    files.set(source, [Math.min(span[0], line), Math.max(span[1], line)]);
+  }
+  for (const source of [...files.keys()].sort((a, b) => a - b)) {
+    const { file, text } = app.book.sources[source], lines = text.split("\n");
+    let [from, to] = files.get(source);
+    // To the beginning and the end of the function that they are in.
+    while (from > 1 && !/^\s*(pub(\(.*\))? )?fn /.test(lines[from - 1])) from--;
+    while (to < lines.length && !/^( {4})?\}/.test(lines[to])) to++;
+    const shown = lines.slice(from - 1, to + 1), blank = Math.min(...shown.filter((line) => line.trim()).map((line) => line.search(/\S/)));
+    rows.push({ gap: true, text: file });
+    shown.forEach((text, i) => rows.push({ number: from + i, text: text.slice(blank), key: `${source}:${from + i}` }));
+  }
+  return rows;
+}

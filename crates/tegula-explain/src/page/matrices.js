@@ -1,0 +1,140 @@
+// A, B and C in their places, with the tiles that are at hand; below them shared memory, the sums, and a thread's formula.
+
+// What of global memory is touched in a frame: for each matrix the elements that the block reads or writes now, that lie in shared memory,
+// and that the chosen thread uses.
+function touched(scenes, frame, block, thread, state) {
+  const sets = scenes.header.matrices.map(() => ({ busy: new Set(), tile: new Set(), mine: new Set() }));
+  const mark = (number, kind) => {
+    const element = scenes.element(number);
+    if (element) sets[element.matrix][kind].add(element.position);
+  };
+  state.shared.forEach((array) => array.forEach(({ from }) => mark(from, "tile")));
+  if (frame.act < 0 || frame.slide) return sets;
+  const { does, memory } = scenes.operation(frame.moment), warp = Math.floor(thread / 32);
+  for (const event of scenes.at(block, frame.moment)) {
+    const i = event.warp === warp ? entryOf(event, thread % 32) : -1;
+    if (does.startsWith("global")) {
+      event.elements.forEach((element) => sets[memory].busy.add(element));
+      if (i >= 0) sets[memory].mine.add(event.elements[i]);
+    } else if (event.from) {
+      [...event.from, ...event.other ?? []].forEach((number) => mark(number, "busy"));
+      if (i >= 0) [event.from[i], event.other?.[i]].forEach((number) => mark(number, "mine"));
+    }
+  }
+  return sets;
+}
+
+const rect = (x, y, w, h, classes, title, more = "") =>
+  `<rect x="${x}" y="${y}" width="${w}" height="${h}" class="${classes}"${more}><title>${escaped(title)}</title></rect>`;
+const words = (x, y, size, text, classes = "") => `<text x="${x}" y="${y}" font-size="${size}" class="${classes}">${escaped(text)}</text>`;
+
+// A grid of cells with its corner at (left, top): `look` gives the classes, the text and the title of each. Thick edges are drawn after
+// thin ones, so that no neighbour covers them, and those of the chosen thread last.
+function grid(rows, cols, side, left, top, look, more = () => "") {
+  let flat = "", raised = "", topmost = "", labels = "";
+  for (let r = 0; r < rows; r++) {
+    for (let c = 0; c < cols; c++) {
+      const { classes = "", text = "", title = "" } = look(r, c);
+      const [x, y] = [left + c * side, top + r * side];
+      const cell = rect(x, y, side, side, `cell ${classes}`, title, more(r, c));
+      if (/mine|bad/.test(classes)) topmost += cell; else if (/busy/.test(classes)) raised += cell; else flat += cell;
+      const size = Math.min(side * .38, side * 1.5 / Math.max(text.length, 1));
+      if (text && size >= 9) labels += words(x + side / 2, y + side / 2, size, text);
+    }
+  }
+  return flat + raised + topmost + labels;
+}
+
+function drawMatrices(app, frame, state) {
+  const { scenes, block, thread } = app, { header } = scenes;
+  const [a, b, c] = header.matrices, [m, k] = a.shape.slice(1), n = b.shape[2];
+  const width = app.width("matrices"), gap = 22;
+  const side = Math.max(4, Math.min(46, Math.floor((width - gap - 4) / (k + n))));
+  const sets = touched(scenes, frame, block, thread, state);
+  const tile = new Set((scenes.ofBlock.get(block.join()) ?? []).filter((e) => scenes.operation(e.moment).does === "global-store").flatMap((e) => e.elements));
+  const own = scenes.ofThread(block, thread).stores.map((store) => store.element);
+  const look = (matrix) => (r, col) => {
+    const position = r * header.matrices[matrix].shape[2] + col, { busy, tile: held, mine } = sets[matrix];
+    const inside = matrix === 2 ? tile.has(position) : held.has(position);
+    const value = matrix === 2 ? state.written[2].get(position) : header.matrices[matrix].before[position];
+    const name = scenes.name(matrix, position);
+    const classes = [inside && "tile", busy.has(position) && "busy", (mine.has(position) || matrix === 2 && own.includes(position)) && "mine", ...app.badAt("global", header.matrices[matrix].name, [r, col])];
+    return {
+      classes: classes.filter(Boolean).join(" "),
+      text: app.names ? name : short_number(value),
+      title: value === undefined ? `${name}: not written yet` : `${name} = ${short_number(value)}`,
+    };
+  };
+  const [left, top] = [2 + k * side + gap, 2 + k * side + gap];
+  const label = (text, x, y) => words(x, y, 14, text, "label");
+  const svg = `<svg viewBox="0 0 ${left + n * side + 2} ${top + m * side + 2}" width="${left + n * side + 2}" role="img" aria-label="A of ${m} by ${k}, B of ${k} by ${n}, C of ${m} by ${n}">`
+    + label("B", left - 11, top / 2 - 8) + label("A", 2 + k * side / 2, top - 11) + label("C", left - 11, top - 11)
+    + `<g class="b">${grid(k, n, side, left, 2, look(1))}</g>`
+    + `<g class="a">${grid(m, k, side, 2, top, look(0))}</g>`
+    + `<g class="c">${grid(m, n, side, left, top, look(2))}</g></svg>`;
+  const legend = `<p class="legend">${header.shared.length ? `<span><i style="background:var(--a)"></i>of A, <i style="background:var(--b)"></i>of B in shared memory</span>` : ""}`
+    + `<span><i style="background:var(--c)"></i>the block's tile of C</span><span><i style="border:3px solid var(--a-strong)"></i>touched now</span><span><i style="border:3px dashed var(--ink)"></i>of the chosen thread</span></p>`;
+  app.show("matrices", `<h2>C = A·B, block ${pair(block)} of ${header.grid[0]}×${header.grid[1]}</h2>${svg}${legend}`);
+}
+
+function drawShared(app, frame, state) {
+  const { scenes, block, thread } = app, { header } = scenes;
+  const now = frame.act < 0 || frame.slide ? [] : scenes.at(block, frame.moment);
+  const operation = frame.moment < 0 ? null : scenes.operation(frame.moment);
+  const [bx, by, bz] = header.block, warp = Math.floor(thread / 32);
+  const figures = header.shared.length + 1;
+  const side = Math.max(8, Math.min(46, Math.floor((app.width("shared") - 16 * (figures - 1) - 4) / (figures * Math.max(bx, ...header.shared.map((array) => array.dims.at(-1)))))));
+  const figure = (classes, rows, cols, look, caption, more) =>
+    `<figure><svg class="${classes}" viewBox="-2 -2 ${cols * side + 4} ${rows * side + 4}" width="${cols * side + 4}" role="img" aria-label="${escaped(caption)}">${grid(rows, cols, side, 0, 0, look, more)}</svg><figcaption>${escaped(caption)}</figcaption></figure>`;
+  const arrays = header.shared.map((array, number) => {
+    const cols = array.dims.at(-1), rows = array.dims.slice(0, -1).reduce((product, dim) => product * dim, 1);
+    const uses = now.filter(() => operation.does.startsWith("shared") && operation.memory === number);
+    const busy = new Set(uses.flatMap((event) => event.elements));
+    const mine = uses.filter((event) => event.warp === warp).map((event) => event.elements[entryOf(event, thread % 32)]);
+    return figure("s", rows, cols, (r, c) => {
+      const position = r * cols + c, held = state.shared[number].get(position);
+      const classes = [held && "held", busy.has(position) && "busy", mine.includes(position) && "mine", ...app.badAt("shared", array.name, [r, c])];
+      return {
+        classes: classes.filter(Boolean).join(" "),
+        text: held ? app.names ? scenes.nameOf(held.from) : short_number(held.value) : "",
+        title: `${array.name}[${r}][${c}]: ${held ? `${scenes.nameOf(held.from)} = ${short_number(held.value)}` : "nothing yet"}`,
+      };
+    }, `${array.name}, shared memory`);
+  });
+  const busy = new Set(operation?.does === "mul-add" ? now.flatMap((event) => lanesOf(event).map((lane) => event.warp * 32 + lane)) : []);
+  const sums = figure("c", by * bz, bx, (r, c) => {
+    const linear = r * bx + c, sum = state.sums.get(linear);
+    return {
+      classes: [sum !== undefined && "tile", busy.has(linear) && "busy", linear === thread && "mine", ...app.badThread(linear)].filter(Boolean).join(" "),
+      text: short_number(sum),
+      title: `thread (${c}, ${r})${sum === undefined ? "" : `: sum ${short_number(sum)}`}; click to choose it`,
+    };
+  }, "threads and their sums, in registers", (r, c) => ` data-thread="${r * bx + c}" style="cursor:pointer"`);
+  app.show("shared", `<h2>Block ${pair(block)}: shared memory and sums</h2><div class="arrays">${arrays.join("")}${sums}</div>`);
+}
+
+function drawFormula(app, frame) {
+  const { scenes, block, thread } = app;
+  const { terms, stores, loads } = scenes.ofThread(block, thread);
+  const who = pair(scenes.thread(thread));
+  const [bx, by] = scenes.header.block, [tx, ty] = scenes.thread(thread);
+  const x_row = app.entry.mapping === "x-row";
+  const place = `row = ${x_row ? "block x" : "block y"}·${x_row ? bx : by} + ${x_row ? "x" : "y"} = ${block[x_row ? 0 : 1]}·${by} + ${x_row ? tx : ty} = ${block[x_row ? 0 : 1] * by + (x_row ? tx : ty)}, `
+    + `col = ${x_row ? "block y" : "block x"}·${bx} + ${x_row ? "y" : "x"} = ${block[x_row ? 1 : 0]}·${bx} + ${x_row ? ty : tx} = ${block[x_row ? 1 : 0] * bx + (x_row ? ty : tx)}`;
+  const term = (of) => (t) => `<span class="${t.moment > frame.moment ? "todo" : t.moment === frame.moment && !frame.slide ? "now" : ""}"><span class="x">${of(t.a)}</span>·<span class="y">${of(t.b)}</span></span>`;
+  const by_step = [];
+  for (const t of terms) (by_step[t.step ?? 0] ??= []).push(t);
+  const several = by_step.length > 1 && by_step.some((group) => group?.length > 1);
+  const sum = (of) => by_step.filter(Boolean).map((group) => {
+    const inside = group.map(term(of)).join(" + ");
+    return several ? `(${inside})` : inside;
+  }).join(" + ");
+  const done = terms.filter((t) => t.moment <= frame.moment).at(-1), target = stores[0] && scenes.name(stores[0].memory, stores[0].element);
+  const loaded = loads.filter((load) => load.moment <= frame.moment).length;
+  app.show("formula", `<h2>Thread ${who} of block ${pair(block)}</h2><p class="faint mono">${place}</p>`
+    + (terms.length
+      ? `<p class="mono"><span class="z">${target ?? "beyond the edge: not stored"}</span> = ${sum((number) => scenes.nameOf(number))}</p>`
+        + `<p class="mono">= ${sum((number) => short_number(scenes.valueOf(number)))}${done ? ` <span class="faint">→ so far</span> <span class="z">${short_number(done.sum)}</span>` : ""}</p>`
+      : "<p>This thread adds nothing: its element lies beyond the edge.</p>")
+    + `<p class="faint">It reads global memory ${loads.length} times, ${loaded} of them so far; the element needs ${app.entry.k * 2} numbers.</p>`);
+}

@@ -1,0 +1,37 @@
+//! The explanation as one page for a browser, which holds all it needs: the traces of many small products, the text of their kernels,
+//! and the program that shows them.
+//!
+//! `page.html` is the frame, `style.css` how it looks, and the `.js` files what it does, one idea a file: they are put together here and
+//! need no build step. The page reads traces as [`crate::trace`] writes them, and nothing else about a launch.
+
+mod book;
+
+pub use book::{Book, Choice};
+
+use crate::error::Result;
+
+const FRAME: &str = include_str!("page.html");
+const STYLE: &str = include_str!("style.css");
+
+/// The program, in the order in which it is put together.
+const PROGRAM: [&str; 10] = [
+    include_str!("trace.js"),
+    include_str!("scene.js"),
+    include_str!("words.js"),
+    include_str!("matrices.js"),
+    include_str!("threads.js"),
+    include_str!("memory.js"),
+    include_str!("code.js"),
+    include_str!("cost.js"),
+    include_str!("mistakes.js"),
+    include_str!("app.js"),
+];
+
+/// The page, whole.
+///
+/// # Errors
+/// Where a product of the book could not be traced.
+pub fn html(book: &Book) -> Result<String> {
+    let program: String = PROGRAM.concat();
+    Ok(FRAME.replace("/*STYLE*/", STYLE).replace("/*PROGRAM*/", &program).replace("/*BOOK*/", &book.packed()?))
+}

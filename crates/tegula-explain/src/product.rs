@@ -1,0 +1,104 @@
+//! A product to explain: a plain kernel, and how large the matrices are.
+
+use tegula::element::{Element, Scalar, Type, bf16, f16};
+use tegula::interp::{Arg, Buffer, Config};
+use tegula::ir::{self, Checked, Kernel};
+use tegula::kernels::Plain;
+use tegula::{Layout, Matrix, Shape};
+
+use crate::error::Result;
+use crate::number;
+use crate::profile::{Profile, profile};
+use crate::trace::{Sample, Trace, record};
+
+/// A kernel with all that it is launched with: row-major matrices of small integers.
+#[derive(Debug)]
+pub struct Product {
+    kernel: Checked<Kernel>,
+    matrices: [Buffer; 3],
+    scalars: [Arg<'static>; 2],
+    sizes: [usize; 3],
+    out: Type,
+}
+
+impl Product {
+    /// C = A·B with A of m×k and B of k×n. Their elements count from 1 to 99, row after row and again.
+    ///
+    /// # Errors
+    /// Where there is no such kernel or no room for the matrices.
+    pub fn new(plain: Plain, sizes: [usize; 3]) -> Result<Product> {
+        match plain.ty {
+            Type::F64 => Self::of::<f64>(plain, sizes, f64::from),
+            Type::F16 => Self::of::<f16>(plain, sizes, f16::from),
+            Type::BF16 => Self::of::<bf16>(plain, sizes, bf16::from),
+            Type::I32 => Self::of::<i32>(plain, sizes, i32::from),
+            Type::I8 => Self::of::<i8>(plain, sizes, |number| number as i8),
+            // Types without kernels are refused by `build`.
+            _ => Self::of::<f32>(plain, sizes, f32::from),
+        }
+    }
+
+    fn of<T: Element>(plain: Plain, [m, n, k]: [usize; 3], number: fn(u8) -> T) -> Result<Product> {
+        let matrix = |rows: usize, cols: usize| {
+            let of = |_, r: usize, c: usize| number(((r * cols + c) % 99 + 1) as u8);
+            Buffer::input(Matrix::from_fn(Shape::new(rows, cols), of)?.view())
+        };
+        let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(Shape::new(m, n))?)?;
+        Ok(Product {
+            kernel: ir::check(plain.build()?)?,
+            matrices: [matrix(m, k)?, matrix(k, n)?, c],
+            scalars: [Arg::scalar(<T::Acc as Scalar>::ONE), Arg::scalar(<T::Acc as Scalar>::ZERO)],
+            sizes: [m, n, k],
+            out: <T::Out as Scalar>::TYPE,
+        })
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> &Checked<Kernel> {
+        &self.kernel
+    }
+
+    fn args(&self) -> Vec<Arg<'_>> {
+        self.matrices.iter().map(Arg::from).chain(self.scalars).collect()
+    }
+
+    /// What the launch does, of at most `most` numbers of single threads.
+    ///
+    /// # Errors
+    /// As [`record`].
+    pub fn trace(&self, sample: &Sample, most: usize) -> Result<Trace> {
+        record(&self.kernel, &self.args(), &Config::default(), sample, most)
+    }
+
+    /// What is wrong with C after a launch, in words.
+    pub fn wrong(&self) -> Option<String> {
+        let [m, n, k] = self.sizes;
+        let [a, b, c] = &self.matrices;
+        let of = |matrix: &Buffer, row, col| number::value(matrix.ty(), matrix.bits(0, row, col).unwrap_or(0));
+        // Whole numbers, small enough for their sums to be exact in f64. Of 16-bit types, C is rounded once.
+        let rounding = if self.out.is_float() && self.out.size() == 2 { 1.0 / 256.0 } else { 0.0 };
+        let positions = (0..m).flat_map(|row| (0..n).map(move |col| (row, col)));
+        let mut wrong = positions.filter_map(|(row, col)| {
+            let expected: f64 = (0..k).map(|p| of(a, row, p) * of(b, p, col)).sum();
+            if !c.written(0, row, col) {
+                return Some(format!("c[{row},{col}] was never written; it should be {expected}"));
+            }
+            let got = of(c, row, col);
+            let right = (got - expected).abs() <= rounding * expected.abs();
+            (!right).then(|| format!("c[{row},{col}] is {got}; it should be {expected}"))
+        });
+        let first = wrong.next()?;
+        Some(match 1 + wrong.count() {
+            1 => format!("{first}."),
+            all => format!("{first}. It is one of {all} elements of {}.", m * n),
+        })
+    }
+
+    /// What its threads do.
+    ///
+    /// # Errors
+    /// As [`profile`].
+    pub fn profile(&self) -> Result<Profile> {
+        profile(&self.kernel, &self.args(), &Config::default())
+    }
+}

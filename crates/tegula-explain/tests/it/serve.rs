@@ -1,0 +1,152 @@
+//! The server, spoken to as by browsers, by pages of other sites, and by programs that know no HTTP.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use tegula::element::Type;
+use tegula_explain::serve::Page;
+
+fn address() -> SocketAddr {
+    static AT: OnceLock<SocketAddr> = OnceLock::new();
+    *AT.get_or_init(|| {
+        let page = Page::open(0, Type::F32).unwrap();
+        let at = page.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+        thread::spawn(move || page.run());
+        at
+    })
+}
+
+/// What comes back when these bytes are sent: status, and all of the text.
+fn sent(bytes: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    (answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0), answer)
+}
+
+fn get(path: &str, headers: &str) -> (u16, String) {
+    sent(format!("GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").as_bytes())
+}
+
+fn host() -> String {
+    format!("Host: {}\r\n", address())
+}
+
+#[test]
+fn only_this_machine_can_connect() {
+    assert!(address().ip().is_loopback());
+}
+
+#[test]
+fn the_page_and_products_are_given_out() {
+    let (status, page) = get("/", &host());
+    assert!(status == 200 && page.contains("<!doctype html>") && page.contains("X-Frame-Options: DENY"));
+    let asked = "/product?kernel=tiled&tile=4&mapping=x-row&dtype=i32&mistake=no-guards&m=5&n=6&k=7";
+    let (status, product) = get(asked, &host());
+    assert!(status == 200 && product.len() > 2000, "{product}");
+    assert_eq!(get("/product", &format!("{}Origin: http://{}\r\n", host(), address())).0, 200);
+    assert_eq!(get("/product", &format!("Host: localhost:{}\r\n", address().port())).0, 200);
+    assert_eq!(get("/nowhere", &host()).0, 404);
+}
+
+#[test]
+fn others_are_refused() {
+    let foreign = [
+        "Host: example.org\r\n".to_string(),
+        format!("Host: example.org:{}\r\n", address().port()),
+        "Host: 127.0.0.1\r\n".to_string(),
+        format!("Host: 127.0.0.1.example.org:{}\r\n", address().port()),
+        format!("{}{}", host(), host()),
+        String::new(),
+        format!("{}Origin: http://example.org\r\n", host()),
+        format!("{}Origin: null\r\n", host()),
+        format!("{}Origin: https://{}\r\n", host(), address()),
+        format!("{}Sec-Fetch-Site: cross-site\r\n", host()),
+        format!("{}Sec-Fetch-Site: same-site\r\n", host()),
+    ];
+    for headers in foreign {
+        for path in ["/", "/product"] {
+            assert_eq!(get(path, &headers).0, 403, "{path} {headers}");
+        }
+    }
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "HEAD"] {
+        assert_eq!(
+            sent(format!("{method} / HTTP/1.1\r\n{}Content-Length: 0\r\nConnection: close\r\n\r\n", host()).as_bytes())
+                .0,
+            405,
+            "{method}"
+        );
+    }
+}
+
+#[test]
+fn every_parameter_has_its_bounds() {
+    let refused = [
+        "m=0",
+        "m=65",
+        "n=99999999999999999999",
+        "k=-1",
+        "k=1e3",
+        "m=",
+        "tile=0",
+        "tile=33",
+        "tile=%32",
+        "dtype=f128",
+        "dtype=pred",
+        "mapping=y",
+        "kernel=register",
+        "mistake=none",
+        "mistake=missing-first-barrier&kernel=naive",
+        "m=4&m=4",
+        "seed=1",
+        "=",
+        "m=<script>alert(1)</script>",
+    ];
+    for query in refused {
+        let (status, answer) = get(&format!("/product?{query}"), &host());
+        assert_eq!(status, 400, "{query}");
+        assert!(!answer.contains("<script>") || answer.contains("text/plain"), "{answer}");
+    }
+    // All within the bounds fits into a trace.
+    for largest in ["kernel=naive&tile=2", "tile=2", "tile=32"] {
+        assert_eq!(get(&format!("/product?{largest}&m=64&n=64&k=64"), &host()).0, 200, "{largest}");
+    }
+}
+
+#[test]
+fn what_is_no_request_does_no_harm() {
+    let long = [b"GET /".as_slice(), &[b'a'; 100_000], b" HTTP/1.1\r\n\r\n"].concat();
+    let nonsense: [&[u8]; 9] = [
+        b"",
+        b"\r\n\r\n",
+        b"\0\x01\x02\xff\xfe\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        &long,
+    ];
+    for bytes in nonsense {
+        assert_ne!(sent(bytes).0, 200);
+    }
+    assert_eq!(get("/", &host()).0, 200);
+}
+
+#[test]
+fn fifty_clients_are_served_at_once() {
+    // Some say nothing at all, and hold their connection.
+    let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(address()).unwrap()).collect();
+    let clients: Vec<_> = (0..50)
+        .map(|i| thread::spawn(move || get(&format!("/product?tile=4&m={}&n=5&k=6", 1 + i % 8), &host()).0))
+        .collect();
+    assert!(clients.into_iter().all(|client| client.join().unwrap() == 200));
+    drop(silent);
+}
