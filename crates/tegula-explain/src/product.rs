@@ -77,21 +77,23 @@ impl Product {
         let of = |matrix: &Buffer, row, col| number::value(matrix.ty(), matrix.bits(0, row, col).unwrap_or(0));
         // Whole numbers, small enough for their sums to be exact in f64. Of 16-bit types, C is rounded once.
         let rounding = if self.out.is_float() && self.out.size() == 2 { 1.0 / 256.0 } else { 0.0 };
-        let positions = (0..m).flat_map(|row| (0..n).map(move |col| (row, col)));
-        let mut wrong = positions.filter_map(|(row, col)| {
+        let (mut missing, mut differing) = (Vec::new(), Vec::new());
+        for (row, col) in (0..m).flat_map(|row| (0..n).map(move |col| (row, col))) {
             let expected: f64 = (0..k).map(|p| of(a, row, p) * of(b, p, col)).sum();
-            if !c.written(0, row, col) {
-                return Some(format!("c[{row},{col}] was never written; it should be {expected}"));
-            }
             let got = of(c, row, col);
             let right = (got - expected).abs() <= rounding * expected.abs();
-            (!right).then(|| format!("c[{row},{col}] is {got}; it should be {expected}"))
+            if !c.written(0, row, col) {
+                missing.push(format!("c[{row},{col}] was never written"));
+            } else if !right {
+                differing.push(format!("c[{row},{col}] is {got} and should be {expected}"));
+            }
+        }
+        let all = m * n;
+        let told = [(differing, "wrong"), (missing, "missing")].map(|(list, how)| {
+            list.first().map(|first| format!("{first}; {} of {all} elements are {how}.", list.len()))
         });
-        let first = wrong.next()?;
-        Some(match 1 + wrong.count() {
-            1 => format!("{first}."),
-            all => format!("{first}. It is one of {all} elements of {}.", m * n),
-        })
+        let told: Vec<String> = told.into_iter().flatten().collect();
+        (!told.is_empty()).then(|| told.join(" "))
     }
 
     /// What its threads do.

@@ -68,6 +68,7 @@ class App {
   // Shows what is wanted, or why that cannot be; what is asked last wins.
   async want(wanted, keep, changed) {
     const turn = this.turn = (this.turn ?? 0) + 1, trouble = this.element("trouble");
+    document.body.setAttribute("aria-busy", "true");
     try {
       const entry = await this.obtain(wanted, changed);
       if (turn !== this.turn) return;
@@ -78,6 +79,8 @@ class App {
       trouble.hidden = false;
       trouble.textContent = why.message;
       if (this.entry) this.controls();
+    } finally {
+      if (turn === this.turn) document.body.removeAttribute("aria-busy");
     }
   }
 
@@ -112,7 +115,8 @@ class App {
 
   timeline() {
     const { scenes } = this, { acts } = scenes.header;
-    this.show("acts", acts.map((act, i) => `<span class="${act.does}" data-act="${i}" style="flex:${Math.max(1, act.moments[1] - act.moments[0])}" title="${act.does}">${acts.length <= 24 ? act.does : ""}</span>`).join(""));
+    this.show("acts", acts.map((act, i) => `<span class="${act.does}" data-act="${i}" style="flex:${Math.max(1, act.moments[1] - act.moments[0])}" title="${act.does}">${act.does}</span>`).join(""));
+    for (const span of document.querySelectorAll("#acts span")) if (span.scrollWidth > span.clientWidth) span.textContent = "";
     Object.assign(this.element("at"), { max: scenes.frames.length - 1 });
   }
 
@@ -296,10 +300,10 @@ class App {
     this.element("at").addEventListener("input", (event) => { this.stop(); this.go(Number(event.target.value)); });
     addEventListener("hashchange", () => this.recall());
     let timer;
-    addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(() => this.draw(), 100); });
+    addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(() => { this.timeline(); this.draw(); }, 100); });
     this.show("made", `Made by tegula ${escaped(this.book.version)} by running the kernels themselves.`);
     await this.recall();
-    document.body.dataset.ready = "yes";
+    document.body.dataset.ready = Math.round(performance.now());
   }
 }
 

@@ -1,0 +1,41 @@
+//! The page that a server gives out: whatever is chosen is run anew.
+
+use std::thread;
+
+use tegula::element::Type;
+use tegula_explain::serve::Page;
+
+use crate::chromium::open;
+
+#[test]
+fn whatever_is_chosen_is_run() {
+    let page = Page::open(0, Type::F32).unwrap();
+    let url = page.url();
+    thread::spawn(move || page.run());
+    let Some(window) = open(&url) else { return };
+    let shows = |name: &str| window.until(&format!("document.getElementById('what').innerText.startsWith({name:?})"));
+    shows("tiled_f32_2: C = A·B, 4×4 = 4×4 · 4×4; 2 steps");
+    window.enter("#choice [name=tile]", "3");
+    shows("tiled_f32_3: C = A·B, 4×4 = 4×4 · 4×4; 2 steps");
+    window.enter("#choice [name=k]", "11");
+    shows("tiled_f32_3: C = A·B, 4×4 = 4×11 · 11×4; 4 steps");
+    window.enter("#choice [name=dtype]", "f64");
+    shows("tiled_f64_3");
+    window.enter("#choice [name=mapping]", "x-row");
+    shows("tiled_f64_3_x_row");
+    window.enter("#choice [name=mistake]", "no-guards");
+    shows("tiled_f64_3_x_row_unguarded");
+    window.press("6");
+    window.until("document.getElementById('view').innerText.includes('out-of-bounds')");
+    // What cannot be is refused, and what was shown stays.
+    window.enter("#choice [name=m]", "65");
+    window.until("document.getElementById('trouble').innerText.includes('it may be 1 to 64')");
+    shows("tiled_f64_3_x_row_unguarded: C = A·B, 4×4");
+    assert_eq!(window.ask("document.querySelector('#choice [name=m]').value"), "4");
+    // The address leads to the same again.
+    let address = window.ask("location.href");
+    let Some(again) = open(&address) else { return };
+    again.until(
+        "document.getElementById('what').innerText.startsWith('tiled_f64_3_x_row_unguarded: C = A·B, 4×4 = 4×11')",
+    );
+}

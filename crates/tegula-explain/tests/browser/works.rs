@@ -1,0 +1,160 @@
+//! What the page does.
+
+use crate::chromium::{Window, page};
+
+fn at(window: &Window) -> u32 {
+    window.ask("document.getElementById('at').value").parse().unwrap()
+}
+
+#[test]
+fn steps_lead_forth_and_back() {
+    let Some(window) = page("") else { return };
+    assert!(window.text("#say").contains("about to start"));
+    for expected in 1..=9 {
+        window.press("ArrowRight");
+        assert_eq!(at(&window), expected);
+    }
+    let seen = |window: &Window| window.ask("document.querySelector('main').innerHTML");
+    let before = seen(&window);
+    window.press("ArrowRight");
+    assert_ne!(seen(&window), before);
+    window.press("ArrowLeft");
+    assert_eq!(seen(&window), before);
+    window.press("End");
+    assert_eq!(window.ask("document.querySelectorAll('#matrices .c text').length"), "16", "all of C is there");
+    assert!(window.text("#formula").contains("→ so far 90"));
+    window.press("Home");
+    assert_eq!(at(&window), 0);
+    // Acts: load, wait, multiply, wait, slide.
+    let acts: Vec<String> = (0..5)
+        .map(|_| {
+            window.press("]");
+            window.ask("document.querySelector('#acts .now').className.split(' ')[0]")
+        })
+        .collect();
+    assert_eq!(acts, ["load", "wait", "multiply", "wait", "slide"]);
+    window.press("[");
+    assert_eq!(window.ask("document.querySelector('#acts .now').className.split(' ')[0]"), "wait");
+    window.was_quiet();
+}
+
+#[test]
+fn it_plays_and_stops() {
+    let Some(window) = page("") else { return };
+    window.press(" ");
+    window.until("document.getElementById('at').value >= 2");
+    window.press(" ");
+    let stopped = at(&window);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(at(&window), stopped);
+    window.was_quiet();
+}
+
+#[test]
+fn a_thread_is_chosen_by_click_and_by_key() {
+    let Some(window) = page("at=27") else { return };
+    window.click("[data-thread='3']");
+    assert!(window.text("#formula").contains("Thread (1, 1) of block (0, 0)"));
+    // Row 1 of A with column 1 of B: 5·2 + 6·6 + 7·10 + 8·14.
+    assert!(window.text("#formula").contains("c11 =") && window.text("#formula").contains("228"));
+    window.press("t");
+    assert!(window.text("#formula").contains("Thread (0, 0)"));
+    window.press("b");
+    let formula = window.text("#formula");
+    assert!(formula.contains("block (1, 0)") && formula.contains("col = block x·2 + x = 1·2 + 0 = 2"), "{formula}");
+    window.press("v");
+    assert_eq!(window.ask("document.querySelector('#matrices .a text').textContent"), "a00");
+    window.was_quiet();
+}
+
+#[test]
+fn the_address_holds_the_state() {
+    let state = "kernel=tiled&tile=4&map=x-row&size=8x8x8&type=f32&at=7&block=1,0&thread=2,3&view=memory";
+    let Some(window) = page(state) else { return };
+    assert_eq!(at(&window), 7);
+    assert!(window.text("#what").starts_with("tiled_f32_4_x_row: C = A·B, 8×8"));
+    assert!(window.text("#formula").contains("Thread (2, 3) of block (1, 0)"));
+    assert!(window.text("#view").contains("Warp 0: load from tile_b, shared memory"), "{}", window.text("#view"));
+    let address = window.ask("decodeURIComponent(location.hash.slice(1))");
+    assert_eq!(address, state);
+    // Nonsense in it is passed over.
+    window.ask("location.hash = 'kernel=none&tile=-1&size=zxy&at=1e9&block=9,9&thread=a,b&view=?'");
+    window.until("document.getElementById('at').value > 7");
+    window.was_quiet();
+}
+
+#[test]
+fn every_trace_of_the_page_can_be_shown() {
+    let Some(window) = page("") else { return };
+    for size in ["4×4×4", "5×6×7", "32×32×32"] {
+        window.enter("#choice [name=size]", size);
+        for family in ["naive", "tiled"] {
+            window.enter("#choice [name=family]", family);
+            for tile in ["2", "32"] {
+                window.enter("#choice [name=tile]", tile);
+                window.until(&format!("document.getElementById('what').innerText.startsWith('{family}_f32_{tile}')"));
+                window.press("End");
+                let empty =
+                    "[...document.querySelectorAll('#matrices .c title')].filter(t => !t.textContent.includes('='))";
+                let whole = window.ask(&format!("{empty}.length"));
+                assert_eq!(whole, "0", "{family} {tile} {size}: every element of C is written");
+            }
+        }
+    }
+    window.was_quiet();
+}
+
+#[test]
+fn a_race_is_shown_where_it_happens() {
+    let Some(window) = page("mistake=missing-first-barrier&view=mistakes") else { return };
+    let view = window.text("#view");
+    assert!(view.contains("Wrong: race") && view.contains("reads tile_a[0, 0]"), "{view}");
+    window.click("[data-finding='0']");
+    assert_eq!(window.ask("document.querySelectorAll('#shared .s .bad').length"), "1", "the element");
+    assert_eq!(window.ask("document.querySelectorAll('#shared [data-thread].bad').length"), "2", "both threads");
+    assert!(window.text("#say").contains("reads tile_a[0][0]"));
+    window.enter("#choice [name=mistake]", "no-guards");
+    window.enter("#choice [name=size]", "5×6×7");
+    window.until("document.getElementById('view').innerText.includes('out-of-bounds')");
+    window.enter("#choice [name=mistake]", "floor-launch");
+    window.until("document.getElementById('view').innerText.includes('was never written')");
+    window.was_quiet();
+}
+
+#[test]
+fn everything_can_be_reached_by_keys_alone() {
+    let Some(window) = page("mistake=missing-second-barrier&view=mistakes&at=3") else { return };
+    let reachable = "[...document.querySelectorAll('button, select, input')].filter(e => e.checkVisibility() && !e.disabled && e.tabIndex >= 0).length";
+    let count: usize = window.ask(reachable).parse().unwrap();
+    let mut reached = std::collections::BTreeSet::new();
+    for _ in 0..count + 8 {
+        window.press("Tab");
+        let (who, seen) = (
+            window.ask("(e => e.id || e.name || e.dataset.go || e.dataset.view || e.dataset.finding || e.tagName)(document.activeElement)"),
+            window.ask("document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle"),
+        );
+        assert!(seen != "none", "{who} shows that it has the focus");
+        reached.insert(who);
+    }
+    for name in
+        ["family", "tile", "mapping", "size", "dtype", "mistake", "start", "play", "at", "tab-mistakes", "0", "view"]
+    {
+        assert!(reached.contains(name), "{name} in {reached:?}");
+    }
+    // Tabs by arrows.
+    window.ask("document.getElementById('tab-mistakes').focus()");
+    window.press("ArrowRight");
+    assert_eq!(window.ask("document.activeElement.id"), "tab-threads");
+    window.press("3");
+    assert_eq!(window.ask("document.querySelector('[aria-selected=true]').id"), "tab-code");
+    window.was_quiet();
+}
+
+#[test]
+fn a_larger_trace_is_there_at_once() {
+    let Some(window) = page("kernel=tiled&tile=32&size=32x32x32&at=40&view=memory") else { return };
+    assert!(window.text("#view").contains("32 lanes"));
+    // Times decide no test; whoever reads the output may judge this one.
+    eprintln!("ready after {} ms", window.ask("document.body.dataset.ready"));
+    window.was_quiet();
+}
