@@ -20,6 +20,7 @@ use tegula_files::{Dtype, Place};
 
 use crate::failure::Failure;
 use crate::kernel::{Named, Names, Problem, plant_help};
+use crate::subject::{Subject, Subjects};
 pub use products::{Asked, ProductsArgs};
 pub use tune::TuneArgs;
 
@@ -90,6 +91,10 @@ Examples:
   tegula check tiled --plant no-guards              what a mistake looks like
   tegula check K6 --seeds 64                        more inputs, orders of warps
   tegula check limbs_64x32x32_32x16_16x8_3_1_1:4    i32 on matrix units, 4 parts
+  tegula check exercise-1                           is the kernel mended?
+  tegula check exercises                            which ones are
+
+An exercise is a kernel with a mistake, in a file of the folder exercises/ of Tegula's repository. Mend it there, and run 'cargo run --release -- check exercise-1' to hear whether it is right. Its object also has goal: text, met, and the file.
 
 Exit code 1 also where the kernel is wrong, or cannot be built, as with --tile 33.";
 
@@ -276,9 +281,9 @@ impl MulArgs {
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// naive, tiled, a preset K1 to K6, or a kernel with its shape in its name, as in mma_64x64x32_32x32_16x8_3_1_1; ':4' after it splits
-    /// sums along k in 4 parts, ':w4' shares tiles among 4 blocks
-    #[arg(ignore_case = true, value_parser = Names)]
-    pub kernel: Named,
+    /// sums along k in 4 parts, ':w4' shares tiles among 4 blocks; or an exercise, or all exercises
+    #[arg(ignore_case = true, value_parser = Subjects)]
+    pub kernel: Subject,
     /// Rows of A and C [default: 64; K5: 4; of other kernels a tile]
     #[arg(long, allow_negative_numbers = true, value_parser = whole::<usize>(0))]
     pub m: Option<usize>,
@@ -299,10 +304,22 @@ pub struct CheckArgs {
 }
 
 impl CheckArgs {
-    /// The problem asked for.
-    pub fn problem(&self) -> tegula::Result<Problem> {
-        let recipe = self.options.recipe(&self.kernel)?;
-        let [m, n, k] = self.kernel.sizes(&recipe.kernel);
+    /// What no single option can tell is wrong.
+    pub fn check(&self) -> Result<(), Failure> {
+        let sizes = [("--m", self.m), ("--n", self.n), ("--k", self.k)];
+        let sizes = sizes.into_iter().filter_map(|(option, size)| size.map(|_| option));
+        match (&self.kernel, sizes.chain(self.options.given()).next()) {
+            (Subject::Exercise(_) | Subject::Exercises, Some(option)) => {
+                Err(Failure::Usage(format!("an exercise has its own sizes and shape; leave out {option}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The problem asked for, where it is a kernel's.
+    pub fn problem(&self, kernel: &Named) -> tegula::Result<Problem> {
+        let recipe = self.options.recipe(kernel)?;
+        let [m, n, k] = kernel.sizes(&recipe.kernel);
         Problem::new(recipe, [self.m.unwrap_or(m), self.n.unwrap_or(n), self.k.unwrap_or(k)], self.seeds)
     }
 }
@@ -729,7 +746,10 @@ mod tests {
     #[test]
     fn presets_yield_to_options() {
         let problem = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
-            Command::Check(args) => args.problem(),
+            Command::Check(args) => match &args.kernel {
+                Subject::Kernel(kernel) => args.problem(kernel),
+                other => panic!("{} is no kernel", other.text()),
+            },
             other => panic!("{other:?}"),
         };
         let k3 = problem("tegula check k3 --tile 32 --plant no-guards").unwrap();

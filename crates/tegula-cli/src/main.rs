@@ -15,6 +15,7 @@ mod mul;
 mod progress;
 mod report;
 mod shapes;
+mod subject;
 mod tune;
 mod winners;
 
@@ -22,11 +23,14 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use tegula_exercises::EXERCISES;
 
 use args::{CheckArgs, Command, DevicesArgs, DoctorArgs, KernelsArgs};
 use failure::{Failure, Result};
 use progress::Meter;
 use report::devices::Devices;
+use report::exercises::Exercises;
+use subject::Subject;
 
 fn main() -> ExitCode {
     match run() {
@@ -63,8 +67,14 @@ fn run() -> Result<()> {
 }
 
 fn check(args: &CheckArgs, meter: &Meter) -> Result<()> {
+    args.check()?;
     let mut out = stdout().lock();
-    let report = match args.problem().and_then(|problem| check::run(&problem, meter)) {
+    let report = match &args.kernel {
+        Subject::Kernel(kernel) => args.problem(kernel).and_then(|problem| check::run(&problem, meter)),
+        Subject::Exercise(exercise) => check::exercise::run(exercise, args.seeds),
+        Subject::Exercises => return exercises(args),
+    };
+    let report = match report {
         Err(tegula::Error::KernelOption(why)) if args.json => {
             // Whoever reads the object gets one, also of a kernel that cannot be built.
             report::json(&mut out, &report::check::CheckReport::refused(args, &why))?;
@@ -78,6 +88,18 @@ fn check(args: &CheckArgs, meter: &Meter) -> Result<()> {
         report::check::print(&mut out, &report)?
     }
     if report.ok { Ok(()) } else { Err(Failure::new(format!("kernel {}: {}", report.kernel, report.verdict()))) }
+}
+
+fn exercises(args: &CheckArgs) -> Result<()> {
+    let reports = EXERCISES.iter().map(|exercise| check::exercise::run(exercise, args.seeds));
+    let exercises = Exercises::new(reports.collect::<tegula::Result<_>>()?);
+    let mut out = stdout().lock();
+    if args.json {
+        report::json(&mut out, &exercises)?
+    } else {
+        report::exercises::print(&mut out, &exercises)?
+    }
+    if exercises.ok { Ok(()) } else { Err(Failure::new(exercises.verdict())) }
 }
 
 fn kernels(args: &KernelsArgs) -> Result<()> {

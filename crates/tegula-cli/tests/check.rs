@@ -220,3 +220,30 @@ fn kernels_of_blocks_run_clean_and_what_adds_split_sums_too() {
     }
     assert_eq!(check("register_32x32x8_32x16_4x4_2_1_1:0").1, 1);
 }
+
+#[test]
+fn an_exercise_names_its_goal_and_the_line_to_mend() {
+    let (report, code) = check("Exercise-3 --seeds 2");
+    assert_eq!((code, &report["ok"], &report["kernel"]), (1, &false.into(), &"exercise-3".into()), "{report}");
+    assert_eq!(kinds(&report), (vec!["race", "uninitialised", "wrong-result"], vec![]));
+    for source in report["findings"][0]["source"].as_array().unwrap() {
+        assert!(source.as_str().unwrap().starts_with("exercises/src/e3_too_early.rs:"), "{report}");
+    }
+    let goal = &report["goal"];
+    assert_eq!((&goal["met"], &goal["file"]), (&false.into(), &"exercises/src/e3_too_early.rs".into()), "{goal}");
+    assert!(goal["text"].as_str().unwrap().contains("16×16×32"), "{goal}");
+    // Only exercises have goals.
+    assert!(sound("K6")["goal"].is_null());
+}
+
+#[test]
+fn all_exercises_have_a_line_each() {
+    let (report, code) = check("exercises");
+    let exercises = report["exercises"].as_array().unwrap();
+    assert_eq!((code, &report["ok"], exercises.len()), (1, &false.into(), 8), "{report}");
+    assert!(exercises.iter().all(|exercise| exercise["goal"]["met"] == false), "{report}");
+    let output = Command::new(env!("CARGO_BIN_EXE_tegula")).args(["check", "exercises"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said.lines().count(), 8, "{said}");
+    assert!(said.lines().all(|line| line.contains("  not yet  ") && line.contains("(exercises/src/e")), "{said}");
+}

@@ -132,6 +132,8 @@ fn errors() {
         "check",
         "check tild",
         "check K7",
+        "check exercise-9",
+        "check exercise-1 --tile 8",
         "check tiled --tiel 3",
         "check tiled --tile 0",
         "check tiled --tile -3",
@@ -184,6 +186,9 @@ fn checks() {
         "check K5 --json",
         "check tiled --tile 33 --json",
         "check K6 --m 0",
+        "check exercise-6",
+        "check exercise-7",
+        "check exercises",
     ];
     agree("check", &lines, sources);
 }

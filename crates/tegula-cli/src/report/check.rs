@@ -8,7 +8,6 @@ use tegula::interp;
 use tegula::ir::{Fault, FaultKind};
 
 use crate::args::CheckArgs;
-use crate::kernel::Problem;
 
 /// With `--json`, the object.
 #[derive(Clone, Debug, Serialize)]
@@ -23,6 +22,18 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// Zeros where the kernel was refused before it ran.
     pub counters: Counters,
+    /// Of exercises only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
+}
+
+/// What an exercise asks for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Goal {
+    pub text: String,
+    pub met: bool,
+    /// What to mend.
+    pub file: &'static str,
 }
 
 /// How bad a finding is.
@@ -74,6 +85,23 @@ impl Finding {
             index: Some(index.map(|i| i as u64).to_vec()),
             source: Vec::new(),
             message,
+            times: 1,
+            counted: "seeds",
+        }
+    }
+
+    /// A line of a kernel that costs more than its exercise allows.
+    pub fn of_cost(kind: &str, line: String, message: String) -> Finding {
+        Finding {
+            severity: Severity::Error,
+            kind: kind.into(),
+            block: None,
+            threads: Vec::new(),
+            space: None,
+            name: None,
+            index: None,
+            message: format!("{message} ({line})"),
+            source: vec![line],
             times: 1,
             counted: "seeds",
         }
@@ -172,10 +200,15 @@ impl From<interp::Counters> for Counters {
 
 impl CheckReport {
     /// A report, sound if no finding is an error.
-    pub fn new(kernel: String, problem: &Problem, findings: Vec<Finding>, counters: Counters) -> CheckReport {
-        let &Problem { m, n, k, seeds, .. } = problem;
+    pub fn new(
+        kernel: String,
+        [m, n, k]: [usize; 3],
+        seeds: u32,
+        findings: Vec<Finding>,
+        counters: Counters,
+    ) -> CheckReport {
         let ok = findings.iter().all(|finding| finding.severity == Severity::Note);
-        CheckReport { kernel, m, n, k, seeds, ok, findings, counters }
+        CheckReport { kernel, m, n, k, seeds, ok, findings, counters, goal: None }
     }
 
     /// The report of a kernel that cannot be built.
@@ -190,6 +223,7 @@ impl CheckReport {
             ok: false,
             findings: vec![Finding::from(&fault)],
             counters: Counters::default(),
+            goal: None,
         }
     }
 
@@ -231,7 +265,8 @@ pub fn print(out: &mut impl Write, report: &CheckReport) -> io::Result<()> {
     let seeds = if *seeds == 1 { String::new() } else { format!(", {seeds} seeds") };
     writeln!(out, "{kernel}, {m}×{n} = {m}×{k} · {k}×{n}{seeds}: {}", report.verdict())?;
     report.findings.iter().try_for_each(|finding| print_finding(out, finding))?;
-    print_counters(out, &report.counters)
+    print_counters(out, &report.counters)?;
+    report.goal.iter().try_for_each(|goal| print_goal(out, goal))
 }
 
 fn print_finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
@@ -248,6 +283,11 @@ fn print_counters(out: &mut impl Write, counters: &Counters) -> io::Result<()> {
     })
 }
 
+fn print_goal(out: &mut impl Write, Goal { text, met, file }: &Goal) -> io::Result<()> {
+    let state = if *met { "met".into() } else { format!("not yet; mend {file}") };
+    writeln!(out, "  goal: {text}: {state}")
+}
+
 /// 1234567 as `1,234,567`.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
@@ -260,7 +300,6 @@ fn grouped(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tegula::kernels::Plain;
 
     fn race() -> Finding {
         Finding {
@@ -276,8 +315,7 @@ mod tests {
     }
 
     fn report(findings: Vec<Finding>, counters: Counters) -> CheckReport {
-        let problem = Problem::new(Plain::named("tiled").unwrap().into(), [4, 5, 6], 3).unwrap();
-        CheckReport::new("tiled".into(), &problem, findings, counters)
+        CheckReport::new("tiled".into(), [4, 5, 6], 3, findings, counters)
     }
 
     fn printed(report: &CheckReport) -> String {

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod check;
 pub mod devices;
 pub mod doctor;
+pub mod exercises;
 pub mod plan;
 pub mod plots;
 pub mod preview;

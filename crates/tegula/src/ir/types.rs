@@ -240,6 +240,13 @@ impl<'k> Pred<'k> {
     }
 }
 
+/// All elements where the predicate holds, else none.
+impl From<Pred<'_>> for Guard {
+    fn from(condition: Pred<'_>) -> Guard {
+        Builder::guard(condition)
+    }
+}
+
 macro_rules! operators {
     ($($bound:ident: $($trait:ident $method:ident $op:ident),*;)*) => {$($(
         impl<'k, T: $bound, R: IntoVal<'k, T>> $trait<R> for Val<'k, T> {
@@ -565,10 +572,10 @@ impl<'k, T: Scalar> Shared<'k, T> {
         source: impl Elements<'k, T>,
         from: From,
         width: u32,
-        guard: Guard,
+        guard: impl Into<Guard>,
     ) {
         let (to, from) = (self.place(at), source.place(from));
-        self.k.effect(Op::CopyAsync { to, from, width, guard });
+        self.k.effect(Op::CopyAsync { to, from, width, guard: guard.into() });
     }
 
     /// `N` matrices (1, 2 or 4) of 8 rows of 16 bytes, spread over the warp as [`super::Mma`] takes its operands; `at` is where the

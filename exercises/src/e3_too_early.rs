@@ -1,0 +1,42 @@
+//! Exercise 3: too early.
+//!
+//! Now with tiles. Each block owns a tile of C and slides along k: in each step its threads bring a tile of A and a tile of B into
+//! shared memory, an element each, and then every thread reads a row of the one and a column of the other. What one thread brings,
+//! T threads use, so there are T times fewer reads of global memory.
+//!
+//! **What is wrong.** Threads read elements of the tiles in no order with those who write them, or before anybody did. Which
+//! numbers they get is luck.
+//!
+//! **Where to look.** At the two lines that the message of the race names. Threads of a block run in any order; what makes a thread
+//! that has reached the second line sure that all others have left the first?
+//!
+//! **When it is right.** No race, nothing read that nobody wrote, and C is A·B.
+
+use tegula::ir::prelude::*;
+
+/// Side of a tile, and threads along each side of a block.
+const T: u32 = 16;
+
+/// C = A·B, a tile of C by each block.
+pub fn product() -> Kernel {
+    kernel("exercise_3", Block::d2(T, T), |k| {
+        let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));
+        let (m, n, depth) = (c.rows(), c.cols(), a.cols());
+        let (tile_a, tile_b) = (k.shared::<f32>("tile_a", [T, T]), k.shared::<f32>("tile_b", [T, T]));
+        k.grid([n.div_ceil(T), m.div_ceil(T), k.constant(1)]);
+        let (x, y) = (k.thread_x(), k.thread_y());
+        let (row, col) = (k.block_y() * T + y, k.block_x() * T + x);
+        let sum = k.var(0.0);
+        k.for_each(0, depth.div_ceil(T), |step| {
+            // Where the tile reaches over an edge it holds zeros, which add nothing.
+            let (i, j) = (step * T + x, step * T + y);
+            tile_a.store((y, x), a.load_or((row, i), row.lt(m) & i.lt(depth), 0.0));
+            tile_b.store((y, x), b.load_or((j, col), j.lt(depth) & col.lt(n), 0.0));
+            for p in 0..T {
+                sum.set(tile_a.load((y, p)).mul_add(tile_b.load((p, x)), sum.get()));
+            }
+            k.barrier();
+        });
+        k.when(row.lt(m) & col.lt(n), || c.store((row, col), sum.get()));
+    })
+}

@@ -1,0 +1,42 @@
+//! Exercise 6: scattered.
+//!
+//! A kernel that is right, and several times slower than it need be. In hardware, 32 threads are a warp: those whose x follow each
+//! other, in a block of 16×16 two rows of x. A warp asks for memory in one request, and the memory answers in sectors of 32 bytes, 8
+//! neighbouring elements of f32. Few sectors a request are cheap, many are dear.
+//!
+//! **What is wrong.** The lines that read and write global memory take many sectors a request, each for a few bytes of use.
+//!
+//! **Where to look.** At the elements that threads x = 0, 1, 2, … of one y touch. Which index of a row-major matrix has neighbours
+//! in memory, and is it the one that x chooses?
+//!
+//! **When it is right.** C is A·B, and no line takes more than 4 sectors a request: two rows of 16 neighbours each.
+
+use tegula::ir::prelude::*;
+
+/// Side of a tile, and threads along each side of a block.
+const T: u32 = 16;
+
+/// C = A·B, a tile of C by each block.
+pub fn product() -> Kernel {
+    kernel("exercise_6", Block::d2(T, T), |k| {
+        let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));
+        let (m, n, depth) = (c.rows(), c.cols(), a.cols());
+        let (tile_a, tile_b) = (k.shared::<f32>("tile_a", [T, T]), k.shared::<f32>("tile_b", [T, T]));
+        k.grid([m.div_ceil(T), n.div_ceil(T), k.constant(1)]);
+        // The thread's row and column within its tile.
+        let (r, s) = (k.thread_x(), k.thread_y());
+        let (row, col) = (k.block_x() * T + r, k.block_y() * T + s);
+        let sum = k.var(0.0);
+        k.for_each(0, depth.div_ceil(T), |step| {
+            let (i, j) = (step * T + s, step * T + r);
+            tile_a.store((r, s), a.load_or((row, i), row.lt(m) & i.lt(depth), 0.0));
+            tile_b.store((r, s), b.load_or((j, col), j.lt(depth) & col.lt(n), 0.0));
+            k.barrier();
+            for p in 0..T {
+                sum.set(tile_a.load((r, p)).mul_add(tile_b.load((p, s)), sum.get()));
+            }
+            k.barrier();
+        });
+        k.when(row.lt(m) & col.lt(n), || c.store((row, col), sum.get()));
+    })
+}
