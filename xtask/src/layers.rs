@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::{Outcome, root};
 
 /// A module of the library, and what of the library it may import. A name with `::` allows that path only.
-const RULES: [(&str, &[&str]); 26] = [
+const RULES: [(&str, &[&str]); 27] = [
     ("element", &[]),
     ("error", &["element", "ir::Fault", "interp::Finding"]),
     ("matrix", &["element", "error", "host"]),
@@ -30,6 +30,7 @@ const RULES: [(&str, &[&str]); 26] = [
             "progress",
         ],
     ),
+    ("nests", &["element", "error", "host", "matrix"]),
     ("ir", &["element", "error", "matrix"]),
     ("ptx", &["element", "error", "matrix", "ir"]),
     ("interp", &["element", "error", "host", "matrix", "ir", "cpu::lanes", "progress"]),

@@ -16,7 +16,7 @@
 //! had to be assembled is told at level info, and at level warn winners of `tegula tune` that cannot be used (see [`cache`]). How large products may be is in [`plan::limits`].
 //!
 //! [`ir`] is the language that GPU kernels are described in, [`ptx`] prints it, [`interp`]
-//! runs it on any machine and finds what is wrong with it, [`cuda`] runs it on a GPU. `ARCHITECTURE.md` in the repository has
+//! runs it on any machine and finds what is wrong with it, [`cuda`] runs it on a GPU. [`nests`] explains tiling before all that. `ARCHITECTURE.md` in the repository has
 //! the map.
 #![deny(unsafe_code)]
 
@@ -37,6 +37,7 @@ pub mod ir;
 pub mod kernels;
 pub mod matrix;
 pub mod nd;
+pub mod nests;
 pub mod oracle;
 pub mod plan;
 pub mod progress;

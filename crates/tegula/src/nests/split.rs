@@ -1,0 +1,22 @@
+//! Nest 3: nest 1 with every loop in two, and nothing else.
+
+use super::{Number, Rows, RowsMut};
+
+/// C += A·B, in the order of nest 1: a loop over tiles with the loop over its tile just inside is the loop it was made from.
+pub fn split<T: Number>(tile: usize, [m, n, depth]: [usize; 3], a: Rows<T>, b: Rows<T>, mut c: RowsMut<T>) {
+    for i in (0..m).step_by(tile) {
+        for i0 in 0..tile.min(m - i) {
+            for j in (0..n).step_by(tile) {
+                for j0 in 0..tile.min(n - j) {
+                    let mut sum = c[[i + i0, j + j0]];
+                    for k in (0..depth).step_by(tile) {
+                        for k0 in 0..tile.min(depth - k) {
+                            sum += a[[i + i0, k + k0]] * b[[k + k0, j + j0]];
+                        }
+                    }
+                    c[[i + i0, j + j0]] = sum;
+                }
+            }
+        }
+    }
+}
