@@ -19,7 +19,7 @@ const MODELLED: usize = 256;
 const TILES: [usize; 3] = [16, 32, 64];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let caches = caches();
+    let (caches, before) = (caches(), load());
     let mut rows = Vec::new();
     for (n, seconds) in SIZES {
         let [a, b] = [0, 1].map(|which| random(n, SEED + which));
@@ -33,6 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let report = json!({
         "machine": processor(),
         "caches": caches.map(|Cache { bytes, ways, line }| json!({ "bytes": bytes, "ways": ways, "line": line })),
+        "load": [before, load()],
         "version": env!("CARGO_PKG_VERSION"),
         "seed": SEED,
         "command": "cargo run --release -p tegula --example loop_nests",
@@ -91,6 +92,11 @@ fn caches() -> [Cache; 2] {
     };
     // Between them lie the instructions.
     [level(0).unwrap_or(Cache::L1), level(2).unwrap_or(Cache::L2)]
+}
+
+/// How many programs wanted a processor in the last minute, where Linux tells: times are right if it is less than there are processors.
+fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 fn processor() -> String {
