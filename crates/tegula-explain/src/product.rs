@@ -1,9 +1,9 @@
-//! A product to explain: a plain kernel, and how large the matrices are.
+//! A product to explain: a kernel, and how large the matrices are.
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
 use tegula::interp::{Arg, Buffer, Config};
 use tegula::ir::{self, Checked, Kernel};
-use tegula::kernels::Plain;
+use tegula::kernels::Variant;
 use tegula::{Layout, Matrix, Shape};
 
 use crate::error::Result;
@@ -22,30 +22,33 @@ pub struct Product {
 }
 
 impl Product {
-    /// C = A·B with A of m×k and B of k×n. Their elements count from 1 to 99, row after row and again.
+    /// C = A·B with A of m×k and B of k×n. Their elements count from 1 to 99, row after row and again. The kernel takes row-major matrices as
+    /// they are, and does all of the work itself.
     ///
     /// # Errors
     /// Where there is no such kernel or no room for the matrices.
-    pub fn new(plain: Plain, sizes: [usize; 3]) -> Result<Product> {
-        match plain.ty {
-            Type::F64 => Self::of::<f64>(plain, sizes, f64::from),
-            Type::F16 => Self::of::<f16>(plain, sizes, f16::from),
-            Type::BF16 => Self::of::<bf16>(plain, sizes, bf16::from),
-            Type::I32 => Self::of::<i32>(plain, sizes, i32::from),
-            Type::I8 => Self::of::<i8>(plain, sizes, |number| number as i8),
-            // Types without kernels are refused by `build`.
-            _ => Self::of::<f32>(plain, sizes, f32::from),
+    pub fn new(kernel: impl Into<Variant>, sizes: [usize; 3]) -> Result<Product> {
+        let variant = kernel.into();
+        let kernel = ir::check(variant.build()?)?;
+        match variant.ty() {
+            Type::F64 => Self::of::<f64>(kernel, sizes, f64::from),
+            Type::F16 => Self::of::<f16>(kernel, sizes, f16::from),
+            Type::BF16 => Self::of::<bf16>(kernel, sizes, bf16::from),
+            Type::I32 => Self::of::<i32>(kernel, sizes, i32::from),
+            Type::I8 => Self::of::<i8>(kernel, sizes, |number| number as i8),
+            // Types without kernels were refused by `build`.
+            _ => Self::of::<f32>(kernel, sizes, f32::from),
         }
     }
 
-    fn of<T: Element>(plain: Plain, [m, n, k]: [usize; 3], number: fn(u8) -> T) -> Result<Product> {
+    fn of<T: Element>(kernel: Checked<Kernel>, [m, n, k]: [usize; 3], number: fn(u8) -> T) -> Result<Product> {
         let matrix = |rows: usize, cols: usize| {
             let of = |_, r: usize, c: usize| number(((r * cols + c) % 99 + 1) as u8);
             Buffer::input(Matrix::from_fn(Shape::new(rows, cols), of)?.view())
         };
         let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(Shape::new(m, n))?)?;
         Ok(Product {
-            kernel: ir::check(plain.build()?)?,
+            kernel,
             matrices: [matrix(m, k)?, matrix(k, n)?, c],
             scalars: [Arg::scalar(<T::Acc as Scalar>::ONE), Arg::scalar(<T::Acc as Scalar>::ZERO)],
             sizes: [m, n, k],

@@ -1,6 +1,6 @@
 // What is chosen, where on the timeline it stands, and what the keys do.
 
-const VIEWS = [["threads", "Threads", drawThreads], ["memory", "Memory", drawMemory], ["code", "Code", drawCode], ["cost", "Cost", drawCost], ["compare", "Compare", drawCompare], ["mistakes", "Mistakes", drawMistakes]];
+const VIEWS = [["threads", "Threads", drawThreads], ["memory", "Memory", drawMemory], ["code", "Code", drawCode], ["cost", "Cost", drawCost], ["compare", "Compare", drawCompare], ["loops", "Loops", drawLoops], ["mistakes", "Mistakes", drawMistakes]];
 const CHOICES = ["family", "tile", "mapping", "size", "dtype", "mistake"];
 const ALL = {
   family: ["tiled", "naive"], tile: ["1", "2", "3", "4", "5", "6", "7", "8", "12", "16", "24", "32"], mapping: ["x-col", "x-row"],

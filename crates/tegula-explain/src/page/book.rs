@@ -11,8 +11,9 @@ use serde::Serialize;
 use serde_json::json;
 use tegula::element::Type;
 use tegula::interp::Counters;
-use tegula::ir::{Checked, Kernel, SiteId};
-use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain, SOURCES};
+use tegula::ir::{Checked, Kernel, Order2d, SiteId};
+use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain, SOURCES, Variant};
+use tegula::plan::{Lie, Recipe};
 use tegula::ptx;
 
 use crate::error::Result;
@@ -173,10 +174,28 @@ impl Book {
             "version": env!("CARGO_PKG_VERSION"),
             "served": self.served,
             "sources": sources,
+            "loops": super::nests::nests()?,
+            "ladder": ladder()?,
             "codes": codes,
             "entries": entries,
         }))
     }
+}
+
+/// From no tiles to tiles in registers: what each kernel costs for the same product.
+fn ladder() -> Result<serde_json::Value> {
+    const SIDE: usize = 64;
+    let plain = |family, tile| Variant::from(Plain::new(family, Type::F32, tile));
+    let naive = [(plain(Family::Naive, 32), "naive, 32×32 threads".to_string())];
+    let tiled = [2, 4, 8, 16, 32].map(|tile| (plain(Family::Tiled, tile), format!("tiled, T = {tile}")));
+    let row_major = Lie { order: Order2d::RowMajor, vectors: true };
+    let registers = Recipe::named("register_64x64x16_32x32_8x4_3_1_2", Type::F32)?.fit([row_major; 3]).kernel;
+    let all = naive.into_iter().chain(tiled).chain([(registers, "tiles of 64×64 in registers".to_string())]);
+    let rungs = all.map(|(kernel, name)| {
+        let profile = Product::new(kernel, [SIDE; 3])?.profile()?;
+        Ok(json!({ "name": name, "kernel": kernel.to_string(), "counters": profile.outcome.counters, "per_thread": profile.per_thread }))
+    });
+    Ok(json!({ "side": SIDE, "rungs": rungs.collect::<Result<Vec<_>>>()? }))
 }
 
 fn pack(what: &serde_json::Value) -> Result<String> {

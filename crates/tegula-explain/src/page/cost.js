@@ -20,15 +20,24 @@ function drawCost(app) {
   const most = Math.max(...shown.map((e) => e.counters.global_load_sectors));
   const outputs = entry.m * entry.n;
   const rows = shown.map((e) => {
-    const c = e.counters, intensity = 2 * c.fma / (32 * (c.global_load_sectors + c.global_store_sectors));
+    const c = e.counters;
     return `<tr class="${e.kernel === entry.kernel ? "now" : ""}"><th>${e.family} ${e.tile}</th><td>${e.per_thread.global_loads}</td><td>${grouped(c.global_load_requests)}</td><td>${grouped(c.global_load_sectors)}</td>`
-      + `<td style="text-align:left;min-width:6rem"><span class="bar" style="width:${(100 * c.global_load_sectors / most).toFixed(1)}%"></span></td><td>${grouped(c.shared_load_wavefronts + c.shared_store_wavefronts)}</td><td>${grouped(c.shared_bank_conflicts)}</td><td>${e.barriers_per_block}</td><td>${intensity.toFixed(2)}</td></tr>`;
+      + `<td style="text-align:left;min-width:6rem"><span class="bar" style="width:${(100 * c.global_load_sectors / most).toFixed(1)}%"></span></td><td>${grouped(c.shared_load_wavefronts + c.shared_store_wavefronts)}</td><td>${grouped(c.shared_bank_conflicts)}</td><td>${e.barriers_per_block}</td><td>${(2 * c.fma / (32 * (c.global_load_sectors + c.global_store_sectors))).toFixed(2)}</td></tr>`;
   });
   app.show("view", `<h2>${entry.m}×${entry.n}×${entry.k}, ${entry.dtype}, thread x is the ${entry.mapping === "x-row" ? "row" : "column"}: naive and tiled</h2>`
     + `<p>Without tiles each of the ${grouped(outputs)} elements of C takes 2·k = ${2 * entry.k} reads of global memory; with tiles of T it takes 2·⌈k/T⌉, and 2·T·⌈k/T⌉ reads of shared memory.</p>`
     + `<div class="scroll" tabindex="0" aria-label="Costs"><table><thead><tr><th>kernel, block</th><th>reads a thread</th><th>load requests</th><th colspan="2">L1 sectors of loads</th><th>shared passes</th><th>conflicts</th><th>barriers a block</th><th>flops a byte of L1</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`
     + `<p class="faint">Counted by running the kernels, as Nsight Compute's metrics of these names count. L2 and DRAM are not counted here: caches hold what warps read again.</p>`
-    + measured());
+    + ladder(book.ladder) + measured());
+}
+
+const intensity = (c) => c.flops / (32 * (c.global_load_sectors + c.global_store_sectors));
+
+// From no tiles to tiles in registers.
+function ladder({ side, rungs }) {
+  const rows = rungs.map(({ name, counters: c }) => `<tr><th>${escaped(name)}</th><td>${grouped(c.global_load_requests)}</td><td>${grouped(c.global_load_sectors)}</td><td>${grouped(c.shared_load_wavefronts + c.shared_store_wavefronts)}</td><td>${c.shared_load_wavefronts ? (c.fma / (32 * c.shared_load_wavefronts)).toFixed(2) : "–"}</td><td>${intensity(c).toFixed(2)}</td></tr>`);
+  return `<h2>From no tiles to tiles in registers: ${side}×${side}×${side}, f32</h2><div class="scroll" tabindex="0" aria-label="Ladder"><table><thead><tr><th>kernel</th><th>load requests</th><th>L1 sectors</th><th>shared passes</th><th>multiply-adds of a warp for a pass of loads</th><th>flops a byte of L1</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`
+    + "<p class=\"faint\">One element a thread takes two loads from shared memory for each multiply-add, so that shared memory is the limit. With an 8×4 patch of C in its registers a thread uses each number it loads several times.</p>";
 }
 
 // What was measured at a size that a page cannot trace; the same figures stand in the guide.

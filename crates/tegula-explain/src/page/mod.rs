@@ -5,6 +5,7 @@
 //! need no build step. The page reads traces as [`crate::trace`] writes them, and nothing else about a launch.
 
 mod book;
+mod nests;
 
 pub use book::{Book, Choice};
 
@@ -14,7 +15,7 @@ const FRAME: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 
 /// The program, in the order in which it is put together.
-const PROGRAM: [&str; 10] = [
+const PROGRAM: [&str; 11] = [
     include_str!("trace.js"),
     include_str!("scene.js"),
     include_str!("words.js"),
@@ -23,6 +24,7 @@ const PROGRAM: [&str; 10] = [
     include_str!("memory.js"),
     include_str!("code.js"),
     include_str!("cost.js"),
+    include_str!("loops.js"),
     include_str!("mistakes.js"),
     include_str!("app.js"),
 ];

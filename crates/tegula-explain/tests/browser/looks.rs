@@ -2,7 +2,7 @@
 
 use crate::chromium::{Window, page};
 
-const VIEWS: [&str; 6] = ["threads", "memory", "code", "cost", "compare", "mistakes"];
+const VIEWS: [&str; 7] = ["threads", "memory", "code", "cost", "compare", "loops", "mistakes"];
 
 /// What overlaps, sticks out, or has its text cut; empty if nothing.
 const LAYOUT: &str = r##"(() => {
@@ -76,6 +76,23 @@ fn everywhere(state: &str, name: &str) {
         }
     }
     window.was_quiet();
+}
+
+#[test]
+fn what_cannot_be_read_is_noticed() {
+    let Some(window) = page("view=cost") else { return };
+    assert_eq!((window.ask(LAYOUT).as_str(), window.ask(CONTRAST).as_str()), ("", ""));
+    let noticed = |style: &str, check: &str| {
+        window.ask(&format!("document.head.insertAdjacentHTML('beforeend', '<style id=planted>{style}</style>')"));
+        let said = window.ask(check);
+        window.ask("document.getElementById('planted').remove()");
+        said
+    };
+    assert!(noticed("#say { margin-top: -30px }", LAYOUT).contains("overlaps"));
+    assert!(noticed("#tabs { transform: translateX(300px) }", LAYOUT).contains("sticks out"));
+    assert!(noticed("#tabs button { max-width: 30px; overflow: hidden }", LAYOUT).contains("is cut off"));
+    assert!(noticed("#what { color: #999 }", CONTRAST).contains("tiled_f32_2"));
+    assert!(noticed("#matrices text { fill: #bbb }", CONTRAST).contains("in matrices"));
 }
 
 #[test]

@@ -1,0 +1,46 @@
+//! The four loop nests for a page: their text, what each loop becomes, what they ask of memory, and how long they take here.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tegula::element::Type;
+use tegula::nests::{Cache, Nest, Traffic, time, traffic};
+use tegula::{Matrix, Shape};
+
+use crate::error::Result;
+
+/// m, n and k of what is counted and timed: matrices of 100 KiB, none of which fits into a first-level cache, while three tiles do. Rows of
+/// a power of two would fall into the same sets of it.
+const SIDE: usize = 160;
+
+/// The tile size. Of 16 columns each row is a cache line.
+const TILE: usize = 16;
+
+/// All that a page tells of nests. Counting and timing takes some seconds.
+pub(super) fn nests() -> Result<Value> {
+    let side = Shape::new(SIDE, SIDE);
+    let a = Matrix::from_fn(side, |_, i, k| ((i * 7 + k * 3) % 17) as f32)?;
+    let all = Nest::ALL.map(|nest| (nest, TILE));
+    let timings = time(&all, a.view(), a.view(), Duration::from_secs(1))?;
+    let told = timings.iter().map(|timing| {
+        let caches = [Cache::L1, Cache::L2];
+        let Traffic { reads, writes, misses } = traffic(timing.nest, TILE, [SIDE; 3], Type::F32, &caches)?;
+        let loops: Vec<Value> = timing
+            .nest
+            .loops()
+            .iter()
+            .map(|of| json!({ "name": of.name, "range": of.range, "becomes": of.becomes }))
+            .collect();
+        Ok(json!({
+            "name": timing.nest.name(),
+            "source": timing.nest.source(),
+            "loops": loops,
+            "reads": reads.iter().sum::<u64>(),
+            "writes": writes,
+            "misses": misses,
+            "milliseconds": timing.median.as_secs_f64() * 1e3,
+        }))
+    });
+    let told = told.collect::<Result<Vec<Value>>>()?;
+    Ok(json!({ "side": SIDE, "tile": TILE, "nests": told }))
+}
