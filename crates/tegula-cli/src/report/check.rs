@@ -278,7 +278,10 @@ fn print_finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
 
 fn print_counters(out: &mut impl Write, counters: &Counters) -> io::Result<()> {
     counters.rows().into_iter().try_for_each(|(name, count, unit)| {
-        let line = format!("  {name:<24} {:>15}  {unit}", grouped(count));
+        // What Nsight Compute calls it, for those who hold the two against each other.
+        let metric = interp::METRICS.iter().find(|(field, _)| *field == name.replace(' ', "_"));
+        let metric = metric.map_or("", |(_, metric)| metric);
+        let line = format!("  {name:<24} {:>15}  {unit:<16} {metric}", grouped(count));
         writeln!(out, "{}", line.trim_end())
     })
 }

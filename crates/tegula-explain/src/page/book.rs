@@ -10,7 +10,7 @@ use flate2::write::DeflateEncoder;
 use serde::Serialize;
 use serde_json::json;
 use tegula::element::Type;
-use tegula::interp::Counters;
+use tegula::interp::{self, Counters};
 use tegula::ir::{Checked, Kernel, Order2d, SiteId};
 use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain, SOURCES, Variant};
 use tegula::plan::{Lie, Recipe};
@@ -50,7 +50,7 @@ struct Entry {
     counters: Counters,
     /// What is wrong with the result.
     wrong: Option<String>,
-    /// The file of the trace, in base 64.
+    /// The file of the trace, in base 64; or `#` and the number of the element of the page that holds it.
     trace: String,
 }
 
@@ -158,27 +158,31 @@ impl Book {
         Book { choices, served: true }
     }
 
-    /// All of it as the page reads it: JSON, deflated, in base 64.
-    pub(super) fn packed(&self) -> Result<String> {
-        let (mut entries, mut codes) = (Vec::new(), BTreeMap::new());
+    /// All of it as the page reads it: JSON, deflated, in base 64; and the traces, which are unpacked one by one when they are looked at.
+    pub(super) fn packed(&self) -> Result<(String, Vec<String>)> {
+        let (mut entries, mut traces, mut codes) = (Vec::new(), Vec::new(), BTreeMap::new());
         for choice in &self.choices {
             let product = Product::new(choice.plain, choice.sizes)?;
-            entries.push(choice.entry(&product)?);
+            let mut entry = choice.entry(&product)?;
+            traces.push(std::mem::replace(&mut entry.trace, format!("#{}", traces.len())));
+            entries.push(entry);
             let name = product.kernel().name().to_string();
             if let std::collections::btree_map::Entry::Vacant(vacant) = codes.entry(name) {
                 vacant.insert(code(product.kernel())?);
             }
         }
         let sources: Vec<_> = SOURCES.iter().map(|(file, text)| json!({ "file": file, "text": text })).collect();
-        pack(&json!({
+        let book = pack(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "served": self.served,
             "sources": sources,
+            "metrics": interp::METRICS,
             "loops": super::nests::nests()?,
             "ladder": ladder()?,
             "codes": codes,
             "entries": entries,
-        }))
+        }))?;
+        Ok((book, traces))
     }
 }
 

@@ -1,15 +1,15 @@
 // What kernels cost, side by side.
 
 const COUNTERS = [
-  ["global_load_requests", "global load requests", "smsp__inst_executed_op_global_ld.sum"],
-  ["global_load_sectors", "global load sectors, 32 bytes each", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"],
-  ["global_store_requests", "global store requests", "smsp__inst_executed_op_global_st.sum"],
-  ["global_store_sectors", "global store sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"],
-  ["shared_load_wavefronts", "shared load wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"],
-  ["shared_store_wavefronts", "shared store wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"],
-  ["shared_bank_conflicts", "shared bank conflicts", ""],
-  ["fma", "multiply-adds", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"],
-  ["barriers", "barriers, once a warp", "smsp__inst_executed_op_barrier.sum"],
+  ["global_load_requests", "global load requests"],
+  ["global_load_sectors", "global load sectors, 32 bytes each"],
+  ["global_store_requests", "global store requests"],
+  ["global_store_sectors", "global store sectors"],
+  ["shared_load_wavefronts", "shared load wavefronts"],
+  ["shared_store_wavefronts", "shared store wavefronts"],
+  ["shared_bank_conflicts", "shared bank conflicts"],
+  ["fma", "multiply-adds"],
+  ["barriers", "barriers, once a warp"],
 ];
 
 function drawCost(app) {
@@ -66,7 +66,7 @@ function drawCompare(app) {
   };
   const threads = Object.keys(entry.per_thread).map((key) => row(`${key.replace("_", " ")}, a thread`, "", entry.per_thread[key], other.per_thread[key]));
   const rows = [row("steps", "", entry.steps, other.steps), ...threads, row("barriers a block", "", entry.barriers_per_block, other.barriers_per_block),
-    ...COUNTERS.map(([key, label, metric]) => row(label, metric, entry.counters[key], other.counters[key]))];
+    ...COUNTERS.map(([key, label]) => row(label, new Map(book.metrics).get(key), entry.counters[key], other.counters[key]))];
   app.show("view", `<h2>${escaped(name(entry))} beside another kernel</h2><p><label>Compare with <select id="other">${options}</select></label></p>`
     + `<div class="scroll" tabindex="0" aria-label="Comparison"><table><thead><tr><th>counter, and its name in Nsight Compute</th><th>this</th><th>other</th><th>difference</th><th>ratio</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`);
 }

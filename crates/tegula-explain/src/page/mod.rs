@@ -35,5 +35,12 @@ const PROGRAM: [&str; 11] = [
 /// Where a product of the book could not be traced.
 pub fn html(book: &Book) -> Result<String> {
     let program: String = PROGRAM.concat();
-    Ok(FRAME.replace("/*STYLE*/", STYLE).replace("/*PROGRAM*/", &program).replace("/*BOOK*/", &book.packed()?))
+    let (book, traces) = book.packed()?;
+    let element = |(number, trace)| format!("<script type=\"text/plain\" id=\"trace-{number}\">{trace}</script>\n");
+    let traces: String = (0..).zip(traces).map(element).collect();
+    Ok(FRAME
+        .replace("/*STYLE*/", STYLE)
+        .replace("/*PROGRAM*/", &program)
+        .replace("/*BOOK*/", &book)
+        .replace("/*TRACES*/", &traces))
 }

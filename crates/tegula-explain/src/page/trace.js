@@ -2,7 +2,11 @@
 
 const SIZES = { f64: 8, i64: 8, u64: 8, f32: 4, i32: 4, u32: 4, f16: 2, bf16: 2, i8: 1, u8: 1, pred: 1 };
 
-const bytesOf = (base64) => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+function bytesOf(base64) {
+  const text = atob(base64), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
+}
 
 async function inflate(bytes) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
@@ -13,7 +17,9 @@ async function unpack(base64) {
   return JSON.parse(new TextDecoder().decode(await inflate(bytesOf(base64))));
 }
 
-async function readTrace(base64) {
+// A trace in base 64, or where in the page it stands.
+async function readTrace(where) {
+  const base64 = where.startsWith("#") ? document.getElementById(`trace-${where.slice(1)}`).textContent : where;
   const file = bytesOf(base64), magic = "tegula trace 1\n";
   if (new TextDecoder().decode(file.subarray(0, magic.length)) !== magic) throw new Error("this is no trace that can be read");
   return parseTrace(await inflate(file.subarray(magic.length)));

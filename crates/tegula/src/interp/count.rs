@@ -15,6 +15,18 @@ pub const SECTOR: u64 = 32;
 /// Banks of shared memory, 4 bytes wide each.
 pub const BANKS: u64 = 32;
 
+/// What Nsight Compute calls the counters that it has too, by the names of [`Counters`]'s fields. Of multiply-adds the metric is that of f32;
+/// of f64 it is that of `dfma`.
+pub const METRICS: [(&str, &str); 7] = [
+    ("global_load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"),
+    ("global_load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
+    ("global_store_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"),
+    ("global_store_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
+    ("shared_load_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"),
+    ("shared_store_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"),
+    ("fma", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
+];
+
 /// Counters, of a whole launch or of one line of its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
