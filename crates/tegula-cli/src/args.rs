@@ -1,5 +1,6 @@
 //! The command line: what may be said, and the one-line form of what may not.
 
+mod explain;
 mod products;
 mod tune;
 
@@ -21,6 +22,7 @@ use tegula_files::{Dtype, Place};
 use crate::failure::Failure;
 use crate::kernel::{Named, Names, Problem, plant_help};
 use crate::subject::{Subject, Subjects};
+pub use explain::ExplainArgs;
 pub use products::{Asked, ProductsArgs};
 pub use tune::TuneArgs;
 
@@ -51,6 +53,7 @@ Examples:
   tegula mul a.npy b.npy -o c.npy                   C = A·B on the best device
   tegula mul digits.npy digits.npy --tb --verify    a Gram matrix, verified
   tegula check tiled --plant missing-first-barrier  find a race without a GPU
+  tegula explain a.npy b.npy                        watch it, step by step
   tegula bench --m 1024:4096:1024 --vs cublaslt     how fast, beside a peer
   tegula tune --shapes model.txt                    let measurements choose kernels
   tegula kernels K6 --ptx                           read a kernel as PTX
@@ -162,6 +165,9 @@ pub enum Command {
     /// Run a kernel in the interpreter: races, bounds, wrong results, and what it costs
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
+    /// Show how a tiled product is made, step by step, and what each thread does
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(Box<ExplainArgs>),
     /// Time products, against a peer in the same run
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(Box<BenchArgs>),
@@ -444,7 +450,7 @@ impl KernelsArgs {
 }
 
 /// Options that shape a kernel; a preset sets those that are not given.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct VariantArgs {
     /// Of naive and tiled: side of the tile, and of the block of threads [default: 16; K5: 2; K6: 32]
     #[arg(long, value_name = "SIDE", allow_negative_numbers = true, value_parser = whole::<u32>(1))]
@@ -542,7 +548,8 @@ pub struct CompletionsArgs {
 }
 
 /// The commands that have a manual page.
-const COMMANDS: [&str; 9] = ["mul", "check", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"];
+const COMMANDS: [&str; 10] =
+    ["mul", "check", "explain", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"];
 
 #[derive(Debug, Args)]
 pub struct ManArgs {

@@ -167,6 +167,6 @@ impl Files {
     /// Writes what there is so far; into a pipe, which keeps everything, only the last of it.
     fn keep(&self, report: &Report, last: bool) -> Result<()> {
         let mut written = self.0.iter().filter(|(file, _)| last || !file.is_special());
-        written.try_for_each(|(file, form)| Ok(file.replace(&form(report))?))
+        written.try_for_each(|(file, form)| Ok(file.replace(form(report))?))
     }
 }

@@ -3,13 +3,12 @@
 pub mod exercise;
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
-use tegula::interp::{self, Arg, Buffer, Config};
-use tegula::ir::{self, Checked, Kernel, Order2d};
-use tegula::kernels::Variant;
-use tegula::plan::Lie;
-use tegula::{Accuracy, Error, Layout, Matrix, Result, Shape, View, oracle};
+use tegula::interp::{self, Buffer, Config};
+use tegula::ir;
+use tegula::{Accuracy, Error, Matrix, Result, Shape, View, oracle};
 
 use crate::kernel::Problem;
+use crate::launch::{Memory, Passes};
 use crate::progress::{Meter, Unit};
 use crate::report::check::{CheckReport, Counters, Finding};
 
@@ -24,31 +23,6 @@ pub fn run(problem: &Problem, meter: &Meter) -> Result<CheckReport> {
         Err(error) => return Err(error),
     };
     Ok(CheckReport::new(name, [problem.m, problem.n, problem.k], problem.seeds, findings, counters))
-}
-
-/// The kernels of a product.
-struct Passes {
-    /// Those that pack A and B.
-    packs: [Option<Checked<Kernel>>; 2],
-    first: Checked<Kernel>,
-    /// The one that adds what was split.
-    second: Option<Checked<Kernel>>,
-}
-
-impl Passes {
-    fn of(problem: &Problem) -> Result<Passes> {
-        let Problem { recipe, m, n, .. } = problem;
-        let row_major = Lie { order: Order2d::RowMajor, vectors: false };
-        let lies = recipe.inputs([row_major; 2], Lie::transposed);
-        let second = recipe.workspace(Shape::new(*m, *n)).map(|_| recipe.second(row_major, m.saturating_mul(*n)));
-        let checked = |variant: Variant| ir::check(variant.build()?);
-        let pack = |which: usize| recipe.packed[which].then(|| checked(recipe.packing(lies[which]).into())).transpose();
-        Ok(Passes {
-            packs: [pack(0)?, pack(1)?],
-            first: checked(recipe.kernel)?,
-            second: second.map(checked).transpose()?,
-        })
-    }
 }
 
 /// What there is to tell of a kernel that never ran.
@@ -100,37 +74,11 @@ fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Ve
     let mut random = Random(seed);
     let a = Matrix::from_fn(Shape::new(m, k), |_, _, _| random.number::<T>())?;
     let b = Matrix::from_fn(Shape::new(k, n), |_, _, _| random.number::<T>())?;
-    let [input_a, input_b] = recipe.inputs([a.view(), b.view()], View::t);
-    let inputs = [Buffer::input(input_a)?, Buffer::input(input_b)?];
-    let pack = |which: usize| -> Result<Option<Buffer>> {
-        let to = recipe.packed(which, inputs[which].layout().shape)?;
-        to.map(|to| Buffer::output(T::TYPE, to)).transpose()
-    };
-    let packed = [pack(0)?, pack(1)?];
-    let shape = Shape::new(m, n);
-    let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(shape)?)?;
-    let parts =
-        recipe.workspace(shape).map(|shape| Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?));
-    let parts = parts.transpose()?;
-    let (alpha, beta) = (Arg::scalar(<T::Acc as Scalar>::ONE), Arg::scalar(<T::Acc as Scalar>::ZERO));
-    let [a_arg, b_arg] = [0, 1].map(|which| Arg::from(packed[which].as_ref().unwrap_or(&inputs[which])));
-    let c_arg = Arg::from(&c);
-    let (first, second) = match (&parts, recipe.steps(k)) {
-        (None, _) => (vec![a_arg, b_arg, c_arg, alpha, beta], vec![]),
-        (Some(parts), None) => (vec![a_arg, b_arg, parts.into()], vec![parts.into(), c_arg, alpha, beta]),
-        (Some(parts), Some(steps)) => {
-            let steps = Arg::scalar(steps);
-            (vec![a_arg, b_arg, c_arg, parts.into(), alpha, beta], vec![parts.into(), c_arg, beta, steps])
-        }
-    };
-    let packing =
-        passes.packs.iter().zip(inputs.iter().zip(&packed)).filter_map(|(kernel, (from, to))| {
-            Some((kernel.as_ref()?, vec![Arg::from(from), Arg::from(to.as_ref()?)]))
-        });
-    let second = passes.second.as_ref().map(|kernel| (kernel, second));
+    let memory = Memory::new(problem, a.view(), b.view())?;
+    let second = passes.second.as_ref().map(|kernel| (kernel, memory.second()));
     let config = Config { seed, ..Config::default() };
     let (mut findings, mut counters) = (Vec::new(), interp::Counters::default());
-    for (kernel, args) in packing.chain([(&passes.first, first)]).chain(second) {
+    for (kernel, args) in memory.packing(passes).chain([(&passes.first, memory.first())]).chain(second) {
         let outcome = interp::run(kernel, &args, &config)?;
         let failed = outcome.error().is_some();
         findings.extend(outcome.findings.iter().map(Finding::from));
@@ -140,7 +88,7 @@ fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Ve
             break;
         }
     }
-    let wrong = compare(a.view(), b.view(), &c, recipe.kernel.accuracy())?;
+    let wrong = compare(a.view(), b.view(), &memory.c, recipe.kernel.accuracy())?;
     findings.extend(wrong);
     Ok((findings, counters.into()))
 }
@@ -221,6 +169,7 @@ impl Random {
 mod tests {
     use super::*;
     use crate::report::check::Severity;
+    use tegula::Layout;
     use tegula::ir::prelude::*;
 
     /// A barrier that only some threads come to.

@@ -7,8 +7,10 @@ mod bench;
 mod check;
 mod doctor;
 mod engine;
+mod explain;
 mod failure;
 mod kernel;
+mod launch;
 mod log;
 mod manual;
 mod mul;
@@ -49,13 +51,19 @@ fn run() -> Result<()> {
     let meter = || Meter::new(cli.talk.quiet, !told);
     if matches!(
         cli.command,
-        Command::Mul(_) | Command::Check(_) | Command::Bench(_) | Command::Tune(_) | Command::Doctor(_)
+        Command::Mul(_)
+            | Command::Check(_)
+            | Command::Explain(_)
+            | Command::Bench(_)
+            | Command::Tune(_)
+            | Command::Doctor(_)
     ) {
         engine::threads();
     }
     match &cli.command {
         Command::Mul(args) => mul::run(args, &meter()),
         Command::Check(args) => check(args, &meter()),
+        Command::Explain(args) => explain::run(args, &meter()),
         Command::Bench(args) => bench::run(args, &meter()),
         Command::Tune(args) => tune::run(args, &meter()),
         Command::Kernels(args) => kernels(args),

@@ -34,7 +34,7 @@ pub fn run(args: &MulArgs, meter: &Meter) -> Result<()> {
 }
 
 /// The array at a place, and how it came from there: what `--explain-plan` says of it.
-fn load(place: &Place, cast: Option<Dtype>, meter: &Meter) -> Result<(AnyArray, String)> {
+pub fn load(place: &Place, cast: Option<Dtype>, meter: &Meter) -> Result<(AnyArray, String)> {
     let reading = meter.phase(&format!("reading {place}"), Unit::Bytes, 0);
     let tell = |done, total| reading.set_of(done, total);
     let array = tegula_files::read(place, &Reading { room: engine::free_memory(), progress: &tell })?;
@@ -53,7 +53,8 @@ fn load(place: &Place, cast: Option<Dtype>, meter: &Meter) -> Result<(AnyArray, 
     }
 }
 
-fn no_product(a: Dtype, b: Dtype) -> Failure {
+/// Why these types make no product.
+pub fn no_product(a: Dtype, b: Dtype) -> Failure {
     if a != b {
         let example = common(a, b);
         return Failure::new(format!(
@@ -100,7 +101,7 @@ impl Mul<'_> {
             return Err(Failure::new(why));
         }
         let (a, b) = (oriented(a, args.ta)?, oriented(b, args.tb)?);
-        let shape = check_shapes(args, a.shape(), b.shape())?;
+        let shape = check_shapes([args.ta, args.tb], a.shape(), b.shape())?;
         let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
         if let Some(target) = &target {
             tegula_files::check(target, <T::Out as Number>::DTYPE, shape.len())?;
@@ -138,8 +139,8 @@ fn oriented<T: Number + Scalar>(array: &Array<T>, transpose: bool) -> Result<NdV
     Ok(if transpose { view.t() } else { view })
 }
 
-/// The shape of C. Where there is none, says which transposition would make one.
-fn check_shapes(args: &MulArgs, a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
+/// The shape of C. Where there is none, says which transposition would make one. `ta` and `tb` say what is transposed already.
+pub fn check_shapes([ta, tb]: [bool; 2], a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     product_shape(a, b).map_err(|error| {
         let turned = |shape: &[usize]| {
             let mut shape = shape.to_vec();
@@ -151,13 +152,13 @@ fn check_shapes(args: &MulArgs, a: &[usize], b: &[usize]) -> Result<Vec<usize>> 
         };
         let (other_a, other_b) = (product_shape(&turned(a), b).is_ok(), product_shape(a, &turned(b)).is_ok());
         let hint = match (other_b, other_a) {
-            (true, _) if args.tb => "; leave --tb out",
+            (true, _) if tb => "; leave --tb out",
             (true, _) => "; --tb would make them fit",
-            (_, true) if args.ta => "; leave --ta out",
+            (_, true) if ta => "; leave --ta out",
             (_, true) => "; --ta would make them fit",
             _ => "",
         };
-        let said = match (args.ta, args.tb) {
+        let said = match (ta, tb) {
             (true, true) => " (A and B are transposed)",
             (true, false) => " (A is transposed)",
             (false, true) => " (B is transposed)",

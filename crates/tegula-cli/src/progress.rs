@@ -31,6 +31,7 @@ pub enum Unit {
     Bytes,
     MultiplyAdds,
     Rows,
+    Products,
 }
 
 /// Shows how far a command is.
@@ -199,6 +200,7 @@ fn rate(unit: Unit, per_second: f64) -> String {
         Unit::Bytes => (per_second, "B"),
         Unit::MultiplyAdds => (2.0 * per_second, "FLOP"),
         Unit::Rows => (per_second, "rows"),
+        Unit::Products => (per_second, "products"),
     };
     const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
     // From 999.5 on three digits would round to 1000.

@@ -47,7 +47,7 @@ pub fn run(args: &TuneArgs, meter: &Meter) -> Result<()> {
         out.flush()?;
         report.rows.push(row);
         if let Some(file) = json.iter().find(|file| i + 1 == all.len() || !file.is_special()) {
-            file.replace(&report.json())?;
+            file.replace(report.json())?;
         }
     }
     writeln!(out, "{}", report.verdict())?;

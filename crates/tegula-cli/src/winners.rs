@@ -50,7 +50,7 @@ impl Winners {
         // What is of no use goes.
         let mut all = cache::read(&self.path, &self.key).unwrap_or_default();
         all.merge(&self.new);
-        Ok(self.file.replace(&all.text(&self.key))?)
+        Ok(self.file.replace(all.text(&self.key))?)
     }
 
     /// The file.

@@ -116,7 +116,7 @@ fn titles(line: &str) -> Option<String> {
 
 #[test]
 fn help() {
-    let commands = ["mul", "check", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"];
+    let commands = ["mul", "check", "explain", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"];
     let lines = commands.map(|command| format!("{command} --help"));
     let lines: Vec<_> = ["", "--help", "--version"].into_iter().chain(lines.iter().map(String::as_str)).collect();
     agree("help", &lines, plain);
@@ -144,6 +144,18 @@ fn errors() {
         "check tiled --seeds 0",
         "check tiled --plant mising-first-barrier",
         "check tiled --plant no-guards --plant floor-launch",
+        "explain --kernel K7",
+        "explain --tile 33",
+        "explain text.npy",
+        "explain none.trace",
+        "explain a.npy a.npy",
+        "explain a.npy ints.npy --tb",
+        "explain a.npy a.npy --m 3",
+        "explain a.npy --json",
+        "explain --m 4096 --n 4096 --k 4096",
+        "explain --block 2,0",
+        "explain --steps 3",
+        "explain --trace none/t.trace",
         "kernels --tile 64",
         "kernels --ptx",
         "kernels tiled --dtype f31",
@@ -191,6 +203,19 @@ fn checks() {
         "check exercises",
     ];
     agree("check", &lines, sources);
+}
+
+#[test]
+fn explanations() {
+    let lines = [
+        "explain",
+        "explain a.npy a.npy --tb --thread 1,1",
+        "explain --kernel naive --m 2 --n 2 --k 3",
+        "explain --kernel K5 --block 1,0",
+        "explain --m 20 --n 4 --k 20 --tile 2 --plant missing-second-barrier --block 0,9 --thread 1,1",
+        "explain --json",
+    ];
+    agree("explain", &lines, sources);
 }
 
 #[test]
@@ -268,7 +293,9 @@ fn scripts_for_shells() {
     ] {
         let script = said(place.path(), &format!("completions {shell}"));
         assert!(script.contains(says), "{shell}: {script}");
-        for command in ["mul", "check", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"] {
+        for command in
+            ["mul", "check", "explain", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"]
+        {
             assert!(script.contains(command), "{shell}: {command}");
         }
         parses(shell, script.split_once('\n').unwrap().1);
@@ -298,7 +325,7 @@ fn every_kept_file_has_a_test() {
     let mut names: Vec<_> = files.map(|file| file.unwrap().path().file_stem().unwrap().to_owned()).collect();
     names.sort();
     assert!(
-        blessing() || names == ["check", "devices", "doctor", "errors", "help", "kernels", "man", "mul"],
+        blessing() || names == ["check", "devices", "doctor", "errors", "explain", "help", "kernels", "man", "mul"],
         "{names:?}"
     );
 }

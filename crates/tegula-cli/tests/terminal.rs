@@ -166,3 +166,137 @@ fn a_file_s_name_cannot_reach_the_terminal() {
     let session = Session::run("$T mul \"$(printf 'a\\nb\\033[2J')\" x", USUAL, &[("NO_COLOR", "1")]);
     assert_eq!(session.last(), "error: a\\nb\\u{1b}[2J: there is no such file");
 }
+
+/// A program at a terminal whose keys are pressed here.
+struct Live {
+    pty: Box<dyn portable_pty::MasterPty + Send>,
+    keys: Box<dyn std::io::Write + Send>,
+    child: Box<dyn portable_pty::Child + Send + Sync>,
+    parser: std::sync::Arc<std::sync::Mutex<Parser>>,
+}
+
+impl Live {
+    fn start(line: &str, [columns, rows]: [u16; 2], environment: &[(&str, &str)]) -> Live {
+        let pty =
+            native_pty_system().openpty(PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 }).unwrap();
+        let mut command = CommandBuilder::new("sh");
+        command.args(["-c", line]);
+        command.env("T", env!("CARGO_BIN_EXE_tegula"));
+        command.env("TERM", "xterm-256color");
+        command.env_remove("NO_COLOR");
+        environment.iter().for_each(|(name, value)| command.env(name, value));
+        let child = pty.slave.spawn_command(command).unwrap();
+        drop(pty.slave);
+        let parser = std::sync::Arc::new(std::sync::Mutex::new(Parser::new(rows, columns, 0)));
+        let (mut reader, shown) = (pty.master.try_clone_reader().unwrap(), parser.clone());
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(len @ 1..) = reader.read(&mut piece) {
+                shown.lock().unwrap().process(&piece[..len]);
+            }
+        });
+        let keys = pty.master.take_writer().unwrap();
+        Live { pty: pty.master, keys, child, parser }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    fn resize(&mut self, [columns, rows]: [u16; 2]) {
+        self.parser.lock().unwrap().screen_mut().set_size(rows, columns);
+        self.pty.resize(PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 }).unwrap();
+    }
+
+    fn screen(&self) -> String {
+        self.parser.lock().unwrap().screen().contents()
+    }
+
+    /// The screen as soon as it says so.
+    fn until(&self, says: &str) -> String {
+        for _ in 0..3000 {
+            let screen = self.screen();
+            if screen.contains(says) {
+                return screen;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("{says:?} never came:\n{}", self.screen());
+    }
+}
+
+#[test]
+fn a_product_is_played() {
+    let mut live = Live::start("echo earlier; $T explain; echo after $?; sleep 5", USUAL, &[]);
+    let start = live.until("Nothing has happened yet");
+    assert!(!start.contains("earlier") && start.contains("q quit"), "{start}");
+    live.press("\x1b[C");
+    live.until("step 0 of 2, act 1 of 10: load, moment 1 of 4");
+    live.press("n ");
+    live.until("moment 3 of 4");
+    live.press("\x1b[D");
+    let back = live.until("moment 2 of 4");
+    assert!(back.contains("tile_a") && back.contains("A[0..2, 0..2] → tile_a"), "{back}");
+    live.press("]]]");
+    let multiplied = live.until("act 3 of 10: multiply");
+    assert!(multiplied.contains("c00 = 1·1 + 2·5 + a02·b20 + a03·b30"), "{multiplied}");
+    assert!(multiplied.contains("= 11 so far") && multiplied.contains("46)"), "{multiplied}");
+    live.press("[");
+    live.until("act 2 of 10: wait");
+    live.press("t\x1b[C\x1b[Bt");
+    live.until("thread 1,1");
+    live.press("h");
+    live.until("thread 0,1");
+    live.press("b");
+    live.until("block 1,0 of 2×2");
+    live.press("v");
+    live.until("a11");
+    live.press("?");
+    live.until("Any key goes back.");
+    live.press("xG");
+    let end = live.until("act 10 of 10: store");
+    assert!(end.contains(", written"), "{end}");
+    live.resize([40, 12]);
+    live.until("It takes 60×18");
+    live.resize([60, 18]);
+    let small = live.until("? help q quit");
+    assert!(small.contains("C 4×4") && small.contains("written"), "{small}");
+    live.press("q");
+    let after = live.until("after 0");
+    assert!(after.contains("earlier") && !after.contains("step"), "{after}");
+    let parser = live.parser.lock().unwrap();
+    assert!(!parser.screen().alternate_screen() && !parser.screen().hide_cursor());
+    drop(parser);
+    live.child.kill().unwrap();
+}
+
+#[test]
+fn an_interrupt_ends_the_player_and_gives_the_screen_back() {
+    let mut live =
+        Live::start("echo earlier; $T explain --m 40 --n 30 --k 20; stty -a | grep -o ' echo '; sleep 5", USUAL, &[]);
+    let start = live.until("Nothing has happened yet");
+    assert!(start.contains("C 40×30") && start.contains('⋮') && start.contains('…'), "{start}");
+    live.press("\x03");
+    let after = live.until("echo");
+    assert!(after.contains("earlier") && !live.parser.lock().unwrap().screen().alternate_screen());
+    live.child.kill().unwrap();
+}
+
+#[test]
+fn a_player_without_colours_still_tells_tiles_apart() {
+    let mut live = Live::start("$T explain", USUAL, &[("NO_COLOR", "1")]);
+    live.until("Nothing has happened yet");
+    live.press("]");
+    let loaded = live.until("act 1 of 10: load, moment 4 of 4");
+    assert!(loaded.contains("[  2]") && loaded.contains("{  6}") && loaded.contains('<'), "{loaded}");
+    let parser = live.parser.lock().unwrap();
+    let (rows, columns) = parser.screen().size();
+    let coloured = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))).any(|(row, column)| {
+        parser.screen().cell(row, column).is_some_and(|cell| cell.fgcolor() != vt100::Color::Default)
+    });
+    assert!(!coloured);
+    drop(parser);
+    live.press("q");
+    live.child.wait().unwrap();
+}

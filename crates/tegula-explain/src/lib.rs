@@ -8,6 +8,7 @@ pub mod number;
 pub mod page;
 pub mod product;
 pub mod profile;
+pub mod scene;
 pub mod serve;
 pub mod trace;
 

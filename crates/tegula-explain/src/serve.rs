@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::page::{self, Book, Choice};
 
 /// The greatest m, n and k.
-const LARGEST: usize = 64;
+pub const LARGEST: usize = 64;
 
 /// Products that are run at a time; others wait for their turn.
 const AT_A_TIME: usize = 4;
@@ -32,16 +32,15 @@ pub struct Page {
 type Answer = (u16, &'static str, String);
 
 impl Page {
-    /// Makes the page, with elements of a type, and takes a port of the loopback interface; 0 for any that is free.
+    /// Makes the page, which opens with a product, and takes a port of the loopback interface; 0 for any that is free.
     ///
     /// # Errors
-    /// Where the port is taken.
-    pub fn open(port: u16, ty: Type) -> Result<Page> {
+    /// Where the port is taken, or the product cannot be traced.
+    pub fn open(port: u16, start: Choice) -> Result<Page> {
         let server =
             Server::http((Ipv4Addr::LOCALHOST, port)).map_err(|why| Error::Serve { port, why: why.to_string() })?;
         let at = server.server_addr().to_ip().ok_or_else(|| Error::Serve { port, why: "it has no address".into() })?;
-        let start = Choice { plain: Plain { ty, tile: 2, ..Plain::named("tiled")? }, sizes: [4; 3] };
-        Ok(Page { server, at, html: page::html(&Book::served(vec![start]))? })
+        Ok(Page { server, at, html: page::html(&Book::served(vec![start]), &|_| {})? })
     }
 
     /// Where it can be seen.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::output::Target;
 use crate::{Error, Refusal, Result, show};
 
-/// A text file that is replaced whenever there is more to say: whatever ends the program leaves it whole, with what was said last.
+/// A file that is replaced whenever there is more to say: whatever ends the program leaves it whole, with what was said last.
 ///
 /// ```
 /// let folder = tempfile::tempdir()?;
@@ -38,14 +38,15 @@ impl ReportFile {
         self.special
     }
 
-    /// Makes the file of this text.
+    /// Makes the file of this content.
     ///
     /// # Errors
     /// Where it cannot be written; then it is as it was.
-    pub fn replace(&self, text: &str) -> Result<()> {
+    pub fn replace(&self, content: impl AsRef<[u8]>) -> Result<()> {
+        let content = content.as_ref();
         let replace = || {
             let target = Target::of(&self.path)?;
-            target.replace(text.len() as u64, &|_, _| {}, |sink| sink.write_all(text.as_bytes()))
+            target.replace(content.len() as u64, &|_, _| {}, |sink| sink.write_all(content))
         };
         replace().map_err(|why| refusal(&self.path, why))
     }

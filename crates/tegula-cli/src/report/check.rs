@@ -276,7 +276,8 @@ fn print_finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
     writeln!(out, "  {severity}: {kind}: {message}{times}")
 }
 
-fn print_counters(out: &mut impl Write, counters: &Counters) -> io::Result<()> {
+/// Prints the counters, one a line.
+pub fn print_counters(out: &mut impl Write, counters: &Counters) -> io::Result<()> {
     counters.rows().into_iter().try_for_each(|(name, count, unit)| {
         // What Nsight Compute calls it, for those who hold the two against each other.
         let metric = interp::METRICS.iter().find(|(field, _)| *field == name.replace(' ', "_"));

@@ -5,6 +5,7 @@ pub mod check;
 pub mod devices;
 pub mod doctor;
 pub mod exercises;
+pub mod explain;
 pub mod plan;
 pub mod plots;
 pub mod preview;

@@ -160,9 +160,10 @@ class App {
     const state = new URLSearchParams(location.hash.slice(1)), list = (key) => (state.get(key) ?? "0,0").split(",").map((n) => Math.max(0, Math.trunc(Number(n)) || 0));
     if (VIEWS.some(([key]) => key === state.get("view"))) this.view = state.get("view");
     this.names = state.get("names") === "1";
-    const wanted = { family: state.get("kernel") ?? "tiled", tile: state.get("tile") ?? "2", mapping: state.get("map") ?? "x-col", size: (state.get("size") ?? "4x4x4").replaceAll("x", "×"), dtype: state.get("type") ?? "", mistake: state.get("mistake") ?? "" };
+    // What the address leaves out is as in the first product.
+    const first = this.told(this.book.entries[0]), given = (key, name) => state.get(name) ?? first[key];
+    const wanted = { family: given("family", "kernel"), tile: given("tile", "tile"), mapping: given("mapping", "map"), size: given("size", "size").replaceAll("x", "×"), dtype: given("dtype", "type"), mistake: given("mistake", "mistake") };
     const [bx, by = 0] = list("block"), [tx, ty = 0] = list("thread");
-    if (!wanted.dtype) wanted.dtype = this.book.entries[0].dtype;
     this.block = [bx, by, 0];
     await this.want(wanted, { at: Math.max(0, Math.trunc(Number(state.get("at"))) || 0) });
     if (!this.entry) await this.choose(this.book.entries[0]);

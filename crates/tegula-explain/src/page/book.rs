@@ -153,13 +153,26 @@ impl Book {
         Book { choices, served: false }
     }
 
+    /// The same, and first of all this product.
+    pub fn opening_with(mut self, choice: Choice) -> Book {
+        self.choices.retain(|other| *other != choice);
+        self.choices.insert(0, choice);
+        self
+    }
+
+    /// How many products it has.
+    #[allow(clippy::len_without_is_empty, reason = "a book without products has no page")]
+    pub fn len(&self) -> usize {
+        self.choices.len()
+    }
+
     /// These products, on a page that can ask for others: see [`Choice::packed`].
     pub fn served(choices: Vec<Choice>) -> Book {
         Book { choices, served: true }
     }
 
     /// All of it as the page reads it: JSON, deflated, in base 64; and the traces, which are unpacked one by one when they are looked at.
-    pub(super) fn packed(&self) -> Result<(String, Vec<String>)> {
+    pub(super) fn packed(&self, told: &dyn Fn(usize)) -> Result<(String, Vec<String>)> {
         let (mut entries, mut traces, mut codes) = (Vec::new(), Vec::new(), BTreeMap::new());
         for choice in &self.choices {
             let product = Product::new(choice.plain, choice.sizes)?;
@@ -170,6 +183,7 @@ impl Book {
             if let std::collections::btree_map::Entry::Vacant(vacant) = codes.entry(name) {
                 vacant.insert(code(product.kernel())?);
             }
+            told(entries.len());
         }
         let sources: Vec<_> = SOURCES.iter().map(|(file, text)| json!({ "file": file, "text": text })).collect();
         let book = pack(&json!({

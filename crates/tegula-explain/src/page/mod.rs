@@ -29,13 +29,13 @@ const PROGRAM: [&str; 11] = [
     include_str!("app.js"),
 ];
 
-/// The page, whole.
+/// The page, whole. `told` is told how many of the book's products are in it.
 ///
 /// # Errors
 /// Where a product of the book could not be traced.
-pub fn html(book: &Book) -> Result<String> {
+pub fn html(book: &Book, told: &dyn Fn(usize)) -> Result<String> {
     let program: String = PROGRAM.concat();
-    let (book, traces) = book.packed()?;
+    let (book, traces) = book.packed(told)?;
     let element = |(number, trace)| format!("<script type=\"text/plain\" id=\"trace-{number}\">{trace}</script>\n");
     let traces: String = (0..).zip(traces).map(element).collect();
     Ok(FRAME

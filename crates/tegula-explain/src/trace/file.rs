@@ -42,6 +42,9 @@ const MAGIC: &[u8] = b"tegula trace 1\n";
 /// The most bytes a trace may unpack to.
 const LARGEST: u64 = 1 << 30;
 
+/// Elements that a matrix may have.
+const MOST_ELEMENTS: u64 = 1 << 53;
+
 impl Trace {
     /// Writes the trace as a file; its form stands in the documentation of this file's source.
     ///
@@ -103,6 +106,9 @@ fn parse(bytes: &mut Bytes<'_>) -> Result<Trace> {
     for matrix in &mut header.matrices {
         let count = bytes.count()?;
         matrix.before = bytes.numbers(count, matrix.ty.size())?;
+        if count > 0 && count as u64 != extent(matrix.shape) {
+            return Err(unreadable("a matrix has another number of elements than its shape"));
+        }
     }
     let mut events = Vec::new();
     let mut moment: u32 = 0;
@@ -110,7 +116,11 @@ fn parse(bytes: &mut Bytes<'_>) -> Result<Trace> {
         let further = u32::try_from(bytes.varint()?).ok().and_then(|further| moment.checked_add(further));
         moment = further.filter(|&m| (m as usize) < header.moments.len()).ok_or_else(ends)?;
         let operation = &header.operations[header.moments[moment as usize].operation as usize];
-        events.push(Event { moment, ..bytes.event(operation)? });
+        let event = Event { moment, ..bytes.event(operation)? };
+        if !is_inside(&header, operation, &event) {
+            return Err(unreadable("an event speaks of what is not there"));
+        }
+        events.push(event);
     }
     match bytes.0 {
         [] => Ok(Trace { header, events }),
@@ -139,11 +149,32 @@ fn check(header: &Header) -> Result<()> {
         || !moments.iter().all(|moment| (moment.operation as usize) < operations.len())
         || !acts.iter().all(|act| in_order(act.moments))
         || !header.lines.iter().all(|(site, _)| (*site as usize) < sites.len())
+        || matrices.iter().any(|matrix| extent(matrix.shape) > MOST_ELEMENTS || matrix.first > MOST_ELEMENTS)
+        || header.block.iter().any(|&extent| extent == 0 || extent > 1024)
         || !header.findings.iter().filter_map(|f| f.moment).all(|moment| (moment as usize) < moments.len())
     {
         return Err(unreadable("its header speaks of what is not there"));
     }
     Ok(())
+}
+
+/// The number of elements of a matrix; far too many where they cannot be counted.
+fn extent(shape: [u64; 3]) -> u64 {
+    shape.into_iter().fold(1, u64::saturating_mul)
+}
+
+/// Whether threads and elements are ones that there are.
+fn is_inside(header: &Header, operation: &Operation, event: &Event) -> bool {
+    let elements = match operation.does {
+        Does::GlobalLoad | Does::GlobalStore => extent(header.matrices[operation.memory as usize].shape),
+        Does::SharedLoad | Does::SharedStore => header.shared[operation.memory as usize]
+            .dims
+            .iter()
+            .fold(1, |all, &dim| u64::saturating_mul(all, dim.into())),
+        _ => 0,
+    };
+    // A block has at most 1024 threads.
+    event.warp < 32 && event.elements.iter().all(|&element| element < elements)
 }
 
 fn put_event(bytes: &mut Vec<u8>, event: &Event, operation: &Operation) {

@@ -85,7 +85,7 @@ pub fn page(state: &str) -> Option<Window> {
     let (_, file) = FILE.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("page.html");
-        std::fs::write(&file, html(&Book::small(Type::F32)).unwrap()).unwrap();
+        std::fs::write(&file, html(&Book::small(Type::F32), &|_| {}).unwrap()).unwrap();
         (folder, file)
     });
     open(&format!("file://{}#{state}", file.display()))

@@ -3,13 +3,15 @@
 use std::thread;
 
 use tegula::element::Type;
+use tegula::kernels::{Family, Plain};
+use tegula_explain::page::Choice;
 use tegula_explain::serve::Page;
 
 use crate::chromium::open;
 
 #[test]
 fn whatever_is_chosen_is_run() {
-    let page = Page::open(0, Type::F32).unwrap();
+    let page = Page::open(0, Choice { plain: Plain::new(Family::Tiled, Type::F32, 2), sizes: [4; 3] }).unwrap();
     let url = page.url();
     thread::spawn(move || page.run());
     let Some(window) = open(&url) else { return };

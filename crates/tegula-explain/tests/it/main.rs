@@ -1,5 +1,6 @@
 //! What traces say of the plain kernels, against what is known of them.
 
 mod launch;
+mod scene;
 mod serve;
 mod trace;

@@ -7,12 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use tegula::element::Type;
+use tegula::kernels::{Family, Plain};
+use tegula_explain::page::Choice;
 use tegula_explain::serve::Page;
 
 fn address() -> SocketAddr {
     static AT: OnceLock<SocketAddr> = OnceLock::new();
     *AT.get_or_init(|| {
-        let page = Page::open(0, Type::F32).unwrap();
+        let page = Page::open(0, Choice { plain: Plain::new(Family::Tiled, Type::F32, 2), sizes: [4; 3] }).unwrap();
         let at = page.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
         thread::spawn(move || page.run());
         at

@@ -135,6 +135,24 @@ fn a_file_holds_the_whole_trace_and_nothing_else_is_read() {
 }
 
 #[test]
+fn a_file_that_speaks_of_what_is_not_there_is_not_read() {
+    let spoilt: [fn(&mut Trace); 6] = [
+        |trace| trace.events[0].elements[0] = 16,
+        |trace| trace.events.iter_mut().for_each(|event| event.warp = 32),
+        |trace| trace.header.matrices[0].shape = [1, u64::MAX, 3],
+        |trace| trace.header.matrices[1].first = u64::MAX,
+        |trace| trace.header.matrices[0].before.truncate(15),
+        |trace| trace.header.block = [u32::MAX, 2, 1],
+    ];
+    for (at, spoil) in spoilt.into_iter().enumerate() {
+        let (mut trace, mut bytes) = (four(), Vec::new());
+        spoil(&mut trace);
+        trace.write(&mut bytes).unwrap();
+        assert!(matches!(Trace::read(&bytes[..]), Err(Error::Unreadable(_))), "{at}");
+    }
+}
+
+#[test]
 fn some_of_a_launch_can_be_recorded() {
     let product = product(plain(Family::Tiled, 8), [64; 3]);
     let sample = Sample { blocks: Some(vec![[1, 2, 0]]), warps: Some(vec![1]), steps: Some([3, 5]) };

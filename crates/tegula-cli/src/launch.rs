@@ -1,0 +1,104 @@
+//! The kernels of a product and the memory they work on: what `check` and `explain` run.
+
+use tegula::element::{Element, Scalar};
+use tegula::interp::{Arg, Buffer};
+use tegula::ir::{self, Checked, Kernel, Order2d};
+use tegula::kernels::Variant;
+use tegula::plan::Lie;
+use tegula::{Layout, Result, Shape, View};
+
+use crate::kernel::Problem;
+
+/// The kernels of a product.
+pub struct Passes {
+    /// Those that pack A and B.
+    pub packs: [Option<Checked<Kernel>>; 2],
+    /// The one that multiplies.
+    pub first: Checked<Kernel>,
+    /// The one that adds what was split.
+    pub second: Option<Checked<Kernel>>,
+}
+
+impl Passes {
+    /// Builds and checks them.
+    pub fn of(problem: &Problem) -> Result<Passes> {
+        let Problem { recipe, m, n, .. } = problem;
+        let row_major = Lie { order: Order2d::RowMajor, vectors: false };
+        let lies = recipe.inputs([row_major; 2], Lie::transposed);
+        let second = recipe.workspace(Shape::new(*m, *n)).map(|_| recipe.second(row_major, m.saturating_mul(*n)));
+        let checked = |variant: Variant| ir::check(variant.build()?);
+        let pack = |which: usize| recipe.packed[which].then(|| checked(recipe.packing(lies[which]).into())).transpose();
+        Ok(Passes {
+            packs: [pack(0)?, pack(1)?],
+            first: checked(recipe.kernel)?,
+            second: second.map(checked).transpose()?,
+        })
+    }
+}
+
+/// The memory of a product C = A·B.
+pub struct Memory {
+    inputs: [Buffer; 2],
+    packed: [Option<Buffer>; 2],
+    /// What is split is added up in here.
+    parts: Option<Buffer>,
+    /// C.
+    pub c: Buffer,
+    /// Alpha and beta: 1 and 0.
+    factors: [Arg<'static>; 2],
+    /// Steps along k, where blocks share tiles.
+    steps: Option<u32>,
+}
+
+impl Memory {
+    /// Of row-major A and B.
+    pub fn new<T: Element>(problem: &Problem, a: View<'_, T>, b: View<'_, T>) -> Result<Memory> {
+        let &Problem { recipe, m, n, k, .. } = problem;
+        let [input_a, input_b] = recipe.inputs([a, b], View::t);
+        let inputs = [Buffer::input(input_a)?, Buffer::input(input_b)?];
+        let pack = |which: usize| -> Result<Option<Buffer>> {
+            let to = recipe.packed(which, inputs[which].layout().shape)?;
+            to.map(|to| Buffer::output(T::TYPE, to)).transpose()
+        };
+        let packed = [pack(0)?, pack(1)?];
+        let shape = Shape::new(m, n);
+        let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(shape)?)?;
+        let parts =
+            recipe.workspace(shape).map(|shape| Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?));
+        let factors = [Arg::scalar(<T::Acc as Scalar>::ONE), Arg::scalar(<T::Acc as Scalar>::ZERO)];
+        Ok(Memory { parts: parts.transpose()?, inputs, packed, c, factors, steps: recipe.steps(k) })
+    }
+
+    /// What the kernels that pack take, each after its kernel.
+    pub fn packing<'a>(
+        &'a self,
+        passes: &'a Passes,
+    ) -> impl Iterator<Item = (&'a Checked<Kernel>, Vec<Arg<'a>>)> + use<'a> {
+        passes
+            .packs
+            .iter()
+            .zip(self.inputs.iter().zip(&self.packed))
+            .filter_map(|(kernel, (from, to))| Some((kernel.as_ref()?, vec![Arg::from(from), Arg::from(to.as_ref()?)])))
+    }
+
+    /// What the kernel that multiplies takes.
+    pub fn first(&self) -> Vec<Arg<'_>> {
+        let [a, b] = [0, 1].map(|which| Arg::from(self.packed[which].as_ref().unwrap_or(&self.inputs[which])));
+        let (c, [alpha, beta]) = (Arg::from(&self.c), self.factors);
+        match (&self.parts, self.steps) {
+            (None, _) => vec![a, b, c, alpha, beta],
+            (Some(parts), None) => vec![a, b, parts.into()],
+            (Some(parts), Some(_)) => vec![a, b, c, parts.into(), alpha, beta],
+        }
+    }
+
+    /// What the kernel that adds takes; nothing where there is none.
+    pub fn second(&self) -> Vec<Arg<'_>> {
+        let (c, [alpha, beta]) = (Arg::from(&self.c), self.factors);
+        match (&self.parts, self.steps) {
+            (None, _) => vec![],
+            (Some(parts), None) => vec![parts.into(), c, alpha, beta],
+            (Some(parts), Some(steps)) => vec![parts.into(), c, beta, Arg::scalar(steps)],
+        }
+    }
+}
