@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::{Outcome, root};
 
 /// A module of the library, and what of the library it may import. A name with `::` allows that path only.
-const RULES: [(&str, &[&str]); 27] = [
+const RULES: [(&str, &[&str]); 28] = [
     ("element", &[]),
     ("error", &["element", "ir::Fault", "interp::Finding"]),
     ("matrix", &["element", "error", "host"]),
@@ -33,6 +33,7 @@ const RULES: [(&str, &[&str]); 27] = [
     ("nests", &["element", "error", "host", "matrix"]),
     ("ir", &["element", "error", "matrix"]),
     ("ptx", &["element", "error", "matrix", "ir"]),
+    ("cpp", &["element", "error", "ir"]),
     ("interp", &["element", "error", "host", "matrix", "ir", "cpu::lanes", "progress"]),
     ("kernels", &["element", "epilogue", "error", "matrix", "ir"]),
     ("gemm", &["element", "epilogue", "error", "exec", "ir::Order2d", "matrix", "plan", "progress"]),
@@ -189,6 +190,7 @@ mod tests {
     #[test]
     fn a_wrong_import_is_found() {
         assert_eq!(check("ptx", "use crate::interp::Finding;"), ["ptx must not import interp::Finding"]);
+        assert_eq!(check("cpp/text.rs", "use crate::kernels::Plain;"), ["cpp must not import kernels::Plain"]);
         assert_eq!(check("kernels", "let x = crate::ptx::print(k);"), ["kernels must not import ptx::print"]);
         assert_eq!(check("plan", "use crate::{element::Type, cuda::Device};"), ["plan must not import cuda::Device"]);
         assert_eq!(check("cuda", "use crate::ptx::{Image, print};"), ["cuda must not import ptx::print"]);

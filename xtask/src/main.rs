@@ -1,14 +1,22 @@
-//! Chores of the repository: `cargo xtask ci | bless | assemble | layers | fuzz [SECONDS]`.
+//! Chores of the repository: `cargo xtask ci | bless | assemble | layers | fuzz [SECONDS] | cuda FOLDER`.
 
 mod assemble;
 mod ci;
+mod cuda;
 mod fuzz;
 mod layers;
 mod variants;
 
+/// Products for kernels in CUDA C++, from there as well.
+#[path = "../../crates/tegula/tests/it/cases.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod cases;
 /// The kernels whose text is kept, from the library's own tests.
 #[path = "../../crates/tegula/tests/it/kernels.rs"]
 mod kernels;
+#[path = "../../crates/tegula/tests/it/product.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod product;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +33,8 @@ fn main() -> ExitCode {
         "assemble" => assemble::run(),
         "layers" => layers::run(),
         "fuzz" => fuzz::run(std::env::args().nth(2).as_deref()),
-        _ => Err("usage: cargo xtask ci | bless | assemble | layers | fuzz [SECONDS]".into()),
+        "cuda" => cuda::run(std::env::args_os().nth(2).as_deref()),
+        _ => Err("usage: cargo xtask ci | bless | assemble | layers | fuzz [SECONDS] | cuda FOLDER".into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -58,6 +67,10 @@ fn bless_kernels() -> Outcome {
     }
     fs::create_dir_all(&folder).map_err(failed)?;
     for (name, kernel) in kernels::kept() {
+        if kernels::KEPT_AS_CUDA.contains(&name.as_str()) {
+            let source = variants::print_cuda(kernel.clone())?;
+            fs::write(folder.join(&name).with_extension("cu"), source.text).map_err(failed)?;
+        }
         let image = variants::print(kernel)?;
         fs::write(folder.join(name).with_extension("ptx"), image.text).map_err(failed)?;
     }

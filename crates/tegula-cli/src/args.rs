@@ -56,7 +56,7 @@ Examples:
   tegula explain a.npy b.npy                        watch it, step by step
   tegula bench --m 1024:4096:1024 --vs cublaslt     how fast, beside a peer
   tegula tune --shapes model.txt                    let measurements choose kernels
-  tegula kernels K6 --ptx                           read a kernel as PTX
+  tegula kernels K6 --cuda                          read a kernel as CUDA C++
   tegula doctor                                     what works, what is missing
 
 Environment: CUDA_CACHE_PATH is where the driver keeps assembled kernels; TEGULA_CACHE_DIR is where tune keeps winners, in place of \
@@ -129,6 +129,7 @@ const KERNELS_EXAMPLES: &str = "\
 Examples:
   tegula kernels                                    what there is
   tegula kernels K3 --tile 32                       block, shared memory
+  tegula kernels K6 --cuda                          the kernel in CUDA C++, to be read
   tegula kernels tiled --dtype f16 --ptx            what the driver assembles
   tegula kernels mma                                tiles that plans choose from
   tegula kernels mma_64x64x32_32x32_16x8_3_1_1      one of your own";
@@ -174,7 +175,7 @@ pub enum Command {
     /// Find the fastest kernel for each product by timing, and keep it for products to come
     #[command(after_help = tune::EXAMPLES)]
     Tune(Box<TuneArgs>),
-    /// List the kernels, describe one, or print it as PTX
+    /// List the kernels, describe one, or print it as CUDA C++ or PTX
     #[command(after_help = KERNELS_EXAMPLES)]
     Kernels(KernelsArgs),
     /// List what products can run on
@@ -429,6 +430,9 @@ pub struct KernelsArgs {
     /// Print the kernel as PTX
     #[arg(long, requires = "name")]
     pub ptx: bool,
+    /// Print the kernel as CUDA C++; naive and tiled have that form
+    #[arg(long, requires = "name", conflicts_with = "ptx")]
+    pub cuda: bool,
     #[command(flatten)]
     pub options: VariantArgs,
 }
@@ -440,7 +444,7 @@ impl KernelsArgs {
             (None, Some(option)) => Err(Failure::Usage(format!(
                 "{option} shapes one kernel: name it, for example 'tegula kernels tiled {option} …', or see --help"
             ))),
-            (Some(name), _) if self.ptx && name.family().is_some() => Err(Failure::Usage(format!(
+            (Some(name), _) if (self.ptx || self.cuda) && name.family().is_some() => Err(Failure::Usage(format!(
                 "{0} is a family of kernels: 'tegula kernels {0}' tells of those that there are",
                 name.text()
             ))),

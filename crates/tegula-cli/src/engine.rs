@@ -10,7 +10,7 @@ use tegula::kernels::Variant;
 use tegula::nd::{self, NdArray, NdFinish, NdGemm, NdView};
 use tegula::plan::Explanation;
 use tegula::progress::{self, Progress};
-use tegula::{Accuracy, Device, Result, cpu, ir, oracle, ptx};
+use tegula::{Accuracy, Device, Result, cpp, cpu, ir, oracle, ptx};
 #[cfg(feature = "cuda")]
 use tegula::{cache, plan::Caps};
 
@@ -167,6 +167,11 @@ pub fn free_memory() -> u64 {
 /// A kernel as PTX.
 pub fn ptx(kernel: &Variant) -> Result<String> {
     Ok(ptx::print(&ir::check(kernel.build()?)?)?.text)
+}
+
+/// A kernel as CUDA C++.
+pub fn cuda(kernel: &Variant) -> Result<String> {
+    Ok(cpp::print(&ir::check(kernel.build()?)?)?.text)
 }
 
 /// What products can run on; also what cannot be used, and why.

@@ -129,6 +129,9 @@ fn kernels(args: &KernelsArgs) -> Result<()> {
     if args.ptx {
         return Ok(out.write_all(engine::ptx(&variant)?.as_bytes())?);
     }
+    if args.cuda {
+        return Ok(out.write_all(engine::cuda(&variant)?.as_bytes())?);
+    }
     let kernel = variant.build()?;
     let ([x, y, _], threads, shared) = (kernel.block(), kernel.threads(), kernel.shared_bytes());
     writeln!(out, "{}: {}", name.text(), name.description())?;

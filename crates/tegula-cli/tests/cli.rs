@@ -354,6 +354,9 @@ fn what_does_not_fit_gets_one_line_and_leaves_the_output_alone() {
         ("check tiled --seeds 0", 2, "--seeds"),
         ("kernels fast", 2, "K6"),
         ("kernels --ptx", 2, "<NAME>"),
+        ("kernels --cuda", 2, "<NAME>"),
+        ("kernels K6 --cuda --ptx", 2, "--ptx"),
+        ("kernels mma --cuda", 2, "mma is a family of kernels"),
         ("kernels tiled --ptx --tile 64", 1, "64"),
     ];
     let place = Place::new();
@@ -454,6 +457,12 @@ fn kernels_are_listed_and_described() {
     assert!(k3.contains("tiled_i32_32_x_row: blocks of 32×32 = 1024 threads, 8192 bytes of shared memory"), "{k3}");
     let ptx = place.done("kernels k6 --ptx --dtype f64");
     assert!(ptx.contains(".visible .entry tiled_f64_32(") && ptx.contains("fma.rn.f64"), "{ptx}");
+    let cuda = place.done("kernels k6 --cuda --dtype f64 --tile 8");
+    assert!(cuda.contains("\ntiled_f64_8(\n") && cuda.contains("__shared__ double tile_a[8][8];"), "{cuda}");
+    let refused = place.run(&format!("kernels mma_{first} --dtype bf16 --cuda"));
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stdout.is_empty() && text(&refused.stderr).lines().count() == 1, "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("cannot be printed as CUDA C++"), "{}", text(&refused.stderr));
     assert!(place.done("--help").contains("Examples:"));
     assert!(place.done("--version").starts_with("tegula "));
 }

@@ -158,6 +158,7 @@ fn errors() {
         "explain --trace none/t.trace",
         "kernels --tile 64",
         "kernels --ptx",
+        "kernels mma_64x64x32_32x32_16x8_3_1_1 --cuda",
         "kernels tiled --dtype f31",
         "man chek",
         "completions tcsh",

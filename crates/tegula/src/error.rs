@@ -49,6 +49,14 @@ pub enum Error {
         /// Every fault found, in source order.
         faults: Vec<crate::ir::Fault>,
     },
+    /// A kernel that has something for which a printer of readable text has no words.
+    #[error("kernel {kernel} cannot be printed as CUDA C++, which has no plain form of {what}; print it as PTX")]
+    NotPrintable {
+        /// The kernel's name.
+        kernel: String,
+        /// What it has.
+        what: String,
+    },
     /// An option of a built-in kernel that it does not have or cannot take.
     #[error("{0}")]
     KernelOption(String),

@@ -23,6 +23,7 @@
 pub mod bench;
 pub mod cache;
 pub mod convert;
+pub mod cpp;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde_json::json;
 use tegula::element::Type;
 use tegula::interp::{self, Counters};
-use tegula::ir::{Checked, Kernel, Order2d, SiteId};
+use tegula::ir::{Checked, Kernel, Order2d, Site};
 use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain, SOURCES, Variant};
 use tegula::plan::{Lie, Recipe};
-use tegula::ptx;
+use tegula::{cpp, ptx};
 
 use crate::error::Result;
 use crate::product::Product;
@@ -224,16 +224,19 @@ fn pack(what: &serde_json::Value) -> Result<String> {
 
 /// What a kernel reads like, and what a block of it takes.
 fn code(kernel: &Checked<Kernel>) -> Result<serde_json::Value> {
-    let (image, sites) = ptx::print_lines(kernel)?;
-    let text = Text {
-        lines: image.text.lines().map(String::from).collect(),
-        from: sites.into_iter().map(|site| line_of(kernel, site?)).collect(),
+    let text = |text: &str, from: Vec<Option<Site>>| Text {
+        lines: text.lines().map(String::from).collect(),
+        from: from.into_iter().map(|site| line_of(site?)).collect(),
     };
-    Ok(json!({ "ptx": text, "shared_bytes": kernel.shared_bytes(), "threads": kernel.threads() }))
+    let (image, sites) = ptx::print_lines(kernel)?;
+    let sites = sites.into_iter().map(|site| site.map(|site| kernel.site(site))).collect();
+    let cuda = cpp::print(kernel)?;
+    let (cuda, ptx) = (text(&cuda.text, cuda.lines), text(&image.text, sites));
+    Ok(json!({ "cuda": cuda, "ptx": ptx, "shared_bytes": kernel.shared_bytes(), "threads": kernel.threads() }))
 }
 
-fn line_of(kernel: &Kernel, site: SiteId) -> Option<(usize, u32)> {
-    let at = kernel.site(site).location;
+fn line_of(site: Site) -> Option<(usize, u32)> {
+    let at = site.location;
     let file = at.file().rsplit(['/', '\\']).next()?;
     Some((SOURCES.iter().position(|(name, _)| *name == file)?, at.line()))
 }

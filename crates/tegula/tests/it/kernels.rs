@@ -13,6 +13,9 @@ pub fn kept() -> Vec<(String, Kernel)> {
     presets.chain(small().into_iter().map(|kernel| (kernel.name().to_string(), kernel))).collect()
 }
 
+/// Those whose text in CUDA C++ is kept as well: naive, and tiled with x as the row and as the column.
+pub const KEPT_AS_CUDA: [&str; 3] = ["k1", "k3", "k6"];
+
 /// The small kernels.
 pub fn small() -> Vec<Kernel> {
     let plain = [

@@ -1,6 +1,8 @@
 //! The library's tests from outside, in one binary.
 
 mod blocked;
+mod cases;
+mod cpp;
 mod epilogue;
 mod golden;
 mod gpu;

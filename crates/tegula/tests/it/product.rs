@@ -154,10 +154,10 @@ pub fn order(layout: &Layout) -> Order2d {
 pub struct Product<T: Sample> {
     pub alpha: T::Acc,
     pub beta: T::Acc,
-    a: (Vec<T>, Layout),
-    b: (Vec<T>, Layout),
-    c: (Vec<T::Out>, Layout),
-    bias: Option<(Vec<T::Out>, Layout)>,
+    pub a: (Vec<T>, Layout),
+    pub b: (Vec<T>, Layout),
+    pub c: (Vec<T::Out>, Layout),
+    pub bias: Option<(Vec<T::Out>, Layout)>,
     activation: Activation,
 }
 

@@ -1,0 +1,224 @@
+//! Products for kernels in CUDA C++: a folder with their texts, their launches, what memory holds before, and what the interpreter says it
+//! must hold afterwards, to the bit and between the elements of C as well.
+//!
+//! `tests/cpp/driver.cu` makes a program of it, for a GPU or, with `host/`, for any machine with a C++ compiler.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::{fs, io};
+
+use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::epilogue::{Activation, Along, Epilogue};
+use tegula::interp::{Arg, Buffer, Config, run};
+use tegula::ir::launch::Field;
+use tegula::ir::{Axis, check};
+use tegula::kernels::{Barriers, Edges, Family, Mapping, PRESETS, Plain};
+use tegula::{Layout, View, ViewMut, cpp};
+
+use crate::product::{Product, Random, Sample};
+
+const TYPES: [Type; 6] = [Type::F32, Type::F64, Type::I32, Type::F16, Type::BF16, Type::I8];
+
+/// What the folder holds beside texts and numbers.
+const FILES: [(&str, &str); 4] = [
+    ("driver.cu", include_str!("../cpp/driver.cu")),
+    ("host/host.h", include_str!("../cpp/host.h")),
+    ("host/cuda_fp16.h", include_str!("../cpp/cuda_fp16.h")),
+    ("host/cuda_bf16.h", include_str!("../cpp/cuda_bf16.h")),
+];
+
+/// A kernel, for matrices as they come, and a product: batches, m, n and k.
+pub struct Case {
+    variant: Plain,
+    sizes: [usize; 4],
+    seed: u64,
+}
+
+/// Small ones, for a thread of the processor each: every type, family and mapping, any strides, ragged shapes, edges, barriers, epilogues.
+pub fn small() -> Vec<Case> {
+    let mut random = Random(11);
+    let mut cases = Vec::new();
+    let mut add = |variant: Plain, sizes: [usize; 4]| cases.push(Case { variant, sizes, seed: cases.len() as u64 });
+    for (at, ty) in TYPES.into_iter().enumerate() {
+        for family in [Family::Naive, Family::Tiled] {
+            for mapping in [Mapping::XCol, Mapping::XRow] {
+                for tile in [2, 4, if at < 3 { 8 } else { 3 }] {
+                    let sizes = [1 + random.below(2), 1 + random.below(9), 1 + random.below(9), random.below(11)];
+                    add(Plain { mapping, ..Plain::new(family, ty, tile) }, sizes);
+                }
+            }
+        }
+    }
+    for ty in [Type::F32, Type::I32] {
+        for family in [Family::Naive, Family::Tiled] {
+            for edges in [Edges::Floor, Edges::Unguarded] {
+                add(Plain { edges, ..Plain::new(family, ty, 4) }, [2, 8, 4, 12]);
+            }
+        }
+        add(Plain { barriers: Barriers::Extra, ..Plain::new(Family::Tiled, ty, 2) }, [1, 5, 3, 7]);
+        // One step along k: nothing is overwritten, so the barrier may be missing.
+        add(Plain { barriers: Barriers::NoSecond, ..Plain::new(Family::Tiled, ty, 4) }, [1, 3, 4, 4]);
+    }
+    for (ty, bias, activation) in [
+        (Type::F32, Some(Along::Rows), Activation::Relu),
+        (Type::I32, Some(Along::Columns), Activation::None),
+        (Type::F16, Some(Along::Rows), Activation::Gelu),
+        (Type::F64, None, Activation::Silu),
+        (Type::F32, None, Activation::Gelu),
+    ] {
+        let epilogue = Epilogue { bias, activation };
+        add(Plain { epilogue, ..Plain::new(Family::Tiled, ty, 4) }, [2, 7, 6, 9]);
+        add(Plain { epilogue, ..Plain::new(Family::Naive, ty, 2) }, [1, 5, 6, 4]);
+    }
+    cases
+}
+
+/// The presets as they are, and what else there is, in sizes for a GPU.
+#[allow(dead_code, reason = "the chore that writes a folder for a GPU takes them")]
+pub fn large() -> Vec<Case> {
+    let presets = PRESETS.iter().enumerate().map(|(at, (name, _))| {
+        let variant = Plain::named(name).expect("a preset");
+        let sizes = if variant.edges == Edges::Floor { [2, 64, 48, 80] } else { [2, 133, 95, 71] };
+        Case { variant, sizes, seed: 100 + at as u64 }
+    });
+    let mut others = small();
+    others.iter_mut().filter(|case| case.variant.edges == Edges::Guarded).for_each(|case| {
+        if case.variant.barriers == Barriers::Both {
+            case.variant.tile = [16, 8, 32][case.seed as usize % 3];
+            let [batches, m, n, k] = case.sizes;
+            case.sizes = [batches, 9 * m + 1, 9 * n + 1, 9 * k + 1];
+        }
+    });
+    presets.chain(others).collect()
+}
+
+/// Memory before and after, and the program that goes from one to the other.
+#[derive(Default)]
+struct Folder {
+    texts: Vec<(String, cpp::Source)>,
+    launches: String,
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+/// Writes the folder.
+pub fn write(folder: &Path, cases: &[Case]) -> io::Result<()> {
+    let mut all = Folder::default();
+    for case in cases {
+        match case.variant.ty {
+            Type::F64 => all.add::<f64>(case),
+            Type::F32 => all.add::<f32>(case),
+            Type::F16 => all.add::<f16>(case),
+            Type::BF16 => all.add::<bf16>(case),
+            Type::I32 => all.add::<i32>(case),
+            _ => all.add::<i8>(case),
+        }
+    }
+    fs::create_dir_all(folder.join("host"))?;
+    fs::create_dir_all(folder.join("kernels"))?;
+    FILES.iter().try_for_each(|(name, text)| fs::write(folder.join(name), text))?;
+    let mut includes = String::new();
+    for (name, source) in &all.texts {
+        fs::write(folder.join("kernels").join(name).with_extension("cu"), &source.text)?;
+        // Each in a namespace, since helpers of the same name stand in several of them.
+        let _ = writeln!(includes, "namespace of_{name} {{\n#include \"kernels/{name}.cu\"\n}}");
+    }
+    fs::write(folder.join("kernels.inc"), includes)?;
+    fs::write(folder.join("launches.inc"), all.launches)?;
+    fs::write(folder.join("before.bin"), all.before)?;
+    fs::write(folder.join("after.bin"), all.after)
+}
+
+impl Folder {
+    fn add<T: Sample>(&mut self, case: &Case) {
+        let random = &mut Random(case.seed);
+        let mut product = Product::<T>::random(case.sizes, random).finished(case.variant.epilogue, random);
+        if let Some((_, layout)) = &mut product.bias
+            && layout.shape.batches == 1
+        {
+            // One for the whole batch is passed as the same for each of it.
+            (layout.shape.batches, layout.strides[0]) = (case.sizes[0], 0);
+        }
+        if product.beta == T::Acc::ZERO {
+            // What must not be read would show: as NaN, where there is one.
+            product.c.0.fill(T::Out::from_bits(u64::MAX));
+        }
+        let variant = product.fit(case.variant);
+        let kernel = check(variant.build().expect("there is such a kernel")).expect("it is sound");
+        let source = cpp::print(&kernel).expect("it can be printed");
+
+        let (c_view, bias) = (product.before(), product.bias.as_ref());
+        let bias = bias.map(|(bias, layout)| Buffer::input(View::strided(bias, *layout).expect("fits")).expect("room"));
+        let (a, b) = (Buffer::input(product.a()).expect("room"), Buffer::input(product.b()).expect("room"));
+        let c = Buffer::in_out(c_view).expect("room");
+        let mut args = vec![Arg::from(&a), Arg::from(&b), Arg::from(&c)];
+        args.extend(bias.as_ref().map(Arg::from));
+        args.extend([Arg::scalar(product.alpha), Arg::scalar(product.beta)]);
+        let outcome =
+            run(&kernel, &args, &Config::default()).expect("the arguments fit").ok(&kernel).expect("no error");
+
+        let mut c_after = product.c.0.clone();
+        c.copy_to(ViewMut::strided(&mut c_after, product.c.1).expect("fits")).expect("it is of that type");
+        let begin = self.before.len();
+        let mut places = vec![
+            (self.put(&product.a.0, &product.a.0), product.a.1),
+            (self.put(&product.b.0, &product.b.0), product.b.1),
+            (self.put(&product.c.0, &c_after), product.c.1),
+        ];
+        if let Some((bias, layout)) = &product.bias {
+            places.push((self.put(bias, bias), *layout));
+        }
+        let size = |param: usize| if param < 2 { T::TYPE.size() } else { <T::Out as Scalar>::TYPE.size() };
+        let factors = [product.alpha.to_bits(), product.beta.to_bits()];
+        let arguments: Vec<String> = source
+            .parameters
+            .iter()
+            .map(|field| match *field {
+                Field::Address(p) => {
+                    let (place, layout): (usize, Layout) = places[p.index()];
+                    format!("at({})", place + layout.offset * size(p.index()))
+                }
+                Field::Extent(p, axis) => format!("{}u", extent(&places[p.index()].1, axis)),
+                Field::Stride(p, axis) => format!("{}ll", places[p.index()].1.strides[axis_index(axis)]),
+                Field::Scalar(p, _) => format!("Bits{{{:#x}ull}}", factors[p.index() - places.len()]),
+            })
+            .collect();
+        let ([x, y, z], [tx, ty, tz]) = (outcome.grid, source.block);
+        // A grid may be lower than it is asked to be: blocks then make more than one tile.
+        let [y, z] = if case.seed.is_multiple_of(4) { [y.min(2), 1] } else { [y, z] };
+        let (name, [batches, m, n, k]) = (variant.name(), case.sizes);
+        let entry = format!("of_{name}::{}", source.entry);
+        let _ = writeln!(
+            self.launches,
+            "begin(\"{name}, {batches} of {m}x{n}x{k}\", {begin}, {});\nLAUNCH({entry}, (dim3{{{x}, {y}, {z}}}), (dim3{{{tx}, {ty}, {tz}}}), {});\nend();",
+            self.before.len(),
+            arguments.join(", ")
+        );
+        if self.texts.iter().all(|(known, _)| *known != name) {
+            self.texts.push((name, source));
+        }
+    }
+
+    /// Numbers in memory, before and after. Gives their place.
+    fn put<S: Scalar>(&mut self, before: &[S], after: &[S]) -> usize {
+        let place = self.before.len().next_multiple_of(16);
+        for (memory, values) in [(&mut self.before, before), (&mut self.after, after)] {
+            memory.resize(place, 0xa5);
+            memory
+                .extend(values.iter().flat_map(|value| value.to_bits().to_le_bytes().into_iter().take(S::TYPE.size())));
+        }
+        place
+    }
+}
+
+fn axis_index(axis: Axis) -> usize {
+    match axis {
+        Axis::Batches => 0,
+        Axis::Rows => 1,
+        Axis::Cols => 2,
+    }
+}
+
+fn extent(layout: &Layout, axis: Axis) -> usize {
+    [layout.shape.batches, layout.shape.rows, layout.shape.cols][axis_index(axis)]
+}

@@ -1,0 +1,148 @@
+//! Kernels in CUDA C++, compiled for the processor and run: all bits of memory are those that the interpreter leaves behind.
+//!
+//! Where there is no C++ compiler the test says that it was skipped; `TEGULA_REQUIRE_CXX=1` makes that a failure. `CXX` names another.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use tegula::cpp;
+use tegula::ir::prelude::*;
+use tegula::ir::{Site, check};
+use tegula::kernels::Plain;
+use tegula::plan::{Lie, Recipe};
+
+use crate::cases;
+
+#[test]
+fn the_text_computes_what_the_interpreter_does() {
+    let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    if Command::new(&compiler).arg("--version").output().is_err() {
+        let required = env::var("TEGULA_REQUIRE_CXX").is_ok_and(|required| required == "1");
+        assert!(!required, "{} does not run, which TEGULA_REQUIRE_CXX=1 asks for", compiler.display());
+        return eprintln!("skipped: {} does not run", compiler.display());
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    cases::write(folder.path(), &cases::small()).expect("the folder can be written");
+    let options = "-std=c++20 -O1 -ffp-contract=off -Wno-unknown-pragmas -pthread -I host -x c++ driver.cu -o run";
+    output(Command::new(&compiler).args(options.split(' ')), folder.path());
+    output(&mut Command::new("./run"), folder.path());
+}
+
+/// Runs a command to its good end.
+fn output(command: &mut Command, folder: &Path) {
+    let output = command.current_dir(folder).output().expect("it starts");
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    let wrong: Vec<&str> = text.lines().filter(|line| !line.starts_with("same")).take(40).collect();
+    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, wrong.join("\n"));
+}
+
+fn print(kernel: Kernel) -> cpp::Source {
+    cpp::print(&check(kernel).expect("sound")).expect("printable")
+}
+
+fn preset(name: &str) -> cpp::Source {
+    print(Plain::named(name).and_then(|plain| plain.build()).expect("a preset"))
+}
+
+/// The lines of a source that were written in a line of which that is said, trimmed.
+fn written_at(source: &cpp::Source, here: impl Fn(Site) -> bool) -> Vec<&str> {
+    let lines = source.text.lines().zip(&source.lines);
+    lines.filter(|(_, site)| site.is_some_and(&here)).map(|(line, _)| line.trim()).collect()
+}
+
+#[test]
+fn every_line_has_its_site() {
+    for name in ["naive", "K1", "K2", "K3", "K4", "K5", "K6"] {
+        let source = preset(name);
+        assert_eq!(source.text.lines().count(), source.lines.len());
+        let body = source.text.lines().position(|line| line.ends_with(") {")).expect("a function") + 1;
+        for (at, (line, site)) in source.text.lines().zip(&source.lines).enumerate() {
+            let declares = at < body || line.is_empty() || line == "}" || line.contains("__shared__");
+            assert_eq!(site.is_none(), declares, "{name}: {line}");
+        }
+    }
+    let k6 = preset("K6");
+    let barriers = written_at(&k6, |site| site.location.file().ends_with("tiled.rs") && site.iteration == 0);
+    assert_eq!(barriers.iter().filter(|line| **line == "__syncthreads();").count(), 2);
+    let stores = written_at(&k6, |site| site.location.file().ends_with("product.rs"));
+    assert!(stores.iter().any(|line| line.starts_with("c[")), "{stores:?}");
+}
+
+/// The loops that were rolled up, with their bodies' first lines.
+fn rolled(source: &cpp::Source) -> Vec<(&str, &str)> {
+    let lines: Vec<&str> = source.text.lines().map(str::trim).collect();
+    let at = lines.iter().enumerate().filter(|(_, line)| **line == "#pragma unroll").map(|(at, _)| at);
+    at.map(|at| (lines[at + 1], lines[at + 2])).collect()
+}
+
+#[test]
+fn unrolled_loops_are_loops_again() {
+    let k6 = preset("K6");
+    let body = "sum = fmaf(tile_a[ty][p], tile_b[p][tx], sum);";
+    assert_eq!(rolled(&k6), [("for (unsigned p = 0; p < 32; ++p) {", body)]);
+    assert!(k6.text.contains("const unsigned row = block_row * 32 + ty;"), "{}", k6.text);
+}
+
+/// Stores what the closure makes of each number in a row of shared memory.
+fn unrolled(name: &str, numbers: &[u32], each: impl for<'k> Fn(u32, Val<'k, u32>) -> Val<'k, u32>) -> Kernel {
+    kernel(name, Block::d1(32), |k| {
+        k.grid([k.constant(1), k.constant(1), k.constant(1)]);
+        let (y, x) = (k.output::<u32>("y"), k.thread_x());
+        for (at, &number) in numbers.iter().enumerate() {
+            y.store((at as u32, x), each(number, x));
+        }
+    })
+}
+
+#[test]
+fn only_what_is_proven_is_a_loop() {
+    let affine = print(unrolled("affine", &[5, 8, 11, 14], |i, x| x + i));
+    let found = rolled(&affine);
+    assert_eq!(found.len(), 1, "{}", affine.text);
+    assert!(found[0].0.contains("p < 4") && found[0].1.contains("p * 3 + 5"), "{}", affine.text);
+    // Squares do not grow by the same step, although two neighbours always would.
+    let square = print(unrolled("square", &[1, 4, 9, 16], |i, x| x + i));
+    assert_eq!(rolled(&square), []);
+    assert!(["+ 1;", "+ 4;", "+ 9;", "+ 16;"].iter().all(|copy| square.text.contains(copy)), "{}", square.text);
+    let falling = print(unrolled("falling", &[9, 7, 5, 3], |i, x| x + i));
+    assert!(rolled(&falling)[0].1.contains("9u - p * 2"), "{}", falling.text);
+}
+
+#[test]
+fn what_it_has_no_words_for_is_refused_by_name() {
+    let aligned = [Lie { order: Order2d::RowMajor, vectors: true }; 3];
+    let blocks = Recipe::named("mma_64x64x32_32x32_16x8_3_1_1", Type::F16).expect("there is one").fit(aligned).kernel;
+    let blocks = check(blocks.build().expect("it can be built")).expect("sound");
+    let refused = cpp::print(&blocks).expect_err("it has no plain form");
+    assert!(matches!(refused, tegula::Error::NotPrintable { .. }), "{refused}");
+    let shuffle = kernel("shuffled", Block::d1(32), |k| {
+        k.grid([k.constant(1), k.constant(1), k.constant(1)]);
+        let y = k.output::<u32>("y");
+        y.store((0, k.thread_x()), k.shuffle(Shuffle::Xor, k.thread_x(), 1, FULL_WARP));
+    });
+    let refused = cpp::print(&check(shuffle).expect("sound")).expect_err("it has no plain form").to_string();
+    assert!(refused.contains("kernel shuffled") && refused.contains("shuffles"), "{refused}");
+}
+
+/// A value read before another thread may change it is read there, not where it is used.
+#[test]
+fn reads_stay_before_what_may_change_them() {
+    let moved = kernel("moved", Block::d1(32), |k| {
+        k.grid([k.constant(1), k.constant(1), k.constant(1)]);
+        let (y, tile, x) = (k.output::<u32>("y"), k.shared::<u32>("tile", [32]), k.thread_x());
+        tile.store((x,), x);
+        k.barrier();
+        let (other, count) = (tile.load((x ^ 1,)), k.var(7u32));
+        let before = count.get();
+        count.set(before + 1);
+        k.barrier();
+        tile.store((x,), 0u32);
+        y.store((0, x), other + before);
+        y.store((1, x), count.get());
+    });
+    let text = print(moved).text;
+    let position = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+    assert!(position("= tile[col ^ 1]") < position("tile[col] = 0"), "{text}");
+    assert!(position("= value;") < position("value = index + 1;"), "{text}");
+}
