@@ -99,6 +99,9 @@ Examples:
 
 An exercise is a kernel with a mistake, in a file of the folder exercises/ of Tegula's repository. Mend it there, and run 'cargo run --release -- check exercise-1' to hear whether it is right. Its object also has goal: text, met, and the file.
 
+A sector is 32 bytes of global memory, a wavefront a pass over the 32 banks of shared memory, fma a multiply-add of one thread. Beside counters stand the names \
+that Nsight Compute has for them; of f64, fma is its dfma.
+
 Exit code 1 also where the kernel is wrong, or cannot be built, as with --tile 33.";
 
 const BENCH_EXAMPLES: &str = "\
@@ -129,7 +132,7 @@ const KERNELS_EXAMPLES: &str = "\
 Examples:
   tegula kernels                                    what there is
   tegula kernels K3 --tile 32                       block, shared memory
-  tegula kernels K6 --cuda                          the kernel in CUDA C++, to be read
+  tegula kernels K6 --cuda                          read it as CUDA C++
   tegula kernels tiled --dtype f16 --ptx            what the driver assembles
   tegula kernels mma                                tiles that plans choose from
   tegula kernels mma_64x64x32_32x32_16x8_3_1_1      one of your own";

@@ -1,8 +1,10 @@
 //! `tegula explain` as programs use it: facts of the tiling articles as figures, traces that are kept, and what is refused.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -177,4 +179,48 @@ fn a_full_disk_is_told_in_a_line() {
         .unwrap();
     let why = String::from_utf8(output.stderr).unwrap();
     assert!(why.contains("standard output cannot be written") && output.status.code() == Some(1), "{why}");
+}
+
+#[test]
+fn a_page_is_written_whole_or_not_at_all() {
+    let folder = TempDir::new().unwrap();
+    let page = folder.path().join("page.html");
+    assert_eq!(told(folder.path(), "--html page.html --kernel naive --dtype i32"), "");
+    let whole = fs::read_to_string(&page).unwrap();
+    assert!(whole.starts_with("<!doctype html>") && whole.trim_end().ends_with("</html>"));
+    let refusals = [
+        ("--html page.html --kernel register_64x64x16_32x32_8x4_3_1_2", 1, "a page shows naive, tiled and K1 to K6"),
+        ("--html page.html --m 65", 1, "a page shows products of 1 to 64"),
+        ("--html page.html --tile 33", 1, "tile 33"),
+        ("--html nowhere/page.html", 1, "nowhere"),
+        ("--serve --kernel mma", 1, "is no blocking"),
+    ];
+    for (line, code, why) in refusals {
+        let (said, exit) = refused(folder.path(), line);
+        assert!(exit == code && said.contains(why), "{line}: {exit} {said}");
+    }
+    assert_eq!(fs::read_to_string(&page).unwrap(), whole, "what was there is kept");
+}
+
+#[test]
+fn a_page_is_given_out_on_this_machine() {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_tegula"))
+        .args(["explain", "--serve", "--tile", "4", "--dtype", "f64"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let host = line.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix('/')).unwrap().to_string();
+    assert!(host.starts_with("127.0.0.1:"), "{line}");
+    let mut stream = TcpStream::connect(&host).unwrap();
+    write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("<!doctype html>"));
+    // The port is taken now.
+    let (said, exit) = refused(Path::new("."), &format!("--serve {}", host.rsplit(':').next().unwrap()));
+    assert!(exit == 1 && said.contains("cannot be used"), "{said}");
+    server.kill().unwrap();
+    server.wait().unwrap();
 }

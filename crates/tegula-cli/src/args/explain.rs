@@ -21,7 +21,7 @@ Examples:
   tegula explain --m 999 --blocks 5,0 --trace b.trace
   tegula explain b.trace                            play what was kept
   tegula explain --html tiles.html                  a page for a browser
-  tegula explain --serve                            one that runs what you choose
+  tegula explain --serve                            one that runs new choices
 
 On a terminal the multiplication is played: → and ← go on and back, ] and [ by whole acts, ? tells of all keys, q ends. Elsewhere, or with \
 --plain, it is told as text. A and B are as for mul, but two-dimensional; without files A and B are 1, 2, 3 … row after row, from 1 again after 100. \

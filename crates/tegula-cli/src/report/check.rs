@@ -247,13 +247,13 @@ impl Counters {
     fn rows(&self) -> [(&'static str, u64, &'static str); 9] {
         [
             ("global load requests", self.global_load_requests, ""),
-            ("global load sectors", self.global_load_sectors, "32 bytes each"),
+            ("global load sectors", self.global_load_sectors, ""),
             ("global store requests", self.global_store_requests, ""),
-            ("global store sectors", self.global_store_sectors, "32 bytes each"),
+            ("global store sectors", self.global_store_sectors, ""),
             ("shared load wavefronts", self.shared_load_wavefronts, ""),
             ("shared store wavefronts", self.shared_store_wavefronts, ""),
             ("shared bank conflicts", self.shared_bank_conflicts, "extra wavefronts"),
-            ("fma", self.fma, "multiply-adds"),
+            ("fma", self.fma, ""),
             ("barriers", self.barriers, "once a warp"),
         ]
     }
@@ -279,10 +279,9 @@ fn print_finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
 /// Prints the counters, one a line.
 pub fn print_counters(out: &mut impl Write, counters: &Counters) -> io::Result<()> {
     counters.rows().into_iter().try_for_each(|(name, count, unit)| {
-        // What Nsight Compute calls it, for those who hold the two against each other.
+        // What Nsight Compute calls it, for those who hold the two against each other; else what it counts.
         let metric = interp::METRICS.iter().find(|(field, _)| *field == name.replace(' ', "_"));
-        let metric = metric.map_or("", |(_, metric)| metric);
-        let line = format!("  {name:<24} {:>15}  {unit:<16} {metric}", grouped(count));
+        let line = format!("  {name:<24} {:>15}  {}", grouped(count), metric.map_or(unit, |(_, metric)| metric));
         writeln!(out, "{}", line.trim_end())
     })
 }
