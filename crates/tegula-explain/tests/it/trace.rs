@@ -184,3 +184,20 @@ fn tiling_halves_the_reads_of_the_smallest_case() {
         assert_eq!(profile.barriers_per_block, 2 * steps);
     }
 }
+
+#[test]
+fn a_wrong_result_is_told() {
+    let told = |edges, barriers, sizes| {
+        let product = product(Plain { edges, barriers, ..plain(Family::Tiled, 2) }, sizes);
+        product.profile().unwrap();
+        product.wrong()
+    };
+    assert_eq!(told(Edges::Guarded, Barriers::Both, [5, 6, 7]), None);
+    assert_eq!(told(Edges::Floor, Barriers::Both, [4, 4, 4]), None);
+    let floor = told(Edges::Floor, Barriers::Both, [5, 4, 5]).unwrap();
+    // The last of five products is left out of c[0,0], which is 1·1 + 2·5 + 3·9 + 4·13 + 5·17; row 4 is left out altogether.
+    assert_eq!(
+        floor,
+        "c[0,0] is 90 and should be 175; 16 of 20 elements are wrong. c[4,0] was never written; 4 of 20 elements are missing."
+    );
+}
