@@ -38,7 +38,8 @@ pub struct Stored {
 impl Header {
     /// The element that a number in [`Event::from`] or [`Event::other`] stands for.
     pub fn element(&self, number: u64) -> Option<Element> {
-        let of = |matrix: usize| self.matrices[matrix].shape.iter().product::<u64>();
+        let of =
+            |matrix: usize| self.matrices[matrix].shape.iter().fold(1u64, |all, &extent| all.saturating_mul(extent));
         let inside = |&matrix: &usize| {
             let first = self.matrices[matrix].first;
             number >= first && number - first < of(matrix)

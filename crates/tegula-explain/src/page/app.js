@@ -60,6 +60,9 @@ class App {
     const answer = await fetch(`product?${asked}`), text = await answer.text();
     if (!answer.ok) throw new Error(text);
     const { entries, codes } = await unpack(text);
+    // The same may have been asked for twice.
+    const known = this.book.entries.find((entry) => CHOICES.every((key) => this.told(entry)[key] === wanted[key]));
+    if (known) return known;
     this.book.entries.push(...entries);
     Object.assign(this.book.codes, codes);
     return entries[0];
@@ -91,7 +94,7 @@ class App {
     for (const key of ["m", "n", "k"]) document.querySelector(`#choice [name=${key}]`).value = this.entry[key];
     for (const key of CHOICES) {
       const select = document.querySelector(`#choice [name=${key}]`);
-      const values = served && ALL[key] || [...new Set(this.book.entries.map((entry) => this.told(entry)[key]))];
+      const values = served && ALL[key] ? [...new Set([...ALL[key], told[key]])] : [...new Set(this.book.entries.map((entry) => this.told(entry)[key]))];
       if (key === "tile") values.sort((a, b) => a - b);
       const possible = (value) => served || this.book.entries.some((entry) => CHOICES.every((k) => this.told(entry)[k] === (k === key ? value : told[k])));
       select.innerHTML = values.map((value) => `<option value="${value}" ${value === told[key] ? "selected" : ""}>${NAMES[value] ?? value}${possible(value) ? "" : " *"}</option>`).join("");
@@ -99,14 +102,18 @@ class App {
   }
 
   async choose(entry, keep = {}) {
+    const turn = this.turn;
+    const scenes = this.traces.get(entry) ?? new Scenes(await readTrace(entry.trace));
+    // Something else may have been asked for meanwhile.
+    if (turn !== this.turn) return;
     this.stop();
+    this.traces.set(entry, scenes);
     this.entry = entry;
-    if (!this.traces.has(entry)) this.traces.set(entry, new Scenes(await readTrace(entry.trace)));
-    this.scenes = this.traces.get(entry);
+    this.scenes = scenes;
     const { grid } = this.scenes.header;
     this.finding = null;
     this.at = Math.min(keep.at ?? 0, this.scenes.frames.length - 1);
-    this.block = this.block.map((b, i) => Math.min(b, grid[i] - 1));
+    this.block = this.block.map((b, i) => Math.max(0, Math.min(b, grid[i] - 1)));
     this.thread = Math.min(this.thread, this.scenes.threads - 1);
     this.controls();
     this.timeline();
@@ -121,6 +128,7 @@ class App {
   }
 
   draw() {
+    if (!this.scenes) return;
     const { scenes, entry, frame } = this;
     const state = scenes.after(this.block, frame.moment);
     this.show("what", `${escaped(entry.kernel)}: C = A·B, ${entry.m}×${entry.n} = ${entry.m}×${entry.k} · ${entry.k}×${entry.n}; ${plural(entry.steps, "step")}`);
@@ -167,6 +175,7 @@ class App {
     this.block = [bx, by, 0];
     await this.want(wanted, { at: Math.max(0, Math.trunc(Number(state.get("at"))) || 0) });
     if (!this.entry) await this.choose(this.book.entries[0]);
+    if (!this.scenes) return;
     const [x, y] = this.scenes.header.block;
     if (tx < x && ty < y) this.thread = ty * x + tx;
     this.draw();
@@ -215,7 +224,9 @@ class App {
   }
 
   nextBlock() {
-    const [x, y] = this.scenes.header.grid, next = (this.block[1] * x + this.block[0] + 1) % (x * y);
+    const [x, y] = this.scenes.header.grid;
+    if (x * y === 0) return;
+    const next = (this.block[1] * x + this.block[0] + 1) % (x * y);
     this.block = [next % x, Math.floor(next / x), 0];
     this.draw();
   }
@@ -226,6 +237,7 @@ class App {
   }
 
   key(event) {
+    if (!this.scenes) return;
     const typing = /^(SELECT|INPUT|TEXTAREA)$/.test(event.target.tagName);
     if (event.ctrlKey || event.metaKey || event.altKey || typing) return;
     const on_tab = event.target.getAttribute?.("role") === "tab", pressing = event.target.tagName === "BUTTON";
@@ -249,6 +261,7 @@ class App {
   }
 
   click(event) {
+    if (!this.scenes) return;
     const at = (name) => event.target.closest(`[data-${name}]`)?.dataset[name];
     if (at("go") === "play") this.play();
     else if (at("go")) { this.stop(); this.go(at("go")); this.refocus(`[data-go="${at("go")}"]`); }
@@ -301,7 +314,7 @@ class App {
     this.element("at").addEventListener("input", (event) => { this.stop(); this.go(Number(event.target.value)); });
     addEventListener("hashchange", () => this.recall());
     let timer;
-    addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(() => { this.timeline(); this.draw(); }, 100); });
+    addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(() => { if (this.scenes) this.timeline(); this.draw(); }, 100); });
     this.show("made", `Made by tegula ${escaped(this.book.version)} by running the kernels themselves.`);
     await this.recall();
     document.body.dataset.ready = Math.round(performance.now());

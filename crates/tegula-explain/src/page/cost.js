@@ -53,12 +53,20 @@ function measured() {
     + `<p class="faint">What tiling saves is requests and L1 traffic. The next factor of ten comes from tiles in registers.</p>`;
 }
 
+// What Nsight Compute calls a counter; of multiply-adds it has one for each type, and none for integers alone.
+function metric(book, key, dtype) {
+  const name = new Map(book.metrics).get(key);
+  if (key !== "fma" || dtype === "f32") return name;
+  return dtype === "f64" ? name.replace("ffma", "dfma") : "";
+}
+
 function drawCompare(app) {
   const { book, entry } = app;
   const same = book.entries.filter((e) => e.m === entry.m && e.n === entry.n && e.k === entry.k && e.dtype === entry.dtype);
   const name = (e) => `${e.family} ${e.tile} ${e.mapping}${e.mistake ? `, ${e.mistake}` : ""}`;
   const fallback = same.find((e) => e.family !== entry.family && e.tile === entry.tile && e.mapping === entry.mapping) ?? same.find((e) => e !== entry) ?? entry;
-  const other = same.find((e) => name(e) === app.other) ?? fallback;
+  const other = same.find((e) => e !== entry && name(e) === app.other) ?? fallback;
+  if (other === entry) return app.show("view", "<p>There is nothing of this size to compare with yet: choose another kernel first.</p>");
   const options = same.filter((e) => e !== entry).map((e) => `<option ${e === other ? "selected" : ""}>${escaped(name(e))}</option>`).join("");
   const row = (label, metric, mine, theirs) => {
     const difference = mine - theirs, ratio = theirs ? mine / theirs : mine ? Infinity : 1;
@@ -66,7 +74,7 @@ function drawCompare(app) {
   };
   const threads = Object.keys(entry.per_thread).map((key) => row(`${key.replace("_", " ")}, a thread`, "", entry.per_thread[key], other.per_thread[key]));
   const rows = [row("steps", "", entry.steps, other.steps), ...threads, row("barriers a block", "", entry.barriers_per_block, other.barriers_per_block),
-    ...COUNTERS.map(([key, label]) => row(label, new Map(book.metrics).get(key), entry.counters[key], other.counters[key]))];
+    ...COUNTERS.map(([key, label]) => row(label, metric(book, key, entry.dtype), entry.counters[key], other.counters[key]))];
   app.show("view", `<h2>${escaped(name(entry))} beside another kernel</h2><p><label>Compare with <select id="other">${options}</select></label></p>`
     + `<div class="scroll" tabindex="0" aria-label="Comparison"><table><thead><tr><th>counter, and its name in Nsight Compute</th><th>this</th><th>other</th><th>difference</th><th>ratio</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`);
 }

@@ -69,7 +69,8 @@ function sectors(app, event, matrix, size, mine) {
   const used = distinct * size, moved = event.passes * 32;
   const apart = bytes.length > 1 ? Math.abs(bytes[1] - bytes[0]) : 0;
   const why = event.passes <= Math.ceil(used / 32) ? "The lanes' elements lie side by side, or are the same: as few sectors as can be. The request is coalesced."
-    : `Neighbouring lanes ask for elements ${apart} bytes apart, so a sector of 32 bytes serves few of them; the rest of it is moved in vain.`;
+    : apart >= 32 ? `Neighbouring lanes ask for elements ${apart} bytes apart, so each needs a sector of its own; the rest of it is moved in vain.`
+      : "The lanes' elements lie in several rows, or begin within a sector, so that parts of sectors are moved in vain.";
   return `<p><strong>${plural(lanes.length, "lane")}, ${plural(distinct, "element")}, ${plural(event.passes, "sector")}.</strong> ${grouped(moved)} bytes are moved for ${grouped(used)} that are used. ${why}</p>`
     + wired(lanes, mine, width, place, below, height);
 }
@@ -94,8 +95,10 @@ function banks(app, event, array, size, mine) {
   const place = (i) => [4 + (words_of[i][0] % 32 + .5) * step, rows.indexOf(Math.floor(words_of[i][0] / 32)) * line];
   const worst = [...of_bank].reduce((most, bank) => bank[1] > most[1] ? bank : most, [0, 0]);
   const crowd = lanes.filter((_, i) => words_of[i].some((word) => word % 32 === worst[0]));
-  const why = event.conflicts > 0
+  const why = event.conflicts > 0 && size === 8 ? `Elements of 8 bytes take two banks each and are served half a warp at a time; ${event.conflicts} of the passes are conflicts: lanes of a half want different words of one bank.`
+    : event.conflicts > 0
     ? `${plural(worst[1], "different word")} of bank ${worst[0]} are asked for by lanes ${crowd.slice(0, 8).join(", ")}${crowd.length > 8 ? " …" : ""}; a bank delivers one word a pass, so ${event.conflicts} of the passes are conflicts.`
+    : size === 8 ? "Elements of 8 bytes take two banks each, so half of a warp is served in a pass: no conflict."
     : asked.size < lanes.length ? "Lanes that ask for the same word get it in the same pass: no conflict." : "Each bank is asked for one word at most: no conflict.";
   return `<p><strong>${plural(lanes.length, "lane")}, ${plural(event.passes, "pass", "passes")} over the banks.</strong> ${why}</p>` + wired(lanes, mine, width, place, below, rows.length * line + 40);
 }
