@@ -47,11 +47,11 @@ pub fn print(kernel: &Checked<Kernel>) -> Result<Image> {
     Ok(print_lines(kernel)?.0)
 }
 
-/// [`print`], and for each line of the text where the operation was written that it belongs to, where there is one. Parts of an address
+/// [`print()`], and for each line of the text where the operation was written that it belongs to, where there is one. Parts of an address
 /// belong to the first access that they are for.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_lines(kernel: &Checked<Kernel>) -> Result<(Image, Vec<Option<SiteId>>)> {
     let names = field_names(kernel);
     let mut printer = Printer::new(kernel, &names);
