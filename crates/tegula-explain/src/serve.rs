@@ -105,8 +105,12 @@ impl Page {
             headers.map(|header| header.value.to_string().to_ascii_lowercase()).collect()
         };
         let port = self.at.port();
-        let here = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];
-        let is_here = |host: &str| here.iter().any(|known| known == host);
+        // Browsers leave out the port that is usual.
+        let is_here = |host: &str| {
+            ["127.0.0.1", "localhost"]
+                .iter()
+                .any(|name| host == format!("{name}:{port}") || port == 80 && host == *name)
+        };
         let from_here = |origin: &String| origin.strip_prefix("http://").is_some_and(is_here);
         let hosts = named("host");
         hosts.len() == 1

@@ -135,6 +135,7 @@ function drawFormula(app, frame) {
     + (terms.length
       ? `<p class="mono"><span class="z">${target ?? "beyond the edge: not stored"}</span> = ${sum((number) => scenes.nameOf(number))}</p>`
         + `<p class="mono">= ${sum((number) => short_number(scenes.valueOf(number)))}${done ? ` <span class="faint">→ so far</span> <span class="z">${short_number(done.sum)}</span>` : ""}</p>`
+      : target ? `<p>This thread adds nothing to <span class="z">${target}</span>: the slide has no step.</p>`
       : "<p>This thread adds nothing: its element lies beyond the edge.</p>")
     + `<p class="faint">It reads global memory ${loads.length} times, ${loaded} of them so far; the element needs ${app.entry.k * 2} numbers.</p>`);
 }
