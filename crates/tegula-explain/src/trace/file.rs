@@ -49,7 +49,7 @@ impl Trace {
     /// Writes the trace as a file; its form stands in the documentation of this file's source.
     ///
     /// # Errors
-    /// [`Error::Output`] where `to` cannot be written.
+    /// [`Error::Output`] where `to` cannot be written, [`Error::Unreadable`] for a trace that nobody could read again.
     pub fn write(&self, mut to: impl Write) -> Result<()> {
         to.write_all(MAGIC)?;
         let mut packed = DeflateEncoder::new(to, Compression::best());
@@ -70,10 +70,12 @@ impl Trace {
         put_count(&mut bytes, self.events.len())?;
         let mut moment = 0;
         for event in &self.events {
-            put_varint(&mut bytes, u64::from(event.moment - moment));
+            let further = event.moment.checked_sub(moment).ok_or_else(|| unreadable("its events are out of order"))?;
+            put_varint(&mut bytes, further.into());
             moment = event.moment;
-            let operation = &self.header.operations[self.header.moments[moment as usize].operation as usize];
-            put_event(&mut bytes, event, operation);
+            let operation = self.header.moments.get(moment as usize).map(|moment| moment.operation as usize);
+            let operation = operation.and_then(|operation| self.header.operations.get(operation));
+            put_event(&mut bytes, event, operation.ok_or_else(|| unreadable("an event is of no moment"))?);
         }
         Ok(bytes)
     }
@@ -150,7 +152,7 @@ fn check(header: &Header) -> Result<()> {
         || !acts.iter().all(|act| in_order(act.moments))
         || !header.lines.iter().all(|(site, _)| (*site as usize) < sites.len())
         || matrices.iter().any(|matrix| extent(matrix.shape) > MOST_ELEMENTS || matrix.first > MOST_ELEMENTS)
-        || header.block.iter().any(|&extent| extent == 0 || extent > 1024)
+        || !(1..=1024).contains(&extent(header.block.map(u64::from)))
         || !header.findings.iter().filter_map(|f| f.moment).all(|moment| (moment as usize) < moments.len())
     {
         return Err(unreadable("its header speaks of what is not there"));
@@ -160,7 +162,7 @@ fn check(header: &Header) -> Result<()> {
 
 /// The number of elements of a matrix; far too many where they cannot be counted.
 fn extent(shape: [u64; 3]) -> u64 {
-    shape.into_iter().fold(1, u64::saturating_mul)
+    if shape.contains(&0) { 0 } else { shape.into_iter().fold(1, u64::saturating_mul) }
 }
 
 /// Whether threads and elements are ones that there are.
