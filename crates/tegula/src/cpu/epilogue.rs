@@ -57,6 +57,7 @@ impl<O: Scalar> Ending<O> {
         let fused = self.isa != Isa::Portable;
         match ty {
             Type::F64 => gate_f64(fused, gate, bytemuck::cast_slice_mut(values)),
+            Type::F32 if T::Out::TYPE.size() == 2 => gate_short(fused, gate, bytemuck::cast_slice_mut(values)),
             Type::F32 => gate_f32(fused, gate, bytemuck::cast_slice_mut(values)),
             // Refused before: integers have no gates.
             _ => {}
@@ -71,7 +72,7 @@ fn relu<S: Scalar + PartialOrd>(values: &mut [S]) {
 
 /// A gate of many values. Where the program was built for machines without FMA it is compiled a second time with it.
 macro_rules! gate {
-    ($name:ident, $with_fma:ident, $plain:ident, $t:ty) => {
+    ($name:ident, $with_fma:ident, $plain:ident, $apply:ident, $t:ty) => {
         #[allow(unused_variables, reason = "other machines have FMA always, or never")]
         fn $name(fused: bool, gate: Gate, values: &mut [$t]) {
             #[cfg(target_arch = "x86_64")]
@@ -92,12 +93,14 @@ macro_rules! gate {
         fn $plain(gate: Gate, values: &mut [$t]) {
             // A loop for each, which the compiler can make of vectors.
             match gate {
-                Gate::Tanh => values.iter_mut().for_each(|x| *x = Gate::Tanh.apply(*x)),
-                Gate::Logistic => values.iter_mut().for_each(|x| *x = Gate::Logistic.apply(*x)),
+                Gate::Tanh => values.iter_mut().for_each(|x| *x = Gate::Tanh.$apply(*x)),
+                Gate::Logistic => values.iter_mut().for_each(|x| *x = Gate::Logistic.$apply(*x)),
             }
         }
     };
 }
 
-gate!(gate_f32, fused_f32, plain_f32, f32);
-gate!(gate_f64, fused_f64, plain_f64, f64);
+gate!(gate_f32, fused_f32, plain_f32, apply, f32);
+gate!(gate_f64, fused_f64, plain_f64, apply, f64);
+// For results of 16 bits.
+gate!(gate_short, fused_short, plain_short, apply_short, f32);

@@ -176,7 +176,11 @@ impl<'o, T: Element> Repeat<'o, T> {
                 self.once()?;
             }
             let (operands, queue) = (self.operands, &mut *self.queue);
-            let graph = operands.gpu.capture_foreign(|| (0..calls).try_for_each(|call| operands.with(call, queue)))?;
+            let mut record =
+                || operands.gpu.capture_foreign(|| (0..calls).try_for_each(|call| operands.with(call, queue)));
+            // What another thread does to the context, such as waiting for it, spoils a recording that is fine by itself.
+            let graph =
+                record().or_else(|why| if matches!(why, Error::Capture { .. }) { record() } else { Err(why) })?;
             self.graph = Some((calls, graph));
         }
         match &self.graph {

@@ -40,21 +40,18 @@ impl<'k, T: Element> Ending<'k, T> {
         Ending { bias: self.bias.map(|(along, bias)| (along, bias.batch(batch))), ..self }
     }
 
-    /// act(scaled + beta·before + bias) for neighbours in a row of C, the first at `at`; `inside` says which of them there are. There is no branch,
-    /// so that neighbours and pieces overlap.
+    /// act(value + bias) for neighbours in a row of C, the first at `at`; `inside` says which of them there are. There is no branch, so that
+    /// neighbours and pieces overlap.
     pub fn finish<const N: usize>(
         &self,
-        beta: Val<'k, T::Acc>,
-        before: [Val<'k, T::Out>; N],
-        scaled: [Val<'k, T::Acc>; N],
+        values: [Val<'k, T::Acc>; N],
         at: (Val<'k, u32>, Val<'k, u32>),
         inside: impl Fn(u32) -> Pred<'k>,
     ) -> [Val<'k, T::Out>; N] {
         let bias = self.bias_of::<N>(at, inside);
         std::array::from_fn(|i| {
-            let kept = beta.mul_add(before[i].to::<T::Acc>(), scaled[i]);
-            let sum = bias.map_or(kept, |bias| kept + bias[i].to::<T::Acc>());
-            activate(self.activation, sum).to::<T::Out>()
+            let sum = bias.map_or(values[i], |bias| values[i] + bias[i].to::<T::Acc>());
+            activate::<_, T::Out>(self.activation, sum).to::<T::Out>()
         })
     }
 
@@ -74,8 +71,10 @@ impl<'k, T: Element> Ending<'k, T> {
     }
 }
 
-fn activate<'k, S: Arith>(activation: Activation, x: Val<'k, S>) -> Val<'k, S> {
+/// An activation of a sum that will be rounded to `Out`.
+fn activate<'k, S: Arith, Out: Scalar>(activation: Activation, x: Val<'k, S>) -> Val<'k, S> {
     match (activation.gate(), S::TYPE) {
+        (Some(gate), Type::F32) if Out::TYPE.size() == 2 => gate.apply_short(x.to::<f32>()).to(),
         (Some(gate), Type::F32) => gate.apply(x.to::<f32>()).to(),
         (Some(gate), Type::F64) => gate.apply(x.to::<f64>()).to(),
         _ if activation == Activation::Relu => x.lt(S::ZERO).select(S::ZERO, x),
@@ -122,6 +121,10 @@ macro_rules! real {
             const POINT: u32 = $t::MANTISSA_DIGITS - 1;
             let one = (1.0 as $t).to_bits();
             ((self.bitcast::<$bits>() << $bits::from(POINT)) + (one + ((more as $bits) << POINT))).bitcast()
+        }
+        fn times_power(self, integer: Self) -> Self {
+            const POINT: u32 = $t::MANTISSA_DIGITS - 1;
+            (self.bitcast::<$bits>() + (integer.bitcast::<$bits>() << $bits::from(POINT))).bitcast()
         }
     })*};
 }

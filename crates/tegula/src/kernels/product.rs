@@ -285,32 +285,25 @@ impl<'k, T: Element> Product<'k, T> {
             }
             Target::Whole(c, factors) => (c, factors),
         };
-        if !self.ending.is_none() {
-            let reads = beta.ne(T::Acc::ZERO);
-            for (at, inside, first) in (0..count).map(piece) {
-                let before = c.load_vec_if(at, inside & reads, T::Out::ZERO);
-                let values = self.ending.finish(beta, before, values(first).map(|sum| alpha * sum), at, |_| inside);
-                c.store_vec_if::<WIDTH>(at, values, inside);
-            }
-            return;
+        let put = |(at, inside, _): Piece<'k>, values: [Val<'k, T::Acc>; WIDTH]| {
+            c.store_vec_if(at, self.ending.finish(values, at, |_| inside), inside);
+        };
+        let added = |(at, inside, first): Piece<'k>, reads: Pred<'k>| {
+            let mut before = c.load_vec_if::<WIDTH>(at, inside & reads, T::Out::ZERO).into_iter();
+            values(first).map(|sum| match before.next() {
+                Some(before) => beta.mul_add(before.to::<T::Acc>(), alpha * sum),
+                None => sum,
+            })
+        };
+        let with = |reads| (0..count).map(piece).for_each(|piece| put(piece, added(piece, reads)));
+        if !self.ending.is_none() && !self.ending.is_long() {
+            // Once and not twice: that leaves the assembler its order of the main loop.
+            return with(beta.ne(T::Acc::ZERO));
         }
         self.k.if_else(
             beta.eq(T::Acc::ZERO),
-            || {
-                for (at, inside, first) in (0..count).map(piece) {
-                    c.store_vec_if(at, values(first).map(|sum| (alpha * sum).to::<T::Out>()), inside);
-                }
-            },
-            || {
-                for (at, inside, first) in (0..count).map(piece) {
-                    let mut before = c.load_vec_if::<WIDTH>(at, inside, T::Out::ZERO).into_iter();
-                    let values = values(first).map(|sum| match before.next() {
-                        Some(before) => beta.mul_add(before.to::<T::Acc>(), alpha * sum).to::<T::Out>(),
-                        None => sum.to::<T::Out>(),
-                    });
-                    c.store_vec_if(at, values, inside);
-                }
-            },
+            || (0..count).map(piece).for_each(|piece| put(piece, values(piece.2).map(|sum| alpha * sum))),
+            || with(self.k.constant(true)),
         );
     }
 
@@ -338,18 +331,8 @@ impl<'k, T: Element> Product<'k, T> {
             }
             Target::Whole(c, factors) => (c, factors),
         };
-        if !self.ending.is_none() {
-            let reads = beta.ne(T::Acc::ZERO);
-            return each(&|row, col, sums| {
-                let valid = valid(row, col);
-                let before = load_pair(c, aligned, (row, col), reads.select(valid, 0u32));
-                let scaled = sums.map(|sum| alpha * sum);
-                let values = self.ending.finish(beta, before, scaled, (row, col), |i| valid.gt(i));
-                store_pair(c, aligned, (row, col), values, valid);
-            });
-        }
-        let put = |at: (Val<'k, u32>, Val<'k, u32>), sums: [Val<'k, T::Acc>; 2], valid: Val<'k, u32>| {
-            store_pair(c, aligned, at, sums.map(|sum| sum.to::<T::Out>()), valid);
+        let put = |at: (Val<'k, u32>, Val<'k, u32>), values: [Val<'k, T::Acc>; 2], valid: Val<'k, u32>| {
+            store_pair(c, aligned, at, self.ending.finish(values, at, |i| valid.gt(i)), valid);
         };
         self.k.if_else(
             beta.eq(T::Acc::ZERO),
@@ -358,8 +341,8 @@ impl<'k, T: Element> Product<'k, T> {
                 each(&|row, col, sums| {
                     let valid = valid(row, col);
                     let before = load_pair(c, aligned, (row, col), valid);
-                    let [x, y] = [0, 1].map(|i| beta.mul_add(before[i].to::<T::Acc>(), alpha * sums[i]));
-                    put((row, col), [x, y], valid);
+                    let values = [0, 1].map(|i| beta.mul_add(before[i].to::<T::Acc>(), alpha * sums[i]));
+                    put((row, col), values, valid);
                 });
             },
         );
@@ -406,7 +389,8 @@ pub(super) fn finish<'k, T: Element>(
 ) {
     if !ending.is_none() {
         let before = c.load_or(at, beta.ne(T::Acc::ZERO), T::Out::ZERO);
-        let [value] = ending.finish(beta, [before], [scaled], at, |_| k.constant(true));
+        let kept = beta.mul_add(before.to::<T::Acc>(), scaled);
+        let [value] = ending.finish([kept], at, |_| k.constant(true));
         return c.store(at, value);
     }
     k.if_else(

@@ -145,8 +145,8 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
 
     /// Adds the products of all steps.
     ///
-    /// Copies are `stages − 1` ahead. Those of A for the next step start as soon as all have left the stage where they go, those of B a little
-    /// later: of all places that were tried on an H200, these cost the products least.
+    /// Copies are `stages − 1` ahead, those of A behind the first products of a step and those of B behind the fourth: of all places that were
+    /// tried on an H200 these cost the products least, whatever the assembler makes of what happens to the sums in the end.
     fn slide(&self, slide: &Slide<'k>, [a, b]: [&Stage<'k, T>; 2]) {
         let k = self.k;
         let Blocking { block: [.., bk], stages, slices, .. } = self.blocking;
@@ -172,7 +172,6 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
         k.copy_async_wait(stages - 2);
         k.barrier();
         self.fetch(&full, 0, 0);
-        copy_a(k.constant(stages - 1));
         k.for_each(0, slide.steps, |step| {
             for p in 0..depth {
                 let last = p + 1 == depth;
@@ -184,10 +183,10 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
                     k.barrier();
                 }
                 self.fetch(&full, (p + 1) % depth, (p + 1) % 2);
-                if last {
-                    copy_a(step + stages);
+                if p == 0 {
+                    copy_a(step + (stages - 1));
                 }
-                if p == 1 {
+                if p == 3.min(depth - 2) {
                     copy_b(step + (stages - 1));
                 }
                 self.multiply(p % 2);
