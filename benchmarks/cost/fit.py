@@ -204,23 +204,36 @@ def read():
         yield ty, random + named + shapes
 
 
-def unseen(ty):
-    rows = (Row(line, tables[ty].rows[0].size, "unseen") for line in gzip.open(HERE / f"h200-unseen-{ty}.txt.gz", "rt"))
+def fitted():
+    rows = dict(read())
+    tiles = {ty: sorted({row.tile for row in of}) for ty, of in rows.items()}
+    tables = {ty: Table(of, tiles[ty]) for ty, of in rows.items()}
+    return tables, tiles, fit(tables, tiles)
+
+
+def unseen(ty, tiles, file="unseen"):
+    rows = (Row(line, {"f32": 4, "f64": 8}[ty], "unseen") for line in gzip.open(HERE / f"h200-{file}-{ty}.txt.gz", "rt"))
     return [row for row in rows if row.used and row.tile in tiles[ty]]
 
 
-rows = dict(read())
-tiles = {ty: sorted({row.tile for row in of}) for ty, of in rows.items()}
-tables = {ty: Table(of, tiles[ty]) for ty, of in rows.items()}
-fitted = fit(tables, tiles)
-print(*(f"{name} {float(value):.4g}" for name, value in fitted["f32"][0].items()), sep="\n")
-for ty, (_, of) in fitted.items():
-    for name, (full, alone, fixed, copies) in zip(tiles[ty], np.array(of)):
+def show(tiles, of):
+    for name, (full, alone, fixed, copies) in zip(tiles, np.array(of)):
         full = 1 / (1 + np.exp(-full))
         print(f"{name}: full {full:.3f}, alone {full / (1 + np.exp(-alone)):.3f}, copies {np.exp(copies):.2f}, fixed {np.exp(fixed):.2f}")
-for (ty, x), kind in ((found, kind) for found in fitted.items() for kind in ("random", "shapes", "unseen")):
-    table = Table(unseen(ty), tiles[ty]) if kind == "unseen" else tables[ty]
-    found = list(ratios(x, table, kind))
-    slower = np.array([ratio for ratio, _ in found])
-    print(f"{ty} {kind}: {np.sum(slower <= 1 / 0.95)} of {len(slower)} choices within 5 % of the best, {slower.mean():.3f} on average")
-    print("  the worst:", *(f"{','.join(map(str, shape))} {ratio:.2f}" for ratio, shape in sorted(found, reverse=True)[:5]))
+
+
+def main():
+    tables, tiles, found = fitted()
+    print(*(f"{name} {float(value):.4g}" for name, value in found["f32"][0].items()), sep="\n")
+    for ty, (_, of) in found.items():
+        show(tiles[ty], of)
+    for (ty, x), kind in ((of, kind) for of in found.items() for kind in ("random", "shapes", "unseen")):
+        table = Table(unseen(ty, tiles), tiles[ty]) if kind == "unseen" else tables[ty]
+        chosen = list(ratios(x, table, kind))
+        slower = np.array([ratio for ratio, _ in chosen])
+        print(f"{ty} {kind}: {np.sum(slower <= 1 / 0.95)} of {len(slower)} choices within 5 % of the best, {slower.mean():.3f} on average")
+        print("  the worst:", *(f"{','.join(map(str, shape))} {ratio:.2f}" for ratio, shape in sorted(chosen, reverse=True)[:5]))
+
+
+if __name__ == "__main__":
+    main()
