@@ -53,10 +53,12 @@ fn root() -> PathBuf {
 /// Rewrites the kept texts: of kernels, and of what the command line prints.
 fn bless() -> Outcome {
     bless_kernels()?;
-    let mut test = Command::new("cargo");
-    test.args(["test", "--package", "tegula-cli", "--test", "snapshots"]).env("TEGULA_BLESS", "1").current_dir(root());
-    let status = test.status().map_err(|why| format!("cargo: {why}"))?;
-    if status.success() { Ok(()) } else { Err("the snapshots could not be rewritten".into()) }
+    ["--package tegula-cli --test snapshots", "--package tegula-explain --test it guide"].iter().try_for_each(|tests| {
+        let mut test = Command::new("cargo");
+        test.arg("test").args(tests.split(' ')).env("TEGULA_BLESS", "1").current_dir(root());
+        let status = test.status().map_err(|why| format!("cargo: {why}"))?;
+        if status.success() { Ok(()) } else { Err(format!("what 'cargo test {tests}' keeps could not be rewritten")) }
+    })
 }
 
 fn bless_kernels() -> Outcome {

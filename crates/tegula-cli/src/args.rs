@@ -133,6 +133,7 @@ Examples:
   tegula kernels                                    what there is
   tegula kernels K3 --tile 32                       block, shared memory
   tegula kernels K6 --cuda                          read it as CUDA C++
+  tegula kernels K6 --sass                          what the assembler makes of it
   tegula kernels tiled --dtype f16 --ptx            what the driver assembles
   tegula kernels mma                                tiles that plans choose from
   tegula kernels mma_64x64x32_32x32_16x8_3_1_1      one of your own";
@@ -436,6 +437,9 @@ pub struct KernelsArgs {
     /// Print the kernel as CUDA C++; naive and tiled have that form
     #[arg(long, requires = "name", conflicts_with = "ptx")]
     pub cuda: bool,
+    /// Print the kernel as machine code of a GPU [default: sm_90]; takes ptxas and nvdisasm of a CUDA toolkit
+    #[arg(long, value_name = "GPU", num_args = 0..=1, require_equals = true, default_missing_value = "sm_90", requires = "name", conflicts_with_all = ["ptx", "cuda"])]
+    pub sass: Option<String>,
     #[command(flatten)]
     pub options: VariantArgs,
 }
@@ -447,10 +451,12 @@ impl KernelsArgs {
             (None, Some(option)) => Err(Failure::Usage(format!(
                 "{option} shapes one kernel: name it, for example 'tegula kernels tiled {option} …', or see --help"
             ))),
-            (Some(name), _) if (self.ptx || self.cuda) && name.family().is_some() => Err(Failure::Usage(format!(
-                "{0} is a family of kernels: 'tegula kernels {0}' tells of those that there are",
-                name.text()
-            ))),
+            (Some(name), _) if (self.ptx || self.cuda || self.sass.is_some()) && name.family().is_some() => {
+                Err(Failure::Usage(format!(
+                    "{0} is a family of kernels: 'tegula kernels {0}' tells of those that there are",
+                    name.text()
+                )))
+            }
             _ => Ok(()),
         }
     }

@@ -13,6 +13,7 @@ use tegula::progress::{self, Progress};
 use tegula::{Accuracy, Device, Result, cpp, cpu, ir, oracle, ptx};
 #[cfg(feature = "cuda")]
 use tegula::{cache, plan::Caps};
+use tegula_explain::sass::{Instruction, Tools};
 
 use crate::args::DeviceChoice;
 use crate::progress::{Meter, Phase, Unit};
@@ -172,6 +173,28 @@ pub fn ptx(kernel: &Variant) -> Result<String> {
 /// A kernel as CUDA C++.
 pub fn cuda(kernel: &Variant) -> Result<String> {
     Ok(cpp::print(&ir::check(kernel.build()?)?)?.text)
+}
+
+/// A kernel as machine code of a GPU such as `sm_90`, each instruction behind the line of PTX that it comes from.
+pub fn sass(kernel: &Variant, gpu: &str) -> Result<String, tegula_explain::Error> {
+    let image = ptx::print(&ir::check(kernel.build()?)?)?;
+    let listing = Tools::find().ok_or(tegula_explain::Error::NoTools)?.disassemble(&image, gpu)?;
+    let mut text = format!(
+        "// {} for {gpu}: {} instructions, {} registers, {} bytes of them in memory\n",
+        image.entry,
+        listing.code.len(),
+        listing.registers,
+        listing.spilled
+    );
+    let (lines, mut before): (Vec<&str>, _) = (image.text.lines().collect(), None);
+    for Instruction { address, text: instruction, line } in &listing.code {
+        if let Some(from) = line.filter(|line| before != Some(*line)).and_then(|line| lines.get(line)) {
+            text += &format!("                                // {}\n", from.trim());
+        }
+        before = *line;
+        text += &format!("{address:05x}  {instruction}\n");
+    }
+    Ok(text)
 }
 
 /// What products can run on; also what cannot be used, and why.

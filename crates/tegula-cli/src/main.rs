@@ -132,6 +132,9 @@ fn kernels(args: &KernelsArgs) -> Result<()> {
     if args.cuda {
         return Ok(out.write_all(engine::cuda(&variant)?.as_bytes())?);
     }
+    if let Some(gpu) = &args.sass {
+        return Ok(out.write_all(engine::sass(&variant, gpu).map_err(|why| Failure::new(why.to_string()))?.as_bytes())?);
+    }
     let kernel = variant.build()?;
     let ([x, y, _], threads, shared) = (kernel.block(), kernel.threads(), kernel.shared_bytes());
     writeln!(out, "{}: {}", name.text(), name.description())?;

@@ -357,6 +357,9 @@ fn what_does_not_fit_gets_one_line_and_leaves_the_output_alone() {
         ("kernels --cuda", 2, "<NAME>"),
         ("kernels K6 --cuda --ptx", 2, "--ptx"),
         ("kernels mma --cuda", 2, "mma is a family of kernels"),
+        ("kernels --sass", 2, "<NAME>"),
+        ("kernels K6 --sass --ptx", 2, "--ptx"),
+        ("kernels mma --sass", 2, "mma is a family of kernels"),
         ("kernels tiled --ptx --tile 64", 1, "64"),
     ];
     let place = Place::new();
@@ -436,6 +439,34 @@ fn a_check_packs_what_the_kernel_takes_packed() {
         let said = place.done(&format!("check {name} --m 21 --n 9 --k 35"));
         assert!(said.contains("_pa") && said.contains("no errors"), "{said}");
     }
+}
+
+/// With a toolkit; without one the half of it that needs one is skipped, which `TEGULA_REQUIRE_PTXAS=1` makes a failure.
+#[test]
+fn machine_code_is_printed_with_the_ptx_it_comes_from() {
+    let place = Place::new();
+    let mut without = Command::new(env!("CARGO_BIN_EXE_tegula"));
+    without
+        .args(["kernels", "K6", "--sass"])
+        .env("PATH", "")
+        .env("CUDA_HOME", "/none")
+        .env("TEGULA_PTXAS", "/none/ptxas");
+    let none = without.output().unwrap();
+    if !Path::new("/usr/local/cuda/bin/ptxas").exists() {
+        assert_eq!(none.status.code(), Some(1));
+        assert!(none.stdout.is_empty() && text(&none.stderr).contains("TEGULA_PTXAS"), "{}", text(&none.stderr));
+    }
+    let done = place.run("kernels K6 --sass=sm_80");
+    let required = std::env::var("TEGULA_REQUIRE_PTXAS").is_ok_and(|required| required == "1");
+    if !done.status.success() && !required {
+        return println!("skipped: {}", text(&done.stderr));
+    }
+    let sass = text(&done.stdout);
+    assert!(sass.starts_with("// tiled_f32_32 for sm_80: ") && sass.contains(" registers"), "{sass}");
+    assert!(sass.contains("  FFMA R") && sass.contains("// fma.rn.f32 ") && sass.contains("  LDS.128 R"), "{sass}");
+    let refused = place.run("kernels K6 --sass=sm_1");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stdout.is_empty() && text(&refused.stderr).lines().count() == 1, "{}", text(&refused.stderr));
 }
 
 #[test]

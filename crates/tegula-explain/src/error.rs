@@ -25,6 +25,22 @@ pub enum Error {
         /// Why not.
         why: String,
     },
+    /// There is no assembler and disassembler.
+    #[error(
+        "ptxas and nvdisasm are not found; install the CUDA toolkit, or let TEGULA_PTXAS name its ptxas (no GPU is needed)"
+    )]
+    NoTools,
+    /// A program of the CUDA toolkit did not do its work.
+    #[error("{program}: {why}")]
+    Tool {
+        /// The program.
+        program: String,
+        /// What it said.
+        why: String,
+    },
+    /// The machine code is not that of the kernel, or does what cannot be followed.
+    #[error("the machine code cannot be put beside the kernel: {0}")]
+    Unlike(String),
     /// A trace could not be written.
     #[error("the trace could not be written: {0}")]
     Output(#[from] std::io::Error),

@@ -3,11 +3,14 @@
 //! The interpreter runs the kernels that run on the GPU; [`trace`] writes down what it saw, and everything shown to people is made from
 //! that alone, so no picture can drift from the code.
 
+pub mod assembled;
 pub mod formula;
+pub mod guide;
 pub mod number;
 pub mod page;
 pub mod product;
 pub mod profile;
+pub mod sass;
 pub mod scene;
 pub mod serve;
 pub mod trace;

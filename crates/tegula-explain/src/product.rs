@@ -4,11 +4,14 @@ use tegula::element::{Element, Scalar, Type, bf16, f16};
 use tegula::interp::{Arg, Buffer, Config};
 use tegula::ir::{self, Checked, Kernel};
 use tegula::kernels::Variant;
+use tegula::ptx::Image;
 use tegula::{Layout, Matrix, Shape};
 
+use crate::assembled::{self, Shared};
 use crate::error::Result;
 use crate::number;
 use crate::profile::{Profile, profile};
+use crate::sass::Listing;
 use crate::trace::{Sample, Trace, record};
 
 /// A kernel with all that it is launched with: row-major matrices of small integers.
@@ -99,6 +102,14 @@ impl Product {
         });
         let told: Vec<String> = told.into_iter().flatten().collect();
         (!told.is_empty()).then(|| told.join(" "))
+    }
+
+    /// What it costs in shared memory as the assembler wrote it.
+    ///
+    /// # Errors
+    /// As [`assembled::shared`].
+    pub fn assembled(&self, image: &Image, listing: &Listing) -> Result<Shared> {
+        assembled::shared(&self.kernel, &self.args(), image, listing)
     }
 
     /// What its threads do.

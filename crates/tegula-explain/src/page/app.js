@@ -161,6 +161,7 @@ class App {
     state.set("thread", this.scenes.thread(this.thread).slice(0, 2).join());
     state.set("view", this.view);
     if (this.names) state.set("names", 1);
+    if (this.language !== "rust") state.set("text", this.language);
     history.replaceState(null, "", `#${state}`);
   }
 
@@ -168,6 +169,7 @@ class App {
     const state = new URLSearchParams(location.hash.slice(1)), list = (key) => (state.get(key) ?? "0,0").split(",").map((n) => Math.max(0, Math.trunc(Number(n)) || 0));
     if (VIEWS.some(([key]) => key === state.get("view"))) this.view = state.get("view");
     this.names = state.get("names") === "1";
+    this.language = state.get("text") ?? "rust";
     // What the address leaves out is as in the first product.
     const first = this.told(this.book.entries[0]), given = (key, name) => state.get(name) ?? first[key];
     const wanted = { family: given("family", "kernel"), tile: given("tile", "tile"), mapping: given("mapping", "map"), size: given("size", "size").replaceAll("x", "×"), dtype: given("dtype", "type"), mistake: given("mistake", "mistake") };

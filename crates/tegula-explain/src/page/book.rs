@@ -19,7 +19,11 @@ use tegula::{cpp, ptx};
 use crate::error::Result;
 use crate::product::Product;
 use crate::profile::PerThread;
+use crate::sass::Tools;
 use crate::trace::{MOST, Sample};
+
+/// The GPU whose machine code a page shows, and on whose multiprocessors it counts blocks.
+const MACHINE: &str = "sm_90";
 
 /// A product that a page can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,10 +233,23 @@ fn code(kernel: &Checked<Kernel>) -> Result<serde_json::Value> {
         from: from.into_iter().map(|site| line_of(site?)).collect(),
     };
     let (image, sites) = ptx::print_lines(kernel)?;
-    let sites = sites.into_iter().map(|site| site.map(|site| kernel.site(site))).collect();
+    let sites: Vec<Option<Site>> = sites.into_iter().map(|site| site.map(|site| kernel.site(site))).collect();
+    // A page without machine code is better than none, so whatever is wrong with the toolkit is nobody's concern here.
+    let listing = Tools::find().and_then(|tools| tools.disassemble(&image, MACHINE).ok());
+    let machine = listing.as_ref().map(|listing| {
+        let lines: Vec<&str> = listing.code.iter().map(|instruction| instruction.text.as_str()).collect();
+        let of = |line: Option<usize>| sites.get(line?).copied().flatten();
+        text(&lines.join("\n"), listing.code.iter().map(|instruction| of(instruction.line)).collect())
+    });
     let cuda = cpp::print(kernel)?;
-    let (cuda, ptx) = (text(&cuda.text, cuda.lines), text(&image.text, sites));
-    Ok(json!({ "cuda": cuda, "ptx": ptx, "shared_bytes": kernel.shared_bytes(), "threads": kernel.threads() }))
+    Ok(json!({
+        "cuda": text(&cuda.text, cuda.lines),
+        "ptx": text(&image.text, sites.clone()),
+        "sass": machine,
+        "registers": listing.map(|listing| listing.registers),
+        "shared_bytes": kernel.shared_bytes(),
+        "threads": kernel.threads(),
+    }))
 }
 
 fn line_of(site: Site) -> Option<(usize, u32)> {

@@ -1,5 +1,15 @@
 // The kernel as it was written, and what it becomes, with the lines of the moment lit.
 
+// What does the work that a counter counts, in the languages of the machine; in C++ any of it.
+const WORK = {
+  global_load_requests: /\bLDG|\bld\.global|\bcp\.async/,
+  global_store_requests: /\bSTG|\bst\.global/,
+  shared_load_requests: /\bLDS|\bld\.shared|\bldmatrix/,
+  shared_store_requests: /\bSTS|\bst\.shared|\bcp\.async/,
+  fma: /\b([FDH]FMA|IMAD|[DHI]MMA)|\b(fma|mad|mma)\./,
+  barriers: /\bBAR|\bbar\./,
+};
+const WORK_IN_CPP = /\w\[|\bfmaf?\b|\*|__syncthreads/;
 const LANGUAGES = [["rust", "Rust"], ["cuda", "CUDA C++"], ["ptx", "PTX"], ["sass", "SASS"]];
 
 function drawCode(app, frame) {
@@ -10,15 +20,20 @@ function drawCode(app, frame) {
   const site = frame.moment < 0 || frame.slide ? null : app.scenes.header.sites[app.scenes.operation(frame.moment).site];
   const lit = site && lineKey(book, site.file, site.line);
   const costs = lineCosts(app);
-  const rows = (chosen === "rust" ? rustLines(app, costs, lit) : code[chosen].lines.map((text, i) => {
-    const from = code[chosen].from[i], key = from && from.join(":");
-    return { number: i + 1, text, key };
-  })).map(({ number, text, key, gap }) => gap ? `<tr><td class="n">⋮</td>${chosen === "rust" ? "<td></td>" : ""}<td class="faint">${escaped(text)}</td></tr>`
-    : `<tr class="${key && key === lit ? "lit" : ""} ${key && costs.has(key) ? "known" : ""}"${key ? ` data-key="${key}"` : ""}><td class="n">${number}</td>${chosen === "rust" ? `<td class="cost">${costs.has(key) ? costText(costs.get(key)) : ""}</td>` : ""}<td>${escaped(text)}</td></tr>`);
+  const lines = chosen === "rust" ? rustLines(app, costs, lit) : code[chosen].lines.map((text, i) => ({ number: i + 1, text, key: code[chosen].from[i]?.join(":") }));
+  // What a line of Rust cost stands at the first of those that it became which does such work, not where addresses are computed for it.
+  const works = (text, cost) => chosen === "cuda" ? WORK_IN_CPP.test(text) : Object.entries(WORK).some(([what, pattern]) => cost[what] && pattern.test(text));
+  const bearers = new Map(lines.filter(({ key, text }) => chosen !== "rust" && costs.has(key) && works(text, costs.get(key))).reverse().map((line) => [line.key, line]));
+  const rows = lines.map((line) => {
+    const { number, text, key, gap } = line;
+    if (gap) return `<tr><td class="n">⋮</td><td></td><td class="faint">${escaped(text)}</td></tr>`;
+    const known = key && costs.has(key), cost = known && (chosen === "rust" || bearers.get(key) === line) ? costText(costs.get(key)) : "";
+    return `<tr class="${key && key === lit ? "lit" : ""} ${known ? "known" : ""}"${key ? ` data-key="${key}"` : ""}><td class="n">${number}</td><td class="cost">${cost}</td><td>${escaped(text)}</td></tr>`;
+  });
   app.show("view", `<h2>${escaped(app.entry.kernel)}</h2><p class="row">${buttons}</p>`
-    + `<p class="faint">${site ? `Lit: ${escaped(site.file.split("/").pop())}, line ${site.line}${site.copy ? `, unrolled copy ${site.copy + 1}` : ""}.` : "Nothing runs here."} ${chosen === "rust" ? "Beside each line what it cost the whole launch." : "Each line knows the line of Rust that it comes from."}</p>`
+    + `<p class="faint">${site ? `Lit: ${escaped(site.file.split("/").pop())}, line ${site.line}${site.copy ? `, unrolled copy ${site.copy + 1}` : ""}.` : "Nothing runs here."} Beside ${chosen === "rust" ? "each line" : "the first line of what a line of Rust became"} what it cost the whole launch.</p>`
     + `<div class="code" tabindex="0" aria-label="Source"><table>${rows.join("")}</table></div>`);
-  const mark = document.querySelector("#view .lit"), frame_ = document.querySelector("#view .code");
+  const mark = document.querySelector("#view .lit:has(.cost:not(:empty))") ?? document.querySelector("#view .lit"), frame_ = document.querySelector("#view .code");
   if (mark) frame_.scrollTop = mark.offsetTop - frame_.clientHeight / 2;
 }
 

@@ -40,7 +40,7 @@ function ladder({ side, rungs }) {
     + "<p class=\"faint\">One element a thread takes two loads from shared memory for each multiply-add, so that shared memory is the limit. With an 8×4 patch of C in its registers a thread uses each number it loads several times.</p>";
 }
 
-// What was measured at a size that a page cannot trace; the same figures stand in the guide.
+// What was measured at a size that a page cannot trace.
 function measured() {
   const rows = [
     ["L1 sectors of loads", "10.7 G", "0.54 G", "fall 20 times: a tile's row is read once, not by every thread"],

@@ -24,20 +24,22 @@ function drawThreads(app, frame, state) {
   }
   const height = warps * (lane + 4);
   const lanes = `<svg class="s" viewBox="-2 -2 ${70 + 32 * lane} ${height + 4}" width="${70 + 32 * lane}" role="img" aria-label="${plural(warps, "warp")} of 32 lanes">${rows}</svg>`;
-  const bytes = app.code()?.shared_bytes ?? 0, held = state.shared.reduce((sum, array) => sum + array.size, 0);
+  const bytes = app.code()?.shared_bytes ?? 0, registers = app.code()?.registers, held = state.shared.reduce((sum, array) => sum + array.size, 0);
   const room = header.shared.reduce((sum, array) => sum + array.dims.reduce((a, b) => a * b), 0);
   app.show("view", `<h2>The grid: ${gx}×${gy} blocks</h2><p class="faint">Blocks run in any order, and know nothing of each other. Choose one.</p>${blocks}`
     + `<h2>Block ${pair(block)}: ${plural(scenes.threads, "thread")} in ${plural(warps, "warp")}</h2><p class="faint">The 32 lanes of a warp do the same operation at once. Thick edges take part in this moment.</p>${lanes}`
     + `<h2>What it has</h2><table><tr><th>shared memory</th><td>${grouped(bytes)} bytes; ${held} of ${room} elements hold a number</td></tr>`
-    + `<tr><th>registers</th><td>one sum a thread, ${state.sums.size} of ${scenes.threads} begun</td></tr>`
-    + `<tr><th>room on a multiprocessor</th><td>${occupancy(scenes.threads, bytes)}</td></tr></table>`);
+    + `<tr><th>registers</th><td>${registers ? `${registers} a thread, as assembled for an H200; ` : ""}one sum a thread, ${state.sums.size} of ${scenes.threads} begun</td></tr>`
+    + `<tr><th>room on a multiprocessor</th><td>${occupancy(scenes.threads, bytes, registers)}</td></tr></table>`);
 }
 
-// How many blocks a multiprocessor of an H200 holds, registers aside.
-function occupancy(threads, bytes) {
+// How many blocks a multiprocessor of an H200 holds. Registers, where they are known, are given to warps by 256.
+function occupancy(threads, bytes, registers) {
+  const warps = Math.ceil(threads / 32), ofWarp = Math.ceil((registers ?? 0) * 32 / 256) * 256;
   const limits = [
     ["its 32 places for blocks", 32],
-    ["its 64 warps", Math.floor(64 / Math.ceil(threads / 32))],
+    ["its 64 warps", Math.floor(64 / warps)],
+    ["its 65,536 registers", ofWarp ? Math.floor(65536 / (ofWarp * warps)) : Infinity],
     ["its 233,472 bytes of shared memory", Math.floor(233472 / (bytes + 1024))],
   ];
   const [what, blocks] = limits.reduce((least, limit) => limit[1] < least[1] ? limit : least);

@@ -1,5 +1,7 @@
 //! What the page does.
 
+use tegula_explain::sass::Tools;
+
 use crate::chromium::{Window, page};
 
 fn at(window: &Window) -> u32 {
@@ -80,6 +82,24 @@ fn the_address_holds_the_state() {
     // Nonsense in it is passed over.
     window.ask("location.hash = 'kernel=none&tile=-1&size=zxy&at=1e9&block=9,9&thread=a,b&view=?'");
     window.until("document.getElementById('at').value > 7");
+    window.was_quiet();
+}
+
+/// Machine code where there is a disassembler.
+#[test]
+fn code_is_shown_in_each_language_with_its_costs() {
+    let Some(window) = page("kernel=tiled&tile=2&size=4x4x4&at=20&view=code") else { return };
+    let machine = Tools::find().map(|_| ("sass", "FFMA"));
+    for (language, work) in [("rust", "mul_add"), ("cuda", "fmaf"), ("ptx", "fma.rn.f32")].into_iter().chain(machine) {
+        window.click(&format!("[data-language='{language}']"));
+        let costly =
+            "[...document.querySelectorAll('#view .code tr')].filter((row) => row.cells[1].textContent === '64 fma')";
+        assert_eq!(window.ask(&format!("{costly}.length")), "1", "{language}");
+        let text = window.ask(&format!("{costly}[0].cells[2].textContent"));
+        assert!(text.contains(work), "{language}: {text}");
+        let told = window.ask("new URLSearchParams(location.hash.slice(1)).get('text') ?? 'rust'");
+        assert_eq!(told, language);
+    }
     window.was_quiet();
 }
 

@@ -1,5 +1,7 @@
 //! What traces say of the plain kernels, against what is known of them.
 
+mod assembled;
+mod guide;
 mod launch;
 mod scene;
 mod serve;

@@ -35,7 +35,7 @@ mod semantics;
 mod tensor;
 mod warp;
 
-pub use count::{BANKS, Counters, METRICS, SECTOR};
+pub use count::{BANKS, Counters, METRICS, SECTOR, shared_wavefronts};
 pub use finding::{Finding, Kind, Severity, Space};
 pub use memory::Buffer;
 pub(crate) use memory::footprint;

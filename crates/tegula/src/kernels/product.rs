@@ -334,18 +334,19 @@ impl<'k, T: Element> Product<'k, T> {
         let put = |at: (Val<'k, u32>, Val<'k, u32>), values: [Val<'k, T::Acc>; 2], valid: Val<'k, u32>| {
             store_pair(c, aligned, at, self.ending.finish(values, at, |i| valid.gt(i)), valid);
         };
-        self.k.if_else(
-            beta.eq(T::Acc::ZERO),
-            || each(&|row, col, sums| put((row, col), sums.map(|sum| alpha * sum), valid(row, col))),
-            || {
-                each(&|row, col, sums| {
-                    let valid = valid(row, col);
-                    let before = load_pair(c, aligned, (row, col), valid);
-                    let values = [0, 1].map(|i| beta.mul_add(before[i].to::<T::Acc>(), alpha * sums[i]));
-                    put((row, col), values, valid);
-                });
-            },
-        );
+        let without = || each(&|row, col, sums| put((row, col), sums.map(|sum| alpha * sum), valid(row, col)));
+        let with = |reads: Pred<'k>| {
+            each(&|row, col, sums| {
+                let valid = valid(row, col);
+                let before = load_pair(c, aligned, (row, col), reads.select(valid, 0u32));
+                put((row, col), [0, 1].map(|i| beta.mul_add(before[i].to::<T::Acc>(), alpha * sums[i])), valid);
+            });
+        };
+        // Beside the epilogue of 16-bit results, adding what C was takes long; others have no registers for both forms.
+        if !self.ending.is_none() && T::Out::TYPE.size() > 2 {
+            return with(beta.ne(T::Acc::ZERO));
+        }
+        self.k.if_else(beta.eq(T::Acc::ZERO), without, || with(self.k.constant(true)));
     }
 }
 

@@ -151,6 +151,8 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
         let k = self.k;
         let Blocking { block: [.., bk], stages, slices, .. } = self.blocking;
         let depth = bk / slices;
+        // Integers have a register less to spare behind it.
+        let behind = if T::TYPE == Type::I32 { 2 } else { 3.min(depth - 2) };
         (0..self.sums.len()).for_each(|i| self.sums.at(i).set(T::ZERO));
         slide.copy_first(a);
         slide.copy_first(b);
@@ -186,7 +188,7 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
                 if p == 0 {
                     copy_a(step + (stages - 1));
                 }
-                if p == 3.min(depth - 2) {
+                if p == behind {
                     copy_b(step + (stages - 1));
                 }
                 self.multiply(p % 2);

@@ -1,0 +1,360 @@
+//! Figures of a guide.
+//!
+//! | kind | shows |
+//! |---|---|
+//! | `tiles LAUNCH` | which elements the first block loads in each step, and which it makes |
+//! | `requests LAUNCH.a_load ..` | requests to global memory: the sectors that they touch, and what is used of them |
+//! | `banks LAUNCH.tile_a_store ..` | requests to shared memory: the words that each bank has to pass on |
+//! | `patch LAUNCH` | which elements of C the warps of the first block store, and which of them one thread |
+//! | `fragments MMA` | which lane holds which element of the matrices of an instruction |
+//! | `bars UNIT \| LABEL = EXPRESSION \| ..` | numbers as bars |
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use tegula::interp::{BANKS, SECTOR};
+use tegula::ir::Mma;
+
+use super::expression::{number, shown};
+use super::facts::{Launch, Request, Subject};
+use super::svg::{Anchor, Svg};
+use super::{Fault, Result, syntax};
+use crate::trace::{Acts, Does, Trace};
+
+/// A figure, and what it shows in words.
+pub(super) struct Drawn {
+    /// The file.
+    pub svg: String,
+    /// What somebody reads who does not see it.
+    pub told: String,
+}
+
+type Subjects<'a> = dyn Fn(&str) -> Result<&'a Subject> + 'a;
+
+/// The most cells along a side, and the most bars: more would not be seen.
+const MOST: u64 = 256;
+const MARGIN: f64 = 12.0;
+
+/// Draws what stands behind `figure NAME =`.
+pub(super) fn draw(what: &str, subjects: &Subjects<'_>) -> Result<Drawn> {
+    let (kind, rest) = what.split_once(' ').unwrap_or((what, ""));
+    let rest = rest.trim();
+    let mut svg = Svg::default();
+    let (title, told) = match kind {
+        "tiles" => ("The tiles of a block, step by step", tiles(&mut svg, rest, launch(rest, subjects)?)?),
+        "requests" => ("Requests to global memory", panels(&mut svg, rest, subjects, sectors)?),
+        "banks" => ("Requests to shared memory", panels(&mut svg, rest, subjects, banks)?),
+        "patch" => ("The elements of C that a block makes", patch(&mut svg, rest, launch(rest, subjects)?)?),
+        "fragments" => match subjects(rest)? {
+            Subject::Mma(mma) => ("The fragments of a matrix instruction", fragments(&mut svg, *mma)),
+            _ => return refused(rest, "it is no matrix instruction"),
+        },
+        "bars" => ("Numbers side by side", bars(&mut svg, rest, subjects)?),
+        _ => return syntax(kind, "take tiles, requests, banks, patch, fragments or bars"),
+    };
+    Ok(Drawn { svg: svg.finish(title, &told), told })
+}
+
+fn refused<T>(subject: &str, why: &str) -> Result<T> {
+    Err(Fault::NoFigure { subject: subject.into(), why: why.into() })
+}
+
+fn launch<'a>(name: &str, subjects: &Subjects<'a>) -> Result<&'a Launch> {
+    match subjects(name)? {
+        Subject::Launch(launch) => Ok(launch),
+        _ => refused(name, "it is no launch of a kernel"),
+    }
+}
+
+fn plural(count: usize, of: &str) -> String {
+    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A matrix as cells.
+struct Grid<'a> {
+    at: [f64; 2],
+    cell: f64,
+    extents: [u64; 2],
+    /// Class and text of a cell.
+    of: &'a dyn Fn(u64, u64) -> (&'static str, String),
+}
+
+impl Grid<'_> {
+    fn draw(&self, svg: &mut Svg) {
+        let Grid { at: [x, y], cell, extents: [rows, cols], of } = *self;
+        for (row, col) in (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col))) {
+            let (class, text) = of(row, col);
+            let at = [x + col as f64 * cell, y + row as f64 * cell];
+            svg.rect(at, [cell, cell], class);
+            if !text.is_empty() {
+                svg.text([at[0] + cell / 2.0, at[1] + cell / 2.0], cell * 0.42, Anchor::Middle, "", &text);
+            }
+        }
+    }
+}
+
+/// A row for each step: the tiles of A and B that are loaded, and the tile of C that they serve.
+fn tiles(svg: &mut Svg, name: &str, launch: &Launch) -> Result<String> {
+    const CELL: f64 = 30.0;
+    let trace = launch.trace()?;
+    let matrices = &trace.header.matrices;
+    if matrices.len() != 3 || matrices.iter().any(|of| of.shape[1].max(of.shape[2]) > 16) {
+        return refused(name, "it draws A, B and C of at most 16 rows and columns");
+    }
+    let all = 0..trace.header.moments.len() as u32;
+    let made = trace.touched([0; 3], Does::GlobalStore, all).swap_remove(2);
+    let mut told = Vec::new();
+    let mut y = MARGIN;
+    for act in trace.header.acts.iter().filter(|act| act.does == Acts::Load) {
+        let [from, to] = act.moments;
+        let read = trace.touched([0; 3], Does::GlobalLoad, from..to);
+        let step = act.step.unwrap_or_default();
+        svg.text([MARGIN, y + 8.0], 14.0, Anchor::Start, "", &format!("block (0, 0), step {step}"));
+        let mut x = MARGIN;
+        for (matrix, letter) in ["a", "b", "c"].into_iter().enumerate() {
+            let lit: &HashSet<u64> = if matrix == 2 { &made } else { &read[matrix] };
+            let [_, rows, cols] = matrices[matrix].shape;
+            let of = |row: u64, col: u64| {
+                let class = if !lit.contains(&(row * cols + col)) { "cell" } else { ["a", "b", "c"][matrix] };
+                (class, format!("{letter}{row}{col}"))
+            };
+            svg.text([x, y + 30.0], 13.0, Anchor::Start, "faint", ["A", "B", "C"][matrix]);
+            Grid { at: [x, y + 42.0], cell: CELL, extents: [rows, cols], of: &of }.draw(svg);
+            x += CELL * cols as f64 + 40.0;
+        }
+        told.push(format!("step {step} loads {} and {}", listed(trace, 0, &read[0]), listed(trace, 1, &read[1])));
+        y = svg.bottom() + 24.0;
+    }
+    Ok(format!("Block (0, 0): {}; its sums go to {}.", told.join("; "), listed(trace, 2, &made)))
+}
+
+/// Elements of a matrix by name, in order.
+fn listed(trace: &Trace, matrix: usize, elements: &HashSet<u64>) -> String {
+    let name = &trace.header.matrices[matrix].name;
+    let sorted: BTreeSet<_> = elements.iter().copied().collect();
+    let named = sorted.into_iter().map(|element| {
+        let [_, row, col] = trace.header.coordinates(matrix, element);
+        format!("{name}{row}{col}")
+    });
+    named.collect::<Vec<_>>().join(" ")
+}
+
+/// One request below the other, each drawn by a function that says what it shows.
+fn panels<'a>(
+    svg: &mut Svg,
+    names: &str,
+    subjects: &Subjects<'a>,
+    panel: fn(&mut Svg, f64, &str, Request<'a>) -> Result<String>,
+) -> Result<String> {
+    let (mut told, mut y) = (Vec::new(), MARGIN);
+    for name in names.split_whitespace() {
+        let (subject, request) = name.split_once('.').unwrap_or((name, ""));
+        let requests = launch(subject, subjects)?.requests()?;
+        let Some(&of) = requests.get(request) else {
+            let known = requests.keys().cloned().collect::<Vec<_>>().join(", ");
+            return Err(Fault::UnknownFact { subject: subject.into(), fact: request.into(), known });
+        };
+        told.push(panel(svg, y, name, of)?);
+        y = svg.bottom() + 24.0;
+    }
+    if told.is_empty() {
+        return syntax(names, "take requests, as NAME.a_load");
+    }
+    Ok(told.join("; ") + ".")
+}
+
+/// What a request is called: the kernel, and how it touches which memory.
+fn title(name: &str, request: Request<'_>) -> String {
+    let how = if name.ends_with("_store") { "storing" } else { "loading" };
+    let lanes = plural(request.event.lanes.count_ones() as usize, "lane");
+    format!("{}: {lanes} {how} {}", request.header.kernel, request.memory)
+}
+
+/// The sectors of a request, with how many lanes want each element.
+fn sectors(svg: &mut Svg, y: f64, name: &str, request: Request<'_>) -> Result<String> {
+    const CELL: f64 = 17.0;
+    const LABEL: f64 = 64.0;
+    let size = request.ty.size() as u64;
+    let per_sector = SECTOR / size;
+    let Some(matrix) =
+        request.header.matrices.iter().position(|of| of.name == request.memory && request.start.is_none())
+    else {
+        return refused(name, "sectors are of global memory");
+    };
+    let mut touched: BTreeMap<u64, BTreeMap<u64, u32>> = BTreeMap::new();
+    for element in &request.event.elements {
+        *touched.entry(element / per_sector).or_default().entry(element % per_sector).or_default() += 1;
+    }
+    let elements: usize = touched.values().map(BTreeMap::len).sum();
+    let used = elements as u64 * size;
+    let told = format!(
+        "{}, {} of {SECTOR} bytes, {used} bytes of them used",
+        title(name, request),
+        plural(touched.len(), "sector")
+    );
+    svg.text([MARGIN, y + 7.0], 13.0, Anchor::Start, "", &told);
+    let width = LABEL + CELL * per_sector as f64 + 22.0;
+    for (at, (sector, lanes)) in touched.iter().enumerate() {
+        let x = MARGIN + width * (at % 4) as f64;
+        let y = y + 24.0 + (CELL + 4.0) * (at / 4) as f64;
+        let [_, row, col] = request.header.coordinates(matrix, sector * per_sector);
+        let label = format!("{}[{row},{col}..]", request.memory);
+        svg.text([x + LABEL - 4.0, y + CELL / 2.0], 10.0, Anchor::End, "faint", &label);
+        let class = if request.memory == "b" { "b" } else { "a" };
+        let of = |_, col: u64| match lanes.get(&col) {
+            Some(1) => (class, "1".to_string()),
+            Some(lanes) => (class, lanes.to_string()),
+            None => ("cell", String::new()),
+        };
+        Grid { at: [x + LABEL, y], cell: CELL, extents: [1, per_sector], of: &of }.draw(svg);
+    }
+    Ok(told)
+}
+
+/// The words that each bank passes on for a request, one a pass.
+fn banks(svg: &mut Svg, y: f64, name: &str, request: Request<'_>) -> Result<String> {
+    const CELL: f64 = 19.0;
+    let Some(start) = request.start else { return refused(name, "banks are of shared memory") };
+    if request.ty.size() != 4 {
+        return refused(name, "a bank is 4 bytes wide, and so must the elements be");
+    }
+    let mut stacks = vec![BTreeSet::new(); BANKS as usize];
+    for element in &request.event.elements {
+        let word = u64::from(start) / 4 + element;
+        stacks[(word % BANKS) as usize].insert(word);
+    }
+    let height = stacks.iter().map(BTreeSet::len).max().unwrap_or(0);
+    let busy = stacks.iter().filter(|stack| !stack.is_empty()).count();
+    let passes = request.event.passes;
+    let told = format!(
+        "{}, {busy} of {BANKS} banks busy, {passes} {}",
+        title(name, request),
+        if passes == 1 { "pass" } else { "passes" }
+    );
+    svg.text([MARGIN, y + 7.0], 13.0, Anchor::Start, "", &told);
+    let cell = if height > 8 { 7.0 } else { CELL };
+    for (bank, stack) in stacks.iter().enumerate() {
+        let x = MARGIN + bank as f64 * CELL;
+        for at in 0..stack.len().max(1) {
+            let class = if stack.is_empty() { "cell" } else { "s" };
+            svg.rect([x, y + 24.0 + at as f64 * cell], [CELL - 2.0, cell], class);
+        }
+        let below = [x + CELL / 2.0 - 1.0, y + 34.0 + height as f64 * cell];
+        svg.text(below, 9.0, Anchor::Middle, "faint", &bank.to_string());
+    }
+    Ok(told)
+}
+
+/// C as the first block stores it.
+fn patch(svg: &mut Svg, name: &str, launch: &Launch) -> Result<String> {
+    const CELL: f64 = 8.0;
+    let trace = launch.trace()?;
+    let header = &trace.header;
+    let stores = trace.events.iter().filter(|event| header.operation(event.moment).does == Does::GlobalStore);
+    let (mut warps, mut thread) = (BTreeMap::new(), BTreeSet::new());
+    for event in stores {
+        let matrix = header.operation(event.moment).memory as usize;
+        for (lane, &element) in event.threads().zip(&event.elements) {
+            let [_, row, col] = header.coordinates(matrix, element);
+            warps.insert((row, col), event.warp);
+            if lane == 0 {
+                thread.insert((row, col));
+            }
+        }
+    }
+    let rows = warps.keys().map(|(row, _)| row + 1).max().unwrap_or(0);
+    let cols = warps.keys().map(|(_, col)| col + 1).max().unwrap_or(0);
+    if rows.max(cols) > MOST || warps.is_empty() {
+        return refused(name, "its block stores nothing, or too much to be drawn");
+    }
+    let count = warps.values().collect::<BTreeSet<_>>().len();
+    let told = format!(
+        "{}: a block stores {rows}×{cols} elements of C, its {} a part each; thread 0 stores {}",
+        header.kernel,
+        plural(count, "warp"),
+        plural(thread.len(), "element")
+    );
+    svg.text(
+        [MARGIN, MARGIN + 7.0],
+        13.0,
+        Anchor::Start,
+        "",
+        "C of a block: a colour for each warp, edges for thread 0",
+    );
+    let at = |row: u64, col: u64| [MARGIN + col as f64 * CELL, MARGIN + 26.0 + row as f64 * CELL];
+    let class = |row, col| match warps.get(&(row, col)) {
+        Some(warp) => ["flat s", "flat c", "flat a", "flat b"][*warp as usize % 4],
+        None => "cell",
+    };
+    for row in 0..rows {
+        let mut first = 0;
+        // Neighbours of one class are drawn as one.
+        while first < cols {
+            let run = (first..cols).take_while(|col| class(row, *col) == class(row, first)).count() as u64;
+            svg.rect(at(row, first), [run as f64 * CELL, CELL], class(row, first));
+            first += run;
+        }
+    }
+    thread.iter().for_each(|&(row, col)| svg.rect(at(row, col), [CELL, CELL], "cell bold"));
+    Ok(told + ".")
+}
+
+/// The lanes of the elements of A, B and the sums; those of lane 0 stand out.
+fn fragments(svg: &mut Svg, mma: Mma) -> String {
+    const CELL: f64 = 22.0;
+    let ([m, n, k], [a, b, sums]) = (mma.shape(), mma.registers());
+    type Holders = BTreeMap<(u32, u32), u32>;
+    let (mut of_a, mut of_b, mut of_sums) = (Holders::new(), Holders::new(), Holders::new());
+    for lane in 0..32 {
+        for part in 0..mma.packed() {
+            of_a.extend((0..a).map(|register| (mma.a(lane, register, part), lane)));
+            of_b.extend((0..b).map(|register| (mma.b(lane, register, part), lane)));
+        }
+        of_sums.extend((0..sums).map(|register| (mma.sum(lane, register), lane)));
+    }
+    let mut x = MARGIN;
+    let matrices = [("A", "a", [m, k], &of_a), ("B", "b", [k, n], &of_b), ("sums", "c", [m, n], &of_sums)];
+    for (name, class, [rows, cols], holders) in matrices {
+        svg.text([x, MARGIN + 7.0], 13.0, Anchor::Start, "", &format!("{name}, {rows}×{cols}"));
+        let of = |row: u64, col: u64| match holders.get(&(row as u32, col as u32)) {
+            Some(0) => (class, "0".to_string()),
+            Some(lane) => ("cell", lane.to_string()),
+            None => ("cell", String::new()),
+        };
+        Grid { at: [x, MARGIN + 24.0], cell: CELL, extents: [rows.into(), cols.into()], of: &of }.draw(svg);
+        x = svg.right() + 28.0;
+    }
+    format!(
+        "{mma}: which lane of the warp holds which element; each of the 32 lanes holds {} of A, {} of B and {}.",
+        plural((a * mma.packed()) as usize, "element"),
+        plural((b * mma.packed()) as usize, "element"),
+        plural(sums as usize, "sum")
+    )
+}
+
+/// Numbers side by side.
+fn bars(svg: &mut Svg, text: &str, subjects: &Subjects<'_>) -> Result<String> {
+    const LABEL: f64 = 290.0;
+    const WIDTH: f64 = 330.0;
+    const EXPECTED: &str = "take bars UNIT | LABEL = EXPRESSION | ..";
+    let mut parts = text.split('|').map(str::trim);
+    let unit = parts.next().unwrap_or_default();
+    let mut all = Vec::new();
+    for part in parts.take(MOST as usize) {
+        let Some((label, expression)) = part.rsplit_once('=') else { return syntax(part, EXPECTED) };
+        all.push((label.trim(), number(expression, &|name, fact| subjects(name)?.fact(name, fact))?));
+    }
+    let most = all.iter().map(|(_, number)| *number).fold(0.0, f64::max);
+    if all.is_empty() || most <= 0.0 || all.iter().any(|(_, number)| *number < 0.0) {
+        return syntax(text, EXPECTED);
+    }
+    svg.text([MARGIN, MARGIN + 7.0], 13.0, Anchor::Start, "faint", unit);
+    for (at, (label, number)) in all.iter().enumerate() {
+        let y = MARGIN + 26.0 + 26.0 * at as f64;
+        svg.text([MARGIN + LABEL - 8.0, y + 9.0], 12.0, Anchor::End, "", label);
+        let width = (WIDTH * number / most).max(1.0);
+        svg.rect([MARGIN + LABEL, y], [width, 18.0], "bar");
+        svg.text([MARGIN + LABEL + width + 8.0, y + 9.0], 12.0, Anchor::Start, "", &shown(*number, None));
+    }
+    let told: Vec<String> = all.iter().map(|(label, number)| format!("{label} {}", shown(*number, None))).collect();
+    Ok(format!("{unit}: {}.", told.join("; ")))
+}

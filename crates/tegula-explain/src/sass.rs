@@ -1,0 +1,164 @@
+//! What the assembler makes of a kernel: machine code, each instruction with the line of PTX that it comes from, and the registers it takes.
+//!
+//! That takes `ptxas` and `nvdisasm` of a CUDA toolkit; no GPU. The driver's assembler is that of the toolkit of its version.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tegula::ptx::Image;
+
+use crate::error::{Error, Result};
+
+/// How long one of the two programs may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The assembler and the disassembler.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    ptxas: PathBuf,
+    nvdisasm: PathBuf,
+}
+
+/// An instruction of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// Where it stands in the kernel, in bytes.
+    pub address: u32,
+    /// As the disassembler writes it.
+    pub text: String,
+    /// The line of the PTX text that it comes from, the first being 0. Of several that became one instruction it is one of them.
+    pub line: Option<usize>,
+}
+
+/// A kernel's machine code.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// What it was assembled for, such as `sm_90`.
+    pub target: String,
+    /// The instructions.
+    pub code: Vec<Instruction>,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes of a thread that found no register: written to memory, and read again.
+    pub spilled: u32,
+}
+
+impl Tools {
+    /// The programs beside the `ptxas` that `TEGULA_PTXAS` names, or on the path, or under `CUDA_HOME` or `/usr/local/cuda`.
+    pub fn find() -> Option<Tools> {
+        let named = env::var_os("TEGULA_PTXAS").map(PathBuf::from);
+        let path = env::var_os("PATH").unwrap_or_default();
+        let toolkits = [env::var_os("CUDA_HOME"), Some("/usr/local/cuda".into())];
+        let folders =
+            named.iter().filter_map(|ptxas| ptxas.parent().map(Path::to_path_buf)).chain(env::split_paths(&path));
+        let mut folders = folders.chain(toolkits.into_iter().flatten().map(|toolkit| Path::new(&toolkit).join("bin")));
+        folders.find_map(|folder| {
+            let tools = Tools { ptxas: folder.join("ptxas"), nvdisasm: folder.join("nvdisasm") };
+            (tools.ptxas.is_file() && tools.nvdisasm.is_file()).then_some(tools)
+        })
+    }
+
+    /// Assembles PTX for a GPU such as `sm_90` and takes the result apart.
+    ///
+    /// # Errors
+    /// [`Error::Tool`] with what a program said, or where one takes longer than a minute; [`Error::Output`] where there is no room for files.
+    pub fn disassemble(&self, image: &Image, target: &str) -> Result<Listing> {
+        let folder = tempfile::tempdir()?;
+        let [text, binary] = ["kernel.ptx", "kernel.cubin"].map(|name| folder.path().join(name));
+        fs::write(&text, &image.text)?;
+        let arch = format!("-arch={target}");
+        let said = run(
+            &self.ptxas,
+            &[OsStr::new("-v"), "-lineinfo".as_ref(), arch.as_ref(), text.as_ref(), "-o".as_ref(), binary.as_ref()],
+            folder.path(),
+        )?;
+        let listing = run(&self.nvdisasm, &["-c".as_ref(), "-gp".as_ref(), binary.as_ref()], folder.path())?;
+        let number = |after: &str, before: &str| {
+            let (_, rest) = said.split_once(after)?;
+            rest.split_once(before)?.0.trim().parse().ok()
+        };
+        let spilled =
+            said.split_once("bytes stack frame,").and_then(|(_, rest)| rest.split_once(" bytes spill stores"));
+        Ok(Listing {
+            target: target.into(),
+            code: code(&listing),
+            registers: number("Used ", " registers")
+                .ok_or_else(|| tool(&self.ptxas, "it did not say how many registers it took"))?,
+            spilled: spilled.and_then(|(bytes, _)| bytes.trim().parse().ok()).unwrap_or(0),
+        })
+    }
+}
+
+/// The instructions of a listing. Before those of another line of PTX there is a remark that names it.
+fn code(listing: &str) -> Vec<Instruction> {
+    let (mut code, mut line) = (Vec::new(), None);
+    for text in listing.lines().map(str::trim) {
+        if let Some(remark) = text.strip_prefix("//## File") {
+            let number = remark.rsplit_once("line ").and_then(|(_, number)| number.trim().parse::<usize>().ok());
+            line = number.and_then(|number| number.checked_sub(1));
+        } else if let Some((address, rest)) = text.strip_prefix("/*").and_then(|text| text.split_once("*/")) {
+            let Ok(address) = u32::from_str_radix(address, 16) else { continue };
+            let text = rest.trim().trim_end_matches(';').trim_end();
+            // A second half of an encoding has an address of its own and no text.
+            if !text.is_empty() {
+                code.push(Instruction { address, text: text.into(), line });
+            }
+        }
+    }
+    code
+}
+
+fn tool(program: &Path, why: impl Into<String>) -> Error {
+    Error::Tool { program: program.display().to_string(), why: why.into() }
+}
+
+/// What a program wrote to both its outputs, which go to a file so that it never waits for a reader.
+fn run(program: &Path, arguments: &[&OsStr], folder: &Path) -> Result<String> {
+    let log = folder.join("log");
+    let output = fs::File::create(&log)?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
+    let mut child = command.spawn().map_err(|why| tool(program, why.to_string()))?;
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            // It may have ended by itself meanwhile.
+            let _ = child.kill();
+            child.wait()?;
+            return Err(tool(program, "it took longer than a minute"));
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let said = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    if status.success() { Ok(said) } else { Err(tool(program, said.trim())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listings_are_read() {
+        let listing = "\
+.text.k:\n\
+\t//## File \".nv_debug_ptx_txt\", line 38\n\
+        /*0000*/                   LDC R1, c[0x0][0x28] ;\n\
+.L_x_1:\n\
+\t//## File \".nv_debug_ptx_txt\", line 66\n\
+        /*0010*/              @!P0 LDS.128 R8, [R16+0x10] ;\n\
+        /*0020*/                   NOP;\n";
+        let of = |address, text: &str, line| Instruction { address, text: text.into(), line: Some(line) };
+        assert_eq!(
+            code(listing),
+            [of(0, "LDC R1, c[0x0][0x28]", 37), of(16, "@!P0 LDS.128 R8, [R16+0x10]", 65), of(32, "NOP", 65)]
+        );
+    }
+}
