@@ -151,8 +151,9 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
         let k = self.k;
         let Blocking { block: [.., bk], stages, slices, .. } = self.blocking;
         let depth = bk / slices;
-        // Integers have a register less to spare behind it.
-        let behind = if T::TYPE == Type::I32 { 2 } else { 3.min(depth - 2) };
+        // Of integers, tiles with slices have a register less to spare behind it.
+        let behind = if T::TYPE == Type::I32 && slices > 1 { 2 } else { 3 };
+        let behind = behind.min(depth - 2);
         (0..self.sums.len()).for_each(|i| self.sums.at(i).set(T::ZERO));
         slide.copy_first(a);
         slide.copy_first(b);
