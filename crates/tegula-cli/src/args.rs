@@ -133,7 +133,7 @@ Examples:
   tegula kernels                                    what there is
   tegula kernels K3 --tile 32                       block, shared memory
   tegula kernels K6 --cuda                          read it as CUDA C++
-  tegula kernels K6 --sass                          what the assembler makes of it
+  tegula kernels K6 --sass                          as machine code
   tegula kernels tiled --dtype f16 --ptx            what the driver assembles
   tegula kernels mma                                tiles that plans choose from
   tegula kernels mma_64x64x32_32x32_16x8_3_1_1      one of your own";
