@@ -38,8 +38,6 @@ pub struct Instruction {
 /// A kernel's machine code.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// What it was assembled for, such as `sm_90`.
-    pub target: String,
     /// The instructions.
     pub code: Vec<Instruction>,
     /// Registers of a thread.
@@ -85,7 +83,6 @@ impl Tools {
         let spilled =
             said.split_once("bytes stack frame,").and_then(|(_, rest)| rest.split_once(" bytes spill stores"));
         Ok(Listing {
-            target: target.into(),
             code: code(&listing),
             registers: number("Used ", " registers")
                 .ok_or_else(|| tool(&self.ptxas, "it did not say how many registers it took"))?,

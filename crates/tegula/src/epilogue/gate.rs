@@ -10,6 +10,8 @@
 //! 2. 2^fraction by the polynomial with the least greatest relative error (Remez); the integer goes to the exponent.
 //! 3. σ(±t) = (z or 1) / (1 + z) with z = 2^−t' by a polynomial for 1/(1 + z), made better until one multiplication with the remainder makes it
 //!    exact to the type; the last addition is also that of the product with x, so that there is one rounding for both.
+//!
+//! Results of 16 bits need less of all that: `apply_short`.
 
 use std::ops::{Add, Mul, Neg, Sub};
 

@@ -35,8 +35,8 @@ pub enum Activation {
     Relu,
     /// ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), the tanh form of GELU; 0 at −∞.
     ///
-    /// Exact to two units in the last place where the result is no smaller than 2⁻¹¹⁸ (f64: 2⁻¹⁰¹⁰), and to 2⁻¹⁴⁰ (2⁻¹⁰⁶⁰) below. The same bits come
-    /// from every engine. Floats only.
+    /// Exact to two units in the last place where the result is no smaller than 2⁻¹¹⁸ (f64: 2⁻¹⁰¹⁰), and to 2⁻¹⁴⁰ (2⁻¹⁰⁶⁰) below; where
+    /// C has 16 bits, to 2⁻¹² of itself before it is rounded. The same bits come from every engine. Floats only.
     Gelu,
     /// x·σ(x) = x / (1 + e⁻ˣ), also called swish; 0 at −∞. As exact as GELU. Floats only.
     Silu,

@@ -145,8 +145,8 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
 
     /// Adds the products of all steps.
     ///
-    /// Copies are `stages − 1` ahead, those of A behind the first products of a step and those of B behind the fourth: of all places that were
-    /// tried on an H200 these cost the products least, whatever the assembler makes of what happens to the sums in the end.
+    /// Copies are `stages − 1` ahead, those of A behind the first products of a step and those of B behind the fourth, or the third: of all places
+    /// that were tried on an H200 these cost the products least, whatever the assembler makes of what happens to the sums in the end.
     fn slide(&self, slide: &Slide<'k>, [a, b]: [&Stage<'k, T>; 2]) {
         let k = self.k;
         let Blocking { block: [.., bk], stages, slices, .. } = self.blocking;
