@@ -3,7 +3,7 @@
 
 use super::asynchronous::Flight;
 use super::block::Use;
-use super::count::{SECTOR, bytes, load_wavefronts, sectors, wavefronts};
+use super::count::{SECTOR, bytes, load_wavefronts, sectors, sectors_past_the_cache, wavefronts};
 use super::finding::{Kind, Space};
 use super::lanes::mask;
 use super::lower::{At, Only, Reg, register_bits};
@@ -133,7 +133,7 @@ impl Run<'_, '_> {
         let source = self.target(ty, from, only, width);
         let target = self.target(ty, to, Only::Always, width);
         self.tally(ty, from, &source, width, wavefronts);
-        self.tally_sectors_written(ty, &source, &target, width);
+        self.tally_past_the_cache(ty, from, &source, &target, width);
         let reading = self.request;
         self.tally_shared_write(ty, &target, width);
         let writing = self.request;
@@ -526,23 +526,20 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Copies of 16 bytes a lane pass the cache by: a sector that lanes want twice is fetched for each sector of shared memory that it fills, as Nsight
-    /// Compute counts on an H200.
-    fn tally_sectors_written(&mut self, ty: Type, source: &Target, target: &Target, width: u32) {
-        let (Some(request), Which::Shared(array)) = (&mut self.request, target.place) else { return };
+    /// Copies of 16 bytes a lane go past the first cache, and are counted by where they go as well ([`sectors_past_the_cache`]).
+    fn tally_past_the_cache(&mut self, ty: Type, from: At, source: &Target, target: &Target, width: u32) {
         let size = ty.size() as u64;
-        if size * u64::from(width) != 16 {
+        if !self.machine.config.counters || size * u64::from(width) != 16 {
             return;
         }
+        let (Which::Global(param), Which::Shared(array)) = (source.place, target.place) else { return };
+        let Some(read) = self.global_addresses(from, param) else { return };
         let start = u64::from(self.machine.kernel.shared()[array].start);
-        let (mut written, mut len) = ([0; 32], 0);
-        for lane in bits_of(source.lanes[0]) {
-            written[len] = start + target.first[lane] as u64 * size;
-            len += 1;
-        }
-        let more = sectors(&written[..len], 16).saturating_sub(request.passes);
-        request.passes += more;
-        self.gathered.tallies[self.warp.pc].passes += more;
+        let written = std::array::from_fn(|lane| start + target.first[lane] as u64 * size);
+        let sectors = sectors_past_the_cache(&read, &written, source.lanes[0]);
+        let Some(request) = &mut self.request else { return };
+        self.gathered.tallies[self.warp.pc].passes += sectors - request.passes;
+        request.passes = sectors;
     }
 
     fn shared_passes(&mut self, ty: Type, target: &Target, width: u32, how: Passes) -> (u64, u64) {
@@ -556,14 +553,7 @@ impl Run<'_, '_> {
     }
 
     fn global_sectors(&mut self, ty: Type, at: At, param: usize, target: &Target) -> u64 {
-        let (Arg::Matrix(buffer), At::Global { batch, row, col, .. }) = (self.machine.args[param], at) else {
-            return 0;
-        };
-        let [batches, rows, cols] = [batch, row, col].map(|r| self.warp.registers.u32s(r));
-        let addresses = std::array::from_fn(|lane| {
-            let [b, r, c] = [batches[lane], rows[lane], cols[lane]].map(u64::from);
-            buffer.address(param, b, r, c)
-        });
+        let Some(addresses) = self.global_addresses(at, param) else { return 0 };
         let lanes = target.lanes[0];
         let count = || {
             let mut touched = [0; 32];
@@ -577,6 +567,18 @@ impl Run<'_, '_> {
             return count().0;
         }
         self.gathered.patterns[self.warp.pc][1].cost(&addresses, lanes, SECTOR, count).0
+    }
+
+    /// Where the lanes' elements of a matrix in global memory are.
+    fn global_addresses(&self, at: At, param: usize) -> Option<[u64; 32]> {
+        let (Arg::Matrix(buffer), At::Global { batch, row, col, .. }) = (self.machine.args[param], at) else {
+            return None;
+        };
+        let [batches, rows, cols] = [batch, row, col].map(|r| self.warp.registers.u32s(r));
+        Some(std::array::from_fn(|lane| {
+            let [b, r, c] = [batches[lane], rows[lane], cols[lane]].map(u64::from);
+            buffer.address(param, b, r, c)
+        }))
     }
 
     pub fn observe_access(&mut self, target: &Target, e: usize, does: Does, register: Option<Reg>, bits: &[u64; 32]) {

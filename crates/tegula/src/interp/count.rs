@@ -22,8 +22,8 @@ pub const METRICS: [(&str, &str); 7] = [
     ("global_load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
     ("global_store_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"),
     ("global_store_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
-    ("shared_load_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"),
-    ("shared_store_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"),
+    ("shared_load_wavefronts", "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"),
+    ("shared_store_wavefronts", "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum"),
     ("fma", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
 ];
 
@@ -32,7 +32,8 @@ pub const METRICS: [(&str, &str); 7] = [
 pub struct Counters {
     /// Warp-wide loads from global memory with at least one lane that reads.
     pub global_load_requests: u64,
-    /// 32-byte sectors those loads touch, request by request. An asynchronous copy of 16 bytes a lane takes at least as many as it writes.
+    /// 32-byte sectors those loads touch, request by request. Asynchronous copies of 16 bytes a lane go past the first cache, and
+    /// fetch a sector that several lanes want for each sector of shared memory that it fills.
     pub global_load_sectors: u64,
     /// Elements they read, lane by lane.
     pub global_load_elements: u64,
@@ -273,6 +274,30 @@ pub(super) fn sectors(addresses: &[u64], bytes: u64) -> u64 {
     distinct(&mut touched[..len]) as u64
 }
 
+/// Sectors of a warp's asynchronous copies of 16 bytes: of each line of 128 bytes that is read, its sectors, or the sectors of shared memory that they
+/// fill if those are more. So Nsight Compute counts on an H200.
+pub(super) fn sectors_past_the_cache(read: &[u64; 32], written: &[u64; 32], lanes: u32) -> u64 {
+    let (mut copies, mut len) = ([(0, 0); 32], 0);
+    for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+        copies[len] = (read[lane] / SECTOR, written[lane] / SECTOR);
+        len += 1;
+    }
+    let copies = &mut copies[..len];
+    copies.sort_unstable();
+    let of_line = |line: &[(u64, u64)]| {
+        let count = |which: fn(&(u64, u64)) -> u64| {
+            let (mut sectors, mut len) = ([0; 32], 0);
+            for copy in line {
+                sectors[len] = which(copy);
+                len += 1;
+            }
+            distinct(&mut sectors[..len]) as u64
+        };
+        count(|copy| copy.0).max(count(|copy| copy.1))
+    };
+    copies.chunk_by(|a, b| a.0 / 4 == b.0 / 4).map(of_line).sum()
+}
+
 /// Sorts, and moves each different number to the front once; gives how many there are.
 fn distinct(numbers: &mut [u64]) -> usize {
     if !numbers.is_sorted() {
@@ -418,6 +443,24 @@ mod tests {
         assert_eq!(load_wavefronts(&lanes(|i| 16 * i), 0xff, 16), (1, 0));
         assert_eq!(load_wavefronts(&lanes(|i| 16 * (i / 2)), 0xff, 16), (1, 0));
         assert_eq!(load_wavefronts(&[0; 32], 0, 16), (0, 0));
+    }
+
+    /// As measured on an H200, as many others were.
+    #[test]
+    fn copies_past_the_cache_take_a_sector_for_each_that_they_fill() {
+        let count = |read: fn(u64) -> u64, written: fn(u64) -> u64| {
+            let of = |f: fn(u64) -> u64| std::array::from_fn(|lane| f(lane as u64));
+            sectors_past_the_cache(&of(read), &of(written), u32::MAX)
+        };
+        let in_rows = |i: u64| i / 4 * 144 + i % 4 * 16;
+        assert_eq!(count(|i| 16 * i, |i| 16 * i), 16);
+        assert_eq!(count(|_| 0, |i| 16 * i), 16);
+        assert_eq!(count(|i| i % 8 * 16, |i| 144 * i), 32);
+        assert_eq!(count(|i| 16 * i, in_rows), 20);
+        assert_eq!(count(|_| 0, in_rows), 20);
+        assert_eq!(count(|i| 4096 * i, |i| 16 * i), 32);
+        assert_eq!(count(|i| i / 2 * 16, |i| (i ^ (i / 8)) * 16), 16);
+        assert_eq!(sectors_past_the_cache(&[0; 32], &[0; 32], 0), 0);
     }
 
     #[test]
