@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(1024) shared(int times, unsigned *to) {
 #pragma unroll
         for (int i = 0; i < 16; i++) {
             uint4 value;
-            asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w) : "r"(base + i * 512));
+            asm volatile("ld.volatile.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w) : "r"(base + i * 512));
             sum.x ^= value.x, sum.y ^= value.y, sum.z ^= value.z, sum.w ^= value.w;
         }
     }

@@ -130,7 +130,7 @@ impl Lowering<'_> {
                 self.settle(|_, e| e.reads_memory());
                 self.push(site, Stmt::Barrier);
             }
-            Op::For { start, end, step, body } => {
+            Op::For { start, end, step, body, .. } => {
                 let &[counter] = &inst.results[..] else { return self.refuse("a loop without a counter") };
                 // The end is evaluated in every round, and so would be what waits for a use in the body.
                 let kernel = self.kernel;

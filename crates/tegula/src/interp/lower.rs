@@ -517,7 +517,7 @@ impl Lower<'_> {
     fn inst(&mut self, inst: &Inst) {
         let ty = inst.results.first().map_or(Type::U32, |&v| self.kernel.value_type(v));
         match &inst.op {
-            Op::For { start, end, step, body } => self.for_loop(inst, [*start, *end, *step], body),
+            Op::For { start, end, step, body, .. } => self.for_loop(inst, [*start, *end, *step], body),
             Op::If { condition, then, otherwise } => self.branch(inst, *condition, then, otherwise),
             Op::While { condition, test, body } => self.while_loop(inst, condition, *test, body),
             op => {

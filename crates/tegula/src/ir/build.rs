@@ -357,6 +357,19 @@ impl Builder {
         self.for_step(start, end, 1, body);
     }
 
+    /// As [`for_each`](Self::for_each), with so many rounds written one after the other: loads of later ones need not wait for what earlier ones do with theirs.
+    /// That changes how fast it is, not what it means.
+    #[track_caller]
+    pub fn for_each_unrolled<'k>(
+        &'k self,
+        start: impl IntoVal<'k, u32>,
+        end: impl IntoVal<'k, u32>,
+        rounds: u32,
+        body: impl FnOnce(Val<'k, u32>),
+    ) {
+        self.for_loop([start.operand(), end.operand(), constant(1u32)], rounds, body);
+    }
+
     /// The body for each number from `start` in steps of `step` that is less than `end`.
     #[track_caller]
     pub fn for_step<'k>(
@@ -366,10 +379,15 @@ impl Builder {
         step: impl IntoVal<'k, u32>,
         body: impl FnOnce(Val<'k, u32>),
     ) {
+        self.for_loop([start.operand(), end.operand(), step.operand()], 1, body);
+    }
+
+    #[track_caller]
+    fn for_loop<'k>(&'k self, [start, end, step]: [Operand; 3], unroll: u32, body: impl FnOnce(Val<'k, u32>)) {
         let location = Location::caller();
         let counter = self.state.borrow_mut().value(Type::U32, None);
         let body = self.region(|| body(self.val(Operand::Val(counter))));
-        let op = Op::For { start: start.operand(), end: end.operand(), step: step.operand(), body };
+        let op = Op::For { start, end, step, unroll, body };
         self.state.borrow_mut().push(op, vec![counter], location);
     }
 

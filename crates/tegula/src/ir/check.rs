@@ -301,7 +301,7 @@ impl Walk<'_> {
             Op::Mma { mma, sums, .. } if !vars_of(*mma, *sums).all(|var| self.set[var]) => {
                 self.refuse(inst, FaultKind::Uninitialised, "a sum may be added to here before it is set");
             }
-            Op::For { start, end, step, body } => {
+            Op::For { start, end, step, body, .. } => {
                 if matches!(step, Operand::Const(_, 0)) {
                     self.refuse(inst, FaultKind::Type, "a loop needs a step other than 0");
                 }

@@ -427,6 +427,8 @@ pub enum Op {
         end: Operand,
         /// Not zero; a sum beyond `u32` ends the loop.
         step: Operand,
+        /// How many rounds a printer may write one after the other, where the step is 1.
+        unroll: u32,
         /// What is repeated.
         body: Vec<Inst>,
     },

@@ -395,7 +395,7 @@ impl Printer<'_> {
             }
             Op::Mma { mma, a, b, sums } => self.mma(*mma, [a, b], *sums),
             Op::LoadMatrix { from, count, transposed } => self.load_matrix(inst, from, *count, *transposed),
-            Op::For { start, end, step, body } => self.for_loop(inst, *start, *end, *step, body)?,
+            Op::For { start, end, step, unroll, body } => self.for_loop(inst, [*start, *end, *step], *unroll, body)?,
             Op::If { condition, then, otherwise } => self.if_else(*condition, then, otherwise)?,
             Op::While { condition, test, body } => self.while_loop(condition, *test, body)?,
         }
@@ -449,19 +449,24 @@ impl Printer<'_> {
         }
     }
 
-    fn for_loop(&mut self, inst: &Inst, start: Operand, end: Operand, step: Operand, body: &[Inst]) -> Result<()> {
-        let bra = self.branch(&[start, end, step]);
+    fn for_loop(&mut self, inst: &Inst, bounds: [Operand; 3], unroll: u32, body: &[Inst]) -> Result<()> {
+        let [start, end, step] = bounds;
+        let bra = self.branch(&bounds);
         let (top, out) = (self.label(), self.label());
         let (counter, more) = (self.fresh(Class::Word), self.fresh(Class::Pred));
         self.copy(counter, start);
         let (end, increment) = (self.operand(end), self.operand(step));
+        let by_one = matches!(step, Operand::Const(_, 1));
         let text = self.scope(|p| {
             p.line(format_args!("setp.ge.u32 {more}, {counter}, {end}"));
             p.line(format_args!("@{more} {bra} {out}"));
+            if by_one && unroll > 1 {
+                p.unrolled(inst.results[0], [counter, more], &end, unroll, [bra, &top, &out], body)?;
+            }
             p.place_label(&top);
             p.keep(inst.results[0], counter, p.scopes.len() - 1);
             p.region(body)?;
-            if let Operand::Const(_, 1) = step {
+            if by_one {
                 p.line(format_args!("add.u32 {counter}, {counter}, 1"));
                 p.line(format_args!("setp.lt.u32 {more}, {counter}, {end}"));
             } else {
@@ -476,6 +481,38 @@ impl Printer<'_> {
             Ok(())
         })?;
         self.append(&text);
+        Ok(())
+    }
+
+    /// The rounds of a loop, several at once while so many are left; the rest is left to the loop at `top`.
+    fn unrolled(
+        &mut self,
+        value: ValId,
+        [counter, more]: [Reg; 2],
+        end: &impl Display,
+        rounds: u32,
+        [bra, top, out]: [&str; 3],
+        body: &[Inst],
+    ) -> Result<()> {
+        let (several, left) = (self.label(), self.fresh(Class::Word));
+        self.line(format_args!("sub.u32 {left}, {end}, {counter}"));
+        self.line(format_args!("setp.lt.u32 {more}, {left}, {rounds}"));
+        self.line(format_args!("@{more} {bra} {top}"));
+        self.place_label(&several);
+        for _ in 0..rounds {
+            // A scope of its own, since what one round has computed is of its counter.
+            let round = self.scope(|p| {
+                p.keep(value, counter, p.scopes.len() - 1);
+                p.region(body)
+            })?;
+            self.append(&round);
+            self.line(format_args!("add.u32 {counter}, {counter}, 1"));
+        }
+        self.line(format_args!("sub.u32 {left}, {end}, {counter}"));
+        self.line(format_args!("setp.ge.u32 {more}, {left}, {rounds}"));
+        self.line(format_args!("@{more} {bra} {several}"));
+        self.line(format_args!("setp.ge.u32 {more}, {counter}, {end}"));
+        self.line(format_args!("@{more} {bra} {out}"));
         Ok(())
     }
 
