@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
+use serde::Serialize;
 use tegula::interp::{self, Arg, Config, Event, Observer, Space, What, shared_wavefronts};
 use tegula::ir::{Checked, Kernel};
 use tegula::ptx::Image;
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::sass::Listing;
 
 /// Requests of shared memory, and the wavefronts that they take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shared {
     /// Loads, warp by warp.
     pub load_requests: u64,
@@ -31,6 +32,9 @@ pub struct Shared {
 /// # Errors
 /// [`Error::Kernel`] where the arguments do not fit, [`Error::Unlike`] where the machine code cannot be put beside what ran.
 pub fn shared(kernel: &Checked<Kernel>, args: &[Arg<'_>], image: &Image, listing: &Listing) -> Result<Shared> {
+    if kernel.shared().is_empty() {
+        return Ok(Shared::default());
+    }
     let mut seen = Operations::default();
     interp::observe(kernel, args, &Config::default(), &mut seen)?;
     let widths = |opcode, operations: &BTreeSet<u32>, written: &[&str], machine: &str| -> Result<HashMap<u32, u32>> {

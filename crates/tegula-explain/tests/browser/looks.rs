@@ -2,7 +2,7 @@
 
 use crate::chromium::{Window, page};
 
-const VIEWS: [&str; 7] = ["threads", "memory", "code", "cost", "compare", "loops", "mistakes"];
+const VIEWS: [&str; 8] = ["threads", "memory", "code", "cost", "roof", "compare", "loops", "mistakes"];
 
 /// What overlaps, sticks out, or has its text cut; empty if nothing.
 const LAYOUT: &str = r##"(() => {

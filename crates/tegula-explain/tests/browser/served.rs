@@ -27,7 +27,7 @@ fn whatever_is_chosen_is_run() {
     shows("tiled_f64_3_x_row");
     window.enter("#choice [name=mistake]", "no-guards");
     shows("tiled_f64_3_x_row_unguarded");
-    window.press("7");
+    window.press("8");
     window.until("document.getElementById('view').innerText.includes('out-of-bounds')");
     // What cannot be is refused, and what was shown stays.
     window.enter("#choice [name=m]", "65");

@@ -103,6 +103,29 @@ fn code_is_shown_in_each_language_with_its_costs() {
     window.was_quiet();
 }
 
+/// A sector is 32 bytes: the naive kernel moves 5 of them for each product of a warp, tiles of 32 a twentieth of that.
+#[test]
+fn the_roofline_shows_each_kernel_where_its_counts_put_it() {
+    let Some(window) = page("view=roof&tile=32&size=32x32x32") else { return };
+    let cell = |row: &str, column: u32| {
+        let rows = "[...document.querySelectorAll('#view tbody tr')]";
+        window.ask(&format!("{rows}.find(r => r.cells[0].innerText.endsWith({row:?})).cells[{column}].innerText"))
+    };
+    assert_eq!([cell("naive, 32×32 threads", 1), cell("tiled, T = 32", 1)], ["344", "17.2"]);
+    assert_eq!([cell("naive, 32×32 threads", 2), cell("naive, 32×32 threads", 5)], ["0", "0.40"]);
+    let drawn = |selector: &str| window.ask(&format!("document.querySelectorAll('.roofline {selector}').length"));
+    let rows = window.ask("document.querySelectorAll('[aria-label=Kernels] tbody tr').length");
+    assert_eq!(drawn("circle.dot"), rows, "each kernel has a dot");
+    assert!(drawn("circle.measured").parse::<u32>().unwrap() >= 2);
+    assert_eq!(drawn("circle.now"), "1", "the kernel that is shown stands out");
+    assert_eq!(drawn("path.roof"), "4");
+    // No kernel is above the flat roof, and numbers do not cover each other.
+    let heights = "[...document.querySelectorAll('.roofline .dot')].every(d => d.getBBox().y > document.querySelector('.roofline path.roof:not(.shared, .l2, .dram)').getBBox().y - 5)";
+    assert_eq!(window.ask(heights), "true");
+    assert!(window.ask("document.getElementById('roof-desc').textContent").contains("naive, 32×32 threads: 0.40"));
+    window.was_quiet();
+}
+
 #[test]
 fn every_trace_of_the_page_can_be_shown() {
     let Some(window) = page("") else { return };
@@ -174,6 +197,8 @@ fn everything_can_be_reached_by_keys_alone() {
 fn a_larger_trace_is_there_at_once() {
     let Some(window) = page("kernel=tiled&tile=32&size=32x32x32&at=40&view=memory") else { return };
     assert!(window.text("#view").contains("32 lanes"));
+    assert_eq!(at(&window), 40);
+    assert_ne!(window.ask("document.querySelectorAll('#acts .now').length"), "0", "the timeline is drawn");
     // Times decide no test; whoever reads the output may judge this one.
     eprintln!("ready after {} ms", window.ask("document.body.dataset.ready"));
     window.was_quiet();
