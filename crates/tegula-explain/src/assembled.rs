@@ -4,7 +4,7 @@
 //! Between two barriers of a warp, loads that the machine code has are kept at its widths, and those that it lacks are part of a wide one.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::ControlFlow;
+use std::ops::{AddAssign, ControlFlow};
 
 use serde::Serialize;
 use tegula::interp::{self, Arg, Config, Event, Observer, Space, What, shared_wavefronts};
@@ -25,6 +25,15 @@ pub struct Shared {
     pub store_requests: u64,
     /// Passes over the banks that they take.
     pub store_wavefronts: u64,
+}
+
+impl AddAssign for Shared {
+    fn add_assign(&mut self, other: Shared) {
+        self.load_requests += other.load_requests;
+        self.load_wavefronts += other.load_wavefronts;
+        self.store_requests += other.store_requests;
+        self.store_wavefronts += other.store_wavefronts;
+    }
 }
 
 /// Runs a kernel and counts its accesses to shared memory at the widths of its machine code, `listing`, which was made from its PTX, `image`.
