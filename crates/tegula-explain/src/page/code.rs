@@ -1,5 +1,7 @@
 //! What a kernel reads like in each language, and what a block of it takes.
 
+use std::panic::Location;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 use tegula::ir::{Checked, Kernel, Site};
@@ -15,19 +17,32 @@ use crate::sass::{Listing, Tools};
 /// The GPU whose machine code a page shows, and on whose multiprocessors it counts blocks.
 const MACHINE: &str = "sm_90";
 
-/// A text, and for each of its lines the line of source that it comes from: the file's position among the sources, and the line.
+/// A text, and for each of its lines the lines of source that it comes from.
 #[derive(Debug, Serialize)]
 struct Text {
     lines: Vec<String>,
-    from: Vec<Option<(usize, u32)>>,
+    from: Vec<Vec<Place>>,
 }
+
+/// A line of source: the file's position among the sources, and the line.
+type Place = (usize, u32);
 
 impl Text {
     fn new(text: &str, from: impl IntoIterator<Item = Option<Site>>) -> Text {
         Text {
             lines: text.lines().map(String::from).collect(),
-            from: from.into_iter().map(|site| line_of(site?)).collect(),
+            from: from.into_iter().map(|site| place(site?.location)).map(Vec::from_iter).collect(),
         }
+    }
+
+    /// CUDA C++: loads stand within the statements that use them.
+    fn of_cuda(cuda: &cpp::Source) -> Text {
+        let mut text = Text::new(&cuda.text, cuda.lines.iter().copied());
+        for (from, reads) in text.from.iter_mut().zip(&cuda.reads) {
+            from.extend(reads.iter().filter_map(|read| place(read)));
+            from.dedup();
+        }
+        text
     }
 }
 
@@ -63,7 +78,7 @@ pub fn code(kernel: &Checked<Kernel>) -> Result<(Value, Machine)> {
         Text::new(&lines.join("\n"), listing.code.iter().map(|instruction| of(instruction.line)))
     });
     let told = json!({
-        "cuda": Text::new(&cuda.text, cuda.lines),
+        "cuda": Text::of_cuda(&cuda),
         "ptx": written,
         "sass": assembled,
         "registers": machine.listing.as_ref().map(|listing| listing.registers),
@@ -73,8 +88,7 @@ pub fn code(kernel: &Checked<Kernel>) -> Result<(Value, Machine)> {
     Ok((told, machine))
 }
 
-fn line_of(site: Site) -> Option<(usize, u32)> {
-    let at = site.location;
+fn place(at: &Location<'_>) -> Option<Place> {
     let file = at.file().rsplit(['/', '\\']).next()?;
     Some((SOURCES.iter().position(|(name, _)| *name == file)?, at.line()))
 }

@@ -56,33 +56,3 @@ function measured({ name, traffic: { dtype, side, tile, kernels, source } }) {
     + rows.map(([what, key, why]) => `<tr><th>${what}</th><td>${large(of(naive, key))}</td><td>${large(of(tiled, key))}</td><td style="text-align:left" class="faint">${why(of(naive, key) / of(tiled, key))}</td></tr>`).join("") + "</tbody></table></div>"
     + `<p class="faint">By ${escaped(source)}. What tiling saves is requests and L1 traffic. The next factor of ten comes from tiles in registers: see the roofline.</p>`;
 }
-
-// What Nsight Compute calls a counter; of multiply-adds it has one for each type, and none for integers alone.
-function metric(book, key, dtype) {
-  const name = new Map(book.metrics).get(key);
-  if (key !== "fma" || dtype === "f32") return name;
-  return dtype === "f64" ? name.replace("ffma", "dfma") : "";
-}
-
-function drawCompare(app) {
-  const { book, entry } = app;
-  const same = book.entries.filter((e) => e.m === entry.m && e.n === entry.n && e.k === entry.k && e.dtype === entry.dtype);
-  const name = (e) => `${e.family} ${e.tile} ${e.mapping}${e.mistake ? `, ${e.mistake}` : ""}`;
-  const fallback = same.find((e) => e.family !== entry.family && e.tile === entry.tile && e.mapping === entry.mapping) ?? same.find((e) => e !== entry) ?? entry;
-  const other = same.find((e) => e !== entry && name(e) === app.other) ?? fallback;
-  if (other === entry) return app.show("view", "<p>There is nothing of this size to compare with yet: choose another kernel first.</p>");
-  const options = same.filter((e) => e !== entry).map((e) => `<option ${e === other ? "selected" : ""}>${escaped(name(e))}</option>`).join("");
-  const row = (label, metric, mine, theirs) => {
-    const difference = mine - theirs, ratio = theirs ? mine / theirs : mine ? Infinity : 1;
-    return `<tr><th>${label}${metric ? `<br><span class="faint mono">${metric}</span>` : ""}</th><td>${grouped(mine)}</td><td>${grouped(theirs)}</td><td>${difference > 0 ? "+" : ""}${grouped(difference)}</td><td>${ratio === 1 ? "=" : Number.isFinite(ratio) ? `×${ratio.toPrecision(3)}` : ""}</td></tr>`;
-  };
-  const threads = Object.keys(entry.per_thread).map((key) => row(`${key.replace("_", " ")}, a thread`, "", entry.per_thread[key], other.per_thread[key]));
-  const rows = [row("steps", "", entry.steps, other.steps), ...threads, row("barriers a block", "", entry.barriers_per_block, other.barriers_per_block),
-    ...COUNTERS.flatMap(([key, label]) => {
-      const written = row(label, metric(book, key, entry.dtype), entry.counters[key], other.counters[key]), merged = key.replace("shared_", "");
-      const both = entry.assembled && other.assembled && merged in entry.assembled;
-      return both ? [written, row(`${label}, as assembled`, "", entry.assembled[merged], other.assembled[merged])] : [written];
-    })];
-  app.show("view", `<h2>${escaped(name(entry))} beside another kernel</h2><p><label>Compare with <select id="other">${options}</select></label></p>`
-    + `<div class="scroll" tabindex="0" aria-label="Comparison"><table><thead><tr><th>counter, and its name in Nsight Compute</th><th>this</th><th>other</th><th>difference</th><th>ratio</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`);
-}

@@ -18,7 +18,7 @@ const FRAME: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 
 /// The program, in the order in which it is put together.
-const PROGRAM: [&str; 12] = [
+const PROGRAM: [&str; 13] = [
     include_str!("trace.js"),
     include_str!("scene.js"),
     include_str!("words.js"),
@@ -28,6 +28,7 @@ const PROGRAM: [&str; 12] = [
     include_str!("code.js"),
     include_str!("cost.js"),
     include_str!("roof.js"),
+    include_str!("compare.js"),
     include_str!("loops.js"),
     include_str!("mistakes.js"),
     include_str!("app.js"),

@@ -92,8 +92,7 @@ fn code_is_shown_in_each_language_with_its_costs() {
     let machine = Tools::find().map(|_| ("sass", "FFMA"));
     for (language, work) in [("rust", "mul_add"), ("cuda", "fmaf"), ("ptx", "fma.rn.f32")].into_iter().chain(machine) {
         window.click(&format!("[data-language='{language}']"));
-        let costly =
-            "[...document.querySelectorAll('#view .code tr')].filter((row) => row.cells[1].textContent === '64 fma')";
+        let costly = "[...document.querySelectorAll('#view .code tr')].filter((row) => row.cells[1].textContent.includes('64 fma'))";
         assert_eq!(window.ask(&format!("{costly}.length")), "1", "{language}");
         let text = window.ask(&format!("{costly}[0].cells[2].textContent"));
         assert!(text.contains(work), "{language}: {text}");
@@ -123,6 +122,52 @@ fn the_roofline_shows_each_kernel_where_its_counts_put_it() {
     let heights = "[...document.querySelectorAll('.roofline .dot')].every(d => d.getBBox().y > document.querySelector('.roofline path.roof:not(.shared, .l2, .dram)').getBBox().y - 5)";
     assert_eq!(window.ask(heights), "true");
     assert!(window.ask("document.getElementById('roof-desc').textContent").contains("naive, 32×32 threads: 0.40"));
+    window.was_quiet();
+}
+
+/// Every moment of a thread lights a line of each language, also where a load stands within an expression.
+#[test]
+fn each_moment_lights_a_line_of_code() {
+    for kernel in ["tiled", "naive"] {
+        let Some(window) = page(&format!("kernel={kernel}&tile=2&size=4x4x4&view=code&at=1")) else { return };
+        for language in ["rust", "cuda", "ptx"] {
+            window.press("Home");
+            window.click(&format!("[data-language='{language}']"));
+            let last: u32 = window.ask("document.getElementById('at').max").parse().unwrap();
+            for moment in 1..=last {
+                window.press("ArrowRight");
+                let slide = window.ask("document.querySelector('#acts .now').className").contains("slide");
+                let lit = window.ask("document.querySelectorAll('#view .lit').length");
+                assert_eq!(lit == "0", slide, "{kernel}, {language}, moment {moment}");
+            }
+        }
+        window.click("[data-language='cuda']");
+        // What the loads cost stands where they are.
+        let sum = "[...document.querySelectorAll('#view .code tr')].find(row => row.cells[2].textContent.includes('fmaf(') && row.cells[1].textContent)";
+        let cost = window.ask(&format!("{sum}.cells[1].textContent"));
+        assert!(cost.contains("64 fma") && cost.contains(" ld"), "{cost}");
+        window.was_quiet();
+    }
+}
+
+#[test]
+fn two_sources_stand_side_by_side() {
+    let Some(window) = page("kernel=tiled&tile=4&size=8x8x8&view=compare&text=cuda&beside=naive 4 x-col") else {
+        return;
+    };
+    let differs = |column: u32| {
+        let cells = format!("[...document.querySelectorAll('.pair td:nth-child({column}).differs')]");
+        window.ask(&format!("{cells}.map(cell => cell.textContent).join('\\n')"))
+    };
+    let (mine, theirs) = (differs(2), differs(4));
+    assert!(mine.contains("− ") && mine.contains("__syncthreads();") && !theirs.contains("__syncthreads"), "{mine}");
+    assert!(theirs.contains("+ ") && theirs.contains("fmaf(a["), "{theirs}");
+    let scaled =
+        "[...document.querySelectorAll('.pair tr')].filter(row => row.cells[1].textContent.includes('scaled = alpha'))";
+    let both = window.ask(&format!("{scaled}[0].cells[3].textContent === {scaled}[0].cells[1].textContent"));
+    assert_eq!((both.as_str(), mine.contains("scaled = alpha")), ("true", false));
+    window.click("[data-language='rust']");
+    assert!(differs(2).contains("tile_a.store(") && differs(4).contains("product.a.load("), "{}", differs(4));
     window.was_quiet();
 }
 

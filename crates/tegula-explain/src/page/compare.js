@@ -1,0 +1,58 @@
+// Two kernels side by side: every counter as a difference, and their sources.
+
+// What Nsight Compute calls a counter; of multiply-adds it has one for each type, and none for integers alone.
+function metric(book, key, dtype) {
+  const name = new Map(book.metrics).get(key);
+  if (key !== "fma" || dtype === "f32") return name;
+  return dtype === "f64" ? name.replace("ffma", "dfma") : "";
+}
+
+function drawCompare(app) {
+  const { book, entry } = app;
+  const same = book.entries.filter((e) => e.m === entry.m && e.n === entry.n && e.k === entry.k && e.dtype === entry.dtype);
+  const name = (e) => `${e.family} ${e.tile} ${e.mapping}${e.mistake ? `, ${e.mistake}` : ""}`;
+  const fallback = same.find((e) => e.family !== entry.family && e.tile === entry.tile && e.mapping === entry.mapping) ?? same.find((e) => e !== entry) ?? entry;
+  const other = same.find((e) => e !== entry && name(e) === app.other) ?? fallback;
+  if (other === entry) return app.show("view", "<p>There is nothing of this size to compare with yet: choose another kernel first.</p>");
+  const options = same.filter((e) => e !== entry).map((e) => `<option ${e === other ? "selected" : ""}>${escaped(name(e))}</option>`).join("");
+  const row = (label, metric, mine, theirs) => {
+    const difference = mine - theirs, ratio = theirs ? mine / theirs : mine ? Infinity : 1;
+    return `<tr><th>${label}${metric ? `<br><span class="faint mono">${metric}</span>` : ""}</th><td>${grouped(mine)}</td><td>${grouped(theirs)}</td><td>${difference > 0 ? "+" : ""}${grouped(difference)}</td><td>${ratio === 1 ? "=" : Number.isFinite(ratio) ? `×${ratio.toPrecision(3)}` : ""}</td></tr>`;
+  };
+  const threads = Object.keys(entry.per_thread).map((key) => row(`${key.replace("_", " ")}, a thread`, "", entry.per_thread[key], other.per_thread[key]));
+  const rows = [row("steps", "", entry.steps, other.steps), ...threads, row("barriers a block", "", entry.barriers_per_block, other.barriers_per_block),
+    ...COUNTERS.flatMap(([key, label]) => {
+      const written = row(label, metric(book, key, entry.dtype), entry.counters[key], other.counters[key]), merged = key.replace("shared_", "");
+      const both = entry.assembled && other.assembled && merged in entry.assembled;
+      return both ? [written, row(`${label}, as assembled`, "", entry.assembled[merged], other.assembled[merged])] : [written];
+    })];
+  app.show("view", `<h2>${escaped(name(entry))} beside another kernel</h2><p><label>Compare with <select id="other">${options}</select></label></p>`
+    + `<div class="scroll" tabindex="0" aria-label="Comparison"><table><thead><tr><th>counter, and its name in Nsight Compute</th><th>this</th><th>other</th><th>difference</th><th>ratio</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`
+    + beside(app, entry, other));
+}
+
+// The sources of two kernels, line by line; what only one has is marked.
+function beside(app, entry, other) {
+  const { book } = app, codes = [entry, other].map(({ kernel }) => book.codes[kernel]), { chosen, buttons } = languages(app, codes);
+  const key = [entry.kernel, other.kernel, chosen].join(), known = app.beside ??= new Map();
+  if (!known.has(key)) known.set(key, differences(...codes.map((code) => codeLines(book, code, chosen))));
+  const cell = (line, sign, differs) => `<td class="n">${line?.number ?? ""}</td><td class="${differs ? "differs" : ""}">${line ? `${differs ? sign : " "} ${escaped(line.text)}` : ""}</td>`;
+  const rows = known.get(key).map(([mine, theirs]) => `<tr>${cell(mine, "−", !theirs)}${cell(theirs, "+", !mine)}</tr>`);
+  return `<h2>Their sources</h2>${buttons}<p class="faint">− only here, + only in the other.</p><div class="code pair" tabindex="0" aria-label="Sources side by side"><table><thead><tr><th></th><th>${escaped(entry.kernel)}</th><th></th><th>${escaped(other.kernel)}</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`;
+}
+
+// Pairs of lines: both where they are the same, else one; as many the same as can be.
+function differences(mine, theirs) {
+  const same = (i, j) => mine[i].text.trim() === theirs[j].text.trim(), wide = theirs.length + 1;
+  const longest = new Uint16Array((mine.length + 1) * wide);
+  for (let i = mine.length - 1; i >= 0; i--) {
+    for (let j = theirs.length - 1; j >= 0; j--) longest[i * wide + j] = same(i, j) ? longest[(i + 1) * wide + j + 1] + 1 : Math.max(longest[(i + 1) * wide + j], longest[i * wide + j + 1]);
+  }
+  const pairs = [];
+  for (let i = 0, j = 0; i < mine.length || j < theirs.length;) {
+    if (i < mine.length && j < theirs.length && same(i, j)) pairs.push([mine[i++], theirs[j++]]);
+    else if (j === theirs.length || i < mine.length && longest[(i + 1) * wide + j] >= longest[i * wide + j + 1]) pairs.push([mine[i++], null]);
+    else pairs.push([null, theirs[j++]]);
+  }
+  return pairs;
+}
