@@ -286,6 +286,28 @@ fn an_interrupt_ends_the_player_and_gives_the_screen_back() {
 }
 
 #[test]
+fn a_signal_ends_the_player_and_gives_the_screen_back() {
+    for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let player = "sh -c 'echo $$ >\"$PID\"; exec \"$T\" explain'";
+        let line = format!("echo earlier; {player}; echo after $?; stty -a | grep -o ' echo '; sleep 5");
+        let mut live = Live::start(&line, USUAL, &[("PID", file.to_str().unwrap())]);
+        live.until("Nothing has happened yet");
+        let pid = std::fs::read_to_string(&file).unwrap();
+        let sent = std::process::Command::new("kill").args([format!("-{signal}").as_str(), pid.trim()]).status();
+        assert!(sent.unwrap().success());
+        let after = live.until(&format!("after {status}"));
+        assert!(after.contains("earlier") && !after.contains("Nothing has happened"), "{signal}: {after}");
+        live.until(" echo ");
+        let parser = live.parser.lock().unwrap();
+        assert!(!parser.screen().alternate_screen() && !parser.screen().hide_cursor(), "{signal}");
+        drop(parser);
+        live.child.kill().unwrap();
+    }
+}
+
+#[test]
 fn a_player_without_colours_still_tells_tiles_apart() {
     let mut live = Live::start("$T explain", USUAL, &[("NO_COLOR", "1")]);
     live.until("Nothing has happened yet");
