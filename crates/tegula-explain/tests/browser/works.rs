@@ -201,11 +201,42 @@ fn a_race_is_shown_where_it_happens() {
     assert_eq!(window.ask("document.querySelectorAll('#shared .s .bad').length"), "1", "the element");
     assert_eq!(window.ask("document.querySelectorAll('#shared [data-thread].bad').length"), "2", "both threads");
     assert!(window.text("#say").contains("reads tile_a[0][0]"));
-    window.enter("#choice [name=mistake]", "no-guards");
-    window.enter("#choice [name=size]", "5×6×7");
-    window.until("document.getElementById('view').innerText.includes('out-of-bounds')");
+    let bad = |place: &str| window.ask(&format!("document.querySelectorAll('{place} .bad').length"));
+    window.enter("#choice [name=mistake]", "missing-second-barrier");
+    window.until("document.getElementById('view').innerText.includes('writes tile_a[0, 0]')");
+    window.click("[data-finding='0']");
+    assert_eq!([bad("#shared .s"), bad("#shared .c")], ["1", "2"], "the element and both threads");
+    window.enter("#choice [name=mistake]", "extra-barrier");
+    window.until("document.getElementById('view').innerText.includes('Note: redundant-barrier')");
+    window.click("[data-finding='0']");
+    assert!(window.text("#say").contains("this one orders nothing"), "{}", window.text("#say"));
+    window.was_quiet();
+}
+
+#[test]
+fn an_access_beyond_the_edge_is_shown_where_it_happens() {
+    let Some(window) = page("mistake=no-guards&size=5x6x7&view=mistakes") else { return };
+    let found: usize = window.ask("document.querySelectorAll('[data-finding]').length").parse().unwrap();
+    assert!(found >= 3, "of a, b and c");
+    for finding in 0..found {
+        window.click(&format!("[data-finding='{finding}']"));
+        let told =
+            window.ask(&format!("document.querySelectorAll('.finding.error p:nth-child(2)')[{finding}].innerText"));
+        let element = told.split("element (").nth(1).unwrap().split(')').next().unwrap();
+        let marked = window.ask("document.querySelector('#matrices .beyond').textContent");
+        assert!(marked.contains(&format!("[{element}] does not exist")), "{told}: {marked}");
+        assert_eq!(window.ask("document.querySelectorAll('#shared .c .bad').length"), "1", "the thread");
+        assert!(window.text("#say").contains("asks for what lies beyond the edge"), "{}", window.text("#say"));
+    }
     window.enter("#choice [name=mistake]", "floor-launch");
     window.until("document.getElementById('view').innerText.includes('was never written')");
+    window.click("#view [data-go=end]");
+    let missing = window.ask("document.querySelectorAll('#matrices .c .bad').length");
+    assert!(
+        window.text("#view").contains(&format!("{missing} of 30 elements are missing")),
+        "{}",
+        window.text("#view")
+    );
     window.was_quiet();
 }
 
