@@ -70,8 +70,10 @@ fn one(name: &str, variant: Variant, shape: [usize; 3], gpu: Option<&Gpu>, tools
         json!({
             "shared_load_requests": shared.load_requests,
             "shared_load_wavefronts": shared.load_wavefronts,
+            "shared_load_conflicts": shared.load_conflicts,
             "shared_store_requests": shared.store_requests,
             "shared_store_wavefronts": shared.store_wavefronts,
+            "shared_store_conflicts": shared.store_conflicts,
             "registers": registers,
         })
     });

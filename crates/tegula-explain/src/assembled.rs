@@ -21,10 +21,14 @@ pub struct Shared {
     pub load_requests: u64,
     /// Passes over the banks that they take.
     pub load_wavefronts: u64,
-    /// Stores, warp by warp, those of asynchronous copies too.
+    /// Those of them that no other addresses of the same lanes and widths would take.
+    pub load_conflicts: u64,
+    /// Stores, warp by warp.
     pub store_requests: u64,
     /// Passes over the banks that they take.
     pub store_wavefronts: u64,
+    /// Those of them that are due to conflicts.
+    pub store_conflicts: u64,
 }
 
 impl AddAssign for Shared {
@@ -151,21 +155,38 @@ impl Merging {
     /// Counts what a warp asked for between two barriers.
     fn end_step(&mut self, warp: u32) {
         let Some((loads, stores)) = self.now.remove(&warp) else { return };
-        let (requests, wavefronts, left) = cost(&loads, &self.loads, false);
-        self.total.load_requests += requests;
-        self.total.load_wavefronts += wavefronts;
-        let (requests, wavefronts, lacking) = cost(&stores, &self.stores, true);
-        self.total.store_requests += requests;
-        self.total.store_wavefronts += wavefronts;
-        self.left += left + lacking;
+        let loads = cost(&loads, &self.loads, false);
+        self.total.load_requests += loads.requests;
+        self.total.load_wavefronts += loads.wavefronts;
+        self.total.load_conflicts += loads.conflicts;
+        let stores = cost(&stores, &self.stores, true);
+        self.total.store_requests += stores.requests;
+        self.total.store_wavefronts += stores.wavefronts;
+        self.total.store_conflicts += stores.conflicts;
+        self.left += loads.left + stores.left;
     }
 }
 
-/// Requests, wavefronts, and how many of what was asked is part of no instruction.
-fn cost(asked: &[Asked], widths: &HashMap<u32, u32>, write: bool) -> (u64, u64, u64) {
+/// What a warp's accesses between two barriers cost.
+#[derive(Default)]
+struct Cost {
+    requests: u64,
+    wavefronts: u64,
+    conflicts: u64,
+    /// How much of what was asked is part of no instruction.
+    left: u64,
+}
+
+fn cost(asked: &[Asked], widths: &HashMap<u32, u32>, write: bool) -> Cost {
     // Begun by what the machine code has wider than it is written; each holds the pieces that it covers, one bit a piece.
     let mut wide: Vec<(Asked, u32)> = Vec::new();
-    let (mut requests, mut wavefronts) = (0, 0);
+    let mut cost = Cost::default();
+    let mut count = |one: &Asked| {
+        let (wavefronts, conflicts) = shared_wavefronts(&one.addresses, one.lanes, one.bytes, write);
+        cost.requests += 1;
+        cost.wavefronts += wavefronts;
+        cost.conflicts += conflicts;
+    };
     let mut alone = Vec::new();
     let join = |wide: &mut Vec<(Asked, u32)>, one: &Asked| {
         wide.iter_mut().rev().any(|(all, covered)| {
@@ -194,17 +215,13 @@ fn cost(asked: &[Asked], widths: &HashMap<u32, u32>, write: bool) -> (u64, u64, 
         } else if bytes == 0 {
             alone.push(one);
         } else {
-            requests += 1;
-            wavefronts += shared_wavefronts(&one.addresses, one.lanes, one.bytes, write).0;
+            count(one);
         }
     }
     // Those before the one that the machine code names.
     let left = alone.into_iter().filter(|one| !join(&mut wide, one)).count() as u64;
-    for (all, _) in &wide {
-        requests += 1;
-        wavefronts += shared_wavefronts(&all.addresses, all.lanes, all.bytes, write).0;
-    }
-    (requests, wavefronts, left)
+    wide.iter().for_each(|(all, _)| count(all));
+    Cost { left, ..cost }
 }
 
 impl Observer for Merging {
@@ -223,9 +240,7 @@ impl Observer for Merging {
                 }
                 let known = if write { &self.stores } else { &self.loads };
                 if !known.contains_key(&event.operation) {
-                    // An asynchronous copy: as wide as it is written.
-                    self.total.store_requests += 1;
-                    self.total.store_wavefronts += request.passes;
+                    // An asynchronous copy, which is no store.
                     return ControlFlow::Continue(());
                 }
                 let addresses = elements.map(|element| start + element.unwrap_or(0) * size);

@@ -133,6 +133,7 @@ impl Run<'_, '_> {
         let source = self.target(ty, from, only, width);
         let target = self.target(ty, to, Only::Always, width);
         self.tally(ty, from, &source, width, wavefronts);
+        self.tally_sectors_written(ty, &source, &target, width);
         let reading = self.request;
         self.tally_shared_write(ty, &target, width);
         let writing = self.request;
@@ -523,6 +524,25 @@ impl Run<'_, '_> {
             tally.conflicts += conflicts;
             self.request = Some(Request { width, passes, conflicts });
         }
+    }
+
+    /// Copies of 16 bytes a lane pass the cache by: a sector that lanes want twice is fetched for each sector of shared memory that it fills, as Nsight
+    /// Compute counts on an H200.
+    fn tally_sectors_written(&mut self, ty: Type, source: &Target, target: &Target, width: u32) {
+        let (Some(request), Which::Shared(array)) = (&mut self.request, target.place) else { return };
+        let size = ty.size() as u64;
+        if size * u64::from(width) != 16 {
+            return;
+        }
+        let start = u64::from(self.machine.kernel.shared()[array].start);
+        let (mut written, mut len) = ([0; 32], 0);
+        for lane in bits_of(source.lanes[0]) {
+            written[len] = start + target.first[lane] as u64 * size;
+            len += 1;
+        }
+        let more = sectors(&written[..len], 16).saturating_sub(request.passes);
+        request.passes += more;
+        self.gathered.tallies[self.warp.pc].passes += more;
     }
 
     fn shared_passes(&mut self, ty: Type, target: &Target, width: u32, how: Passes) -> (u64, u64) {

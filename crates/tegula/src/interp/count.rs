@@ -32,7 +32,7 @@ pub const METRICS: [(&str, &str); 7] = [
 pub struct Counters {
     /// Warp-wide loads from global memory with at least one lane that reads.
     pub global_load_requests: u64,
-    /// 32-byte sectors those loads touch, request by request.
+    /// 32-byte sectors those loads touch, request by request. An asynchronous copy of 16 bytes a lane takes at least as many as it writes.
     pub global_load_sectors: u64,
     /// Elements they read, lane by lane.
     pub global_load_elements: u64,
@@ -54,6 +54,12 @@ pub struct Counters {
     pub shared_store_wavefronts: u64,
     /// Elements they write, lane by lane.
     pub shared_store_elements: u64,
+    /// Warp-wide asynchronous copies to shared memory; what they read counts as loads from global memory.
+    pub shared_copy_requests: u64,
+    /// Passes over the banks that stores to the same places would take. A GPU also waits where what copies read lies in one bank of its cache.
+    pub shared_copy_wavefronts: u64,
+    /// Elements they write, lane by lane.
+    pub shared_copy_elements: u64,
     /// Passes beyond those the same accesses would take without conflicts.
     pub shared_bank_conflicts: u64,
     /// Multiply-adds, lane by lane; those of a matrix instruction once a warp.
@@ -81,6 +87,9 @@ impl AddAssign for Counters {
             shared_store_requests,
             shared_store_wavefronts,
             shared_store_elements,
+            shared_copy_requests,
+            shared_copy_wavefronts,
+            shared_copy_elements,
             shared_bank_conflicts,
             fma,
             flops,
@@ -99,6 +108,9 @@ impl AddAssign for Counters {
         self.shared_store_requests += shared_store_requests;
         self.shared_store_wavefronts += shared_store_wavefronts;
         self.shared_store_elements += shared_store_elements;
+        self.shared_copy_requests += shared_copy_requests;
+        self.shared_copy_wavefronts += shared_copy_wavefronts;
+        self.shared_copy_elements += shared_copy_elements;
         self.shared_bank_conflicts += shared_bank_conflicts;
         self.fma += fma;
         self.flops += flops;
@@ -197,9 +209,9 @@ fn of_instruction(code: &Code, tally: &Tally) -> Counters {
             c.global_load_requests = tally.requests;
             c.global_load_sectors = tally.passes;
             c.global_load_elements = tally.elements;
-            c.shared_store_requests = tally.requests;
-            c.shared_store_wavefronts = tally.written;
-            c.shared_store_elements = tally.elements;
+            c.shared_copy_requests = tally.requests;
+            c.shared_copy_wavefronts = tally.written;
+            c.shared_copy_elements = tally.elements;
             c.shared_bank_conflicts = tally.conflicts;
         }
         _ => {}

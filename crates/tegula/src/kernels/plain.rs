@@ -104,7 +104,8 @@ impl Plain {
         }
     }
 
-    /// The kernel called `name`: `naive`, `tiled`, or a preset `K1` to `K6`, in upper or lower case.
+    /// The kernel called `name`: `naive`, `tiled`, one of them with its tile and mapping as in `tiled_32` and `naive_16_x_row`, or a preset `K1` to
+    /// `K6`, in upper or lower case.
     ///
     /// # Errors
     /// [`Error::KernelOption`] listing the names there are.
@@ -119,12 +120,24 @@ impl Plain {
             "k4" => Plain { edges: Edges::Floor, ..tiled(Type::F32, 16) },
             "k5" => Plain { barriers: Barriers::Extra, ..tiled(Type::F32, 2) },
             "k6" => tiled(Type::F32, 32),
-            _ => {
-                return Err(Error::KernelOption(format!(
-                    "there is no kernel {name:?}; there are naive, tiled, the presets K1 to K6, and those that `tegula kernels` tells of"
-                )));
+            other => {
+                return Plain::spelled(other).ok_or_else(|| {
+                    Error::KernelOption(format!(
+                        "there is no kernel {name:?}; there are naive, tiled, the presets K1 to K6, and those that `tegula kernels` tells of"
+                    ))
+                });
             }
         })
+    }
+
+    fn spelled(name: &str) -> Option<Self> {
+        let (family, rest) = name.split_once('_')?;
+        let plain = matches!(family, "naive" | "tiled").then(|| Plain::named(family).ok())??;
+        let (tile, mapping) = match rest.strip_suffix("_x_row") {
+            Some(tile) => (tile, Mapping::XRow),
+            None => (rest, Mapping::XCol),
+        };
+        Some(Plain { tile: tile.parse().ok()?, mapping, ..plain })
     }
 
     /// The same kernel with a mistake in it, by name (see [`PLANTS`]). One of the same sort that it has already is replaced.
