@@ -102,7 +102,7 @@ An exercise is a kernel with a mistake, in a file of the folder exercises/ of Te
 
 A sector is 32 bytes of global memory, a wavefront a pass over the 32 banks of shared memory, fma a multiply-add of one thread. Beside counters stand the names \
 that Nsight Compute has for them; of f64, fma is its dfma. The assembler makes one wide load of neighbours that a kernel loads one by one, which takes fewer wavefronts: \
-the GPU counts as --assembled does. Its object also has assembled: gpu, and requests and wavefronts of shared memory.
+the GPU counts as --assembled does. Its object also has assembled: gpu, and requests, wavefronts and conflicts of shared memory.
 
 Exit code 1 also where the kernel is wrong, or cannot be built, as with --tile 33.";
 

@@ -35,8 +35,10 @@ impl AddAssign for Shared {
     fn add_assign(&mut self, other: Shared) {
         self.load_requests += other.load_requests;
         self.load_wavefronts += other.load_wavefronts;
+        self.load_conflicts += other.load_conflicts;
         self.store_requests += other.store_requests;
         self.store_wavefronts += other.store_wavefronts;
+        self.store_conflicts += other.store_conflicts;
     }
 }
 

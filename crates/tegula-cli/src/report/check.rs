@@ -37,19 +37,30 @@ pub struct Assembled {
     pub gpu: String,
     pub shared_load_requests: u64,
     pub shared_load_wavefronts: u64,
+    pub shared_load_conflicts: u64,
     pub shared_store_requests: u64,
     pub shared_store_wavefronts: u64,
+    pub shared_store_conflicts: u64,
 }
 
 impl Assembled {
     pub fn new(gpu: &str, shared: Shared) -> Assembled {
-        let Shared { load_requests, load_wavefronts, store_requests, store_wavefronts } = shared;
+        let Shared {
+            load_requests,
+            load_wavefronts,
+            load_conflicts,
+            store_requests,
+            store_wavefronts,
+            store_conflicts,
+        } = shared;
         Assembled {
             gpu: gpu.into(),
             shared_load_requests: load_requests,
             shared_load_wavefronts: load_wavefronts,
+            shared_load_conflicts: load_conflicts,
             shared_store_requests: store_requests,
             shared_store_wavefronts: store_wavefronts,
+            shared_store_conflicts: store_conflicts,
         }
     }
 }
@@ -319,6 +330,7 @@ fn print_assembled(out: &mut impl Write, assembled: &Assembled) -> io::Result<()
     let rows = [
         ("shared load wavefronts", assembled.shared_load_wavefronts),
         ("shared store wavefronts", assembled.shared_store_wavefronts),
+        ("shared bank conflicts", assembled.shared_load_conflicts + assembled.shared_store_conflicts),
     ];
     rows.into_iter().try_for_each(|(name, count)| {
         writeln!(out, "  {name:<24} {:>15}  as assembled for {}", grouped(count), assembled.gpu)

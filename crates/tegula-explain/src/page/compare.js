@@ -36,23 +36,30 @@ function beside(app, entry, other) {
   const { book } = app, codes = [entry, other].map(({ kernel }) => book.codes[kernel]), { chosen, buttons } = languages(app, codes);
   const key = [entry.kernel, other.kernel, chosen].join(), known = app.beside ??= new Map();
   if (!known.has(key)) known.set(key, differences(...codes.map((code) => codeLines(book, code, chosen))));
-  const cell = (line, sign, differs) => `<td class="n">${line?.number ?? ""}</td><td class="${differs ? "differs" : ""}">${line ? `${differs ? sign : " "} ${escaped(line.text)}` : ""}</td>`;
-  const rows = known.get(key).map(([mine, theirs]) => `<tr>${cell(mine, "−", !theirs)}${cell(theirs, "+", !mine)}</tr>`);
-  return `<h2>Their sources</h2>${buttons}<p class="faint">− only here, + only in the other.</p><div class="code pair" tabindex="0" aria-label="Sources side by side"><table><thead><tr><th></th><th>${escaped(entry.kernel)}</th><th></th><th>${escaped(other.kernel)}</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`;
+  const cell = (line, sign, same) => `<td class="n">${line?.number ?? ""}</td><td class="${line && !same ? "differs" : ""}">${line ? `${same ? " " : sign} ${escaped(line.text)}` : ""}</td>`;
+  const rows = known.get(key).map(({ mine, theirs, same }) => `<tr>${cell(mine, "−", same)}${cell(theirs, "+", same)}</tr>`);
+  return `<h2>Their sources</h2>${buttons}<p class="faint">− only here, + only in the other.</p><div class="code pair" tabindex="0" aria-label="Sources side by side"><table><thead><tr><th class="n"></th><th>${escaped(entry.kernel)}</th><th class="n"></th><th>${escaped(other.kernel)}</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`;
 }
 
-// Pairs of lines: both where they are the same, else one; as many the same as can be.
+// Rows of two sources, as many the same as can be; what differs between those stands side by side.
 function differences(mine, theirs) {
   const same = (i, j) => mine[i].text.trim() === theirs[j].text.trim(), wide = theirs.length + 1;
   const longest = new Uint16Array((mine.length + 1) * wide);
   for (let i = mine.length - 1; i >= 0; i--) {
     for (let j = theirs.length - 1; j >= 0; j--) longest[i * wide + j] = same(i, j) ? longest[(i + 1) * wide + j + 1] + 1 : Math.max(longest[(i + 1) * wide + j], longest[i * wide + j + 1]);
   }
-  const pairs = [];
+  const rows = [], [here, there] = [[], []];
+  const apart = () => {
+    for (let i = 0; i < Math.max(here.length, there.length); i++) rows.push({ mine: here[i], theirs: there[i], same: false });
+    here.length = there.length = 0;
+  };
   for (let i = 0, j = 0; i < mine.length || j < theirs.length;) {
-    if (i < mine.length && j < theirs.length && same(i, j)) pairs.push([mine[i++], theirs[j++]]);
-    else if (j === theirs.length || i < mine.length && longest[(i + 1) * wide + j] >= longest[i * wide + j + 1]) pairs.push([mine[i++], null]);
-    else pairs.push([null, theirs[j++]]);
+    if (i < mine.length && j < theirs.length && same(i, j)) {
+      apart();
+      rows.push({ mine: mine[i++], theirs: theirs[j++], same: true });
+    } else if (j === theirs.length || i < mine.length && longest[(i + 1) * wide + j] >= longest[i * wide + j + 1]) here.push(mine[i++]);
+    else there.push(theirs[j++]);
   }
-  return pairs;
+  apart();
+  return rows;
 }

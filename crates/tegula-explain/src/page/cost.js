@@ -21,7 +21,7 @@ function drawCost(app) {
   const outputs = entry.m * entry.n, assembled = shown.some((e) => e.assembled);
   const rows = shown.map((e) => {
     const c = e.counters;
-    return `<tr class="${e.kernel === entry.kernel ? "now" : ""}"><th>${e.family} ${e.tile}</th><td>${e.per_thread.global_loads}</td><td>${grouped(c.global_load_requests)}</td><td>${grouped(c.global_load_sectors)}</td>`
+    return `<tr class="${e.kernel === entry.kernel ? "now" : ""}"><th>${e.family}&nbsp;${e.tile}</th><td>${e.per_thread.global_loads}</td><td>${grouped(c.global_load_requests)}</td><td>${grouped(c.global_load_sectors)}</td>`
       + `<td style="text-align:left;min-width:6rem"><span class="bar" style="width:${(100 * c.global_load_sectors / most).toFixed(1)}%"></span></td><td>${grouped(passes(c))}</td>${assembled ? `<td>${e.assembled ? grouped(passes(c, e.assembled)) : "–"}</td>` : ""}<td>${grouped(c.shared_bank_conflicts)}</td><td>${e.barriers_per_block}</td><td>${(2 * c.fma / (32 * (c.global_load_sectors + c.global_store_sectors))).toFixed(2)}</td></tr>`;
   });
   app.show("view", `<h2>${entry.m}×${entry.n}×${entry.k}, ${entry.dtype}, thread x is the ${entry.mapping === "x-row" ? "row" : "column"}: naive and tiled</h2>`
@@ -44,7 +44,7 @@ function ladder({ side, dtype, rungs }) {
 // What was measured at a size that a page cannot trace.
 function measured({ name, traffic: { dtype, side, tile, kernels, source } }) {
   const [naive, tiled] = Object.values(kernels);
-  const large = (value) => value >= 1e9 ? `${(value / 1e9).toPrecision(3)} G` : `${(value / 1e6).toPrecision(3)} M`;
+  const large = (value) => value >= 1e12 ? `${(value / 1e12).toPrecision(3)} T` : value >= 1e9 ? `${(value / 1e9).toPrecision(3)} G` : `${(value / 1e6).toPrecision(3)} M`;
   const rows = [
     ["L1 sectors of loads", "l1_sectors", (fall) => `fall ${fall.toFixed(0)} times: a tile's row is read once, not by every thread`],
     ["L2 sectors of reads", "l2_sectors", () => "do not fall: L1 held what the naive kernel's warps read again"],

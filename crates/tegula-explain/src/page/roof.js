@@ -17,9 +17,10 @@ function moved(rung, side) {
   };
 }
 
-// Passes over the banks of shared memory, as assembled where that is known.
+// Passes over the banks of shared memory, as assembled where that is known; asynchronous copies are as they are written.
 function passes(counters, assembled) {
-  return assembled ? assembled.load_wavefronts + assembled.store_wavefronts : counters.shared_load_wavefronts + counters.shared_store_wavefronts;
+  const own = assembled ? assembled.load_wavefronts + assembled.store_wavefronts : counters.shared_load_wavefronts + counters.shared_store_wavefronts;
+  return own + counters.shared_copy_wavefronts;
 }
 
 // Everything that is drawn and told of a kernel on a device.

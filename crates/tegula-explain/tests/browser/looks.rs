@@ -71,6 +71,8 @@ fn everywhere(state: &str, name: &str) {
             window.scheme(scheme);
             for view in VIEWS {
                 window.click(&format!("[data-view={view}]"));
+                // Where it happens, if there is something wrong.
+                window.ask("document.querySelector('[data-finding]')?.click()");
                 judged(&window, &format!("{name}-{view}-{scheme}-{width}"));
             }
         }
