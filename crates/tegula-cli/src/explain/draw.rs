@@ -328,7 +328,7 @@ impl<'a> Picture<'a> {
         let edges = if mine { ['<', '>'] } else { ['(', ')'] };
         let underlined = self.now.threads.contains(&thread);
         let took_part = |f: &&Finding| f.threads.iter().any(|[fx, fy, fz]| thread == fx + x * (fy + y * fz));
-        let wrong = self.wrong.iter().any(|f| f.block == self.player.block() && took_part(&f));
+        let wrong = self.wrong.iter().any(|f| f.block == self.player.block() && took_part(f));
         let look = Look { edges, style: Style { colour: Some(Colour::C), bold: mine, underlined, dim: false } };
         (text, look.wrong_if(wrong))
     }

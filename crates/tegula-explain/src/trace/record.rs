@@ -390,8 +390,8 @@ fn site_number(sites: &mut Vec<Line>, known: &mut HashMap<Line, u32>, site: Site
 /// Whether the operation of a moment stands where a finding about no thread is.
 fn is_at(header: &Header, moment: &Moment, finding: &interp::Finding) -> bool {
     let site = &header.sites[header.operations[moment.operation as usize].site as usize];
-    let at = |place: &&Location<'_>| (site.file.as_str(), site.line) == (place.file(), place.line());
-    finding.threads.is_empty() && finding.source.first().is_some_and(|place| at(&place))
+    let at = |place: &Location<'_>| (site.file.as_str(), site.line) == (place.file(), place.line());
+    finding.threads.is_empty() && finding.source.first().is_some_and(|place| at(place))
 }
 
 fn finding_of(finding: &interp::Finding, moment: Option<u32>) -> Finding {
