@@ -72,7 +72,7 @@ fn everywhere(state: &str, name: &str) {
             for view in VIEWS {
                 window.click(&format!("[data-view={view}]"));
                 // Where it happens, if there is something wrong.
-                window.ask("document.querySelector('[data-finding]')?.click()");
+                window.ask("document.querySelector('.error [data-finding]')?.click()");
                 judged(&window, &format!("{name}-{view}-{scheme}-{width}"));
             }
         }
