@@ -54,7 +54,7 @@ function drawRoof(app) {
     + `<p class="legend"><span>● measured speed</span><span>○ what the roof allows, where no speed was measured</span><span>circles: L1 and shared memory, counted</span><span>■ L2, ◆ DRAM: as Nsight Compute measured</span></p>`
     + `<div class="scroll" tabindex="0" aria-label="Kernels"><table><thead><tr><th>kernel</th><th>L1, GB</th><th>shared, GB</th><th>L2, GB</th><th>DRAM, GB</th><th>operations a byte of L1 and shared</th><th>roof, ${unit}</th><th>measured</th><th>of the roof</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`
     + `<p class="faint">L1 and shared memory are counted by running one tile of C and continued to ${SIDE}³; a pass over the banks counts as 128 bytes, ${assembled ? "loads as the assembler merged them" : "loads as they are written (the assembler merges some, so that a kernel may pass this roof)"}. L2 and DRAM move what caches do not hold, which only the device can tell; each matrix once would be ${giga(3 * SIDE ** 2 * SIZES[dtype])} GB.</p>`
-    + `<h2>Ceilings of the ${escaped(device.name)}, measured</h2><div class="scroll" tabindex="0" aria-label="Ceilings"><table><thead><tr><th></th><th>at most</th><th>operations a byte from which multiply-adds are the limit</th></tr></thead><tbody>${ceilings.join("")}</tbody></table></div>`);
+    + `<h2>Ceilings of the ${escaped(device.name)}</h2><div class="scroll" tabindex="0" aria-label="Ceilings"><table><thead><tr><th></th><th>at most</th><th>operations a byte from which multiply-adds are the limit</th></tr></thead><tbody>${ceilings.join("")}</tbody></table></div>`);
 }
 
 function roofPicture(app, device, dtype, all, unit) {

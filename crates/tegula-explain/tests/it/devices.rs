@@ -46,3 +46,27 @@ fn devices_are_as_measured() {
         }
     }
 }
+
+/// What the roofs program printed, where it has run; multiply-adds else as benchmarks found them, two operations each.
+#[test]
+fn ceilings_are_as_measured() {
+    let devices: Value = serde_json::from_str(DEVICES).unwrap();
+    let (bytes, rates) = (&devices[0]["bytes"], &devices[0]["multiply_adds"]);
+    let benchmark: Value = serde_json::from_str(&result("benchmarks/h200-f32.json")).unwrap();
+    same(&rates["f64"]["DMMA"], ceiling(&benchmark, "DMMA"), "DMMA");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/roofs/h200.json");
+    let rows = [("f32", "FFMA"), ("f64", "DFMA"), ("i32", "IMAD")];
+    let Ok(roofs) = fs::read_to_string(root) else {
+        return rows.iter().for_each(|(ty, of)| same(&rates[ty][of], ceiling(&benchmark, of), of));
+    };
+    let roofs: Value = serde_json::from_str(roofs.lines().next().unwrap()).unwrap();
+    for level in ["dram", "l2", "shared"] {
+        same(&bytes[level], number(&roofs[format!("{level}_bytes")]), level);
+    }
+    rows.iter().for_each(|(ty, of)| same(&rates[ty][of], number(&roofs[format!("{ty}_fma")]), of));
+}
+
+fn ceiling(benchmark: &Value, instruction: &str) -> f64 {
+    let ceilings = benchmark["ceilings"].as_array().unwrap();
+    number(&ceilings.iter().find(|row| row["instruction"] == instruction).unwrap()["tflops"]) * 1e12 / 2.0
+}
