@@ -94,13 +94,15 @@ Examples:
   tegula check tiled --plant no-guards              what a mistake looks like
   tegula check K6 --seeds 64                        more inputs, orders of warps
   tegula check limbs_64x32x32_32x16_16x8_3_1_1:4    i32 on matrix units, 4 parts
+  tegula check K6 --assembled                       as the assembler loads, too
   tegula check exercise-1                           is the kernel mended?
   tegula check exercises                            which ones are
 
 An exercise is a kernel with a mistake, in a file of the folder exercises/ of Tegula's repository. Mend it there, and run 'cargo run --release -- check exercise-1' to hear whether it is right. Its object also has goal: text, met, and the file.
 
 A sector is 32 bytes of global memory, a wavefront a pass over the 32 banks of shared memory, fma a multiply-add of one thread. Beside counters stand the names \
-that Nsight Compute has for them; of f64, fma is its dfma.
+that Nsight Compute has for them; of f64, fma is its dfma. The assembler makes one wide load of neighbours that a kernel loads one by one, which takes fewer wavefronts: \
+the GPU counts as --assembled does. Its object also has assembled: gpu, and requests, wavefronts and conflicts of shared memory.
 
 Exit code 1 also where the kernel is wrong, or cannot be built, as with --tile 33.";
 
@@ -309,6 +311,9 @@ pub struct CheckArgs {
     /// How many random inputs and orders of warps to try
     #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u32>(1))]
     pub seeds: u32,
+    /// Count shared memory's wavefronts as assembled for a GPU, too [default: sm_90]; takes ptxas and nvdisasm of a CUDA toolkit
+    #[arg(long, value_name = "GPU", num_args = 0..=1, require_equals = true, default_missing_value = "sm_90")]
+    pub assembled: Option<String>,
     /// Print findings and counters as one JSON object
     #[arg(long)]
     pub json: bool,
@@ -319,7 +324,8 @@ impl CheckArgs {
     pub fn check(&self) -> Result<(), Failure> {
         let sizes = [("--m", self.m), ("--n", self.n), ("--k", self.k)];
         let sizes = sizes.into_iter().filter_map(|(option, size)| size.map(|_| option));
-        match (&self.kernel, sizes.chain(self.options.given()).next()) {
+        let assembled = self.assembled.as_ref().map(|_| "--assembled");
+        match (&self.kernel, sizes.chain(self.options.given()).chain(assembled).next()) {
             (Subject::Exercise(_) | Subject::Exercises, Some(option)) => {
                 Err(Failure::Usage(format!("an exercise has its own sizes and shape; leave out {option}")))
             }

@@ -1,5 +1,6 @@
 //! `tegula check`: a kernel in the interpreter on random matrices, and its product beside the exact one.
 
+pub mod assembled;
 pub mod exercise;
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};

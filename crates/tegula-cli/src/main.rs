@@ -28,6 +28,7 @@ use clap::ValueEnum;
 use tegula_exercises::EXERCISES;
 
 use args::{CheckArgs, Command, DevicesArgs, DoctorArgs, KernelsArgs};
+use check::assembled::Assembler;
 use failure::{Failure, Result};
 use progress::Meter;
 use report::devices::Devices;
@@ -76,13 +77,15 @@ fn run() -> Result<()> {
 
 fn check(args: &CheckArgs, meter: &Meter) -> Result<()> {
     args.check()?;
+    let assembler = args.assembled.as_deref().map(Assembler::find).transpose();
+    let assembler = assembler.map_err(|why| Failure::new(why.to_string()))?;
     let mut out = stdout().lock();
     let report = match &args.kernel {
         Subject::Kernel(kernel) => args.problem(kernel).and_then(|problem| check::run(&problem, meter)),
         Subject::Exercise(exercise) => check::exercise::run(exercise, args.seeds),
         Subject::Exercises => return exercises(args),
     };
-    let report = match report {
+    let mut report = match report {
         Err(tegula::Error::KernelOption(why)) if args.json => {
             // Whoever reads the object gets one, also of a kernel that cannot be built.
             report::json(&mut out, &report::check::CheckReport::refused(args, &why))?;
@@ -90,6 +93,10 @@ fn check(args: &CheckArgs, meter: &Meter) -> Result<()> {
         }
         report => report?,
     };
+    if let (Subject::Kernel(kernel), Some(assembler), true) = (&args.kernel, assembler, report.ok) {
+        let counted = assembler.count(&args.problem(kernel)?);
+        report.assembled = Some(counted.map_err(|why| Failure::new(why.to_string()))?);
+    }
     if args.json {
         report::json(&mut out, &report)?
     } else {

@@ -247,3 +247,38 @@ fn all_exercises_have_a_line_each() {
     assert_eq!(said.lines().count(), 8, "{said}");
     assert!(said.lines().all(|line| line.contains("  not yet  ") && line.contains("(exercises/src/e")), "{said}");
 }
+
+/// Where a toolkit is; elsewhere that is said before any work.
+#[test]
+fn shared_memory_is_counted_as_assembled() {
+    let run = |line: &str, without: bool| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
+        command.args(line.split(' '));
+        if without {
+            command.env("PATH", "").env("CUDA_HOME", "/none").env("TEGULA_PTXAS", "/none/ptxas");
+        }
+        command.output().unwrap()
+    };
+    if !std::path::Path::new("/usr/local/cuda/bin/ptxas").exists() {
+        let none = run("check K6 --assembled", true);
+        assert!(none.status.code() == Some(1) && none.stdout.is_empty());
+    }
+    let exercise = run("check exercise-1 --assembled", false);
+    assert_eq!(exercise.status.code(), Some(2));
+    let required = std::env::var("TEGULA_REQUIRE_PTXAS").is_ok_and(|required| required == "1");
+    if !run("kernels K6 --sass", false).status.success() && !required {
+        return println!("skipped: no ptxas and nvdisasm");
+    }
+    assert!(sound("K6")["assembled"].is_null(), "only where it is asked for");
+    let report = sound("K6 --assembled");
+    // 4 blocks of 32 warps, 2 steps: 64 loads of a number; or 8 of four, two wavefronts each, and 32 of one.
+    assert_eq!(counter(&report, "shared_load_wavefronts"), 4 * 32 * 2 * 64);
+    assert_eq!(report["assembled"]["shared_load_wavefronts"], 4 * 32 * 2 * (8 * 2 + 32));
+    assert_eq!(report["assembled"]["gpu"], "sm_90");
+    // Three kernels, of which one multiplies.
+    let packed = sound("limbs_64x32x32_32x16_16x8_3_1_1:2 --assembled=sm_80");
+    assert!(packed["assembled"]["shared_load_requests"].as_u64() > Some(0) && packed["assembled"]["gpu"] == "sm_80");
+    let printed = String::from_utf8(run("check K6 --assembled", false).stdout).unwrap();
+    assert!(printed.contains("shared load wavefronts            12,288  as assembled for sm_90"), "{printed}");
+    assert!(check("tiled --plant missing-first-barrier --assembled").0["assembled"].is_null());
+}

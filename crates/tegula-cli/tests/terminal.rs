@@ -286,6 +286,62 @@ fn an_interrupt_ends_the_player_and_gives_the_screen_back() {
 }
 
 #[test]
+fn a_signal_ends_the_player_and_gives_the_screen_back() {
+    for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let player = "sh -c 'echo $$ >\"$PID\"; exec \"$T\" explain'";
+        let line = format!("echo earlier; {player}; echo after $?; stty -a | grep -o ' echo '; sleep 5");
+        let mut live = Live::start(&line, USUAL, &[("PID", file.to_str().unwrap())]);
+        live.until("Nothing has happened yet");
+        let pid = std::fs::read_to_string(&file).unwrap();
+        let sent = std::process::Command::new("kill").args([format!("-{signal}").as_str(), pid.trim()]).status();
+        assert!(sent.unwrap().success());
+        let after = live.until(&format!("after {status}"));
+        assert!(after.contains("earlier") && !after.contains("Nothing has happened"), "{signal}: {after}");
+        live.until(" echo ");
+        let parser = live.parser.lock().unwrap();
+        assert!(!parser.screen().alternate_screen() && !parser.screen().hide_cursor(), "{signal}");
+        drop(parser);
+        live.child.kill().unwrap();
+    }
+}
+
+/// Both threads and the element are named and marked, at the moment at which it happens.
+#[test]
+fn what_goes_wrong_is_shown_where_it_happens() {
+    let race = "race: block [0, 0, 0]: thread";
+    let cases = [
+        ("--plant missing-first-barrier", race, "reads tile_a[0, 0] and thread [0, 0, 0] writes it", 3),
+        ("--plant missing-second-barrier", race, "writes tile_a[0, 0] and thread [1, 0, 0] reads it", 3),
+        ("--plant no-guards --m 3 --n 3 --k 3", "out-of-bounds: block [0, 0, 0]", "(0, 3) of a, which is 3×3", 1),
+        ("--plant extra-barrier", "redundant-barrier:", "no access needs this barrier", 0),
+    ];
+    for (line, what, who, marks) in cases {
+        let mut live = Live::start(&format!("$T explain {line}"), USUAL, &[("NO_COLOR", "1")]);
+        live.until("Nothing has happened yet");
+        let words = |screen: &str| screen.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut place = 0;
+        let shown = loop {
+            let screen = live.screen();
+            if screen.contains(what) {
+                break live.until(what);
+            }
+            place += 1;
+            assert!(place < 100, "{line}: {screen}");
+            live.press("n");
+            std::thread::sleep(std::time::Duration::from_millis(60));
+        };
+        assert!(words(&shown).contains(who), "{line}: {shown}");
+        // Behind the lines that tell of it; a mark before and one behind.
+        let marked = shown.lines().skip(4).collect::<String>().matches('!').count();
+        assert_eq!(marked, 2 * marks, "{line}: {shown}");
+        live.press("q");
+        live.child.wait().unwrap();
+    }
+}
+
+#[test]
 fn a_player_without_colours_still_tells_tiles_apart() {
     let mut live = Live::start("$T explain", USUAL, &[("NO_COLOR", "1")]);
     live.until("Nothing has happened yet");

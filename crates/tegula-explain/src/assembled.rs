@@ -4,8 +4,9 @@
 //! Between two barriers of a warp, loads that the machine code has are kept at its widths, and those that it lacks are part of a wide one.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::ControlFlow;
+use std::ops::{AddAssign, ControlFlow};
 
+use serde::Serialize;
 use tegula::interp::{self, Arg, Config, Event, Observer, Space, What, shared_wavefronts};
 use tegula::ir::{Checked, Kernel};
 use tegula::ptx::Image;
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::sass::Listing;
 
 /// Requests of shared memory, and the wavefronts that they take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shared {
     /// Loads, warp by warp.
     pub load_requests: u64,
@@ -30,11 +31,25 @@ pub struct Shared {
     pub store_conflicts: u64,
 }
 
+impl AddAssign for Shared {
+    fn add_assign(&mut self, other: Shared) {
+        self.load_requests += other.load_requests;
+        self.load_wavefronts += other.load_wavefronts;
+        self.load_conflicts += other.load_conflicts;
+        self.store_requests += other.store_requests;
+        self.store_wavefronts += other.store_wavefronts;
+        self.store_conflicts += other.store_conflicts;
+    }
+}
+
 /// Runs a kernel and counts its accesses to shared memory at the widths of its machine code, `listing`, which was made from its PTX, `image`.
 ///
 /// # Errors
 /// [`Error::Kernel`] where the arguments do not fit, [`Error::Unlike`] where the machine code cannot be put beside what ran.
 pub fn shared(kernel: &Checked<Kernel>, args: &[Arg<'_>], image: &Image, listing: &Listing) -> Result<Shared> {
+    if kernel.shared().is_empty() {
+        return Ok(Shared::default());
+    }
     let mut seen = Operations::default();
     interp::observe(kernel, args, &Config::default(), &mut seen)?;
     let widths = |opcode, operations: &BTreeSet<u32>, written: &[&str], machine: &str| -> Result<HashMap<u32, u32>> {

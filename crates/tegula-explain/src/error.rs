@@ -41,6 +41,9 @@ pub enum Error {
     /// The machine code is not that of the kernel, or does what cannot be followed.
     #[error("the machine code cannot be put beside the kernel: {0}")]
     Unlike(String),
+    /// What the program knows of devices is not as it should be.
+    #[error("what is known of devices cannot be read: {0}")]
+    Devices(String),
     /// A trace could not be written.
     #[error("the trace could not be written: {0}")]
     Output(#[from] std::io::Error),

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use tegula_explain::scene::{Now, Scene};
-use tegula_explain::trace::Does;
+use tegula_explain::trace::{Does, Finding};
 
 use super::canvas::{Canvas, Colour, Style};
 use super::grid::{Grid, Look};
-use super::plain::{at, found, title, wrapped};
+use super::plain::{at, briefly, title, wrapped};
 use super::player::Player;
 use super::stage::Stage;
 use super::sum::Formula;
@@ -31,8 +31,8 @@ const HELP: [&str; 17] = [
     "{ }  orange: B's tile",
     "( )  green: the elements of C that this block writes; sums until they are written",
     "< >  bold: what belongs to the chosen thread",
+    "! !  vermilion: the element and the threads of what goes wrong now",
     "underlined: read, written, multiplied or waiting just now",
-    "",
     "Any key goes back.",
 ];
 
@@ -82,6 +82,8 @@ struct Picture<'a> {
     formula: Formula,
     /// The row and the column of C, and how far along k.
     at: [u64; 3],
+    /// What goes wrong at this moment, in this block first.
+    wrong: Vec<&'a Finding>,
 }
 
 impl<'a> Picture<'a> {
@@ -109,7 +111,11 @@ impl<'a> Picture<'a> {
         let row_col =
             element.or_else(|| terms.iter().find_map(|t| Some([0, t.factors[0]?.at[1], t.factors[1]?.at[2]])));
         let [_, row, col] = row_col.unwrap_or([0; 3]);
+        let findings = trace.header.findings.iter();
+        let mut wrong: Vec<_> = findings.filter(|f| f.moment.is_some() && f.moment == stop.moment).collect();
+        wrong.sort_by_key(|finding| finding.block != block);
         Picture {
+            wrong,
             scene: Scene::at(trace, block, stop.done),
             now: stop.moment.map(|moment| Now::of(trace, block, moment)).unwrap_or_default(),
             written: trace.touched(block, Does::GlobalStore, 0..trace.header.moments.len() as u32),
@@ -149,27 +155,22 @@ impl<'a> Picture<'a> {
             }
         };
         canvas.put([0, 1], wide, &place, Style::PLAIN);
-        let findings = header.findings.iter().filter(|f| f.moment.is_some() && f.moment == stop.moment);
-        let lines: Vec<(String, Style)> = match stop.act {
-            None => vec![("Nothing has happened yet: A and B are in global memory.  → begins".into(), Style::PLAIN)],
-            Some(act) => {
+        let lines: Vec<String> = match (self.wrong.first(), stop.act) {
+            (Some(finding), _) => wrapped(&briefly(finding), wide),
+            (None, None) => vec!["Nothing has happened yet: A and B are in global memory.  → begins".into()],
+            (None, Some(act)) => {
                 let told = tell(stage, act, player.block());
-                let whole = format!("{}: {}  {}", told.verb, told.what, told.each);
-                let wrong = findings.map(|f| {
-                    (found(stage, f).trim_start().to_owned(), Style { bold: true, ..Style::of(Colour::Wrong) })
-                });
-                wrapped(whole.trim_end(), wide)
-                    .into_iter()
-                    .map(|line| (line, Style::PLAIN))
-                    .take(2)
-                    .chain(wrong)
-                    .collect()
+                wrapped(format!("{}: {}  {}", told.verb, told.what, told.each).trim_end(), wide)
             }
         };
-        // The last of the lines is what is wrong, if anything is.
-        let first = lines.len().saturating_sub(2);
-        let lines = if first > 0 { [&lines[..1], &lines[lines.len() - 1..]].concat() } else { lines };
-        lines.iter().enumerate().for_each(|(y, (line, style))| canvas.put([0, 2 + y], wide, line, *style));
+        let style = if self.wrong.is_empty() { Style::PLAIN } else { Style { bold: true, ..Style::of(Colour::Wrong) } };
+        lines.iter().take(2).enumerate().for_each(|(y, line)| canvas.put([0, 2 + y], wide, line, style));
+    }
+
+    /// Whether what is wrong at this moment is about an element of a matrix or array, in this block.
+    fn is_wrong(&self, space: &str, name: &str, index: &[u64]) -> bool {
+        let about = |f: &&&Finding| f.space.as_deref() == Some(space) && f.name == name && f.index.ends_with(index);
+        self.wrong.iter().find(about).is_some_and(|f| f.block == self.player.block())
     }
 
     /// The matrices and arrays.
@@ -276,13 +277,17 @@ impl<'a> Picture<'a> {
         let edges = if mine { ['<', '>'] } else { edges };
         let underlined = self.now.matrix.contains(&(matrix, position));
         let style = Style { colour, bold: mine, underlined, dim: is_c && written.is_none() && !mine };
-        (text, Look { edges, style })
+        let wrong = self.is_wrong("global", &stage.trace.header.matrices[matrix].name, &[row, col]);
+        (text, Look { edges, style }.wrong_if(wrong))
     }
 
     fn shared(&self, array: usize, position: u64) -> (String, Look) {
         let header = &self.stage.trace.header;
+        let of = &header.shared[array];
+        let cols = u64::from(of.dims.last().copied().unwrap_or(1)).max(1);
+        let wrong = self.is_wrong("shared", &of.name, &[position / cols, position % cols]);
         let Some(held) = self.scene.shared[array].get(&position) else {
-            return ("·".into(), Look { style: Style::DIM, ..Look::PLAIN });
+            return ("·".into(), Look { style: Style::DIM, ..Look::PLAIN }.wrong_if(wrong));
         };
         let copied = header.position(held.from);
         let text = match copied {
@@ -299,7 +304,7 @@ impl<'a> Picture<'a> {
             _ => ([' ', ' '], None),
         };
         let underlined = self.now.shared.contains(&(array, position));
-        (text, Look { edges, style: Style { colour, underlined, ..Style::PLAIN } })
+        (text, Look { edges, style: Style { colour, underlined, ..Style::PLAIN } }.wrong_if(wrong))
     }
 
     fn sum(&self, thread: u32) -> (String, Look) {
@@ -322,7 +327,10 @@ impl<'a> Picture<'a> {
         let mine = thread == tx + x * (ty + y * tz);
         let edges = if mine { ['<', '>'] } else { ['(', ')'] };
         let underlined = self.now.threads.contains(&thread);
-        (text, Look { edges, style: Style { colour: Some(Colour::C), bold: mine, underlined, dim: false } })
+        let took_part = |f: &&Finding| f.threads.iter().any(|[fx, fy, fz]| thread == fx + x * (fy + y * fz));
+        let wrong = self.wrong.iter().any(|f| f.block == self.player.block() && took_part(f));
+        let look = Look { edges, style: Style { colour: Some(Colour::C), bold: mine, underlined, dim: false } };
+        (text, look.wrong_if(wrong))
     }
 
     fn formula(&self, canvas: &mut Canvas, y: usize, wide: usize) {

@@ -1,6 +1,6 @@
 //! A matrix on a canvas: all of it, or a window with marks where it goes on.
 
-use super::canvas::{Canvas, Style};
+use super::canvas::{Canvas, Colour, Style};
 
 /// How an element looks: a character before it and one behind, so that nothing is told by colour alone.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +11,14 @@ pub struct Look {
 
 impl Look {
     pub const PLAIN: Look = Look { edges: [' ', ' '], style: Style::PLAIN };
+
+    /// That of what goes wrong, if it does.
+    pub fn wrong_if(self, wrong: bool) -> Look {
+        match wrong {
+            true => Look { edges: ['!', '!'], style: Style { bold: true, ..Style::of(Colour::Wrong) } },
+            false => self,
+        }
+    }
 }
 
 /// A matrix to be drawn.

@@ -200,6 +200,13 @@ pub fn found(stage: &Stage, finding: &Finding) -> String {
     format!("  {severity}: {}{act}: {}{times}", finding.kind, finding.message)
 }
 
+/// The same without lines of source: which threads do what to which element.
+pub fn briefly(finding: &Finding) -> String {
+    let places = finding.lines.iter().map(|(file, line)| format!(" ({file}:{line})"));
+    let message = places.fold(finding.message.clone(), |message, place| message.replace(&place, ""));
+    format!("{}: {message}", finding.kind)
+}
+
 /// What nobody wrote, where everything was recorded.
 fn unwritten(stage: &Stage) -> Option<String> {
     let header = &stage.trace.header;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write, stdout};
 use std::time::Duration;
-use std::{env, panic};
+use std::{env, panic, thread};
 
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::style::{Attribute, Color, Print, ResetColor, SetAttribute, SetForegroundColor};
@@ -10,6 +10,9 @@ use crossterm::terminal::{
     self, BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
 };
 use crossterm::{cursor, queue};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 use super::canvas::{Canvas, Colour, Style};
 use super::draw::draw;
@@ -72,6 +75,7 @@ impl Screen {
             leave();
             before(why);
         }));
+        leave_at_signals()?;
         terminal::enable_raw_mode()?;
         let screen = Screen { colours: env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()) };
         queue!(stdout(), EnterAlternateScreen, cursor::Hide)?;
@@ -119,6 +123,20 @@ impl Drop for Screen {
     fn drop(&mut self) {
         leave();
     }
+}
+
+/// A signal that asks the process to end does so when the screen is given back.
+fn leave_at_signals() -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            // So that no picture is drawn any more.
+            let _out = stdout().lock();
+            leave();
+            let _ = emulate_default_handler(signal);
+        }
+    });
+    Ok(())
 }
 
 /// Gives the screen back. What cannot be written then is nobody's concern any more.

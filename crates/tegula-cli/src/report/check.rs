@@ -6,6 +6,7 @@ use std::panic::Location;
 use serde::Serialize;
 use tegula::interp;
 use tegula::ir::{Fault, FaultKind};
+use tegula_explain::assembled::Shared;
 
 use crate::args::CheckArgs;
 
@@ -22,9 +23,46 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// Zeros where the kernel was refused before it ran.
     pub counters: Counters,
+    /// With `--assembled`, of a kernel that is sound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assembled: Option<Assembled>,
     /// Of exercises only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
+}
+
+/// What a product costs in shared memory as the assembler wrote its kernels.
+#[derive(Clone, Debug, Serialize)]
+pub struct Assembled {
+    pub gpu: String,
+    pub shared_load_requests: u64,
+    pub shared_load_wavefronts: u64,
+    pub shared_load_conflicts: u64,
+    pub shared_store_requests: u64,
+    pub shared_store_wavefronts: u64,
+    pub shared_store_conflicts: u64,
+}
+
+impl Assembled {
+    pub fn new(gpu: &str, shared: Shared) -> Assembled {
+        let Shared {
+            load_requests,
+            load_wavefronts,
+            load_conflicts,
+            store_requests,
+            store_wavefronts,
+            store_conflicts,
+        } = shared;
+        Assembled {
+            gpu: gpu.into(),
+            shared_load_requests: load_requests,
+            shared_load_wavefronts: load_wavefronts,
+            shared_load_conflicts: load_conflicts,
+            shared_store_requests: store_requests,
+            shared_store_wavefronts: store_wavefronts,
+            shared_store_conflicts: store_conflicts,
+        }
+    }
 }
 
 /// What an exercise asks for.
@@ -208,7 +246,7 @@ impl CheckReport {
         counters: Counters,
     ) -> CheckReport {
         let ok = findings.iter().all(|finding| finding.severity == Severity::Note);
-        CheckReport { kernel, m, n, k, seeds, ok, findings, counters, goal: None }
+        CheckReport { kernel, m, n, k, seeds, ok, findings, counters, assembled: None, goal: None }
     }
 
     /// The report of a kernel that cannot be built.
@@ -223,6 +261,7 @@ impl CheckReport {
             ok: false,
             findings: vec![Finding::from(&fault)],
             counters: Counters::default(),
+            assembled: None,
             goal: None,
         }
     }
@@ -266,6 +305,7 @@ pub fn print(out: &mut impl Write, report: &CheckReport) -> io::Result<()> {
     writeln!(out, "{kernel}, {m}×{n} = {m}×{k} · {k}×{n}{seeds}: {}", report.verdict())?;
     report.findings.iter().try_for_each(|finding| print_finding(out, finding))?;
     print_counters(out, &report.counters)?;
+    report.assembled.iter().try_for_each(|assembled| print_assembled(out, assembled))?;
     report.goal.iter().try_for_each(|goal| print_goal(out, goal))
 }
 
@@ -283,6 +323,17 @@ pub fn print_counters(out: &mut impl Write, counters: &Counters) -> io::Result<(
         let metric = interp::METRICS.iter().find(|(field, _)| *field == name.replace(' ', "_"));
         let line = format!("  {name:<24} {:>15}  {}", grouped(count), metric.map_or(unit, |(_, metric)| metric));
         writeln!(out, "{}", line.trim_end())
+    })
+}
+
+fn print_assembled(out: &mut impl Write, assembled: &Assembled) -> io::Result<()> {
+    let rows = [
+        ("shared load wavefronts", assembled.shared_load_wavefronts),
+        ("shared store wavefronts", assembled.shared_store_wavefronts),
+        ("shared bank conflicts", assembled.shared_load_conflicts + assembled.shared_store_conflicts),
+    ];
+    rows.into_iter().try_for_each(|(name, count)| {
+        writeln!(out, "  {name:<24} {:>15}  as assembled for {}", grouped(count), assembled.gpu)
     })
 }
 

@@ -1,6 +1,6 @@
 // What is chosen, where on the timeline it stands, and what the keys do.
 
-const VIEWS = [["threads", "Threads", drawThreads], ["memory", "Memory", drawMemory], ["code", "Code", drawCode], ["cost", "Cost", drawCost], ["compare", "Compare", drawCompare], ["loops", "Loops", drawLoops], ["mistakes", "Mistakes", drawMistakes]];
+const VIEWS = [["threads", "Threads", drawThreads], ["memory", "Memory", drawMemory], ["code", "Code", drawCode], ["cost", "Cost", drawCost], ["roof", "Roofline", drawRoof], ["compare", "Compare", drawCompare], ["loops", "Loops", drawLoops], ["mistakes", "Mistakes", drawMistakes]];
 const CHOICES = ["family", "tile", "mapping", "size", "dtype", "mistake"];
 const ALL = {
   family: ["tiled", "naive"], tile: ["1", "2", "3", "4", "5", "6", "7", "8", "12", "16", "24", "32"], mapping: ["x-col", "x-row"],
@@ -19,6 +19,7 @@ class App {
     this.thread = 0;
     this.language = "rust";
     this.other = "";
+    this.device = "";
     this.playing = null;
     this.traces = new Map();
     this.finding = null;
@@ -162,6 +163,8 @@ class App {
     state.set("view", this.view);
     if (this.names) state.set("names", 1);
     if (this.language !== "rust") state.set("text", this.language);
+    if (this.other) state.set("beside", this.other);
+    if (this.device) state.set("device", this.device);
     history.replaceState(null, "", `#${state}`);
   }
 
@@ -170,6 +173,8 @@ class App {
     if (VIEWS.some(([key]) => key === state.get("view"))) this.view = state.get("view");
     this.names = state.get("names") === "1";
     this.language = state.get("text") ?? "rust";
+    this.other = state.get("beside") ?? "";
+    this.device = state.get("device") ?? "";
     // What the address leaves out is as in the first product.
     const first = this.told(this.book.entries[0]), given = (key, name) => state.get(name) ?? first[key];
     const wanted = { family: given("family", "kernel"), tile: given("tile", "tile"), mapping: given("mapping", "map"), size: given("size", "size").replaceAll("x", "×"), dtype: given("dtype", "type"), mistake: given("mistake", "mistake") };
@@ -296,9 +301,11 @@ class App {
   }
 
   change(event) {
-    if (event.target.id === "other") {
-      this.other = event.target.value;
-      return this.draw();
+    const { id } = event.target;
+    if (id === "other" || id === "device") {
+      this[id] = event.target.value;
+      this.draw();
+      return this.refocus(`#${id}`);
     }
     const { name, value } = event.target, told = this.told(this.entry);
     if (["m", "n", "k"].includes(name)) {

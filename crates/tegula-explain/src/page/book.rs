@@ -11,19 +11,17 @@ use serde::Serialize;
 use serde_json::json;
 use tegula::element::Type;
 use tegula::interp::{self, Counters};
-use tegula::ir::{Checked, Kernel, Order2d, Site};
+use tegula::ir;
 use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain, SOURCES, Variant};
-use tegula::plan::{Lie, Recipe};
-use tegula::{cpp, ptx};
 
+use super::code::{Machine, code};
+use super::cores::share;
+use super::ladder::{devices, ladder};
+use crate::assembled::Shared;
 use crate::error::Result;
 use crate::product::Product;
 use crate::profile::PerThread;
-use crate::sass::Tools;
 use crate::trace::{MOST, Sample};
-
-/// The GPU whose machine code a page shows, and on whose multiprocessors it counts blocks.
-const MACHINE: &str = "sm_90";
 
 /// A product that a page can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +50,8 @@ struct Entry {
     per_thread: PerThread,
     barriers_per_block: u64,
     counters: Counters,
+    /// Shared memory's part of them as the assembler wrote it, where a toolkit is found.
+    assembled: Option<Shared>,
     /// What is wrong with the result.
     wrong: Option<String>,
     /// The file of the trace, in base 64; or `#` and the number of the element of the page that holds it.
@@ -70,13 +70,6 @@ struct Told {
     m: usize,
     n: usize,
     k: usize,
-}
-
-/// A text, and for each of its lines the line of source that it comes from: the file's position among the sources, and the line.
-#[derive(Debug, Serialize)]
-struct Text {
-    lines: Vec<String>,
-    from: Vec<Option<(usize, u32)>>,
 }
 
 impl Choice {
@@ -108,12 +101,12 @@ impl Choice {
     /// Where the kernel cannot be built, or does more than a trace holds.
     pub fn packed(&self) -> Result<String> {
         let product = Product::new(self.plain, self.sizes)?;
-        let mut codes = BTreeMap::new();
-        codes.insert(product.kernel().name().to_string(), code(product.kernel())?);
-        pack(&json!({ "entries": [self.entry(&product)?], "codes": codes }))
+        let (told, machine) = code(product.kernel())?;
+        let codes = BTreeMap::from([(product.kernel().name(), told)]);
+        pack(&json!({ "entries": [self.entry(&product, &machine)?], "codes": codes }))
     }
 
-    fn entry(&self, product: &Product) -> Result<Entry> {
+    fn entry(&self, product: &Product, machine: &Machine) -> Result<Entry> {
         let profile = product.profile()?;
         let mut trace = Vec::new();
         product.trace(&Sample::default(), MOST)?.write(&mut trace)?;
@@ -124,6 +117,7 @@ impl Choice {
             per_thread: profile.per_thread,
             barriers_per_block: profile.barriers_per_block,
             counters: profile.outcome.counters,
+            assembled: machine.cost(product),
             wrong: product.wrong(),
             trace: BASE64_STANDARD.encode(trace),
         })
@@ -175,20 +169,42 @@ impl Book {
         Book { choices, served: true }
     }
 
+    /// The type of most of its products.
+    fn ty(&self) -> Type {
+        self.choices.first().map_or(Type::F32, |choice| choice.plain.ty)
+    }
+
+    /// Products of one kernel together, which is then assembled once.
+    fn chapters(&self) -> Vec<Chapter> {
+        let mut chapters: Vec<Chapter> = Vec::new();
+        for (at, &choice) in self.choices.iter().enumerate() {
+            match chapters.iter_mut().find(|chapter| chapter.plain == choice.plain) {
+                Some(chapter) => chapter.choices.push((at, choice)),
+                None => chapters.push(Chapter { plain: choice.plain, choices: vec![(at, choice)] }),
+            }
+        }
+        chapters
+    }
+
     /// All of it as the page reads it: JSON, deflated, in base 64; and the traces, which are unpacked one by one when they are looked at.
     pub(super) fn packed(&self, told: &dyn Fn(usize)) -> Result<(String, Vec<String>)> {
-        let (mut entries, mut traces, mut codes) = (Vec::new(), Vec::new(), BTreeMap::new());
-        for choice in &self.choices {
-            let product = Product::new(choice.plain, choice.sizes)?;
-            let mut entry = choice.entry(&product)?;
-            traces.push(std::mem::replace(&mut entry.trace, format!("#{}", traces.len())));
-            entries.push(entry);
-            let name = product.kernel().name().to_string();
-            if let std::collections::btree_map::Entry::Vacant(vacant) = codes.entry(name) {
-                vacant.insert(code(product.kernel())?);
-            }
-            told(entries.len());
+        let mut done = 0;
+        let chapters = share(&self.chapters(), Chapter::write, |written| {
+            done += written.entries.len();
+            told(done);
+        })?;
+        let (mut codes, mut machines, mut entries) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        for chapter in chapters {
+            codes.insert(chapter.kernel.clone(), chapter.code);
+            machines.insert(chapter.kernel, chapter.machine);
+            entries.extend(chapter.entries);
         }
+        // As they were chosen.
+        entries.sort_by_key(|(at, _)| *at);
+        let take =
+            |(at, (_, entry)): (usize, &mut (usize, Entry))| std::mem::replace(&mut entry.trace, format!("#{at}"));
+        let traces = entries.iter_mut().enumerate().map(take).collect();
+        let entries: Vec<_> = entries.into_iter().map(|(_, entry)| entry).collect();
         let sources: Vec<_> = SOURCES.iter().map(|(file, text)| json!({ "file": file, "text": text })).collect();
         let book = pack(&json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -196,7 +212,8 @@ impl Book {
             "sources": sources,
             "metrics": interp::METRICS,
             "loops": super::nests::nests()?,
-            "ladder": ladder()?,
+            "ladder": ladder(self.ty(), &machines)?,
+            "devices": devices()?,
             "codes": codes,
             "entries": entries,
         }))?;
@@ -204,56 +221,34 @@ impl Book {
     }
 }
 
-/// From no tiles to tiles in registers: what each kernel costs for the same product.
-fn ladder() -> Result<serde_json::Value> {
-    const SIDE: usize = 64;
-    let plain = |family, tile| Variant::from(Plain::new(family, Type::F32, tile));
-    let naive = [(plain(Family::Naive, 32), "naive, 32×32 threads".to_string())];
-    let tiled = [2, 4, 8, 16, 32].map(|tile| (plain(Family::Tiled, tile), format!("tiled, T = {tile}")));
-    let row_major = Lie { order: Order2d::RowMajor, vectors: true };
-    let registers = Recipe::named("register_64x64x16_32x32_8x4_3_1_2", Type::F32)?.fit([row_major; 3]).kernel;
-    let all = naive.into_iter().chain(tiled).chain([(registers, "tiles of 64×64 in registers".to_string())]);
-    let rungs = all.map(|(kernel, name)| {
-        let profile = Product::new(kernel, [SIDE; 3])?.profile()?;
-        Ok(json!({ "name": name, "kernel": kernel.to_string(), "counters": profile.outcome.counters, "per_thread": profile.per_thread }))
-    });
-    Ok(json!({ "side": SIDE, "rungs": rungs.collect::<Result<Vec<_>>>()? }))
+/// Products of one kernel, each with its place among all.
+struct Chapter {
+    plain: Plain,
+    choices: Vec<(usize, Choice)>,
+}
+
+/// What a page is told of them.
+struct Written {
+    kernel: String,
+    code: serde_json::Value,
+    machine: Machine,
+    entries: Vec<(usize, Entry)>,
+}
+
+impl Chapter {
+    fn write(&self) -> Result<Written> {
+        let kernel = ir::check(Variant::from(self.plain).build()?)?;
+        let (code, machine) = code(&kernel)?;
+        let entry = |&(at, choice): &(usize, Choice)| {
+            Ok((at, choice.entry(&Product::new(choice.plain, choice.sizes)?, &machine)?))
+        };
+        let entries = self.choices.iter().map(entry).collect::<Result<_>>()?;
+        Ok(Written { kernel: kernel.name().into(), code, machine, entries })
+    }
 }
 
 fn pack(what: &serde_json::Value) -> Result<String> {
     let mut packed = DeflateEncoder::new(Vec::new(), Compression::best());
     packed.write_all(what.to_string().as_bytes())?;
     Ok(BASE64_STANDARD.encode(packed.finish()?))
-}
-
-/// What a kernel reads like, and what a block of it takes.
-fn code(kernel: &Checked<Kernel>) -> Result<serde_json::Value> {
-    let text = |text: &str, from: Vec<Option<Site>>| Text {
-        lines: text.lines().map(String::from).collect(),
-        from: from.into_iter().map(|site| line_of(site?)).collect(),
-    };
-    let (image, sites) = ptx::print_lines(kernel)?;
-    let sites: Vec<Option<Site>> = sites.into_iter().map(|site| site.map(|site| kernel.site(site))).collect();
-    // A page without machine code is better than none, so whatever is wrong with the toolkit is nobody's concern here.
-    let listing = Tools::find().and_then(|tools| tools.disassemble(&image, MACHINE).ok());
-    let machine = listing.as_ref().map(|listing| {
-        let lines: Vec<&str> = listing.code.iter().map(|instruction| instruction.text.as_str()).collect();
-        let of = |line: Option<usize>| sites.get(line?).copied().flatten();
-        text(&lines.join("\n"), listing.code.iter().map(|instruction| of(instruction.line)).collect())
-    });
-    let cuda = cpp::print(kernel)?;
-    Ok(json!({
-        "cuda": text(&cuda.text, cuda.lines),
-        "ptx": text(&image.text, sites.clone()),
-        "sass": machine,
-        "registers": listing.map(|listing| listing.registers),
-        "shared_bytes": kernel.shared_bytes(),
-        "threads": kernel.threads(),
-    }))
-}
-
-fn line_of(site: Site) -> Option<(usize, u32)> {
-    let at = site.location;
-    let file = at.file().rsplit(['/', '\\']).next()?;
-    Some((SOURCES.iter().position(|(name, _)| *name == file)?, at.line()))
 }

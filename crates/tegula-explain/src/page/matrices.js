@@ -58,7 +58,8 @@ function drawMatrices(app, frame, state) {
     const inside = matrix === 2 ? tile.has(position) : held.has(position);
     const value = matrix === 2 ? state.written[2].get(position) : header.matrices[matrix].before[position];
     const name = scenes.name(matrix, position);
-    const classes = [inside && "tile", busy.has(position) && "busy", (mine.has(position) || matrix === 2 && own.includes(position)) && "mine", ...app.badAt("global", header.matrices[matrix].name, [r, col])];
+    const missing = matrix === 2 && value === undefined && app.at === scenes.frames.length - 1;
+    const classes = [missing && "bad", inside && "tile", busy.has(position) && "busy", (mine.has(position) || matrix === 2 && own.includes(position)) && "mine", ...app.badAt("global", header.matrices[matrix].name, [r, col])];
     return {
       classes: classes.filter(Boolean).join(" "),
       text: app.names ? name : short_number(value),
@@ -71,10 +72,20 @@ function drawMatrices(app, frame, state) {
     + label("B", left - 11, top / 2 - 8) + label("A", 2 + k * side / 2, top - 11) + label("C", left - 11, top - 11)
     + `<g class="b">${grid(k, n, side, left, 2, look(1))}</g>`
     + `<g class="a">${grid(m, k, side, 2, top, look(0))}</g>`
-    + `<g class="c">${grid(m, n, side, left, top, look(2))}</g></svg>`;
+    + `<g class="c">${grid(m, n, side, left, top, look(2))}</g>${beyond(app, [[2, top], [left, 2], [left, top]], side)}</svg>`;
   const legend = `<p class="legend">${header.shared.length ? `<span><i style="background:var(--a)"></i>of A, <i style="background:var(--b)"></i>of B in shared memory</span>` : ""}`
     + `<span><i style="background:var(--c)"></i>the block's tile of C</span><span><i style="border:3px solid var(--a-strong)"></i>touched now</span><span><i style="border:3px dashed var(--ink)"></i>of the chosen thread</span></p>`;
   app.show("matrices", `<h2>C = A·B, block ${pair(block)} of ${header.grid[0]}×${header.grid[1]}</h2>${svg}${legend}`);
+}
+
+// An access beyond the edge of a matrix, as a mark at that edge.
+function beyond(app, corners, side) {
+  const matrix = app.scenes.header.matrices.findIndex(({ name }) => name === app.finding?.name), bad = app.finding?.index.slice(-2) ?? [];
+  if (matrix < 0 || !app.badAt("global", app.finding.name, bad).length) return "";
+  const [, rows, cols] = app.scenes.header.matrices[matrix].shape, [row, col] = bad, [left, top] = corners[matrix], narrow = Math.min(side, 14);
+  if (row < rows && col < cols) return "";
+  const [w, h] = [col < cols ? side : narrow, row < rows ? side : narrow];
+  return rect(left + Math.min(col, cols) * side + 2, top + Math.min(row, rows) * side + 2, w, h, "cell bad beyond", `${app.finding.name}[${row}, ${col}] does not exist: the matrix is ${rows}×${cols}`);
 }
 
 function drawShared(app, frame, state) {

@@ -5,6 +5,9 @@
 //! need no build step. The page reads traces as [`crate::trace`] writes them, and nothing else about a launch.
 
 mod book;
+mod code;
+mod cores;
+mod ladder;
 mod nests;
 
 pub use book::{Book, Choice};
@@ -15,7 +18,7 @@ const FRAME: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 
 /// The program, in the order in which it is put together.
-const PROGRAM: [&str; 11] = [
+const PROGRAM: [&str; 13] = [
     include_str!("trace.js"),
     include_str!("scene.js"),
     include_str!("words.js"),
@@ -24,6 +27,8 @@ const PROGRAM: [&str; 11] = [
     include_str!("memory.js"),
     include_str!("code.js"),
     include_str!("cost.js"),
+    include_str!("roof.js"),
+    include_str!("compare.js"),
     include_str!("loops.js"),
     include_str!("mistakes.js"),
     include_str!("app.js"),

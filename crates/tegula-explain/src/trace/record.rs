@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::panic::Location;
 
 use serde::{Deserialize, Serialize};
 use tegula::element::Type;
@@ -150,7 +151,10 @@ impl<'a> Recorder<'a> {
             .map(|finding| {
                 let same = |other: &interp::Finding| (other.kind, &other.source) == (finding.kind, &finding.source);
                 let moment = self.found.iter().find(|(other, _)| same(other)).and_then(|(_, moment)| *moment);
-                finding_of(finding, moment.map(|moment| places[moment as usize]))
+                // What is known of a whole launch only is shown where its line first runs.
+                let runs =
+                    || moments.iter().position(|moment| is_at(&self.header, moment, finding)).map(|at| at as u32);
+                finding_of(finding, moment.map(|moment| places[moment as usize]).or_else(runs))
             })
             .collect();
         let acts = acts(&moments, &self.header.operations);
@@ -381,6 +385,13 @@ fn site_number(sites: &mut Vec<Line>, known: &mut HashMap<Line, u32>, site: Site
         sites.push(line.clone());
         sites.len() as u32 - 1
     })
+}
+
+/// Whether the operation of a moment stands where a finding about no thread is.
+fn is_at(header: &Header, moment: &Moment, finding: &interp::Finding) -> bool {
+    let site = &header.sites[header.operations[moment.operation as usize].site as usize];
+    let at = |place: &Location<'_>| (site.file.as_str(), site.line) == (place.file(), place.line());
+    finding.threads.is_empty() && finding.source.first().is_some_and(|place| at(place))
 }
 
 fn finding_of(finding: &interp::Finding, moment: Option<u32>) -> Finding {

@@ -2,7 +2,7 @@
 
 use crate::chromium::{Window, page};
 
-const VIEWS: [&str; 7] = ["threads", "memory", "code", "cost", "compare", "loops", "mistakes"];
+const VIEWS: [&str; 8] = ["threads", "memory", "code", "cost", "roof", "compare", "loops", "mistakes"];
 
 /// What overlaps, sticks out, or has its text cut; empty if nothing.
 const LAYOUT: &str = r##"(() => {
@@ -71,6 +71,8 @@ fn everywhere(state: &str, name: &str) {
             window.scheme(scheme);
             for view in VIEWS {
                 window.click(&format!("[data-view={view}]"));
+                // Where it happens, if there is something wrong.
+                window.ask("document.querySelector('.error [data-finding]')?.click()");
                 judged(&window, &format!("{name}-{view}-{scheme}-{width}"));
             }
         }

@@ -121,7 +121,7 @@ impl Lowering<'_> {
                 if *order != Order::Weak {
                     return self.refuse("ordered stores");
                 }
-                let (to, value) = (self.place(to)?, self.operand(value));
+                let (to, value) = (self.place(to, site)?, self.operand(value));
                 let guard = self.guard(*guard)?;
                 self.settle(|_, e| e.reads_memory());
                 self.push(site, Stmt::Store { to, value, guard });
@@ -286,7 +286,7 @@ impl Lowering<'_> {
                 if *order != Order::Weak {
                     return self.refuse("ordered loads");
                 }
-                let element = self.place(from)?;
+                let element = self.place(from, self.kernel.site(inst.site))?;
                 match self.guard(*guard)? {
                     None => element,
                     Some(guard) => Expr::Select(Box::new([guard, element, self.operand(*fill)])),
@@ -333,14 +333,15 @@ impl Lowering<'_> {
         }
     }
 
-    fn place(&mut self, place: &Place) -> Result<Expr> {
+    fn place(&mut self, place: &Place, site: Site) -> Result<Expr> {
         match *place {
             Place::Global { param, batch, row, col } => {
-                Ok(Expr::Global(param, Box::new([batch, row, col].map(|operand| self.operand(operand)))))
+                let at = [batch, row, col].map(|operand| self.operand(operand));
+                Ok(Expr::Global(param, Box::new(at), site.location))
             }
             Place::Shared { array, .. } => {
                 let coordinates = self.indices.coordinates(place);
-                Ok(Expr::Shared(array, coordinates.iter().map(|sum| self.sum(sum)).collect()))
+                Ok(Expr::Shared(array, coordinates.iter().map(|sum| self.sum(sum)).collect(), site.location))
             }
             Place::Cursor { .. } => self.refuse("cursors"),
         }

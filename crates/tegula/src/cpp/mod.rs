@@ -25,6 +25,8 @@ mod roll;
 mod text;
 mod tree;
 
+use std::panic::Location;
+
 use crate::error::Result;
 use crate::ir::launch::Field;
 use crate::ir::{Checked, Kernel, Site};
@@ -39,6 +41,8 @@ pub struct Source {
     /// For each line of the text, where the statement on it was written; `None` for what no statement is behind. The lines that open
     /// and close a loop or branch have its site; those of a loop that was rolled up have the site of its first statement.
     pub lines: Vec<Option<Site>>,
+    /// For each line of the text, where else it was written that memory is read for it: what is used once is loaded where it is used.
+    pub reads: Vec<Vec<&'static Location<'static>>>,
     /// The function's parameters in order: those of [`Kernel::fields`] that it uses. Unlike there, strides count elements.
     pub parameters: Vec<Field>,
     /// Threads of a block along x, y and z.

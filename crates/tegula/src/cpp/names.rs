@@ -80,8 +80,8 @@ impl Names {
             Expr::Special(Special::ThreadX) => "tx".into(),
             Expr::Special(Special::ThreadY) => "ty".into(),
             Expr::Special(Special::ThreadZ) => "tz".into(),
-            Expr::Global(param, _) => format!("{}_value", self.matrix(*param)),
-            Expr::Shared(array, _) => format!("{}_value", self.shared[array.index()]),
+            Expr::Global(param, ..) => format!("{}_value", self.matrix(*param)),
+            Expr::Shared(array, ..) => format!("{}_value", self.shared[array.index()]),
             Expr::Binary(Binary::Mul, _, factors) if factors.iter().any(|f| matches!(f, Expr::Scalar(_))) => {
                 "scaled".into()
             }
@@ -166,7 +166,7 @@ impl Uses {
     fn new(kernel: &Kernel, body: &[Line]) -> Self {
         let mut uses = Uses::default();
         visit_exprs(body, &mut |e| {
-            if let Expr::Global(param, at) = e {
+            if let Expr::Global(param, at, _) = e {
                 for (axis, coordinate) in at.iter().enumerate() {
                     if let Expr::Value(value) = coordinate {
                         uses.roles.entry(*value).or_default()[axis].insert(*param);

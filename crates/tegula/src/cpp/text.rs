@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Source;
 use super::names::Names;
-use super::tree::{Expr, Line, Stmt, visit_exprs};
+use super::tree::{Expr, Line, Place, Stmt, visit_exprs};
 use crate::element::{Scalar, Type, bf16, f16};
 use crate::ir::launch::Field;
 use crate::ir::{Access, Axis, Binary, Compare, Kernel, Order2d, ParamId, ParamKind, Site, Size, Special, Unary};
@@ -31,17 +31,24 @@ const LONG: usize = 110;
 
 /// The text of a kernel.
 pub(super) fn write(kernel: &Kernel, body: &[Line], names: &Names) -> Source {
-    let mut writer = Writer { kernel, names, exact: exact_products(body), helpers: BTreeSet::new(), lines: Vec::new() };
+    let mut writer = Writer {
+        kernel,
+        names,
+        exact: exact_products(body),
+        helpers: BTreeSet::new(),
+        reads: Vec::new(),
+        lines: Vec::new(),
+    };
     writer.body(body, 1);
     let of_body = std::mem::take(&mut writer.lines);
     let parameters = parameters(kernel, body);
-    writer.comments(&parameters, of_body.iter().any(|(line, _)| line.contains("fma")));
+    writer.comments(&parameters, of_body.iter().any(|line| line.text.contains("fma")));
     writer.head(&parameters);
     writer.lines.extend(of_body);
     writer.line(0, "}", None);
-    let text = writer.lines.iter().fold(String::new(), |text, (line, _)| text + line + "\n");
-    let lines = writer.lines.into_iter().map(|(_, site)| site).collect();
-    Source { entry: names.entry.clone(), text, lines, parameters, block: kernel.block() }
+    let text = writer.lines.iter().fold(String::new(), |text, line| text + &line.text + "\n");
+    let (lines, reads) = writer.lines.into_iter().map(|line| (line.site, line.reads)).unzip();
+    Source { entry: names.entry.clone(), text, lines, reads, parameters, block: kernel.block() }
 }
 
 /// Float types whose products nvcc might fuse with a sum.
@@ -69,7 +76,7 @@ fn parameters(kernel: &Kernel, body: &[Line]) -> Vec<Field> {
                 used.push(Field::Scalar(*param, ty));
             }
         }
-        Expr::Global(param, at) => {
+        Expr::Global(param, at, _) => {
             used.push(Field::Address(*param));
             let axes = [Axis::Batches, Axis::Rows, Axis::Cols].into_iter().zip(&at[..]);
             used.extend(axes.filter(|(_, at)| **at != Expr::ZERO).map(|(axis, _)| Field::Stride(*param, axis)));
@@ -84,20 +91,30 @@ struct Writer<'a> {
     names: &'a Names,
     exact: Vec<Type>,
     helpers: BTreeSet<&'static str>,
-    lines: Vec<(String, Option<Site>)>,
+    /// Where the statement at hand reads memory, until its first line is written.
+    reads: Vec<Place>,
+    lines: Vec<Written>,
+}
+
+/// A line of the text.
+struct Written {
+    text: String,
+    site: Option<Site>,
+    reads: Vec<Place>,
 }
 
 /// What comes before the body.
 impl Writer<'_> {
     fn line(&mut self, depth: usize, text: impl AsRef<str>, site: Option<Site>) {
         let text = format!("{}{}", "    ".repeat(depth), text.as_ref());
+        let reads = std::mem::take(&mut self.reads);
         let assignment = if depth > 0 && text.len() > LONG { text.split_once(" = ") } else { None };
         match assignment {
             Some((to, value)) if !to.contains('(') => {
-                self.lines.push((format!("{to} ="), site));
-                self.lines.push((format!("{}{value}", "    ".repeat(depth + 1)), site));
+                self.lines.push(Written { text: format!("{to} ="), site, reads: reads.clone() });
+                self.lines.push(Written { text: format!("{}{value}", "    ".repeat(depth + 1)), site, reads });
             }
-            _ => self.lines.push((text.trim_end().into(), site)),
+            _ => self.lines.push(Written { text: text.trim_end().into(), site, reads }),
         }
     }
 
@@ -242,6 +259,14 @@ impl Writer<'_> {
     }
 }
 
+/// Where a statement's own expressions read memory, but for its own place.
+fn reads(line: &Line) -> Vec<Place> {
+    let mut places = BTreeSet::new();
+    line.what.exprs().into_iter().for_each(|e| e.visit(&mut |part| places.extend(part.place())));
+    places.remove(line.site.location);
+    places.into_iter().collect()
+}
+
 /// Statements.
 impl Writer<'_> {
     fn body(&mut self, lines: &[Line], depth: usize) {
@@ -250,6 +275,7 @@ impl Writer<'_> {
 
     fn statement(&mut self, line: &Line, depth: usize) {
         let (names, site) = (self.names, Some(line.site));
+        self.reads = reads(line);
         match &line.what {
             Stmt::Let(value, e) => {
                 let (ty, e) = (spelled(self.kernel.value_type(*value)), self.whole(e));
@@ -404,8 +430,8 @@ impl Writer<'_> {
                     }
                 }
             }
-            Expr::Global(param, at) => (self.element(*param, at), binds::NAME),
-            Expr::Shared(array, at) => {
+            Expr::Global(param, at, _) => (self.element(*param, at), binds::NAME),
+            Expr::Shared(array, at, _) => {
                 // Where only the position in an array of several dimensions is known, it is counted from the first element.
                 let dims = &self.kernel.shared()[array.index()].dims;
                 let first = if at.len() < dims.len() { "[0]".repeat(dims.len()) } else { String::new() };

@@ -1,7 +1,12 @@
 //! Statements and expressions as C++ has them, before they have names.
 
+use std::panic::Location;
+
 use crate::element::Type;
 use crate::ir::{Axis, Binary, Compare, ParamId, SharedId, Site, Special, Unary, ValId, VarId};
+
+/// A place in the source.
+pub(super) type Place = &'static Location<'static>;
 
 /// Something with a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,10 +32,10 @@ pub(super) enum Expr {
     Select(Box<[Expr; 3]>),
     Convert(Type, Type, Box<Expr>),
     Bitcast(Type, Type, Box<Expr>),
-    /// An element of a matrix: batch, row, column.
-    Global(ParamId, Box<[Expr; 3]>),
-    /// An element of a shared array, by as many coordinates as it is declared with.
-    Shared(SharedId, Vec<Expr>),
+    /// An element of a matrix: batch, row, column; and where it is read or written.
+    Global(ParamId, Box<[Expr; 3]>, Place),
+    /// An element of a shared array, by as many coordinates as it is declared with; and where it is read or written.
+    Shared(SharedId, Vec<Expr>, Place),
 }
 
 /// A statement and where it was written.
@@ -89,8 +94,8 @@ impl Expr {
             | Expr::Copy { .. } => &[],
             Expr::Unary(_, _, a) | Expr::Convert(_, _, a) | Expr::Bitcast(_, _, a) => std::slice::from_ref(a),
             Expr::Binary(_, _, parts) | Expr::Compare(_, parts) => &parts[..],
-            Expr::MulAdd(_, parts) | Expr::Select(parts) | Expr::Global(_, parts) => &parts[..],
-            Expr::Shared(_, at) => at,
+            Expr::MulAdd(_, parts) | Expr::Select(parts) | Expr::Global(_, parts, _) => &parts[..],
+            Expr::Shared(_, at, _) => at,
         }
     }
 
@@ -105,8 +110,8 @@ impl Expr {
             | Expr::Copy { .. } => &mut [],
             Expr::Unary(_, _, a) | Expr::Convert(_, _, a) | Expr::Bitcast(_, _, a) => std::slice::from_mut(a),
             Expr::Binary(_, _, parts) | Expr::Compare(_, parts) => &mut parts[..],
-            Expr::MulAdd(_, parts) | Expr::Select(parts) | Expr::Global(_, parts) => &mut parts[..],
-            Expr::Shared(_, at) => at,
+            Expr::MulAdd(_, parts) | Expr::Select(parts) | Expr::Global(_, parts, _) => &mut parts[..],
+            Expr::Shared(_, at, _) => at,
         }
     }
 
@@ -125,6 +130,14 @@ impl Expr {
         let mut found = false;
         self.visit(&mut |e| found |= what(e));
         found
+    }
+
+    /// Where it was written that memory is read for it.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            Expr::Global(_, _, place) | Expr::Shared(_, _, place) => Some(place),
+            _ => None,
+        }
     }
 
     pub fn reads(&self, var: VarId) -> bool {

@@ -69,6 +69,18 @@ fn every_line_has_its_site() {
     assert!(stores.iter().any(|line| line.starts_with("c[")), "{stores:?}");
 }
 
+/// The products of K6 are added in the line behind the one that loads what is multiplied.
+#[test]
+fn a_load_within_an_expression_has_its_place() {
+    for (name, spelled) in [("K6", "sum = fmaf("), ("K1", "fmaf(a[")] {
+        let source = preset(name);
+        assert_eq!(source.reads.len(), source.lines.len());
+        let at = source.text.lines().position(|line| line.trim().starts_with(spelled)).expect("a sum");
+        let (added, read) = (source.lines[at].expect("a site").location.line(), &source.reads[at]);
+        assert!(!read.is_empty() && read.iter().all(|place| place.line() + 1 == added), "{name}: {added}, {read:?}");
+    }
+}
+
 /// The loops that were rolled up, with their bodies' first lines.
 fn rolled(source: &cpp::Source) -> Vec<(&str, &str)> {
     let lines: Vec<&str> = source.text.lines().map(str::trim).collect();

@@ -1,0 +1,53 @@
+//! `tegula check --assembled`: what a product costs in shared memory as the assembler wrote its kernels.
+
+use tegula::element::{Element, Type, bf16, f16};
+use tegula::{Matrix, Shape, ptx};
+use tegula_explain::Error;
+use tegula_explain::assembled::{Shared, shared};
+use tegula_explain::sass::Tools;
+
+use crate::kernel::Problem;
+use crate::launch::{Memory, Passes};
+use crate::report::check::Assembled;
+
+/// The assembler for a GPU such as `sm_90`.
+pub struct Assembler {
+    tools: Tools,
+    gpu: String,
+}
+
+impl Assembler {
+    /// The one that is installed.
+    pub fn find(gpu: &str) -> Result<Assembler, Error> {
+        Ok(Assembler { tools: Tools::find().ok_or(Error::NoTools)?, gpu: gpu.into() })
+    }
+
+    /// Counts over all kernels of a product.
+    pub fn count(&self, problem: &Problem) -> Result<Assembled, Error> {
+        let shared = match problem.recipe.kernel.ty() {
+            Type::F64 => self.of::<f64>(problem),
+            Type::F16 => self.of::<f16>(problem),
+            Type::BF16 => self.of::<bf16>(problem),
+            Type::I32 => self.of::<i32>(problem),
+            Type::I8 => self.of::<i8>(problem),
+            // Types without kernels were refused before.
+            _ => self.of::<f32>(problem),
+        }?;
+        Ok(Assembled::new(&self.gpu, shared))
+    }
+
+    fn of<T: Element>(&self, problem: &Problem) -> Result<Shared, Error> {
+        let passes = Passes::of(problem)?;
+        // What numbers are multiplied makes no difference.
+        let zeros = |rows, cols| Matrix::<T>::zeros(Shape::new(rows, cols));
+        let (a, b) = (zeros(problem.m, problem.k)?, zeros(problem.k, problem.n)?);
+        let memory = Memory::new(problem, a.view(), b.view())?;
+        let second = passes.second.as_ref().map(|kernel| (kernel, memory.second()));
+        let mut total = Shared::default();
+        for (kernel, args) in memory.packing(&passes).chain([(&passes.first, memory.first())]).chain(second) {
+            let image = ptx::print(kernel)?;
+            total += shared(kernel, &args, &image, &self.tools.disassemble(&image, &self.gpu)?)?;
+        }
+        Ok(total)
+    }
+}
