@@ -43,7 +43,7 @@ function ladder({ side, dtype, rungs }) {
 
 // What was measured at a size that a page cannot trace.
 function measured({ name, traffic: { dtype, side, tile, kernels, source } }) {
-  const [naive, tiled] = Object.values(kernels);
+  const [naive, tiled] = ["naive", "tiled"].map((family) => kernels[`${family}_${dtype}_${tile}`]);
   const large = (value) => value >= 1e12 ? `${(value / 1e12).toPrecision(3)} T` : value >= 1e9 ? `${(value / 1e9).toPrecision(3)} G` : `${(value / 1e6).toPrecision(3)} M`;
   const rows = [
     ["L1 sectors of loads", "l1_sectors", (fall) => `fall ${fall.toFixed(0)} times: a tile's row is read once, not by every thread`],

@@ -29,8 +29,10 @@ function standing(device, dtype, rung) {
   const units = Object.entries(device.multiply_adds[dtype]), unit = units.find(([name]) => /MMA/.test(name) === /mma/.test(rung.kernel)) ?? units[0];
   const roof = Math.min(2 * unit[1], intensity * device.bytes.shared);
   const row = device.measured.find((row) => row.kernel === rung.kernel && row.side === SIDE);
-  const { traffic } = device, seen = traffic.dtype === dtype && traffic.side === SIDE ? traffic.kernels[rung.kernel] : null;
-  const speed = row || seen ? (row ?? seen).tflops * 1e12 : null;
+  // Types of as many bits move as many bytes.
+  const { traffic } = device, alike = traffic.dtype.slice(1) === dtype.slice(1) && traffic.side === SIDE;
+  const seen = alike ? traffic.kernels[rung.kernel.replace(`_${dtype}_`, `_${traffic.dtype}_`)] : null;
+  const speed = row ? row.tflops * 1e12 : null;
   const points = [{ level: "shared", x: intensity, y: speed ?? roof }];
   if (seen) points.push({ level: "l2", x: flops / (32 * seen.l2_sectors), y: speed ?? roof }, { level: "dram", x: flops / seen.dram_bytes, y: speed ?? roof });
   return { rung, l1, shared, intensity, roof, speed, seen, points };
