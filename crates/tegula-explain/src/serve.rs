@@ -4,13 +4,22 @@
 //! browsers say of themselves: a request must name this server as its host (so that a foreign name that leads here is refused: DNS
 //! rebinding), and one that comes from another origin is refused.
 
-use std::io::Cursor;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::thread;
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
 
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tegula::element::Type;
 use tegula::kernels::{Mapping, Plain};
-use tiny_http::{Header, Method, Request, Response, Server};
+use tokio::runtime::{self, Runtime};
+use tokio::{task, time};
 
 use crate::error::{Error, Result};
 use crate::page::{self, Book, Choice};
@@ -21,15 +30,24 @@ pub const LARGEST: usize = 64;
 /// Products that are run at a time; others wait for their turn.
 const AT_A_TIME: usize = 4;
 
+/// How long a connection may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// A page that is given out.
 pub struct Page {
-    server: Server,
+    listener: tokio::net::TcpListener,
+    runtime: Runtime,
+    site: Arc<Site>,
+}
+
+/// What is given out, and where.
+struct Site {
     at: SocketAddr,
     html: String,
 }
 
 /// What is answered: a status, a type and a text.
-type Answer = (u16, &'static str, String);
+type Answer = (StatusCode, &'static str, String);
 
 impl Page {
     /// Makes the page, which opens with a product, and takes a port of the loopback interface; 0 for any that is free.
@@ -37,72 +55,97 @@ impl Page {
     /// # Errors
     /// Where the port is taken, or the product cannot be traced.
     pub fn open(port: u16, start: Choice) -> Result<Page> {
-        let server =
-            Server::http((Ipv4Addr::LOCALHOST, port)).map_err(|why| Error::Serve { port, why: why.to_string() })?;
-        let at = server.server_addr().to_ip().ok_or_else(|| Error::Serve { port, why: "it has no address".into() })?;
-        Ok(Page { server, at, html: page::html(&Book::served(vec![start]), &|_| {})? })
+        let failed = |why: std::io::Error| Error::Serve { port, why: why.to_string() };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let at = listener.local_addr().map_err(failed)?;
+        let mut runtime = runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).max_blocking_threads(AT_A_TIME).enable_all().build().map_err(failed)?;
+        let listener = {
+            let _within = runtime.enter();
+            tokio::net::TcpListener::from_std(listener).map_err(failed)?
+        };
+        let html = page::html(&Book::served(vec![start]), &|_| {})?;
+        Ok(Page { listener, runtime, site: Arc::new(Site { at, html }) })
     }
 
     /// Where it can be seen.
     pub fn url(&self) -> String {
-        format!("http://{}/", self.at)
+        format!("http://{}/", self.site.at)
     }
 
     /// Answers requests, for ever.
     pub fn run(&self) {
-        thread::scope(|scope| {
-            for _ in 0..AT_A_TIME {
-                scope.spawn(|| {
-                    while let Ok(request) = self.server.recv() {
-                        self.respond(request);
-                    }
-                });
+        self.runtime.block_on(async {
+            loop {
+                let Ok((stream, _)) = self.listener.accept().await else {
+                    // As many files are open as may be: some will be closed.
+                    time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                };
+                let site = Arc::clone(&self.site);
+                let service = service_fn(move |request| respond(Arc::clone(&site), request));
+                let mut http = http1::Builder::new();
+                // Programs may say that they have said all, and still listen.
+                http.half_close(true);
+                http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(1 << 14);
+                let connection = http.serve_connection(TokioIo::new(stream), service);
+                // Whoever has left by now misses nothing.
+                task::spawn(async { _ = connection.await });
             }
         });
     }
+}
 
-    fn respond(&self, request: Request) {
-        let (status, kind, text) = self.answer(&request);
-        let headers = [
-            ("Content-Type", kind),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("X-Frame-Options", "DENY"),
-            ("Cross-Origin-Resource-Policy", "same-origin"),
-        ];
-        let headers = headers.iter().filter_map(|(name, value)| Header::from_bytes(*name, *value).ok());
-        let length = text.len();
-        let answer =
-            Response::new(status.into(), headers.collect(), Cursor::new(text.into_bytes()), Some(length), None);
-        // Whoever has left by now misses nothing.
-        _ = request.respond(answer);
-    }
+async fn respond(
+    site: Arc<Site>,
+    request: Request<Incoming>,
+) -> std::result::Result<Response<Full<Bytes>>, Infallible> {
+    // A product takes a while, and others are answered meanwhile.
+    let answer = task::spawn_blocking(move || site.answer(&request)).await;
+    let (status, kind, text) =
+        answer.unwrap_or_else(|_| refuse(StatusCode::INTERNAL_SERVER_ERROR, "this product cannot be made"));
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    Ok(response)
+}
 
-    fn answer(&self, request: &Request) -> Answer {
-        let refuse = |status, why: &str| (status, "text/plain; charset=utf-8", why.to_string());
+fn refuse(status: StatusCode, why: &str) -> Answer {
+    (status, "text/plain; charset=utf-8", why.to_string())
+}
+
+impl Site {
+    fn answer(&self, request: &Request<Incoming>) -> Answer {
         if !self.is_ours(request) {
-            return refuse(403, "this page answers nobody but itself");
+            return refuse(StatusCode::FORBIDDEN, "this page answers nobody but itself");
         }
-        if *request.method() != Method::Get {
-            return refuse(405, "this page is only read");
+        if *request.method() != Method::GET {
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, "this page is only read");
         }
-        let (path, query) = request.url().split_once('?').unwrap_or((request.url(), ""));
-        match path {
-            "/" => (200, "text/html; charset=utf-8", self.html.clone()),
-            "/product" => match choice(query).and_then(|choice| choice.packed().map_err(|why| why.to_string())) {
-                Ok(packed) => (200, "text/plain; charset=utf-8", packed),
-                Err(why) => refuse(400, &why),
-            },
-            _ => refuse(404, "there is nothing here"),
+        match request.uri().path() {
+            "/" => (StatusCode::OK, "text/html; charset=utf-8", self.html.clone()),
+            "/product" => {
+                let choice = choice(request.uri().query().unwrap_or_default());
+                match choice.and_then(|choice| choice.packed().map_err(|why| why.to_string())) {
+                    Ok(packed) => (StatusCode::OK, "text/plain; charset=utf-8", packed),
+                    Err(why) => refuse(StatusCode::BAD_REQUEST, &why),
+                }
+            }
+            _ => refuse(StatusCode::NOT_FOUND, "there is nothing here"),
         }
     }
 
     /// Whether a request was meant for this server, and comes from its page, from the address bar, or from no browser.
-    fn is_ours(&self, request: &Request) -> bool {
+    fn is_ours(&self, request: &Request<Incoming>) -> bool {
         let named = |name: &str| -> Vec<String> {
-            let headers =
-                request.headers().iter().filter(|header| header.field.as_str().as_str().eq_ignore_ascii_case(name));
-            headers.map(|header| header.value.to_string().to_ascii_lowercase()).collect()
+            let values = request.headers().get_all(name);
+            values.iter().map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase()).collect()
         };
         let port = self.at.port();
         // Browsers leave out the port that is usual.

@@ -25,8 +25,9 @@ fn address() -> SocketAddr {
 fn sent(bytes: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    stream.write_all(bytes).unwrap();
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    // What is no request may have been refused by now.
+    _ = stream.write_all(bytes);
+    _ = stream.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
     _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer).into_owned();
@@ -49,7 +50,7 @@ fn only_this_machine_can_connect() {
 #[test]
 fn the_page_and_products_are_given_out() {
     let (status, page) = get("/", &host());
-    assert!(status == 200 && page.contains("<!doctype html>") && page.contains("X-Frame-Options: DENY"));
+    assert!(status == 200 && page.contains("<!doctype html>") && page.contains("x-frame-options: DENY"));
     let asked = "/product?kernel=tiled&tile=4&mapping=x-row&dtype=i32&mistake=no-guards&m=5&n=6&k=7";
     let (status, product) = get(asked, &host());
     assert!(status == 200 && product.len() > 2000, "{product}");
@@ -145,7 +146,7 @@ fn what_is_no_request_does_no_harm() {
 #[test]
 fn fifty_clients_are_served_at_once() {
     // Some say nothing at all, and hold their connection.
-    let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(address()).unwrap()).collect();
+    let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(address()).unwrap()).collect();
     let clients: Vec<_> = (0..50)
         .map(|i| thread::spawn(move || get(&format!("/product?tile=4&m={}&n=5&k=6", 1 + i % 8), &host()).0))
         .collect();
