@@ -22,10 +22,8 @@ use tokio::runtime::{self, Runtime};
 use tokio::{task, time};
 
 use crate::error::{Error, Result};
+pub use crate::page::LARGEST;
 use crate::page::{self, Book, Choice};
-
-/// The greatest m, n and k.
-pub const LARGEST: usize = 64;
 
 /// Products that are run at a time; others wait for their turn.
 const AT_A_TIME: usize = 4;

@@ -292,7 +292,8 @@ impl Counters {
             ("shared load wavefronts", self.shared_load_wavefronts, ""),
             ("shared store wavefronts", self.shared_store_wavefronts, ""),
             ("shared bank conflicts", self.shared_bank_conflicts, "extra wavefronts"),
-            ("fma", self.fma, ""),
+            // Each type has a metric of its own, and integers have none.
+            ("fma", self.fma, " (f64: dfma)"),
             ("barriers", self.barriers, "once a warp"),
         ]
     }
@@ -321,8 +322,9 @@ pub fn print_counters(out: &mut impl Write, counters: &Counters) -> io::Result<(
     counters.rows().into_iter().try_for_each(|(name, count, unit)| {
         // What Nsight Compute calls it, for those who hold the two against each other; else what it counts.
         let metric = interp::METRICS.iter().find(|(field, _)| *field == name.replace(' ', "_"));
-        let line = format!("  {name:<24} {:>15}  {}", grouped(count), metric.map_or(unit, |(_, metric)| metric));
-        writeln!(out, "{}", line.trim_end())
+        let told = metric.map_or(unit, |(_, metric)| metric);
+        let line = format!("  {name:<24} {:>15}  {told}", grouped(count));
+        writeln!(out, "{}{}", line.trim_end(), if name == "fma" { unit } else { "" })
     })
 }
 

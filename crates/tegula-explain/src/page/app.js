@@ -57,6 +57,11 @@ class App {
     const exact = this.book.entries.find((entry) => CHOICES.every((key) => this.told(entry)[key] === wanted[key]));
     if (exact || !this.book.served) return exact ?? this.find(wanted, changed);
     const [m, n, k] = wanted.size.split("×");
+    // What would be refused is not asked for: browsers write refusals down as errors.
+    for (const [name, value] of Object.entries({ m, n, k })) {
+      if (!/^[0-9]+$/.test(value) || value < 1 || value > this.book.largest) throw new Error(`${name} is ${value}; it may be 1 to ${this.book.largest}`);
+    }
+    if (wanted.family === "naive" && /barrier/.test(wanted.mistake)) throw new Error("the naive kernel has no barriers");
     const asked = new URLSearchParams({ kernel: wanted.family, tile: wanted.tile, mapping: wanted.mapping, dtype: wanted.dtype, mistake: wanted.mistake, m, n, k });
     const answer = await fetch(`product?${asked}`), text = await answer.text();
     if (!answer.ok) throw new Error(text);

@@ -209,6 +209,7 @@ impl Book {
         let book = pack(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "served": self.served,
+            "largest": super::LARGEST,
             "sources": sources,
             "metrics": interp::METRICS,
             "loops": super::nests::nests()?,

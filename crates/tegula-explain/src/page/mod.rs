@@ -14,6 +14,9 @@ pub use book::{Book, Choice};
 
 use crate::error::Result;
 
+/// The greatest m, n and k that a page asks for, and is given.
+pub const LARGEST: usize = 64;
+
 const FRAME: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 

@@ -34,6 +34,7 @@ fn whatever_is_chosen_is_run() {
     window.until("document.getElementById('trouble').innerText.includes('it may be 1 to 64')");
     shows("tiled_f64_3_x_row_unguarded: C = A·B, 4×4");
     assert_eq!(window.ask("document.querySelector('#choice [name=m]').value"), "4");
+    window.was_quiet();
     // The address leads to the same again.
     let address = window.ask("location.href");
     let Some(again) = open(&address) else { return };
@@ -69,12 +70,12 @@ fn each_control_runs_its_choice() {
         }
     }
     assert!(name().starts_with("naive_i8_32_x_row"), "{}", name());
-    window.was_quiet();
-    // There is no barrier to forget here; browsers write it down where a server refuses something.
+    // There is no barrier to forget here.
     window.enter("#choice [name=mistake]", "missing-first-barrier");
     window.until("!document.getElementById('trouble').hidden");
     for (control, value) in [("m", "64"), ("n", "1"), ("k", "64")] {
         window.enter(&format!("#choice [name={control}]"), value);
     }
     assert!(window.text("#what").contains("64×1 = 64×64 · 64×1"), "{}", window.text("#what"));
+    window.was_quiet();
 }
