@@ -25,7 +25,9 @@ pub(super) fn naive<T: Element>(variant: &Plain) -> Kernel {
             let product = product.batch(batch);
             k.when(product.guard(row.lt(m) & col.lt(n)), || {
                 let sum = k.var(T::Acc::ZERO);
-                k.for_each_unrolled(0, depth, 4, |p| {
+                // What happens to the sum in the end takes the registers that more rounds would need.
+                let rounds = if variant.epilogue.is_none() { 4 } else { 1 };
+                k.for_each_unrolled(0, depth, rounds, |p| {
                     let (a, b) = (product.a.load((row, p)), product.b.load((p, col)));
                     sum.set(a.to::<T::Acc>().mul_add(b.to::<T::Acc>(), sum.get()));
                 });
