@@ -15,9 +15,6 @@ import sys
 
 LOADS, STORES = "l1tex__t_{}_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_{}_pipe_lsu_mem_global_op_st.sum"
 SHARED = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
-# Wavefronts, and how many there would be without conflicts; and what asynchronous copies have of them, which are not modelled.
-ALL, IDEAL = "memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal"
-COPIES = "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum"
 FMA = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 WRITTEN = {
     "global_load_requests": LOADS.format("requests"),
@@ -29,7 +26,7 @@ ASSEMBLED = {
     "shared_load_wavefronts": SHARED.format("ld"),
     "shared_store_wavefronts": SHARED.format("st"),
 }
-METRICS = [*WRITTEN.values(), *ASSEMBLED.values(), ALL, IDEAL, COPIES, FMA.format("ffma"), FMA.format("dfma")]
+METRICS = [*WRITTEN.values(), *ASSEMBLED.values(), FMA.format("ffma"), FMA.format("dfma")]
 HEADINGS = ["load requests", "load sectors", "store requests", "store sectors", "barriers", "as written",
             "shared loads", "shared stores", "conflicts", "multiply-adds"]
 
@@ -46,34 +43,39 @@ def launches(file):
     return [{name: int(float(row[names.index(name)].replace(",", ""))) for name in METRICS} for row in rows]
 
 
-def barriers(file):
-    """How often warps came to a barrier, launch by launch."""
-    counts, column = [], None
+def instructions(file):
+    """Of each launch, how often warps came to a barrier, and the wavefronts of loads and stores of shared memory beyond the ideal."""
+    launches, names = [], None
     for row in quoted(file):
         if row[0] == "Kernel Name":
-            counts.append(0)
+            launches.append([0, 0])
         elif row[0] == "Address":
-            column = row.index("Instructions Executed")
-        elif next(word for word in row[1].split() if not word.startswith("@")).startswith("BAR."):
-            counts[-1] += int(row[column])
-    return counts
+            names = row
+        else:
+            number = lambda name: int(row[names.index(name)] or 0)
+            operation = next(word for word in row[1].split() if not word.startswith("@")).split(".")[0]
+            if operation == "BAR":
+                launches[-1][0] += number("Instructions Executed")
+            elif operation in ("LDS", "STS"):
+                launches[-1][1] += number("L1 Wavefronts Shared") - number("L1 Wavefronts Shared Ideal")
+    return launches
 
 
 def main(counts, raw, source):
     with open(counts) as lines:
         ours = [json.loads(line) for line in lines]
-    theirs, waits = launches(raw), barriers(source)
-    assert len(ours) == len(theirs) == len(waits), (len(ours), len(theirs), len(waits))
+    theirs, sources = launches(raw), instructions(source)
+    assert len(ours) == len(theirs) == len(sources), (len(ours), len(theirs), len(sources))
     differ = cells = 0
     print("| kernel | m n k | " + " | ".join(HEADINGS) + " |")
     print("|---" * (2 + len(HEADINGS)) + "|")
-    for one, other, wait in zip(ours, theirs, waits):
+    for one, other, (wait, excess) in zip(ours, theirs, sources):
         written, assembled = one["written"], one["assembled"]
         pairs = [(written[name], other[metric]) for name, metric in WRITTEN.items()]
         pairs.append((written["barriers"], wait))
         shared = [(assembled[name], other[metric]) for name, metric in ASSEMBLED.items()]
         conflicts = assembled["shared_load_conflicts"] + assembled["shared_store_conflicts"]
-        shared.append((conflicts, other[ALL] - other[IDEAL] - other[COPIES]))
+        shared.append((conflicts, excess))
         fma = other[FMA.format("ffma")] + other[FMA.format("dfma")]
         # Matrix instructions and integers have no metric of this kind.
         unmeasured = "mma" in one["kernel"] or "_i32_" in one["kernel"]
