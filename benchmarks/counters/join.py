@@ -1,7 +1,6 @@
 """Holds what the interpreter counts against what Nsight Compute counted, and prints a table.
 
-    ncu --clock-control none --csv --page raw --section SourceCounters --metrics METRICS \\
-        gpu_counters --launch > raw.csv          # METRICS: python3 join.py --metrics
+    ncu --clock-control none --csv --page raw --metrics METRICS gpu_counters --launch > raw.csv    # METRICS: python3 join.py --metrics
     ncu --clock-control none --csv --page source --print-source sass --section SourceCounters gpu_counters --launch > source.csv
     gpu_counters > counts.jsonl                                   # with ptxas and nvdisasm; no GPU
     python3 join.py counts.jsonl raw.csv source.csv
