@@ -6,17 +6,18 @@ use std::time::Instant;
 use crate::{Outcome, root};
 
 /// The sections by name, with their commands. `CONVERSIONS` are the library's features that nothing else turns on.
-const SECTIONS: [(&str, &str); 7] = [
+const SECTIONS: [(&str, &str); 8] = [
     ("format", "fmt --all --check"),
     ("layers", "xtask layers"),
     ("lints", "clippy --workspace --all-targets CONVERSIONS -- -D warnings"),
     ("tests", "test --workspace CONVERSIONS"),
     ("documentation", "doc --workspace --no-deps --lib CONVERSIONS"),
     ("assembly", "xtask assemble"),
+    ("memory", "xtask memory"),
     ("fuzz", "xtask fuzz 60"),
 ];
 
-const CONVERSIONS: &str = "--features tegula/ndarray,tegula/ndarray-016,tegula/faer";
+const CONVERSIONS: &str = "--features tegula/ndarray,tegula/ndarray-016,tegula/faer,tegula/peers";
 
 /// Runs the sections up to the first that fails.
 pub fn run() -> Outcome {

@@ -36,7 +36,22 @@ const RULES: [(&str, &[&str]); 28] = [
     ("cpp", &["element", "error", "ir"]),
     ("interp", &["element", "error", "host", "matrix", "ir", "cpu::lanes", "progress"]),
     ("kernels", &["element", "epilogue", "error", "matrix", "ir"]),
-    ("gemm", &["element", "epilogue", "error", "exec", "ir::Order2d", "matrix", "plan", "progress"]),
+    // Of the engines it knows only what packs B for one.
+    (
+        "gemm",
+        &[
+            "cpu::Panels",
+            "cpu::prepack",
+            "element",
+            "epilogue",
+            "error",
+            "exec",
+            "ir::Order2d",
+            "matrix",
+            "plan",
+            "progress",
+        ],
+    ),
     ("oracle", &["cpu::lanes", "element", "epilogue", "error", "host", "matrix", "progress"]),
     ("plan", &["element", "epilogue", "error", "matrix", "ir", "kernels"]),
     // What tuning leaves behind; the only file that the library reads.
@@ -53,7 +68,10 @@ const RULES: [(&str, &[&str]); 28] = [
     ("bench/accuracy", &["element", "epilogue", "error", "matrix", "oracle"]),
     (
         "bench",
-        &["cuda", "element", "epilogue", "error", "exec", "gemm", "host", "matrix", "oracle", "plan", "progress"],
+        &[
+            "cpu", "cuda", "element", "epilogue", "error", "exec", "gemm", "host", "matrix", "oracle", "plan",
+            "progress",
+        ],
     ),
     ("trace", &["element", "error", "matrix", "ir", "interp"]),
 ];

@@ -1,10 +1,11 @@
-//! Chores of the repository: `cargo xtask ci | bless | assemble | layers | fuzz [SECONDS] | cuda FOLDER`.
+//! Chores of the repository: `cargo xtask ci | bless | assemble | layers | fuzz [SECONDS] | memory | cuda FOLDER`.
 
 mod assemble;
 mod ci;
 mod cuda;
 mod fuzz;
 mod layers;
+mod memory;
 mod variants;
 
 /// Products for kernels in CUDA C++, from there as well.
@@ -33,8 +34,9 @@ fn main() -> ExitCode {
         "assemble" => assemble::run(),
         "layers" => layers::run(),
         "fuzz" => fuzz::run(std::env::args().nth(2).as_deref()),
+        "memory" => memory::run(),
         "cuda" => cuda::run(std::env::args_os().nth(2).as_deref()),
-        _ => Err("usage: cargo xtask ci | bless | assemble | layers | fuzz [SECONDS] | cuda FOLDER".into()),
+        _ => Err("usage: cargo xtask ci | bless | assemble | layers | fuzz [SECONDS] | memory | cuda FOLDER".into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -12,6 +12,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use tegula::Accuracy;
+use tegula::bench::Blas;
 use tegula::element::Type;
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::Order2d;
@@ -60,7 +61,7 @@ Examples:
   tegula doctor                                     what works, what is missing
 
 Environment: CUDA_CACHE_PATH is where the driver keeps assembled kernels; TEGULA_CACHE_DIR is where tune keeps winners, in place of \
-$XDG_CACHE_HOME/tegula or ~/.cache/tegula; TEGULA_CPU=portable|avx2|avx512 holds the processor to an \
+$XDG_CACHE_HOME/tegula or ~/.cache/tegula; TEGULA_CPU=portable|avx2|avx512|amx holds the processor to an \
 instruction set; TEGULA_LOG is a filter in place of --verbose; NO_COLOR.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage: an option that is unknown or whose value can never be right.";
@@ -112,6 +113,7 @@ Examples:
   tegula bench --m 4096 --n 1,16,64 --k 4096        thin products
   tegula bench --shapes model.txt --vs cublaslt     against all of cublasLt
   tegula bench --m 4096 --layout nn,nt --json r.json --html r.html
+  tegula bench --device cpu --threads 1 --vs mkl,openblas,onednn
 
 SIZES are sizes and ranges START:END:STEP, whose end counts: 512,1024:4096:1024. The lists of m, n, k and batch are read side by side, so \
 they have as many sizes each, or one for all; without --n or --k these are m. A file of --shapes has m n k or m n k batch on a line, also as \
@@ -123,12 +125,17 @@ spread is how far ours is from itself in that run, and a ratio that is nearer to
 --verify; of large results, in a sample of their rows. An epilogue is the peer's as well where cublasLt has it: of f32, f16 and bf16 all but SiLU; \
 elsewhere there is no peer.
 
+On the processor there is one set of inputs, and a sample counts where a loop of multiply-adds is at full speed before and after it; discarded is how many were \
+not. Libraries have as many threads as ours, A and B as they lie, and what they do once for a product is not timed. Short products are made by MKL \
+(bf16 and f16 with a C of f32, which is rounded only to find r; i8 with A shifted to u8 beforehand, exact) and by oneDNN's matmul, i8 and matmul only with the usual alpha and beta; i32 by none. A library without \
+a product leaves it to the others, and a row that none of them has is without a peer.
+
 The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and rows; a row has dtype (tf32 of f32 with --accuracy tf32), layout, m, n, k, batch, epilogue, \
 kernel, tflops, us, p20_us, p80_us, gbs, peer, peer_tflops, peer_us, peer_p20_us, peer_p80_us, candidates, ratio, spread, r, peer_r, bound, \
-ok, rows_checked, input_sets, calls, rounds, segments, intensity, error and command. Times are microseconds of a call; what there is not \
-is null. The columns of --csv are the same. Files are written anew after each row, always whole.
+ok, rows_checked, input_sets, calls, rounds, segments, discarded, threads (of the processor), others (the libraries' other candidates, each with peer and us), \
+intensity, error and command. Times are microseconds of a call; what there is not is null. The columns of --csv are the same. Files are written anew after each row, always whole.
 
-Environment: TEGULA_CUBLASLT is the cublasLt library to use. Exit code 1 also where a row could not be measured or its result is wrong.";
+Environment: TEGULA_CUBLASLT, TEGULA_MKL, TEGULA_OPENBLAS, TEGULA_BLIS and TEGULA_ONEDNN are the libraries to use. Exit code 1 also where a row could not be measured or its result is wrong.";
 
 const KERNELS_EXAMPLES: &str = "\
 Examples:
@@ -357,9 +364,12 @@ pub struct BenchArgs {
     /// auto, cpu or cuda:N
     #[arg(long, default_value = "auto", value_hint = ValueHint::Other)]
     pub device: DeviceChoice,
-    /// The library to measure against
-    #[arg(long, value_name = "PEER", default_value = "none")]
-    pub vs: PeerName,
+    /// The library to measure against; of several, as in mkl,openblas, the fastest in each row
+    #[arg(long, value_name = "PEERS", value_delimiter = ',', default_value = "none")]
+    pub vs: Vec<PeerName>,
+    /// Threads of products on the processor, ours and the peer's [default: one for each processor]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>(1))]
+    pub threads: Option<usize>,
     /// Use this kernel in place of the one that would be chosen: as a report names it, without type and layouts, and where sums
     /// along k are split ':' and in how many parts, as in register_64x64x16_32x32_8x4_4_2_2:4
     #[arg(long, value_name = "NAME", ignore_case = true)]
@@ -390,6 +400,10 @@ impl BenchArgs {
         for &ty in &self.products.dtype {
             self.epilogue.check(ty).map_err(|why| Failure::Usage(format!("--epilogue {}: {why}", self.epilogue)))?;
         }
+        let alone = [PeerName::None, PeerName::Cublaslt];
+        if let (Some(name), 2..) = (self.vs.iter().find(|name| alone.contains(name)), self.vs.len()) {
+            return Err(Failure::Usage(format!("--vs {} stands alone; others may stand side by side", name.text())));
+        }
         self.products.check()
     }
 
@@ -413,8 +427,11 @@ impl BenchArgs {
         if !self.epilogue.is_none() {
             rest += &format!(" --epilogue {}", self.epilogue);
         }
-        if self.vs == PeerName::Cublaslt {
-            rest += " --vs cublaslt";
+        if self.vs != [PeerName::None] {
+            rest += &format!(" --vs {}", self.vs.iter().map(PeerName::text).collect::<Vec<_>>().join(","));
+        }
+        if let Some(threads) = self.threads {
+            rest += &format!(" --threads {threads}");
         }
         if let Some(kernel) = &self.kernel {
             rest += &format!(" --kernel {kernel}");
@@ -430,6 +447,37 @@ pub enum PeerName {
     None,
     /// The fastest of all candidates of NVIDIA's library, on GPUs
     Cublaslt,
+    /// Intel's library, on processors; TEGULA_MKL names it
+    Mkl,
+    /// OpenBLAS, on processors; TEGULA_OPENBLAS names it
+    Openblas,
+    /// BLIS, on processors; TEGULA_BLIS names it
+    Blis,
+    /// oneDNN, on processors; TEGULA_ONEDNN names it
+    Onednn,
+    /// The crate gemm, on processors, where Tegula was built with '--features peers'
+    Gemm,
+    /// The crate matrixmultiply, on one thread of a processor; likewise
+    Matrixmultiply,
+}
+
+impl PeerName {
+    fn text(&self) -> String {
+        clap::ValueEnum::to_possible_value(self).map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// The library of the processor, if it is one.
+    pub fn blas(&self) -> Option<Blas> {
+        match self {
+            PeerName::None | PeerName::Cublaslt => None,
+            PeerName::Mkl => Some(Blas::Mkl),
+            PeerName::Openblas => Some(Blas::OpenBlas),
+            PeerName::Blis => Some(Blas::Blis),
+            PeerName::Onednn => Some(Blas::OneDnn),
+            PeerName::Gemm => Some(Blas::Gemm),
+            PeerName::Matrixmultiply => Some(Blas::Matrixmultiply),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -767,6 +815,9 @@ mod tests {
         let usual = bench("tegula bench --shapes /there/model.txt");
         let said = "tegula bench --shapes model.txt --dtype f32 --layout nn --device auto --seed 1 --time 2";
         assert_eq!(usual.command(), said);
+        let several =
+            "tegula bench --m 8 --dtype f32 --layout nn --device cpu --vs mkl,onednn --threads 2 --seed 1 --time 2";
+        assert_eq!(bench(several).command(), several);
     }
 
     #[test]

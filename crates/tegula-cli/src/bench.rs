@@ -13,7 +13,7 @@ use crate::doctor;
 use crate::failure::{Failure, Result};
 use crate::mul::factor;
 use crate::progress::{Meter, Unit};
-use crate::report::bench::{Figures, Limits, Report, Row, csv, line, title};
+use crate::report::bench::{Figures, Limits, Other, Report, Row, csv, line, title};
 use crate::report::plots;
 use crate::shapes::Shape;
 
@@ -26,12 +26,18 @@ pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
     if args.kernel.is_some() && device.name() == "cpu" {
         return Err(Failure::new("--kernel names a kernel for a GPU, and the device is cpu; choose --device cuda:0"));
     }
-    let peer = match args.vs {
-        PeerName::Cublaslt => Peer::cublaslt(&device)?,
-        PeerName::None => Peer::none(),
+    if args.threads.is_some() && device.name() != "cpu" {
+        let why = format!("--threads counts threads of the processor, and the device is {}", device.name());
+        return Err(Failure::new(format!("{why}; choose --device cpu")));
+    }
+    let peer = match args.vs.as_slice() {
+        [PeerName::None] => Peer::none(),
+        [PeerName::Cublaslt] => Peer::cublaslt(&device)?,
+        names => Peer::host(&names.iter().filter_map(PeerName::blas).collect::<Vec<_>>(), &device)?,
     };
     let mut report = Report {
         machine: doctor::machine(&device),
+        threads: (device.name() == "cpu").then(rayon::current_num_threads),
         driver: doctor::driver_version(&device),
         version: env!("CARGO_PKG_VERSION"),
         peer: peer.name(),
@@ -110,6 +116,7 @@ fn figures<T: Element>(case: &Case<T>, measured: &Measured) -> Figures {
     let tflops = |side: &bench::Side| case.flops() / side.call.median / 1e12;
     let (ours, rival) = (&measured.ours, measured.rival.as_ref());
     let theirs = rival.map(|rival| &rival.side);
+    let other = |(peer, call): &(String, f64)| Other { peer: peer.clone(), us: micro(*call) };
     let bound = case.bound();
     Figures {
         kernel: measured.kernel.clone(),
@@ -136,6 +143,9 @@ fn figures<T: Element>(case: &Case<T>, measured: &Measured) -> Figures {
         calls: measured.pace.calls,
         rounds: measured.rounds,
         segments: measured.pace.segments,
+        discarded: measured.discarded,
+        threads: measured.threads,
+        others: rival.map_or_else(Vec::new, |rival| rival.others.iter().map(other).collect()),
     }
 }
 

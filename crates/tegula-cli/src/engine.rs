@@ -16,6 +16,7 @@ use tegula::{cache, plan::Caps};
 use tegula_explain::sass::{Instruction, Tools};
 
 use crate::args::DeviceChoice;
+use crate::failure::Failure;
 use crate::progress::{Meter, Phase, Unit};
 use crate::report::devices::Device as Listed;
 use crate::report::doctor::Gpu;
@@ -150,14 +151,23 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Makes the pool of threads that products, the interpreter and the reference share. Where the system grants no more threads, the one
-/// that calls this does the work.
-pub fn threads() {
-    if let Err(error) = rayon::ThreadPoolBuilder::new().build_global() {
+/// Makes the pool of threads that products, the interpreter and the reference share: so many threads, or one for each processor. Where the system
+/// grants no more, the one that calls this does the work, unless it was asked for a number.
+pub fn threads(count: Option<usize>) -> crate::failure::Result<()> {
+    let pool = rayon::ThreadPoolBuilder::new();
+    if let Some(count) = count {
+        let refused = |why: &str| Failure::new(format!("--threads {count}: {why}; ask for fewer"));
+        if count > rayon::max_num_threads() {
+            return Err(refused(&format!("there are at most {}", rayon::max_num_threads())));
+        }
+        return pool.num_threads(count).build_global().map_err(|error| refused(&error.to_string()));
+    }
+    if let Err(error) = pool.build_global() {
         tracing::warn!(%error, "one thread does the work");
         // It fails only where there is a pool already.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
     }
+    Ok(())
 }
 
 /// Bytes of host memory that can be had; all there could be where the system does not tell.

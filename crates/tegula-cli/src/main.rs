@@ -59,7 +59,7 @@ fn run() -> Result<()> {
             | Command::Tune(_)
             | Command::Doctor(_)
     ) {
-        engine::threads();
+        engine::threads(if let Command::Bench(args) = &cli.command { args.threads } else { None })?;
     }
     match &cli.command {
         Command::Mul(args) => mul::run(args, &meter()),

@@ -184,6 +184,13 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
             "cublasLt is not here: it multiplies on GPUs, and the device is cpu",
         ),
         ("bench --m 4 --device cpu --kernel tiled", 1, "--kernel names a kernel for a GPU"),
+        ("bench --m 4 --device cpu --threads 0", 2, "give a whole number from 1 on"),
+        ("bench --m 4 --device cpu --threads -1", 2, "give a whole number from 1 on"),
+        ("bench --m 4 --device cpu --threads 1,2", 2, "give a whole number from 1 on"),
+        ("bench --m 4 --device cpu --threads 123456789", 1, "--threads 123456789: there are at most"),
+        ("bench --m 4 --device cpu --vs mkl,abacus", 2, "abacus"),
+        ("bench --m 4 --device cpu --vs mkl,cublaslt", 2, "--vs cublaslt stands alone"),
+        ("bench --m 4 --device cpu --vs none,mkl", 2, "--vs none stands alone"),
     ] {
         let said = place.fails(line, code, false);
         assert!(said.contains(says), "{line}: {said}");
@@ -242,6 +249,58 @@ fn a_peer_that_is_not_here_is_one_clear_line() {
     assert_eq!((status.code(), said.lines().count()), (Some(1), 1), "{said}");
     let either = said.contains("no NVIDIA driver") || said.contains("or leave out --vs");
     assert!(either, "{said}");
+}
+
+/// One that is missing is an error also among several.
+#[test]
+fn a_library_that_is_not_here_is_one_clear_line() {
+    let place = Place::new();
+    for vs in ["mkl", "mkl,openblas", "onednn"] {
+        let mut command = place.command(&format!("bench --m 4 --device cpu --vs {vs}"));
+        let output = command.env("TEGULA_MKL", "/no/lib.so").env("TEGULA_ONEDNN", "/no/lib.so").output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        let variable = if vs == "onednn" { "TEGULA_ONEDNN" } else { "TEGULA_MKL" };
+        assert!(said.contains(&format!("let {variable} name")) && output.stdout.is_empty(), "{said}");
+    }
+}
+
+/// The crates are there only where they were asked for when the program was built.
+#[test]
+fn crates_are_measured_against_or_say_how_to_have_them() {
+    let place = Place::new();
+    let line = "bench --m 20 --dtype f32,i8 --device cpu --threads 1 --vs gemm,matrixmultiply --time 0 --json r.json";
+    let output = place.command(line).output().unwrap();
+    let said = text(&output.stderr);
+    if said.contains("without it") {
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.ends_with("build with '--features peers'\n"), "{said}");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let report = place.json("r.json");
+    assert_eq!(report["peer"], "gemm, matrixmultiply");
+    let (row, without) = (&report["rows"][0], &report["rows"][1]);
+    assert_eq!((&row["candidates"], row["others"].as_array().unwrap().len()), (&2.into(), 1), "{row}");
+    let two = [&row["peer"], &row["others"][0]["peer"]].map(|name| name.as_str().unwrap());
+    assert!(two.contains(&"gemm") && two.contains(&"matrixmultiply"), "{row}");
+    assert!(row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0) && row["peer_r"].as_f64() <= row["bound"].as_f64());
+    assert_eq!((&without["peer"], &without["others"]), (&Value::Null, &Value::Array(Vec::new())), "{without}");
+}
+
+#[test]
+fn rows_tell_how_many_threads_they_had() {
+    let place = Place::new();
+    for threads in [1, 2] {
+        let said = place.done(&format!("bench --m 8,200 --device cpu --threads {threads} --time 0 --json r.json"));
+        let heading = if threads == 1 { "(cpu), 1 thread; Tegula" } else { "(cpu), 2 threads; Tegula" };
+        assert!(said.contains(heading), "{said}");
+        for row in place.json("r.json")["rows"].as_array().unwrap() {
+            assert_eq!((&row["threads"], &row["ok"]), (&threads.into(), &true.into()), "{row}");
+            assert!(row["discarded"].is_u64() && row["command"].as_str().unwrap().contains(" --threads "), "{row}");
+        }
+    }
 }
 
 #[test]

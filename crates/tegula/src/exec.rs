@@ -153,7 +153,7 @@ impl Device {
         given.refuse_other_gpus(self.ordinal(), &self.name())?;
         match (&self.0, plan) {
             (Kind::Cpu, Plan::Cpu) => {
-                let space = crate::cpu::workspace::<T>(alpha, a.layout(), beta, c.layout())?;
+                let space = crate::cpu::workspace::<T>(alpha, a.layout(), b.layout(), beta, c.layout())?;
                 Ok(given.on_cpu(crate::cpu::kernel_name::<T>()?, space.in_place, space.bytes))
             }
             (Kind::Interp, Plan::Gpu(recipe)) => {
@@ -178,8 +178,8 @@ impl Device {
         let kernel = match (&self.0, plan) {
             (Kind::Cpu, Plan::Cpu) => {
                 let meter = product.audience.meter(Phase::Multiply, product.work());
-                let Gemm { alpha, a, b, beta, c, finish, .. } = product;
-                crate::cpu::gemm_told::<T>(alpha, a, b, beta, c, finish, meter.as_ref())?;
+                let Gemm { alpha, a, b, beta, c, finish, panels, .. } = product;
+                crate::cpu::gemm_told::<T>(alpha, a, b, beta, c, finish, panels, meter.as_ref())?;
                 meter.iter().for_each(Meter::finish);
                 crate::cpu::kernel_name::<T>()?
             }

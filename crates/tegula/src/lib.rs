@@ -47,7 +47,7 @@ pub mod ptx;
 pub use element::Accuracy;
 pub use error::{Error, Result};
 pub use exec::{Device, Executor};
-pub use gemm::{Gemm, Report, matmul};
+pub use gemm::{Gemm, Prepacked, Report, matmul};
 pub use matrix::{Layout, Matrix, Shape, View, ViewMut};
 pub use progress::{Phase, Progress};
 

@@ -10,6 +10,9 @@ use super::text;
 pub struct Report {
     /// What it ran on.
     pub machine: String,
+    /// Threads of the processor that products have; `None` on a GPU. Rows have it in the object.
+    #[serde(skip)]
+    pub threads: Option<usize>,
     /// The GPU's driver; `None` on the processor.
     pub driver: Option<String>,
     /// Of Tegula.
@@ -109,6 +112,19 @@ pub struct Figures {
     pub calls: usize,
     pub rounds: usize,
     pub segments: bool,
+    /// Samples that did not count, since the processor was not at full speed.
+    pub discarded: usize,
+    /// Threads of the processor; null on a GPU.
+    pub threads: Option<usize>,
+    /// The candidates of the processor's libraries that were slower than the peer.
+    pub others: Vec<Other>,
+}
+
+/// A candidate, and about how many microseconds it took when the fastest was looked for.
+#[derive(Debug, Serialize)]
+pub struct Other {
+    pub peer: String,
+    pub us: f64,
 }
 
 impl Report {
@@ -116,7 +132,12 @@ impl Report {
     pub fn heading(&self) -> String {
         let driver = self.driver.as_ref().map_or(String::new(), |driver| format!(", driver {driver}"));
         let peer = self.peer.as_ref().map_or(String::new(), |peer| format!(" against {peer}"));
-        format!("{}{driver}; Tegula {}{peer}; seed {}", self.machine, self.version, self.seed)
+        let threads = match self.threads {
+            None => String::new(),
+            Some(1) => ", 1 thread".into(),
+            Some(threads) => format!(", {threads} threads"),
+        };
+        format!("{}{threads}{driver}; Tegula {}{peer}; seed {}", self.machine, self.version, self.seed)
     }
 
     /// The object as a text.
@@ -170,8 +191,11 @@ pub fn line(row: &Row) -> String {
     let times = format!("{} ({} to {})", short(*us), short(*p20_us), short(*p80_us));
     let or_none = |value: Option<f64>, show: fn(f64) -> String| value.map_or("-".to_owned(), show);
     let wrong = if figures.ok { "" } else { "  WRONG" };
+    // Of the processor's libraries it is said which one it was, and in which way.
+    let against = figures.peer.as_ref().filter(|_| figures.threads.is_some());
+    let against = against.map_or(String::new(), |peer| format!("  against {peer}"));
     format!(
-        "{product} {:>9} {times:>22} {:>9} {:>6} {spread:>6.3} {:>7} {:>7}  {kernel}{wrong}",
+        "{product} {:>9} {times:>22} {:>9} {:>6} {spread:>6.3} {:>7} {:>7}  {kernel}{against}{wrong}",
         short(*tflops),
         or_none(figures.peer_tflops, short),
         or_none(figures.ratio, |ratio| format!("{ratio:.3}")),
@@ -205,7 +229,7 @@ fn error(r: f64) -> String {
 }
 
 /// The names of the figures.
-const FIGURES: [&str; 23] = [
+const FIGURES: [&str; 26] = [
     "kernel",
     "tflops",
     "us",
@@ -229,6 +253,9 @@ const FIGURES: [&str; 23] = [
     "calls",
     "rounds",
     "segments",
+    "discarded",
+    "threads",
+    "others",
 ];
 
 /// Every name also where there are no figures.
@@ -255,12 +282,14 @@ pub fn csv(report: &Report) -> String {
 fn field(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::Null => String::new(),
-        serde_json::Value::String(text) if text.contains(['"', ',', '\n']) => {
-            format!("\"{}\"", text.replace('"', "\"\""))
-        }
-        serde_json::Value::String(text) => text.clone(),
-        other => other.to_string(),
+        serde_json::Value::String(text) => quoted(text),
+        other => quoted(&other.to_string()),
     }
+}
+
+/// A text as a field, between quotation marks where it needs them.
+fn quoted(text: &str) -> String {
+    if text.contains(['"', ',', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
 }
 
 #[cfg(test)]
@@ -293,6 +322,9 @@ pub mod tests {
             calls: 11,
             rounds: 40,
             segments: false,
+            discarded: 0,
+            threads: None,
+            others: Vec::new(),
         };
         Row {
             dtype: "f32",
@@ -313,6 +345,7 @@ pub mod tests {
         let ceilings = [("f32", "FFMA", 64.5)].into_iter();
         Report {
             machine: "NVIDIA H200".into(),
+            threads: None,
             driver: Some("580.159".into()),
             version: "1.0.0",
             peer: Some("cublasLt 13.1.0".into()),
@@ -369,6 +402,28 @@ pub mod tests {
         }
         assert!(lines[1].contains(",\"cublasLt 13.1.0 algorithm 1, tile 2\","), "{}", lines[1]);
         assert!(lines[3].contains(",\"no, room\","), "{}", lines[3]);
+    }
+
+    #[test]
+    fn rows_of_the_processor_tell_threads_and_the_libraries_that_lost() {
+        let mut row = row(Some(0.9), None);
+        assert!(!line(&row).contains("against"), "{}", line(&row));
+        row.figures.iter_mut().for_each(|figures| {
+            figures.peer = Some("MKL 2026.2".into());
+            (figures.threads, figures.discarded) = (Some(2), 3);
+            figures.others = vec![Other { peer: "BLIS 0.9.0".into(), us: 300.5 }];
+        });
+        assert!(line(&row).ends_with("  tiled_f32_32  against MKL 2026.2"), "{}", line(&row));
+        let mut run = Report { threads: Some(2), driver: None, ..report(vec![row]) };
+        assert!(run.heading().starts_with("NVIDIA H200, 2 threads; Tegula"), "{}", run.heading());
+        let json: serde_json::Value = serde_json::from_str(&run.json()).unwrap();
+        let row = &json["rows"][0];
+        assert_eq!((&row["threads"], &row["discarded"]), (&2.into(), &3.into()));
+        assert_eq!(row["others"], serde_json::json!([{ "peer": "BLIS 0.9.0", "us": 300.5 }]));
+        assert!(json.get("threads").is_none(), "it is a row's");
+        assert!(csv(&run).contains(r#",3,2,"[{""peer"":""BLIS 0.9.0"",""us"":300.5}]","#), "{}", csv(&run));
+        run.threads = Some(1);
+        assert!(run.heading().contains(", 1 thread; "), "{}", run.heading());
     }
 
     #[test]

@@ -1,38 +1,86 @@
 //! Rows on the processor, by the system's clock.
 //!
-//! One set of inputs, so small products find them in the cache, as most do there. Other libraries of the processor are not called.
+//! One set of inputs, so small products find them in the cache, as most do there. A sample counts if a loop of multiply-adds runs at full speed before and after it
+//! ([`cpu::at_full_speed`]); else it is taken again, as long as there is patience.
 
-use std::time::Instant;
+use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use super::accuracy::Sampled;
-use super::{Inputs, Measured, Settings, Timed, contest};
+use super::{Case, Inputs, Measured, Rival, Settings, Side, Timed, contest, ranked_by_turns};
+use crate::cpu;
 use crate::element::Element;
 use crate::error::Result;
 use crate::exec::{Device, Executor};
 use crate::gemm::{Gemm, Report};
 use crate::matrix::Matrix;
 
-/// Calls, timed on the host.
-struct Calls<F>(F);
+/// How often a sample is taken again before it counts as it is.
+const TRIES: usize = 200;
+/// How many times the time for the turns of a row each side may spend on samples that do not count: where others have a processor all the time, all would be such.
+const PATIENCE: f64 = 5.0;
+/// How long others wait for their threads, which spin after a call and may share a processor with ours, and how long a side then works before it counts, while the
+/// system finds places for its threads.
+const SETTLE: [Duration; 2] = [Duration::from_millis(60), Duration::from_millis(25)];
 
-impl<F: FnMut() -> Result<()>> Timed for Calls<F> {
+/// Calls, timed on the host.
+struct Calls<'a> {
+    call: Box<dyn FnMut() -> Result<()> + 'a>,
+    /// Samples that did not count.
+    discarded: &'a Cell<usize>,
+    /// Seconds that may still be spent on such samples.
+    patience: f64,
+}
+
+impl<'a> Calls<'a> {
+    fn new(call: impl FnMut() -> Result<()> + 'a, settings: &Settings, discarded: &'a Cell<usize>) -> Calls<'a> {
+        Calls { call: Box::new(call), discarded, patience: PATIENCE * settings.seconds }
+    }
+}
+
+impl Timed for Calls<'_> {
     fn time(&mut self, samples: usize, calls: usize) -> Result<Vec<f64>> {
-        let Calls(call) = self;
-        call()?;
-        let sample = |_| {
+        if rayon::current_num_threads() > 1 {
+            let [rest, warm] = SETTLE;
+            std::thread::sleep(rest);
             let start = Instant::now();
-            (0..calls).try_for_each(|_| call())?;
+            while start.elapsed() < warm {
+                (self.call)()?;
+            }
+        }
+        (self.call)()?;
+        let sample = |_| {
+            for _ in 0..TRIES {
+                if self.patience <= 0.0 {
+                    break;
+                }
+                let before = cpu::at_full_speed();
+                // The probe has been in the cache.
+                (self.call)()?;
+                let start = Instant::now();
+                (0..calls).try_for_each(|_| (self.call)())?;
+                let seconds = start.elapsed().as_secs_f64() / calls.max(1) as f64;
+                if before && cpu::at_full_speed() {
+                    return Ok(seconds);
+                }
+                self.discarded.set(self.discarded.get() + 1);
+                self.patience -= start.elapsed().as_secs_f64();
+            }
+            let start = Instant::now();
+            (0..calls).try_for_each(|_| (self.call)())?;
             Ok(start.elapsed().as_secs_f64() / calls.max(1) as f64)
         };
         (0..samples).map(sample).collect()
     }
 }
 
-/// The candidates, of which there are none.
-type Nobody = Calls<fn() -> Result<()>>;
-
 /// A row.
-pub fn measure<T: Element>(device: &Device, inputs: &Inputs<T>, settings: &Settings) -> Result<Measured> {
+pub fn measure<T: Element>(
+    device: &Device,
+    inputs: &Inputs<T>,
+    settings: &Settings,
+    peers: &[cpu::Peer],
+) -> Result<Measured> {
     let case = &inputs.case;
     let multiply = |c: &mut Matrix<T::Out>| -> Result<Report> {
         let product = Gemm::new(inputs.a(), inputs.b(), c.view_mut()).alpha(case.alpha).beta(case.beta);
@@ -43,11 +91,41 @@ pub fn measure<T: Element>(device: &Device, inputs: &Inputs<T>, settings: &Setti
             None => product.run(),
         }
     };
-    let mut c = inputs.c_before()?;
+    let (before, discarded) = (inputs.c_before()?, Cell::new(0));
+    let mut c = Matrix::from_view(before.view())?;
     let report = multiply(&mut c)?;
     let rows = Sampled::of(c.shape(), case.k, settings.seed);
     let r = rows.r(inputs, c.view())?;
-    let mut ours = Calls(|| multiply(&mut c).map(drop));
-    let contest = contest::<Nobody>(&mut ours, &mut [], 1, false, settings.seconds)?;
-    Ok(contest.measured(report.kernel, r, None, rows.count(), 1))
+    let mut ours = Calls::new(|| multiply(&mut c).map(drop), settings, &discarded);
+
+    let mut ready = if case.epilogue.is_none() { ready(inputs, peers)? } else { Vec::new() };
+    ready.iter_mut().for_each(|ready| ready.set(&before));
+    let mut candidates: Vec<_> =
+        ready.iter_mut().map(|ready| Calls::new(|| ready.run(), settings, &discarded)).collect();
+    let contest = contest(&mut ours, &mut candidates, ranked_by_turns, 1, false, settings.seconds)?;
+    drop(candidates);
+    let rival = match (contest.best(), contest.calls().1) {
+        (Some(best), Some(call)) => {
+            // As ours, by a product that does not feed on others.
+            ready[best].set(&before);
+            ready[best].run()?;
+            let side = Side { call, r: rows.r(inputs, ready[best].c()?.view())? };
+            let others = contest.ranked[1..].iter().map(|&(which, call)| (ready[which].name().into(), call)).collect();
+            Some(Rival { name: ready[best].name().into(), candidates: ready.len(), side, others })
+        }
+        _ => None,
+    };
+    let measured = contest.measured(report.kernel, r, rival, rows.count(), 1);
+    Ok(Measured { discarded: discarded.get(), threads: Some(rayon::current_num_threads()), ..measured })
+}
+
+/// All ways in which libraries make a product, on as many threads as ours.
+fn ready<'a, T: Element>(inputs: &'a Inputs<T>, peers: &'a [cpu::Peer]) -> Result<Vec<cpu::Ready<'a, T>>> {
+    let Case { alpha, beta, .. } = inputs.case;
+    let mut all = Vec::new();
+    for peer in peers {
+        peer.set_threads(rayon::current_num_threads());
+        all.extend(peer.ready(alpha, inputs.a(), inputs.b(), beta)?);
+    }
+    Ok(all)
 }

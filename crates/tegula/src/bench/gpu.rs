@@ -2,7 +2,7 @@
 
 use super::accuracy::Sampled;
 use super::tune::{Effort, Tuning, shortlist};
-use super::{Inputs, Kind, Measured, Peer, Rival, Settings, Side, Timed, contest};
+use super::{Inputs, Kind, Measured, Peer, Rival, Settings, Side, Timed, contest, ranked};
 use crate::cuda::{Gpu, Operands, Products, Repeat};
 use crate::element::Element;
 use crate::epilogue::Finish;
@@ -53,18 +53,18 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
         let r = judge(&mut ours)?;
         let theirs = match &peer.0 {
             Kind::CublasLt(lt) => lt.products(&operands, case.accuracy, case.epilogue.activation)?,
-            Kind::None => Products::none(),
+            _ => Products::none(),
         };
         let candidate = |which| {
             let (theirs, [alpha, beta]) = (&theirs, [case.alpha, case.beta]);
             Repeat::new(&operands, move |a, b, c| theirs.queue(which, alpha, [a, b], beta, c))
         };
         let mut candidates: Vec<Repeat<'_, T>> = (0..theirs.len()).map(candidate).collect();
-        let contest = contest(&mut ours, &mut candidates, sets, case.flops() >= HUNGRY, settings.seconds)?;
-        let rival = match (contest.best, contest.calls().1) {
+        let contest = contest(&mut ours, &mut candidates, ranked, sets, case.flops() >= HUNGRY, settings.seconds)?;
+        let rival = match (contest.best(), contest.calls().1) {
             (Some(best), Some(call)) => {
                 let side = Side { call, r: judge(&mut candidates[best])? };
-                Some(Rival { name: theirs.name(best), candidates: theirs.len(), side })
+                Some(Rival { name: theirs.name(best), candidates: theirs.len(), side, others: Vec::new() })
             }
             _ => None,
         };

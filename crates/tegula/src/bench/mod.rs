@@ -13,6 +13,7 @@ mod rounds;
 mod stats;
 mod tune;
 
+pub use crate::cpu::Blas;
 #[cfg(feature = "cuda")]
 use crate::cuda::CublasLt;
 use crate::element::{Accuracy, Element, Scalar};
@@ -24,7 +25,7 @@ use crate::oracle;
 use crate::plan::Plan;
 pub use data::uniform;
 pub use limits::{Ceiling, Limits, limits};
-pub use rounds::{Pace, Timed, Turns, alternate, compare, fastest, glances, pilot};
+pub use rounds::{Pace, Timed, Turns, alternate, compare, glances, pilot, ranked, ranked_by_turns};
 pub use stats::{Quantiles, median, spread};
 pub use tune::{Effort, Timing, Tuning};
 
@@ -127,6 +128,7 @@ enum Kind {
     None,
     #[cfg(feature = "cuda")]
     CublasLt(CublasLt),
+    Host(Vec<crate::cpu::Peer>),
 }
 
 impl Peer {
@@ -148,12 +150,30 @@ impl Peer {
         Err(Error::NoPeer { library: "cublasLt", why, advice: "choose --device cuda:0, or leave out --vs" })
     }
 
-    /// Its name and version; `None` of nobody.
+    /// Libraries of the processor: the fastest of all that they have.
+    ///
+    /// # Errors
+    /// [`Error::NoPeer`] where one of them is not here or the device is no processor.
+    pub fn host(which: &[Blas], device: &Device) -> Result<Peer> {
+        if device.name() != "cpu" {
+            let why = format!("it multiplies on the processor, and the device is {}", device.name());
+            return Err(Error::NoPeer {
+                library: "such a library",
+                why,
+                advice: "choose --device cpu, or leave out --vs",
+            });
+        }
+        let libraries: Result<Vec<_>> = which.iter().map(|&which| crate::cpu::Peer::open(which)).collect();
+        libraries.map(|libraries| Peer(Kind::Host(libraries)))
+    }
+
+    /// Its name and version, or those of several; `None` of nobody.
     pub fn name(&self) -> Option<String> {
         match &self.0 {
             Kind::None => None,
             #[cfg(feature = "cuda")]
             Kind::CublasLt(lt) => Some(format!("cublasLt {}", lt.version())),
+            Kind::Host(libraries) => Some(libraries.iter().map(crate::cpu::Peer::name).collect::<Vec<_>>().join(", ")),
         }
     }
 }
@@ -176,6 +196,8 @@ pub struct Rival {
     pub candidates: usize,
     /// Its figures.
     pub side: Side,
+    /// The other candidates of libraries of the processor, and about how many seconds a call of each takes, the fastest first.
+    pub others: Vec<(String, f64)>,
 }
 
 /// What came out.
@@ -197,6 +219,10 @@ pub struct Measured {
     pub pace: Pace,
     /// How often.
     pub rounds: usize,
+    /// Samples that did not count, since the processor ran at less than full speed.
+    pub discarded: usize,
+    /// Threads that products on the processor had; `None` of other devices.
+    pub threads: Option<usize>,
 }
 
 impl Measured {
@@ -222,8 +248,11 @@ pub fn measure<T: Element>(device: &Device, case: &Case<T>, settings: &Settings,
     if let Some(gpu) = device.gpu() {
         return gpu::measure(gpu, &inputs, settings, peer);
     }
-    let _ = peer;
-    cpu::measure(device, &inputs, settings)
+    let libraries = match &peer.0 {
+        Kind::Host(libraries) => libraries.as_slice(),
+        _ => &[],
+    };
+    cpu::measure(device, &inputs, settings, libraries)
 }
 
 /// Looks for the fastest recipe for a product on a GPU, by timing those that may make it.
@@ -299,31 +328,38 @@ fn turned<T: Scalar>(view: View<'_, T>, transposed: bool) -> View<'_, T> {
     if transposed { view.t() } else { view }
 }
 
+/// Candidates, the best first, and about how many seconds a call of each takes.
+type Ranking = Vec<(usize, f64)>;
+
 /// What came of a contest.
 struct Contest {
     turns: Turns,
     pace: Pace,
-    /// The candidate that was best.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only on GPUs there are candidates"))]
-    best: Option<usize>,
+    ranked: Ranking,
 }
 
-/// Ours against the best of the candidates.
+/// Ours against the best of the candidates, which `rank` finds.
 fn contest<P: Timed>(
     ours: &mut dyn Timed,
     candidates: &mut [P],
+    rank: fn(&mut [P], Pace) -> Ranking,
     sets: usize,
     hungry: bool,
     seconds: f64,
 ) -> Result<Contest> {
     let pace = Pace::of(pilot(ours)?, sets, hungry);
-    let best = fastest(candidates, pace);
-    let peer = best.map(|best| &mut candidates[best] as &mut dyn Timed);
+    let ranked = rank(candidates, pace);
+    let peer = ranked.first().map(|&(best, _)| &mut candidates[best] as &mut dyn Timed);
     let turns = alternate(ours, peer, pace, seconds)?;
-    Ok(Contest { turns, pace, best })
+    Ok(Contest { turns, pace, ranked })
 }
 
 impl Contest {
+    /// The candidate that was best.
+    fn best(&self) -> Option<usize> {
+        self.ranked.first().map(|&(best, _)| best)
+    }
+
     /// Seconds of a call of ours, and of the peer's.
     fn calls(&self) -> (Quantiles, Option<Quantiles>) {
         let none = Quantiles { p20: f64::NAN, median: f64::NAN, p80: f64::NAN };
@@ -342,6 +378,8 @@ impl Contest {
             input_sets: sets,
             pace: self.pace,
             rounds: self.turns.rounds,
+            discarded: 0,
+            threads: None,
         }
     }
 }

@@ -151,15 +151,31 @@ pub fn alternate(
     Ok(turns)
 }
 
-/// The fastest of the candidates, each of which is timed: a glance at all, then turns among the few that looked fastest. One that fails
-/// is out. `None` where all do.
-pub fn fastest<T: Timed>(candidates: &mut [T], pace: Pace) -> Option<usize> {
-    let few: Vec<_> = glances(candidates).into_iter().take(FINALISTS).map(|(index, _)| index).collect();
+/// About how many seconds a call of each candidate takes, the fastest first: a glance at all, then turns among the few that looked fastest,
+/// which come before the others. One that fails is out.
+pub fn ranked<T: Timed>(candidates: &mut [T], pace: Pace) -> Vec<(usize, f64)> {
+    let mut few = glances(candidates);
     if few.len() < 2 {
-        return few.first().copied();
+        return few;
     }
-    let calls = compare(candidates, &few, pace, 0.0);
-    calls.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
+    let others = few.split_off(few.len().min(FINALISTS));
+    let few: Vec<_> = few.into_iter().map(|(index, _)| index).collect();
+    let mut ranked = compared(candidates, &few, pace);
+    ranked.extend(others);
+    ranked
+}
+
+/// As [`ranked`], by turns among all: where there are few of them, and a glance may meet a moment in which others had the processor.
+pub fn ranked_by_turns<T: Timed>(candidates: &mut [T], pace: Pace) -> Vec<(usize, f64)> {
+    let all: Vec<_> = (0..candidates.len()).collect();
+    compared(candidates, &all, pace)
+}
+
+/// What [`compare`] finds in a few rounds, the fastest first.
+fn compared<T: Timed>(candidates: &mut [T], some: &[usize], pace: Pace) -> Vec<(usize, f64)> {
+    let mut calls = compare(candidates, some, pace, 0.0);
+    calls.sort_by(|a, b| a.1.total_cmp(&b.1));
+    calls
 }
 
 /// About how many seconds a call of each candidate takes, the fastest first. One that fails is out.
@@ -387,11 +403,26 @@ mod tests {
                 })
             })
             .collect();
-        assert_eq!(fastest(&mut candidates, Pace::of(3e-5, 1, false)), Some(5));
+        let ranks: Vec<_> =
+            ranked(&mut candidates, Pace::of(3e-5, 1, false)).into_iter().map(|(which, _)| which).collect();
+        assert_eq!(ranks, [5, 1, 2, 0, 3], "those that were compared, then who was not, without who failed");
         let order = device.order();
         assert!("abcdef".chars().all(|name| order.contains(name)), "{order}");
         assert_eq!(order.matches('d').count(), 1, "hopeless, so glanced at once: {order}");
-        assert!(fastest(&mut [device.side('x', |_| f64::NAN)], Pace::of(1e-3, 1, false)).is_none());
-        assert_eq!(fastest(&mut [device.side('x', |_| 1e-3)], Pace::of(1e-3, 1, false)), Some(0));
+        // By turns, who looks best at a glance has no advantage, and who looks hopeless at one is ranked as it is.
+        let mut calls = [0, 0];
+        let [slow, stumbles] = &mut calls;
+        let first = |seen: &mut i32, first: f64, later: f64| {
+            *seen += 1;
+            if *seen < 3 { first } else { later }
+        };
+        let mut two: [Box<dyn FnMut(f64) -> f64>; 2] =
+            [Box::new(|_| first(slow, 2e-3, 2e-3)), Box::new(|_| first(stumbles, 8e-2, 1e-3))];
+        let mut two: Vec<_> = two.iter_mut().map(|call| device.side('t', call)).collect();
+        let order = ranked_by_turns(&mut two, Pace::brief(1e-3, 1));
+        assert_eq!(order, [(1, 1e-3), (0, 2e-3)]);
+        assert!(ranked_by_turns(&mut [device.side('x', |_| f64::NAN)], Pace::brief(1e-3, 1)).is_empty());
+        assert!(ranked(&mut [device.side('x', |_| f64::NAN)], Pace::of(1e-3, 1, false)).is_empty());
+        assert_eq!(ranked(&mut [device.side('x', |_| 1e-3)], Pace::of(1e-3, 1, false)), [(0, 1e-3)]);
     }
 }

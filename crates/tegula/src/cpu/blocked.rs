@@ -1,26 +1,21 @@
-//! The blocked loops around a micro-kernel, written once for every type and machine.
+//! The loops around the micro-kernels, written once for all types (as Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, with
+//! the places of A and B exchanged, since here it is B whose rows are vectors).
 //!
-//! A block of C, NC columns wide and a few MC rows high, stays put while k goes by in runs of KC. For each run, A and B are
-//! packed and shared by all threads; then the threads take parts of the block. So every element of C sees the same additions
-//! in the same order whatever the number of threads.
+//! C is cut into parts, a task each. A part goes through k in runs of KC: its columns of B are packed for the second-level cache, and each few rows of A, as they lie or packed,
+//! pass by all of them. Where the factors are small or few, B is not packed either.
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
+use super::crew::share;
 use super::epilogue::Ending;
-use super::kernel::{Kernel, MAX_TILE, Operand, Sum};
-use super::pack::{Buffer, Source, pack};
-use crate::element::{Element, Scalar};
+use super::kernel::{Factors, HIGH, Later, Operand, Sum, Tiles};
+use super::pack::{Buffer, Shared, Source};
+use super::panels::place;
+use super::way::{Way, slice_of};
+use crate::element::Scalar;
 use crate::error::Result;
 use crate::matrix::Layout;
 use crate::progress::Meter;
-
-/// Blocks of MC rows in a block of C: so many that packing B again for the next block costs little.
-const ROW_BLOCKS: usize = 16;
-
-/// Parts of a block of C for each thread: so many that none waits long for the last.
-const PARTS: usize = 4;
 
 /// Where the elements of a matrix lie that several threads write, each its own elements.
 #[derive(Clone, Copy)]
@@ -53,6 +48,16 @@ impl<S: Copy> Grid<S> {
         self.start.wrapping_offset(row as isize * self.row + col as isize * self.col)
     }
 
+    /// From one row to the next, in elements.
+    pub fn row(self) -> isize {
+        self.row
+    }
+
+    /// From one column to the next, in elements.
+    pub fn col(self) -> isize {
+        self.col
+    }
+
     /// The part from an element on.
     pub fn from(self, row: usize, col: usize) -> Self {
         Grid { start: self.at(row, col), ..self }
@@ -69,14 +74,14 @@ pub struct Product<'a, T: Operand> {
     pub a: Source<'a, T>,
     /// Columns of B.
     pub b: Source<'a, T>,
+    /// All of B packed before, if it was.
+    pub panels: Option<Shared<T::Acc>>,
     /// Scales C; where it is 0, C is not read.
     pub beta: T::Acc,
     /// C.
     pub c: Grid<T::Out>,
     /// What happens to sums last.
     pub ending: Ending<T::Out>,
-    /// Whether to use the thread pool.
-    pub parallel: bool,
     /// Counts multiply-adds.
     pub meter: Option<&'a Meter<'a>>,
 }
@@ -88,83 +93,327 @@ impl<T: Operand> Product<'_, T> {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) where there is no room to pack A or B, or to sum C in.
     ///
     /// # Safety
-    /// The machine has the kernel's instruction set. Every element of C lies in memory that nobody else uses meanwhile, and is
+    /// The machine has the tiles' instruction set, and the way is one for this product. Every element of C lies in memory that nobody else uses meanwhile, and is
     /// initialised where `beta` is not 0. The bias has the rows and columns of C and may be read.
-    pub unsafe fn run(&self, kernel: &Kernel<T::Acc>) -> Result<()> {
+    pub unsafe fn run(&self, tiles: &Tiles<T>, way: &Way) -> Result<()> {
         let [m, n, _] = self.sizes;
-        let [height, width] = block_size(self.sizes, kernel);
-        let [of_a, of_b, of_c] = lengths::<T>(self.sizes, kernel, self.direct(kernel.kc).is_some());
-        let mut a = Buffer::new::<T::Acc>("a packed block of A", of_a)?;
-        let mut b = Buffer::new::<T::Acc>("a packed block of B", of_b)?;
-        let mut sums = Buffer::new::<T::Acc>("a block of sums", of_c)?;
-        for rows in blocks(0..m, height) {
-            for cols in blocks(0..n, width) {
-                let block = Block { product: self, kernel, rows: rows.clone(), cols };
+        if way.is_plain() {
+            // A product of a microsecond should not wait for what it does not need.
+            let block = Block { product: self, tiles, way, rows: 0..m, cols: 0..n, rooms: [Shared::NOWHERE; 3] };
+            // SAFETY: the caller's promise; nothing is packed, and the sums are made in C.
+            unsafe { block.whole() };
+            return Ok(());
+        }
+        let [of_a, of_b, of_c] = way.room::<T>(tiles, self.sizes);
+        let mut a = Buffer::new("a packed block of A", of_a)?;
+        let mut b = Buffer::new("packed parts of B", of_b)?;
+        let mut sums = Buffer::new("a block of sums", of_c)?;
+        let rooms = [a.start(), b.start(), sums.start()];
+        for rows in blocks(0..m, way.block[0]) {
+            for cols in blocks(0..n, way.block[1]) {
+                let block = Block { product: self, tiles, way, rows: rows.clone(), cols, rooms };
                 // SAFETY: the caller's promise, for a part of C.
-                unsafe { block.run(a.values(), b.values(), sums.values()) };
+                unsafe { block.run() };
             }
         }
         Ok(())
     }
-
-    /// C as the micro-kernel can write it, if it can.
-    fn direct(&self, kc: usize) -> Option<Grid<T::Acc>> {
-        let Grid { start, batch, row, col } = self.c;
-        let direct = is_direct::<T>(self.sizes, self.alpha, self.beta, col, kc);
-        direct.then_some(Grid { start: start.cast(), batch, row, col: 1 })
-    }
-}
-
-/// Whether the micro-kernel can write C: where it has the type of the sums and its rows, `col` from one element to the next, lie together.
-///
-/// A float sum of several runs of `kc` is scaled as a whole, when it is complete: a part of it times alpha might overflow
-/// where the whole does not.
-pub fn is_direct<T: Operand>([_, n, k]: [usize; 3], alpha: T::Acc, beta: T::Acc, col: isize, kc: usize) -> bool {
-    let same = <T::Out as Scalar>::TYPE == <T::Acc as Scalar>::TYPE;
-    let plain = alpha == T::Acc::ONE && beta == T::Acc::ZERO;
-    let whole = plain || k <= kc || <T::Acc as Scalar>::TYPE.is_int();
-    same && whole && (col == 1 || n == 1)
-}
-
-/// Rows and columns of a block of C.
-fn block_size<S>([m, n, _]: [usize; 3], kernel: &Kernel<S>) -> [usize; 2] {
-    [m.min(kernel.mc * ROW_BLOCKS), n.min(kernel.nc)]
-}
-
-/// Packed values of a block of A and of B, and sums of a block of C where they are not made in C itself.
-pub fn lengths<T: Operand>(sizes: [usize; 3], kernel: &Kernel<T::Acc>, direct: bool) -> [usize; 3] {
-    let [height, width] = block_size(sizes, kernel);
-    let steps = sizes[2].min(kernel.kc).div_ceil(T::DEPTH);
-    let sums = if direct { 0 } else { height * width };
-    [height.next_multiple_of(kernel.mr) * steps, width.next_multiple_of(kernel.nr) * steps, sums]
 }
 
 /// A part of C that is summed over all of k before the next one is begun.
 struct Block<'a, 'b, T: Operand> {
     product: &'a Product<'b, T>,
-    kernel: &'a Kernel<T::Acc>,
+    tiles: &'a Tiles<T>,
+    way: &'a Way,
     rows: Range<usize>,
     cols: Range<usize>,
+    /// Packed A, packed B of each worker, and sums.
+    rooms: [Shared<T::Acc>; 3],
 }
 
 impl<T: Operand> Block<'_, '_, T> {
     /// # Safety
     /// As [`Product::run`].
-    unsafe fn run(&self, a: &mut [T::Acc], b: &mut [T::Acc], sums: &mut [T::Acc]) {
-        let Product { alpha, beta, .. } = *self.product;
-        let Some(c) = self.product.direct(self.kernel.kc) else {
-            let c = Grid { start: sums.as_mut_ptr(), batch: 0, row: self.cols.len() as isize, col: 1 };
-            // SAFETY: `sums` has room for the block, and it is ours alone.
-            unsafe { self.sum(a, b, T::Acc::ONE, T::Acc::ZERO, c) };
-            // SAFETY: the caller's promise; and the sums are complete.
-            return unsafe { self.round(sums) };
+    unsafe fn run(&self) {
+        let Way { kc, packed, slices, threads, .. } = *self.way;
+        let [.., k] = self.product.sizes;
+        let parts = self.way.cut[0] * self.way.cut[1];
+        if packed[0] {
+            for depth in blocks(0..k, kc) {
+                self.pack_a(depth.clone());
+                // SAFETY: the caller's promise; parts are disjoint.
+                share(threads, parts, |worker, i| unsafe { self.part(worker, 0, &self.nth(i), depth.clone()) });
+            }
+        } else {
+            let each = slice_of(k, slices, kc);
+            share(threads, parts * slices, |worker, i| {
+                let (slice, part) = (i % slices, self.nth(i / slices));
+                for depth in blocks((slice * each).min(k)..((slice + 1) * each).min(k), kc) {
+                    // SAFETY: as above; each slice has sums of its own.
+                    unsafe { self.part(worker, slice, &part, depth) };
+                }
+            });
+        }
+        if slices > 1 {
+            let rows = self.rows.len();
+            let width = self.cols.len();
+            // SAFETY: the caller's promise; and all slices are complete.
+            share(threads, rows, |_, row| unsafe {
+                self.round(row..row + 1, 0..width, self.rooms[2].at(row * width), width)
+            });
+        }
+    }
+
+    /// All of it on this thread, nothing packed.
+    ///
+    /// # Safety
+    /// As [`Product::run`].
+    unsafe fn whole(&self) {
+        let (all, [.., k]) = ((self.rows.clone(), self.cols.clone()), self.product.sizes);
+        for depth in blocks(0..k, self.way.kc) {
+            // SAFETY: the caller's promise.
+            unsafe { self.part(0, 0, &all, depth) };
+        }
+    }
+
+    /// The rows and columns of a part.
+    fn nth(&self, i: usize) -> (Range<usize>, Range<usize>) {
+        let (Way { cut: [high, wide], across, .. }, Tiles { block: [mr, _], .. }) = (*self.way, self.tiles);
+        (piece(0..self.rows.len(), high, *mr, i % high), piece(0..self.cols.len(), wide, across, i / high))
+    }
+
+    /// Packs the rows of the block for a run of k.
+    fn pack_a(&self, depth: Range<usize>) {
+        /// Panels of a task.
+        const PANELS: usize = 8;
+        let (mr, steps) = (self.tiles.block[0], self.tiles.steps(depth.len()));
+        let tasks: Vec<_> = blocks(0..self.rows.len(), PANELS * mr).collect();
+        share(self.way.threads, tasks.len(), |_, task| {
+            for rows in blocks(tasks[task].clone(), mr) {
+                let lanes = self.rows.start + rows.start..self.rows.start + rows.end;
+                let to = self.rooms[0].at(rows.start * steps);
+                // SAFETY: these rows are in the matrix; there is room for all of them, and each panel has a place of its own.
+                unsafe { (self.tiles.pack[0])(self.product.a, lanes, depth.clone(), steps, to) };
+            }
+        });
+    }
+
+    /// Adds a run of k to a part, and finishes it after the last.
+    ///
+    /// # Safety
+    /// As [`Product::run`], for this part and these sums.
+    unsafe fn part(&self, worker: usize, slice: usize, part: &(Range<usize>, Range<usize>), depth: Range<usize>) {
+        let Product { sizes: [.., k], alpha, beta, meter, .. } = *self.product;
+        let Way { in_place, slices, packed, kc, .. } = *self.way;
+        let each = slice_of(k, slices, kc);
+        let first = depth.start == slice * each;
+        let (rows, cols) = part;
+        let width = self.cols.len();
+        let (alpha, beta, c) = if in_place {
+            let Grid { start, batch, row, .. } = self.product.c.from(self.rows.start, self.cols.start);
+            (alpha, beta, Grid { start: start.cast(), batch, row, col: 1 })
+        } else {
+            let start = self.rooms[2].at(slice * self.rows.len() * width);
+            (T::Acc::ONE, T::Acc::ZERO, Grid { start, batch: 0, row: width as isize, col: 1 })
         };
-        let c = c.from(self.rows.start, self.cols.start);
-        // SAFETY: the caller's promise; C is of the type of the sums, as `direct` found.
-        unsafe { self.sum(a, b, alpha, beta, c) };
-        if !self.ending().is_none() {
-            // SAFETY: as above; and the sums are complete.
-            unsafe { self.finish(c) };
+        let scale = [alpha, if first { beta } else { T::Acc::ONE }];
+        let last = depth.end == k && slices == 1;
+        // SAFETY: the caller's promise; after the last run the sums are complete.
+        unsafe {
+            if packed[1] {
+                self.with_packed(worker, rows, cols, depth.clone(), scale, c, last);
+            } else {
+                self.as_it_lies(rows, cols, depth.clone(), scale, c);
+                if last {
+                    self.end(rows.clone(), cols.clone(), c);
+                }
+            }
+        }
+        if let Some(meter) = meter {
+            meter.add(rows.len() as u64 * cols.len() as u64 * depth.len() as u64);
+        }
+    }
+
+    /// What happens to complete sums, which are in C or beside it.
+    ///
+    /// # Safety
+    /// As [`Product::run`], for these rows and columns.
+    unsafe fn end(&self, rows: Range<usize>, cols: Range<usize>, sums: Grid<T::Acc>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.way.in_place {
+                self.finish(rows, cols, sums);
+            } else {
+                let first = sums.at(rows.start, cols.start);
+                self.round(rows, cols, first, sums.row as usize);
+            }
+        }
+    }
+
+    /// With B packed: tiles of the same height, side by side, over and over.
+    ///
+    /// # Safety
+    /// As [`Product::run`], for this part.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a product")]
+    unsafe fn with_packed(
+        &self,
+        worker: usize,
+        rows: &Range<usize>,
+        cols: &Range<usize>,
+        depth: Range<usize>,
+        [alpha, beta]: [T::Acc; 2],
+        c: Grid<T::Acc>,
+        last: bool,
+    ) {
+        let (&Tiles { lanes, block: [mr, nr], run, .. }, product) = (self.tiles, self.product);
+        let steps = self.tiles.steps(depth.len());
+        let (most_cols, most_steps) =
+            (product.sizes[1].min(self.way.block[1]), self.tiles.steps(self.way.kc.min(product.sizes[2])));
+        let b = self.rooms[1].at(worker * self.way.of_worker(self.tiles, most_cols, most_steps));
+        let of_b = if self.way.panels { 0 } else { self.way.widest(self.tiles, most_cols) };
+        let strips = b.wrapping_add(of_b * most_steps);
+        let panels = product.panels.filter(|_| self.way.panels);
+        let panel = |of: &Range<usize>| match panels {
+            Some(all) => all.at(place(self.tiles, product.sizes[1], depth.start, self.cols.start + of.start, steps)),
+            None => b.wrapping_add((of.start - cols.start) * steps),
+        };
+        if panels.is_none() {
+            self.pack_part(cols, depth.clone(), b);
+        }
+        (self.tiles.enter)();
+        let mut ahead = 0;
+        for (i, of_rows) in blocks(rows.clone(), mr).enumerate() {
+            let room = |i: usize| strips.wrapping_add(i % 2 * mr * steps);
+            let (a, a_row, a_step) = self.strip(of_rows.clone(), depth.clone(), ahead, room(i));
+            let next = (of_rows.end..rows.end.min(of_rows.end + mr), room(i + 1));
+            ahead = 0;
+            let c = if self.way.strips {
+                let wide = self.way.widest(self.tiles, self.cols.len());
+                let start = self.rooms[2].at(worker * mr * wide).wrapping_sub(of_rows.start * wide + cols.start);
+                Grid { start, row: wide as isize, ..c }
+            } else {
+                c
+            };
+            for of in blocks(cols.clone(), nr) {
+                let mut later = self.later(&next.0, depth.clone(), ahead, cols.len().div_ceil(nr), next.1);
+                ahead += later.rows;
+                let written = product.c.from(self.rows.start, self.cols.start);
+                later.soon = written.at(of_rows.start, of.start).cast();
+                later.soon_row = written.row() * size_of::<T::Out>() as isize;
+                let b_step = of.len().next_multiple_of(lanes) as isize;
+                let factors = Factors { a, a_row, a_step, b: panel(&of), b_step, later };
+                // SAFETY: the tile lies in C, and its factors in A, or what was packed of it, and in the panel.
+                unsafe {
+                    run([of_rows.len(), of.len(), steps], alpha, factors, beta, c.at(of_rows.start, of.start), c.row())
+                };
+            }
+            if last {
+                // SAFETY: the caller's promise; they are complete, and still near.
+                unsafe { self.end(of_rows, cols.clone(), c) };
+            }
+        }
+        (self.tiles.leave)();
+    }
+
+    /// Packs columns of B for a run of k.
+    fn pack_part(&self, cols: &Range<usize>, depth: Range<usize>, to: *mut T::Acc) {
+        let Tiles { lanes, block: [_, nr], depth: deep, unit, pack: [_, pack], .. } = *self.tiles;
+        let steps = self.tiles.steps(depth.len());
+        // A few rows of B at a time, across all panels: neighbours in memory are read together.
+        for k in blocks(depth.clone(), (deep * unit).next_multiple_of(8)) {
+            let done = (k.start - depth.start) / deep;
+            for of in blocks(cols.clone(), nr) {
+                let from = self.cols.start + of.start..self.cols.start + of.end;
+                let width = of.len().next_multiple_of(lanes);
+                let to = to.wrapping_add((of.start - cols.start) * steps + done * width);
+                // SAFETY: these columns are in the matrix; each worker has room for a part, and each panel a place in it.
+                unsafe { pack(self.product.b, from, k.clone(), width, to) };
+            }
+        }
+    }
+
+    /// A few rows of A for a run of k, as [`Factors`] has them: where they are, and how far it is to the next row and to the next k. Where tiles take whole rows that are not
+    /// packed yet they are now, in a room of their own, but for those `ahead`, which have been.
+    fn strip(
+        &self,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        ahead: usize,
+        room: *mut T::Acc,
+    ) -> (*const T::Acc, isize, isize) {
+        let Tiles { whole, pack: [pack, _], .. } = *self.tiles;
+        let (a, steps) = (self.product.a, self.tiles.steps(depth.len()));
+        let [row, step] = a.strides();
+        let lanes = self.rows.start + rows.start..self.rows.start + rows.end;
+        let packed_row = (steps * size_of::<T::Acc>()) as isize;
+        match () {
+            _ if self.way.packed[0] => (self.rooms[0].at(rows.start * steps), packed_row, 1),
+            _ if !whole => (a.at(lanes.start, depth.start).cast(), row * size_of::<T>() as isize, step),
+            _ => {
+                if ahead < lanes.len() {
+                    let to = room.wrapping_add(ahead * self.tiles.unit);
+                    // SAFETY: these rows are in the matrix, and each worker has room for them.
+                    unsafe { pack(a, lanes.start + ahead..lanes.end, depth, steps, to) };
+                }
+                (room, packed_row, 1)
+            }
+        }
+    }
+
+    /// The rows of the next strip, of which some have been packed, that are packed with one of so many tiles. Only a whole one, that lies along k.
+    fn later(&self, rows: &Range<usize>, depth: Range<usize>, done: usize, tiles: usize, room: *mut T::Acc) -> Later {
+        let (Tiles { whole, block: [mr, _], unit, .. }, a) = (self.tiles, self.product.a);
+        if !whole || self.way.packed[0] || rows.len() < *mr || done == *mr {
+            return Later::NONE;
+        }
+        let line = unit * size_of::<T::Acc>();
+        let bytes = (depth.len() * size_of::<T>() - 1) % line + 1;
+        Later {
+            from: a.at(self.rows.start + rows.start + done, depth.start).cast(),
+            row: a.strides()[0] * size_of::<T>() as isize,
+            rows: mr.div_ceil(tiles).next_power_of_two().clamp(4, *mr),
+            to: room.wrapping_add(done * unit).cast(),
+            last: u64::MAX >> (line - bytes),
+            ..Later::NONE
+        }
+    }
+
+    /// With B as it lies: tiles as high as their width allows, one below the other, so that their columns of B stay in the first cache.
+    ///
+    /// # Safety
+    /// As [`Product::run`], for this part.
+    unsafe fn as_it_lies(
+        &self,
+        rows: &Range<usize>,
+        cols: &Range<usize>,
+        depth: Range<usize>,
+        [alpha, beta]: [T::Acc; 2],
+        c: Grid<T::Acc>,
+    ) {
+        let (&Tiles { lanes, rows: heights, run, lying, .. }, product) = (self.tiles, self.product);
+        let run = lying.unwrap_or(run);
+        // As wide as can be while as high as need be.
+        let most = rows.len().min(heights[HIGH - 1]).max(1);
+        let widest = heights.iter().rposition(|&high| high >= most).map_or(1, |at| at + 1);
+        let ([a_row, a_step], [_, b_step]) = (product.a.strides(), product.b.strides());
+        let a_row = a_row * size_of::<T>() as isize;
+        for cols in even(cols.clone(), widest * lanes, lanes) {
+            for rows in even(rows.clone(), heights[cols.len().div_ceil(lanes) - 1], 1) {
+                let a = product.a.at(self.rows.start + rows.start, depth.start).cast();
+                let b = product.b.at(self.cols.start + cols.start, depth.start).cast();
+                let factors = Factors { a, a_row, a_step, b, b_step, later: Later::NONE };
+                // SAFETY: the tile lies in C, and its factors in A and B, which hold values as they are summed.
+                unsafe {
+                    run(
+                        [rows.len(), cols.len(), depth.len()],
+                        alpha,
+                        factors,
+                        beta,
+                        c.at(rows.start, cols.start),
+                        c.row(),
+                    )
+                };
+            }
         }
     }
 
@@ -176,73 +425,41 @@ impl<T: Operand> Block<'_, '_, T> {
     ///
     /// # Safety
     /// As [`Product::run`], for a C of sums side by side.
-    unsafe fn finish(&self, c: Grid<T::Acc>) {
-        let (ending, cols) = (self.ending(), self.cols.len());
-        let row = |row: usize| {
-            // SAFETY: the caller's promise; each row has its own elements.
-            unsafe { ending.apply::<T>(row, 0, std::slice::from_raw_parts_mut(c.at(row, 0), cols)) };
-        };
-        if self.product.parallel {
-            (0..self.rows.len()).into_par_iter().with_min_len(4).for_each(row);
-        } else {
-            (0..self.rows.len()).for_each(row);
+    unsafe fn finish(&self, rows: Range<usize>, cols: Range<usize>, c: Grid<T::Acc>) {
+        let ending = self.ending();
+        if ending.is_none() {
+            return;
         }
-    }
-
-    /// `c ← alpha·A·B + beta·c` for a block that begins at `c`.
-    ///
-    /// # Safety
-    /// The block lies in memory that nobody else uses meanwhile, and is initialised where `beta` is not 0.
-    unsafe fn sum(&self, a: &mut [T::Acc], b: &mut [T::Acc], alpha: T::Acc, beta: T::Acc, c: Grid<T::Acc>) {
-        let Product { sizes: [.., k], parallel, meter, .. } = *self.product;
-        for depth in blocks(0..k, self.kernel.kc) {
-            let beta = if depth.start == 0 { beta } else { T::Acc::ONE };
-            pack(self.product.a, self.rows.clone(), depth.clone(), self.kernel.mr, parallel, a);
-            pack(self.product.b, self.cols.clone(), depth.clone(), self.kernel.nr, parallel, b);
-            let steps = depth.len().div_ceil(T::DEPTH);
-            let panels = Panels { kernel: self.kernel, steps, alpha, a: &*a, b: &*b, beta, c };
-            let part = |(rows, cols)| {
-                // SAFETY: the caller's promise; parts are disjoint.
-                unsafe { panels.multiply(rows, cols) }
+        for row in rows {
+            // SAFETY: the caller's promise.
+            unsafe {
+                ending.apply::<T>(row, cols.start, std::slice::from_raw_parts_mut(c.at(row, cols.start), cols.len()))
             };
-            if parallel {
-                self.parts().into_par_iter().with_max_len(1).for_each(part);
-            } else {
-                self.parts().into_iter().for_each(part);
-            }
-            if let Some(meter) = meter {
-                meter.add((self.rows.len() * self.cols.len()) as u64 * depth.len() as u64);
-            }
         }
     }
 
-    /// The block cut for the threads: MC rows each, and columns in whole panels.
-    fn parts(&self) -> Vec<(Range<usize>, Range<usize>)> {
-        let Kernel { mc, nr, .. } = *self.kernel;
-        let rows = self.rows.len().div_ceil(mc);
-        let wanted = if self.product.parallel { (PARTS * rayon::current_num_threads()).div_ceil(rows) } else { 1 };
-        let width = self.cols.len().div_ceil(nr).div_ceil(wanted) * nr;
-        let cols = || blocks(0..self.cols.len(), width);
-        blocks(0..self.rows.len(), mc).flat_map(|rows| cols().map(move |cols| (rows.clone(), cols))).collect()
-    }
-
-    /// Writes complete sums to C, scaled, finished, and rounded once where C is narrower.
+    /// Writes complete sums to C, scaled, finished, and rounded once where C is narrower. Their rows are `width` apart; slices are added in order.
     ///
     /// # Safety
     /// As [`Product::run`].
-    unsafe fn round(&self, sums: &[T::Acc]) {
+    unsafe fn round(&self, rows: Range<usize>, cols: Range<usize>, sums: *const T::Acc, width: usize) {
         let Product { alpha, beta, c, .. } = *self.product;
         let c = c.from(self.rows.start, self.cols.start);
-        let ending = self.ending();
-        let row = |(row, sums): (usize, &[T::Acc])| {
-            // SAFETY: the caller's promise; each row has its own elements.
-            unsafe { put::<T>(|col| alpha.times(sums[col]), sums.len(), beta, ending, c, row) };
-        };
-        let rows = sums.chunks(self.cols.len()).take(self.rows.len());
-        if self.product.parallel {
-            sums.par_chunks(self.cols.len()).take(self.rows.len()).enumerate().with_min_len(4).for_each(row);
-        } else {
-            rows.enumerate().for_each(row);
+        let (ending, slices, plane) = (self.ending(), self.way.slices, self.rows.len() * width);
+        let as_they_are = slices == 1 && alpha == T::Acc::ONE && beta == T::Acc::ZERO && ending.is_none() && c.col == 1;
+        for (i, row) in rows.enumerate() {
+            let sums = sums.wrapping_add(i * width);
+            // SAFETY: the caller's promise; each row has its own elements, and the sums are complete.
+            unsafe {
+                if as_they_are {
+                    let to = std::slice::from_raw_parts_mut(c.at(row, cols.start), cols.len());
+                    (self.tiles.narrow)(std::slice::from_raw_parts(sums, cols.len()), to);
+                    continue;
+                }
+                let of = |slice: usize, col: usize| sums.wrapping_add(slice * plane + col).read();
+                let sum = |col: usize| alpha.times((1..slices).fold(of(0, col), |sum, slice| sum.plus(of(slice, col))));
+                put::<T>(sum, cols.clone(), beta, ending, c, row);
+            }
         }
     }
 }
@@ -254,37 +471,40 @@ impl<T: Operand> Block<'_, '_, T> {
 pub unsafe fn scale_all<T: Operand>(m: usize, n: usize, beta: T::Acc, ending: Ending<T::Out>, c: Grid<T::Out>) {
     for row in 0..m {
         // SAFETY: the caller's promise.
-        unsafe { put::<T>(|_| T::Acc::ZERO, n, beta, ending, c, row) };
+        unsafe { put::<T>(|_| T::Acc::ZERO, 0..n, beta, ending, c, row) };
     }
 }
 
 /// Sums that are finished at once.
 const PIECE: usize = 64;
 
-/// `c ← act(sum + beta·c + bias)` for the first columns of a row, not reading `c` where `beta` is 0.
+/// `c ← act(sum + beta·c + bias)` for columns of a row, not reading `c` where `beta` is 0.
 ///
 /// # Safety
 /// As [`Product::run`], for these elements.
 unsafe fn put<T: Operand>(
     sum: impl Fn(usize) -> T::Acc,
-    cols: usize,
+    cols: Range<usize>,
     beta: T::Acc,
     ending: Ending<T::Out>,
     c: Grid<T::Out>,
     row: usize,
 ) {
     let mut values = [T::Acc::ZERO; PIECE];
-    for cols in blocks(0..cols, PIECE) {
-        let values = &mut values[..cols.len()];
-        for (value, col) in values.iter_mut().zip(cols.clone()) {
+    for piece in blocks(cols.clone(), PIECE) {
+        let values = &mut values[..piece.len()];
+        for (value, col) in values.iter_mut().zip(piece.clone()) {
             // SAFETY: the caller's promise.
-            *value = unsafe { scaled::<T>(sum(col), beta, c.at(row, col)) };
+            *value = unsafe { scaled::<T>(sum(col - cols.start), beta, c.at(row, col)) };
         }
         // SAFETY: the bias has the columns of C.
-        unsafe { ending.apply::<T>(row, cols.start, values) };
-        for (&value, col) in values.iter().zip(cols) {
+        unsafe { ending.apply::<T>(row, piece.start, values) };
+        let mut narrow = [<T::Out as Scalar>::ZERO; PIECE];
+        let narrow = &mut narrow[..piece.len()];
+        T::narrow_all(values, narrow);
+        for (&value, col) in narrow.iter().zip(piece) {
             // SAFETY: the caller's promise.
-            unsafe { c.at(row, col).write(<T as Element>::narrow(value)) };
+            unsafe { c.at(row, col).write(value) };
         }
     }
 }
@@ -298,73 +518,38 @@ unsafe fn scaled<T: Operand>(sum: T::Acc, beta: T::Acc, c: *const T::Out) -> T::
     if beta == T::Acc::ZERO { sum } else { sum.plus(beta.times(T::widen_out(unsafe { c.read() }))) }
 }
 
-/// Packed panels of A and B, and the block of C that they are to be multiplied into.
-struct Panels<'a, S> {
-    kernel: &'a Kernel<S>,
-    steps: usize,
-    alpha: S,
-    a: &'a [S],
-    b: &'a [S],
-    beta: S,
-    c: Grid<S>,
-}
-
-impl<S: Sum> Panels<'_, S> {
-    /// Multiplies one part of the block. Its rows begin at a multiple of MR, its columns at a multiple of NR.
-    ///
-    /// A panel of B stays in the first-level cache while the panels of A go by, which stay in the second.
-    ///
-    /// # Safety
-    /// The machine has the instruction set, and that part of C is ours alone, initialised where `beta` is not 0.
-    unsafe fn multiply(&self, rows: Range<usize>, cols: Range<usize>) {
-        let Kernel { mr, nr, .. } = *self.kernel;
-        for cols in blocks(cols, nr) {
-            let b = &self.b[cols.start * self.steps..][..nr * self.steps];
-            for rows in blocks(rows.clone(), mr) {
-                let a = &self.a[rows.start * self.steps..][..mr * self.steps];
-                let c = self.c.from(rows.start, cols.start);
-                // SAFETY: the panels are whole and so is the tile, or `partial_tile` makes it so; the rest the caller promises.
-                unsafe {
-                    if rows.len() == mr && cols.len() == nr {
-                        (self.kernel.run)(self.steps, self.alpha, a.as_ptr(), b.as_ptr(), self.beta, c.start, c.row);
-                    } else {
-                        self.partial_tile(a, b, c, rows.len(), cols.len());
-                    }
-                }
-            }
-        }
-    }
-
-    /// A tile that hangs over the edge of C is made in a whole one beside it.
-    ///
-    /// # Safety
-    /// As [`Panels::multiply`], for the `height`×`width` elements at `c`.
-    unsafe fn partial_tile(&self, a: &[S], b: &[S], c: Grid<S>, height: usize, width: usize) {
-        let mut tile = [S::ZERO; MAX_TILE];
-        let nr = self.kernel.nr;
-        let inside = || (0..height).flat_map(|row| (0..width).map(move |col| (row, col)));
-        if self.beta != S::ZERO {
-            // SAFETY: the caller's promise.
-            inside().for_each(|(row, col)| tile[row * nr + col] = unsafe { c.at(row, col).read() });
-        }
-        // SAFETY: MR·NR is at most MAX_TILE, and the panels are whole.
-        unsafe {
-            (self.kernel.run)(
-                self.steps,
-                self.alpha,
-                a.as_ptr(),
-                b.as_ptr(),
-                self.beta,
-                tile.as_mut_ptr(),
-                nr as isize,
-            );
-        }
-        // SAFETY: the caller's promise.
-        inside().for_each(|(row, col)| unsafe { c.at(row, col).write(tile[row * nr + col]) });
-    }
-}
-
 /// A range cut into pieces of `size`, the last perhaps smaller.
-fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     range.clone().step_by(size).map(move |start| start..range.end.min(start + size))
+}
+
+/// A range in pieces of at most `size`, as few as there can be and as even, each but the last a multiple of `unit`.
+fn even(range: Range<usize>, size: usize, unit: usize) -> impl Iterator<Item = Range<usize>> {
+    let pieces = range.len().div_ceil(size).max(1);
+    (0..pieces).map(move |i| piece(range.clone(), pieces, unit, i))
+}
+
+/// The piece `i` of a range in so many, as even as units are.
+fn piece(range: Range<usize>, pieces: usize, unit: usize, i: usize) -> Range<usize> {
+    let units = range.len().div_ceil(unit);
+    let at = |i: usize| range.end.min(range.start + units * i / pieces * unit);
+    at(i)..at(i + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_even_and_all_there() {
+        for (len, size, unit) in
+            [(64, 64, 16), (100, 64, 16), (1, 64, 16), (13, 6, 1), (65, 64, 16), (509, 64, 16), (7, 8, 1)]
+        {
+            let pieces: Vec<Range<usize>> = even(5..5 + len, size, unit).collect();
+            assert_eq!(pieces.len(), len.div_ceil(size));
+            assert!(pieces.iter().all(|piece| !piece.is_empty() && piece.len() <= size), "{pieces:?}");
+            assert_eq!((pieces[0].start, pieces[pieces.len() - 1].end), (5, 5 + len));
+            assert!(pieces.windows(2).all(|two| two[0].end == two[1].start && two[0].len() % unit == 0), "{pieces:?}");
+        }
+    }
 }

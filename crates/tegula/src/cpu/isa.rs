@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crate::element::Type;
 use crate::error::{Error, Result};
 
-/// Forces one instruction set: `portable`, `avx2` or `avx512`.
+/// Forces one instruction set: `portable`, `avx2`, `avx512` or `amx`.
 const VARIABLE: &str = "TEGULA_CPU";
 
 /// An instruction set that there are micro-kernels for, the slowest first.
@@ -16,13 +16,15 @@ pub enum Isa {
     Portable,
     /// AVX2 and FMA: 256-bit vectors.
     Avx2,
-    /// AVX-512 F and BW: 512-bit vectors.
+    /// AVX-512 F, BW and VL: 512-bit vectors.
     Avx512,
+    /// AMX besides: tiles of bf16 and of bytes.
+    Amx,
 }
 
 impl Isa {
     /// Every instruction set, the slowest first.
-    pub const ALL: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Amx];
 
     /// The name that `TEGULA_CPU` takes.
     pub const fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Isa {
             Isa::Portable => "portable",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
         }
     }
 
@@ -39,7 +42,8 @@ impl Isa {
         match self {
             Isa::Portable => true,
             Isa::Avx2 => cfg!(target_arch = "x86_64") && has(&["avx2", "fma"]),
-            Isa::Avx512 => cfg!(target_arch = "x86_64") && has(&["avx2", "fma", "avx512f", "avx512bw"]),
+            Isa::Avx512 => cfg!(target_arch = "x86_64") && has(&["avx2", "fma", "avx512f", "avx512bw", "avx512vl"]),
+            Isa::Amx => Isa::Avx512.is_available() && has(&["amx"]),
         }
     }
 
@@ -91,6 +95,9 @@ pub fn features() -> Vec<(&'static str, bool)> {
         ("fma", is_x86_feature_detected!("fma")),
         ("avx512f", is_x86_feature_detected!("avx512f")),
         ("avx512bw", is_x86_feature_detected!("avx512bw")),
+        ("avx512vl", is_x86_feature_detected!("avx512vl")),
+        // Miri has none of them, and no way to ask for this one.
+        ("amx", !cfg!(miri) && super::amx::is_available()),
     ];
     #[cfg(not(target_arch = "x86_64"))]
     Vec::new()

@@ -1,40 +1,157 @@
-//! What a micro-kernel is: a few sizes and one function. And how each element type is packed for it.
+//! What a micro-kernel is: tiles of C summed in registers, from factors wherever they lie. And how each element type is packed for it.
 
+use std::ops::Range;
+
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::isa::Isa;
+use super::pack::{Source, pack, pack_rows};
 use super::portable;
 #[cfg(target_arch = "x86_64")]
-use super::x86;
+use super::{amx, x86};
 use crate::element::{Arith, Element};
 
-/// Elements of the largest tile of C that any micro-kernel makes.
-pub const MAX_TILE: usize = 8 * 48;
+/// Vectors of a tile's width at most, and of those that are high enough for any number of rows.
+pub const VECTORS: usize = 8;
+/// See [`VECTORS`].
+pub const HIGH: usize = 4;
 
-/// `C ← alpha·A·B + beta·C` for one MR×NR tile of C and `steps` packed steps of k.
+/// Where a tile's factors are: A from an element on with the steps to the next row and the next k, B with the step to the next k.
+#[derive(Clone, Copy)]
+pub struct Factors<S> {
+    /// The first number of A.
+    pub a: *const S,
+    /// From one row of A to the next, in bytes.
+    pub a_row: isize,
+    /// From one k to the next in A.
+    pub a_step: isize,
+    /// The first number of B; columns lie together.
+    pub b: *const S,
+    /// From one k to the next in B.
+    pub b_step: isize,
+    /// What tiles of AMX do besides.
+    pub later: Later,
+}
+
+/// What is done while rows of A are multiplied, since the processor has little else to do then: others are packed, and memory that will be written is asked for.
+#[derive(Clone, Copy)]
+pub struct Later {
+    /// The first of them, as they lie; nowhere if there are none.
+    pub from: *const u8,
+    /// Bytes to the next.
+    pub row: isize,
+    /// How many: 4, 8, 16 or 32.
+    pub rows: usize,
+    /// Where the first goes.
+    pub to: *mut u8,
+    /// The bytes of the last piece of a row that are there, a bit each.
+    pub last: u64,
+    /// Where rows will be written: the first, and bytes to the next.
+    pub soon: *const u8,
+    /// See `soon`.
+    pub soon_row: isize,
+}
+
+impl Later {
+    /// Nothing.
+    pub const NONE: Later = Later {
+        from: std::ptr::null(),
+        row: 0,
+        rows: 0,
+        to: std::ptr::null_mut(),
+        last: 0,
+        soon: std::ptr::null(),
+        soon_row: 0,
+    };
+}
+
+/// `C ← alpha·A·B + beta·C` for a tile of so many rows, columns and steps. Where beta is 0, C is not read.
 ///
-/// Arguments: steps, alpha, A, B, beta, C, and the distance between rows of C. A holds MR values a step and B holds NR; C has
-/// NR adjacent elements a row.
+/// A number of A goes to all lanes of a vector, and B is read along its rows; only the columns asked for are read and written.
 ///
 /// # Safety
-/// The machine has the kernel's instruction set. A and B can be read to their ends; C can be written, and read unless `beta` is 0.
-pub type Micro<S> = unsafe fn(usize, S, *const S, *const S, S, *mut S, isize);
+/// The machine has the instruction set, and the tile is no larger than [`Tiles::rows`] says. The factors can be read, and C, with `row` from one row to the
+/// next, written, and read unless beta is 0.
+pub type Tile<S> = unsafe fn([usize; 3], S, Factors<S>, S, *mut S, row: isize);
 
-/// A micro-kernel, with the blocking it likes (BLIS names; all in elements of C, or of k).
-#[derive(Clone, Copy)]
-pub struct Kernel<S> {
-    /// Rows of C in registers.
-    pub mr: usize,
-    /// Columns of C in registers.
-    pub nr: usize,
-    /// Rows of A that stay in the second-level cache; a multiple of MR.
-    pub mc: usize,
-    /// Steps of k between two visits to C; even.
+/// Packs some lanes of a source for a range of k: arguments as [`pack_rows`](super::pack::pack_rows) and [`pack`](super::pack::pack) say.
+///
+/// # Safety
+/// The machine has the instruction set, the lanes and steps are in the matrix, and there is room for the whole panel, which is ours alone.
+pub type Pack<T> = unsafe fn(Source<T>, Range<usize>, Range<usize>, usize, *mut <T as Element>::Acc);
+
+/// [`Operand::narrow_all`].
+///
+/// # Safety
+/// The machine has the instruction set.
+pub type Narrow<T> = unsafe fn(&[<T as Element>::Acc], &mut [<T as Element>::Out]);
+
+/// The tiles of an instruction set for an element type, and the blocking they like. All sizes are in elements of C, or of k.
+pub struct Tiles<T: Operand> {
+    /// Elements of a vector.
+    pub lanes: usize,
+    /// Rows of a tile whose width is so many vectors, at most, for factors as they lie; none where they must be packed.
+    pub rows: [usize; VECTORS],
+    /// Rows and columns of the tile that large products are made of.
+    pub block: [usize; 2],
+    /// Steps of k between two visits to C, of large products.
     pub kc: usize,
-    /// Columns of B that are packed at a time; a multiple of NR.
-    pub nc: usize,
-    /// The function.
-    pub run: Micro<S>,
+    /// Steps of k in one packed value.
+    pub depth: usize,
+    /// Packed values of a lane come in multiples of this.
+    pub unit: usize,
+    /// Whether A may be read as it lies beside packed B.
+    pub direct: bool,
+    /// Whether all rows of a block are read, also those that are not there; they have room where A is packed.
+    pub whole: bool,
+    /// How A and B are packed: a few rows of A one after the other, and a panel of B step after step.
+    pub pack: [Pack<T>; 2],
+    /// Rounds sums to what C holds.
+    pub narrow: Narrow<T>,
+    /// Readies the thread for `run`.
+    pub enter: fn(),
+    /// The end of that.
+    pub leave: fn(),
+    /// The function for packed factors.
+    pub run: Tile<T::Acc>,
+    /// The function for factors as they lie: addresses and steps in [`Factors`] are of elements. None where they have to be packed.
+    pub lying: Option<Tile<T::Acc>>,
+}
+
+impl<T: Operand> Tiles<T> {
+    /// Vectors, packed as the processor multiplies and adds them.
+    pub const fn of_vectors(
+        lanes: usize,
+        rows: [usize; VECTORS],
+        block: [usize; 2],
+        kc: usize,
+        run: Tile<T::Acc>,
+    ) -> Self {
+        // What is summed as it is needs no packing.
+        let same = T::DEPTH == 1 && size_of::<T>() == size_of::<T::Acc>();
+        Tiles {
+            lanes,
+            rows,
+            block,
+            kc: kc * T::DEPTH,
+            depth: T::DEPTH,
+            unit: 1,
+            direct: same,
+            lying: if same { Some(run) } else { None },
+            whole: false,
+            pack: [pack_rows, pack],
+            narrow: |from, to| T::narrow_all(from, to),
+            enter: || (),
+            leave: || (),
+            run,
+        }
+    }
+
+    /// Packed values of a lane for so many steps of k.
+    pub fn steps(&self, k: usize) -> usize {
+        k.div_ceil(self.depth).next_multiple_of(self.unit)
+    }
 }
 
 /// A type that sums are kept in, with the arithmetic that the plain loop does: rounded for floats, wrapping for integers.
@@ -69,16 +186,40 @@ pub trait Operand: Element<Acc: Sum> {
     const DEPTH: usize;
     /// This element, and for a depth of 2 the one at the next k, as a packed value.
     fn pack(self, next: Self) -> Self::Acc;
+    /// Neighbours along k as packed values, as many to each as it holds.
+    #[inline(always)]
+    fn pack_all(from: &[Self], to: &mut [Self::Acc]) {
+        from.chunks_exact(Self::DEPTH).zip(to).for_each(|(from, to)| *to = from[0].pack(from[Self::DEPTH - 1]));
+    }
     /// `sum` plus the product of two packed values, for the portable kernel.
     fn step(a: Self::Acc, b: Self::Acc, sum: Self::Acc) -> Self::Acc;
-    /// The micro-kernel for an instruction set that this machine has.
-    fn kernel(isa: Isa) -> Kernel<Self::Acc>;
+    /// Rounds sums to what C holds.
+    #[inline(always)]
+    fn narrow_all(from: &[Self::Acc], to: &mut [Self::Out]) {
+        from.iter().zip(to).for_each(|(&from, to)| *to = <Self as Element>::narrow(from));
+    }
+    /// The micro-kernels of an instruction set that this machine has.
+    fn tiles(isa: Isa) -> Tiles<Self>;
+}
+
+/// [`Operand::tiles`]: the portable ones, and what each instruction set has.
+macro_rules! tiles {
+    ($portable:expr, $($isa:ident: $tiles:expr),*) => {
+        fn tiles(isa: Isa) -> Tiles<Self> {
+            match isa {
+                $(#[cfg(target_arch = "x86_64")]
+                Isa::$isa => $tiles,)*
+                _ => $portable,
+            }
+        }
+    };
 }
 
 /// Implements [`Operand`] for a type packed one step at a time.
 macro_rules! operand {
-    ($t:ty, $sums:ty, $portable:expr, $avx2:ident, $avx512:ident) => {
+    ($t:ty, $sums:ty, [$($conversion:item)*], $($isa:ident: $tiles:expr),*) => {
         impl Operand for $t {
+            $($conversion)*
             const DEPTH: usize = 1;
             #[inline(always)]
             fn pack(self, _: Self) -> $sums {
@@ -88,27 +229,22 @@ macro_rules! operand {
             fn step(a: $sums, b: $sums, sum: $sums) -> $sums {
                 a.times(b).plus(sum)
             }
-            operand!(kernel $sums, $portable, $avx2, $avx512);
-        }
-    };
-    (kernel $sums:ty, $portable:expr, $avx2:ident, $avx512:ident) => {
-        fn kernel(isa: Isa) -> Kernel<$sums> {
-            match isa {
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => x86::$avx2,
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 => x86::$avx512,
-                _ => $portable,
-            }
+            tiles!(portable::tiles(), $($isa: $tiles),*);
         }
     };
 }
 
-operand!(f64, f64, portable::kernel::<f64, 4, 4>(), AVX2_F64, AVX512_F64);
-operand!(f32, f32, portable::kernel::<f32, 4, 8>(), AVX2_F32, AVX512_F32);
-operand!(f16, f32, portable::kernel::<f32, 4, 8>(), AVX2_F32, AVX512_F32);
-operand!(bf16, f32, portable::kernel::<f32, 4, 8>(), AVX2_F32, AVX512_F32);
-operand!(i32, i32, portable::kernel::<i32, 4, 8>(), AVX2_I32, AVX512_I32);
+operand!(f64, f64, [], Avx2: x86::avx2_f64(), Avx512: x86::avx512_f64(), Amx: x86::avx512_f64());
+operand!(f32, f32, [], Avx2: x86::avx2_f32(), Avx512: x86::avx512_f32(), Amx: x86::avx512_f32());
+operand!(f16, f32, [
+    fn pack_all(from: &[f16], to: &mut [f32]) { from.convert_to_f32_slice(to); }
+    fn narrow_all(from: &[f32], to: &mut [f16]) { to.convert_from_f32_slice(from); }
+], Avx2: x86::avx2_f32(), Avx512: x86::avx512_f16(), Amx: x86::avx512_f16());
+operand!(bf16, f32, [
+    #[inline(always)]
+    fn narrow_all(from: &[f32], to: &mut [bf16]) { from.iter().zip(to).for_each(|(&from, to)| *to = rounded(from)); }
+], Avx2: x86::avx2_f32(), Avx512: x86::avx512_bf16(), Amx: amx::of_bf16());
+operand!(i32, i32, [], Avx2: x86::avx2_i32(), Avx512: x86::avx512_i32(), Amx: amx::of_i32());
 
 impl Operand for i8 {
     const DEPTH: usize = 2;
@@ -122,5 +258,13 @@ impl Operand for i8 {
         let (low, high) = (|x: i32| i32::from(x as i16), |x: i32| x >> 16);
         sum.wrapping_add(low(a) * low(b) + high(a) * high(b))
     }
-    operand!(kernel i32, portable::kernel::<i8, 4, 8>(), AVX2_I8, AVX512_I8);
+    tiles!(portable::tiles(), Avx2: x86::avx2_i8(), Avx512: x86::avx512_bytes(), Amx: amx::of_i8());
+}
+
+/// To the nearest, ties to even, in a few operations that the compiler makes vectors of.
+#[inline(always)]
+fn rounded(x: f32) -> bf16 {
+    let bits = x.to_bits();
+    let nearest = bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16;
+    bf16::from_bits(if x.is_nan() { bits >> 16 | 0x40 } else { nearest } as u16)
 }

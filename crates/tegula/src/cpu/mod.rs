@@ -1,11 +1,14 @@
 //! The product on the CPU: C ← act(alpha·A·B + beta·C + bias), blocked for the caches and vectorised for the machine it finds itself on.
 //!
 //! - `isa`: which instructions there are, and which are used;
-//! - `kernel`: what a micro-kernel is (`portable` and `x86` hold them);
-//! - `pack`: A and B in the order a micro-kernel reads them;
+//! - `kernel`: what a micro-kernel is (`portable`, `x86` and `amx` hold them);
+//! - `way`: what is packed, how C is cut, for how many threads;
 //! - `blocked`: the loops, written once;
+//! - `pack`: A and B in the order a micro-kernel reads them; `panels`: all of B packed once;
+//! - `crew`: threads that share tasks; `caches`: how large they are here;
 //! - `epilogue`: what happens to sums last;
-//! - [`lanes`]: fused multiply-adds for the interpreter.
+//! - [`lanes`]: fused multiply-adds for the interpreter;
+//! - `probe`: whether the processor runs at full speed; `peer`: other libraries, to be measured against.
 //!
 //! # Accuracy
 //! Sums are kept in [`Element::Acc`] and added in order of k, in runs of KC: each run is summed from 0 and added to those before; alpha and beta
@@ -14,15 +17,25 @@
 //! on the number of threads.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod blocked;
+mod caches;
+mod crew;
 mod epilogue;
 mod isa;
 mod kernel;
 pub mod lanes;
 mod pack;
+mod panels;
+mod peer;
 mod portable;
+mod probe;
+mod way;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+
+use std::sync::OnceLock;
 
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -32,14 +45,19 @@ use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut, check_product};
 use crate::progress::Meter;
-use blocked::{Grid, Product, is_direct, lengths, scale_all};
+use blocked::{Grid, Product, scale_all};
 use epilogue::Ending;
 pub use isa::{Isa, features};
 use kernel::{Operand, Sum};
 use pack::{Buffer, Source};
+pub(crate) use panels::Panels;
+pub use peer::{Blas, Peer, Ready};
+pub use probe::at_full_speed;
+use way::{Question, Way};
 
-/// Below so many multiplications the threads of the pool are left alone: waking them would cost more than they save.
-const SMALL: usize = 1 << 20;
+/// Below so many multiplications the threads of the pool are left alone: waking them would cost more than they save. Miri, which looks for
+/// races, is too slow for large ones.
+const SMALL: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
 
 /// Runs a function for the number type that `T` is at run time.
 macro_rules! for_type {
@@ -65,10 +83,11 @@ macro_rules! for_type {
 /// [`Error::Shape`] where the shapes do not make a product; [`Error::Unsupported`] where a matrix lies on a GPU or `TEGULA_CPU`
 /// names an instruction set that this machine lacks; [`Error::OutOfMemory`] where there is no room to pack A and B.
 pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, c: ViewMut<T::Out>) -> Result<()> {
-    gemm_told(alpha, a, b, beta, c, Finish::default(), None)
+    gemm_told(alpha, a, b, beta, c, Finish::default(), None, None)
 }
 
-/// [`gemm`] with what is done last, for each matrix of C, counting multiply-adds.
+/// [`gemm`] with what is done last, for each matrix of C, counting multiply-adds. B may have been packed before.
+#[allow(clippy::too_many_arguments, reason = "the parts of a product")]
 pub(crate) fn gemm_told<T: Element>(
     alpha: T::Acc,
     a: View<T>,
@@ -76,26 +95,61 @@ pub(crate) fn gemm_told<T: Element>(
     beta: T::Acc,
     c: ViewMut<T::Out>,
     finish: Finish<'_, T::Out>,
+    panels: Option<&Panels>,
     meter: Option<&Meter<'_>>,
 ) -> Result<()> {
-    gemm_on(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, finish, meter)
+    let isa = Isa::chosen(T::TYPE)?;
+    for_type!(T, gemm_as(isa, alpha, a, b, beta, c, finish, panels, meter))
 }
 
-/// The micro-kernel that products of this type use: instruction set, type, and the tile of C it holds, such as `avx2 f32 6x16`.
+/// All panels of B; `None` where there are no elements.
+///
+/// # Errors
+/// As [`gemm`].
+pub(crate) fn prepack<T: Element>(b: View<T>) -> Result<Option<Panels>> {
+    let isa = Isa::chosen(T::TYPE)?;
+    for_type!(T, prepack_as(isa, b))
+}
+
+fn prepack_as<T: Element, U: Operand>(isa: Isa, b: View<T>) -> Result<Option<Panels>> {
+    let b = input::<T, U>("B", b)?;
+    let shape = b.layout.shape;
+    if shape.is_empty() {
+        return Ok(None);
+    }
+    // SAFETY: the view was borrowed to be read.
+    let columns = unsafe { Source::rows(b.memory, b.layout.transposed()) };
+    Panels::pack(isa, columns, shape).map(Some)
+}
+
+/// The micro-kernel that large products of this type use: instruction set, type, and the tile of C it holds, such as `avx2 f32 4x24`.
 ///
 /// # Errors
 /// [`Error::Unsupported`] where `TEGULA_CPU` names an instruction set that this machine lacks.
 pub fn kernel_name<T: Element>() -> Result<String> {
+    // Every product tells it. By type, of which there are fewer.
+    static NAMES: [OnceLock<String>; 16] = [const { OnceLock::new() }; 16];
     let isa = Isa::chosen(T::TYPE)?;
-    for_type!(T, kernel_name_of(isa))
+    let kept = NAMES.get(T::TYPE as usize);
+    match kept.and_then(OnceLock::get) {
+        Some(name) => Ok(name.clone()),
+        None => {
+            let name = for_type!(T, kernel_name_of(isa))?;
+            Ok(kept.map_or(name.clone(), |kept| kept.get_or_init(|| name).clone()))
+        }
+    }
 }
 
 fn kernel_name_of<T: Element, U: Operand>(isa: Isa) -> Result<String> {
-    let kernel = U::kernel(isa);
-    Ok(format!("{isa} {} {}x{}", T::TYPE, kernel.mr, kernel.nr))
+    let tiles = U::tiles(isa);
+    // Not every type has tiles of AMX.
+    let isa = if isa == Isa::Amx && !tiles.whole { Isa::Avx512 } else { isa };
+    let [rows, cols] = tiles.block;
+    Ok(format!("{isa} {} {rows}x{cols}", T::TYPE))
 }
 
 /// [`gemm_told`] with a given instruction set, which the machine has.
+#[cfg(test)]
 #[allow(clippy::too_many_arguments, reason = "the parts of a product")]
 fn gemm_on<T: Element>(
     isa: Isa,
@@ -107,10 +161,10 @@ fn gemm_on<T: Element>(
     finish: Finish<'_, T::Out>,
     meter: Option<&Meter<'_>>,
 ) -> Result<()> {
-    for_type!(T, gemm_as(isa, alpha, a, b, beta, c, finish, meter))
+    for_type!(T, gemm_as(isa, alpha, a, b, beta, c, finish, None, meter))
 }
 
-/// [`gemm_on`] where `T` is `U`.
+/// [`gemm_told`] where `T` is `U`.
 #[allow(clippy::too_many_arguments, reason = "the parts of a product")]
 fn gemm_as<T: Element, U: Operand>(
     isa: Isa,
@@ -120,10 +174,11 @@ fn gemm_as<T: Element, U: Operand>(
     beta: T::Acc,
     c: ViewMut<T::Out>,
     finish: Finish<'_, T::Out>,
+    panels: Option<&Panels>,
     meter: Option<&Meter<'_>>,
 ) -> Result<()> {
     let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
-    let scaled = Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)?, meter };
+    let scaled = Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)?, panels, meter };
     let bias = finish.bias.map(|bias| vector::<T, U>(bias, c.shape())).transpose()?;
     let (a, b, c) = (input("A", a)?, input("B", b)?, output::<T, U>(c)?);
     // SAFETY: views were borrowed to read A, B and the bias, which has the shape of C, and to write C, whose elements are distinct.
@@ -135,6 +190,12 @@ fn threading([m, n, k]: [usize; 3], batches: usize) -> (bool, bool) {
     let work = m.saturating_mul(n).saturating_mul(k);
     let parallel = work >= SMALL;
     (parallel, !parallel && work.saturating_mul(batches) >= SMALL)
+}
+
+/// The instruction set for so many rows: a few are better multiplied by vectors than by tiles that are mostly empty.
+fn isa_for<T: Operand>(isa: Isa, rows: usize) -> Isa {
+    let few = if T::TYPE == Type::I32 { 16 } else { 4 };
+    if isa == Isa::Amx && rows <= few { Isa::Avx512 } else { isa }
 }
 
 /// The micro-kernels write rows. Where C has columns instead, the transposed product has the same sums in the same order.
@@ -154,29 +215,42 @@ pub(crate) struct Workspace {
 ///
 /// # Errors
 /// As [`kernel_name`].
-pub(crate) fn workspace<T: Element>(alpha: T::Acc, a: Layout, beta: T::Acc, c: Layout) -> Result<Workspace> {
+pub(crate) fn workspace<T: Element>(alpha: T::Acc, a: Layout, b: Layout, beta: T::Acc, c: Layout) -> Result<Workspace> {
     let isa = Isa::chosen(T::TYPE)?;
-    for_type!(T, workspace_as(isa, alpha, a, beta, c))
+    for_type!(T, workspace_as(isa, alpha, [a, b], beta, c))
 }
 
 fn workspace_as<T: Element, U: Operand>(
     isa: Isa,
     alpha: T::Acc,
-    a: Layout,
+    [a, b]: [Layout; 2],
     beta: T::Acc,
     c: Layout,
 ) -> Result<Workspace> {
     let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
-    let (k, c) = (a.shape.cols, if has_columns(&c) { c.transposed() } else { c });
-    let (kernel, Shape { batches, rows: m, cols: n }) = (U::kernel(isa), c.shape);
+    let k = a.shape.cols;
+    let (a, b, c) = if has_columns(&c) { (b.transposed(), a.transposed(), c.transposed()) } else { (a, b, c) };
+    let Shape { batches, rows: m, cols: n } = c.shape;
     let sizes = [m, n, k];
-    if c.shape.is_empty() || sizes[2] == 0 || alpha == T::Acc::ZERO {
+    if c.shape.is_empty() || k == 0 || alpha == T::Acc::ZERO {
         return Ok(Workspace { in_place: true, bytes: 0 });
     }
-    let in_place = is_direct::<U>(sizes, sum(alpha)?, sum(beta)?, c.strides[2], kernel.kc);
-    let bytes: u128 = lengths::<U>(sizes, &kernel, in_place).into_iter().map(Buffer::bytes::<U::Acc>).sum();
-    let at_a_time = if threading(sizes, batches).1 { rayon::current_num_threads().min(batches) } else { 1 };
-    Ok(Workspace { in_place, bytes: bytes * at_a_time as u128 })
+    let (tiles, (parallel, apart)) = (U::tiles(isa_for::<U>(isa, m)), threading(sizes, batches));
+    let way = Way::of::<U>(
+        &tiles,
+        &Question {
+            sizes,
+            factors: [sum(alpha)?, sum(beta)?],
+            a: [a.strides[1], a.strides[2]],
+            b: [b.strides[2], b.strides[1]],
+            c_col: c.strides[2],
+            panels: false,
+            threads: if parallel { rayon::current_num_threads() } else { 1 },
+        },
+    );
+    let bytes: u128 = way.room::<U>(&tiles, sizes).into_iter().map(Buffer::<U::Acc>::bytes).sum();
+    let at_a_time = if apart { rayon::current_num_threads().min(batches) } else { 1 };
+    Ok(Workspace { in_place: way.in_place, bytes: bytes * at_a_time as u128 })
 }
 
 /// A matrix on the host: the address of position 0 of its layout.
@@ -197,6 +271,7 @@ struct Scaled<'a, S> {
     isa: Isa,
     alpha: S,
     beta: S,
+    panels: Option<&'a Panels>,
     meter: Option<&'a Meter<'a>>,
 }
 
@@ -217,26 +292,42 @@ impl<S: Sum> Scaled<'_, S> {
         if c.layout.shape.is_empty() {
             return Ok(());
         }
-        let (a, b, c, bias) =
-            if has_columns(&c.layout) { (b.t(), a.t(), c.t(), bias.map(Host::t)) } else { (a, b, c, bias) };
+        let turned = has_columns(&c.layout);
+        let (a, b, c, bias) = if turned { (b.t(), a.t(), c.t(), bias.map(Host::t)) } else { (a, b, c, bias) };
         let Shape { batches, rows: m, cols: n } = c.layout.shape;
         let k = a.layout.shape.cols;
         let (parallel, apart) = threading([m, n, k], batches);
+        // Panels are those of B as it was given, and of one kind of tiles.
+        let isa = isa_for::<T>(self.isa, m);
+        let of_b = Shape { rows: k, ..c.layout.shape };
+        let panels = |batch| self.panels.filter(|_| !turned).and_then(|panels| panels.of::<T>(isa, of_b, batch));
         // SAFETY: the caller's promise.
         let (a, b) = unsafe { (Source::rows(a.memory, a.layout), Source::rows(b.memory, b.layout.transposed())) };
         let c = Grid::new(c.memory, c.layout);
         let bias = bias.map(|bias| Grid::new(bias.memory, bias.layout));
         let ending = Ending { isa: self.isa, bias, activation };
+        let tiles = T::tiles(isa);
+        let asked = Question {
+            sizes: [m, n, k],
+            factors: [self.alpha, self.beta],
+            a: a.strides(),
+            b: b.strides(),
+            c_col: c.col(),
+            panels: panels(0).is_some(),
+            threads: if parallel { rayon::current_num_threads() } else { 1 },
+        };
         let one = |batch| {
             let (a, b, c, ending) = (a.batch(batch), b.batch(batch), c.batch(batch), ending.batch(batch));
-            let Scaled { isa, alpha, beta, meter } = self;
+            let Scaled { alpha, beta, meter, .. } = self;
             // SAFETY: the caller's promise for C, of which each batch is written once. `isa` is one that the machine has.
             unsafe {
                 if k == 0 || alpha == S::ZERO {
                     scale_all::<T>(m, n, beta, ending, c);
                     return Ok(());
                 }
-                Product { sizes: [m, n, k], alpha, a, b, beta, c, ending, parallel, meter }.run(&T::kernel(isa))
+                let way = Way::of::<T>(&tiles, &asked);
+                let panels = panels(batch);
+                Product { sizes: [m, n, k], alpha, a, b, panels, beta, c, ending, meter }.run(&tiles, &way)
             }
         };
         if apart { (0..batches).into_par_iter().try_for_each(one) } else { (0..batches).try_for_each(one) }

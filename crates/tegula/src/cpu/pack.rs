@@ -1,12 +1,10 @@
-//! Packing: copies of A and B in the order in which a micro-kernel reads them.
+//! Packing: copies of parts of A and B in the order in which a micro-kernel reads them.
 //!
-//! A becomes panels of MR rows and B panels of NR columns. Within a panel lies step after step of k, each with one value for
-//! every row (or column): the panel's lanes. Lanes past the matrix are zeros; they reach no element of C that is kept.
+//! A panel is a few rows of A, or columns of B: its lanes. Within it lies step after step of k, each with one value for every lane.
 
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
-
-use rayon::prelude::*;
 
 use super::kernel::Operand;
 use crate::element::Scalar;
@@ -15,37 +13,109 @@ use crate::host;
 use crate::matrix::{Layout, Shape};
 
 /// 64 bytes on a cache line of their own.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// Memory for packed values, so aligned that no vector of them straddles two cache lines more than its panel's width makes it.
-pub struct Buffer(Vec<Line>);
+/// Memory for packed values and sums, so aligned that no vector of them straddles two cache lines more than its panel's width makes it. Nothing is in it yet.
+///
+/// A thread keeps a little of what it used, since the system would clear it again for the next product.
+#[derive(Debug)]
+pub struct Buffer<S>(Vec<Line>, PhantomData<S>);
 
-impl Buffer {
-    /// Room for `len` values, all zero.
+/// Buffers that a thread keeps, and bytes of each, at most. Miri would not see what lies beyond a buffer that is larger than it was asked for.
+const KEPT: (usize, usize) = (3, if cfg!(miri) { 0 } else { 4 << 20 });
+
+thread_local! {
+    static SPARE: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl<S: Scalar> Buffer<S> {
+    /// Room for `len` values.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) where the host has no room.
-    pub fn new<S: Scalar>(what: &str, len: usize) -> Result<Self> {
-        let lines = Self::lines::<S>(len);
-        let mut memory = host::room(lines, || what.into())?;
-        memory.resize(lines, Line([0; 64]));
-        Ok(Buffer(memory))
+    pub fn new(what: &str, len: usize) -> Result<Self> {
+        let lines = Self::lines(len);
+        let spare = |spare: &RefCell<Vec<Vec<Line>>>| {
+            let mut spare = spare.borrow_mut();
+            let fits = spare.iter().position(|memory| memory.capacity() >= lines)?;
+            Some(spare.swap_remove(fits))
+        };
+        let memory = match lines {
+            0 => Vec::new(),
+            _ => match SPARE.try_with(spare).ok().flatten() {
+                Some(memory) => memory,
+                None => host::room(lines, || what.into())?,
+            },
+        };
+        Ok(Buffer(memory, PhantomData))
     }
 
     /// Bytes that room for `len` values takes.
-    pub fn bytes<S: Scalar>(len: usize) -> u128 {
-        Self::lines::<S>(len) as u128 * size_of::<Line>() as u128
+    pub fn bytes(len: usize) -> u128 {
+        Self::lines(len) as u128 * size_of::<Line>() as u128
     }
 
-    fn lines<S: Scalar>(len: usize) -> usize {
+    fn lines(len: usize) -> usize {
         len.div_ceil(size_of::<Line>() / size_of::<S>())
     }
 
-    /// The values.
-    pub fn values<S: bytemuck::Pod>(&mut self) -> &mut [S] {
-        bytemuck::cast_slice_mut(&mut self.0)
+    /// Where the first value goes.
+    pub fn start(&mut self) -> Shared<S> {
+        Shared(self.0.as_mut_ptr().cast())
+    }
+
+    /// Where the first value is, to be read.
+    pub fn shared(&self) -> Shared<S> {
+        Shared(self.0.as_ptr().cast_mut().cast())
+    }
+}
+
+impl<S> Drop for Buffer<S> {
+    fn drop(&mut self) {
+        let (count, bytes) = KEPT;
+        let memory = std::mem::take(&mut self.0);
+        if memory.capacity() == 0 || memory.capacity() * size_of::<Line>() > bytes {
+            return;
+        }
+        // A thread that ends keeps nothing.
+        _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() == count {
+                spare.remove(0);
+            }
+            spare.push(memory);
+        });
+    }
+}
+
+/// An address that several threads use, each for values of its own.
+#[derive(Clone, Copy)]
+pub struct Shared<S>(*mut S);
+
+// SAFETY: it is an address. Those who write through it write to disjoint places.
+unsafe impl<S: Send> Send for Shared<S> {}
+// SAFETY: as above.
+unsafe impl<S: Send> Sync for Shared<S> {}
+
+impl<S> Shared<S> {
+    /// Where nothing is.
+    pub const NOWHERE: Shared<S> = Shared(std::ptr::null_mut());
+
+    /// From a value on.
+    pub fn from(self, index: usize) -> Self {
+        Shared(self.at(index))
+    }
+
+    /// The same address, of values of another type.
+    pub fn cast<U>(self) -> Shared<U> {
+        Shared(self.0.cast())
+    }
+
+    /// The address of a value.
+    pub fn at(self, index: usize) -> *mut S {
+        self.0.wrapping_add(index)
     }
 }
 
@@ -86,99 +156,139 @@ impl<T: Scalar> Source<'_, T> {
         Source { start: self.start.wrapping_offset((batch as isize).wrapping_mul(self.batch)), ..self }
     }
 
-    /// The address of an element.
-    fn at(&self, lane: usize, k: usize) -> *const T {
+    /// From one lane to the next, and from one k to the next, in elements.
+    pub fn strides(&self) -> [isize; 2] {
+        [self.lane, self.step]
+    }
+
+    /// Only elements of the matrix are read.
+    fn contains(&self, lanes: &Range<usize>, k: &Range<usize>) {
+        assert!(
+            lanes.end <= self.lanes && k.end <= self.depth,
+            "{lanes:?} and {k:?} of {} and {}",
+            self.lanes,
+            self.depth
+        );
+    }
+
+    /// The address of an element. It may be read if it lies in the matrix.
+    pub fn at(&self, lane: usize, k: usize) -> *const T {
         self.start.wrapping_offset(lane as isize * self.lane + k as isize * self.step)
     }
 }
 
-/// Packs `lanes` of a source, for the given range of k, in panels `width` wide.
-pub fn pack<T: Operand>(
-    from: Source<T>,
-    lanes: Range<usize>,
-    k: Range<usize>,
-    width: usize,
-    parallel: bool,
-    to: &mut [T::Acc],
-) {
-    assert!(lanes.end <= from.lanes && k.end <= from.depth, "only elements of the matrix are read");
-    let panel = width * k.len().div_ceil(T::DEPTH);
-    let to = &mut to[..lanes.len().div_ceil(width) * panel];
-    let fill = |(index, to): (usize, &mut [T::Acc])| {
-        let first = lanes.start + index * width;
-        // SAFETY: these lanes and steps are in the matrix.
-        unsafe { fill_panel(from, first..lanes.end.min(first + width), k.clone(), width, to) };
-    };
-    if parallel {
-        to.par_chunks_mut(panel).enumerate().with_min_len(4).for_each(fill);
-    } else {
-        to.chunks_mut(panel).enumerate().for_each(fill);
-    }
-}
-
-/// Whole panels have a width that the compiler knows.
+/// Packs rows: `lanes` of a source for the given range of k, each lane `width` values after the one before. What lies between is left alone.
 ///
 /// # Safety
-/// The lanes and the range of k are in the matrix, as for all below.
-unsafe fn fill_panel<T: Operand>(
+/// As [`pack`].
+#[inline(always)]
+pub unsafe fn pack_rows<T: Operand>(
     from: Source<T>,
     lanes: Range<usize>,
     k: Range<usize>,
     width: usize,
-    to: &mut [T::Acc],
+    to: *mut T::Acc,
 ) {
-    // SAFETY: the caller's promise; a whole panel is `width` lanes.
-    unsafe {
-        match width {
-            _ if lanes.len() < width || (from.lane != 1 && from.step != 1) => fill_any(from, lanes, k, width, to),
-            4 => fill_whole::<T, 4>(from, lanes.start, k, to),
-            6 => fill_whole::<T, 6>(from, lanes.start, k, to),
-            8 => fill_whole::<T, 8>(from, lanes.start, k, to),
-            16 => fill_whole::<T, 16>(from, lanes.start, k, to),
-            24 => fill_whole::<T, 24>(from, lanes.start, k, to),
-            48 => fill_whole::<T, 48>(from, lanes.start, k, to),
-            _ => fill_any(from, lanes, k, width, to),
+    from.contains(&lanes, &k);
+    let whole = k.len() / T::DEPTH;
+    for (i, lane) in lanes.enumerate() {
+        let to = to.wrapping_add(i * width);
+        // SAFETY: the caller's promise: these are elements of the matrix, and there is room for all steps.
+        unsafe {
+            if from.step == 1 {
+                let row = std::slice::from_raw_parts(from.at(lane, k.start), whole * T::DEPTH);
+                T::pack_all(row, std::slice::from_raw_parts_mut(to, whole));
+            } else {
+                for step in 0..whole {
+                    let read = |d| from.at(lane, k.start + step * T::DEPTH + d).read();
+                    to.add(step).write(read(0).pack(read(T::DEPTH - 1)));
+                }
+            }
+            if !k.len().is_multiple_of(T::DEPTH) {
+                to.add(whole).write(from.at(lane, k.end - 1).read().pack(T::ZERO));
+            }
         }
     }
 }
 
-/// A panel of any width, perhaps not filled, from any strides.
+/// Packs a panel: `lanes` of a source, for the given range of k, each step `width` values after the one before. What lies between is left alone.
 ///
 /// # Safety
-/// As [`fill_panel`].
-unsafe fn fill_any<T: Operand>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: &mut [T::Acc]) {
-    for (first, to) in k.clone().step_by(T::DEPTH).zip(to.chunks_exact_mut(width)) {
+/// The lanes and steps are in the matrix. `to` has room for all steps, and is ours alone.
+#[inline(always)]
+pub unsafe fn pack<T: Operand>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut T::Acc) {
+    from.contains(&lanes, &k);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match lanes.len() {
+            _ if from.lane == 1 => pack_steps(from, lanes, k, width, to),
+            4 if from.step == 1 => pack_lanes::<T, 4>(from, lanes.start, k, width, to),
+            8 if from.step == 1 => pack_lanes::<T, 8>(from, lanes.start, k, width, to),
+            12 if from.step == 1 => pack_lanes::<T, 12>(from, lanes.start, k, width, to),
+            24 if from.step == 1 => pack_lanes::<T, 24>(from, lanes.start, k, width, to),
+            48 if from.step == 1 => pack_lanes::<T, 48>(from, lanes.start, k, width, to),
+            _ => pack_any(from, lanes, k, width, to),
+        }
+    }
+}
+
+/// A panel from any strides.
+///
+/// # Safety
+/// As [`pack`].
+unsafe fn pack_any<T: Operand>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut T::Acc) {
+    for (step, first) in k.clone().step_by(T::DEPTH).enumerate() {
         // SAFETY: the caller's promise.
         let read = |lane, k| unsafe { from.at(lane, k).read() };
         let next = |lane| if T::DEPTH == 2 && first + 1 < k.end { read(lane, first + 1) } else { T::ZERO };
-        let (used, unused) = to.split_at_mut(lanes.len());
-        used.iter_mut().zip(lanes.clone()).for_each(|(to, lane)| *to = read(lane, first).pack(next(lane)));
-        unused.fill(T::Acc::ZERO);
+        for (i, lane) in lanes.clone().enumerate() {
+            // SAFETY: as above.
+            unsafe { to.add(step * width + i).write(read(lane, first).pack(next(lane))) };
+        }
     }
 }
 
-/// A whole panel, where the lanes of a step or the steps of a lane are neighbours in memory.
+/// A panel where the lanes of a step are neighbours in memory.
 ///
 /// # Safety
-/// As [`fill_panel`], for `W` lanes.
-unsafe fn fill_whole<T: Operand, const W: usize>(from: Source<T>, lane: usize, k: Range<usize>, to: &mut [T::Acc]) {
-    let to = to.as_chunks_mut::<W>().0;
-    if from.lane == 1 {
-        // SAFETY: the caller's promise: these are W elements of the matrix.
-        let read = |k: usize| unsafe { from.at(lane, k).cast::<[T; W]>().read() };
-        for (first, to) in k.clone().step_by(T::DEPTH).zip(to) {
-            let values = read(first);
-            let next = if T::DEPTH == 2 && first + 1 < k.end { read(first + 1) } else { [T::ZERO; W] };
-            *to = std::array::from_fn(|i| values[i].pack(next[i]));
+/// As [`pack`].
+#[inline(always)]
+unsafe fn pack_steps<T: Operand>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut T::Acc) {
+    for (step, first) in k.clone().step_by(T::DEPTH).enumerate() {
+        // SAFETY: the caller's promise: these are elements of the matrix, and there is room for them.
+        let (row, to) = unsafe {
+            let row = |k| std::slice::from_raw_parts(from.at(lanes.start, k), lanes.len());
+            (row, std::slice::from_raw_parts_mut(to.add(step * width), lanes.len()))
+        };
+        if T::DEPTH == 1 {
+            T::pack_all(row(first), to);
+        } else if first + 1 < k.end {
+            to.iter_mut().zip(row(first)).zip(row(first + 1)).for_each(|((to, x), next)| *to = x.pack(*next));
+        } else {
+            to.iter_mut().zip(row(first)).for_each(|(to, x)| *to = x.pack(T::ZERO));
         }
-    } else {
-        // SAFETY: the caller's promise: each lane is `k.len()` neighbours, all of the matrix.
-        let row = |i| unsafe { std::slice::from_raw_parts(from.at(lane + i, k.start), k.len()) };
-        let lanes: [&[T]; W] = std::array::from_fn(row);
-        for (step, to) in to.iter_mut().enumerate() {
-            let first = step * T::DEPTH;
-            let next = |lane: &[T]| if T::DEPTH == 2 && first + 1 < k.len() { lane[first + 1] } else { T::ZERO };
-            *to = std::array::from_fn(|i| lanes[i][first].pack(next(lanes[i])));
-        }
+    }
+}
+
+/// A panel of `W` lanes where the steps of a lane are neighbours in memory.
+///
+/// # Safety
+/// As [`pack`].
+unsafe fn pack_lanes<T: Operand, const W: usize>(
+    from: Source<T>,
+    lane: usize,
+    k: Range<usize>,
+    width: usize,
+    to: *mut T::Acc,
+) {
+    // SAFETY: the caller's promise: each lane is `k.len()` neighbours, all of the matrix.
+    let row = |i| unsafe { std::slice::from_raw_parts(from.at(lane + i, k.start), k.len()) };
+    let lanes: [&[T]; W] = std::array::from_fn(row);
+    for step in 0..k.len().div_ceil(T::DEPTH) {
+        let first = step * T::DEPTH;
+        let next = |lane: &[T]| if T::DEPTH == 2 && first + 1 < k.len() { lane[first + 1] } else { T::ZERO };
+        let values: [T::Acc; W] = std::array::from_fn(|i| lanes[i][first].pack(next(lanes[i])));
+        // SAFETY: there is room for all steps.
+        unsafe { to.add(step * width).cast::<[T::Acc; W]>().write(values) };
     }
 }

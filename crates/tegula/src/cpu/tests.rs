@@ -2,7 +2,22 @@
 //!
 //! One that it lacks is listed, and is a failure where `TEGULA_REQUIRE_CPU` (names with commas) asks for it.
 
-use proptest::prelude::*;
+/// Runs a function for every type there are micro-kernels for.
+macro_rules! for_every_type {
+    ($function:ident $(, $argument:expr)*) => {
+        $function::<f64>($($argument),*);
+        $function::<f32>($($argument),*);
+        $function::<f16>($($argument),*);
+        $function::<bf16>($($argument),*);
+        $function::<i32>($($argument),*);
+        $function::<i8>($($argument),*);
+    };
+}
+
+#[cfg(target_os = "linux")]
+mod fence;
+mod paths;
+mod random;
 
 use super::*;
 use crate::matrix::Matrix;
@@ -57,6 +72,8 @@ struct Style {
     reversed: [bool; 2],
     /// Elements from one to the next, at least 1.
     apart: usize,
+    /// Elements before the first.
+    shift: usize,
     /// Every row the same (inputs only).
     broadcast: bool,
     /// Every batch the same (inputs only).
@@ -73,7 +90,7 @@ impl Style {
         strides[0] = if self.transposed { strides[2] * cols } else { strides[1] * rows };
         strides[0] *= isize::from(!self.repeated);
         strides[1] *= isize::from(!self.broadcast);
-        let mut offset = self.apart as isize;
+        let mut offset = (self.apart + self.shift) as isize;
         for (axis, extent) in [(1, rows), (2, cols)] {
             if self.reversed[axis - 1] {
                 offset += strides[axis] * (extent - 1).max(0);
@@ -85,135 +102,8 @@ impl Style {
     }
 }
 
-fn style() -> impl Strategy<Value = Style> {
-    (any::<bool>(), any::<[bool; 2]>(), 0..3usize, prop::bool::weighted(0.1), prop::bool::weighted(0.2)).prop_map(
-        |(transposed, reversed, apart, broadcast, repeated)| Style { transposed, reversed, apart, broadcast, repeated },
-    )
-}
-
-/// 0, 1 or anything.
-#[derive(Clone, Copy, Debug)]
-enum Factor {
-    Zero,
-    One,
-    Any,
-}
-
-impl Factor {
-    fn value<S: Scalar>(self, random: &mut Random) -> S {
-        match self {
-            Factor::Zero => S::ZERO,
-            Factor::One => S::ONE,
-            Factor::Any => random.scalar(),
-        }
-    }
-}
-
-fn factor() -> impl Strategy<Value = Factor> {
-    prop_oneof![Just(Factor::Zero), Just(Factor::One), Just(Factor::Any)]
-}
-
-#[derive(Clone, Debug)]
-struct Case {
-    batches: usize,
-    sizes: [usize; 3],
-    styles: [Style; 3],
-    factors: [Factor; 2],
-    seed: u64,
-}
-
-fn case() -> impl Strategy<Value = Case> {
-    let batches = prop_oneof![4 => Just(1), 1 => 0..4usize];
-    (
-        batches,
-        prop::array::uniform3(0..=130usize),
-        prop::array::uniform3(style()),
-        prop::array::uniform2(factor()),
-        any::<u64>(),
-    )
-        .prop_map(|(batches, sizes, styles, factors, seed)| Case { batches, sizes, styles, factors, seed })
-}
-
-/// Multiplies by every instruction set and compares with the oracle; what lies between the elements of C must stay.
-fn try_case<T: Element>(case: &Case) -> Result<(), TestCaseError> {
-    let Case { batches, sizes: [m, n, k], styles, .. } = *case;
-    let random = &mut Random(case.seed);
-    let shape = |rows, cols| Shape { batches, rows, cols };
-    let c_style = Style { broadcast: false, repeated: false, ..styles[2] };
-    let [(a, a_len), (b, b_len), (c, c_len)] =
-        [styles[0].layout(shape(m, k)), styles[1].layout(shape(k, n)), c_style.layout(shape(m, n))];
-    let (a_data, b_data, before) = (random.vec::<T>(a_len), random.vec::<T>(b_len), random.vec::<T::Out>(c_len));
-    let (a, b) = (View::strided(&a_data, a).unwrap(), View::strided(&b_data, b).unwrap());
-    let (alpha, beta): (T::Acc, T::Acc) = (case.factors[0].value(random), case.factors[1].value(random));
-    let c0 = View::strided(&before, c).unwrap();
-    let inside: std::collections::HashSet<_> =
-        (0..batches).flat_map(|x| (0..m).flat_map(move |i| (0..n).map(move |j| c.at(x, i, j)))).collect();
-    for isa in instruction_sets() {
-        let mut after = before.clone();
-        gemm_on::<T>(isa, alpha, a, b, beta, ViewMut::strided(&mut after, c).unwrap(), Finish::default(), None)
-            .unwrap();
-        let report = oracle::check::<T>(alpha, a, b, beta, Some(c0), View::strided(&after, c).unwrap()).unwrap();
-        prop_assert!(report.within(oracle::bound(k)), "{} {}: {:?}", isa, T::TYPE, report);
-        let outside = (0..c_len).filter(|at| !inside.contains(at));
-        prop_assert!(outside.into_iter().all(|at| after[at] == before[at]), "{} {} wrote beside C", isa, T::TYPE);
-    }
-    Ok(())
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn f64_is_within_the_bound(case in case()) { try_case::<f64>(&case)? }
-    #[test]
-    fn f32_is_within_the_bound(case in case()) { try_case::<f32>(&case)? }
-    #[test]
-    fn f16_is_within_the_bound(case in case()) { try_case::<f16>(&case)? }
-    #[test]
-    fn bf16_is_within_the_bound(case in case()) { try_case::<bf16>(&case)? }
-    #[test]
-    fn i32_is_exact(case in case()) { try_case::<i32>(&case)? }
-    #[test]
-    fn i8_is_exact(case in case()) { try_case::<i8>(&case)? }
-}
-
-/// Sizes past the blocks in each direction, more than one run of k, odd edges.
 #[test]
-fn sizes_past_every_block_are_within_the_bound() {
-    fn all(sizes: [usize; 3], styles: [Style; 3]) {
-        let case = Case { batches: 1, sizes, styles, factors: [Factor::Any, Factor::Any], seed: 7 };
-        try_case::<f64>(&case).unwrap();
-        try_case::<f32>(&case).unwrap();
-        try_case::<bf16>(&case).unwrap();
-        try_case::<i32>(&case).unwrap();
-        try_case::<i8>(&case).unwrap();
-    }
-    let turned = Style { transposed: true, ..Style::default() };
-    all([4001, 5, 7], [Style::default(); 3]);
-    all([3, 4201, 33], [turned; 3]);
-    all([37, 51, 1501], [turned, Style::default(), Style { apart: 2, ..turned }]);
-    all([150, 200, 700], [Style::default(), turned, turned]);
-}
-
-/// Bits, not just bounds: the same sums in the same order.
-#[test]
-fn the_number_of_threads_changes_nothing() {
-    let shape = Shape::new(331, 331);
-    let random = &mut Random(3);
-    let (a, b) = (random.vec::<f32>(331 * 331), random.vec::<f32>(331 * 331));
-    let (a, b) = (View::new(&a, 331, 331).unwrap(), View::new(&b, 331, 331).unwrap());
-    for isa in instruction_sets() {
-        let results = [1, 2, 3, 7].map(|threads| {
-            let mut c = Matrix::<f32>::zeros(shape).unwrap();
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| gemm_on::<f32>(isa, 0.7, a, b, 0.0, c.view_mut(), Finish::default(), None)).unwrap();
-            c
-        });
-        assert!(results.iter().all(|c| *c == results[0]), "{isa}");
-    }
-}
-
-#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn what_a_factor_of_zero_hides_is_never_read() {
     fn all<T: Element>(nan: T, nan_out: T::Out) {
         let (bad, good) = (vec![nan; 35 * 35], vec![T::ONE; 35 * 35]);
@@ -252,6 +142,7 @@ fn nan_and_infinity_reach_their_row_and_column_and_no_further() {
 
 /// A sum of numbers above 0 that is rounded once is at most a unit off; one that is rounded after each run of k is further.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn sixteen_bit_sums_are_rounded_once() {
     let (a, b) = (vec![f16::from_f64(0.3); 20_000], vec![f16::ONE; 20_000]);
     let (a, b) = (View::new(&a, 1, 20_000).unwrap(), View::new(&b, 20_000, 1).unwrap());
@@ -289,24 +180,17 @@ fn wrong_shapes_are_named() {
     assert!(try_sizes((2, 3), (3, 4), (4, 2)).unwrap_err().contains("rows of A"));
 }
 
-/// The blocked loops rely on these.
+/// The loops rely on these.
 #[test]
 fn every_kernel_keeps_the_rules_of_blocking() {
     fn one<T: Operand>() {
         for isa in instruction_sets() {
-            let kernel = T::kernel(isa);
-            assert!(kernel.mr * kernel.nr <= kernel::MAX_TILE, "{isa} {}", T::TYPE);
-            assert!(
-                kernel.mc % kernel.mr == 0 && kernel.nc % kernel.nr == 0 && kernel.kc % 2 == 0,
-                "{isa} {}",
-                T::TYPE
-            );
+            let kernel::Tiles { lanes, rows, block: [mr, nr], kc, depth, unit, .. } = T::tiles(isa);
+            let widths = rows.iter().take_while(|&&rows| rows > 0).count();
+            assert!(rows[widths..].iter().all(|&rows| rows == 0), "{isa} {}", T::TYPE);
+            assert!(nr % lanes == 0 && (widths == 0 || rows[nr / lanes - 1] >= mr), "{isa} {}", T::TYPE);
+            assert!(kc % (depth * unit) == 0, "{isa} {}", T::TYPE);
         }
     }
-    one::<f64>();
-    one::<f32>();
-    one::<f16>();
-    one::<bf16>();
-    one::<i32>();
-    one::<i8>();
+    for_every_type!(one);
 }

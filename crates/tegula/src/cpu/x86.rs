@@ -1,55 +1,218 @@
 //! Micro-kernels for x86-64, by the vector instructions of `std::arch`.
 //!
-//! All are one loop: hold an MR×NR tile of C in registers, and for each step of k load a row of B and multiply it by each value
-//! of a column of A. They differ in the vector type, the tile that fits its registers, and the instruction that multiplies and adds.
+//! All are one loop: hold a tile of C in registers, and for each step of k load a row of B and multiply it by each value
+//! of a column of A. They differ in the vector type, the tiles that fit its registers, and the instruction that multiplies and adds.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
-use super::kernel::Kernel;
+use half::{bf16, f16};
 
-/// A kernel of `$rows` rows by `$vectors` vectors. `$step` multiplies two vectors and adds a third.
-macro_rules! kernel {
-    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $rows:literal x $vectors:literal, mc $mc:literal, kc $kc:literal;
-     $splat:ident, $mul:ident, $add:ident, $step:ident) => {
-        $(#[$doc])*
-        pub const $name: Kernel<$t> = {
+use super::kernel::{Factors, Operand, Tiles};
+use super::pack::{Source, pack, pack_rows};
+
+/// Steps from which a tile of C is asked for before the sums are made: it lies far away, and they take a while.
+const FAR: usize = 64;
+
+/// The function of tiles of one type: `$s` as it is read, `$t` as it is summed, `$value` between them. `$whole` and `$part` load a vector of the former, `$load` and `$store` of the
+/// latter, `$part`, `$load` and `$store` the first lanes by a mask, which is `$slow` where that takes more than a whole vector. `$step` multiplies two vectors and adds a third.
+macro_rules! run {
+    ($run:ident: $features:literal, $s:ty, $value:expr, $t:ty as $vector:ty, $mask:ident, $slow:literal, $whole:expr, $part:expr, $load:expr, $store:expr;
+     $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
+        /// # Safety
+        /// As [`super::kernel::Tile`] asks.
+        #[target_feature(enable = $features)]
+        unsafe fn $run(sizes: [usize; 3], alpha: $t, factors: Factors<$t>, beta: $t, c: *mut $t, row: isize) {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
-            const NR: usize = $vectors * LANES;
 
             /// # Safety
-            /// As [`super::kernel::Micro`] asks.
+            /// As [`super::kernel::Tile`] asks, for `R` rows, and columns in `V` vectors of which the last is used in part unless `WHOLE`.
             #[target_feature(enable = $features)]
-            unsafe fn run(steps: usize, alpha: $t, a: *const $t, b: *const $t, beta: $t, c: *mut $t, stride: isize) {
-                let mut sums = [[$splat(0 as $t); $vectors]; $rows];
-                for step in 0..steps {
-                    // SAFETY: the caller says that A holds as many values a step as the tile has rows, and B as it has columns.
-                    unsafe {
-                        let (a, b) = (a.add(step * $rows), b.add(step * NR).cast::<$vector>());
-                        let b: [$vector; $vectors] = std::array::from_fn(|v| b.add(v).read_unaligned());
-                        for i in 0..$rows {
-                            let a = $splat(*a.add(i));
-                            for v in 0..$vectors {
-                                sums[i][v] = $step(a, b[v], sums[i][v]);
-                            }
+            unsafe fn tile<const R: usize, const V: usize, const WHOLE: bool>([cols, steps]: [usize; 2], alpha: $t, factors: Factors<$t>, beta: $t, c: *mut $t, row: isize) {
+                let (mut a, mut b) = (factors.a.cast::<$s>(), factors.b.cast::<$s>());
+                let Factors { a_row, a_step, b_step, .. } = factors;
+                let mask = $mask(cols - (V - 1) * LANES);
+                let whole = |v: usize| WHOLE || v + 1 < V;
+                if steps >= FAR {
+                    for i in 0..R {
+                        for v in 0..V {
+                            _mm_prefetch::<_MM_HINT_ET0>(c.wrapping_offset(i as isize * row).wrapping_add(v * LANES).cast());
                         }
                     }
                 }
-                let (scale, keep) = ($splat(alpha), $splat(beta));
-                for (i, sums) in sums.into_iter().enumerate() {
-                    for (v, sum) in sums.into_iter().enumerate() {
-                        let sum = $mul(scale, sum);
-                        // SAFETY: the caller says that C has that many rows of NR adjacent elements, readable unless beta is 0.
+                let mut sums = [[$splat(0 as $t); V]; R];
+                let rows = Rows::of(a_row);
+                // One step, `ahead` numbers of A further where they lie together.
+                macro_rules! step {
+                    ($ahead:expr) => {
+                        // SAFETY: the caller says that A has these rows, B these columns, and both so many steps.
                         unsafe {
-                            let c = c.offset(i as isize * stride).add(v * LANES).cast::<$vector>();
-                            let sum = if beta == 0 as $t { sum } else { $add(sum, $mul(keep, c.read_unaligned())) };
-                            c.write_unaligned(sum);
+                            let mut of_b = [$splat(0 as $t); V];
+                            for v in 0..V {
+                                if R <= 2 {
+                                    _mm_prefetch::<_MM_HINT_T0>(b.wrapping_add((v + 3 * V) * LANES).cast());
+                                }
+                                let from = b.add(v * LANES);
+                                of_b[v] = if whole(v) { $whole(from) } else { $part(from, mask) };
+                            }
+                            for i in 0..R {
+                                let a = $splat($value(*rows.at(a, i).add($ahead)));
+                                for v in 0..V {
+                                    sums[i][v] = $step(a, of_b[v], sums[i][v]);
+                                }
+                            }
+                        }
+                        b = b.wrapping_offset(b_step);
+                    };
+                }
+                let mut left = steps;
+                if a_step == 1 {
+                    while left >= 4 {
+                        step!(0);
+                        step!(1);
+                        step!(2);
+                        step!(3);
+                        (a, left) = (a.wrapping_add(4), left - 4);
+                    }
+                }
+                for _ in 0..left {
+                    step!(0);
+                    a = a.wrapping_offset(a_step);
+                }
+                let (scale, keep) = ($splat(alpha), $splat(beta));
+                for i in 0..R {
+                    for v in 0..V {
+                        // SAFETY: the caller says that C has these rows and columns, readable unless beta is 0.
+                        unsafe {
+                            let c = c.offset(i as isize * row).add(v * LANES);
+                            let mut sum = $mul(scale, sums[i][v]);
+                            if beta != 0 as $t {
+                                let before = if whole(v) { c.cast::<$vector>().read_unaligned() } else { $load(c, mask) };
+                                sum = $add(sum, $mul(keep, before));
+                            }
+                            if whole(v) { c.cast::<$vector>().write_unaligned(sum) } else { $store(c, mask, sum) }
                         }
                     }
                 }
             }
-            Kernel { mr: $rows, nr: NR, mc: $mc, kc: $kc, nc: 4080, run }
-        };
+
+            #[target_feature(enable = $features)]
+            unsafe fn run([rows, cols, steps]: [usize; 3], alpha: $t, factors: Factors<$t>, beta: $t, c: *mut $t, row: isize) {
+                let sizes = [cols, steps];
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if $slow && cols.is_multiple_of(LANES) {
+                        match (cols / LANES, rows) {
+                            $($(($vectors, $rows) => tile::<$rows, $vectors, true>(sizes, alpha, factors, beta, c, row),)+)+
+                            _ => unreachable!("tiles are no larger than registers hold"),
+                        }
+                    } else {
+                        match (cols.div_ceil(LANES), rows) {
+                            $($(($vectors, $rows) => tile::<$rows, $vectors, false>(sizes, alpha, factors, beta, c, row),)+)+
+                            _ => unreachable!("tiles are no larger than registers hold"),
+                        }
+                    }
+                }
+            }
+
+            // SAFETY: the caller's promise.
+            unsafe { run(sizes, alpha, factors, beta, c, row) }
+        }
     };
+}
+
+/// Tiles of one type, by their function.
+macro_rules! tiles {
+    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $run:ident, rows $most:expr, block $high:literal x $wide:literal, kc $kc:literal) => {
+        $(#[$doc])*
+        pub fn $name<T: Operand<Acc = $t>>() -> Tiles<T> {
+            const LANES: usize = size_of::<$vector>() / size_of::<$t>();
+
+            /// [`pack_rows`], compiled for these instructions.
+            ///
+            /// # Safety
+            /// As [`super::kernel::Pack`] asks.
+            #[target_feature(enable = $features)]
+            unsafe fn rows<T: Operand<Acc = $t>>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut $t) {
+                // SAFETY: the caller's promise.
+                unsafe { pack_rows(from, lanes, k, width, to) }
+            }
+
+            /// [`pack`], compiled for these instructions.
+            ///
+            /// # Safety
+            /// As [`super::kernel::Pack`] asks.
+            #[target_feature(enable = $features)]
+            unsafe fn panel<T: Operand<Acc = $t>>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut $t) {
+                // SAFETY: the caller's promise.
+                unsafe { pack(from, lanes, k, width, to) }
+            }
+            /// # Safety
+            /// As [`super::kernel::Narrow`] asks.
+            #[target_feature(enable = $features)]
+            unsafe fn narrow<T: Operand<Acc = $t>>(from: &[$t], to: &mut [T::Out]) {
+                T::narrow_all(from, to);
+            }
+
+            Tiles { pack: [rows, panel], narrow: narrow::<T>, ..Tiles::of_vectors(LANES, $most, [$high, $wide * LANES], $kc, $run) }
+        }
+    };
+}
+
+/// Bytes from a row of A to others, so kept that an address is one register and a multiple of another: else the compiler would walk from row to row.
+#[derive(Clone, Copy)]
+struct Rows {
+    one: isize,
+    three: isize,
+    five: isize,
+    seven: isize,
+    eight: isize,
+}
+
+impl Rows {
+    #[inline(always)]
+    fn of(row: isize) -> Rows {
+        let hidden = |mut times: isize| {
+            // SAFETY: nothing happens.
+            unsafe { std::arch::asm!("/* {0} */", inout(reg) times, options(nomem, nostack, preserves_flags, pure)) };
+            times
+        };
+        Rows { one: hidden(row), three: hidden(3 * row), five: hidden(5 * row), seven: hidden(7 * row), eight: 8 * row }
+    }
+
+    /// The address of the number below `a` in the row `i`.
+    #[inline(always)]
+    fn at<S>(self, a: *const S, i: usize) -> *const S {
+        let a = if i < 8 { a } else { a.wrapping_byte_offset(self.eight) };
+        a.wrapping_byte_offset(match i % 8 {
+            0 => 0,
+            1 => self.one,
+            2 => 2 * self.one,
+            3 => self.three,
+            4 => 4 * self.one,
+            5 => self.five,
+            6 => 2 * self.three,
+            _ => self.seven,
+        })
+    }
+}
+
+/// The first lanes of a vector of so many bits.
+macro_rules! masks {
+    ($($name:ident: $features:literal, $mask:ty, $lanes:ident => $made:expr;)*) => {$(
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn $name($lanes: usize) -> $mask {
+            $made
+        }
+    )*};
+}
+
+masks! {
+    first16: "avx512f", __mmask16, lanes => ((1u32 << lanes) - 1) as __mmask16;
+    first8: "avx512f", __mmask8, lanes => ((1u32 << lanes) - 1) as __mmask8;
+    words: "avx2", __m256i, lanes => _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    longs: "avx2", __m256i, lanes => _mm256_cmpgt_epi64(_mm256_set1_epi64x(lanes as i64), _mm256_setr_epi64x(0, 1, 2, 3));
 }
 
 /// `sum + a·b` of 32-bit integers, wrapping.
@@ -80,46 +243,150 @@ fn wide_step_i8(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
     _mm512_add_epi32(sum, _mm512_madd_epi16(a, b))
 }
 
-// 16 registers hold 12 sums, 2 vectors of B and 1 value of A.
-kernel! {
-    /// f32 with AVX2, and 16-bit floats widened to it.
-    AVX2_F32: "avx2,fma", f32 as __m256, 6 x 2, mc 144, kc 320;
-    _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps
+// Of 32 registers at most 24 hold sums.
+run! {
+    run_512_f32: "avx512f", f32, |x| x, f32 as __m512, first16, false,
+    |from| _mm512_loadu_ps(from),
+    |from, mask| _mm512_maskz_loadu_ps(mask, from),
+    |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
+    _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
-kernel! {
-    /// f64 with AVX2.
-    AVX2_F64: "avx2,fma", f64 as __m256d, 6 x 2, mc 96, kc 256;
-    _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd
+run! {
+    run_512_f64: "avx512f", f64, |x| x, f64 as __m512d, first8, false,
+    |from| _mm512_loadu_pd(from),
+    |from, mask| _mm512_maskz_loadu_pd(mask, from),
+    |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
+    _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
-kernel! {
-    /// i32 with AVX2.
-    AVX2_I32: "avx2", i32 as __m256i, 6 x 2, mc 144, kc 320;
-    _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i32
+run! {
+    run_512_i32: "avx512f", i32, |x| x, i32 as __m512i, first16, false,
+    |from| _mm512_loadu_epi32(from),
+    |from, mask| _mm512_maskz_loadu_epi32(mask, from),
+    |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
+    _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
-kernel! {
-    /// i8 with AVX2.
-    AVX2_I8: "avx2", i32 as __m256i, 6 x 2, mc 144, kc 640;
-    _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i8
+run! {
+    run_512_i8: "avx512f,avx512bw", i32, |x| x, i32 as __m512i, first16, false,
+    |from| _mm512_loadu_epi32(from),
+    |from, mask| _mm512_maskz_loadu_epi32(mask, from),
+    |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
+    _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+}
+// Widened as they are read.
+run! {
+    lying_bf16: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| f32::from_bits(u32::from(x.to_bits()) << 16), f32 as __m512, first16, false,
+    |from: *const bf16| widened(_mm256_loadu_epi16(from.cast())),
+    |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())),
+    |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
+    _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+}
+run! {
+    lying_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(x.to_bits())))), f32 as __m512, first16, false,
+    |from: *const f16| _mm512_cvtph_ps(_mm256_loadu_epi16(from.cast())),
+    |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
+    |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
+    _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+}
+// The upper half of A's lanes is 0, so that of pairs only the first is multiplied.
+run! {
+    lying_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| i32::from(x) & 0xFFFF, i32 as __m512i, first16, false,
+    |from: *const i8| _mm512_cvtepi8_epi32(_mm_loadu_epi8(from)),
+    |from: *const i8, mask| _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)),
+    |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
+    _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+}
+// Of 16 registers at most 12 hold sums.
+run! {
+    run_256_f32: "avx2,fma", f32, |x| x, f32 as __m256, words, true,
+    |from| _mm256_loadu_ps(from),
+    |from, mask| _mm256_maskload_ps(from, mask),
+    |from, mask| _mm256_maskload_ps(from, mask), |to, mask, sum| _mm256_maskstore_ps(to, mask, sum);
+    _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
+}
+run! {
+    run_256_f64: "avx2,fma", f64, |x| x, f64 as __m256d, longs, true,
+    |from| _mm256_loadu_pd(from),
+    |from, mask| _mm256_maskload_pd(from, mask),
+    |from, mask| _mm256_maskload_pd(from, mask), |to, mask, sum| _mm256_maskstore_pd(to, mask, sum);
+    _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
+}
+run! {
+    run_256_i32: "avx2", i32, |x| x, i32 as __m256i, words, true,
+    |from: *const i32| from.cast::<__m256i>().read_unaligned(),
+    |from, mask| _mm256_maskload_epi32(from, mask),
+    |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
+    _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i32;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
+}
+run! {
+    run_256_i8: "avx2", i32, |x| x, i32 as __m256i, words, true,
+    |from: *const i32| from.cast::<__m256i>().read_unaligned(),
+    |from, mask| _mm256_maskload_epi32(from, mask),
+    |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
+    _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i8;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
 }
 
-// 32 registers hold 24 sums, 3 vectors of B and 1 value of A.
-kernel! {
+tiles! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    AVX512_F32: "avx512f", f32 as __m512, 8 x 3, mc 240, kc 256;
-    _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps
+    avx512_f32: "avx512f", f32 as __m512, run_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], block 8 x 3, kc 512
 }
-kernel! {
+tiles! {
     /// f64 with AVX-512.
-    AVX512_F64: "avx512f", f64 as __m512d, 8 x 3, mc 120, kc 256;
-    _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd
+    avx512_f64: "avx512f", f64 as __m512d, run_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], block 8 x 3, kc 256
 }
-kernel! {
+tiles! {
     /// i32 with AVX-512.
-    AVX512_I32: "avx512f", i32 as __m512i, 8 x 3, mc 240, kc 256;
-    _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32
+    avx512_i32: "avx512f", i32 as __m512i, run_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], block 8 x 3, kc 512
 }
-kernel! {
-    /// i8 with AVX-512.
-    AVX512_I8: "avx512f,avx512bw", i32 as __m512i, 8 x 3, mc 240, kc 512;
-    _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8
+tiles! {
+    /// Pairs of i8 with AVX-512.
+    avx512_i8: "avx512f,avx512bw", i32 as __m512i, run_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], block 8 x 3, kc 384
+}
+tiles! {
+    /// f32 with AVX2, and 16-bit floats widened to it.
+    avx2_f32: "avx2,fma", f32 as __m256, run_256_f32, rows [8, 6, 4, 0, 0, 0, 0, 0], block 4 x 3, kc 384
+}
+tiles! {
+    /// f64 with AVX2.
+    avx2_f64: "avx2,fma", f64 as __m256d, run_256_f64, rows [8, 6, 4, 0, 0, 0, 0, 0], block 4 x 3, kc 256
+}
+tiles! {
+    /// i32 with AVX2.
+    avx2_i32: "avx2", i32 as __m256i, run_256_i32, rows [8, 6, 4, 0, 0, 0, 0, 0], block 4 x 3, kc 384
+}
+tiles! {
+    /// Pairs of i8 with AVX2.
+    avx2_i8: "avx2", i32 as __m256i, run_256_i8, rows [8, 6, 4, 0, 0, 0, 0, 0], block 4 x 3, kc 384
+}
+
+/// 16-bit floats of one kind with AVX-512.
+pub fn avx512_bf16() -> Tiles<bf16> {
+    Tiles { lying: Some(lying_bf16), ..avx512_f32() }
+}
+
+/// Those of the other.
+pub fn avx512_f16() -> Tiles<f16> {
+    Tiles { lying: Some(lying_f16), ..avx512_f32() }
+}
+
+/// i8 with AVX-512.
+pub fn avx512_bytes() -> Tiles<i8> {
+    Tiles { lying: Some(lying_i8), ..avx512_i8() }
+}
+
+/// bf16 as f32.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn widened(from: __m256i) -> __m512 {
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(from)))
 }
