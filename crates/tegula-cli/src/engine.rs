@@ -67,7 +67,7 @@ impl<T: Element> Operands<'_, T> {
         let tell = |progress| shown.tell(progress);
         let start = Instant::now();
         let report = self.product(c, &device).progress(&tell).run()?;
-        Ok(Done { device: report.device, kernel: report.kernel, seconds: start.elapsed().as_secs_f64() })
+        Ok(Done { device: report.device.into(), kernel: report.kernel.into(), seconds: start.elapsed().as_secs_f64() })
     }
 
     /// What [`multiply`](Self::multiply) would do.
@@ -237,14 +237,15 @@ fn processor() -> Result<String> {
 
 /// The micro-kernel of each number type on the processor.
 pub fn cpu_kernels() -> Result<Vec<String>> {
-    Ok(vec![
+    let names = [
         cpu::kernel_name::<f64>()?,
         cpu::kernel_name::<f32>()?,
         cpu::kernel_name::<f16>()?,
         cpu::kernel_name::<bf16>()?,
         cpu::kernel_name::<i32>()?,
         cpu::kernel_name::<i8>()?,
-    ])
+    ];
+    Ok(names.map(Into::into).into())
 }
 
 /// The GPUs that the driver shows.

@@ -154,7 +154,7 @@ impl Device {
         match (&self.0, plan) {
             (Kind::Cpu, Plan::Cpu) => {
                 let space = crate::cpu::workspace::<T>(alpha, a.layout(), b.layout(), beta, c.layout())?;
-                Ok(given.on_cpu(crate::cpu::kernel_name::<T>()?, space.in_place, space.bytes))
+                Ok(given.on_cpu(crate::cpu::kernel_name::<T>()?.into(), space.in_place, space.bytes))
             }
             (Kind::Interp, Plan::Gpu(recipe)) => {
                 let host_bytes = copies::<T>(a.shape(), b.shape(), c.shape(), last.bias.map(|bias| bias.shape()))?;
@@ -189,15 +189,18 @@ impl Device {
                     interpret(recipe, product, meter.as_ref())?;
                 }
                 meter.iter().for_each(Meter::finish);
-                recipe.finished(epilogue).name()
+                recipe.finished(epilogue).name().into()
             }
             #[cfg(feature = "cuda")]
-            (Kind::Cuda(_), Plan::Gpu(recipe)) if product.c.shape().is_empty() => recipe.finished(epilogue).name(),
+            (Kind::Cuda(_), Plan::Gpu(recipe)) if product.c.shape().is_empty() => {
+                recipe.finished(epilogue).name().into()
+            }
             #[cfg(feature = "cuda")]
-            (Kind::Cuda(gpu), Plan::Gpu(recipe)) => gpu.multiply(recipe, product)?,
+            (Kind::Cuda(gpu), Plan::Gpu(recipe)) => gpu.multiply(recipe, product)?.into(),
             _ => return Err(self.other_plan(T::TYPE)),
         };
-        Ok(Report { device: self.name(), kernel })
+        let device = if let Kind::Cpu = self.0 { "cpu".into() } else { self.name().into() };
+        Ok(Report { device, kernel })
     }
 
     fn ordinal(&self) -> Option<usize> {
@@ -251,9 +254,10 @@ impl Executor for Device {
         }
     }
 
-    fn run<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
+    fn run<T: Element>(&self, plan: &Plan, mut product: Gemm<'_, T>) -> Result<Report> {
         // Whoever calls this without `Gemm::run` is held to the same: the engines rely on it.
-        self.run_checked(plan, product.checked()?)
+        product.check()?;
+        self.run_checked(plan, product)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The problem: C = act(alpha·A·B + beta·C + bias). What [`Gemm::run`] refuses, no engine has to look for again.
 
+use std::borrow::Cow;
+
 use crate::cpu::{Panels, prepack};
 use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::{Activation, Finish};
@@ -78,9 +80,9 @@ impl<'b, T: Element> Prepacked<'b, T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The device: `cpu`, `cuda:0`, `interp`.
-    pub device: String,
+    pub device: Cow<'static, str>,
     /// The kernel.
-    pub kernel: String,
+    pub kernel: Cow<'static, str>,
 }
 
 impl<'a, T: Element> Gemm<'a, T> {
@@ -199,12 +201,13 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// [`Error::Shape`] where the shapes make no product or the bias is no row or column of C, [`Error::Aliased`] where C shares memory with A, B or
     /// the bias, [`Error::Unsupported`] for GELU and SiLU of integers, and what the device says. C is as it was where the error is found before
     /// the work begins.
-    pub fn run(self) -> Result<Report> {
+    pub fn run(mut self) -> Result<Report> {
         let device = match &self.device {
             Some(device) => device.clone(),
             None => Device::holding(self.a, self.b, self.c.as_view(), self.finish.bias)?,
         };
-        let (product, caps) = (self.checked()?, device.caps());
+        self.check()?;
+        let (product, caps) = (self, device.caps());
         if caps == Caps::Cpu {
             // Nothing to choose, and a small product is done before it were chosen.
             tracing::debug!(device = %device.name(), plan = ?Plan::Cpu, "plan chosen");
@@ -226,12 +229,13 @@ impl<'a, T: Element> Gemm<'a, T> {
         explain(self.device.as_ref(), self.accuracy, inputs, self.c.as_view(), factors, self.finish)
     }
 
-    /// The problem as engines may rely on it: shapes fit, A and B have C's batch, and what must not be read is gone.
-    pub(crate) fn checked(self) -> Result<Self> {
+    /// Makes the problem one that engines may rely on: shapes fit, A and B have C's batch, and what must not be read is gone. Left as it was where it is refused.
+    pub(crate) fn check(&mut self) -> Result<()> {
         let c = self.c.as_view();
-        let (alpha, a, b) = inputs(self.alpha, self.a, self.b, c)?;
-        let finish = finish::<T>(self.finish, c)?;
-        Ok(Gemm { alpha, a, b, finish, ..self })
+        let inputs = inputs(self.alpha, self.a, self.b, c)?;
+        self.finish = finish::<T>(self.finish, c)?;
+        (self.alpha, self.a, self.b) = inputs;
+        Ok(())
     }
 
     /// Whether the caller has named a device, and with it a stream.
@@ -309,9 +313,12 @@ fn finish<'a, T: Element>(last: Finish<'a, T::Out>, c: View<'_, T::Out>) -> Resu
     last.for_each_of(c.shape(), T::TYPE)
 }
 
-/// The device addresses that a view uses.
+/// The device addresses that a view uses. On the host the compiler sees to it that C is nobody else's.
 fn used<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
-    Ok(addresses(view, view.layout().span()?))
+    match view.memory() {
+        Memory::Device(_) => Ok(addresses(view, view.layout().span()?)),
+        Memory::Host(_) => Ok(None),
+    }
 }
 
 fn problem<T: Element>(

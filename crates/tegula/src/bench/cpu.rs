@@ -115,7 +115,7 @@ pub fn measure<T: Element>(
         }
         _ => None,
     };
-    let measured = contest.measured(report.kernel, r, rival, rows.count(), 1);
+    let measured = contest.measured(report.kernel.into(), r, rival, rows.count(), 1);
     Ok(Measured { discarded: discarded.get(), threads: Some(rayon::current_num_threads()), ..measured })
 }
 

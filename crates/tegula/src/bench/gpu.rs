@@ -47,7 +47,7 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
                 Some(plan) => device.run(plan, product),
                 None => product.run(),
             }?;
-            kernel = report.kernel;
+            kernel = report.kernel.into();
             Ok(())
         });
         let r = judge(&mut ours)?;

@@ -35,6 +35,7 @@ mod way;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use half::{bf16, f16};
@@ -126,16 +127,16 @@ fn prepack_as<T: Element, U: Operand>(isa: Isa, b: View<T>) -> Result<Option<Pan
 ///
 /// # Errors
 /// [`Error::Unsupported`] where `TEGULA_CPU` names an instruction set that this machine lacks.
-pub fn kernel_name<T: Element>() -> Result<String> {
+pub fn kernel_name<T: Element>() -> Result<Cow<'static, str>> {
     // Every product tells it. By type, of which there are fewer.
     static NAMES: [OnceLock<String>; 16] = [const { OnceLock::new() }; 16];
     let isa = Isa::chosen(T::TYPE)?;
     let kept = NAMES.get(T::TYPE as usize);
     match kept.and_then(OnceLock::get) {
-        Some(name) => Ok(name.clone()),
+        Some(name) => Ok(Cow::Borrowed(name)),
         None => {
             let name = for_type!(T, kernel_name_of(isa))?;
-            Ok(kept.map_or(name.clone(), |kept| kept.get_or_init(|| name).clone()))
+            Ok(kept.map_or(Cow::Owned(name.clone()), |kept| Cow::Borrowed(kept.get_or_init(|| name))))
         }
     }
 }

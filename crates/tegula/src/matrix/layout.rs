@@ -97,6 +97,9 @@ impl Layout {
     /// # Errors
     /// [`Error::Shape`] where an axis has several places and another number of them is asked for.
     pub(super) fn broadcast(self, shape: Shape) -> Result<Self> {
+        if self.shape == shape {
+            return Ok(self);
+        }
         let to = Layout { shape, ..self }.extents();
         (0..3).try_fold(self, |layout, axis| match (layout.extents()[axis], to[axis]) {
             (from, to) if from == to => Ok(layout),

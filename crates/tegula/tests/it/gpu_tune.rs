@@ -38,7 +38,7 @@ fn product<T: Sample>(gpu: &Gpu, device: &Device, case: &Case<T>) -> String {
     );
     let found = oracle::check::<T>(case.alpha, a.view(), b.view(), case.beta, None, c.download().unwrap().view());
     assert!(found.unwrap().within(oracle::bound(case.k)), "{}", report.kernel);
-    report.kernel
+    report.kernel.into()
 }
 
 /// Tunes a product, and has it made by the winner and then by every other recipe that is timed.
