@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::cpu::Panels;
 #[cfg(feature = "cuda")]
 use crate::cuda::Gpu;
 use crate::element::{Element, Scalar, Type};
@@ -140,6 +141,7 @@ impl Device {
         c: View<'_, T::Out>,
         [alpha, beta]: [T::Acc; 2],
         last: Finish<'_, T::Out>,
+        panels: Option<&Panels>,
     ) -> Result<Explanation> {
         let out = <T::Out as Scalar>::TYPE;
         let given = Given {
@@ -153,7 +155,7 @@ impl Device {
         given.refuse_other_gpus(self.ordinal(), &self.name())?;
         match (&self.0, plan) {
             (Kind::Cpu, Plan::Cpu) => {
-                let space = crate::cpu::workspace::<T>(alpha, a.layout(), b.layout(), beta, c.layout())?;
+                let space = crate::cpu::workspace::<T>(alpha, a.layout(), b.layout(), beta, c.layout(), panels)?;
                 Ok(given.on_cpu(crate::cpu::kernel_name::<T>()?.into(), space.in_place, space.bytes))
             }
             (Kind::Interp, Plan::Gpu(recipe)) => {

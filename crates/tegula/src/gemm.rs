@@ -226,7 +226,7 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// As [`run`](Self::run).
     pub fn explain(&self) -> Result<Explanation> {
         let (inputs, factors) = ([self.a, self.b], [self.alpha, self.beta]);
-        explain(self.device.as_ref(), self.accuracy, inputs, self.c.as_view(), factors, self.finish)
+        explain(self.device.as_ref(), self.accuracy, inputs, self.c.as_view(), factors, self.finish, self.panels)
     }
 
     /// Makes the problem one that engines may rely on: shapes fit, A and B have C's batch, and what must not be read is gone. Left as it was where it is refused.
@@ -258,7 +258,7 @@ impl<'a, T: Element> Gemm<'a, T> {
     }
 }
 
-/// What [`Gemm::run`] would do with A and B, C, alpha and beta, and with what is done last.
+/// What [`Gemm::run`] would do with A and B, C, alpha and beta, with what is done last, and B packed before.
 pub(crate) fn explain<T: Element>(
     device: Option<&Device>,
     accuracy: Accuracy,
@@ -266,6 +266,7 @@ pub(crate) fn explain<T: Element>(
     c: View<'_, T::Out>,
     [alpha, beta]: [T::Acc; 2],
     last: Finish<'_, T::Out>,
+    panels: Option<&Panels>,
 ) -> Result<Explanation> {
     let device = match device {
         Some(device) => device.clone(),
@@ -275,7 +276,7 @@ pub(crate) fn explain<T: Element>(
     let last = finish::<T>(last, c)?;
     let (caps, tuned) = (device.caps(), device.tuned());
     let problem = problem(accuracy, a, b, c, &caps)?;
-    let explanation = device.explain(&tuned.choose(&problem, &caps)?, [a, b], c, [alpha, beta], last)?;
+    let explanation = device.explain(&tuned.choose(&problem, &caps)?, [a, b], c, [alpha, beta], last, panels)?;
     Ok(Explanation { tuned: tuned.winner(&problem, &caps).is_some(), ..explanation })
 }
 

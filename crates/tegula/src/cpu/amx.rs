@@ -97,11 +97,11 @@ const PLANE: usize = ROWS * STEP;
 
 /// Sums in tiles. `$rows` of them, with the instructions for the lower 16.
 macro_rules! sums {
-    ($name:ident, $multiply:literal, $rows:literal, [$($load:literal),*], [$($zero:literal),*], [$($low:expr),*], [$($store:literal),*]) => {
+    ($name:ident, $multiply:literal, $rows:expr, [$($load:literal),*], [$($zero:literal),*], [$($low:expr),*], [$($store:literal),*]) => {
         /// `c ← A·B` for 32 columns of sums, `row` bytes from one row to the next, or `c + A·B` if there are some to `add` to. Packed A and B are `times` pieces.
         ///
-        /// Meanwhile `FOURS` times four rows of A are packed for later, and while the last pieces are multiplied, the rows that will be written are asked for, one at a time: all at once would hold up the
-        /// loads of tiles.
+        /// Meanwhile `FOURS` times four rows of A are packed for later, and while the last pieces are multiplied, the rows that will be written are asked for, as few at a time as can be: all at once would hold up
+        /// the loads of tiles.
         ///
         /// # Safety
         /// The machine has AVX-512, the thread's tiles are ready, the factors can be read and the sums written, and read if they are to be added to. Nothing is 0. What is packed can
@@ -157,11 +157,15 @@ macro_rules! sums {
                     "add {from}, 64",
                     "add {to}, 2048",
                     "6:",
-                    concat!("cmp {times}, ", $rows),
+                    "cmp {times}, {rows}",
                     "ja 7f",
+                    "kmovq {four}, k3",
+                    "8:",
                     "prefetchw [{soon}]",
                     "prefetchw [{soon} + 64]",
                     "add {soon}, {soon_row}",
+                    "dec {four}",
+                    "jnz 8b",
                     "7:",
                     "add {a}, 2048",
                     "add {b}, 2048",
@@ -184,7 +188,9 @@ macro_rules! sums {
                     to = inout(reg) later.to => _,
                     four = inout(reg) usize::from(add) => _,
                     fours = const FOURS,
+                    rows = const $rows,
                     in("k2") later.last,
+                    in("k3") $rows.div_ceil(times),
                     out("k1") _,
                     out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _,
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
@@ -196,13 +202,13 @@ macro_rules! sums {
     };
     ($name:ident, $few:ident, $multiply:literal) => {
         sums!(
-            $name, $multiply, 32,
+            $name, $multiply, SIDE,
             ["tileloadd tmm2, [{low} + {row}]", "tileloadd tmm3, [{low} + {row} + 64]"],
             ["tilezero tmm2", "tilezero tmm3"],
             ["tileloadd tmm5, [{a} + {line} + 1024]", concat!($multiply, " tmm2, tmm5, tmm6"), concat!($multiply, " tmm3, tmm5, tmm7")],
             ["tilestored [{low} + {row}], tmm2", "tilestored [{low} + {row} + 64], tmm3"]
         );
-        sums!($few, $multiply, 16, [], [], [], []);
+        sums!($few, $multiply, ROWS, [], [], [], []);
     };
 }
 
@@ -400,9 +406,6 @@ unsafe fn pack_rows<T: Element>(from: Source<T>, lanes: Range<usize>, k: Range<u
     }
 }
 
-/// Steps of k by which B is asked for before it is packed.
-const AHEAD: usize = 64;
-
 /// Packs columns of B: 16 steps after 16 steps, each of 32 values that are so many elements along k. Columns and steps that are not there are zeros.
 ///
 /// # Safety
@@ -425,9 +428,6 @@ unsafe fn pack_panel<T: Element, const DEPTH: usize>(
             unsafe {
                 let row = |d| if there(d) { from.at(lanes.start, first + d).cast() } else { (&raw const ZEROS).cast() };
                 zip::<DEPTH>(std::array::from_fn(row), to.cast::<u8>().add(i * 2 * ROW));
-                for d in 0..DEPTH {
-                    _mm_prefetch::<_MM_HINT_T0>(from.at(lanes.start, first + d + AHEAD).cast());
-                }
             }
         }
     } else {

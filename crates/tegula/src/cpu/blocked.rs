@@ -297,9 +297,12 @@ impl<T: Operand> Block<'_, '_, T> {
             for of in blocks(cols.clone(), nr) {
                 let mut later = self.later(&next.0, depth.clone(), ahead, cols.len().div_ceil(nr), next.1);
                 ahead += later.rows;
-                let written = product.c.from(self.rows.start, self.cols.start);
-                later.soon = written.at(of_rows.start, of.start).cast();
-                later.soon_row = written.row() * size_of::<T::Out>() as isize;
+                (later.soon, later.soon_row) = if last && !self.way.in_place {
+                    let written = product.c.from(self.rows.start, self.cols.start);
+                    (written.at(of_rows.start, of.start).cast(), written.row() * size_of::<T::Out>() as isize)
+                } else {
+                    (c.at(of_rows.start, of.start).cast(), c.row() * size_of::<T::Acc>() as isize)
+                };
                 let b_step = of.len().next_multiple_of(lanes) as isize;
                 let factors = Factors { a, a_row, a_step, b: panel(&of), b_step, later };
                 // SAFETY: the tile lies in C, and its factors in A, or what was packed of it, and in the panel.

@@ -13,6 +13,7 @@
 //! # Accuracy
 //! Sums are kept in [`Element::Acc`] and added in order of k, in runs of KC: each run is summed from 0 and added to those before; alpha and beta
 //! scale the whole.
+//! AMX takes subnormal numbers of bf16, and makes those of a bf16 result, zeros (2⁻¹²⁶ and more are normal).
 //! So the result stays within [`oracle::bound`](crate::oracle::bound), 16-bit results are rounded once, and no result depends
 //! on the number of threads.
 #![allow(unsafe_code)]
@@ -50,7 +51,7 @@ use blocked::{Grid, Product, scale_all};
 use epilogue::Ending;
 pub use isa::{Isa, features};
 use kernel::{Operand, Sum};
-use pack::{Buffer, Source};
+use pack::{Buffer, Shared, Source};
 pub(crate) use panels::Panels;
 pub use peer::{Blas, Peer, Ready};
 pub use probe::at_full_speed;
@@ -204,6 +205,17 @@ fn has_columns(c: &Layout) -> bool {
     c.strides[1] == 1 && c.strides[2] != 1
 }
 
+/// The panels of B's matrix in a batch, where they can be read: they are those of B as it was given, and of one kind of tiles.
+fn usable<T: Operand>(
+    panels: Option<&Panels>,
+    turned: bool,
+    isa: Isa,
+    b: Shape,
+    batch: usize,
+) -> Option<Shared<T::Acc>> {
+    panels.filter(|_| !turned).and_then(|panels| panels.of::<T>(isa, b, batch))
+}
+
 /// What a product takes besides its matrices.
 pub(crate) struct Workspace {
     /// Whether sums are made in C itself.
@@ -216,9 +228,16 @@ pub(crate) struct Workspace {
 ///
 /// # Errors
 /// As [`kernel_name`].
-pub(crate) fn workspace<T: Element>(alpha: T::Acc, a: Layout, b: Layout, beta: T::Acc, c: Layout) -> Result<Workspace> {
+pub(crate) fn workspace<T: Element>(
+    alpha: T::Acc,
+    a: Layout,
+    b: Layout,
+    beta: T::Acc,
+    c: Layout,
+    panels: Option<&Panels>,
+) -> Result<Workspace> {
     let isa = Isa::chosen(T::TYPE)?;
-    for_type!(T, workspace_as(isa, alpha, [a, b], beta, c))
+    for_type!(T, workspace_as(isa, alpha, [a, b], beta, c, panels))
 }
 
 fn workspace_as<T: Element, U: Operand>(
@@ -227,16 +246,19 @@ fn workspace_as<T: Element, U: Operand>(
     [a, b]: [Layout; 2],
     beta: T::Acc,
     c: Layout,
+    panels: Option<&Panels>,
 ) -> Result<Workspace> {
     let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
     let k = a.shape.cols;
-    let (a, b, c) = if has_columns(&c) { (b.transposed(), a.transposed(), c.transposed()) } else { (a, b, c) };
+    let turned = has_columns(&c);
+    let (a, b, c) = if turned { (b.transposed(), a.transposed(), c.transposed()) } else { (a, b, c) };
     let Shape { batches, rows: m, cols: n } = c.shape;
     let sizes = [m, n, k];
     if c.shape.is_empty() || k == 0 || alpha == T::Acc::ZERO {
         return Ok(Workspace { in_place: true, bytes: 0 });
     }
-    let (tiles, (parallel, apart)) = (U::tiles(isa_for::<U>(isa, m)), threading(sizes, batches));
+    let isa = isa_for::<U>(isa, m);
+    let (tiles, (parallel, apart)) = (U::tiles(isa), threading(sizes, batches));
     let way = Way::of::<U>(
         &tiles,
         &Question {
@@ -245,7 +267,7 @@ fn workspace_as<T: Element, U: Operand>(
             a: [a.strides[1], a.strides[2]],
             b: [b.strides[2], b.strides[1]],
             c_col: c.strides[2],
-            panels: false,
+            panels: usable::<U>(panels, turned, isa, Shape { rows: k, ..c.shape }, 0).is_some(),
             threads: if parallel { rayon::current_num_threads() } else { 1 },
         },
     );
@@ -298,10 +320,9 @@ impl<S: Sum> Scaled<'_, S> {
         let Shape { batches, rows: m, cols: n } = c.layout.shape;
         let k = a.layout.shape.cols;
         let (parallel, apart) = threading([m, n, k], batches);
-        // Panels are those of B as it was given, and of one kind of tiles.
         let isa = isa_for::<T>(self.isa, m);
         let of_b = Shape { rows: k, ..c.layout.shape };
-        let panels = |batch| self.panels.filter(|_| !turned).and_then(|panels| panels.of::<T>(isa, of_b, batch));
+        let panels = |batch| usable::<T>(self.panels, turned, isa, of_b, batch);
         // SAFETY: the caller's promise.
         let (a, b) = unsafe { (Source::rows(a.memory, a.layout), Source::rows(b.memory, b.layout.transposed())) };
         let c = Grid::new(c.memory, c.layout);

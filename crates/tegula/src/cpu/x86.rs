@@ -14,10 +14,10 @@ use super::pack::{Source, pack, pack_rows};
 /// Steps from which a tile of C is asked for before the sums are made: it lies far away, and they take a while.
 const FAR: usize = 64;
 
-/// The function of tiles of one type: `$s` as it is read, `$t` as it is summed, `$value` between them. `$whole` and `$part` load a vector of the former, `$load` and `$store` of the
-/// latter, `$part`, `$load` and `$store` the first lanes by a mask, which is `$slow` where that takes more than a whole vector. `$step` multiplies two vectors and adds a third.
+/// The function of tiles of one type: `$s` as it is read, `$t` as it is summed. `$spread` makes a vector of one number of A, `$widen` of neighbours in B; `$load` and `$store` are for
+/// C. All three take the first lanes by a mask, which is `$slow` where that takes more than a whole vector. `$step` multiplies two vectors and adds a third.
 macro_rules! run {
-    ($run:ident: $features:literal, $s:ty, $value:expr, $t:ty as $vector:ty, $mask:ident, $slow:literal, $whole:expr, $part:expr, $load:expr, $store:expr;
+    ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $slow:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
         /// # Safety
         /// As [`super::kernel::Tile`] asks.
@@ -31,8 +31,8 @@ macro_rules! run {
             unsafe fn tile<const R: usize, const V: usize, const WHOLE: bool>([cols, steps]: [usize; 2], alpha: $t, factors: Factors<$t>, beta: $t, c: *mut $t, row: isize) {
                 let (mut a, mut b) = (factors.a.cast::<$s>(), factors.b.cast::<$s>());
                 let Factors { a_row, a_step, b_step, .. } = factors;
-                let mask = $mask(cols - (V - 1) * LANES);
-                let whole = |v: usize| WHOLE || v + 1 < V;
+                let last = $mask(cols - (V - 1) * LANES);
+                let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
                 if steps >= FAR {
                     for i in 0..R {
                         for v in 0..V {
@@ -52,11 +52,10 @@ macro_rules! run {
                                 if R <= 2 {
                                     _mm_prefetch::<_MM_HINT_T0>(b.wrapping_add((v + 3 * V) * LANES).cast());
                                 }
-                                let from = b.add(v * LANES);
-                                of_b[v] = if whole(v) { $whole(from) } else { $part(from, mask) };
+                                of_b[v] = $widen(b.add(v * LANES), mask(v));
                             }
                             for i in 0..R {
-                                let a = $splat($value(*rows.at(a, i).add($ahead)));
+                                let a = $spread(*rows.at(a, i).add($ahead));
                                 for v in 0..V {
                                     sums[i][v] = $step(a, of_b[v], sums[i][v]);
                                 }
@@ -87,10 +86,9 @@ macro_rules! run {
                             let c = c.offset(i as isize * row).add(v * LANES);
                             let mut sum = $mul(scale, sums[i][v]);
                             if beta != 0 as $t {
-                                let before = if whole(v) { c.cast::<$vector>().read_unaligned() } else { $load(c, mask) };
-                                sum = $add(sum, $mul(keep, before));
+                                sum = $add(sum, $mul(keep, $load(c, mask(v))));
                             }
-                            if whole(v) { c.cast::<$vector>().write_unaligned(sum) } else { $store(c, mask, sum) }
+                            $store(c, mask(v), sum)
                         }
                     }
                 }
@@ -210,6 +208,7 @@ macro_rules! masks {
 
 masks! {
     first16: "avx512f", __mmask16, lanes => ((1u32 << lanes) - 1) as __mmask16;
+    first32: "avx512f", __mmask32, lanes => ((1u64 << lanes) - 1) as __mmask32;
     first8: "avx512f", __mmask8, lanes => ((1u32 << lanes) - 1) as __mmask8;
     words: "avx2", __m256i, lanes => _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     longs: "avx2", __m256i, lanes => _mm256_cmpgt_epi64(_mm256_set1_epi64x(lanes as i64), _mm256_setr_epi64x(0, 1, 2, 3));
@@ -245,32 +244,28 @@ fn wide_step_i8(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
 
 // Of 32 registers at most 24 hold sums.
 run! {
-    run_512_f32: "avx512f", f32, |x| x, f32 as __m512, first16, false,
-    |from| _mm512_loadu_ps(from),
+    run_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false,
     |from, mask| _mm512_maskz_loadu_ps(mask, from),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_f64: "avx512f", f64, |x| x, f64 as __m512d, first8, false,
-    |from| _mm512_loadu_pd(from),
+    run_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false,
     |from, mask| _mm512_maskz_loadu_pd(mask, from),
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_i32: "avx512f", i32, |x| x, i32 as __m512i, first16, false,
-    |from| _mm512_loadu_epi32(from),
+    run_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_i8: "avx512f,avx512bw", i32, |x| x, i32 as __m512i, first16, false,
-    |from| _mm512_loadu_epi32(from),
+    run_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
@@ -278,16 +273,21 @@ run! {
 }
 // Widened as they are read.
 run! {
-    lying_bf16: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| f32::from_bits(u32::from(x.to_bits()) << 16), f32 as __m512, first16, false,
-    |from: *const bf16| widened(_mm256_loadu_epi16(from.cast())),
+    narrow_bf16: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false,
     |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    lying_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(x.to_bits())))), f32 as __m512, first16, false,
-    |from: *const f16| _mm512_cvtph_ps(_mm256_loadu_epi16(from.cast())),
+    wide_bf16: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false,
+    |from: *const bf16, mask| even_and_odd(_mm512_maskz_loadu_epi16(mask, from.cast())),
+    |from, mask| load_pair(from, mask), |to, mask, sum| store_pair(to, mask, sum);
+    set_pair, mul_pair, add_pair, fmadd_pair;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
+}
+run! {
+    lying_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false,
     |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
@@ -295,8 +295,7 @@ run! {
 }
 // The upper half of A's lanes is 0, so that of pairs only the first is multiplied.
 run! {
-    lying_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| i32::from(x) & 0xFFFF, i32 as __m512i, first16, false,
-    |from: *const i8| _mm512_cvtepi8_epi32(_mm_loadu_epi8(from)),
+    lying_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false,
     |from: *const i8, mask| _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
@@ -304,32 +303,28 @@ run! {
 }
 // Of 16 registers at most 12 hold sums.
 run! {
-    run_256_f32: "avx2,fma", f32, |x| x, f32 as __m256, words, true,
-    |from| _mm256_loadu_ps(from),
+    run_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, true,
     |from, mask| _mm256_maskload_ps(from, mask),
     |from, mask| _mm256_maskload_ps(from, mask), |to, mask, sum| _mm256_maskstore_ps(to, mask, sum);
     _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
 }
 run! {
-    run_256_f64: "avx2,fma", f64, |x| x, f64 as __m256d, longs, true,
-    |from| _mm256_loadu_pd(from),
+    run_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, true,
     |from, mask| _mm256_maskload_pd(from, mask),
     |from, mask| _mm256_maskload_pd(from, mask), |to, mask, sum| _mm256_maskstore_pd(to, mask, sum);
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
 }
 run! {
-    run_256_i32: "avx2", i32, |x| x, i32 as __m256i, words, true,
-    |from: *const i32| from.cast::<__m256i>().read_unaligned(),
+    run_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, true,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i32;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
 }
 run! {
-    run_256_i8: "avx2", i32, |x| x, i32 as __m256i, words, true,
-    |from: *const i32| from.cast::<__m256i>().read_unaligned(),
+    run_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, true,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i8;
@@ -369,12 +364,103 @@ tiles! {
     avx2_i8: "avx2", i32 as __m256i, run_256_i8, rows [8, 6, 4, 0, 0, 0, 0, 0], block 4 x 3, kc 384
 }
 
-/// 16-bit floats of one kind with AVX-512.
+/// bf16 with AVX-512.
 pub fn avx512_bf16() -> Tiles<bf16> {
-    Tiles { lying: Some(lying_bf16), ..avx512_f32() }
+    Tiles { lying: Some(lying_bf16), rows: [12, 12, 6, 6, 4, 4, 3, 3], ..avx512_f32() }
 }
 
-/// Those of the other.
+/// bf16 as they lie. More than a vector of them go two at a time, the numbers of even columns apart from those of odd ones, since so they are widened by one simple instruction each; their
+/// sums are put in order when they are written.
+///
+/// # Safety
+/// As [`super::kernel::Tile`] asks.
+unsafe fn lying_bf16(sizes: [usize; 3], alpha: f32, factors: Factors<f32>, beta: f32, c: *mut f32, row: isize) {
+    let run = if sizes[1] <= 16 { narrow_bf16 } else { wide_bf16 };
+    // SAFETY: the caller's promise.
+    unsafe { run(sizes, alpha, factors, beta, c, row) }
+}
+
+/// 32 bf16 as f32: those of even columns, and those of odd ones.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn even_and_odd(from: __m512i) -> [__m512; 2] {
+    let odd = _mm512_and_si512(from, _mm512_set1_epi32(0xFFFF_0000_u32 as i32));
+    [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(from)), _mm512_castsi512_ps(odd)]
+}
+
+/// For every lane of two vectors where it comes from in two others: from 16 on in the second.
+const ORDER: [[i32; 16]; 2] = [
+    [0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23],
+    [8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31],
+];
+/// The other way round.
+const EVEN_AND_ODD: [[i32; 16]; 2] = [
+    [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30],
+    [1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31],
+];
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn permuted(pair: [__m512; 2], order: &[[i32; 16]; 2]) -> [__m512; 2] {
+    order.map(|order| {
+        // SAFETY: there are as many.
+        let order = unsafe { _mm512_loadu_epi32(order.as_ptr()) };
+        _mm512_permutex2var_ps(pair[0], order, pair[1])
+    })
+}
+
+/// # Safety
+/// The lanes of the mask can be read.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn load_pair(from: *const f32, mask: __mmask32) -> [__m512; 2] {
+    // SAFETY: the caller's promise.
+    let [low, high] = unsafe {
+        [
+            _mm512_maskz_loadu_ps(mask as __mmask16, from),
+            _mm512_maskz_loadu_ps((mask >> 16) as __mmask16, from.wrapping_add(16)),
+        ]
+    };
+    permuted([low, high], &EVEN_AND_ODD)
+}
+
+/// # Safety
+/// The lanes of the mask can be written.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn store_pair(to: *mut f32, mask: __mmask32, sums: [__m512; 2]) {
+    let [low, high] = permuted(sums, &ORDER);
+    // SAFETY: the caller's promise.
+    unsafe {
+        _mm512_mask_storeu_ps(to, mask as __mmask16, low);
+        _mm512_mask_storeu_ps(to.wrapping_add(16), (mask >> 16) as __mmask16, high);
+    }
+}
+
+/// What the macro asks of a vector, of two.
+macro_rules! pairs {
+    ($($name:ident($($x:ident),*) = $one:ident;)*) => {$(
+        #[inline]
+        #[target_feature(enable = "avx512f")]
+        fn $name($($x: [__m512; 2]),*) -> [__m512; 2] {
+            std::array::from_fn(|i| $one($($x[i]),*))
+        }
+    )*};
+}
+
+pairs! {
+    mul_pair(x, y) = _mm512_mul_ps;
+    add_pair(x, y) = _mm512_add_ps;
+    fmadd_pair(x, y, z) = _mm512_fmadd_ps;
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn set_pair(x: f32) -> [__m512; 2] {
+    [_mm512_set1_ps(x); 2]
+}
+
+/// f16 with AVX-512.
 pub fn avx512_f16() -> Tiles<f16> {
     Tiles { lying: Some(lying_f16), ..avx512_f32() }
 }

@@ -145,7 +145,7 @@ impl<'a, T: Element> NdGemm<'a, T> {
         let ([a, b, c, bias], view) = (products.first(), self.c.as_view());
         let given = [self.a.matrices(a), self.b.matrices(b)];
         let (c, factors, finish) = (view.matrices(c), [self.alpha, self.beta], self.finish.matrices(bias));
-        let mut explanation = explain(self.device.as_ref(), self.accuracy, given, c, factors, finish)?;
+        let mut explanation = explain(self.device.as_ref(), self.accuracy, given, c, factors, finish, None)?;
         explanation.products = products.count();
         for (operand, layout) in explanation.operands.iter_mut().zip([&self.a.layout, &self.b.layout, &view.layout]) {
             (operand.shape, operand.strides) = (layout.shape.clone(), layout.strides.clone());

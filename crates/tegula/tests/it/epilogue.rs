@@ -165,7 +165,7 @@ fn layer<T: Element>(device: &Device, bias: View<'_, T::Out>, activation: Activa
     let explained = product.explain().map(|explained| explained.kernel);
     let kernel = product.run()?.kernel;
     assert_eq!(explained?, kernel);
-    Ok(kernel)
+    Ok(kernel.into())
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn a_bias_may_lie_on_either_side() {
     // All on the host but the bias, which says where the product is made.
     let mut on_host = Matrix::<i32>::zeros(Shape::new(2, 2)).unwrap();
     let report = Gemm::new(ones.view(), ones.view(), on_host.view_mut()).bias(there.view()).run().unwrap();
-    assert_eq!((report.device.as_str(), on_host.as_slice()), ("cuda:0", [12, -18, 12, -18].as_slice()));
+    assert_eq!((&*report.device, on_host.as_slice()), ("cuda:0", [12, -18, 12, -18].as_slice()));
 }
 
 #[test]
