@@ -61,7 +61,7 @@ Examples:
   tegula doctor                                     what works, what is missing
 
 Environment: CUDA_CACHE_PATH is where the driver keeps assembled kernels; TEGULA_CACHE_DIR is where tune keeps winners, in place of \
-$XDG_CACHE_HOME/tegula or ~/.cache/tegula; TEGULA_CPU=portable|avx2|avx512|amx holds the processor to an \
+$XDG_CACHE_HOME/tegula or ~/.cache/tegula; TEGULA_CPU=portable|avx2|avx512|vnni|amx holds the processor to an \
 instruction set; TEGULA_LOG is a filter in place of --verbose; NO_COLOR.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage: an option that is unknown or whose value can never be right.";

@@ -5,6 +5,7 @@
 //! pass by all of them. Where the factors are small or few, B is not packed either.
 
 use std::ops::Range;
+use std::ptr::null;
 
 use super::crew::share;
 use super::epilogue::Ending;
@@ -285,6 +286,8 @@ impl<T: Operand> Block<'_, '_, T> {
         for (i, of_rows) in blocks(rows.clone(), mr).enumerate() {
             let room = |i: usize| strips.wrapping_add(i % 2 * mr * steps);
             let (a, a_row, a_step) = self.strip(of_rows.clone(), depth.clone(), ahead, room(i));
+            // SAFETY: these rows are in A, or in what was packed of it.
+            let starts = self.tiles.starts.map(|starts| unsafe { starts(a, a_row, of_rows.len(), steps) });
             let next = (of_rows.end..rows.end.min(of_rows.end + mr), room(i + 1));
             ahead = 0;
             let c = if self.way.strips {
@@ -304,7 +307,8 @@ impl<T: Operand> Block<'_, '_, T> {
                     (c.at(of_rows.start, of.start).cast(), c.row() * size_of::<T::Acc>() as isize)
                 };
                 let b_step = of.len().next_multiple_of(lanes) as isize;
-                let factors = Factors { a, a_row, a_step, b: panel(&of), b_step, later };
+                let starts = starts.as_ref().map_or(null(), |starts| starts.as_ptr());
+                let factors = Factors { a, a_row, a_step, b: panel(&of), b_step, starts, later };
                 // SAFETY: the tile lies in C, and its factors in A, or what was packed of it, and in the panel.
                 unsafe {
                     run([of_rows.len(), of.len(), steps], alpha, factors, beta, c.at(of_rows.start, of.start), c.row())
@@ -323,7 +327,7 @@ impl<T: Operand> Block<'_, '_, T> {
         let Tiles { lanes, block: [_, nr], depth: deep, unit, pack: [_, pack], .. } = *self.tiles;
         let steps = self.tiles.steps(depth.len());
         // A few rows of B at a time, across all panels: neighbours in memory are read together.
-        for k in blocks(depth.clone(), (deep * unit).next_multiple_of(8)) {
+        for k in blocks(depth.clone(), deep * unit.next_multiple_of(8)) {
             let done = (k.start - depth.start) / deep;
             for of in blocks(cols.clone(), nr) {
                 let from = self.cols.start + of.start..self.cols.start + of.end;
@@ -404,7 +408,7 @@ impl<T: Operand> Block<'_, '_, T> {
             for rows in even(rows.clone(), heights[cols.len().div_ceil(lanes) - 1], 1) {
                 let a = product.a.at(self.rows.start + rows.start, depth.start).cast();
                 let b = product.b.at(self.cols.start + cols.start, depth.start).cast();
-                let factors = Factors { a, a_row, a_step, b, b_step, later: Later::NONE };
+                let factors = Factors { a, a_row, a_step, b, b_step, starts: null(), later: Later::NONE };
                 // SAFETY: the tile lies in C, and its factors in A and B, which hold values as they are summed.
                 unsafe {
                     run(

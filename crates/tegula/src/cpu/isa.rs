@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crate::element::Type;
 use crate::error::{Error, Result};
 
-/// Forces one instruction set: `portable`, `avx2`, `avx512` or `amx`.
+/// Forces one instruction set: `portable`, `avx2`, `avx512`, `vnni` or `amx`.
 const VARIABLE: &str = "TEGULA_CPU";
 
 /// An instruction set that there are micro-kernels for, the slowest first.
@@ -18,13 +18,15 @@ pub enum Isa {
     Avx2,
     /// AVX-512 F, BW and VL: 512-bit vectors.
     Avx512,
+    /// VNNI besides: products of bytes, four to a lane.
+    Vnni,
     /// AMX besides: tiles of bf16 and of bytes.
     Amx,
 }
 
 impl Isa {
     /// Every instruction set, the slowest first.
-    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Amx];
+    pub const ALL: [Isa; 5] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Vnni, Isa::Amx];
 
     /// The name that `TEGULA_CPU` takes.
     pub const fn name(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Isa {
             Isa::Portable => "portable",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Vnni => "vnni",
             Isa::Amx => "amx",
         }
     }
@@ -43,6 +46,7 @@ impl Isa {
             Isa::Portable => true,
             Isa::Avx2 => cfg!(target_arch = "x86_64") && has(&["avx2", "fma"]),
             Isa::Avx512 => cfg!(target_arch = "x86_64") && has(&["avx2", "fma", "avx512f", "avx512bw", "avx512vl"]),
+            Isa::Vnni => Isa::Avx512.is_available() && has(&["avx512vnni"]),
             Isa::Amx => Isa::Avx512.is_available() && has(&["amx"]),
         }
     }
@@ -96,6 +100,7 @@ pub fn features() -> Vec<(&'static str, bool)> {
         ("avx512f", is_x86_feature_detected!("avx512f")),
         ("avx512bw", is_x86_feature_detected!("avx512bw")),
         ("avx512vl", is_x86_feature_detected!("avx512vl")),
+        ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
         // Miri has none of them, and no way to ask for this one.
         ("amx", !cfg!(miri) && super::amx::is_available()),
     ];

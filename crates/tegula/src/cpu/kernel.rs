@@ -16,6 +16,8 @@ use crate::element::{Arith, Element};
 pub const VECTORS: usize = 8;
 /// See [`VECTORS`].
 pub const HIGH: usize = 4;
+/// Rows at most of a tile whose sums do not start from 0.
+pub const STARTS: usize = 8;
 
 /// Where a tile's factors are: A from an element on with the steps to the next row and the next k, B with the step to the next k.
 #[derive(Clone, Copy)]
@@ -30,6 +32,8 @@ pub struct Factors<S> {
     pub b: *const S,
     /// From one k to the next in B.
     pub b_step: isize,
+    /// What the sums of each row start from, where the tiles say what that is; else nothing.
+    pub starts: *const S,
     /// What tiles of AMX do besides.
     pub later: Later,
 }
@@ -75,6 +79,12 @@ impl Later {
 /// next, written, and read unless beta is 0.
 pub type Tile<S> = unsafe fn([usize; 3], S, Factors<S>, S, *mut S, row: isize);
 
+/// What the sums of a few rows of A start from: where the first number is, bytes from one row to the next, rows, and packed values of a row.
+///
+/// # Safety
+/// The machine has the instruction set, and the rows can be read.
+pub type Starts<S> = unsafe fn(*const S, isize, rows: usize, steps: usize) -> [S; STARTS];
+
 /// Packs some lanes of a source for a range of k: arguments as [`pack_rows`](super::pack::pack_rows) and [`pack`](super::pack::pack) say.
 ///
 /// # Safety
@@ -101,10 +111,16 @@ pub struct Tiles<T: Operand> {
     pub depth: usize,
     /// Packed values of a lane come in multiples of this.
     pub unit: usize,
-    /// Whether A may be read as it lies beside packed B.
+    /// Multiply-adds up to which no product is packed, if its factors lie well.
+    pub small: usize,
+    /// Rows up to which B is better read once, as it lies, than packed.
+    pub few: usize,
+    /// Whether A may be read as it lies beside packed B: along k, where a packed value holds several steps, and unless rows are read `whole`, in whole packed values.
     pub direct: bool,
     /// Whether all rows of a block are read, also those that are not there; they have room where A is packed.
     pub whole: bool,
+    /// What sums start from beside packed B, if not from 0: what makes up for how B is packed.
+    pub starts: Option<Starts<T::Acc>>,
     /// How A and B are packed: a few rows of A one after the other, and a panel of B step after step.
     pub pack: [Pack<T>; 2],
     /// Rounds sums to what C holds.
@@ -137,9 +153,12 @@ impl<T: Operand> Tiles<T> {
             kc: kc * T::DEPTH,
             depth: T::DEPTH,
             unit: 1,
+            small: 1 << 21,
+            few: 32,
             direct: same,
             lying: if same { Some(run) } else { None },
             whole: false,
+            starts: None,
             pack: [pack_rows, pack],
             narrow: |from, to| T::narrow_all(from, to),
             enter: || (),
@@ -180,7 +199,8 @@ sum! {
 /// An element type that has micro-kernels.
 ///
 /// Whatever the element type, packed values have the size of a sum: 16-bit floats are widened when they are packed, and `i8`
-/// goes two steps of k to a packed `i32`, 16 bits each, which is what the processor's pairwise multiply-add takes.
+/// goes two steps of k to a packed `i32`, 16 bits each, which is what the processor's pairwise multiply-add takes. Tiles may pack as they like
+/// ([`Tiles::depth`]): with VNNI and AMX, `i8` goes four steps to an `i32`.
 pub trait Operand: Element<Acc: Sum> {
     /// Steps of k in one packed value: 1 or 2.
     const DEPTH: usize;
@@ -200,16 +220,24 @@ pub trait Operand: Element<Acc: Sum> {
     }
     /// The micro-kernels of an instruction set that this machine has.
     fn tiles(isa: Isa) -> Tiles<Self>;
+    /// The instruction set whose tiles those are: not every one has some of its own for every type.
+    fn own(isa: Isa) -> Isa;
 }
 
-/// [`Operand::tiles`]: the portable ones, and what each instruction set has.
+/// [`Operand::tiles`] and [`Operand::own`]: the portable ones, and what each instruction set has, also for those named after it.
 macro_rules! tiles {
-    ($portable:expr, $($isa:ident: $tiles:expr),*) => {
+    ($portable:expr, $($isa:ident $($also:ident)*: $tiles:expr),*) => {
         fn tiles(isa: Isa) -> Tiles<Self> {
             match isa {
                 $(#[cfg(target_arch = "x86_64")]
-                Isa::$isa => $tiles,)*
+                Isa::$isa $(| Isa::$also)* => $tiles,)*
                 _ => $portable,
+            }
+        }
+        fn own(isa: Isa) -> Isa {
+            match isa {
+                $(Isa::$isa $(| Isa::$also)* => Isa::$isa,)*
+                _ => Isa::Portable,
             }
         }
     };
@@ -217,7 +245,7 @@ macro_rules! tiles {
 
 /// Implements [`Operand`] for a type packed one step at a time.
 macro_rules! operand {
-    ($t:ty, $sums:ty, [$($conversion:item)*], $($isa:ident: $tiles:expr),*) => {
+    ($t:ty, $sums:ty, [$($conversion:item)*], $($isa:ident $($also:ident)*: $tiles:expr),*) => {
         impl Operand for $t {
             $($conversion)*
             const DEPTH: usize = 1;
@@ -229,22 +257,22 @@ macro_rules! operand {
             fn step(a: $sums, b: $sums, sum: $sums) -> $sums {
                 a.times(b).plus(sum)
             }
-            tiles!(portable::tiles(), $($isa: $tiles),*);
+            tiles!(portable::tiles(), $($isa $($also)*: $tiles),*);
         }
     };
 }
 
-operand!(f64, f64, [], Avx2: x86::avx2_f64(), Avx512: x86::avx512_f64(), Amx: x86::avx512_f64());
-operand!(f32, f32, [], Avx2: x86::avx2_f32(), Avx512: x86::avx512_f32(), Amx: x86::avx512_f32());
+operand!(f64, f64, [], Avx2: x86::avx2_f64(), Avx512 Vnni Amx: x86::avx512_f64());
+operand!(f32, f32, [], Avx2: x86::avx2_f32(), Avx512 Vnni Amx: x86::avx512_f32());
 operand!(f16, f32, [
     fn pack_all(from: &[f16], to: &mut [f32]) { from.convert_to_f32_slice(to); }
     fn narrow_all(from: &[f32], to: &mut [f16]) { to.convert_from_f32_slice(from); }
-], Avx2: x86::avx2_f32(), Avx512: x86::avx512_f16(), Amx: x86::avx512_f16());
+], Avx2: x86::avx2_f32(), Avx512 Vnni Amx: x86::avx512_f16());
 operand!(bf16, f32, [
     #[inline(always)]
     fn narrow_all(from: &[f32], to: &mut [bf16]) { from.iter().zip(to).for_each(|(&from, to)| *to = rounded(from)); }
-], Avx2: x86::avx2_f32(), Avx512: x86::avx512_bf16(), Amx: amx::of_bf16());
-operand!(i32, i32, [], Avx2: x86::avx2_i32(), Avx512: x86::avx512_i32(), Amx: amx::of_i32());
+], Avx2: x86::avx2_f32(), Avx512 Vnni: x86::avx512_bf16(), Amx: amx::of_bf16());
+operand!(i32, i32, [], Avx2: x86::avx2_i32(), Avx512 Vnni: x86::avx512_i32(), Amx: amx::of_i32());
 
 impl Operand for i8 {
     const DEPTH: usize = 2;
@@ -258,7 +286,7 @@ impl Operand for i8 {
         let (low, high) = (|x: i32| i32::from(x as i16), |x: i32| x >> 16);
         sum.wrapping_add(low(a) * low(b) + high(a) * high(b))
     }
-    tiles!(portable::tiles(), Avx2: x86::avx2_i8(), Avx512: x86::avx512_bytes(), Amx: amx::of_i8());
+    tiles!(portable::tiles(), Avx2: x86::avx2_i8(), Avx512: x86::avx512_bytes(), Vnni: x86::vnni_bytes(), Amx: amx::of_i8());
 }
 
 /// To the nearest, ties to even, in a few operations that the compiler makes vectors of.

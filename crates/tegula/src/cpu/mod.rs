@@ -1,7 +1,7 @@
 //! The product on the CPU: C ← act(alpha·A·B + beta·C + bias), blocked for the caches and vectorised for the machine it finds itself on.
 //!
 //! - `isa`: which instructions there are, and which are used;
-//! - `kernel`: what a micro-kernel is (`portable`, `x86` and `amx` hold them);
+//! - `kernel`: what a micro-kernel is (`portable`, `x86`, `vnni` and `amx` hold them);
 //! - `way`: what is packed, how C is cut, for how many threads;
 //! - `blocked`: the loops, written once;
 //! - `pack`: A and B in the order a micro-kernel reads them; `panels`: all of B packed once;
@@ -32,6 +32,8 @@ mod panels;
 mod peer;
 mod portable;
 mod probe;
+#[cfg(target_arch = "x86_64")]
+mod vnni;
 mod way;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -143,11 +145,8 @@ pub fn kernel_name<T: Element>() -> Result<Cow<'static, str>> {
 }
 
 fn kernel_name_of<T: Element, U: Operand>(isa: Isa) -> Result<String> {
-    let tiles = U::tiles(isa);
-    // Not every type has tiles of AMX.
-    let isa = if isa == Isa::Amx && !tiles.whole { Isa::Avx512 } else { isa };
-    let [rows, cols] = tiles.block;
-    Ok(format!("{isa} {} {rows}x{cols}", T::TYPE))
+    let [rows, cols] = U::tiles(isa).block;
+    Ok(format!("{} {} {rows}x{cols}", U::own(isa), T::TYPE))
 }
 
 /// [`gemm_told`] with a given instruction set, which the machine has.
@@ -197,7 +196,7 @@ fn threading([m, n, k]: [usize; 3], batches: usize) -> (bool, bool) {
 /// The instruction set for so many rows: a few are better multiplied by vectors than by tiles that are mostly empty.
 fn isa_for<T: Operand>(isa: Isa, rows: usize) -> Isa {
     let few = if T::TYPE == Type::I32 { 16 } else { 4 };
-    if isa == Isa::Amx && rows <= few { Isa::Avx512 } else { isa }
+    if isa == Isa::Amx && rows <= few { Isa::Vnni } else { isa }
 }
 
 /// The micro-kernels write rows. Where C has columns instead, the transposed product has the same sums in the same order.

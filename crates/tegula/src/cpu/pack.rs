@@ -162,7 +162,7 @@ impl<T: Scalar> Source<'_, T> {
     }
 
     /// Only elements of the matrix are read.
-    fn contains(&self, lanes: &Range<usize>, k: &Range<usize>) {
+    pub fn contains(&self, lanes: &Range<usize>, k: &Range<usize>) {
         assert!(
             lanes.end <= self.lanes && k.end <= self.depth,
             "{lanes:?} and {k:?} of {} and {}",

@@ -3,6 +3,7 @@
 //! On shared hardware vector code can run at half its rate for seconds while the system's clocks look normal. A short loop of multiply-adds, timed before and after
 //! what is measured, tells.
 
+use std::ptr::null;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -37,7 +38,8 @@ fn seconds() -> f64 {
     let [mr, nr] = tiles.block;
     let (a, b, mut c) = (vec![1.0; STEPS * mr], vec![1.0; STEPS * nr], vec![0.0; mr * nr]);
     let a_row = (STEPS * size_of::<f32>()) as isize;
-    let factors = Factors { a: a.as_ptr(), a_row, a_step: 1, b: b.as_ptr(), b_step: nr as isize, later: Later::NONE };
+    let (a, b, b_step) = (a.as_ptr(), b.as_ptr(), nr as isize);
+    let factors = Factors { a, a_row, a_step: 1, b, b_step, starts: null(), later: Later::NONE };
     let start = Instant::now();
     for _ in 0..TIMES {
         // SAFETY: the machine has the instruction set, and the panels and the tile are whole.

@@ -156,12 +156,16 @@ fn sixteen_bit_sums_are_rounded_once() {
 
 #[test]
 fn the_extremes_of_i8_do_not_overflow() {
-    let low = vec![i8::MIN; 1001];
-    let (a, b) = (View::new(&low, 1, 1001).unwrap(), View::new(&low, 1001, 1).unwrap());
-    for isa in instruction_sets() {
-        let mut c = Matrix::<i32>::zeros(Shape::new(1, 1)).unwrap();
-        gemm_on::<i8>(isa, 1, a, b, 0, c.view_mut(), Finish::default(), None).unwrap();
-        assert_eq!(c.as_slice()[0], 1001 << 14, "{isa}");
+    let extremes = [i8::MIN, i8::MAX].map(|value| vec![value; 1001 * 17]);
+    // As they lie, and packed.
+    for (isa, [m, n]) in instruction_sets().into_iter().flat_map(|isa| [(isa, [1, 1]), (isa, [9, 17])]) {
+        for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(a, b)| (&extremes[a], &extremes[b])) {
+            let each = 1001 * i32::from(a[0]) * i32::from(b[0]);
+            let (a, b) = (View::new(&a[..m * 1001], m, 1001).unwrap(), View::new(&b[..1001 * n], 1001, n).unwrap());
+            let mut c = Matrix::<i32>::zeros(Shape::new(m, n)).unwrap();
+            gemm_on::<i8>(isa, 1, a, b, 0, c.view_mut(), Finish::default(), None).unwrap();
+            assert!(c.as_slice().iter().all(|&sum| sum == each), "{isa} {m}×{n}: {:?}", c.as_slice());
+        }
     }
 }
 
@@ -185,13 +189,14 @@ fn wrong_shapes_are_named() {
 fn every_kernel_keeps_the_rules_of_blocking() {
     fn one<T: Operand>() {
         for isa in instruction_sets() {
-            let kernel::Tiles { lanes, rows, block: [mr, nr], kc, depth, unit, direct, .. } = T::tiles(isa);
+            let kernel::Tiles { lanes, rows, block: [mr, nr], kc, depth, unit, direct, starts, .. } = T::tiles(isa);
             let widths = rows.iter().take_while(|&&rows| rows > 0).count();
             assert!(rows[widths..].iter().all(|&rows| rows == 0), "{isa} {}", T::TYPE);
             assert!(nr % lanes == 0, "{isa} {}", T::TYPE);
             // One function is for packed factors and for those that lie.
             assert!(!direct || widths == 0 || rows[nr / lanes - 1] >= mr, "{isa} {}", T::TYPE);
             assert!(kc % (depth * unit) == 0, "{isa} {}", T::TYPE);
+            assert!(starts.is_none() || mr <= kernel::STARTS, "{isa} {}", T::TYPE);
         }
     }
     for_every_type!(one);

@@ -6,11 +6,9 @@ use super::caches::Caches;
 use super::kernel::{Operand, Tiles};
 use crate::element::Scalar;
 
-/// Multiply-adds up to which no product is packed, if its factors lie well.
-const SMALL: usize = 1 << 21;
 /// Bytes from one row of B to the next beyond which its rows fall into few sets of the first cache.
 const NEAR: usize = 1024;
-/// Rows up to which B is better read once, as it lies, than packed.
+/// Rows that AMX multiplies in shorter runs of k.
 const FEW: usize = 32;
 /// Steps where B comes from memory, with one or two rows of C and with more, for numbers of 4 bytes or more: so few that its rows are read side by side.
 const STREAMED_STEPS: [usize; 2] = [8, 32];
@@ -88,12 +86,13 @@ impl Way {
 
         let far = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) > NEAR;
         let b_lies = tiles.lying.is_some() && (b[0] == 1 || n == 1);
-        let small = work <= SMALL && (!far(b[1]) || k <= 64);
-        let few = m <= FEW && n >= STREAMED_COLS;
+        let small = work <= tiles.small && (!far(b[1]) || k <= 64);
+        let few = m <= tiles.few && n >= STREAMED_COLS;
         let narrow = n <= tiles.lanes / 2 || m == 1;
         let unpacked = b_lies && (few || narrow || small && !panels);
         // Rows of A that lie along k are read as they are; columns far apart would be on another page for every k.
-        let a_lies = unpacked || tiles.direct && (a[1] == 1 || !tiles.whole && (!far(a[1]) || n <= 2 * nr));
+        let along_k = a[1] == 1 && (tiles.whole || k.is_multiple_of(tiles.depth));
+        let a_lies = unpacked || tiles.direct && (along_k || tiles.depth == 1 && (!far(a[1]) || n <= 2 * nr));
         let kc = match () {
             _ if !unpacked && !panels && tiles.whole && m <= FEW => FEW_STEPS * tiles.unit * tiles.depth,
             _ if !unpacked => tiles.kc,

@@ -10,14 +10,16 @@ use half::{bf16, f16};
 
 use super::kernel::{Factors, Operand, Tiles};
 use super::pack::{Source, pack, pack_rows};
+use super::vnni;
 
 /// Steps from which a tile of C is asked for before the sums are made: it lies far away, and they take a while.
 const FAR: usize = 64;
 
 /// The function of tiles of one type: `$s` as it is read, `$t` as it is summed. `$spread` makes a vector of one number of A, `$widen` of neighbours in B; `$load` and `$store` are for
-/// C. All three take the first lanes by a mask, which is `$slow` where that takes more than a whole vector. `$step` multiplies two vectors and adds a third.
+/// C. All three take the first lanes by a mask, which is `$slow` where that takes more than a whole vector. Sums start from [`Factors::starts`] where it `$starts` them, else from 0.
+/// `$step` multiplies two vectors and adds a third.
 macro_rules! run {
-    ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $slow:literal, $widen:expr, $load:expr, $store:expr;
+    ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $slow:literal, $starts:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
         /// # Safety
         /// As [`super::kernel::Tile`] asks.
@@ -41,6 +43,12 @@ macro_rules! run {
                     }
                 }
                 let mut sums = [[$splat(0 as $t); V]; R];
+                if $starts {
+                    for i in 0..R {
+                        // SAFETY: these tiles' sums have something to start from, in every row.
+                        sums[i] = [$splat(unsafe { *factors.starts.add(i) }); V];
+                    }
+                }
                 let rows = Rows::of(a_row);
                 // One step, `ahead` numbers of A further where they lie together.
                 macro_rules! step {
@@ -79,12 +87,20 @@ macro_rules! run {
                     a = a.wrapping_offset(a_step);
                 }
                 let (scale, keep) = ($splat(alpha), $splat(beta));
+                // Integers take as long for it as for many steps.
+                if alpha != 1 as $t {
+                    for of_row in &mut sums {
+                        for sum in of_row {
+                            *sum = $mul(scale, *sum);
+                        }
+                    }
+                }
                 for i in 0..R {
                     for v in 0..V {
                         // SAFETY: the caller says that C has these rows and columns, readable unless beta is 0.
                         unsafe {
                             let c = c.offset(i as isize * row).add(v * LANES);
-                            let mut sum = $mul(scale, sums[i][v]);
+                            let mut sum = sums[i][v];
                             if beta != 0 as $t {
                                 sum = $add(sum, $mul(keep, $load(c, mask(v))));
                             }
@@ -242,30 +258,37 @@ fn wide_step_i8(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
     _mm512_add_epi32(sum, _mm512_madd_epi16(a, b))
 }
 
+/// `sum` plus the products of the four signed bytes of each lane of `a` and the unsigned ones of `b`, wrapping.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn wide_step_bytes(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
+    _mm512_dpbusd_epi32(sum, b, a)
+}
+
 // Of 32 registers at most 24 hold sums.
 run! {
-    run_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false,
+    run_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false, false,
     |from, mask| _mm512_maskz_loadu_ps(mask, from),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false,
+    run_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false, false,
     |from, mask| _mm512_maskz_loadu_pd(mask, from),
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false,
+    run_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false,
+    run_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
@@ -273,21 +296,21 @@ run! {
 }
 // Widened as they are read.
 run! {
-    narrow_bf16: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false,
+    narrow_bf16: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, false,
     |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    wide_bf16: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false,
+    wide_bf16: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false, false,
     |from: *const bf16, mask| even_and_odd(_mm512_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| load_pair(from, mask), |to, mask, sum| store_pair(to, mask, sum);
     set_pair, mul_pair, add_pair, fmadd_pair;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
 }
 run! {
-    lying_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false,
+    lying_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, false,
     |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
@@ -295,36 +318,44 @@ run! {
 }
 // The upper half of A's lanes is 0, so that of pairs only the first is multiplied.
 run! {
-    lying_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false,
+    lying_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false, false,
     |from: *const i8, mask| _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
+// Four bytes to a lane, of which those of B are unsigned: `vnni` has made them so, and says what makes up for it.
+run! {
+    run_512_bytes: "avx512f,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, false, true,
+    |from: *const [u8; 4], mask| _mm512_maskz_loadu_epi32(mask, from.cast()),
+    |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
+    _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_bytes;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+}
 // Of 16 registers at most 12 hold sums.
 run! {
-    run_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, true,
+    run_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, true, false,
     |from, mask| _mm256_maskload_ps(from, mask),
     |from, mask| _mm256_maskload_ps(from, mask), |to, mask, sum| _mm256_maskstore_ps(to, mask, sum);
     _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
 }
 run! {
-    run_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, true,
+    run_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, true, false,
     |from, mask| _mm256_maskload_pd(from, mask),
     |from, mask| _mm256_maskload_pd(from, mask), |to, mask, sum| _mm256_maskstore_pd(to, mask, sum);
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
 }
 run! {
-    run_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, true,
+    run_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, true, false,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i32;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
 }
 run! {
-    run_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, true,
+    run_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, true, false,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i8;
@@ -468,6 +499,21 @@ pub fn avx512_f16() -> Tiles<f16> {
 /// i8 with AVX-512.
 pub fn avx512_bytes() -> Tiles<i8> {
     Tiles { lying: Some(lying_i8), ..avx512_i8() }
+}
+
+/// i8 with VNNI, four to a lane. They are multiplied so fast that only the least products are better not packed.
+pub fn vnni_bytes() -> Tiles<i8> {
+    Tiles {
+        kc: 1024,
+        depth: vnni::DEPTH,
+        small: 1 << 13,
+        few: 2,
+        direct: true,
+        starts: Some(vnni::starts),
+        pack: [vnni::pack_rows, vnni::pack_panel],
+        run: run_512_bytes,
+        ..avx512_bytes()
+    }
 }
 
 /// bf16 as f32.
