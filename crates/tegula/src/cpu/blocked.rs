@@ -9,7 +9,7 @@ use std::ptr::null;
 
 use super::crew::share;
 use super::epilogue::Ending;
-use super::kernel::{Factors, HIGH, Later, Operand, Sum, Tiles};
+use super::kernel::{Factors, Later, Operand, Sum, Tiles};
 use super::pack::{Buffer, Shared, Source};
 use super::panels::place;
 use super::way::{Way, slice_of};
@@ -282,6 +282,7 @@ impl<T: Operand> Block<'_, '_, T> {
             self.pack_part(cols, depth.clone(), b);
         }
         (self.tiles.enter)();
+        let tiles_of_row = cols.len().div_ceil(nr);
         let mut ahead = 0;
         for (i, of_rows) in blocks(rows.clone(), mr).enumerate() {
             let room = |i: usize| strips.wrapping_add(i % 2 * mr * steps);
@@ -298,7 +299,7 @@ impl<T: Operand> Block<'_, '_, T> {
                 c
             };
             for of in blocks(cols.clone(), nr) {
-                let mut later = self.later(&next.0, depth.clone(), ahead, cols.len().div_ceil(nr), next.1);
+                let mut later = self.later(&next.0, depth.clone(), ahead, tiles_of_row, next.1);
                 ahead += later.rows;
                 (later.soon, later.soon_row) = if last && !self.way.in_place {
                     let written = product.c.from(self.rows.start, self.cols.start);
@@ -306,7 +307,7 @@ impl<T: Operand> Block<'_, '_, T> {
                 } else {
                     (c.at(of_rows.start, of.start).cast(), c.row() * size_of::<T::Acc>() as isize)
                 };
-                let b_step = of.len().next_multiple_of(lanes) as isize;
+                let b_step = if of.len() == nr { nr } else { of.len().next_multiple_of(lanes) } as isize;
                 let starts = starts.as_ref().map_or(null(), |starts| starts.as_ptr());
                 let factors = Factors { a, a_row, a_step, b: panel(&of), b_step, starts, later };
                 // SAFETY: the tile lies in C, and its factors in A, or what was packed of it, and in the panel.
@@ -400,7 +401,7 @@ impl<T: Operand> Block<'_, '_, T> {
         let (&Tiles { lanes, rows: heights, run, lying, .. }, product) = (self.tiles, self.product);
         let run = lying.unwrap_or(run);
         // As wide as can be while as high as need be.
-        let most = rows.len().min(heights[HIGH - 1]).max(1);
+        let most = rows.len().min(ENOUGH);
         let widest = heights.iter().rposition(|&high| high >= most).map_or(1, |at| at + 1);
         let ([a_row, a_step], [_, b_step]) = (product.a.strides(), product.b.strides());
         let a_row = a_row * size_of::<T>() as isize;
@@ -482,6 +483,8 @@ pub unsafe fn scale_all<T: Operand>(m: usize, n: usize, beta: T::Acc, ending: En
     }
 }
 
+/// Rows with which a tile is high enough for any number of them: the wider it is, the fewer loads of A.
+const ENOUGH: usize = 6;
 /// Sums that are finished at once.
 const PIECE: usize = 64;
 
@@ -533,7 +536,15 @@ pub fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<us
 /// A range in pieces of at most `size`, as few as there can be and as even, each but the last a multiple of `unit`.
 fn even(range: Range<usize>, size: usize, unit: usize) -> impl Iterator<Item = Range<usize>> {
     let pieces = range.len().div_ceil(size).max(1);
-    (0..pieces).map(move |i| piece(range.clone(), pieces, unit, i))
+    let units = range.len().div_ceil(unit);
+    // No division for each piece: tiles are done in less time than a few take.
+    let (least, more) = (units / pieces, units % pieces);
+    let mut end = range.start;
+    (0..pieces).map(move |i| {
+        let start = end;
+        end = range.end.min(start + (least + usize::from(i < more)) * unit);
+        start..end
+    })
 }
 
 /// The piece `i` of a range in so many, as even as units are.

@@ -12,10 +12,8 @@ use super::portable;
 use super::{amx, x86};
 use crate::element::{Arith, Element};
 
-/// Vectors of a tile's width at most, and of those that are high enough for any number of rows.
+/// Vectors of a tile's width at most.
 pub const VECTORS: usize = 8;
-/// See [`VECTORS`].
-pub const HIGH: usize = 4;
 /// Rows at most of a tile whose sums do not start from 0.
 pub const STARTS: usize = 8;
 

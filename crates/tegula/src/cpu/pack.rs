@@ -224,7 +224,7 @@ pub unsafe fn pack<T: Operand>(from: Source<T>, lanes: Range<usize>, k: Range<us
             _ if from.lane == 1 => pack_steps(from, lanes, k, width, to),
             4 if from.step == 1 => pack_lanes::<T, 4>(from, lanes.start, k, width, to),
             8 if from.step == 1 => pack_lanes::<T, 8>(from, lanes.start, k, width, to),
-            12 if from.step == 1 => pack_lanes::<T, 12>(from, lanes.start, k, width, to),
+            16 if from.step == 1 => pack_lanes::<T, 16>(from, lanes.start, k, width, to),
             24 if from.step == 1 => pack_lanes::<T, 24>(from, lanes.start, k, width, to),
             48 if from.step == 1 => pack_lanes::<T, 48>(from, lanes.start, k, width, to),
             _ => pack_any(from, lanes, k, width, to),

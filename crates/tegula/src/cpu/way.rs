@@ -8,12 +8,12 @@ use crate::element::Scalar;
 
 /// Bytes from one row of B to the next beyond which its rows fall into few sets of the first cache.
 const NEAR: usize = 1024;
+/// Steps where B comes from memory, for numbers of 4 bytes or more: so few that its rows are read side by side.
+const STREAMED_STEPS: usize = 32;
 /// Rows that AMX multiplies in shorter runs of k.
-const FEW: usize = 32;
-/// Steps where B comes from memory, with one or two rows of C and with more, for numbers of 4 bytes or more: so few that its rows are read side by side.
-const STREAMED_STEPS: [usize; 2] = [8, 32];
-/// Units of k between two visits to C, where AMX multiplies a few rows: so few that B is packed along its rows.
-const FEW_STEPS: usize = 4;
+const FEW: usize = 128;
+/// Units of k of such a run: so few that B is packed along its rows.
+const FEW_STEPS: usize = 8;
 /// Columns of a part of a product of few rows, at least.
 const STREAMED_COLS: usize = 256;
 /// Multiply-adds that are worth another thread; fewer for Miri, which looks for races.
@@ -96,7 +96,7 @@ impl Way {
         let kc = match () {
             _ if !unpacked && !panels && tiles.whole && m <= FEW => FEW_STEPS * tiles.unit * tiles.depth,
             _ if !unpacked => tiles.kc,
-            _ if few => STREAMED_STEPS[usize::from(m > 2)] * (4 / size_of::<T>()).max(1),
+            _ if few => STREAMED_STEPS * (4 / size_of::<T>()).max(1),
             _ => tiles.kc,
         };
 

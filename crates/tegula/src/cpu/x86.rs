@@ -16,10 +16,10 @@ use super::vnni;
 const FAR: usize = 64;
 
 /// The function of tiles of one type: `$s` as it is read, `$t` as it is summed. `$spread` makes a vector of one number of A, `$widen` of neighbours in B; `$load` and `$store` are for
-/// C. All three take the first lanes by a mask, which is `$slow` where that takes more than a whole vector. Sums start from [`Factors::starts`] where it `$starts` them, else from 0.
+/// C. All three take the first lanes by a mask; there are other functions for whole vectors, since to load by a mask takes the place of a multiplication. Sums start from [`Factors::starts`] where it `$starts` them, else from 0.
 /// `$step` multiplies two vectors and adds a third.
 macro_rules! run {
-    ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $slow:literal, $starts:literal, $widen:expr, $load:expr, $store:expr;
+    ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $starts:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
         /// # Safety
         /// As [`super::kernel::Tile`] asks.
@@ -49,18 +49,15 @@ macro_rules! run {
                         sums[i] = [$splat(unsafe { *factors.starts.add(i) }); V];
                     }
                 }
-                let rows = Rows::of(a_row);
-                // One step, `ahead` numbers of A further where they lie together.
+                let (rows, lines) = (Strides::of(a_row), Strides::of(b_step * size_of::<$s>() as isize));
+                // One step, so many `ahead`, where the numbers of A lie together.
                 macro_rules! step {
                     ($ahead:expr) => {
                         // SAFETY: the caller says that A has these rows, B these columns, and both so many steps.
                         unsafe {
                             let mut of_b = [$splat(0 as $t); V];
                             for v in 0..V {
-                                if R <= 2 {
-                                    _mm_prefetch::<_MM_HINT_T0>(b.wrapping_add((v + 3 * V) * LANES).cast());
-                                }
-                                of_b[v] = $widen(b.add(v * LANES), mask(v));
+                                of_b[v] = $widen(lines.at(b, $ahead).add(v * LANES), mask(v));
                             }
                             for i in 0..R {
                                 let a = $spread(*rows.at(a, i).add($ahead));
@@ -69,7 +66,6 @@ macro_rules! run {
                                 }
                             }
                         }
-                        b = b.wrapping_offset(b_step);
                     };
                 }
                 let mut left = steps;
@@ -79,12 +75,12 @@ macro_rules! run {
                         step!(1);
                         step!(2);
                         step!(3);
-                        (a, left) = (a.wrapping_add(4), left - 4);
+                        (a, b, left) = (a.wrapping_add(4), lines.at(b, 4), left - 4);
                     }
                 }
                 for _ in 0..left {
                     step!(0);
-                    a = a.wrapping_offset(a_step);
+                    (a, b) = (a.wrapping_offset(a_step), lines.at(b, 1));
                 }
                 let (scale, keep) = ($splat(alpha), $splat(beta));
                 // Integers take as long for it as for many steps.
@@ -115,7 +111,7 @@ macro_rules! run {
                 let sizes = [cols, steps];
                 // SAFETY: the caller's promise.
                 unsafe {
-                    if $slow && cols.is_multiple_of(LANES) {
+                    if cols.is_multiple_of(LANES) {
                         match (cols / LANES, rows) {
                             $($(($vectors, $rows) => tile::<$rows, $vectors, true>(sizes, alpha, factors, beta, c, row),)+)+
                             _ => unreachable!("tiles are no larger than registers hold"),
@@ -173,9 +169,10 @@ macro_rules! tiles {
     };
 }
 
-/// Bytes from a row of A to others, so kept that an address is one register and a multiple of another: else the compiler would walk from row to row.
+/// Bytes from a row to others, so kept that an address is one register and a multiple of another: else the compiler would walk from row to row, with instructions that take the place of
+/// multiplications.
 #[derive(Clone, Copy)]
-struct Rows {
+struct Strides {
     one: isize,
     three: isize,
     five: isize,
@@ -183,22 +180,28 @@ struct Rows {
     eight: isize,
 }
 
-impl Rows {
+impl Strides {
     #[inline(always)]
-    fn of(row: isize) -> Rows {
+    fn of(row: isize) -> Strides {
         let hidden = |mut times: isize| {
             // SAFETY: nothing happens.
             unsafe { std::arch::asm!("/* {0} */", inout(reg) times, options(nomem, nostack, preserves_flags, pure)) };
             times
         };
-        Rows { one: hidden(row), three: hidden(3 * row), five: hidden(5 * row), seven: hidden(7 * row), eight: 8 * row }
+        Strides {
+            one: hidden(row),
+            three: hidden(3 * row),
+            five: hidden(5 * row),
+            seven: hidden(7 * row),
+            eight: 8 * row,
+        }
     }
 
-    /// The address of the number below `a` in the row `i`.
+    /// The address of the number below `from`, `i` rows on.
     #[inline(always)]
-    fn at<S>(self, a: *const S, i: usize) -> *const S {
-        let a = if i < 8 { a } else { a.wrapping_byte_offset(self.eight) };
-        a.wrapping_byte_offset(match i % 8 {
+    fn at<S>(self, from: *const S, i: usize) -> *const S {
+        let from = if i < 8 { from } else { from.wrapping_byte_offset(self.eight) };
+        from.wrapping_byte_offset(match i % 8 {
             0 => 0,
             1 => self.one,
             2 => 2 * self.one,
@@ -267,28 +270,28 @@ fn wide_step_bytes(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
 
 // Of 32 registers at most 24 hold sums.
 run! {
-    run_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false, false,
+    run_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false,
     |from, mask| _mm512_maskz_loadu_ps(mask, from),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false, false,
+    run_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false,
     |from, mask| _mm512_maskz_loadu_pd(mask, from),
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false,
+    run_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false,
+    run_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
@@ -296,21 +299,21 @@ run! {
 }
 // Widened as they are read.
 run! {
-    narrow_bf16: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, false,
+    narrow_bf16: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false,
     |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    wide_bf16: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false, false,
+    wide_bf16: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false,
     |from: *const bf16, mask| even_and_odd(_mm512_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| load_pair(from, mask), |to, mask, sum| store_pair(to, mask, sum);
     set_pair, mul_pair, add_pair, fmadd_pair;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
 }
 run! {
-    lying_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, false,
+    lying_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false,
     |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
@@ -318,7 +321,7 @@ run! {
 }
 // The upper half of A's lanes is 0, so that of pairs only the first is multiplied.
 run! {
-    lying_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false, false,
+    lying_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false,
     |from: *const i8, mask| _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
@@ -326,7 +329,7 @@ run! {
 }
 // Four bytes to a lane, of which those of B are unsigned: `vnni` has made them so, and says what makes up for it.
 run! {
-    run_512_bytes: "avx512f,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, false, true,
+    run_512_bytes: "avx512f,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true,
     |from: *const [u8; 4], mask| _mm512_maskz_loadu_epi32(mask, from.cast()),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_bytes;
@@ -334,37 +337,37 @@ run! {
 }
 // Of 16 registers at most 12 hold sums.
 run! {
-    run_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, true, false,
+    run_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, false,
     |from, mask| _mm256_maskload_ps(from, mask),
     |from, mask| _mm256_maskload_ps(from, mask), |to, mask, sum| _mm256_maskstore_ps(to, mask, sum);
     _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
-    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 run! {
-    run_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, true, false,
+    run_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, false,
     |from, mask| _mm256_maskload_pd(from, mask),
     |from, mask| _mm256_maskload_pd(from, mask), |to, mask, sum| _mm256_maskstore_pd(to, mask, sum);
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
-    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 run! {
-    run_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, true, false,
+    run_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i32;
-    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 run! {
-    run_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, true, false,
+    run_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i8;
-    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 
 tiles! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    avx512_f32: "avx512f", f32 as __m512, run_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], block 8 x 3, kc 512
+    avx512_f32: "avx512f", f32 as __m512, run_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], block 8 x 3, kc 256
 }
 tiles! {
     /// f64 with AVX-512.
@@ -380,24 +383,24 @@ tiles! {
 }
 tiles! {
     /// f32 with AVX2, and 16-bit floats widened to it.
-    avx2_f32: "avx2,fma", f32 as __m256, run_256_f32, rows [8, 6, 4, 0, 0, 0, 0, 0], block 4 x 3, kc 384
+    avx2_f32: "avx2,fma", f32 as __m256, run_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], block 6 x 2, kc 256
 }
 tiles! {
     /// f64 with AVX2.
-    avx2_f64: "avx2,fma", f64 as __m256d, run_256_f64, rows [8, 6, 4, 0, 0, 0, 0, 0], block 4 x 3, kc 256
+    avx2_f64: "avx2,fma", f64 as __m256d, run_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], block 6 x 2, kc 256
 }
 tiles! {
     /// i32 with AVX2.
-    avx2_i32: "avx2", i32 as __m256i, run_256_i32, rows [8, 6, 4, 0, 0, 0, 0, 0], block 4 x 3, kc 384
+    avx2_i32: "avx2", i32 as __m256i, run_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], block 6 x 2, kc 256
 }
 tiles! {
     /// Pairs of i8 with AVX2.
-    avx2_i8: "avx2", i32 as __m256i, run_256_i8, rows [8, 6, 4, 0, 0, 0, 0, 0], block 4 x 3, kc 384
+    avx2_i8: "avx2", i32 as __m256i, run_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], block 6 x 2, kc 256
 }
 
 /// bf16 with AVX-512.
 pub fn avx512_bf16() -> Tiles<bf16> {
-    Tiles { lying: Some(lying_bf16), rows: [12, 12, 6, 6, 4, 4, 3, 3], ..avx512_f32() }
+    Tiles { lying: Some(lying_bf16), rows: [12, 12, 6, 6, 4, 4, 3, 3], kc: 512, ..avx512_f32() }
 }
 
 /// bf16 as they lie. More than a vector of them go two at a time, the numbers of even columns apart from those of odd ones, since so they are widened by one simple instruction each; their
@@ -493,7 +496,7 @@ fn set_pair(x: f32) -> [__m512; 2] {
 
 /// f16 with AVX-512.
 pub fn avx512_f16() -> Tiles<f16> {
-    Tiles { lying: Some(lying_f16), ..avx512_f32() }
+    Tiles { lying: Some(lying_f16), kc: 512, ..avx512_f32() }
 }
 
 /// i8 with AVX-512.
