@@ -109,7 +109,7 @@ pub struct Tiles<T: Operand> {
     pub depth: usize,
     /// Packed values of a lane come in multiples of this.
     pub unit: usize,
-    /// Multiply-adds up to which no product is packed, if its factors lie well.
+    /// Multiply-adds below which no product is packed, if its factors lie well.
     pub small: usize,
     /// Rows up to which B is better read once, as it lies, than packed.
     pub few: usize,

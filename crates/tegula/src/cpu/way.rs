@@ -6,9 +6,9 @@ use super::caches::Caches;
 use super::kernel::{Operand, Tiles};
 use crate::element::Scalar;
 
-/// Bytes from one row of B to the next beyond which its rows fall into few sets of the first cache.
+/// Bytes from one row of B to the next from which on its rows fall into few sets of the first cache.
 const NEAR: usize = 1024;
-/// Steps where B comes from memory, for numbers of 4 bytes or more: so few that its rows are read side by side.
+/// Steps where B comes from memory: so few that its rows are read side by side.
 const STREAMED_STEPS: usize = 32;
 /// Rows that AMX multiplies in shorter runs of k.
 const FEW: usize = 128;
@@ -84,9 +84,9 @@ impl Way {
         let work = m.saturating_mul(n).saturating_mul(k);
         let threads = threads.min(work / WORTH_A_THREAD).max(1);
 
-        let far = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) > NEAR;
+        let far = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) >= NEAR;
         let b_lies = tiles.lying.is_some() && (b[0] == 1 || n == 1);
-        let small = work <= tiles.small && (!far(b[1]) || k <= 64);
+        let small = work < tiles.small && (!far(b[1]) || k <= 64);
         let few = m <= tiles.few && n >= STREAMED_COLS;
         let narrow = n <= tiles.lanes / 2 || m == 1;
         let unpacked = b_lies && (few || narrow || small && !panels);
@@ -95,8 +95,10 @@ impl Way {
         let a_lies = unpacked || tiles.direct && (along_k || tiles.depth == 1 && (!far(a[1]) || n <= 2 * nr));
         let kc = match () {
             _ if !unpacked && !panels && tiles.whole && m <= FEW => FEW_STEPS * tiles.unit * tiles.depth,
+            // Few columns: what costs time is to read A, whose rows are better read in long pieces.
+            _ if !unpacked && !panels && !tiles.whole && n <= 2 * nr => 2 * tiles.kc,
             _ if !unpacked => tiles.kc,
-            _ if few => STREAMED_STEPS * (4 / size_of::<T>()).max(1),
+            _ if few => STREAMED_STEPS,
             _ => tiles.kc,
         };
 
