@@ -25,7 +25,7 @@ const SLICED: usize = 256 * 256;
 /// Rows and columns of C that are summed at a time where they need memory of their own; multiples of all tiles.
 const AT_A_TIME: usize = 3840;
 /// Tasks for each thread: so many that none waits long for the last.
-const TASKS: usize = 4;
+const TASKS: usize = 2;
 
 /// How a product is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
