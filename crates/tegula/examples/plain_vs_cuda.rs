@@ -46,7 +46,7 @@ fn compare<T: Element<Out = T>>(gpu: &Gpu, cubin: &[u8], size: usize) -> Fallibl
     for round in 0..ROUNDS + 3 {
         let ours = gpu.time(|| {
             let report = Gemm::new(a.view(), b.view(), c.view_mut()).on(&device).run()?;
-            name = report.kernel;
+            name = report.kernel.into();
             Ok(())
         })?;
         let cuda = gpu.time(|| launch(gpu, theirs, [&a, &b, &d], size))?;
