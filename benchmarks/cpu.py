@@ -1,0 +1,88 @@
+"""Joins runs of `tegula bench --device cpu` into one file of a type, and draws it.
+
+    python3 benchmarks/cpu.py benchmarks/cpu-f32 one.json two.json …
+
+writes `cpu-f32.json` and `cpu-f32.svg`: a row for each shape and number of threads, the last that was measured, and bars of the fastest peer's time by ours. The runs are those that the
+object's `commands` say.
+"""
+
+import json
+import math
+import sys
+
+WIDTH, BAR, GAP, LEFT, MOST = 860, 11, 7, 150, 2.0
+COLOURS = {1: "#3465a4", 2: "#e08030"}
+
+
+def joined(paths):
+    """One object of several runs."""
+    runs = [json.load(open(path)) for path in paths]
+    rows = {}
+    for run in runs:
+        for row in run["rows"]:
+            rows[row["m"], row["n"], row["k"], row["threads"]] = row
+    whole = {key: runs[-1][key] for key in ("machine", "version", "seed")}
+    whole["peers"] = sorted({peer for run in runs for peer in run["peer"].split(", ")})
+    whole["commands"] = [run["command"] for run in runs]
+    whole["rows"] = list(rows.values())
+    return whole
+
+
+def mean(rows):
+    """The geometric mean of ratios."""
+    return math.exp(sum(math.log(row["ratio"]) for row in rows) / len(rows))
+
+
+def drawn(whole):
+    """Bars of ratios, a group for each shape, with a line at 1."""
+    rows = [row for row in whole["rows"] if row["ratio"]]
+    shapes = list(dict.fromkeys((row["m"], row["n"], row["k"]) for row in rows))
+    threads = sorted({row["threads"] for row in rows})
+    scale = (WIDTH - LEFT - 60) / MOST
+    height = 50 + len(shapes) * (len(threads) * BAR + GAP)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="11">',
+        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+    ]
+    said = "; ".join(
+        f"{count} thread{'s' if count > 1 else ''} {mean([row for row in rows if row['threads'] == count]):.3f}" for count in threads
+    )
+    dtype = rows[0]["dtype"]
+    parts.append(f'<text x="8" y="16" font-size="13">{dtype}: time of the fastest peer by ours; geometric mean {said}</text>')
+    for i, count in enumerate(threads):
+        parts.append(f'<rect x="{8 + 90 * i}" y="24" width="9" height="9" fill="{COLOURS[count]}"/>')
+        parts.append(f'<text x="{21 + 90 * i}" y="33">{count} thread{"s" if count > 1 else ""}</text>')
+    y = 44
+    for shape in shapes:
+        label = "×".join(map(str, shape))
+        parts.append(f'<text x="{LEFT - 6}" y="{y + len(threads) * BAR / 2 + 4}" text-anchor="end">{label}</text>')
+        for count in threads:
+            for row in rows:
+                if (row["m"], row["n"], row["k"], row["threads"]) == (*shape, count):
+                    wide = min(row["ratio"], MOST) * scale
+                    parts.append(f'<rect x="{LEFT}" y="{y}" width="{wide:.1f}" height="{BAR - 1}" fill="{COLOURS[count]}"/>')
+                    parts.append(f'<text x="{LEFT + wide + 4:.1f}" y="{y + 9}">{row["ratio"]:.2f} {row["peer"]}</text>')
+            y += BAR
+        y += GAP
+    one = LEFT + scale
+    parts.append(f'<line x1="{one}" y1="40" x2="{one}" y2="{height - 8}" stroke="black" stroke-dasharray="3 3"/>')
+    parts.append("</svg>")
+    return "\n".join(parts) + "\n"
+
+
+def main():
+    """Joins, writes, and says the means."""
+    out, *paths = sys.argv[1:]
+    whole = joined(paths)
+    with open(f"{out}.json", "w") as file:
+        json.dump(whole, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+    with open(f"{out}.svg", "w") as file:
+        file.write(drawn(whole))
+    for count in sorted({row["threads"] for row in whole["rows"]}):
+        rows = [row for row in whole["rows"] if row["threads"] == count and row["ratio"]]
+        print(out, count, "threads:", len(rows), "rows, geometric mean", round(mean(rows), 3))
+
+
+if __name__ == "__main__":
+    main()
