@@ -8,6 +8,8 @@ use crate::element::Scalar;
 
 /// Bytes from one row of B to the next from which on its rows fall into few sets of the first cache.
 const NEAR: usize = 1024;
+/// Columns of C with which most of the time goes to reading A.
+const NARROW: usize = 128;
 /// Steps where B comes from memory: so few that its rows are read side by side.
 const STREAMED_STEPS: usize = 32;
 /// Rows that AMX multiplies in shorter runs of k.
@@ -94,11 +96,10 @@ impl Way {
         let along_k = a[1] == 1 && (tiles.whole || k.is_multiple_of(tiles.depth));
         let a_lies = unpacked || tiles.direct && (along_k || tiles.depth == 1 && (!far(a[1]) || n <= 2 * nr));
         let kc = match () {
+            _ if unpacked && few => STREAMED_STEPS,
             _ if !unpacked && !panels && tiles.whole && m <= FEW => FEW_STEPS * tiles.unit * tiles.depth,
-            // Few columns: what costs time is to read A, whose rows are better read in long pieces.
-            _ if !unpacked && !panels && !tiles.whole && n <= 2 * nr => 2 * tiles.kc,
-            _ if !unpacked => tiles.kc,
-            _ if few => STREAMED_STEPS,
+            // A's rows are better read in long pieces.
+            _ if !panels && !tiles.whole && n <= NARROW => 2 * tiles.kc,
             _ => tiles.kc,
         };
 
