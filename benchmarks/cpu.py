@@ -2,28 +2,31 @@
 
     python3 benchmarks/cpu.py benchmarks/cpu-f32 one.json two.json …
 
-writes `cpu-f32.json` and `cpu-f32.svg`: a row for each shape and number of threads, the last that was measured, and bars of the fastest peer's time by ours. The runs are those that the
-object's `commands` say.
+writes `cpu-f32.json` and `cpu-f32.svg`: a row for each shape and number of threads, of the last file that has it, and bars of the fastest peer's time by ours. The object's `runs` say
+how to make them again.
 """
 
 import json
 import math
 import sys
+from pathlib import Path
 
 WIDTH, BAR, GAP, LEFT, MOST = 860, 11, 7, 150, 2.0
-COLOURS = {1: "#3465a4", 2: "#e08030"}
+COLOURS = ["#3465a4", "#e08030", "#4e9a06", "#75507b"]
 
 
 def joined(paths):
     """One object of several runs."""
-    runs = [json.load(open(path)) for path in paths]
+    runs = [json.loads(Path(path).read_text()) for path in paths]
+    if len({run["machine"].split(",")[0] for run in runs}) > 1:
+        sys.exit("these runs are of different machines")
     rows = {}
     for run in runs:
         for row in run["rows"]:
-            rows[row["m"], row["n"], row["k"], row["threads"]] = row
-    whole = {key: runs[-1][key] for key in ("machine", "version", "seed")}
+            rows[tuple(row[key] for key in ("dtype", "layout", "batch", "m", "n", "k", "threads"))] = row
+    whole = {"machine": runs[0]["machine"].split(",")[0]}
     whole["peers"] = sorted({peer for run in runs for peer in run["peer"].split(", ")})
-    whole["commands"] = [run["command"] for run in runs]
+    whole["runs"] = [{key: run[key] for key in ("version", "seed", "command")} for run in runs]
     whole["rows"] = list(rows.values())
     return whole
 
@@ -38,6 +41,7 @@ def drawn(whole):
     rows = [row for row in whole["rows"] if row["ratio"]]
     shapes = list(dict.fromkeys((row["m"], row["n"], row["k"]) for row in rows))
     threads = sorted({row["threads"] for row in rows})
+    colours = dict(zip(threads, COLOURS * len(threads)))
     scale = (WIDTH - LEFT - 60) / MOST
     height = 50 + len(shapes) * (len(threads) * BAR + GAP)
     parts = [
@@ -50,7 +54,7 @@ def drawn(whole):
     dtype = rows[0]["dtype"]
     parts.append(f'<text x="8" y="16" font-size="13">{dtype}: time of the fastest peer by ours; geometric mean {said}</text>')
     for i, count in enumerate(threads):
-        parts.append(f'<rect x="{8 + 90 * i}" y="24" width="9" height="9" fill="{COLOURS[count]}"/>')
+        parts.append(f'<rect x="{8 + 90 * i}" y="24" width="9" height="9" fill="{colours[count]}"/>')
         parts.append(f'<text x="{21 + 90 * i}" y="33">{count} thread{"s" if count > 1 else ""}</text>')
     y = 44
     for shape in shapes:
@@ -60,7 +64,7 @@ def drawn(whole):
             for row in rows:
                 if (row["m"], row["n"], row["k"], row["threads"]) == (*shape, count):
                     wide = min(row["ratio"], MOST) * scale
-                    parts.append(f'<rect x="{LEFT}" y="{y}" width="{wide:.1f}" height="{BAR - 1}" fill="{COLOURS[count]}"/>')
+                    parts.append(f'<rect x="{LEFT}" y="{y}" width="{wide:.1f}" height="{BAR - 1}" fill="{colours[count]}"/>')
                     parts.append(f'<text x="{LEFT + wide + 4:.1f}" y="{y + 9}">{row["ratio"]:.2f} {row["peer"]}</text>')
             y += BAR
         y += GAP
@@ -74,13 +78,11 @@ def main():
     """Joins, writes, and says the means."""
     out, *paths = sys.argv[1:]
     whole = joined(paths)
-    with open(f"{out}.json", "w") as file:
-        json.dump(whole, file, indent=1, ensure_ascii=False)
-        file.write("\n")
-    with open(f"{out}.svg", "w") as file:
-        file.write(drawn(whole))
-    for count in sorted({row["threads"] for row in whole["rows"]}):
-        rows = [row for row in whole["rows"] if row["threads"] == count and row["ratio"]]
+    Path(f"{out}.json").write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+    Path(f"{out}.svg").write_text(drawn(whole))
+    of_peers = [row for row in whole["rows"] if row["ratio"]]
+    for count in sorted({row["threads"] for row in of_peers}):
+        rows = [row for row in of_peers if row["threads"] == count]
         print(out, count, "threads:", len(rows), "rows, geometric mean", round(mean(rows), 3))
 
 

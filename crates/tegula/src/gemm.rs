@@ -198,8 +198,8 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// On a GPU with C in its memory, the work is queued and not waited for.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the shapes make no product or the bias is no row or column of C, [`Error::Aliased`] where C shares memory with A, B or
-    /// the bias, [`Error::Unsupported`] for GELU and SiLU of integers, and what the device says. C is as it was where the error is found before
+    /// [`Error::Shape`] where the shapes make no product or the bias is no row or column of C, [`Error::Aliased`] where C shares memory of a GPU with A, B
+    /// or the bias, [`Error::Unsupported`] for GELU and SiLU of integers, and what the device says. C is as it was where the error is found before
     /// the work begins.
     pub fn run(mut self) -> Result<Report> {
         let device = match &self.device {
@@ -314,7 +314,7 @@ fn finish<'a, T: Element>(last: Finish<'a, T::Out>, c: View<'_, T::Out>) -> Resu
     last.for_each_of(c.shape(), T::TYPE)
 }
 
-/// The device addresses that a view uses. On the host the compiler sees to it that C is nobody else's.
+/// The device addresses that a view uses. On the host a view to write through is borrowed alone, which `from_raw_parts` makes its caller promise.
 fn used<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
     match view.memory() {
         Memory::Device(_) => Ok(addresses(view, view.layout().span()?)),

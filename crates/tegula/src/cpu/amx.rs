@@ -33,8 +33,10 @@ pub fn is_available() -> bool {
         // Tiles, of bf16 and of bytes; and that the system saves registers.
         let has = __cpuid(0).eax >= 7 && bits(__cpuid_count(7, 0).edx, &[22, 24, 25]) && bits(__cpuid(1).ecx, &[27]);
         // Every processor with tiles has these, for packing, rounding, and a few rows of bytes.
-        let has = has && is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("avx512bf16");
-        let has = has && is_x86_feature_detected!("avx512vnni");
+        let has = has
+            && is_x86_feature_detected!("avx512vbmi")
+            && is_x86_feature_detected!("avx512bf16")
+            && is_x86_feature_detected!("avx512vnni");
         has && system_saves_tiles() && may_use_tiles()
     })
 }

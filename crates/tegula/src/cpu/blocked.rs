@@ -303,9 +303,12 @@ impl<T: Operand> Block<'_, '_, T> {
                 ahead += later.rows;
                 (later.soon, later.soon_row) = if last && !self.way.in_place {
                     let written = product.c.from(self.rows.start, self.cols.start);
-                    (written.at(of_rows.start, of.start).cast(), written.row() * size_of::<T::Out>() as isize)
+                    (
+                        written.at(of_rows.start, of.start).cast(),
+                        written.row().wrapping_mul(size_of::<T::Out>() as isize),
+                    )
                 } else {
-                    (c.at(of_rows.start, of.start).cast(), c.row() * size_of::<T::Acc>() as isize)
+                    (c.at(of_rows.start, of.start).cast(), c.row().wrapping_mul(size_of::<T::Acc>() as isize))
                 };
                 let b_step = if of.len() == nr { nr } else { of.len().next_multiple_of(lanes) } as isize;
                 let starts = starts.as_ref().map_or(null(), |starts| starts.as_ptr());
@@ -356,7 +359,7 @@ impl<T: Operand> Block<'_, '_, T> {
         let packed_row = (steps * size_of::<T::Acc>()) as isize;
         match () {
             _ if self.way.packed[0] => (self.rooms[0].at(rows.start * steps), packed_row, 1),
-            _ if !whole => (a.at(lanes.start, depth.start).cast(), row * size_of::<T>() as isize, step),
+            _ if !whole => (a.at(lanes.start, depth.start).cast(), row.wrapping_mul(size_of::<T>() as isize), step),
             _ => {
                 if ahead < lanes.len() {
                     let to = room.wrapping_add(ahead * self.tiles.unit);
@@ -404,7 +407,7 @@ impl<T: Operand> Block<'_, '_, T> {
         let most = rows.len().min(ENOUGH);
         let widest = heights.iter().rposition(|&high| high >= most).map_or(1, |at| at + 1);
         let ([a_row, a_step], [_, b_step]) = (product.a.strides(), product.b.strides());
-        let a_row = a_row * size_of::<T>() as isize;
+        let a_row = a_row.wrapping_mul(size_of::<T>() as isize);
         for cols in even(cols.clone(), widest * lanes, lanes) {
             for rows in even(rows.clone(), heights[cols.len().div_ceil(lanes) - 1], 1) {
                 let a = product.a.at(self.rows.start + rows.start, depth.start).cast();
@@ -537,7 +540,7 @@ pub fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<us
 fn even(range: Range<usize>, size: usize, unit: usize) -> impl Iterator<Item = Range<usize>> {
     let pieces = range.len().div_ceil(size).max(1);
     let units = range.len().div_ceil(unit);
-    // No division for each piece: tiles are done in less time than a few take.
+    // No division for each piece: a few of them take longer than a tile.
     let (least, more) = (units / pieces, units % pieces);
     let mut end = range.start;
     (0..pieces).map(move |i| {

@@ -47,7 +47,7 @@ impl Isa {
             Isa::Avx2 => cfg!(target_arch = "x86_64") && has(&["avx2", "fma"]),
             Isa::Avx512 => cfg!(target_arch = "x86_64") && has(&["avx2", "fma", "avx512f", "avx512bw", "avx512vl"]),
             Isa::Vnni => Isa::Avx512.is_available() && has(&["avx512vnni"]),
-            Isa::Amx => Isa::Avx512.is_available() && has(&["amx"]),
+            Isa::Amx => Isa::Vnni.is_available() && has(&["amx"]),
         }
     }
 

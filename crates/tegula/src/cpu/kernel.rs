@@ -24,11 +24,11 @@ pub struct Factors<S> {
     pub a: *const S,
     /// From one row of A to the next, in bytes.
     pub a_row: isize,
-    /// From one k to the next in A.
+    /// From one k to the next in A, in packed values, or elements as they lie.
     pub a_step: isize,
     /// The first number of B; columns lie together.
     pub b: *const S,
-    /// From one k to the next in B.
+    /// From one k to the next in B, as in A.
     pub b_step: isize,
     /// What the sums of each row start from, where the tiles say what that is; else nothing.
     pub starts: *const S,
@@ -49,7 +49,7 @@ pub struct Later {
     pub to: *mut u8,
     /// The bytes of the last piece of a row that are there, a bit each.
     pub last: u64,
-    /// Where rows will be written: the first, and bytes to the next.
+    /// Where rows will be written: the first, and bytes to the next. They are only asked for, so the last may lie outside C.
     pub soon: *const u8,
     /// See `soon`.
     pub soon_row: isize,
@@ -73,7 +73,8 @@ impl Later {
 /// A number of A goes to all lanes of a vector, and B is read along its rows; only the columns asked for are read and written.
 ///
 /// # Safety
-/// The machine has the instruction set, and the tile is no larger than [`Tiles::rows`] says. The factors can be read, and C, with `row` from one row to the
+/// The machine has the instruction set, and the tile is no larger than [`Tiles::block`] for packed factors, and than [`Tiles::rows`] says for factors as they lie. [`Factors::starts`] has a value for each row where
+/// [`Tiles::starts`] says what it is. The factors can be read, and C, with `row` from one row to the
 /// next, written, and read unless beta is 0.
 pub type Tile<S> = unsafe fn([usize; 3], S, Factors<S>, S, *mut S, row: isize);
 

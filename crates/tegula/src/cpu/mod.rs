@@ -11,7 +11,7 @@
 //! - `probe`: whether the processor runs at full speed; `peer`: other libraries, to be measured against.
 //!
 //! # Accuracy
-//! Sums are kept in [`Element::Acc`] and added in order of k, in runs of KC: each run is summed from 0 and added to those before; alpha and beta
+//! Sums are kept in [`Element::Acc`] and added in order of k, in runs of KC: each run is summed from 0 (bytes with VNNI from what makes up for their packing) and added to those before; alpha and beta
 //! scale the whole.
 //! AMX takes subnormal numbers of bf16, and makes those of a bf16 result, zeros (2⁻¹²⁶ and more are normal).
 //! So the result stays within [`oracle::bound`](crate::oracle::bound), 16-bit results are rounded once, and no result depends

@@ -201,3 +201,28 @@ fn every_kernel_keeps_the_rules_of_blocking() {
     }
     for_every_type!(one);
 }
+
+/// The stride of an axis of one place is never used, and may be anything.
+#[test]
+fn a_single_row_or_step_may_be_any_distance_from_the_next() {
+    let data = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let far = |rows, cols, strides| {
+        let layout = Layout { shape: Shape::new(rows, cols), strides, offset: 0 };
+        View::strided(&data[..rows * cols], layout).unwrap()
+    };
+    for isa in instruction_sets() {
+        for most in [isize::MAX, isize::MIN, isize::MAX / 8 + 1] {
+            let (a, b) = (far(1, 2, [most, most, 1]), far(2, 3, [most, 3, 1]));
+            let mut c = [0f32; 3];
+            let layout = Layout { shape: Shape::new(1, 3), strides: [most, most, 1], offset: 0 };
+            let view = ViewMut::strided(&mut c, layout).unwrap();
+            gemm_on::<f32>(isa, 1.0, a, b, 0.0, view, Finish::default(), None).unwrap();
+            assert_eq!(c, [9.0, 12.0, 15.0], "{isa} {most}");
+            let (a, b) = (far(2, 1, [most, 1, most]), far(1, 2, [most, most, 1]));
+            let mut c = [0f32; 4];
+            let view = ViewMut::new(&mut c, 2, 2).unwrap();
+            gemm_on::<f32>(isa, 1.0, a, b, 0.0, view, Finish::default(), None).unwrap();
+            assert_eq!(c, [1.0, 2.0, 2.0, 4.0], "{isa} {most}");
+        }
+    }
+}

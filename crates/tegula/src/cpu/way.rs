@@ -9,13 +9,13 @@ use crate::element::Scalar;
 /// Bytes from one row of B to the next from which on its rows fall into few sets of the first cache.
 const NEAR: usize = 1024;
 /// Columns of C with which most of the time goes to reading A.
-const NARROW: usize = 128;
+const LONG_RUN_COLS: usize = 128;
 /// Steps where B comes from memory: so few that its rows are read side by side.
 const STREAMED_STEPS: usize = 32;
 /// Rows that AMX multiplies in shorter runs of k.
-const FEW: usize = 128;
+const SHORT_RUN_ROWS: usize = 128;
 /// Units of k of such a run: so few that B is packed along its rows.
-const FEW_STEPS: usize = 8;
+const SHORT_RUN: usize = 8;
 /// Columns of a part of a product of few rows, at least.
 const STREAMED_COLS: usize = 256;
 /// Multiply-adds that are worth another thread; fewer for Miri, which looks for races.
@@ -97,9 +97,9 @@ impl Way {
         let a_lies = unpacked || tiles.direct && (along_k || tiles.depth == 1 && (!far(a[1]) || n <= 2 * nr));
         let kc = match () {
             _ if unpacked && few => STREAMED_STEPS,
-            _ if !unpacked && !panels && tiles.whole && m <= FEW => FEW_STEPS * tiles.unit * tiles.depth,
+            _ if !unpacked && !panels && tiles.whole && m <= SHORT_RUN_ROWS => SHORT_RUN * tiles.unit * tiles.depth,
             // A's rows are better read in long pieces.
-            _ if !panels && !tiles.whole && n <= NARROW => 2 * tiles.kc,
+            _ if !panels && !tiles.whole && n <= LONG_RUN_COLS => 2 * tiles.kc,
             _ => tiles.kc,
         };
 

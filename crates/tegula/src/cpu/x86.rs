@@ -16,7 +16,7 @@ use super::vnni;
 const FAR: usize = 64;
 
 /// The function of tiles of one type: `$s` as it is read, `$t` as it is summed. `$spread` makes a vector of one number of A, `$widen` of neighbours in B; `$load` and `$store` are for
-/// C. All three take the first lanes by a mask; there are other functions for whole vectors, since to load by a mask takes the place of a multiplication. Sums start from [`Factors::starts`] where it `$starts` them, else from 0.
+/// C. `$widen`, `$load` and `$store` take the first lanes by a mask; there are other functions for whole vectors, since to load by a mask takes the place of a multiplication. Sums start from [`Factors::starts`] where it `$starts` them, else from 0.
 /// `$step` multiplies two vectors and adds a third.
 macro_rules! run {
     ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $starts:literal, $widen:expr, $load:expr, $store:expr;
@@ -49,7 +49,7 @@ macro_rules! run {
                         sums[i] = [$splat(unsafe { *factors.starts.add(i) }); V];
                     }
                 }
-                let (rows, lines) = (Strides::of(a_row), Strides::of(b_step * size_of::<$s>() as isize));
+                let (rows, lines) = (Strides::of(a_row), Strides::of(b_step.wrapping_mul(size_of::<$s>() as isize)));
                 // One step, so many `ahead`, where the numbers of A lie together.
                 macro_rules! step {
                     ($ahead:expr) => {
@@ -83,7 +83,7 @@ macro_rules! run {
                     (a, b) = (a.wrapping_offset(a_step), lines.at(b, 1));
                 }
                 let (scale, keep) = ($splat(alpha), $splat(beta));
-                // Integers take as long for it as for many steps.
+                // A multiplication of 32-bit integers costs as much as many steps.
                 if alpha != 1 as $t {
                     for of_row in &mut sums {
                         for sum in of_row {
@@ -188,13 +188,9 @@ impl Strides {
             unsafe { std::arch::asm!("/* {0} */", inout(reg) times, options(nomem, nostack, preserves_flags, pure)) };
             times
         };
-        Strides {
-            one: hidden(row),
-            three: hidden(3 * row),
-            five: hidden(5 * row),
-            seven: hidden(7 * row),
-            eight: 8 * row,
-        }
+        // The stride of a single row is never used, and may be anything.
+        let [one, three, five, seven, eight] = [1, 3, 5, 7, 8].map(|times| row.wrapping_mul(times));
+        Strides { one: hidden(one), three: hidden(three), five: hidden(five), seven: hidden(seven), eight }
     }
 
     /// The address of the number below `from`, `i` rows on.
@@ -204,11 +200,11 @@ impl Strides {
         from.wrapping_byte_offset(match i % 8 {
             0 => 0,
             1 => self.one,
-            2 => 2 * self.one,
+            2 => self.one.wrapping_mul(2),
             3 => self.three,
-            4 => 4 * self.one,
+            4 => self.one.wrapping_mul(4),
             5 => self.five,
-            6 => 2 * self.three,
+            6 => self.three.wrapping_mul(2),
             _ => self.seven,
         })
     }
@@ -303,7 +299,7 @@ run! {
     |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
-    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 run! {
     wide_bf16: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false,
