@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::kernel::{Factors, Later, Operand, Pack, Tile, Tiles, VECTORS};
+use super::kernel::{Factors, Later, Pack, Tile, Tiles, VECTORS};
 use super::pack::Source;
 use super::x86::{avx512_f32, avx512_i8, avx512_i32};
 use crate::element::{Element, Scalar};
@@ -423,15 +423,21 @@ unsafe fn pack_panel<T: Element, const DEPTH: usize>(
 ) {
     let steps = k.len().next_multiple_of(DEPTH * ROWS) / DEPTH;
     if from.strides()[0] == 1 && lanes.len() == SIDE {
-        let whole = k.len() / DEPTH;
-        for i in 0..steps {
-            let first = k.start + i * DEPTH;
-            let there = |d| i < whole || first + d < k.end;
-            // SAFETY: the caller's promise: these rows are in the matrix, but for those of zeros, and there is room for whole pieces.
+        let (mut to, whole) = (to.cast::<u8>(), k.len() / DEPTH);
+        let (mut at, row) = (from.at(lanes.start, k.start).cast::<u8>(), from.strides()[1] * size_of::<T>() as isize);
+        for _ in 0..whole {
+            // SAFETY: the caller's promise: these rows are in the matrix, and there is room for whole pieces.
+            unsafe { zip::<DEPTH>(std::array::from_fn(|d| at.wrapping_offset(d as isize * row)), to) };
+            (at, to) = (at.wrapping_offset(DEPTH as isize * row), to.wrapping_add(2 * ROW));
+        }
+        for i in whole..steps {
+            let there = |d| k.start + i * DEPTH + d < k.end;
+            // SAFETY: as above, but for rows of zeros.
             unsafe {
-                let row = |d| if there(d) { from.at(lanes.start, first + d).cast() } else { (&raw const ZEROS).cast() };
-                zip::<DEPTH>(std::array::from_fn(row), to.cast::<u8>().add(i * 2 * ROW));
+                let row = |d| if there(d) { at.wrapping_offset(d as isize * row) } else { (&raw const ZEROS).cast() };
+                zip::<DEPTH>(std::array::from_fn(row), to);
             }
+            to = to.wrapping_add(2 * ROW);
         }
     } else {
         // SAFETY: the caller's promise.
@@ -578,19 +584,22 @@ unsafe fn pack_panel_of_limbs(from: Source<i32>, lanes: Range<usize>, k: Range<u
 /// Rounds sums to bf16, subnormal numbers to zeros.
 ///
 /// # Safety
-/// The machine has AVX-512 with bf16.
+/// As [`Narrow`] asks; the machine has AVX-512 with bf16.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-unsafe fn narrow(from: &[f32], to: &mut [bf16]) {
-    let (wholes, rest) = from.as_chunks::<SIDE>();
-    let (to, to_rest) = to.split_at_mut(SIDE * wholes.len());
-    for (from, to) in wholes.iter().zip(to.as_chunks_mut::<SIDE>().0) {
-        // SAFETY: there are 32 of both.
-        unsafe {
-            let [low, high] = [0, ROWS].map(|i| _mm512_loadu_ps(from.as_ptr().add(i)));
-            to.as_mut_ptr().cast::<__m512bh>().write_unaligned(_mm512_cvtne2ps_pbh(high, low));
+unsafe fn narrow(from: *const f32, width: usize, to: *mut bf16, row: isize, [rows, cols]: [usize; 2]) {
+    for i in 0..rows {
+        let (from, to) = (from.wrapping_add(i * width), to.wrapping_offset(i as isize * row));
+        for col in (0..cols).step_by(SIDE) {
+            let mask = u32::MAX >> (SIDE - SIDE.min(cols - col));
+            // SAFETY: the caller's promise; what the mask leaves out is not touched. A vector of bf16 is one of bits.
+            unsafe {
+                let low = _mm512_maskz_loadu_ps(mask as u16, from.add(col));
+                let high = _mm512_maskz_loadu_ps((mask >> ROWS) as u16, from.wrapping_add(col + ROWS));
+                let both = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
+                _mm512_mask_storeu_epi16(to.add(col).cast(), mask, both);
+            }
         }
     }
-    <bf16 as Operand>::narrow_all(rest, to_rest);
 }
 
 macro_rules! tiles {
@@ -615,4 +624,47 @@ tiles! {
 tiles! {
     /// 32-bit integers by their limbs.
     of_i32: i32 as i32, kc 512, depth 1, unit LIMBS * ROWS, direct false, pack_rows_of_limbs, pack_panel_of_limbs, run_i32, else avx512_i32()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::{Layout, Shape};
+
+    /// Columns whose rows lie together, and the same elsewhere, make the same panel.
+    fn panel<T: Element + PartialEq + std::fmt::Debug, const DEPTH: usize>(number: impl Fn(usize) -> T) {
+        const WIDE: usize = 40;
+        let (lanes, most) = (5..5 + SIDE, 150);
+        let rows: Vec<T> = (0..most * WIDE).map(&number).collect();
+        let columns: Vec<T> = (0..WIDE * most).map(|i| rows[i % most * WIDE + i / most]).collect();
+        let by_rows = Layout::row_major(Shape::new(most, WIDE)).unwrap().transposed();
+        let by_columns = Layout::row_major(Shape::new(WIDE, most)).unwrap();
+        for k in [0..1, 3..5, 0..DEPTH * ROWS, 7..7 + 2 * DEPTH * ROWS, 1..DEPTH * ROWS + 2, 2..most] {
+            let len = k.len().next_multiple_of(DEPTH * ROWS) * SIDE;
+            let [fast, plain] = [(&rows, by_rows), (&columns, by_columns)].map(|(memory, layout)| {
+                let mut to = vec![T::ONE; len];
+                // SAFETY: the numbers outlive the source; lanes and steps are among them, and there is room for whole pieces. The caller has asked for the instructions.
+                unsafe {
+                    let from = Source::rows(memory.as_ptr(), layout);
+                    // Stores of whole vectors want lines of their own.
+                    let mut room = vec![[T::ONE; 64]; len / 64 + 1];
+                    let start = room.as_mut_ptr().cast::<T>();
+                    let skip = start.align_offset(ROW);
+                    pack_panel::<T, DEPTH>(from, lanes.clone(), k.clone(), 0, start.add(skip).cast());
+                    to.copy_from_slice(std::slice::from_raw_parts(start.add(skip), len));
+                }
+                to
+            });
+            assert_eq!(fast, plain, "{} {k:?}", T::TYPE);
+        }
+    }
+
+    #[test]
+    fn a_panel_does_not_depend_on_where_its_columns_lie() {
+        if !is_x86_feature_detected!("avx512vbmi") || !is_x86_feature_detected!("avx512bw") {
+            return eprintln!("skipped: the packing of AMX (no VBMI on this machine)");
+        }
+        panel::<bf16, 2>(|i| bf16::from_bits(i as u16));
+        panel::<i8, 4>(|i| (i * 7) as i8);
+    }
 }

@@ -458,15 +458,15 @@ impl<T: Operand> Block<'_, '_, T> {
         let c = c.from(self.rows.start, self.cols.start);
         let (ending, slices, plane) = (self.ending(), self.way.slices, self.rows.len() * width);
         let as_they_are = slices == 1 && alpha == T::Acc::ONE && beta == T::Acc::ZERO && ending.is_none() && c.col == 1;
+        if as_they_are {
+            let to = c.at(rows.start, cols.start);
+            // SAFETY: the caller's promise; each row has its own elements, and the sums are complete.
+            return unsafe { (self.tiles.narrow)(sums, width, to, c.row, [rows.len(), cols.len()]) };
+        }
         for (i, row) in rows.enumerate() {
             let sums = sums.wrapping_add(i * width);
-            // SAFETY: the caller's promise; each row has its own elements, and the sums are complete.
+            // SAFETY: as above.
             unsafe {
-                if as_they_are {
-                    let to = std::slice::from_raw_parts_mut(c.at(row, cols.start), cols.len());
-                    (self.tiles.narrow)(std::slice::from_raw_parts(sums, cols.len()), to);
-                    continue;
-                }
                 let of = |slice: usize, col: usize| sums.wrapping_add(slice * plane + col).read();
                 let sum = |col: usize| alpha.times((1..slices).fold(of(0, col), |sum, slice| sum.plus(of(slice, col))));
                 put::<T>(sum, cols.clone(), beta, ending, c, row);

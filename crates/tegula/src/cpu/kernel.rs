@@ -90,11 +90,32 @@ pub type Starts<S> = unsafe fn(*const S, isize, rows: usize, steps: usize) -> [S
 /// The machine has the instruction set, the lanes and steps are in the matrix, and there is room for the whole panel, which is ours alone.
 pub type Pack<T> = unsafe fn(Source<T>, Range<usize>, Range<usize>, usize, *mut <T as Element>::Acc);
 
-/// [`Operand::narrow_all`].
+/// Rounds sums to what C holds: rows that are so many values apart to rows so many elements apart, and how many rows and columns.
 ///
 /// # Safety
-/// The machine has the instruction set.
-pub type Narrow<T> = unsafe fn(&[<T as Element>::Acc], &mut [<T as Element>::Out]);
+/// The machine has the instruction set. The sums can be read and C written.
+pub type Narrow<T> = unsafe fn(*const <T as Element>::Acc, usize, *mut <T as Element>::Out, row: isize, [usize; 2]);
+
+/// [`Narrow`], by [`Operand::narrow_all`].
+///
+/// # Safety
+/// As [`Narrow`] asks, but for instructions.
+#[inline(always)]
+pub unsafe fn narrow<T: Operand>(
+    from: *const T::Acc,
+    width: usize,
+    to: *mut T::Out,
+    row: isize,
+    [rows, cols]: [usize; 2],
+) {
+    for i in 0..rows {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (from, to) = (from.add(i * width), to.offset(i as isize * row));
+            T::narrow_all(std::slice::from_raw_parts(from, cols), std::slice::from_raw_parts_mut(to, cols));
+        }
+    }
+}
 
 /// The tiles of an instruction set for an element type, and the blocking they like. All sizes are in elements of C, or of k.
 pub struct Tiles<T: Operand> {
@@ -159,7 +180,7 @@ impl<T: Operand> Tiles<T> {
             whole: false,
             starts: None,
             pack: [pack_rows, pack],
-            narrow: |from, to| T::narrow_all(from, to),
+            narrow: narrow::<T>,
             enter: || (),
             leave: || (),
             run,

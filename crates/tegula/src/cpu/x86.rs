@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::kernel::{Factors, Operand, Tiles};
+use super::kernel::{self, Factors, Operand, Tiles};
 use super::pack::{Source, pack, pack_rows};
 use super::vnni;
 
@@ -160,8 +160,9 @@ macro_rules! tiles {
             /// # Safety
             /// As [`super::kernel::Narrow`] asks.
             #[target_feature(enable = $features)]
-            unsafe fn narrow<T: Operand<Acc = $t>>(from: &[$t], to: &mut [T::Out]) {
-                T::narrow_all(from, to);
+            unsafe fn narrow<T: Operand<Acc = $t>>(from: *const $t, width: usize, to: *mut T::Out, row: isize, sizes: [usize; 2]) {
+                // SAFETY: the caller's promise.
+                unsafe { kernel::narrow::<T>(from, width, to, row, sizes) }
             }
 
             Tiles { pack: [rows, panel], narrow: narrow::<T>, ..Tiles::of_vectors(LANES, $most, [$high, $wide * LANES], $kc, $run) }
