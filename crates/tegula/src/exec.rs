@@ -1,5 +1,6 @@
 //! Devices, and the one trait through which products, tests and benchmarks reach them.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use crate::cpu::Panels;
@@ -201,8 +202,17 @@ impl Device {
             (Kind::Cuda(gpu), Plan::Gpu(recipe)) => gpu.multiply(recipe, product)?.into(),
             _ => return Err(self.other_plan(T::TYPE)),
         };
-        let device = if let Kind::Cpu = self.0 { "cpu".into() } else { self.name().into() };
-        Ok(Report { device, kernel })
+        Ok(Report { device: self.label(), kernel })
+    }
+
+    /// [`name`](Executor::name), without memory where it is always the same.
+    fn label(&self) -> Cow<'static, str> {
+        match &self.0 {
+            Kind::Cpu => "cpu".into(),
+            Kind::Interp => "interp".into(),
+            #[cfg(feature = "cuda")]
+            Kind::Cuda(gpu) => format!("cuda:{}", gpu.ordinal()).into(),
+        }
     }
 
     fn ordinal(&self) -> Option<usize> {
@@ -236,12 +246,7 @@ impl From<Gpu> for Device {
 
 impl Executor for Device {
     fn name(&self) -> String {
-        match &self.0 {
-            Kind::Cpu => "cpu".into(),
-            Kind::Interp => "interp".into(),
-            #[cfg(feature = "cuda")]
-            Kind::Cuda(gpu) => format!("cuda:{}", gpu.ordinal()),
-        }
+        self.label().into_owned()
     }
 
     fn caps(&self) -> Caps {

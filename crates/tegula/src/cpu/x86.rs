@@ -14,10 +14,12 @@ use super::vnni;
 
 /// Steps from which a tile of C is asked for before the sums are made: it lies far away, and they take a while.
 const FAR: usize = 64;
+/// Bytes that a cache brings in at once.
+const LINE: usize = 64;
 
 /// The function of tiles of one type: `$s` as it is read, `$t` as it is summed. `$spread` makes a vector of one number of A, `$widen` of neighbours in B; `$load` and `$store` are for
-/// C. `$widen`, `$load` and `$store` take the first lanes by a mask; there are other functions for whole vectors, since to load by a mask takes the place of a multiplication. Sums start from [`Factors::starts`] where it `$starts` them, else from 0.
-/// `$step` multiplies two vectors and adds a third.
+/// C. `$widen`, `$load` and `$store` take the first lanes by a mask; there are other functions for whole vectors, since to load by a mask takes the place of a multiplication. Sums
+/// start from [`Factors::starts`] where it `$starts` them, else from 0. `$step` multiplies two vectors and adds a third.
 macro_rules! run {
     ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $starts:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
@@ -37,8 +39,9 @@ macro_rules! run {
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
                 if steps >= FAR {
                     for i in 0..R {
-                        for v in 0..V {
-                            _mm_prefetch::<_MM_HINT_ET0>(c.wrapping_offset(i as isize * row).wrapping_add(v * LANES).cast());
+                        let of_row = c.wrapping_offset(i as isize * row).cast::<i8>();
+                        for line in (0..cols * size_of::<$t>()).step_by(LINE) {
+                            _mm_prefetch::<_MM_HINT_ET0>(of_row.wrapping_add(line));
                         }
                     }
                 }
@@ -106,27 +109,21 @@ macro_rules! run {
                 }
             }
 
-            #[target_feature(enable = $features)]
-            unsafe fn run([rows, cols, steps]: [usize; 3], alpha: $t, factors: Factors<$t>, beta: $t, c: *mut $t, row: isize) {
-                let sizes = [cols, steps];
-                // SAFETY: the caller's promise.
-                unsafe {
-                    if cols.is_multiple_of(LANES) {
-                        match (cols / LANES, rows) {
-                            $($(($vectors, $rows) => tile::<$rows, $vectors, true>(sizes, alpha, factors, beta, c, row),)+)+
-                            _ => unreachable!("tiles are no larger than registers hold"),
-                        }
-                    } else {
-                        match (cols.div_ceil(LANES), rows) {
-                            $($(($vectors, $rows) => tile::<$rows, $vectors, false>(sizes, alpha, factors, beta, c, row),)+)+
-                            _ => unreachable!("tiles are no larger than registers hold"),
-                        }
+            let [rows, cols, steps] = sizes;
+            // SAFETY: the caller's promise.
+            unsafe {
+                if cols.is_multiple_of(LANES) {
+                    match (cols / LANES, rows) {
+                        $($(($vectors, $rows) => tile::<$rows, $vectors, true>([cols, steps], alpha, factors, beta, c, row),)+)+
+                        _ => unreachable!("tiles are no larger than registers hold"),
+                    }
+                } else {
+                    match (cols.div_ceil(LANES), rows) {
+                        $($(($vectors, $rows) => tile::<$rows, $vectors, false>([cols, steps], alpha, factors, beta, c, row),)+)+
+                        _ => unreachable!("tiles are no larger than registers hold"),
                     }
                 }
             }
-
-            // SAFETY: the caller's promise.
-            unsafe { run(sizes, alpha, factors, beta, c, row) }
         }
     };
 }
