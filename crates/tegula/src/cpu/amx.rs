@@ -424,7 +424,8 @@ unsafe fn pack_panel<T: Element, const DEPTH: usize>(
     let steps = k.len().next_multiple_of(DEPTH * ROWS) / DEPTH;
     if from.strides()[0] == 1 && lanes.len() == SIDE {
         let (mut to, whole) = (to.cast::<u8>(), k.len() / DEPTH);
-        let (mut at, row) = (from.at(lanes.start, k.start).cast::<u8>(), from.strides()[1] * size_of::<T>() as isize);
+        let (mut at, row) =
+            (from.at(lanes.start, k.start).cast::<u8>(), from.strides()[1].wrapping_mul(size_of::<T>() as isize));
         for _ in 0..whole {
             // SAFETY: the caller's promise: these rows are in the matrix, and there is room for whole pieces.
             unsafe { zip::<DEPTH>(std::array::from_fn(|d| at.wrapping_offset(d as isize * row)), to) };
@@ -639,24 +640,27 @@ mod tests {
         let columns: Vec<T> = (0..WIDE * most).map(|i| rows[i % most * WIDE + i / most]).collect();
         let by_rows = Layout::row_major(Shape::new(most, WIDE)).unwrap().transposed();
         let by_columns = Layout::row_major(Shape::new(WIDE, most)).unwrap();
-        for k in [0..1, 3..5, 0..DEPTH * ROWS, 7..7 + 2 * DEPTH * ROWS, 1..DEPTH * ROWS + 2, 2..most] {
+        let packed = |memory: &[T], layout, k: Range<usize>| {
             let len = k.len().next_multiple_of(DEPTH * ROWS) * SIDE;
-            let [fast, plain] = [(&rows, by_rows), (&columns, by_columns)].map(|(memory, layout)| {
-                let mut to = vec![T::ONE; len];
-                // SAFETY: the numbers outlive the source; lanes and steps are among them, and there is room for whole pieces. The caller has asked for the instructions.
-                unsafe {
-                    let from = Source::rows(memory.as_ptr(), layout);
-                    // Stores of whole vectors want lines of their own.
-                    let mut room = vec![[T::ONE; 64]; len / 64 + 1];
-                    let start = room.as_mut_ptr().cast::<T>();
-                    let skip = start.align_offset(ROW);
-                    pack_panel::<T, DEPTH>(from, lanes.clone(), k.clone(), 0, start.add(skip).cast());
-                    to.copy_from_slice(std::slice::from_raw_parts(start.add(skip), len));
-                }
-                to
-            });
+            let mut to = vec![T::ONE; len];
+            // Stores of whole vectors want lines of their own.
+            let mut room = vec![[T::ONE; 64]; len / 64 + 1];
+            let start = room.as_mut_ptr().cast::<T>();
+            let start = start.wrapping_add(start.align_offset(ROW));
+            // SAFETY: the numbers outlive the source; lanes and steps are among them, and there is room for whole pieces. The caller has asked for the instructions.
+            unsafe {
+                pack_panel::<T, DEPTH>(Source::rows(memory.as_ptr(), layout), lanes.clone(), k, 0, start.cast());
+                to.copy_from_slice(std::slice::from_raw_parts(start, len));
+            }
+            to
+        };
+        for k in [0..1, 3..5, 0..DEPTH * ROWS, 7..7 + 2 * DEPTH * ROWS, 1..DEPTH * ROWS + 2, 2..most] {
+            let (fast, plain) = (packed(&rows, by_rows, k.clone()), packed(&columns, by_columns, k.clone()));
             assert_eq!(fast, plain, "{} {k:?}", T::TYPE);
         }
+        // The stride of a single step is never used, and may be anything.
+        let far = Layout { shape: Shape::new(WIDE, 1), strides: [0, 1, isize::MAX], offset: 0 };
+        assert_eq!(packed(&rows, far, 0..1), packed(&rows, by_rows, 0..1));
     }
 
     #[test]
