@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tegula::element::Type;
-use tegula::kernels::{Blocked, Plain, Variant};
+use tegula::kernels::{Blocked, Hopper, Plain, Variant};
 
 use crate::{Outcome, kernels, root, variants};
 
@@ -29,16 +29,18 @@ struct Job {
     target: String,
 }
 
-/// Assembles everything.
-pub fn run() -> Outcome {
+/// Assembles everything, or the kernels whose names have the text in them.
+pub fn run(part: Option<&str>) -> Outcome {
     let Some(ptxas) = tool("ptxas") else { return skip("ptxas") };
     let folder = root().join("target/assemble");
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let jobs = jobs()?;
+    let mut jobs = jobs()?;
+    jobs.retain(|job| part.is_none_or(|part| job.name.contains(part)));
     println!("assembling {} kernels", jobs.len());
     let mut failures = assemble_all(&ptxas, &folder, &jobs);
     failures.extend(inspect(&ptxas, &folder).err());
     failures.extend(inspect_matrix_units(&ptxas, &folder).err());
+    failures.extend(inspect_pipeline(&ptxas, &folder).err());
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
@@ -211,6 +213,32 @@ fn inspect_matrix_units(ptxas: &Path, folder: &Path) -> Outcome {
         return Ok(());
     }
     Err(format!("the f64 kernel on matrix units is not assembled as meant: {counts}"))
+}
+
+/// The kernel on matrix units of warpgroups multiplies with all of a tile's columns at once, has tiles copied to both blocks of a cluster and stored, and
+/// moves registers from the warps that copy to those that multiply.
+fn inspect_pipeline(ptxas: &Path, folder: &Path) -> Outcome {
+    let Some(nvdisasm) = tool("nvdisasm") else { return skip("nvdisasm") };
+    let kernel = Hopper::named("hopper_128x256x64_2_4_2", Type::BF16).and_then(|hopper| hopper.build());
+    let text = variants::print(kernel.map_err(|e| e.to_string())?)?.text;
+    let job = Job { name: "inspected_bf16".into(), target: target(&text), text };
+    assemble(ptxas, folder, &job)?;
+    let cubin = folder.join(format!("inspected_bf16.{}.cubin", job.target));
+    let (success, listing) = output(Command::new(nvdisasm).arg("-c").arg(cubin), &folder.join("inspected_bf16.sass"))?;
+    let wanted = [
+        ("HGMMA.64x256x16", 4),
+        ("UTMALDG.3D.MULTICAST", 2),
+        ("UTMALDG.3D ", 1),
+        ("UTMASTG.3D", 4),
+        ("USETMAXREG", 2),
+        ("STSM.16.M88.4", 32),
+    ];
+    let counts = wanted.map(|(what, _)| format!("{} {what}", listing.matches(what).count())).join(", ");
+    println!("bf16 by warpgroups on {}: {counts}", job.target);
+    if success && wanted.iter().all(|(what, count)| listing.matches(what).count() == *count) {
+        return Ok(());
+    }
+    Err(format!("the kernel by warpgroups is not assembled as meant: {counts}"))
 }
 
 /// Moves to a register that a product takes next.

@@ -1,4 +1,4 @@
-//! Chores of the repository: `cargo xtask ci | bless | assemble | layers | fuzz [SECONDS] | memory | cuda FOLDER`.
+//! Chores of the repository: `cargo xtask ci | bless | assemble [PART OF A NAME] | layers | fuzz [SECONDS] | memory | cuda FOLDER`.
 
 mod assemble;
 mod ci;
@@ -31,12 +31,12 @@ fn main() -> ExitCode {
     let outcome = match chore.as_str() {
         "ci" => ci::run(),
         "bless" => bless(),
-        "assemble" => assemble::run(),
+        "assemble" => assemble::run(std::env::args().nth(2).as_deref()),
         "layers" => layers::run(),
         "fuzz" => fuzz::run(std::env::args().nth(2).as_deref()),
         "memory" => memory::run(),
         "cuda" => cuda::run(std::env::args_os().nth(2).as_deref()),
-        _ => Err("usage: cargo xtask ci | bless | assemble | layers | fuzz [SECONDS] | memory | cuda FOLDER".into()),
+        _ => Err("usage: cargo xtask ci | bless | assemble [PART OF A NAME] | layers | fuzz [SECONDS] | memory | cuda FOLDER".into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,8 @@ use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
 use tegula::kernels::{
-    Adding, Barriers, Blocked, Edges, Family, Mapping, Mend, Pack, Packing, Plain, Schedule, Sum, Variant, Vector,
+    Adding, Barriers, Blocked, Edges, Family, Hopper, Mapping, Mend, Pack, Packing, Plain, Schedule, Sum, Variant,
+    Vector,
 };
 use tegula::plan::{Caps, Lie, Problem, Split, candidates, legal};
 use tegula::ptx::{self, Image};
@@ -28,9 +29,44 @@ pub fn all() -> Vec<Variant> {
     let mut variants: Vec<Variant> = plain().into_iter().map(Variant::from).collect();
     variants.extend(vectors().into_iter().map(Variant::from));
     variants.extend(packs().map(Variant::from));
+    variants.extend(pipelines().into_iter().map(Variant::from));
     let blocked = blocked();
     variants.extend(finished(&blocked));
     variants.extend(blocked.into_iter().map(Variant::from));
+    variants
+}
+
+/// Of the kernels on Hopper's matrix units those that plans choose from: every layout, with C by tiles and by elements, as a whole and in parts.
+fn pipelines() -> Vec<Hopper> {
+    let mut variants = Vec::new();
+    let mut add = |hopper: Hopper| {
+        if !variants.contains(&hopper) {
+            variants.push(hopper);
+        }
+    };
+    for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        for (side, vectors) in [(96, true), (96, false), (4096, true)] {
+            let orders = [Order2d::RowMajor, Order2d::ColMajor];
+            let lies = [(orders[a], true), (orders[b], true), (Order2d::RowMajor, vectors)]
+                .map(|(order, vectors)| Lie::new(order, vectors));
+            let (ty, accuracy) = (Type::BF16, Accuracy::Full);
+            let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, lies };
+            for candidate in legal(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }) {
+                if let Variant::Hopper(hopper) = candidate.recipe.kernel {
+                    add(hopper);
+                    // f16 differs by the instruction's name alone.
+                    if a == b && vectors {
+                        add(Hopper { ty: Type::F16, ..hopper });
+                    }
+                    // Of epilogues, the one that takes most.
+                    if a == 0 && b == 0 && hopper.schedule == Schedule::Tiles {
+                        let epilogue = Epilogue { bias: Some(Along::Rows), activation: Activation::Gelu };
+                        add(Hopper { epilogue, ..hopper });
+                    }
+                }
+            }
+        }
+    }
     variants
 }
 
@@ -56,7 +92,7 @@ fn vectors() -> Vec<Vector> {
                             variants.push(vector);
                         }
                     };
-                    let lies = orders.map(|order| Lie { order, vectors: vectors && order != Order2d::Strided });
+                    let lies = orders.map(|order| Lie::new(order, vectors && order != Order2d::Strided));
                     let (accuracy, side) = (Accuracy::Full, 4096);
                     let problem = Problem { ty, accuracy, m: rows, n: side, k: side, batches: 1, lies };
                     for candidate in legal(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }) {
@@ -97,7 +133,7 @@ fn plain() -> Vec<Plain> {
 
 /// Kernels of blocks that plans choose from: every layout, as it lies or packed, and sums that are split.
 fn blocked() -> Vec<Blocked> {
-    let lie = |order, vectors| Lie { order, vectors };
+    let lie = |order, vectors| Lie::new(order, vectors);
     let (row, col) = (Order2d::RowMajor, Order2d::ColMajor);
     let layouts =
         [(row, row, true), (row, row, false), (col, col, true), (row, col, true), (row, col, false), (col, row, true)];
@@ -161,7 +197,12 @@ fn finished(blocked: &[Blocked]) -> Vec<Variant> {
 
 /// Whether a variant is assembled for the newest GPU as well: the forms that are measured there.
 pub fn measured(variant: &Variant) -> bool {
-    let Variant::Plain(variant) = variant else { return true };
+    let variant = match variant {
+        Variant::Plain(variant) => variant,
+        // These load on the GPU that is measured and on no other.
+        Variant::Hopper(_) => return false,
+        _ => return true,
+    };
     let plain = Plain::new(variant.family, variant.ty, variant.tile);
     let finished = !variant.epilogue.is_none();
     variant.tile >= 16 && (finished || *variant == plain || *variant == Plain { mapping: Mapping::XRow, ..plain })

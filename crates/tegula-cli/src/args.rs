@@ -564,7 +564,7 @@ impl VariantArgs {
             self.refuse_shapes(text)?;
             return Variant::named(text, self.dtype.unwrap_or(family.usual_type()));
         }
-        Ok(self.recipe(name)?.fit([Lie { order: Order2d::RowMajor, vectors: true }; 3]).kernel)
+        Ok(self.recipe(name)?.fit([Lie::new(Order2d::RowMajor, true); 3]).kernel)
     }
 
     /// Refuses options beside a name that says all but the type.

@@ -10,7 +10,7 @@ use clap::{Arg, Command, ValueEnum};
 use tegula::element::Type;
 use tegula::ir::Order2d;
 use tegula::kernels::{Plain, Variant};
-use tegula::plan::{Lie, Recipe, candidates};
+use tegula::plan::{Caps, Lie, Recipe, candidates};
 use tegula::{Accuracy, Layout, Result, Shape, plan};
 
 /// A kernel, or a family of them, as it is named on the command line.
@@ -58,6 +58,8 @@ pub enum Family {
     Dmma,
     /// f16, bf16, i8 on matrix units, with sums in 32 bits
     Mma,
+    /// f16, bf16 on Hopper's matrix units: some warps have tiles copied, others multiply
+    Hopper,
     /// f32 rounded to tf32 on matrix units, where --accuracy tf32 asks for it
     Tf32,
     /// i32 on matrix units, exactly: ten products of bytes for one
@@ -122,6 +124,7 @@ impl Named {
         let sizes = match (self, kernel) {
             (Named::Plain(name), _) => return [name.size(rows); 3],
             (_, Variant::Vector(vector)) => [rows, cols, 2 * vector.step()],
+            (_, Variant::Hopper(hopper)) => [rows, cols, 2 * hopper.pipeline.stages * hopper.pipeline.tile[2]],
             (_, Variant::Blocked(blocked)) => [rows, cols, 4 * blocked.blocking.block[2]],
             _ => [rows, cols, 1],
         };
@@ -179,6 +182,7 @@ impl Family {
             Family::Register => "register",
             Family::Dmma => "dmma",
             Family::Mma => "mma",
+            Family::Hopper => "hopper",
             Family::Tf32 => "tf32",
             Family::Limbs => "limbs",
             Family::Vector => "vector",
@@ -198,7 +202,7 @@ impl Family {
         match self {
             Family::Register | Family::Tf32 | Family::Vector | Family::Sum | Family::Mend | Family::Pack => Type::F32,
             Family::Dmma => Type::F64,
-            Family::Mma => Type::F16,
+            Family::Mma | Family::Hopper => Type::F16,
             Family::Limbs => Type::I32,
         }
     }
@@ -226,11 +230,19 @@ impl Family {
                 continue;
             }
             let lies = [(a, vectors), (b, vectors), (Order2d::RowMajor, vectors)]
-                .map(|(order, vectors)| Lie { order, vectors });
+                .map(|(order, vectors)| Lie::new(order, vectors));
             let problem = plan::Problem { ty, accuracy, m: 8192, n: 8192, k: 8192, batches: 1, lies };
             for (recipe, _) in candidates(&problem, 132) {
                 if let Variant::Blocked(blocked) = recipe.kernel {
                     add(blocked.short_name());
+                }
+            }
+            // Some take no right factor of rows.
+            let hopper = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
+            let all = if b == Order2d::RowMajor { plan::legal(&problem, &hopper) } else { Vec::new() };
+            for candidate in all {
+                if let (Variant::Hopper(hopper), false) = (candidate.recipe.kernel, candidate.recipe.swapped) {
+                    add(hopper.short_name());
                 }
             }
         }
@@ -310,7 +322,7 @@ mod tests {
             let (ty, names) = (family.usual_type(), family.chosen_from(family.usual_type()));
             assert_eq!(names.is_empty(), family.is_one(), "{family:?}");
             for name in names {
-                let aligned = [Lie { order: Order2d::RowMajor, vectors: true }; 3];
+                let aligned = [Lie::new(Order2d::RowMajor, true); 3];
                 let recipe = Recipe::named(&name, ty).unwrap().fit(aligned);
                 assert!(recipe.kernel.build().is_ok(), "{name}");
                 assert!(Recipe::named(&format!("{name}:3"), ty).unwrap().name().ends_with("_3"));

@@ -23,7 +23,7 @@ impl Passes {
     /// Builds and checks them.
     pub fn of(problem: &Problem) -> Result<Passes> {
         let Problem { recipe, m, n, .. } = problem;
-        let row_major = Lie { order: Order2d::RowMajor, vectors: false };
+        let row_major = Lie::new(Order2d::RowMajor, false);
         let lies = recipe.inputs([row_major; 2], Lie::transposed);
         let second = recipe.workspace(Shape::new(*m, *n)).map(|_| recipe.second(row_major, m.saturating_mul(*n)));
         let checked = |variant: Variant| ir::check(variant.build()?);

@@ -203,6 +203,36 @@ fn a_page_is_written_whole_or_not_at_all() {
 }
 
 #[test]
+fn a_pipeline_has_a_timeline() {
+    let place = TempDir::new().unwrap();
+    // Two blocks of a cluster: the second one's half of B comes from both.
+    let line = "--kernel hopper_64x128x64_1_2_2 --dtype bf16 --m 128 --block 1,0";
+    let story = told(place.path(), line);
+    assert!(story.contains("pipeline of block 1,0") && story.contains("who waited for whom"), "{story}");
+    assert!(story.contains("the copy engine stores C") && !story.contains("unwritten"), "{story}");
+    assert!(story.lines().all(|line| line.chars().count() <= 110), "{story}");
+    told(place.path(), "--kernel hopper_64x128x64_1_2_2 --dtype bf16 --m 128 --trace t.trace");
+    assert_eq!(told(place.path(), "t.trace --block 1,0"), story);
+    assert_eq!(told(place.path(), &format!("{line} --html page.html")), "");
+    let page = fs::read_to_string(place.path().join("page.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("block 1,0") && page.contains("<svg "));
+    // Of a long one the beginning and the end.
+    let long = told(place.path(), "--kernel hopper_64x64x64_1_3_1 --k 4096");
+    let row = long.lines().find(|line| line.trim_start().starts_with("consumer ") && line.contains(" … ")).unwrap();
+    assert!(row.contains("×0 ") && row.contains("×63"), "{row}");
+    // Whoever stores element by element is seen to write all of C.
+    let plain = told(place.path(), "--kernel hopper_64x64x64_1_2_1 --m 61 --n 59 --k 200");
+    assert!(plain.contains("pipeline of block 0,0") && !plain.contains("unwritten"), "{plain}");
+    // Blocks that share k say when sums go from one to the other.
+    let shared = told(place.path(), "--kernel hopper_64x64x64_1_2_1_k2 --k 192 --block 1,0");
+    let row = shared.lines().find(|line| line.trim_start().starts_with("consumer ")).unwrap();
+    assert!(row.contains("×0 ×0 <0 <0 .") && shared.contains("for the other blocks' sums"), "{shared}");
+    assert!(!shared.contains("for ever") && !shared.contains("unwritten"), "{shared}");
+    let (why, code) = refused(place.path(), "--kernel hopper_64x64x64_1_2_1 --k 0 --html none.html");
+    assert!(why.contains("there is nothing to multiply") && code == 1, "{why}");
+}
+
+#[test]
 fn a_page_is_given_out_on_this_machine() {
     let mut server = Command::new(env!("CARGO_BIN_EXE_tegula"))
         .args(["explain", "--serve", "--tile", "4", "--dtype", "f64"])

@@ -214,6 +214,7 @@ fn explanations() {
         "explain --kernel naive --m 2 --n 2 --k 3",
         "explain --kernel K5 --block 1,0",
         "explain --m 20 --n 4 --k 20 --tile 2 --plant missing-second-barrier --block 0,9 --thread 1,1",
+        "explain --kernel hopper_128x64x64_2_4_1 --dtype bf16",
         "explain --json",
     ];
     agree("explain", &lines, sources);

@@ -233,7 +233,7 @@ impl Observer for Merging {
             self.block = Some(event.block);
         }
         match event.what {
-            What::Barrier(_) => self.end_step(event.warp),
+            What::Barrier { .. } => self.end_step(event.warp),
             What::Access { write, space: Space::Shared, memory, elements, request: Some(request), .. } => {
                 let (start, size) = self.starts.get(memory).copied().unwrap_or((0, 4));
                 let lanes = elements.iter().rev().fold(0, |mask, e| mask << 1 | u32::from(e.is_some()));

@@ -8,11 +8,13 @@ pub mod formula;
 pub mod guide;
 pub mod number;
 pub mod page;
+pub mod pipeline;
 pub mod product;
 pub mod profile;
 pub mod sass;
 pub mod scene;
 pub mod serve;
+mod svg;
 pub mod trace;
 
 mod error;

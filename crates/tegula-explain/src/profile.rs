@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Serialize};
 use tegula::element::Type;
 use tegula::interp::{self, Arg, Computation, Config, Observer, Outcome, Space, What};
-use tegula::ir::{Checked, Kernel};
+use tegula::ir::{Checked, Kernel, Wgmma};
 
 use crate::error::Result;
 
@@ -113,7 +113,11 @@ impl Observer for Warps {
             }
             What::Compute { how: Computation::MulAdd, ty, .. } if ty != Type::U32 => warp.multiply(event, 1),
             What::Compute { how: Computation::Matrix(mma), .. } => warp.multiply(event, mma.products() / 32),
-            What::Barrier(_) => warp.barriers += 1,
+            // A thread has n / 2 of the sums.
+            What::Compute { how: Computation::Warpgroup(wgmma), .. } => {
+                warp.multiply(event, u64::from(wgmma.sums() * Wgmma::K));
+            }
+            What::Barrier { .. } => warp.barriers += 1,
             _ => {}
         }
         ControlFlow::Continue(())

@@ -111,7 +111,7 @@ fn kernel(gpu: &Gpu, n: usize) -> Fallible<(tegula::ir::Checked<tegula::ir::Kern
         n,
         k: n,
         batches: 1,
-        lies: [tegula::plan::Lie { order: tegula::ir::Order2d::RowMajor, vectors: true }; 3],
+        lies: [tegula::plan::Lie::new(tegula::ir::Order2d::RowMajor, true); 3],
     };
     let Plan::Gpu(recipe) = choose(&problem, &tegula::Executor::caps(&tegula::Device::from(gpu.clone())))? else {
         return Err("the plan is no kernel".into());
@@ -149,6 +149,7 @@ impl Bare {
             Field::Stride(_, Axis::Batches) => 4 * n * n,
             Field::Stride(_, Axis::Rows) => 4 * n,
             Field::Stride(_, Axis::Cols) => 4,
+            Field::Tensor(_) => unreachable!("the kernel copies no tiles"),
             Field::Scalar(id, _) => {
                 if id.index() == 3 {
                     one

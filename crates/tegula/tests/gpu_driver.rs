@@ -23,7 +23,7 @@ fn gpu() -> Option<Gpu> {
 const THREADS: u32 = 128;
 
 fn image(entry: &str, text: &str) -> Image {
-    Image { entry: entry.into(), text: text.into(), shared_bytes: 0, block: [THREADS, 1, 1] }
+    Image { entry: entry.into(), text: text.into(), shared_bytes: 0, block: [THREADS, 1, 1], early: false }
 }
 
 /// y[i] = factor · x[i] for i < n.

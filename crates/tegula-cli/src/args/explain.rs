@@ -20,12 +20,17 @@ Examples:
   tegula explain --m 256 --n 256 --k 256 --json     what each thread does
   tegula explain --m 999 --blocks 5,0 --trace b.trace
   tegula explain b.trace                            play what was kept
+  tegula explain --kernel hopper_128x64x64_2_4_1    a pipeline and its waits
   tegula explain --html tiles.html                  a page for a browser
   tegula explain --serve                            one that runs new choices
 
 On a terminal the multiplication is played: → and ← go on and back, ] and [ by whole acts, ? tells of all keys, q ends. Elsewhere, or with \
 --plain, it is told as text. A and B are as for mul, but two-dimensional; without files A and B are 1, 2, 3 … row after row, from 1 again after 100. \
 A kernel with a mistake in it is played like any other, and the exit code is 0.
+
+Of a kernel with a pipeline, as those of the family hopper, a timeline tells which step along k each stage of shared memory holds when, and who waited \
+for whom. A column of it is a unit of logical time: to ask for copies takes 1, the copies 4, the products of a step 2, to store a tile 2, to send sums to other \
+blocks 2, all else nothing. Since its warps do different things at once, such a kernel is told as text, and not played.
 
 The object of --json has kernel, m, n, k, grid, block, steps, per_thread (global_loads, global_stores, shared_loads, shared_stores, fma: each the \
 greatest of any thread), barriers_per_block, and counters and findings as check --json has them. With --blocks these are of the blocks that ran. Of kernels that pack or split their work the \
@@ -37,7 +42,7 @@ multiplying kernel is explained.";
 )))]
 #[command(mut_arg("dtype", |dtype| dtype.visible_alias("cast")))]
 #[command(mut_arg("dtype", |dtype| dtype.help(
-    "Type of A and B [default: that of the files, else f32; K2: f64; K3: i32; dmma: f64; mma: f16; limbs: i32]"
+    "Type of A and B [default: that of the files, else f32; K2: f64; K3: i32; dmma: f64; mma and hopper: f16; limbs: i32]"
 )))]
 pub struct ExplainArgs {
     /// A and B: matrices in files, as for mul; or one trace that --trace wrote
@@ -87,7 +92,7 @@ pub struct ExplainArgs {
     /// Print what threads do and what it costs as one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Write a page for a browser that holds every tile, mapping and mistake of small products
+    /// Write a page for a browser that holds every tile, mapping and mistake of small products; of a hopper kernel, its timeline
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["files", "trace", "json", "plain", "serve"])]
     pub html: Option<PathBuf>,
     /// Give such a page out to browsers on this machine, and run what is chosen there; without a port at any that is free
@@ -173,6 +178,7 @@ mod tests {
     use super::*;
     use clap::Parser;
     use tegula::kernels::{Family, Plain};
+    use tegula_explain::pipeline::Costs;
 
     fn explain(line: &str) -> ExplainArgs {
         match Cli::try_parse_from(format!("tegula explain {line}").split_whitespace()).unwrap().command {
@@ -206,6 +212,15 @@ mod tests {
             let line = format!("tegula explain {wrong}");
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn help_says_what_a_column_is() {
+        let Costs { ask, copy, multiply, store, send } = Costs::USUAL;
+        let told = format!(
+            "takes {ask}, the copies {copy}, the products of a step {multiply}, to store a tile {store}, to send sums to other blocks {send}, all"
+        );
+        assert!(EXAMPLES.contains(&told), "{told}");
     }
 
     #[test]

@@ -4,16 +4,23 @@ use std::io::{Write, stdout};
 use std::path::Path;
 
 use tegula::kernels::Variant;
-use tegula_explain::page::{Book, Choice, html};
+use tegula_explain::page::{Book, Choice, html, pipeline};
+use tegula_explain::pipeline::{Costs, Timeline};
 use tegula_explain::serve::{LARGEST, Page};
 use tegula_files::ReportFile;
 
+use super::chosen;
+use super::plain::at;
+use super::source::Launch;
 use crate::args::ExplainArgs;
 use crate::failure::{Failure, Result};
 use crate::progress::{Meter, Unit};
 
-/// Writes the page.
+/// Writes the page: of a kernel with a pipeline its timeline.
 pub fn write(file: &Path, args: &ExplainArgs, meter: &Meter) -> Result<()> {
+    if matches!(args.problem(None, None)?.recipe.kernel, Variant::Hopper(_)) {
+        return write_pipeline(file, args, meter);
+    }
     let choice = choice(args)?;
     // Before any work: a file that cannot be written is refused.
     let to = ReportFile::new(file)?;
@@ -21,6 +28,17 @@ pub fn write(file: &Path, args: &ExplainArgs, meter: &Meter) -> Result<()> {
     let phase = meter.phase("tracing small products", Unit::Products, book.len() as u64);
     let page = html(&book, &|done| phase.set(done as u64)).map_err(|why| Failure::new(why.to_string()))?;
     to.replace(page.as_bytes())?;
+    Ok(())
+}
+
+fn write_pipeline(file: &Path, args: &ExplainArgs, meter: &Meter) -> Result<()> {
+    let to = ReportFile::new(file)?;
+    let trace = Launch::new(args, meter)?.trace(args, meter)?;
+    let (block, _) = chosen(&trace.header, &trace.blocks(), args)?;
+    let Some(timeline) = Timeline::of(&trace, block, Costs::USUAL) else {
+        return Err(Failure::new(format!("block {} has no tiles copied: there is nothing to multiply", at(block))));
+    };
+    to.replace(pipeline(&trace, block, &timeline).as_bytes())?;
     Ok(())
 }
 
@@ -41,7 +59,7 @@ fn choice(args: &ExplainArgs) -> Result<Choice> {
     let Variant::Plain(plain) = problem.recipe.kernel else {
         let name = args.kernel.text();
         return Err(Failure::new(format!(
-            "a page shows naive, tiled and K1 to K6, not {name}; leave out --html and --serve"
+            "a page shows naive, tiled and K1 to K6, or with --html a hopper kernel, not {name}; leave out --html and --serve"
         )));
     };
     let sizes = [problem.m, problem.n, problem.k];

@@ -5,7 +5,7 @@
 //! | `source` | where the trace comes from: a kernel on matrices, or a file |
 //! | `stage` | a trace with what is needed to tell of it |
 //! | `words`, `sum` | an act in words; an element of C as a sum |
-//! | `plain` | the story as text |
+//! | `plain`, `timeline` | the story as text; what a pipeline does when |
 //! | `player`, `draw`, `grid`, `canvas` | where the player is; the picture of that; what pictures are made of |
 //! | `terminal` | the player on a terminal: all that knows one |
 //! | `browser` | the page, as a file or given out |
@@ -20,6 +20,7 @@ mod source;
 mod stage;
 mod sum;
 mod terminal;
+mod timeline;
 mod words;
 
 use std::io::{IsTerminal, stdin, stdout};
@@ -64,7 +65,8 @@ pub fn run(args: &ExplainArgs, meter: &Meter) -> Result<()> {
     let (block, thread) = chosen(&trace.header, &trace.blocks(), args)?;
     let stage = Stage::new(trace);
     let terminal = stdin().is_terminal() && stdout().is_terminal() && std::env::var("TERM").is_ok_and(|t| t != "dumb");
-    if terminal && !args.plain {
+    // What happens at once in a pipeline cannot be played act by act.
+    if terminal && !args.plain && stage.trace.header.deeds.is_empty() {
         return Ok(terminal::play(Player::new(stage, block, thread))?);
     }
     Ok(plain::print(&mut stdout().lock(), &stage, block, thread)?)

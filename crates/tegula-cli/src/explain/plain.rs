@@ -6,6 +6,7 @@ use tegula_explain::trace::{Does, Finding};
 
 use super::stage::Stage;
 use super::sum::{Formula, joined};
+use super::timeline::timeline;
 use super::words::{per_thread, tell, verb};
 use crate::failure::one_line;
 use crate::report::check::{Counters, print_counters};
@@ -22,6 +23,7 @@ pub fn print(out: &mut impl Write, stage: &Stage, block: [u32; 3], thread: [u32;
     lines.push(String::new());
     lines.extend(acts(stage, block));
     lines.push(String::new());
+    lines.extend(timeline(stage, block));
     lines.extend(sum(stage, block, thread));
     lines.push(String::new());
     for line in lines.iter().flat_map(|line| wrapped(line, WIDTH)) {
@@ -127,6 +129,14 @@ fn acts(stage: &Stage, block: [u32; 3]) -> Vec<String> {
 fn sum(stage: &Stage, block: [u32; 3], thread: [u32; 3]) -> Vec<String> {
     let formula = Formula::of(stage, block, thread);
     let who = format!("thread {} of block {}", at(thread), at(block));
+    // Whoever asks for copies stores nothing, nor do others where the copy engine does.
+    if formula.name.is_none() && !stage.trace.header.deeds.is_empty() {
+        let why = match stage.tiles_stored(block) {
+            0 => "other threads store its block's sums",
+            _ => "the copy engine stores C tile by tile",
+        };
+        return vec![format!("{who} writes nothing itself: {why}")];
+    }
     let Some(name) = &formula.name else {
         return vec![format!("{who} writes nothing: its element lies beyond the edge, or was not recorded")];
     };
@@ -211,6 +221,10 @@ pub fn briefly(finding: &Finding) -> String {
 fn unwritten(stage: &Stage) -> Option<String> {
     let header = &stage.trace.header;
     let sample = &header.sample;
+    // Elements of tiles that the copy engine stores are not recorded.
+    if stage.blocks.iter().any(|&block| stage.tiles_stored(block) > 0) {
+        return None;
+    }
     let c = stage.roles[2].filter(|_| sample.blocks.is_none() && sample.warps.is_none() && sample.steps.is_none())?;
     let scene = tegula_explain::scene::Scene::at(&stage.trace, [0; 3], header.moments.len() as u32);
     let all = header.matrices[c].shape.iter().product::<u64>();

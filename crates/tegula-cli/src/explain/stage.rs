@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use tegula_explain::formula::{Element, Stored, Term, stored, terms};
 use tegula_explain::number::shown;
-use tegula_explain::trace::{Act, Does, Trace};
+use tegula_explain::trace::{Act, Deed, Does, Doing, Trace};
 
 /// Events up to which numbers are looked at one by one to find the longest.
 const LOOKED_AT: usize = 1 << 16;
@@ -92,6 +92,12 @@ impl Stage {
     /// Steps of the slide that were recorded.
     pub fn steps(&self) -> u32 {
         self.trace.header.acts.iter().filter_map(|act| act.step).max().map_or(0, |step| step + 1)
+    }
+
+    /// Tiles of shared memory that a block has had stored.
+    pub fn tiles_stored(&self, block: [u32; 3]) -> usize {
+        let stored = |deed: &&Deed| deed.block == block && matches!(deed.does, Doing::Store { .. });
+        self.trace.header.deeds.iter().filter(stored).count()
     }
 
     /// `a01`, or with larger matrices `a[0,12]`.

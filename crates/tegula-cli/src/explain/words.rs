@@ -134,7 +134,11 @@ fn store(stage: &Stage, act: &Act, block: [u32; 3]) -> (String, String) {
         .map(|matrix| format!("sums → {}", stage.range(matrix, &written[matrix])))
         .collect();
     if parts.is_empty() {
-        return ("nothing: this block writes no element".into(), String::new());
+        return match stage.tiles_stored(block) {
+            0 => ("nothing: this block writes no element".into(), String::new()),
+            1 => ("a tile of sums, by the copy engine".into(), String::new()),
+            tiles => (format!("{tiles} tiles of sums, by the copy engine"), String::new()),
+        };
     }
     (parts.join(", "), each(stage, act, block, Does::GlobalStore, "writes", "element"))
 }

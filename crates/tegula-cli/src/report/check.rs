@@ -193,11 +193,14 @@ impl From<&Fault> for Finding {
 fn counted(kind: interp::Kind) -> &'static str {
     match kind {
         interp::Kind::Race => "pairs of accesses",
-        interp::Kind::Uninitialised | interp::Kind::InFlight => "accesses",
+        interp::Kind::Uninitialised | interp::Kind::InFlight | interp::Kind::EarlyAccess => "accesses",
         interp::Kind::OutOfBounds | interp::Kind::Misaligned => "accesses by warps",
         interp::Kind::DivergentWarp | interp::Kind::DivisionByZero => "operations of warps",
         interp::Kind::ArrivalMismatch => "arrivals of warps",
-        interp::Kind::Deadlock => "blocks",
+        interp::Kind::Deadlock | interp::Kind::RegisterBudget => "blocks",
+        interp::Kind::UnreadyBarrier => "uses of barriers",
+        interp::Kind::TransactionCount | interp::Kind::EndedBlock => "copies and arrivals",
+        interp::Kind::MissingProxyFence | interp::Kind::MissingFence => "operations of warps",
         interp::Kind::RedundantBarrier => "unrolled copies",
     }
 }

@@ -202,7 +202,7 @@ impl Launch {
         let mut variant = Variant::named(name, ty)?;
         if !matches!(variant, Variant::Plain(_)) {
             // As products take it: loads and stores are as wide as row-major matrices let them be.
-            let lies = Lie { order: Order2d::RowMajor, vectors: true };
+            let lies = Lie::new(Order2d::RowMajor, true);
             variant = Recipe::named(name, ty)?.fit([lies; 3]).kernel;
         }
         loop {

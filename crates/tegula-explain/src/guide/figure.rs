@@ -6,6 +6,7 @@
 //! | `requests LAUNCH.a_load ..` | requests to global memory: the sectors that they touch, and what is used of them |
 //! | `banks LAUNCH.tile_a_store ..` | requests to shared memory: the words that each bank has to pass on |
 //! | `patch LAUNCH` | which elements of C the warps of the first block store, and which of them one thread |
+//! | `pipeline LAUNCH` | what the first block's stages hold when, in logical time |
 //! | `fragments MMA` | which lane holds which element of the matrices of an instruction |
 //! | `bars UNIT \| LABEL = EXPRESSION \| ..` | numbers as bars |
 
@@ -16,8 +17,9 @@ use tegula::ir::Mma;
 
 use super::expression::{number, shown};
 use super::facts::{Launch, Request, Subject};
-use super::svg::{Anchor, Svg};
 use super::{Fault, Result, syntax};
+use crate::pipeline::{self, Costs, Timeline};
+use crate::svg::{Anchor, Svg};
 use crate::trace::{Acts, Does, Trace};
 
 /// A figure, and what it shows in words.
@@ -44,12 +46,13 @@ pub(super) fn draw(what: &str, subjects: &Subjects<'_>) -> Result<Drawn> {
         "requests" => ("Requests to global memory", panels(&mut svg, rest, subjects, sectors)?),
         "banks" => ("Requests to shared memory", panels(&mut svg, rest, subjects, banks)?),
         "patch" => ("The elements of C that a block makes", patch(&mut svg, rest, launch(rest, subjects)?)?),
+        "pipeline" => ("A pipeline: who does what when", stages(&mut svg, rest, launch(rest, subjects)?)?),
         "fragments" => match subjects(rest)? {
             Subject::Mma(mma) => ("The fragments of a matrix instruction", fragments(&mut svg, *mma)),
             _ => return refused(rest, "it is no matrix instruction"),
         },
         "bars" => ("Numbers side by side", bars(&mut svg, rest, subjects)?),
-        _ => return syntax(kind, "take tiles, requests, banks, patch, fragments or bars"),
+        _ => return syntax(kind, "take tiles, requests, banks, patch, pipeline, fragments or bars"),
     };
     Ok(Drawn { svg: svg.finish(title, &told), told })
 }
@@ -90,6 +93,18 @@ impl Grid<'_> {
             }
         }
     }
+}
+
+/// Stages that are filled and drained.
+fn stages(svg: &mut Svg, name: &str, launch: &Launch) -> Result<String> {
+    let Some(timeline) = Timeline::of(launch.trace()?, [0; 3], Costs::USUAL) else {
+        return refused(name, "it has no pipeline");
+    };
+    if u64::from(timeline.columns) > MOST {
+        return refused(name, &format!("its pipeline takes {} columns, more than {MOST}", timeline.columns));
+    }
+    pipeline::picture(svg, &timeline, [0, timeline.columns]);
+    Ok(pipeline::told(&timeline))
 }
 
 /// A row for each step: the tiles of A and B that are loaded, and the tile of C that they serve.

@@ -27,12 +27,10 @@
 //! | `expression` | arithmetic, and how numbers are shown |
 //! | `facts` | subjects and what they have to say |
 //! | `figure` | pictures of facts |
-//! | `svg` | shapes as text |
 
 mod expression;
 pub mod facts;
 pub mod figure;
-mod svg;
 mod template;
 
 pub use template::{Guide, evaluate};

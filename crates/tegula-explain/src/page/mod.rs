@@ -3,14 +3,18 @@
 //!
 //! `page.html` is the frame, `style.css` how it looks, and the `.js` files what it does, one idea a file: they are put together here and
 //! need no build step. The page reads traces as [`crate::trace`] writes them, and nothing else about a launch.
+//!
+//! Kernels with a pipeline have a page of their own, [`pipeline`].
 
 mod book;
 mod code;
 mod cores;
 mod ladder;
 mod nests;
+mod pipeline;
 
 pub use book::{Book, Choice};
+pub use pipeline::pipeline;
 
 use crate::error::Result;
 

@@ -33,7 +33,7 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-use super::{Does, Event, Header, MatrixOf, Operation, Trace, VERSION};
+use super::{Deed, Does, Event, Header, MatrixOf, Operation, Spot, Trace, VERSION};
 use crate::error::{Error, Result};
 
 /// What a file begins with.
@@ -152,6 +152,7 @@ fn check(header: &Header) -> Result<()> {
         || !acts.iter().all(|act| in_order(act.moments))
         || !header.lines.iter().all(|(site, _)| (*site as usize) < sites.len())
         || matrices.iter().any(|matrix| extent(matrix.shape) > MOST_ELEMENTS || matrix.first > MOST_ELEMENTS)
+        || !header.deeds.iter().all(|deed| is_known(header, deed))
         || !(1..=1024).contains(&extent(header.block.map(u64::from)))
         || !header.findings.iter().filter_map(|f| f.moment).all(|moment| (moment as usize) < moments.len())
     {
@@ -163,6 +164,14 @@ fn check(header: &Header) -> Result<()> {
 /// The number of elements of a matrix; far too many where they cannot be counted.
 fn extent(shape: [u64; 3]) -> u64 {
     if shape.contains(&0) { 0 } else { shape.into_iter().fold(1, u64::saturating_mul) }
+}
+
+/// Whether a deed is of a warp that there can be, on arrays that there are.
+fn is_known(header: &Header, deed: &Deed) -> bool {
+    let is_there = |&[array, index]: &Spot| {
+        header.shared.get(array as usize).is_some_and(|array| array.dims.first().is_some_and(|&count| index < count))
+    };
+    deed.warp < 32 && deed.does.spots().iter().all(is_there)
 }
 
 /// Whether threads and elements are ones that there are.

@@ -4,16 +4,19 @@
 //! |---|---|
 //! | `record` | the observer that makes a trace |
 //! | `order` | operations in the order of the program, and the acts they make up |
+//! | `deed` | what warps do to a pipeline |
 //! | `file` | the trace as bytes, and back |
 //!
 //! Warps run in some order; a trace stands in that of the program. A [`Moment`] is one operation in one turn of the loops around it,
 //! for all warps of all blocks at once; [`Act`]s are the runs of moments that one would tell as one thing: load, wait, multiply, wait,
 //! slide, and in the end store. An [`Event`] is what one warp did in a moment.
 
+mod deed;
 mod file;
 mod order;
 mod record;
 
+pub use deed::{Deed, Doing, Spot};
 pub use record::{MOST, Sample, record};
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +64,12 @@ pub struct Header {
     pub moments: Vec<Moment>,
     /// Moments that belong together.
     pub acts: Vec<Act>,
+    /// Blocks of a cluster.
+    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    pub cluster: u32,
+    /// What warps did to a pipeline; nothing in kernels whose barriers do not count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deeds: Vec<Deed>,
     /// What the blocks that ran cost.
     pub counters: Counters,
     /// What each line cost: position among the sites, and what.
@@ -74,6 +83,15 @@ impl Header {
     pub fn operation(&self, moment: u32) -> &Operation {
         &self.operations[self.moments[moment as usize].operation as usize]
     }
+}
+
+/// Traces of kernels without clusters do not speak of them.
+const fn alone() -> u32 {
+    1
+}
+
+fn is_alone(cluster: &u32) -> bool {
+    *cluster == alone()
 }
 
 /// A matrix in global memory. It begins at a multiple of 256 bytes.

@@ -6,11 +6,13 @@ use std::panic::Location;
 
 use serde::{Deserialize, Serialize};
 use tegula::element::Type;
-use tegula::interp::{self, Arg, Buffer, Computation, Config, Observer, Severity, Space, What};
-use tegula::ir::{Checked, Kernel, ParamKind, Site};
+use tegula::interp::{self, Arg, Buffer, Computation, Config, Observer, Place, Severity, Space, What};
+use tegula::ir::{Checked, Holds, Kernel, ParamKind, Site};
 
 use super::order::{Moments, acts};
-use super::{Array, Does, Event, Finding, Header, Line, MatrixOf, Moment, Operation, Trace, VERSION};
+use super::{
+    Array, Deed, Does, Doing, Event, Finding, Header, Line, MatrixOf, Moment, Operation, Spot, Trace, VERSION,
+};
 use crate::error::{Error, Result};
 use crate::number::shown;
 
@@ -56,6 +58,8 @@ type Origins = HashMap<u32, [u64; 32]>;
 
 struct Recorder<'a> {
     sample: &'a Sample,
+    /// Whether the kernel has barriers that count.
+    counts: bool,
     /// Numbers of single threads that still fit; once there is no room, nothing more is written.
     room: usize,
     header: Header,
@@ -72,12 +76,12 @@ struct Recorder<'a> {
     /// What an asynchronous copy has just read.
     copied: [u64; 32],
     /// Where the last event was, and which it was of those there.
-    last: Option<(Place, u32)>,
+    last: Option<(At, u32)>,
 }
 
 /// A warp at an instruction.
 #[derive(Clone, Debug, PartialEq)]
-struct Place {
+struct At {
     block: [u32; 3],
     warp: u32,
     path: Vec<u32>,
@@ -90,6 +94,7 @@ impl<'a> Recorder<'a> {
             kernel: kernel.name().into(),
             notes: kernel.notes().to_vec(),
             block: kernel.block(),
+            cluster: kernel.cluster(),
             sample: sample.clone(),
             ..Header::default()
         };
@@ -119,6 +124,7 @@ impl<'a> Recorder<'a> {
             .collect();
         Recorder {
             sample,
+            counts: kernel.shared().iter().any(|array| array.holds == Holds::Barriers),
             room: most.saturating_add(1),
             header,
             matrix,
@@ -166,7 +172,7 @@ impl<'a> Recorder<'a> {
     /// The number of the moment of an event that does so.
     fn moment(&mut self, event: &interp::Event<'_>, does: Does, memory: usize, ty: Option<Type>, name: &str) -> u32 {
         let path: Vec<u32> = event.loops.iter().flat_map(|&(at, times)| [at, times]).chain([event.operation]).collect();
-        let place = Place { block: event.block, warp: event.warp, path };
+        let place = At { block: event.block, warp: event.warp, path };
         let part = match &self.last {
             Some((last, part)) if *last == place => part + 1,
             _ => 0,
@@ -308,6 +314,7 @@ impl<'a> Recorder<'a> {
             _ if matches!(ty, Type::U32 | Type::U64) => return,
             Computation::MulAdd => (Does::MulAdd, "fma".into()),
             Computation::Matrix(mma) => (Does::Matrix, mma.to_string()),
+            Computation::Warpgroup(wgmma) => (Does::Matrix, wgmma.to_string()),
             Computation::Unary(op) => (Does::Arithmetic, format!("{op:?}").to_lowercase()),
             Computation::Binary(op) => (Does::Arithmetic, format!("{op:?}").to_lowercase()),
             Computation::Move | Computation::Convert | Computation::Other => return,
@@ -325,6 +332,32 @@ impl<'a> Recorder<'a> {
         self.push(Event { moment, block, warp, lanes, from, other, bits: each(bits), ..Event::default() });
     }
 
+    /// Writes down what a warp does to a pipeline.
+    fn deed(&mut self, event: &interp::Event<'_>) {
+        let does = match event.what {
+            What::Begin { barrier, arrivals } => Doing::Begin { barrier: spot(barrier), arrivals },
+            What::Arrive { barrier, block, bytes } => Doing::Arrive { barrier: spot(barrier), block, bytes },
+            What::Await { barrier, parity } => Doing::Await { barrier: spot(barrier), parity },
+            What::CopyTile { to, bytes, barrier, blocks, .. } => {
+                Doing::Copy { tile: spot(to), bytes, barrier: spot(barrier), blocks }
+            }
+            What::Multiply { tiles, .. } => Doing::Multiply { tiles: tiles.iter().copied().map(spot).collect() },
+            What::CommitProducts => Doing::CommitProducts,
+            What::AwaitProducts(pending) => Doing::AwaitProducts(pending),
+            What::Send { block, barrier, bytes } => Doing::Send { block, barrier: spot(barrier), bytes },
+            What::StoreTile { from, .. } => Doing::Store { tile: spot(from) },
+            What::CommitStores => Doing::CommitStores,
+            What::AwaitStores(pending) => Doing::AwaitStores(pending),
+            What::Barrier { id, threads, waits } => Doing::Meet { id, threads, waits },
+            What::Access { .. } | What::Compute { .. } | What::Wait(_) | What::Found(_) => return,
+        };
+        self.room = self.room.saturating_sub(1);
+        if self.room > 0 {
+            let turn = event.loops.last().map(|&(_, times)| times);
+            self.header.deeds.push(Deed { block: event.block, warp: event.warp, turn, does });
+        }
+    }
+
     fn wait(&mut self, event: &interp::Event<'_>, does: Does, which: u32) {
         if self.is_chosen(event) {
             let moment = self.moment(event, does, which as usize, None, "");
@@ -339,12 +372,20 @@ impl Observer for Recorder<'_> {
         match event.what {
             What::Access { .. } => self.access(event),
             What::Compute { .. } => self.compute(event),
-            What::Barrier(id) => self.wait(event, Does::Barrier, id),
+            What::Barrier { id, .. } => self.wait(event, Does::Barrier, id),
             What::Wait(pending) => self.wait(event, Does::Wait, pending),
             What::Found(finding) => self.found.push((finding.clone(), None)),
+            _ => {}
+        }
+        if self.counts {
+            self.deed(event);
         }
         if self.room == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
+}
+
+fn spot(place: Place<'_>) -> Spot {
+    [place.memory as u32, place.index as u32]
 }
 
 /// The bits that a type has: registers hold short integers extended.

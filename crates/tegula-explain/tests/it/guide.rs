@@ -118,7 +118,7 @@ fn mistakes_in_a_template_are_told_with_their_line() {
         assert!(matches!(fault(wrong), (1, Fault::Syntax { .. })), "{wrong}");
     }
     let figure = |of: &str| fault(&format!("{known}{{{{let m = mma f64:8x8x4}}}}\n{{{{figure a = {of}}}}}"));
-    for wrong in ["tiles m", "fragments k", "banks k.a_load"] {
+    for wrong in ["tiles m", "fragments k", "banks k.a_load", "pipeline k"] {
         assert!(matches!(figure(wrong), (3, Fault::NoFigure { .. })), "{wrong}");
     }
     assert!(matches!(figure("requests k.d_load"), (3, Fault::UnknownFact { .. })));

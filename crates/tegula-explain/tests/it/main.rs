@@ -4,6 +4,7 @@ mod assembled;
 mod devices;
 mod guide;
 mod launch;
+mod pipeline;
 mod scene;
 mod serve;
 mod trace;

@@ -161,6 +161,7 @@ impl Lowering<'_> {
             | Op::Convert(_)
             | Op::Bitcast(_)
             | Op::RoundTf32(_)
+            | Op::Pack(..)
             | Op::Get(_)
             | Op::Load { .. } => {
                 let &[value] = &inst.results[..] else { return self.refuse("loads of several elements at once") };
@@ -180,6 +181,7 @@ impl Lowering<'_> {
             Op::Shuffle { .. } => return self.refuse("shuffles"),
             Op::Vote { .. } => return self.refuse("votes"),
             Op::Mma { .. } => return self.refuse("matrix instructions"),
+            Op::Hopper(_) => return self.refuse("what only Hopper has"),
             Op::LoadMatrix { .. } => return self.refuse("loads of matrices"),
             Op::While { .. } => return self.refuse("while loops"),
         }
@@ -234,7 +236,7 @@ impl Lowering<'_> {
         let ty = self.kernel.value_type(value);
         let of = |operand: Operand| self.kernel.operand_type(operand);
         Ok(match &inst.op {
-            Op::Special(special @ (Special::Lane | Special::Warp)) => {
+            Op::Special(special @ (Special::Lane | Special::Warp | Special::Warpgroup)) => {
                 return self.refuse(if *special == Special::Lane { "numbers of lanes" } else { "numbers of warps" });
             }
             Op::Special(special) => Expr::Special(*special),
@@ -293,6 +295,7 @@ impl Lowering<'_> {
                 }
             }
             Op::RoundTf32(_) => return self.refuse("rounding to tf32"),
+            Op::Pack(..) => return self.refuse("numbers in halves of a word"),
             _ => return self.refuse("an operation without a value"),
         })
     }

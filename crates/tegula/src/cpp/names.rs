@@ -140,7 +140,7 @@ fn field_name(kernel: &Kernel, field: Field) -> String {
         ParamKind::Scalar(_) => false,
     };
     match field {
-        Field::Address(param) | Field::Scalar(param, _) => name(param).clone(),
+        Field::Address(param) | Field::Tensor(param) | Field::Scalar(param, _) => name(param).clone(),
         Field::Extent(param, Axis::Batches) => format!("{}_batches", name(param)),
         Field::Extent(param, Axis::Rows) => format!("{}_rows", name(param)),
         Field::Extent(param, Axis::Cols) => format!("{}_cols", name(param)),

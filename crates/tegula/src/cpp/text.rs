@@ -228,7 +228,9 @@ impl Writer<'_> {
     /// A line for each matrix and one for the numbers.
     fn signature(&mut self, parameters: &[Field]) {
         let owner = |field: &Field| match *field {
-            Field::Address(param) | Field::Extent(param, _) | Field::Stride(param, _) => Some(param),
+            Field::Address(param) | Field::Tensor(param) | Field::Extent(param, _) | Field::Stride(param, _) => {
+                Some(param)
+            }
             Field::Scalar(..) => None,
         };
         let mut groups: Vec<String> = Vec::new();
@@ -252,6 +254,8 @@ impl Writer<'_> {
                 }
                 ParamKind::Matrix { ty, .. } | ParamKind::Scalar(ty) => format!("{}* {name}", spelled(ty)),
             },
+            // `lower` refuses them.
+            Field::Tensor(_) => format!("CUtensorMap {name}"),
             Field::Extent(..) => format!("unsigned {name}"),
             Field::Stride(..) => format!("long long {name}"),
             Field::Scalar(_, ty) => format!("{} {name}", spelled(ty)),
@@ -550,6 +554,9 @@ fn built_in(special: Special) -> &'static str {
         // Blocks of one row of threads have these; `lower` refuses them.
         Special::Lane => "threadIdx.x % 32",
         Special::Warp => "threadIdx.x / 32",
+        Special::Warpgroup => "threadIdx.x / 128",
+        // These, too, and the grid alone knows the last.
+        Special::Cluster | Special::ClusterRank | Special::Multiprocessors => "0",
     }
 }
 

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     fn image() -> Image {
-        Image { entry: "tiled".into(), text: String::new(), shared_bytes: 0, block: [1, 1, 1] }
+        Image { entry: "tiled".into(), text: String::new(), shared_bytes: 0, block: [1, 1, 1], early: false }
     }
 
     fn logs(info: &str, errors: &str) -> Logs {

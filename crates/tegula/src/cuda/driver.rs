@@ -10,7 +10,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 
 use crate::error::{Error, Result};
 
-/// Every driver function that this module calls, itself or through cudarc. All are older than CUDA 12. cudarc looks each
+/// Every driver function that this module calls, itself or through cudarc. None is newer than CUDA 12.0. cudarc looks each
 /// one up at its first call and panics where it is missing, so they are looked for once, before any is called.
 const NEEDED: &[&str] = &[
     "cuCtxGetCurrent",
@@ -39,6 +39,7 @@ const NEEDED: &[&str] = &[
     "cuGraphLaunch",
     "cuInit",
     "cuLaunchKernel",
+    "cuLaunchKernelEx",
     "cuMemAllocAsync",
     "cuMemAlloc_v2",
     "cuMemFreeAsync",
@@ -64,6 +65,7 @@ const NEEDED: &[&str] = &[
     "cuStreamIsCapturing",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
+    "cuTensorMapEncodeTiled",
 ];
 
 /// Opens and starts the driver, once a process.

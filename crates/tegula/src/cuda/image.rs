@@ -50,6 +50,7 @@ struct Loaded {
     entry: String,
     block: [u32; 3],
     shared_bytes: u32,
+    early: bool,
     attributes: Attributes,
     /// Size of each parameter in bytes; unknown to drivers older than CUDA 12.4.
     parameters: Option<Vec<usize>>,
@@ -127,6 +128,7 @@ impl Function {
             entry: image.entry.clone(),
             block: image.block,
             shared_bytes: image.shared_bytes,
+            early: image.early,
             attributes,
             parameters: parameters(handle),
         })))
@@ -145,6 +147,11 @@ impl Function {
     /// Dynamic shared memory of a block in bytes.
     pub fn shared_bytes(&self) -> u32 {
         self.0.shared_bytes
+    }
+
+    /// Whether it may be started before what precedes it on its stream has ended, for which it waits itself.
+    pub fn starts_early(&self) -> bool {
+        self.0.early
     }
 
     /// What the assembler made of it.
@@ -243,7 +250,7 @@ mod tests {
     use super::*;
 
     fn image() -> Image {
-        Image { entry: "k".into(), text: ".version 8.0".into(), shared_bytes: 0, block: [32, 8, 1] }
+        Image { entry: "k".into(), text: ".version 8.0".into(), shared_bytes: 0, block: [32, 8, 1], early: false }
     }
 
     fn info() -> DeviceInfo {

@@ -1,7 +1,7 @@
 //! Launches: a function, a grid, and parameters.
 
 use std::ffi::c_void;
-use std::ptr::{from_mut, null_mut};
+use std::ptr::{from_mut, from_ref, null_mut};
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
@@ -27,6 +27,7 @@ pub enum Param {
     I64(i64),
     F32(f32),
     F64(f64),
+    Tensor(sys::CUtensorMap),
 }
 
 impl Param {
@@ -37,10 +38,12 @@ impl Param {
             Param::U16(_) => 2,
             Param::U32(_) | Param::I32(_) | Param::F32(_) => 4,
             Param::U64(_) | Param::I64(_) | Param::F64(_) => 8,
+            Param::Tensor(_) => size_of::<sys::CUtensorMap>(),
         }
     }
 
     /// Its bits from the lowest byte up, which is where the driver starts to read: GPUs and their hosts are little-endian.
+    /// That of a tensor map is the map itself.
     fn slot(self) -> [u8; 8] {
         let bits = match self {
             Param::U8(value) => u64::from(value),
@@ -51,6 +54,7 @@ impl Param {
             Param::I64(value) => value.to_bits(),
             Param::F32(value) => Scalar::to_bits(value),
             Param::F64(value) => Scalar::to_bits(value),
+            Param::Tensor(_) => 0,
         };
         bits.to_le_bytes()
     }
@@ -78,7 +82,7 @@ impl Gpu {
     /// # Safety
     /// The parameters have to be those of the kernel, in its order, and what the kernel reads and writes through them has
     /// to be memory of this GPU that is alive until the kernel is done and that nothing else writes meanwhile (nor reads,
-    /// where the kernel writes).
+    /// where the kernel writes). A kernel that starts early has to wait for what precedes it, in every block.
     pub unsafe fn launch(&self, function: &Function, grid: [u32; 3], params: &[Param]) -> Result<()> {
         let wrong = |why| Error::Launch { kernel: function.entry().into(), why };
         self.same_context(function.module().context(), "the kernel")?;
@@ -91,26 +95,43 @@ impl Gpu {
         // Room for those of a product; a kernel with more costs an allocation.
         let mut slots: SmallVec<[[u8; 8]; 24]> = params.iter().map(|param| param.slot()).collect();
         let mut pointers: SmallVec<[*mut c_void; 24]> = slots.iter_mut().map(|slot| from_mut(slot).cast()).collect();
+        for (pointer, param) in pointers.iter_mut().zip(params) {
+            if let Param::Tensor(map) = param {
+                *pointer = from_ref(map).cast_mut().cast();
+            }
+        }
         let ([gx, gy, gz], [bx, by, bz]) = (grid, function.block());
-        // SAFETY: function, context and stream are alive and belong together; there is a pointer to a slot for each
-        // parameter, by the caller's promise, and the driver copies the slots before it returns.
-        let code = unsafe {
-            let (shared, stream) = (function.shared_bytes(), self.raw_stream());
-            sys::cuLaunchKernel(
-                function.raw(),
-                gx,
-                gy,
-                gz,
-                bx,
-                by,
-                bz,
-                shared,
-                stream,
-                pointers.as_mut_ptr(),
-                null_mut(),
-            )
+        let early = function.starts_early();
+        let mut attributes = [sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        }];
+        let config = sys::CUlaunchConfig {
+            gridDimX: gx,
+            gridDimY: gy,
+            gridDimZ: gz,
+            blockDimX: bx,
+            blockDimY: by,
+            blockDimZ: bz,
+            sharedMemBytes: function.shared_bytes(),
+            hStream: self.raw_stream(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: if early { 1 } else { 0 },
         };
-        code.named("cuLaunchKernel")
+        // SAFETY: function, context and stream are alive and belong together; there is a pointer to a slot (or a map, which
+        // nobody writes) for each parameter, by the caller's promise, and the driver copies them before it returns. A function that starts
+        // early is of a kernel that waits for what precedes it before it uses memory.
+        let code = unsafe {
+            if early {
+                sys::cuLaunchKernelEx(&config, function.raw(), pointers.as_mut_ptr(), null_mut())
+            } else {
+                let (shared, stream) = (config.sharedMemBytes, config.hStream);
+                let params = pointers.as_mut_ptr();
+                sys::cuLaunchKernel(function.raw(), gx, gy, gz, bx, by, bz, shared, stream, params, null_mut())
+            }
+        };
+        code.named(if early { "cuLaunchKernelEx" } else { "cuLaunchKernel" })
     }
 }
 

@@ -41,6 +41,9 @@ impl<T: Stored> BorrowedMut<'_, T> {
 impl Gpu {
     /// Borrows memory of cudarc's to read: `gpu.borrow(slice.as_view(), layout)`.
     ///
+    /// On a GPU since compute capability 9.0, kernels of a product let the launch after them begin before they have ended, if that was launched with
+    /// programmatic stream serialization: such a kernel has to call `griddepcontrol.wait` (`cudaGridDependencySynchronize`), as ordinary ones need not.
+    ///
     /// # Errors
     /// [`Error::Layout`] where the layout reaches outside the memory, [`Error::Elsewhere`] where it is of another context,
     /// [`Error::Misaligned`] where a slice of another type was made one of `T` and begins between elements.

@@ -28,6 +28,7 @@ mod memory;
 mod product;
 mod repeat;
 mod staging;
+mod tensor;
 mod workspace;
 
 pub use cache::cache_directory;

@@ -8,12 +8,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored};
+use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored, tensor};
 use crate::element::{Element, Scalar, Type};
 use crate::error::{Error, Result};
 use crate::gemm::Gemm;
 use crate::ir::launch::{Bound, DeviceFacts, Field};
-use crate::ir::{Axis, Checked, Kernel, check};
+use crate::ir::{Axis, Checked, Kernel, Order2d, ParamKind, Tiles, check};
 use crate::kernels::{Edges, Family, Plain, Variant};
 use crate::matrix::{DeviceMemory, Home, Layout, Memory, MemoryMut, Shape, View, ViewMut};
 use crate::plan::{Lie, Recipe, Split};
@@ -165,7 +165,8 @@ impl Gpu {
         let bound: Few<Bound, ARGS> = args.iter().map(Arg::bound).collect();
         let facts = DeviceFacts { multiprocessors: self.info().multiprocessors };
         let grid = kernel.borrow().bind(&bound, &facts)?;
-        let params: Few<Param, PARAMS> = fields.iter().map(|field| param(*field, args)).collect();
+        let params =
+            fields.iter().map(|field| param(kernel.borrow(), *field, args)).collect::<Result<Few<Param, PARAMS>>>()?;
         let memory: Few<DeviceMemory<'_>, ARGS> = args
             .iter()
             .filter_map(|arg| match arg {
@@ -185,7 +186,12 @@ impl Gpu {
         if let Some(loaded) = lock().get(&key) {
             return Ok(loaded.clone());
         }
-        let loaded = Arc::new(Loaded::new(self, check(variant.build()?)?)?);
+        let kernel = variant.build()?;
+        // Since Hopper, kernels may be begun before others have ended, where both say so. (Those of several blocks a multiprocessor do not begin
+        // so: what room there is then is not spread evenly.)
+        let is_pass = matches!(variant, Variant::Pack(_));
+        let kernel = if is_pass && self.info().compute >= (9, 0) { kernel.allowing_next() } else { kernel };
+        let loaded = Arc::new(Loaded::new(self, check(kernel)?)?);
         lock().insert(key, loaded.clone());
         Ok(loaded)
     }
@@ -470,13 +476,20 @@ impl<'a, T: Stored> Output<'a, T> {
 }
 
 /// One entry of the parameter list.
-fn param(field: Field, args: &[Arg<'_>]) -> Param {
+fn param(kernel: &Kernel, field: Field, args: &[Arg<'_>]) -> Result<Param> {
     let matrix = |param: crate::ir::ParamId| match args[param.index()] {
         Arg::Matrix { ty, layout, memory } => Some((ty, layout, memory)),
         Arg::Scalar { .. } => None,
     };
     // `bind` refuses arguments of the wrong kind, so the zeros below are never passed.
-    match field {
+    Ok(match field {
+        Field::Tensor(id) => match (matrix(id), &kernel.params()[id.index()].kind) {
+            (Some((ty, layout, memory)), ParamKind::Matrix { order, tiles: Some(tiles), .. }) => {
+                let address = layout.origin(ty, memory.address());
+                Param::Tensor(tensor::encode(&tiled(ty, &layout, address, *order, *tiles))?)
+            }
+            _ => Param::U64(0),
+        },
         Field::Address(id) => {
             Param::U64(matrix(id).map_or(0, |(ty, layout, memory)| layout.origin(ty, memory.address())))
         }
@@ -485,6 +498,26 @@ fn param(field: Field, args: &[Arg<'_>]) -> Param {
             Param::I64(matrix(id).map_or(0, |(ty, layout, _)| stride(&layout, axis).wrapping_mul(ty.size() as i64)))
         }
         Field::Scalar(id, ty) => scalar(ty, args[id.index()]),
+    })
+}
+
+/// A matrix as the copy engine sees it, which `bind` has checked.
+fn tiled(ty: Type, layout: &Layout, address: u64, order: Order2d, tiles: Tiles) -> tensor::Tiled {
+    let ([batch, row, col], Shape { batches, rows, cols }) = (layout.strides, layout.shape);
+    let (line, lines, stride) = if order == Order2d::ColMajor { (rows, cols, col) } else { (cols, rows, row) };
+    // Where there is one of them, or nothing at all, any distance will do.
+    let there = !layout.shape.is_empty();
+    let address = if there { address } else { 256 };
+    let bytes =
+        |count: usize, stride: isize| if there && count > 1 { stride.unsigned_abs() * ty.size() } else { 16 } as u64;
+    let [tile_lines, tile_line] = tiles.lines(order);
+    tensor::Tiled {
+        ty,
+        address,
+        extents: [line, lines, batches].map(|extent| extent.max(1) as u64),
+        strides: [bytes(lines, stride), bytes(batches, batch)],
+        tile: [tile_line, tile_lines],
+        swizzle: tiles.swizzle.row_bytes(),
     }
 }
 

@@ -7,11 +7,11 @@ use super::count::{SECTOR, bytes, load_wavefronts, sectors, sectors_past_the_cac
 use super::finding::{Kind, Space};
 use super::lanes::mask;
 use super::lower::{At, Only, Reg, register_bits};
-use super::race::{Access, Conflict, Now, lanes_of};
+use super::race::{AGENT, Access, Conflict, Now, lanes_of};
 use super::warp::Run;
 use super::{Arg, Buffer, Request, What, semantics};
 use crate::element::Type;
-use crate::ir::{AtomicOp, Compare, Order, Scope, SiteId};
+use crate::ir::{AtomicOp, Compare, Holds, Order, Scope, SharedArray, SiteId, Swizzle};
 use crate::matrix::Shape;
 
 /// What the lanes of one access mean, after guards and bounds.
@@ -104,7 +104,7 @@ impl Run<'_, '_> {
     }
 
     /// Whether every lane sees what it waits for; then all of them acquire it.
-    pub fn wait_until(&mut self, pc: usize, ty: Type, at: At, how: Compare, value: Reg, scope: Scope) -> bool {
+    pub fn wait_until(&mut self, ty: Type, at: At, how: Compare, value: Reg, scope: Scope) -> bool {
         let target = self.target(ty, at, Only::Always, 1);
         let values = self.warp.registers.bits(ty, value);
         let place = target.place;
@@ -113,11 +113,6 @@ impl Run<'_, '_> {
             !semantics::compare(how, ty, bits, values[lane])
         };
         if bits_of(target.lanes[0]).any(|lane| waits(self, lane)) {
-            // A poll that must be repeated is one wait, however often the interpreter looks.
-            if let Some(tally) = self.gathered.tallies.get_mut(pc).filter(|_| self.machine.config.counters) {
-                tally.warps -= 1;
-                tally.lanes -= u64::from(self.warp.mask.count_ones());
-            }
             return false;
         }
         self.tally(ty, at, &target, 1, load_wavefronts);
@@ -360,10 +355,9 @@ impl Run<'_, '_> {
 
     /// A lane's access as it is remembered.
     #[inline]
-    fn now(&self, lane: usize, ordered: Option<Scope>) -> Now {
-        let thread = (self.warp.index * 32) as u16 + lane as u16;
-        let site = self.machine.program.sites[self.warp.pc];
-        Now { lane: thread, clock: self.block.clocks.clock(thread), site, ordered }
+    pub fn now(&self, lane: usize, ordered: Option<Scope>) -> Now {
+        let thread = self.thread(lane);
+        Now { lane: thread, clock: self.block.clocks.clock(thread), site: self.site(), ordered }
     }
 
     fn fetch(&self, place: Which, index: usize) -> u64 {
@@ -385,6 +379,11 @@ impl Run<'_, '_> {
                 }
             }
         }
+    }
+
+    /// Stores the lanes' element number `e`.
+    pub fn put_lanes(&mut self, target: &Target, e: usize, bits: &[u64; 32]) {
+        bits_of(target.lanes[e]).for_each(|lane| self.put(target.place, target.first[lane] + e, bits[lane]));
     }
 
     /// Whether the lane may access the element now: initialised, landed, and ordered after what others did with it.
@@ -420,7 +419,8 @@ impl Run<'_, '_> {
         }
     }
 
-    fn check_global(&mut self, param: usize, index: usize, now: Now, does: Does) {
+    pub fn check_global(&mut self, param: usize, index: usize, now: Now, does: Does) {
+        self.check_early(param, index, now);
         let Arg::Matrix(buffer) = self.machine.args[param] else { return };
         if !buffer.is_writable() {
             return;
@@ -481,7 +481,7 @@ fn ordered(order: Order, scope: Scope) -> Option<Scope> {
 
 /// The lanes of a mask.
 #[inline]
-fn bits_of(mut lanes: u32) -> impl Iterator<Item = usize> {
+pub(super) fn bits_of(mut lanes: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lane = (lanes != 0).then(|| lanes.trailing_zeros() as usize);
         lanes &= lanes.wrapping_sub(1);
@@ -544,10 +544,14 @@ impl Run<'_, '_> {
 
     fn shared_passes(&mut self, ty: Type, target: &Target, width: u32, how: Passes) -> (u64, u64) {
         let Which::Shared(array) = target.place else { return (0, 0) };
-        let start = self.machine.kernel.shared()[array].start;
+        let SharedArray { start, holds, .. } = self.machine.kernel.shared()[array];
         let size = ty.size() as u32;
-        let (start, lanes) = (u64::from(start), target.lanes[0]);
-        let addresses = std::array::from_fn(|lane| start + target.first[lane] as u64 * u64::from(size));
+        let lanes = target.lanes[0];
+        // Elements are kept in order; of tiles, memory has their pieces elsewhere.
+        let swizzle = if let Holds::Tiles(swizzle) = holds { swizzle } else { Swizzle::None };
+        let addresses = std::array::from_fn(|lane| {
+            u64::from(start) + u64::from(swizzle.place((target.first[lane] as u32).wrapping_mul(size)))
+        });
         let pattern = &mut self.gathered.patterns[self.warp.pc][0];
         pattern.cost(&addresses, lanes, 4, || how(&addresses, lanes, size * width))
     }
@@ -602,25 +606,13 @@ impl Run<'_, '_> {
 impl Run<'_, '_> {
     /// The space, name and coordinates of an element, and how messages write it.
     fn element(&self, place: Which, index: usize) -> ((Space, String, Vec<u64>), String) {
-        let kernel = self.machine.kernel;
-        let (space, name, at) = match place {
-            Which::Shared(array) => {
-                let array = &kernel.shared()[array];
-                (Space::Shared, array.name.clone(), array.coordinates(index as u64))
-            }
-            Which::Global(param) => {
-                let at = match self.machine.args[param] {
-                    Arg::Matrix(buffer) => buffer.coordinates(index),
-                    Arg::Scalar { .. } => Vec::new(),
-                };
-                (Space::Global, kernel.params()[param].name.clone(), at)
-            }
-        };
-        let text = format!("{name}{at:?}");
-        ((space, name, at), text)
+        match place {
+            Which::Shared(array) => self.machine.element(Space::Shared, array, index),
+            Which::Global(param) => self.machine.element(Space::Global, param, index),
+        }
     }
 
-    fn outside_array(&mut self, array: usize, index: u64, len: u64, lane: usize) {
+    pub fn outside_array(&mut self, array: usize, index: u64, len: u64, lane: usize) {
         let name = self.machine.kernel.shared()[array].name.clone();
         let message = format!("element {index} of shared array {name}, which has {len}");
         let thread = self.warp.index * 32 + lane as u32;
@@ -667,6 +659,9 @@ impl Run<'_, '_> {
     fn race(&mut self, place: Which, index: usize, now: Now, does: Does, conflict: Conflict) {
         let machine = self.machine;
         let Conflict { block, earlier, earlier_writes } = conflict;
+        if let (Which::Shared(array), AGENT..) = (place, earlier.lane) {
+            return self.mistake(machine.conflict(Space::Shared, array, index, (now.site, now.lane, does), conflict));
+        }
         let here = self.block.linear;
         let one = Use { block: here as u32, lane: now.lane, site: now.site, writes: does == Does::Write };
         let other = Use { block, lane: earlier.lane, site: SiteId(earlier.site), writes: earlier_writes };

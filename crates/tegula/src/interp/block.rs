@@ -5,18 +5,22 @@
 
 use rayon::prelude::*;
 
+use super::access::Does;
+use super::agent::{Agent, Agents};
 use super::asynchronous::Flights;
+use super::cluster::Group;
 use super::count::{Pattern, Tally, summarise};
 use super::finding::{Finding, Findings, Kind, Severity, Space};
+use super::hopper::{Act, Engine};
 use super::lanes::Registers;
 use super::lower::{Code, Program, lower};
 use super::memory::SharedMemory;
-use super::race::{Clocks, GlobalShadow, SharedShadow};
+use super::race::{Clocks, Conflict, GlobalShadow, SharedShadow};
 use super::warp::Run;
 use super::{Arg, Config, Observer, Outcome};
 use crate::error::Result;
 use crate::ir::launch::Bound;
-use crate::ir::{Access, Checked, Kernel, Order, ParamKind, Site, SiteId};
+use crate::ir::{Access, Checked, Holds, Kernel, Order, ParamKind, Site, SiteId};
 use crate::progress::Meter;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -34,6 +38,11 @@ pub(super) struct Machine<'a> {
     every_reader: bool,
     /// Whether blocks may wait for each other.
     cooperative: bool,
+    /// Whether there is anything that only Hopper has, and who works beside the threads then.
+    hopper: bool,
+    pub agents: Agents,
+    /// Elements of each shared array that are remembered together: those of eight rows where only copies and matrix instructions touch them.
+    pub granules: Vec<usize>,
     /// Who is told of finished blocks, and how many there are.
     meter: Option<(&'a Meter<'a>, AtomicU64)>,
 }
@@ -77,6 +86,7 @@ pub(super) struct Running {
     pub shadow: SharedShadow,
     pub clocks: Clocks,
     pub flights: Flights,
+    pub engine: Engine,
     pub named: [Named; 16],
     last_barrier: Option<u32>,
     random: u64,
@@ -101,7 +111,30 @@ pub(super) enum State {
     Named(u32),
     /// Waiting for an element of memory to change.
     Polling,
+    /// At a barrier in shared memory.
+    Await,
+    /// Waiting for registers.
+    Registers,
+    /// At the barrier of the cluster.
+    Cluster,
     Done,
+}
+
+impl State {
+    /// Whether the warp itself looks again and again whether it can go on.
+    pub fn looks(self) -> bool {
+        matches!(self, State::Polling | State::Await | State::Registers | State::Cluster)
+    }
+}
+
+/// Something wrong: in which lines, by whom, about which element, in words that go on after who it was.
+#[derive(Debug)]
+pub(super) struct Mistake {
+    pub kind: Kind,
+    pub sites: Vec<SiteId>,
+    pub lanes: Vec<u16>,
+    pub element: Option<(Space, String, Vec<u64>)>,
+    pub message: String,
 }
 
 /// 32 lanes with their registers.
@@ -139,7 +172,9 @@ impl<'a> Machine<'a> {
         }
         let program = lower(kernel);
         let cooperative = program.code.iter().any(waits_for_others);
-        let every_reader = cooperative || program.code.iter().any(synchronises_finely);
+        let hopper = program.code.iter().any(|code| matches!(code, Code::Hopper(_)));
+        let every_reader = cooperative || hopper || program.code.iter().any(synchronises_finely);
+        let granules = granules(kernel, &program);
         let owners = args.iter().map(|arg| match arg {
             Arg::Matrix(buffer) if config.races && !cooperative && buffer.is_writable() => {
                 Some(Owners::new(buffer.layout().shape.len().unwrap_or(0)))
@@ -155,6 +190,9 @@ impl<'a> Machine<'a> {
             owners: owners.collect(),
             every_reader,
             cooperative,
+            hopper,
+            agents: Agents::of(kernel),
+            granules,
             meter: None,
         })
     }
@@ -168,7 +206,7 @@ impl<'a> Machine<'a> {
     }
 
     pub fn run(&self, observer: Option<&mut dyn Observer>) -> Result<Outcome> {
-        let blocks = self.blocks();
+        let blocks = self.groups();
         let gathered = if self.cooperative {
             self.together(&blocks, observer)
         } else if self.config.parallel && observer.is_none() && blocks.len() > 1 {
@@ -194,6 +232,18 @@ impl<'a> Machine<'a> {
             gathered
         };
         Ok(self.outcome(gathered))
+    }
+
+    /// The clusters to run, by the position of their first blocks. A cluster runs whole.
+    fn groups(&self) -> Vec<u64> {
+        let (blocks, cluster) = (self.blocks(), u64::from(self.kernel.cluster()));
+        if cluster == 1 {
+            return blocks;
+        }
+        let mut groups: Vec<_> = blocks.into_iter().map(|block| block / cluster * cluster).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
     }
 
     /// The blocks to run, by position in the grid (x fastest).
@@ -222,13 +272,45 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Runs one block from start to end.
-    fn alone(&self, block: u64, gathered: &mut Gathered, mut observer: Option<&mut dyn Observer>) {
-        let mut running = self.start(block);
+    /// Runs one cluster from start to end.
+    fn alone(&self, first: u64, gathered: &mut Gathered, mut observer: Option<&mut dyn Observer>) {
+        let mut group = self.start_group(first);
         let mut global = GlobalShadow::default();
-        while self.advance(&mut running, &mut global, gathered, reborrow(&mut observer)) {}
+        while self.advance_group(&mut group, &mut global, gathered, reborrow(&mut observer)) {}
         if !gathered.stopped {
-            self.finish(&mut running, gathered);
+            self.finish_group(&mut group, gathered);
+        }
+    }
+
+    /// Runs every block of a cluster in turn. False where nothing could go on.
+    fn advance_group(
+        &self,
+        group: &mut Group,
+        global: &mut GlobalShadow,
+        gathered: &mut Gathered,
+        mut observer: Option<&mut dyn Observer>,
+    ) -> bool {
+        let mut progress = false;
+        for block in &mut group.blocks {
+            progress |= self.advance(block, global, gathered, reborrow(&mut observer));
+            if gathered.stopped {
+                return false;
+            }
+        }
+        if self.hopper { self.exchange(group, gathered, progress) } else { progress }
+    }
+
+    /// What is to be said about a cluster that has ended, or never will.
+    fn finish_group(&self, group: &mut Group, gathered: &mut Gathered) {
+        let ended = group.blocks.iter().all(|block| block.warps.iter().all(|w| w.state == State::Done));
+        for block in &mut group.blocks {
+            self.finish(block, gathered);
+            if self.hopper && ended {
+                self.leave_all(block);
+                for (whose, mistake) in self.left_behind(block) {
+                    self.note(gathered, whose, mistake);
+                }
+            }
         }
     }
 
@@ -236,40 +318,40 @@ impl<'a> Machine<'a> {
     fn together(&self, blocks: &[u64], mut observer: Option<&mut dyn Observer>) -> Gathered {
         let (mut gathered, mut global) = (self.gathered(), GlobalShadow::default());
         let mut waiting = blocks.iter();
-        let mut resident: Vec<Running> = Vec::new();
+        let mut resident: Vec<Group> = Vec::new();
         loop {
-            while resident.len() < self.config.resident.max(1) as usize {
-                let Some(&block) = waiting.next() else { break };
-                resident.push(self.start(block));
+            while resident.len() < (self.config.resident / self.kernel.cluster()).max(1) as usize {
+                let Some(&first) = waiting.next() else { break };
+                resident.push(self.start_group(first));
             }
             if resident.is_empty() {
                 return gathered;
             }
             let mut progress = false;
-            for running in &mut resident {
-                progress |= self.advance(running, &mut global, &mut gathered, reborrow(&mut observer));
+            for group in &mut resident {
+                progress |= self.advance_group(group, &mut global, &mut gathered, reborrow(&mut observer));
             }
             if gathered.stopped {
                 return gathered;
             }
             let before = resident.len();
-            resident.retain_mut(|running| {
-                let done = running.warps.iter().all(|w| w.state == State::Done);
+            resident.retain_mut(|group| {
+                let done = group.is_done();
                 if done {
-                    self.finish(running, &mut gathered);
+                    self.finish_group(group, &mut gathered);
                 }
                 !done
             });
             if !progress && resident.len() == before {
-                for running in &mut resident {
-                    self.finish(running, &mut gathered);
+                for group in &mut resident {
+                    self.finish_group(group, &mut gathered);
                 }
                 return gathered;
             }
         }
     }
 
-    fn start(&self, linear: u64) -> Running {
+    pub fn start(&self, linear: u64) -> Running {
         let [x, y, _] = self.grid.map(u64::from);
         let id = [linear % x, linear / x % y, linear / x / y].map(|i| i as u32);
         let threads = self.kernel.threads();
@@ -289,7 +371,10 @@ impl<'a> Machine<'a> {
                 state: State::Ready,
             }
         });
-        let lengths = self.kernel.shared().iter().map(|a| if self.config.races { a.len() } else { 0 });
+        let lengths = self.kernel.shared().iter().zip(&self.granules).map(|(a, &granule)| match self.config.races {
+            true => a.len().div_ceil(granule as u64),
+            false => 0,
+        });
         Running {
             id,
             linear,
@@ -298,6 +383,7 @@ impl<'a> Machine<'a> {
             shadow: SharedShadow::new(lengths),
             clocks: Clocks::new(linear as u32, threads, self.every_reader),
             flights: Flights::new(threads),
+            engine: if self.hopper { Engine::new(self.kernel, &self.program, &self.agents) } else { Engine::default() },
             named: Default::default(),
             last_barrier: None,
             random: mix(self.config.seed ^ mix(linear + 1)),
@@ -319,7 +405,11 @@ impl<'a> Machine<'a> {
         }
         let mut progress = false;
         for warp in order {
-            if !matches!(block.warps[warp].state, State::Ready | State::Polling) {
+            if !block.engine.coming.is_empty() && block.random(4) == 0 {
+                progress |= self.land_one(block, gathered);
+            }
+            let state = block.warps[warp].state;
+            if state != State::Ready && !state.looks() {
                 continue;
             }
             // The warp leaves its block while it runs, so that both can be changed.
@@ -368,24 +458,28 @@ impl<'a> Machine<'a> {
         }
         let stuck: Vec<&Warp> = block.warps.iter().filter(|w| w.state != State::Done).collect();
         let Some(first) = stuck.first() else { return };
-        let what = match first.state {
-            State::Barrier => "at a barrier to which the rest of the block never comes".to_string(),
-            State::Named(id) => {
-                let Named { threads, arrived, .. } = block.named[id as usize];
-                format!("at named barrier {id}: {arrived} of {threads} threads came")
+        let registers = stuck.iter().any(|w| w.state == State::Registers);
+        let kind = if registers { Kind::RegisterBudget } else { Kind::Deadlock };
+        // Who waits for what, those together that wait for the same.
+        let mut waits: Vec<(String, Vec<u32>)> = Vec::new();
+        for warp in &stuck {
+            let what = self.waits_for(block, warp);
+            match waits.iter_mut().find(|(other, _)| *other == what) {
+                Some((_, warps)) => warps.push(warp.index),
+                None => waits.push((what, vec![warp.index])),
             }
-            _ => "for an element of memory that nobody changes any more".to_string(),
-        };
+        }
+        let waits: Vec<_> = waits.iter().map(|(what, warps)| format!("warps {warps:?} wait {what}")).collect();
         // A warp at a named barrier already stands behind it.
         let site = self.site(first.pc - usize::from(matches!(first.state, State::Named(_))));
         let threads: Vec<_> =
             stuck.iter().map(|w| self.thread(w.index * 32 + w.mask.trailing_zeros().min(31))).collect();
         let finding = || Finding {
-            kind: Kind::Deadlock,
+            kind,
             message: format!(
-                "block {:?}: warps {:?} wait {what} ({}:{})",
+                "block {:?}: {} ({}:{})",
                 block.id,
-                stuck.iter().map(|w| w.index).collect::<Vec<_>>(),
+                waits.join("; "),
                 site.location.file(),
                 site.location.line()
             ),
@@ -397,7 +491,128 @@ impl<'a> Machine<'a> {
             source: vec![site.location],
             times: 1,
         };
-        gathered.findings.add(Kind::Deadlock, &[site], block.linear, finding);
+        gathered.findings.add(kind, &[site], block.linear, finding);
+    }
+
+    fn waits_for(&self, block: &Running, warp: &Warp) -> String {
+        match warp.state {
+            State::Barrier => "at a barrier to which the rest of the block never comes".into(),
+            State::Named(id) => {
+                let Named { threads, arrived, .. } = block.named[id as usize];
+                format!("at named barrier {id}: {arrived} of {threads} threads came")
+            }
+            State::Await => self.awaited(block, warp).unwrap_or_default(),
+            State::Registers => match self.program.code.get(warp.pc) {
+                Some(Code::Hopper(act)) => match **act {
+                    Act::SetRegisters { count, .. } => block.engine.wanted(warp.index, count),
+                    _ => String::new(),
+                },
+                _ => String::new(),
+            },
+            State::Cluster => "at the barrier of the cluster, to which not all of its threads come".into(),
+            _ => "for an element of memory that nobody changes any more".into(),
+        }
+    }
+
+    /// A lane in words.
+    pub fn who(&self, lane: u16) -> String {
+        match self.agents.agent(lane) {
+            None => format!("thread {:?}", self.thread(lane.into())),
+            Some(Agent::Tile { array, tile }) => {
+                format!("a copy to tile {tile} of {}", self.kernel.shared()[array].name)
+            }
+            Some(Agent::Warp(warp)) => format!("a multiplication of warp {warp}"),
+            Some(Agent::Thread(thread)) => format!("a store of a tile by thread {:?}", self.thread(thread.into())),
+        }
+    }
+
+    /// The space, name and coordinates of an element, and how messages write it.
+    pub fn element(&self, space: Space, memory: usize, index: usize) -> ((Space, String, Vec<u64>), String) {
+        let (name, at) = match space {
+            Space::Shared => {
+                let array = &self.kernel.shared()[memory];
+                (array.name.clone(), array.coordinates(index as u64))
+            }
+            Space::Global => {
+                let at = match self.args[memory] {
+                    Arg::Matrix(buffer) => buffer.coordinates(index),
+                    Arg::Scalar { .. } => Vec::new(),
+                };
+                (self.kernel.params()[memory].name.clone(), at)
+            }
+        };
+        let text = format!("{name}{at:?}");
+        ((space, name, at), text)
+    }
+
+    /// An access that races with one that an agent has to do with.
+    pub fn conflict(
+        &self,
+        space: Space,
+        memory: usize,
+        index: usize,
+        (site, lane, does): (SiteId, u16, Does),
+        Conflict { earlier, earlier_writes, .. }: Conflict,
+    ) -> Mistake {
+        let (element, text) = self.element(space, memory, index);
+        let who = self.who(earlier.lane);
+        let verb = |writes| if writes { "writes" } else { "reads" };
+        let does = verb(does == Does::Write);
+        let (kind, message) = match self.agents.agent(earlier.lane) {
+            Some(Agent::Tile { .. }) => {
+                (Kind::InFlight, format!("{does} {text} while {who} is on its way; wait for its barrier first"))
+            }
+            Some(Agent::Warp(_)) => {
+                let advice = "it reads until `wgmma_wait`, and who arrives before says nothing of it";
+                (Kind::Race, format!("{does} {text}, which {who} reads, in no order; {advice}"))
+            }
+            Some(Agent::Thread(_)) => {
+                let advice = "it reads until `await_reads`, and who arrives before says nothing of it";
+                (Kind::Race, format!("{does} {text}, which {who} reads, in no order; {advice}"))
+            }
+            None => (Kind::Race, format!("{does} {text}, which {who} {}, in no order", verb(earlier_writes))),
+        };
+        let (sites, lanes) = (vec![site, SiteId(earlier.site)], vec![lane, earlier.lane]);
+        Mistake { kind, sites, lanes, element: Some(element), message }
+    }
+
+    pub fn sites(&self, mistake: &Mistake) -> Vec<Site> {
+        mistake.sites.iter().map(|&site| self.kernel.site(site)).collect()
+    }
+
+    /// A mistake in a block, as it is reported.
+    pub fn finding(&self, block: [u32; 3], mistake: Mistake) -> Finding {
+        let source: Vec<_> = self.sites(&mistake).iter().map(|site| site.location).collect();
+        let Mistake { kind, lanes, element, message, .. } = mistake;
+        let places: Vec<_> = source.iter().map(|at| format!("{}:{}", at.file(), at.line())).collect();
+        let who = lanes.first().map_or(String::new(), |&lane| format!(", {}", self.who(lane)));
+        let threads = lanes.iter().filter_map(|&lane| match self.agents.agent(lane) {
+            None => Some(lane.into()),
+            Some(Agent::Warp(warp)) => Some(32 * warp),
+            Some(Agent::Thread(thread)) => Some(thread.into()),
+            Some(Agent::Tile { .. }) => None,
+        });
+        let (space, name, index) = match element {
+            Some((space, name, index)) => (Some(space), name, index),
+            None => (None, String::new(), Vec::new()),
+        };
+        Finding {
+            kind,
+            message: format!("block {block:?}{who}: {message} ({})", places.join(", ")),
+            block,
+            threads: threads.map(|thread| self.thread(thread)).collect(),
+            space,
+            name,
+            index,
+            source,
+            times: 1,
+        }
+    }
+
+    /// Notes a mistake that no warp is at.
+    pub fn note(&self, gathered: &mut Gathered, block: u32, mistake: Mistake) {
+        let sites = self.sites(&mistake);
+        gathered.findings.add(mistake.kind, &sites, block.into(), || self.finding(self.block_id(block), mistake));
     }
 
     /// A thread's position in its block.
@@ -529,6 +744,34 @@ fn synchronises_finely(code: &Code) -> bool {
         Code::Load { order, .. } | Code::Store { order, .. } => *order != Order::Weak,
         _ => false,
     }
+}
+
+/// How many elements of each shared array are remembered together.
+fn granules(kernel: &Kernel, program: &Program) -> Vec<usize> {
+    let mut granules: Vec<_> = kernel
+        .shared()
+        .iter()
+        .map(|array| match (array.holds, &array.dims[..]) {
+            (Holds::Tiles(_), &[_, rows, row]) if rows % 8 == 0 => 8 * row as usize,
+            _ => 1,
+        })
+        .collect();
+    for code in &program.code {
+        let at = match code {
+            Code::Load { at, .. } | Code::Store { at, .. } | Code::Atomic { at, .. } | Code::WaitUntil { at, .. } => at,
+            Code::CopyAsync { to, .. } => to,
+            Code::LoadMatrix { at, .. } => at,
+            Code::Hopper(act) => match &**act {
+                Act::StoreMatrix { to, .. } => to,
+                _ => continue,
+            },
+            _ => continue,
+        };
+        if let super::lower::At::Shared { array, .. } = at {
+            granules[array.index()] = 1;
+        }
+    }
+    granules
 }
 
 impl Owners {

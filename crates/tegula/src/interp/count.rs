@@ -6,9 +6,11 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
+use super::hopper::Act;
 use super::lower::{At, Code, Program};
+use super::wgmma::Multiply;
 use crate::element::Type;
-use crate::ir::{Binary, SiteId};
+use crate::ir::{Binary, SiteId, Wgmma};
 
 /// Bytes of a sector of global memory.
 pub const SECTOR: u64 = 32;
@@ -181,6 +183,20 @@ fn of_instruction(code: &Code, tally: &Tally) -> Counters {
             c.fma = mma.products() * tally.warps;
             c.flops = if mma.sums().is_float() { 2 * c.fma } else { 0 };
         }
+        Code::Hopper(act) => match **act {
+            Act::Wgmma(Multiply { wgmma, .. }) => {
+                // A warp's quarter.
+                c.fma = u64::from(Wgmma::M / 4 * wgmma.n * Wgmma::K) * tally.warps;
+                c.flops = 2 * c.fma;
+            }
+            Act::StoreMatrix { .. } => {
+                c.shared_store_requests = tally.requests;
+                c.shared_store_wavefronts = tally.passes;
+                c.shared_store_elements = tally.elements;
+                c.shared_bank_conflicts = tally.conflicts;
+            }
+            _ => {}
+        },
         Code::Barrier | Code::NamedBarrier { .. } => c.barriers = tally.warps,
         Code::Load { at: At::Global { .. }, .. } | Code::WaitUntil { at: At::Global { .. }, .. } => {
             c.global_load_requests = tally.requests;

@@ -24,18 +24,32 @@ pub enum Kind {
     OutOfBounds,
     /// A read of what nobody wrote.
     Uninitialised,
-    /// A use of memory that an asynchronous copy is still on its way to.
+    /// A use of memory that an asynchronous copy is still on its way to, or of sums of a multiplication that was not waited for.
     InFlight,
     /// A vector access at an element that is no multiple of its width.
     Misaligned,
     /// Threads that wait for what never comes.
     Deadlock,
-    /// A barrier that was called with different numbers of threads, or by threads that had parted.
+    /// A barrier that was called with different numbers of threads, by threads that had parted, or more often than it takes.
     ArrivalMismatch,
     /// A warp-wide operation that not exactly the lanes of its mask came to.
     DivergentWarp,
     /// An integer divided by zero.
     DivisionByZero,
+    /// A barrier in shared memory that is used before it was begun, or in no order with that.
+    UnreadyBarrier,
+    /// Bytes of a copy that count in another phase of a barrier than the one it was started in.
+    TransactionCount,
+    /// A read past the caches of what a thread wrote without a fence after it.
+    MissingProxyFence,
+    /// A multiplication into sums that were used otherwise without a fence after that.
+    MissingFence,
+    /// Registers that a block has not got.
+    RegisterBudget,
+    /// Shared memory of a block of the cluster that may have ended.
+    EndedBlock,
+    /// A use of a matrix before the launches that precede this one have ended.
+    EarlyAccess,
     /// A barrier without which every access would still be ordered.
     RedundantBarrier,
 }
@@ -53,6 +67,13 @@ impl Kind {
             Kind::ArrivalMismatch => "arrival-mismatch",
             Kind::DivergentWarp => "divergent-warp",
             Kind::DivisionByZero => "division-by-zero",
+            Kind::UnreadyBarrier => "unready-barrier",
+            Kind::TransactionCount => "transaction-count",
+            Kind::MissingProxyFence => "missing-proxy-fence",
+            Kind::MissingFence => "missing-wgmma-fence",
+            Kind::RegisterBudget => "register-budget",
+            Kind::EndedBlock => "ended-block",
+            Kind::EarlyAccess => "early-access",
             Kind::RedundantBarrier => "redundant-barrier",
         }
     }

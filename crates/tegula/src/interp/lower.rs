@@ -3,11 +3,13 @@
 
 use std::collections::HashMap;
 
+use super::hopper::Act;
 use super::matrix::Fragments;
+use super::wgmma::{self, Left, Multiply};
 use crate::element::Type;
 use crate::ir::{
-    AtomicOp, Axis, Binary, Compare, Guard, Inst, Kernel, Mma, Op, Operand, Order, ParamId, Place, Scope, SharedId,
-    Shuffle, SiteId, Special, Unary, VarId, Vote,
+    AtomicOp, Axis, Binary, Compare, Factor, Guard, Hopper, Inst, Kernel, LeftFactor, Mma, Op, Operand, Order, ParamId,
+    Place, Scope, SharedId, Shuffle, SiteId, Special, Unary, VarId, Vote,
 };
 
 /// A register: 32 lanes of 4 bytes, two of them for 8-byte types, or a predicate's 32 bits.
@@ -95,6 +97,15 @@ pub(super) enum Code {
         dst: Reg,
         a: Reg,
     },
+    /// `Copy` and `Set` of a sum that a warpgroup's instruction adds to.
+    TakeSum {
+        dst: Reg,
+        a: Reg,
+    },
+    PutSum {
+        dst: Reg,
+        a: Reg,
+    },
     /// The sum of two `u32`, or the greatest where there is none.
     Advance {
         dst: Reg,
@@ -152,7 +163,7 @@ pub(super) enum Code {
     },
     Barrier,
     NamedBarrier {
-        id: u32,
+        id: Reg,
         threads: u32,
         wait: bool,
     },
@@ -176,6 +187,12 @@ pub(super) enum Code {
         dst: Reg,
         a: Reg,
     },
+    /// Two halves of a word.
+    Pack {
+        dst: Reg,
+        a: Reg,
+        b: Reg,
+    },
     Mma {
         mma: Mma,
         fragments: Fragments,
@@ -187,6 +204,7 @@ pub(super) enum Code {
         at: At,
         transposed: bool,
     },
+    Hopper(Box<Act>),
     For {
         counter: Reg,
         start: Reg,
@@ -225,6 +243,8 @@ impl Code {
             self,
             Code::Copy { .. }
                 | Code::Set { .. }
+                | Code::TakeSum { .. }
+                | Code::PutSum { .. }
                 | Code::Advance { .. }
                 | Code::Else { .. }
                 | Code::While
@@ -271,15 +291,27 @@ pub(super) fn lower(kernel: &Kernel) -> Program {
         },
         registers: vec![None; kernel.values.len()],
         vars: Vec::new(),
+        sums: vec![false; kernel.vars.len()],
         constants: HashMap::new(),
         free: Default::default(),
         before: Vec::new(),
         temporaries: Vec::new(),
     };
+    mark_sums(kernel.body(), &mut lower.sums);
     lower.vars = kernel.vars.iter().map(|&ty| lower.allocate(ty)).collect();
     lower.region(kernel.body());
     lower.program.slides = slides(&lower.program.code);
     lower.program
+}
+
+/// Marks the variables that warpgroups add to.
+fn mark_sums(insts: &[Inst], sums: &mut [bool]) {
+    for inst in insts {
+        if let Op::Hopper(Hopper::Wgmma { wgmma, sums: first, .. }) = &inst.op {
+            sums[first.index()..][..wgmma.sums() as usize].fill(true);
+        }
+        inst.op.bodies().for_each(|body| mark_sums(body, sums));
+    }
 }
 
 /// Which loops are slides: those whose body adds products, unless a loop within it does.
@@ -298,7 +330,10 @@ fn slides(code: &[Code]) -> Vec<bool> {
             }
             // Numbers of type u32 are indices.
             Code::MulAdd { ty: Type::U32, .. } => {}
-            Code::MulAdd { .. } | Code::Mma { .. } => around.last_mut().into_iter().for_each(|inner| inner.1 = true),
+            Code::Hopper(act) if !matches!(**act, Act::Wgmma(_)) => {}
+            Code::MulAdd { .. } | Code::Mma { .. } | Code::Hopper(_) => {
+                around.last_mut().into_iter().for_each(|inner| inner.1 = true)
+            }
             _ => {}
         }
     }
@@ -383,6 +418,8 @@ struct Lower<'a> {
     program: Program,
     registers: Vec<Option<Reg>>,
     vars: Vec<Reg>,
+    /// Variables that warpgroups add to.
+    sums: Vec<bool>,
     constants: HashMap<(Type, u64), Reg>,
     /// Registers nobody needs any more: predicates, single lines, pairs of lines.
     free: [Vec<Reg>; 3],
@@ -585,6 +622,12 @@ impl Lower<'_> {
     /// An operation without a body.
     fn simple(&mut self, op: &Op, ty: Type, inst: &Inst) -> Code {
         let kernel = self.kernel;
+        if let (Op::Get(var) | Op::Set(var, _), true) = (op, self.is_sum(op)) {
+            return match op {
+                Op::Set(_, a) => Code::PutSum { a: self.operand(*a), dst: self.vars[var.index()] },
+                _ => Code::TakeSum { a: self.vars[var.index()], dst: self.result(inst, 0) },
+            };
+        }
         let mut r = |o: &Operand| self.operand(*o);
         // Operands first: a result may take the register of an operand that ends here only if it is read before it is written,
         // which holds for whole registers but not lane by lane, so results get registers before operands give theirs back.
@@ -647,7 +690,7 @@ impl Lower<'_> {
             Op::CopyAsyncCommit => Code::Commit,
             Op::CopyAsyncWait { pending } => Code::WaitGroups { pending: *pending },
             Op::Barrier => Code::Barrier,
-            Op::NamedBarrier { id, threads, wait } => Code::NamedBarrier { id: *id, threads: *threads, wait: *wait },
+            Op::NamedBarrier { id, threads, wait } => Code::NamedBarrier { id: r(id), threads: *threads, wait: *wait },
             Op::SyncWarp { mask } => Code::SyncWarp { mask: *mask },
             Op::Shuffle { mode, value, lane, mask } => {
                 Code::Shuffle { mode: *mode, value: r(value), lane: r(lane), mask: *mask, dst: self.result(inst, 0) }
@@ -674,6 +717,7 @@ impl Lower<'_> {
                 second
             }
             Op::RoundTf32(a) => Code::RoundTf32 { a: r(a), dst: self.result(inst, 0) },
+            Op::Pack(a, b) => Code::Pack { a: r(a), b: r(b), dst: self.result(inst, 0) },
             Op::Mma { mma, a, b, sums } => {
                 let mut fragments = Fragments::default();
                 fragments.a.iter_mut().zip(a).for_each(|(reg, a)| *reg = r(a));
@@ -689,8 +733,76 @@ impl Lower<'_> {
                 }
                 Code::LoadMatrix { ty, dst, count: *count, at, transposed: *transposed }
             }
+            Op::Hopper(op) => Code::Hopper(Box::new(self.hopper(op))),
             Op::For { .. } | Op::If { .. } | Op::While { .. } => unreachable!("lowered with their bodies"),
         }
+    }
+
+    /// Whether a variable is read or written that a warpgroup adds to.
+    fn is_sum(&self, op: &Op) -> bool {
+        matches!(op, Op::Get(var) | Op::Set(var, _) if self.sums[var.index()])
+    }
+
+    fn hopper(&mut self, op: &Hopper) -> Act {
+        match op {
+            Hopper::InitBarrier { barrier, arrivals } => {
+                Act::InitBarrier { barrier: self.at(barrier), arrivals: *arrivals }
+            }
+            Hopper::FenceInit => Act::FenceInit,
+            Hopper::Arrive { barrier, block, expect } => {
+                let [block, expect] = [block, expect].map(|o| o.map(|o| self.operand(o)));
+                Act::Arrive { barrier: self.at(barrier), block, expect }
+            }
+            Hopper::Await { barrier, parity } => {
+                Act::Await { barrier: self.at(barrier), parity: self.operand(*parity) }
+            }
+            Hopper::CopyTile { matrix, at, to, barrier, blocks } => Act::CopyTile {
+                matrix: matrix.index(),
+                at: at.map(|o| self.operand(o)),
+                to: self.at(to),
+                barrier: self.at(barrier),
+                blocks: blocks.map(|o| self.operand(o)),
+            },
+            Hopper::Send { to, values, block, barrier } => {
+                let values = values.iter().map(|&o| self.operand(o)).collect();
+                Act::Send { to: self.at(to), values, block: self.operand(*block), barrier: self.at(barrier) }
+            }
+            Hopper::StoreTile { matrix, at, from } => {
+                Act::StoreTile { matrix: matrix.index(), at: at.map(|o| self.operand(o)), from: self.at(from) }
+            }
+            Hopper::CommitStores => Act::CommitStores,
+            Hopper::AwaitStores { pending, .. } => Act::AwaitStores { pending: *pending },
+            Hopper::FenceProxy => Act::FenceProxy,
+            Hopper::Wgmma { wgmma, a, b, sums, add } => {
+                let a = match a {
+                    LeftFactor::Shared(a) => Left::Shared(self.factor(a)),
+                    LeftFactor::Registers(a) => {
+                        let mut registers = [0; 4];
+                        registers.iter_mut().zip(a).for_each(|(reg, &a)| *reg = self.operand(a));
+                        Left::Registers(registers)
+                    }
+                };
+                let sums = self.vars[sums.index()..][..wgmma.sums() as usize].into();
+                Act::Wgmma(Multiply { wgmma: *wgmma, a, b: self.factor(b), sums, add: self.operand(*add) })
+            }
+            Hopper::WgmmaFence => Act::WgmmaFence,
+            Hopper::WgmmaCommit => Act::WgmmaCommit,
+            Hopper::WgmmaWait { pending } => Act::WgmmaWait { pending: *pending },
+            Hopper::StoreMatrix { to, values, transposed } => {
+                let ty = self.kernel.place_type(to);
+                let (to, values) = (self.at(to), values.iter().map(|&o| self.operand(o)).collect());
+                Act::StoreMatrix { ty, to, values, transposed: *transposed }
+            }
+            Hopper::SetRegisters { count, more } => Act::SetRegisters { count: *count, more: *more },
+            Hopper::ClusterArrive => Act::ClusterArrive,
+            Hopper::ClusterWait => Act::ClusterWait,
+            Hopper::AwaitLaunches => Act::AwaitLaunches,
+            Hopper::Prefetch { .. } | Hopper::AllowNext => Act::Nothing,
+        }
+    }
+
+    fn factor(&mut self, factor: &Factor) -> wgmma::Factor {
+        wgmma::Factor { at: self.at(&factor.at), along_k: factor.along_k }
     }
 
     fn result(&mut self, inst: &Inst, which: usize) -> Reg {

@@ -67,6 +67,40 @@ impl Run<'_, '_> {
         matrices
     }
 
+    /// The inverse of [`Run::load_matrix`]: each row is written by the lane that says where it is.
+    pub fn store_matrix(&mut self, pc: usize, ty: Type, values: &[Reg], to: At, transposed: bool) {
+        if !self.all_of(pc, u32::MAX) {
+            return;
+        }
+        let width = 16 / ty.size();
+        let writers = u32::MAX >> (32 - 8 * values.len());
+        let lanes: [u32; WIDEST] = std::array::from_fn(|e| if e < width { writers } else { 0 });
+        let target = self.located(ty, to, lanes, width as u32);
+        self.tally(ty, to, &target, width as u32, wavefronts);
+        let mut rows = [[0u8; 16]; 32];
+        for (rows, &value) in rows.chunks_mut(8).zip(values) {
+            let mut put = |row: usize, col: usize, half: u32| {
+                rows[row][2 * col..][..2].copy_from_slice(&(half as u16).to_le_bytes());
+            };
+            for (lane, pair) in self.warp.registers.u32s(value).into_iter().enumerate() {
+                let (i, j) = (lane / 4, 2 * (lane % 4));
+                let [first, second] = if transposed { [(j, i), (j + 1, i)] } else { [(i, j), (i, j + 1)] };
+                put(first.0, first.1, pair);
+                put(second.0, second.1, pair >> 16);
+            }
+        }
+        for e in 0..width {
+            let bits = rows.map(|row| {
+                let mut bits = [0; 8];
+                bits[..ty.size()].copy_from_slice(&row[e * ty.size()..][..ty.size()]);
+                u64::from_le_bytes(bits)
+            });
+            self.check_lanes(&target, e, Does::Write, None);
+            self.put_lanes(&target, e, &bits);
+            self.observe_access(&target, e, Does::Write, None, &bits);
+        }
+    }
+
     /// Matrices of 8 rows of 16 bytes. Each row is read, as far as order is concerned, by the lane that says where it is.
     pub fn load_matrix(&mut self, pc: usize, ty: Type, dst: &[Reg], at: At, transposed: bool) {
         if !self.all_of(pc, u32::MAX) {

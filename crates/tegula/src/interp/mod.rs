@@ -12,6 +12,12 @@
 //! | `lanes` | arithmetic on 32 lanes |
 //! | `semantics` | arithmetic on one number, where it has corners |
 //! | `tensor`, `matrix` | matrix instructions: what they compute, and on what |
+//! | `hopper` | what only Hopper has: registers that warps hand over, and of the rest |
+//! | `wgmma` | matrix instructions of a warpgroup |
+//! | `copy` | tiles on their way |
+//! | `barrier` | barriers that count arrivals and bytes |
+//! | `cluster` | blocks that reach each other's shared memory |
+//! | `agent` | who works beside the threads |
 //! | `block` | warps of a block, barriers, blocks of a grid |
 //! | `memory`, `access` | matrices and shared arrays; loads and stores |
 //! | `race` | what is ordered |
@@ -21,10 +27,15 @@
 //! | `observe` | what an observer sees |
 
 mod access;
+mod agent;
 mod asynchronous;
+mod barrier;
 mod block;
+mod cluster;
+mod copy;
 mod count;
 mod finding;
+mod hopper;
 mod lanes;
 mod lower;
 mod matrix;
@@ -34,12 +45,13 @@ mod race;
 mod semantics;
 mod tensor;
 mod warp;
+mod wgmma;
 
 pub use count::{BANKS, Counters, METRICS, SECTOR, shared_wavefronts};
 pub use finding::{Finding, Kind, Severity, Space};
 pub use memory::Buffer;
 pub(crate) use memory::footprint;
-pub use observe::{Computation, Event, Observer, Request, What};
+pub use observe::{Computation, Event, Observer, Place, Request, What};
 pub use tensor::TensorCore;
 
 use crate::element::{Scalar, Type};

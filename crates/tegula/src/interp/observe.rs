@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 
 use super::finding::{Finding, Space};
 use crate::element::Type;
-use crate::ir::{Binary, Mma, Site, Unary};
+use crate::ir::{Binary, Mma, Site, Unary, Wgmma};
 
 /// Sees what happens while a kernel runs, one warp-wide operation at a time.
 pub trait Observer {
     /// Called after each operation that computes, touches memory or synchronises, and for each new finding. Blocks run one after
-    /// the other, and the warps of a block each as far as it can; `Break` ends the launch there.
+    /// the other (those of a cluster in turns), and the warps of a block each as far as it can; `Break` ends the launch there.
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()>;
 }
 
@@ -74,12 +74,97 @@ pub enum What<'a> {
         /// What the request cost, with the first element of the access; `None` with further ones.
         request: Option<Request>,
     },
-    /// Came to a barrier of the block, 0 or a named one.
-    Barrier(u32),
+    /// Came to a barrier of the block.
+    Barrier {
+        /// 0, or the number of a named one.
+        id: u32,
+        /// Threads that meet there.
+        threads: u32,
+        /// Whether it waits for the others; who does not has only come.
+        waits: bool,
+    },
     /// Waited until at most so many groups of asynchronous copies were on their way.
     Wait(u32),
+    /// Started a copy of a tile from a matrix to shared memory.
+    CopyTile {
+        /// The matrix.
+        matrix: &'a str,
+        /// Where to.
+        to: Place<'a>,
+        /// Its bytes.
+        bytes: u32,
+        /// The barrier that counts them.
+        barrier: Place<'a>,
+        /// To which blocks of the cluster, one bit each.
+        blocks: u32,
+    },
+    /// Sent numbers to another block of the cluster.
+    Send {
+        /// Which block.
+        block: u32,
+        /// The barrier there that counts them.
+        barrier: Place<'a>,
+        /// Bytes, of all lanes.
+        bytes: u32,
+    },
+    /// Started a copy of a tile from shared memory to a matrix.
+    StoreTile {
+        /// The matrix.
+        matrix: &'a str,
+        /// Where from.
+        from: Place<'a>,
+    },
+    /// Closed a group of stores of tiles.
+    CommitStores,
+    /// Waited until the tiles of all but so many groups of stores had been read.
+    AwaitStores(u32),
+    /// Began a barrier in shared memory.
+    Begin {
+        /// Which.
+        barrier: Place<'a>,
+        /// Arrivals that a phase takes.
+        arrivals: u32,
+    },
+    /// Arrived at a barrier in shared memory.
+    Arrive {
+        /// Which.
+        barrier: Place<'a>,
+        /// Of which block of the cluster.
+        block: u32,
+        /// Bytes that it announced.
+        bytes: u32,
+    },
+    /// Went on when a phase of a barrier in shared memory had ended.
+    Await {
+        /// Which.
+        barrier: Place<'a>,
+        /// The parity of the phase: 0 of the first.
+        parity: u32,
+    },
+    /// Started a matrix instruction of a warpgroup.
+    Multiply {
+        /// Which.
+        wgmma: Wgmma,
+        /// The tiles that it reads: of A, unless that is in registers, and of B.
+        tiles: &'a [Place<'a>],
+    },
+    /// Closed a group of such instructions.
+    CommitProducts,
+    /// Waited until all but so many groups of them had added their products.
+    AwaitProducts(u32),
     /// Something is wrong with the operation, and was not found before at these lines.
     Found(&'a Finding),
+}
+
+/// A tile or a barrier of an array in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// The array.
+    pub array: &'a str,
+    /// Its position among the shared arrays.
+    pub memory: usize,
+    /// Which of its tiles or barriers.
+    pub index: usize,
 }
 
 /// How numbers were computed.
@@ -97,6 +182,8 @@ pub enum Computation {
     MulAdd,
     /// By a matrix instruction: sums in one of its registers.
     Matrix(Mma),
+    /// By a warpgroup's matrix instruction: sums in one of its registers.
+    Warpgroup(Wgmma),
     /// Otherwise.
     Other,
 }

@@ -10,9 +10,15 @@
 //! Three readers an element are enough to remember while only barriers and whole-warp synchronisation order things: the latest,
 //! the latest other lane of its warp, and the latest of another warp. A later writer that races with any reader races with one
 //! of these. Kernels with finer synchronisation keep every reader.
+//!
+//! What works beside the threads (copies of tiles, matrix instructions of warpgroups) are *agents*: lanes of their own, whose clocks
+//! go up with what they are given to do. An agent's access is remembered when its work is started, and known to nobody until
+//! somebody waits for it. So an early use is found whatever the schedule, and so is a release that comes before the wait.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::ir::{Scope, SiteId};
 
@@ -24,6 +30,9 @@ pub(super) struct Access {
     pub lane: u16,
 }
 
+/// Lanes from here on are agents.
+pub(super) const AGENT: u16 = 0x8000;
+
 /// The lane that looks back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
@@ -34,36 +43,87 @@ pub(super) struct Now {
     pub ordered: Option<Scope>,
 }
 
+/// Whose knowledge decides what came before.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Eyes<'a> {
+    /// A thread of the block, now.
+    Thread(Now),
+    /// A thread of the cluster, when it sent something.
+    Sender(&'a Knowledge),
+}
+
 impl Now {
     fn access(self) -> Access {
         Access { clock: self.clock, site: self.site.0, lane: self.lane }
     }
 }
 
-/// What a lane knows beyond its own block's barriers: for whole blocks and for single lanes, up to which clock.
+/// What a lane knows beyond its own block's barriers: for whole blocks and for single lanes, up to which clock. Both sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Knowledge {
-    /// Everything a block did before this clock.
-    blocks: BTreeMap<u32, u32>,
+    /// Everything the threads of a block did before this clock.
+    blocks: Vec<(u32, u32)>,
     /// Everything a lane did up to and including this clock.
-    lanes: BTreeMap<(u32, u16), u32>,
+    lanes: Vec<((u32, u16), u32)>,
 }
 
 impl Knowledge {
-    pub fn join(&mut self, other: &Knowledge) {
-        for (&block, &clock) in &other.blocks {
-            let known = self.blocks.entry(block).or_default();
-            *known = clock.max(*known);
-        }
-        for (&lane, &clock) in &other.lanes {
-            let known = self.lanes.entry(lane).or_default();
-            *known = clock.max(*known);
-        }
+    /// What an agent did.
+    pub fn of_agent(block: u32, agent: u16, clock: u32) -> Self {
+        Knowledge { blocks: Vec::new(), lanes: vec![((block, agent), clock)] }
     }
 
-    fn covers(&self, block: u32, access: &Access) -> bool {
-        self.blocks.get(&block).is_some_and(|&clock| access.clock < clock)
-            || self.lanes.get(&(block, access.lane)).is_some_and(|&clock| access.clock <= clock)
+    pub fn join(&mut self, other: &Knowledge) {
+        join(&mut self.blocks, &other.blocks);
+        join(&mut self.lanes, &other.lanes);
+    }
+
+    pub fn covers(&self, block: u32, access: &Access) -> bool {
+        access.lane < AGENT && known(&self.blocks, block).is_some_and(|clock| access.clock < clock)
+            || known(&self.lanes, (block, access.lane)).is_some_and(|clock| access.clock <= clock)
+    }
+}
+
+/// The later clock of each.
+fn join<K: Copy + Ord>(mine: &mut Vec<(K, u32)>, other: &[(K, u32)]) {
+    if mine.is_empty() || other.is_empty() {
+        mine.extend(other);
+        return;
+    }
+    let mut joined = Vec::with_capacity(mine.len() + other.len());
+    let (mut a, mut b) = (mine.iter().copied().peekable(), other.iter().copied().peekable());
+    while let (Some(&(key, clock)), Some(&(further, theirs))) = (a.peek(), b.peek()) {
+        if key <= further {
+            a.next();
+        }
+        if further <= key {
+            b.next();
+        }
+        joined.push(match key.cmp(&further) {
+            std::cmp::Ordering::Less => (key, clock),
+            std::cmp::Ordering::Equal => (key, clock.max(theirs)),
+            std::cmp::Ordering::Greater => (further, theirs),
+        });
+    }
+    joined.extend(a);
+    joined.extend(b);
+    *mine = joined;
+}
+
+fn known<K: Copy + Ord>(clocks: &[(K, u32)], key: K) -> Option<u32> {
+    clocks.binary_search_by_key(&key, |&(key, _)| key).ok().map(|at| clocks[at].1)
+}
+
+/// When each lane fenced. What it did before is behind the fence for whoever knows of the fence.
+#[derive(Debug, Default)]
+pub(super) struct Fences(FxHashMap<u16, Vec<u32>>);
+
+impl Fences {
+    /// The first fence of an access's lane after it.
+    fn after(&self, access: &Access) -> Option<Access> {
+        let clocks = self.0.get(&access.lane)?;
+        let clock = *clocks.get(clocks.partition_point(|&clock| clock < access.clock))?;
+        Some(Access { clock, ..*access })
     }
 }
 
@@ -96,6 +156,9 @@ pub(super) struct Clocks {
     /// What each lane's last fences published, and what it read since that a fence would make known.
     fenced: Vec<ByReach<Arc<Knowledge>>>,
     seen: Vec<ByReach<Knowledge>>,
+    /// Fences for what goes past the caches, and for barriers that were begun.
+    proxies: Fences,
+    begins: Fences,
     /// Whether the last barrier ordered anything.
     pub barrier_needed: bool,
     /// Whether reads must all be remembered.
@@ -114,6 +177,8 @@ impl Clocks {
             known: vec![None; n],
             fenced: vec![ByReach::default(); n],
             seen: vec![ByReach::default(); n],
+            proxies: Fences::default(),
+            begins: Fences::default(),
             barrier_needed: false,
             every_reader,
         }
@@ -129,6 +194,15 @@ impl Clocks {
         if access.lane == now.lane {
             return true;
         }
+        let known = |clocks: &Self| {
+            clocks.known[usize::from(now.lane)].as_ref().is_some_and(|k| k.covers(clocks.block, access))
+        };
+        if access.lane >= AGENT {
+            // Any barrier may be the one that made it known.
+            let known = known(self);
+            self.barrier_needed |= known;
+            return known;
+        }
         if access.clock < self.base {
             self.barrier_needed |= access.clock >= self.previous;
             return true;
@@ -137,7 +211,39 @@ impl Clocks {
         if usize::from(access.lane / 32) == warp && access.clock < self.warps[warp] {
             return true;
         }
-        self.known[usize::from(now.lane)].as_ref().is_some_and(|k| k.covers(self.block, access))
+        known(self)
+    }
+
+    /// Whether an access of this block happened before what somebody does or did.
+    pub fn seen_by(&mut self, eyes: &Eyes<'_>, access: &Access) -> bool {
+        match eyes {
+            Eyes::Thread(now) => self.ordered(access, now),
+            Eyes::Sender(known) => known.covers(self.block, access),
+        }
+    }
+
+    /// Whether what goes past the caches sees an access that happened before.
+    fn past_caches(&mut self, eyes: &Eyes<'_>, access: &Access) -> bool {
+        access.lane >= AGENT || self.proxies.after(access).is_some_and(|fence| self.seen_by(eyes, &fence))
+    }
+
+    /// Whether others see a barrier that was begun before.
+    pub fn sees_begun(&mut self, eyes: &Eyes<'_>, begun: &Access) -> bool {
+        self.begins.after(begun).is_some_and(|fence| self.seen_by(eyes, &fence))
+    }
+
+    /// What the lane wrote is seen past the caches.
+    pub fn fence_proxy(&mut self, lane: u16) {
+        let clock = &mut self.clocks[usize::from(lane)];
+        self.proxies.0.entry(lane).or_default().push(*clock);
+        *clock += 1;
+    }
+
+    /// Barriers that the lane began are seen.
+    pub fn fence_begun(&mut self, lane: u16) {
+        let clock = &mut self.clocks[usize::from(lane)];
+        self.begins.0.entry(lane).or_default().push(*clock);
+        *clock += 1;
     }
 
     /// Whether an access of any block happened before what `now` does.
@@ -157,11 +263,8 @@ impl Clocks {
         self.warps.fill(next);
         self.barrier_needed = false;
         if self.known.iter().any(Option::is_some) {
-            let mut all = Knowledge::default();
-            for known in self.known.iter().flatten() {
-                all.join(known);
-            }
-            all.lanes.retain(|(block, _), _| *block != self.block);
+            let mut all = self.different(0..self.known.len());
+            all.lanes.retain(|&((block, lane), _)| block != self.block || lane >= AGENT);
             self.known.fill(Some(Arc::new(all)));
         }
     }
@@ -172,9 +275,7 @@ impl Clocks {
         let next = lanes().map(|l| self.clock(l)).max().unwrap_or(0) + 1;
         let whole = mask & existing == existing;
         if !whole || lanes().any(|l| self.known[usize::from(l)].is_some()) {
-            let mut all = Knowledge::default();
-            lanes().for_each(|l| all.join(&self.knowledge(l)));
-            let all = Arc::new(all);
+            let all = Arc::new(self.of_lanes(warp, mask & existing));
             lanes().for_each(|l| self.known[usize::from(l)] = Some(all.clone()));
         }
         lanes().for_each(|l| self.clocks[usize::from(l)] = next);
@@ -183,34 +284,71 @@ impl Clocks {
         }
     }
 
-    /// All that a lane knows and has done itself.
-    pub fn knowledge(&self, lane: u16) -> Knowledge {
-        let index = usize::from(lane);
-        let mut all = self.known[index].as_deref().cloned().unwrap_or_default();
-        let warp = u32::from(lane / 32);
-        let mut own = Knowledge::default();
-        own.blocks.insert(self.block, self.base);
-        if self.warps[warp as usize] > self.base {
-            let before = self.warps[warp as usize] - 1;
-            own.lanes.extend(lanes_of(warp, u32::MAX).map(|l| ((self.block, l), before)));
+    /// All that lanes know from elsewhere. Mostly neighbours know the same, and it is looked at once.
+    fn different(&self, lanes: impl Iterator<Item = usize>) -> Knowledge {
+        let (mut all, mut last) = (Knowledge::default(), None);
+        for known in lanes.filter_map(|lane| self.known[lane].as_ref()) {
+            if !last.is_some_and(|last| Arc::ptr_eq(last, known)) {
+                all.join(known);
+                last = Some(known);
+            }
         }
-        own.lanes.insert((self.block, lane), self.clocks[index]);
-        all.join(&own);
         all
+    }
+
+    /// All that lanes of a warp know and have done.
+    fn of_lanes(&self, warp: u32, mask: u32) -> Knowledge {
+        let mut all = self.different(lanes_of(warp, mask).map(usize::from));
+        join(&mut all.blocks, &[(self.block, self.base)]);
+        let before = self.warps[warp as usize];
+        let in_warp = if before > self.base { u32::MAX } else { mask };
+        let own = lanes_of(warp, in_warp).map(|l| {
+            let did = mask >> (l % 32) & 1 == 1;
+            ((self.block, l), if did { self.clock(l) } else { before - 1 })
+        });
+        join(&mut all.lanes, &own.collect::<Vec<_>>());
+        all
+    }
+
+    /// Everything that all lanes of the block know.
+    pub fn of_all(&self) -> Knowledge {
+        self.different(0..self.known.len())
     }
 
     /// A lane publishes what it knows; what it does from now on is not part of that.
     pub fn release(&mut self, lane: u16) -> Knowledge {
-        let knowledge = self.knowledge(lane);
-        self.clocks[usize::from(lane)] += 1;
+        self.release_lanes(u32::from(lane / 32), 1 << (lane % 32))
+    }
+
+    /// Lanes of a warp publish what they know.
+    pub fn release_lanes(&mut self, warp: u32, mask: u32) -> Knowledge {
+        let knowledge = self.of_lanes(warp, mask);
+        lanes_of(warp, mask).for_each(|lane| self.clocks[usize::from(lane)] += 1);
         knowledge
     }
 
     pub fn acquire(&mut self, lane: u16, what: &Knowledge) {
-        let known = &mut self.known[usize::from(lane)];
-        let mut all = known.as_deref().cloned().unwrap_or_default();
-        all.join(what);
-        *known = Some(Arc::new(all));
+        self.acquire_lanes(u32::from(lane / 32), 1 << (lane % 32), what);
+    }
+
+    pub fn acquire_lanes(&mut self, warp: u32, mask: u32, what: &Knowledge) {
+        let mut last: Option<(Option<Arc<Knowledge>>, Arc<Knowledge>)> = None;
+        for lane in lanes_of(warp, mask) {
+            let known = &mut self.known[usize::from(lane)];
+            let same = |before: &Option<Arc<Knowledge>>| match (before, &*known) {
+                (Some(before), Some(known)) => Arc::ptr_eq(before, known),
+                (before, known) => before.is_none() && known.is_none(),
+            };
+            let all = match &last {
+                Some((before, all)) if same(before) => all.clone(),
+                _ => {
+                    let mut all = known.as_deref().cloned().unwrap_or_default();
+                    all.join(what);
+                    Arc::new(all)
+                }
+            };
+            last = Some((known.replace(all.clone()), all));
+        }
     }
 
     /// A fence: later relaxed stores publish what the lane knows now; earlier relaxed loads make known what they saw. One for
@@ -243,6 +381,17 @@ pub(super) struct Conflict {
     pub earlier_writes: bool,
 }
 
+/// What is wrong with an agent's read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Hazard {
+    /// Nobody wrote what it reads.
+    Unwritten,
+    /// A write that is in no order with it.
+    Conflict(Conflict),
+    /// A write by a thread, without a fence after it.
+    BehindCaches(Access),
+}
+
 /// What is remembered of one element of shared memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cell {
@@ -259,15 +408,15 @@ pub(super) struct Cell {
 pub(super) struct SharedShadow {
     pub cells: Vec<Vec<Cell>>,
     /// Who else used an element, in kernels with finer synchronisation.
-    histories: HashMap<(u32, u32), History>,
+    histories: FxHashMap<(u32, u32), History>,
     /// What releases have published at an element.
-    published: HashMap<(u32, u32), Published>,
+    published: FxHashMap<(u32, u32), Published>,
 }
 
 impl SharedShadow {
     pub fn new(lengths: impl Iterator<Item = u64>) -> Self {
         let cells = lengths.map(|n| vec![Cell::default(); n as usize]).collect();
-        SharedShadow { cells, histories: HashMap::new(), published: HashMap::new() }
+        SharedShadow { cells, histories: FxHashMap::default(), published: FxHashMap::default() }
     }
 
     pub fn cell(&mut self, array: usize, index: usize) -> &mut Cell {
@@ -336,6 +485,51 @@ impl SharedShadow {
         let conflict = history.access(&mut last, clocks, now, writes);
         *write = last.map_or_else(Access::default, |(_, access)| access);
         conflict
+    }
+
+    /// An agent reads, as somebody started it to; what is wrong with that.
+    pub fn read_by_agent(
+        &mut self,
+        clocks: &mut Clocks,
+        (array, index): (usize, usize),
+        eyes: &Eyes<'_>,
+        agent: Access,
+    ) -> Option<Hazard> {
+        let Cell { write, written, .. } = self.cells[array][index];
+        let history = self.histories.entry((array as u32, index as u32)).or_default();
+        history.reads.insert((clocks.block, agent.lane), agent);
+        if !written {
+            return Some(Hazard::Unwritten);
+        }
+        if write.clock == 0 {
+            return None;
+        }
+        if !clocks.seen_by(eyes, &write) {
+            return Some(Hazard::Conflict(Conflict { block: clocks.block, earlier: write, earlier_writes: true }));
+        }
+        (!clocks.past_caches(eyes, &write)).then_some(Hazard::BehindCaches(write))
+    }
+
+    /// An agent writes, as somebody started it to; an access that this races with, if there is one.
+    pub fn write_by_agent(
+        &mut self,
+        clocks: &mut Clocks,
+        (array, index): (usize, usize),
+        eyes: &Eyes<'_>,
+        agent: Access,
+    ) -> Option<Conflict> {
+        let block = clocks.block;
+        let cell = &mut self.cells[array][index];
+        let before = std::mem::replace(&mut cell.write, agent);
+        cell.written = true;
+        let history = std::mem::take(self.histories.entry((array as u32, index as u32)).or_default());
+        let conflict = |earlier, earlier_writes| Some(Conflict { block, earlier, earlier_writes });
+        if before.clock != 0 && !clocks.seen_by(eyes, &before) {
+            return conflict(before, true);
+        }
+        let ordered = history.narrow.iter().chain(&history.wide).map(|(&(.., wrote), &access)| (access, wrote));
+        let mut others = history.reads.values().map(|&read| (read, false)).chain(ordered);
+        others.find(|(access, _)| !clocks.seen_by(eyes, access)).and_then(|(access, wrote)| conflict(access, wrote))
     }
 
     pub fn published(&mut self, array: u32, index: u32) -> &mut Published {
@@ -483,7 +677,7 @@ impl Published {
 /// What is remembered of the elements of global memory that a launch touches, where it may write.
 #[derive(Debug, Default)]
 pub(super) struct GlobalShadow {
-    cells: HashMap<(u32, u64), GlobalCell>,
+    cells: FxHashMap<(u32, u64), GlobalCell>,
 }
 
 #[derive(Debug, Default)]

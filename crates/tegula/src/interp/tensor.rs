@@ -14,6 +14,7 @@
 //! How long a block is and how many bits are kept depend on the GPU: [`TensorCore`].
 
 use crate::cpu::lanes::mul_add_f64;
+use crate::element::Type;
 use crate::ir::Mma;
 
 /// Whose matrix units to stand for.
@@ -175,6 +176,80 @@ fn block(core: TensorCore, format: Format, a: &[u64], b: &[u64], sum: u32) -> u3
     towards_zero(total, largest - core.kept_bits())
 }
 
+/// sums += A·B of a warpgroup's instruction (`Hopper::Wgmma`): rows of A and columns of B have 16 numbers each, sums go row after row. Its
+/// products are added as those of `mma` on the same GPU, all 16 at once.
+pub(super) fn warpgroup(ty: Type, a: &[u64], b: &[u64], sums: &mut [u32]) {
+    let format = if ty == Type::F16 { HALF } else { BRAIN };
+    let lines = |bits: &[u64]| bits.chunks(K).map(|line| Line::read(format, line)).collect::<Vec<_>>();
+    let (rows, cols) = (lines(a), lines(b));
+    for ((row, x), sums) in rows.iter().zip(a.chunks(K)).zip(sums.chunks_mut(cols.len())) {
+        for ((col, y), sum) in cols.iter().zip(b.chunks(K)).zip(sums) {
+            *sum = match Number::read(SINGLE, (*sum).into()) {
+                Finite { negative, significand, exponent, .. } if !row.special && !col.special => {
+                    let of = (if negative { -(significand as i32) } else { significand as i32 }, exponent);
+                    row.dot(col, format, of)
+                }
+                _ => block(TensorCore::Sm90, format, x, y, *sum),
+            };
+        }
+    }
+}
+
+/// Numbers along k that a warpgroup multiplies at once.
+const K: usize = 16;
+
+/// So many finite numbers, ready to be multiplied: ±significand · 2^(exponent − fraction).
+struct Line {
+    significands: [i32; K],
+    exponents: [i32; K],
+    /// Not so finite.
+    special: bool,
+}
+
+/// An exponent of zero, below those of all products.
+const NOTHING: i32 = -4096;
+
+impl Line {
+    fn read(format: Format, bits: &[u64]) -> Self {
+        let mut line = Line { significands: [0; K], exponents: [NOTHING; K], special: false };
+        for (at, &bits) in bits.iter().enumerate() {
+            match Number::read(format, bits) {
+                Finite { significand: 0, .. } => {}
+                Finite { negative, significand, exponent, .. } => {
+                    line.significands[at] = if negative { -(significand as i32) } else { significand as i32 };
+                    line.exponents[at] = exponent;
+                }
+                Infinite { .. } | Nan => line.special = true,
+            }
+        }
+        line
+    }
+
+    /// What [`block`] computes.
+    fn dot(&self, other: &Line, format: Format, (sum, exponent): (i32, i32)) -> u32 {
+        const KEPT: i32 = TensorCore::Sm90.kept_bits();
+        let exponents: [i32; K] = std::array::from_fn(|i| self.exponents[i] + other.exponents[i]);
+        let of_sum = if sum == 0 { LEAST_EXPONENT } else { exponent };
+        let largest = exponents.iter().fold(of_sum.max(LEAST_EXPONENT), |largest, &exponent| largest.max(exponent));
+        let aligned = |significand: i32, up: i32, exponent: i32| {
+            let magnitude = (significand.unsigned_abs() << up) >> (largest - exponent).min(31);
+            let sign = significand >> 31;
+            (magnitude as i32 ^ sign) - sign
+        };
+        let up = KEPT - 2 * format.fraction as i32;
+        // A product has 27 bits, so eight of them go into 31.
+        let (mut low, mut high) = (0, 0);
+        for i in 0..K / 2 {
+            let j = i + K / 2;
+            low += aligned(self.significands[i] * other.significands[i], up, exponents[i]);
+            high += aligned(self.significands[j] * other.significands[j], up, exponents[j]);
+        }
+        let sum = aligned(sum, KEPT - SINGLE.fraction as i32, exponent);
+        let total = i64::from(low) + i64::from(high) + i64::from(sum);
+        towards_zero(total, largest - KEPT)
+    }
+}
+
 /// What comes out where a term is infinite or NaN.
 fn infinite(terms: &[Number]) -> Option<u32> {
     let has = |sign: bool| terms.iter().any(|term| matches!(term, Infinite { negative } if *negative == sign));
@@ -310,6 +385,43 @@ mod tests {
         }
         let sums = [TensorCore::Sm80, TensorCore::Sm90].map(|core| f32::from_bits(blocks(core, HALF, &a, &b, 0)));
         assert_eq!(sums, [0.0, power(-24)]);
+    }
+
+    /// Numbers near each other, far apart, tiny, and no numbers at all.
+    #[test]
+    fn a_warpgroup_adds_as_blocks_do() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            state >> 33
+        };
+        for (ty, format, exponents) in [(Type::F16, HALF, 10), (Type::BF16, BRAIN, 7)] {
+            for round in 0..2000 {
+                let mut bits = |_| {
+                    let bits = random() & 0xffff;
+                    // Every other round within a few powers of two of 1.
+                    let one = (1u64 << 14) - (1 << exponents);
+                    let near = one | bits & ((1 << exponents) - 1) | bits & 0x8000;
+                    match round % 4 {
+                        0 => bits,
+                        1 => near,
+                        2 => bits & 0xbfff,
+                        _ if bits % 3 == 0 => 0,
+                        _ => near,
+                    }
+                };
+                let (a, b): ([u64; 16], [u64; 16]) = (std::array::from_fn(&mut bits), std::array::from_fn(&mut bits));
+                let sum = match round % 5 {
+                    0 => 0,
+                    1 => (random() as u32) & 0x807f_ffff,
+                    2 => (random() as u32) & 0x3fff_ffff,
+                    _ => (random() << 3) as u32,
+                };
+                let mut sums = [sum];
+                warpgroup(ty, &a, &b, &mut sums);
+                assert_eq!(sums[0], blocks(TensorCore::Sm90, format, &a, &b, sum), "{ty} {a:x?} {b:x?} {sum:#x}");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A warp that runs: one instruction after the other for all its lanes, until it must wait.
 
-use super::block::{Gathered, Machine, Running, State, Warp};
+use super::block::{Gathered, Machine, Mistake, Running, State, Warp};
 use super::finding::{Finding, Kind, Space};
 use super::lanes::mask;
 use super::lower::{Code, Reg};
@@ -8,7 +8,7 @@ use super::race::{GlobalShadow, lanes_of};
 use super::tensor::round_tf32;
 use super::{Arg, Computation, Event, Observer, Request, What};
 use crate::element::Type;
-use crate::ir::{Axis, ParamId, Shuffle, Site, Special, Vote};
+use crate::ir::{Axis, ParamId, Shuffle, Site, SiteId, Special, Vote};
 
 /// A warp with all it can touch.
 pub(super) struct Run<'r, 'm> {
@@ -26,8 +26,8 @@ impl Run<'_, '_> {
     /// Runs until the warp waits or ends. False where it could not run a single instruction.
     pub fn until_blocked(&mut self) -> bool {
         let machine = self.machine;
-        let start = self.warp.pc;
-        let polling = self.warp.state == State::Polling;
+        let looked = self.warp.state.looks();
+        let mut ran = false;
         self.warp.state = State::Ready;
         loop {
             let Some(code) = machine.program.code.get(self.warp.pc) else {
@@ -44,9 +44,18 @@ impl Run<'_, '_> {
                 return false;
             }
             if !goes_on {
-                // A poll that failed again is no progress.
-                return !(polling && self.warp.state == State::Polling && self.warp.pc == start);
+                let looks = self.warp.state.looks();
+                // A look that must be repeated is one wait, however often the interpreter looks.
+                if let Some(tally) =
+                    self.gathered.tallies.get_mut(self.warp.pc).filter(|_| looks && machine.config.counters)
+                {
+                    tally.warps -= 1;
+                    tally.lanes -= u64::from(self.warp.mask.count_ones());
+                }
+                // One that failed again is no progress.
+                return ran || !(looks && looked);
             }
+            ran = true;
         }
     }
 
@@ -66,17 +75,24 @@ impl Run<'_, '_> {
                 return true;
             }
             Code::Barrier => {
-                self.observe(What::Barrier(0));
+                self.observe(What::Barrier { id: 0, threads: self.machine.kernel.threads(), waits: true });
                 self.warp.state = State::Barrier;
                 return false;
             }
             Code::NamedBarrier { id, threads, wait } => {
-                self.observe(What::Barrier(id));
+                let id = self.warp.registers.u32s(id)[self.warp.mask.trailing_zeros() as usize % 32];
+                self.observe(What::Barrier { id, threads, waits: wait });
                 self.warp.pc += 1;
+                if !(1..=15).contains(&id) {
+                    let (thread, message) =
+                        (self.warp.index * 32, format!("there is no named barrier {id}; 1 to 15 are"));
+                    self.report(Kind::ArrivalMismatch, pc, &[thread], None, message);
+                    return true;
+                }
                 return !self.arrive(pc, id, threads, wait);
             }
             Code::WaitUntil { ty, at, how, value, scope } => {
-                if !self.wait_until(pc, ty, at, how, value, scope) {
+                if !self.wait_until(ty, at, how, value, scope) {
                     self.warp.state = State::Polling;
                     return false;
                 }
@@ -108,6 +124,19 @@ impl Run<'_, '_> {
             Code::LoadMatrix { ty, dst, count, at, transposed } => {
                 self.load_matrix(pc, ty, &dst[..count as usize], at, transposed);
             }
+            Code::Hopper(ref act) => {
+                if !self.act(pc, act) {
+                    return false;
+                }
+            }
+            Code::TakeSum { a, .. } => {
+                self.use_sum(a);
+                self.compute(code);
+            }
+            Code::PutSum { dst, .. } => {
+                self.use_sum(dst);
+                self.compute(code);
+            }
             _ => self.compute(code),
         }
         self.warp.pc += 1;
@@ -115,7 +144,7 @@ impl Run<'_, '_> {
     }
 
     /// The lanes that run, as positions in the block.
-    fn lanes(&self) -> impl Iterator<Item = u16> + use<> {
+    pub fn lanes(&self) -> impl Iterator<Item = u16> + use<> {
         lanes_of(self.warp.index, self.warp.mask)
     }
 
@@ -239,6 +268,19 @@ impl Run<'_, '_> {
                 registers.put_u32s(dst, rounded);
                 self.computed(Convert, Type::U32, dst, &[a]);
             }
+            Code::Pack { dst, a, b } => {
+                let (low, high) = (registers.u32s(a), registers.u32s(b));
+                registers.put_u32s(dst, std::array::from_fn(|lane| low[lane] & 0xffff | high[lane] << 16));
+                self.computed(Other, Type::U32, dst, &[]);
+            }
+            Code::TakeSum { dst, a } => {
+                registers.copy(Type::F32, dst, a, u32::MAX);
+                self.computed(Move, Type::F32, dst, &[a]);
+            }
+            Code::PutSum { dst, a } => {
+                registers.copy(Type::F32, dst, a, self.warp.mask);
+                self.computed(Move, Type::F32, dst, &[a]);
+            }
             Code::Copy { ty, dst, a } => {
                 registers.copy(ty, dst, a, u32::MAX);
                 self.computed(Move, ty, dst, &[a]);
@@ -282,6 +324,10 @@ impl Run<'_, '_> {
             Special::GridZ => [gz; 32],
             Special::Lane => std::array::from_fn(|lane| lane as u32),
             Special::Warp => [self.warp.index; 32],
+            Special::Warpgroup => [self.warp.index / 4; 32],
+            Special::Cluster => [x / self.machine.kernel.cluster(); 32],
+            Special::ClusterRank => [x % self.machine.kernel.cluster(); 32],
+            Special::Multiprocessors => [0; 32],
         }
     }
 
@@ -340,7 +386,7 @@ impl Run<'_, '_> {
 
     /// Comes to a named barrier. True where the warp waits there.
     fn arrive(&mut self, pc: usize, id: u32, threads: u32, wait: bool) -> bool {
-        let known: Vec<_> = self.lanes().map(|lane| self.block.clocks.release(lane)).collect();
+        let known = self.block.clocks.release_lanes(self.warp.index, self.warp.mask);
         let barrier = &mut self.block.named[id as usize];
         if barrier.arrived > 0 && barrier.threads != threads {
             let message =
@@ -351,7 +397,7 @@ impl Run<'_, '_> {
         }
         barrier.threads = threads;
         barrier.arrived += 32;
-        known.iter().for_each(|k| barrier.known.join(k));
+        barrier.known.join(&known);
         if wait {
             barrier.waiting.push(self.warp.index);
         }
@@ -369,7 +415,7 @@ impl Run<'_, '_> {
                 self.block.warps[warp as usize].state = State::Ready;
                 self.block.warps[warp as usize].mask
             };
-            lanes_of(warp, lanes).for_each(|lane| self.block.clocks.acquire(lane, &barrier.known));
+            self.block.clocks.acquire_lanes(warp, lanes, &barrier.known);
         }
         false
     }
@@ -411,6 +457,23 @@ impl Run<'_, '_> {
             }
         };
         self.found(kind, &[site], make);
+    }
+
+    /// Notes a mistake of this block.
+    pub fn mistake(&mut self, mistake: Mistake) {
+        let (machine, id) = (self.machine, self.block.id);
+        let sites = machine.sites(&mistake);
+        self.found(mistake.kind, &sites, || machine.finding(id, mistake));
+    }
+
+    /// Where the instruction at hand was written.
+    pub fn site(&self) -> SiteId {
+        self.machine.program.sites[self.warp.pc]
+    }
+
+    /// A lane's position in the block.
+    pub fn thread(&self, lane: usize) -> u16 {
+        (self.warp.index * 32) as u16 + lane as u16
     }
 
     /// Notes a finding, and tells an observer if it is new.

@@ -73,6 +73,8 @@ pub fn kernel(name: &str, block: Block, build: impl for<'k> FnOnce(&'k Builder))
         block: block.0,
         grid: None,
         min_blocks: 0,
+        cluster: 1,
+        early: false,
         params: Vec::new(),
         shared: Vec::new(),
         vars: Vec::new(),
@@ -130,6 +132,7 @@ impl State {
         };
         match self.definitions[value.index()].as_ref()? {
             Op::Extent(param, axis) => Some(Size::Extent(*param, *axis)),
+            Op::Special(Special::Multiprocessors) => Some(Size::Multiprocessors),
             Op::Binary(Binary::Shr, a, Operand::Const(_, shift)) => {
                 let divisor = 1u32.checked_shl(*shift as u32)?;
                 Some(Size::Binary(Binary::Div, Box::new(self.size(*a)?), Box::new(Size::Const(divisor))))
@@ -197,7 +200,7 @@ impl Builder {
     /// elements its base, row stride and batch stride are multiples.
     #[track_caller]
     pub fn matrix<T: Scalar>(&self, name: &str, access: Access, order: Order2d, aligned: u32) -> Global<'_, T> {
-        let param = self.param(name, ParamKind::Matrix { ty: T::TYPE, access, order, aligned });
+        let param = self.param(name, ParamKind::Matrix { ty: T::TYPE, access, order, aligned, tiles: None });
         Global { k: self, param, batch: constant(0u32), brand: PhantomData }
     }
 
@@ -209,7 +212,7 @@ impl Builder {
     }
 
     #[track_caller]
-    fn param(&self, name: &str, kind: ParamKind) -> ParamId {
+    pub(super) fn param(&self, name: &str, kind: ParamKind) -> ParamId {
         let mut state = self.state.borrow_mut();
         let id = ParamId(state.kernel.params.len() as u32);
         if state.kernel.params.iter().any(|p| p.name == name) {
@@ -223,16 +226,15 @@ impl Builder {
     /// An array in the block's shared memory: one to three extents, the last runs fastest. Its first byte is aligned to 16.
     #[track_caller]
     pub fn shared<T: Scalar>(&self, name: &str, dims: impl AsRef<[u32]>) -> Shared<'_, T> {
+        self.shared_array(name, dims.as_ref(), 16, Holds::Elements)
+    }
+
+    pub(super) fn shared_array<T: Scalar>(&self, name: &str, dims: &[u32], align: u32, holds: Holds) -> Shared<'_, T> {
         let mut state = self.state.borrow_mut();
         let id = SharedId(state.kernel.shared.len() as u32);
-        let end = state.kernel.shared_bytes().checked_next_multiple_of(16).unwrap_or(u64::MAX);
-        let array = SharedArray {
-            name: name.into(),
-            ty: T::TYPE,
-            dims: dims.as_ref().to_vec(),
-            align: 16,
-            start: u32::try_from(end).unwrap_or(u32::MAX),
-        };
+        let end = state.kernel.shared_bytes().checked_next_multiple_of(align.into()).unwrap_or(u64::MAX);
+        let start = u32::try_from(end).unwrap_or(u32::MAX);
+        let array = SharedArray { name: name.into(), ty: T::TYPE, dims: dims.to_vec(), align, start, holds };
         state.kernel.shared.push(array);
         Shared { k: self, id, brand: PhantomData }
     }
@@ -268,6 +270,14 @@ impl Builder {
     pub fn min_blocks(&self, blocks: u32) {
         self.state.borrow_mut().kernel.min_blocks = blocks;
     }
+
+    pub(super) fn set_early(&self) {
+        self.state.borrow_mut().kernel.early = true;
+    }
+
+    pub(super) fn set_cluster(&self, blocks: u32) {
+        self.state.borrow_mut().kernel.cluster = blocks;
+    }
 }
 
 macro_rules! specials {
@@ -301,6 +311,14 @@ specials! {
     lane Lane;
     /// The warp's position in its block.
     warp Warp;
+    /// The warpgroup's position in its block: four warps each.
+    warpgroup Warpgroup;
+    /// The cluster's position in the grid along x.
+    cluster_x Cluster;
+    /// The block's position in its cluster.
+    cluster_rank ClusterRank;
+    /// Multiprocessors of the device. The grid may be computed from it, and nothing else.
+    multiprocessors Multiprocessors;
 }
 
 /// The largest grid along y and z; x goes to 2³¹ − 1.
@@ -436,14 +454,14 @@ impl Builder {
 
     /// Waits at barrier `id` (1 to 15) until `threads` threads have come to it.
     #[track_caller]
-    pub fn named_barrier(&self, id: u32, threads: u32) {
-        self.effect(Op::NamedBarrier { id, threads, wait: true });
+    pub fn named_barrier<'k>(&'k self, id: impl IntoVal<'k, u32>, threads: u32) {
+        self.effect(Op::NamedBarrier { id: id.operand(), threads, wait: true });
     }
 
     /// Comes to barrier `id` without waiting.
     #[track_caller]
-    pub fn named_arrive(&self, id: u32, threads: u32) {
-        self.effect(Op::NamedBarrier { id, threads, wait: false });
+    pub fn named_arrive<'k>(&'k self, id: impl IntoVal<'k, u32>, threads: u32) {
+        self.effect(Op::NamedBarrier { id: id.operand(), threads, wait: false });
     }
 
     /// Waits for the lanes of the mask; what they did before is seen by all of them after.

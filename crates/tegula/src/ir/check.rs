@@ -7,6 +7,7 @@
 
 use std::ops::Deref;
 
+use super::hopper::{self, Hopper, Wgmma};
 use super::ops::*;
 use super::{Fault, FaultKind, Mma};
 use crate::element::Type;
@@ -87,6 +88,9 @@ fn check_resources(kernel: &Kernel, faults: &mut Vec<Fault>) {
             format!("a block of {x}×{y}×{z} is {threads} threads; it may have 1 to {MAX_THREADS} (z at most 64)"),
         );
     }
+    if !matches!(kernel.cluster, 1 | 2 | 4 | 8) {
+        refuse(FaultKind::Launch, format!("clusters of {} blocks; 1, 2, 4 and 8 go", kernel.cluster));
+    }
     if kernel.grid.is_none() {
         refuse(FaultKind::Launch, "the kernel does not say what its grid is: call `grid` or `for_blocks`".into());
     }
@@ -102,6 +106,8 @@ fn check_resources(kernel: &Kernel, faults: &mut Vec<Fault>) {
             refuse(FaultKind::Type, format!("matrix {} is of truth values, which memory does not hold", param.name));
         }
     }
+    hopper::check_tiles(kernel, faults);
+    let mut refuse = |kind, message| faults.push(Fault { kind, message, source: None });
     for array in kernel.shared() {
         if array.dims.is_empty() || array.dims.len() > 3 || array.is_empty() || array.ty == Type::Pred {
             refuse(
@@ -169,6 +175,12 @@ impl Infer<'_> {
                         self.vars[var] = Uniform::Lane;
                     }
                 }
+                Op::Hopper(Hopper::Wgmma { wgmma, sums, .. }) => {
+                    for var in sums_of(*wgmma, *sums) {
+                        self.changed |= self.vars[var] != Uniform::Lane;
+                        self.vars[var] = Uniform::Lane;
+                    }
+                }
                 Op::For { body, .. } => self.region(body, path.max(uniform)),
                 Op::If { condition, then, otherwise } => {
                     let path = path.max(self.operand(*condition));
@@ -230,8 +242,10 @@ fn special_uniform(special: Special, [x, y, z]: [u32; 3]) -> Uniform {
         Special::ThreadY => outer(x, y),
         Special::ThreadZ => outer(x.saturating_mul(y), z),
         Special::Warp => Uniform::Warp,
-        Special::BlockX | Special::BlockY | Special::BlockZ => Uniform::Block,
-        Special::GridX | Special::GridY | Special::GridZ => Uniform::Grid,
+        Special::Warpgroup => Uniform::Warpgroup,
+        Special::BlockX | Special::BlockY | Special::BlockZ | Special::ClusterRank => Uniform::Block,
+        Special::Cluster => Uniform::Cluster,
+        Special::GridX | Special::GridY | Special::GridZ | Special::Multiprocessors => Uniform::Grid,
     }
 }
 
@@ -301,6 +315,16 @@ impl Walk<'_> {
             Op::Mma { mma, sums, .. } if !vars_of(*mma, *sums).all(|var| self.set[var]) => {
                 self.refuse(inst, FaultKind::Uninitialised, "a sum may be added to here before it is set");
             }
+            Op::Special(Special::Multiprocessors) => {
+                self.refuse(inst, FaultKind::Type, "the number of multiprocessors is known to the grid alone");
+            }
+            Op::Hopper(Hopper::Wgmma { wgmma, sums, add, .. }) => {
+                let all = sums_of(*wgmma, *sums);
+                if *add != Operand::Const(Type::Pred, 0) && !all.clone().all(|var| self.set[var]) {
+                    self.refuse(inst, FaultKind::Uninitialised, "a sum may be added to here before it is set");
+                }
+                all.for_each(|var| self.set[var] = true);
+            }
             Op::For { start, end, step, body, .. } => {
                 if matches!(step, Operand::Const(_, 0)) {
                     self.refuse(inst, FaultKind::Type, "a loop needs a step other than 0");
@@ -363,6 +387,7 @@ impl Walk<'_> {
 
     /// Widths, alignments and types of memory operations.
     fn access(&mut self, inst: &Inst) {
+        self.reach(inst);
         match &inst.op {
             Op::Load { from: at, .. } | Op::Store { to: at, .. } | Op::CopyAsync { from: at, .. } => {
                 self.cursor(inst, at)
@@ -400,6 +425,27 @@ impl Walk<'_> {
                 self.refuse(inst, FaultKind::Type, "a shuffle moves 4-byte values");
             }
             _ => {}
+        }
+    }
+
+    /// Barriers are for who meets there.
+    fn reach(&mut self, inst: &Inst) {
+        if let Op::Hopper(op) = &inst.op {
+            hopper::faults(self.kernel, op).into_iter().for_each(|(kind, message)| self.refuse(inst, kind, message));
+            return;
+        }
+        let places: [Option<&Place>; 2] = match &inst.op {
+            Op::Load { from: at, .. } | Op::Store { to: at, .. } | Op::Atomic { at, .. } => [Some(at), None],
+            Op::WaitUntil { at, .. } | Op::SetCursor(_, at) | Op::LoadMatrix { from: at, .. } => [Some(at), None],
+            Op::CopyAsync { to, from, .. } => [Some(to), Some(from)],
+            _ => [None, None],
+        };
+        for place in places.into_iter().flatten() {
+            if let Place::Shared { array, .. } = *place
+                && let SharedArray { name, holds: Holds::Barriers, .. } = &self.kernel.shared[array.index()]
+            {
+                self.refuse(inst, FaultKind::Type, format!("{name} holds barriers, which nobody reads or writes"));
+            }
         }
     }
 
@@ -512,7 +558,10 @@ impl Walk<'_> {
                 );
             }
             Op::NamedBarrier { id, threads, .. } => {
-                if !(1..=15).contains(&id) || threads == 0 || !threads.is_multiple_of(32) {
+                if matches!(id, Operand::Const(_, id) if !(1..=15).contains(&id))
+                    || threads == 0
+                    || !threads.is_multiple_of(32)
+                {
                     self.refuse(
                         inst,
                         FaultKind::Launch,
@@ -523,7 +572,7 @@ impl Walk<'_> {
                     let message = format!("a named barrier of {threads} threads in a smaller block");
                     self.refuse(inst, FaultKind::Launch, message);
                 }
-                if path > Uniform::Warp {
+                if path.max(self.uniform(id)) > Uniform::Warp {
                     self.refuse(
                         inst,
                         FaultKind::DivergentBarrier,
@@ -531,7 +580,42 @@ impl Walk<'_> {
                     );
                 }
             }
-            Op::Mma { .. } | Op::LoadMatrix { .. } => {
+            Op::Hopper(
+                Hopper::Wgmma { .. }
+                | Hopper::WgmmaFence
+                | Hopper::WgmmaCommit
+                | Hopper::WgmmaWait { .. }
+                | Hopper::SetRegisters { .. },
+            ) => {
+                if path > Uniform::Warpgroup {
+                    self.refuse(
+                        inst,
+                        FaultKind::DivergentWarp,
+                        "an operation of a warpgroup where not all of its threads are sure to come",
+                    );
+                }
+                if !self.kernel.threads().is_multiple_of(Wgmma::THREADS) {
+                    let message =
+                        format!("a block of {} threads is no whole number of warpgroups", self.kernel.threads());
+                    self.refuse(inst, FaultKind::Launch, message);
+                }
+            }
+            Op::Hopper(Hopper::ClusterArrive) if path > Uniform::Cluster => {
+                self.refuse(
+                    inst,
+                    FaultKind::DivergentBarrier,
+                    "the cluster's barrier where not all of its threads are sure to come",
+                );
+            }
+            // Whoever has come may wait where it likes.
+            Op::Hopper(Hopper::ClusterWait) if path > Uniform::Warp => {
+                self.refuse(
+                    inst,
+                    FaultKind::DivergentWarp,
+                    "waits at the cluster's barrier where not all lanes of the warp are sure to come",
+                );
+            }
+            Op::Mma { .. } | Op::LoadMatrix { .. } | Op::Hopper(Hopper::StoreMatrix { .. }) => {
                 if path > Uniform::Warp {
                     self.refuse(
                         inst,
@@ -565,6 +649,11 @@ impl Walk<'_> {
 fn vars_of(mma: Mma, first: VarId) -> std::ops::Range<usize> {
     let [.., count] = mma.registers();
     first.index()..first.index() + count as usize
+}
+
+/// The positions of the sums of a warpgroup's instruction.
+fn sums_of(wgmma: Wgmma, first: VarId) -> std::ops::Range<usize> {
+    first.index()..first.index() + wgmma.sums() as usize
 }
 
 fn atomic_exists(op: AtomicOp, ty: Type) -> bool {

@@ -44,6 +44,8 @@ pub struct DeviceFacts {
 pub enum Field {
     /// Address of element (0, 0, 0): `u64`.
     Address(ParamId),
+    /// How the copy engine finds tiles: 128 bytes that the driver makes.
+    Tensor(ParamId),
     /// Extent: `u32`.
     Extent(ParamId, Axis),
     /// Distance of neighbours along an axis in bytes: `i64`.
@@ -60,7 +62,8 @@ impl Kernel {
             let id = ParamId(i as u32);
             match param.kind {
                 ParamKind::Scalar(ty) => fields.push(Field::Scalar(id, ty)),
-                ParamKind::Matrix { order, .. } => {
+                ParamKind::Matrix { order, tiles, .. } => {
+                    fields.extend(tiles.map(|_| Field::Tensor(id)));
                     fields.push(Field::Address(id));
                     fields.extend([Axis::Batches, Axis::Rows, Axis::Cols].map(|axis| Field::Extent(id, axis)));
                     fields.push(Field::Stride(id, Axis::Batches));
@@ -98,6 +101,10 @@ impl Kernel {
             *blocks =
                 count.ok_or_else(|| self.unfit(format!("the grid has more than {limit} blocks along {axis}")))? as u32;
         }
+        if !blocks[0].is_multiple_of(self.cluster()) {
+            let (x, cluster) = (blocks[0], self.cluster());
+            return Err(self.unfit(format!("the grid has {x} blocks along x, in clusters of {cluster}")));
+        }
         Ok(blocks)
     }
 
@@ -110,13 +117,16 @@ fn check_argument(param: &Param, arg: &Bound) -> Result<(), String> {
     match (&param.kind, arg) {
         (ParamKind::Scalar(want), Bound::Scalar { ty, .. }) if want == ty => Ok(()),
         (ParamKind::Scalar(want), _) => Err(format!("takes a number of type {want}")),
-        (&ParamKind::Matrix { ty: want, access, order, aligned }, &Bound::Matrix { ty, layout, address }) => {
+        (&ParamKind::Matrix { ty: want, access, order, aligned, tiles }, &Bound::Matrix { ty, layout, address }) => {
             if want != ty {
                 return Err(format!("takes a matrix of {want}, not of {ty}"));
             }
             check_extents(&layout)?;
             check_order(&layout, order)?;
-            check_alignment(&layout, ty, address, aligned)?;
+            match tiles {
+                Some(_) => check_tiled(&layout, ty, address, order)?,
+                None => check_alignment(&layout, ty, address, aligned)?,
+            }
             if access != Access::Read {
                 layout.check_distinct().map_err(|e| e.to_string())?;
             }
@@ -157,6 +167,22 @@ fn check_alignment(layout: &Layout, ty: Type, address: u64, aligned: u32) -> Res
         return Ok(());
     }
     Err(format!("takes a base and strides that are multiples of {aligned} elements"))
+}
+
+/// Whether the copy engine finds its way: rows (columns) and matrices begin at multiples of 16 bytes, less than 2⁴⁰ apart, and forwards.
+fn check_tiled(layout: &Layout, ty: Type, address: u64, order: Order2d) -> Result<(), String> {
+    let [batch, row, col] = layout.strides;
+    let (lines, line) = if order == Order2d::ColMajor { (layout.shape.cols, col) } else { (layout.shape.rows, row) };
+    let fits = |count: usize, stride: isize| {
+        let bytes = stride.checked_mul(ty.size() as isize);
+        count <= 1
+            || layout.shape.is_empty()
+            || bytes.is_some_and(|bytes| (1..1 << 40).contains(&bytes) && bytes % 16 == 0)
+    };
+    if fits(lines, line) && fits(layout.shape.batches, batch) && address.is_multiple_of(16) {
+        return Ok(());
+    }
+    Err("takes a base and strides that are multiples of 16 bytes, and strides of more than 0".into())
 }
 
 impl Size {

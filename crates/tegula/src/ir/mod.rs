@@ -32,6 +32,7 @@
 mod build;
 mod check;
 mod fold;
+mod hopper;
 pub mod launch;
 mod mma;
 pub mod ops;
@@ -42,6 +43,7 @@ use std::panic::Location;
 
 pub use build::{Block, Builder, FULL_WARP, GRID_YZ_LIMIT, kernel};
 pub use check::{Checked, MAX_SHARED_BYTES, MAX_THREADS, Uniform, check};
+pub use hopper::{Barriers, Factor, Hopper, LeftFactor, Swizzle, Tensor, Tiles, Wgmma};
 pub use mma::Mma;
 pub use ops::*;
 pub use types::{Array, Bits, Coord, Cursor, Elements, Float, Global, Integer, IntoVal, Pred, Shared, Val, Var};
@@ -49,8 +51,9 @@ pub use types::{Array, Bits, Coord, Cursor, Elements, Float, Global, Integer, In
 /// All that a kernel's source needs.
 pub mod prelude {
     pub use super::{
-        Access, Array, AtomicOp, Block, Builder, Checked, Compare, Coord, Cursor, Elements, FULL_WARP, Global, Guard,
-        IntoVal, Kernel, Mma, Order, Order2d, Pred, Scope, Shared, Shuffle, Val, Var, check, kernel,
+        Access, Array, AtomicOp, Barriers, Block, Builder, Checked, Compare, Coord, Cursor, Elements, FULL_WARP,
+        Factor, Global, Guard, IntoVal, Kernel, Mma, Order, Order2d, Pred, Scope, Shared, Shuffle, Swizzle, Tensor,
+        Tiles, Val, Var, Wgmma, check, kernel,
     };
     pub use crate::element::{Arith, Element, Scalar, Type, bf16, f16};
 }

@@ -5,6 +5,7 @@
 use std::panic::Location;
 
 use super::Mma;
+use super::hopper::{Hopper, Swizzle, Tiles};
 use crate::element::Type;
 
 /// A value: the result of one operation, in one register a lane.
@@ -57,6 +58,14 @@ pub enum Special {
     Lane,
     /// The warp's position in the block.
     Warp,
+    /// The warpgroup's position in the block: four warps each.
+    Warpgroup,
+    /// The cluster's position in the grid along x.
+    Cluster,
+    /// The block's position in its cluster.
+    ClusterRank,
+    /// Multiprocessors of the device: known to the grid alone.
+    Multiprocessors,
 }
 
 /// The axes of a matrix parameter.
@@ -267,6 +276,8 @@ pub enum Op {
     Convert(Operand),
     /// The same bits as another type of the same size.
     Bitcast(Operand),
+    /// Two 16-bit numbers as a `u32`, the first in the lower half.
+    Pack(Operand, Operand),
     /// Only NVIDIA has it. An f32 rounded to tf32 (10 bits behind the point), to nearest, ties away from zero; the result is a
     /// `u32`, as [`Op::Mma`] takes it.
     RoundTf32(Operand),
@@ -364,8 +375,8 @@ pub enum Op {
     Barrier,
     /// No result: barrier `id` (1 to 15) among `threads` threads.
     NamedBarrier {
-        /// Which of the block's barriers.
-        id: u32,
+        /// Which of the block's barriers, `u32`; the same for all lanes of a warp.
+        id: Operand,
         /// How many threads take part, a multiple of 32.
         threads: u32,
         /// Whether this thread waits, or only arrives.
@@ -419,6 +430,8 @@ pub enum Op {
         /// Whether 16-bit elements change rows for columns.
         transposed: bool,
     },
+    /// No result: what Hopper brought.
+    Hopper(Hopper),
     /// The body once for each value of its result from `start` in steps of `step` while it is less than `end`; all are `u32`.
     For {
         /// First value.
@@ -517,6 +530,8 @@ pub enum ParamKind {
         order: Order2d,
         /// The base, the row stride and the batch stride are multiples of so many elements: 1, 2 or 4 and more.
         aligned: u32,
+        /// The tiles by which the copy engine reaches it, where it alone does.
+        tiles: Option<Tiles>,
     },
     /// One number.
     Scalar(Type),
@@ -535,6 +550,21 @@ pub struct SharedArray {
     pub align: u32,
     /// Where it starts in the arena, in bytes.
     pub start: u32,
+    /// What is in it.
+    pub holds: Holds,
+}
+
+/// What an array in shared memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Elements, one after the other.
+    Elements,
+    /// Tiles whose pieces change places.
+    Tiles(Swizzle),
+    /// Barriers that count arrivals and bytes.
+    Barriers,
+    /// What other blocks of the cluster send; of each first index nobody uses anything before all of it has come.
+    Inbox,
 }
 
 impl SharedArray {
@@ -586,6 +616,8 @@ pub struct Kernel {
     pub(crate) block: [u32; 3],
     pub(crate) grid: Option<[Size; 3]>,
     pub(crate) min_blocks: u32,
+    pub(crate) cluster: u32,
+    pub(crate) early: bool,
     pub(crate) params: Vec<Param>,
     pub(crate) shared: Vec<SharedArray>,
     pub(crate) vars: Vec<Type>,
@@ -619,6 +651,11 @@ impl Kernel {
     /// How many blocks a multiprocessor should be able to hold; 0 where the kernel does not say.
     pub fn min_blocks(&self) -> u32 {
         self.min_blocks
+    }
+
+    /// Blocks of a cluster, along x.
+    pub fn cluster(&self) -> u32 {
+        self.cluster
     }
 
     /// The parameters, in order.
@@ -717,6 +754,7 @@ impl Op {
                 | Op::Select(..)
                 | Op::Convert(_)
                 | Op::Bitcast(_)
+                | Op::Pack(..)
                 | Op::RoundTf32(_)
         )
     }
@@ -733,12 +771,12 @@ impl Op {
             | Op::CopyAsyncCommit
             | Op::CopyAsyncWait { .. }
             | Op::Barrier
-            | Op::NamedBarrier { .. }
             | Op::SyncWarp { .. } => {}
+            Op::NamedBarrier { id, .. } => f(*id),
             Op::Unary(_, a) | Op::Convert(a) | Op::Bitcast(a) | Op::RoundTf32(a) | Op::Set(_, a) => f(*a),
             Op::SetCursor(_, at) => place(at, &mut f),
             Op::MoveCursor { rows, cols, .. } => [*rows, *cols].into_iter().for_each(f),
-            Op::Binary(_, a, b) | Op::Compare(_, a, b) => [*a, *b].into_iter().for_each(f),
+            Op::Binary(_, a, b) | Op::Compare(_, a, b) | Op::Pack(a, b) => [*a, *b].into_iter().for_each(f),
             Op::MulAdd(a, b, c) | Op::Select(a, b, c) => [*a, *b, *c].into_iter().for_each(f),
             Op::Load { from, guard, fill, .. } => {
                 place(from, &mut f);
@@ -770,6 +808,7 @@ impl Op {
             Op::Vote { value, .. } => f(*value),
             Op::Mma { a, b, .. } => a.iter().chain(b).copied().for_each(f),
             Op::LoadMatrix { from, .. } => place(from, &mut f),
+            Op::Hopper(op) => op.for_each_operand(&mut f),
             Op::For { start, end, step, .. } => [*start, *end, *step].into_iter().for_each(f),
             Op::If { condition, .. } => f(*condition),
             Op::While { test, .. } => f(*test),

@@ -216,6 +216,18 @@ impl<'k, T: Arith> Val<'k, T> {
     }
 }
 
+impl<'k, T: Scalar> Val<'k, T> {
+    /// With another 16-bit number in the upper half of a `u32`; a fault where the type has another size.
+    #[track_caller]
+    pub fn pack(self, upper: Val<'k, T>) -> Val<'k, u32> {
+        if T::TYPE.size() != 2 {
+            self.k.fault(super::FaultKind::Type, format!("{} is not of 16 bits", T::TYPE));
+            return self.k.constant(0u32);
+        }
+        self.k.pure(Op::Pack(self.operand, upper.operand))
+    }
+}
+
 impl<'k> Val<'k, f32> {
     /// Rounded to tf32, as [`super::Mma::TF32`] takes it; see [`Op::RoundTf32`].
     #[track_caller]

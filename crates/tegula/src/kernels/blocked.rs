@@ -10,7 +10,7 @@ use crate::ir::MAX_THREADS;
 use crate::ir::prelude::*;
 
 /// Tile rows that neighbouring blocks share before they go on to the next column: they find their parts of A and B in the L2 cache.
-const GROUP: u32 = 8;
+pub(super) const GROUP: u32 = 8;
 
 /// What multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -230,15 +230,17 @@ fn mma_of(ty: Type) -> Result<Mma> {
     }
 }
 
-/// Blocks in order of their number walk down `GROUP` tile rows, then along to the next tile column.
+/// Blocks in order of their number walk down `group` tile rows, then along to the next tile column.
 pub(super) fn grouped<'k>(
     tile: Val<'k, u32>,
-    tiles_m: Val<'k, u32>,
-    tiles_n: Val<'k, u32>,
+    [tiles_m, tiles_n]: [Val<'k, u32>; 2],
+    group: u32,
 ) -> (Val<'k, u32>, Val<'k, u32>) {
-    let in_group = tiles_n * GROUP;
-    let first = tile / in_group * GROUP;
-    let rows = (tiles_m - first).min(GROUP);
+    // Never more than there are, so that nothing below is more than there are tiles.
+    let group = tiles_m.min(group);
+    let in_group = tiles_n * group;
+    let first = tile / in_group * group;
+    let rows = (tiles_m - first).min(group);
     let within = tile % in_group;
     (first + within % rows, within / rows)
 }

@@ -21,6 +21,7 @@ macro_rules! of_type {
 mod blocked;
 mod dmma;
 mod epilogue;
+mod hopper;
 mod limbs;
 mod mend;
 mod mma;
@@ -37,6 +38,7 @@ mod vector;
 use std::fmt;
 
 pub use blocked::{Blocked, Blocking, Core, Schedule};
+pub use hopper::{Hopper, Pipeline};
 pub use mend::Mend;
 pub use pack::{Pack, Packing};
 pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
@@ -53,9 +55,9 @@ macro_rules! sources {
 }
 
 /// The files in which kernels are written, and their text: where the lines of a kernel's operations ([`crate::ir::Site`]) lie.
-pub const SOURCES: [(&str, &str); 11] = sources! {
+pub const SOURCES: [(&str, &str); 12] = sources! {
     "naive.rs" "tiled.rs" "product.rs" "epilogue.rs" "register.rs" "stage.rs" "dmma.rs" "mma.rs" "limbs.rs" "vector.rs"
-    "blocked.rs"
+    "blocked.rs" "hopper.rs"
 };
 
 /// What names of kernels of blocks begin with.
@@ -68,6 +70,8 @@ pub enum Variant {
     Plain(Plain),
     /// A tile of C a block, a part of it in each thread's registers.
     Blocked(Blocked),
+    /// A pipeline of warps on Hopper's matrix units.
+    Hopper(Hopper),
     /// A C of few rows, a large B.
     Vector(Vector),
     /// The sum of what blocks along k made.
@@ -90,6 +94,7 @@ impl Variant {
             "sum" => Variant::Sum(Sum { ty, order, adding: Adding::Few, epilogue }),
             "mend" => Variant::Mend(Mend { ty, order, epilogue }),
             "pack" => Variant::Pack(Pack { ty, from: order, packing: Packing::Same }),
+            _ if name.starts_with("hopper") => Hopper::named(name, ty)?.into(),
             _ if name.starts_with("vector") => Vector::named(name, ty)?.into(),
             _ if BLOCKED.iter().any(|family| name.starts_with(family)) => Blocked::named(name, ty)?.into(),
             _ => Plain { ty, ..Plain::named(name)? }.into(),
@@ -117,6 +122,7 @@ impl Variant {
         match self {
             Variant::Plain(plain) => plain.build(),
             Variant::Blocked(blocked) => blocked.build(),
+            Variant::Hopper(hopper) => hopper.build(),
             Variant::Vector(vector) => vector.build(),
             Variant::Sum(sum) => sum.build(),
             Variant::Mend(mend) => mend.build(),
@@ -129,6 +135,7 @@ impl Variant {
         match self {
             Variant::Plain(plain) => plain.ty,
             Variant::Blocked(blocked) => blocked.ty,
+            Variant::Hopper(hopper) => hopper.ty,
             Variant::Vector(vector) => vector.ty,
             Variant::Sum(sum) => sum.ty,
             Variant::Mend(mend) => mend.ty,
@@ -141,6 +148,7 @@ impl Variant {
         match self {
             Variant::Plain(plain) => [plain.tile; 2],
             Variant::Blocked(Blocked { blocking: Blocking { block: [rows, cols, _], .. }, .. }) => [*rows, *cols],
+            Variant::Hopper(Hopper { pipeline: Pipeline { tile: [rows, cols, _], .. }, .. }) => [*rows, *cols],
             Variant::Vector(vector) => [vector.few, vector.columns()],
             Variant::Sum(sum) => sum.tile(),
             Variant::Mend(_) => [1, mend::ELEMENTS],
@@ -161,6 +169,12 @@ impl From<Blocked> for Variant {
     }
 }
 
+impl From<Hopper> for Variant {
+    fn from(hopper: Hopper) -> Self {
+        Variant::Hopper(hopper)
+    }
+}
+
 impl From<Pack> for Variant {
     fn from(pack: Pack) -> Self {
         Variant::Pack(pack)
@@ -178,6 +192,7 @@ impl fmt::Display for Variant {
         match self {
             Variant::Plain(plain) => plain.fmt(f),
             Variant::Blocked(blocked) => blocked.fmt(f),
+            Variant::Hopper(hopper) => hopper.fmt(f),
             Variant::Vector(vector) => vector.fmt(f),
             Variant::Sum(sum) => sum.fmt(f),
             Variant::Mend(mend) => mend.fmt(f),

@@ -1,6 +1,6 @@
 //! What every product kernel has: the parameters A, B, C, alpha and beta, and the store at the end.
 
-use super::blocked::{Blocked, Schedule, grouped};
+use super::blocked::{Blocked, GROUP, Schedule, grouped};
 use super::epilogue::Ending;
 use super::plain::{Edges, Plain};
 use crate::epilogue::Epilogue;
@@ -98,6 +98,63 @@ impl<'k, T: Element> Product<'k, T> {
         Product { k, a, b, c, ending, turned, edges: Edges::Guarded, parts, shared: None }
     }
 
+    /// The parameters of a kernel whose factors are declared, with a C of its own or one that is declared, too.
+    pub fn of_tiles(
+        k: &'k Builder,
+        name: &str,
+        [a, b]: [Global<'k, T>; 2],
+        c: Option<Global<'k, T::Out>>,
+        (order, schedule): (Order2d, Schedule),
+        epilogue: Epilogue,
+    ) -> Self {
+        let split = schedule == Schedule::Parts;
+        let what = if split { "C = a part of A B" } else { "C = alpha A B + beta C" };
+        k.note(format!("{what}, {} elements, {name}", T::TYPE));
+        let (c, ending) = if split {
+            // Its rows have room for pairs.
+            (Target::Part(k.matrix("c", Access::Write, order, 2)), Ending::none())
+        } else {
+            let c = c.unwrap_or_else(|| k.matrix("c", Access::ReadWrite, order, 1));
+            let ending = Ending::declare(k, epilogue);
+            (Target::Whole(c, [k.scalar("alpha"), k.scalar("beta")]), ending)
+        };
+        Product { k, a, b, c, ending, turned: [false; 2], edges: Edges::Guarded, parts: None, shared: None }
+    }
+
+    /// Whether C is read.
+    pub fn adds_to_c(&self) -> Pred<'k> {
+        match self.c {
+            Target::Whole(_, [_, beta]) => beta.ne(T::Acc::ZERO),
+            Target::Part(_) => self.k.constant(false),
+        }
+    }
+
+    /// Stores a finished number, where it `is` one and lies in C.
+    pub fn put(&self, (row, col): (Val<'k, u32>, Val<'k, u32>), value: Val<'k, T::Out>, is: Pred<'k>) {
+        let Target::Whole(c, _) = self.c else { return };
+        c.store_if((row, col), value, is & row.lt(c.rows()) & col.lt(c.cols()));
+    }
+
+    /// What is stored in two neighbours in a row of C, the first at `at`; `adds` where [C is read](Self::adds_to_c), `aligned` where that may
+    /// be both at once.
+    pub fn finished(
+        &self,
+        (row, col): (Val<'k, u32>, Val<'k, u32>),
+        sums: [Val<'k, T::Acc>; 2],
+        adds: bool,
+        aligned: bool,
+    ) -> [Val<'k, T::Out>; 2] {
+        let Target::Whole(c, [alpha, beta]) = self.c else { return sums.map(Val::to) };
+        let (m, n, _) = self.extents();
+        let valid = row.lt(m).select(n - col.min(n), 0u32);
+        let mut values = sums.map(|sum| alpha * sum);
+        if adds {
+            let before = load_pair(c, aligned, (row, col), valid);
+            values = [0, 1].map(|i| beta.mul_add(before[i].to::<T::Acc>(), values[i]));
+        }
+        self.ending.finish(values, (row, col), |i| valid.gt(i))
+    }
+
     /// m, n and k; of an A that was packed along k, as much of k as it has.
     pub fn extents(&self) -> (Val<'k, u32>, Val<'k, u32>, Val<'k, u32>) {
         let (m, n) = match self.c {
@@ -176,7 +233,7 @@ impl<'k, T: Element> Product<'k, T> {
         let Some(parts) = self.parts else {
             let make = |tile, number| {
                 let (product, share) = self.share(number, steps);
-                let (tile_m, tile_n) = grouped(tile, tiles_m, tiles_n);
+                let (tile_m, tile_n) = grouped(tile, [tiles_m, tiles_n], GROUP);
                 body(&product, [tile_m, tile_n], share);
                 k.when(k.grid_z().lt(self.batches()), meet);
             };
@@ -203,7 +260,7 @@ impl<'k, T: Element> Product<'k, T> {
             let count = whole.select(steps, second.select(counts[1], counts[0]));
             let tile = whole.select(job * workers + k.block_x(), shared + second.select(1u32, 0u32));
             k.when(whole | count.gt(0u32), || {
-                let (tile_m, tile_n) = grouped(tile % tiles, tiles_m, tiles_n);
+                let (tile_m, tile_n) = grouped(tile % tiles, [tiles_m, tiles_n], GROUP);
                 let slot = k.block_x() * 2 + second.select(1u32, 0u32);
                 let product = Product {
                     parts: Some(parts.batch(slot)),

@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_product_and_its_transpose_take_the_same_time() {
-        let row = Lie { order: Order2d::RowMajor, vectors: true };
+        let row = Lie::new(Order2d::RowMajor, true);
         for (ty, a_vectors) in [(Type::F32, true), (Type::F32, false), (Type::F64, true), (Type::F16, true)] {
             let a = Lie { vectors: a_vectors, ..row };
             let (m, n, k) = (3000, 200, 1500);

@@ -2,7 +2,7 @@
 
 use super::candidates::candidates;
 use super::recipe::Recipe;
-use super::{few, limits};
+use super::{few, hopper, limits};
 use crate::element::{Accuracy, Type};
 use crate::error::{Error, Result};
 use crate::ir::Order2d;
@@ -29,16 +29,29 @@ pub struct Problem {
 }
 
 /// How a matrix lies, as far as kernels differ by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lie {
     /// What is known of its strides.
     pub order: Order2d,
     /// Whether it may be read or written 16 bytes at once: the address and all other strides are multiples of that, and so is the length of
     /// the rows or columns that lie side by side.
     pub vectors: bool,
+    /// Whether the copy engine finds its tiles as well, where there are such accesses: the other strides go forwards.
+    pub forwards: bool,
+}
+
+impl Default for Lie {
+    fn default() -> Self {
+        Lie::new(Order2d::default(), false)
+    }
 }
 
 impl Lie {
+    /// Of a matrix whose strides go forwards.
+    pub const fn new(order: Order2d, vectors: bool) -> Self {
+        Lie { order, vectors, forwards: true }
+    }
+
     /// Of a matrix whose element (0, 0, 0) has this address.
     pub fn of(layout: &Layout, ty: Type, address: u64) -> Self {
         let order = order_of(layout);
@@ -46,15 +59,17 @@ impl Lie {
         let (side_by_side, other, others) = match order {
             Order2d::RowMajor => (layout.shape.cols, row, layout.shape.rows),
             Order2d::ColMajor => (layout.shape.rows, col, layout.shape.cols),
-            Order2d::Strided => return Lie { order, vectors: false },
+            Order2d::Strided => return Lie::new(order, false),
         };
         let unit = 16 / ty.size();
         let fits = |stride: isize, extent: usize| extent <= 1 || stride.unsigned_abs().is_multiple_of(unit);
+        let goes_on = |stride: isize, extent: usize| extent <= 1 || stride > 0;
         let vectors = side_by_side.is_multiple_of(unit)
             && fits(other, others)
             && fits(batch, layout.shape.batches)
             && address.is_multiple_of(16);
-        Lie { order, vectors }
+        let forwards = !vectors || goes_on(other, others) && goes_on(batch, layout.shape.batches);
+        Lie { order, vectors, forwards }
     }
 
     /// Of the transposed matrix.
@@ -105,6 +120,8 @@ pub enum Plan {
     Gpu(Recipe),
 }
 
+/// The GPU with matrix units of warpgroups; none after it has them.
+pub(super) const HOPPER: (u32, u32) = (9, 0);
 /// The oldest GPU for which plain kernels are printed.
 const OLDEST: (u32, u32) = (7, 5);
 
@@ -152,14 +169,16 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
 /// The recipe that should be fastest, of those for few rows or columns and of blocks: the cheapest, where costs are known.
 fn fastest(problem: &Problem, compute: (u32, u32), multiprocessors: u32) -> Option<Recipe> {
     let few = few::measured(problem, multiprocessors);
+    let pipelines = if compute == HOPPER { hopper::measured(problem, multiprocessors) } else { Vec::new() };
     if few.is_empty()
+        && pipelines.is_empty()
         && let Some(likeliest) = few::likeliest(problem, multiprocessors).next()
     {
         return Some(likeliest);
     }
     // Blocks copy asynchronously.
     let blocks = if compute >= (8, 0) { candidates(problem, multiprocessors) } else { Vec::new() };
-    let all = few.into_iter().chain(blocks);
+    let all = few.into_iter().chain(blocks).chain(pipelines);
     all.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(recipe, _)| recipe)
 }
 
@@ -179,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_tile_is_no_larger_than_it_must() {
-        let lies = [Lie { order: Order2d::RowMajor, vectors: true }; 3];
+        let lies = [Lie::new(Order2d::RowMajor, true); 3];
         let tile = |m, n| {
             let (ty, accuracy) = (Type::F16, Accuracy::Full);
             let problem = Problem { ty, accuracy, m, n, k: 64, batches: 1, lies };
@@ -199,7 +218,7 @@ mod tests {
     #[test]
     fn tf32_is_chosen_where_it_is_asked_for() {
         let chosen = |ty, accuracy, side, vectors| {
-            let lies = [Lie { order: Order2d::RowMajor, vectors }; 3];
+            let lies = [Lie::new(Order2d::RowMajor, vectors); 3];
             let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, lies };
             let all = candidates(&problem, 132);
             assert!(accuracy == Accuracy::Tf32 || all.iter().all(|(recipe, _)| !recipe.name().contains("tf32")));
@@ -223,10 +242,10 @@ mod tests {
             (Type::F64, 4096, "dmma16x16_f64_128x128x32_"),
             (Type::F32, 2048, "register_f32_128x256x8_"),
             (Type::F32, 4096, "register_f32_128x256x8_"),
-            (Type::F16, 8192, "mma_f16_128x256x64_"),
+            (Type::F16, 8192, "hopper_f16_128x256x64_"),
             (Type::I32, 8192, "limbs_i32_64x128x32_"),
         ] {
-            let lies = [Lie { order: Order2d::RowMajor, vectors: true }; 3];
+            let lies = [Lie::new(Order2d::RowMajor, true); 3];
             let problem = Problem { ty, accuracy: Accuracy::Full, m: side, n: side, k: side, batches: 1, lies };
             match choose(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }).unwrap() {
                 Plan::Gpu(recipe) => assert!(recipe.name().starts_with(fastest), "{}", recipe.name()),

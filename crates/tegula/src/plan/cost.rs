@@ -133,8 +133,13 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     let multiply =
         multiply + if let Core::Dmma(_) = measured.core { (multiply - COOL).max(0.0) * heat([bm, bn]) } else { 0.0 };
     let packs = recipe.packed.iter().filter(|packed| **packed).count() as f64;
-    let multiply = multiply + BESIDE * memory.min(OVERLAPPED);
+    let multiply = multiply + waiting_for_memory(memory);
     (multiply.max(memory) + LAUNCH[0] + second + packing(0) + packing(1)) * (1.0 + BETTER * packs)
+}
+
+/// Microseconds that operations wait for memory which is busy for so many.
+fn waiting_for_memory(memory: f64) -> f64 {
+    BESIDE * memory.min(OVERLAPPED)
 }
 
 /// Pieces that so many elements are.

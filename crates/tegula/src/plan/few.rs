@@ -194,8 +194,8 @@ mod tests {
     const CAPS: Caps = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
 
     fn problem(ty: Type, [m, n, k]: [usize; 3], b: Order2d, vectors: bool) -> Problem {
-        let row = Lie { order: Order2d::RowMajor, vectors };
-        let lies = [row, Lie { order: b, vectors }, row];
+        let row = Lie::new(Order2d::RowMajor, vectors);
+        let lies = [row, Lie::new(b, vectors), row];
         Problem { ty, accuracy: Default::default(), m, n, k, batches: 1, lies }
     }
 
@@ -301,7 +301,8 @@ mod tests {
             let problem = problem(ty, [3, 4096, 4096], Order2d::RowMajor, true);
             assert!(measured(&problem, 132).is_empty());
             let first = likeliest(&problem, 132).next().unwrap().fit(problem.lies);
-            assert_eq!(choose(&problem, &CAPS).unwrap(), Plan::Gpu(first));
+            let caps = Caps::Gpu { compute: (8, 0), multiprocessors: 132 };
+            assert_eq!(choose(&problem, &caps).unwrap(), Plan::Gpu(first));
         }
         assert!(likeliest(&problem(Type::F32, [17, 17, 17], Order2d::RowMajor, true), 132).next().is_none());
     }

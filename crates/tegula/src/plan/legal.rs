@@ -1,7 +1,8 @@
 //! Every recipe that may make a product: what a choice is made among, and what `tegula tune` times.
 
+use super::choose::HOPPER;
 use super::recipe::Recipe;
-use super::{Caps, Problem, candidates, few};
+use super::{Caps, Problem, candidates, few, hopper};
 use crate::kernels::{Family, Plain};
 
 /// A recipe that may make a product.
@@ -30,6 +31,9 @@ pub fn legal(problem: &Problem, caps: &Caps) -> Vec<Candidate> {
     if compute >= (8, 0) {
         all.extend(candidates::candidates(problem, multiprocessors).into_iter().map(known));
     }
+    if compute == HOPPER {
+        all.extend(hopper::measured(problem, multiprocessors).into_iter().map(known));
+    }
     if all.is_empty() {
         all.extend([32, 16, 8].map(|tile| unknown(Plain::new(Family::Tiled, problem.ty, tile).into())));
     }
@@ -53,7 +57,7 @@ mod tests {
             for (order, vectors) in orders.into_iter().flat_map(|order| [(order, false), (order, true)]) {
                 for ([m, n, k], compute) in sizes.into_iter().flat_map(|size| [(size, (9, 0)), (size, (7, 5))]) {
                     let lies =
-                        [Lie { order, vectors }, Lie { order: Order2d::RowMajor, vectors }, Lie { order, vectors }];
+                        [Lie::new(order, vectors), Lie::new(Order2d::RowMajor, vectors), Lie::new(order, vectors)];
                     let problem = Problem { ty, accuracy: Default::default(), m, n, k, batches: 1, lies };
                     let caps = Caps::Gpu { compute, multiprocessors: 132 };
                     let all = legal(&problem, &caps);

@@ -5,6 +5,7 @@ mod choose;
 mod cost;
 pub mod explain;
 mod few;
+mod hopper;
 mod legal;
 pub mod limits;
 mod memo;

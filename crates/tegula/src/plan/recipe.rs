@@ -7,7 +7,7 @@ use crate::element::Type;
 use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::{Mma, Order2d};
-use crate::kernels::{Adding, Blocked, Core, Mend, Pack, Packing, Plain, Schedule, Sum, Variant, Vector};
+use crate::kernels::{Adding, Blocked, Core, Hopper, Mend, Pack, Packing, Plain, Schedule, Sum, Variant, Vector};
 use crate::matrix::{Layout, Shape};
 
 /// A product as launches of kernels.
@@ -25,10 +25,13 @@ pub struct Recipe {
     pub epilogue: Epilogue,
 }
 
+/// Bytes of a line of the L2 cache.
+const LINE: usize = 128;
+
 /// How the factors lie where the kernel meets them, and which of them are packed: those that are to be, and those that have to be.
 pub(super) fn packed_factors(kernel: &Blocked, lies: [Lie; 2], packed: [bool; 2]) -> ([Lie; 2], [bool; 2]) {
     let packed = [0, 1].map(|i| packed[i] || !kernel.takes(i, lies[i].order, lies[i].vectors));
-    let lie = |i: usize| if packed[i] { Lie { order: kernel.wanted()[i], vectors: true } } else { lies[i] };
+    let lie = |i: usize| if packed[i] { Lie::new(kernel.wanted()[i], true) } else { lies[i] };
     ([lie(0), lie(1)], packed)
 }
 
@@ -75,7 +78,8 @@ impl<V: Into<Variant>> From<V> for Recipe {
 
 impl Recipe {
     /// The recipe of a name: a kernel's ([`Variant::named`]), after which `:` and a number may say in how many parts sums along k are made, or
-    /// `:w` and a number how many blocks share the tiles, and `:pa`, `:pb` or `:pab` that A, B or both are packed first. [`fit`](Self::fit) it to
+    /// `:w` and a number how many blocks share the tiles, `:s` that the transpose is made of the transposed factors, and `:pa`, `:pb` or `:pab` that A,
+    /// B or both are packed first. [`fit`](Self::fit) it to
     /// how matrices lie.
     ///
     /// # Errors
@@ -83,19 +87,21 @@ impl Recipe {
     pub fn named(name: &str, ty: Type) -> Result<Self> {
         let mut words = name.split(':');
         let kernel = Variant::named(words.next().unwrap_or_default(), ty)?;
-        let (mut split, mut packed) = (Split::Whole, [false; 2]);
+        let (mut split, mut packed, mut swapped) = (Split::Whole, [false; 2], false);
         for word in words {
             match word {
                 "pa" => packed = [true, false],
                 "pb" => packed = [false, true],
                 "pab" => packed = [true, true],
+                "s" => swapped = true,
                 _ => split = word.parse()?,
             }
         }
         let makes = match kernel {
-            Variant::Blocked(_) => true,
+            Variant::Blocked(_) => !swapped,
+            Variant::Hopper(_) => !matches!(split, Split::Workers(_)),
             Variant::Vector(_) => !matches!(split, Split::Workers(_)) && packed == [false; 2],
-            Variant::Plain(_) => split == Split::Whole && packed == [false; 2],
+            Variant::Plain(_) => split == Split::Whole && packed == [false; 2] && !swapped,
             Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) => {
                 return Err(Error::KernelOption(format!("{name} only helps kernels that multiply")));
             }
@@ -103,7 +109,7 @@ impl Recipe {
         if !makes {
             return Err(Error::KernelOption(format!("{kernel} cannot split its work or pack so, as {name} has it")));
         }
-        Ok(Recipe { split, packed, ..kernel.into() })
+        Ok(Recipe { split, packed, swapped, ..kernel.into() })
     }
 
     /// The same for matrices that lie so: A, B and C.
@@ -132,6 +138,21 @@ impl Recipe {
                 }
                 Recipe { kernel: Blocked { orders, vectors, schedule, ..blocked }.into(), swapped, packed, ..self }
             }
+            Variant::Hopper(hopper) => {
+                // Which side has the columns is the recipe's own knowledge; C may lie in any way.
+                let [a, b, c] = lies;
+                let lies = if self.swapped { [b.transposed(), a.transposed(), c.transposed()] } else { lies };
+                let tiles = lies.map(|lie| lie.vectors && lie.forwards);
+                let packed = [0, 1].map(|i| self.packed[i] || !Hopper::takes(lies[i].order, tiles[i]));
+                // What is packed has rows.
+                let order = |i: usize| if packed[i] { Order2d::RowMajor } else { lies[i].order };
+                let parts = matches!(self.split, Split::Parts(_));
+                let schedule = if parts { Schedule::Parts } else { Schedule::Tiles };
+                let stores_tiles = !parts && tiles[2];
+                let orders = [order(0), order(1), if parts { Order2d::RowMajor } else { lies[2].order }];
+                let kernel = Hopper { orders, stores_tiles, schedule, ..hopper };
+                Recipe { kernel: kernel.into(), packed, ..self }
+            }
             Variant::Vector(vector) => {
                 // Which side is the small one is the recipe's own knowledge; C may lie in any way.
                 let [a, b, c] = lies;
@@ -154,6 +175,7 @@ impl Recipe {
         let kernel = match self.kernel {
             Variant::Plain(plain) => Plain { epilogue, ..plain }.into(),
             Variant::Blocked(blocked) => Blocked { epilogue, ..blocked }.into(),
+            Variant::Hopper(hopper) => Hopper { epilogue, ..hopper }.into(),
             Variant::Vector(vector) => Vector { epilogue, ..vector }.into(),
             other @ (Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_)) => other,
         };
@@ -191,7 +213,9 @@ impl Recipe {
         match self.kernel {
             Variant::Blocked(blocked) => blocked.turned(),
             Variant::Vector(vector) => [false, vector.turned()],
-            Variant::Plain(_) | Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) => [false; 2],
+            Variant::Plain(_) | Variant::Hopper(_) | Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) => {
+                [false; 2]
+            }
         }
     }
 
@@ -215,7 +239,11 @@ impl Recipe {
         if !self.packed[which] {
             return Ok(None);
         }
-        let unit = self.packing(Lie::default()).unit();
+        let unit = match self.kernel {
+            // Rows of whole lines of the L2 cache: a tile's rows that began within one would take two.
+            Variant::Hopper(_) => LINE / self.kernel.ty().size(),
+            _ => self.packing(Lie::default()).unit(),
+        };
         let cols = shape.cols.checked_next_multiple_of(unit).unwrap_or(shape.cols);
         Layout::row_major(Shape { cols, ..shape }).map(Some)
     }
@@ -234,7 +262,12 @@ impl Recipe {
     pub fn workspace(&self, c: Shape) -> Option<Shape> {
         match self.split {
             Split::Whole => None,
-            Split::Parts(parts) => Some(Shape { batches: c.batches.saturating_mul(parts as usize), ..c }),
+            Split::Parts(parts) => {
+                // Of sums that are stored in pairs.
+                let pairs = matches!(self.kernel, Variant::Hopper(_));
+                let cols = if pairs { c.cols.next_multiple_of(2) } else { c.cols };
+                Some(Shape { batches: c.batches.saturating_mul(parts as usize), cols, ..c })
+            }
             Split::Workers(workers) => {
                 let [rows, cols] = self.kernel.tile().map(|extent| extent as usize);
                 Some(Shape { batches: 2 * workers as usize, rows, cols })
@@ -286,7 +319,12 @@ mod tests {
             )
         };
         let base = 1 << 20;
-        for (name, ty) in [("mma_64x64x64_32x32_16x8_3_1_1", Type::F16), ("mma_64x64x64_32x32_16x8_3_1_1", Type::I8)] {
+        for (name, ty) in [
+            ("mma_64x64x64_32x32_16x8_3_1_1", Type::F16),
+            ("mma_64x64x64_32x32_16x8_3_1_1", Type::I8),
+            ("hopper_64x64x64_1_2_1", Type::F16),
+            ("hopper_64x64x64_1_2_1:s", Type::BF16),
+        ] {
             let recipe = Recipe::named(name, ty).unwrap();
             for (m, k) in sizes.into_iter().flat_map(|m| sizes.map(|k| (m, k))) {
                 for a in layouts(m, k) {
@@ -310,6 +348,23 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// One matrix for the whole batch, and rows that go backwards: read 16 bytes at once as ever, but the copy engine takes a packed copy.
+    #[test]
+    fn the_copy_engine_goes_forwards() {
+        let shape = Shape { batches: 3, rows: 8, cols: 16 };
+        let whole = Layout::row_major(shape).unwrap();
+        let broadcast = Layout { strides: [0, 16, 1], ..whole };
+        let backwards = Layout { offset: 7 * 16, strides: [128, -16, 1], ..whole };
+        for (layout, taken) in [(whole, true), (broadcast, false), (backwards, false)] {
+            let lie = Lie::of(&layout, Type::F16, layout.origin(Type::F16, 1 << 20));
+            assert!(lie.vectors && lie.forwards == taken);
+            let [mma, hopper] = ["mma_64x64x64_32x32_16x8_3_1_1", "hopper_64x64x64_1_2_1"]
+                .map(|name| Recipe::named(name, Type::F16).unwrap().fit([lie, Lie::new(Order2d::RowMajor, true), lie]));
+            assert_eq!((mma.packed, hopper.packed), ([false; 2], [!taken, false]));
+            assert!(matches!(hopper.kernel, Variant::Hopper(Hopper { stores_tiles, .. }) if stores_tiles == taken));
         }
     }
 }

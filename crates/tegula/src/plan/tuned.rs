@@ -174,7 +174,7 @@ struct Row {
     n: usize,
     k: usize,
     batch: usize,
-    /// Of A, B and C: `row`, `col` or `strided`, and `16` where 16 bytes may be read at once.
+    /// Of A, B and C: `row`, `col` or `strided`, `16` where 16 bytes may be read at once, and `back` where the copy engine cannot.
     lies: [String; 3],
     recipe: String,
     us: f64,
@@ -183,12 +183,14 @@ struct Row {
 /// Types that products are made of.
 const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
 const ACCURACIES: [Accuracy; 2] = [Accuracy::Full, Accuracy::Tf32];
-const LIES: [(&str, Lie); 5] = [
-    ("row", Lie { order: Order2d::RowMajor, vectors: false }),
-    ("row16", Lie { order: Order2d::RowMajor, vectors: true }),
-    ("col", Lie { order: Order2d::ColMajor, vectors: false }),
-    ("col16", Lie { order: Order2d::ColMajor, vectors: true }),
-    ("strided", Lie { order: Order2d::Strided, vectors: false }),
+const LIES: [(&str, Lie); 7] = [
+    ("row", Lie::new(Order2d::RowMajor, false)),
+    ("row16", Lie::new(Order2d::RowMajor, true)),
+    ("col", Lie::new(Order2d::ColMajor, false)),
+    ("col16", Lie::new(Order2d::ColMajor, true)),
+    ("strided", Lie::new(Order2d::Strided, false)),
+    ("row16back", Lie { forwards: false, ..Lie::new(Order2d::RowMajor, true) }),
+    ("col16back", Lie { forwards: false, ..Lie::new(Order2d::ColMajor, true) }),
 ];
 
 impl Row {
@@ -231,7 +233,7 @@ mod tests {
     }
 
     fn problem(ty: Type, [m, n, k]: [usize; 3]) -> Problem {
-        let lie = |order, vectors| Lie { order, vectors };
+        let lie = |order, vectors| Lie::new(order, vectors);
         let lies = [lie(Order2d::RowMajor, true), lie(Order2d::ColMajor, false), lie(Order2d::RowMajor, false)];
         Problem { ty, accuracy: Accuracy::Full, m, n, k, batches: 1, lies }
     }

@@ -67,17 +67,21 @@ impl Display for Reg {
 pub(super) struct Needs {
     pub version: (u32, u32),
     pub target: u32,
+    /// Whether what it needs is in no later GPU.
+    pub only: bool,
 }
 
 impl Needs {
     /// What every kernel needs.
-    pub const PLAIN: Needs = Needs { version: (6, 4), target: 75 };
+    pub const PLAIN: Needs = Needs { version: (6, 4), target: 75, only: false };
     /// Loads of matrices.
-    pub const LDMATRIX: Needs = Needs { version: (6, 5), target: 75 };
+    pub const LDMATRIX: Needs = Needs { version: (6, 5), target: 75, only: false };
     /// Asynchronous copies, most matrix instructions, and most of bf16.
-    pub const SM_80: Needs = Needs { version: (7, 0), target: 80 };
+    pub const SM_80: Needs = Needs { version: (7, 0), target: 80, only: false };
     /// The rest of bf16, and the larger matrix instructions of f64.
-    pub const SM_90: Needs = Needs { version: (7, 8), target: 90 };
+    pub const SM_90: Needs = Needs { version: (7, 8), target: 90, only: false };
+    /// Matrix instructions of warpgroups, and registers that move.
+    pub const SM_90A: Needs = Needs { version: (8, 0), target: 90, only: true };
 }
 
 /// Text, and for each of its lines where the operation was written that it belongs to.
@@ -160,6 +164,7 @@ impl<'a> Printer<'a> {
     pub fn need(&mut self, needs: Needs) {
         self.needs.version = self.needs.version.max(needs.version);
         self.needs.target = self.needs.target.max(needs.target);
+        self.needs.only |= needs.only;
     }
 
     pub fn fresh(&mut self, class: Class) -> Reg {
@@ -183,12 +188,12 @@ impl<'a> Printer<'a> {
         self.scopes.len() - 1
     }
 
-    fn label(&mut self) -> String {
+    pub fn label(&mut self) -> String {
         self.labels += 1;
         format!("$L{}", self.labels)
     }
 
-    fn place_label(&mut self, label: &str) {
+    pub fn place_label(&mut self, label: &str) {
         let site = self.site;
         self.scopes.last_mut().expect("the outermost scope stays").lines.push(site, format_args!("{label}:"));
     }
@@ -283,6 +288,14 @@ impl<'a> Printer<'a> {
         let name = self.names.iter().find(|(f, _)| *f == field).map_or("", |(_, name)| name);
         let (reg, held, ty) = match field {
             Field::Address(_) => (self.fresh(Class::Long), None, "u64"),
+            Field::Tensor(_) => {
+                let reg = self.fresh(Class::Long);
+                self.need(Needs::SM_90);
+                self.prologue.push(None, format_args!("\tmov.b64 {reg}, {name};"));
+                self.prologue.push(None, format_args!("\tcvta.param.u64 {reg}, {reg};"));
+                self.params.insert(field, reg);
+                return reg;
+            }
             Field::Extent(..) => (self.fresh(Class::Word), None, "u32"),
             Field::Stride(..) => (self.fresh(Class::Long), None, "s64"),
             Field::Scalar(_, Type::Pred) => {
@@ -350,6 +363,10 @@ impl Printer<'_> {
             Op::Convert(a) => self.convert(inst, *a)?,
             Op::Bitcast(a) => self.bitcast(inst, *a),
             Op::RoundTf32(a) => self.round_tf32(inst, *a),
+            Op::Pack(low, high) => {
+                let (d, low, high) = (self.result(inst.results[0]), self.register(*low), self.register(*high));
+                self.line(format_args!("mov.b32 {d}, {{{low}, {high}}}"));
+            }
             Op::Get(var) => {
                 let (d, var, ty) = (self.result(inst.results[0]), self.var(*var), self.kernel.var_type(*var));
                 self.line(format_args!("mov.{} {d}, {var}", bits(ty)));
@@ -380,8 +397,10 @@ impl Printer<'_> {
             Op::CopyAsyncCommit => self.line("cp.async.commit_group"),
             Op::CopyAsyncWait { pending } => self.line(format_args!("cp.async.wait_group {pending}")),
             Op::Barrier => self.line("bar.sync 0"),
-            Op::NamedBarrier { id, threads, wait: true } => self.line(format_args!("bar.sync {id}, {threads}")),
-            Op::NamedBarrier { id, threads, wait: false } => self.line(format_args!("bar.arrive {id}, {threads}")),
+            Op::NamedBarrier { id, threads, wait } => {
+                let (how, id) = (if *wait { "sync" } else { "arrive" }, self.operand(*id));
+                self.line(format_args!("bar.{how} {id}, {threads}"));
+            }
             Op::SyncWarp { mask } => self.line(format_args!("bar.warp.sync {mask:#010x}")),
             Op::Shuffle { mode, value, lane, mask } => self.shuffle(inst, *mode, *value, *lane, *mask),
             Op::Vote { mode, value, mask } => {
@@ -395,6 +414,7 @@ impl Printer<'_> {
             }
             Op::Mma { mma, a, b, sums } => self.mma(*mma, [a, b], *sums),
             Op::LoadMatrix { from, count, transposed } => self.load_matrix(inst, from, *count, *transposed),
+            Op::Hopper(op) => self.hopper(op),
             Op::For { start, end, step, unroll, body } => self.for_loop(inst, [*start, *end, *step], *unroll, body)?,
             Op::If { condition, then, otherwise } => self.if_else(*condition, then, otherwise)?,
             Op::While { condition, test, body } => self.while_loop(condition, *test, body)?,
@@ -416,7 +436,17 @@ impl Printer<'_> {
             Special::GridZ => "%nctaid.z",
             Special::Lane => "%laneid",
             Special::Warp => return self.warp(d),
+            Special::Warpgroup => {
+                self.warp(d);
+                return self.line(format_args!("shr.u32 {d}, {d}, 2"));
+            }
+            Special::Cluster => "%clusterid.x",
+            Special::ClusterRank => "%cluster_ctarank",
+            Special::Multiprocessors => unreachable!("checked: the grid alone knows it"),
         };
+        if matches!(special, Special::Cluster | Special::ClusterRank) {
+            self.need(Needs::SM_90);
+        }
         self.line(format_args!("mov.u32 {d}, {name}"));
     }
 

@@ -6,7 +6,8 @@ use super::emit::{Class, Needs, Printer, Reg, braced, scope_name};
 use super::number::{bits, stored};
 use crate::ir::launch::Field;
 use crate::ir::{
-    Access, AtomicOp, Axis, Guard, Inst, Operand, Order, Order2d, ParamId, ParamKind, Place, Scope, VarId,
+    Access, AtomicOp, Axis, Guard, Holds, Inst, Operand, Order, Order2d, ParamId, ParamKind, Place, Scope, Swizzle,
+    VarId,
 };
 
 /// A part of an address that need not be computed twice.
@@ -16,6 +17,10 @@ pub(super) enum Address {
     Arena,
     /// That, and so many elements of so many bytes.
     Shared(Operand, usize),
+    /// An element of a swizzled array that starts so many bytes into it: the part known at run time, and the other.
+    Swizzled(Operand, u32, u32),
+    /// A factor of a matrix instruction: where it begins, the start of its array, and how it lies.
+    Factor(Operand, u32, u64),
     /// So many strides along an axis.
     Strides(ParamId, Axis, u32),
     /// Where a register points, and so many steps along an axis.
@@ -32,6 +37,11 @@ pub(super) struct Location {
 }
 
 impl Location {
+    /// What an address is made of: a register or a name, and bytes.
+    pub fn parts(&self) -> (&str, i32) {
+        (&self.base, self.offset)
+    }
+
     /// The element `index` further on.
     fn element(&self, index: usize) -> Location {
         let offset = self.offset.wrapping_add((index * self.size) as i32);
@@ -75,6 +85,10 @@ impl Printer<'_> {
             }
             Place::Shared { array, index, offset } => {
                 let start = self.kernel.shared()[array.index()].start;
+                if let Holds::Tiles(swizzle) = self.kernel.shared()[array.index()].holds {
+                    let (base, offset) = self.swizzled(swizzle, start, index, offset, size as u32);
+                    return Location { space: "shared", base, offset: offset as i32, size };
+                }
                 // Addresses of shared memory have 32 bits and wrap as indices do.
                 let bytes = |elements: u32| elements.wrapping_mul(size as u32);
                 let (base, fixed) = match index {
@@ -87,7 +101,7 @@ impl Printer<'_> {
     }
 
     /// The register that holds a part of an address, computed at `depth` where it is not there yet.
-    fn part(&mut self, part: Address, depth: usize, class: Class, compute: impl FnOnce(&mut Self, Reg)) -> Reg {
+    pub fn part(&mut self, part: Address, depth: usize, class: Class, compute: impl FnOnce(&mut Self, Reg)) -> Reg {
         if let Some(&reg) = self.scope_mut(depth).addresses.get(&part) {
             return reg;
         }
@@ -97,8 +111,36 @@ impl Printer<'_> {
         reg
     }
 
+    /// Where the block's shared memory starts.
+    pub fn arena(&mut self) -> Reg {
+        self.part(Address::Arena, 0, Class::Word, |p, d| p.line_at(0, format_args!("mov.u32 {d}, arena")))
+    }
+
+    /// Where an element of a swizzled array is: a base, and an offset to add. Atoms of 1024 bytes repeat.
+    fn swizzled(&mut self, swizzle: Swizzle, start: u32, index: Operand, offset: u32, size: u32) -> (String, u32) {
+        let index = match index {
+            Operand::Const(_, index) => {
+                let bytes = (index as u32).wrapping_add(offset).wrapping_mul(size);
+                return ("arena".into(), start.wrapping_add(swizzle.place(bytes)));
+            }
+            index => index,
+        };
+        let bytes = offset.wrapping_mul(size);
+        let (within, whole) = (bytes % 1024, bytes - bytes % 1024);
+        let (arena, depth) = (self.arena(), self.depth(index));
+        let reg = self.part(Address::Swizzled(index, within, size), depth, Class::Word, |p, d| {
+            let (index, pieces) = (p.operand(index), p.fresh(Class::Word));
+            p.line_at(depth, format_args!("mad.lo.u32 {d}, {index}, {size}, {within}"));
+            p.line_at(depth, format_args!("shr.u32 {pieces}, {d}, 3"));
+            p.line_at(depth, format_args!("and.b32 {pieces}, {pieces}, {}", swizzle.row_bytes() - 16));
+            p.line_at(depth, format_args!("xor.b32 {d}, {d}, {pieces}"));
+            p.line_at(depth, format_args!("add.u32 {d}, {d}, {arena}"));
+        });
+        (reg.to_string(), start.wrapping_add(whole))
+    }
+
     fn shared(&mut self, index: Operand, size: usize) -> Reg {
-        let arena = self.part(Address::Arena, 0, Class::Word, |p, d| p.line_at(0, format_args!("mov.u32 {d}, arena")));
+        let arena = self.arena();
         let depth = self.depth(index);
         self.part(Address::Shared(index, size), depth, Class::Word, |p, d| {
             let index = p.operand(index);
@@ -241,11 +283,11 @@ impl Printer<'_> {
         }
     }
 
-    /// What stands between `ld` and the type. What a launch only reads may go through the read-only path.
+    /// What stands between `ld` and the type. What a launch only reads may go through the read-only path, unless the launch before may still write it.
     fn load_mode(&self, from: &Place, order: Order, scope: Scope) -> String {
         match (order, from) {
             (Order::Weak, Place::Global { param, .. } | Place::Cursor { param, .. }) => {
-                if self.is_input(*param) {
+                if self.is_input(*param) && !self.kernel.starts_early() {
                     ".global.nc".into()
                 } else {
                     ".global".into()

@@ -12,6 +12,7 @@
 //!   coordinates, so that loops hold only what changes in them.
 
 mod emit;
+mod hopper;
 mod matrix;
 mod memory;
 mod number;
@@ -37,6 +38,8 @@ pub struct Image {
     pub shared_bytes: u32,
     /// Threads of a block along x, y and z.
     pub block: [u32; 3],
+    /// Whether it may be started before what precedes it has ended, for which it waits itself.
+    pub early: bool,
 }
 
 /// Prints a kernel.
@@ -71,7 +74,8 @@ pub fn print_lines(kernel: &Checked<Kernel>) -> Result<(Image, Vec<Option<SiteId
     let of_no_line = |text: &str| std::iter::repeat_n(None, text.lines().count());
     let sites = of_no_line(&head).chain(body.sites).chain(of_no_line(end)).collect();
     let shared_bytes = if dynamic { kernel.shared_bytes() as u32 } else { 0 };
-    Ok((Image { entry, text: head + &body.text + end, shared_bytes, block: kernel.block() }, sites))
+    let text = head + &body.text + end;
+    Ok((Image { entry, text, shared_bytes, block: kernel.block(), early: kernel.starts_early() }, sites))
 }
 
 /// What the kernel is, for whoever reads the text.
@@ -91,7 +95,7 @@ fn describe(param: &Param) -> String {
     let name = &param.name;
     match param.kind {
         ParamKind::Scalar(ty) => format!("{name}: {ty}"),
-        ParamKind::Matrix { ty, access, order, aligned } => {
+        ParamKind::Matrix { ty, access, order, aligned, tiles } => {
             let access = match access {
                 Access::Read => "read",
                 Access::Write => "written",
@@ -102,7 +106,8 @@ fn describe(param: &Param) -> String {
                 Order2d::RowMajor => "row-major",
                 Order2d::ColMajor => "column-major",
             };
-            format!("{name}: {ty} matrix, {access}, {order}, aligned to {aligned}")
+            let tiles = tiles.map_or(String::new(), |tiles| format!(", in tiles of {}x{}", tiles.rows, tiles.cols));
+            format!("{name}: {ty} matrix, {access}, {order}, aligned to {aligned}{tiles}")
         }
     }
 }
@@ -110,7 +115,11 @@ fn describe(param: &Param) -> String {
 fn module(kernel: &Kernel, needs: Needs, dynamic: bool) -> String {
     let (major, minor) = needs.version;
     let arena = if dynamic { arena(kernel, dynamic) } else { String::new() };
-    format!(".version {major}.{minor}\n.target sm_{}\n.address_size 64\n{arena}\n", needs.target)
+    format!(
+        ".version {major}.{minor}\n.target sm_{}{}\n.address_size 64\n{arena}\n",
+        needs.target,
+        if needs.only { "a" } else { "" }
+    )
 }
 
 /// The declaration of shared memory: all arrays lie in it.
@@ -124,8 +133,7 @@ fn arena(kernel: &Kernel, dynamic: bool) -> String {
 }
 
 fn signature(kernel: &Kernel, entry: &str, names: &[(Field, String)]) -> String {
-    let params: Vec<String> =
-        names.iter().map(|(field, name)| format!("\t.param .{} {name}", number::field_type(*field))).collect();
+    let params: Vec<String> = names.iter().map(|(field, name)| number::declared(*field, name)).collect();
     if kernel.params().is_empty() {
         return format!(".visible .entry {entry}()\n");
     }
@@ -138,6 +146,9 @@ fn limits(kernel: &Kernel) -> String {
     if kernel.min_blocks() > 0 {
         let _ = writeln!(text, ".minnctapersm {}", kernel.min_blocks());
     }
+    if kernel.cluster() > 1 {
+        let _ = writeln!(text, ".reqnctapercluster {}, 1, 1", kernel.cluster());
+    }
     text
 }
 
@@ -147,6 +158,7 @@ fn field_names(kernel: &Kernel) -> Vec<(Field, String)> {
     for field in kernel.fields() {
         let (param, suffix) = match field {
             Field::Address(param) => (param, "_ptr"),
+            Field::Tensor(param) => (param, "_tensor"),
             Field::Extent(param, Axis::Batches) => (param, "_batches"),
             Field::Extent(param, Axis::Rows) => (param, "_rows"),
             Field::Extent(param, Axis::Cols) => (param, "_cols"),

@@ -48,14 +48,17 @@ pub(super) fn stored(ty: Type) -> &'static str {
     }
 }
 
-/// The type of a parameter.
-pub(super) fn field_type(field: Field) -> &'static str {
-    match field {
+/// A parameter's declaration.
+pub(super) fn declared(field: Field, name: &str) -> String {
+    let ty = match field {
+        // As large and aligned as the driver makes it, and passed by value.
+        Field::Tensor(_) => return format!("\t.param .align 64 .b8 {name}[128]"),
         Field::Address(_) => "u64",
         Field::Extent(..) => "u32",
         Field::Stride(..) => "s64",
         Field::Scalar(_, ty) => stored(ty),
-    }
+    };
+    format!("\t.param .{ty} {name}")
 }
 
 /// A constant as it stands in an instruction.

@@ -122,3 +122,14 @@ fn a_fixed_distance_in_shared_memory_is_an_immediate() {
     assert_eq!(text.matches("mad.lo.u32").count(), 1, "{text}");
     assert!(text.contains("+12], 0f3F800000") && text.contains("[arena+36]"), "{text}");
 }
+
+#[test]
+fn what_the_launch_before_may_write_is_not_read_past_it() {
+    let read = |k: &Builder| k.output::<f32>("y").store((0, 0), k.input::<f32>("x").load((0, 0)));
+    assert!(text(read).contains("ld.global.nc"));
+    let early = text(|k| {
+        k.await_launches();
+        read(k);
+    });
+    assert!(early.contains("griddepcontrol.wait") && !early.contains(".nc"), "{early}");
+}

@@ -180,6 +180,7 @@ impl Folder {
                 }
                 Field::Extent(p, axis) => format!("{}u", extent(&places[p.index()].1, axis)),
                 Field::Stride(p, axis) => format!("{}ll", places[p.index()].1.strides[axis_index(axis)]),
+                Field::Tensor(_) => unreachable!("plain kernels copy no tiles"),
                 Field::Scalar(p, _) => format!("Bits{{{:#x}ull}}", factors[p.index() - places.len()]),
             })
             .collect();

@@ -123,7 +123,7 @@ fn only_what_is_proven_is_a_loop() {
 
 #[test]
 fn what_it_has_no_words_for_is_refused_by_name() {
-    let aligned = [Lie { order: Order2d::RowMajor, vectors: true }; 3];
+    let aligned = [Lie::new(Order2d::RowMajor, true); 3];
     let blocks = Recipe::named("mma_64x64x32_32x32_16x8_3_1_1", Type::F16).expect("there is one").fit(aligned).kernel;
     let blocks = check(blocks.build().expect("it can be built")).expect("sound");
     let refused = cpp::print(&blocks).expect_err("it has no plain form");

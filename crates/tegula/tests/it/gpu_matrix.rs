@@ -23,7 +23,7 @@ const WARPS: usize = 256;
 
 /// What sort of numbers A, B and the sums hold.
 #[derive(Clone, Copy, Debug)]
-enum Numbers {
+pub enum Numbers {
     /// Between −1 and 1.
     Plain,
     /// Any exponent of a narrow range: bits are cut off when they are aligned.
@@ -40,7 +40,7 @@ enum Numbers {
     Bits,
 }
 
-const KINDS: [Numbers; 7] = [
+pub const KINDS: [Numbers; 7] = [
     Numbers::Plain,
     Numbers::Mixed,
     Numbers::Wide,
@@ -52,22 +52,25 @@ const KINDS: [Numbers; 7] = [
 
 /// The bits of a floating-point format's exponent and fraction.
 #[derive(Clone, Copy)]
-struct Format(u32, u32);
+pub struct Format(u32, u32);
 
 const DOUBLE: Format = Format(11, 52);
-const SINGLE: Format = Format(8, 23);
+pub const SINGLE: Format = Format(8, 23);
 
 impl Format {
+    pub const HALF: Format = Format(5, 10);
+    pub const BRAIN: Format = Format(8, 7);
+
     fn of(mma: Mma) -> Format {
         match mma {
-            Mma::F16 => Format(5, 10),
-            Mma::BF16 => Format(8, 7),
+            Mma::F16 => Format::HALF,
+            Mma::BF16 => Format::BRAIN,
             Mma::TF32 => SINGLE,
             _ => DOUBLE,
         }
     }
 
-    fn number(self, random: &mut Random, kind: Numbers) -> u64 {
+    pub fn number(self, random: &mut Random, kind: Numbers) -> u64 {
         let Format(exponent, fraction) = self;
         let (bits, bias) = (random.next(), (1u64 << (exponent - 1)) - 1);
         let (low, sign) = (bits & ((1 << fraction) - 1), bits >> 63 << (exponent + fraction));

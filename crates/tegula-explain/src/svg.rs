@@ -14,7 +14,7 @@ text{fill:#1a1d23;font-family:ui-monospace,'DejaVu Sans Mono',monospace}.faint{f
 
 /// Where a text begins.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Anchor {
+pub(crate) enum Anchor {
     Start,
     Middle,
     End,
@@ -22,7 +22,7 @@ pub(super) enum Anchor {
 
 /// A picture in the making. It grows as far as its shapes reach.
 #[derive(Debug, Default)]
-pub(super) struct Svg {
+pub(crate) struct Svg {
     body: String,
     right: f64,
     bottom: f64,
@@ -99,6 +99,7 @@ fn tenths(length: f64) -> f64 {
     (10.0 * length).round() / 10.0
 }
 
-fn escaped(text: &str) -> String {
+/// As the text of an element, or within quotes.
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

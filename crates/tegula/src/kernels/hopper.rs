@@ -1,0 +1,666 @@
+//! 16-bit numbers on Hopper's matrix units: some warps have tiles copied, others multiply them, and blocks go on from tile to tile of C.
+//!
+//! * **Producer and consumers.** One thread asks the copy engine for tiles of A and B, a stage at a time, as soon as a stage is free; one to three
+//!   warpgroups multiply what has come. After the start the block does not meet any more: stages are handed over by two barriers each, *full* and
+//!   *empty*. The producer's warps give their registers to the consumers.
+//! * **Tiles as they lie.** What lies along k is read by rows, what lies along rows or columns by lines of 128 bytes that the instruction transposes:
+//!   no factor is packed for its order.
+//! * **The next tile comes while this one is stored.** Sums go through shared memory, 64 rows and 128 bytes at a time, from where the copy engine stores them.
+//! * **Clusters** share B: each block of two copies half of it to both, and has rows of A of its own. Or they share the steps along k of one
+//!   tile, whose sums meet in shared memory: each block finishes a part of them.
+//!
+//! After the kernels of CUTLASS and of DeepGEMM for this GPU, and Osama et al. for how work is shared; see [`crate::ir::Hopper`] for the terms.
+
+mod exchange;
+mod pipeline;
+
+use std::fmt;
+
+use self::exchange::Exchange;
+pub use self::pipeline::Pipeline;
+use self::pipeline::store_cols;
+use super::blocked::{Schedule, grouped};
+use super::epilogue::in_rounds;
+use super::order_letters;
+use super::product::Product;
+use crate::element::Type;
+use crate::epilogue::Epilogue;
+use crate::error::{Error, Result};
+use crate::ir::MAX_SHARED_BYTES;
+use crate::ir::prelude::*;
+
+/// Threads of a warpgroup, and its warps.
+const GROUP: u32 = Wgmma::THREADS;
+const WARPS: u32 = GROUP / 32;
+/// Bytes of a row in shared memory.
+const ROW: u32 = 128;
+/// The first named barrier of consumers; each has its own.
+const MEETING: u32 = 1;
+
+/// A kernel on Hopper's matrix units, and everything that shapes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hopper {
+    /// Element type: f16 or bf16.
+    pub ty: Type,
+    /// What a block does.
+    pub pipeline: Pipeline,
+    /// Along what A, B and C lie: rows or columns.
+    pub orders: [Order2d; 3],
+    /// Whether the copy engine can store C: its address and strides are multiples of 16 bytes.
+    pub stores_tiles: bool,
+    /// How the work is shared out to blocks.
+    pub schedule: Schedule,
+    /// What happens to sums on their way to C; nothing to parts of them.
+    pub epilogue: Epilogue,
+}
+
+impl Hopper {
+    /// With row-major factors, and a C that the copy engine stores.
+    pub const fn new(ty: Type, pipeline: Pipeline) -> Self {
+        let (orders, schedule) = ([Order2d::RowMajor; 3], Schedule::Tiles);
+        Hopper { ty, pipeline, orders, stores_tiles: true, schedule, epilogue: Epilogue::NONE }
+    }
+
+    /// The kernel of a name without type and layouts: `hopper_128x256x64_2_4_1`.
+    ///
+    /// # Errors
+    /// [`Error::KernelOption`] that says what a name looks like.
+    pub fn named(name: &str, ty: Type) -> Result<Self> {
+        Ok(Hopper::new(ty, name.strip_prefix("hopper_").unwrap_or_default().parse()?))
+    }
+
+    /// The name without type and layouts, as [`named`](Self::named) takes it.
+    pub fn short_name(&self) -> String {
+        format!("hopper_{}", self.pipeline)
+    }
+
+    /// Whether such kernels take a factor that lies so, or only a packed one.
+    pub fn takes(order: Order2d, tiles: bool) -> bool {
+        tiles && order != Order2d::Strided
+    }
+
+    /// Builds the kernel.
+    ///
+    /// # Errors
+    /// [`Error::KernelOption`] for a type without such kernels, or tiles that do not divide or do not fit.
+    pub fn build(&self) -> Result<Kernel> {
+        self.epilogue.check(self.ty)?;
+        let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group } = self.pipeline;
+        // Names may come from outside: the least first, so that nothing below overflows or takes forever.
+        let small = (1..=3).contains(&consumers)
+            && matches!([cluster, split], [1 | 2, 1] | [1, 2 | 4 | 8])
+            && (64..=256).contains(&rows)
+            && (16..=256).contains(&cols)
+            && depth == 64
+            && stages >= 2
+            && (1..=1024).contains(&group)
+            && u64::from(stages) * u64::from((rows + cols) * depth) * self.ty.size() as u64 <= MAX_SHARED_BYTES;
+        let b_along_k = self.orders[1] == Order2d::ColMajor;
+        let divides = small
+            && rows.is_multiple_of(64 * consumers)
+            && cols.is_multiple_of(if b_along_k && cluster == 1 { 16 } else { 64 * cluster })
+            && rows / consumers * cols <= 64 * 256
+            && store_cols(&self.pipeline).is_some();
+        let lies = self.orders[..2].iter().all(|order| *order != Order2d::Strided)
+            && self.schedule != Schedule::Balanced
+            && !(self.stores_tiles && (self.orders[2] == Order2d::Strided || self.schedule == Schedule::Parts));
+        if !divides || !lies {
+            return Err(Error::KernelOption(format!(
+                "{self} cannot be: tiles of 64 rows for each of one to three consumers, of 16 to 256 columns, 64 deep, of stages that fit in shared \
+                 memory, with one block or two, or sums for each of two to eight that share k; less than 64 columns take a right factor that lies along k"
+            )));
+        }
+        let kernel = match self.ty {
+            Type::F16 => self.kernel::<f16>(),
+            Type::BF16 => self.kernel::<bf16>(),
+            ty => return Err(Error::KernelOption(format!("hopper multiplies f16 and bf16, not {ty}"))),
+        };
+        if kernel.shared_bytes() > MAX_SHARED_BYTES {
+            return Err(Error::KernelOption(format!("{self} takes {} bytes of shared memory", kernel.shared_bytes())));
+        }
+        Ok(kernel)
+    }
+
+    fn kernel<T: Element<Acc = f32>>(&self) -> Kernel {
+        let threads = GROUP * (1 + self.pipeline.consumers);
+        kernel(&self.to_string(), Block::d1(threads), |k| body::<T>(k, self))
+    }
+}
+
+/// The kernel: who meets, what there is to do, and the two jobs.
+fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
+    let pipeline = variant.pipeline;
+    let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, .. } = pipeline;
+    let blocks = pipeline.blocks();
+    k.min_blocks(1);
+    k.cluster(blocks);
+    let a = Side::<T>::declare(k, "a", variant.orders[0], true, [rows, depth], stages, 1);
+    let b = Side::<T>::declare(k, "b", variant.orders[1], false, [cols, depth], stages, cluster);
+    let store = Store::declare(k, variant, [a.tensor.elements(), b.tensor.elements()]);
+    let (full, empty) = (k.barriers("full", stages), k.barriers("empty", stages));
+    let exchange = (pipeline.split > 1).then(|| Exchange::declare(k, &pipeline));
+    k.allow_next();
+    // A thread for each barrier.
+    let thread = k.thread_x();
+    k.when(thread.lt(stages), || {
+        full.init(thread, 1);
+        empty.init(thread, consumers * WARPS * cluster);
+        k.fence_init();
+    });
+    if let Some(exchange) = &exchange {
+        k.when(thread.lt(consumers), || {
+            exchange.init(thread);
+            k.fence_init();
+        });
+    }
+    k.when(thread.eq(32), || {
+        a.tensor.prefetch();
+        b.tensor.prefetch();
+        if let Some(c) = store.tensor {
+            c.prefetch();
+        }
+    });
+    if blocks > 1 {
+        k.cluster_arrive();
+    }
+    match cluster {
+        1 => k.barrier(),
+        // Blocks that share B write to each other from the start.
+        _ => k.cluster_wait(),
+    }
+    let jobs = Jobs::declare(k, pipeline, &store.product);
+    let work = Work { k, pipeline, a, b, full, empty, jobs, exchange, store };
+    let registers = work.registers();
+    // All before was done while the launch before this one ended.
+    k.await_launches();
+    k.if_else(
+        k.warpgroup().eq(0),
+        || {
+            if let Some([few, _]) = registers {
+                k.give_registers(few);
+            }
+            k.when(k.thread_x().eq(0), || work.produce());
+            k.sync_warp(FULL_WARP);
+            work.meet_those_that_share_k();
+        },
+        || {
+            if let Some([_, many]) = registers {
+                k.take_registers(many);
+            }
+            // Their barriers are there before the first sums are sent.
+            work.meet_those_that_share_k();
+            work.consume();
+        },
+    );
+    if cluster > 1 {
+        // Another block may still write to this one's memory.
+        k.cluster_arrive();
+        k.cluster_wait();
+    }
+}
+
+/// The tiles of C, and which of them fall to a block.
+struct Jobs<'k> {
+    k: &'k Builder,
+    pipeline: Pipeline,
+    /// Tiles (of a cluster, below each other) along m and along n.
+    tiles: [Val<'k, u32>; 2],
+    count: Val<'k, u32>,
+    /// The first of this block, and how far on the next is.
+    first: Val<'k, u32>,
+    workers: Val<'k, u32>,
+    /// Steps along k.
+    steps: Val<'k, u32>,
+}
+
+impl<'k> Jobs<'k> {
+    /// Says how many blocks there are: one on each multiprocessor, if there are so many tiles.
+    fn declare<T: Element>(k: &'k Builder, pipeline: Pipeline, product: &Product<'k, T>) -> Self {
+        let Pipeline { tile: [rows, cols, depth], cluster, .. } = pipeline;
+        let blocks = pipeline.blocks();
+        let (m, n, _) = product.extents();
+        let tiles = [m.div_ceil(rows * cluster), n.div_ceil(cols)];
+        let count = tiles[0] * tiles[1] * product.batches();
+        let [clusters, of] = pipeline.at_a_time();
+        let most = (k.multiprocessors() * clusters / of).max(1);
+        k.grid([count.min(most) * blocks, k.constant(1), k.constant(1)]);
+        let (first, workers) =
+            if blocks > 1 { (k.cluster_x(), k.grid_x() / blocks) } else { (k.block_x(), k.grid_x()) };
+        Jobs { k, pipeline, tiles, count, first, workers, steps: product.depth().div_ceil(depth) }
+    }
+
+    /// The body for each job.
+    fn each(&self, body: impl FnOnce(Job<'k>)) {
+        self.k.for_step(self.first, self.count, self.workers, |number| body(self.job(number)));
+    }
+
+    fn job(&self, number: Val<'k, u32>) -> Job<'k> {
+        let Pipeline { tile: [rows, cols, _], cluster, .. } = self.pipeline;
+        let tiles = self.tiles[0] * self.tiles[1];
+        let (tile_m, tile_n) = grouped(number % tiles, self.tiles, self.pipeline.group);
+        let tile_m = if cluster > 1 { tile_m * cluster + self.k.cluster_rank() } else { tile_m };
+        let is_last = (self.count - number).le(self.workers);
+        Job { matrix: number / tiles, at: [tile_m * rows, tile_n * cols], is_last }
+    }
+
+    /// The block's part of the steps of a tile: the first, and how many.
+    fn part(&self, [begin, count]: [Val<'k, u32>; 2]) -> [Val<'k, u32>; 2] {
+        let split = self.pipeline.split;
+        if split == 1 {
+            return [begin, count];
+        }
+        let (rank, each, more) = (self.k.cluster_rank(), count / split, count % split);
+        [begin + rank * each + rank.min(more), each + rank.lt(more).select(1u32, 0u32)]
+    }
+}
+
+/// A tile of C.
+struct Job<'k> {
+    /// Of the batch, or of its parts.
+    matrix: Val<'k, u32>,
+    /// The row and column where it begins.
+    at: [Val<'k, u32>; 2],
+    /// Whether it is the block's last.
+    is_last: Pred<'k>,
+}
+
+/// What producer and consumers share.
+struct Work<'k, T: Element> {
+    k: &'k Builder,
+    pipeline: Pipeline,
+    a: Side<'k, T>,
+    b: Side<'k, T>,
+    /// Of each stage: whether it has come, and whether it has been multiplied.
+    full: Barriers<'k>,
+    empty: Barriers<'k>,
+    jobs: Jobs<'k>,
+    /// Where blocks share the steps of a tile.
+    exchange: Option<Exchange<'k>>,
+    store: Store<'k, T>,
+}
+
+impl<'k, T: Element<Acc = f32>> Work<'k, T> {
+    /// Registers of a thread that has tiles copied, and of one that multiplies; one warpgroup that multiplies has as many as there are from the start.
+    fn registers(&self) -> Option<[u32; 2]> {
+        match self.pipeline.consumers {
+            1 => None,
+            2 => Some([40, 232]),
+            // Three: there are no more.
+            _ => Some([32, 160]),
+        }
+    }
+
+    /// The end of what [`body`] begins with a cluster whose blocks share k.
+    fn meet_those_that_share_k(&self) {
+        if self.exchange.is_some() {
+            self.k.cluster_wait();
+        }
+    }
+
+    /// One thread's job: has stage after stage copied, as they become free.
+    fn produce(&self) {
+        let Pipeline { tile: [rows, cols, depth], stages, .. } = self.pipeline;
+        let bytes = (rows + cols) * depth * size_of::<T>() as u32;
+        let at = Ring::new(self.k, stages);
+        self.jobs.each(|Job { matrix, at: [row, col], .. }| {
+            let (product, steps) = self.store.product.share(matrix, self.jobs.steps);
+            let [begin, count] = self.jobs.part(steps);
+            let (a, b) = (self.a.batch_of(product.a), self.b.batch_of(product.b));
+            self.k.for_each(begin, begin + count, |step| {
+                let (stage, parity) = at.get();
+                // Of the first phase nobody waits for the end.
+                self.empty.wait(stage, parity ^ 1);
+                self.full.expect(stage, bytes);
+                a.copy(stage, row, step * depth, (self.full, stage));
+                b.copy(stage, col, step * depth, (self.full, stage));
+                at.advance();
+            });
+        });
+    }
+
+    /// A warpgroup's job: multiplies its rows of each tile, and stores them.
+    fn consume(&self) {
+        let k = self.k;
+        let Pipeline { tile: [rows, cols, _], consumers, stages, .. } = self.pipeline;
+        let (consumer, rows) = (k.warpgroup() - 1, rows / consumers);
+        let wgmma = Wgmma { ty: T::TYPE, n: cols };
+        let sums = k.array::<f32>(rows / Wgmma::M * wgmma.sums());
+        let at = Ring::new(k, stages);
+        self.jobs.each(|Job { matrix, at: [row, col], is_last }| {
+            let (product, steps) = self.store.product.share(matrix, self.jobs.steps);
+            let [_, count] = self.jobs.part(steps);
+            (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
+            let before = k.var(0u32);
+            k.for_each(0, count, |step| {
+                let (stage, parity) = at.get();
+                self.full.wait(stage, parity);
+                self.multiply(wgmma, stage, consumer * rows, sums);
+                // One step is multiplied while the next is started.
+                k.wgmma_wait(1);
+                k.when(step.gt(0), || self.release(before.get()));
+                before.set(stage);
+                at.advance();
+            });
+            k.wgmma_wait(0);
+            k.when(count.gt(0), || self.release(before.get()));
+            let at = [row + consumer * rows, col];
+            let Some(exchange) = &self.exchange else {
+                return self.store.store(&product, matrix, consumer, at, (sums, 0));
+            };
+            exchange.add((consumer, is_last), sums, |sums, first| {
+                self.store.store(&product, matrix, consumer, at, (sums, first))
+            });
+        });
+        self.store.finish();
+    }
+
+    /// Starts a step, of the rows from `first` on.
+    fn multiply(&self, wgmma: Wgmma, stage: Val<'k, u32>, first: Val<'k, u32>, sums: Array<'k, f32>) {
+        let [.., depth] = self.pipeline.tile;
+        self.k.wgmma_fence();
+        for p in (0..depth).step_by(Wgmma::K as usize) {
+            for i in 0..sums.len() / wgmma.sums() {
+                let a = self.a.factor(stage, first + i * Wgmma::M, p);
+                let sums = sums.part(i * wgmma.sums(), wgmma.sums());
+                self.k.wgmma(wgmma, a, self.b.factor(stage, self.k.constant(0), p), sums, true);
+            }
+        }
+        self.k.wgmma_commit();
+    }
+
+    /// The warp has multiplied a stage. In a cluster both producers wait for that: each writes to both blocks.
+    fn release(&self, stage: Val<'k, u32>) {
+        let cluster = self.pipeline.cluster;
+        self.k.when(self.k.is_first_lane(), || {
+            if cluster > 1 {
+                (0..cluster).for_each(|block| self.empty.arrive_at(stage, block));
+            } else {
+                self.empty.arrive(stage);
+            }
+        });
+    }
+}
+
+/// A stage, and the parity of its phase: both go round.
+struct Ring<'k> {
+    stages: u32,
+    stage: Var<'k, u32>,
+    parity: Var<'k, u32>,
+}
+
+impl<'k> Ring<'k> {
+    fn new(k: &'k Builder, stages: u32) -> Self {
+        Ring { stages, stage: k.var(0u32), parity: k.var(0u32) }
+    }
+
+    fn get(&self) -> (Val<'k, u32>, Val<'k, u32>) {
+        (self.stage.get(), self.parity.get())
+    }
+
+    fn advance(&self) {
+        let next = self.stage.get() + 1;
+        let around = next.eq(self.stages);
+        self.stage.set(around.select(0u32, next));
+        self.parity.set(self.parity.get() ^ around.select(1u32, 0u32));
+    }
+}
+
+/// A or B: where it comes from and where its tiles are staged.
+struct Side<'k, T: Element> {
+    k: &'k Builder,
+    tensor: Tensor<'k, T>,
+    tiles: Shared<'k, T>,
+    is_a: bool,
+    along_k: bool,
+    /// Pieces of a stage that are copied at once, and rows of A (columns of B) from one to the next.
+    pieces: u32,
+    span: u32,
+    cluster: u32,
+}
+
+impl<'k, T: Element> Side<'k, T> {
+    /// `extent` are rows of A (columns of B) of a tile.
+    fn declare(
+        k: &'k Builder,
+        name: &str,
+        order: Order2d,
+        is_a: bool,
+        [extent, depth]: [u32; 2],
+        stages: u32,
+        cluster: u32,
+    ) -> Self {
+        let along_k = (order == Order2d::RowMajor) == is_a;
+        let row = ROW / size_of::<T>() as u32;
+        let (span, swizzle) = (if along_k { extent / cluster } else { row }, Swizzle::B128);
+        let (rows, cols) = if is_a { (span, depth) } else { (depth, span) };
+        let tiles = Tiles { rows, cols, swizzle };
+        let tensor = k.tensor::<T>(name, Access::Read, order, tiles);
+        let pieces = extent / span;
+        let tiles = k.tiles::<T>(&format!("tile_{name}"), stages * pieces, tiles.lines(order), swizzle);
+        Side { k, tensor, tiles, is_a, along_k, pieces, span, cluster }
+    }
+
+    fn batch_of(&self, of: Global<'k, T>) -> Self {
+        Side { tensor: self.tensor.batch_of(of), ..*self }
+    }
+
+    /// Has a stage copied that begins at `first` and, along k, at `start`. Of what a cluster shares, a block copies its part, to all.
+    fn copy(
+        &self,
+        stage: Val<'k, u32>,
+        first: Val<'k, u32>,
+        start: Val<'k, u32>,
+        (full, which): (Barriers<'k>, Val<'k, u32>),
+    ) {
+        let (share, blocks) =
+            (self.pieces / self.cluster, (self.cluster > 1).then(|| self.k.constant((1 << self.cluster) - 1)));
+        for piece in 0..share {
+            let piece = if self.cluster > 1 { self.k.cluster_rank() * share + piece } else { self.k.constant(piece) };
+            let outer = first + piece * self.span;
+            let at = if self.is_a { (outer, start) } else { (start, outer) };
+            self.tiles.copy_tile_to(stage * self.pieces + piece, self.tensor, at, (full, which), blocks);
+        }
+    }
+
+    /// What a warpgroup multiplies: from row (column) `first` of the tile and, along k, from `p` on.
+    fn factor(&self, stage: Val<'k, u32>, first: Val<'k, u32>, p: u32) -> Factor {
+        let piece = stage * self.pieces;
+        match self.along_k {
+            true => self.tiles.factor((piece, first, p), true),
+            false => self.tiles.factor((piece + first / self.span, self.k.constant(p), 0u32), false),
+        }
+    }
+}
+
+/// The end of a tile.
+struct Store<'k, T: Element> {
+    k: &'k Builder,
+    product: Product<'k, T>,
+    /// C, where the copy engine stores it.
+    tensor: Option<Tensor<'k, T::Out>>,
+    /// Through which sums go to C, but not those of a part of k: each consumer has two tiles, one of which is filled while the other is stored.
+    tiles: Option<Shared<'k, T::Out>>,
+    /// Which of the two is next.
+    next: Var<'k, u32>,
+    /// Columns of such a tile.
+    cols: u32,
+    /// Sums of a thread in 64 rows.
+    sums: u32,
+    /// Whether C has columns: then so have the tiles.
+    turned: bool,
+}
+
+impl<'k, T: Element<Acc = f32>> Store<'k, T> {
+    fn declare(k: &'k Builder, variant: &Hopper, factors: [Global<'k, T>; 2]) -> Self {
+        let (order, [_, all, _]) = (variant.orders[2], variant.pipeline.tile);
+        let turned = order == Order2d::ColMajor;
+        let cols = store_cols(&variant.pipeline).unwrap_or(16);
+        let swizzle = match cols {
+            32 if !turned => Swizzle::B64,
+            16 if !turned => Swizzle::B32,
+            8 if !turned => Swizzle::None,
+            _ => Swizzle::B128,
+        };
+        let tile = Tiles { rows: 64, cols, swizzle };
+        let tensor = variant.stores_tiles.then(|| k.tensor::<T::Out>("c", Access::ReadWrite, order, tile));
+        let (c, name) = (tensor.map(Tensor::elements), variant.to_string());
+        let product = Product::of_tiles(k, &name, factors, c, (order, variant.schedule), variant.epilogue);
+        let (room, lines) = (2 * variant.pipeline.consumers, tile.lines(order));
+        let tiles = (variant.schedule != Schedule::Parts).then(|| k.tiles("tile_c", room, lines, swizzle));
+        Store { k, product, tensor, tiles, next: k.var(0u32), cols, sums: all / 2, turned }
+    }
+
+    /// Stores the rows of a consumer, 64 at a time: all sums or, where blocks share them, those from one on.
+    fn store(
+        &self,
+        product: &Product<'k, T>,
+        number: Val<'k, u32>,
+        consumer: Val<'k, u32>,
+        [row, col]: [Val<'k, u32>; 2],
+        (sums, first): (Array<'k, f32>, u32),
+    ) {
+        let k = self.k;
+        let Some(tiles) = self.tiles else {
+            let at = self.own(row, col);
+            return product.store_runs(true, |store| {
+                for i in (0..sums.len()).step_by(2) {
+                    let of_all = first + i;
+                    let (down, right) =
+                        (of_all % 4 / 2 * 8 + of_all / self.sums * Wgmma::M, of_all % self.sums / 4 * 8);
+                    store(at[0] + down, at[1] + right, [0, 1].map(|j| sums.at(i + j).get()));
+                }
+            });
+        };
+        let (each, across) = (self.cols / 2, self.sums / (self.cols / 2));
+        let rounds = sums.len() / each;
+        let round = |round: Val<'k, u32>, sums: Array<'k, f32>| {
+            let round = round + first / each;
+            let at = [row + round / across * Wgmma::M, col + round % across * self.cols];
+            self.store_tile(product, tiles, (number, consumer), at, sums);
+        };
+        if product.ends_long() || self.tensor.is_none() {
+            in_rounds(k, sums, rounds, round);
+        } else {
+            (0..rounds).for_each(|i| round(k.constant(i), sums.part(i * each, each)));
+        }
+    }
+
+    /// Stores what fits in a tile in shared memory.
+    fn store_tile(
+        &self,
+        product: &Product<'k, T>,
+        tiles: Shared<'k, T::Out>,
+        (number, consumer): (Val<'k, u32>, Val<'k, u32>),
+        [row, col]: [Val<'k, u32>; 2],
+        sums: Array<'k, f32>,
+    ) {
+        let (k, first) = (self.k, self.k.thread_x() % GROUP);
+        let slot = consumer * 2 + self.next.get();
+        self.next.set(self.next.get() ^ 1);
+        if self.tensor.is_some() {
+            // What was in this tile two turns ago has been read.
+            k.when(first.eq(0), || k.await_reads(1));
+            self.meet(consumer);
+        }
+        let fill = |adds: bool| self.fill(product, tiles, slot, self.own(row, col), sums, adds);
+        k.if_else(product.adds_to_c(), || fill(true), || fill(false));
+        if let Some(tensor) = self.tensor {
+            k.fence_proxy();
+            self.meet(consumer);
+            k.when(first.eq(0), || {
+                tiles.store_tile(slot, tensor, (number, row, col));
+                k.commit_stores();
+            });
+        } else {
+            // Whoever fills this tile again has met the others once more, after they read it.
+            self.meet(consumer);
+            self.copy(product, tiles, slot, [row, col]);
+        }
+    }
+
+    /// Where a thread's first sum is, of 64 rows that begin there.
+    fn own(&self, row: Val<'k, u32>, col: Val<'k, u32>) -> [Val<'k, u32>; 2] {
+        let lane = self.k.lane();
+        [row + self.k.warp() % WARPS * 16 + lane / 4, col + lane % 4 * 2]
+    }
+
+    /// Writes the warp's part of a tile.
+    fn fill(
+        &self,
+        product: &Product<'k, T>,
+        tiles: Shared<'k, T::Out>,
+        slot: Val<'k, u32>,
+        [row, col]: [Val<'k, u32>; 2],
+        sums: Array<'k, f32>,
+        adds: bool,
+    ) {
+        let (matrix, line) = (self.k.lane() / 8, self.k.lane() % 8);
+        for group in (0..self.cols / 2).step_by(8) {
+            let pair = |j: u32| {
+                let first = group + j;
+                let (down, right) = (first % 4 / 2 * 8, first / 4 * 8);
+                let sums = [0, 1].map(|j| sums.at(first + j).get());
+                let aligned = self.tensor.is_some() && !self.turned;
+                let [x, y] = product.finished((row + down, col + right), sums, adds, aligned);
+                x.pack(y)
+            };
+            // Matrices of 8×8: the upper and the lower rows, of one column of matrices and of the next.
+            let row = self.k.warp() % WARPS * 16 + matrix % 2 * 8;
+            let place = |col: Val<'k, u32>| if self.turned { (slot, col + line, row) } else { (slot, row + line, col) };
+            if self.cols == 8 {
+                tiles.store_matrix(place(self.k.constant(0)), [pair(0), pair(2)], self.turned);
+            } else {
+                let at = place(matrix / 2 * 8 + group * 2);
+                tiles.store_matrix(at, [pair(0), pair(2), pair(4), pair(6)], self.turned);
+            }
+        }
+    }
+
+    /// Copies a tile to C, a line of it after the other, as far as it lies inside.
+    fn copy(
+        &self,
+        product: &Product<'k, T>,
+        tiles: Shared<'k, T::Out>,
+        slot: Val<'k, u32>,
+        [row, col]: [Val<'k, u32>; 2],
+    ) {
+        let k = self.k;
+        let [lines, line] = if self.turned { [self.cols, 64] } else { [64, self.cols] };
+        for i in 0..lines / WARPS {
+            let of_line = k.warp() % WARPS + i * WARPS;
+            for first in (0..line).step_by(32) {
+                let at = k.lane() + first;
+                let (row, col) = if self.turned { (row + at, col + of_line) } else { (row + of_line, col + at) };
+                product.put((row, col), tiles.load((slot, of_line, at.min(line - 1))), at.lt(line));
+            }
+        }
+    }
+
+    /// The threads of a consumer meet.
+    fn meet(&self, consumer: Val<'k, u32>) {
+        self.k.named_barrier(consumer + MEETING, GROUP);
+    }
+
+    /// Shared memory is not given up before it has been read.
+    fn finish(&self) {
+        if self.tensor.is_some() {
+            self.k.when((self.k.thread_x() % GROUP).eq(0), || self.k.await_reads(0));
+            self.k.sync_warp(FULL_WARP);
+        }
+    }
+}
+
+impl fmt::Display for Hopper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hopper_{}_{}", self.ty, self.pipeline)?;
+        f.write_str(&order_letters(self.orders))?;
+        f.write_str(if self.stores_tiles { "" } else { "_e" })?;
+        f.write_str(match self.schedule {
+            Schedule::Tiles => "",
+            Schedule::Parts => "_parts",
+            // Refused.
+            Schedule::Balanced => "_balanced",
+        })?;
+        f.write_str(&self.epilogue.suffix())
+    }
+}

@@ -1,0 +1,91 @@
+//! The shape of a kernel of warpgroups and how its name says it. What a kernel does with that is in `hopper`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::GROUP;
+use crate::error::{Error, Result};
+use crate::kernels::blocked;
+
+/// How a block of such a kernel is made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pipeline {
+    /// Rows and columns of C that a block makes at a time, and the depth of a step along k.
+    pub tile: [u32; 3],
+    /// Warpgroups that multiply; each has a part of the rows.
+    pub consumers: u32,
+    /// Steps that are in shared memory at a time.
+    pub stages: u32,
+    /// Blocks of a cluster that share B.
+    pub cluster: u32,
+    /// Blocks of a cluster that share the steps along k of a tile.
+    pub split: u32,
+    /// Rows of tiles (of clusters) that are made together, column after column: what they share is found in the L2 cache.
+    pub group: u32,
+}
+
+impl Pipeline {
+    /// Blocks of a cluster.
+    pub const fn blocks(&self) -> u32 {
+        self.cluster * self.split
+    }
+
+    /// Clusters that run at a time, and on how many multiprocessors: those of more than two blocks do not fill the groups that clusters come from. As
+    /// an H200 has it, 30 of four blocks and 15 of eight.
+    pub const fn at_a_time(&self) -> [u32; 2] {
+        match self.blocks() {
+            4 => [10, 44],
+            8 => [10, 88],
+            blocks => [1, blocks],
+        }
+    }
+
+    /// Sums of a thread.
+    pub(super) fn sums(&self) -> u32 {
+        self.tile[0] * self.tile[1] / (self.consumers * GROUP)
+    }
+}
+
+/// Columns of C that are stored at a time: rows of at most 128 bytes that divide the tile, and what a block finishes of it.
+pub(super) fn store_cols(pipeline: &Pipeline) -> Option<u32> {
+    let own = pipeline.sums() / pipeline.split;
+    [64, 32, 16, 8].into_iter().find(|cols| pipeline.tile[1].is_multiple_of(*cols) && own.is_multiple_of(cols / 2))
+}
+
+impl fmt::Display for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group } = self;
+        write!(f, "{rows}x{cols}x{depth}_{consumers}_{stages}_{cluster}")?;
+        if *split != 1 {
+            write!(f, "_k{split}")?;
+        }
+        if *group != blocked::GROUP {
+            write!(f, "_g{group}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Pipeline {
+    type Err = Error;
+
+    /// Reads what [`Display`](fmt::Display) writes.
+    fn from_str(text: &str) -> Result<Self> {
+        let behind = |text, mark, usual| match str::rsplit_once(text, mark) {
+            Some((before, number)) => (before, number.parse().ok()),
+            None => (text, Some(usual)),
+        };
+        let (before, group) = behind(text, "_g", blocked::GROUP);
+        let (before, split) = behind(before, "_k", 1);
+        let numbers: Option<Vec<u32>> = before.split(['x', '_']).map(|number| number.parse().ok()).collect();
+        match (numbers.as_deref(), split, group) {
+            (Some(&[rows, cols, depth, consumers, stages, cluster]), Some(split), Some(group)) => {
+                Ok(Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group })
+            }
+            _ => Err(Error::KernelOption(format!(
+                "{text:?} is no pipeline; one is 128x256x64_2_4_1: tile, consumers, stages, blocks that share B; behind that may be _k2, blocks that \
+                 share k, and _g16, rows of tiles that are made together"
+            ))),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The kernels on Hopper's matrix units, in the interpreter: right for any shape, layout and split, and clean on every seed where blocks make several
+//! tiles, stages go round and edges are ragged.
+
+use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::epilogue::{Activation, Along, Epilogue};
+use tegula::interp::{Config, Severity};
+use tegula::ir::launch::DeviceFacts;
+use tegula::ir::{Order2d, check};
+use tegula::kernels::{Hopper, Pipeline, Variant};
+use tegula::plan::{Lie as Known, Recipe, Split};
+use tegula::{Accuracy, Device, Error};
+
+use super::product::{Lie, Product, Random, Sample};
+
+/// Small tiles, and the ways of the large ones.
+const PIPELINES: [&str; 10] = [
+    "hopper_64x64x64_1_2_1",
+    "hopper_64x128x64_1_3_1",
+    "hopper_128x64x64_2_3_1",
+    "hopper_128x128x64_2_2_2",
+    "hopper_256x64x64_2_3_1",
+    "hopper_64x192x64_1_2_1",
+    "hopper_192x64x64_3_2_1",
+    "hopper_64x64x64_1_2_1_k2",
+    "hopper_128x64x64_2_2_1_k4_g2",
+    "hopper_64x128x64_1_2_1_k8",
+];
+
+fn any_product<T: Sample>(seed: u64) {
+    let random = &mut Random(seed);
+    let mut sizes = [1 + random.below(3) / 2, 1 + random.below(200), 1 + random.below(200), random.below(300)];
+    if random.chance(2) {
+        // Rows and columns that the copy engine finds.
+        sizes[1..].iter_mut().for_each(|size| *size = size.next_multiple_of(8));
+    }
+    let mut product = Product::<T>::random(sizes, random);
+    if random.chance(3) {
+        let bias = [Along::Rows, Along::Columns][random.below(2)];
+        let activation = [Activation::Relu, Activation::Gelu][random.below(2)];
+        product = product.finished(Epilogue { bias: Some(bias), activation }, random);
+    }
+    let split = if random.chance(3) { Split::Parts(2 + random.below(4) as u32) } else { Split::Whole };
+    let (swapped, packed) = (random.chance(2), [random.chance(4), random.chance(4)]);
+    let kernel = Hopper::named(PIPELINES[random.below(PIPELINES.len())], T::TYPE).unwrap();
+    product.by_recipe_at(&Device::interp(), Recipe { split, swapped, packed, ..kernel.into() }, Accuracy::Full);
+}
+
+#[test]
+fn any_product_of_pipelines_is_right() {
+    for seed in 0..24 {
+        any_product::<bf16>(seed);
+        any_product::<f16>(1000 + seed);
+    }
+}
+
+/// A product that a kernel runs as it lies, on so few multiprocessors that blocks make several tiles, with this seed.
+fn clean<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usize; 3], beta: bool, seeds: u64) {
+    let lie = |order| Lie { transposed: order == Order2d::ColMajor, ..Lie::default() };
+    let factors = (T::Acc::ONE, if beta { T::Acc::ONE } else { T::Acc::ZERO });
+    let product = Product::<T>::new([1, m, n, k], orders.map(lie), &mut Random(7), factors);
+    let lies = orders.map(|order| Known::new(order, true));
+    let Variant::Hopper(kernel) = Recipe::named(name, T::TYPE).unwrap().fit(lies).kernel else { panic!("{name}") };
+    let kernel = check(kernel.build().unwrap()).unwrap();
+    for seed in 0..seeds {
+        let config = Config { seed, device: DeviceFacts { multiprocessors: 2 }, ..Config::default() };
+        let (outcome, c) = product.run(&kernel, &config);
+        let first = outcome.findings.iter().find(|f| f.severity() == Severity::Error);
+        assert!(first.is_none(), "{name} {orders:?} {m}×{n}×{k}, seed {seed}: {}", first.unwrap());
+        let report = product.report(&c);
+        let bound = tegula::oracle::bound(k);
+        assert!(report.within(bound) && report.mismatches == 0, "{name} {m}×{n}×{k}: {report:?} beyond {bound}");
+    }
+}
+
+const ROW: Order2d = Order2d::RowMajor;
+const COL: Order2d = Order2d::ColMajor;
+
+#[test]
+fn pipelines_are_clean_on_every_seed() {
+    // Every layout, tiles in number beyond the blocks, stages that go round several times, edges in all three.
+    for (a, b) in [(ROW, ROW), (ROW, COL), (COL, ROW), (COL, COL)] {
+        clean::<bf16>("hopper_64x64x64_1_2_1", [a, b, ROW], [136, 200, 200], false, 8);
+        clean::<bf16>("hopper_128x64x64_2_3_1", [a, b, COL], [200, 136, 264], false, 8);
+        clean::<f16>("hopper_128x128x64_2_2_2", [a, b, ROW], [520, 136, 200], false, 8);
+        clean::<f16>("hopper_128x64x64_2_2_1_k2", [a, b, ROW], [264, 136, 392], false, 8);
+    }
+}
+
+#[test]
+fn pipelines_of_every_shape_are_clean() {
+    for name in PIPELINES {
+        clean::<bf16>(name, [ROW, COL, ROW], [264, 200, 136], true, 4);
+        clean::<f16>(name, [ROW, ROW, COL], [72, 264, 392], false, 4);
+    }
+    for narrow in ["hopper_64x16x64_1_4_1", "hopper_128x32x64_2_3_1", "hopper_64x16x64_1_4_1_k2"] {
+        clean::<bf16>(narrow, [ROW, COL, ROW], [264, 40, 264], true, 4);
+        clean::<bf16>(narrow, [COL, COL, COL], [264, 40, 264], false, 4);
+    }
+}
+
+#[test]
+fn the_largest_pipelines_are_clean() {
+    for name in ["hopper_128x256x64_2_4_1", "hopper_128x256x64_2_4_2", "hopper_256x128x64_2_4_1"] {
+        clean::<bf16>(name, [ROW, ROW, ROW], [264, 264, 392], false, 2);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let refused = |pipeline: &str, ty: Type| {
+        let pipeline: Pipeline = pipeline.parse().unwrap();
+        matches!(Hopper::new(ty, pipeline).build(), Err(Error::KernelOption(_)))
+    };
+    for wrong in [
+        "128x256x32_2_4_1",
+        "128x256x64_2_8_1",
+        "96x64x64_1_2_1",
+        "128x272x64_2_2_1",
+        "128x256x64_1_2_1",
+        "64x64x64_1_1_1",
+        "64x64x64_0_2_1",
+        "256x64x64_4_2_1",
+        "64x64x64_1_4000000000_1",
+        "64x64x64_4000000000_2_1",
+        "64x64x64_1_2_4",
+        "64x64x64_1_2_1_k3",
+        "128x64x64_2_2_2_k2",
+        "64x16x64_1_2_1_k4",
+        "64x64x64_1_2_1_g0",
+        "64x32x64_1_2_1",
+    ] {
+        assert!(refused(wrong, Type::BF16), "{wrong}");
+    }
+    assert!(!refused("128x256x64_2_4_1", Type::F16));
+    assert!(refused("128x256x64_2_4_1", Type::F32));
+    assert!("128x256_2_4".parse::<Pipeline>().is_err());
+    assert!("128x256x64_2_4_1_g".parse::<Pipeline>().is_err());
+}
