@@ -234,10 +234,8 @@ fn mma_of(ty: Type) -> Result<Mma> {
 pub(super) fn grouped<'k>(
     tile: Val<'k, u32>,
     [tiles_m, tiles_n]: [Val<'k, u32>; 2],
-    group: u32,
+    group: Val<'k, u32>,
 ) -> (Val<'k, u32>, Val<'k, u32>) {
-    // Never more than there are, so that nothing below is more than there are tiles.
-    let group = tiles_m.min(group);
     let in_group = tiles_n * group;
     let first = tile / in_group * group;
     let rows = (tiles_m - first).min(group);

@@ -237,7 +237,9 @@ impl<'k> Jobs<'k> {
     fn job(&self, number: Val<'k, u32>) -> Job<'k> {
         let Pipeline { tile: [rows, cols, _], cluster, .. } = self.pipeline;
         let tiles = self.tiles[0] * self.tiles[1];
-        let (tile_m, tile_n) = grouped(number % tiles, self.tiles, self.pipeline.group);
+        // Never more than there are, so that the rows of a group times the columns fit.
+        let group = self.tiles[0].min(self.pipeline.group);
+        let (tile_m, tile_n) = grouped(number % tiles, self.tiles, group);
         let tile_m = if cluster > 1 { tile_m * cluster + self.k.cluster_rank() } else { tile_m };
         let is_last = (self.count - number).le(self.workers);
         Job { matrix: number / tiles, at: [tile_m * rows, tile_n * cols], is_last }

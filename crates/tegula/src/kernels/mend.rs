@@ -63,7 +63,7 @@ fn mend<T: Element>(variant: &Mend) -> Kernel {
         k.for_step(k.block_y(), left, k.grid_y(), |number| {
             let (tile, first) = (all - left + number, number.to::<u64>() * shares.steps);
             let (one, last) = (shares.worker(first), shares.worker(first + shares.steps - 1));
-            let (tile_m, tile_n) = grouped(tile % tiles, [tiles_m, tiles_n], GROUP);
+            let (tile_m, tile_n) = grouped(tile % tiles, [tiles_m, tiles_n], k.constant(GROUP));
             let elements: Vec<_> = (0..EACH)
                 .map(|i| {
                     let element = k.block_x() * ELEMENTS + i * THREADS + k.thread_x();

@@ -233,7 +233,7 @@ impl<'k, T: Element> Product<'k, T> {
         let Some(parts) = self.parts else {
             let make = |tile, number| {
                 let (product, share) = self.share(number, steps);
-                let (tile_m, tile_n) = grouped(tile, [tiles_m, tiles_n], GROUP);
+                let (tile_m, tile_n) = grouped(tile, [tiles_m, tiles_n], k.constant(GROUP));
                 body(&product, [tile_m, tile_n], share);
                 k.when(k.grid_z().lt(self.batches()), meet);
             };
@@ -260,7 +260,7 @@ impl<'k, T: Element> Product<'k, T> {
             let count = whole.select(steps, second.select(counts[1], counts[0]));
             let tile = whole.select(job * workers + k.block_x(), shared + second.select(1u32, 0u32));
             k.when(whole | count.gt(0u32), || {
-                let (tile_m, tile_n) = grouped(tile % tiles, [tiles_m, tiles_n], GROUP);
+                let (tile_m, tile_n) = grouped(tile % tiles, [tiles_m, tiles_n], k.constant(GROUP));
                 let slot = k.block_x() * 2 + second.select(1u32, 0u32);
                 let product = Product {
                     parts: Some(parts.batch(slot)),
