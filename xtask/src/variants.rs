@@ -36,7 +36,8 @@ pub fn all() -> Vec<Variant> {
     variants
 }
 
-/// Of the kernels on Hopper's matrix units those that plans choose from: every layout, with C by tiles and by elements, as a whole and in parts.
+/// Of the kernels on Hopper's matrix units those that plans choose from: every layout, with C by tiles and by elements, as a whole and in parts; and
+/// tiles that blocks share evenly.
 fn pipelines() -> Vec<Hopper> {
     let mut variants = Vec::new();
     let mut add = |hopper: Hopper| {
@@ -58,10 +59,17 @@ fn pipelines() -> Vec<Hopper> {
                     if a == b && vectors {
                         add(Hopper { ty: Type::F16, ..hopper });
                     }
+                    if a != 0 || b != 0 || hopper.schedule != Schedule::Tiles {
+                        continue;
+                    }
                     // Of epilogues, the one that takes most.
-                    if a == 0 && b == 0 && hopper.schedule == Schedule::Tiles {
-                        let epilogue = Epilogue { bias: Some(Along::Rows), activation: Activation::Gelu };
-                        add(Hopper { epilogue, ..hopper });
+                    let epilogue = Epilogue { bias: Some(Along::Rows), activation: Activation::Gelu };
+                    add(Hopper { epilogue, ..hopper });
+                    for epilogue in [Epilogue::NONE, epilogue] {
+                        let hopper = Hopper { epilogue, schedule: Schedule::Balanced, ..hopper };
+                        if hopper.shares_tiles() {
+                            add(hopper);
+                        }
                     }
                 }
             }

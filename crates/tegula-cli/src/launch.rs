@@ -4,8 +4,8 @@ use tegula::element::{Element, Scalar};
 use tegula::interp::{Arg, Buffer};
 use tegula::ir::{self, Checked, Kernel, Order2d};
 use tegula::kernels::Variant;
-use tegula::plan::Lie;
-use tegula::{Layout, Result, Shape, View};
+use tegula::plan::{Lie, Meeting};
+use tegula::{Layout, Matrix, Result, Shape, View};
 
 use crate::kernel::Problem;
 
@@ -25,7 +25,7 @@ impl Passes {
         let Problem { recipe, m, n, .. } = problem;
         let row_major = Lie::new(Order2d::RowMajor, false);
         let lies = recipe.inputs([row_major; 2], Lie::transposed);
-        let second = recipe.workspace(Shape::new(*m, *n)).map(|_| recipe.second(row_major, m.saturating_mul(*n)));
+        let second = recipe.second(row_major, m.saturating_mul(*n));
         let checked = |variant: Variant| ir::check(variant.build()?);
         let pack = |which: usize| recipe.packed[which].then(|| checked(recipe.packing(lies[which]).into())).transpose();
         Ok(Passes {
@@ -40,14 +40,15 @@ impl Passes {
 pub struct Memory {
     inputs: [Buffer; 2],
     packed: [Option<Buffer>; 2],
-    /// What is split is added up in here.
+    /// What is split is added up in here; and the flags of blocks that tell each other.
     parts: Option<Buffer>,
+    flags: Option<Buffer>,
     /// C.
     pub c: Buffer,
     /// Alpha and beta: 1 and 0.
     factors: [Arg<'static>; 2],
-    /// Steps along k, where blocks share tiles.
-    steps: Option<u32>,
+    /// How what was split meets.
+    meeting: Meeting,
 }
 
 impl Memory {
@@ -66,7 +67,12 @@ impl Memory {
         let parts =
             recipe.workspace(shape).map(|shape| Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?));
         let factors = [Arg::scalar(<T::Acc as Scalar>::ONE), Arg::scalar(<T::Acc as Scalar>::ZERO)];
-        Ok(Memory { parts: parts.transpose()?, inputs, packed, c, factors, steps: recipe.steps(k) })
+        let meeting = recipe.meeting(k);
+        let flags = match meeting {
+            Meeting::Flags(count) => Some(Buffer::in_out(Matrix::<u32>::zeros(Shape::new(1, count))?.view())?),
+            _ => None,
+        };
+        Ok(Memory { parts: parts.transpose()?, flags, inputs, packed, c, factors, meeting })
     }
 
     /// What the kernels that pack take, each after its kernel.
@@ -85,20 +91,23 @@ impl Memory {
     pub fn first(&self) -> Vec<Arg<'_>> {
         let [a, b] = [0, 1].map(|which| Arg::from(self.packed[which].as_ref().unwrap_or(&self.inputs[which])));
         let (c, [alpha, beta]) = (Arg::from(&self.c), self.factors);
-        match (&self.parts, self.steps) {
-            (None, _) => vec![a, b, c, alpha, beta],
-            (Some(parts), None) => vec![a, b, parts.into()],
-            (Some(parts), Some(_)) => vec![a, b, c, parts.into(), alpha, beta],
+        let parts = self.parts.as_ref().map(Arg::from);
+        match self.meeting {
+            Meeting::Sum => [a, b].into_iter().chain(parts).collect(),
+            _ => {
+                let flags = self.flags.as_ref().map(Arg::from);
+                [a, b, c].into_iter().chain(parts).chain(flags).chain([alpha, beta]).collect()
+            }
         }
     }
 
     /// What the kernel that adds takes; nothing where there is none.
     pub fn second(&self) -> Vec<Arg<'_>> {
         let (c, [alpha, beta]) = (Arg::from(&self.c), self.factors);
-        match (&self.parts, self.steps) {
-            (None, _) => vec![],
-            (Some(parts), None) => vec![parts.into(), c, alpha, beta],
-            (Some(parts), Some(steps)) => vec![parts.into(), c, beta, Arg::scalar(steps)],
+        match (&self.parts, self.meeting) {
+            (Some(parts), Meeting::Sum) => vec![parts.into(), c, alpha, beta],
+            (Some(parts), Meeting::Mend { steps }) => vec![parts.into(), c, beta, Arg::scalar(steps)],
+            _ => vec![],
         }
     }
 }

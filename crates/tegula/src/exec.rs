@@ -14,9 +14,9 @@ use crate::host;
 use crate::interp::{Arg, Buffer, Config, footprint, run_told};
 use crate::ir::check;
 use crate::kernels::Variant;
-use crate::matrix::{Layout, Memory, Shape, View, ViewMut};
+use crate::matrix::{Layout, Matrix, Memory, Shape, View, ViewMut};
 use crate::plan::explain::{Engine, Given};
-use crate::plan::{Caps, Explanation, Lie, Plan, Recipe, Tuned, UNTUNED};
+use crate::plan::{Caps, Explanation, Lie, Meeting, Plan, Recipe, Tuned, UNTUNED};
 use crate::progress::{Meter, Phase};
 
 /// Something that makes products.
@@ -323,23 +323,22 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
             *factor = to;
         }
     }
-    match recipe.workspace(target.shape()) {
-        None => run(recipe.kernel, &[&a, &b, &c], bias.as_ref(), &factors)?,
-        Some(shape) => {
-            let parts = Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?)?;
-            let lie = Lie::of(&target.layout(), <T::Out as Scalar>::TYPE, 0);
-            let second = recipe.second(lie, target.shape().len()?);
-            match recipe.steps(depth) {
-                None => {
-                    run(recipe.kernel, &[&a, &b, &parts], None, &[])?;
-                    run(second, &[&parts, &c], bias.as_ref(), &factors)?;
-                }
-                Some(steps) => {
-                    run(recipe.kernel, &[&a, &b, &c, &parts], bias.as_ref(), &factors)?;
-                    run(second, &[&parts, &c], bias.as_ref(), &[factors[1], Arg::scalar(steps)])?;
-                }
-            }
+    let shape = recipe.workspace(target.shape()).unwrap_or(Shape::new(0, 0));
+    let parts = Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?)?;
+    let (bias, meeting) = (bias.as_ref(), recipe.meeting(depth));
+    match meeting {
+        Meeting::None => run(recipe.kernel, &[&a, &b, &c], bias, &factors)?,
+        Meeting::Sum => run(recipe.kernel, &[&a, &b, &parts], None, &[])?,
+        Meeting::Mend { .. } => run(recipe.kernel, &[&a, &b, &c, &parts], bias, &factors)?,
+        Meeting::Flags(count) => {
+            let flags = Buffer::in_out(Matrix::<u32>::zeros(Shape::new(1, count))?.view())?;
+            run(recipe.kernel, &[&a, &b, &c, &parts, &flags], bias, &factors)?;
         }
+    }
+    let lie = Lie::of(&target.layout(), <T::Out as Scalar>::TYPE, 0);
+    if let Some(second) = recipe.second(lie, target.shape().len()?) {
+        let numbers = if let Meeting::Mend { steps } = meeting { [factors[1], Arg::scalar(steps)] } else { factors };
+        run(second, &[&parts, &c], bias, &numbers)?;
     }
     c.copy_to(target)
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::workspace::Kind;
 use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored, tensor};
 use crate::element::{Element, Scalar, Type};
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, Order2d, ParamKind, Tiles, check};
 use crate::kernels::{Edges, Family, Plain, Variant};
 use crate::matrix::{DeviceMemory, Home, Layout, Memory, MemoryMut, Shape, View, ViewMut};
-use crate::plan::{Lie, Recipe, Split};
+use crate::plan::{Lie, Meeting, Recipe, Split};
 use crate::progress::{Meter, Phase};
 use crate::ptx;
 
@@ -293,7 +294,10 @@ impl Gpu {
             recipe.packed(1, b.shape())?,
         ];
         let types = [<T::Acc as Scalar>::TYPE, T::TYPE, T::TYPE];
-        let [parts, packed_a, packed_b] = match self.borrowed(layouts, types) {
+        let meeting = recipe.meeting(given[0].shape().cols);
+        let flags = || if let Meeting::Flags(count) = meeting { self.flags(count).map(Some) } else { Ok(None) };
+        let borrowed = self.borrowed(layouts, types).and_then(|matrices| Ok((matrices, flags()?)));
+        let ([parts, packed_a, packed_b], flags) = match borrowed {
             Ok(borrowed) => borrowed,
             // Slower, but without a workspace.
             Err(Error::OutOfMemory { .. }) => {
@@ -317,22 +321,22 @@ impl Gpu {
             }
             *factor = packed;
         }
-        let elements = c.shape().len()?;
-        let second = parts.map(|parts| Ok((parts, self.built_in(&recipe.second(c.lie(), elements))?))).transpose()?;
+        let second = recipe.second(c.lie(), c.shape().len()?).map(|second| self.built_in(&second)).transpose()?;
+        let matrices: Few<Arg<'_>, ARGS> = match meeting {
+            Meeting::Sum => [a, b].into_iter().chain(parts).collect(),
+            _ => [a, b, c].into_iter().chain(parts).chain(flags).collect(),
+        };
         // SAFETY: built-in kernels guard their edges, so they stay within their matrices and the bias, which has an element for each column or
         // each row of C; C is borrowed to be written; on this stream nobody else uses the workspace before the last kernel is queued, each of
         // which follows the one before.
         unsafe {
-            match (second, recipe.steps(given[0].shape().cols)) {
-                (None, _) => self.queue(&kernel, &with_bias(&[a, b, c], bias, &[alpha, beta]))?,
-                (Some((parts, second)), None) => {
-                    self.queue(&kernel, &[a, b, parts])?;
-                    self.queue(&second, &with_bias(&[parts, c], bias, &[alpha, beta]))?;
-                }
-                (Some((parts, second)), Some(steps)) => {
-                    self.queue(&kernel, &with_bias(&[a, b, c, parts], bias, &[alpha, beta]))?;
-                    self.queue(&second, &with_bias(&[parts, c], bias, &[beta, Arg::scalar(steps)]))?;
-                }
+            match meeting {
+                Meeting::Sum => self.queue(&kernel, &matrices)?,
+                _ => self.queue(&kernel, &with_bias(&matrices, bias, &[alpha, beta]))?,
+            }
+            if let (Some(second), Some(parts)) = (second, parts) {
+                let numbers = if let Meeting::Mend { steps } = meeting { [beta, Arg::scalar(steps)] } else { factors };
+                self.queue(&second, &with_bias(&[parts, c], bias, &numbers))?;
             }
         }
         Ok(used)
@@ -357,7 +361,7 @@ impl Gpu {
             return Ok([None; 3]);
         }
         // Where k is 0, factors are empty, and lie somewhere nevertheless.
-        let memory = self.workspace(all.max(1), 1)?;
+        let memory = self.workspace(all.max(1), 1, Kind::Any)?;
         let mut starts = starts.into_iter().zip(types);
         Ok(layouts.map(|layout| {
             let (start, ty) = starts.next()?;
@@ -366,6 +370,12 @@ impl Gpu {
                 DeviceMemory { address: memory.address + start as u64, len: layout.shape.len().ok()?, ..memory };
             Some(Arg::Matrix { ty, layout, memory })
         }))
+    }
+
+    /// So many flags that are zero, for the next work on this handle's stream, which leaves them so.
+    fn flags(&self, count: usize) -> Result<Arg<'_>> {
+        let layout = Layout::row_major(Shape::new(1, count))?;
+        Ok(Arg::Matrix { ty: Type::U32, layout, memory: self.workspace(count, size_of::<u32>(), Kind::Zeros)? })
     }
 
     /// A·B in a new matrix on this GPU. The work is queued, not waited for; the result can be an operand at once.

@@ -11,11 +11,13 @@
 //!
 //! After the kernels of CUTLASS and of DeepGEMM for this GPU, and Osama et al. for how work is shared; see [`crate::ir::Hopper`] for the terms.
 
+mod balance;
 mod exchange;
 mod pipeline;
 
 use std::fmt;
 
+use self::balance::{Balance, Parts, Portion};
 use self::exchange::Exchange;
 pub use self::pipeline::Pipeline;
 use self::pipeline::store_cols;
@@ -34,6 +36,8 @@ const GROUP: u32 = Wgmma::THREADS;
 const WARPS: u32 = GROUP / 32;
 /// Bytes of a row in shared memory.
 const ROW: u32 = 128;
+/// Sums of a thread at most.
+const MOST_SUMS: u32 = 128;
 /// The first named barrier of consumers; each has its own.
 const MEETING: u32 = 1;
 
@@ -74,6 +78,12 @@ impl Hopper {
         format!("hopper_{}", self.pipeline)
     }
 
+    /// Whether blocks may [share tiles evenly](Schedule::Balanced): they do not share k already, and the largest tiles have no registers for that beside
+    /// an epilogue.
+    pub fn shares_tiles(&self) -> bool {
+        self.pipeline.split == 1 && (self.pipeline.sums() < MOST_SUMS || self.epilogue.is_none())
+    }
+
     /// Whether such kernels take a factor that lies so, or only a packed one.
     pub fn takes(order: Order2d, tiles: bool) -> bool {
         tiles && order != Order2d::Strided
@@ -99,10 +109,10 @@ impl Hopper {
         let divides = small
             && rows.is_multiple_of(64 * consumers)
             && cols.is_multiple_of(if b_along_k && cluster == 1 { 16 } else { 64 * cluster })
-            && rows / consumers * cols <= 64 * 256
+            && self.pipeline.sums() <= MOST_SUMS
             && store_cols(&self.pipeline).is_some();
         let lies = self.orders[..2].iter().all(|order| *order != Order2d::Strided)
-            && self.schedule != Schedule::Balanced
+            && !(self.schedule == Schedule::Balanced && !self.shares_tiles())
             && !(self.stores_tiles && (self.orders[2] == Order2d::Strided || self.schedule == Schedule::Parts));
         if !divides || !lies {
             return Err(Error::KernelOption(format!(
@@ -160,6 +170,7 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
             c.prefetch();
         }
     });
+    let jobs = Jobs::declare(k, pipeline, &store);
     if blocks > 1 {
         k.cluster_arrive();
     }
@@ -168,7 +179,6 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
         // Blocks that share B write to each other from the start.
         _ => k.cluster_wait(),
     }
-    let jobs = Jobs::declare(k, pipeline, &store.product);
     let work = Work { k, pipeline, a, b, full, empty, jobs, exchange, store };
     let registers = work.registers();
     // All before was done while the launch before this one ended.
@@ -211,11 +221,14 @@ struct Jobs<'k> {
     workers: Val<'k, u32>,
     /// Steps along k.
     steps: Val<'k, u32>,
+    /// Where tiles are shared evenly.
+    balance: Option<Balance<'k>>,
 }
 
 impl<'k> Jobs<'k> {
-    /// Says how many blocks there are: one on each multiprocessor, if there are so many tiles.
-    fn declare<T: Element>(k: &'k Builder, pipeline: Pipeline, product: &Product<'k, T>) -> Self {
+    /// Says how many blocks there are: one on each multiprocessor, if there are so many tiles, or as many as share them.
+    fn declare<T: Element>(k: &'k Builder, pipeline: Pipeline, store: &Store<'k, T>) -> Self {
+        let product = &store.product;
         let Pipeline { tile: [rows, cols, depth], cluster, .. } = pipeline;
         let blocks = pipeline.blocks();
         let (m, n, _) = product.extents();
@@ -223,18 +236,24 @@ impl<'k> Jobs<'k> {
         let count = tiles[0] * tiles[1] * product.batches();
         let [clusters, of] = pipeline.at_a_time();
         let most = (k.multiprocessors() * clusters / of).max(1);
-        k.grid([count.min(most) * blocks, k.constant(1), k.constant(1)]);
+        let clusters = store.parts.map_or(count.min(most), |parts| parts.blocks() / blocks);
+        k.grid([clusters * blocks, k.constant(1), k.constant(1)]);
         let (first, workers) =
             if blocks > 1 { (k.cluster_x(), k.grid_x() / blocks) } else { (k.block_x(), k.grid_x()) };
-        Jobs { k, pipeline, tiles, count, first, workers, steps: product.depth().div_ceil(depth) }
+        let steps = product.depth().div_ceil(depth);
+        let balance = store.parts.map(|parts| Balance::new(k, pipeline, parts, [first, workers], [count, steps]));
+        Jobs { k, pipeline, tiles, count, first, workers, steps, balance }
     }
 
     /// The body for each job.
     fn each(&self, body: impl FnOnce(Job<'k>)) {
-        self.k.for_step(self.first, self.count, self.workers, |number| body(self.job(number)));
+        match &self.balance {
+            None => self.k.for_step(self.first, self.count, self.workers, |number| body(self.job(number, None))),
+            Some(balance) => balance.each(|number, portion| body(self.job(number, Some(portion)))),
+        }
     }
 
-    fn job(&self, number: Val<'k, u32>) -> Job<'k> {
+    fn job(&self, number: Val<'k, u32>, portion: Option<Portion<'k>>) -> Job<'k> {
         let Pipeline { tile: [rows, cols, _], cluster, .. } = self.pipeline;
         let tiles = self.tiles[0] * self.tiles[1];
         // Never more than there are, so that the rows of a group times the columns fit.
@@ -242,12 +261,15 @@ impl<'k> Jobs<'k> {
         let (tile_m, tile_n) = grouped(number % tiles, self.tiles, group);
         let tile_m = if cluster > 1 { tile_m * cluster + self.k.cluster_rank() } else { tile_m };
         let is_last = (self.count - number).le(self.workers);
-        Job { matrix: number / tiles, at: [tile_m * rows, tile_n * cols], is_last }
+        Job { matrix: number / tiles, at: [tile_m * rows, tile_n * cols], is_last, portion }
     }
 
     /// The block's part of the steps of a tile: the first, and how many.
-    fn part(&self, [begin, count]: [Val<'k, u32>; 2]) -> [Val<'k, u32>; 2] {
+    fn part(&self, [begin, count]: [Val<'k, u32>; 2], portion: Option<Portion<'k>>) -> [Val<'k, u32>; 2] {
         let split = self.pipeline.split;
+        if let Some(portion) = portion {
+            return portion.steps;
+        }
         if split == 1 {
             return [begin, count];
         }
@@ -264,6 +286,8 @@ struct Job<'k> {
     at: [Val<'k, u32>; 2],
     /// Whether it is the block's last.
     is_last: Pred<'k>,
+    /// What the block makes of it, where tiles are shared evenly.
+    portion: Option<Portion<'k>>,
 }
 
 /// What producer and consumers share.
@@ -304,9 +328,9 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         let Pipeline { tile: [rows, cols, depth], stages, .. } = self.pipeline;
         let bytes = (rows + cols) * depth * size_of::<T>() as u32;
         let at = Ring::new(self.k, stages);
-        self.jobs.each(|Job { matrix, at: [row, col], .. }| {
+        self.jobs.each(|Job { matrix, at: [row, col], portion, .. }| {
             let (product, steps) = self.store.product.share(matrix, self.jobs.steps);
-            let [begin, count] = self.jobs.part(steps);
+            let [begin, count] = self.jobs.part(steps, portion);
             let (a, b) = (self.a.batch_of(product.a), self.b.batch_of(product.b));
             self.k.for_each(begin, begin + count, |step| {
                 let (stage, parity) = at.get();
@@ -328,9 +352,9 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         let wgmma = Wgmma { ty: T::TYPE, n: cols };
         let sums = k.array::<f32>(rows / Wgmma::M * wgmma.sums());
         let at = Ring::new(k, stages);
-        self.jobs.each(|Job { matrix, at: [row, col], is_last }| {
+        self.jobs.each(|Job { matrix, at: [row, col], is_last, portion }| {
             let (product, steps) = self.store.product.share(matrix, self.jobs.steps);
-            let [_, count] = self.jobs.part(steps);
+            let [_, count] = self.jobs.part(steps, portion);
             (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
             let before = k.var(0u32);
             k.for_each(0, count, |step| {
@@ -346,12 +370,12 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
             k.wgmma_wait(0);
             k.when(count.gt(0), || self.release(before.get()));
             let at = [row + consumer * rows, col];
-            let Some(exchange) = &self.exchange else {
-                return self.store.store(&product, matrix, consumer, at, (sums, 0));
-            };
-            exchange.add((consumer, is_last), sums, |sums, first| {
-                self.store.store(&product, matrix, consumer, at, (sums, first))
-            });
+            let store = |sums, first| self.store.store(&product, matrix, consumer, at, (sums, first));
+            match (&self.exchange, &self.jobs.balance, portion) {
+                (Some(exchange), ..) => exchange.add((consumer, is_last), sums, store),
+                (None, Some(balance), Some(portion)) => balance.meet(consumer, portion, sums, || store(sums, 0)),
+                _ => store(sums, 0),
+            }
         });
         self.store.finish();
     }
@@ -482,6 +506,8 @@ struct Store<'k, T: Element> {
     tensor: Option<Tensor<'k, T::Out>>,
     /// Through which sums go to C, but not those of a part of k: each consumer has two tiles, one of which is filled while the other is stored.
     tiles: Option<Shared<'k, T::Out>>,
+    /// Through which blocks give each other sums, where they share tiles evenly.
+    parts: Option<Parts<'k>>,
     /// Which of the two is next.
     next: Var<'k, u32>,
     /// Columns of such a tile.
@@ -505,11 +531,14 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         };
         let tile = Tiles { rows: 64, cols, swizzle };
         let tensor = variant.stores_tiles.then(|| k.tensor::<T::Out>("c", Access::ReadWrite, order, tile));
-        let (c, name) = (tensor.map(Tensor::elements), variant.to_string());
-        let product = Product::of_tiles(k, &name, factors, c, (order, variant.schedule), variant.epilogue);
+        let whole = variant.schedule != Schedule::Parts;
+        let single = || k.matrix("c", Access::ReadWrite, order, 1);
+        let c = whole.then(|| tensor.map_or_else(single, Tensor::elements));
+        let parts = (variant.schedule == Schedule::Balanced).then(|| Parts::declare(k));
+        let product = Product::of_tiles(k, &variant.to_string(), factors, c, variant.epilogue);
         let (room, lines) = (2 * variant.pipeline.consumers, tile.lines(order));
-        let tiles = (variant.schedule != Schedule::Parts).then(|| k.tiles("tile_c", room, lines, swizzle));
-        Store { k, product, tensor, tiles, next: k.var(0u32), cols, sums: all / 2, turned }
+        let tiles = whole.then(|| k.tiles("tile_c", room, lines, swizzle));
+        Store { k, product, tensor, tiles, parts, next: k.var(0u32), cols, sums: all / 2, turned }
     }
 
     /// Stores the rows of a consumer, 64 at a time: all sums or, where blocks share them, those from one on.
@@ -536,9 +565,10 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         let (each, across) = (self.cols / 2, self.sums / (self.cols / 2));
         let rounds = sums.len() / each;
         let round = |round: Val<'k, u32>, sums: Array<'k, f32>| {
+            let turn = self.turn(round, rounds);
             let round = round + first / each;
             let at = [row + round / across * Wgmma::M, col + round % across * self.cols];
-            self.store_tile(product, tiles, (number, consumer), at, sums);
+            self.store_tile(product, tiles, (number, consumer, turn), at, sums);
         };
         if product.ends_long() || self.tensor.is_none() {
             in_rounds(k, sums, rounds, round);
@@ -547,18 +577,27 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         }
     }
 
+    /// Which of its two tiles in shared memory a consumer fills in a round: they take turns, also from one tile of C to the next.
+    fn turn(&self, round: Val<'k, u32>, rounds: u32) -> Val<'k, u32> {
+        if rounds.is_multiple_of(2) {
+            return round % 2;
+        }
+        let turn = self.next.get();
+        self.next.set(turn ^ 1);
+        turn
+    }
+
     /// Stores what fits in a tile in shared memory.
     fn store_tile(
         &self,
         product: &Product<'k, T>,
         tiles: Shared<'k, T::Out>,
-        (number, consumer): (Val<'k, u32>, Val<'k, u32>),
+        (number, consumer, turn): (Val<'k, u32>, Val<'k, u32>, Val<'k, u32>),
         [row, col]: [Val<'k, u32>; 2],
         sums: Array<'k, f32>,
     ) {
         let (k, first) = (self.k, self.k.thread_x() % GROUP);
-        let slot = consumer * 2 + self.next.get();
-        self.next.set(self.next.get() ^ 1);
+        let slot = consumer * 2 + turn;
         if self.tensor.is_some() {
             // What was in this tile two turns ago has been read.
             k.when(first.eq(0), || k.await_reads(1));
@@ -660,7 +699,6 @@ impl fmt::Display for Hopper {
         f.write_str(match self.schedule {
             Schedule::Tiles => "",
             Schedule::Parts => "_parts",
-            // Refused.
             Schedule::Balanced => "_balanced",
         })?;
         f.write_str(&self.epilogue.suffix())

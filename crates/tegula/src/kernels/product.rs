@@ -98,25 +98,22 @@ impl<'k, T: Element> Product<'k, T> {
         Product { k, a, b, c, ending, turned, edges: Edges::Guarded, parts, shared: None }
     }
 
-    /// The parameters of a kernel whose factors are declared, with a C of its own or one that is declared, too.
+    /// The parameters of a kernel whose factors are declared, and C as well, or whose C are parts of sums.
     pub fn of_tiles(
         k: &'k Builder,
         name: &str,
         [a, b]: [Global<'k, T>; 2],
         c: Option<Global<'k, T::Out>>,
-        (order, schedule): (Order2d, Schedule),
         epilogue: Epilogue,
     ) -> Self {
-        let split = schedule == Schedule::Parts;
-        let what = if split { "C = a part of A B" } else { "C = alpha A B + beta C" };
+        let what = if c.is_none() { "C = a part of A B" } else { "C = alpha A B + beta C" };
         k.note(format!("{what}, {} elements, {name}", T::TYPE));
-        let (c, ending) = if split {
-            // Its rows have room for pairs.
-            (Target::Part(k.matrix("c", Access::Write, order, 2)), Ending::none())
-        } else {
-            let c = c.unwrap_or_else(|| k.matrix("c", Access::ReadWrite, order, 1));
+        let (c, ending) = if let Some(c) = c {
             let ending = Ending::declare(k, epilogue);
             (Target::Whole(c, [k.scalar("alpha"), k.scalar("beta")]), ending)
+        } else {
+            // Its rows have room for pairs.
+            (Target::Part(k.matrix("c", Access::Write, Order2d::RowMajor, 2)), Ending::none())
         };
         Product { k, a, b, c, ending, turned: [false; 2], edges: Edges::Guarded, parts: None, shared: None }
     }

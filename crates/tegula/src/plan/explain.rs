@@ -7,8 +7,8 @@ use crate::epilogue::Epilogue;
 use crate::error::{Bytes, Error, Result};
 use crate::ir::ParamKind;
 use crate::ir::launch::{Bound, DeviceFacts};
-use crate::matrix::{Layout, Packed};
-use crate::plan::{Lie, Recipe, Split};
+use crate::matrix::{Layout, Packed, Shape};
+use crate::plan::{Lie, Meeting, Recipe, Split};
 
 /// What a product will do. [`Display`](fmt::Display) gives one line a fact.
 #[derive(Clone, Debug, PartialEq)]
@@ -337,7 +337,11 @@ impl Given {
             c = parts;
         }
         let bias = bias.map(|bias| recipe.output(bias, Layout::transposed));
-        let mut matrices = [a, b, c].into_iter().chain(parts).chain(bias);
+        let flags = match recipe.meeting(a.shape.cols) {
+            Meeting::Flags(count) => Some(Layout::row_major(Shape::new(1, count))?),
+            _ => None,
+        };
+        let mut matrices = [a, b, c].into_iter().chain(parts).chain(flags).chain(bias);
         let bound: Vec<Bound> = kernel
             .params()
             .iter()

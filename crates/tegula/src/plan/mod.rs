@@ -17,5 +17,5 @@ pub use choose::{Caps, Lie, Plan, Problem, choose};
 pub use explain::Explanation;
 pub use legal::{Candidate, legal};
 pub(crate) use memo::chosen;
-pub use recipe::{Recipe, Split};
+pub use recipe::{Meeting, Recipe, Split};
 pub use tuned::{Key, Tuned, UNTUNED, Unusable, Winner};

@@ -25,6 +25,9 @@ pub struct Recipe {
     pub epilogue: Epilogue,
 }
 
+/// How many blocks of warpgroups share tiles at most: several times as many as a GPU has multiprocessors.
+const MOST_WORKERS: u32 = 1024;
+
 /// Bytes of a line of the L2 cache.
 const LINE: usize = 128;
 
@@ -35,7 +38,7 @@ pub(super) fn packed_factors(kernel: &Blocked, lies: [Lie; 2], packed: [bool; 2]
     ([lie(0), lie(1)], packed)
 }
 
-/// How the work is split. What is split goes to a workspace, and a second kernel adds it.
+/// How the work is split. What is split goes to a workspace; [`Meeting`] says who adds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
     /// Not at all.
@@ -46,10 +49,34 @@ pub enum Split {
     Workers(u32),
 }
 
+/// How what was split meets again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meeting {
+    /// Nothing was split: the kernel takes A, B and C.
+    None,
+    /// The kernel takes A, B and parts; a second one adds these to C.
+    Sum,
+    /// The kernel takes A, B, C and parts; a second one, which is told the steps of a tile, adds those of tiles that were shared.
+    Mend {
+        /// Steps along k of a tile.
+        steps: u32,
+    },
+    /// The kernel takes A, B, C, parts, and so many flags that are zero, by which its blocks tell each other that a part is there. It leaves zeros.
+    Flags(usize),
+}
+
 impl Split {
     /// So many parts; one is the whole.
     pub const fn parts(parts: u32) -> Self {
         if parts > 1 { Split::Parts(parts) } else { Split::Whole }
+    }
+
+    const fn schedule(self) -> Schedule {
+        match self {
+            Split::Whole => Schedule::Tiles,
+            Split::Parts(_) => Schedule::Parts,
+            Split::Workers(_) => Schedule::Balanced,
+        }
     }
 }
 
@@ -99,7 +126,10 @@ impl Recipe {
         }
         let makes = match kernel {
             Variant::Blocked(_) => !swapped,
-            Variant::Hopper(_) => !matches!(split, Split::Workers(_)),
+            Variant::Hopper(hopper) => match split {
+                Split::Workers(workers) => hopper.pipeline.split == 1 && workers <= MOST_WORKERS,
+                _ => true,
+            },
             Variant::Vector(_) => !matches!(split, Split::Workers(_)) && packed == [false; 2],
             Variant::Plain(_) => split == Split::Whole && packed == [false; 2] && !swapped,
             Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) => {
@@ -126,11 +156,7 @@ impl Recipe {
                 let mut lies = if swapped { [b.transposed(), a.transposed(), c.transposed()] } else { lies };
                 let packed;
                 ([lies[0], lies[1]], packed) = packed_factors(&blocked, [lies[0], lies[1]], self.packed);
-                let schedule = match self.split {
-                    Split::Whole => Schedule::Tiles,
-                    Split::Parts(_) => Schedule::Parts,
-                    Split::Workers(_) => Schedule::Balanced,
-                };
+                let schedule = self.split.schedule();
                 let (mut orders, mut vectors) = (lies.map(|lie| lie.order), lies.map(|lie| lie.vectors));
                 if schedule == Schedule::Parts {
                     // The workspace is row-major, with rows of any length.
@@ -146,12 +172,15 @@ impl Recipe {
                 let packed = [0, 1].map(|i| self.packed[i] || !Hopper::takes(lies[i].order, tiles[i]));
                 // What is packed has rows.
                 let order = |i: usize| if packed[i] { Order2d::RowMajor } else { lies[i].order };
-                let parts = matches!(self.split, Split::Parts(_));
-                let schedule = if parts { Schedule::Parts } else { Schedule::Tiles };
+                let hopper = Hopper { epilogue: self.passed_epilogue(), ..hopper };
+                let shares = !matches!(self.split, Split::Workers(_)) || hopper.shares_tiles();
+                let split = if shares { self.split } else { Split::Whole };
+                let schedule = split.schedule();
+                let parts = schedule == Schedule::Parts;
                 let stores_tiles = !parts && tiles[2];
                 let orders = [order(0), order(1), if parts { Order2d::RowMajor } else { lies[2].order }];
                 let kernel = Hopper { orders, stores_tiles, schedule, ..hopper };
-                Recipe { kernel: kernel.into(), packed, ..self }
+                Recipe { kernel: kernel.into(), split, packed, ..self }
             }
             Variant::Vector(vector) => {
                 // Which side is the small one is the recipe's own knowledge; C may lie in any way.
@@ -269,29 +298,38 @@ impl Recipe {
                 Some(Shape { batches: c.batches.saturating_mul(parts as usize), cols, ..c })
             }
             Split::Workers(workers) => {
-                let [rows, cols] = self.kernel.tile().map(|extent| extent as usize);
-                Some(Shape { batches: 2 * workers as usize, rows, cols })
+                let (workers, [rows, cols]) = (workers as usize, self.kernel.tile().map(|extent| extent as usize));
+                Some(match self.kernel {
+                    Variant::Hopper(hopper) => hopper.pipeline.parts(workers),
+                    _ => Shape { batches: 2 * workers, rows, cols },
+                })
             }
         }
     }
 
-    /// The kernel that adds what was split, for a C of so many elements that lies so as the kernels take it.
-    pub fn second(&self, c: Lie, elements: usize) -> Variant {
+    /// The kernel that adds what was split, if there is one, for a C of so many elements that lies so as the kernels take it.
+    pub fn second(&self, c: Lie, elements: usize) -> Option<Variant> {
         let (ty, order, epilogue) = (self.kernel.ty(), c.order, self.passed_epilogue());
-        match self.split {
-            Split::Workers(_) => Variant::Mend(Mend { ty, order, epilogue }),
-            Split::Whole => Variant::Sum(Sum { ty, order, adding: Adding::Few, epilogue }),
-            Split::Parts(parts) => Variant::Sum(Sum { ty, order, adding: Adding::of(parts, elements), epilogue }),
+        match (self.split, self.kernel) {
+            (Split::Whole, _) | (Split::Workers(_), Variant::Hopper(_)) => None,
+            (Split::Workers(_), _) => Some(Variant::Mend(Mend { ty, order, epilogue })),
+            (Split::Parts(parts), _) => {
+                Some(Variant::Sum(Sum { ty, order, adding: Adding::of(parts, elements), epilogue }))
+            }
         }
     }
 
-    /// Steps along k of a tile, which is what the second kernel is told of shared tiles.
-    pub fn steps(&self, k: usize) -> Option<u32> {
+    /// How what was split meets again, and so what arguments kernels take, for products of that k.
+    pub fn meeting(&self, k: usize) -> Meeting {
         match (self.split, self.kernel) {
-            (Split::Workers(_), Variant::Blocked(blocked)) => {
-                Some(k.div_ceil(blocked.blocking.block[2] as usize) as u32)
+            (Split::Workers(workers), Variant::Hopper(hopper)) => {
+                Meeting::Flags(hopper.pipeline.flags(workers as usize))
             }
-            _ => None,
+            (Split::Workers(_), Variant::Blocked(blocked)) => {
+                Meeting::Mend { steps: k.div_ceil(blocked.blocking.block[2] as usize) as u32 }
+            }
+            (Split::Parts(_), _) => Meeting::Sum,
+            _ => Meeting::None,
         }
     }
 }

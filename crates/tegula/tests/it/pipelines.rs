@@ -3,12 +3,12 @@
 
 use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue};
-use tegula::interp::{Config, Severity};
+use tegula::interp::{Buffer, Config, Severity};
 use tegula::ir::launch::DeviceFacts;
 use tegula::ir::{Order2d, check};
-use tegula::kernels::{Hopper, Pipeline, Variant};
-use tegula::plan::{Lie as Known, Recipe, Split};
-use tegula::{Accuracy, Device, Error};
+use tegula::kernels::{Hopper, Pipeline};
+use tegula::plan::{Lie as Known, Meeting, Recipe, Split};
+use tegula::{Accuracy, Device, Error, Layout, Matrix, Shape};
 
 use super::product::{Lie, Product, Random, Sample};
 
@@ -39,9 +39,13 @@ fn any_product<T: Sample>(seed: u64) {
         let activation = [Activation::Relu, Activation::Gelu][random.below(2)];
         product = product.finished(Epilogue { bias: Some(bias), activation }, random);
     }
-    let split = if random.chance(3) { Split::Parts(2 + random.below(4) as u32) } else { Split::Whole };
     let (swapped, packed) = (random.chance(2), [random.chance(4), random.chance(4)]);
     let kernel = Hopper::named(PIPELINES[random.below(PIPELINES.len())], T::TYPE).unwrap();
+    let split = match random.below(3) {
+        0 => Split::Parts(2 + random.below(4) as u32),
+        1 if kernel.pipeline.split == 1 => Split::Workers(1 + random.below(16) as u32),
+        _ => Split::Whole,
+    };
     product.by_recipe_at(&Device::interp(), Recipe { split, swapped, packed, ..kernel.into() }, Accuracy::Full);
 }
 
@@ -53,17 +57,25 @@ fn any_product_of_pipelines_is_right() {
     }
 }
 
-/// A product that a kernel runs as it lies, on so few multiprocessors that blocks make several tiles, with this seed.
+/// A product that a kernel runs as it lies, on so few multiprocessors that blocks make several tiles, with so many seeds.
 fn clean<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usize; 3], beta: bool, seeds: u64) {
     let lie = |order| Lie { transposed: order == Order2d::ColMajor, ..Lie::default() };
     let factors = (T::Acc::ONE, if beta { T::Acc::ONE } else { T::Acc::ZERO });
     let product = Product::<T>::new([1, m, n, k], orders.map(lie), &mut Random(7), factors);
     let lies = orders.map(|order| Known::new(order, true));
-    let Variant::Hopper(kernel) = Recipe::named(name, T::TYPE).unwrap().fit(lies).kernel else { panic!("{name}") };
-    let kernel = check(kernel.build().unwrap()).unwrap();
+    let recipe = Recipe::named(name, T::TYPE).unwrap().fit(lies);
+    let kernel = check(recipe.kernel.build().unwrap()).unwrap();
+    let parts = recipe.workspace(Shape::new(m, n)).map(|shape| Layout::row_major(shape).unwrap());
     for seed in 0..seeds {
         let config = Config { seed, device: DeviceFacts { multiprocessors: 2 }, ..Config::default() };
-        let (outcome, c) = product.run(&kernel, &config);
+        let mut more: Vec<_> = parts.iter().map(|parts| Buffer::output(Type::F32, *parts).unwrap()).collect();
+        if let Meeting::Flags(count) = recipe.meeting(k) {
+            more.push(Buffer::in_out(Matrix::<u32>::zeros(Shape::new(1, count)).unwrap().view()).unwrap());
+        }
+        let (outcome, c) = product.run_with(&kernel, &more, &config);
+        if let [.., flags] = &*more {
+            assert!(flags.to_matrix::<u32>().unwrap().as_slice().iter().all(|flag| *flag == 0), "{name} leaves flags");
+        }
         let first = outcome.findings.iter().find(|f| f.severity() == Severity::Error);
         assert!(first.is_none(), "{name} {orders:?} {m}×{n}×{k}, seed {seed}: {}", first.unwrap());
         let report = product.report(&c);
@@ -96,6 +108,19 @@ fn pipelines_of_every_shape_are_clean() {
         clean::<bf16>(narrow, [ROW, COL, ROW], [264, 40, 264], true, 4);
         clean::<bf16>(narrow, [COL, COL, COL], [264, 40, 264], false, 4);
     }
+}
+
+#[test]
+fn pipelines_that_share_tiles_are_clean() {
+    // Fewer tiles than workers, of which some have nothing; one tile for all; some waves and what is left over; nothing left over.
+    for (workers, [m, n, k]) in [(5, [136, 136, 392]), (7, [64, 64, 264]), (3, [264, 200, 200]), (4, [256, 128, 136])] {
+        let name = |pipeline: &str| format!("{pipeline}:w{workers}");
+        clean::<bf16>(&name("hopper_64x64x64_1_2_1"), [ROW, ROW, ROW], [m, n, k], true, 8);
+        clean::<f16>(&name("hopper_128x64x64_2_3_1"), [COL, COL, COL], [m, n, k], false, 8);
+    }
+    clean::<bf16>("hopper_128x128x64_2_2_2:w6", [ROW, COL, ROW], [520, 264, 328], true, 8);
+    clean::<bf16>("hopper_64x64x64_1_2_1:w9", [ROW, ROW, ROW], [72, 72, 64], false, 8);
+    clean::<bf16>("hopper_64x64x64_1_2_1:w3", [ROW, ROW, ROW], [136, 72, 0], true, 1);
 }
 
 #[test]

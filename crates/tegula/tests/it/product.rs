@@ -247,12 +247,18 @@ impl<T: Sample> Product<T> {
 
     /// Runs a kernel; gives C as well.
     pub fn run(&self, kernel: &Checked<Kernel>, config: &Config) -> (Outcome, Buffer) {
+        self.run_with(kernel, &[], config)
+    }
+
+    /// The same for a kernel that takes more matrices behind C.
+    pub fn run_with(&self, kernel: &Checked<Kernel>, more: &[Buffer], config: &Config) -> (Outcome, Buffer) {
         let c = match self.beta == T::Acc::ZERO {
             true => Buffer::output(<T::Out as Scalar>::TYPE, self.c.1),
             false => Buffer::in_out(self.before()),
         };
         let (a, b, c) = (Buffer::input(self.a()).unwrap(), Buffer::input(self.b()).unwrap(), c.unwrap());
-        let args = [Arg::from(&a), Arg::from(&b), Arg::from(&c), Arg::scalar(self.alpha), Arg::scalar(self.beta)];
+        let matrices = [&a, &b, &c].into_iter().chain(more).map(Arg::from);
+        let args: Vec<Arg<'_>> = matrices.chain([Arg::scalar(self.alpha), Arg::scalar(self.beta)]).collect();
         let outcome = run(kernel, &args, config).unwrap();
         (outcome, c)
     }

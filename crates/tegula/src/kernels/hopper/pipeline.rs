@@ -6,6 +6,7 @@ use std::str::FromStr;
 use super::GROUP;
 use crate::error::{Error, Result};
 use crate::kernels::blocked;
+use crate::matrix::Shape;
 
 /// How a block of such a kernel is made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +39,17 @@ impl Pipeline {
             8 => [10, 88],
             blocks => [1, blocks],
         }
+    }
+
+    /// Memory for the sums of a tile of each of so many blocks, or of as many as make clusters: a row for each consumer.
+    pub(crate) fn parts(&self, blocks: usize) -> Shape {
+        let cols = (self.sums() * GROUP) as usize;
+        Shape { batches: blocks.next_multiple_of(self.cluster as usize), rows: self.consumers as usize, cols }
+    }
+
+    /// Flags of as many blocks: one for each consumer.
+    pub(crate) fn flags(&self, blocks: usize) -> usize {
+        blocks.next_multiple_of(self.cluster as usize) * self.consumers as usize
     }
 
     /// Sums of a thread.
