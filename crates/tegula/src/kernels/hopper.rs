@@ -6,8 +6,8 @@
 //! * **Tiles as they lie.** What lies along k is read by rows, what lies along rows or columns by lines of 128 bytes that the instruction transposes:
 //!   no factor is packed for its order.
 //! * **The next tile comes while this one is stored.** Sums go through shared memory, 64 rows and 128 bytes at a time, from where the copy engine stores them.
-//! * **Clusters** share B: each block of two copies half of it to both, and has rows of A of its own. Or they share the steps along k of one
-//!   tile, whose sums meet in shared memory: each block finishes a part of them.
+//! * **Clusters** share B: each block of two copies half of it to both, and has rows of A of its own. What takes the copy engine's time are the rows
+//!   that a block asks for. Or they share the steps along k of one tile, whose sums meet in shared memory: each block finishes a part of them.
 //!
 //! After the kernels of CUTLASS and of DeepGEMM for this GPU, and Osama et al. for how work is shared; see [`crate::ir::Hopper`] for the terms.
 
@@ -98,7 +98,7 @@ impl Hopper {
         let b_along_k = self.orders[1] == Order2d::ColMajor;
         let divides = small
             && rows.is_multiple_of(64 * consumers)
-            && cols.is_multiple_of(if b_along_k && cluster == 1 { 16 } else { 64 * cluster })
+            && cols.is_multiple_of(if b_along_k { 16 } else { 64 })
             && rows / consumers * cols <= 64 * 256
             && store_cols(&self.pipeline).is_some();
         let lies = self.orders[..2].iter().all(|order| *order != Order2d::Strided)
@@ -414,9 +414,12 @@ struct Side<'k, T: Element> {
     tiles: Shared<'k, T>,
     is_a: bool,
     along_k: bool,
-    /// Pieces of a stage that are copied at once, and rows of A (columns of B) from one to the next.
+    /// Pieces of a stage, and rows of A (columns of B) from one to the next.
     pieces: u32,
     span: u32,
+    /// Parts of a piece that are copied at once, and lines of each.
+    parts: u32,
+    lines: u32,
     cluster: u32,
 }
 
@@ -433,13 +436,16 @@ impl<'k, T: Element> Side<'k, T> {
     ) -> Self {
         let along_k = (order == Order2d::RowMajor) == is_a;
         let row = ROW / size_of::<T>() as u32;
-        let (span, swizzle) = (if along_k { extent / cluster } else { row }, Swizzle::B128);
-        let (rows, cols) = if is_a { (span, depth) } else { (depth, span) };
-        let tiles = Tiles { rows, cols, swizzle };
-        let tensor = k.tensor::<T>(name, Access::Read, order, tiles);
+        let (span, all, swizzle) = if along_k { (extent, extent, Swizzle::B128) } else { (row, depth, Swizzle::B128) };
         let pieces = extent / span;
-        let tiles = k.tiles::<T>(&format!("tile_{name}"), stages * pieces, tiles.lines(order), swizzle);
-        Side { k, tensor, tiles, is_a, along_k, pieces, span, cluster }
+        // Blocks that share pieces copy as many each, or parts of them where they do not divide.
+        let parts = if pieces.is_multiple_of(cluster) { 1 } else { cluster };
+        let lines = all / parts;
+        let (outer, inner) = if along_k { (lines, depth) } else { (row, lines) };
+        let (rows, cols) = if is_a { (outer, inner) } else { (inner, outer) };
+        let tensor = k.tensor::<T>(name, Access::Read, order, Tiles { rows, cols, swizzle });
+        let tiles = k.tiles::<T>(&format!("tile_{name}"), stages * pieces, [all, row], swizzle);
+        Side { k, tensor, tiles, is_a, along_k, pieces, span, parts, lines, cluster }
     }
 
     fn batch_of(&self, of: Global<'k, T>) -> Self {
@@ -454,13 +460,17 @@ impl<'k, T: Element> Side<'k, T> {
         start: Val<'k, u32>,
         (full, which): (Barriers<'k>, Val<'k, u32>),
     ) {
-        let (share, blocks) =
-            (self.pieces / self.cluster, (self.cluster > 1).then(|| self.k.constant((1 << self.cluster) - 1)));
-        for piece in 0..share {
-            let piece = if self.cluster > 1 { self.k.cluster_rank() * share + piece } else { self.k.constant(piece) };
-            let outer = first + piece * self.span;
-            let at = if self.is_a { (outer, start) } else { (start, outer) };
-            self.tiles.copy_tile_to(stage * self.pieces + piece, self.tensor, at, (full, which), blocks);
+        let (share, blocks) = (
+            self.pieces * self.parts / self.cluster,
+            (self.cluster > 1).then(|| self.k.constant((1 << self.cluster) - 1)),
+        );
+        for part in 0..share {
+            let part = if self.cluster > 1 { self.k.cluster_rank() * share + part } else { self.k.constant(part) };
+            let (piece, line) = (part / self.parts, part % self.parts * self.lines);
+            let first = first + piece * self.span;
+            let (outer, inner) = if self.along_k { (first + line, start) } else { (first, start + line) };
+            let at = if self.is_a { (outer, inner) } else { (inner, outer) };
+            self.tiles.copy_tile_to((stage * self.pieces + piece, line), self.tensor, at, (full, which), blocks);
         }
     }
 

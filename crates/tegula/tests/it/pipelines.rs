@@ -13,7 +13,7 @@ use tegula::{Accuracy, Device, Error};
 use super::product::{Lie, Product, Random, Sample};
 
 /// Small tiles, and the ways of the large ones.
-const PIPELINES: [&str; 10] = [
+const PIPELINES: [&str; 12] = [
     "hopper_64x64x64_1_2_1",
     "hopper_64x128x64_1_3_1",
     "hopper_128x64x64_2_3_1",
@@ -24,6 +24,8 @@ const PIPELINES: [&str; 10] = [
     "hopper_64x64x64_1_2_1_k2",
     "hopper_128x64x64_2_2_1_k4_g2",
     "hopper_64x128x64_1_2_1_k8",
+    "hopper_64x192x64_1_2_2",
+    "hopper_64x64x64_1_3_2",
 ];
 
 fn any_product<T: Sample>(seed: u64) {
@@ -87,12 +89,24 @@ fn pipelines_are_clean_on_every_seed() {
 }
 
 #[test]
+fn clusters_are_clean_on_every_seed() {
+    // As above, and columns of which blocks share pieces, halves of pieces, or both.
+    for (a, b) in [(ROW, ROW), (ROW, COL), (COL, ROW), (COL, COL)] {
+        clean::<bf16>("hopper_64x192x64_1_2_2", [a, b, ROW], [264, 264, 264], false, 32);
+        clean::<f16>("hopper_64x64x64_1_3_2", [a, b, COL], [200, 136, 392], true, 32);
+        clean::<bf16>("hopper_128x128x64_2_2_2", [a, b, ROW], [520, 200, 264], false, 8);
+    }
+}
+
+#[test]
 fn pipelines_of_every_shape_are_clean() {
     for name in PIPELINES {
         clean::<bf16>(name, [ROW, COL, ROW], [264, 200, 136], true, 4);
         clean::<f16>(name, [ROW, ROW, COL], [72, 264, 392], false, 4);
     }
-    for narrow in ["hopper_64x16x64_1_4_1", "hopper_128x32x64_2_3_1", "hopper_64x16x64_1_4_1_k2"] {
+    let narrow =
+        ["hopper_64x16x64_1_4_1", "hopper_128x32x64_2_3_1", "hopper_64x16x64_1_4_1_k2", "hopper_64x16x64_1_4_2"];
+    for narrow in narrow {
         clean::<bf16>(narrow, [ROW, COL, ROW], [264, 40, 264], true, 4);
         clean::<bf16>(narrow, [COL, COL, COL], [264, 40, 264], false, 4);
     }
