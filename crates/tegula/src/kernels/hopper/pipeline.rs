@@ -16,7 +16,7 @@ pub struct Pipeline {
     pub consumers: u32,
     /// Steps that are in shared memory at a time.
     pub stages: u32,
-    /// Blocks of a cluster that share B.
+    /// Blocks of a cluster that share factors: two, below each other, share B; four are two by two, and share A with one and B with another.
     pub cluster: u32,
     /// Blocks of a cluster that share the steps along k of a tile.
     pub split: u32,
@@ -28,6 +28,14 @@ impl Pipeline {
     /// Blocks of a cluster.
     pub const fn blocks(&self) -> u32 {
         self.cluster * self.split
+    }
+
+    /// Blocks of a cluster below each other, which share B, and beside each other, which share A.
+    pub const fn sharing(&self) -> [u32; 2] {
+        match self.cluster {
+            4 => [2, 2],
+            below => [below, 1],
+        }
     }
 
     /// Clusters that run at a time, and on how many multiprocessors: those of more than two blocks do not fill the groups that clusters come from. As
@@ -83,8 +91,8 @@ impl FromStr for Pipeline {
                 Ok(Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group })
             }
             _ => Err(Error::KernelOption(format!(
-                "{text:?} is no pipeline; one is 128x256x64_2_4_1: tile, consumers, stages, blocks that share B; behind that may be _k2, blocks that \
-                 share k, and _g16, rows of tiles that are made together"
+                "{text:?} is no pipeline; one is 128x256x64_2_4_1: tile, consumers, stages, blocks that share factors; behind that may be _k2, \
+                 blocks that share k, and _g16, rows of tiles that are made together"
             ))),
         }
     }
