@@ -1,5 +1,5 @@
-//! Who works beside the threads of a block: copies to each tile and each slot of an inbox, the matrix instructions of each warp, the stores of tiles of each
-//! thread. Each is an agent, with a lane and a clock of its own; `race` says what for.
+//! Who works beside the threads of a block: copies to each part of a tile and each slot of an inbox, the matrix instructions of each warp, the
+//! stores of tiles of each thread. Each is an agent, with a lane and a clock of its own; `race` says what for.
 
 use super::race::AGENT;
 use crate::ir::{Holds, Kernel, SharedArray, SiteId};
@@ -7,20 +7,20 @@ use crate::ir::{Holds, Kernel, SharedArray, SiteId};
 /// An agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agent {
-    /// Copies to a tile of an array, or to all of an inbox with that first index.
-    Tile { array: usize, tile: u32 },
+    /// Copies that begin with a part of an array, of [`part_elements`]; or to all of an inbox with that first index.
+    Part { array: usize, part: u32 },
     /// Matrix instructions of a warp.
     Warp(u32),
     /// Stores of tiles by a thread.
     Thread(u16),
 }
 
-/// The agents of a block, in a row: tiles, warps, threads.
+/// The agents of a block, in a row: parts, warps, threads.
 #[derive(Debug)]
 pub(super) struct Agents {
-    /// The first tile of each array.
+    /// The first part of each array.
     first: Vec<u32>,
-    tiles: u32,
+    parts: u32,
     warps: u32,
 }
 
@@ -29,30 +29,37 @@ pub(super) fn tile_elements(array: &SharedArray) -> u32 {
     array.dims[1..].iter().product::<u32>().max(1)
 }
 
+/// Elements of the least part of an array that is copied at once: eight rows, where tiles have as many, else a tile.
+pub(super) fn part_elements(array: &SharedArray) -> u32 {
+    match (array.holds, &array.dims[..]) {
+        (Holds::Tiles(_), &[_, rows, row]) if rows % 8 == 0 => (8 * row).max(1),
+        _ => tile_elements(array),
+    }
+}
+
 impl Agents {
     pub fn of(kernel: &Kernel) -> Self {
-        let mut tiles = 0;
+        let mut parts = 0;
         let first = kernel.shared().iter().map(|array| {
-            let before = tiles;
+            let (before, part) = (parts, part_elements(array));
             // What is copied has 16 bytes at least, so there are never more agents than lanes for them.
-            let copied = matches!(array.holds, Holds::Tiles(_) | Holds::Inbox)
-                && tile_elements(array) as usize * array.ty.size() >= 16;
-            tiles += if copied { array.dims[0] } else { 0 };
+            let copied = matches!(array.holds, Holds::Tiles(_) | Holds::Inbox) && part as usize * array.ty.size() >= 16;
+            parts += if copied { array.len() as u32 / part } else { 0 };
             before
         });
-        Agents { first: first.collect(), tiles, warps: kernel.threads().div_ceil(32) }
+        Agents { first: first.collect(), parts, warps: kernel.threads().div_ceil(32) }
     }
 
-    pub fn tiles(&self) -> u32 {
-        self.tiles
+    pub fn parts(&self) -> u32 {
+        self.parts
     }
 
     /// The agent's lane.
     pub fn lane(&self, agent: Agent) -> u16 {
         let number = match agent {
-            Agent::Tile { array, tile } => self.first[array] + tile,
-            Agent::Warp(warp) => self.tiles + warp,
-            Agent::Thread(thread) => self.tiles + self.warps + u32::from(thread),
+            Agent::Part { array, part } => self.first[array] + part,
+            Agent::Warp(warp) => self.parts + warp,
+            Agent::Thread(thread) => self.parts + self.warps + u32::from(thread),
         };
         AGENT | number as u16
     }
@@ -60,14 +67,14 @@ impl Agents {
     /// The agent of a lane, unless it is a thread's.
     pub fn agent(&self, lane: u16) -> Option<Agent> {
         let number = u32::from(lane.checked_sub(AGENT)?);
-        Some(if number < self.tiles {
-            // Arrays without tiles begin where the next one does.
+        Some(if number < self.parts {
+            // Arrays without parts begin where the next one does.
             let array = self.first.partition_point(|&first| first <= number) - 1;
-            Agent::Tile { array, tile: number - self.first[array] }
-        } else if number < self.tiles + self.warps {
-            Agent::Warp(number - self.tiles)
+            Agent::Part { array, part: number - self.first[array] }
+        } else if number < self.parts + self.warps {
+            Agent::Warp(number - self.parts)
         } else {
-            Agent::Thread((number - self.tiles - self.warps) as u16)
+            Agent::Thread((number - self.parts - self.warps) as u16)
         })
     }
 }
@@ -122,13 +129,13 @@ mod tests {
     #[test]
     fn agents_have_numbers_and_back() {
         let kernel = kernel("agents", Block::d1(256), |k| {
-            k.tiles::<f32>("a", 3, [8, 32], Swizzle::B128);
+            k.tiles::<f32>("a", 3, [16, 32], Swizzle::B128);
             k.shared::<f32>("x", [7]);
             k.tiles::<f32>("b", 2, [8, 32], Swizzle::B128);
         });
         let agents = Agents::of(&kernel);
-        let tiles = [(0, 0), (0, 2), (2, 0), (2, 1)].map(|(array, tile)| Agent::Tile { array, tile });
-        for agent in tiles.into_iter().chain([Agent::Warp(0), Agent::Warp(7), Agent::Thread(0), Agent::Thread(255)]) {
+        let parts = [(0, 0), (0, 5), (2, 0), (2, 1)].map(|(array, part)| Agent::Part { array, part });
+        for agent in parts.into_iter().chain([Agent::Warp(0), Agent::Warp(7), Agent::Thread(0), Agent::Thread(255)]) {
             assert_eq!(agents.agent(agents.lane(agent)), Some(agent));
         }
         assert_eq!(agents.agent(255), None);

@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 
 use super::access::Does;
-use super::agent::{Agent, Agents};
+use super::agent::{Agent, Agents, part_elements, tile_elements};
 use super::asynchronous::Flights;
 use super::cluster::Group;
 use super::count::{Pattern, Tally, summarise};
@@ -518,8 +518,9 @@ impl<'a> Machine<'a> {
     pub fn who(&self, lane: u16) -> String {
         match self.agents.agent(lane) {
             None => format!("thread {:?}", self.thread(lane.into())),
-            Some(Agent::Tile { array, tile }) => {
-                format!("a copy to tile {tile} of {}", self.kernel.shared()[array].name)
+            Some(Agent::Part { array, part }) => {
+                let array = &self.kernel.shared()[array];
+                format!("a copy to tile {} of {}", part * part_elements(array) / tile_elements(array), array.name)
             }
             Some(Agent::Warp(warp)) => format!("a multiplication of warp {warp}"),
             Some(Agent::Thread(thread)) => format!("a store of a tile by thread {:?}", self.thread(thread.into())),
@@ -559,7 +560,7 @@ impl<'a> Machine<'a> {
         let verb = |writes| if writes { "writes" } else { "reads" };
         let does = verb(does == Does::Write);
         let (kind, message) = match self.agents.agent(earlier.lane) {
-            Some(Agent::Tile { .. }) => {
+            Some(Agent::Part { .. }) => {
                 (Kind::InFlight, format!("{does} {text} while {who} is on its way; wait for its barrier first"))
             }
             Some(Agent::Warp(_)) => {
@@ -590,7 +591,7 @@ impl<'a> Machine<'a> {
             None => Some(lane.into()),
             Some(Agent::Warp(warp)) => Some(32 * warp),
             Some(Agent::Thread(thread)) => Some(thread.into()),
-            Some(Agent::Tile { .. }) => None,
+            Some(Agent::Part { .. }) => None,
         });
         let (space, name, index) = match element {
             Some((space, name, index)) => (Some(space), name, index),
@@ -752,7 +753,7 @@ fn granules(kernel: &Kernel, program: &Program) -> Vec<usize> {
         .shared()
         .iter()
         .map(|array| match (array.holds, &array.dims[..]) {
-            (Holds::Tiles(_), &[_, rows, row]) if rows % 8 == 0 => 8 * row as usize,
+            (Holds::Tiles(_), &[_, rows, _]) if rows % 8 == 0 => part_elements(array) as usize,
             _ => 1,
         })
         .collect();

@@ -3,7 +3,7 @@
 //! They land, or is read, at once or as late as the waits allow, as the seed decides; a kernel that is right cannot tell.
 
 use super::access::{Does, bits_of};
-use super::agent::{Agent, Groups, tile_elements};
+use super::agent::{Agent, Groups, part_elements, tile_elements};
 use super::barrier::Which;
 use super::block::{Machine, Mistake, Running};
 use super::cluster::{Brings, Letter, Visit};
@@ -14,7 +14,7 @@ use super::warp::Run;
 use super::{Arg, Buffer, Place, What};
 use crate::ir::{Order2d, ParamKind, SiteId, Tiles};
 
-/// A tile of a matrix, a tile of an array, and the barrier that counts it.
+/// A tile of a matrix, where it goes in an array, and the barrier that counts it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     matrix: usize,
@@ -109,25 +109,20 @@ impl Machine<'_> {
         }
     }
 
-    /// How events write the tile that begins with an element.
+    /// How events write the tile that an element is in.
     pub fn tile(&self, array: usize, first: usize) -> Place<'_> {
         self.place((array, first / tile_elements(&self.kernel.shared()[array]) as usize))
     }
 
-    fn tile_bytes(&self, array: usize) -> u32 {
-        let array = &self.kernel.shared()[array];
-        tile_elements(array) * array.ty.size() as u32
+    /// Elements of a tile of a matrix.
+    fn copied(&self, matrix: usize) -> u32 {
+        self.matrix(matrix).map_or(0, |(_, cut)| cut.tiles.elements())
     }
 
     /// The cells that elements of an array are in.
     fn cells(&self, array: usize, first: usize, elements: usize) -> std::ops::Range<usize> {
         let granule = self.granules[array];
         first / granule..(first + elements).div_ceil(granule)
-    }
-
-    /// The cells that a tile covers.
-    fn tile_cells(&self, array: usize, first: usize) -> std::ops::Range<usize> {
-        self.cells(array, first, tile_elements(&self.kernel.shared()[array]) as usize)
     }
 
     /// A thread of the cluster starts a copy: from now on nobody may use what it goes to who has not waited for it.
@@ -140,9 +135,12 @@ impl Machine<'_> {
     ) -> Vec<Mistake> {
         let (array, first, barrier) = cargo.to();
         let site = SiteId(sender.site);
-        let elements = tile_elements(&self.kernel.shared()[array]);
-        let count = if let Cargo::Words(words) = cargo { words.count } else { elements as usize };
-        let lane = self.agents.lane(Agent::Tile { array, tile: first as u32 / elements });
+        let count = match cargo {
+            Cargo::Tile(tile) => self.copied(tile.matrix) as usize,
+            Cargo::Words(words) => words.count,
+        };
+        let part = first as u32 / part_elements(&self.kernel.shared()[array]);
+        let lane = self.agents.lane(Agent::Part { array, part });
         let access = Access { clock: block.engine.tick(lane), site: sender.site, lane };
         let mut mistakes: Vec<_> = self.ready(block, barrier, eyes, (site, sender.lane)).into_iter().collect();
         if self.config.races {
@@ -237,12 +235,12 @@ impl Machine<'_> {
 }
 
 impl Run<'_, '_> {
-    /// The tiles that the lanes mean: of each lane its coordinates in the matrix, and where its tile begins in the array.
-    fn tiles_at(&mut self, at: [Reg; 3], place: At) -> Vec<(usize, [u32; 3], usize)> {
+    /// The tiles of a matrix that the lanes mean: of each lane its coordinates, and where its tile begins in the array.
+    fn tiles_at(&mut self, matrix: usize, at: [Reg; 3], place: At) -> Vec<(usize, [u32; 3], usize)> {
         let At::Shared { array, .. } = place else { return Vec::new() };
         let at = at.map(|reg| self.warp.registers.u32s(reg));
-        let shared = &self.machine.kernel.shared()[array.index()];
-        let (size, len) = (tile_elements(shared) as usize, shared.len() as usize);
+        let len = self.machine.kernel.shared()[array.index()].len() as usize;
+        let size = (self.machine.copied(matrix) as usize).max(1);
         let tiles = self.elements_at(place, len + 1 - size);
         let (whole, odd): (Vec<_>, Vec<_>) = tiles.into_iter().partition(|(_, first)| first % size == 0);
         if let Some(&(lane, first)) = odd.first() {
@@ -259,14 +257,14 @@ impl Run<'_, '_> {
         let own = self.machine.rank(self.block);
         let barriers = self.barriers_at(barrier);
         let masks = blocks.map(|reg| self.warp.registers.u32s(reg));
-        for (lane, at, first) in self.tiles_at(at, to) {
+        for (lane, at, first) in self.tiles_at(matrix, at, to) {
             let Some(&(_, barrier)) = barriers.iter().find(|(of, _)| *of == lane) else { continue };
             let tile = Cargo::Tile(Tile { matrix, at, array, first, barrier });
             let (machine, blocks) = (self.machine, masks.map_or(1 << own, |masks| masks[lane]));
             self.observe(What::CopyTile {
                 matrix: &machine.kernel.params()[matrix].name,
                 to: machine.tile(array, first),
-                bytes: machine.tile_bytes(array),
+                bytes: machine.copied(matrix) * machine.kernel.shared()[array].ty.size() as u32,
                 barrier: machine.place(barrier),
                 blocks,
             });
@@ -334,15 +332,16 @@ impl Run<'_, '_> {
         let At::Shared { array, .. } = from else { return };
         let (machine, array, site) = (self.machine, array.index(), self.site());
         let Some((buffer, cut)) = machine.matrix(matrix) else { return };
-        for (lane, at, first) in self.tiles_at(at, from) {
+        for (lane, at, first) in self.tiles_at(matrix, at, from) {
             let thread = self.thread(lane);
             let (name, from) = (&machine.kernel.params()[matrix].name, machine.tile(array, first));
             self.observe(What::StoreTile { matrix: name, from });
             let group = self.block.engine.stores[usize::from(thread)].groups.start(site);
             let agent = Access { clock: group, site: site.0, lane: machine.agents.lane(Agent::Thread(thread)) };
             let now = self.now(lane, None);
-            self.read_by_agent(array, machine.tile_cells(array, first), now, agent);
-            for element in 0..cut.tiles.elements() as usize {
+            let elements = cut.tiles.elements() as usize;
+            self.read_by_agent(array, machine.cells(array, first, elements), now, agent);
+            for element in 0..elements {
                 if let (true, Some(index)) = (machine.config.races, cut.index(buffer, at, element)) {
                     self.check_global(matrix, index, now, Does::Write);
                 }

@@ -93,7 +93,7 @@ pub(super) struct Engine {
     pub multiplying: Vec<Multiplying>,
     /// Of each thread of a kernel that may start early: whether it has waited for the launches before.
     pub waited: Option<Vec<bool>>,
-    /// Copies to each tile so far.
+    /// Copies to each part of an array so far.
     copies: Vec<u32>,
     pool: Pool,
 }
@@ -126,15 +126,15 @@ impl Engine {
             stores: (0..threads).map(|_| Stores::default()).collect(),
             multiplying: (0..warps).map(|_| Multiplying::new(program.lines.len())).collect(),
             waited: kernel.starts_early().then(|| vec![false; threads as usize]),
-            copies: vec![0; agents.tiles() as usize],
+            copies: vec![0; agents.parts() as usize],
             pool: Pool { of_warps: vec![registers_at_launch(threads); warps as usize], free: 0 },
             ..Engine::default()
         }
     }
 
-    /// Another copy to a tile; its clock.
-    pub fn tick(&mut self, tile: u16) -> u32 {
-        let copies = &mut self.copies[usize::from(tile - AGENT)];
+    /// Another copy to a part; its clock.
+    pub fn tick(&mut self, part: u16) -> u32 {
+        let copies = &mut self.copies[usize::from(part - AGENT)];
         *copies += 1;
         *copies
     }

@@ -4,7 +4,7 @@
 //! * **Tiles.** A matrix parameter with [`Tiles`] is reached by the copy engine, a tile at a time ([`Tensor`]); what lies outside of the
 //!   matrix is zero when it is read and left out when it is written. In shared memory a tile is a stretch of rows of at most 128 bytes, whose
 //!   pieces of 16 bytes change places: its [`Swizzle`] is part of the array's type, so no kernel computes with it, and one that reads
-//!   differently than it wrote is refused.
+//!   differently than it wrote is refused. What is copied at once may be a part of the array's tile, of which swizzles repeat.
 //! * **Barriers** ([`Barriers`]) go from phase to phase: each ends when so many threads have arrived and all bytes that were announced have
 //!   come. Whoever waits names the phase by its parity, and sees what happened before it ended.
 //! * **Two ways to memory.** The copy engine and the matrix instructions go past the caches of ordinary accesses (the *asynchronous proxy*).
@@ -184,7 +184,7 @@ pub enum Hopper {
         matrix: ParamId,
         /// Batch, row and column of the tile's first element.
         at: [Operand; 3],
-        /// Where the tile begins.
+        /// Where it goes: to a tile of the array or to a part of one, from a multiple of its own elements on.
         to: Place,
         /// The barrier that counts.
         barrier: Place,
@@ -208,7 +208,7 @@ pub enum Hopper {
         matrix: ParamId,
         /// Batch, row and column of the tile's first element.
         at: [Operand; 3],
-        /// Where the tile begins.
+        /// Where it is: a tile of the array or a part of one, from a multiple of its own elements on.
         from: Place,
     },
     /// The thread's stores of tiles since the last commit become one group.
@@ -467,20 +467,20 @@ impl<'k, T: Scalar> Shared<'k, T> {
         at: impl Coord<'k>,
         (barriers, barrier): (Barriers<'k>, Val<'k, u32>),
     ) {
-        self.copy_tile_to(which, from, at, (barriers, barrier), None);
+        self.copy_tile_to((which, 0u32), from, at, (barriers, barrier), None);
     }
 
-    /// As [`Self::copy_tile`], to the blocks of the cluster that `blocks` has bits of.
+    /// As [`Self::copy_tile`], from a row of tile `which` on, to the blocks of the cluster that `blocks` has bits of.
     #[track_caller]
     pub fn copy_tile_to(
         self,
-        which: impl IntoVal<'k, u32>,
+        (which, row): (impl IntoVal<'k, u32>, impl IntoVal<'k, u32>),
         from: Tensor<'k, T>,
         at: impl Coord<'k>,
         (barriers, barrier): (Barriers<'k>, Val<'k, u32>),
         blocks: Option<Val<'k, u32>>,
     ) {
-        let (to, barrier, blocks) = (self.tile(which), barriers.at(barrier), blocks.map(|blocks| blocks.operand));
+        let (to, barrier, blocks) = (self.tile(which, row), barriers.at(barrier), blocks.map(|blocks| blocks.operand));
         self.k.hopper(Hopper::CopyTile { matrix: from.param, at: from.at(at), to, barrier, blocks });
     }
 
@@ -501,7 +501,7 @@ impl<'k, T: Scalar> Shared<'k, T> {
     /// Starts copying tile `which` of this array to where a matrix has a tile that begins at `at`.
     #[track_caller]
     pub fn store_tile(self, which: impl IntoVal<'k, u32>, to: Tensor<'k, T>, at: impl Coord<'k>) {
-        self.k.hopper(Hopper::StoreTile { matrix: to.param, at: to.at(at), from: self.tile(which) });
+        self.k.hopper(Hopper::StoreTile { matrix: to.param, at: to.at(at), from: self.tile(which, 0u32) });
     }
 
     /// A factor of [`Builder::wgmma`] that begins at this element, with rows along k or one row for each k.
@@ -519,9 +519,8 @@ impl<'k, T: Scalar> Shared<'k, T> {
     }
 
     #[track_caller]
-    fn tile(self, which: impl IntoVal<'k, u32>) -> Place {
-        let zero = constant(0u32);
-        self.k.shared_place(self.id, &[which.operand(), zero, zero])
+    fn tile(self, which: impl IntoVal<'k, u32>, row: impl IntoVal<'k, u32>) -> Place {
+        self.k.shared_place(self.id, &[which.operand(), row.operand(), constant(0u32)])
     }
 }
 
@@ -786,7 +785,13 @@ fn tile_faults(
         return refuse(FaultKind::Type, format!("{name} is not copied by tiles"));
     };
     let [rows, row] = tiles.lines(*order);
-    if array.ty != *ty || array.holds != Holds::Tiles(tiles.swizzle) || array.dims[1..] != [rows, row] {
+    // Parts of a tile begin where the swizzle does.
+    let is_part = |of: u32| {
+        let bytes = u64::from(rows) * u64::from(row) * ty.size() as u64;
+        rows % 8 == 0 && of.is_multiple_of(rows) && bytes.is_multiple_of(tiles.swizzle.alignment().into())
+    };
+    let fits = matches!(array.dims[1..], [of, same] if same == row && (of == rows || is_part(of)));
+    if array.ty != *ty || array.holds != Holds::Tiles(tiles.swizzle) || !fits {
         let message =
             format!("a tile of {name} is {rows} rows of {row} {ty} ({:?}), not as {}", tiles.swizzle, array.name);
         refuse(FaultKind::Type, message + " has them");

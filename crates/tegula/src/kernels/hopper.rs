@@ -6,14 +6,16 @@
 //! * **Tiles as they lie.** What lies along k is read by rows, what lies along rows or columns by lines of 128 bytes that the instruction transposes:
 //!   no factor is packed for its order.
 //! * **The next tile comes while this one is stored.** Sums go through shared memory, 64 rows and 128 bytes at a time, from where the copy engine stores them.
-//! * **Clusters** share B: each block of two copies half of it to both, and has rows of A of its own. Or they share the steps along k of one
-//!   tile, whose sums meet in shared memory: each block finishes a part of them.
+//! * **Clusters** share B: each block of two copies half of it to both, and has rows of A of its own. Of four, two by two, each shares A with one and
+//!   B with another. What takes the copy engine's time are the rows that a block asks for. Or they share the steps along k of one tile, whose sums
+//!   meet in shared memory: each block finishes a part of them.
 //!
 //! After the kernels of CUTLASS and of DeepGEMM for this GPU, and Osama et al. for how work is shared; see [`crate::ir::Hopper`] for the terms.
 
 mod balance;
 mod exchange;
 mod pipeline;
+mod sharing;
 
 use std::fmt;
 
@@ -21,6 +23,7 @@ use self::balance::{Balance, Parts, Portion};
 use self::exchange::Exchange;
 pub use self::pipeline::Pipeline;
 use self::pipeline::store_cols;
+use self::sharing::{Cluster, Sharers};
 use super::blocked::{Schedule, grouped};
 use super::epilogue::in_rounds;
 use super::order_letters;
@@ -98,7 +101,7 @@ impl Hopper {
         let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group } = self.pipeline;
         // Names may come from outside: the least first, so that nothing below overflows or takes forever.
         let small = (1..=3).contains(&consumers)
-            && matches!([cluster, split], [1 | 2, 1] | [1, 2 | 4 | 8])
+            && matches!([cluster, split], [1 | 2 | 4, 1] | [1, 2 | 4 | 8])
             && (64..=256).contains(&rows)
             && (16..=256).contains(&cols)
             && depth == 64
@@ -108,7 +111,7 @@ impl Hopper {
         let b_along_k = self.orders[1] == Order2d::ColMajor;
         let divides = small
             && rows.is_multiple_of(64 * consumers)
-            && cols.is_multiple_of(if b_along_k && cluster == 1 { 16 } else { 64 * cluster })
+            && cols.is_multiple_of(if b_along_k { 16 } else { 64 })
             && self.pipeline.sums() <= MOST_SUMS
             && store_cols(&self.pipeline).is_some();
         let lies = self.orders[..2].iter().all(|order| *order != Order2d::Strided)
@@ -117,7 +120,8 @@ impl Hopper {
         if !divides || !lies {
             return Err(Error::KernelOption(format!(
                 "{self} cannot be: tiles of 64 rows for each of one to three consumers, of 16 to 256 columns, 64 deep, of stages that fit in shared \
-                 memory, with one block or two, or sums for each of two to eight that share k; less than 64 columns take a right factor that lies along k"
+                 memory, with one block, two or four, or sums for each of two to eight that share k; a right factor that does not lie along k \
+                 takes columns in multiples of 64"
             )));
         }
         let kernel = match self.ty {
@@ -144,8 +148,10 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     let blocks = pipeline.blocks();
     k.min_blocks(1);
     k.cluster(blocks);
-    let a = Side::<T>::declare(k, "a", variant.orders[0], true, [rows, depth], stages, 1);
-    let b = Side::<T>::declare(k, "b", variant.orders[1], false, [cols, depth], stages, cluster);
+    let sharing = Cluster::of(k, &pipeline);
+    let a = Side::<T>::declare(k, variant.orders[0], true, [rows, depth], stages, sharing.sharers(true));
+    let b = Side::<T>::declare(k, variant.orders[1], false, [cols, depth], stages, sharing.sharers(false));
+    let neighbours = sharing.neighbours();
     let store = Store::declare(k, variant, [a.tensor.elements(), b.tensor.elements()]);
     let (full, empty) = (k.barriers("full", stages), k.barriers("empty", stages));
     let exchange = (pipeline.split > 1).then(|| Exchange::declare(k, &pipeline));
@@ -154,7 +160,7 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     let thread = k.thread_x();
     k.when(thread.lt(stages), || {
         full.init(thread, 1);
-        empty.init(thread, consumers * WARPS * cluster);
+        empty.init(thread, consumers * WARPS * neighbours.len() as u32);
         k.fence_init();
     });
     if let Some(exchange) = &exchange {
@@ -176,10 +182,10 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     }
     match cluster {
         1 => k.barrier(),
-        // Blocks that share B write to each other from the start.
+        // Blocks that share a factor write to each other from the start.
         _ => k.cluster_wait(),
     }
-    let work = Work { k, pipeline, a, b, full, empty, jobs, exchange, store };
+    let work = Work { k, pipeline, a, b, full, empty, neighbours, jobs, exchange, store };
     let registers = work.registers();
     // All before was done while the launch before this one ended.
     k.await_launches();
@@ -213,7 +219,7 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
 struct Jobs<'k> {
     k: &'k Builder,
     pipeline: Pipeline,
-    /// Tiles (of a cluster, below each other) along m and along n.
+    /// Tiles (of a cluster) along m and along n.
     tiles: [Val<'k, u32>; 2],
     count: Val<'k, u32>,
     /// The first of this block, and how far on the next is.
@@ -229,10 +235,10 @@ impl<'k> Jobs<'k> {
     /// Says how many blocks there are: one on each multiprocessor, if there are so many tiles, or as many as share them.
     fn declare<T: Element>(k: &'k Builder, pipeline: Pipeline, store: &Store<'k, T>) -> Self {
         let product = &store.product;
-        let Pipeline { tile: [rows, cols, depth], cluster, .. } = pipeline;
-        let blocks = pipeline.blocks();
+        let Pipeline { tile: [rows, cols, depth], .. } = pipeline;
+        let (blocks, [down, across]) = (pipeline.blocks(), pipeline.sharing());
         let (m, n, _) = product.extents();
-        let tiles = [m.div_ceil(rows * cluster), n.div_ceil(cols)];
+        let tiles = [m.div_ceil(rows * down), n.div_ceil(cols * across)];
         let count = tiles[0] * tiles[1] * product.batches();
         let [clusters, of] = pipeline.at_a_time();
         let most = (k.multiprocessors() * clusters / of).max(1);
@@ -254,12 +260,12 @@ impl<'k> Jobs<'k> {
     }
 
     fn job(&self, number: Val<'k, u32>, portion: Option<Portion<'k>>) -> Job<'k> {
-        let Pipeline { tile: [rows, cols, _], cluster, .. } = self.pipeline;
+        let Pipeline { tile: [rows, cols, _], .. } = self.pipeline;
         let tiles = self.tiles[0] * self.tiles[1];
         // Never more than there are, so that the rows of a group times the columns fit.
         let group = self.tiles[0].min(self.pipeline.group);
         let (tile_m, tile_n) = grouped(number % tiles, self.tiles, group);
-        let tile_m = if cluster > 1 { tile_m * cluster + self.k.cluster_rank() } else { tile_m };
+        let [tile_m, tile_n] = Cluster::of(self.k, &self.pipeline).tile([tile_m, tile_n]);
         let is_last = (self.count - number).le(self.workers);
         Job { matrix: number / tiles, at: [tile_m * rows, tile_n * cols], is_last, portion }
     }
@@ -299,6 +305,8 @@ struct Work<'k, T: Element> {
     /// Of each stage: whether it has come, and whether it has been multiplied.
     full: Barriers<'k>,
     empty: Barriers<'k>,
+    /// The blocks of the cluster that this one copies to.
+    neighbours: Vec<Val<'k, u32>>,
     jobs: Jobs<'k>,
     /// Where blocks share the steps of a tile.
     exchange: Option<Exchange<'k>>,
@@ -394,15 +402,11 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         self.k.wgmma_commit();
     }
 
-    /// The warp has multiplied a stage. In a cluster both producers wait for that: each writes to both blocks.
+    /// The warp has multiplied a stage. In a cluster all producers wait for that which write to the block.
     fn release(&self, stage: Val<'k, u32>) {
-        let cluster = self.pipeline.cluster;
-        self.k.when(self.k.is_first_lane(), || {
-            if cluster > 1 {
-                (0..cluster).for_each(|block| self.empty.arrive_at(stage, block));
-            } else {
-                self.empty.arrive(stage);
-            }
+        self.k.when(self.k.is_first_lane(), || match self.neighbours[..] {
+            [_] => self.empty.arrive(stage),
+            ref blocks => blocks.iter().for_each(|block| self.empty.arrive_at(stage, *block)),
         });
     }
 }
@@ -438,32 +442,38 @@ struct Side<'k, T: Element> {
     tiles: Shared<'k, T>,
     is_a: bool,
     along_k: bool,
-    /// Pieces of a stage that are copied at once, and rows of A (columns of B) from one to the next.
+    /// Pieces of a stage, and rows of A (columns of B) from one to the next.
     pieces: u32,
     span: u32,
-    cluster: u32,
+    /// Parts of a piece that are copied at once, and lines of each.
+    parts: u32,
+    lines: u32,
+    sharers: Sharers<'k>,
 }
 
 impl<'k, T: Element> Side<'k, T> {
     /// `extent` are rows of A (columns of B) of a tile.
     fn declare(
         k: &'k Builder,
-        name: &str,
         order: Order2d,
         is_a: bool,
         [extent, depth]: [u32; 2],
         stages: u32,
-        cluster: u32,
+        sharers: Sharers<'k>,
     ) -> Self {
+        let name = if is_a { "a" } else { "b" };
         let along_k = (order == Order2d::RowMajor) == is_a;
         let row = ROW / size_of::<T>() as u32;
-        let (span, swizzle) = (if along_k { extent / cluster } else { row }, Swizzle::B128);
-        let (rows, cols) = if is_a { (span, depth) } else { (depth, span) };
-        let tiles = Tiles { rows, cols, swizzle };
-        let tensor = k.tensor::<T>(name, Access::Read, order, tiles);
+        let (span, all, swizzle) = if along_k { (extent, extent, Swizzle::B128) } else { (row, depth, Swizzle::B128) };
         let pieces = extent / span;
-        let tiles = k.tiles::<T>(&format!("tile_{name}"), stages * pieces, tiles.lines(order), swizzle);
-        Side { k, tensor, tiles, is_a, along_k, pieces, span, cluster }
+        // Blocks that share pieces copy as many each, or parts of them where they do not divide.
+        let parts = if pieces.is_multiple_of(sharers.count) { 1 } else { sharers.count };
+        let lines = all / parts;
+        let (outer, inner) = if along_k { (lines, depth) } else { (row, lines) };
+        let (rows, cols) = if is_a { (outer, inner) } else { (inner, outer) };
+        let tensor = k.tensor::<T>(name, Access::Read, order, Tiles { rows, cols, swizzle });
+        let tiles = k.tiles::<T>(&format!("tile_{name}"), stages * pieces, [all, row], swizzle);
+        Side { k, tensor, tiles, is_a, along_k, pieces, span, parts, lines, sharers }
     }
 
     fn batch_of(&self, of: Global<'k, T>) -> Self {
@@ -478,13 +488,15 @@ impl<'k, T: Element> Side<'k, T> {
         start: Val<'k, u32>,
         (full, which): (Barriers<'k>, Val<'k, u32>),
     ) {
-        let (share, blocks) =
-            (self.pieces / self.cluster, (self.cluster > 1).then(|| self.k.constant((1 << self.cluster) - 1)));
-        for piece in 0..share {
-            let piece = if self.cluster > 1 { self.k.cluster_rank() * share + piece } else { self.k.constant(piece) };
-            let outer = first + piece * self.span;
-            let at = if self.is_a { (outer, start) } else { (start, outer) };
-            self.tiles.copy_tile_to(stage * self.pieces + piece, self.tensor, at, (full, which), blocks);
+        let Sharers { count, own, blocks } = self.sharers;
+        let share = self.pieces * self.parts / count;
+        for part in 0..share {
+            let part = own * share + part;
+            let (piece, line) = (part / self.parts, part % self.parts * self.lines);
+            let first = first + piece * self.span;
+            let (outer, inner) = if self.along_k { (first + line, start) } else { (first, start + line) };
+            let at = if self.is_a { (outer, inner) } else { (inner, outer) };
+            self.tiles.copy_tile_to((stage * self.pieces + piece, line), self.tensor, at, (full, which), blocks);
         }
     }
 

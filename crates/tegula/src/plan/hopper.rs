@@ -41,7 +41,7 @@ const START: [f64; 2] = [1.63, 0.126];
 const L2: f64 = 219e3;
 /// How much more rows are for the cache that begin within a line, and within a sector of 32 bytes.
 const WITHIN: [f64; 2] = [0.659, 1.639];
-/// What B is for the cache where two blocks share it, and what such clusters cost at the start.
+/// What a factor is for the cache where two blocks share it, and what such clusters cost at the start.
 const SHARED: f64 = 0.142;
 const TOGETHER: f64 = 0.52;
 /// Microseconds that storing a tile of 128×256 takes, and how much longer it takes where the copy engine cannot.
@@ -122,10 +122,10 @@ fn spread(row: usize) -> f64 {
 fn tiles(problem: &Problem, pipeline: Pipeline, swapped: bool) -> usize {
     let [m, n] = if swapped { [problem.n, problem.m] } else { [problem.m, problem.n] };
     let [rows, cols, _] = pipeline.tile.map(|extent| extent as usize);
-    // Blocks of a cluster have tiles below each other.
-    let cluster = pipeline.cluster as usize;
-    let below = m.div_ceil(rows * cluster) * cluster;
-    below.saturating_mul(n.div_ceil(cols)).saturating_mul(problem.batches)
+    // Clusters are made as a whole.
+    let [down, across] = pipeline.sharing().map(|blocks| blocks as usize);
+    let (below, beside) = (m.div_ceil(rows * down) * down, n.div_ceil(cols * across) * across);
+    below.saturating_mul(beside).saturating_mul(problem.batches)
 }
 
 /// Sums in so many parts that blocks fill the multiprocessors once, or nearly.
@@ -167,8 +167,8 @@ fn time(problem: &Problem, recipe: &Recipe, step: f64, multiprocessors: u32) -> 
     let inside = |extent: f64, tile: f64| extent / (extent / tile).ceil();
     let lies = rows_of(problem, recipe.swapped);
     let spread = [0, 1].map(|i| if recipe.packed[i] { 1.0 } else { spread(lies[i]) });
-    let right = inside(extents[1], cols) * spread[1] * if cluster > 1 { SHARED } else { 1.0 };
-    let copied = (inside(extents[0], rows) * spread[0] + right) * depth * size;
+    let [right, left] = kernel.pipeline.sharing().map(|blocks| if blocks > 1 { SHARED } else { 1.0 });
+    let copied = inside(extents[0], rows) * spread[0] * left + inside(extents[1], cols) * spread[1] * right;
     let steps = ((k / depth).ceil() / f64::from(parts * split)).ceil().max(1.0);
     let single = if kernel.stores_tiles || parts > 1 { 1.0 } else { SINGLE };
     let store = STORE * area / f64::from(split) * single;
@@ -176,7 +176,7 @@ fn time(problem: &Problem, recipe: &Recipe, step: f64, multiprocessors: u32) -> 
         1 => 0.0,
         _ => EXCHANGE[0] + EXCHANGE[1] * area + if split > 2 { EXCHANGE[2] } else { 0.0 },
     };
-    let making = waves * (steps * (step + copied / L2 * busy) + store + exchange + START[1]);
+    let making = waves * (steps * (step + copied * depth * size / L2 * busy) + store + exchange + START[1]);
     let memory = (extents[0] * k + k * extents[1] + extents[0] * extents[1]) * batches * size / MEMORY;
     let together = if cluster > 1 { TOGETHER } else { 0.0 };
     let written = extents[0] * extents[1] * f64::from(parts) * batches * 2.0 * 4.0;

@@ -40,6 +40,10 @@ enum Plant {
     NoWaitForEmpty,
     BeginsTwice,
     UsesEarly,
+    /// Of what a cluster shares.
+    CopiesOneHalf,
+    CopiesToItself,
+    ReleasesToItself,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +76,7 @@ impl Gemm {
             let slides = a.cols().div_ceil(K);
             k.grid([k.constant(2 * cluster), k.constant(1), k.constant(1)]);
             let a_tiles = k.tiles::<bf16>("a_tiles", stages, [M, K], Swizzle::B128);
-            let b_tiles = k.tiles::<bf16>("b_tiles", stages * cluster, [N / cluster, K], Swizzle::B128);
+            let b_tiles = k.tiles::<bf16>("b_tiles", stages, [N, K], Swizzle::B128);
             let c_tiles = k.tiles::<bf16>("c_tiles", 2, [64, N], Swizzle::B128);
             let (full, empty) = (k.barriers("full", stages), k.barriers("empty", stages));
             let rank = k.cluster_rank();
@@ -82,6 +86,7 @@ impl Gemm {
                 let arrivals = match plant {
                     Plant::MoreArrivals => consumers - 1,
                     Plant::FewerArrivals => consumers + 1,
+                    Plant::ReleasesToItself => 8,
                     _ => consumers,
                 };
                 for stage in 0..stages {
@@ -135,9 +140,13 @@ impl Gemm {
                                 let barrier = (full, which);
                                 a_tiles.copy_tile(which, a, (row, slide * K), barrier);
                                 let part = N / cluster;
-                                let blocks = (cluster > 1).then(|| k.constant((1 << cluster) - 1));
-                                let to = which * cluster + rank;
-                                b_tiles.copy_tile_to(to, b, (col + rank * part, slide * K), barrier, blocks);
+                                let blocks = match plant {
+                                    Plant::CopiesToItself => k.constant(1u32) << rank,
+                                    _ => k.constant((1 << cluster) - 1),
+                                };
+                                let first = if is(Plant::CopiesOneHalf) { k.constant(0) } else { rank * part };
+                                let (to, at) = ((which, first), (col + first, slide * K));
+                                b_tiles.copy_tile_to(to, b, at, barrier, (cluster > 1).then_some(blocks));
                                 advance(k, stage, phase, stages);
                             });
                         });
@@ -159,13 +168,13 @@ impl Gemm {
                             }
                             for inner in (0..K).step_by(16) {
                                 let left = a_tiles.factor((which, first * 64, inner), true);
-                                let right = b_tiles.factor((which * cluster, 0, inner), true);
+                                let right = b_tiles.factor((which, 0, inner), true);
                                 let add = slide.ne(0) | k.constant(inner != 0);
                                 k.wgmma(Wgmma { ty: Type::BF16, n: N }, left, right, sums, add);
                             }
                             k.wgmma_commit();
                             let release = || {
-                                if cluster == 1 {
+                                if cluster == 1 || is(Plant::ReleasesToItself) {
                                     k.when(k.is_first_lane(), || empty.arrive(which));
                                 } else {
                                     k.when(k.lane().lt(cluster), || empty.arrive_at(which, k.lane()));
@@ -405,6 +414,9 @@ plants! {
     ends_while_it_is_read: PLAIN, NoAwaitReadsAtEnd, [Kind::InFlight], "shared memory is given up";
     ends_with_an_open_group: PLAIN, NoCommit, [Kind::InFlight], "shared memory is given up";
     uses_a_matrix_early: PLAIN, UsesEarly, [Kind::EarlyAccess], "call `await_launches` first";
+    copies_one_half_twice: CLUSTER, CopiesOneHalf, [Kind::InFlight, Kind::Uninitialised], "a copy to tile 0 of b_tiles is on its way";
+    copies_its_half_to_itself: CLUSTER, CopiesToItself, [Kind::Deadlock], "4096 bytes are still expected";
+    releases_to_itself_alone: CLUSTER, ReleasesToItself, [Kind::InFlight], "is on its way";
     does_not_wait_for_room: PLAIN, NoWaitForEmpty, [Kind::InFlight, Kind::ArrivalMismatch], "";
 }
 
@@ -515,17 +527,60 @@ fn matrices_are_stored_as_they_are_loaded() {
     }
 }
 
+/// Copies of so many rows, to all rows of a tile of 64.
+fn copied(rows: u32, [cols, of]: [u32; 2], [swizzle, in_array]: [Swizzle; 2], first: u32) -> Kernel {
+    kernel("copied", Block::d1(64), |k| {
+        k.grid([k.constant(1), k.constant(1), k.constant(1)]);
+        let a = k.tensor::<bf16>("a", Access::Read, Order2d::RowMajor, Tiles { rows, cols, swizzle });
+        let (tiles, full) = (k.tiles::<bf16>("tiles", 2, [64, of], in_array), k.barriers("full", 1));
+        let c = k.output::<bf16>("c");
+        k.when(k.thread_x().eq(0), || {
+            full.init(0, 1);
+            k.fence_init();
+            full.expect(0, 2 * 64 * of);
+            for row in (first..64).step_by(rows as usize) {
+                tiles.copy_tile_to((1, row), a, (row, 0u32), (full, k.constant(0)), None);
+            }
+        });
+        k.barrier();
+        full.wait(0, 0);
+        (0..of).for_each(|col| c.store((k.thread_x(), col), tiles.load((1, k.thread_x(), col))));
+    })
+}
+
 #[test]
 fn an_array_must_be_as_the_tiles_are() {
-    let kernel = kernel("mismatch", Block::d1(128), |k| {
-        k.grid([k.constant(1), k.constant(1), k.constant(1)]);
-        let a =
-            k.tensor::<bf16>("a", Access::Read, Order2d::RowMajor, Tiles { rows: 64, cols: 32, swizzle: Swizzle::B64 });
-        let (tiles, full) = (k.tiles::<bf16>("tiles", 1, [64, 32], Swizzle::B128), k.barriers("full", 1));
-        tiles.copy_tile(0, a, (0, 0), (full, k.constant(0)));
-    });
-    let refused = check(kernel).unwrap_err().to_string();
-    assert!(refused.contains("not as tiles has them"), "{refused}");
+    let (wide, narrow) = (Swizzle::B128, Swizzle::B64);
+    for (rows, cols, swizzles) in [
+        (64, [32, 32], [narrow, wide]),
+        (64, [32, 64], [narrow, narrow]),
+        // Neither all rows nor a part that begins where the swizzle does.
+        (128, [64, 64], [wide, wide]),
+        (48, [64, 64], [wide, wide]),
+        (4, [64, 64], [wide, wide]),
+        (8, [32, 32], [wide, wide]),
+    ] {
+        let refused = check(copied(rows, cols, swizzles, 0)).unwrap_err().to_string();
+        assert!(refused.contains("not as tiles has them"), "{rows} {cols:?}: {refused}");
+    }
+}
+
+#[test]
+fn a_tile_is_copied_by_parts() {
+    let a = Matrix::from_fn(Shape::new(64, 64), |_, i, j| bf16::from_f64((i % 16 * 16 + j % 16) as f64)).unwrap();
+    let layout = Layout::row_major(a.shape()).unwrap();
+    for (rows, first, right) in [(64, 0, true), (32, 0, true), (8, 0, true), (32, 16, false), (32, 32, false)] {
+        let kernel = check(copied(rows, [64; 2], [Swizzle::B128; 2], first)).unwrap();
+        for seed in 0..8 {
+            let (from, c) = (Buffer::input(a.view()).unwrap(), Buffer::output(Type::BF16, layout).unwrap());
+            let config = Config { seed, ..Config::default() };
+            let outcome = run(&kernel, &[Arg::from(&from), Arg::from(&c)], &config).unwrap();
+            assert_eq!(errors(&outcome).is_empty(), right, "{rows} from {first}: {}", messages(&outcome));
+            if right {
+                assert_eq!(c.to_matrix::<bf16>().unwrap().into_vec(), a.clone().into_vec(), "{rows}");
+            }
+        }
+    }
 }
 
 /// Two blocks that send each other four numbers of each thread, twice.

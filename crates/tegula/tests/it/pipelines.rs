@@ -13,7 +13,7 @@ use tegula::{Accuracy, Device, Error, Layout, Matrix, Shape};
 use super::product::{Lie, Product, Random, Sample};
 
 /// Small tiles, and the ways of the large ones.
-const PIPELINES: [&str; 10] = [
+const PIPELINES: [&str; 14] = [
     "hopper_64x64x64_1_2_1",
     "hopper_64x128x64_1_3_1",
     "hopper_128x64x64_2_3_1",
@@ -24,6 +24,10 @@ const PIPELINES: [&str; 10] = [
     "hopper_64x64x64_1_2_1_k2",
     "hopper_128x64x64_2_2_1_k4_g2",
     "hopper_64x128x64_1_2_1_k8",
+    "hopper_64x192x64_1_2_2",
+    "hopper_64x64x64_1_3_2",
+    "hopper_64x128x64_1_2_4",
+    "hopper_128x192x64_2_2_4",
 ];
 
 fn any_product<T: Sample>(seed: u64) {
@@ -86,15 +90,34 @@ fn clean<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usize; 3], bet
 
 const ROW: Order2d = Order2d::RowMajor;
 const COL: Order2d = Order2d::ColMajor;
+/// Of factors.
+const LAYOUTS: [(Order2d, Order2d); 4] = [(ROW, ROW), (ROW, COL), (COL, ROW), (COL, COL)];
 
 #[test]
 fn pipelines_are_clean_on_every_seed() {
     // Every layout, tiles in number beyond the blocks, stages that go round several times, edges in all three.
-    for (a, b) in [(ROW, ROW), (ROW, COL), (COL, ROW), (COL, COL)] {
+    for (a, b) in LAYOUTS {
         clean::<bf16>("hopper_64x64x64_1_2_1", [a, b, ROW], [136, 200, 200], false, 8);
         clean::<bf16>("hopper_128x64x64_2_3_1", [a, b, COL], [200, 136, 264], false, 8);
         clean::<f16>("hopper_128x128x64_2_2_2", [a, b, ROW], [520, 136, 200], false, 8);
         clean::<f16>("hopper_128x64x64_2_2_1_k2", [a, b, ROW], [264, 136, 392], false, 8);
+    }
+}
+
+#[test]
+fn clusters_that_share_b_are_clean_on_every_seed() {
+    // Of columns, blocks share pieces, halves of pieces, or both.
+    for (a, b) in LAYOUTS {
+        clean::<f16>("hopper_64x192x64_1_2_2", [a, b, ROW], [136, 200, 136], false, 32);
+        clean::<f16>("hopper_64x64x64_1_3_2", [a, b, COL], [200, 72, 264], true, 32);
+    }
+}
+
+#[test]
+fn clusters_that_share_a_and_b_are_clean_on_every_seed() {
+    for (a, b) in LAYOUTS {
+        clean::<f16>("hopper_64x128x64_1_2_4", [a, b, ROW], [136, 264, 136], true, 32);
+        clean::<f16>("hopper_128x64x64_2_3_4", [a, b, COL], [264, 72, 264], false, 8);
     }
 }
 
@@ -104,7 +127,14 @@ fn pipelines_of_every_shape_are_clean() {
         clean::<bf16>(name, [ROW, COL, ROW], [264, 200, 136], true, 4);
         clean::<f16>(name, [ROW, ROW, COL], [72, 264, 392], false, 4);
     }
-    for narrow in ["hopper_64x16x64_1_4_1", "hopper_128x32x64_2_3_1", "hopper_64x16x64_1_4_1_k2"] {
+    let narrow = [
+        "hopper_64x16x64_1_4_1",
+        "hopper_128x32x64_2_3_1",
+        "hopper_64x16x64_1_4_1_k2",
+        "hopper_64x16x64_1_4_2",
+        "hopper_64x32x64_1_3_4",
+    ];
+    for narrow in narrow {
         clean::<bf16>(narrow, [ROW, COL, ROW], [264, 40, 264], true, 4);
         clean::<bf16>(narrow, [COL, COL, COL], [264, 40, 264], false, 4);
     }
@@ -147,7 +177,9 @@ fn what_does_not_fit_is_refused() {
         "256x64x64_4_2_1",
         "64x64x64_1_4000000000_1",
         "64x64x64_4000000000_2_1",
-        "64x64x64_1_2_4",
+        "64x64x64_1_2_3",
+        "64x64x64_1_2_8",
+        "64x64x64_1_2_4_k2",
         "64x64x64_1_2_1_k3",
         "128x64x64_2_2_2_k2",
         "64x16x64_1_2_1_k4",
@@ -157,6 +189,8 @@ fn what_does_not_fit_is_refused() {
         assert!(refused(wrong, Type::BF16), "{wrong}");
     }
     assert!(!refused("128x256x64_2_4_1", Type::F16));
+    assert!(!refused("128x192x64_2_4_2", Type::F16));
+    assert!(!refused("128x256x64_2_4_4", Type::F16));
     assert!(refused("128x256x64_2_4_1", Type::F32));
     assert!("128x256_2_4".parse::<Pipeline>().is_err());
     assert!("128x256x64_2_4_1_g".parse::<Pipeline>().is_err());

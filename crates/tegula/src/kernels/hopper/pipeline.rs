@@ -17,7 +17,7 @@ pub struct Pipeline {
     pub consumers: u32,
     /// Steps that are in shared memory at a time.
     pub stages: u32,
-    /// Blocks of a cluster that share B.
+    /// Blocks of a cluster that share factors: two, below each other, share B; four are two by two, and share A with one and B with another.
     pub cluster: u32,
     /// Blocks of a cluster that share the steps along k of a tile.
     pub split: u32,
@@ -29,6 +29,14 @@ impl Pipeline {
     /// Blocks of a cluster.
     pub const fn blocks(&self) -> u32 {
         self.cluster * self.split
+    }
+
+    /// Blocks of a cluster below each other, which share B, and beside each other, which share A.
+    pub const fn sharing(&self) -> [u32; 2] {
+        match self.cluster {
+            4 => [2, 2],
+            below => [below, 1],
+        }
     }
 
     /// Clusters that run at a time, and on how many multiprocessors: those of more than two blocks do not fill the groups that clusters come from. As
@@ -43,18 +51,25 @@ impl Pipeline {
 
     /// Memory for the sums of a tile of each of so many blocks, or of as many as make clusters: a row for each consumer.
     pub(crate) fn parts(&self, blocks: usize) -> Shape {
-        let cols = (self.sums() * GROUP) as usize;
-        Shape { batches: blocks.next_multiple_of(self.cluster as usize), rows: self.consumers as usize, cols }
+        let cols = self.sums() as usize * GROUP as usize;
+        Shape { batches: self.whole_clusters(blocks), rows: self.consumers as usize, cols }
     }
 
     /// Flags of as many blocks: one for each consumer.
     pub(crate) fn flags(&self, blocks: usize) -> usize {
-        blocks.next_multiple_of(self.cluster as usize) * self.consumers as usize
+        self.whole_clusters(blocks).saturating_mul(self.consumers as usize)
+    }
+
+    // The following are asked before a kernel is built, which refuses pipelines that cannot be.
+
+    fn whole_clusters(&self, blocks: usize) -> usize {
+        let cluster = (self.cluster as usize).max(1);
+        blocks.div_ceil(cluster).saturating_mul(cluster)
     }
 
     /// Sums of a thread.
     pub(super) fn sums(&self) -> u32 {
-        self.tile[0] * self.tile[1] / (self.consumers * GROUP)
+        self.tile[0].saturating_mul(self.tile[1]) / self.consumers.saturating_mul(GROUP).max(1)
     }
 }
 
@@ -95,8 +110,8 @@ impl FromStr for Pipeline {
                 Ok(Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group })
             }
             _ => Err(Error::KernelOption(format!(
-                "{text:?} is no pipeline; one is 128x256x64_2_4_1: tile, consumers, stages, blocks that share B; behind that may be _k2, blocks that \
-                 share k, and _g16, rows of tiles that are made together"
+                "{text:?} is no pipeline; one is 128x256x64_2_4_1: tile, consumers, stages, blocks that share factors; behind that may be _k2, \
+                 blocks that share k, and _g16, rows of tiles that are made together"
             ))),
         }
     }
