@@ -8,15 +8,18 @@
 //! * **The next tile comes while this one is stored.** Sums go through shared memory, 64 rows and 128 bytes at a time, from where the copy engine stores them.
 //! * **Clusters** share B: each block of two copies half of it to both, and has rows of A of its own. Or they share the steps along k of one
 //!   tile, whose sums meet in shared memory: each block finishes a part of them.
+//! * **Groups** of rows may have matrices B of their own, all in one launch: `groups` says which tiles fall to a block.
 //!
 //! After the kernels of CUTLASS and of DeepGEMM for this GPU, and Osama et al. for how work is shared; see [`crate::ir::Hopper`] for the terms.
 
 mod exchange;
+mod groups;
 mod pipeline;
 
 use std::fmt;
 
 use self::exchange::Exchange;
+use self::groups::{Group, Groups};
 pub use self::pipeline::Pipeline;
 use self::pipeline::store_cols;
 use super::blocked::{Schedule, grouped};
@@ -103,6 +106,7 @@ impl Hopper {
             && store_cols(&self.pipeline).is_some();
         let lies = self.orders[..2].iter().all(|order| *order != Order2d::Strided)
             && self.schedule != Schedule::Balanced
+            && (self.schedule != Schedule::Groups || self.pipeline.blocks() == 1)
             && !(self.stores_tiles && (self.orders[2] == Order2d::Strided || self.schedule == Schedule::Parts));
         if !divides || !lies {
             return Err(Error::KernelOption(format!(
@@ -136,6 +140,8 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     k.cluster(blocks);
     let a = Side::<T>::declare(k, "a", variant.orders[0], true, [rows, depth], stages, 1);
     let b = Side::<T>::declare(k, "b", variant.orders[1], false, [cols, depth], stages, cluster);
+    let ends =
+        (variant.schedule == Schedule::Groups).then(|| k.matrix::<u32>("ends", Access::Read, Order2d::RowMajor, 1));
     let store = Store::declare(k, variant, [a.tensor.elements(), b.tensor.elements()]);
     let (full, empty) = (k.barriers("full", stages), k.barriers("empty", stages));
     let exchange = (pipeline.split > 1).then(|| Exchange::declare(k, &pipeline));
@@ -168,7 +174,7 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
         // Blocks that share B write to each other from the start.
         _ => k.cluster_wait(),
     }
-    let jobs = Jobs::declare(k, pipeline, &store.product);
+    let jobs = Jobs::declare(k, pipeline, &store.product, ends);
     let work = Work { k, pipeline, a, b, full, empty, jobs, exchange, store };
     let registers = work.registers();
     // All before was done while the launch before this one ended.
@@ -211,11 +217,18 @@ struct Jobs<'k> {
     workers: Val<'k, u32>,
     /// Steps along k.
     steps: Val<'k, u32>,
+    /// Where rows of A come in groups: then these say what there is to do.
+    groups: Option<Groups<'k>>,
 }
 
 impl<'k> Jobs<'k> {
     /// Says how many blocks there are: one on each multiprocessor, if there are so many tiles.
-    fn declare<T: Element>(k: &'k Builder, pipeline: Pipeline, product: &Product<'k, T>) -> Self {
+    fn declare<T: Element>(
+        k: &'k Builder,
+        pipeline: Pipeline,
+        product: &Product<'k, T>,
+        ends: Option<Global<'k, u32>>,
+    ) -> Self {
         let Pipeline { tile: [rows, cols, depth], cluster, .. } = pipeline;
         let blocks = pipeline.blocks();
         let (m, n, _) = product.extents();
@@ -223,14 +236,20 @@ impl<'k> Jobs<'k> {
         let count = tiles[0] * tiles[1] * product.batches();
         let [clusters, of] = pipeline.at_a_time();
         let most = (k.multiprocessors() * clusters / of).max(1);
-        k.grid([count.min(most) * blocks, k.constant(1), k.constant(1)]);
+        let groups = ends.map(|ends| Groups::declare(k, pipeline, product, ends));
+        if groups.is_none() {
+            k.grid([count.min(most) * blocks, k.constant(1), k.constant(1)]);
+        }
         let (first, workers) =
             if blocks > 1 { (k.cluster_x(), k.grid_x() / blocks) } else { (k.block_x(), k.grid_x()) };
-        Jobs { k, pipeline, tiles, count, first, workers, steps: product.depth().div_ceil(depth) }
+        Jobs { k, pipeline, tiles, count, first, workers, steps: product.depth().div_ceil(depth), groups }
     }
 
     /// The body for each job.
     fn each(&self, body: impl FnOnce(Job<'k>)) {
+        if let Some(groups) = &self.groups {
+            return groups.each(body);
+        }
         self.k.for_step(self.first, self.count, self.workers, |number| body(self.job(number)));
     }
 
@@ -242,7 +261,7 @@ impl<'k> Jobs<'k> {
         let (tile_m, tile_n) = grouped(number % tiles, self.tiles, group);
         let tile_m = if cluster > 1 { tile_m * cluster + self.k.cluster_rank() } else { tile_m };
         let is_last = (self.count - number).le(self.workers);
-        Job { matrix: number / tiles, at: [tile_m * rows, tile_n * cols], is_last }
+        Job { matrix: number / tiles, at: [tile_m * rows, tile_n * cols], is_last, group: None }
     }
 
     /// The block's part of the steps of a tile: the first, and how many.
@@ -264,6 +283,7 @@ struct Job<'k> {
     at: [Val<'k, u32>; 2],
     /// Whether it is the block's last.
     is_last: Pred<'k>,
+    group: Option<Group<'k>>,
 }
 
 /// What producer and consumers share.
@@ -292,6 +312,16 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         }
     }
 
+    /// The parameters for a job, and its steps along k: the first, and how many.
+    fn share(&self, matrix: Val<'k, u32>, group: Option<Group<'k>>) -> (Product<'k, T>, [Val<'k, u32>; 2]) {
+        match group {
+            Some(Group { number, end }) => {
+                (self.store.product.group(number, end), [self.k.constant(0), self.jobs.steps])
+            }
+            None => self.store.product.share(matrix, self.jobs.steps),
+        }
+    }
+
     /// The end of what [`body`] begins with a cluster whose blocks share k.
     fn meet_those_that_share_k(&self) {
         if self.exchange.is_some() {
@@ -304,8 +334,8 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         let Pipeline { tile: [rows, cols, depth], stages, .. } = self.pipeline;
         let bytes = (rows + cols) * depth * size_of::<T>() as u32;
         let at = Ring::new(self.k, stages);
-        self.jobs.each(|Job { matrix, at: [row, col], .. }| {
-            let (product, steps) = self.store.product.share(matrix, self.jobs.steps);
+        self.jobs.each(|Job { matrix, at: [row, col], group, .. }| {
+            let (product, steps) = self.share(matrix, group);
             let [begin, count] = self.jobs.part(steps);
             let (a, b) = (self.a.batch_of(product.a), self.b.batch_of(product.b));
             self.k.for_each(begin, begin + count, |step| {
@@ -328,8 +358,8 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         let wgmma = Wgmma { ty: T::TYPE, n: cols };
         let sums = k.array::<f32>(rows / Wgmma::M * wgmma.sums());
         let at = Ring::new(k, stages);
-        self.jobs.each(|Job { matrix, at: [row, col], is_last }| {
-            let (product, steps) = self.store.product.share(matrix, self.jobs.steps);
+        self.jobs.each(|Job { matrix, at: [row, col], is_last, group }| {
+            let (product, steps) = self.share(matrix, group);
             let [_, count] = self.jobs.part(steps);
             (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
             let before = k.var(0u32);
@@ -535,23 +565,33 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         };
         let (each, across) = (self.cols / 2, self.sums / (self.cols / 2));
         let rounds = sums.len() / each;
-        let round = |round: Val<'k, u32>, sums: Array<'k, f32>| {
-            let round = round + first / each;
-            let at = [row + round / across * Wgmma::M, col + round % across * self.cols];
-            self.store_tile(product, tiles, (number, consumer), at, sums);
+        let all = |tensor: Option<Tensor<'k, T::Out>>| {
+            let round = |round: Val<'k, u32>, sums: Array<'k, f32>| {
+                let round = round + first / each;
+                let at = [row + round / across * Wgmma::M, col + round % across * self.cols];
+                self.store_tile(product, (tiles, tensor), (number, consumer), at, sums);
+            };
+            if product.ends_long() || tensor.is_none() {
+                in_rounds(k, sums, rounds, round);
+            } else {
+                (0..rounds).for_each(|i| round(k.constant(i), sums.part(i * each, each)));
+            }
         };
-        if product.ends_long() || self.tensor.is_none() {
-            in_rounds(k, sums, rounds, round);
-        } else {
-            (0..rounds).for_each(|i| round(k.constant(i), sums.part(i * each, each)));
+        match (self.tensor, product.end()) {
+            // The copy engine would store the sums behind a group's end as well, where the next one's rows are.
+            (Some(tensor), Some(end)) => {
+                let rows = sums.len() / self.sums * Wgmma::M;
+                k.if_else((row + rows).le(end), || all(Some(tensor)), || all(None));
+            }
+            (tensor, _) => all(tensor),
         }
     }
 
-    /// Stores what fits in a tile in shared memory.
+    /// Stores what fits in a tile in shared memory, by the copy engine where it is given C, else line by line.
     fn store_tile(
         &self,
         product: &Product<'k, T>,
-        tiles: Shared<'k, T::Out>,
+        (tiles, tensor): (Shared<'k, T::Out>, Option<Tensor<'k, T::Out>>),
         (number, consumer): (Val<'k, u32>, Val<'k, u32>),
         [row, col]: [Val<'k, u32>; 2],
         sums: Array<'k, f32>,
@@ -566,7 +606,7 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         }
         let fill = |adds: bool| self.fill(product, tiles, slot, self.own(row, col), sums, adds);
         k.if_else(product.adds_to_c(), || fill(true), || fill(false));
-        if let Some(tensor) = self.tensor {
+        if let Some(tensor) = tensor {
             k.fence_proxy();
             self.meet(consumer);
             k.when(first.eq(0), || {
@@ -577,6 +617,10 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
             // Whoever fills this tile again has met the others once more, after they read it.
             self.meet(consumer);
             self.copy(product, tiles, slot, [row, col]);
+            if self.tensor.is_some() {
+                // A turn without a store is one of those that are counted when others are awaited.
+                k.when(first.eq(0), || k.commit_stores());
+            }
         }
     }
 
@@ -660,6 +704,7 @@ impl fmt::Display for Hopper {
         f.write_str(match self.schedule {
             Schedule::Tiles => "",
             Schedule::Parts => "_parts",
+            Schedule::Groups => "_groups",
             // Refused.
             Schedule::Balanced => "_balanced",
         })?;

@@ -15,6 +15,7 @@ mod gpu_random;
 mod gpu_refusals;
 mod gpu_tune;
 mod gpu_warpgroup;
+mod groups;
 mod hopper;
 mod interp_facts;
 mod interp_ops;
