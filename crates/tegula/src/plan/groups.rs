@@ -24,7 +24,7 @@ const fn of([rows, cols]: [u32; 2], consumers: u32, stages: u32) -> Pipeline {
 }
 
 /// The kernel that makes them all at once, if there is one: A has the rows of all groups, the batch is of as many matrices B as there are `sizes`.
-pub(crate) fn of_groups(problem: &Problem, sizes: &[usize], caps: &Caps) -> Option<Hopper> {
+pub fn of_groups(problem: &Problem, sizes: &[usize], caps: &Caps) -> Option<Hopper> {
     let Problem { ty, m, n, k, lies: [a, b, c], .. } = *problem;
     let &Caps::Gpu { compute: HOPPER, multiprocessors } = caps else { return None };
     let tiled = [a, b, c].map(|lie| lie.vectors && lie.forwards);

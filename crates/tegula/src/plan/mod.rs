@@ -16,7 +16,7 @@ mod tuned;
 pub use candidates::candidates;
 pub use choose::{Caps, Lie, Plan, Problem, choose};
 pub use explain::Explanation;
-pub(crate) use groups::of_groups;
+pub use groups::of_groups;
 pub use legal::{Candidate, legal};
 pub(crate) use memo::chosen;
 pub use recipe::{Recipe, Split};
