@@ -198,7 +198,8 @@ fn groups_are_finished_on_every_seed() {
     for (i, bias) in [Bias::None, Bias::Row, Bias::Rows, Bias::Column].into_iter().enumerate() {
         let beta = if i % 2 == 0 { 0.5 } else { 0.0 };
         let orders = [ROW, if i < 2 { ROW } else { COL }, ROW];
-        let groups = |random: &mut Random| Groups::<bf16>::new(&RAGGED, 2, [72, 72], orders, random).factors(2.0, beta);
+        // Short sums, beside which a wrong bias is no small error.
+        let groups = |random: &mut Random| Groups::<bf16>::new(&RAGGED, 2, [72, 8], orders, random).factors(2.0, beta);
         groups(random).finished(bias, with, random).clean("64x64x64_1_2_1", orders, 32);
         groups(random).finished(bias, gelu, random).clean("128x64x64_2_3_1", orders, 32);
     }
@@ -256,7 +257,8 @@ pub fn any<T: Sample>(seed: u64) -> Groups<T> {
     let sizes: Vec<usize> = (0..random.below(7)).map(|_| random.below(most) * random.below(3).min(1)).collect();
     let mut order = || if random.chance(2) { ROW } else { COL };
     let orders = [order(), order(), order()];
-    let mut sizes_of = [1 + random.below(150), random.below(150)];
+    let deep = [9, 150][random.below(2)];
+    let mut sizes_of = [1 + random.below(150), random.below(deep)];
     if random.chance(2) {
         sizes_of = sizes_of.map(|size| size.next_multiple_of(8));
     }

@@ -8,6 +8,7 @@ mod golden;
 mod gpu;
 mod gpu_bench;
 mod gpu_epilogue;
+mod gpu_groups;
 mod gpu_large;
 mod gpu_matrix;
 mod gpu_ops;
