@@ -1,5 +1,5 @@
-//! A layer of experts on a GPU: 64 groups of rows, ragged, each with a matrix of its own, in one launch; against a loop of products, of ours and, where
-//! it is installed, of cublasLt with the best of its candidates for each group.
+//! A layer of experts on a GPU: 64 groups of rows, ragged, each with a matrix of its own, in one launch; against a loop of products, of ours and,
+//! where it is installed, of cublasLt with the best of its candidates for each group.
 //!
 //!     cargo run --release -p tegula --example gpu_grouped
 //!

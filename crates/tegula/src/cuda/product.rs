@@ -391,8 +391,9 @@ impl Gpu {
             // SAFETY: the kernel stores so many numbers from `first` on, where the row has as many; the workspace is as below.
             unsafe { self.queue(&write, &args) }?;
         }
-        // SAFETY: built-in kernels guard their edges, those of the groups as well, so they stay within their matrices, the bias and the ends, of which
-        // there is one for each matrix of B; C is borrowed to be written; on this stream nobody else uses the workspace before this kernel is queued.
+        // SAFETY: built-in kernels guard their edges, those of the groups as well, so they stay within their matrices, the bias and the ends, of
+        // which there is one for each matrix of B; C is borrowed to be written; on this stream nobody else uses the workspace before this kernel is
+        // queued, which follows what writes it.
         unsafe { self.queue(&kernel, &with_bias(&[a, b, ends, c], bias, &factors)) }?;
         Ok(kernel.kernel.name().into())
     }

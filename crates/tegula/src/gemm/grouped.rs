@@ -1,4 +1,5 @@
-//! Products of groups of rows, each with a matrix B of its own: what layers of experts need. It knows how rows are divided, not how a product is made.
+//! Products of groups of rows, each with a matrix B of its own, as layers of experts need them. It knows how rows are divided, not how a product
+//! is made.
 
 use std::ops::Range;
 
@@ -15,10 +16,10 @@ use crate::plan::{Problem, of_groups};
 /// A (rows×k) and C (rows×n) hold the rows of all groups, one group after the other; group i has `sizes[i]` of them, which may be 0, and the matrix i
 /// of the batch B (k×n each). Where sizes add up to less, the rows behind them are left alone.
 ///
-/// On a GPU of compute capability 9.0, groups of f16 and bf16 that the copy engine finds (row by row: addresses and lines of multiples of 16 bytes) are
-/// one launch, with a small one before it that brings the sizes; anything else is a [`Gemm`] for each group. Sizes are read before
-/// [`run`](Self::run) returns. A recording (`cuda::Gpu::capture`) has them as it has alpha and beta: launched again, it multiplies groups of the
-/// same sizes.
+/// On a GPU of compute capability 9.0, groups of f16 and bf16 are one launch, with a small one before it that brings the sizes, where A and B begin and
+/// have their rows (or columns) at multiples of 16 bytes; anything else is a [`Gemm`] for each group. Sizes are read before
+/// [`run`](Self::run) returns. A recording (`cuda::Gpu::capture`) has them as it has alpha and beta: launched again, it multiplies groups of
+/// the same sizes.
 ///
 /// ```
 /// use tegula::{Device, Grouped, Matrix, Shape};
@@ -81,8 +82,8 @@ impl<'a, T: Element> Grouped<'a, T> {
     /// Where groups are multiplied one by one, the report is of the largest.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the shapes make no product, there is not a size for each matrix of B, the groups have more rows than A, or the bias is none of
-    /// what it may be; else as [`Gemm::run`]. C is as it was where the error is found before the work begins.
+    /// [`Error::Shape`] where the shapes make no product, there is not a size for each matrix of B, the groups have more rows than A, or the bias
+    /// is none of what it may be; else as [`Gemm::run`]. C is as it was where the error is found before the work begins.
     pub fn run(self) -> Result<Report> {
         let Grouped { product, sizes } = self;
         let (product, rows) = used_rows(product, sizes)?;
@@ -143,19 +144,20 @@ fn used_rows<'a, T: Element>(product: Gemm<'a, T>, sizes: &[usize]) -> Result<(G
     if let Some(bias) = finish.bias {
         refuse_c("bias", used(bias)?)?;
     }
+    if let Some(bias) = finish.bias.map(|bias| bias.shape())
+        && bias.rows > 1
+        && bias.batches > 1
+    {
+        let column = Shape::new(of_c.rows, 1);
+        return refuse(format!(
+            "the bias is {bias}; a column has a number for each row of C and is one for all groups: {column}"
+        ));
+    }
     let all = Shape { batches: sizes.len(), ..of_c };
-    finish.for_each_of(all, T::TYPE)?;
-    let bias = match finish.bias {
-        Some(bias) if bias.shape().rows > 1 && bias.shape().batches > 1 => {
-            let given = bias.shape();
-            return refuse(format!(
-                "the bias is {given}; a column has a number for each row of C and is one for all groups: {}×1",
-                of_c.rows
-            ));
-        }
-        Some(bias) if bias.shape().rows > 1 => Some(bias.rows(..end)?),
-        bias => bias,
-    };
+    let finish = finish.for_each_of(all, T::TYPE)?;
+    let of_rows = |bias: View<'a, T::Out>| if bias.shape().rows == 1 { Ok(bias) } else { bias.rows(..end) };
+    let bias = finish.bias.map(of_rows).transpose()?;
+    // Of a column, one row may be left: then it is a row.
     let finish = Finish { bias, ..finish }.for_each_of(Shape { rows: end, ..all }, T::TYPE)?;
     Ok((Gemm { a: a.rows(..end)?, c: product.c.rows(..end)?, finish, ..product }, rows))
 }

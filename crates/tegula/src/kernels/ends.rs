@@ -1,6 +1,7 @@
 //! The pass before a product of groups: writes where each group ends, as the launch's parameters have it, to a matrix on the GPU.
 //!
-//! Parameters are copied when a launch is queued or recorded. So the host may forget the numbers at once, and work that is queued before keeps its own.
+//! Parameters are copied when a launch is queued or recorded. So the host may forget the numbers at once, and work that is queued before keeps
+//! its own.
 
 use std::fmt;
 

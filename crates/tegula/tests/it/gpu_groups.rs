@@ -1,4 +1,4 @@
-//! Products of groups of rows on a GPU: any are right, in whatever order they are queued, and recorded ones keep the sizes that they were recorded with.
+//! Products of groups of rows on a GPU: any are right, in whatever order they are queued, and recorded ones keep the sizes that they had.
 //!
 //! Without a GPU the tests say that they are skipped; `TEGULA_REQUIRE_GPU=1` makes that a failure.
 #![cfg(feature = "cuda")]

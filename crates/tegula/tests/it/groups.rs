@@ -111,7 +111,7 @@ impl<T: Sample> Groups<T> {
         }
     }
 
-    /// Runs the kernel of that pipeline with this seed, on so few multiprocessors that blocks make several tiles; insists on a right C and no finding.
+    /// Runs a kernel with this seed, on so few multiprocessors that blocks make several tiles; insists on a right C and no finding.
     fn by_kernel(&self, kernel: &Checked<Kernel>, seed: u64) {
         let ty = <T::Out as Scalar>::TYPE;
         let covered = self.sizes.iter().sum::<usize>() == self.c.1.shape.rows;
