@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn others_are_made_one_by_one() {
         let (row, sizes) = (Lie::new(Order2d::RowMajor, true), [100; 4]);
-        let one = |ty, lies, caps| chosen(ty, &sizes, [256, 256], lies, caps);
+        let one = |ty, lies, caps: &Caps| chosen(ty, &sizes, [256, 256], lies, caps);
         let old = Caps::Gpu { compute: (8, 0), multiprocessors: 108 };
         assert!(one(Type::F16, [row; 3], &H200).is_some());
         assert!(one(Type::F32, [row; 3], &H200).is_none());
