@@ -5,10 +5,10 @@ use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
 use tegula::kernels::{
-    Adding, Barriers, Blocked, Edges, Family, Hopper, Mapping, Mend, Pack, Packing, Plain, Schedule, Sum, Variant,
-    Vector,
+    Adding, Barriers, Blocked, Edges, Ends, Family, Hopper, Mapping, Mend, Pack, Packing, Plain, Schedule, Sum,
+    Variant, Vector,
 };
-use tegula::plan::{Caps, Lie, Problem, Recipe, Split, candidates, legal};
+use tegula::plan::{Caps, Lie, Problem, Recipe, Split, candidates, legal, of_groups};
 use tegula::ptx::{self, Image};
 
 const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
@@ -29,7 +29,9 @@ pub fn all() -> Vec<Variant> {
     let mut variants: Vec<Variant> = plain().into_iter().map(Variant::from).collect();
     variants.extend(vectors().into_iter().map(Variant::from));
     variants.extend(packs().map(Variant::from));
+    variants.push(Ends.into());
     variants.extend(pipelines().into_iter().map(Variant::from));
+    variants.extend(groups().into_iter().map(Variant::from));
     let blocked = blocked();
     variants.extend(finished(&blocked));
     variants.extend(blocked.into_iter().map(Variant::from));
@@ -80,6 +82,32 @@ fn pipelines() -> Vec<Hopper> {
             for name in NAMED {
                 if let Variant::Hopper(hopper) = Recipe::named(name, ty).expect("a pipeline").fit(lies).kernel {
                     add(hopper);
+                }
+            }
+        }
+    }
+    variants
+}
+
+/// Of the kernels for groups of rows those that plans choose, with a B that lies either way, and of epilogues the one that takes most.
+fn groups() -> Vec<Hopper> {
+    let mut variants = Vec::new();
+    let (row, accuracy) = (Order2d::RowMajor, Accuracy::Full);
+    let caps = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
+    for (size, n) in [16, 64, 100, 256, 1024].into_iter().flat_map(|size| [256, 1024, 4096].map(|n| (size, n))) {
+        for (b, stored, ty) in [
+            (row, true, Type::BF16),
+            (row, true, Type::F16),
+            (row, false, Type::BF16),
+            (Order2d::ColMajor, true, Type::BF16),
+        ] {
+            let (sizes, lies) = ([size; 16], [Lie::new(row, true), Lie::new(b, true), Lie::new(row, stored)]);
+            let problem = Problem { ty, accuracy, m: 16 * size, n, k: 2048, batches: 16, lies };
+            let Some(hopper) = of_groups(&problem, &sizes, &caps) else { continue };
+            let epilogue = Epilogue { bias: Some(Along::Rows), activation: Activation::Gelu };
+            for variant in [hopper, Hopper { epilogue, ..hopper }] {
+                if !variants.contains(&variant) {
+                    variants.push(variant);
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Devices, and the one trait through which products, tests and benchmarks reach them.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use crate::cpu::Panels;
@@ -13,7 +14,7 @@ use crate::gemm::{Gemm, Report};
 use crate::host;
 use crate::interp::{Arg, Buffer, Config, footprint, run_told};
 use crate::ir::check;
-use crate::kernels::Variant;
+use crate::kernels::{Hopper, Variant};
 use crate::matrix::{Layout, Matrix, Memory, Shape, View, ViewMut};
 use crate::plan::explain::{Engine, Given};
 use crate::plan::{Caps, Explanation, Lie, Meeting, Plan, Recipe, Tuned, UNTUNED};
@@ -205,8 +206,27 @@ impl Device {
         Ok(Report { device: self.label(), kernel })
     }
 
+    /// A product of groups, those rows of A and C with a matrix B each, by the kernel that was chosen for it.
+    pub(crate) fn run_groups<T: Element>(
+        &self,
+        kernel: Hopper,
+        product: Gemm<'_, T>,
+        rows: &[Range<usize>],
+    ) -> Result<Report> {
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Kind::Cuda(gpu) => {
+                Ok(Report { device: self.label(), kernel: gpu.multiply_groups(kernel, product, rows)?.into() })
+            }
+            _ => {
+                let _ = (kernel, product, rows);
+                Err(self.other_plan(T::TYPE))
+            }
+        }
+    }
+
     /// [`name`](Executor::name), without memory where it is always the same.
-    fn label(&self) -> Cow<'static, str> {
+    pub(crate) fn label(&self) -> Cow<'static, str> {
         match &self.0 {
             Kind::Cpu => "cpu".into(),
             Kind::Interp => "interp".into(),

@@ -1,5 +1,7 @@
 //! The problem: C = act(alpha·A·B + beta·C + bias). What [`Gemm::run`] refuses, no engine has to look for again.
 
+mod grouped;
+
 use std::borrow::Cow;
 
 use crate::cpu::{Panels, prepack};
@@ -10,6 +12,8 @@ use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
 use crate::plan::{Caps, Explanation, Lie, Plan, Problem, chosen};
 use crate::progress::{Audience, Listener};
+
+pub use grouped::Grouped;
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
 ///

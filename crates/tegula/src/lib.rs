@@ -10,7 +10,8 @@
 //! # Ok::<(), tegula::Error>(())
 //! ```
 //!
-//! [`matmul`] and [`Gemm`] multiply matrices and batches of them, [`nd`] arrays of any number of axes as `numpy.matmul` does. A product
+//! [`matmul`] and [`Gemm`] multiply matrices and batches of them, [`Grouped`] groups of rows by a matrix each, [`nd`] arrays of any number of
+//! axes as `numpy.matmul` does. A product
 //! can be asked what it would do ([`Gemm::explain`]) and tells how far it has come ([`Gemm::progress`]); through `tracing` the library
 //! says, at level debug, which plan and instruction set it chose, what it copied and how fast, and where a kernel came from; a kernel that
 //! had to be assembled is told at level info, and at level warn winners of `tegula tune` that cannot be used (see [`cache`]). How large products may be is in [`plan::limits`].
@@ -47,7 +48,7 @@ pub mod ptx;
 pub use element::Accuracy;
 pub use error::{Error, Result};
 pub use exec::{Device, Executor};
-pub use gemm::{Gemm, Prepacked, Report, matmul};
+pub use gemm::{Gemm, Grouped, Prepacked, Report, matmul};
 pub use matrix::{Layout, Matrix, Shape, View, ViewMut};
 pub use progress::{Phase, Progress};
 

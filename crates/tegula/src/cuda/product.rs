@@ -3,6 +3,7 @@
 //! This file alone in `cuda` knows kernels; everything below it takes a printed image.
 
 use std::borrow::Borrow;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
@@ -15,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::gemm::Gemm;
 use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, Order2d, ParamKind, Tiles, check};
-use crate::kernels::{Edges, Family, Plain, Variant};
+use crate::kernels::{Edges, Ends, Family, Hopper, Plain, Variant};
 use crate::matrix::{DeviceMemory, Home, Layout, Memory, MemoryMut, Shape, View, ViewMut};
 use crate::plan::{Lie, Meeting, Recipe, Split};
 use crate::progress::{Meter, Phase};
@@ -190,7 +191,7 @@ impl Gpu {
         let kernel = variant.build()?;
         // Since Hopper, kernels may be begun before others have ended, where both say so. (Those of several blocks a multiprocessor do not begin
         // so: what room there is then is not spread evenly.)
-        let is_pass = matches!(variant, Variant::Pack(_));
+        let is_pass = matches!(variant, Variant::Pack(_) | Variant::Ends(_));
         let kernel = if is_pass && self.info().compute >= (9, 0) { kernel.allowing_next() } else { kernel };
         let loaded = Arc::new(Loaded::new(self, check(kernel)?)?);
         lock().insert(key, loaded.clone());
@@ -200,28 +201,60 @@ impl Gpu {
     /// Makes a product with a built-in kernel. Matrices on the host are copied to the GPU and C back; what lies on the GPU stays
     /// there. Gives the name of what made it: the recipe's, for matrices that lie as they do on the GPU.
     pub(crate) fn multiply<T: Element>(&self, recipe: &Recipe, product: Gemm<'_, T>) -> Result<String> {
-        if product.is_placed() {
-            return self.multiply_here(recipe, product);
-        }
-        let of_bias = || product.finish.bias.and_then(home_of);
-        let home = home_of(product.c.as_view()).or(home_of(product.a)).or(home_of(product.b)).or_else(of_bias);
-        match home {
-            // SAFETY: the product's borrow of the memory outlives this call, and the handle does not.
-            Some((home, ordinal)) => unsafe { self.at_home(home, ordinal) }?.multiply_here(recipe, product),
-            None => self.multiply_here(recipe, product),
-        }
-    }
-
-    /// [`Gpu::multiply`] on this handle's stream.
-    fn multiply_here<T: Element>(&self, recipe: &Recipe, product: Gemm<'_, T>) -> Result<String> {
         if let Variant::Plain(plain) = recipe.kernel
             && plain.edges != Edges::Guarded
         {
             return Err(Error::KernelOption("a product takes a kernel that guards its edges".into()));
         }
+        let recipe = recipe.finished(product.finish.epilogue());
+        self.at_its_home(product, |gpu, product| {
+            gpu.multiply_here(product, |matrices, bias, factors| {
+                gpu.multiply_there::<T>(&recipe, matrices, bias, factors)
+            })
+        })
+    }
+
+    /// Makes the products of groups of rows, with a matrix of B each, in one launch. As [`Gpu::multiply`] otherwise.
+    pub(crate) fn multiply_groups<T: Element>(
+        &self,
+        kernel: Hopper,
+        product: Gemm<'_, T>,
+        rows: &[Range<usize>],
+    ) -> Result<String> {
+        let kernel = Hopper { epilogue: product.finish.epilogue(), ..kernel };
+        self.at_its_home(product, |gpu, product| {
+            gpu.multiply_here(product, |matrices, bias, factors| {
+                gpu.multiply_groups_there(kernel, rows, matrices, bias, factors)
+            })
+        })
+    }
+
+    /// Does something for a product on the stream that it belongs to: the caller's, or the home of its matrices.
+    fn at_its_home<T: Element, R>(
+        &self,
+        product: Gemm<'_, T>,
+        work: impl FnOnce(&Self, Gemm<'_, T>) -> Result<R>,
+    ) -> Result<R> {
+        if product.is_placed() {
+            return work(self, product);
+        }
+        let of_bias = || product.finish.bias.and_then(home_of);
+        let home = home_of(product.c.as_view()).or(home_of(product.a)).or(home_of(product.b)).or_else(of_bias);
+        match home {
+            // SAFETY: the product's borrow of the memory outlives this call, and the handle does not.
+            Some((home, ordinal)) => work(&unsafe { self.at_home(home, ordinal) }?, product),
+            None => work(self, product),
+        }
+    }
+
+    /// Makes a product on this handle's stream, by what queues it once its matrices, the bias and the factors lie on the GPU.
+    fn multiply_here<T: Element>(
+        &self,
+        product: Gemm<'_, T>,
+        multiply_there: impl FnOnce([Arg<'_>; 3], Option<Arg<'_>>, [Arg<'_>; 2]) -> Result<String>,
+    ) -> Result<String> {
         let (audience, work, reads_c) = (product.audience, product.work(), product.beta != T::Acc::ZERO);
         let scalars = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-        let recipe = &recipe.finished(product.finish.epilogue());
         let bias_bytes = product.finish.bias.map_or(Ok(0), copied_bytes)?;
         let needed =
             [copied_bytes(product.a)?, copied_bytes(product.b)?, copied_bytes(product.c.as_view())?, bias_bytes];
@@ -246,7 +279,7 @@ impl Gpu {
         multiply.iter().for_each(|meter| meter.reach(0, 1));
         let matrices = [Arg::input(a.view())?, Arg::input(b.view())?, Arg::output(c.view_mut())?];
         let bias = bias.as_ref().map(|bias| Arg::input(bias.view())).transpose()?;
-        let used = self.multiply_there::<T>(recipe, matrices, bias, scalars)?;
+        let used = multiply_there(matrices, bias, scalars)?;
         if let (Some(_), Output::Copied { .. }) = (&multiply, &c) {
             // The download would wait as well, but not say when the product was done.
             self.synchronize()?;
@@ -340,6 +373,33 @@ impl Gpu {
             }
         }
         Ok(used)
+    }
+
+    /// The products of groups of matrices that lie on the GPU, by a kernel for all of them.
+    fn multiply_groups_there(
+        &self,
+        kernel: Hopper,
+        rows: &[Range<usize>],
+        [a, b, c]: [Arg<'_>; 3],
+        bias: Option<Arg<'_>>,
+        factors: [Arg<'_>; 2],
+    ) -> Result<String> {
+        let kernel = self.built_in(&kernel.into())?;
+        let layout = Layout::row_major(Shape::new(1, rows.len().next_multiple_of(Ends::NUMBERS)))?;
+        let memory = self.workspace(layout.shape.cols, Type::U32.size(), Kind::Any)?;
+        let ends = Arg::Matrix { ty: Type::U32, layout, memory };
+        let write = self.built_in(&Ends.into())?;
+        for (first, rows) in (0u32..).step_by(Ends::NUMBERS).zip(rows.chunks(Ends::NUMBERS)) {
+            let numbers = rows.iter().map(|rows| rows.end as u32).chain(std::iter::repeat(0)).take(Ends::NUMBERS);
+            let args: Vec<Arg<'_>> = [ends, Arg::scalar(first)].into_iter().chain(numbers.map(Arg::scalar)).collect();
+            // SAFETY: the kernel stores so many numbers from `first` on, where the row has as many; the workspace is as below.
+            unsafe { self.queue(&write, &args) }?;
+        }
+        // SAFETY: built-in kernels guard their edges, those of the groups as well, so they stay within their matrices, the bias and the ends, of
+        // which there is one for each matrix of B; C is borrowed to be written; on this stream nobody else uses the workspace before this kernel is
+        // queued, which follows what writes it.
+        unsafe { self.queue(&kernel, &with_bias(&[a, b, ends, c], bias, &factors)) }?;
+        Ok(kernel.kernel.name().into())
     }
 
     /// Matrices of the workspace, for the next work on this handle's stream.

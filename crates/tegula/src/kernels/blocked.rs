@@ -77,6 +77,9 @@ pub enum Schedule {
     /// whose sums go to a workspace; [`Mend`](super::Mend) adds them. After Osama et al., "Stream-K: Work-centric Parallel
     /// Decomposition for Dense Matrix-Matrix Multiplication on the GPU" (2023), with data-parallel waves and a fixed order of additions.
     Balanced,
+    /// A is all rows of many products, one after the other, and each has a matrix B of its own: blocks go from tile to tile of all of them. Of
+    /// [`Hopper`](super::Hopper) kernels alone, which take a row `ends` behind A and B: for each matrix B the row of C where its product ends.
+    Groups,
 }
 
 /// A kernel with a tile of C a block, and everything that shapes it.
@@ -199,6 +202,9 @@ impl Blocked {
         if !sound || self.blocking.threads() > MAX_THREADS || self.orders[2] == Order2d::ColMajor {
             return Err(Error::KernelOption(format!("the tiles of {self} do not divide each other")));
         }
+        if self.schedule == Schedule::Groups {
+            return Err(Error::KernelOption(format!("{self}: groups are for hopper kernels")));
+        }
         match (self.core, self.ty) {
             (Core::Register, Type::F32) => register::build::<f32>(self),
             (Core::Register, Type::F64) => register::build::<f64>(self),
@@ -281,6 +287,8 @@ impl fmt::Display for Blocked {
             Schedule::Tiles => "",
             Schedule::Parts => "_parts",
             Schedule::Balanced => "_balanced",
+            // Refused.
+            Schedule::Groups => "_groups",
         })?;
         f.write_str(&self.epilogue.suffix())
     }

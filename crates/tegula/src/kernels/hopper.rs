@@ -9,11 +9,13 @@
 //! * **Clusters** share B: each block of two copies half of it to both, and has rows of A of its own. Of four, two by two, each shares A with one and
 //!   B with another. What takes the copy engine's time are the rows that a block asks for. Or they share the steps along k of one tile, whose sums
 //!   meet in shared memory: each block finishes a part of them.
+//! * **Groups** of rows may have matrices B of their own, all in one launch: `groups` says which tiles fall to a block.
 //!
 //! After the kernels of CUTLASS and of DeepGEMM for this GPU, and Osama et al. for how work is shared; see [`crate::ir::Hopper`] for the terms.
 
 mod balance;
 mod exchange;
+mod groups;
 mod pipeline;
 mod sharing;
 
@@ -21,6 +23,7 @@ use std::fmt;
 
 use self::balance::{Balance, Parts, Portion};
 use self::exchange::Exchange;
+use self::groups::{Group, Groups};
 pub use self::pipeline::Pipeline;
 use self::pipeline::store_cols;
 use self::sharing::{Cluster, Sharers};
@@ -116,6 +119,7 @@ impl Hopper {
             && store_cols(&self.pipeline).is_some();
         let lies = self.orders[..2].iter().all(|order| *order != Order2d::Strided)
             && !(self.schedule == Schedule::Balanced && !self.shares_tiles())
+            && (self.schedule != Schedule::Groups || self.pipeline.blocks() == 1)
             && !(self.stores_tiles && (self.orders[2] == Order2d::Strided || self.schedule == Schedule::Parts));
         if !divides || !lies {
             return Err(Error::KernelOption(format!(
@@ -152,6 +156,8 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     let a = Side::<T>::declare(k, variant.orders[0], true, [rows, depth], stages, sharing.sharers(true));
     let b = Side::<T>::declare(k, variant.orders[1], false, [cols, depth], stages, sharing.sharers(false));
     let neighbours = sharing.neighbours();
+    let ends =
+        (variant.schedule == Schedule::Groups).then(|| k.matrix::<u32>("ends", Access::Read, Order2d::RowMajor, 1));
     let store = Store::declare(k, variant, [a.tensor.elements(), b.tensor.elements()]);
     let (full, empty) = (k.barriers("full", stages), k.barriers("empty", stages));
     let exchange = (pipeline.split > 1).then(|| Exchange::declare(k, &pipeline));
@@ -176,7 +182,7 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
             c.prefetch();
         }
     });
-    let jobs = Jobs::declare(k, pipeline, &store);
+    let jobs = Jobs::declare(k, pipeline, &store, ends);
     if blocks > 1 {
         k.cluster_arrive();
     }
@@ -229,11 +235,18 @@ struct Jobs<'k> {
     steps: Val<'k, u32>,
     /// Where tiles are shared evenly.
     balance: Option<Balance<'k>>,
+    /// Where rows of A come in groups: then these say what there is to do.
+    groups: Option<Groups<'k>>,
 }
 
 impl<'k> Jobs<'k> {
     /// Says how many blocks there are: one on each multiprocessor, if there are so many tiles, or as many as share them.
-    fn declare<T: Element>(k: &'k Builder, pipeline: Pipeline, store: &Store<'k, T>) -> Self {
+    fn declare<T: Element>(
+        k: &'k Builder,
+        pipeline: Pipeline,
+        store: &Store<'k, T>,
+        ends: Option<Global<'k, u32>>,
+    ) -> Self {
         let product = &store.product;
         let Pipeline { tile: [rows, cols, depth], .. } = pipeline;
         let (blocks, [down, across]) = (pipeline.blocks(), pipeline.sharing());
@@ -242,20 +255,24 @@ impl<'k> Jobs<'k> {
         let count = tiles[0] * tiles[1] * product.batches();
         let [clusters, of] = pipeline.at_a_time();
         let most = (k.multiprocessors() * clusters / of).max(1);
-        let clusters = store.parts.map_or(count.min(most), |parts| parts.blocks() / blocks);
-        k.grid([clusters * blocks, k.constant(1), k.constant(1)]);
+        let groups = ends.map(|ends| Groups::declare(k, pipeline, product, ends));
+        if groups.is_none() {
+            let clusters = store.parts.map_or(count.min(most), |parts| parts.blocks() / blocks);
+            k.grid([clusters * blocks, k.constant(1), k.constant(1)]);
+        }
         let (first, workers) =
             if blocks > 1 { (k.cluster_x(), k.grid_x() / blocks) } else { (k.block_x(), k.grid_x()) };
         let steps = product.depth().div_ceil(depth);
         let balance = store.parts.map(|parts| Balance::new(k, pipeline, parts, [first, workers], [count, steps]));
-        Jobs { k, pipeline, tiles, count, first, workers, steps, balance }
+        Jobs { k, pipeline, tiles, count, first, workers, steps, balance, groups }
     }
 
     /// The body for each job.
     fn each(&self, body: impl FnOnce(Job<'k>)) {
-        match &self.balance {
-            None => self.k.for_step(self.first, self.count, self.workers, |number| body(self.job(number, None))),
-            Some(balance) => balance.each(|number, portion| body(self.job(number, Some(portion)))),
+        match (&self.balance, &self.groups) {
+            (Some(balance), _) => balance.each(|number, portion| body(self.job(number, Some(portion)))),
+            (None, Some(groups)) => groups.each(body),
+            _ => self.k.for_step(self.first, self.count, self.workers, |number| body(self.job(number, None))),
         }
     }
 
@@ -267,7 +284,7 @@ impl<'k> Jobs<'k> {
         let (tile_m, tile_n) = grouped(number % tiles, self.tiles, group);
         let [tile_m, tile_n] = Cluster::of(self.k, &self.pipeline).tile([tile_m, tile_n]);
         let is_last = (self.count - number).le(self.workers);
-        Job { matrix: number / tiles, at: [tile_m * rows, tile_n * cols], is_last, portion }
+        Job { matrix: number / tiles, at: [tile_m * rows, tile_n * cols], is_last, portion, group: None }
     }
 
     /// The block's part of the steps of a tile: the first, and how many.
@@ -294,6 +311,8 @@ struct Job<'k> {
     is_last: Pred<'k>,
     /// What the block makes of it, where tiles are shared evenly.
     portion: Option<Portion<'k>>,
+    /// The group of rows that it belongs to, if there are groups.
+    group: Option<Group<'k>>,
 }
 
 /// What producer and consumers share.
@@ -324,6 +343,16 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         }
     }
 
+    /// The parameters for a job, and its steps along k: the first, and how many.
+    fn share(&self, matrix: Val<'k, u32>, group: Option<Group<'k>>) -> (Product<'k, T>, [Val<'k, u32>; 2]) {
+        match group {
+            Some(Group { number, end }) => {
+                (self.store.product.group(number, end), [self.k.constant(0), self.jobs.steps])
+            }
+            None => self.store.product.share(matrix, self.jobs.steps),
+        }
+    }
+
     /// The end of what [`body`] begins with a cluster whose blocks share k.
     fn meet_those_that_share_k(&self) {
         if self.exchange.is_some() {
@@ -336,8 +365,8 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         let Pipeline { tile: [rows, cols, depth], stages, .. } = self.pipeline;
         let bytes = (rows + cols) * depth * size_of::<T>() as u32;
         let at = Ring::new(self.k, stages);
-        self.jobs.each(|Job { matrix, at: [row, col], portion, .. }| {
-            let (product, steps) = self.store.product.share(matrix, self.jobs.steps);
+        self.jobs.each(|Job { matrix, at: [row, col], portion, group, .. }| {
+            let (product, steps) = self.share(matrix, group);
             let [begin, count] = self.jobs.part(steps, portion);
             let (a, b) = (self.a.batch_of(product.a), self.b.batch_of(product.b));
             self.k.for_each(begin, begin + count, |step| {
@@ -360,8 +389,8 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         let wgmma = Wgmma { ty: T::TYPE, n: cols };
         let sums = k.array::<f32>(rows / Wgmma::M * wgmma.sums());
         let at = Ring::new(k, stages);
-        self.jobs.each(|Job { matrix, at: [row, col], is_last, portion }| {
-            let (product, steps) = self.store.product.share(matrix, self.jobs.steps);
+        self.jobs.each(|Job { matrix, at: [row, col], is_last, portion, group }| {
+            let (product, steps) = self.share(matrix, group);
             let [_, count] = self.jobs.part(steps, portion);
             (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
             let before = k.var(0u32);
@@ -576,16 +605,26 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         };
         let (each, across) = (self.cols / 2, self.sums / (self.cols / 2));
         let rounds = sums.len() / each;
-        let round = |round: Val<'k, u32>, sums: Array<'k, f32>| {
-            let turn = self.turn(round, rounds);
-            let round = round + first / each;
-            let at = [row + round / across * Wgmma::M, col + round % across * self.cols];
-            self.store_tile(product, tiles, (number, consumer, turn), at, sums);
+        let all = |tensor: Option<Tensor<'k, T::Out>>| {
+            let round = |round: Val<'k, u32>, sums: Array<'k, f32>| {
+                let turn = self.turn(round, rounds);
+                let round = round + first / each;
+                let at = [row + round / across * Wgmma::M, col + round % across * self.cols];
+                self.store_tile(product, (tiles, tensor), (number, consumer, turn), at, sums);
+            };
+            if product.ends_long() || tensor.is_none() {
+                in_rounds(k, sums, rounds, round);
+            } else {
+                (0..rounds).for_each(|i| round(k.constant(i), sums.part(i * each, each)));
+            }
         };
-        if product.ends_long() || self.tensor.is_none() {
-            in_rounds(k, sums, rounds, round);
-        } else {
-            (0..rounds).for_each(|i| round(k.constant(i), sums.part(i * each, each)));
+        match (self.tensor, product.end()) {
+            // The copy engine would store the sums behind a group's end as well, where the next one's rows are.
+            (Some(tensor), Some(end)) => {
+                let rows = sums.len() / self.sums * Wgmma::M;
+                k.if_else((row + rows).le(end), || all(Some(tensor)), || all(None));
+            }
+            (tensor, _) => all(tensor),
         }
     }
 
@@ -599,11 +638,11 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         turn
     }
 
-    /// Stores what fits in a tile in shared memory.
+    /// Stores what fits in a tile in shared memory, by the copy engine where it is given C, else line by line.
     fn store_tile(
         &self,
         product: &Product<'k, T>,
-        tiles: Shared<'k, T::Out>,
+        (tiles, tensor): (Shared<'k, T::Out>, Option<Tensor<'k, T::Out>>),
         (number, consumer, turn): (Val<'k, u32>, Val<'k, u32>, Val<'k, u32>),
         [row, col]: [Val<'k, u32>; 2],
         sums: Array<'k, f32>,
@@ -617,7 +656,7 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         }
         let fill = |adds: bool| self.fill(product, tiles, slot, self.own(row, col), sums, adds);
         k.if_else(product.adds_to_c(), || fill(true), || fill(false));
-        if let Some(tensor) = self.tensor {
+        if let Some(tensor) = tensor {
             k.fence_proxy();
             self.meet(consumer);
             k.when(first.eq(0), || {
@@ -628,6 +667,10 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
             // Whoever fills this tile again has met the others once more, after they read it.
             self.meet(consumer);
             self.copy(product, tiles, slot, [row, col]);
+            if self.tensor.is_some() {
+                // A turn without a store is one of those that are counted when others are awaited.
+                k.when(first.eq(0), || k.commit_stores());
+            }
         }
     }
 
@@ -711,6 +754,7 @@ impl fmt::Display for Hopper {
         f.write_str(match self.schedule {
             Schedule::Tiles => "",
             Schedule::Parts => "_parts",
+            Schedule::Groups => "_groups",
             Schedule::Balanced => "_balanced",
         })?;
         f.write_str(&self.epilogue.suffix())

@@ -20,6 +20,7 @@ macro_rules! of_type {
 
 mod blocked;
 mod dmma;
+mod ends;
 mod epilogue;
 mod hopper;
 mod limbs;
@@ -38,6 +39,7 @@ mod vector;
 use std::fmt;
 
 pub use blocked::{Blocked, Blocking, Core, Schedule};
+pub use ends::Ends;
 pub use hopper::{Hopper, Pipeline};
 pub use mend::Mend;
 pub use pack::{Pack, Packing};
@@ -80,6 +82,8 @@ pub enum Variant {
     Mend(Mend),
     /// A copy of a matrix, as another kernel takes it.
     Pack(Pack),
+    /// Where the groups of a product end.
+    Ends(Ends),
 }
 
 impl Variant {
@@ -127,10 +131,11 @@ impl Variant {
             Variant::Sum(sum) => sum.build(),
             Variant::Mend(mend) => mend.build(),
             Variant::Pack(pack) => pack.build(),
+            Variant::Ends(ends) => Ok(ends.build()),
         }
     }
 
-    /// Element type of A and B.
+    /// Element type of A and B, or of what a pass writes.
     pub fn ty(&self) -> Type {
         match self {
             Variant::Plain(plain) => plain.ty,
@@ -140,6 +145,7 @@ impl Variant {
             Variant::Sum(sum) => sum.ty,
             Variant::Mend(mend) => mend.ty,
             Variant::Pack(pack) => pack.ty,
+            Variant::Ends(_) => Type::U32,
         }
     }
 
@@ -153,6 +159,7 @@ impl Variant {
             Variant::Sum(sum) => sum.tile(),
             Variant::Mend(_) => [1, mend::ELEMENTS],
             Variant::Pack(_) => [pack::TILE; 2],
+            Variant::Ends(_) => [1, Ends::NUMBERS as u32],
         }
     }
 }
@@ -181,6 +188,12 @@ impl From<Pack> for Variant {
     }
 }
 
+impl From<Ends> for Variant {
+    fn from(ends: Ends) -> Self {
+        Variant::Ends(ends)
+    }
+}
+
 impl From<Vector> for Variant {
     fn from(vector: Vector) -> Self {
         Variant::Vector(vector)
@@ -197,6 +210,7 @@ impl fmt::Display for Variant {
             Variant::Sum(sum) => sum.fmt(f),
             Variant::Mend(mend) => mend.fmt(f),
             Variant::Pack(pack) => pack.fmt(f),
+            Variant::Ends(ends) => ends.fmt(f),
         }
     }
 }

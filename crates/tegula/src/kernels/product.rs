@@ -21,6 +21,8 @@ pub(super) struct Product<'k, T: Element> {
     parts: Option<Global<'k, T::Acc>>,
     /// Whether this tile is shared, and where it begins in C.
     shared: Option<(Pred<'k>, [Val<'k, u32>; 2])>,
+    /// Where rows of C end that are this product's, if not with C.
+    end: Option<Val<'k, u32>>,
 }
 
 /// What a kernel writes.
@@ -67,6 +69,7 @@ impl<'k, T: Element> Product<'k, T> {
             edges: variant.edges,
             parts: None,
             shared: None,
+            end: None,
         }
     }
 
@@ -95,7 +98,7 @@ impl<'k, T: Element> Product<'k, T> {
             Some(c) => Target::Whole(c, [k.scalar("alpha"), k.scalar("beta")]),
             None => Target::Part(k.matrix("c", Access::Write, c, c_width)),
         };
-        Product { k, a, b, c, ending, turned, edges: Edges::Guarded, parts, shared: None }
+        Product { k, a, b, c, ending, turned, edges: Edges::Guarded, parts, shared: None, end: None }
     }
 
     /// The parameters of a kernel whose factors are declared, and C as well, or whose C are parts of sums.
@@ -115,7 +118,7 @@ impl<'k, T: Element> Product<'k, T> {
             // Its rows have room for pairs.
             (Target::Part(k.matrix("c", Access::Write, Order2d::RowMajor, 2)), Ending::none())
         };
-        Product { k, a, b, c, ending, turned: [false; 2], edges: Edges::Guarded, parts: None, shared: None }
+        Product { k, a, b, c, ending, turned: [false; 2], edges: Edges::Guarded, parts: None, shared: None, end: None }
     }
 
     /// Whether C is read.
@@ -129,7 +132,8 @@ impl<'k, T: Element> Product<'k, T> {
     /// Stores a finished number, where it `is` one and lies in C.
     pub fn put(&self, (row, col): (Val<'k, u32>, Val<'k, u32>), value: Val<'k, T::Out>, is: Pred<'k>) {
         let Target::Whole(c, _) = self.c else { return };
-        c.store_if((row, col), value, is & row.lt(c.rows()) & col.lt(c.cols()));
+        let (m, n, _) = self.extents();
+        c.store_if((row, col), value, is & row.lt(m) & col.lt(n));
     }
 
     /// What is stored in two neighbours in a row of C, the first at `at`; `adds` where [C is read](Self::adds_to_c), `aligned` where that may
@@ -152,13 +156,23 @@ impl<'k, T: Element> Product<'k, T> {
         self.ending.finish(values, (row, col), |i| valid.gt(i))
     }
 
+    /// The same for a group of rows of A and C, up to, not including, `end`, with the matrix B of that number.
+    pub fn group(&self, number: Val<'k, u32>, end: Val<'k, u32>) -> Self {
+        Product { b: self.b.batch(number), ending: self.ending.batch(number), end: Some(end), ..*self }
+    }
+
+    /// Where the rows of a group end.
+    pub fn end(&self) -> Option<Val<'k, u32>> {
+        self.end
+    }
+
     /// m, n and k; of an A that was packed along k, as much of k as it has.
     pub fn extents(&self) -> (Val<'k, u32>, Val<'k, u32>, Val<'k, u32>) {
         let (m, n) = match self.c {
             Target::Whole(c, _) => (c.rows(), c.cols()),
             Target::Part(c) => (c.rows(), c.cols()),
         };
-        (m, n, self.sides()[0].1)
+        (self.end.unwrap_or(m), n, self.sides()[0].1)
     }
 
     /// As much of k as A and B both have: one of them may have been packed along k.
