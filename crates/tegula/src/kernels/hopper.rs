@@ -118,7 +118,7 @@ impl Hopper {
             && self.pipeline.sums() <= MOST_SUMS
             && store_cols(&self.pipeline).is_some();
         let lies = self.orders[..2].iter().all(|order| *order != Order2d::Strided)
-            && !(self.schedule == Schedule::Balanced && !self.shares_tiles())
+            && (self.schedule != Schedule::Balanced || self.shares_tiles())
             && (self.schedule != Schedule::Groups || self.pipeline.blocks() == 1)
             && !(self.stores_tiles && (self.orders[2] == Order2d::Strided || self.schedule == Schedule::Parts));
         if !divides || !lies {
