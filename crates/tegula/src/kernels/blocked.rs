@@ -74,7 +74,7 @@ pub enum Schedule {
     /// alpha nor beta is applied, nor an epilogue. [`Sum`](super::Sum) adds the parts.
     Parts,
     /// As many blocks as run at once make the same number of whole tiles each, and the same share of the steps of those that are left over,
-    /// whose sums go to a workspace; [`Mend`](super::Mend) adds them. After Osama et al., "Stream-K: Work-centric Parallel
+    /// whose sums go to a workspace; [`Mend`](super::Mend) adds them, of [`Hopper`](super::Hopper) kernels who has a tile's first step. After Osama et al., "Stream-K: Work-centric Parallel
     /// Decomposition for Dense Matrix-Matrix Multiplication on the GPU" (2023), with data-parallel waves and a fixed order of additions.
     Balanced,
     /// A is all rows of many products, one after the other, and each has a matrix B of its own: blocks go from tile to tile of all of them. Of

@@ -9,6 +9,7 @@
 //! * **Clusters** share B: each block of two copies half of it to both, and has rows of A of its own. Of four, two by two, each shares A with one and
 //!   B with another. What takes the copy engine's time are the rows that a block asks for. Or they share the steps along k of one tile, whose sums
 //!   meet in shared memory: each block finishes a part of them.
+//! * **Tiles left over** may be shared evenly, step by step: who has a tile's first step waits for the sums of the others, in the same launch (`balance`).
 //! * **Groups** of rows may have matrices B of their own, all in one launch: `groups` says which tiles fall to a block.
 //!
 //! After the kernels of CUTLASS and of DeepGEMM for this GPU, and Osama et al. for how work is shared; see [`crate::ir::Hopper`] for the terms.
