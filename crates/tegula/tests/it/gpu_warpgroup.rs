@@ -12,6 +12,7 @@ use tegula::{Device, Executor, Gemm, Layout, Matrix, Shape};
 
 use crate::gpu::gpu;
 use crate::gpu_matrix::{Format, KINDS, Numbers, SINGLE};
+use crate::pipelines::any_product;
 use crate::product::Random;
 
 /// Instructions a case.
@@ -136,9 +137,17 @@ fn pipelines_have_the_same_bits_on_the_gpu() {
             .unwrap()
         };
         let (a, b, c) = (random(1, m, k), random(2, k, n), random(3, m, n));
-        for name in
-            ["hopper_128x256x64_2_4_1", "hopper_128x128x64_2_4_2", "hopper_64x64x64_1_8_1", "hopper_64x16x64_1_12_1:s"]
-        {
+        for name in [
+            "hopper_128x256x64_2_4_1",
+            "hopper_128x128x64_2_4_2",
+            "hopper_128x192x64_2_4_2",
+            "hopper_64x128x64_1_4_4",
+            "hopper_64x64x64_1_8_1",
+            "hopper_64x16x64_1_12_1:s",
+            "hopper_128x128x64_2_4_1_k2",
+            "hopper_64x64x64_1_8_1:w5",
+            "hopper_128x256x64_2_4_2:w4",
+        ] {
             let recipe = Recipe::named(name, Type::BF16).unwrap();
             let [here, there] = [Device::interp(), gpu.clone().into()].map(|device| {
                 let mut c = c.clone();
@@ -148,6 +157,92 @@ fn pipelines_have_the_same_bits_on_the_gpu() {
             });
             let bits = |c: &Matrix<bf16>| c.as_slice().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             assert!(bits(&here) == bits(&there), "{name}, k {k}");
+        }
+    }
+}
+
+#[test]
+fn any_product_of_pipelines_is_right_on_a_gpu() {
+    let Some(gpu) = modern() else { return };
+    let gpu = Device::from(gpu);
+    for seed in 0..300 {
+        any_product::<bf16>(seed, &gpu);
+        any_product::<f16>(1000 + seed, &gpu);
+    }
+}
+
+/// Products of which each takes what the one before has made: as A, as B, as the bias, or writes over what it still reads.
+struct Chain {
+    first: [DeviceMatrix<bf16>; 2],
+    other: [DeviceMatrix<bf16>; 3],
+    made: [DeviceMatrix<bf16>; 3],
+}
+
+impl Chain {
+    const SIDE: usize = 320;
+
+    fn new(gpu: &Gpu) -> Self {
+        let random = |seed| {
+            let mut random = Random(seed);
+            let side = Shape::new(Chain::SIDE, Chain::SIDE);
+            let scale = (Chain::SIDE as f32).sqrt();
+            let number = |_, _, _| bf16::from_f32((random.below(2001) as f32 / 1000.0 - 1.0) / scale * 2.0);
+            DeviceMatrix::upload(gpu, Matrix::from_fn(side, number).unwrap().view()).unwrap()
+        };
+        Chain { first: [1, 2].map(random), other: [3, 4, 5].map(random), made: [6, 7, 8].map(random) }
+    }
+
+    /// Queues them, and waits behind each if asked to.
+    fn queue(&mut self, device: &Device, recipe: Recipe, wait: &dyn Fn()) -> tegula::Result<()> {
+        let Chain { first: [a, b], other: [d, e, f], made: [x, y, z] } = self;
+        let run = |product: Gemm<'_, bf16>| {
+            device.run(&Plan::Gpu(recipe), product)?;
+            wait();
+            Ok(())
+        };
+        run(Gemm::new(a.view(), b.view(), x.view_mut()))?;
+        run(Gemm::new(x.view(), d.view(), y.view_mut()))?;
+        run(Gemm::new(e.view(), y.view(), z.view_mut()))?;
+        let bias = z.view().rows(..1)?;
+        run(Gemm::new(x.view(), f.view(), y.view_mut()).beta(0.5).bias(bias))?;
+        run(Gemm::new(y.view(), z.view(), x.view_mut()).beta(1.0))?;
+        run(Gemm::new(x.view(), y.view(), z.view_mut()))
+    }
+
+    fn bits(&self) -> Vec<Vec<u16>> {
+        let bits =
+            |made: &DeviceMatrix<bf16>| made.download().unwrap().as_slice().iter().map(|x| x.to_bits()).collect();
+        self.made.iter().map(bits).collect()
+    }
+}
+
+/// Launches begin before those before them have ended; what they read and write is as if they waited.
+#[test]
+fn launches_that_overlap_wait_for_what_they_need() {
+    let Some(gpu) = modern() else { return };
+    let device = Device::from(gpu.clone());
+    for name in [
+        "hopper_64x64x64_1_8_1",
+        "hopper_128x128x64_2_4_2",
+        "hopper_64x128x64_1_4_4",
+        "hopper_64x64x64_1_8_1_k4",
+        "hopper_64x64x64_1_8_1:w132",
+        "hopper_64x64x64_1_8_1:2",
+        "hopper_64x64x64_1_8_1:pab",
+    ] {
+        let recipe = Recipe::named(name, Type::BF16).unwrap();
+        let (mut slow, mut fast, mut recorded) = (Chain::new(&gpu), Chain::new(&gpu), Chain::new(&gpu));
+        // Loads the kernels, and makes the workspace.
+        Chain::new(&gpu).queue(&device, recipe, &|| ()).unwrap();
+        let graph = gpu.capture(|| recorded.queue(&device, recipe, &|| ())).unwrap();
+        for round in 0..20 {
+            slow.queue(&device, recipe, &|| gpu.synchronize().unwrap()).unwrap();
+            fast.queue(&device, recipe, &|| ()).unwrap();
+            // SAFETY: the matrices are alive and where they were, and all work is on one stream.
+            unsafe { graph.launch() }.unwrap();
+            let right = slow.bits();
+            assert!(fast.bits() == right, "{name}, round {round}");
+            assert!(recorded.bits() == right, "{name} recorded, round {round}");
         }
     }
 }

@@ -30,7 +30,8 @@ const PIPELINES: [&str; 14] = [
     "hopper_128x192x64_2_2_4",
 ];
 
-fn any_product<T: Sample>(seed: u64) {
+/// A random product by a random pipeline, whose work is split, or whose factors are packed, by chance.
+pub fn any_product<T: Sample>(seed: u64, device: &Device) {
     let random = &mut Random(seed);
     let mut sizes = [1 + random.below(3) / 2, 1 + random.below(200), 1 + random.below(200), random.below(300)];
     if random.chance(2) {
@@ -50,14 +51,14 @@ fn any_product<T: Sample>(seed: u64) {
         1 if kernel.pipeline.split == 1 => Split::Workers(1 + random.below(16) as u32),
         _ => Split::Whole,
     };
-    product.by_recipe_at(&Device::interp(), Recipe { split, swapped, packed, ..kernel.into() }, Accuracy::Full);
+    product.by_recipe_at(device, Recipe { split, swapped, packed, ..kernel.into() }, Accuracy::Full);
 }
 
 #[test]
 fn any_product_of_pipelines_is_right() {
     for seed in 0..24 {
-        any_product::<bf16>(seed);
-        any_product::<f16>(1000 + seed);
+        any_product::<bf16>(seed, &Device::interp());
+        any_product::<f16>(1000 + seed, &Device::interp());
     }
 }
 
