@@ -122,7 +122,7 @@ fn on_the_host(ty: Type) -> Error {
 
 /// Arguments, or parameters, of a launch: so many that those of products fit without an allocation.
 type Few<T, const N: usize> = SmallVec<[T; N]>;
-const ARGS: usize = 7;
+const ARGS: usize = 8;
 const PARAMS: usize = 64;
 
 /// A kernel that is loaded, with what a launch needs of it.
@@ -361,7 +361,7 @@ impl Gpu {
         };
         // SAFETY: built-in kernels guard their edges, so they stay within their matrices and the bias, which has an element for each column or
         // each row of C; C is borrowed to be written; on this stream nobody else uses the workspace before the last kernel is queued, each of
-        // which follows the one before.
+        // which follows the one before. Blocks that wait for others wait for such as have begun before them.
         unsafe {
             match meeting {
                 Meeting::Sum => self.queue(&kernel, &matrices)?,
