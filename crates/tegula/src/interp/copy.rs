@@ -82,6 +82,9 @@ struct Leaving {
     first: usize,
 }
 
+/// Bytes at multiples of which lines of a tile that is stored begin.
+const STORED: u32 = 16;
+
 /// How a matrix is cut.
 struct Cut {
     tiles: Tiles,
@@ -334,6 +337,17 @@ impl Run<'_, '_> {
         let Some((buffer, cut)) = machine.matrix(matrix) else { return };
         for (lane, at, first) in self.tiles_at(matrix, at, from) {
             let thread = self.thread(lane);
+            // Loads may begin anywhere; stores, as an H200 has it, are illegal instructions then.
+            let start = at[if cut.order == Order2d::ColMajor { 1 } else { 2 }];
+            let unit = STORED / machine.kernel.shared()[array].ty.size() as u32;
+            if !start.is_multiple_of(unit) {
+                let message = format!(
+                    "stores a tile whose lines begin at {start}; the copy engine stores from multiples of {unit} elements, 16 bytes, on"
+                );
+                let pc = self.warp.pc;
+                self.report(Kind::Misaligned, pc, &[thread.into()], None, message);
+                continue;
+            }
             let (name, from) = (&machine.kernel.params()[matrix].name, machine.tile(array, first));
             self.observe(What::StoreTile { matrix: name, from });
             let group = self.block.engine.stores[usize::from(thread)].groups.start(site);

@@ -498,7 +498,8 @@ impl<'k, T: Scalar> Shared<'k, T> {
         self.k.hopper(Hopper::Send { to, values, block: block.operand(), barrier });
     }
 
-    /// Starts copying tile `which` of this array to where a matrix has a tile that begins at `at`.
+    /// Starts copying tile `which` of this array to where a matrix has a tile that begins at `at`: along its lines at a multiple of 16 bytes, which
+    /// PTX does not say and an H200 insists on with an illegal instruction. (Copies to shared memory may begin anywhere.)
     #[track_caller]
     pub fn store_tile(self, which: impl IntoVal<'k, u32>, to: Tensor<'k, T>, at: impl Coord<'k>) {
         self.k.hopper(Hopper::StoreTile { matrix: to.param, at: to.at(at), from: self.tile(which, 0u32) });

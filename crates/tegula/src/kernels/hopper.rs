@@ -393,29 +393,52 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         self.jobs.each(|Job { matrix, at: [row, col], is_last, portion, group }| {
             let (product, steps) = self.share(matrix, group);
             let [_, count] = self.jobs.part(steps, portion);
-            (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
-            let before = k.var(0u32);
-            k.for_each(0, count, |step| {
-                let (stage, parity) = at.get();
-                self.full.wait(stage, parity);
-                self.multiply(wgmma, stage, consumer * rows, sums);
-                // One step is multiplied while the next is started.
-                k.wgmma_wait(1);
-                k.when(step.gt(0), || self.release(before.get()));
-                before.set(stage);
-                at.advance();
-            });
-            k.wgmma_wait(0);
-            k.when(count.gt(0), || self.release(before.get()));
-            let at = [row + consumer * rows, col];
-            let store = |sums, first| self.store.store(&product, matrix, consumer, at, (sums, first));
-            match (&self.exchange, &self.jobs.balance, portion) {
-                (Some(exchange), ..) => exchange.add((consumer, is_last), sums, store),
-                (None, Some(balance), Some(portion)) => balance.meet(consumer, portion, sums, || store(sums, 0)),
-                _ => store(sums, 0),
+            let first = row + consumer * rows;
+            let store = |sums, of| self.store.store(&product, matrix, consumer, [first, col], (sums, of));
+            let make = || {
+                self.sum(&at, count, wgmma, consumer * rows, sums);
+                match (&self.exchange, &self.jobs.balance, portion) {
+                    (Some(exchange), ..) => exchange.add((consumer, is_last), sums, store),
+                    (None, Some(balance), Some(portion)) => balance.meet(consumer, portion, sums, || store(sums, 0)),
+                    _ => store(sums, 0),
+                }
+            };
+            match group {
+                // The others have the matrix units for themselves in a tile of which the group has no more than their rows.
+                Some(Group { end, .. }) => k.if_else(first.lt(end), make, || self.pass(&at, count)),
+                None => make(),
             }
         });
         self.store.finish();
+    }
+
+    /// The sums of so many steps, of the rows from `first` on.
+    fn sum(&self, at: &Ring<'k>, count: Val<'k, u32>, wgmma: Wgmma, first: Val<'k, u32>, sums: Array<'k, f32>) {
+        let k = self.k;
+        (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
+        let before = k.var(0u32);
+        k.for_each(0, count, |step| {
+            let (stage, parity) = at.get();
+            self.full.wait(stage, parity);
+            self.multiply(wgmma, stage, first, sums);
+            // One step is multiplied while the next is started.
+            k.wgmma_wait(1);
+            k.when(step.gt(0), || self.release(before.get()));
+            before.set(stage);
+            at.advance();
+        });
+        k.wgmma_wait(0);
+        k.when(count.gt(0), || self.release(before.get()));
+    }
+
+    /// Lets so many steps pass.
+    fn pass(&self, at: &Ring<'k>, count: Val<'k, u32>) {
+        self.k.for_each(0, count, |_| {
+            let (stage, parity) = at.get();
+            self.full.wait(stage, parity);
+            self.release(stage);
+            at.advance();
+        });
     }
 
     /// Starts a step, of the rows from `first` on.
@@ -620,10 +643,12 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
             }
         };
         match (self.tensor, product.end()) {
-            // The copy engine would store the sums behind a group's end as well, where the next one's rows are.
+            // The copy engine would store the sums behind a group's end as well, where the next one's rows are; and where these lie along its lines,
+            // it stores from multiples of 16 bytes on, and groups begin anywhere.
             (Some(tensor), Some(end)) => {
                 let rows = sums.len() / self.sums * Wgmma::M;
-                k.if_else((row + rows).le(end), || all(Some(tensor)), || all(None));
+                let unit = if self.turned { 16 / size_of::<T::Out>() as u32 } else { 1 };
+                k.if_else((row + rows).le(end) & (row % unit).eq(0), || all(Some(tensor)), || all(None));
             }
             (tensor, _) => all(tensor),
         }
