@@ -5,7 +5,7 @@ use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
 use tegula::kernels::{
-    Adding, Barriers, Blocked, Edges, Ends, Family, Hopper, Mapping, Mend, Pack, Packing, Plain, Schedule, Sum,
+    Adding, Barriers, Blocked, Edges, Ends, Family, Hopper, Mapping, Mend, Pack, PackBoth, Packing, Plain, Schedule, Sum,
     Variant, Vector,
 };
 use tegula::plan::{Caps, Lie, Problem, Recipe, Split, candidates, legal, of_groups};
@@ -29,6 +29,7 @@ pub fn all() -> Vec<Variant> {
     let mut variants: Vec<Variant> = plain().into_iter().map(Variant::from).collect();
     variants.extend(vectors().into_iter().map(Variant::from));
     variants.extend(packs().map(Variant::from));
+    variants.extend(packs_of_both().map(Variant::from));
     variants.push(Ends.into());
     variants.extend(pipelines().into_iter().map(Variant::from));
     variants.extend(groups().into_iter().map(Variant::from));
@@ -120,6 +121,11 @@ fn packs() -> impl Iterator<Item = Pack> {
     let pack = |ty, packing| ORDERS.map(|from| Pack { ty, from, packing });
     let others = pack(Type::F32, Packing::Tf32).into_iter().chain(pack(Type::I32, Packing::Limbs));
     TYPES.into_iter().flat_map(move |ty| pack(ty, Packing::Same)).chain(others)
+}
+
+/// The passes that copy both factors at once.
+fn packs_of_both() -> impl Iterator<Item = PackBoth> {
+    packs().flat_map(|Pack { ty, from, packing }| ORDERS.map(|b| PackBoth { ty, from: [from, b], packing }))
 }
 
 /// Of the kernels for few rows, for each type, number of rows and layout those that plans choose by their cost, and the likeliest.

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::gemm::Gemm;
 use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, Order2d, ParamKind, Tiles, check};
-use crate::kernels::{Edges, Ends, Family, Hopper, Plain, Variant};
+use crate::kernels::{Edges, Ends, Family, Hopper, PackBoth, Plain, Variant};
 use crate::matrix::{DeviceMemory, Home, Layout, Memory, MemoryMut, Shape, View, ViewMut};
 use crate::plan::{Lie, Meeting, Recipe, Split};
 use crate::progress::{Meter, Phase};
@@ -191,7 +191,7 @@ impl Gpu {
         let kernel = variant.build()?;
         // Since Hopper, kernels may be begun before others have ended, where both say so. (Those of several blocks a multiprocessor do not begin
         // so: what room there is then is not spread evenly.)
-        let is_pass = matches!(variant, Variant::Pack(_) | Variant::Ends(_));
+        let is_pass = matches!(variant, Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_));
         let kernel = if is_pass && self.info().compute >= (9, 0) { kernel.allowing_next() } else { kernel };
         let loaded = Arc::new(Loaded::new(self, check(kernel)?)?);
         lock().insert(key, loaded.clone());
@@ -345,15 +345,7 @@ impl Gpu {
             }
             Err(error) => return Err(error),
         };
-        for (factor, packed) in [(&mut a, packed_a), (&mut b, packed_b)] {
-            let Some(packed) = packed else { continue };
-            if !packed.shape().is_empty() {
-                let pack = self.built_in(&recipe.packing(factor.lie()).into())?;
-                // SAFETY: as below.
-                unsafe { self.queue(&pack, &[*factor, packed]) }?;
-            }
-            *factor = packed;
-        }
+        self.pack(&recipe, [(&mut a, packed_a), (&mut b, packed_b)])?;
         let second = recipe.second(c.lie(), c.shape().len()?).map(|second| self.built_in(&second)).transpose()?;
         let matrices: Few<Arg<'_>, ARGS> = match meeting {
             Meeting::Sum => [a, b].into_iter().chain(parts).collect(),
@@ -373,6 +365,33 @@ impl Gpu {
             }
         }
         Ok(used)
+    }
+
+    /// Packs the factors that are to be, and takes their copies for them.
+    fn pack<'a>(&'a self, recipe: &Recipe, factors: [(&mut Arg<'a>, Option<Arg<'a>>); 2]) -> Result<()> {
+        let work = factors.each_ref().map(|(factor, to)| {
+            to.filter(|to| !to.shape().is_empty()).map(|to| (recipe.packing(factor.lie()), [**factor, to]))
+        });
+        let both = match &work {
+            [Some((a, [_, to_a])), Some((b, [_, to_b]))] => PackBoth::of([*a, *b], [to_a.shape(), to_b.shape()]),
+            _ => None,
+        };
+        // SAFETY: built-in kernels guard their edges, so they stay within their matrices; on this stream nobody else uses the workspace before what
+        // multiplies is queued, which follows them.
+        match (both, &work) {
+            (Some(both), [Some((_, a)), Some((_, b))]) => unsafe {
+                self.queue(&*self.built_in(&both.into())?, &[a[0], a[1], b[0], b[1]])?;
+            },
+            _ => {
+                for (pack, args) in work.iter().flatten() {
+                    unsafe { self.queue(&*self.built_in(&(*pack).into())?, args)? };
+                }
+            }
+        }
+        for (factor, to) in factors {
+            *factor = to.unwrap_or(*factor);
+        }
+        Ok(())
     }
 
     /// The products of groups of matrices that lie on the GPU, by a kernel for all of them.

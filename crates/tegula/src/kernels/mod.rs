@@ -42,7 +42,7 @@ pub use blocked::{Blocked, Blocking, Core, Schedule};
 pub use ends::Ends;
 pub use hopper::{Hopper, Pipeline};
 pub use mend::Mend;
-pub use pack::{Pack, Packing};
+pub use pack::{Pack, PackBoth, Packing};
 pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
 pub use sum::{Adding, Sum};
 pub use vector::Vector;
@@ -82,6 +82,8 @@ pub enum Variant {
     Mend(Mend),
     /// A copy of a matrix, as another kernel takes it.
     Pack(Pack),
+    /// Copies of both factors.
+    PackBoth(PackBoth),
     /// Where the groups of a product end.
     Ends(Ends),
 }
@@ -131,6 +133,7 @@ impl Variant {
             Variant::Sum(sum) => sum.build(),
             Variant::Mend(mend) => mend.build(),
             Variant::Pack(pack) => pack.build(),
+            Variant::PackBoth(packs) => packs.build(),
             Variant::Ends(ends) => Ok(ends.build()),
         }
     }
@@ -145,6 +148,7 @@ impl Variant {
             Variant::Sum(sum) => sum.ty,
             Variant::Mend(mend) => mend.ty,
             Variant::Pack(pack) => pack.ty,
+            Variant::PackBoth(packs) => packs.ty,
             Variant::Ends(_) => Type::U32,
         }
     }
@@ -158,7 +162,7 @@ impl Variant {
             Variant::Vector(vector) => [vector.few, vector.columns()],
             Variant::Sum(sum) => sum.tile(),
             Variant::Mend(_) => [1, mend::ELEMENTS],
-            Variant::Pack(_) => [pack::TILE; 2],
+            Variant::Pack(_) | Variant::PackBoth(_) => [pack::TILE; 2],
             Variant::Ends(_) => [1, Ends::NUMBERS as u32],
         }
     }
@@ -188,6 +192,12 @@ impl From<Pack> for Variant {
     }
 }
 
+impl From<PackBoth> for Variant {
+    fn from(packs: PackBoth) -> Self {
+        Variant::PackBoth(packs)
+    }
+}
+
 impl From<Ends> for Variant {
     fn from(ends: Ends) -> Self {
         Variant::Ends(ends)
@@ -210,6 +220,7 @@ impl fmt::Display for Variant {
             Variant::Sum(sum) => sum.fmt(f),
             Variant::Mend(mend) => mend.fmt(f),
             Variant::Pack(pack) => pack.fmt(f),
+            Variant::PackBoth(packs) => packs.fmt(f),
             Variant::Ends(ends) => ends.fmt(f),
         }
     }

@@ -132,7 +132,7 @@ impl Recipe {
             },
             Variant::Vector(_) => !matches!(split, Split::Workers(_)) && packed == [false; 2],
             Variant::Plain(_) => split == Split::Whole && packed == [false; 2] && !swapped,
-            Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) | Variant::Ends(_) => {
+            Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_) => {
                 return Err(Error::KernelOption(format!("{name} only helps kernels that multiply")));
             }
         };
@@ -190,7 +190,7 @@ impl Recipe {
                 let orders = [a.order, b.order, if split { Order2d::RowMajor } else { c.order }];
                 Recipe { kernel: Vector { orders, vectors: b.vectors, split, ..vector }.into(), ..self }
             }
-            Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) | Variant::Ends(_) => self,
+            Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_) => self,
         };
         fit.finished(self.epilogue)
     }
@@ -206,7 +206,7 @@ impl Recipe {
             Variant::Blocked(blocked) => Blocked { epilogue, ..blocked }.into(),
             Variant::Hopper(hopper) => Hopper { epilogue, ..hopper }.into(),
             Variant::Vector(vector) => Vector { epilogue, ..vector }.into(),
-            other @ (Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) | Variant::Ends(_)) => other,
+            other @ (Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_)) => other,
         };
         Recipe { kernel, ..recipe }
     }
@@ -247,6 +247,7 @@ impl Recipe {
             | Variant::Sum(_)
             | Variant::Mend(_)
             | Variant::Pack(_)
+            | Variant::PackBoth(_)
             | Variant::Ends(_) => [false; 2],
         }
     }

@@ -89,6 +89,9 @@ impl<T: Sample> Groups<T> {
         for (group, size) in self.sizes.iter().enumerate() {
             let rows = begin..begin + size;
             begin += size;
+            if *size == 0 {
+                continue;
+            }
             let bias = self.bias.as_ref().map(|bias| match bias.shape() {
                 Shape { batches: 1, rows: 1, .. } => bias.view(),
                 Shape { rows: 1, .. } => bias.view().batches(group..=group).unwrap(),

@@ -27,6 +27,7 @@ mod kernels;
 mod large;
 mod matrix;
 mod nd;
+mod packs;
 mod pipelines;
 mod product;
 mod progress;

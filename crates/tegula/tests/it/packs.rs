@@ -1,0 +1,73 @@
+//! Copies of both factors by one launch are what two launches write, without a race.
+
+use tegula::element::{Type, bf16};
+use tegula::interp::{self, Arg, Buffer, Config, Severity};
+use tegula::ir::{Order2d, check};
+use tegula::kernels::{Pack, PackBoth, Packing, Variant};
+use tegula::{Layout, Matrix, Shape, View};
+
+use crate::product::{Random, Sample};
+
+const ORDERS: [Order2d; 3] = [Order2d::RowMajor, Order2d::ColMajor, Order2d::Strided];
+
+fn run(variant: Variant, buffers: &[&Buffer]) {
+    let kernel = check(variant.build().unwrap()).unwrap();
+    let args: Vec<Arg<'_>> = buffers.iter().copied().map(Arg::from).collect();
+    let outcome = interp::run(&kernel, &args, &Config::default()).unwrap();
+    let error = outcome.findings.iter().find(|finding| finding.severity() == Severity::Error);
+    assert!(error.is_none(), "{variant}: {}", error.unwrap());
+}
+
+/// A matrix that lies so, and the layout of its copy.
+fn factor<T: Sample>(order: Order2d, shape: Shape, unit: usize, random: &mut Random) -> (Buffer, Layout) {
+    let Shape { batches, rows, cols } = shape;
+    let dense = |rows, cols| Shape { batches, rows, cols };
+    let shape_there = if order == Order2d::ColMajor { dense(cols, rows) } else { dense(rows, cols) };
+    let all = Matrix::<T>::from_fn(shape_there, |_, _, _| T::element(random)).unwrap();
+    let view: View<'_, T> = if order == Order2d::ColMajor { all.view().t() } else { all.view() };
+    (Buffer::input(view).unwrap(), Layout::row_major(dense(rows, cols.next_multiple_of(unit))).unwrap())
+}
+
+fn both_are_as_each<T: Sample>(from: [Order2d; 2], packing: Packing, random: &mut Random) {
+    let each = from.map(|from| Pack { ty: T::TYPE, from, packing });
+    let shape = |random: &mut Random| {
+        let [batches, rows, cols] = [2, 150, 150].map(|most| 1 + random.below(most));
+        Shape { batches, rows, cols }
+    };
+    let shapes = [shape(random), shape(random)];
+    let factors = [0, 1].map(|i| factor::<T>(from[i], shapes[i], each[i].unit(), random));
+    let copies = || factors.each_ref().map(|(_, layout)| Buffer::output(T::TYPE, *layout).unwrap());
+    let (alone, together) = (copies(), copies());
+    (0..2).for_each(|i| run(each[i].into(), &[&factors[i].0, &alone[i]]));
+    let both = PackBoth::of(each, factors.each_ref().map(|(_, layout)| layout.shape)).unwrap();
+    run(both.into(), &[&factors[0].0, &together[0], &factors[1].0, &together[1]]);
+    for (alone, together) in alone.iter().zip(&together) {
+        let [alone, together] = [alone, together].map(|copy| copy.to_matrix::<T>().unwrap());
+        let same = alone.as_slice().iter().zip(together.as_slice()).all(|(x, y)| x.to_bits() == y.to_bits());
+        assert!(same, "{both} of {shapes:?}");
+    }
+}
+
+#[test]
+fn copies_of_both_factors_are_those_of_each() {
+    let random = &mut Random(1);
+    for (a, b) in ORDERS.into_iter().flat_map(|a| ORDERS.map(|b| (a, b))) {
+        both_are_as_each::<bf16>([a, b], Packing::Same, random);
+        both_are_as_each::<f64>([a, b], Packing::Same, random);
+        both_are_as_each::<f32>([a, b], Packing::Tf32, random);
+        both_are_as_each::<i32>([a, b], Packing::Limbs, random);
+    }
+}
+
+#[test]
+fn what_is_not_alike_or_too_large_is_copied_by_two_launches() {
+    let pack = |ty, packing| Pack { ty, from: Order2d::RowMajor, packing };
+    let small = Shape::new(100, 100);
+    let same = pack(Type::F32, Packing::Same);
+    assert!(PackBoth::of([same; 2], [small; 2]).is_some());
+    assert!(PackBoth::of([same, pack(Type::F32, Packing::Tf32)], [small; 2]).is_none());
+    assert!(PackBoth::of([same, pack(Type::F64, Packing::Same)], [small; 2]).is_none());
+    assert!(PackBoth::of([same; 2], [small, Shape::new(1 << 22, 1 << 21)]).is_none());
+    assert!(PackBoth::of([same; 2], [small, Shape { batches: usize::MAX, rows: usize::MAX, cols: 2 }]).is_none());
+    assert!(PackBoth { ty: Type::F16, from: ORDERS[..2].try_into().unwrap(), packing: Packing::Tf32 }.build().is_err());
+}
