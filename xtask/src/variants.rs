@@ -5,10 +5,10 @@ use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
 use tegula::kernels::{
-    Adding, Barriers, Blocked, Edges, Ends, Family, Hopper, Mapping, Mend, Pack, PackBoth, Packing, Plain, Schedule, Sum,
-    Variant, Vector,
+    Adding, Barriers, Blocked, Edges, Ends, Family, Hopper, Mapping, Mend, Pack, PackBoth, Packing, Plain, Schedule,
+    Sum, Variant, Vector,
 };
-use tegula::plan::{Caps, Lie, Problem, Recipe, Split, candidates, legal, of_groups};
+use tegula::plan::{Caps, Lie, Problem, Split, candidates, legal, of_groups};
 use tegula::ptx::{self, Image};
 
 const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
@@ -39,12 +39,8 @@ pub fn all() -> Vec<Variant> {
     variants
 }
 
-/// Pipelines that plans do not choose from before they have been measured: reached by name.
-const NAMED: [&str; 4] =
-    ["hopper_64x192x64_1_6_2", "hopper_128x192x64_2_4_2", "hopper_128x192x64_2_4_4", "hopper_128x256x64_2_4_4"];
-
 /// Of the kernels on Hopper's matrix units those that plans choose from: every layout, with C by tiles and by elements, as a whole and in parts; and
-/// tiles that blocks share evenly; and the named ones.
+/// tiles that blocks share evenly.
 fn pipelines() -> Vec<Hopper> {
     let mut variants = Vec::new();
     let mut add = |hopper: Hopper| {
@@ -78,11 +74,6 @@ fn pipelines() -> Vec<Hopper> {
                             add(hopper);
                         }
                     }
-                }
-            }
-            for name in NAMED {
-                if let Variant::Hopper(hopper) = Recipe::named(name, ty).expect("a pipeline").fit(lies).kernel {
-                    add(hopper);
                 }
             }
         }

@@ -376,17 +376,16 @@ impl Gpu {
             [Some((a, [_, to_a])), Some((b, [_, to_b]))] => PackBoth::of([*a, *b], [to_a.shape(), to_b.shape()]),
             _ => None,
         };
-        // SAFETY: built-in kernels guard their edges, so they stay within their matrices; on this stream nobody else uses the workspace before what
-        // multiplies is queued, which follows them.
-        match (both, &work) {
-            (Some(both), [Some((_, a)), Some((_, b))]) => unsafe {
-                self.queue(&*self.built_in(&both.into())?, &[a[0], a[1], b[0], b[1]])?;
-            },
-            _ => {
-                for (pack, args) in work.iter().flatten() {
-                    unsafe { self.queue(&*self.built_in(&(*pack).into())?, args)? };
-                }
-            }
+        let all = work.iter().flatten();
+        let launches: Few<(Variant, Few<Arg<'_>, 4>), 2> = match both {
+            Some(both) => [(both.into(), all.flat_map(|(_, args)| *args).collect())].into_iter().collect(),
+            None => all.map(|(pack, args)| ((*pack).into(), args.iter().copied().collect())).collect(),
+        };
+        for (kernel, args) in launches {
+            let kernel = self.built_in(&kernel)?;
+            // SAFETY: built-in kernels guard their edges, so they stay within their matrices; on this stream nobody else uses the workspace before
+            // what multiplies is queued, which follows them.
+            unsafe { self.queue(&kernel, &args) }?;
         }
         for (factor, to) in factors {
             *factor = to.unwrap_or(*factor);

@@ -45,6 +45,8 @@ const WARPS: u32 = GROUP / 32;
 const ROW: u32 = 128;
 /// Sums of a thread at most.
 const MOST_SUMS: u32 = 128;
+/// So many leave hardly a register.
+const LARGE_SUMS: u32 = 120;
 /// The first named barrier of consumers; each has its own.
 const MEETING: u32 = 1;
 
@@ -85,10 +87,12 @@ impl Hopper {
         format!("hopper_{}", self.pipeline)
     }
 
-    /// Whether blocks may [share tiles evenly](Schedule::Balanced): they do not share k already, and the largest tiles have no registers for that beside
-    /// an epilogue.
+    /// Whether blocks may [share tiles evenly](Schedule::Balanced): they do not share k already, and registers are left. The largest tiles have none beside
+    /// an epilogue, nor where they are stored in rounds of an odd number, so that which of two tiles in shared memory is next has to be kept.
     pub fn shares_tiles(&self) -> bool {
-        self.pipeline.split == 1 && (self.pipeline.sums() < MOST_SUMS || self.epilogue.is_none())
+        let sums = self.pipeline.sums();
+        let in_turns = || store_cols(&self.pipeline).is_some_and(|cols| (sums / (cols / 2)).is_multiple_of(2));
+        self.pipeline.split == 1 && (sums < LARGE_SUMS || self.epilogue.is_none() && in_turns())
     }
 
     /// Whether such kernels take a factor that lies so, or only a packed one.

@@ -6,8 +6,11 @@
 //! multiples; two multiprocessors share an engine's rate, and blocks of a cluster ask for their part only. Besides come the end of each tile, the
 //! first steps, for which nothing is at hand, and what of the memory's time is not hidden.
 //!
-//! The numbers are fitted to measurements of 162 shapes on an H200 by `benchmarks/cost/hopper.py`. There the choice is within 3 % of the best on
-//! 82 %, and on 81 % if a fifth of the shapes at a time is left out of the fit; 1.5 % are lost in the mean.
+//! Where workers share tiles evenly, their sums meet once more, and they read again what the L2 cache does not hold. All of it takes no less than what
+//! device memory has to bring, and what the card has power for.
+//!
+//! The numbers are fitted to measurements of 162 and 128 shapes on two H200 by `benchmarks/cost/hopper.py`. There the choice is within 3 % of the best on
+//! 72 %, within 5 % on 83 %; 2.4 % are lost in the mean, fitted and left out of the fit alike.
 
 use super::Problem;
 use super::recipe::{Recipe, Split};
@@ -47,6 +50,8 @@ const PIPELINES: [(Pipeline, f64); 28] = [
     (Pipeline { split: 2, ..of([64, 16], 1, 12) }, 0.111),
 ];
 
+/// Bytes of shared memory for stages.
+const STAGED: u32 = 192 << 10;
 /// Clocks a microsecond.
 const CLOCK: f64 = 1755.0;
 /// Clocks that the copy engine takes for a row, where both its multiprocessors ask: where rows begin at multiples of 128 bytes, of 64, of 32, of 16.
@@ -114,7 +119,7 @@ pub(super) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, 
             Variant::Hopper(hopper) => hopper.orders[1] == Order2d::ColMajor,
             _ => continue,
         };
-        let others = if along_k { evened(problem, swapped, multiprocessors) } else { Vec::new() };
+        let others = if along_k { of_other_widths() } else { Vec::new() };
         for (pipeline, step) in PIPELINES.into_iter().chain(others) {
             // Kernels count tiles in 32 bits.
             let [below, beside] = tiles(problem, pipeline, swapped);
@@ -131,35 +136,25 @@ pub(super) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, 
     all
 }
 
-/// Tiles of other widths, which may be any multiple of 16 where the right factor lies along k: as narrow as they can be for so few tiles side by side, or
-/// for so few waves.
-fn evened(problem: &Problem, swapped: bool, multiprocessors: u32) -> Vec<(Pipeline, f64)> {
-    let mut all: Vec<(Pipeline, f64)> = Vec::new();
-    let extent = if swapped { problem.m } else { problem.n };
+/// Widths of tiles besides those of [`PIPELINES`], where the right factor lies along k: so that waves may be full, and the last tile nearly.
+const WIDTHS: [u32; 9] = [80, 96, 112, 144, 160, 176, 208, 224, 240];
+
+/// Tiles of those widths, with times between those of their neighbours.
+fn of_other_widths() -> Vec<(Pipeline, f64)> {
+    let mut all = Vec::new();
     for (rows, cluster) in [(64, 1), (128, 1), (128, 2), (128, 4)] {
         let alike = |(pipeline, _): &&(Pipeline, f64)| {
             pipeline.tile[0] == rows && pipeline.cluster == cluster && pipeline.split == 1
         };
         let mut known: Vec<_> = PIPELINES.iter().filter(alike).collect();
         known.sort_by_key(|(pipeline, _)| pipeline.tile[1]);
-        let pipeline = |cols: u32| {
-            let (consumers, row) = (rows / 64, (rows + cols) * 64 * 2);
-            Pipeline { cluster, ..of([rows, cols], consumers, (196_608 / row).min(8)) }
-        };
-        let below = tiles(problem, pipeline(256), swapped)[0].saturating_mul(problem.batches).max(1);
-        let at_a_time = workers(multiprocessors, pipeline(256)) as usize;
-        let in_waves = (1..=4).map(|waves| waves * at_a_time / below);
-        let in_tiles = [256, 192, 128].map(|cols| extent.div_ceil(cols));
-        // Clusters are made as a whole.
-        let [_, across] = pipeline(256).sharing().map(|blocks| blocks as usize);
-        for beside in in_waves.chain(in_tiles).map(|beside| beside / across * across).filter(|beside| *beside > 0) {
-            let cols = extent.div_ceil(beside).next_multiple_of(16).clamp(16, 272) as u32;
-            if (80..=240).contains(&cols) && cols % 64 != 0 && all.iter().all(|(other, _)| *other != pipeline(cols)) {
-                let i = known.partition_point(|(pipeline, _)| pipeline.tile[1] < cols).clamp(1, known.len() - 1);
-                let [(narrow, less), (wide, more)] = [known[i - 1], known[i]];
-                let [narrow, wide, at] = [narrow.tile[1], wide.tile[1], cols].map(f64::from);
-                all.push((pipeline(cols), less + (more - less) * (at - narrow) / (wide - narrow)));
-            }
+        for cols in WIDTHS {
+            let i = known.partition_point(|(pipeline, _)| pipeline.tile[1] < cols).clamp(1, known.len() - 1);
+            let [(narrow, less), (wide, more)] = [known[i - 1], known[i]];
+            let [narrow, wide, at] = [narrow.tile[1], wide.tile[1], cols].map(f64::from);
+            let stages = (STAGED / ((rows + cols) * LINE as u32 * 2)).min(8);
+            let pipeline = Pipeline { cluster, ..of([rows, cols], rows / 64, stages) };
+            all.push((pipeline, less + (more - less) * (at - narrow) / (wide - narrow)));
         }
     }
     all
@@ -194,13 +189,15 @@ fn tiles(problem: &Problem, pipeline: Pipeline, swapped: bool) -> [usize; 2] {
 fn splits(k: usize, pipeline: Pipeline, tiles: usize, multiprocessors: u32) -> impl Iterator<Item = Split> {
     let steps = k.div_ceil(pipeline.tile[2] as usize);
     let workers = workers(multiprocessors, pipeline) as usize;
-    let most = (workers / tiles.max(1)).min(steps / LEAST_STEPS / pipeline.split as usize).min(MOST_PARTS) as u32;
-    let some = [most, most / 2, most / 4];
+    let most = (workers / tiles.max(1)).min(steps / LEAST_STEPS).min(MOST_PARTS) as u32;
     // Where the last wave is not full, blocks may share what is left.
-    let uneven = pipeline.split == 1 && !tiles.is_multiple_of(workers) && tiles * steps >= LEAST_STEPS * workers;
-    let shared = uneven.then_some(Split::Workers(workers as u32)).filter(|_| tiles < 8 * workers);
-    let parts = some.into_iter().filter(|parts| *parts > 1).map(Split::Parts);
-    std::iter::once(Split::Whole).chain(parts).chain(shared)
+    let uneven =
+        !tiles.is_multiple_of(workers) && tiles.saturating_mul(steps) >= LEAST_STEPS * workers && tiles < 8 * workers;
+    let shared = uneven.then_some(Split::Workers(workers as u32));
+    let parts = [most, most / 2, most / 4].into_iter().filter(|parts| *parts > 1).map(Split::Parts);
+    // Parts of blocks that share steps took longer than either wherever they were measured.
+    let others = (pipeline.split == 1).then(|| parts.chain(shared));
+    std::iter::once(Split::Whole).chain(others.into_iter().flatten())
 }
 
 /// Tiles that are made at a time: one by a block, or by the blocks that share its steps.
@@ -261,7 +258,8 @@ fn time(problem: &Problem, recipe: &Recipe, step: f64, multiprocessors: u32) -> 
         1 => 0.0,
         _ => EXCHANGE[0] + EXCHANGE[1] * area + if split > 2 { EXCHANGE[2] } else { 0.0 },
     };
-    let pieces = if kernel.stores_tiles { 64 / [64, 32, 16].into_iter().find(|of| cols % of == 0).unwrap_or(16) } else { 1 };
+    let pieces =
+        if kernel.stores_tiles { 64 / [64, 32, 16].into_iter().find(|of| cols % of == 0).unwrap_or(16) } else { 1 };
     let store = STORE * single + PIECES * f64::from(pieces - 1);
     let together = if cluster > 1 { TOGETHER } else { [0.0; 2] };
     let tile = START[1] + together[1] + area / f64::from(split) * store + exchange;
@@ -284,7 +282,10 @@ fn time(problem: &Problem, recipe: &Recipe, step: f64, multiprocessors: u32) -> 
     let shared = matches!(recipe.split, Split::Workers(_));
     let making = if shared {
         let more = (workers / jobs - 1.0).max(0.0);
-        UNEVEN * jobs / workers * (full.0 - tile) + (waves + 1.0) * tile + MEETING[0] + area * (MEETING[1] + MEETING[2] * more)
+        UNEVEN * jobs / workers * (full.0 - tile)
+            + (waves + 1.0) * tile
+            + MEETING[0]
+            + area * (MEETING[1] + MEETING[2] * more)
     } else {
         waves * full.0 + if jobs > waves * workers { last.0 } else { 0.0 }
     };

@@ -206,7 +206,11 @@ impl Recipe {
             Variant::Blocked(blocked) => Blocked { epilogue, ..blocked }.into(),
             Variant::Hopper(hopper) => Hopper { epilogue, ..hopper }.into(),
             Variant::Vector(vector) => Vector { epilogue, ..vector }.into(),
-            other @ (Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_)) => other,
+            other @ (Variant::Sum(_)
+            | Variant::Mend(_)
+            | Variant::Pack(_)
+            | Variant::PackBoth(_)
+            | Variant::Ends(_)) => other,
         };
         Recipe { kernel, ..recipe }
     }
