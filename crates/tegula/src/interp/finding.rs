@@ -26,7 +26,7 @@ pub enum Kind {
     Uninitialised,
     /// A use of memory that an asynchronous copy is still on its way to, or of sums of a multiplication that was not waited for.
     InFlight,
-    /// A vector access at an element that is no multiple of its width.
+    /// A vector access at an element that is no multiple of its width, or a copy of a tile from or to where none may begin.
     Misaligned,
     /// Threads that wait for what never comes.
     Deadlock,

@@ -440,6 +440,8 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         self.k.for_each(0, count, |_| {
             let (stage, parity) = at.get();
             self.full.wait(stage, parity);
+            // Nothing else keeps the lanes together: one that fell behind would miss a phase.
+            self.k.sync_warp(FULL_WARP);
             self.release(stage);
             at.advance();
         });

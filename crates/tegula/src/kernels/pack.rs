@@ -63,6 +63,11 @@ impl Pack {
         of_type!(self.ty, pack(self))
     }
 
+    /// Whether elements change places within a tile.
+    fn moves(&self) -> bool {
+        self.from == Order2d::ColMajor || self.packing == Packing::Limbs
+    }
+
     fn check(&self) -> Result<()> {
         let ((Packing::Same, _) | (Packing::Tf32, Type::F32) | (Packing::Limbs, Type::I32)) = (self.packing, self.ty)
         else {
@@ -85,7 +90,7 @@ pub struct PackBoth {
 
 impl PackBoth {
     /// Most tiles of a copy, which are counted in 32 bits.
-    const TILES: usize = 1 << 30;
+    const TILES: usize = (1 << 30) - 1;
 
     /// Both at once, if they change elements alike and have no more tiles than are counted: copies of such shapes.
     pub fn of([a, b]: [Pack; 2], to: [Shape; 2]) -> Option<Self> {
@@ -116,7 +121,8 @@ impl PackBoth {
 fn pack<T: Element>(variant: &Pack) -> Kernel {
     kernel(&variant.to_string(), Block::d1(WARPS * LANES), |k| {
         k.note(format!("to = from, {} elements, {variant}", variant.ty));
-        let copy = Copy::<T>::declare(k, variant, "");
+        let tile = variant.moves().then(|| Copy::tile_of(k));
+        let copy = Copy::<T>::declare(k, variant, "", tile);
         k.for_blocks(copy.blocks(), |at| copy.tile(at));
     })
 }
@@ -124,7 +130,10 @@ fn pack<T: Element>(variant: &Pack) -> Kernel {
 fn pack_both<T: Element>(variant: &PackBoth) -> Kernel {
     kernel(&variant.to_string(), Block::d1(WARPS * LANES), |k| {
         k.note(format!("to_a = from_a, to_b = from_b, {} elements, {variant}", variant.ty));
-        let [a, b] = [0, 1].map(|i| Copy::<T>::declare(k, &variant.each()[i], ["_a", "_b"][i]));
+        // A block has a tile of one or of the other.
+        let each = variant.each();
+        let tile = each.iter().any(Pack::moves).then(|| Copy::tile_of(k));
+        let [a, b] = [0, 1].map(|i| Copy::<T>::declare(k, &each[i], ["_a", "_b"][i], tile));
         let [of_a, of_b] = [&a, &b].map(|copy| copy.blocks().into_iter().reduce(|all, more| all * more));
         let (of_a, of_b) = (of_a.unwrap_or(k.constant(0)), of_b.unwrap_or(k.constant(0)));
         k.grid([of_a + of_b, k.constant(1), k.constant(1)]);
@@ -144,13 +153,15 @@ struct Copy<'k, T: Element> {
 }
 
 impl<'k, T: Element> Copy<'k, T> {
-    fn declare(k: &'k Builder, variant: &Pack, suffix: &str) -> Self {
+    fn declare(k: &'k Builder, variant: &Pack, suffix: &str, tile: Option<Shared<'k, T>>) -> Self {
         let from = k.matrix::<T>(&format!("from{suffix}"), Access::Read, variant.from, 1);
         let to = k.matrix::<T>(&format!("to{suffix}"), Access::Write, Order2d::RowMajor, 1);
-        // One more, so that neighbours in a column meet different banks.
-        let shared = || k.shared::<T>(&format!("tile{suffix}"), [TILE, TILE + 1]);
-        let tile = (variant.from == Order2d::ColMajor || variant.packing == Packing::Limbs).then(shared);
-        Copy { k, variant: *variant, from, to, tile }
+        Copy { k, variant: *variant, from, to, tile: tile.filter(|_| variant.moves()) }
+    }
+
+    /// One column more, so that neighbours in a column meet different banks.
+    fn tile_of(k: &'k Builder) -> Shared<'k, T> {
+        k.shared::<T>("tile", [TILE, TILE + 1])
     }
 
     /// Tiles along the rows of the copy, its columns and the batch.

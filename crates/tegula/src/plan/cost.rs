@@ -128,13 +128,15 @@ pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, mach
     let memory = ((m * k + k * n + m * n) * batches + split) * size / MEMORY;
     let second = if split > 0.0 { LAUNCH[1] + waits + 2.0 * split * size / PARTS } else { 0.0 };
     let packing = |which: usize| {
-        if recipe.packed[which] { PACKED + 2.0 * size * batches * k * [m, n][which] / PACKING } else { 0.0 }
+        if recipe.packed[which] { 2.0 * size * batches * k * [m, n][which] / PACKING } else { 0.0 }
     };
+    // One launch, of both if they are to be.
+    let packed = if recipe.packed == [false; 2] { 0.0 } else { PACKED };
     let multiply =
         multiply + if let Core::Dmma(_) = measured.core { (multiply - COOL).max(0.0) * heat([bm, bn]) } else { 0.0 };
     let packs = recipe.packed.iter().filter(|packed| **packed).count() as f64;
     let multiply = multiply + waiting_for_memory(memory);
-    (multiply.max(memory) + LAUNCH[0] + second + packing(0) + packing(1)) * (1.0 + BETTER * packs)
+    (multiply.max(memory) + LAUNCH[0] + second + packed + packing(0) + packing(1)) * (1.0 + BETTER * packs)
 }
 
 /// Microseconds that operations wait for memory which is busy for so many.

@@ -1,6 +1,6 @@
 //! Which kernel makes the products of groups of rows, each with a matrix B of its own, in one launch: where there are such kernels.
 //!
-//! A tile takes as long whether all of its rows are there or not, and as many are made at a time as there are multiprocessors. So large tiles win
+//! A tile counts as whole whether all of its rows are there or not, and as many are made at a time as there are multiprocessors. So large tiles win
 //! where groups are large; where they are small, or few, small ones do.
 
 use super::choose::HOPPER;
@@ -8,7 +8,7 @@ use super::{Caps, Problem, limits};
 use crate::element::Type;
 use crate::kernels::{Hopper, Pipeline, Schedule};
 
-/// Tiles, and the microseconds that a step of one takes while all multiprocessors have theirs copied, as `hopper` has them.
+/// Tiles, and the microseconds that a step of one takes while all multiprocessors have theirs copied, from measurements before those of `hopper`.
 const PIPELINES: [(Pipeline, f64); 4] = [
     (of([128, 256], 2, 4), 0.712),
     (of([64, 256], 1, 5), 0.483),

@@ -188,6 +188,11 @@ fn groups_are_clean_on_every_seed() {
         let random = &mut Random(1);
         Groups::<bf16>::new(&RAGGED, 0, [136, 72], [ROW, b, ROW], random).clean("64x64x64_1_2_1", [ROW, b, ROW], 32);
         Groups::<f16>::new(&RAGGED, 0, [72, 136], [ROW, b, ROW], random).clean("128x64x64_2_3_1", [ROW, b, ROW], 32);
+        // A C of columns, whose tiles begin where the copy engine stores from, and where it does not.
+        let sizes = [64, 30, 64, 34, 128, 136];
+        for pipeline in ["64x64x64_1_2_1", "128x64x64_2_2_1", "128x192x64_2_2_1"] {
+            Groups::<bf16>::new(&sizes, 0, [72, 200], [ROW, b, COL], random).clean(pipeline, [ROW, b, COL], 8);
+        }
         // Rows of C that are of no group, a C of columns, and an A of columns.
         Groups::<f16>::new(&[30, 100], 6, [72, 200], [ROW, b, COL], random).clean("64x64x64_1_2_1", [ROW, b, COL], 8);
         Groups::<bf16>::new(&RAGGED, 1, [72, 72], [COL, b, ROW], random).clean("128x64x64_2_2_1", [COL, b, ROW], 8);

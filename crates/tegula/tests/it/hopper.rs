@@ -23,6 +23,7 @@ enum Plant {
     ExpectsOneTile,
     ExpectsMore,
     NoProxyFence,
+    StoresAskew,
     ProxyFenceAfterBarrier,
     NoWgmmaWait,
     NoWgmmaFence,
@@ -210,7 +211,8 @@ impl Gemm {
                             k.fence_proxy();
                         }
                         k.when(lane.eq(0), || {
-                            c_tiles.store_tile(first, c, (row + first * 64, col));
+                            let askew = u32::from(is(Plant::StoresAskew));
+                            c_tiles.store_tile(first, c, (row + first * 64, col + askew));
                             if !is(Plant::NoCommit) {
                                 k.commit_stores();
                             }
@@ -396,6 +398,7 @@ plants! {
     expects_too_little: PLAIN, ExpectsLess, [Kind::Deadlock], "256 bytes more than were announced";
     expects_one_tile_of_two: PLAIN, ExpectsOneTile, [Kind::TransactionCount, Kind::InFlight], "announce all bytes of a phase";
     expects_too_much: PLAIN, ExpectsMore, [Kind::Deadlock], "barrier full[0]: phase 0, 1 of 1 arrivals came, 256 bytes are still expected";
+    stores_from_where_the_copy_engine_cannot: PLAIN, StoresAskew, [Kind::Misaligned], "multiples of 8 elements";
     stores_without_a_fence: PLAIN, NoProxyFence, [Kind::MissingProxyFence], "fence_proxy";
     stores_with_a_fence_too_late: PLAIN, ProxyFenceAfterBarrier, [Kind::MissingProxyFence], "fence_proxy";
     reads_sums_before_they_come: PLAIN, NoWgmmaWait, [Kind::InFlight], "call `wgmma_wait` first";
