@@ -68,7 +68,7 @@ const SHARP: i32 = 6;
 const SHARPEST: i32 = 8;
 /// Microseconds until the first steps are asked for, and until a tile is begun; steps that the first of all is worth.
 const START: [f64; 2] = [1.17, 0.248];
-const FIRST: f64 = 3.14;
+const FIRST: f64 = 3.139;
 /// What clusters of blocks that share factors cost at the start, and at each tile.
 const TOGETHER: [f64; 2] = [0.45, 0.0247];
 /// Microseconds that storing a tile of 128×256 takes, and how much longer it takes where the copy engine cannot: C as it lies, and transposed.
