@@ -1,6 +1,6 @@
 //! The pass before a product of a matrix that lies where its kernel cannot take it, or not as fast: copies it to rows that begin at multiples of
 //! 16 bytes and are as long, with zeros behind their ends. On the way rows become columns where that is wanted, f32 is rounded to tf32, or i32
-//! taken apart into its bytes.
+//! taken apart into its bytes. One launch copies one factor, or both.
 
 use std::fmt;
 
