@@ -6,9 +6,9 @@
 //! * **Tiles as they lie.** What lies along k is read by rows, what lies along rows or columns by lines of 128 bytes that the instruction transposes:
 //!   no factor is packed for its order.
 //! * **The next tile comes while this one is stored.** Sums go through shared memory, 64 rows and 128 bytes at a time, from where the copy engine stores them.
-//! * **Clusters** share B: each block of two copies half of it to both, and has rows of A of its own. Of four, two by two, each shares A with one and
-//!   B with another. What takes the copy engine's time are the rows that a block asks for. Or they share the steps along k of one tile, whose sums
-//!   meet in shared memory: each block finishes a part of them.
+//! * **Clusters**: blocks whose tiles are below each other share B, those beside each other A. Each copies its part of what it shares, to all that do:
+//!   what takes the copy engine's time are the rows that a block asks for. Or blocks share the steps along k of one tile, whose sums meet in shared
+//!   memory: each block finishes a part of them.
 //! * **Tiles left over** may be shared evenly, step by step: who has a tile's first step waits for the sums of the others, in the same launch (`balance`).
 //! * **Groups** of rows may have matrices B of their own, all in one launch: `groups` says which tiles fall to a block.
 //!
@@ -109,7 +109,7 @@ impl Hopper {
         let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group } = self.pipeline;
         // Names may come from outside: the least first, so that nothing below overflows or takes forever.
         let small = (1..=3).contains(&consumers)
-            && matches!([cluster, split], [1 | 2 | 4, 1] | [1, 2 | 4 | 8])
+            && matches!((cluster, split), ([1, 1 | 2 | 4] | [2, 1 | 2] | [4, 1], 1) | ([1, 1], 2 | 4 | 8))
             && (64..=256).contains(&rows)
             && (16..=256).contains(&cols)
             && depth == 64
@@ -119,7 +119,7 @@ impl Hopper {
         let b_along_k = self.orders[1] == Order2d::ColMajor;
         let divides = small
             && rows.is_multiple_of(64 * consumers)
-            && cols.is_multiple_of(if b_along_k { 16 } else { 64 })
+            && cols.is_multiple_of(if b_along_k { 8 * cluster[0] } else { 64 })
             && self.pipeline.sums() <= MOST_SUMS
             && store_cols(&self.pipeline).is_some();
         let lies = self.orders[..2].iter().all(|order| *order != Order2d::Strided)
@@ -128,9 +128,9 @@ impl Hopper {
             && !(self.stores_tiles && (self.orders[2] == Order2d::Strided || self.schedule == Schedule::Parts));
         if !divides || !lies {
             return Err(Error::KernelOption(format!(
-                "{self} cannot be: tiles of 64 rows for each of one to three consumers, of 16 to 256 columns, 64 deep, of stages that fit in shared \
-                 memory, with one block, two or four, or sums for each of two to eight that share k; a right factor that does not lie along k \
-                 takes columns in multiples of 64"
+                "{self} cannot be: tiles of 64 rows for each of one to three consumers, of 16 to 256 columns in multiples of 8, 64 deep, of stages \
+                 that fit in shared memory, with up to four blocks that share factors, or sums for each of two to eight that share k; columns are \
+                 multiples of 64 for a right factor that does not lie along k, else of 8 for each block that shares it"
             )));
         }
         let kernel = match self.ty {
@@ -153,7 +153,7 @@ impl Hopper {
 /// The kernel: who meets, what there is to do, and the two jobs.
 fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     let pipeline = variant.pipeline;
-    let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, .. } = pipeline;
+    let Pipeline { tile: [rows, cols, depth], consumers, stages, .. } = pipeline;
     let blocks = pipeline.blocks();
     k.min_blocks(1);
     k.cluster(blocks);
@@ -191,15 +191,17 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     if blocks > 1 {
         k.cluster_arrive();
     }
-    match cluster {
+    match pipeline.sharing() {
         1 => k.barrier(),
         // Blocks that share a factor write to each other from the start.
         _ => k.cluster_wait(),
     }
+    if jobs.groups.is_some() {
+        // A launch before this one may write where groups end.
+        k.await_launches();
+    }
     let work = Work { k, pipeline, a, b, full, empty, neighbours, jobs, exchange, store };
     let registers = work.registers();
-    // All before was done while the launch before this one ended.
-    k.await_launches();
     k.if_else(
         k.warpgroup().eq(0),
         || {
@@ -219,7 +221,9 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
             work.consume();
         },
     );
-    if cluster > 1 {
+    // Blocks without work end after the launches before as well: whoever waits for this launch counts on that.
+    k.await_launches();
+    if pipeline.sharing() > 1 {
         // Another block may still write to this one's memory.
         k.cluster_arrive();
         k.cluster_wait();
@@ -254,7 +258,7 @@ impl<'k> Jobs<'k> {
     ) -> Self {
         let product = &store.product;
         let Pipeline { tile: [rows, cols, depth], .. } = pipeline;
-        let (blocks, [down, across]) = (pipeline.blocks(), pipeline.sharing());
+        let (blocks, [down, across]) = (pipeline.blocks(), pipeline.cluster);
         let (m, n, _) = product.extents();
         let tiles = [m.div_ceil(rows * down), n.div_ceil(cols * across)];
         let count = tiles[0] * tiles[1] * product.batches();
@@ -378,6 +382,8 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
                 let (stage, parity) = at.get();
                 // Of the first phase nobody waits for the end.
                 self.empty.wait(stage, parity ^ 1);
+                // Not before: where the first tile lies is worked out while the launches before this one end.
+                self.k.when(step.eq(begin), || self.k.await_launches());
                 self.full.expect(stage, bytes);
                 a.copy(stage, row, step * depth, (self.full, stage));
                 b.copy(stage, col, step * depth, (self.full, stage));
@@ -401,6 +407,7 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
             let store = |sums, of| self.store.store(&product, matrix, consumer, [first, col], (sums, of));
             let make = || {
                 self.sum(&at, count, wgmma, consumer * rows, sums);
+                k.await_launches();
                 match (&self.exchange, &self.jobs.balance, portion) {
                     (Some(exchange), ..) => exchange.add((consumer, is_last), sums, store),
                     (None, Some(balance), Some(portion)) => balance.meet(consumer, portion, sums, || store(sums, 0)),
@@ -595,10 +602,12 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         let turned = order == Order2d::ColMajor;
         let cols = store_cols(&variant.pipeline).unwrap_or(16);
         let swizzle = match cols {
-            32 if !turned => Swizzle::B64,
-            16 if !turned => Swizzle::B32,
-            8 if !turned => Swizzle::None,
-            _ => Swizzle::B128,
+            64 => Swizzle::B128,
+            _ if turned => Swizzle::B128,
+            32 => Swizzle::B64,
+            16 => Swizzle::B32,
+            // Rows of an odd number of pieces meet all banks as they are.
+            _ => Swizzle::None,
         };
         let tile = Tiles { rows: 64, cols, swizzle };
         let tensor = variant.stores_tiles.then(|| k.tensor::<T::Out>("c", Access::ReadWrite, order, tile));
@@ -732,11 +741,11 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
                 let [x, y] = product.finished((row + down, col + right), sums, adds, aligned);
                 x.pack(y)
             };
-            // Matrices of 8×8: the upper and the lower rows, of one column of matrices and of the next.
+            // Matrices of 8×8: the upper and the lower rows, of one column of matrices and, unless it is the last, of the next.
             let row = self.k.warp() % WARPS * 16 + matrix % 2 * 8;
             let place = |col: Val<'k, u32>| if self.turned { (slot, col + line, row) } else { (slot, row + line, col) };
-            if self.cols == 8 {
-                tiles.store_matrix(place(self.k.constant(0)), [pair(0), pair(2)], self.turned);
+            if group + 4 == self.cols / 2 {
+                tiles.store_matrix(place(self.k.constant(group * 2)), [pair(0), pair(2)], self.turned);
             } else {
                 let at = place(matrix / 2 * 8 + group * 2);
                 tiles.store_matrix(at, [pair(0), pair(2), pair(4), pair(6)], self.turned);

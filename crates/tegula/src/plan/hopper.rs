@@ -21,25 +21,25 @@ use crate::kernels::{Hopper, Pipeline, Variant};
 /// Tiles, consumers, stages and clusters, and the microseconds that multiplying a step of the tile takes.
 const PIPELINES: [(Pipeline, f64); 28] = [
     (Pipeline { group: 16, ..of([128, 256], 2, 4) }, 0.516),
-    (Pipeline { cluster: 2, ..of([128, 256], 2, 4) }, 0.575),
-    (Pipeline { cluster: 2, ..of([256, 128], 2, 4) }, 0.562),
-    (Pipeline { cluster: 4, ..of([128, 256], 2, 4) }, 0.651),
+    (Pipeline { cluster: [2, 1], ..of([128, 256], 2, 4) }, 0.575),
+    (Pipeline { cluster: [2, 1], ..of([256, 128], 2, 4) }, 0.562),
+    (Pipeline { cluster: [2, 2], ..of([128, 256], 2, 4) }, 0.651),
     (of([128, 192], 2, 4), 0.381),
-    (Pipeline { cluster: 2, ..of([128, 192], 2, 4) }, 0.418),
-    (Pipeline { cluster: 4, ..of([128, 192], 2, 4) }, 0.470),
+    (Pipeline { cluster: [2, 1], ..of([128, 192], 2, 4) }, 0.418),
+    (Pipeline { cluster: [2, 2], ..of([128, 192], 2, 4) }, 0.470),
     (of([128, 128], 2, 6), 0.266),
-    (Pipeline { cluster: 2, ..of([128, 128], 2, 6) }, 0.278),
-    (Pipeline { cluster: 4, ..of([128, 128], 2, 6) }, 0.305),
+    (Pipeline { cluster: [2, 1], ..of([128, 128], 2, 6) }, 0.278),
+    (Pipeline { cluster: [2, 2], ..of([128, 128], 2, 6) }, 0.305),
     (of([128, 64], 2, 8), 0.180),
-    (Pipeline { cluster: 2, ..of([128, 64], 2, 8) }, 0.193),
+    (Pipeline { cluster: [2, 1], ..of([128, 64], 2, 8) }, 0.193),
     (of([64, 256], 1, 5), 0.286),
     (of([64, 192], 1, 6), 0.217),
-    (Pipeline { cluster: 2, ..of([64, 192], 1, 6) }, 0.253),
+    (Pipeline { cluster: [2, 1], ..of([64, 192], 1, 6) }, 0.253),
     (of([64, 128], 1, 8), 0.162),
-    (Pipeline { cluster: 2, ..of([64, 128], 1, 8) }, 0.181),
-    (Pipeline { cluster: 4, ..of([64, 128], 1, 8) }, 0.188),
+    (Pipeline { cluster: [2, 1], ..of([64, 128], 1, 8) }, 0.181),
+    (Pipeline { cluster: [2, 2], ..of([64, 128], 1, 8) }, 0.188),
     (of([64, 64], 1, 8), 0.126),
-    (Pipeline { cluster: 2, ..of([64, 64], 1, 8) }, 0.125),
+    (Pipeline { cluster: [2, 1], ..of([64, 64], 1, 8) }, 0.125),
     (of([64, 32], 1, 12), 0.108),
     (of([64, 16], 1, 12), 0.112),
     (Pipeline { split: 2, ..of([128, 128], 2, 5) }, 0.266),
@@ -104,7 +104,7 @@ const MOST_PARTS: usize = 132;
 const LEAST_STEPS: usize = 8;
 
 const fn of([rows, cols]: [u32; 2], consumers: u32, stages: u32) -> Pipeline {
-    Pipeline { tile: [rows, cols, 64], consumers, stages, cluster: 1, split: 1, group: 8 }
+    Pipeline { tile: [rows, cols, 64], consumers, stages, cluster: [1, 1], split: 1, group: 8 }
 }
 
 /// The recipes for a product on a GPU with such units, with the microseconds that each should take.
@@ -142,7 +142,7 @@ const WIDTHS: [u32; 9] = [80, 96, 112, 144, 160, 176, 208, 224, 240];
 /// Tiles of those widths, with times between those of their neighbours: none without a narrower one.
 fn of_other_widths() -> Vec<(Pipeline, f64)> {
     let mut all = Vec::new();
-    for (rows, cluster) in [(64, 1), (128, 1), (128, 2), (128, 4)] {
+    for (rows, cluster) in [(64, [1, 1]), (128, [1, 1]), (128, [2, 1]), (128, [2, 2])] {
         let alike = |(pipeline, _): &&(Pipeline, f64)| {
             pipeline.tile[0] == rows && pipeline.cluster == cluster && pipeline.split == 1
         };
@@ -182,7 +182,7 @@ fn tiles(problem: &Problem, pipeline: Pipeline, swapped: bool) -> [usize; 2] {
     let [m, n] = if swapped { [problem.n, problem.m] } else { [problem.m, problem.n] };
     let [rows, cols, _] = pipeline.tile.map(|extent| extent as usize);
     // Clusters are made as a whole.
-    let [down, across] = pipeline.sharing().map(|blocks| blocks as usize);
+    let [down, across] = pipeline.cluster.map(|blocks| blocks as usize);
     [m.div_ceil(rows * down) * down, n.div_ceil(cols * across) * across]
 }
 
@@ -204,7 +204,7 @@ fn splits(k: usize, pipeline: Pipeline, tiles: usize, multiprocessors: u32) -> i
 /// Tiles that are made at a time: one by a block, or by the blocks that share its steps.
 fn workers(multiprocessors: u32, pipeline: Pipeline) -> u32 {
     let [clusters, of] = pipeline.at_a_time();
-    (multiprocessors * clusters / of).max(1) * pipeline.cluster
+    (multiprocessors * clusters / of).max(1) * pipeline.sharing()
 }
 
 /// What a block has copied for a step, on average.
@@ -219,7 +219,7 @@ struct Copies {
 
 impl Copies {
     fn of(problem: &Problem, recipe: &Recipe, kernel: &Hopper) -> Self {
-        let (tile, [down, across]) = (kernel.pipeline.tile, kernel.pipeline.sharing());
+        let (tile, [down, across]) = (kernel.pipeline.tile, kernel.pipeline.cluster);
         let extents = if recipe.swapped { [problem.n, problem.m] } else { [problem.m, problem.n] };
         let (many, rows) =
             (tiles(problem, kernel.pipeline, recipe.swapped), rows_of(problem, recipe.swapped).map(aligned));
@@ -243,7 +243,7 @@ impl Copies {
 /// Microseconds that a product takes.
 fn time(problem: &Problem, recipe: &Recipe, step: f64, multiprocessors: u32) -> f64 {
     let Variant::Hopper(kernel) = recipe.kernel else { return f64::INFINITY };
-    let Pipeline { tile: [rows, cols, depth], cluster, split, .. } = kernel.pipeline;
+    let Pipeline { tile: [rows, cols, depth], split, .. } = kernel.pipeline;
     let area = f64::from(rows * cols) / (128.0 * 256.0);
     let parts = if let Split::Parts(parts) = recipe.split { parts } else { 1 };
     let extents =
@@ -262,7 +262,7 @@ fn time(problem: &Problem, recipe: &Recipe, step: f64, multiprocessors: u32) -> 
     let pieces =
         if kernel.stores_tiles { 64 / [64, 32, 16].into_iter().find(|of| cols % of == 0).unwrap_or(16) } else { 1 };
     let store = STORE * single + PIECES * f64::from(pieces - 1);
-    let together = if cluster > 1 { TOGETHER } else { [0.0; 2] };
+    let together = if kernel.pipeline.sharing() > 1 { TOGETHER } else { [0.0; 2] };
     let tile = START[1] + together[1] + area / f64::from(split) * store + exchange;
     let steps = ((k / f64::from(depth)).ceil() / f64::from(parts * split)).ceil().max(1.0);
     let copies = Copies::of(problem, recipe, &kernel);

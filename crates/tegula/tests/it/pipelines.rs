@@ -13,7 +13,7 @@ use tegula::{Accuracy, Device, Error, Layout, Matrix, Shape};
 use super::product::{Lie, Product, Random, Sample};
 
 /// Small tiles, and the ways of the large ones.
-const PIPELINES: [&str; 14] = [
+const PIPELINES: [&str; 17] = [
     "hopper_64x64x64_1_2_1",
     "hopper_64x128x64_1_3_1",
     "hopper_128x64x64_2_3_1",
@@ -26,8 +26,11 @@ const PIPELINES: [&str; 14] = [
     "hopper_64x128x64_1_2_1_k8",
     "hopper_64x192x64_1_2_2",
     "hopper_64x64x64_1_3_2",
-    "hopper_64x128x64_1_2_4",
-    "hopper_128x192x64_2_2_4",
+    "hopper_64x128x64_1_2_2x2",
+    "hopper_128x192x64_2_2_2x2",
+    "hopper_64x64x64_1_3_1x2",
+    "hopper_192x64x64_3_2_1x4",
+    "hopper_64x192x64_1_2_4",
 ];
 
 /// A random product by a random pipeline, whose work is split, or whose factors are packed, by chance.
@@ -111,14 +114,23 @@ fn clusters_that_share_b_are_clean_on_every_seed() {
     for (a, b) in LAYOUTS {
         clean::<f16>("hopper_64x192x64_1_2_2", [a, b, ROW], [136, 200, 136], false, 32);
         clean::<f16>("hopper_64x64x64_1_3_2", [a, b, COL], [200, 72, 264], true, 32);
+        clean::<f16>("hopper_64x64x64_1_3_4", [a, b, ROW], [264, 72, 264], true, 8);
+    }
+}
+
+#[test]
+fn clusters_that_share_a_are_clean_on_every_seed() {
+    for (a, b) in LAYOUTS {
+        clean::<f16>("hopper_64x128x64_1_2_1x2", [a, b, ROW], [72, 392, 136], true, 32);
+        clean::<f16>("hopper_192x64x64_3_3_1x4", [a, b, COL], [264, 264, 264], false, 8);
     }
 }
 
 #[test]
 fn clusters_that_share_a_and_b_are_clean_on_every_seed() {
     for (a, b) in LAYOUTS {
-        clean::<f16>("hopper_64x128x64_1_2_4", [a, b, ROW], [136, 264, 136], true, 32);
-        clean::<f16>("hopper_128x64x64_2_3_4", [a, b, COL], [264, 72, 264], false, 8);
+        clean::<f16>("hopper_64x128x64_1_2_2x2", [a, b, ROW], [136, 264, 136], true, 32);
+        clean::<f16>("hopper_128x64x64_2_3_2x2", [a, b, COL], [264, 72, 264], false, 8);
     }
 }
 
@@ -128,17 +140,29 @@ fn pipelines_of_every_shape_are_clean() {
         clean::<bf16>(name, [ROW, COL, ROW], [264, 200, 136], true, 4);
         clean::<f16>(name, [ROW, ROW, COL], [72, 264, 392], false, 4);
     }
-    let narrow = [
+}
+
+#[test]
+fn pipelines_of_every_width_are_clean() {
+    // C is stored by 16, 32, 24, 40, 48 and 56 columns at a time, and by 8.
+    for name in [
         "hopper_64x16x64_1_4_1",
         "hopper_128x32x64_2_3_1",
         "hopper_64x16x64_1_4_1_k2",
         "hopper_64x16x64_1_4_2",
-        "hopper_64x32x64_1_3_4",
-    ];
-    for narrow in narrow {
-        clean::<bf16>(narrow, [ROW, COL, ROW], [264, 40, 264], true, 4);
-        clean::<bf16>(narrow, [COL, COL, COL], [264, 40, 264], false, 4);
+        "hopper_64x32x64_1_3_2x2",
+        "hopper_64x72x64_1_2_1",
+        "hopper_64x24x64_1_3_1x2",
+        "hopper_128x80x64_2_2_2",
+        "hopper_192x96x64_3_2_1x4",
+        "hopper_64x112x64_1_2_1",
+        "hopper_64x136x64_1_2_1",
+    ] {
+        clean::<bf16>(name, [ROW, COL, ROW], [264, 168, 264], true, 4);
+        clean::<bf16>(name, [COL, COL, COL], [264, 168, 264], false, 4);
     }
+    clean::<bf16>("hopper_64x80x64_1_2_1:w5", [ROW, COL, ROW], [136, 200, 392], true, 4);
+    clean::<bf16>("hopper_128x72x64_2_2_1:w5", [ROW, COL, COL], [136, 200, 392], true, 4);
 }
 
 #[test]
@@ -180,7 +204,11 @@ fn what_does_not_fit_is_refused() {
         "64x64x64_4000000000_2_1",
         "64x64x64_1_2_3",
         "64x64x64_1_2_8",
+        "64x64x64_1_2_8x1",
+        "64x64x64_1_2_2x4",
+        "64x64x64_1_2_0x1",
         "64x64x64_1_2_4_k2",
+        "64x64x64_1_2_1x2_k2",
         "64x64x64_1_2_1_k3",
         "128x64x64_2_2_2_k2",
         "64x16x64_1_2_1_k4",
@@ -191,8 +219,20 @@ fn what_does_not_fit_is_refused() {
     }
     assert!(!refused("128x256x64_2_4_1", Type::F16));
     assert!(!refused("128x192x64_2_4_2", Type::F16));
-    assert!(!refused("128x256x64_2_4_4", Type::F16));
+    assert!(!refused("128x256x64_2_4_2x2", Type::F16));
     assert!(refused("128x256x64_2_4_1", Type::F32));
+    // Where the right factor lies along k, blocks share it by lines, eight of which make a pattern in shared memory.
+    for (name, is_refused) in
+        [("64x72x64_1_2_1", false), ("64x72x64_1_2_2", true), ("64x72x64_1_2_1x4", false), ("64x76x64_1_2_1", true)]
+    {
+        let orders = [ROW, COL, ROW];
+        let built = Hopper { orders, ..Hopper::new(Type::F16, name.parse().unwrap()) }.build();
+        assert_eq!(built.is_err(), is_refused, "{name}");
+    }
     assert!("128x256_2_4".parse::<Pipeline>().is_err());
+    assert!("64x64x64_1_2_1x2x2".parse::<Pipeline>().is_err());
+    for name in ["64x64x64_1_2_1", "64x64x64_1_2_4", "64x64x64_1_2_2x2", "64x64x64_1_2_1x4_g16", "64x64x64_1_2_1_k2"] {
+        assert_eq!(name.parse::<Pipeline>().unwrap().to_string(), name);
+    }
     assert!("128x256x64_2_4_1_g".parse::<Pipeline>().is_err());
 }

@@ -156,7 +156,7 @@ impl<'k> Balance<'k> {
 
     /// The block of a worker that makes the same tile of it as this one.
     fn block(&self, worker: Val<'k, u32>) -> Val<'k, u32> {
-        match self.pipeline.cluster {
+        match self.pipeline.sharing() {
             1 => worker,
             cluster => worker * cluster + self.k.cluster_rank(),
         }

@@ -17,8 +17,8 @@ pub struct Pipeline {
     pub consumers: u32,
     /// Steps that are in shared memory at a time.
     pub stages: u32,
-    /// Blocks of a cluster that share factors: two, below each other, share B; four are two by two, and share A with one and B with another.
-    pub cluster: u32,
+    /// Blocks of a cluster that share factors: so many have tiles below each other, and share B, so many beside each other, and share A.
+    pub cluster: [u32; 2],
     /// Blocks of a cluster that share the steps along k of a tile.
     pub split: u32,
     /// Rows of tiles (of clusters) that are made together, column after column: what they share is found in the L2 cache.
@@ -28,15 +28,13 @@ pub struct Pipeline {
 impl Pipeline {
     /// Blocks of a cluster.
     pub const fn blocks(&self) -> u32 {
-        self.cluster * self.split
+        self.sharing() * self.split
     }
 
-    /// Blocks of a cluster below each other, which share B, and beside each other, which share A.
-    pub const fn sharing(&self) -> [u32; 2] {
-        match self.cluster {
-            4 => [2, 2],
-            below => [below, 1],
-        }
+    /// Blocks of a cluster that share factors.
+    pub const fn sharing(&self) -> u32 {
+        let [below, beside] = self.cluster;
+        below.saturating_mul(beside)
     }
 
     /// Clusters that run at a time, and on how many multiprocessors: those of more than two blocks do not fill the groups that clusters come from. As
@@ -63,7 +61,7 @@ impl Pipeline {
     // The following are asked before a kernel is built, which refuses pipelines that cannot be.
 
     fn whole_clusters(&self, blocks: usize) -> usize {
-        let cluster = (self.cluster as usize).max(1);
+        let cluster = (self.sharing() as usize).max(1);
         blocks.div_ceil(cluster).saturating_mul(cluster)
     }
 
@@ -76,13 +74,16 @@ impl Pipeline {
 /// Columns of C that are stored at a time: rows of at most 128 bytes that divide the tile, and what a block finishes of it.
 pub(super) fn store_cols(pipeline: &Pipeline) -> Option<u32> {
     let own = pipeline.sums() / pipeline.split;
-    [64, 32, 16, 8].into_iter().find(|cols| pipeline.tile[1].is_multiple_of(*cols) && own.is_multiple_of(cols / 2))
+    (8..=64).rev().step_by(8).find(|cols| pipeline.tile[1].is_multiple_of(*cols) && own.is_multiple_of(cols / 2))
 }
 
 impl fmt::Display for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group } = self;
-        write!(f, "{rows}x{cols}x{depth}_{consumers}_{stages}_{cluster}")?;
+        let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster: [below, beside], split, group } = self;
+        write!(f, "{rows}x{cols}x{depth}_{consumers}_{stages}_{below}")?;
+        if *beside != 1 {
+            write!(f, "x{beside}")?;
+        }
         if *split != 1 {
             write!(f, "_k{split}")?;
         }
@@ -106,12 +107,15 @@ impl FromStr for Pipeline {
         let (before, split) = behind(before, "_k", 1);
         let numbers: Option<Vec<u32>> = before.split(['x', '_']).map(|number| number.parse().ok()).collect();
         match (numbers.as_deref(), split, group) {
-            (Some(&[rows, cols, depth, consumers, stages, cluster]), Some(split), Some(group)) => {
+            (Some(&[rows, cols, depth, consumers, stages, below, ref beside @ ..]), Some(split), Some(group))
+                if beside.len() < 2 =>
+            {
+                let cluster = [below, beside.first().copied().unwrap_or(1)];
                 Ok(Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group })
             }
             _ => Err(Error::KernelOption(format!(
-                "{text:?} is no pipeline; one is 128x256x64_2_4_1: tile, consumers, stages, blocks that share factors; behind that may be _k2, \
-                 blocks that share k, and _g16, rows of tiles that are made together"
+                "{text:?} is no pipeline; one is 128x256x64_2_4_1: tile, consumers, stages, blocks that share factors (2x2: two below each other, \
+                 two beside each other); behind that may be _k2, blocks that share k, and _g16, rows of tiles that are made together"
             ))),
         }
     }

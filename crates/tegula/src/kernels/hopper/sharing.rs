@@ -26,8 +26,8 @@ pub(super) struct Sharers<'k> {
 
 impl<'k> Cluster<'k> {
     pub fn of(k: &'k Builder, pipeline: &Pipeline) -> Self {
-        let shape = pipeline.sharing();
-        let rank = if pipeline.cluster > 1 { k.cluster_rank() } else { k.constant(0) };
+        let shape = pipeline.cluster;
+        let rank = if pipeline.sharing() > 1 { k.cluster_rank() } else { k.constant(0) };
         Cluster { k, shape, at: [rank / shape[1], rank % shape[1]] }
     }
 
