@@ -66,7 +66,8 @@ pub(super) fn encode(matrix: &Tiled) -> Result<CUtensorMap> {
             steps.as_ptr(),
             Interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
             swizzle,
-            Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            // Rows of 128 bytes that begin anywhere touch two lines: to bring their neighbours as well is more than what is asked for.
+            Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             Fill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
     };

@@ -26,7 +26,6 @@ use self::balance::{Balance, Parts, Portion};
 use self::exchange::Exchange;
 use self::groups::{Group, Groups};
 pub use self::pipeline::Pipeline;
-use self::pipeline::store_cols;
 use self::sharing::{Cluster, Sharers};
 use super::blocked::{Schedule, grouped};
 use super::epilogue::in_rounds;
@@ -45,8 +44,10 @@ const WARPS: u32 = GROUP / 32;
 const ROW: u32 = 128;
 /// Sums of a thread at most.
 const MOST_SUMS: u32 = 128;
-/// So many leave hardly a register.
-const LARGE_SUMS: u32 = 120;
+/// So many leave hardly a register, to two consumers and to three.
+const LARGE_SUMS: [u32; 2] = [120, 64];
+/// Columns of C that three consumers store at a time, at most, where much happens to sums on their way: for more they have no registers.
+const COLS_OF_THREE: u32 = 40;
 /// The first named barrier of consumers; each has its own.
 const MEETING: u32 = 1;
 
@@ -90,9 +91,15 @@ impl Hopper {
     /// Whether blocks may [share tiles evenly](Schedule::Balanced): they do not share k already, and registers are left. The largest tiles have none beside
     /// an epilogue, nor where they are stored in rounds of an odd number, so that which of two tiles in shared memory is next has to be kept.
     pub fn shares_tiles(&self) -> bool {
-        let sums = self.pipeline.sums();
-        let in_turns = || store_cols(&self.pipeline).is_some_and(|cols| (sums / (cols / 2)).is_multiple_of(2));
-        self.pipeline.split == 1 && (sums < LARGE_SUMS || self.epilogue.is_none() && in_turns())
+        let (sums, large) = (self.pipeline.sums(), LARGE_SUMS[usize::from(self.pipeline.consumers == 3)]);
+        let in_turns = || self.store_cols().is_some_and(|cols| (sums / (cols / 2)).is_multiple_of(2));
+        self.pipeline.split == 1 && (sums < large || self.epilogue.is_none() && in_turns())
+    }
+
+    /// Columns of C that are stored at a time.
+    fn store_cols(&self) -> Option<u32> {
+        let is_tight = self.pipeline.consumers == 3 && !self.epilogue.is_none();
+        self.pipeline.store_cols(if is_tight { COLS_OF_THREE } else { ROW / 2 })
     }
 
     /// Whether such kernels take a factor that lies so, or only a packed one.
@@ -121,7 +128,7 @@ impl Hopper {
             && rows.is_multiple_of(64 * consumers)
             && cols.is_multiple_of(if b_along_k { 8 * cluster[0] } else { 64 })
             && self.pipeline.sums() <= MOST_SUMS
-            && store_cols(&self.pipeline).is_some();
+            && self.store_cols().is_some();
         let lies = self.orders[..2].iter().all(|order| *order != Order2d::Strided)
             && (self.schedule != Schedule::Balanced || self.shares_tiles())
             && (self.schedule != Schedule::Groups || self.pipeline.blocks() == 1)
@@ -600,7 +607,7 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
     fn declare(k: &'k Builder, variant: &Hopper, factors: [Global<'k, T>; 2]) -> Self {
         let (order, [_, all, _]) = (variant.orders[2], variant.pipeline.tile);
         let turned = order == Order2d::ColMajor;
-        let cols = store_cols(&variant.pipeline).unwrap_or(16);
+        let cols = variant.store_cols().unwrap_or(16);
         let swizzle = match cols {
             64 => Swizzle::B128,
             _ if turned => Swizzle::B128,

@@ -65,16 +65,19 @@ impl Pipeline {
         blocks.div_ceil(cluster).saturating_mul(cluster)
     }
 
+    /// Columns of C that are stored at a time: as many as divide the tile, and what a block finishes of it, but no more than `most`.
+    pub(crate) fn store_cols(&self, most: u32) -> Option<u32> {
+        let own = self.sums() / self.split;
+        (1..=most / 8)
+            .rev()
+            .map(|pieces| pieces * 8)
+            .find(|cols| self.tile[1].is_multiple_of(*cols) && own.is_multiple_of(cols / 2))
+    }
+
     /// Sums of a thread.
     pub(super) fn sums(&self) -> u32 {
         self.tile[0].saturating_mul(self.tile[1]) / self.consumers.saturating_mul(GROUP).max(1)
     }
-}
-
-/// Columns of C that are stored at a time: rows of at most 128 bytes that divide the tile, and what a block finishes of it.
-pub(super) fn store_cols(pipeline: &Pipeline) -> Option<u32> {
-    let own = pipeline.sums() / pipeline.split;
-    (8..=64).rev().step_by(8).find(|cols| pipeline.tile[1].is_multiple_of(*cols) && own.is_multiple_of(cols / 2))
 }
 
 impl fmt::Display for Pipeline {
