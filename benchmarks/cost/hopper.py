@@ -27,6 +27,9 @@ KERNEL = re.compile(r"hopper_bf16_(\d+)x(\d+)x64_(\d)_(\d+)_(\d)(?:x(\d))?(?:_k(
 KNOTS = {(64, 1): [16, 32, 64, 128, 192], (64, 2): [24, 64, 128, 192], (64, 4): [24, 64, 128, 192], (128, 1): [24, 64, 128, 192, 256]}
 KNOTS |= {(128, of): [64, 128, 192, 256] for of in (2, 4)} | {(192, of): [64, 128, 160] for of in (1, 2, 4)}
 TILES = [(rows, cols, of) for (rows, of), knots in KNOTS.items() for cols in knots]
+# Beside those of a tile of 256 columns, by how much of the rows that the matrix units read more are felt at the limit of power: 8192³ and 16384³ by
+# 192×128 take 3 % longer than by 128×256, if both run for long; first looks are too short for that.
+READING = 0.27
 CLOCK, SHARP, SHARPEST, FORGIVEN, SLOW, FOLDS, ORDERS = 1755, 6, 8, 0.5, 0.4, 5, 2
 # These weigh more.
 TARGETS = [(side,) * 3 for side in (1024, 2048, 4096, 8192)] + [(8192, 1024, 8192), (4096, 4096, 64), (128, 128, 65536)]
@@ -78,7 +81,7 @@ def measurement(line):
         aligned=[0 if p else aligned(row) for p, row in zip(pack, lies)], outside=np.dot(np.subtract(tile, asked), share),
         single=float("_e" in name and parts == 1), turned=float(swapped), along=float(along_k[1]),
         pieces=0 if "_e" in name or parts > 1 else 64 / next(of for of in range(64, 0, -8) if cols % of == 0) - 1, 
-        flops=2 * m * n * k, parts=parts, bytes=2 * (m * k + k * n + m * n), c=m * n,
+        flops=2 * m * n * k, reading=1 + READING * ((1 / 64 + 1 / cols) / (1 / 64 + 1 / 256) - 1), parts=parts, bytes=2 * (m * k + k * n + m * n), c=m * n,
         packs=float(any(pack)), packed=4 * k * (extents[0] * pack[0] + extents[1] * pack[1]),
     )
 
@@ -124,7 +127,7 @@ def predicted(x, d):
     shared = p["uneven"] * d["jobs"] / d["workers"] * (full - tile) + (whole + 1) * tile
     shared = shared + p["meeting"] + d["area"] * (p["meeting_area"] + p["meeting_each"] * more)
     making = np.where(d["balanced"] > 0, shared, whole * full + np.where(rest > 0, last, 0))
-    making = (making**SHARPEST + (d["bytes"] / p["dram"]) ** SHARPEST + (d["flops"] / p["power"]) ** SHARPEST) ** (1 / SHARPEST)
+    making = (making**SHARPEST + (d["bytes"] / p["dram"]) ** SHARPEST + (d["flops"] * d["reading"] / p["power"]) ** SHARPEST) ** (1 / SHARPEST)
     making = making + np.where(whole > 0, first, only)
     second = (d["parts"] > 1) * (p["adding"] + 8 * d["c"] * d["parts"] / np.where(d["turned"] > 0, p["parts_turned"], p["parts"]))
     packing = p["packed"] * d["packs"] + d["packed"] / np.where(d["turned"] > 0, p["packing_turned"], p["packing"])
