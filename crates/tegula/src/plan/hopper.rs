@@ -9,8 +9,8 @@
 //! Where workers share tiles evenly, their sums meet once more. All of it takes no less than what device memory has to bring, and what the card has power
 //! for.
 //!
-//! The numbers are fitted to measurements of 362 shapes on an H200 by `benchmarks/cost/hopper.py`. There the choice is within 3 % of the best of some 70
-//! that were looked at once on 65 %, within 5 % on 75 %, and 3.3 % are lost in the mean; 64 %, 74 % and 3.4 % if a fifth of the shapes at a time is left out
+//! The numbers are fitted to measurements of 367 shapes on an H200 by `benchmarks/cost/hopper.py`. There the choice is within 3 % of the best of some 70
+//! that were looked at once on 65 %, within 5 % on 76 %, and 3.1 % are lost in the mean; 64 %, 74 % and 3.4 % if a fifth of the shapes at a time is left out
 //! of the fit.
 
 use super::Problem;
@@ -21,15 +21,15 @@ use crate::kernels::{Hopper, Pipeline, Variant};
 
 /// Microseconds that multiplying a step takes: rows of the tile, blocks that share factors, and columns with times, between which others have theirs.
 const STEPS: [(u32, u32, &[(u32, f64)]); 9] = [
-    (64, 1, &[(16, 0.107), (32, 0.125), (64, 0.144), (128, 0.199), (192, 0.281)]),
-    (64, 2, &[(24, 0.132), (64, 0.139), (128, 0.206), (192, 0.292)]),
-    (64, 4, &[(24, 0.152), (64, 0.138), (128, 0.196), (192, 0.29)]),
-    (128, 1, &[(24, 0.174), (64, 0.21), (128, 0.3), (192, 0.443), (256, 0.59)]),
-    (128, 2, &[(64, 0.204), (128, 0.293), (192, 0.457), (256, 0.618)]),
-    (128, 4, &[(64, 0.204), (128, 0.32), (192, 0.517), (256, 0.701)]),
-    (192, 1, &[(64, 0.278), (128, 0.413), (160, 0.495)]),
-    (192, 2, &[(64, 0.275), (128, 0.427), (160, 0.557)]),
-    (192, 4, &[(64, 0.324), (128, 0.486), (160, 0.626)]),
+    (64, 1, &[(16, 0.105), (32, 0.123), (64, 0.142), (128, 0.198), (192, 0.288)]),
+    (64, 2, &[(24, 0.13), (64, 0.137), (128, 0.204), (192, 0.294)]),
+    (64, 4, &[(24, 0.149), (64, 0.136), (128, 0.193), (192, 0.29)]),
+    (128, 1, &[(24, 0.174), (64, 0.207), (128, 0.303), (192, 0.448), (256, 0.595)]),
+    (128, 2, &[(64, 0.196), (128, 0.293), (192, 0.463), (256, 0.625)]),
+    (128, 4, &[(64, 0.192), (128, 0.318), (192, 0.519), (256, 0.701)]),
+    (192, 1, &[(64, 0.269), (128, 0.409), (160, 0.507)]),
+    (192, 2, &[(64, 0.252), (128, 0.423), (160, 0.565)]),
+    (192, 4, &[(64, 0.304), (128, 0.483), (160, 0.63)]),
 ];
 /// Tiles of blocks that share k, and how many do. They take the times of those that do not.
 const SPLIT: [(u32, u32, u32); 16] = [
@@ -56,49 +56,49 @@ const MAX_SHARED: u32 = MAX_SHARED_BYTES as u32 - 1024;
 /// Clocks a microsecond.
 const CLOCK: f64 = 1755.0;
 /// Clocks that the copy engine takes for a row, where both its multiprocessors ask: where rows begin at multiples of 128 bytes, of 64, of 32, of 16.
-const ROWS: [f64; 4] = [1.34, 2.35, 2.6, 4.05];
+const ROWS: [f64; 4] = [1.32, 2.33, 2.56, 4.04];
 /// Of that, what one takes if it has the engine for itself.
 const ALONE: f64 = 0.564;
 /// Clocks that a row outside of the matrix takes if all multiprocessors ask for such rows: they are not fetched, but not free.
-const OUTSIDE: f64 = 6.78;
+const OUTSIDE: f64 = 6.87;
 /// Bytes a microsecond to a multiprocessor, as they slow down multiplying, if all multiprocessors get as many.
-const L2: f64 = 2.87e5;
+const L2: f64 = 2.99e5;
 /// How sharply the longer of two times decides.
 const SHARP: i32 = 6;
 /// How sharply the longest of multiplying, what the memory takes, and what power there is.
 const SHARPEST: i32 = 8;
 /// Microseconds until the first steps are asked for, and until a tile is begun; steps that the first of all is worth.
-const START: [f64; 2] = [0.902, 0.402];
-const FIRST: f64 = 3.99;
+const START: [f64; 2] = [0.91, 0.412];
+const FIRST: f64 = 3.94;
 /// What clusters of blocks that share factors cost at the start, and at each tile; and where they share both, besides.
-const TOGETHER: [f64; 2] = [0.585, 0.0845];
-const BOTH: f64 = 0.174;
+const TOGETHER: [f64; 2] = [0.597, 0.0879];
+const BOTH: f64 = 0.173;
 /// Microseconds that storing a tile of 128×256 takes, and how much longer it takes where the copy engine cannot: C as it lies, and transposed.
-const STORE: f64 = 0.694;
-const SINGLE: [f64; 2] = [3.33, 3.45];
+const STORE: f64 = 0.669;
+const SINGLE: [f64; 2] = [3.42, 3.55];
 /// Microseconds that it takes longer for each piece more in which 64 columns of such a tile are stored.
-const PIECES: f64 = 0.452;
+const PIECES: f64 = 0.437;
 /// Microseconds that adding takes what blocks of a cluster have summed: any tile, a tile of 128×256, and for each time that there are twice as many.
-const EXCHANGE: [f64; 3] = [0.314, 2.98, 0.276];
+const EXCHANGE: [f64; 3] = [0.321, 2.88, 0.276];
 /// Microseconds that it takes where workers share tiles evenly, until their sums meet: of any, of tiles of 128×256 what comes on top, and for each more
 /// that has steps of a tile.
-const MEETING: [f64; 3] = [4.18, 0.785, 2.31];
+const MEETING: [f64; 3] = [4.1, 0.598, 2.3];
 /// Bytes a microsecond of device memory, as far as that time is not hidden, and of what it has at least to bring.
-const MEMORY: [f64; 2] = [1.86e7, 4.24e6];
+const MEMORY: [f64; 2] = [1.8e7, 4.27e6];
 /// How much longer steps of shared tiles take.
-const UNEVEN: f64 = 1.06;
+const UNEVEN: f64 = 1.08;
 /// Multiplications and additions a microsecond that the card has power for.
-const POWER: f64 = 7.57e8;
+const POWER: f64 = 8.32e8;
 /// How much of what the matrix units read more from shared memory than with 256 columns is felt there.
-const READING: f64 = 0.27;
+const READING: f64 = 1.19;
 /// Steps take so much of their time if the right factor lies along k.
-const TURNED: f64 = 0.985;
+const TURNED: f64 = 0.992;
 /// Bytes a microsecond of packing, read and written, as they lie and transposed, and the microseconds of its launch.
-const PACKING: [f64; 2] = [4.54e6, 3.9e6];
+const PACKING: [f64; 2] = [4.53e6, 3.91e6];
 const PACKED: f64 = 1.58;
 /// Microseconds that the second kernel takes which adds parts, besides the bytes a microsecond that are written and read for it, as above.
-const ADDING: f64 = 2.35;
-const PARTS: [f64; 2] = [5.78e6, 2.19e6];
+const ADDING: f64 = 2.34;
+const PARTS: [f64; 2] = [5.86e6, 2.22e6];
 /// Bytes of the L2 cache.
 const CACHED: usize = 50 << 20;
 /// In how many parts sums are split at most, and the steps that one has at least.
@@ -365,17 +365,17 @@ mod tests {
     #[test]
     fn times_are_those_of_the_fit() {
         for (sizes, name, time) in [
-            ([1024, 1024, 1024], "hopper_bf16_64x128x64_1_8_1", 6.90),
-            ([4096, 4096, 4096], "hopper_bf16_128x256x64_2_4_1x2_ccc_swapped", 214.13),
-            ([1, 4096, 4096], "hopper_bf16_64x16x64_1_12_1_k2_ccc_swapped", 11.11),
-            ([128, 128, 65536], "hopper_bf16_64x72x64_1_8_1_ccr_e_parts_33_swapped", 16.15),
-            ([352, 5400, 1032], "hopper_bf16_192x96x64_3_5_1x4_ccc_swapped", 12.75),
-            ([3520, 184, 3672], "hopper_bf16_64x128x64_1_8_2x2", 20.77),
-            ([2264, 7040, 592], "hopper_bf16_128x128x64_2_6_1x2_ccc_balanced_w132_swapped", 46.72),
-            ([146, 271, 1113], "hopper_bf16_64x64x64_1_8_1_k8_rrc_e_swapped_pab", 5.70),
-            ([5529, 8598, 883], "hopper_bf16_128x128x64_2_6_1x2_e_pab", 183.86),
-            ([1319, 4412, 72], "hopper_bf16_128x176x64_2_5_1_rcc_e_swapped_pa", 14.48),
-            ([214, 2427, 2037], "hopper_bf16_128x64x64_2_8_1_k4_e_pab", 21.71),
+            ([1024, 1024, 1024], "hopper_bf16_64x128x64_1_8_1", 6.84),
+            ([4096, 4096, 4096], "hopper_bf16_128x256x64_2_4_1x2_ccc_swapped", 210.10),
+            ([1, 4096, 4096], "hopper_bf16_64x16x64_1_12_1_k2_ccc_swapped", 11.12),
+            ([128, 128, 65536], "hopper_bf16_64x72x64_1_8_1_ccr_e_parts_33_swapped", 16.10),
+            ([352, 5400, 1032], "hopper_bf16_192x96x64_3_5_1x4_ccc_swapped", 12.69),
+            ([3520, 184, 3672], "hopper_bf16_64x128x64_1_8_2x2", 20.66),
+            ([2264, 7040, 592], "hopper_bf16_128x128x64_2_6_1x2_ccc_balanced_w132_swapped", 47.16),
+            ([146, 271, 1113], "hopper_bf16_64x64x64_1_8_1_k8_rrc_e_swapped_pab", 5.69),
+            ([5529, 8598, 883], "hopper_bf16_128x128x64_2_6_1x2_e_pab", 184.21),
+            ([1319, 4412, 72], "hopper_bf16_128x176x64_2_5_1_rcc_e_swapped_pa", 14.53),
+            ([214, 2427, 2037], "hopper_bf16_128x64x64_2_8_1_k4_e_pab", 21.61),
         ] {
             let [m, n, k] = sizes;
             let lies = [k, n, n].map(|row| Lie::new(Order2d::RowMajor, row % 8 == 0));
