@@ -19,14 +19,17 @@ use crate::element::Type;
 use crate::ir::{MAX_SHARED_BYTES, Order2d};
 use crate::kernels::{Hopper, Pipeline, Variant};
 
-/// Microseconds that multiplying a step takes: rows of the tile, blocks that share factors, and columns with times, between which others have theirs.
-const STEPS: [(u32, u32, &[(u32, f64)]); 9] = [
+/// Columns, and microseconds that multiplying a step of such a tile takes.
+type Steps = &'static [(u32, f64)];
+
+/// By the rows of a tile and the blocks that share its factors. Other columns have times between those of their neighbours.
+const STEPS: [(u32, u32, Steps); 9] = [
     (64, 1, &[(16, 0.105), (32, 0.123), (64, 0.142), (128, 0.198), (192, 0.288)]),
     (64, 2, &[(24, 0.13), (64, 0.137), (128, 0.204), (192, 0.294)]),
     (64, 4, &[(24, 0.149), (64, 0.136), (128, 0.193), (192, 0.29)]),
     (128, 1, &[(24, 0.174), (64, 0.207), (128, 0.303), (192, 0.448), (256, 0.595)]),
     (128, 2, &[(64, 0.196), (128, 0.293), (192, 0.463), (256, 0.625)]),
-    (128, 4, &[(64, 0.192), (128, 0.318), (192, 0.519), (256, 0.701)]),
+    (128, 4, &[(64, 0.192), (128, 0.3181), (192, 0.519), (256, 0.701)]),
     (192, 1, &[(64, 0.269), (128, 0.409), (160, 0.507)]),
     (192, 2, &[(64, 0.252), (128, 0.423), (160, 0.565)]),
     (192, 4, &[(64, 0.304), (128, 0.483), (160, 0.63)]),
@@ -174,7 +177,7 @@ fn of([rows, cols]: [u32; 2], cluster: [u32; 2], split: u32) -> Pipeline {
 }
 
 /// Between the times of its neighbours.
-fn step(steps: &[(u32, f64)], cols: u32) -> f64 {
+fn step(steps: Steps, cols: u32) -> f64 {
     let i = steps.partition_point(|(of, _)| *of < cols).clamp(1, steps.len() - 1);
     let [(narrow, less), (wide, more)] = [steps[i - 1], steps[i]];
     less + (more - less) * (f64::from(cols) - f64::from(narrow)) / (f64::from(wide) - f64::from(narrow))
