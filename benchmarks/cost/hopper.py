@@ -5,7 +5,7 @@ A line of the measurements is m, n, k, microseconds and a kernel: the first look
 
     tegula tune --shapes SHAPES --dtype bf16 --layout nn --time 0.005 --dry-run --json FILE
 
-on an H200, of 367 products: 18 targets and shapes that were slow before, and others by chance from 64 to 16384, two thirds of them multiples of 8. Seven large
+on an H200, of 367 products: targets, shapes that were slow before, and others by chance from 64 to 16384, two thirds of them multiples of 8. Seven large
 ones ran for 0.15 s by each kernel, until the card was at its limit of power. The formula is that of plan/hopper.rs, whose test compares the times printed here.
 What counts is how the candidates near a shape's best compare: half of what they are all off by is forgiven. How good choices are for shapes that are not fitted
 to is told by leaving out a fifth of them at a time.
@@ -51,11 +51,17 @@ PRINTED = [
     ("5529 8598 883", "128x128x64_2_6_1x2_e_pab"),
     ("1319 4412 72", "128x176x64_2_5_1_rcc_e_swapped_pa"),
     ("214 2427 2037", "128x64x64_2_8_1_k4_e_pab"),
+    ("72 504 696", "128x64x64_2_8_1_k4"),
 ]
 
 
 def aligned(row):
     return 0 if row % 64 == 0 else 1 if row % 32 == 0 else 2 if row % 16 == 0 else 3
+
+
+def stored(sums, cols):
+    """Columns of C that are stored at a time, of which a thread finishes so many sums."""
+    return next(of for of in range(64, 0, -8) if cols % of == 0 and sums % (of // 2) == 0)
 
 
 def measurement(line):
@@ -78,7 +84,7 @@ def measurement(line):
         steps=max(1, math.ceil(math.ceil(k / 64) / (parts * split))), copied=128 * np.dot(inside, share), asked=np.multiply(asked, share),
         aligned=[0 if p else aligned(row) for p, row in zip(pack, lies)], outside=np.dot(np.subtract(tile, asked), share),
         single=float("_e" in name and parts == 1), turned=float(swapped), along=float(along_k[1]),
-        pieces=0 if "_e" in name or parts > 1 else 64 / next(of for of in range(64, 0, -8) if cols % of == 0) - 1, 
+        pieces=0 if "_e" in name or parts > 1 else 64 / stored(rows * cols // (128 * int(consumers)) // split, cols) - 1,
         flops=2 * m * n * k, reads=(1 / 64 + 1 / cols) / (1 / 64 + 1 / 256) - 1, parts=parts, bytes=2 * (m * k + k * n + m * n), c=m * n,
         packs=float(any(pack)), packed=4 * k * (extents[0] * pack[0] + extents[1] * pack[1]),
     )

@@ -5,7 +5,7 @@
 //!   *empty*. The producer's warps give their registers to the consumers.
 //! * **Tiles as they lie.** What lies along k is read by rows, what lies along rows or columns by lines of 128 bytes that the instruction transposes:
 //!   no factor is packed for its order.
-//! * **The next tile comes while this one is stored.** Sums go through shared memory, 64 rows and 128 bytes at a time, from where the copy engine stores them.
+//! * **The next tile comes while this one is stored.** Sums go through shared memory, 64 rows and up to 64 columns at a time, from where the copy engine stores them.
 //! * **Clusters**: blocks whose tiles are below each other share B, those beside each other A. Each copies its part of what it shares, to all that do:
 //!   what takes the copy engine's time are the rows that a block asks for. Or blocks share the steps along k of one tile, whose sums meet in shared
 //!   memory: each block finishes a part of them.
@@ -132,15 +132,17 @@ impl Hopper {
             && cols.is_multiple_of(if b_along_k { 8 * cluster[0] } else { 64 })
             && self.pipeline.sums() <= MOST_SUMS
             && self.store_cols().is_some();
-        let lies = self.orders[..2].iter().all(|order| *order != Order2d::Strided)
+        let lies = divides
+            && self.orders[..2].iter().all(|order| *order != Order2d::Strided)
             && (self.schedule != Schedule::Balanced || self.shares_tiles())
             && (self.schedule != Schedule::Groups || self.pipeline.blocks() == 1)
             && !(self.stores_tiles && (self.orders[2] == Order2d::Strided || self.schedule == Schedule::Parts));
-        if !divides || !lies {
+        if !lies {
             return Err(Error::KernelOption(format!(
-                "{self} cannot be: tiles of 64 rows for each of one to three consumers, of 16 to 256 columns in multiples of 8, 64 deep, of stages \
-                 that fit in shared memory, with up to four blocks that share factors, or sums for each of two to eight that share k; columns are \
-                 multiples of 64 for a right factor that does not lie along k, else of 8 for each block that shares it"
+                "{self} cannot be: tiles of 64 rows for each of one to three consumers, of 16 to 256 columns in multiples of 8, 64 deep, with no more \
+                 than {MOST_SUMS} sums a thread, of stages that fit in shared memory, with up to four blocks that share factors, or two to eight that \
+                 share k and finish columns in multiples of 8; columns are multiples of 64 for a right factor that does not lie along k, else of 8 for \
+                 each block that shares it"
             )));
         }
         let kernel = match self.ty {
@@ -392,7 +394,8 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
                 let (stage, parity) = at.get();
                 // Of the first phase nobody waits for the end.
                 self.empty.wait(stage, parity ^ 1);
-                // Not before: where the first tile lies is worked out while the launches before this one end.
+                // Not before: where the first tile lies is worked out while the launches before this one end. (Before the wait for the stage, the
+                // assembler would move it up again. For later tiles it is no wait.)
                 self.k.when(step.eq(begin), || self.k.await_launches());
                 self.full.expect(stage, bytes);
                 a.copy(stage, row, step * depth, (self.full, stage));
@@ -417,6 +420,7 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
             let store = |sums, of| self.store.store(&product, matrix, consumer, [first, col], (sums, of));
             let make = || {
                 self.sum(&at, count, wgmma, consumer * rows, sums);
+                // Launches before this one may still use C, the bias, or parts.
                 k.await_launches();
                 match (&self.exchange, &self.jobs.balance, portion) {
                     (Some(exchange), ..) => exchange.add((consumer, is_last), sums, store),

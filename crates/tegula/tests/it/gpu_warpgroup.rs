@@ -231,6 +231,7 @@ fn launches_that_overlap_wait_for_what_they_need() {
         "hopper_128x128x64_2_4_2",
         "hopper_64x128x64_1_4_2x2",
         "hopper_64x64x64_1_8_1x4",
+        "hopper_192x64x64_3_4_1",
         "hopper_64x64x64_1_8_1_k4",
         "hopper_64x64x64_1_8_1:w132",
         "hopper_64x64x64_1_8_1:2",

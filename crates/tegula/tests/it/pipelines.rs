@@ -6,7 +6,7 @@ use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::interp::{Buffer, Config, Severity};
 use tegula::ir::launch::DeviceFacts;
 use tegula::ir::{Order2d, check};
-use tegula::kernels::{Hopper, Pipeline};
+use tegula::kernels::{Hopper, Pipeline, Schedule};
 use tegula::plan::{Lie as Known, Meeting, Recipe, Split};
 use tegula::{Accuracy, Device, Error, Layout, Matrix, Shape};
 
@@ -174,6 +174,9 @@ fn pipelines_that_share_tiles_are_clean() {
         clean::<f16>(&name("hopper_128x64x64_2_3_1"), [COL, COL, COL], [m, n, k], false, 8);
     }
     clean::<bf16>("hopper_128x128x64_2_2_2:w6", [ROW, COL, ROW], [520, 264, 328], true, 8);
+    // Three consumers; the second is stored in an even number of rounds, in which it needs no register to tell them apart.
+    clean::<bf16>("hopper_192x64x64_3_2_1:w5", [ROW, ROW, ROW], [264, 136, 392], true, 4);
+    clean::<bf16>("hopper_192x128x64_3_2_1:w5", [ROW, ROW, ROW], [264, 264, 264], false, 2);
     clean::<bf16>("hopper_64x64x64_1_2_1:w9", [ROW, ROW, ROW], [72, 72, 64], false, 8);
     clean::<bf16>("hopper_64x64x64_1_2_1:w3", [ROW, ROW, ROW], [136, 72, 0], true, 1);
 }
@@ -182,6 +185,19 @@ fn pipelines_that_share_tiles_are_clean() {
 fn the_largest_pipelines_are_clean() {
     for name in ["hopper_128x256x64_2_4_1", "hopper_128x256x64_2_4_2", "hopper_256x128x64_2_4_1"] {
         clean::<bf16>(name, [ROW, ROW, ROW], [264, 264, 392], false, 2);
+    }
+}
+
+#[test]
+fn three_consumers_store_fewer_columns_beside_a_long_end() {
+    // 40 columns at a time of 80, and of 160, which they do not share evenly: they have no registers left for that.
+    let epilogue = Epilogue { bias: Some(Along::Rows), activation: Activation::Gelu };
+    let random = &mut Random(11);
+    for name in ["hopper_192x80x64_3_2_1:s", "hopper_192x160x64_3_2_1:s", "hopper_192x160x64_3_2_1:s:w5"] {
+        let lies = [Lie::default(); 3];
+        let product = Product::<bf16>::new([1, 264, 264, 136], lies, random, (1.5, -0.5)).finished(epilogue, random);
+        let recipe = Recipe::named(name, Type::BF16).unwrap();
+        product.by_recipe_at(&Device::interp(), recipe, Accuracy::Full);
     }
 }
 
@@ -207,6 +223,11 @@ fn what_does_not_fit_is_refused() {
         "64x64x64_1_2_8x1",
         "64x64x64_1_2_2x4",
         "64x64x64_1_2_0x1",
+        "64x64x64_1_2_1x0",
+        "64x64x64_1_2_0",
+        "64x64x64_1_2_65536x65536",
+        "64x64x64_1_2_65536_k65536",
+        "64x64x64_1_2_1_k0",
         "64x64x64_1_2_4_k2",
         "64x64x64_1_2_1x2_k2",
         "64x64x64_1_2_1_k3",
@@ -231,6 +252,11 @@ fn what_does_not_fit_is_refused() {
     }
     assert!("128x256_2_4".parse::<Pipeline>().is_err());
     assert!("64x64x64_1_2_1x2x2".parse::<Pipeline>().is_err());
+    assert!("64x64x64_1_2_2_2".parse::<Pipeline>().is_err());
+    assert!("64x64x64_1_2".parse::<Pipeline>().is_err());
+    let many =
+        Hopper { schedule: Schedule::Groups, ..Hopper::new(Type::F16, "64x64x64_1_2_65536_k65536".parse().unwrap()) };
+    assert!(many.build().is_err());
     for name in ["64x64x64_1_2_1", "64x64x64_1_2_4", "64x64x64_1_2_2x2", "64x64x64_1_2_1x4_g16", "64x64x64_1_2_1_k2"] {
         assert_eq!(name.parse::<Pipeline>().unwrap().to_string(), name);
     }

@@ -28,7 +28,7 @@ pub struct Pipeline {
 impl Pipeline {
     /// Blocks of a cluster.
     pub const fn blocks(&self) -> u32 {
-        self.sharing() * self.split
+        self.sharing().saturating_mul(self.split)
     }
 
     /// Blocks of a cluster that share factors.
@@ -67,7 +67,7 @@ impl Pipeline {
 
     /// Columns of C that are stored at a time: as many as divide the tile, and what a block finishes of it, but no more than `most`.
     pub(crate) fn store_cols(&self, most: u32) -> Option<u32> {
-        let own = self.sums() / self.split;
+        let own = self.sums().checked_div(self.split)?;
         (1..=most / 8)
             .rev()
             .map(|pieces| pieces * 8)
@@ -108,11 +108,16 @@ impl FromStr for Pipeline {
         };
         let (before, group) = behind(text, "_g", blocked::GROUP);
         let (before, split) = behind(before, "_k", 1);
-        let numbers: Option<Vec<u32>> = before.split(['x', '_']).map(|number| number.parse().ok()).collect();
-        match (numbers.as_deref(), split, group) {
-            (Some(&[rows, cols, depth, consumers, stages, below, ref beside @ ..]), Some(split), Some(group))
-                if beside.len() < 2 =>
-            {
+        let numbers =
+            |text: &str| text.split(['x', '_']).map(|number| number.parse().ok()).collect::<Option<Vec<u32>>>();
+        let (before, cluster) = before.rsplit_once('_').unwrap_or_default();
+        match (numbers(before).as_deref(), numbers(cluster).as_deref(), split, group) {
+            (
+                Some(&[rows, cols, depth, consumers, stages]),
+                Some(&[below, ref beside @ ..]),
+                Some(split),
+                Some(group),
+            ) if beside.len() < 2 => {
                 let cluster = [below, beside.first().copied().unwrap_or(1)];
                 Ok(Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group })
             }

@@ -34,7 +34,8 @@ impl<'k, T: Element> Side<'k, T> {
         let name = if is_a { "a" } else { "b" };
         let along_k = (order == Order2d::RowMajor) == is_a;
         let row = ROW / size_of::<T>() as u32;
-        let (span, all, swizzle) = if along_k { (extent, extent, Swizzle::B128) } else { (row, depth, Swizzle::B128) };
+        let (span, all) = if along_k { (extent, extent) } else { (row, depth) };
+        let swizzle = Swizzle::B128;
         let pieces = extent / span;
         // Blocks that share pieces copy as many each, or parts of them where they do not divide.
         let parts = if pieces.is_multiple_of(sharers.count) { 1 } else { sharers.count };

@@ -38,7 +38,7 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
             _ if turned => Swizzle::B128,
             32 => Swizzle::B64,
             16 => Swizzle::B32,
-            // Rows of an odd number of pieces meet all banks as they are.
+            // Rows of an odd number of 16 bytes meet all banks as they are; of six, each twice.
             _ => Swizzle::None,
         };
         let tile = Tiles { rows: 64, cols, swizzle };
