@@ -356,6 +356,7 @@ mod tests {
         for (sizes, fast) in [
             ([1024, 1024, 1024], "hopper_bf16_64x128x64_1_8_1_ccc_swapped"),
             ([2048, 2048, 2048], "hopper_bf16_128x256x64_2_4_1_g16_ccc_swapped"),
+            ([8192, 8192, 8192], "hopper_bf16_128x256x64_2_4_1_g16_ccc_swapped"),
             ([64, 4096, 4096], "hopper_bf16_64x64x64_1_8_1_k2_ccc_swapped"),
             ([16, 4096, 4096], "hopper_bf16_64x16x64_1_12_1_k2_ccc_swapped"),
         ] {
