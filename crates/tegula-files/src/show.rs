@@ -3,18 +3,41 @@
 use std::io;
 use std::path::Path;
 
-/// A path as messages show it.
+/// Bytes shown of the start of a long text.
+const FRONT: usize = 100;
+/// Bytes shown of its end, where a parser says what it expected.
+const BACK: usize = 60;
+
+/// A path as messages show it: whole, however long.
 pub fn path(path: &Path) -> String {
-    name(&path.to_string_lossy())
+    path.to_string_lossy().chars().map(character).collect()
 }
 
-/// A name as messages show it: characters that break or rearrange the line, or cannot be seen, are escaped as in a Rust string.
+/// A name or another text from outside as messages show it: with no more of it than its first [`FRONT`] and last [`BACK`] bytes,
+/// since a file may hold one as long as itself.
 pub fn name(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    text.chars().map(|c| if hidden(c) { c.escape_debug().to_string() } else { c.to_string() }).collect()
+    /// How many of some characters are shown whole in so many bytes.
+    fn within(shown: impl Iterator<Item = String>, bytes: usize) -> usize {
+        let ends = shown.scan(0, |end, next| {
+            *end += next.len();
+            Some(*end)
+        });
+        ends.take_while(|&end| end <= bytes).count()
+    }
+    let shown: Vec<String> = text.chars().map(character).collect();
+    if shown.iter().map(String::len).sum::<usize>() <= FRONT + BACK {
+        return shown.concat();
+    }
+    let front = within(shown.iter().cloned(), FRONT);
+    let back = shown.len() - within(shown.iter().rev().cloned(), BACK);
+    format!("{}…{}", shown[..front].concat(), shown[back..].concat())
+}
+
+/// A character as messages show it: one that breaks or rearranges the line, or cannot be seen, is escaped as in a Rust string.
+fn character(c: char) -> String {
+    let hidden = c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    if hidden { c.escape_debug().to_string() } else { c.into() }
 }
 
 /// Names in a row, the first ten of them.
@@ -52,6 +75,13 @@ mod tests {
     fn names_stay_on_their_line() {
         assert_eq!(name("a b\\c'd\"é€.npy"), "a b\\c'd\"é€.npy");
         assert_eq!(name("a\nb\x1b[2Jc\u{202e}d\u{2028}"), "a\\nb\\u{1b}[2Jc\\u{202e}d\\u{2028}");
+        // One that fits is whole; of a longer one, no escape is cut.
+        let fits = "é".repeat(80);
+        assert_eq!(name(&fits), fits);
+        assert_eq!(name(&format!("{fits}.")), format!("{}…{}.", "é".repeat(50), "é".repeat(29)));
+        let long = "\x7f".repeat(1000);
+        assert_eq!(name(&long), format!("{}…{}", "\\u{7f}".repeat(16), "\\u{7f}".repeat(10)));
+        assert_eq!(path(Path::new(&long)), "\\u{7f}".repeat(1000));
         let many: Vec<String> = (0..13).map(|i| i.to_string()).collect();
         assert_eq!(names(many.iter().map(String::as_str)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 3 more");
     }
