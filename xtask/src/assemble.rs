@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tegula::element::Type;
+use tegula::ir::Kernel;
 use tegula::kernels::{Blocked, Hopper, Plain, Variant};
 
 use crate::{Outcome, kernels, root, variants};
@@ -77,13 +78,18 @@ fn jobs() -> Result<Vec<Job>, String> {
         add(name, variants::print(kernel)?.text, true);
     }
     for variant in variants::all() {
-        add(variant.name(), print(&variant)?, variants::measured(&variant));
+        let text = print(variant.build())?;
+        let overlapping = print(variant.build_overlapping())?;
+        if text != overlapping {
+            add(format!("{}.overlapping", variant.name()), overlapping, true);
+        }
+        add(variant.name(), text, variants::measured(&variant));
     }
     Ok(jobs)
 }
 
-fn print(variant: &Variant) -> Result<String, String> {
-    Ok(variants::print(variant.build().map_err(|e| e.to_string())?)?.text)
+fn print(kernel: tegula::Result<Kernel>) -> Result<String, String> {
+    Ok(variants::print(kernel.map_err(|e| e.to_string())?)?.text)
 }
 
 /// The GPU that a text asks for.
@@ -171,7 +177,7 @@ const TOO_FEW_THREADS: &str = "is out of range. .minnctapersm will be ignored";
 fn inspect(ptxas: &Path, folder: &Path) -> Outcome {
     let Some(nvdisasm) = tool("nvdisasm") else { return skip("nvdisasm") };
     let variant = Plain::named("K6").map_err(|e| e.to_string())?;
-    let job = Job { name: "inspected".into(), text: print(&variant.into())?, target: MEASURED.into() };
+    let job = Job { name: "inspected".into(), text: print(Variant::from(variant).build())?, target: MEASURED.into() };
     assemble(ptxas, folder, &job)?;
     let cubin = folder.join(format!("inspected.{MEASURED}.cubin"));
     let (success, listing) = output(Command::new(nvdisasm).arg("-c").arg(cubin), &folder.join("inspected.sass"))?;

@@ -188,11 +188,8 @@ impl Gpu {
         if let Some(loaded) = lock().get(&key) {
             return Ok(loaded.clone());
         }
-        let kernel = variant.build()?;
-        // Since Hopper, kernels may be begun before others have ended, where both say so. (Those of several blocks a multiprocessor do not begin
-        // so: what room there is then is not spread evenly.)
-        let is_pass = matches!(variant, Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_));
-        let kernel = if is_pass && self.info().compute >= (9, 0) { kernel.allowing_next() } else { kernel };
+        let overlap = self.info().compute >= (9, 0);
+        let kernel = if overlap { variant.build_overlapping() } else { variant.build() }?;
         let loaded = Arc::new(Loaded::new(self, check(kernel)?)?);
         lock().insert(key, loaded.clone());
         Ok(loaded)

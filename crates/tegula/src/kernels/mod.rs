@@ -138,6 +138,23 @@ impl Variant {
         }
     }
 
+    /// Builds the kernel for GPUs since Hopper, where launches overlap: one may begin before those before it have ended, if they allow it and it
+    /// waits for them itself. Pipelines do both by themselves. Passes that write what a pipeline reads allow the next to begin; the one that adds a
+    /// pipeline's parts begins early besides.
+    ///
+    /// # Errors
+    /// As [`Variant::build`].
+    pub fn build_overlapping(&self) -> Result<Kernel> {
+        let kernel = self.build()?;
+        Ok(match self {
+            Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_) => kernel.allowing_next(),
+            Variant::Sum(_) => kernel.starting_early().allowing_next(),
+            // Their blocks are several a multiprocessor; what room there is beside others is not spread evenly.
+            Variant::Plain(_) | Variant::Blocked(_) | Variant::Vector(_) | Variant::Mend(_) => kernel,
+            Variant::Hopper(_) => kernel,
+        })
+    }
+
     /// Element type of A and B, or of what a pass writes.
     pub fn ty(&self) -> Type {
         match self {
