@@ -8,7 +8,7 @@
 //! * **The next tile comes while this one is stored.** Sums go through shared memory, 64 rows and up to 64 columns at a time, from where the copy engine stores them.
 //! * **Clusters**: blocks whose tiles are below each other share B, those beside each other A. Each copies its part of what it shares, to all that do:
 //!   what takes the copy engine's time are the rows that a block asks for. Or blocks share the steps along k of one tile, whose sums meet in shared
-//!   memory: each block finishes a part of them.
+//!   memory: each block finishes a part of them. Or both.
 //! * **Tiles left over** may be shared evenly, step by step: who has a tile's first step waits for the sums of the others, in the same launch (`balance`).
 //! * **Groups** of rows may have matrices B of their own, all in one launch: `groups` says which tiles fall to a block.
 //!
@@ -116,34 +116,8 @@ impl Hopper {
     /// [`Error::KernelOption`] for a type without such kernels, or tiles that do not divide or do not fit.
     pub fn build(&self) -> Result<Kernel> {
         self.epilogue.check(self.ty)?;
-        let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group } = self.pipeline;
-        // Names may come from outside: the least first, so that nothing below overflows or takes forever.
-        let small = (1..=3).contains(&consumers)
-            && matches!((cluster, split), ([1, 1 | 2 | 4] | [2, 1 | 2] | [4, 1], 1) | ([1, 1], 2 | 4 | 8))
-            && (64..=256).contains(&rows)
-            && (16..=256).contains(&cols)
-            && depth == 64
-            && stages >= 2
-            && (1..=1024).contains(&group)
-            && u64::from(stages) * u64::from((rows + cols) * depth) * self.ty.size() as u64 <= MAX_SHARED_BYTES;
-        let b_along_k = self.orders[1] == Order2d::ColMajor;
-        let divides = small
-            && rows.is_multiple_of(64 * consumers)
-            && cols.is_multiple_of(if b_along_k { 8 * cluster[0] } else { 64 })
-            && self.pipeline.sums() <= MOST_SUMS
-            && self.store_cols().is_some();
-        let lies = divides
-            && self.orders[..2].iter().all(|order| *order != Order2d::Strided)
-            && (self.schedule != Schedule::Balanced || self.shares_tiles())
-            && (self.schedule != Schedule::Groups || self.pipeline.blocks() == 1)
-            && !(self.stores_tiles && (self.orders[2] == Order2d::Strided || self.schedule == Schedule::Parts));
-        if !lies {
-            return Err(Error::KernelOption(format!(
-                "{self} cannot be: tiles of 64 rows for each of one to three consumers, of 16 to 256 columns in multiples of 8, 64 deep, with no more \
-                 than {MOST_SUMS} sums a thread, of stages that fit in shared memory, with up to four blocks that share factors, or two to eight that \
-                 share k and finish columns in multiples of 8; columns are multiples of 64 for a right factor that does not lie along k, else of 8 for \
-                 each block that shares it"
-            )));
+        if let Some(needed) = self.lacks() {
+            return Err(Error::KernelOption(format!("{self} cannot be: a pipeline has {needed}")));
         }
         let kernel = match self.ty {
             Type::F16 => self.kernel::<f16>(),
@@ -154,6 +128,49 @@ impl Hopper {
             return Err(Error::KernelOption(format!("{self} takes {} bytes of shared memory", kernel.shared_bytes())));
         }
         Ok(kernel)
+    }
+
+    /// What a pipeline has and this one would not.
+    fn lacks(&self) -> Option<&'static str> {
+        let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, group, .. } = self.pipeline;
+        let bytes = || u64::from(stages) * u64::from((rows + cols) * depth) * self.ty.size() as u64;
+        let is_whole = |order: &Order2d| *order != Order2d::Strided;
+        let along_k = self.orders[1] == Order2d::ColMajor;
+        // Names may come from outside: the first of these keep those behind them from overflow, and from taking forever.
+        let needed: [(&dyn Fn() -> bool, &str); 16] = [
+            (&|| (1..=3).contains(&consumers), "one to three consumers"),
+            (&|| matches!(cluster, [1, 1 | 2 | 4] | [2, 1 | 2] | [4, 1]), "one, two or four blocks that share factors"),
+            (&|| matches!(self.pipeline.blocks(), 1 | 2 | 4 | 8), "clusters of one, two, four or eight blocks"),
+            (
+                &|| (64..=256).contains(&rows) && rows.is_multiple_of(64 * consumers),
+                "64 rows for each consumer, or a multiple, up to 256",
+            ),
+            (&|| (16..=256).contains(&cols) && cols.is_multiple_of(8), "16 to 256 columns in multiples of 8"),
+            (&|| depth == 64, "steps of 64"),
+            (&|| stages >= 2 && bytes() <= MAX_SHARED_BYTES, "two stages or more, which fit in shared memory"),
+            (&|| (1..=1024).contains(&group), "1 to 1024 rows of tiles that are made together"),
+            (&|| self.pipeline.sums() <= MOST_SUMS, "no more sums than 128 a thread"),
+            (&|| self.store_cols().is_some(), "columns in multiples of 8 for each block that shares k"),
+            (&|| self.orders[..2].iter().all(is_whole), "factors that lie along rows or columns"),
+            (&|| along_k || cols.is_multiple_of(64), "columns in multiples of 64, or a right factor that lies along k"),
+            (
+                &|| !along_k || cols.is_multiple_of(8 * cluster[0]),
+                "columns in multiples of 8 for each block that shares the right factor",
+            ),
+            (
+                &|| self.schedule != Schedule::Balanced || self.shares_tiles(),
+                "registers left, and none who shares k, if tiles are to be shared evenly",
+            ),
+            (
+                &|| self.schedule != Schedule::Groups || self.pipeline.blocks() == 1,
+                "no cluster if rows of A come in groups",
+            ),
+            (
+                &|| !self.stores_tiles || is_whole(&self.orders[2]) && self.schedule != Schedule::Parts,
+                "a whole C that lies along rows or columns if it is stored by tiles",
+            ),
+        ];
+        needed.into_iter().find(|(holds, _)| !holds()).map(|(_, needed)| needed)
     }
 
     fn kernel<T: Element<Acc = f32>>(&self) -> Kernel {
@@ -309,16 +326,8 @@ impl<'k> Jobs<'k> {
     }
 
     /// The block's part of the steps of a tile: the first, and how many.
-    fn part(&self, [begin, count]: [Val<'k, u32>; 2], portion: Option<Portion<'k>>) -> [Val<'k, u32>; 2] {
-        let split = self.pipeline.split;
-        if let Some(portion) = portion {
-            return portion.steps;
-        }
-        if split == 1 {
-            return [begin, count];
-        }
-        let (rank, each, more) = (self.k.cluster_rank(), count / split, count % split);
-        [begin + rank * each + rank.min(more), each + rank.lt(more).select(1u32, 0u32)]
+    fn part(&self, steps: [Val<'k, u32>; 2], portion: Option<Portion<'k>>) -> [Val<'k, u32>; 2] {
+        portion.map_or_else(|| Cluster::of(self.k, &self.pipeline).steps(steps), |portion| portion.steps)
     }
 }
 
@@ -374,9 +383,9 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         }
     }
 
-    /// The end of what [`body`] begins with a cluster whose blocks share k.
+    /// The end of what [`body`] begins with a cluster whose blocks share k, if they have not met before.
     fn meet_those_that_share_k(&self) {
-        if self.exchange.is_some() {
+        if self.exchange.is_some() && self.pipeline.sharing() == 1 {
             self.k.cluster_wait();
         }
     }

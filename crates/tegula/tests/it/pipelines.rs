@@ -13,7 +13,7 @@ use tegula::{Accuracy, Device, Error, Layout, Matrix, Shape};
 use super::product::{Lie, Product, Random, Sample};
 
 /// Small tiles, and the ways of the large ones.
-const PIPELINES: [&str; 17] = [
+const PIPELINES: [&str; 20] = [
     "hopper_64x64x64_1_2_1",
     "hopper_64x128x64_1_3_1",
     "hopper_128x64x64_2_3_1",
@@ -31,6 +31,9 @@ const PIPELINES: [&str; 17] = [
     "hopper_64x64x64_1_3_1x2",
     "hopper_192x64x64_3_2_1x4",
     "hopper_64x192x64_1_2_4",
+    "hopper_64x64x64_1_3_1x2_k2",
+    "hopper_128x64x64_2_2_2_k4",
+    "hopper_64x128x64_1_2_2x2_k2",
 ];
 
 /// A random product by a random pipeline, whose work is split, or whose factors are packed, by chance.
@@ -135,6 +138,18 @@ fn clusters_that_share_a_and_b_are_clean_on_every_seed() {
 }
 
 #[test]
+fn clusters_that_share_factors_and_k_are_clean_on_every_seed() {
+    for (a, b) in LAYOUTS {
+        clean::<f16>("hopper_64x64x64_1_2_1x2_k2", [a, b, ROW], [72, 136, 328], true, 8);
+        clean::<f16>("hopper_128x64x64_2_2_2_k4", [a, b, COL], [264, 72, 584], false, 2);
+        clean::<f16>("hopper_64x128x64_1_2_2x2_k2", [a, b, ROW], [136, 264, 264], false, 2);
+    }
+    // Steps for some of those that share them only.
+    clean::<bf16>("hopper_64x64x64_1_2_1x2_k4", [ROW, COL, ROW], [136, 136, 136], true, 32);
+    clean::<bf16>("hopper_64x96x64_1_3_2_k4", [ROW, COL, COL], [136, 200, 392], true, 2);
+}
+
+#[test]
 fn pipelines_of_every_shape_are_clean() {
     for name in PIPELINES {
         clean::<bf16>(name, [ROW, COL, ROW], [264, 200, 136], true, 4);
@@ -228,10 +243,10 @@ fn what_does_not_fit_is_refused() {
         "64x64x64_1_2_65536x65536",
         "64x64x64_1_2_65536_k65536",
         "64x64x64_1_2_1_k0",
-        "64x64x64_1_2_4_k2",
-        "64x64x64_1_2_1x2_k2",
+        "64x64x64_1_2_4_k4",
+        "64x64x64_1_2_2x2_k4",
+        "64x64x64_1_2_1x2_k8",
         "64x64x64_1_2_1_k3",
-        "128x64x64_2_2_2_k2",
         "64x16x64_1_2_1_k4",
         "64x64x64_1_2_1_g0",
         "64x32x64_1_2_1",
