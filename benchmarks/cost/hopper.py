@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Fits the numbers of plan/hopper.rs to measurements: python3 benchmarks/cost/hopper.py; needs numpy and scipy.
+"""Fits the numbers of plan/hopper.rs to measurements: python3 benchmarks/cost/hopper.py [--write]; needs numpy and scipy.
+
+With --write they go there, but for what the text says of how good choices are.
 
 A line of the measurements is m, n, k, microseconds and a kernel: the first looks of
 
     tegula tune --shapes SHAPES --dtype bf16 --layout nn --time 0.005 --dry-run --json FILE
 
-on an H200, of 367 products: targets, shapes that were slow before, and others by chance from 64 to 16384, two thirds of them multiples of 8. Seven large
+on an H200 (gather.py adds others), of 367 products: targets, shapes that were slow before, and others by chance from 64 to 16384, two thirds of them multiples of 8. Seven large
 ones ran for 0.15 s by each kernel, until the card was at its limit of power. The formula is that of plan/hopper.rs, whose test compares the times printed here.
 What counts is how the candidates near a shape's best compare: half of what they are all off by is forgiven. How good choices are for shapes that are not fitted
 to is told by leaving out a fifth of them at a time.
@@ -13,6 +15,7 @@ to is told by leaving out a fifth of them at a time.
 import gzip
 import math
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +40,13 @@ START = dict(
     single_turned=2.8, exchange=0.3, exchange_area=1.8, exchange_many=0.4, memory=9e6, packing=4.2e6, packing_turned=3.4e6, packed=1.4, adding=2.3,
     parts=6e6, parts_turned=2e6, meeting=2, meeting_area=2, meeting_each=1, dram=4.2e6, power=7.2e8, pieces=0.05, turned_step=1,
     tile_together=0.1, both=0.1, reading=0.3, uneven=1.03, alone=0.5,
+)
+# Which numbers are which constants of plan/hopper.rs.
+CONSTANTS = dict(
+    ROWS="row0 row1 row2 row3", ALONE="alone", OUTSIDE="outside", L2="l2", START="start begin", FIRST="first", TOGETHER="together tile_together",
+    BOTH="both", STORE="store", SINGLE="single single_turned", PIECES="pieces", EXCHANGE="exchange exchange_area exchange_many",
+    MEETING="meeting meeting_area meeting_each", MEMORY="memory dram", UNEVEN="uneven", POWER="power", READING="reading", TURNED="turned_step",
+    PACKING="packing packing_turned", PACKED="packed", ADDING="adding", PARTS="parts parts_turned",
 )
 # Of these, the test of plan/hopper.rs has the times.
 PRINTED = [
@@ -79,7 +89,7 @@ def measurement(line):
     asked = [i if along else min(math.ceil(e / 64) * 64 / many, of) for i, along, e, many, of in zip(inside, along_k, extents, tiles, tile)]
     share = [1 / across, 1 / down]
     return dict(
-        shape=(m, n, k), us=us, name=name, tile=(rows, cols, cluster), both=float(down > 1 and across > 1), area=rows * cols / 32768, cluster=cluster, split=split,
+        shape=(m, n, k), us=us, name=name, tile=(rows, cols, cluster), both=float(down > 1 and across > 1), area=rows * cols / 32768, sums=rows * cols / (128 * int(consumers)) / 128, cluster=cluster, split=split,
         jobs=tiles[0] * tiles[1] * parts, workers=WORKERS[cluster, split], balanced=float("_balanced" in name),
         steps=max(1, math.ceil(math.ceil(k / 64) / (parts * split))), copied=128 * np.dot(inside, share), asked=np.multiply(asked, share),
         aligned=[0 if p else aligned(row) for p, row in zip(pack, lies)], outside=np.dot(np.subtract(tile, asked), share),
@@ -118,7 +128,7 @@ def predicted(x, d):
     asks, outside = (d["asked"] * rows).sum(1), d["outside"] * p["outside"] / CLOCK
     single = np.where(d["single"] > 0, np.where(d["turned"] > 0, p["single_turned"], p["single"]), 1)
     exchange = (split > 1) * (p["exchange"] + p["exchange_area"] * d["area"] + (np.log2(np.maximum(split, 2)) - 1) * p["exchange_many"])
-    tile = p["begin"] + p["tile_together"] * (d["cluster"] > 1) + d["area"] / split * (p["store"] * single + p["pieces"] * d["pieces"]) + exchange
+    tile = p["begin"] + p["tile_together"] * (d["cluster"] > 1) + d["sums"] / split * (p["store"] * single + p["pieces"] * d["pieces"]) + exchange
 
     def wave(jobs):
         busy = jobs * split / blocks
@@ -163,16 +173,50 @@ def told(what, loss):
     print(f"{what}: choice within {near}; mean loss {100 * loss.mean() - 100:.2f} %")
 
 
+def number(value):
+    """As plan/hopper.rs has it."""
+    text = f"{value:.3g}".replace("e+0", "e").replace("e-0", "e-")
+    # These would look like 1/π and π.
+    text = {"0.318": "0.3181", "3.14": "3.139"}.get(text, text)
+    return text if "." in text or "e" in text else text + ".0"
+
+
+def written(found, tested):
+    """The constants and the tested times of plan/hopper.rs, replaced."""
+    path = HERE.parent.parent / "crates/tegula/src/plan/hopper.rs"
+    text = path.read_text()
+    fit, steps = dict(zip(START, np.exp(found))), np.exp(found[len(START):])
+
+    def put(pattern, value):
+        nonlocal text
+        text, count = re.subn(pattern, lambda was: was[1] + value + was[2], text, flags=re.DOTALL)
+        assert count == 1, pattern
+
+    for name, of in CONSTANTS.items():
+        values = [number(fit[one]) for one in of.split()]
+        put(rf"(const {name}: [^=]+= )[^;]+(;)", values[0] if len(values) == 1 else f"[{', '.join(values)}]")
+    table = {}
+    for (r, c, of), step in zip(TILES, steps):
+        table.setdefault((r, of), []).append(f"({c}, {number(step)})")
+    lines = [f"    ({r}, {of}, &[{', '.join(pairs)}]),\n" for (r, of), pairs in table.items()]
+    put(r"(const STEPS: [^=]+= \[\n).*?(\];)", "".join(lines))
+    put(r"(fn times_are_those_of_the_fit\(\) \{\n        for \(sizes, name, time\) in \[\n).*?(        \] \{)", "".join(f"            {line}\n" for line in tested))
+    path.write_text(text)
+
+
 # As many digits as the plan has.
-found = np.log([float(f"{value:.3g}") for value in np.exp(fitted(data))])
+found = np.log([float(number(value)) for value in np.exp(fitted(data))])
 for name, value in zip(START, np.exp(found)):
-    print(f"{name} {value:.3g}")
+    print(f"{name} {number(value)}")
 for (r, c, of), value in zip(TILES, np.exp(found[len(START):])):
-    print(f"step of {r}x{c}, {of} share factors: {value:.3f}")
+    print(f"step of {r}x{c}, {of} share factors: {number(value)}")
 times = predicted(found, data)
+tested = []
 for sizes, name in PRINTED:
     *_, of = [i for i, row in enumerate(rows) if row["shape"] == tuple(map(int, sizes.split())) and row["name"] == f"hopper_bf16_{name}"]
-    print(f'([{sizes.replace(" ", ", ")}], "hopper_bf16_{name}", {times[of]:.2f}),')
+    tested.append(f'([{sizes.replace(" ", ", ")}], "hopper_bf16_{name}", {times[of]:.2f}),')
+if "--write" in sys.argv:
+    written(found, tested)
 told("fitted", losses(times, range(len(shapes))))
 left = []
 for order in range(ORDERS):

@@ -75,7 +75,7 @@ impl Pipeline {
     }
 
     /// Sums of a thread.
-    pub(super) fn sums(&self) -> u32 {
+    pub(crate) fn sums(&self) -> u32 {
         self.tile[0].saturating_mul(self.tile[1]) / self.consumers.saturating_mul(GROUP).max(1)
     }
 }
