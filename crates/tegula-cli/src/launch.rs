@@ -1,5 +1,7 @@
 //! The kernels of a product and the memory they work on: what `check` and `explain` run.
 
+use std::ops::Range;
+
 use tegula::element::{Element, Scalar};
 use tegula::interp::{Arg, Buffer};
 use tegula::ir::{self, Checked, Kernel, Order2d};
@@ -11,8 +13,8 @@ use crate::kernel::Problem;
 
 /// The kernels of a product.
 pub struct Passes {
-    /// Those that pack A and B.
-    pub packs: [Option<Checked<Kernel>>; 2],
+    /// Those that pack A and B, and which of the two each packs.
+    pub packs: Vec<(Checked<Kernel>, Range<usize>)>,
     /// The one that multiplies.
     pub first: Checked<Kernel>,
     /// The one that adds what was split.
@@ -22,14 +24,17 @@ pub struct Passes {
 impl Passes {
     /// Builds and checks them.
     pub fn of(problem: &Problem) -> Result<Passes> {
-        let Problem { recipe, m, n, .. } = problem;
+        let Problem { recipe, m, n, k, .. } = problem;
         let row_major = Lie::new(Order2d::RowMajor, false);
         let lies = recipe.inputs([row_major; 2], Lie::transposed);
         let second = recipe.second(row_major, m.saturating_mul(*n));
         let checked = |variant: Variant| ir::check(variant.build()?);
-        let pack = |which: usize| recipe.packed[which].then(|| checked(recipe.packing(lies[which]).into())).transpose();
+        let transposed = |shape: Shape| Shape { rows: shape.cols, cols: shape.rows, ..shape };
+        let [a, b] = recipe.inputs([Shape::new(*m, *k), Shape::new(*k, *n)], transposed);
+        let to = [recipe.packed(0, a)?, recipe.packed(1, b)?].map(|to| to.map(|layout| layout.shape));
+        let packs = recipe.packs(lies, to).map(|(pack, which)| Ok((checked(pack)?, which)));
         Ok(Passes {
-            packs: [pack(0)?, pack(1)?],
+            packs: packs.collect::<Result<_>>()?,
             first: checked(recipe.kernel)?,
             second: second.map(checked).transpose()?,
         })
@@ -80,11 +85,10 @@ impl Memory {
         &'a self,
         passes: &'a Passes,
     ) -> impl Iterator<Item = (&'a Checked<Kernel>, Vec<Arg<'a>>)> + use<'a> {
-        passes
-            .packs
-            .iter()
-            .zip(self.inputs.iter().zip(&self.packed))
-            .filter_map(|(kernel, (from, to))| Some((kernel.as_ref()?, vec![Arg::from(from), Arg::from(to.as_ref()?)])))
+        passes.packs.iter().map(|(kernel, which)| {
+            let pairs = self.inputs[which.clone()].iter().zip(&self.packed[which.clone()]);
+            (kernel, pairs.flat_map(|(from, to)| std::iter::once(from).chain(to)).map(Arg::from).collect())
+        })
     }
 
     /// What the kernel that multiplies takes.

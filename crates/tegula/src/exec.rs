@@ -321,7 +321,7 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
     host::check(bytes, || "the interpreter's copies of A, B and C".into())?;
     let depth = product.a.shape().cols;
     let [a, b] = recipe.inputs([product.a, product.b], View::t);
-    let (mut a, mut b, target) = (Buffer::input(a)?, Buffer::input(b)?, recipe.output(product.c, ViewMut::t));
+    let (a, b, target) = (Buffer::input(a)?, Buffer::input(b)?, recipe.output(product.c, ViewMut::t));
     let bias = bias.map(|bias| Buffer::input(recipe.output(bias, View::t))).transpose()?;
     let c = if product.beta == T::Acc::ZERO {
         Buffer::output(<T::Out as Scalar>::TYPE, target.layout())?
@@ -336,13 +336,20 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
         let args: Vec<Arg<'_>> = matrices.chain(factors.iter().copied()).collect();
         run_told(&kernel, &args, &Config::default(), meter)?.ok(&kernel).map(drop)
     };
-    for (which, factor) in [&mut a, &mut b].into_iter().enumerate() {
-        if let Some(layout) = recipe.packed(which, factor.layout().shape)? {
-            let to = Buffer::output(T::TYPE, layout)?;
-            run(recipe.packing(Lie::of(&factor.layout(), T::TYPE, 0)).into(), &[factor, &to], None, &[])?;
-            *factor = to;
-        }
+    let copy = |which, factor: &Buffer| {
+        let layout = recipe.packed(which, factor.layout().shape)?;
+        layout.map(|layout| Buffer::output(T::TYPE, layout)).transpose()
+    };
+    let to = [copy(0, &a)?, copy(1, &b)?];
+    let lies = [&a, &b].map(|factor| lie(factor.layout()));
+    for (pack, which) in recipe.packs(lies, to.each_ref().map(|to| to.as_ref().map(|to| to.layout().shape))) {
+        let pairs = [(&a, &to[0]), (&b, &to[1])];
+        let matrices: Vec<&Buffer> =
+            pairs[which].iter().flat_map(|(from, to)| std::iter::once(*from).chain(*to)).collect();
+        run(pack, &matrices, None, &[])?;
     }
+    let [packed_a, packed_b] = to;
+    let (a, b) = (packed_a.unwrap_or(a), packed_b.unwrap_or(b));
     let shape = recipe.workspace(target.shape()).unwrap_or(Shape::new(0, 0));
     let parts = Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?)?;
     let (bias, meeting) = (bias.as_ref(), recipe.meeting(depth));

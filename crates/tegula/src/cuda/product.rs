@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::gemm::Gemm;
 use crate::ir::launch::{Bound, DeviceFacts, Field};
 use crate::ir::{Axis, Checked, Kernel, Order2d, ParamKind, Tiles, check};
-use crate::kernels::{Edges, Ends, Family, Hopper, PackBoth, Plain, Variant};
+use crate::kernels::{Edges, Ends, Family, Hopper, Plain, Variant};
 use crate::matrix::{DeviceMemory, Home, Layout, Memory, MemoryMut, Shape, View, ViewMut};
 use crate::plan::{Lie, Meeting, Recipe, Split};
 use crate::progress::{Meter, Phase};
@@ -366,20 +366,12 @@ impl Gpu {
 
     /// Packs the factors that are to be, and takes their copies for them.
     fn pack<'a>(&'a self, recipe: &Recipe, factors: [(&mut Arg<'a>, Option<Arg<'a>>); 2]) -> Result<()> {
-        let work = factors.each_ref().map(|(factor, to)| {
-            to.filter(|to| !to.shape().is_empty()).map(|to| (recipe.packing(factor.lie()), [**factor, to]))
-        });
-        let both = match &work {
-            [Some((a, [_, to_a])), Some((b, [_, to_b]))] => PackBoth::of([*a, *b], [to_a.shape(), to_b.shape()]),
-            _ => None,
-        };
-        let all = work.iter().flatten();
-        let launches: Few<(Variant, Few<Arg<'_>, 4>), 2> = match both {
-            Some(both) => [(both.into(), all.flat_map(|(_, args)| *args).collect())].into_iter().collect(),
-            None => all.map(|(pack, args)| ((*pack).into(), args.iter().copied().collect())).collect(),
-        };
-        for (kernel, args) in launches {
+        let lies = factors.each_ref().map(|(factor, _)| factor.lie());
+        let to = factors.each_ref().map(|(_, to)| to.map(|to| to.shape()));
+        for (kernel, which) in recipe.packs(lies, to) {
             let kernel = self.built_in(&kernel)?;
+            let args = factors[which].iter().flat_map(|(factor, to)| std::iter::once(**factor).chain(*to));
+            let args: Few<Arg<'_>, 4> = args.collect();
             // SAFETY: built-in kernels guard their edges, so they stay within their matrices; on this stream nobody else uses the workspace before
             // what multiplies is queued, which follows them.
             unsafe { self.queue(&kernel, &args) }?;

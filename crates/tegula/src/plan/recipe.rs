@@ -1,5 +1,6 @@
 //! How kernels make a product: which kernel, of which of the matrices, in how many parts.
 
+use std::ops::Range;
 use std::str::FromStr;
 
 use super::choose::Lie;
@@ -7,7 +8,9 @@ use crate::element::Type;
 use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::{Mma, Order2d};
-use crate::kernels::{Adding, Blocked, Core, Hopper, Mend, Pack, Packing, Plain, Schedule, Sum, Variant, Vector};
+use crate::kernels::{
+    Adding, Blocked, Core, Hopper, Mend, Pack, PackBoth, Packing, Plain, Schedule, Sum, Variant, Vector,
+};
 use crate::matrix::{Layout, Shape};
 
 /// A product as launches of kernels.
@@ -285,8 +288,23 @@ impl Recipe {
         Layout::row_major(Shape { cols, ..shape }).map(Some)
     }
 
+    /// The kernels that pack factors which lie so, to copies of such shapes where there are any, and which factors each packs: both, if one kernel can,
+    /// since two launches take longer.
+    pub fn packs(
+        &self,
+        lies: [Lie; 2],
+        to: [Option<Shape>; 2],
+    ) -> impl Iterator<Item = (Variant, Range<usize>)> + use<> {
+        let [a, b] = lies.map(|from| self.packing(from));
+        let to = to.map(|shape| shape.filter(|shape| !shape.is_empty()));
+        let both = to[0].zip(to[1]).and_then(|(to_a, to_b)| PackBoth::of([a, b], [to_a, to_b]));
+        let each = |which: usize, pack: Pack| to[which].map(|_| (pack.into(), which..which + 1));
+        let packs = both.map_or_else(|| [each(0, a), each(1, b)], |both| [Some((both.into(), 0..2)), None]);
+        packs.into_iter().flatten()
+    }
+
     /// The kernel that packs a factor that lies so as the multiplying kernel takes it.
-    pub fn packing(&self, from: Lie) -> Pack {
+    fn packing(&self, from: Lie) -> Pack {
         let packing = match self.kernel {
             Variant::Blocked(Blocked { core: Core::Mma(Mma::TF32), .. }) => Packing::Tf32,
             Variant::Blocked(Blocked { core: Core::Limbs, .. }) => Packing::Limbs,
