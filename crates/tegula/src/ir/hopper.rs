@@ -329,20 +329,11 @@ impl Kernel {
 
     /// The same kernel, whose blocks say first of all that the launch after it may start.
     #[must_use]
-    pub fn allowing_next(self) -> Self {
-        self.beginning_with(Hopper::AllowNext)
-    }
-
-    /// The same kernel, which may start before the launches that precede it have ended: its threads wait for them first of all.
-    #[must_use]
-    pub fn starting_early(self) -> Self {
-        Kernel { early: true, ..self.beginning_with(Hopper::AwaitLaunches) }
-    }
-
-    /// The same kernel with this operation, which has no operands, before all others.
-    fn beginning_with(mut self, op: Hopper) -> Self {
-        let site = self.body.first().map_or(SiteId(0), |first| first.site);
-        self.body.insert(0, Inst { op: Op::Hopper(op), results: Vec::new(), site });
+    pub fn allowing_next(mut self) -> Self {
+        if let Some(first) = self.body.first() {
+            let first = Inst { op: Op::Hopper(Hopper::AllowNext), results: Vec::new(), site: first.site };
+            self.body.insert(0, first);
+        }
         self
     }
 }

@@ -139,19 +139,18 @@ impl Variant {
     }
 
     /// Builds the kernel for GPUs since Hopper, where launches overlap: one may begin before those before it have ended, if they allow it and it
-    /// waits for them itself. Pipelines do both by themselves. Passes that write what a pipeline reads allow the next to begin; the one that adds a
-    /// pipeline's parts begins early besides.
+    /// waits for them itself. Pipelines do both by themselves. Passes before and after them only allow the next to begin: they are several blocks a
+    /// multiprocessor, which would begin where there is room, not evenly.
     ///
     /// # Errors
     /// As [`Variant::build`].
     pub fn build_overlapping(&self) -> Result<Kernel> {
         let kernel = self.build()?;
         Ok(match self {
-            Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_) => kernel.allowing_next(),
-            Variant::Sum(_) => kernel.starting_early().allowing_next(),
-            // Their blocks are several a multiprocessor; what room there is beside others is not spread evenly.
-            Variant::Plain(_) | Variant::Blocked(_) | Variant::Vector(_) | Variant::Mend(_) => kernel,
-            Variant::Hopper(_) => kernel,
+            Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_) | Variant::Sum(_) => kernel.allowing_next(),
+            Variant::Plain(_) | Variant::Blocked(_) | Variant::Vector(_) | Variant::Mend(_) | Variant::Hopper(_) => {
+                kernel
+            }
         })
     }
 

@@ -23,7 +23,7 @@ fn every_part_is_added_once() {
                 |batch, row, col| (0..parts).map(|p| element(batch * parts + p, row, col)).fold(0, i32::wrapping_add);
             let want = |b, r, c| i32::wrapping_sub(i32::wrapping_mul(3, total(b, r, c)), (r + c) as i32);
             let want = Matrix::from_fn(before.shape(), want).unwrap();
-            // As it is, and as it is launched where it may begin before the parts are there.
+            // As it is, and as it is launched where the next launch may begin before it has ended.
             for kernel in [Variant::Sum(sum).build(), Variant::Sum(sum).build_overlapping()].map(Result::unwrap) {
                 let (from, c) = (Buffer::input(values.view()).unwrap(), Buffer::in_out(before.view()).unwrap());
                 let args = [Arg::from(&from), Arg::from(&c), Arg::scalar(3i32), Arg::scalar(-1i32)];
