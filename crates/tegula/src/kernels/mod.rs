@@ -30,6 +30,7 @@ mod naive;
 mod pack;
 mod plain;
 mod product;
+mod reduce;
 mod register;
 mod stage;
 mod sum;
@@ -44,6 +45,7 @@ pub use hopper::{Hopper, Pipeline};
 pub use mend::Mend;
 pub use pack::{Pack, PackBoth, Packing};
 pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
+pub use reduce::{Fragments, Reduce};
 pub use sum::{Adding, Sum};
 pub use vector::Vector;
 
@@ -78,6 +80,8 @@ pub enum Variant {
     Vector(Vector),
     /// The sum of what blocks along k made.
     Sum(Sum),
+    /// The sum of what pipelines along k made.
+    Reduce(Reduce),
     /// The sums of tiles that several blocks shared.
     Mend(Mend),
     /// A copy of a matrix, as another kernel takes it.
@@ -131,6 +135,7 @@ impl Variant {
             Variant::Hopper(hopper) => hopper.build(),
             Variant::Vector(vector) => vector.build(),
             Variant::Sum(sum) => sum.build(),
+            Variant::Reduce(reduce) => reduce.build(),
             Variant::Mend(mend) => mend.build(),
             Variant::Pack(pack) => pack.build(),
             Variant::PackBoth(packs) => packs.build(),
@@ -139,18 +144,16 @@ impl Variant {
     }
 
     /// Builds the kernel for GPUs since Hopper, where launches overlap: one may begin before those before it have ended, if they allow it and it
-    /// waits for them itself. Pipelines do both by themselves. Passes before and after them only allow the next to begin: they are several blocks a
-    /// multiprocessor, which would begin where there is room, not evenly.
+    /// waits for them itself. Pipelines do both by themselves, and so does what adds their parts. Passes before them only allow the next to begin: they
+    /// are several blocks a multiprocessor, which would begin where there is room, not evenly.
     ///
     /// # Errors
     /// As [`Variant::build`].
     pub fn build_overlapping(&self) -> Result<Kernel> {
         let kernel = self.build()?;
         Ok(match self {
-            Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_) | Variant::Sum(_) => kernel.allowing_next(),
-            Variant::Plain(_) | Variant::Blocked(_) | Variant::Vector(_) | Variant::Mend(_) | Variant::Hopper(_) => {
-                kernel
-            }
+            Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_) => kernel.allowing_next(),
+            _ => kernel,
         })
     }
 
@@ -162,6 +165,7 @@ impl Variant {
             Variant::Hopper(hopper) => hopper.ty,
             Variant::Vector(vector) => vector.ty,
             Variant::Sum(sum) => sum.ty,
+            Variant::Reduce(reduce) => reduce.ty,
             Variant::Mend(mend) => mend.ty,
             Variant::Pack(pack) => pack.ty,
             Variant::PackBoth(packs) => packs.ty,
@@ -177,6 +181,7 @@ impl Variant {
             Variant::Hopper(Hopper { pipeline: Pipeline { tile: [rows, cols, _], .. }, .. }) => [*rows, *cols],
             Variant::Vector(vector) => [vector.few, vector.columns()],
             Variant::Sum(sum) => sum.tile(),
+            Variant::Reduce(_) => Reduce::TILE,
             Variant::Mend(_) => [1, mend::ELEMENTS],
             Variant::Pack(_) | Variant::PackBoth(_) => [pack::TILE; 2],
             Variant::Ends(_) => [1, Ends::NUMBERS as u32],
@@ -234,6 +239,7 @@ impl fmt::Display for Variant {
             Variant::Hopper(hopper) => hopper.fmt(f),
             Variant::Vector(vector) => vector.fmt(f),
             Variant::Sum(sum) => sum.fmt(f),
+            Variant::Reduce(reduce) => reduce.fmt(f),
             Variant::Mend(mend) => mend.fmt(f),
             Variant::Pack(pack) => pack.fmt(f),
             Variant::PackBoth(packs) => packs.fmt(f),

@@ -3,6 +3,7 @@
 use super::blocked::{Blocked, GROUP, Schedule, grouped};
 use super::epilogue::Ending;
 use super::plain::{Edges, Plain};
+use super::reduce::Fragments;
 use crate::epilogue::Epilogue;
 use crate::ir::prelude::*;
 
@@ -23,6 +24,8 @@ pub(super) struct Product<'k, T: Element> {
     shared: Option<(Pred<'k>, [Val<'k, u32>; 2])>,
     /// Where rows of C end that are this product's, if not with C.
     end: Option<Val<'k, u32>>,
+    /// How parts of sums lie, if not as C.
+    fragments: Option<Fragments>,
 }
 
 /// What a kernel writes.
@@ -70,6 +73,7 @@ impl<'k, T: Element> Product<'k, T> {
             parts: None,
             shared: None,
             end: None,
+            fragments: None,
         }
     }
 
@@ -98,27 +102,30 @@ impl<'k, T: Element> Product<'k, T> {
             Some(c) => Target::Whole(c, [k.scalar("alpha"), k.scalar("beta")]),
             None => Target::Part(k.matrix("c", Access::Write, c, c_width)),
         };
-        Product { k, a, b, c, ending, turned, edges: Edges::Guarded, parts, shared: None, end: None }
+        let edges = Edges::Guarded;
+        Product { k, a, b, c, ending, turned, edges, parts, shared: None, end: None, fragments: None }
     }
 
-    /// The parameters of a kernel whose factors are declared, and C as well, or whose C are parts of sums.
+    /// The parameters of a kernel whose factors are declared, and C as well, or whose C are parts of sums as warpgroups have them.
     pub fn of_tiles(
         k: &'k Builder,
         name: &str,
         [a, b]: [Global<'k, T>; 2],
         c: Option<Global<'k, T::Out>>,
+        fragments: Fragments,
         epilogue: Epilogue,
     ) -> Self {
         let what = if c.is_none() { "C = a part of A B" } else { "C = alpha A B + beta C" };
         k.note(format!("{what}, {} elements, {name}", T::TYPE));
+        let fragments = c.is_none().then_some(fragments);
         let (c, ending) = if let Some(c) = c {
             let ending = Ending::declare(k, epilogue);
             (Target::Whole(c, [k.scalar("alpha"), k.scalar("beta")]), ending)
         } else {
-            // Its rows have room for pairs.
-            (Target::Part(k.matrix("c", Access::Write, Order2d::RowMajor, 2)), Ending::none())
+            (Target::Part(k.matrix("c", Access::Write, Order2d::RowMajor, 4)), Ending::none())
         };
-        Product { k, a, b, c, ending, turned: [false; 2], edges: Edges::Guarded, parts: None, shared: None, end: None }
+        let (turned, edges) = ([false; 2], Edges::Guarded);
+        Product { k, a, b, c, ending, turned, edges, parts: None, shared: None, end: None, fragments }
     }
 
     /// Whether C is read.
@@ -170,7 +177,7 @@ impl<'k, T: Element> Product<'k, T> {
     pub fn extents(&self) -> (Val<'k, u32>, Val<'k, u32>, Val<'k, u32>) {
         let (m, n) = match self.c {
             Target::Whole(c, _) => (c.rows(), c.cols()),
-            Target::Part(c) => (c.rows(), c.cols()),
+            Target::Part(c) => self.fragments.map_or_else(|| (c.rows(), c.cols()), |fragments| fragments.extents(c)),
         };
         (self.end.unwrap_or(m), n, self.sides()[0].1)
     }
@@ -305,6 +312,15 @@ impl<'k, T: Element> Product<'k, T> {
         match self.c {
             Target::Part(c) => c.store((row, col), sum),
             Target::Whole(c, [alpha, beta]) => finish::<T>(self.k, c, beta, (row, col), alpha * sum, &self.ending),
+        }
+    }
+
+    /// Stores a warpgroup's sums of a part, of a tile that begins there, from the sum of that number on.
+    pub fn store_fragment(&self, corner: [Val<'k, u32>; 2], (sums, first): (Array<'k, T::Acc>, u32)) {
+        let (Target::Part(c), Some(fragments)) = (self.c, self.fragments) else { return };
+        for i in (0..sums.len()).step_by(4) {
+            let four = std::array::from_fn::<_, 4, _>(|j| sums.at(i + j as u32).get());
+            c.store_vec(fragments.place(self.k.thread_x(), corner, first + i), four);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::{Mma, Order2d};
 use crate::kernels::{
-    Adding, Blocked, Core, Hopper, Mend, Pack, PackBoth, Packing, Plain, Schedule, Sum, Variant, Vector,
+    Adding, Blocked, Core, Hopper, Mend, Pack, PackBoth, Packing, Plain, Reduce, Schedule, Sum, Variant, Vector,
 };
 use crate::matrix::{Layout, Shape};
 
@@ -135,7 +135,12 @@ impl Recipe {
             },
             Variant::Vector(_) => !matches!(split, Split::Workers(_)) && packed == [false; 2],
             Variant::Plain(_) => split == Split::Whole && packed == [false; 2] && !swapped,
-            Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_) => {
+            Variant::Sum(_)
+            | Variant::Reduce(_)
+            | Variant::Mend(_)
+            | Variant::Pack(_)
+            | Variant::PackBoth(_)
+            | Variant::Ends(_) => {
                 return Err(Error::KernelOption(format!("{name} only helps kernels that multiply")));
             }
         };
@@ -193,7 +198,12 @@ impl Recipe {
                 let orders = [a.order, b.order, if split { Order2d::RowMajor } else { c.order }];
                 Recipe { kernel: Vector { orders, vectors: b.vectors, split, ..vector }.into(), ..self }
             }
-            Variant::Sum(_) | Variant::Mend(_) | Variant::Pack(_) | Variant::PackBoth(_) | Variant::Ends(_) => self,
+            Variant::Sum(_)
+            | Variant::Reduce(_)
+            | Variant::Mend(_)
+            | Variant::Pack(_)
+            | Variant::PackBoth(_)
+            | Variant::Ends(_) => self,
         };
         fit.finished(self.epilogue)
     }
@@ -210,6 +220,7 @@ impl Recipe {
             Variant::Hopper(hopper) => Hopper { epilogue, ..hopper }.into(),
             Variant::Vector(vector) => Vector { epilogue, ..vector }.into(),
             other @ (Variant::Sum(_)
+            | Variant::Reduce(_)
             | Variant::Mend(_)
             | Variant::Pack(_)
             | Variant::PackBoth(_)
@@ -252,6 +263,7 @@ impl Recipe {
             Variant::Plain(_)
             | Variant::Hopper(_)
             | Variant::Sum(_)
+            | Variant::Reduce(_)
             | Variant::Mend(_)
             | Variant::Pack(_)
             | Variant::PackBoth(_)
@@ -317,12 +329,10 @@ impl Recipe {
     pub fn workspace(&self, c: Shape) -> Option<Shape> {
         match self.split {
             Split::Whole => None,
-            Split::Parts(parts) => {
-                // Of sums that are stored in pairs.
-                let pairs = matches!(self.kernel, Variant::Hopper(_));
-                let cols = if pairs { c.cols.next_multiple_of(2) } else { c.cols };
-                Some(Shape { batches: c.batches.saturating_mul(parts as usize), cols, ..c })
-            }
+            Split::Parts(parts) => Some(match self.kernel {
+                Variant::Hopper(hopper) => hopper.pipeline.workspace(parts as usize, c),
+                _ => Shape { batches: c.batches.saturating_mul(parts as usize), ..c },
+            }),
             Split::Workers(workers) => {
                 let (workers, [rows, cols]) = (workers as usize, self.kernel.tile().map(|extent| extent as usize));
                 Some(match self.kernel {
@@ -339,6 +349,10 @@ impl Recipe {
         match (self.split, self.kernel) {
             (Split::Whole, _) | (Split::Workers(_), Variant::Hopper(_)) => None,
             (Split::Workers(_), _) => Some(Variant::Mend(Mend { ty, order, epilogue })),
+            (Split::Parts(parts), Variant::Hopper(hopper)) => {
+                let (fragments, shared) = (hopper.pipeline.fragments(), Reduce::shares(parts, elements));
+                Some(Variant::Reduce(Reduce { ty, fragments, order, shared, epilogue }))
+            }
             (Split::Parts(parts), _) => {
                 Some(Variant::Sum(Sum { ty, order, adding: Adding::of(parts, elements), epilogue }))
             }

@@ -204,6 +204,28 @@ fn the_largest_pipelines_are_clean() {
 }
 
 #[test]
+fn parts_are_added_however_tiles_and_c_lie() {
+    // By warpgroups that share the parts of a piece and by such that do not; tiles of more than 64 rows a warpgroup, of widths of 8, in clusters.
+    let epilogue = Epilogue { bias: Some(Along::Columns), activation: Activation::Gelu };
+    let random = &mut Random(12);
+    for name in [
+        "hopper_64x72x64_1_2_1:3",
+        "hopper_256x64x64_2_2_1:2",
+        "hopper_192x64x64_3_2_1x2:4",
+        "hopper_64x128x64_1_2_2x2:11",
+        "hopper_64x64x64_1_2_1_k2:9:s",
+    ] {
+        for transposed in [false, true] {
+            let lies = [false, true, transposed].map(|transposed| Lie { transposed, ..Lie::default() });
+            let product = Product::<bf16>::new([2, 137, 202, 704], lies, random, (1.5, -0.5));
+            let recipe = Recipe::named(name, Type::BF16).unwrap();
+            product.by_recipe_at(&Device::interp(), recipe, Accuracy::Full);
+            product.finished(epilogue, random).by_recipe_at(&Device::interp(), recipe, Accuracy::Full);
+        }
+    }
+}
+
+#[test]
 fn three_consumers_store_fewer_columns_beside_a_long_end() {
     // 40 columns at a time of 80, and of 160, which they do not share evenly: they have no registers left for that.
     let epilogue = Epilogue { bias: Some(Along::Rows), activation: Activation::Gelu };

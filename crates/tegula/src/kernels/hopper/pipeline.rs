@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::GROUP;
 use crate::error::{Error, Result};
-use crate::kernels::blocked;
+use crate::kernels::{Fragments, blocked};
 use crate::matrix::Shape;
 
 /// How a block of such a kernel is made up.
@@ -45,6 +45,18 @@ impl Pipeline {
             8 => [10, 88],
             blocks => [1, blocks],
         }
+    }
+
+    /// How sums of tiles lie in memory that are added by a second kernel.
+    pub(crate) fn fragments(&self) -> Fragments {
+        Fragments { rows: (self.tile[0] / self.consumers.max(1)).max(1), cols: self.tile[1] }
+    }
+
+    /// Memory for so many parts of a C of such a shape. Clusters make theirs as a whole.
+    pub(crate) fn workspace(&self, parts: usize, Shape { batches, rows, cols }: Shape) -> Shape {
+        let [down, across] = [0, 1].map(|i| (self.tile[i].saturating_mul(self.cluster[i]) as usize).max(1));
+        let cover = |extent: usize, of: usize| extent.div_ceil(of).saturating_mul(of);
+        self.fragments().shape(batches.saturating_mul(parts), cover(rows, down), cover(cols, across))
     }
 
     /// Memory for the sums of a tile of each of so many blocks, or of as many as make clusters: a row for each consumer.

@@ -47,7 +47,8 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         let single = || k.matrix("c", Access::ReadWrite, order, 1);
         let c = whole.then(|| tensor.map_or_else(single, Tensor::elements));
         let parts = (variant.schedule == Schedule::Balanced).then(|| Parts::declare(k));
-        let product = Product::of_tiles(k, &variant.to_string(), factors, c, variant.epilogue);
+        let product =
+            Product::of_tiles(k, &variant.to_string(), factors, c, variant.pipeline.fragments(), variant.epilogue);
         let (room, lines) = (2 * variant.pipeline.consumers, tile.lines(order));
         let tiles = whole.then(|| k.tiles("tile_c", room, lines, swizzle));
         Store { k, product, tensor, tiles, parts, next: k.var(0u32), cols, sums: all / 2, turned }
@@ -64,15 +65,7 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
     ) {
         let k = self.k;
         let Some(tiles) = self.tiles else {
-            let at = self.own(row, col);
-            return product.store_runs(true, |store| {
-                for i in (0..sums.len()).step_by(2) {
-                    let of_all = first + i;
-                    let (down, right) =
-                        (of_all % 4 / 2 * 8 + of_all / self.sums * Wgmma::M, of_all % self.sums / 4 * 8);
-                    store(at[0] + down, at[1] + right, [0, 1].map(|j| sums.at(i + j).get()));
-                }
-            });
+            return product.store_fragment([row, col], (sums, first));
         };
         let (each, across) = (self.cols / 2, self.sums / (self.cols / 2));
         let rounds = sums.len() / each;
