@@ -21,8 +21,8 @@ COLOURS = ["#3465a4", "#e08030", "#4e9a06", "#75507b"]
 def joined(paths):
     """One object of several runs on the same GPU."""
     runs = [json.loads(Path(path).read_text()) for path in paths]
-    if len({(run["machine"], run["peer"]) for run in runs}) > 1:
-        sys.exit("these runs are of different machines or peers")
+    if len({(run["machine"], run["driver"], run["peer"]) for run in runs}) != 1:
+        sys.exit("these are no runs, or of different machines, drivers or peers")
     rows = {}
     for run in runs:
         for row in run["rows"]:

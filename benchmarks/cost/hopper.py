@@ -22,8 +22,8 @@ import numpy as np
 from scipy.optimize import least_squares
 
 HERE = Path(__file__).parent
-# So many tiles are made at a time, by the blocks that share factors and those that share k.
-WORKERS = {(1, 1): 132, (2, 1): 132, (4, 1): 120, (1, 2): 66, (1, 4): 30, (1, 8): 15}
+# So many clusters run at a time, by their blocks.
+CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 15}
 FILE = "h200-hopper-bf16.txt.gz"
 KERNEL = re.compile(r"hopper_bf16_(\d+)x(\d+)x64_(\d)_(\d+)_(\d)(?:x(\d))?(?:_k(\d))?(?:_g\d+)?(?:_([rc]{3}))?(?:_|$)")
 # Rows of a tile, blocks that share its factors, and the columns whose times are fitted; those of others are between.
@@ -90,12 +90,12 @@ def measurement(line):
     share = [1 / across, 1 / down]
     return dict(
         shape=(m, n, k), us=us, name=name, tile=(rows, cols, cluster), both=float(down > 1 and across > 1), area=rows * cols / 32768, sums=rows * cols / (128 * int(consumers)) / 128, cluster=cluster, split=split,
-        jobs=tiles[0] * tiles[1] * parts, workers=WORKERS[cluster, split], balanced=float("_balanced" in name),
+        jobs=tiles[0] * tiles[1] * parts, workers=CLUSTERS[cluster * split] * cluster, balanced=float("_balanced" in name),
         steps=max(1, math.ceil(math.ceil(k / 64) / (parts * split))), copied=128 * np.dot(inside, share), asked=np.multiply(asked, share),
         aligned=[0 if p else aligned(row) for p, row in zip(pack, lies)], outside=np.dot(np.subtract(tile, asked), share),
         single=float("_e" in name and parts == 1), turned=float(swapped), along=float(along_k[1]),
         pieces=0 if "_e" in name or parts > 1 else 64 / stored(rows * cols // (128 * int(consumers)) // split, cols) - 1,
-        flops=2 * m * n * k, reads=(1 / 64 + 1 / cols) / (1 / 64 + 1 / 256) - 1, parts=parts, bytes=2 * (m * k + k * n + m * n), c=m * n,
+        flops=2 * m * n * k, reads=(1 / 64 + 1 / cols) / (1 / 64 + 1 / 256) - 1, parts=parts, bytes=2 * (m * k + k * n + m * n), c=tiles[0] * rows * tiles[1] * cols,
         packs=float(any(pack)), packed=4 * k * (extents[0] * pack[0] + extents[1] * pack[1]),
     )
 
@@ -204,6 +204,10 @@ def written(found, tested):
     path.write_text(text)
 
 
+tests = []
+for sizes, name in PRINTED:
+    *_, of = [i for i, row in enumerate(rows) if row["shape"] == tuple(map(int, sizes.split())) and row["name"] == f"hopper_bf16_{name}"]
+    tests.append((sizes, name, of))
 # As many digits as the plan has.
 found = np.log([float(number(value)) for value in np.exp(fitted(data))])
 for name, value in zip(START, np.exp(found)):
@@ -211,10 +215,7 @@ for name, value in zip(START, np.exp(found)):
 for (r, c, of), value in zip(TILES, np.exp(found[len(START):])):
     print(f"step of {r}x{c}, {of} share factors: {number(value)}")
 times = predicted(found, data)
-tested = []
-for sizes, name in PRINTED:
-    *_, of = [i for i, row in enumerate(rows) if row["shape"] == tuple(map(int, sizes.split())) and row["name"] == f"hopper_bf16_{name}"]
-    tested.append(f'([{sizes.replace(" ", ", ")}], "hopper_bf16_{name}", {times[of]:.2f}),')
+tested = [f'([{sizes.replace(" ", ", ")}], "hopper_bf16_{name}", {times[of]:.2f}),' for sizes, name, of in tests]
 if "--write" in sys.argv:
     written(found, tested)
 told("fitted", losses(times, range(len(shapes))))

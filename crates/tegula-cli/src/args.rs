@@ -551,7 +551,15 @@ impl VariantArgs {
             Named::Plain(name) => Ok(self.plain(name.variant()?)?.into()),
             Named::Shaped(family, text) => {
                 self.refuse_shapes(text)?;
-                Recipe::named(text, self.dtype.unwrap_or(family.usual_type()))
+                let recipe = Recipe::named(text, self.dtype.unwrap_or(family.usual_type()))?;
+                // What runs here lies in rows, C as well.
+                if recipe.swapped {
+                    let why = format!(
+                        "{text} makes the transpose of the transposed factors; leave ':s' out and exchange m and n"
+                    );
+                    return Err(tegula::Error::KernelOption(why));
+                }
+                Ok(recipe)
             }
         }
     }

@@ -100,7 +100,7 @@ const NAMED: usize = 4;
 /// The elements of C that nobody wrote, and those that are not what they should be.
 fn compare<T: Element>(a: View<'_, T>, b: View<'_, T>, c: &Buffer, accuracy: Accuracy) -> Result<Vec<Finding>> {
     let (alpha, beta) = (<T::Acc as Scalar>::ONE, <T::Acc as Scalar>::ZERO);
-    let (result, bound) = (c.to_matrix::<T::Out>()?, oracle::bound_at(accuracy, a.shape().cols));
+    let (result, bound) = (c.to_matrix::<T::Out>()?, oracle::bound_at::<T>(accuracy, a.shape().cols));
     let errors = oracle::errors(alpha, a, b, beta, None, result.view())?;
     let (mut unwritten, mut wrong) = (Vec::new(), Vec::new());
     let Shape { rows, cols, .. } = result.shape();

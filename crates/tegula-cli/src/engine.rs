@@ -88,7 +88,7 @@ impl<T: Element> Operands<'_, T> {
         let report = nd::check(self.alpha, [&self.a, &self.b], self.beta, before, &self.finish, c, &tell)?;
         let depth = self.a.shape().last().copied().unwrap_or(0);
         let (r, bound) =
-            (report.r / oracle::coarser(self.accuracy), oracle::bound_of(self.accuracy, depth, self.epilogue()));
+            (report.r / oracle::coarser(self.accuracy), oracle::bound_of::<T>(self.accuracy, depth, self.epilogue()));
         // So that NaN is not within it.
         Ok(Verified { ok: r <= bound, r, bound, worst: (!empty).then_some(report.worst) })
     }

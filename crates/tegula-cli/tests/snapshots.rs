@@ -134,6 +134,8 @@ fn errors() {
         "check K7",
         "check exercise-9",
         "check exercise-1 --tile 8",
+        "check hopper_64x64x64_1_2_1:s --dtype bf16",
+        "check hopper_64x64x64_1_2_1x3 --dtype bf16",
         "check tiled --tiel 3",
         "check tiled --tile 0",
         "check tiled --tile -3",

@@ -16,21 +16,23 @@ pub fn path(path: &Path) -> String {
 /// A name or another text from outside as messages show it: with no more of it than its first [`FRONT`] and last [`BACK`] bytes,
 /// since a file may hold one as long as itself.
 pub fn name(text: &str) -> String {
-    /// How many of some characters are shown whole in so many bytes.
-    fn within(shown: impl Iterator<Item = String>, bytes: usize) -> usize {
-        let ends = shown.scan(0, |end, next| {
+    /// The first of some characters, as many as are shown in so many bytes.
+    fn within(text: impl Iterator<Item = char>, bytes: usize) -> Vec<String> {
+        let shown = text.map(character).scan(0, |end, next| {
             *end += next.len();
-            Some(*end)
+            (*end <= bytes).then_some(next)
         });
-        ends.take_while(|&end| end <= bytes).count()
+        shown.collect()
     }
-    let shown: Vec<String> = text.chars().map(character).collect();
-    if shown.iter().map(String::len).sum::<usize>() <= FRONT + BACK {
-        return shown.concat();
+    if text.len() <= FRONT + BACK {
+        let shown: String = text.chars().map(character).collect();
+        if shown.len() <= FRONT + BACK {
+            return shown;
+        }
     }
-    let front = within(shown.iter().cloned(), FRONT);
-    let back = shown.len() - within(shown.iter().rev().cloned(), BACK);
-    format!("{}…{}", shown[..front].concat(), shown[back..].concat())
+    let (front, mut back) = (within(text.chars(), FRONT), within(text.chars().rev(), BACK));
+    back.reverse();
+    format!("{}…{}", front.concat(), back.concat())
 }
 
 /// A character as messages show it: one that breaks or rearranges the line, or cannot be seen, is escaped as in a Rust string.

@@ -314,7 +314,8 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
     let recipe =
         &recipe.finished(product.finish.epilogue()).fit([lie(product.a.layout()), lie(product.b.layout()), c_lie]);
     let shapes = [product.a.shape(), product.b.shape(), product.c.shape()];
-    let workspace = recipe.workspace(shapes[2]).map_or(Ok(0), |shape| shape.len())?;
+    let workspace = recipe.workspace(recipe.output(product.c.layout(), Layout::transposed).shape);
+    let workspace = workspace.map_or(Ok(0), |shape| shape.len())?;
     let bias = product.finish.bias;
     let copied = copies::<T>(shapes[0], shapes[1], shapes[2], bias.map(|bias| bias.shape()))?;
     let bytes = copied + footprint(<T::Acc as Scalar>::TYPE, workspace, true);

@@ -76,13 +76,19 @@ impl Report {
     }
 }
 
-/// What r may be for a sum of k products: k + 2, the bound of the plain loop.
+/// What r may be for a sum of k products of such elements: k + 2, the bound of the plain loop, where sums have the type of C.
 ///
 /// One rounding for each product, k − 1 for the sums, one each for alpha, for adding beta·C₀ and for the type of C (Higham,
 /// Accuracy and Stability of Numerical Algorithms, 2nd ed., §3.1, equation 3.5: the order of the sum does not matter). That is the
 /// first-order term; the whole is larger by a factor 1/(1 − (k+2)u), which matters for no r seen in practice: r grows about as √k.
-pub fn bound(k: usize) -> f64 {
-    k as f64 + 2.0
+///
+/// Where sums are kept in a more exact type than C's, it is 1 for rounding them to that, and the bound in the units of sums, which are a small part of
+/// C's: four times over, since matrix units cut sums off where a loop rounds them (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA
+/// tensor cores, PeerJ Comput. Sci. 7, 2021). Anything near k + 2 would be worth nothing there: of bf16, 256 units are all of a sum.
+pub fn bound<T: Element>(k: usize) -> f64 {
+    let ((of_c, ..), (of_sums, ..)) = (format(<T::Out as Scalar>::TYPE), format(<T::Acc as Scalar>::TYPE));
+    let sum = k as f64 + 2.0;
+    if of_sums < of_c { 1.0 + 4.0 * sum * of_sums / of_c } else { sum }
 }
 
 /// How many times larger the unit roundoff is for a product of that accuracy, of the type that has it: r divided by this is in its units.
@@ -96,13 +102,11 @@ pub const fn coarser(accuracy: Accuracy) -> f64 {
 
 /// What r may be for a product of that accuracy, in its units.
 ///
-/// With tf32 both factors of each product are rounded, which is 2 whatever k is; the rest is [`bound`] in the units of f32, four times over, since
-/// matrix units cut sums off where a loop rounds them (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores,
-/// PeerJ Comput. Sci. 7, 2021).
-pub fn bound_at(accuracy: Accuracy, k: usize) -> f64 {
+/// With tf32 both factors of each product are rounded, which is 2 whatever k is; the rest is [`bound`] in the units of f32, four times over as there.
+pub fn bound_at<T: Element>(accuracy: Accuracy, k: usize) -> f64 {
     match accuracy {
-        Accuracy::Full => bound(k),
-        Accuracy::Tf32 => 2.0 + 4.0 * bound(k) / coarser(accuracy),
+        Accuracy::Full => bound::<T>(k),
+        Accuracy::Tf32 => 2.0 + 4.0 * bound::<T>(k) / coarser(accuracy),
     }
 }
 
@@ -110,10 +114,10 @@ pub fn bound_at(accuracy: Accuracy, k: usize) -> f64 {
 ///
 /// Besides [`bound_at`] that is 1 more for adding a bias, and 4 more for an activation that is exact to two units in the last place, of which
 /// each may be two of r's; both of the type that sums are kept in.
-pub fn bound_of(accuracy: Accuracy, k: usize, epilogue: Epilogue) -> f64 {
+pub fn bound_of<T: Element>(accuracy: Accuracy, k: usize, epilogue: Epilogue) -> f64 {
     let bias = if epilogue.bias.is_some() { 1.0 } else { 0.0 };
     let gate = if epilogue.activation.gate().is_some() { 4.0 } else { 0.0 };
-    bound_at(accuracy, k) + (bias + gate) / coarser(accuracy)
+    bound_at::<T>(accuracy, k) + (bias + gate) / coarser(accuracy)
 }
 
 /// Compares `result` with alpha·A·B + beta·C₀, where A is m×k, B is k×n, C₀ and the result are m×n, or batches of as many each.
@@ -657,8 +661,19 @@ mod tests {
         let (a, b, c0) = (matrix(0, m, k), matrix(800, k, n), matrix(2200, m, n));
         let c = plain(factors, a, b, c0);
         let report = check::<T>(factors[0], a, b, factors[1], Some(c0), c.view()).unwrap();
-        prop_assert!(report.within(bound(k)), "{}: {:?}", T::TYPE, report);
+        prop_assert!(report.within(bound::<T>(k)), "{}: {:?}", T::TYPE, report);
         Ok(())
+    }
+
+    #[test]
+    fn no_bound_lets_a_wrong_result_pass() {
+        assert_eq!([bound::<f32>(10), bound::<f64>(10), bound::<i32>(10)], [12.0; 3]);
+        assert_eq!([bound::<f16>(8190), bound::<bf16>(65534)], [5.0; 2]);
+        // Zeros where a sum should be.
+        let all = |unit: f64| 1.0 / unit;
+        for k in [1, 200, 1000, 16384, 65536] {
+            assert!(4.0 * bound::<f16>(k) < all(2f64.powi(-11)) && 4.0 * bound::<bf16>(k) < all(2f64.powi(-8)), "{k}");
+        }
     }
 
     proptest! {

@@ -52,8 +52,8 @@ impl Timeline {
         let (to_send, and_sends) =
             if sends { (format!(", to send sums {send}"), " and sends") } else { (String::new(), "") };
         let sums = sends.then(|| {
-            "The blocks of the cluster share the k-steps of a tile of C. Each counts its own, sends the others its sums of what they store, \
-             and stores the rest when theirs have come."
+            "Blocks of the cluster share the k-steps of a tile of C. Each counts its own, sends those with whom it shares its sums of what they \
+             store, and stores the rest when theirs have come."
                 .into()
         });
         let terms = [

@@ -55,7 +55,7 @@ pub struct Case<T: Element> {
 impl<T: Element> Case<T> {
     /// What r may be, see [`oracle::bound_of`].
     pub fn bound(&self) -> f64 {
-        oracle::bound_of(self.accuracy.of(T::TYPE), self.k, self.epilogue)
+        oracle::bound_of::<T>(self.accuracy.of(T::TYPE), self.k, self.epilogue)
     }
 
     /// Operations of one call, a multiply-add being two.

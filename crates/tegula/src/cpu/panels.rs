@@ -96,7 +96,7 @@ mod tests {
                 let last = Finish::default();
                 gemm_as::<T, T>(isa, one, a.view(), b, zero, c.view_mut(), last, Some(&panels), None).unwrap();
                 let report = oracle::check::<T>(one, a.view(), b, zero, None, c.view()).unwrap();
-                assert!(report.within(oracle::bound(k)), "{isa} {} {m}×{n}×{k}: {report:?}", T::TYPE);
+                assert!(report.within(oracle::bound::<T>(k)), "{isa} {} {m}×{n}×{k}: {report:?}", T::TYPE);
             }
         }
     }

@@ -133,7 +133,10 @@ fn nan_and_infinity_reach_their_row_and_column_and_no_further() {
             let (a, b) = (View::new(&a, 13, 17).unwrap(), View::new(&b, 17, 19).unwrap());
             let mut c = Matrix::<f32>::zeros(Shape::new(13, 19)).unwrap();
             gemm_on::<f32>(isa, 1.0, a, b, 0.0, c.view_mut(), Finish::default(), None).unwrap();
-            assert!(oracle::check::<f32>(1.0, a, b, 0.0, None, c.view()).unwrap().within(oracle::bound(17)), "{isa}");
+            assert!(
+                oracle::check::<f32>(1.0, a, b, 0.0, None, c.view()).unwrap().within(oracle::bound::<f32>(17)),
+                "{isa}"
+            );
             assert!(c.view().get(0, 5, 9).unwrap().is_nan(), "{isa}: {special}·0");
             assert_eq!(c.as_slice().iter().filter(|x| !x.is_finite()).count(), 13 + 19 - 1, "{isa}");
         }

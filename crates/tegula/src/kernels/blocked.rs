@@ -71,7 +71,8 @@ pub enum Schedule {
     /// A block makes a tile.
     Tiles,
     /// A block makes a part of the sums of a tile. C is a workspace with a matrix for each part, `batch` times `parts` of them; neither
-    /// alpha nor beta is applied, nor an epilogue. [`Sum`](super::Sum) adds the parts.
+    /// alpha nor beta is applied, nor an epilogue. [`Sum`](super::Sum) adds the parts. Of [`Hopper`](super::Hopper) kernels they lie as
+    /// [`Fragments`](super::Fragments) do, with room for whole tiles, and [`Reduce`](super::Reduce) adds them.
     Parts,
     /// As many blocks as run at once make the same number of whole tiles each, and the same share of the steps of those that are left over,
     /// whose sums go to a workspace; [`Mend`](super::Mend) adds them, of [`Hopper`](super::Hopper) kernels who has a tile's first step. After Osama et al., "Stream-K: Work-centric Parallel

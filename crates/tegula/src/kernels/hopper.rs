@@ -137,7 +137,8 @@ impl Hopper {
         let is_whole = |order: &Order2d| *order != Order2d::Strided;
         let along_k = self.orders[1] == Order2d::ColMajor;
         // Names may come from outside: the first of these keep those behind them from overflow, and from taking forever.
-        let needed: [(&dyn Fn() -> bool, &str); 16] = [
+        let needed: [(&dyn Fn() -> bool, &str); 17] = [
+            (&|| matches!(self.ty, Type::F16 | Type::BF16), "factors of f16 or bf16"),
             (&|| (1..=3).contains(&consumers), "one to three consumers"),
             (&|| matches!(cluster, [1, 1 | 2 | 4] | [2, 1 | 2] | [4, 1]), "one, two or four blocks that share factors"),
             (&|| matches!(self.pipeline.blocks(), 1 | 2 | 4 | 8), "clusters of one, two, four or eight blocks"),
@@ -149,8 +150,8 @@ impl Hopper {
             (&|| depth == 64, "steps of 64"),
             (&|| stages >= 2 && bytes() <= MAX_SHARED_BYTES, "two stages or more, which fit in shared memory"),
             (&|| (1..=1024).contains(&group), "1 to 1024 rows of tiles that are made together"),
-            (&|| self.pipeline.sums() <= MOST_SUMS, "no more sums than 128 a thread"),
-            (&|| self.store_cols().is_some(), "columns in multiples of 8 for each block that shares k"),
+            (&|| self.pipeline.sums() <= MOST_SUMS, "no more sums than a thread has registers for"),
+            (&|| self.store_cols().is_some(), "as many columns, in multiples of 8, for each block that shares k"),
             (&|| self.orders[..2].iter().all(is_whole), "factors that lie along rows or columns"),
             (&|| along_k || cols.is_multiple_of(64), "columns in multiples of 64, or a right factor that lies along k"),
             (
@@ -159,7 +160,7 @@ impl Hopper {
             ),
             (
                 &|| self.schedule != Schedule::Balanced || self.shares_tiles(),
-                "registers left, and none who shares k, if tiles are to be shared evenly",
+                "fewer sums a thread, and no blocks that share k, if tiles are to be shared evenly",
             ),
             (
                 &|| self.schedule != Schedule::Groups || self.pipeline.blocks() == 1,

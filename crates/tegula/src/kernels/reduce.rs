@@ -1,5 +1,5 @@
 //! The second pass of a pipeline's product whose sums along k were split: adds the parts, always in the same order. They lie as warpgroups had them
-//! ([`Fragments`]), so that both passes read and write whole lines, however C lies.
+//! ([`Fragments`]), so that both passes find whole lines of them, however C lies.
 //!
 //! The kernel begins before the one that multiplies has ended, and waits for it. A block takes so much shared memory that a multiprocessor has one:
 //! several would gather where there is room first, and leave the others idle.
@@ -98,9 +98,11 @@ impl Reduce {
     pub fn build(&self) -> Result<Kernel> {
         self.epilogue.check(self.ty)?;
         let Fragments { rows, cols } = self.fragments;
-        if rows == 0 || !rows.is_multiple_of(Wgmma::M) || cols == 0 || !cols.is_multiple_of(COLUMNS) {
+        let (heights, widths) = (Wgmma::M..=256, 16..=256);
+        let are = heights.contains(&rows) && widths.contains(&cols);
+        if !are || !rows.is_multiple_of(Wgmma::M) || !cols.is_multiple_of(COLUMNS) {
             return Err(Error::KernelOption(format!(
-                "{self}: a warpgroup has 64 rows, or a multiple, and a multiple of 8 columns"
+                "{self}: a warpgroup has 64 rows, or a multiple up to 256, and 16 to 256 columns in multiples of 8"
             )));
         }
         match self.ty {

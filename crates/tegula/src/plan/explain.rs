@@ -305,7 +305,7 @@ impl Given {
             }
         }
         let launch = self.launch(&recipe, there, bias_there, &facts)?;
-        if let Some(shape) = recipe.workspace(self.layouts[C].shape) {
+        if let Some(shape) = recipe.workspace(recipe.output(self.layouts[C], Layout::transposed).shape) {
             device_bytes += shape.len()? as u128 * self.sum_bytes() as u128;
         }
         let inputs = recipe.inputs([there[0], there[1]], Layout::transposed);

@@ -24,15 +24,15 @@ type Steps = &'static [(u32, f64)];
 
 /// By the rows of a tile and the blocks that share its factors. Other columns have times between those of their neighbours.
 const STEPS: [(u32, u32, Steps); 9] = [
-    (64, 1, &[(16, 0.108), (32, 0.124), (64, 0.136), (128, 0.178), (192, 0.245)]),
-    (64, 2, &[(24, 0.131), (64, 0.133), (128, 0.191), (192, 0.262)]),
-    (64, 4, &[(24, 0.152), (64, 0.133), (128, 0.183), (192, 0.266)]),
-    (128, 1, &[(24, 0.184), (64, 0.212), (128, 0.301), (192, 0.441), (256, 0.585)]),
-    (128, 2, &[(64, 0.202), (128, 0.298), (192, 0.461), (256, 0.617)]),
-    (128, 4, &[(64, 0.2), (128, 0.325), (192, 0.518), (256, 0.696)]),
-    (192, 1, &[(64, 0.294), (128, 0.442), (160, 0.533)]),
-    (192, 2, &[(64, 0.278), (128, 0.457), (160, 0.59)]),
-    (192, 4, &[(64, 0.329), (128, 0.513), (160, 0.656)]),
+    (64, 1, &[(16, 0.107), (32, 0.123), (64, 0.134), (128, 0.176), (192, 0.243)]),
+    (64, 2, &[(24, 0.13), (64, 0.132), (128, 0.189), (192, 0.261)]),
+    (64, 4, &[(24, 0.152), (64, 0.132), (128, 0.182), (192, 0.265)]),
+    (128, 1, &[(24, 0.183), (64, 0.21), (128, 0.299), (192, 0.44), (256, 0.582)]),
+    (128, 2, &[(64, 0.2), (128, 0.296), (192, 0.459), (256, 0.615)]),
+    (128, 4, &[(64, 0.199), (128, 0.324), (192, 0.517), (256, 0.695)]),
+    (192, 1, &[(64, 0.292), (128, 0.44), (160, 0.531)]),
+    (192, 2, &[(64, 0.275), (128, 0.455), (160, 0.588)]),
+    (192, 4, &[(64, 0.328), (128, 0.511), (160, 0.654)]),
 ];
 /// Tiles of blocks that share k, and how many do. They take the times of those that do not.
 const SPLIT: [(u32, u32, u32); 16] = [
@@ -59,50 +59,50 @@ const MAX_SHARED: u32 = MAX_SHARED_BYTES as u32 - 1024;
 /// Clocks a microsecond.
 const CLOCK: f64 = 1755.0;
 /// Clocks that the copy engine takes for a row, where both its multiprocessors ask: where rows begin at multiples of 128 bytes, of 64, of 32, of 16.
-const ROWS: [f64; 4] = [1.36, 2.21, 2.5, 4.02];
+const ROWS: [f64; 4] = [1.34, 2.22, 2.5, 4.04];
 /// Of that, what one takes if it has the engine for itself.
-const ALONE: f64 = 0.578;
+const ALONE: f64 = 0.589;
 /// Clocks that a row outside of the matrix takes if all multiprocessors ask for such rows: they are not fetched, but not free.
-const OUTSIDE: f64 = 6.56;
+const OUTSIDE: f64 = 6.46;
 /// Bytes a microsecond to a multiprocessor, as they slow down multiplying, if all multiprocessors get as many.
-const L2: f64 = 2.8e5;
+const L2: f64 = 2.76e5;
 /// How sharply the longer of two times decides.
 const SHARP: i32 = 6;
 /// How sharply the longest of multiplying, what the memory takes, and what power there is.
 const SHARPEST: i32 = 8;
 /// Microseconds until the first steps are asked for, and until a tile is begun; steps that the first of all is worth.
-const START: [f64; 2] = [0.928, 0.27];
-const FIRST: f64 = 3.94;
+const START: [f64; 2] = [0.94, 0.267];
+const FIRST: f64 = 3.87;
 /// What clusters of blocks that share factors cost at the start, and at each tile; and where they share both, besides.
-const TOGETHER: [f64; 2] = [0.604, 0.0655];
+const TOGETHER: [f64; 2] = [0.599, 0.0675];
 const BOTH: f64 = 0.142;
 /// Microseconds that storing takes where threads have 128 sums, whatever the tile, and how much longer it takes where the copy engine cannot: C as it
 /// lies, and transposed.
-const STORE: f64 = 0.81;
-const SINGLE: [f64; 2] = [2.49, 2.78];
+const STORE: f64 = 0.799;
+const SINGLE: [f64; 2] = [2.51, 2.8];
 /// Microseconds that it takes longer for each piece more in which 64 columns are stored.
-const PIECES: f64 = 0.5;
+const PIECES: f64 = 0.497;
 /// Microseconds that adding takes what blocks of a cluster have summed: any tile, a tile of 128×256, and for each time that there are twice as many.
-const EXCHANGE: [f64; 3] = [0.295, 3.1, 0.285];
+const EXCHANGE: [f64; 3] = [0.297, 3.08, 0.285];
 /// Microseconds that it takes where workers share tiles evenly, until their sums meet: of any, of tiles of 128×256 what comes on top, and for each more
 /// that has steps of a tile.
-const MEETING: [f64; 3] = [3.96, 0.885, 2.13];
+const MEETING: [f64; 3] = [4.01, 0.865, 2.05];
 /// Bytes a microsecond of device memory, as far as that time is not hidden, and of what it has at least to bring.
-const MEMORY: [f64; 2] = [1.45e7, 4.55e6];
+const MEMORY: [f64; 2] = [1.39e7, 4.56e6];
 /// How much longer steps of shared tiles take.
 const UNEVEN: f64 = 1.06;
 /// Multiplications and additions a microsecond that the card has power for.
-const POWER: f64 = 8.84e8;
+const POWER: f64 = 8.9e8;
 /// How much of what the matrix units read more from shared memory than with 256 columns is felt there.
-const READING: f64 = 1.05;
+const READING: f64 = 1.08;
 /// Steps take so much of their time if the right factor lies along k.
-const TURNED: f64 = 0.981;
+const TURNED: f64 = 0.98;
 /// Bytes a microsecond of packing, read and written, as they lie and transposed, and the microseconds of its launch.
-const PACKING: [f64; 2] = [4.51e6, 3.93e6];
+const PACKING: [f64; 2] = [4.5e6, 3.92e6];
 const PACKED: f64 = 1.68;
 /// Microseconds that the second kernel takes which adds parts, besides the bytes a microsecond that are written and read for it, as above.
-const ADDING: f64 = 2.31;
-const PARTS: [f64; 2] = [6.52e6, 2.35e6];
+const ADDING: f64 = 2.29;
+const PARTS: [f64; 2] = [8.83e6, 3.15e6];
 /// Bytes of the L2 cache.
 const CACHED: usize = 50 << 20;
 /// In how many parts sums are split at most, and the steps that one has at least.
@@ -327,7 +327,9 @@ fn time(problem: &Problem, recipe: &Recipe, step: f64, multiprocessors: u32) -> 
     let power = POWER / (1.0 + READING * (read(f64::from(cols)) / read(256.0) - 1.0));
     let most = [making, bytes / MEMORY[1], 2.0 * extents[0] * k * extents[1] * batches / power];
     let making = most.map(|time| time.powi(SHARPEST)).iter().sum::<f64>().powf(1.0 / f64::from(SHARPEST));
-    let written = extents[0] * extents[1] * f64::from(parts) * batches * 2.0 * 4.0;
+    // Parts have room for whole tiles.
+    let covered = below * f64::from(rows) * beside * f64::from(cols);
+    let written = covered * f64::from(parts) * batches * 2.0 * 4.0;
     let second = if parts > 1 { ADDING + written / PARTS[turned(2)] } else { 0.0 };
     let packing = |i: usize| match recipe.packed[i] {
         true => 2.0 * size * batches * k * extents[i] / PACKING[turned(i)],
@@ -370,17 +372,17 @@ mod tests {
     #[test]
     fn times_are_those_of_the_fit() {
         for (sizes, name, time) in [
-            ([1024, 1024, 1024], "hopper_bf16_64x128x64_1_8_1", 6.83),
-            ([4096, 4096, 4096], "hopper_bf16_128x256x64_2_4_1x2_ccc_swapped", 208.08),
-            ([1, 4096, 4096], "hopper_bf16_64x16x64_1_12_1_k2_ccc_swapped", 11.23),
-            ([128, 128, 65536], "hopper_bf16_64x72x64_1_8_1_ccr_e_parts_33_swapped", 16.07),
-            ([352, 5400, 1032], "hopper_bf16_192x96x64_3_5_1x4_ccc_swapped", 12.99),
+            ([1024, 1024, 1024], "hopper_bf16_64x128x64_1_8_1", 6.82),
+            ([4096, 4096, 4096], "hopper_bf16_128x256x64_2_4_1x2_ccc_swapped", 208.00),
+            ([1, 4096, 4096], "hopper_bf16_64x16x64_1_12_1_k2_ccc_swapped", 11.30),
+            ([128, 128, 65536], "hopper_bf16_64x72x64_1_8_1_ccr_e_parts_33_swapped", 15.81),
+            ([352, 5400, 1032], "hopper_bf16_192x96x64_3_5_1x4_ccc_swapped", 13.00),
             ([3520, 184, 3672], "hopper_bf16_64x128x64_1_8_2x2", 20.52),
-            ([2264, 7040, 592], "hopper_bf16_128x128x64_2_6_1x2_ccc_balanced_w132_swapped", 46.85),
-            ([146, 271, 1113], "hopper_bf16_64x64x64_1_8_1_k8_rrc_e_swapped_pab", 5.73),
-            ([5529, 8598, 883], "hopper_bf16_128x128x64_2_6_1x2_e_pab", 181.34),
-            ([1319, 4412, 72], "hopper_bf16_128x176x64_2_5_1_rcc_e_swapped_pa", 14.06),
-            ([214, 2427, 2037], "hopper_bf16_128x64x64_2_8_1_k4_e_pab", 21.69),
+            ([2264, 7040, 592], "hopper_bf16_128x128x64_2_6_1x2_ccc_balanced_w132_swapped", 46.86),
+            ([146, 271, 1113], "hopper_bf16_64x64x64_1_8_1_k8_rrc_e_swapped_pab", 5.72),
+            ([5529, 8598, 883], "hopper_bf16_128x128x64_2_6_1x2_e_pab", 181.27),
+            ([1319, 4412, 72], "hopper_bf16_128x176x64_2_5_1_rcc_e_swapped_pa", 14.04),
+            ([214, 2427, 2037], "hopper_bf16_128x64x64_2_8_1_k4_e_pab", 21.65),
             ([72, 504, 696], "hopper_bf16_128x64x64_2_8_1_k4", 4.28),
         ] {
             let [m, n, k] = sizes;

@@ -60,7 +60,7 @@ impl<T: Sample> Product<T> {
             (turned(self.a.view(), self.transposed[0]).unwrap(), turned(self.b.view(), self.transposed[1]).unwrap());
         let c0 = (beta != T::Acc::ZERO).then(|| self.c.view());
         let report = oracle::check::<T>(alpha, a.view(), b.view(), beta, c0, result.view()).unwrap();
-        assert!(report.within(oracle::bound(a.shape().cols)), "{what}: {report:?}");
+        assert!(report.within(oracle::bound::<T>(a.shape().cols)), "{what}: {report:?}");
     }
 }
 

@@ -126,7 +126,7 @@ fn product<T: Sample>(gpu: &Gpu, seed: u64) -> String {
     let (a, b) = (part!(cuts[0], a.view()), part!(cuts[1], b.view()));
     let (c0, c) = (part!(cuts[2], before.view()), part!(cuts[2], found.view()));
     let report = oracle::check_finished::<T>(alpha, a, b, beta, Some(c0), finish, c, &|_| {}).unwrap();
-    let bound = oracle::bound_of(accuracy, k, finish.epilogue()) * oracle::coarser(accuracy);
+    let bound = oracle::bound_of::<T>(accuracy, k, finish.epilogue()) * oracle::coarser(accuracy);
     assert!(report.within(bound) && report.mismatches == 0, "{case} {kernel}: {report:?} beyond {bound}");
     let mut digest = Sha256::new();
     found.as_slice().iter().for_each(|&x| digest.update(number_bits(x).to_le_bytes()));

@@ -37,7 +37,7 @@ fn product<T: Sample>(gpu: &Gpu, device: &Device, case: &Case<T>) -> String {
         "{biased}"
     );
     let found = oracle::check::<T>(case.alpha, a.view(), b.view(), case.beta, None, c.download().unwrap().view());
-    assert!(found.unwrap().within(oracle::bound(case.k)), "{}", report.kernel);
+    assert!(found.unwrap().within(oracle::bound::<T>(case.k)), "{}", report.kernel);
     report.kernel.into()
 }
 

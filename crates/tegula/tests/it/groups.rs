@@ -102,7 +102,7 @@ impl<T: Sample> Groups<T> {
             let (before, c) = (self.before().rows(rows.clone()).unwrap(), c.rows(rows.clone()).unwrap());
             let report =
                 oracle::check_finished::<T>(self.alpha, a, b, self.beta, Some(before), finish, c, &|_| {}).unwrap();
-            let bound = oracle::bound_of(tegula::Accuracy::Full, a.shape().cols, finish.epilogue());
+            let bound = oracle::bound_of::<T>(tegula::Accuracy::Full, a.shape().cols, finish.epilogue());
             let right = report.within(bound) && report.mismatches == 0;
             assert!(right, "{what}: group {group}, rows {rows:?}: {report:?} beyond {bound}");
         }

@@ -292,7 +292,7 @@ impl<T: Sample> Product<T> {
         let (before, finish) = (Some(self.before()), self.finish());
         let agreement =
             oracle::check_finished::<T>(self.alpha, self.a(), self.b(), self.beta, before, finish, c, &|_| {}).unwrap();
-        let bound = oracle::bound_of(accuracy, self.a.1.shape.cols, finish.epilogue()) * oracle::coarser(accuracy);
+        let bound = oracle::bound_of::<T>(accuracy, self.a.1.shape.cols, finish.epilogue()) * oracle::coarser(accuracy);
         assert!(agreement.within(bound) && agreement.mismatches == 0, "{report:?}: {agreement:?} beyond {bound}");
         after.into_iter().map(Scalar::to_bits).collect()
     }
@@ -308,7 +308,7 @@ impl<T: Sample> Product<T> {
         let variant = self.fit(variant);
         let (outcome, c) = self.run(&checked(&variant), config);
         assert_eq!(outcome.error(), None, "{variant}");
-        let (report, bound) = (self.report(&c), oracle::bound(self.a.1.shape.cols));
+        let (report, bound) = (self.report(&c), oracle::bound::<T>(self.a.1.shape.cols));
         assert!(report.within(bound) && report.mismatches == 0, "{variant}: {report:?} beyond {bound}");
         outcome
     }

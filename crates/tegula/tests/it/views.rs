@@ -209,7 +209,7 @@ impl<T: Sample> Case<T> {
         let (alpha, beta) = (self.alpha, self.beta);
         let report = oracle::check::<T>(alpha, a.view(), b.view(), beta, Some(before.view()), result.view()).unwrap();
         let what = || format!("product {number} on {device}: {} {:?} {alpha:?} {beta:?}", T::TYPE, self.cuts);
-        assert!(report.within(oracle::bound(a.shape().cols)) && report.mismatches == 0, "{report:?}: {}", what());
+        assert!(report.within(oracle::bound::<T>(a.shape().cols)) && report.mismatches == 0, "{report:?}: {}", what());
         let mut written = vec![false; after.len()];
         c.positions.iter().for_each(|&position| written[position] = true);
         for (position, (before, after)) in self.c.iter().zip(after).enumerate() {

@@ -136,7 +136,7 @@ fn try_case<T: Element>(case: &Case) -> Result<(), TestCaseError> {
     let has_it = case.activation.gate().is_none() || T::TYPE.is_float();
     let activation = if has_it { case.activation } else { Activation::None };
     let finish = Finish { bias, activation }.for_each_of(shape(m, n), T::TYPE).unwrap();
-    let bound = oracle::bound_of(Accuracy::Full, k, finish.epilogue());
+    let bound = oracle::bound_of::<T>(Accuracy::Full, k, finish.epilogue());
     let c0 = View::strided(&before, c).unwrap();
     let mut beside = vec![true; c_len];
     (0..batches).for_each(|x| (0..m).for_each(|i| (0..n).for_each(|j| beside[c.at(x, i, j)] = false)));

@@ -79,7 +79,7 @@ impl Pipeline {
 
     /// Columns of C that are stored at a time: as many as divide the tile, and what a block finishes of it, but no more than `most`.
     pub(crate) fn store_cols(&self, most: u32) -> Option<u32> {
-        let own = self.sums().checked_div(self.split)?;
+        let own = self.sums().checked_div(self.split).filter(|own| own * self.split == self.sums())?;
         (1..=most / 8)
             .rev()
             .map(|pieces| pieces * 8)
