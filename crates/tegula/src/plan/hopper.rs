@@ -10,7 +10,7 @@
 //! for.
 //!
 //! The numbers are fitted to measurements of 367 shapes on an H200 by `benchmarks/cost/hopper.py`. There the choice is within 3 % of the best of some 50
-//! that were looked at once on 66 %, within 5 % on 77 %, and 3.1 % are lost in the mean; 65 %, 76 % and 3.2 % if a fifth of the shapes at a time is left out
+//! that were looked at once on 66 %, within 5 % on 77 %, and 3.1 % are lost in the mean; 65 %, 75 % and 3.2 % if a fifth of the shapes at a time is left out
 //! of the fit.
 
 use super::Problem;
