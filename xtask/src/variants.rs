@@ -5,8 +5,8 @@ use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
 use tegula::kernels::{
-    Adding, Barriers, Blocked, Edges, Ends, Family, Fragments, Hopper, Mapping, Mend, Pack, PackBoth, Packing, Plain,
-    Reduce, Schedule, Sum, Variant, Vector,
+    Adding, Barriers, Blocked, Edges, Ends, Family, Hopper, Mapping, Mend, Pack, PackBoth, Packing, Plain, Reduce,
+    Schedule, Sum, Variant, Vector,
 };
 use tegula::plan::{Caps, Lie, Problem, Split, candidates, legal, of_groups};
 use tegula::ptx::{self, Image};
@@ -108,16 +108,14 @@ fn groups() -> Vec<Hopper> {
     variants
 }
 
-/// What adds the parts of pipelines: their tiles are constants in it, and no more.
+/// What adds the parts of pipelines.
 fn reduces() -> impl Iterator<Item = Reduce> {
     let epilogue = |along, activation| Epilogue { bias: Some(along), activation };
     let epilogues =
         [Epilogue::NONE, epilogue(Along::Rows, Activation::Gelu), epilogue(Along::Columns, Activation::Relu)];
     let variants = ORDERS.into_iter().flat_map(move |order| epilogues.map(|epilogue| (order, epilogue)));
-    variants.flat_map(|(order, epilogue)| {
-        let (ty, fragments) = (Type::BF16, Fragments { rows: 64, cols: 72 });
-        [false, true].map(|shared| Reduce { ty, fragments, order, shared, epilogue })
-    })
+    variants
+        .flat_map(|(order, epilogue)| [false, true].map(|shared| Reduce { ty: Type::BF16, order, shared, epilogue }))
 }
 
 /// The passes before kernels of blocks.

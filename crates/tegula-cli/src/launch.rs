@@ -97,7 +97,7 @@ impl Memory {
         let (c, [alpha, beta]) = (Arg::from(&self.c), self.factors);
         let parts = self.parts.as_ref().map(Arg::from);
         match self.meeting {
-            Meeting::Sum => [a, b].into_iter().chain(parts).collect(),
+            Meeting::Sum | Meeting::Reduce(_) => [a, b].into_iter().chain(parts).collect(),
             _ => {
                 let flags = self.flags.as_ref().map(Arg::from);
                 [a, b, c].into_iter().chain(parts).chain(flags).chain([alpha, beta]).collect()
@@ -107,11 +107,7 @@ impl Memory {
 
     /// What the kernel that adds takes; nothing where there is none.
     pub fn second(&self) -> Vec<Arg<'_>> {
-        let (c, [alpha, beta]) = (Arg::from(&self.c), self.factors);
-        match (&self.parts, self.meeting) {
-            (Some(parts), Meeting::Sum) => vec![parts.into(), c, alpha, beta],
-            (Some(parts), Meeting::Mend { steps }) => vec![parts.into(), c, beta, Arg::scalar(steps)],
-            _ => vec![],
-        }
+        let given = [self.parts.as_ref().map(Arg::from), Some(Arg::from(&self.c))];
+        given.into_iter().flatten().chain(self.meeting.numbers(self.factors, Arg::scalar)).collect()
     }
 }

@@ -356,7 +356,7 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
     let (bias, meeting) = (bias.as_ref(), recipe.meeting(depth));
     match meeting {
         Meeting::None => run(recipe.kernel, &[&a, &b, &c], bias, &factors)?,
-        Meeting::Sum => run(recipe.kernel, &[&a, &b, &parts], None, &[])?,
+        Meeting::Sum | Meeting::Reduce(_) => run(recipe.kernel, &[&a, &b, &parts], None, &[])?,
         Meeting::Mend { .. } => run(recipe.kernel, &[&a, &b, &c, &parts], bias, &factors)?,
         Meeting::Flags(count) => {
             let flags = Buffer::in_out(Matrix::<u32>::zeros(Shape::new(1, count))?.view())?;
@@ -365,8 +365,7 @@ fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&M
     }
     let lie = Lie::of(&target.layout(), <T::Out as Scalar>::TYPE, 0);
     if let Some(second) = recipe.second(lie, target.shape().len()?) {
-        let numbers = if let Meeting::Mend { steps } = meeting { [factors[1], Arg::scalar(steps)] } else { factors };
-        run(second, &[&parts, &c], bias, &numbers)?;
+        run(second, &[&parts, &c], bias, &meeting.numbers(factors, Arg::scalar))?;
     }
     c.copy_to(target)
 }

@@ -345,7 +345,7 @@ impl Gpu {
         self.pack(&recipe, [(&mut a, packed_a), (&mut b, packed_b)])?;
         let second = recipe.second(c.lie(), c.shape().len()?).map(|second| self.built_in(&second)).transpose()?;
         let matrices: Few<Arg<'_>, ARGS> = match meeting {
-            Meeting::Sum => [a, b].into_iter().chain(parts).collect(),
+            Meeting::Sum | Meeting::Reduce(_) => [a, b].into_iter().chain(parts).collect(),
             _ => [a, b, c].into_iter().chain(parts).chain(flags).collect(),
         };
         // SAFETY: built-in kernels guard their edges, so they stay within their matrices and the bias, which has an element for each column or
@@ -353,11 +353,11 @@ impl Gpu {
         // which follows the one before. Blocks that wait for others wait for such as have begun before them.
         unsafe {
             match meeting {
-                Meeting::Sum => self.queue(&kernel, &matrices)?,
+                Meeting::Sum | Meeting::Reduce(_) => self.queue(&kernel, &matrices)?,
                 _ => self.queue(&kernel, &with_bias(&matrices, bias, &[alpha, beta]))?,
             }
             if let (Some(second), Some(parts)) = (second, parts) {
-                let numbers = if let Meeting::Mend { steps } = meeting { [beta, Arg::scalar(steps)] } else { factors };
+                let numbers = meeting.numbers(factors, Arg::scalar);
                 self.queue(&second, &with_bias(&[parts, c], bias, &numbers))?;
             }
         }

@@ -57,13 +57,13 @@ impl Fragments {
     ) -> (Val<'k, u32>, Val<'k, u32>) {
         (row / self.rows, col * self.rows + first * GROUP + thread % GROUP * 4)
     }
+}
 
-    /// Where a piece begins in C, of a row of pieces.
-    fn corner<'k>(&self, row: Val<'k, u32>, piece: Val<'k, u32>) -> [Val<'k, u32>; 2] {
-        let (each, across) = (self.rows * self.cols / PIECE, self.cols / COLUMNS);
-        let (tile, piece) = (piece / each, piece % each);
-        [row * self.rows + piece / across * Wgmma::M, tile * self.cols + piece % across * COLUMNS]
-    }
+/// Where a piece begins in C, of a row of pieces that lie so: as [`Fragments`], but known when the kernel runs. So one kernel adds for all tiles.
+fn corner<'k>([rows, cols]: [Val<'k, u32>; 2], row: Val<'k, u32>, piece: Val<'k, u32>) -> [Val<'k, u32>; 2] {
+    let (each, across) = (rows / Wgmma::M * (cols / COLUMNS), cols / COLUMNS);
+    let (tile, piece) = (piece / each, piece % each);
+    [row * rows + piece / across * Wgmma::M, tile * cols + piece % across * COLUMNS]
 }
 
 /// C = alpha·(sum of parts) + beta·C, and everything that shapes it.
@@ -71,8 +71,6 @@ impl Fragments {
 pub struct Reduce {
     /// Element type of A and B: f16 or bf16. Sums are f32.
     pub ty: Type,
-    /// How parts lie.
-    pub fragments: Fragments,
     /// What is known of C's strides.
     pub order: Order2d,
     /// Whether the warpgroups of a block share the parts of a piece.
@@ -91,20 +89,12 @@ impl Reduce {
     }
 
     /// Builds the kernel: parameters `parts` (for each part of each product of the batch a matrix of [`Fragments`]), `c`, `bias` if there is one,
-    /// `alpha`, `beta`.
+    /// `alpha`, `beta`, and what [`Fragments`] says: `rows`, `cols`.
     ///
     /// # Errors
-    /// [`Error::KernelOption`] for a type without pipelines, and tiles that none has.
+    /// [`Error::KernelOption`] for a type without pipelines.
     pub fn build(&self) -> Result<Kernel> {
         self.epilogue.check(self.ty)?;
-        let Fragments { rows, cols } = self.fragments;
-        let (heights, widths) = (Wgmma::M..=256, 16..=256);
-        let are = heights.contains(&rows) && widths.contains(&cols);
-        if !are || !rows.is_multiple_of(Wgmma::M) || !cols.is_multiple_of(COLUMNS) {
-            return Err(Error::KernelOption(format!(
-                "{self}: a warpgroup has 64 rows, or a multiple up to 256, and 16 to 256 columns in multiples of 8"
-            )));
-        }
         match self.ty {
             Type::F16 => Ok(reduce::<f16>(self)),
             Type::BF16 => Ok(reduce::<bf16>(self)),
@@ -120,6 +110,7 @@ fn reduce<T: Element<Acc = f32>>(variant: &Reduce) -> Kernel {
         let c = k.matrix::<T::Out>("c", Access::ReadWrite, variant.order, 1);
         let ending = Ending::<T>::declare(k, variant.epilogue);
         let (alpha, beta) = (k.scalar::<f32>("alpha"), k.scalar::<f32>("beta"));
+        let fragment = [k.scalar::<u32>("rows"), k.scalar::<u32>("cols")];
         // What warpgroups exchange, and more than half of what a multiprocessor has.
         let room = MAX_SHARED_BYTES as u32 / 2 / (4 * PIECE) + 1;
         let exchange = k.shared::<f32>("sums", [room.max(GROUPS), PIECE]);
@@ -167,7 +158,7 @@ fn reduce<T: Element<Acc = f32>>(variant: &Reduce) -> Kernel {
                     }
                 });
             }
-            let [down, right] = variant.fragments.corner(row, piece);
+            let [down, right] = corner(fragment, row, piece);
             let (lane, warp) = (k.lane(), k.warp() % (GROUP / 32));
             let (row, col) = (down + warp * 16 + lane / 4, right + lane % 4 * 2);
             let (c, ending) = (c.batch(batch), ending.batch(batch));
@@ -184,9 +175,8 @@ fn reduce<T: Element<Acc = f32>>(variant: &Reduce) -> Kernel {
 
 impl fmt::Display for Reduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fragments { rows, cols } = self.fragments;
         let letters = order_letters([Order2d::RowMajor, Order2d::RowMajor, self.order]);
         let shared = if self.shared { "_shared" } else { "" };
-        write!(f, "reduce_{}_{rows}x{cols}{shared}{letters}{}", self.ty, self.epilogue.suffix())
+        write!(f, "reduce_{}{shared}{letters}{}", self.ty, self.epilogue.suffix())
     }
 }

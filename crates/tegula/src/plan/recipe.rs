@@ -3,13 +3,16 @@
 use std::ops::Range;
 use std::str::FromStr;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::choose::Lie;
 use crate::element::Type;
 use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::{Mma, Order2d};
 use crate::kernels::{
-    Adding, Blocked, Core, Hopper, Mend, Pack, PackBoth, Packing, Plain, Reduce, Schedule, Sum, Variant, Vector,
+    Adding, Blocked, Core, Fragments, Hopper, Mend, Pack, PackBoth, Packing, Plain, Reduce, Schedule, Sum, Variant,
+    Vector,
 };
 use crate::matrix::{Layout, Shape};
 
@@ -59,6 +62,8 @@ pub enum Meeting {
     None,
     /// The kernel takes A, B and parts; a second one adds these to C.
     Sum,
+    /// The same, and the second one is told how parts lie.
+    Reduce(Fragments),
     /// The kernel takes A, B, C and parts; a second one, which is told the steps of a tile, adds those of tiles that were shared.
     Mend {
         /// Steps along k of a tile.
@@ -66,6 +71,17 @@ pub enum Meeting {
     },
     /// The kernel takes A, B, C, parts, and so many flags that are zero, by which its blocks tell each other that a part is there. It leaves zeros.
     Flags(usize),
+}
+
+impl Meeting {
+    /// The numbers that the second kernel takes, of alpha, beta and what makes an argument of a number.
+    pub fn numbers<A>(self, [alpha, beta]: [A; 2], of: impl Fn(u32) -> A) -> SmallVec<[A; 4]> {
+        match self {
+            Meeting::Mend { steps } => smallvec![beta, of(steps)],
+            Meeting::Reduce(Fragments { rows, cols }) => smallvec![alpha, beta, of(rows), of(cols)],
+            Meeting::None | Meeting::Sum | Meeting::Flags(_) => smallvec![alpha, beta],
+        }
+    }
 }
 
 impl Split {
@@ -349,9 +365,8 @@ impl Recipe {
         match (self.split, self.kernel) {
             (Split::Whole, _) | (Split::Workers(_), Variant::Hopper(_)) => None,
             (Split::Workers(_), _) => Some(Variant::Mend(Mend { ty, order, epilogue })),
-            (Split::Parts(parts), Variant::Hopper(hopper)) => {
-                let (fragments, shared) = (hopper.pipeline.fragments(), Reduce::shares(parts, elements));
-                Some(Variant::Reduce(Reduce { ty, fragments, order, shared, epilogue }))
+            (Split::Parts(parts), Variant::Hopper(_)) => {
+                Some(Variant::Reduce(Reduce { ty, order, shared: Reduce::shares(parts, elements), epilogue }))
             }
             (Split::Parts(parts), _) => {
                 Some(Variant::Sum(Sum { ty, order, adding: Adding::of(parts, elements), epilogue }))
@@ -368,6 +383,7 @@ impl Recipe {
             (Split::Workers(_), Variant::Blocked(blocked)) => {
                 Meeting::Mend { steps: k.div_ceil(blocked.blocking.block[2] as usize) as u32 }
             }
+            (Split::Parts(_), Variant::Hopper(hopper)) => Meeting::Reduce(hopper.pipeline.fragments()),
             (Split::Parts(_), _) => Meeting::Sum,
             _ => Meeting::None,
         }
