@@ -53,7 +53,7 @@ PRINTED = [
     ("1024 1024 1024", "64x128x64_1_8_1"),
     ("4096 4096 4096", "128x256x64_2_4_1x2_ccc_swapped"),
     ("1 4096 4096", "64x16x64_1_12_1_k2_ccc_swapped"),
-    ("128 128 65536", "64x72x64_1_8_1_ccr_e_parts_33_swapped"),
+    ("88 592 10800", "64x88x64_1_8_1_ccr_e_parts_13_swapped"),
     ("352 5400 1032", "192x96x64_3_5_1x4_ccc_swapped"),
     ("3520 184 3672", "64x128x64_1_8_2x2"),
     ("2264 7040 592", "128x128x64_2_6_1x2_ccc_balanced_w132_swapped"),
@@ -86,6 +86,7 @@ def measurement(line):
     extents, tile, lies = ((n, m), (rows, cols), (n, k)) if swapped else ((m, n), (rows, cols), (k, n))
     tiles = [math.ceil(extents[0] / (rows * down)) * down, math.ceil(extents[1] / (cols * across)) * across]
     inside = [extent / many for extent, many in zip(extents, tiles)]
+    tile = [of if along else math.ceil(of / 64) * 64 for along, of in zip(along_k, tile)]
     asked = [i if along else min(math.ceil(e / 64) * 64 / many, of) for i, along, e, many, of in zip(inside, along_k, extents, tiles, tile)]
     share = [1 / across, 1 / down]
     return dict(

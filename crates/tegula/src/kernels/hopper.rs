@@ -133,14 +133,16 @@ impl Hopper {
     /// What a pipeline has and this one would not.
     fn lacks(&self) -> Option<&'static str> {
         let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, group, .. } = self.pipeline;
-        let bytes = || u64::from(stages) * u64::from((rows + cols) * depth) * self.ty.size() as u64;
-        let is_whole = |order: &Order2d| *order != Order2d::Strided;
         let along_k = self.orders[1] == Order2d::ColMajor;
+        let bytes = || {
+            u64::from(stages) * u64::from((rows + self.pipeline.staged_cols(along_k)) * depth) * self.ty.size() as u64
+        };
+        let is_whole = |order: &Order2d| *order != Order2d::Strided;
         // Names may come from outside: the first of these keep those behind them from overflow, and from taking forever.
-        let needed: [(&dyn Fn() -> bool, &str); 17] = [
+        let needed: [(&dyn Fn() -> bool, &str); 16] = [
             (&|| matches!(self.ty, Type::F16 | Type::BF16), "factors of f16 or bf16"),
             (&|| (1..=3).contains(&consumers), "one to three consumers"),
-            (&|| matches!(cluster, [1, 1 | 2 | 4] | [2, 1 | 2] | [4, 1]), "one, two or four blocks that share factors"),
+            (&|| matches!(cluster, [1 | 2 | 4, 1 | 2 | 4]), "one, two or four blocks that share a factor"),
             (&|| matches!(self.pipeline.blocks(), 1 | 2 | 4 | 8), "clusters of one, two, four or eight blocks"),
             (
                 &|| (64..=256).contains(&rows) && rows.is_multiple_of(64 * consumers),
@@ -153,10 +155,10 @@ impl Hopper {
             (&|| self.pipeline.sums() <= MOST_SUMS, "no more sums than a thread has registers for"),
             (&|| self.store_cols().is_some(), "as many columns, in multiples of 8, for each block that shares k"),
             (&|| self.orders[..2].iter().all(is_whole), "factors that lie along rows or columns"),
-            (&|| along_k || cols.is_multiple_of(64), "columns in multiples of 64, or a right factor that lies along k"),
+            // Else one block of a row might be two steps ahead of another, and a barrier of a third would take its two arrivals for those of both.
             (
-                &|| !along_k || cols.is_multiple_of(8 * cluster[0]),
-                "columns in multiples of 8 for each block that shares the right factor",
+                &|| !along_k || cluster[1] == 1 || cols.is_multiple_of(8 * cluster[0]),
+                "columns in multiples of 8 for each block that shares the right factor, if the left one is shared too",
             ),
             (
                 &|| self.schedule != Schedule::Balanced || self.shares_tiles(),
@@ -393,8 +395,8 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
 
     /// One thread's job: has stage after stage copied, as they become free.
     fn produce(&self) {
-        let Pipeline { tile: [rows, cols, depth], stages, .. } = self.pipeline;
-        let bytes = (rows + cols) * depth * size_of::<T>() as u32;
+        let Pipeline { tile: [_, _, depth], stages, .. } = self.pipeline;
+        let bytes = self.a.bytes() + self.b.bytes();
         let at = Ring::new(self.k, stages);
         self.jobs.each(|Job { matrix, at: [row, col], portion, group, .. }| {
             let (product, steps) = self.share(matrix, group);

@@ -24,15 +24,15 @@ type Steps = &'static [(u32, f64)];
 
 /// By the rows of a tile and the blocks that share its factors. Other columns have times between those of their neighbours.
 const STEPS: [(u32, u32, Steps); 9] = [
-    (64, 1, &[(16, 0.107), (32, 0.123), (64, 0.134), (128, 0.176), (192, 0.243)]),
-    (64, 2, &[(24, 0.13), (64, 0.132), (128, 0.189), (192, 0.261)]),
-    (64, 4, &[(24, 0.152), (64, 0.132), (128, 0.182), (192, 0.265)]),
-    (128, 1, &[(24, 0.183), (64, 0.21), (128, 0.299), (192, 0.44), (256, 0.582)]),
-    (128, 2, &[(64, 0.2), (128, 0.296), (192, 0.459), (256, 0.615)]),
-    (128, 4, &[(64, 0.199), (128, 0.324), (192, 0.517), (256, 0.695)]),
-    (192, 1, &[(64, 0.292), (128, 0.44), (160, 0.531)]),
-    (192, 2, &[(64, 0.275), (128, 0.455), (160, 0.588)]),
-    (192, 4, &[(64, 0.328), (128, 0.511), (160, 0.654)]),
+    (64, 1, &[(16, 0.113), (32, 0.129), (64, 0.135), (128, 0.18), (192, 0.246)]),
+    (64, 2, &[(24, 0.134), (64, 0.13), (128, 0.193), (192, 0.263)]),
+    (64, 4, &[(24, 0.155), (64, 0.132), (128, 0.187), (192, 0.273)]),
+    (128, 1, &[(24, 0.193), (64, 0.215), (128, 0.3), (192, 0.433), (256, 0.581)]),
+    (128, 2, &[(64, 0.205), (128, 0.299), (192, 0.459), (256, 0.62)]),
+    (128, 4, &[(64, 0.202), (128, 0.324), (192, 0.52), (256, 0.693)]),
+    (192, 1, &[(64, 0.296), (128, 0.439), (160, 0.536)]),
+    (192, 2, &[(64, 0.278), (128, 0.454), (160, 0.586)]),
+    (192, 4, &[(64, 0.332), (128, 0.513), (160, 0.647)]),
 ];
 /// Tiles of blocks that share k, and how many do. They take the times of those that do not.
 const SPLIT: [(u32, u32, u32); 16] = [
@@ -59,50 +59,50 @@ const MAX_SHARED: u32 = MAX_SHARED_BYTES as u32 - 1024;
 /// Clocks a microsecond.
 const CLOCK: f64 = 1755.0;
 /// Clocks that the copy engine takes for a row, where both its multiprocessors ask: where rows begin at multiples of 128 bytes, of 64, of 32, of 16.
-const ROWS: [f64; 4] = [1.34, 2.22, 2.5, 4.04];
+const ROWS: [f64; 4] = [1.34, 1.87, 2.46, 4.06];
 /// Of that, what one takes if it has the engine for itself.
-const ALONE: f64 = 0.589;
+const ALONE: f64 = 0.578;
 /// Clocks that a row outside of the matrix takes if all multiprocessors ask for such rows: they are not fetched, but not free.
-const OUTSIDE: f64 = 6.46;
+const OUTSIDE: f64 = 6.67;
 /// Bytes a microsecond to a multiprocessor, as they slow down multiplying, if all multiprocessors get as many.
-const L2: f64 = 2.76e5;
+const L2: f64 = 2.59e5;
 /// How sharply the longer of two times decides.
 const SHARP: i32 = 6;
 /// How sharply the longest of multiplying, what the memory takes, and what power there is.
 const SHARPEST: i32 = 8;
 /// Microseconds until the first steps are asked for, and until a tile is begun; steps that the first of all is worth.
-const START: [f64; 2] = [0.94, 0.267];
-const FIRST: f64 = 3.87;
+const START: [f64; 2] = [0.993, 0.248];
+const FIRST: f64 = 3.86;
 /// What clusters of blocks that share factors cost at the start, and at each tile; and where they share both, besides.
-const TOGETHER: [f64; 2] = [0.599, 0.0675];
-const BOTH: f64 = 0.142;
+const TOGETHER: [f64; 2] = [0.592, 0.0625];
+const BOTH: f64 = 0.156;
 /// Microseconds that storing takes where threads have 128 sums, whatever the tile, and how much longer it takes where the copy engine cannot: C as it
 /// lies, and transposed.
-const STORE: f64 = 0.799;
-const SINGLE: [f64; 2] = [2.51, 2.8];
+const STORE: f64 = 0.783;
+const SINGLE: [f64; 2] = [2.6, 2.84];
 /// Microseconds that it takes longer for each piece more in which 64 columns are stored.
-const PIECES: f64 = 0.497;
+const PIECES: f64 = 0.519;
 /// Microseconds that adding takes what blocks of a cluster have summed: any tile, a tile of 128×256, and for each time that there are twice as many.
-const EXCHANGE: [f64; 3] = [0.297, 3.08, 0.285];
+const EXCHANGE: [f64; 3] = [0.299, 3.35, 0.255];
 /// Microseconds that it takes where workers share tiles evenly, until their sums meet: of any, of tiles of 128×256 what comes on top, and for each more
 /// that has steps of a tile.
-const MEETING: [f64; 3] = [4.01, 0.865, 2.05];
+const MEETING: [f64; 3] = [3.92, 1.27, 2.03];
 /// Bytes a microsecond of device memory, as far as that time is not hidden, and of what it has at least to bring.
-const MEMORY: [f64; 2] = [1.39e7, 4.56e6];
+const MEMORY: [f64; 2] = [1.4e7, 4.91e6];
 /// How much longer steps of shared tiles take.
-const UNEVEN: f64 = 1.06;
+const UNEVEN: f64 = 1.05;
 /// Multiplications and additions a microsecond that the card has power for.
-const POWER: f64 = 8.9e8;
+const POWER: f64 = 9.77e8;
 /// How much of what the matrix units read more from shared memory than with 256 columns is felt there.
-const READING: f64 = 1.08;
+const READING: f64 = 1.29;
 /// Steps take so much of their time if the right factor lies along k.
-const TURNED: f64 = 0.98;
+const TURNED: f64 = 0.97;
 /// Bytes a microsecond of packing, read and written, as they lie and transposed, and the microseconds of its launch.
-const PACKING: [f64; 2] = [4.5e6, 3.92e6];
-const PACKED: f64 = 1.68;
+const PACKING: [f64; 2] = [4.66e6, 4.03e6];
+const PACKED: f64 = 1.64;
 /// Microseconds that the second kernel takes which adds parts, besides the bytes a microsecond that are written and read for it, as above.
-const ADDING: f64 = 2.29;
-const PARTS: [f64; 2] = [8.83e6, 3.15e6];
+const ADDING: f64 = 1.71;
+const PARTS: [f64; 2] = [5.13e6, 5.17e6];
 /// Bytes of the L2 cache.
 const CACHED: usize = 50 << 20;
 /// In how many parts sums are split at most, and the steps that one has at least.
@@ -117,7 +117,7 @@ pub(super) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, 
     let mut all = Vec::new();
     for swapped in [false, true] {
         let fitted = |pipeline| Recipe { swapped, ..Hopper::new(problem.ty, pipeline).into() }.fit(problem.lies);
-        let along_k = match fitted(of([64, 64], [1, 1], 1)).kernel {
+        let along_k = match fitted(of([64, 64], [1, 1], 1, true)).kernel {
             Variant::Hopper(hopper) => hopper.orders[1] == Order2d::ColMajor,
             _ => continue,
         };
@@ -138,40 +138,47 @@ pub(super) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, 
 }
 
 /// Pipelines with the microseconds that multiplying a step takes: so many widths that a last wave may be full, and the last tile nearly. A right factor
-/// that does not lie along k takes few of them.
+/// that does not lie along k is copied by 64 columns, so half as many will do.
 fn pipelines(along_k: bool) -> impl Iterator<Item = (Pipeline, f64)> {
-    let widths = (16..128).step_by(8).chain((128..=256).step_by(16)).filter(move |cols| along_k || cols % 64 == 0);
+    let widths = (16..128).step_by(8).chain((128..=256).step_by(16)).filter(move |cols| along_k || cols % 16 == 0);
     let sharing = STEPS.into_iter().flat_map(move |(rows, blocks, steps)| {
         let clusters: &[[u32; 2]] = match (rows, blocks) {
             (_, 1) => &[[1, 1]],
             (64, 2) => &[[1, 2], [2, 1]],
             (_, 2) => &[[1, 2]],
             (192, _) => &[[1, 4]],
-            _ => &[[1, 4], [2, 2]],
+            _ => &[[1, 4], [2, 2], [4, 1]],
         };
         let within = steps[0].0..=steps[steps.len() - 1].0;
         let widths = widths.clone().filter(move |cols| within.contains(cols));
         widths.flat_map(move |cols| {
-            clusters.iter().map(move |cluster| (of([rows, cols], *cluster, 1), step(steps, cols)))
+            clusters.iter().map(move |cluster| (of([rows, cols], *cluster, 1, along_k), step(steps, cols)))
         })
     });
-    // Blocks share a right factor that lies along k by lines, eight of which make a pattern in shared memory.
-    let sharing = sharing.filter(move |(of, _)| !along_k || of.tile[1].is_multiple_of(8 * of.cluster[0]));
-    let split = SPLIT.into_iter().filter(move |(_, cols, _)| along_k || cols % 64 == 0).map(|(rows, cols, split)| {
-        let alone = STEPS.iter().find(|(of, blocks, _)| [*of, *blocks] == [rows, 1]).map_or(0.0, |of| step(of.2, cols));
-        (of([rows, cols], [1, 1], split), alone)
+    // Where blocks share both factors, they do not copy a right one in turns.
+    let sharing = sharing.filter(move |(of, _)| {
+        let [down, across] = of.cluster;
+        !along_k || across == 1 || of.tile[1].is_multiple_of(8 * down)
+    });
+    // Blocks that share k may share factors with others that do.
+    let split = SPLIT.into_iter().flat_map(move |(rows, cols, split)| {
+        let pairs = [[1, 1], [1, 2], [2, 1]].into_iter().filter(move |[down, across]| down * across * split <= 8);
+        pairs.filter_map(move |cluster| {
+            let (_, _, steps) = STEPS.into_iter().find(|(of, by, _)| [*of, *by] == [rows, cluster[0] * cluster[1]])?;
+            Some((of([rows, cols], cluster, split, along_k), step(steps, cols)))
+        })
     });
     sharing.chain(split)
 }
 
 /// A pipeline with as many stages as fit beside what C is stored through, and what blocks send each other.
-fn of([rows, cols]: [u32; 2], cluster: [u32; 2], split: u32) -> Pipeline {
+fn of([rows, cols]: [u32; 2], cluster: [u32; 2], split: u32, along_k: bool) -> Pipeline {
     let consumers = rows / 64;
     let pipeline = Pipeline { tile: [rows, cols, 64], consumers, stages: 2, cluster, split, group: 8 };
     let bytes = |tile: u32| tile * 2;
     let stored = bytes(consumers * 2 * 64 * pipeline.store_cols(LINE as u32).unwrap_or(0));
     let sent = rows * cols / split * (split - 1) * size_of::<f32>() as u32;
-    let stages = (MAX_SHARED - stored - sent) / bytes((rows + cols) * 64);
+    let stages = (MAX_SHARED - stored - sent) / bytes((rows + pipeline.staged_cols(along_k)) * 64);
     // The largest alone go further along columns before the next.
     let group = if [rows, cols, cluster[0] * cluster[1]] == [128, 256, 1] { 16 } else { 8 };
     Pipeline { stages: stages.min(if cols <= 32 { 12 } else { 8 }), group, ..pipeline }
@@ -222,8 +229,9 @@ fn splits(problem: &Problem, pipeline: Pipeline, tiles: usize, multiprocessors: 
         !tiles.is_multiple_of(workers) && tiles.saturating_mul(steps) >= LEAST_STEPS * workers && tiles < 8 * workers;
     let shared =
         (uneven && cached && pipeline.split == 1 && pipeline.sharing() <= 2).then_some(Split::Workers(workers as u32));
-    // Parts of blocks that share factors or k are hardly ever the fastest.
-    let parts = [most, most / 2, most / 4].into_iter().filter(move |parts| *parts > 1 && pipeline.blocks() == 1);
+    // Parts of blocks that share k, or of three consumers that share factors, are hardly ever the fastest.
+    let parted = pipeline.split == 1 && (pipeline.sharing() == 1 || pipeline.consumers < 3);
+    let parts = [most, most / 2, most / 4].into_iter().filter(move |parts| *parts > 1 && parted);
     std::iter::once(Split::Whole).chain(parts.map(Split::Parts)).chain(shared)
 }
 
@@ -255,12 +263,12 @@ impl Copies {
             // What lies along rows of C, or columns, is asked for by whole lines.
             let along_k = kernel.orders[i] == [Order2d::RowMajor, Order2d::ColMajor][i];
             let line = if along_k { 1.0 } else { LINE as f64 };
-            let inside = ((extent / line).ceil() * line / many).min(tile);
+            let inside = ((extent / line).ceil() * line / many).min((tile / line).ceil() * line);
             let share = 1.0 / f64::from([across, down][i]);
             let row = ROWS[if recipe.packed[i] { 0 } else { rows[i] }];
             all.asking += share * inside * row / CLOCK;
             all.bytes += share * extent / many * (LINE * problem.ty.size()) as f64;
-            all.outside += share * (tile - inside) * OUTSIDE / CLOCK;
+            all.outside += share * ((tile / line).ceil() * line - inside) * OUTSIDE / CLOCK;
         }
         all
     }
@@ -372,18 +380,18 @@ mod tests {
     #[test]
     fn times_are_those_of_the_fit() {
         for (sizes, name, time) in [
-            ([1024, 1024, 1024], "hopper_bf16_64x128x64_1_8_1", 6.82),
-            ([4096, 4096, 4096], "hopper_bf16_128x256x64_2_4_1x2_ccc_swapped", 208.00),
-            ([1, 4096, 4096], "hopper_bf16_64x16x64_1_12_1_k2_ccc_swapped", 11.30),
-            ([128, 128, 65536], "hopper_bf16_64x72x64_1_8_1_ccr_e_parts_33_swapped", 15.81),
-            ([352, 5400, 1032], "hopper_bf16_192x96x64_3_5_1x4_ccc_swapped", 13.00),
-            ([3520, 184, 3672], "hopper_bf16_64x128x64_1_8_2x2", 20.52),
-            ([2264, 7040, 592], "hopper_bf16_128x128x64_2_6_1x2_ccc_balanced_w132_swapped", 46.86),
-            ([146, 271, 1113], "hopper_bf16_64x64x64_1_8_1_k8_rrc_e_swapped_pab", 5.72),
-            ([5529, 8598, 883], "hopper_bf16_128x128x64_2_6_1x2_e_pab", 181.27),
-            ([1319, 4412, 72], "hopper_bf16_128x176x64_2_5_1_rcc_e_swapped_pa", 14.04),
-            ([214, 2427, 2037], "hopper_bf16_128x64x64_2_8_1_k4_e_pab", 21.65),
-            ([72, 504, 696], "hopper_bf16_128x64x64_2_8_1_k4", 4.28),
+            ([1024, 1024, 1024], "hopper_bf16_64x128x64_1_8_1", 6.98),
+            ([4096, 4096, 4096], "hopper_bf16_128x256x64_2_4_1x2_ccc_swapped", 207.91),
+            ([1, 4096, 4096], "hopper_bf16_64x16x64_1_12_1_k2_ccc_swapped", 11.15),
+            ([88, 592, 10800], "hopper_bf16_64x88x64_1_8_1_ccr_e_parts_13_swapped", 9.21),
+            ([352, 5400, 1032], "hopper_bf16_192x96x64_3_5_1x4_ccc_swapped", 13.05),
+            ([3520, 184, 3672], "hopper_bf16_64x128x64_1_8_2x2", 20.99),
+            ([2264, 7040, 592], "hopper_bf16_128x128x64_2_6_1x2_ccc_balanced_w132_swapped", 46.84),
+            ([146, 271, 1113], "hopper_bf16_64x64x64_1_8_1_k8_rrc_e_swapped_pab", 5.69),
+            ([5529, 8598, 883], "hopper_bf16_128x128x64_2_6_1x2_e_pab", 182.78),
+            ([1319, 4412, 72], "hopper_bf16_128x176x64_2_5_1_rcc_e_swapped_pa", 13.90),
+            ([214, 2427, 2037], "hopper_bf16_128x64x64_2_8_1_k4_e_pab", 21.81),
+            ([72, 504, 696], "hopper_bf16_128x64x64_2_8_1_k4", 4.37),
         ] {
             let [m, n, k] = sizes;
             let lies = [k, n, n].map(|row| Lie::new(Order2d::RowMajor, row % 8 == 0));

@@ -68,10 +68,11 @@ pub mod preference {
 
 /// `cublasLtMatmulAlgoConfigAttributes_t`.
 pub mod config {
-    pub const ID: i32 = 0;
-    pub const TILE: i32 = 1;
-    pub const SPLIT_K: i32 = 2;
-    pub const STAGES: i32 = 6;
+    pub const ID: (i32, usize) = (0, 4);
+    pub const TILE: (i32, usize) = (1, 4);
+    pub const SPLIT_K: (i32, usize) = (2, 4);
+    pub const STAGES: (i32, usize) = (6, 4);
+    pub const CLUSTER: (i32, usize) = (8, 2);
 }
 
 /// `cublasLtMatmulAlgo_t`.

@@ -141,21 +141,22 @@ impl Products<'_> {
         self.len() == 0
     }
 
-    /// What a candidate is called: `cublasLt 13.1.0 algorithm 66, tile 18, stages 20, split-k 1`.
+    /// What a candidate is called: `cublasLt 13.1.0 algorithm 66, tile 18, stages 20, cluster 3, split-k 1`, by the numbers of its header.
     pub fn name(&self, which: usize) -> String {
         let Some((found, algorithm)) = self.get(which) else { return "none".into() };
-        let number = |attribute| {
+        let number = |(attribute, bytes)| {
             let (mut value, mut written) = (0i32, 0);
             // SAFETY: the algorithm is one that the library gave, and there is room for the number it stores.
             let status = unsafe {
                 let functions = found.lt.handle.functions;
-                (functions.config)(algorithm, attribute, from_mut(&mut value).cast(), size_of::<i32>(), &mut written)
+                (functions.config)(algorithm, attribute, from_mut(&mut value).cast(), bytes, &mut written)
             };
             if status == ffi::SUCCESS { value.to_string() } else { "?".into() }
         };
-        let [id, tile, stages, split] =
-            [ffi::config::ID, ffi::config::TILE, ffi::config::STAGES, ffi::config::SPLIT_K].map(number);
-        format!("cublasLt {} algorithm {id}, tile {tile}, stages {stages}, split-k {split}", found.lt.version())
+        let [id, tile, stages] = [ffi::config::ID, ffi::config::TILE, ffi::config::STAGES].map(number);
+        let [cluster, split] = [ffi::config::CLUSTER, ffi::config::SPLIT_K].map(number);
+        let version = found.lt.version();
+        format!("cublasLt {version} algorithm {id}, tile {tile}, stages {stages}, cluster {cluster}, split-k {split}")
     }
 
     fn get(&self, which: usize) -> Option<(&Found<'_>, &Algorithm)> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::GROUP;
+use super::{GROUP, ROW};
 use crate::error::{Error, Result};
 use crate::kernels::{Fragments, blocked};
 use crate::matrix::Shape;
@@ -84,6 +84,11 @@ impl Pipeline {
             .rev()
             .map(|pieces| pieces * 8)
             .find(|cols| self.tile[1].is_multiple_of(*cols) && own.is_multiple_of(cols / 2))
+    }
+
+    /// Columns of the right factor that a stage has room for: one that does not lie along k is copied by lines of 64.
+    pub(crate) fn staged_cols(&self, along_k: bool) -> u32 {
+        if along_k { self.tile[1] } else { self.tile[1].next_multiple_of(ROW / 2) }
     }
 
     /// Sums of a thread.
