@@ -6,9 +6,9 @@
 //! * **Tiles as they lie.** What lies along k is read by rows, what lies along rows or columns by lines of 128 bytes that the instruction transposes:
 //!   no factor is packed for its order.
 //! * **The next tile comes while this one is stored.** Sums go through shared memory, 64 rows and up to 64 columns at a time, from where the copy engine stores them.
-//! * **Clusters**: blocks whose tiles are below each other share B, those beside each other A. Each copies its part of what it shares, to all that do:
-//!   what takes the copy engine's time are the rows that a block asks for. Or blocks share the steps along k of one tile, whose sums meet in shared
-//!   memory: each block finishes a part of them. Or both.
+//! * **Clusters**: blocks whose tiles are below each other share B, those beside each other A. Each copies its part of what it shares, to all that do,
+//!   or all of it in its turn: what takes the copy engine's time are the rows that a block asks for. Or blocks share the steps along k of one tile, whose
+//!   sums meet in shared memory: each block finishes a part of them. Or both.
 //! * **Tiles left over** may be shared evenly, step by step: who has a tile's first step waits for the sums of the others, in the same launch (`balance`).
 //! * **Groups** of rows may have matrices B of their own, all in one launch: `groups` says which tiles fall to a block.
 //!
