@@ -139,7 +139,7 @@ impl Hopper {
         };
         let is_whole = |order: &Order2d| *order != Order2d::Strided;
         // Names may come from outside: the first of these keep those behind them from overflow, and from taking forever.
-        let needed: [(&dyn Fn() -> bool, &str); 16] = [
+        let needed: [(&dyn Fn() -> bool, &str); 15] = [
             (&|| matches!(self.ty, Type::F16 | Type::BF16), "factors of f16 or bf16"),
             (&|| (1..=3).contains(&consumers), "one to three consumers"),
             (&|| matches!(cluster, [1 | 2 | 4, 1 | 2 | 4]), "one, two or four blocks that share a factor"),
@@ -155,11 +155,6 @@ impl Hopper {
             (&|| self.pipeline.sums() <= MOST_SUMS, "no more sums than a thread has registers for"),
             (&|| self.store_cols().is_some(), "as many columns, in multiples of 8, for each block that shares k"),
             (&|| self.orders[..2].iter().all(is_whole), "factors that lie along rows or columns"),
-            // Else one block of a row might be two steps ahead of another, and a barrier of a third would take its two arrivals for those of both.
-            (
-                &|| !along_k || cluster[1] == 1 || cols.is_multiple_of(8 * cluster[0]),
-                "columns in multiples of 8 for each block that shares the right factor, if the left one is shared too",
-            ),
             (
                 &|| self.schedule != Schedule::Balanced || self.shares_tiles(),
                 "fewer sums a thread, and no blocks that share k, if tiles are to be shared evenly",
@@ -192,7 +187,7 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     let sharing = Cluster::of(k, &pipeline);
     let a = Side::<T>::declare(k, variant.orders[0], true, [rows, depth], stages, sharing.sharers(true));
     let b = Side::<T>::declare(k, variant.orders[1], false, [cols, depth], stages, sharing.sharers(false));
-    let neighbours = sharing.neighbours();
+    let neighbours = sharing.neighbours(b.in_turns);
     let ends =
         (variant.schedule == Schedule::Groups).then(|| k.matrix::<u32>("ends", Access::Read, Order2d::RowMajor, 1));
     let store = Store::declare(k, variant, [a.tensor.elements(), b.tensor.elements()]);
@@ -203,7 +198,16 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     let thread = k.thread_x();
     k.when(thread.lt(stages), || {
         full.init(thread, 1);
-        empty.init(thread, consumers * WARPS * neighbours.len() as u32);
+        let arrive = |blocks: u32| empty.init(thread, consumers * WARPS * blocks);
+        let always = neighbours.len() as u32;
+        match b.in_turns {
+            true => k.if_else(
+                sharing.in_turn(thread).eq(sharing.own()),
+                || arrive(always + pipeline.cluster[0] - 1),
+                || arrive(always),
+            ),
+            false => arrive(always),
+        }
         k.fence_init();
     });
     if let Some(exchange) = &exchange {
@@ -232,7 +236,8 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
         // A launch before this one may write where groups end.
         k.await_launches();
     }
-    let work = Work { k, pipeline, a, b, full, empty, neighbours, jobs, exchange, store };
+    let in_turn = b.in_turns.then_some(sharing);
+    let work = Work { k, pipeline, a, b, full, empty, neighbours, in_turn, jobs, exchange, store };
     let registers = work.registers();
     k.if_else(
         k.warpgroup().eq(0),
@@ -357,8 +362,10 @@ struct Work<'k, T: Element> {
     /// Of each stage: whether it has come, and whether it has been multiplied.
     full: Barriers<'k>,
     empty: Barriers<'k>,
-    /// The blocks of the cluster that this one copies to.
+    /// The blocks of the cluster that copy to this one at each stage.
     neighbours: Vec<Val<'k, u32>>,
+    /// Where blocks copy B in turns.
+    in_turn: Option<Cluster<'k>>,
     jobs: Jobs<'k>,
     /// Where blocks share the steps of a tile.
     exchange: Option<Exchange<'k>>,
@@ -494,11 +501,18 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         self.k.wgmma_commit();
     }
 
-    /// The warp has multiplied a stage. In a cluster all producers wait for that which write to the block.
+    /// The warp has multiplied a stage. In a cluster all producers wait for that which write to the block there, and no others: a block that were told
+    /// and does not write might be told twice by one before it is told by another.
     fn release(&self, stage: Val<'k, u32>) {
-        self.k.when(self.k.is_first_lane(), || match self.neighbours[..] {
-            [_] => self.empty.arrive(stage),
-            ref blocks => blocks.iter().for_each(|block| self.empty.arrive_at(stage, *block)),
+        self.k.when(self.k.is_first_lane(), || {
+            match self.neighbours[..] {
+                [_] => self.empty.arrive(stage),
+                ref blocks => blocks.iter().for_each(|block| self.empty.arrive_at(stage, *block)),
+            }
+            if let Some(cluster) = &self.in_turn {
+                let copies = cluster.in_turn(stage);
+                self.k.when(copies.ne(cluster.own()), || self.empty.arrive_at(stage, copies));
+            }
         });
     }
 }

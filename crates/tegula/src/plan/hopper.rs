@@ -155,7 +155,7 @@ fn pipelines(along_k: bool) -> impl Iterator<Item = (Pipeline, f64)> {
             clusters.iter().map(move |cluster| (of([rows, cols], *cluster, 1, along_k), step(steps, cols)))
         })
     });
-    // Where blocks share both factors, they do not copy a right one in turns.
+    // Blocks that share both factors and copy the right one in turns were not measured.
     let sharing = sharing.filter(move |(of, _)| {
         let [down, across] = of.cluster;
         !along_k || across == 1 || of.tile[1].is_multiple_of(8 * down)

@@ -77,10 +77,23 @@ impl<'k> Cluster<'k> {
         Sharers { count, own, blocks: (count > 1).then(|| self.k.constant(bits) << (self.first(self.part) + first)) }
     }
 
-    /// Those that share a tile with the block, itself among them: it copies to each, and each copies to it.
-    pub fn neighbours(&self) -> Vec<Val<'k, u32>> {
+    /// The block itself.
+    pub fn own(&self) -> Val<'k, u32> {
+        self.first(self.part) + self.at[0] * self.shape[1] + self.at[1]
+    }
+
+    /// Of those that share B with the block, the one that copies a stage if they do so in turns.
+    pub fn in_turn(&self, stage: Val<'k, u32>) -> Val<'k, u32> {
+        self.first(self.part) + stage % self.shape[0] * self.shape[1] + self.at[1]
+    }
+
+    /// Those that copy to the block at each stage, itself among them, and to which it copies.
+    pub fn neighbours(&self, b_in_turns: bool) -> Vec<Val<'k, u32>> {
         let ([down, across], [row, col], first) = (self.shape, self.at, self.first(self.part));
-        let below = (0..down).map(|block| first + col + block * across);
-        below.chain((1..across).map(|further| first + row * across + (col + further) % across)).collect()
+        let below: Vec<_> = match b_in_turns {
+            true => vec![self.own()],
+            false => (0..down).map(|block| first + col + block * across).collect(),
+        };
+        below.into_iter().chain((1..across).map(|further| first + row * across + (col + further) % across)).collect()
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Side<'k, T: Element> {
     lines: u32,
     sharers: Sharers<'k>,
     /// Whether those that share a tile copy all of it in turns, a stage each, for they cannot copy a part each.
-    in_turns: bool,
+    pub in_turns: bool,
 }
 
 impl<'k, T: Element> Side<'k, T> {
