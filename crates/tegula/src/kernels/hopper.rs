@@ -5,6 +5,7 @@
 //!   *empty*. The producer's warps give their registers to the consumers.
 //! * **Tiles as they lie.** What lies along k is read by rows, what lies along rows or columns by lines of 128 bytes that the instruction transposes:
 //!   no factor is packed for its order.
+//! * **Cooperative or ping-pong.** Consumers have a part of a tile's rows each, or a tile each, in turns: then one multiplies while another stores.
 //! * **The next tile comes while this one is stored.** Sums go through shared memory, 64 rows and up to 64 columns at a time, from where the copy engine stores them.
 //! * **Clusters**: blocks whose tiles are below each other share B, those beside each other A. Each copies its part of what it shares, to all that do,
 //!   or all of it in its turn: what takes the copy engine's time are the rows that a block asks for. Or blocks share the steps along k of one tile, whose
@@ -21,6 +22,7 @@ mod pipeline;
 mod sharing;
 mod side;
 mod store;
+mod turns;
 
 use std::fmt;
 
@@ -31,6 +33,7 @@ pub use self::pipeline::Pipeline;
 use self::sharing::Cluster;
 use self::side::Side;
 use self::store::Store;
+use self::turns::Turns;
 use super::blocked::{Schedule, grouped};
 use super::order_letters;
 use super::product::Product;
@@ -91,12 +94,12 @@ impl Hopper {
         format!("hopper_{}", self.pipeline)
     }
 
-    /// Whether blocks may [share tiles evenly](Schedule::Balanced): they do not share k already, and registers are left. The largest tiles have none beside
+    /// Whether blocks may [share tiles evenly](Schedule::Balanced): they do not share k already, consumers do not take turns, and registers are left. The largest tiles have none beside
     /// an epilogue, nor where they are stored in rounds of an odd number, so that which of two tiles in shared memory is next has to be kept.
     pub fn shares_tiles(&self) -> bool {
         let (sums, large) = (self.pipeline.sums(), LARGE_SUMS[usize::from(self.pipeline.consumers == 3)]);
         let in_turns = || self.store_cols().is_some_and(|cols| (sums / (cols / 2)).is_multiple_of(2));
-        self.pipeline.split == 1 && (sums < large || self.epilogue.is_none() && in_turns())
+        self.pipeline.split == 1 && !self.pipeline.ping_pong && (sums < large || self.epilogue.is_none() && in_turns())
     }
 
     /// Columns of C that are stored at a time.
@@ -132,20 +135,24 @@ impl Hopper {
 
     /// What a pipeline has and this one would not.
     fn lacks(&self) -> Option<&'static str> {
-        let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, group, .. } = self.pipeline;
+        let Pipeline { tile: [rows, cols, depth], consumers, ping_pong, stages, cluster, split, group } = self.pipeline;
         let along_k = self.orders[1] == Order2d::ColMajor;
         let bytes = || {
             u64::from(stages) * u64::from((rows + self.pipeline.staged_cols(along_k)) * depth) * self.ty.size() as u64
         };
         let is_whole = |order: &Order2d| *order != Order2d::Strided;
         // Names may come from outside: the first of these keep those behind them from overflow, and from taking forever.
-        let needed: [(&dyn Fn() -> bool, &str); 15] = [
+        let needed: [(&dyn Fn() -> bool, &str); 16] = [
             (&|| matches!(self.ty, Type::F16 | Type::BF16), "factors of f16 or bf16"),
             (&|| (1..=3).contains(&consumers), "one to three consumers"),
+            (
+                &|| !ping_pong || consumers > 1 && split == 1,
+                "two or three consumers if they take turns, and no blocks that share k",
+            ),
             (&|| matches!(cluster, [1 | 2 | 4, 1 | 2 | 4]), "one, two or four blocks that share a factor"),
             (&|| matches!(self.pipeline.blocks(), 1 | 2 | 4 | 8), "clusters of one, two, four or eight blocks"),
             (
-                &|| (64..=256).contains(&rows) && rows.is_multiple_of(64 * consumers),
+                &|| (64..=256).contains(&rows) && rows.is_multiple_of(64 * self.pipeline.together()),
                 "64 rows for each consumer, or a multiple, up to 256",
             ),
             (&|| (16..=256).contains(&cols) && cols.is_multiple_of(8), "16 to 256 columns in multiples of 8"),
@@ -157,7 +164,7 @@ impl Hopper {
             (&|| self.orders[..2].iter().all(is_whole), "factors that lie along rows or columns"),
             (
                 &|| self.schedule != Schedule::Balanced || self.shares_tiles(),
-                "fewer sums a thread, and no blocks that share k, if tiles are to be shared evenly",
+                "fewer sums a thread, no blocks that share k and no consumers that take turns, if tiles are to be shared evenly",
             ),
             (
                 &|| self.schedule != Schedule::Groups || self.pipeline.blocks() == 1,
@@ -193,12 +200,13 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     let store = Store::declare(k, variant, [a.tensor.elements(), b.tensor.elements()]);
     let (full, empty) = (k.barriers("full", stages), k.barriers("empty", stages));
     let exchange = (pipeline.split > 1).then(|| Exchange::declare(k, &pipeline));
+    let turns = pipeline.ping_pong.then(|| Turns::declare(k, &pipeline));
     k.allow_next();
     // A thread for each barrier.
     let thread = k.thread_x();
     k.when(thread.lt(stages), || {
         full.init(thread, 1);
-        let arrive = |blocks: u32| empty.init(thread, consumers * WARPS * blocks);
+        let arrive = |blocks: u32| empty.init(thread, pipeline.together() * WARPS * blocks);
         let always = neighbours.len() as u32;
         match b.in_turns {
             true => k.if_else(
@@ -213,6 +221,12 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     if let Some(exchange) = &exchange {
         k.when(thread.lt(consumers), || {
             exchange.init(thread);
+            k.fence_init();
+        });
+    }
+    if let Some(turns) = turns {
+        k.when(thread.lt(consumers), || {
+            turns.init(thread);
             k.fence_init();
         });
     }
@@ -237,7 +251,7 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
         k.await_launches();
     }
     let in_turn = b.in_turns.then_some(sharing);
-    let work = Work { k, pipeline, a, b, full, empty, neighbours, in_turn, jobs, exchange, store };
+    let work = Work { k, pipeline, a, b, full, empty, neighbours, in_turn, jobs, exchange, turns, store };
     let registers = work.registers();
     k.if_else(
         k.warpgroup().eq(0),
@@ -369,6 +383,8 @@ struct Work<'k, T: Element> {
     jobs: Jobs<'k>,
     /// Where blocks share the steps of a tile.
     exchange: Option<Exchange<'k>>,
+    /// Where consumers take turns.
+    turns: Option<Turns<'k>>,
     store: Store<'k, T>,
 }
 
@@ -424,21 +440,22 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
         });
     }
 
-    /// A warpgroup's job: multiplies its rows of each tile, and stores them.
+    /// A warpgroup's job: multiplies its rows of each tile, or all of them if it is its turn, and stores them.
     fn consume(&self) {
         let k = self.k;
-        let Pipeline { tile: [rows, cols, _], consumers, stages, .. } = self.pipeline;
-        let (consumer, rows) = (k.warpgroup() - 1, rows / consumers);
+        let Pipeline { tile: [rows, cols, _], stages, .. } = self.pipeline;
+        let (consumer, rows) = (k.warpgroup() - 1, rows / self.pipeline.together());
+        let own = if self.turns.is_some() { k.constant(0) } else { consumer * rows };
         let wgmma = Wgmma { ty: T::TYPE, n: cols };
         let sums = k.array::<f32>(rows / Wgmma::M * wgmma.sums());
         let at = Ring::new(k, stages);
         self.jobs.each(|Job { matrix, at: [row, col], is_last, portion, group }| {
             let (product, steps) = self.share(matrix, group);
             let [_, count] = self.jobs.part(steps, portion);
-            let first = row + consumer * rows;
+            let first = row + own;
             let store = |sums, of| self.store.store(&product, matrix, consumer, [first, col], (sums, of));
             let make = || {
-                self.sum(&at, count, wgmma, consumer * rows, sums);
+                self.sum(&at, count, wgmma, (consumer, own), sums);
                 // Launches before this one may still use C, the bias, or parts.
                 k.await_launches();
                 match (&self.exchange, &self.jobs.balance, portion) {
@@ -447,20 +464,34 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
                     _ => store(sums, 0),
                 }
             };
-            match group {
+            match (self.turns, group) {
+                (Some(turns), _) => {
+                    k.if_else(turns.is_next(consumer), make, || at.skip(count));
+                    turns.advance();
+                }
                 // The others have the matrix units for themselves in a tile of which the group has no more than their rows.
-                Some(Group { end, .. }) => k.if_else(first.lt(end), make, || self.pass(&at, count)),
-                None => make(),
+                (None, Some(Group { end, .. })) => k.if_else(first.lt(end), make, || self.pass(&at, count)),
+                (None, None) => make(),
             }
         });
         self.store.finish();
     }
 
     /// The sums of so many steps, of the rows from `first` on.
-    fn sum(&self, at: &Ring<'k>, count: Val<'k, u32>, wgmma: Wgmma, first: Val<'k, u32>, sums: Array<'k, f32>) {
+    fn sum(
+        &self,
+        at: &Ring<'k>,
+        count: Val<'k, u32>,
+        wgmma: Wgmma,
+        (consumer, first): (Val<'k, u32>, Val<'k, u32>),
+        sums: Array<'k, f32>,
+    ) {
         let k = self.k;
         (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
         let before = k.var(0u32);
+        if let Some(turns) = self.turns {
+            turns.begin(consumer);
+        }
         k.for_each(0, count, |step| {
             let (stage, parity) = at.get();
             self.full.wait(stage, parity);
@@ -471,6 +502,9 @@ impl<'k, T: Element<Acc = f32>> Work<'k, T> {
             before.set(stage);
             at.advance();
         });
+        if let Some(turns) = self.turns {
+            turns.end(consumer);
+        }
         k.wgmma_wait(0);
         k.when(count.gt(0), || self.release(before.get()));
     }
@@ -531,6 +565,13 @@ impl<'k> Ring<'k> {
 
     fn get(&self) -> (Val<'k, u32>, Val<'k, u32>) {
         (self.stage.get(), self.parity.get())
+    }
+
+    /// Goes on by so many stages.
+    fn skip(&self, count: Val<'k, u32>) {
+        let next = self.stage.get() + count;
+        self.stage.set(next % self.stages);
+        self.parity.set(self.parity.get() ^ (next / self.stages % 2));
     }
 
     fn advance(&self) {

@@ -20,7 +20,7 @@ const BEGIN: f64 = 0.126;
 const STORE: f64 = 1.81;
 
 const fn of([rows, cols]: [u32; 2], consumers: u32, stages: u32) -> Pipeline {
-    Pipeline { tile: [rows, cols, 64], consumers, stages, cluster: [1, 1], split: 1, group: 8 }
+    Pipeline { tile: [rows, cols, 64], consumers, ping_pong: false, stages, cluster: [1, 1], split: 1, group: 8 }
 }
 
 /// The kernel that makes them all at once, if there is one: A has the rows of all groups, the batch is of as many matrices B as there are `sizes`.

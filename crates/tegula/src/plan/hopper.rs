@@ -174,7 +174,8 @@ fn pipelines(along_k: bool) -> impl Iterator<Item = (Pipeline, f64)> {
 /// A pipeline with as many stages as fit beside what C is stored through, and what blocks send each other.
 fn of([rows, cols]: [u32; 2], cluster: [u32; 2], split: u32, along_k: bool) -> Pipeline {
     let consumers = rows / 64;
-    let pipeline = Pipeline { tile: [rows, cols, 64], consumers, stages: 2, cluster, split, group: 8 };
+    let pipeline =
+        Pipeline { tile: [rows, cols, 64], consumers, ping_pong: false, stages: 2, cluster, split, group: 8 };
     let bytes = |tile: u32| tile * 2;
     let stored = bytes(consumers * 2 * 64 * pipeline.store_cols(LINE as u32).unwrap_or(0));
     let sent = rows * cols / split * (split - 1) * size_of::<f32>() as u32;

@@ -158,6 +158,10 @@ fn pipelines_have_the_same_bits_on_the_gpu() {
             "hopper_128x128x64_2_4_1_k2",
             "hopper_64x64x64_1_8_1:w5",
             "hopper_128x256x64_2_4_2:w4",
+            "hopper_128x128x64_2_5_1_pp",
+            "hopper_64x256x64_2_4_1_pp:s",
+            "hopper_64x64x64_2_8_2_pp",
+            "hopper_64x104x64_3_6_1_pp:s",
         ] {
             let recipe = Recipe::named(name, Type::BF16).unwrap();
             let [here, there] = [Device::interp(), gpu.clone().into()].map(|device| {

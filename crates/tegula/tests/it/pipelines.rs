@@ -13,7 +13,7 @@ use tegula::{Accuracy, Device, Error, Layout, Matrix, Shape};
 use super::product::{Lie, Product, Random, Sample};
 
 /// Small tiles, and the ways of the large ones.
-const PIPELINES: [&str; 22] = [
+const PIPELINES: [&str; 24] = [
     "hopper_64x64x64_1_2_1",
     "hopper_64x128x64_1_3_1",
     "hopper_128x64x64_2_3_1",
@@ -36,6 +36,8 @@ const PIPELINES: [&str; 22] = [
     "hopper_64x64x64_1_3_1x2_k2",
     "hopper_128x64x64_2_2_2_k4",
     "hopper_64x128x64_1_2_2x2_k2",
+    "hopper_64x64x64_2_3_1_pp",
+    "hopper_128x72x64_2_2_2_pp",
 ];
 
 /// A random product by a random pipeline, whose work is split, or whose factors are packed, by chance.
@@ -56,7 +58,7 @@ pub fn any_product<T: Sample>(seed: u64, device: &Device) {
     let kernel = Hopper::named(PIPELINES[random.below(PIPELINES.len())], T::TYPE).unwrap();
     let split = match random.below(3) {
         0 => Split::Parts(2 + random.below(4) as u32),
-        1 if kernel.pipeline.split == 1 => Split::Workers(1 + random.below(16) as u32),
+        1 if kernel.shares_tiles() => Split::Workers(1 + random.below(16) as u32),
         _ => Split::Whole,
     };
     product.by_recipe_at(device, Recipe { split, swapped, packed, ..kernel.into() }, Accuracy::Full);
@@ -154,6 +156,22 @@ fn clusters_that_share_factors_and_k_are_clean_on_every_seed() {
     // Steps for some of those that share them only.
     clean::<bf16>("hopper_64x64x64_1_2_1x2_k4", [ROW, COL, ROW], [136, 136, 136], true, 32);
     clean::<bf16>("hopper_64x96x64_1_3_2_k4", [ROW, COL, COL], [136, 200, 392], true, 2);
+}
+
+#[test]
+fn consumers_that_take_turns_are_clean_on_every_seed() {
+    for (a, b) in LAYOUTS {
+        // Tiles of fewer steps than stages, of as many, and of more; an odd number of tiles; one tile, so that a consumer has none.
+        clean::<bf16>("hopper_64x64x64_2_4_1_pp", [a, b, ROW], [264, 200, 136], true, 32);
+        clean::<f16>("hopper_128x64x64_2_2_1_pp", [a, b, COL], [264, 136, 328], false, 8);
+        clean::<bf16>("hopper_64x72x64_3_3_1_pp", [a, b, ROW], [328, 168, 200], false, 8);
+        clean::<bf16>("hopper_64x64x64_2_3_1_pp", [a, b, COL], [56, 64, 72], true, 4);
+        clean::<f16>("hopper_64x64x64_2_3_2x2_pp", [a, b, ROW], [520, 264, 264], true, 4);
+        clean::<f16>("hopper_64x72x64_2_3_4_pp", [a, b, ROW], [520, 136, 264], true, 4);
+    }
+    clean::<bf16>("hopper_64x64x64_2_2_1_pp", [ROW, COL, ROW], [264, 136, 0], true, 4);
+    clean::<bf16>("hopper_64x256x64_2_2_1_pp", [ROW, COL, ROW], [264, 520, 136], true, 4);
+    clean::<bf16>("hopper_128x128x64_2_2_1_pp", [ROW, ROW, ROW], [392, 264, 136], true, 4);
 }
 
 #[test]
@@ -285,6 +303,9 @@ fn what_does_not_fit_is_refused() {
         "64x64x64_1_2_1_k3",
         "64x16x64_1_2_1_k4",
         "64x64x64_1_2_1_g0",
+        "64x64x64_1_2_1_pp",
+        "64x64x64_2_2_1_pp_k2",
+        "128x256x64_2_2_1_pp",
     ] {
         assert!(refused(wrong, Type::BF16), "{wrong}");
     }

@@ -8,13 +8,19 @@ use crate::error::{Error, Result};
 use crate::kernels::{Fragments, blocked};
 use crate::matrix::Shape;
 
+/// The mark of consumers that take turns.
+const PING_PONG: &str = "_pp";
+
 /// How a block of such a kernel is made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pipeline {
     /// Rows and columns of C that a block makes at a time, and the depth of a step along k.
     pub tile: [u32; 3],
-    /// Warpgroups that multiply; each has a part of the rows.
+    /// Warpgroups that multiply.
     pub consumers: u32,
+    /// Whether each of them makes a tile by itself, in turns, so that one multiplies while another stores (*ping-pong*), or all make a tile
+    /// together, a part of its rows each (*cooperative*).
+    pub ping_pong: bool,
     /// Steps that are in shared memory at a time.
     pub stages: u32,
     /// Blocks of a cluster that share factors: so many have tiles below each other, and share B, so many beside each other, and share A.
@@ -47,9 +53,14 @@ impl Pipeline {
         }
     }
 
+    /// Warpgroups that multiply a stage.
+    pub const fn together(&self) -> u32 {
+        if self.ping_pong { 1 } else { self.consumers }
+    }
+
     /// How sums of tiles lie in memory that are added by a second kernel.
     pub(crate) fn fragments(&self) -> Fragments {
-        Fragments { rows: (self.tile[0] / self.consumers.max(1)).max(1), cols: self.tile[1] }
+        Fragments { rows: (self.tile[0] / self.together().max(1)).max(1), cols: self.tile[1] }
     }
 
     /// Memory for so many parts of a C of such a shape. Clusters make theirs as a whole.
@@ -93,16 +104,27 @@ impl Pipeline {
 
     /// Sums of a thread.
     pub(crate) fn sums(&self) -> u32 {
-        self.tile[0].saturating_mul(self.tile[1]) / self.consumers.saturating_mul(GROUP).max(1)
+        self.tile[0].saturating_mul(self.tile[1]) / self.together().saturating_mul(GROUP).max(1)
     }
 }
 
 impl fmt::Display for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Pipeline { tile: [rows, cols, depth], consumers, stages, cluster: [below, beside], split, group } = self;
+        let Pipeline {
+            tile: [rows, cols, depth],
+            consumers,
+            ping_pong,
+            stages,
+            cluster: [below, beside],
+            split,
+            group,
+        } = self;
         write!(f, "{rows}x{cols}x{depth}_{consumers}_{stages}_{below}")?;
         if *beside != 1 {
             write!(f, "x{beside}")?;
+        }
+        if *ping_pong {
+            f.write_str(PING_PONG)?;
         }
         if *split != 1 {
             write!(f, "_k{split}")?;
@@ -125,6 +147,10 @@ impl FromStr for Pipeline {
         };
         let (before, group) = behind(text, "_g", blocked::GROUP);
         let (before, split) = behind(before, "_k", 1);
+        let (before, ping_pong) = match before.strip_suffix(PING_PONG) {
+            Some(before) => (before, true),
+            None => (before, false),
+        };
         let numbers =
             |text: &str| text.split(['x', '_']).map(|number| number.parse().ok()).collect::<Option<Vec<u32>>>();
         let (before, cluster) = before.rsplit_once('_').unwrap_or_default();
@@ -136,11 +162,11 @@ impl FromStr for Pipeline {
                 Some(group),
             ) if beside.len() < 2 => {
                 let cluster = [below, beside.first().copied().unwrap_or(1)];
-                Ok(Pipeline { tile: [rows, cols, depth], consumers, stages, cluster, split, group })
+                Ok(Pipeline { tile: [rows, cols, depth], consumers, ping_pong, stages, cluster, split, group })
             }
             _ => Err(Error::KernelOption(format!(
                 "{text:?} is no pipeline; one is 128x256x64_2_4_1: tile, consumers, stages, blocks that share factors (2x2: two below each other, \
-                 two beside each other); behind that may be _k2, blocks that share k, and _g16, rows of tiles that are made together"
+                 two beside each other); behind that may be _pp, consumers that take turns, _k2, blocks that share k, and _g16, rows of tiles that are made together"
             ))),
         }
     }
