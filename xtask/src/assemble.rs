@@ -235,9 +235,9 @@ fn inspect_pipeline(ptxas: &Path, folder: &Path) -> Outcome {
         ("HGMMA.64x256x16", 4),
         ("UTMALDG.3D.MULTICAST", 2),
         ("UTMALDG.3D ", 1),
-        ("UTMASTG.3D", 4),
+        ("UTMASTG.3D", 5),
         ("USETMAXREG", 2),
-        ("STSM.16.M88.4", 32),
+        ("STSM.16.M88.4", 20),
     ];
     let counts = wanted.map(|(what, _)| format!("{} {what}", listing.matches(what).count())).join(", ");
     println!("bf16 by warpgroups on {}: {counts}", job.target);

@@ -49,10 +49,27 @@ impl<'k, T: Element> Ending<'k, T> {
         inside: impl Fn(u32) -> Pred<'k>,
     ) -> [Val<'k, T::Out>; N] {
         let bias = self.bias_of::<N>(at, inside);
-        std::array::from_fn(|i| {
-            let sum = bias.map_or(values[i], |bias| values[i] + bias[i].to::<T::Acc>());
-            activate::<_, T::Out>(self.activation, sum).to::<T::Out>()
-        })
+        std::array::from_fn(|i| self.activated(bias.map_or(values[i], |bias| values[i] + bias[i].to::<T::Acc>())))
+    }
+
+    /// act(value), for a value with its bias.
+    pub fn activated(&self, value: Val<'k, T::Acc>) -> Val<'k, T::Out> {
+        activate::<_, T::Out>(self.activation, value).to()
+    }
+
+    /// Along what the bias has a number for each of so many rows and columns of C, if there is one.
+    pub fn biased(&self) -> Option<Along> {
+        self.bias.map(|(along, _)| along)
+    }
+
+    /// The bias of a row of C, or of a column; 0 behind the last of them.
+    pub fn bias_at(&self, at: Val<'k, u32>) -> Option<Val<'k, T::Acc>> {
+        let (along, bias) = self.bias?;
+        let bias = match along {
+            Along::Rows => bias.load_or((0u32, at), at.lt(bias.cols()), T::Out::ZERO),
+            Along::Columns => bias.load_or((at, 0u32), at.lt(bias.rows()), T::Out::ZERO),
+        };
+        Some(bias.to())
     }
 
     fn bias_of<const N: usize>(

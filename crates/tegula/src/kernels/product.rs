@@ -143,24 +143,31 @@ impl<'k, T: Element> Product<'k, T> {
         c.store_if((row, col), value, is & row.lt(m) & col.lt(n));
     }
 
-    /// What is stored in two neighbours in a row of C, the first at `at`; `adds` where [C is read](Self::adds_to_c), `aligned` where that may
-    /// be both at once.
-    pub fn finished(
+    /// alpha times two sums, and their bias.
+    pub fn scaled(&self, sums: [Val<'k, T::Acc>; 2], bias: Option<[Val<'k, T::Acc>; 2]>) -> [Val<'k, T::Acc>; 2] {
+        let Target::Whole(_, [alpha, _]) = self.c else { return sums };
+        match bias {
+            Some(bias) => [0, 1].map(|i| alpha.mul_add(sums[i], bias[i])),
+            None => sums.map(|sum| alpha * sum),
+        }
+    }
+
+    /// The values and beta times what is in C there, in two neighbours in a row of which the first is at `at`; `aligned` where that may be read at once.
+    pub fn plus_c(
         &self,
         (row, col): (Val<'k, u32>, Val<'k, u32>),
-        sums: [Val<'k, T::Acc>; 2],
-        adds: bool,
+        values: [Val<'k, T::Acc>; 2],
         aligned: bool,
-    ) -> [Val<'k, T::Out>; 2] {
-        let Target::Whole(c, [alpha, beta]) = self.c else { return sums.map(Val::to) };
+    ) -> [Val<'k, T::Acc>; 2] {
+        let Target::Whole(c, [_, beta]) = self.c else { return values };
         let (m, n, _) = self.extents();
-        let valid = row.lt(m).select(n - col.min(n), 0u32);
-        let mut values = sums.map(|sum| alpha * sum);
-        if adds {
-            let before = load_pair(c, aligned, (row, col), valid);
-            values = [0, 1].map(|i| beta.mul_add(before[i].to::<T::Acc>(), values[i]));
-        }
-        self.ending.finish(values, (row, col), |i| valid.gt(i))
+        let before = load_pair(c, aligned, (row, col), row.lt(m).select(n - col.min(n), 0u32));
+        [0, 1].map(|i| beta.mul_add(before[i].to::<T::Acc>(), values[i]))
+    }
+
+    /// What happens to sums that are all there.
+    pub fn ending(&self) -> Ending<'k, T> {
+        self.ending
     }
 
     /// The same for a group of rows of A and C, up to, not including, `end`, with the matrix B of that number.

@@ -3,6 +3,7 @@
 
 use super::balance::Parts;
 use super::{GROUP, Hopper, MEETING, WARPS};
+use crate::epilogue::Along;
 use crate::ir::prelude::*;
 use crate::kernels::blocked::Schedule;
 use crate::kernels::epilogue::in_rounds;
@@ -70,16 +71,23 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         let (each, across) = (self.cols / 2, self.sums / (self.cols / 2));
         let rounds = sums.len() / each;
         let all = |tensor: Option<Tensor<'k, T::Out>>| {
-            let round = |round: Val<'k, u32>, sums: Array<'k, f32>| {
-                let turn = self.turn(round, rounds);
-                let round = round + first / each;
-                let at = [row + round / across * Wgmma::M, col + round % across * self.cols];
-                self.store_tile(product, (tiles, tensor), (number, consumer, turn), at, sums);
+            let round = |adds: Option<bool>| {
+                move |round: Val<'k, u32>, sums: Array<'k, f32>| {
+                    let turn = self.turn(round, rounds);
+                    let round = round + first / each;
+                    let at = [row + round / across * Wgmma::M, col + round % across * self.cols];
+                    self.store_tile(product, (tiles, tensor), (number, consumer, turn), at, (sums, adds));
+                }
             };
+            // Of what is long there is the code of one round, since instruction caches are small; of what is rare, since assembling takes its time.
             if product.ends_long() || tensor.is_none() {
-                in_rounds(k, sums, rounds, round);
+                in_rounds(k, sums, rounds, round(None));
             } else {
-                (0..rounds).for_each(|i| round(k.constant(i), sums.part(i * each, each)));
+                k.if_else(
+                    product.adds_to_c(),
+                    || in_rounds(k, sums, rounds, round(Some(true))),
+                    || (0..rounds).for_each(|i| round(Some(false))(k.constant(i), sums.part(i * each, each))),
+                );
             }
         };
         match (self.tensor, product.end()) {
@@ -111,7 +119,7 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         (tiles, tensor): (Shared<'k, T::Out>, Option<Tensor<'k, T::Out>>),
         (number, consumer, turn): (Val<'k, u32>, Val<'k, u32>, Val<'k, u32>),
         [row, col]: [Val<'k, u32>; 2],
-        sums: Array<'k, f32>,
+        (sums, adds): (Array<'k, f32>, Option<bool>),
     ) {
         let (k, first) = (self.k, self.k.thread_x() % GROUP);
         let slot = consumer * 2 + turn;
@@ -120,8 +128,7 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
             k.when(first.eq(0), || k.await_reads(1));
             self.meet(consumer);
         }
-        let fill = |adds: bool| self.fill(product, tiles, slot, self.own(row, col), sums, adds);
-        k.if_else(product.adds_to_c(), || fill(true), || fill(false));
+        self.fill(product, tiles, slot, self.own(row, col), (sums, adds));
         if let Some(tensor) = tensor {
             k.fence_proxy();
             self.meet(consumer);
@@ -146,34 +153,62 @@ impl<'k, T: Element<Acc = f32>> Store<'k, T> {
         [row + self.k.warp() % WARPS * 16 + lane / 4, col + lane % 4 * 2]
     }
 
-    /// Writes the warp's part of a tile.
+    /// Writes the warp's part of a tile; `adds` says whether C is read, where that is known before.
     fn fill(
         &self,
         product: &Product<'k, T>,
         tiles: Shared<'k, T::Out>,
         slot: Val<'k, u32>,
         [row, col]: [Val<'k, u32>; 2],
-        sums: Array<'k, f32>,
-        adds: bool,
+        (sums, adds): (Array<'k, f32>, Option<bool>),
     ) {
         let (matrix, line) = (self.k.lane() / 8, self.k.lane() % 8);
+        let ending = product.ending();
+        // A thread has sums of two rows only, and of each column two.
+        let bias = |at| ending.bias_at(at).unwrap_or_else(|| self.k.constant(0.0));
+        let of_rows = (ending.biased() == Some(Along::Columns)).then(|| [0, 8].map(|down| bias(row + down)));
         for group in (0..self.cols / 2).step_by(8) {
-            let pair = |j: u32| {
-                let first = group + j;
-                let (down, right) = (first % 4 / 2 * 8, first / 4 * 8);
-                let sums = [0, 1].map(|j| sums.at(first + j).get());
-                let aligned = self.tensor.is_some() && !self.turned;
-                let [x, y] = product.finished((row + down, col + right), sums, adds, aligned);
+            let pairs = (self.cols / 2 - group).min(8) / 4;
+            let of_cols = (ending.biased() == Some(Along::Rows)).then(|| {
+                let right = (0..pairs).map(|right| col + group * 2 + right * 8);
+                right.map(|col| [bias(col), bias(col + 1)]).collect::<Vec<_>>()
+            });
+            // The pairs of a thread, in the order in which matrices of 8×8 have them.
+            let place = |pair: u32| (row + pair % 2 * 8, col + group * 2 + pair / 2 * 8);
+            let value = |pair: u32| {
+                let sums = [0, 1].map(|i| sums.at(group + pair * 2 + i).get());
+                let of_row = of_rows.map(|of| [of[(pair % 2) as usize]; 2]);
+                product.scaled(sums, of_row.or_else(|| of_cols.as_ref().map(|of| of[(pair / 2) as usize])))
+            };
+            let aligned = self.tensor.is_some() && !self.turned;
+            let plus_c = |pair: u32, values| product.plus_c(place(pair), values, aligned);
+            let values: Vec<[Val<'k, f32>; 2]> = match adds {
+                Some(false) => (0..pairs * 2).map(value).collect(),
+                Some(true) => (0..pairs * 2).map(|pair| plus_c(pair, value(pair))).collect(),
+                None => {
+                    let kept: Vec<_> = (0..pairs * 2).map(|pair| value(pair).map(|value| self.k.var(value))).collect();
+                    self.k.when(product.adds_to_c(), || {
+                        for (pair, kept) in (0..).zip(&kept) {
+                            let values = plus_c(pair, [0, 1].map(|i| kept[i].get()));
+                            (0..2).for_each(|i| kept[i].set(values[i]));
+                        }
+                    });
+                    kept.iter().map(|kept| [0, 1].map(|i| kept[i].get())).collect()
+                }
+            };
+            let pair = |pair: usize| {
+                let [x, y] = values[pair].map(|value| ending.activated(value));
                 x.pack(y)
             };
             // Matrices of 8×8: the upper and the lower rows, of one column of matrices and, unless it is the last, of the next.
             let row = self.k.warp() % WARPS * 16 + matrix % 2 * 8;
-            let place = |col: Val<'k, u32>| if self.turned { (slot, col + line, row) } else { (slot, row + line, col) };
+            let tile_place =
+                |col: Val<'k, u32>| if self.turned { (slot, col + line, row) } else { (slot, row + line, col) };
             if group + 4 == self.cols / 2 {
-                tiles.store_matrix(place(self.k.constant(group * 2)), [pair(0), pair(2)], self.turned);
+                tiles.store_matrix(tile_place(self.k.constant(group * 2)), [pair(0), pair(1)], self.turned);
             } else {
-                let at = place(matrix / 2 * 8 + group * 2);
-                tiles.store_matrix(at, [pair(0), pair(2), pair(4), pair(6)], self.turned);
+                let at = tile_place(matrix / 2 * 8 + group * 2);
+                tiles.store_matrix(at, [pair(0), pair(1), pair(2), pair(3)], self.turned);
             }
         }
     }
