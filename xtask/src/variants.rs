@@ -41,7 +41,7 @@ pub fn all() -> Vec<Variant> {
 }
 
 /// Of the kernels on Hopper's matrix units those that plans choose from: every layout, with C by tiles and by elements, as a whole and in parts; and
-/// tiles that blocks share evenly.
+/// tiles that blocks share evenly. And some of those by name alone.
 fn pipelines() -> Vec<Hopper> {
     let mut variants = Vec::new();
     let mut add = |hopper: Hopper| {
@@ -78,6 +78,12 @@ fn pipelines() -> Vec<Hopper> {
                 }
             }
         }
+    }
+    // By name alone: consumers that take turns.
+    for name in ["hopper_128x128x64_2_6_1_pp", "hopper_64x256x64_2_4_2_pp"] {
+        let named = Hopper::named(name, Type::BF16).into_iter();
+        let epilogue = Epilogue { bias: Some(Along::Rows), activation: Activation::Gelu };
+        variants.extend(named.flat_map(|hopper| [hopper, Hopper { epilogue, ..hopper }]));
     }
     variants
 }
