@@ -1,7 +1,7 @@
 //! What is known of indices: how large they can be, and of which terms they are sums.
 
-use crate::ir::launch::MAX_EXTENT;
-use crate::ir::{Binary, GRID_YZ_LIMIT, Inst, Kernel, Op, Operand, Place, SharedId, Special, ValId};
+use crate::ir::bounds::Bounds;
+use crate::ir::{Binary, Inst, Kernel, Op, Operand, Place, SharedId, ValId};
 
 /// A sum of products with constants, modulo 2³².
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,9 +12,8 @@ pub(super) struct Sum {
 
 /// The operations behind values.
 pub(super) struct Indices<'a> {
-    kernel: &'a Kernel,
     definitions: Vec<Option<&'a Inst>>,
-    bounds: Vec<u64>,
+    bounds: Bounds,
     /// The extents by which each shared array is indexed: its own, or only their product where a coordinate is not known to stay within.
     dims: Vec<Vec<u32>>,
 }
@@ -22,9 +21,8 @@ pub(super) struct Indices<'a> {
 impl<'a> Indices<'a> {
     pub fn new(kernel: &'a Kernel) -> Self {
         let mut indices = Indices {
-            kernel,
             definitions: Vec::new(),
-            bounds: Vec::new(),
+            bounds: Bounds::of(kernel),
             dims: kernel.shared().iter().map(|array| array.dims.clone()).collect(),
         };
         indices.collect(kernel.body());
@@ -44,17 +42,15 @@ impl<'a> Indices<'a> {
         indices
     }
 
-    /// Definitions and bounds, in the order in which values are defined.
+    /// Definitions, in the order in which values are defined.
     fn collect(&mut self, insts: &'a [Inst]) {
         for inst in insts {
             for result in &inst.results {
                 let index = result.index();
                 if self.definitions.len() <= index {
                     self.definitions.resize(index + 1, None);
-                    self.bounds.resize(index + 1, u64::from(u32::MAX));
                 }
                 self.definitions[index] = Some(inst);
-                self.bounds[index] = self.most_of(&inst.op).min(u64::from(u32::MAX));
             }
             inst.op.bodies().for_each(|body| self.collect(body));
         }
@@ -62,46 +58,11 @@ impl<'a> Indices<'a> {
 
     /// How large a `u32` can be.
     pub fn most(&self, operand: Operand) -> u64 {
-        match operand {
-            Operand::Const(_, bits) => bits,
-            Operand::Val(value) => self.bounds[value.index()],
-        }
-    }
-
-    fn most_of(&self, op: &Op) -> u64 {
-        let [x, y, z] = self.kernel.block().map(u64::from);
-        let any = u64::from(u32::MAX);
-        // What may have wrapped can be anything.
-        let within = |most: u64| if most <= any { most } else { any };
-        match op {
-            Op::Special(Special::ThreadX) => x.saturating_sub(1),
-            Op::Special(Special::ThreadY) => y.saturating_sub(1),
-            Op::Special(Special::ThreadZ) => z.saturating_sub(1),
-            Op::Special(Special::BlockX | Special::GridX) => (1 << 31) - 1,
-            Op::Special(Special::BlockY | Special::BlockZ | Special::GridY | Special::GridZ) => GRID_YZ_LIMIT.into(),
-            Op::Extent(..) => MAX_EXTENT as u64,
-            Op::Binary(op, a, b) => {
-                let (most_a, most_b) = (self.most(*a), self.most(*b));
-                match (op, b) {
-                    (Binary::Add, _) => within(most_a.saturating_add(most_b)),
-                    (Binary::Mul, _) => within(most_a.saturating_mul(most_b)),
-                    (Binary::Shl, Operand::Const(_, count)) if *count < 32 => within(most_a << count),
-                    (Binary::Shr, Operand::Const(_, count)) if *count < 32 => most_a >> count,
-                    (Binary::Div, Operand::Const(_, by)) if *by > 0 => most_a / by,
-                    (Binary::Rem, Operand::Const(_, by)) if *by > 0 => most_a.min(by - 1),
-                    (Binary::And | Binary::Min, _) => most_a.min(most_b),
-                    (Binary::Max, _) => most_a.max(most_b),
-                    _ => any,
-                }
-            }
-            Op::Select(_, yes, no) => self.most(*yes).max(self.most(*no)),
-            Op::For { end, .. } => self.most(*end).saturating_sub(1),
-            _ => any,
-        }
+        self.bounds.most(operand)
     }
 
     fn most_of_sum(&self, sum: &Sum) -> u64 {
-        let most = |(value, by): &(ValId, u32)| self.bounds[value.index()].saturating_mul((*by).into());
+        let most = |(value, by): &(ValId, u32)| self.most(Operand::Val(*value)).saturating_mul((*by).into());
         sum.terms.iter().map(most).fold(sum.constant.into(), u64::saturating_add)
     }
 
@@ -139,7 +100,7 @@ impl<'a> Indices<'a> {
 
     /// The coordinates of an element of a shared array. Each term goes to the outermost axis whose stride divides it.
     pub fn coordinates(&self, place: &Place) -> Vec<Sum> {
-        let Place::Shared { array, index, offset } = *place else { return Vec::new() };
+        let Place::Shared { array, index, offset, .. } = *place else { return Vec::new() };
         let mut whole = Sum { constant: offset, ..Sum::default() };
         self.sum(index, 1, &mut whole);
         let dims = self.dims(array);

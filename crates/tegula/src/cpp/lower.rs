@@ -180,6 +180,7 @@ impl Lowering<'_> {
             Op::SyncWarp { .. } => return self.refuse("synchronisation of warps"),
             Op::Shuffle { .. } => return self.refuse("shuffles"),
             Op::Vote { .. } => return self.refuse("votes"),
+            Op::Uniform(..) => return self.refuse("assertions that threads agree"),
             Op::Mma { .. } => return self.refuse("matrix instructions"),
             Op::Hopper(_) => return self.refuse("what only Hopper has"),
             Op::LoadMatrix { .. } => return self.refuse("loads of matrices"),

@@ -1,18 +1,20 @@
 //! Loads, stores, atomic operations and asynchronous copies: which element each lane means, whether it may have it, what it
 //! costs, and the value.
 
+use super::agent::Agent;
 use super::asynchronous::Flight;
 use super::block::Use;
 use super::count::{SECTOR, bytes, load_wavefronts, sectors, sectors_past_the_cache, wavefronts};
 use super::finding::{Kind, Space};
 use super::lanes::mask;
-use super::lower::{At, Only, Reg, register_bits};
-use super::race::{AGENT, Access, Conflict, Now, lanes_of};
+use super::lower::{At, Coordinate, Only, Reg, register_bits};
+use super::race::{AGENT, Access, Conflict, Eyes, Knowledge, Now, lanes_of};
 use super::warp::Run;
 use super::{Arg, Buffer, Request, What, semantics};
 use crate::element::Type;
 use crate::ir::{AtomicOp, Compare, Holds, Order, Scope, SharedArray, SiteId, Swizzle};
 use crate::matrix::Shape;
+use rustc_hash::FxHashMap;
 
 /// What the lanes of one access mean, after guards and bounds.
 pub(super) struct Target {
@@ -61,10 +63,13 @@ impl Run<'_, '_> {
     }
 
     pub fn store(&mut self, ty: Type, values: &[Reg], at: At, only: Only, (order, scope): (Order, Scope)) {
-        let target = self.target(ty, at, only, values.len() as u32);
+        let mut target = self.target(ty, at, only, values.len() as u32);
         self.tally(ty, at, &target, values.len() as u32, wavefronts);
         for (e, &value) in values.iter().enumerate() {
             let bits = self.warp.registers.bits(ty, value);
+            if order == Order::Weak {
+                self.merge_equal_stores(&mut target, e, &bits);
+            }
             self.check_lanes(&target, e, Does::Write, ordered(order, scope));
             for lane in bits_of(target.lanes[e]) {
                 let index = target.first[lane] + e;
@@ -74,6 +79,35 @@ impl Run<'_, '_> {
                 self.put(target.place, index, bits[lane]);
             }
             self.observe_access(&target, e, Does::Write, Some(value), &bits);
+        }
+    }
+
+    /// Lanes that store the same value to one element in one instruction do what one of them does; the others are left out.
+    fn merge_equal_stores(&mut self, target: &mut Target, e: usize, bits: &[u64; 32]) {
+        let lanes = target.lanes[e];
+        if !self.machine.config.races || lanes.count_ones() < 2 {
+            return;
+        }
+        let mut ascending = bits_of(lanes).map(|lane| target.first[lane]);
+        if ascending.by_ref().zip(bits_of(lanes).skip(1)).all(|(first, next)| first < target.first[next]) {
+            return;
+        }
+        let mut first: FxHashMap<usize, (usize, bool)> = FxHashMap::default();
+        for lane in bits_of(lanes) {
+            let (of, same) = first.entry(target.first[lane]).or_insert((lane, true));
+            *same &= bits[*of] == bits[lane];
+        }
+        let merged = mask(|lane| {
+            let stores = lanes >> lane & 1 == 1;
+            stores && first.get(&target.first[lane]).is_some_and(|&(of, same)| same && of != lane)
+        });
+        if merged != 0 {
+            let lane = merged.trailing_zeros() as usize;
+            let (element, text) = self.element(target.place, target.first[lane] + e);
+            let message = format!("several lanes store the same value to {text} in one instruction; one would do");
+            let (pc, thread) = (self.warp.pc, self.thread(lane));
+            self.report(Kind::EqualStores, pc, &[thread.into()], Some(element), message);
+            target.lanes[e] &= !merged;
         }
     }
 
@@ -112,7 +146,9 @@ impl Run<'_, '_> {
             let bits = extended(ty, run.fetch(place, target.first[lane]));
             !semantics::compare(how, ty, bits, values[lane])
         };
-        if bits_of(target.lanes[0]).any(|lane| waits(self, lane)) {
+        let waiting = mask(|lane| target.lanes[0] >> lane & 1 == 1 && waits(self, lane));
+        if waiting != 0 {
+            self.warp.satisfied = self.warp.mask & !waiting;
             return false;
         }
         self.tally(ty, at, &target, 1, load_wavefronts);
@@ -140,6 +176,7 @@ impl Run<'_, '_> {
                 let bits = if source.lanes[e] >> lane & 1 == 1 {
                     let index = source.first[lane] + e;
                     self.check(source.place, index, lane, Does::Read, None);
+                    self.read_until_waited(source.place, index, lane);
                     self.fetch(source.place, index)
                 } else {
                     0
@@ -164,9 +201,27 @@ impl Run<'_, '_> {
         }
     }
 
+    /// An asynchronous copy reads its source until its thread has waited for it.
+    fn read_until_waited(&mut self, source: Which, index: usize, lane: usize) {
+        let (Which::Global(param), true) = (source, self.machine.config.races) else { return };
+        if matches!(self.machine.args[param], Arg::Matrix(buffer) if buffer.is_writable()) {
+            let (thread, site, now) = (self.thread(lane), self.site(), self.now(lane, None));
+            let clock = self.block.flights.read(thread, site);
+            let agent = Access { clock, site: site.0, lane: self.machine.agents.lane(Agent::Copies(thread)) };
+            let at = (self.machine.memory[param] as u32, index as u64);
+            // That nothing races with the start of the copy was checked for its thread.
+            self.global.read_by_agent(&mut self.block.clocks, at, &Eyes::Thread(now), agent);
+        }
+    }
+
     /// The lanes wait for their copies: these are written now, by the lanes, as far as others are concerned.
     pub fn land(&mut self, pending: u32) {
         for lane in lanes_of(self.warp.index, self.warp.mask) {
+            if let Some(done) = self.block.flights.read_until(lane, pending) {
+                let agent = self.machine.agents.lane(Agent::Copies(lane));
+                let known = Knowledge::of_agent(self.block.linear as u32, agent, done);
+                self.block.clocks.acquire(lane, &known);
+            }
             for flight in self.block.flights.wait(lane, pending) {
                 let (array, index) = (flight.array as usize, flight.index as usize);
                 self.block.shared.arrays[array][index] = flight.bits;
@@ -188,12 +243,13 @@ impl Run<'_, '_> {
     /// [`Run::target`] of the lanes that access each of their elements.
     pub fn located(&mut self, ty: Type, at: At, lanes: [u32; WIDEST], width: u32) -> Target {
         match at {
-            At::Shared { array, index, offset } => {
+            At::Shared { array, index, offset, axes } => {
                 let indices = self.warp.registers.u32s(index);
                 // Indices are 32-bit and wrap, as they do in registers.
                 let first = std::array::from_fn(|lane| indices[lane].wrapping_add(offset) as usize);
                 let target = Target { place: Which::Shared(array.index()), first, lanes };
                 let highest = first.into_iter().fold(0, usize::max);
+                let target = self.in_axes(array.index(), axes, target, width);
                 self.in_array(array.index(), target, highest as u64, width)
             }
             At::Global { param, batch, row, col } => {
@@ -216,6 +272,29 @@ impl Run<'_, '_> {
                 })
             }
         }
+    }
+
+    /// Leaves out what lies outside along an axis, and reports it: an index past the end of a row is no element of the next one.
+    fn in_axes(&mut self, array: usize, axes: u32, mut target: Target, width: u32) -> Target {
+        let machine = self.machine;
+        for &Coordinate { axis, last, value, fixed, extent } in &machine.program.axes[axes as usize] {
+            let coordinates = self.warp.registers.u32s(value);
+            let at: [u64; 32] = std::array::from_fn(|lane| u64::from(coordinates[lane]) + u64::from(fixed));
+            let further = if last { u64::from(width) - 1 } else { 0 };
+            if at.iter().all(|&at| at + further < u64::from(extent)) {
+                continue;
+            }
+            for (e, lanes) in target.lanes.iter_mut().enumerate().take(width as usize) {
+                let along = if last { e as u64 } else { 0 };
+                let outside = mask(|lane| at[lane] + along >= u64::from(extent)) & *lanes;
+                if outside != 0 {
+                    *lanes &= !outside;
+                    let lane = outside.trailing_zeros() as usize;
+                    self.outside_axis(array, (axis, at[lane] + along, extent), target.first[lane] + e, lane);
+                }
+            }
+        }
+        target
     }
 
     /// `highest` is the largest first element of any lane, also of those that do not take part.
@@ -371,6 +450,7 @@ impl Run<'_, '_> {
     }
 
     fn put(&mut self, place: Which, index: usize, bits: u64) {
+        self.changed = self.changed || self.fetch(place, index) != bits;
         match place {
             Which::Shared(array) => self.block.shared.arrays[array][index] = bits,
             Which::Global(param) => {
@@ -430,7 +510,8 @@ impl Run<'_, '_> {
             self.uninitialised(place, index, now);
         }
         let clocks = &mut self.block.clocks;
-        let within = self.global.access(clocks, param as u32, index as u64, &now, does == Does::Write);
+        let memory = self.machine.memory[param] as u32;
+        let within = self.global.access(clocks, memory, index as u64, &now, does == Does::Write);
         self.machine.own(param, index, self.block.linear, now.lane, now.site, does == Does::Write);
         if let Some(conflict) = within {
             self.race(place, index, now, does, conflict);
@@ -443,15 +524,14 @@ impl Run<'_, '_> {
         }
         let thread = (self.warp.index * 32) as u16 + lane as u16;
         let acquires = matches!(order, Order::Acquire | Order::AcqRel);
+        let (memory, site) = (&self.machine.memory, self.site());
         let clocks = &mut self.block.clocks;
-        match place {
-            Which::Shared(array) => {
-                self.block.shadow.published(array as u32, index as u32).load(clocks, thread, acquires, scope);
-            }
-            Which::Global(param) => {
-                self.global.published(param as u32, index as u64).load(clocks, thread, acquires, scope);
-            }
-        }
+        let published = match place {
+            Which::Shared(array) => self.block.shadow.published(array as u32, index as u32),
+            Which::Global(param) => self.global.published(memory[param] as u32, index as u64),
+        };
+        let missed = published.load(clocks, thread, acquires, scope);
+        clocks.missed.extend(missed.map(|block| (block, site)));
     }
 
     fn release(&mut self, place: Which, index: usize, lane: usize, order: Order, scope: Scope, both: bool) {
@@ -467,7 +547,7 @@ impl Run<'_, '_> {
                 published.store(clocks, thread, releases, scope, both);
             }
             Which::Global(param) => {
-                let published = self.global.published(param as u32, index as u64);
+                let published = self.global.published(self.machine.memory[param] as u32, index as u64);
                 published.store(clocks, thread, releases, scope, both);
             }
         }
@@ -612,6 +692,14 @@ impl Run<'_, '_> {
         }
     }
 
+    fn outside_axis(&mut self, array: usize, (axis, at, extent): (usize, u64, u32), index: usize, lane: usize) {
+        let array = &self.machine.kernel.shared()[array];
+        let name = array.name.clone();
+        let message = format!("coordinate {at} along axis {axis} of shared array {name} {:?}, which has {extent}", array.dims);
+        let (pc, thread) = (self.warp.pc, self.warp.index * 32 + lane as u32);
+        self.report(Kind::OutOfBounds, pc, &[thread], Some((Space::Shared, name, vec![index as u64])), message);
+    }
+
     pub fn outside_array(&mut self, array: usize, index: u64, len: u64, lane: usize) {
         let name = self.machine.kernel.shared()[array].name.clone();
         let message = format!("element {index} of shared array {name}, which has {len}");
@@ -659,14 +747,19 @@ impl Run<'_, '_> {
     fn race(&mut self, place: Which, index: usize, now: Now, does: Does, conflict: Conflict) {
         let machine = self.machine;
         let Conflict { block, earlier, earlier_writes } = conflict;
-        if let (Which::Shared(array), AGENT..) = (place, earlier.lane) {
-            return self.mistake(machine.conflict(Space::Shared, array, index, (now.site, now.lane, does), conflict));
+        if earlier.lane >= AGENT {
+            let (space, memory) = match place {
+                Which::Shared(array) => (Space::Shared, array),
+                Which::Global(param) => (Space::Global, param),
+            };
+            return self.mistake(machine.conflict(space, memory, index, (now.site, now.lane, does), conflict));
         }
         let here = self.block.linear;
         let one = Use { block: here as u32, lane: now.lane, site: now.site, writes: does == Does::Write };
         let other = Use { block, lane: earlier.lane, site: SiteId(earlier.site), writes: earlier_writes };
         let sites = [one, other].map(|u| machine.kernel.site(u.site));
         let (element, _) = self.element(place, index);
-        self.found(Kind::Race, &sites, || machine.race(element, one, other));
+        let missed = self.block.clocks.missed.get(&block).copied();
+        self.found(Kind::Race, &sites, || machine.race(element, one, other, missed));
     }
 }

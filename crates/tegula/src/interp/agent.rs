@@ -1,5 +1,5 @@
 //! Who works beside the threads of a block: copies to each part of a tile and each slot of an inbox, the matrix instructions of each warp, the
-//! stores of tiles of each thread. Each is an agent, with a lane and a clock of its own; `race` says what for.
+//! stores of tiles and the asynchronous copies of each thread. Each is an agent, with a lane and a clock of its own; `race` says what for.
 
 use super::race::AGENT;
 use crate::ir::{Holds, Kernel, SharedArray, SiteId};
@@ -13,6 +13,8 @@ pub(super) enum Agent {
     Warp(u32),
     /// Stores of tiles by a thread.
     Thread(u16),
+    /// Asynchronous copies by a thread, which read a matrix.
+    Copies(u16),
 }
 
 /// The agents of a block, in a row: parts, warps, threads.
@@ -22,6 +24,7 @@ pub(super) struct Agents {
     first: Vec<u32>,
     parts: u32,
     warps: u32,
+    threads: u32,
 }
 
 /// Elements of a tile of an array.
@@ -47,7 +50,8 @@ impl Agents {
             parts += if copied { array.len() as u32 / part } else { 0 };
             before
         });
-        Agents { first: first.collect(), parts, warps: kernel.threads().div_ceil(32) }
+        let threads = kernel.threads();
+        Agents { first: first.collect(), parts, warps: threads.div_ceil(32), threads }
     }
 
     pub fn parts(&self) -> u32 {
@@ -60,6 +64,7 @@ impl Agents {
             Agent::Part { array, part } => self.first[array] + part,
             Agent::Warp(warp) => self.parts + warp,
             Agent::Thread(thread) => self.parts + self.warps + u32::from(thread),
+            Agent::Copies(thread) => self.parts + self.warps + self.threads + u32::from(thread),
         };
         AGENT | number as u16
     }
@@ -74,7 +79,11 @@ impl Agents {
         } else if number < self.parts + self.warps {
             Agent::Warp(number - self.parts)
         } else {
-            Agent::Thread((number - self.parts - self.warps) as u16)
+            let number = number - self.parts - self.warps;
+            match number.checked_sub(self.threads) {
+                None => Agent::Thread(number as u16),
+                Some(number) => Agent::Copies(number as u16),
+            }
         })
     }
 }
@@ -135,7 +144,7 @@ mod tests {
         });
         let agents = Agents::of(&kernel);
         let parts = [(0, 0), (0, 5), (2, 0), (2, 1)].map(|(array, part)| Agent::Part { array, part });
-        for agent in parts.into_iter().chain([Agent::Warp(0), Agent::Warp(7), Agent::Thread(0), Agent::Thread(255)]) {
+        for agent in parts.into_iter().chain([Agent::Warp(0), Agent::Warp(7), Agent::Thread(0), Agent::Thread(255), Agent::Copies(0), Agent::Copies(255)]) {
             assert_eq!(agents.agent(agents.lane(agent)), Some(agent));
         }
         assert_eq!(agents.agent(255), None);

@@ -171,7 +171,7 @@ impl Machine<'_> {
     /// What a warp waits for at a barrier.
     pub fn awaited(&self, block: &Running, warp: &Warp) -> Option<String> {
         let Code::Hopper(act) = self.program.code.get(warp.pc)? else { return None };
-        let Act::Await { barrier: At::Shared { array, index, offset }, parity } = **act else { return None };
+        let Act::Await { barrier: At::Shared { array, index, offset, .. }, parity } = **act else { return None };
         let parities = warp.registers.u32s(parity);
         let indices = warp.registers.u32s(index);
         let barriers = block.engine.barriers.get(array.index())?;
@@ -255,6 +255,8 @@ impl Run<'_, '_> {
         let is_open = |barrier: &Barrier, lane: usize| barrier.begun.is_none() || barrier.has_passed(parities[lane]);
         let engine = &self.block.engine;
         if !barriers.iter().all(|&(lane, (array, index))| is_open(&engine.barriers[array][index], lane)) {
+            let open = barriers.iter().filter(|&&(lane, (array, index))| is_open(&engine.barriers[array][index], lane));
+            self.warp.satisfied = open.fold(0, |lanes, (lane, _)| lanes | 1 << lane);
             self.warp.state = State::Await;
             return false;
         }

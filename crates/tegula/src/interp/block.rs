@@ -3,7 +3,11 @@
 //! Blocks that cannot wait for each other run one after the other on each core. Blocks of a kernel that orders accesses between
 //! blocks (atomics, acquire, release, `wait_until`) run together, a device full at a time, each making progress in turn.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 
 use super::access::Does;
 use super::agent::{Agent, Agents, part_elements, tile_elements};
@@ -12,15 +16,17 @@ use super::cluster::Group;
 use super::count::{Pattern, Tally, summarise};
 use super::finding::{Finding, Findings, Kind, Severity, Space};
 use super::hopper::{Act, Engine};
-use super::lanes::Registers;
+use super::lanes::{LineLanes, Registers};
 use super::lower::{Code, Program, lower};
 use super::memory::SharedMemory;
+use super::path::{Frame, Path};
 use super::race::{Clocks, Conflict, GlobalShadow, SharedShadow};
+use super::uniform::Assertions;
 use super::warp::Run;
 use super::{Arg, Config, Observer, Outcome};
 use crate::error::Result;
 use crate::ir::launch::Bound;
-use crate::ir::{Access, Checked, Holds, Kernel, Order, ParamKind, Site, SiteId};
+use crate::ir::{Access, Checked, Holds, Kernel, Order, ParamKind, Scope, Site, SiteId};
 use crate::progress::Meter;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -41,6 +47,10 @@ pub(super) struct Machine<'a> {
     /// Whether there is anything that only Hopper has, and who works beside the threads then.
     hopper: bool,
     pub agents: Agents,
+    /// For each parameter the first that is bound to the same memory.
+    pub memory: Vec<usize>,
+    /// The scope of each ordered access, and whether it is atomic.
+    ordered: FxHashMap<SiteId, (Scope, bool)>,
     /// Elements of each shared array that are remembered together: those of eight rows where only copies and matrix instructions touch them.
     pub granules: Vec<usize>,
     /// Who is told of finished blocks, and how many there are.
@@ -88,17 +98,21 @@ pub(super) struct Running {
     pub flights: Flights,
     pub engine: Engine,
     pub named: [Named; 16],
+    pub assertions: Assertions,
     last_barrier: Option<u32>,
     random: u64,
 }
 
-/// A named barrier: who has come so far.
+/// A named barrier in one of its uses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Named {
     pub threads: u32,
     pub arrived: u32,
     pub waiting: Vec<u32>,
     pub known: super::race::Knowledge,
+    /// The arrivals of this use, a thread for each warp, and those of the use before it.
+    pub arrivals: Vec<super::race::Access>,
+    pub before: Vec<super::race::Access>,
 }
 
 /// Why a warp does not run.
@@ -117,13 +131,20 @@ pub(super) enum State {
     Registers,
     /// At the barrier of the cluster.
     Cluster,
+    /// At an instruction of the whole warp, for lanes on other paths.
+    Converge,
+    /// In a loop that has gone round for long, or that nothing changes any more.
+    Spinning,
+    /// Absorbed by another path, or at the end of the kernel before others of its warp.
+    Gone,
     Done,
 }
 
 impl State {
     /// Whether the warp itself looks again and again whether it can go on.
     pub fn looks(self) -> bool {
-        matches!(self, State::Polling | State::Await | State::Registers | State::Cluster)
+        use State::{Await, Cluster, Converge, Polling, Registers, Spinning};
+        matches!(self, Polling | Await | Registers | Cluster | Converge | Spinning)
     }
 }
 
@@ -137,7 +158,23 @@ pub(super) struct Mistake {
     pub message: String,
 }
 
-/// 32 lanes with their registers.
+/// How far the warps of a block got in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Progress {
+    /// Nothing could run, or changed anything.
+    None,
+    /// All that ran were loops that went round for long.
+    Spun,
+    Ran,
+}
+
+impl Progress {
+    fn or(self, ran: bool) -> Self {
+        if ran { Progress::Ran } else { self }
+    }
+}
+
+/// 32 lanes with their registers: the path at hand, and those that are parked.
 pub(super) struct Warp {
     pub index: u32,
     pub registers: Registers,
@@ -146,11 +183,22 @@ pub(super) struct Warp {
     pub mask: u32,
     /// Lanes there are.
     pub existing: u32,
-    /// Masks put aside by loops and branches: all lanes that came, and those that go the other way.
-    pub stack: Vec<(u32, u32)>,
+    /// Lanes whose registers are here: those that run, those that wait for them at the end of a branch or loop, and those that have still to
+    /// run another branch.
+    pub carried: u32,
+    /// Of the lanes that wait, those whose own wait is over.
+    pub satisfied: u32,
+    /// The branches and loops it is in.
+    pub stack: Vec<Frame>,
     /// The loops it is in, outermost first: the position of each, and how often its body was begun before.
     pub loops: Vec<(u32, u32)>,
     pub state: State,
+    pub parked: VecDeque<Path>,
+    /// Branches and loops that were opened.
+    pub frames: u32,
+    /// Instructions that it ran.
+    pub steps: u64,
+    pub line_lanes: Arc<[LineLanes]>,
 }
 
 impl<'a> Machine<'a> {
@@ -175,15 +223,15 @@ impl<'a> Machine<'a> {
         let hopper = program.code.iter().any(|code| matches!(code, Code::Hopper(_)));
         let every_reader = cooperative || hopper || program.code.iter().any(synchronises_finely);
         let granules = granules(kernel, &program);
-        let owners = args.iter().map(|arg| match arg {
-            Arg::Matrix(buffer) if config.races && !cooperative && buffer.is_writable() => {
+        let memory: Vec<_> = args.iter().map(|arg| args.iter().position(|first| first.is_same(arg)).unwrap_or(0)).collect();
+        let owners = args.iter().zip(&memory).enumerate().map(|(param, (arg, &first))| match arg {
+            Arg::Matrix(buffer) if config.races && !cooperative && buffer.is_writable() && param == first => {
                 Some(Owners::new(buffer.layout().shape.len().unwrap_or(0)))
             }
             _ => None,
         });
         Ok(Machine {
             kernel,
-            program,
             args,
             config,
             grid,
@@ -192,7 +240,10 @@ impl<'a> Machine<'a> {
             cooperative,
             hopper,
             agents: Agents::of(kernel),
+            memory,
+            ordered: ordered_accesses(&program),
             granules,
+            program,
             meter: None,
         })
     }
@@ -274,30 +325,44 @@ impl<'a> Machine<'a> {
 
     /// Runs one cluster from start to end.
     fn alone(&self, first: u64, gathered: &mut Gathered, mut observer: Option<&mut dyn Observer>) {
+        if gathered.stopped {
+            return;
+        }
         let mut group = self.start_group(first);
         let mut global = GlobalShadow::default();
-        while self.advance_group(&mut group, &mut global, gathered, reborrow(&mut observer)) {}
+        loop {
+            let progress = self.advance_group(&mut group, &mut global, gathered, reborrow(&mut observer));
+            let released = progress != Progress::Ran && self.release_lanes(&mut group);
+            if gathered.stopped || progress == Progress::None && !released {
+                break;
+            }
+        }
         if !gathered.stopped {
             self.finish_group(&mut group, gathered);
         }
     }
 
-    /// Runs every block of a cluster in turn. False where nothing could go on.
+    /// Lets lanes go ahead of others that nothing lets on any more. False where there are none.
+    fn release_lanes(&self, group: &mut Group) -> bool {
+        group.blocks.iter_mut().flat_map(|block| &mut block.warps).any(|warp| warp.release(&self.program.code))
+    }
+
+    /// Runs every block of a cluster in turn.
     fn advance_group(
         &self,
         group: &mut Group,
         global: &mut GlobalShadow,
         gathered: &mut Gathered,
         mut observer: Option<&mut dyn Observer>,
-    ) -> bool {
-        let mut progress = false;
+    ) -> Progress {
+        let mut progress = Progress::None;
         for block in &mut group.blocks {
-            progress |= self.advance(block, global, gathered, reborrow(&mut observer));
+            progress = progress.max(self.advance(block, global, gathered, reborrow(&mut observer)));
             if gathered.stopped {
-                return false;
+                return Progress::None;
             }
         }
-        if self.hopper { self.exchange(group, gathered, progress) } else { progress }
+        if self.hopper { progress.or(self.exchange(group, global, gathered, progress == Progress::Ran)) } else { progress }
     }
 
     /// What is to be said about a cluster that has ended, or never will.
@@ -327,9 +392,10 @@ impl<'a> Machine<'a> {
             if resident.is_empty() {
                 return gathered;
             }
-            let mut progress = false;
+            let mut progress = Progress::None;
             for group in &mut resident {
-                progress |= self.advance_group(group, &mut global, &mut gathered, reborrow(&mut observer));
+                progress =
+                    progress.max(self.advance_group(group, &mut global, &mut gathered, reborrow(&mut observer)));
             }
             if gathered.stopped {
                 return gathered;
@@ -342,7 +408,11 @@ impl<'a> Machine<'a> {
                 }
                 !done
             });
-            if !progress && resident.len() == before {
+            if progress == Progress::Ran || resident.len() != before {
+                continue;
+            }
+            let released = resident.iter_mut().any(|group| self.release_lanes(group));
+            if progress == Progress::None && !released {
                 for group in &mut resident {
                     self.finish_group(group, &mut gathered);
                 }
@@ -358,18 +428,7 @@ impl<'a> Machine<'a> {
         let warps = (0..threads.div_ceil(32)).map(|index| {
             let lanes = (threads - 32 * index).min(32);
             let existing = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
-            let registers =
-                Registers { lines: self.program.lines.clone(), predicates: self.program.predicates.clone() };
-            Warp {
-                index,
-                registers,
-                pc: 0,
-                mask: existing,
-                existing,
-                stack: Vec::new(),
-                loops: Vec::new(),
-                state: State::Ready,
-            }
+            Warp::new(index, existing, &self.program)
         });
         let lengths = self.kernel.shared().iter().zip(&self.granules).map(|(a, &granule)| match self.config.races {
             true => a.len().div_ceil(granule as u64),
@@ -385,36 +444,34 @@ impl<'a> Machine<'a> {
             flights: Flights::new(threads),
             engine: if self.hopper { Engine::new(self.kernel, &self.program, &self.agents) } else { Engine::default() },
             named: Default::default(),
+            assertions: Assertions::default(),
             last_barrier: None,
             random: mix(self.config.seed ^ mix(linear + 1)),
         }
     }
 
-    /// Runs every warp of a block that can run until it cannot, then lets through who has met at a barrier. False where nothing
-    /// could run.
+    /// Runs every warp of a block that can run until it cannot, then lets through who has met at a barrier.
     fn advance(
         &self,
         block: &mut Running,
         global: &mut GlobalShadow,
         gathered: &mut Gathered,
         mut observer: Option<&mut dyn Observer>,
-    ) -> bool {
+    ) -> Progress {
         let mut order: Vec<usize> = (0..block.warps.len()).collect();
         for i in (1..order.len()).rev() {
             order.swap(i, block.random(i as u64 + 1) as usize);
         }
-        let mut progress = false;
+        let mut progress = Progress::None;
         for warp in order {
             if !block.engine.coming.is_empty() && block.random(4) == 0 {
-                progress |= self.land_one(block, gathered);
+                progress = progress.or(self.land_one(block, gathered));
             }
-            let state = block.warps[warp].state;
-            if state != State::Ready && !state.looks() {
+            if !block.warps[warp].can_run() {
                 continue;
             }
             // The warp leaves its block while it runs, so that both can be changed.
-            let placeholder =
-                Warp { stack: Vec::new(), loops: Vec::new(), registers: Registers::none(), ..block.warps[warp] };
+            let placeholder = block.warps[warp].placeholder();
             let mut running = std::mem::replace(&mut block.warps[warp], placeholder);
             let mut run = Run {
                 machine: self,
@@ -424,14 +481,15 @@ impl<'a> Machine<'a> {
                 observer: reborrow(&mut observer),
                 warp: &mut running,
                 request: None,
+                changed: false,
             };
-            progress |= run.until_blocked();
+            progress = progress.max(run.until_blocked());
             block.warps[warp] = running;
             if gathered.stopped {
-                return false;
+                return Progress::None;
             }
         }
-        self.release_barrier(block, gathered) || progress
+        progress.or(self.release_barrier(block, gathered))
     }
 
     /// Lets the block go on once every warp is at the barrier.
@@ -456,24 +514,35 @@ impl<'a> Machine<'a> {
         if let Some((meter, finished)) = &self.meter {
             meter.reach(finished.fetch_add(1, Relaxed) + 1, self.grid.into_iter().map(u64::from).product());
         }
-        let stuck: Vec<&Warp> = block.warps.iter().filter(|w| w.state != State::Done).collect();
-        let Some(first) = stuck.first() else { return };
-        let registers = stuck.iter().any(|w| w.state == State::Registers);
-        let kind = if registers { Kind::RegisterBudget } else { Kind::Deadlock };
-        // Who waits for what, those together that wait for the same.
-        let mut waits: Vec<(String, Vec<u32>)> = Vec::new();
-        for warp in &stuck {
-            let what = self.waits_for(block, warp);
-            match waits.iter_mut().find(|(other, _)| *other == what) {
-                Some((_, warps)) => warps.push(warp.index),
-                None => waits.push((what, vec![warp.index])),
+        // Each path that waits: for what, where, and its first thread. Those are told together that wait for the same.
+        let (mut waits, mut threads): (Vec<(String, Vec<u32>)>, Vec<_>) = Default::default();
+        let (mut first, mut states) = (None, Vec::new());
+        for warp in 0..block.warps.len() {
+            for _ in 0..=block.warps[warp].parked.len() {
+                let path = &block.warps[warp];
+                if path.state != State::Done {
+                    let what = self.waits_for(block, path);
+                    match waits.iter_mut().find(|(other, _)| *other == what) {
+                        Some((_, warps)) => warps.push(path.index),
+                        None => waits.push((what, vec![path.index])),
+                    }
+                    threads.push(self.thread(path.index * 32 + path.mask.trailing_zeros().min(31)));
+                    // A warp at a named barrier already stands behind it.
+                    first = first.or(Some(path.pc - usize::from(matches!(path.state, State::Named(_)))));
+                    states.push(path.state);
+                }
+                block.warps[warp].switch();
             }
         }
-        let waits: Vec<_> = waits.iter().map(|(what, warps)| format!("warps {warps:?} wait {what}")).collect();
-        // A warp at a named barrier already stands behind it.
-        let site = self.site(first.pc - usize::from(matches!(first.state, State::Named(_))));
-        let threads: Vec<_> =
-            stuck.iter().map(|w| self.thread(w.index * 32 + w.mask.trailing_zeros().min(31))).collect();
+        let Some(first) = first else { return };
+        let kind = match () {
+            () if states.contains(&State::Registers) => Kind::RegisterBudget,
+            () if states.contains(&State::Converge) => Kind::DivergentWarp,
+            () if states.contains(&State::Spinning) => Kind::NoProgress,
+            () => Kind::Deadlock,
+        };
+        let waits: Vec<_> = waits.iter().map(|(what, warps)| format!("warps {warps:?} {what}")).collect();
+        let site = self.site(first);
         let finding = || Finding {
             kind,
             message: format!(
@@ -496,21 +565,25 @@ impl<'a> Machine<'a> {
 
     fn waits_for(&self, block: &Running, warp: &Warp) -> String {
         match warp.state {
-            State::Barrier => "at a barrier to which the rest of the block never comes".into(),
+            State::Barrier => "wait at a barrier to which the rest of the block never comes".into(),
             State::Named(id) => {
                 let Named { threads, arrived, .. } = block.named[id as usize];
-                format!("at named barrier {id}: {arrived} of {threads} threads came")
+                format!("wait at named barrier {id}: {arrived} of {threads} threads came")
             }
-            State::Await => self.awaited(block, warp).unwrap_or_default(),
+            State::Await => format!("wait {}", self.awaited(block, warp).unwrap_or_default()),
             State::Registers => match self.program.code.get(warp.pc) {
                 Some(Code::Hopper(act)) => match **act {
-                    Act::SetRegisters { count, .. } => block.engine.wanted(warp.index, count),
+                    Act::SetRegisters { count, .. } => format!("wait {}", block.engine.wanted(warp.index, count)),
                     _ => String::new(),
                 },
                 _ => String::new(),
             },
-            State::Cluster => "at the barrier of the cluster, to which not all of its threads come".into(),
-            _ => "for an element of memory that nobody changes any more".into(),
+            State::Cluster => "wait at the barrier of the cluster, to which not all of its threads come".into(),
+            State::Converge => {
+                format!("wait with lanes {:#010x} at an instruction of the warp to which the other lanes never come", warp.mask)
+            }
+            State::Spinning => "repeat a loop in which nothing changes any more".into(),
+            _ => "wait for an element of memory that nobody changes any more".into(),
         }
     }
 
@@ -524,6 +597,7 @@ impl<'a> Machine<'a> {
             }
             Some(Agent::Warp(warp)) => format!("a multiplication of warp {warp}"),
             Some(Agent::Thread(thread)) => format!("a store of a tile by thread {:?}", self.thread(thread.into())),
+            Some(Agent::Copies(thread)) => format!("an asynchronous copy of thread {:?}", self.thread(thread.into())),
         }
     }
 
@@ -560,9 +634,16 @@ impl<'a> Machine<'a> {
         let verb = |writes| if writes { "writes" } else { "reads" };
         let does = verb(does == Does::Write);
         let (kind, message) = match self.agents.agent(earlier.lane) {
-            Some(Agent::Part { .. }) => {
+            Some(Agent::Part { .. }) if earlier_writes => {
                 (Kind::InFlight, format!("{does} {text} while {who} is on its way; wait for its barrier first"))
             }
+            Some(Agent::Part { .. }) => {
+                (Kind::Race, format!("{does} {text}, which {who} reads until its barrier has been waited for"))
+            }
+            Some(Agent::Copies(_)) => (
+                Kind::Race,
+                format!("{does} {text}, which {who} reads, in no order; it reads until the thread has waited for its group"),
+            ),
             Some(Agent::Warp(_)) => {
                 let advice = "it reads until `wgmma_wait`, and who arrives before says nothing of it";
                 (Kind::Race, format!("{does} {text}, which {who} reads, in no order; {advice}"))
@@ -590,7 +671,7 @@ impl<'a> Machine<'a> {
         let threads = lanes.iter().filter_map(|&lane| match self.agents.agent(lane) {
             None => Some(lane.into()),
             Some(Agent::Warp(warp)) => Some(32 * warp),
-            Some(Agent::Thread(thread)) => Some(thread.into()),
+            Some(Agent::Thread(thread) | Agent::Copies(thread)) => Some(thread.into()),
             Some(Agent::Part { .. }) => None,
         });
         let (space, name, index) = match element {
@@ -630,7 +711,7 @@ impl<'a> Machine<'a> {
 
     /// Notes that a block uses an element of a matrix.
     pub fn own(&self, param: usize, index: usize, block: u64, lane: u16, site: SiteId, write: bool) {
-        let Some(Owners(owners)) = &self.owners[param] else { return };
+        let Some(Owners(owners)) = &self.owners[self.memory[param]] else { return };
         let me = (block + 1) << 32 | u64::from(site.0 & 0x1f_ffff) << 11 | u64::from(lane & 0x7ff);
         let [first_writer, last_writer, first_reader, last_reader] = &owners[index];
         let (first, last) = if write { (first_writer, last_writer) } else { (first_reader, last_reader) };
@@ -648,21 +729,33 @@ impl<'a> Machine<'a> {
                     let Arg::Matrix(buffer) = self.args[param] else { continue };
                     let element = || (Space::Global, name, buffer.coordinates(index));
                     let block = u64::from(later.block);
-                    gathered.findings.add(Kind::Race, &sites, block, || self.race(element(), later, earlier));
+                    gathered.findings.add(Kind::Race, &sites, block, || self.race(element(), later, earlier, None));
                 }
             }
         }
     }
 
     /// Two uses of one element in no order.
-    pub fn race(&self, (space, name, index): (Space, String, Vec<u64>), one: Use, other: Use) -> Finding {
+    ///
+    /// `missed` is where a thread read a release of the other block in vain.
+    pub fn race(
+        &self,
+        (space, name, index): (Space, String, Vec<u64>),
+        one: Use,
+        other: Use,
+        missed: Option<SiteId>,
+    ) -> Finding {
         let (here, there) = (self.block_id(one.block), self.block_id(other.block));
         let threads = [one, other].map(|u| self.thread(u.lane.into()));
         let [site, met] = [one, other].map(|u| self.kernel.site(u.site).location);
-        let verb = |u: Use| if u.writes { "writes" } else { "reads" };
+        let verb = |u: Use| match self.ordered.get(&u.site) {
+            Some((_, true)) => "reads and writes",
+            _ if u.writes => "writes",
+            _ => "reads",
+        };
         let elsewhere = if here == there { String::new() } else { format!(" of block {there:?}") };
         let message = format!(
-            "block {here:?}: thread {:?} {} {name}{index:?} ({}:{}) and thread {:?}{elsewhere} {} it ({}:{}) in no order",
+            "block {here:?}: thread {:?} {} {name}{index:?} ({}:{}) and thread {:?}{elsewhere} {} it ({}:{}) in no order{}",
             threads[0],
             verb(one),
             site.file(),
@@ -671,6 +764,7 @@ impl<'a> Machine<'a> {
             verb(other),
             met.file(),
             met.line(),
+            self.narrow_scope(one, other, missed),
         );
         Finding {
             kind: Kind::Race,
@@ -683,6 +777,22 @@ impl<'a> Machine<'a> {
             source: vec![site, met],
             times: 1,
         }
+    }
+
+    /// Why accesses or a release and an acquire that were meant to order two blocks do not.
+    fn narrow_scope(&self, one: Use, other: Use, missed: Option<SiteId>) -> String {
+        if one.block == other.block {
+            return String::new();
+        }
+        let narrow = |site: &SiteId| matches!(self.ordered.get(site), Some((Scope::Block, _)));
+        let ordered = |site: &SiteId| self.ordered.contains_key(site);
+        let both = [one.site, other.site];
+        let site = both.into_iter().find(narrow).filter(|_| both.iter().all(ordered)).or(missed);
+        site.map_or_else(String::new, |site| {
+            let at = self.kernel.site(site).location;
+            let what = if Some(site) == missed { "what is acquired there or the release that it reads" } else { "the access there" };
+            format!("; {what} has the scope of a block, which does not reach another block ({}:{}): use Device", at.file(), at.line())
+        })
     }
 
     fn outcome(&self, mut gathered: Gathered) -> Outcome {
@@ -736,6 +846,19 @@ fn waits_for_others(code: &Code) -> bool {
     matches!(code, Code::Atomic { at: Global { .. }, .. } | Code::WaitUntil { at: Global { .. }, .. })
         || matches!(code, Code::Load { at: Global { .. }, order, .. } | Code::Store { at: Global { .. }, order, .. }
             if *order != Order::Weak)
+}
+
+/// The scope of each site with an ordered access, and whether that is atomic.
+fn ordered_accesses(program: &Program) -> FxHashMap<SiteId, (Scope, bool)> {
+    let accesses = program.code.iter().zip(&program.sites).filter_map(|(code, &site)| match *code {
+        Code::Atomic { scope, .. } => Some((site, (scope, true))),
+        Code::Load { order, scope, .. } | Code::Store { order, scope, .. } if order != Order::Weak => {
+            Some((site, (scope, false)))
+        }
+        Code::WaitUntil { scope, .. } => Some((site, (scope, false))),
+        _ => None,
+    });
+    accesses.collect()
 }
 
 fn synchronises_finely(code: &Code) -> bool {
@@ -813,6 +936,7 @@ impl Gathered {
             *mine = (mine.0 | theirs.0, mine.1 | theirs.1);
         }
         self.findings = self.findings.merge(other.findings);
+        self.stopped |= other.stopped;
         self.blocks += other.blocks;
         self
     }

@@ -10,7 +10,7 @@ use super::barrier::Which;
 use super::block::{Gathered, Machine, Mistake, Running, State};
 use super::copy::Cargo;
 use super::finding::Kind;
-use super::race::{Access, Eyes, Knowledge};
+use super::race::{Access, Eyes, GlobalShadow, Knowledge};
 use super::warp::Run;
 use crate::ir::SiteId;
 
@@ -89,7 +89,13 @@ impl Machine<'_> {
 
     /// Brings letters, and ends a meeting to which all have come. Where nobody else could go on, something must come. False where
     /// nothing does.
-    pub fn exchange(&self, group: &mut Group, gathered: &mut Gathered, progress: bool) -> bool {
+    pub fn exchange(
+        &self,
+        group: &mut Group,
+        global: &mut GlobalShadow,
+        gathered: &mut Gathered,
+        progress: bool,
+    ) -> bool {
         let Group { blocks, letters } = group;
         for block in &mut *blocks {
             letters.append(&mut block.engine.outbox);
@@ -98,7 +104,7 @@ impl Machine<'_> {
         let mut at = 0;
         while at < letters.len() {
             if blocks[0].random(2) == 0 {
-                self.deliver(blocks, letters.swap_remove(at), gathered);
+                self.deliver((blocks, global), letters.swap_remove(at), gathered);
                 came = true;
             } else {
                 at += 1;
@@ -109,7 +115,7 @@ impl Machine<'_> {
         }
         if !letters.is_empty() {
             let at = blocks[0].random(letters.len() as u64) as usize;
-            self.deliver(blocks, letters.swap_remove(at), gathered);
+            self.deliver((blocks, global), letters.swap_remove(at), gathered);
             return true;
         }
         let count = blocks.len() as u64;
@@ -118,7 +124,12 @@ impl Machine<'_> {
         after.iter_mut().chain(before).any(|block| self.land_one(block, gathered))
     }
 
-    fn deliver(&self, blocks: &mut [Running], letter: Letter, gathered: &mut Gathered) {
+    fn deliver(
+        &self,
+        (blocks, global): (&mut [Running], &mut GlobalShadow),
+        letter: Letter,
+        gathered: &mut Gathered,
+    ) {
         let Letter { to, from, sender, known, brings } = letter;
         let Some(block) = blocks.get_mut(to as usize) else { return };
         let (eyes, site) = (Eyes::Sender(&known), SiteId(sender.site));
@@ -130,7 +141,7 @@ impl Machine<'_> {
                 block.engine.visits.insert((from, sender.lane), visit);
                 unready.or(wrong).into_iter().collect()
             }
-            Brings::Cargo(cargo) => self.start_copy(block, cargo, &eyes, (from, sender)),
+            Brings::Cargo(cargo) => self.start_copy((block, global), cargo, &eyes, (from, sender)),
         };
         mistakes.into_iter().for_each(|mistake| self.note(gathered, from, mistake));
     }

@@ -9,7 +9,7 @@ use super::block::{Machine, Mistake, Running};
 use super::cluster::{Brings, Letter, Visit};
 use super::finding::{Kind, Space};
 use super::lower::{At, Reg};
-use super::race::{Access, Eyes, Hazard, Knowledge};
+use super::race::{Access, Eyes, GlobalShadow, Hazard, Knowledge};
 use super::warp::Run;
 use super::{Arg, Buffer, Place, What};
 use crate::ir::{Order2d, ParamKind, SiteId, Tiles};
@@ -131,7 +131,7 @@ impl Machine<'_> {
     /// A thread of the cluster starts a copy: from now on nobody may use what it goes to who has not waited for it.
     pub fn start_copy(
         &self,
-        block: &mut Running,
+        (block, global): (&mut Running, &mut GlobalShadow),
         cargo: Cargo,
         eyes: &Eyes<'_>,
         (from, sender): (u32, Access),
@@ -159,12 +159,36 @@ impl Machine<'_> {
             mistakes.extend(worst.map(|&(index, conflict)| {
                 self.conflict(Space::Shared, array, index, (site, sender.lane, Does::Write), conflict)
             }));
+            if let Cargo::Tile(tile) = cargo {
+                mistakes.extend(self.read_tile((block, global), tile, eyes, access, sender));
+            }
             let here = block.linear as u32;
             block.engine.visits.insert((here, lane), Visit { from, sender, block: here, access });
         }
         let phase = block.engine.barriers[barrier.0][barrier.1].phase();
         block.engine.coming.push(Coming { cargo, access, phase, from, sender });
         mistakes
+    }
+
+    /// A copy reads its part of a matrix until its barrier has been waited for; what is wrong with that.
+    fn read_tile(
+        &self,
+        (block, global): (&mut Running, &mut GlobalShadow),
+        Tile { matrix, at, .. }: Tile,
+        eyes: &Eyes<'_>,
+        agent: Access,
+        sender: Access,
+    ) -> Option<Mistake> {
+        let (buffer, cut) = self.matrix(matrix).filter(|(buffer, _)| buffer.is_writable())?;
+        let memory = self.memory[matrix] as u32;
+        let mut first = None;
+        for index in (0..cut.tiles.elements() as usize).filter_map(|element| cut.index(buffer, at, element)) {
+            let conflict = global.read_by_agent(&mut block.clocks, (memory, index as u64), eyes, agent);
+            first = first.or(conflict.map(|conflict| (index, conflict)));
+        }
+        let (index, conflict) = first?;
+        let by = (SiteId(sender.site), sender.lane, Does::Read);
+        Some(self.conflict(Space::Global, matrix, index, by, conflict))
     }
 
     /// One of the copies that are on their way to a block lands, or a store that was put off happens. False where there is none.
@@ -294,7 +318,7 @@ impl Run<'_, '_> {
         let now = self.now(lane, None);
         let sender = Access { clock: now.clock, site: site.0, lane: thread };
         let from = self.block.linear as u32;
-        let mistakes = self.machine.start_copy(self.block, cargo, &Eyes::Thread(now), (from, sender));
+        let mistakes = self.machine.start_copy((self.block, self.global), cargo, &Eyes::Thread(now), (from, sender));
         mistakes.into_iter().for_each(|mistake| self.mistake(mistake));
         if self.block.random(2) == 0 {
             self.machine.land_one(self.block, self.gathered);

@@ -50,6 +50,16 @@ pub enum Kind {
     EndedBlock,
     /// A use of a matrix before the launches that precede this one have ended.
     EarlyAccess,
+    /// A shuffle that reads a lane which does not take part in it.
+    InactiveLane,
+    /// Threads that disagree on a value which the kernel asserts to be uniform.
+    NotUniform,
+    /// A loop whose step is 0.
+    ZeroStep,
+    /// A loop in which nothing changes any more, or more instructions than a warp may run.
+    NoProgress,
+    /// Several lanes that store the same value to one element in one instruction.
+    EqualStores,
     /// A barrier without which every access would still be ordered.
     RedundantBarrier,
 }
@@ -74,6 +84,11 @@ impl Kind {
             Kind::RegisterBudget => "register-budget",
             Kind::EndedBlock => "ended-block",
             Kind::EarlyAccess => "early-access",
+            Kind::InactiveLane => "inactive-lane",
+            Kind::NotUniform => "not-uniform",
+            Kind::ZeroStep => "zero-step",
+            Kind::NoProgress => "no-progress",
+            Kind::EqualStores => "equal-stores",
             Kind::RedundantBarrier => "redundant-barrier",
         }
     }
@@ -81,7 +96,7 @@ impl Kind {
     /// How bad it is.
     pub const fn severity(self) -> Severity {
         match self {
-            Kind::RedundantBarrier => Severity::Note,
+            Kind::RedundantBarrier | Kind::EqualStores => Severity::Note,
             _ => Severity::Error,
         }
     }

@@ -140,6 +140,23 @@ impl Engine {
     }
 }
 
+impl Act {
+    /// Whether all lanes of a warp run it together.
+    pub fn is_of_whole_warps(&self) -> bool {
+        matches!(
+            self,
+            Act::Wgmma(_)
+                | Act::WgmmaFence
+                | Act::WgmmaCommit
+                | Act::WgmmaWait { .. }
+                | Act::StoreMatrix { .. }
+                | Act::SetRegisters { .. }
+                | Act::ClusterArrive
+                | Act::ClusterWait
+        )
+    }
+}
+
 impl Run<'_, '_> {
     /// Runs an operation. False where the warp waits.
     pub fn act(&mut self, pc: usize, act: &Act) -> bool {
@@ -170,7 +187,7 @@ impl Run<'_, '_> {
 
     /// The elements that the lanes mean, those from `end` on reported and left out.
     pub fn elements_at(&mut self, at: At, end: usize) -> Vec<(usize, usize)> {
-        let At::Shared { array, index, offset } = at else { return Vec::new() };
+        let At::Shared { array, index, offset, .. } = at else { return Vec::new() };
         let indices = self.warp.registers.u32s(index);
         let elements = lanes_of(0, self.warp.mask).map(|lane| {
             let lane = usize::from(lane);

@@ -3,6 +3,10 @@
 //! Every operation computes all lanes, also those that are masked out: nobody reads their results, and loops without branches
 //! become vector instructions.
 
+use std::hash::Hasher;
+
+use rustc_hash::FxHasher;
+
 use super::lower::{Line, Reg};
 use super::semantics::{self, Half};
 use crate::cpu::lanes as fused;
@@ -14,6 +18,14 @@ use crate::ir::{Binary, Compare, Unary};
 pub(super) struct Registers {
     pub lines: Vec<Line>,
     pub predicates: Vec<u32>,
+}
+
+/// Which lanes a line holds: all of them, 4 bytes each, or half of them, 8 bytes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LineLanes {
+    All,
+    Low,
+    High,
 }
 
 type Lanes<T> = [T; 32];
@@ -43,6 +55,35 @@ impl Registers {
         let [low, high] = bytemuck::cast::<Lanes<u64>, [Line; 2]>(lanes);
         self.lines[reg as usize] = low;
         self.lines[reg as usize + 1] = high;
+    }
+
+    /// Takes what other registers hold in some lanes.
+    pub fn take(&mut self, other: &Registers, lanes: u32, line_lanes: &[LineLanes]) {
+        if lanes == 0 {
+            return;
+        }
+        for ((line, theirs), part) in self.lines.iter_mut().zip(&other.lines).zip(line_lanes) {
+            let lane = |word: usize| match part {
+                LineLanes::All => word,
+                LineLanes::Low => word / 2,
+                LineLanes::High => 16 + word / 2,
+            };
+            for word in (0..32).filter(|&word| lanes >> lane(word) & 1 == 1) {
+                line.0[word] = theirs.0[word];
+            }
+        }
+        for (mine, theirs) in self.predicates.iter_mut().zip(&other.predicates) {
+            *mine = *mine & !lanes | theirs & lanes;
+        }
+    }
+
+    /// A digest of all registers and of the lanes that run.
+    pub fn hash(&self, lanes: u32) -> u64 {
+        let mut hasher = FxHasher::default();
+        hasher.write_u32(lanes);
+        hasher.write(bytemuck::cast_slice(&self.lines));
+        hasher.write(bytemuck::cast_slice(&self.predicates));
+        hasher.finish()
     }
 
     /// A register of any type as bits.

@@ -2,14 +2,18 @@
 //! masks, values get registers that are used again once a value is dead.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::hopper::Act;
+use super::lanes::LineLanes;
 use super::matrix::Fragments;
 use super::wgmma::{self, Left, Multiply};
+use super::access::WIDEST;
 use crate::element::Type;
+use crate::ir::bounds::Bounds;
 use crate::ir::{
-    AtomicOp, Axis, Binary, Compare, Factor, Guard, Hopper, Inst, Kernel, LeftFactor, Mma, Op, Operand, Order, ParamId,
-    Place, Scope, SharedId, Shuffle, SiteId, Special, Unary, VarId, Vote,
+    AtomicOp, Axis, Binary, Compare, CoordinatesId, Factor, Guard, Hopper, Inst, Kernel, LeftFactor, Mma, Op, Operand, Order, ParamId,
+    Place, Scope, SharedArray, SharedId, Shuffle, SiteId, Special, Unary, Uniform, VarId, Vote,
 };
 
 /// A register: 32 lanes of 4 bytes, two of them for 8-byte types, or a predicate's 32 bits.
@@ -19,7 +23,19 @@ pub(super) type Reg = u32;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum At {
     Global { param: ParamId, batch: Reg, row: Reg, col: Reg },
-    Shared { array: SharedId, index: Reg, offset: u32 },
+    /// `axes` says which coordinates are to be held to their extents.
+    Shared { array: SharedId, index: Reg, offset: u32, axes: u32 },
+}
+
+/// A coordinate along an axis of a shared array that may be outside: a register and what to add to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Coordinate {
+    pub axis: usize,
+    /// Whether elements of a vector lie along it.
+    pub last: bool,
+    pub value: Reg,
+    pub fixed: u32,
+    pub extent: u32,
 }
 
 /// A guard in a register.
@@ -183,6 +199,12 @@ pub(super) enum Code {
         value: Reg,
         mask: u32,
     },
+    Uniform {
+        scope: Uniform,
+        ty: Type,
+        dst: Reg,
+        a: Reg,
+    },
     RoundTf32 {
         dst: Reg,
         a: Reg,
@@ -209,6 +231,7 @@ pub(super) enum Code {
         counter: Reg,
         start: Reg,
         end: Reg,
+        step: Reg,
         exit: u32,
     },
     Next {
@@ -224,7 +247,9 @@ pub(super) enum Code {
     Else {
         end: u32,
     },
-    While,
+    While {
+        exit: u32,
+    },
     Test {
         condition: Reg,
         exit: u32,
@@ -246,8 +271,9 @@ impl Code {
                 | Code::TakeSum { .. }
                 | Code::PutSum { .. }
                 | Code::Advance { .. }
+                | Code::Uniform { .. }
                 | Code::Else { .. }
-                | Code::While
+                | Code::While { .. }
                 | Code::Jump { .. }
                 | Code::End
         )
@@ -262,6 +288,10 @@ pub(super) struct Program {
     pub sites: Vec<SiteId>,
     /// Registers a warp starts with: constants in place.
     pub lines: Vec<Line>,
+    /// Coordinates of places in shared arrays, as [`At::Shared`] names them.
+    pub axes: Vec<Vec<Coordinate>>,
+    /// Which lanes each of them holds.
+    pub line_lanes: Arc<[LineLanes]>,
     /// Predicates a warp starts with.
     pub predicates: Vec<u32>,
     /// For each loop, by its position, whether it is the slide: its body adds products, and no loop within it does.
@@ -286,6 +316,8 @@ pub(super) fn lower(kernel: &Kernel) -> Program {
             code: Vec::new(),
             sites: Vec::new(),
             lines: Vec::new(),
+            axes: Vec::new(),
+            line_lanes: Arc::new([]),
             predicates: Vec::new(),
             slides: Vec::new(),
         },
@@ -294,6 +326,9 @@ pub(super) fn lower(kernel: &Kernel) -> Program {
         sums: vec![false; kernel.vars.len()],
         constants: HashMap::new(),
         free: Default::default(),
+        line_lanes: Vec::new(),
+        bounds: Bounds::of(kernel),
+        known_axes: HashMap::new(),
         before: Vec::new(),
         temporaries: Vec::new(),
     };
@@ -301,6 +336,7 @@ pub(super) fn lower(kernel: &Kernel) -> Program {
     lower.vars = kernel.vars.iter().map(|&ty| lower.allocate(ty)).collect();
     lower.region(kernel.body());
     lower.program.slides = slides(&lower.program.code);
+    lower.program.line_lanes = lower.line_lanes.into();
     lower.program
 }
 
@@ -321,7 +357,7 @@ fn slides(code: &[Code]) -> Vec<bool> {
     let mut around: Vec<(usize, bool, bool)> = Vec::new();
     for (at, code) in code.iter().enumerate() {
         match code {
-            Code::For { .. } | Code::While => around.push((at, false, false)),
+            Code::For { .. } | Code::While { .. } => around.push((at, false, false)),
             Code::Next { .. } | Code::Jump { .. } => {
                 if let Some((at, adds, within)) = around.pop() {
                     slides[at] = adds && !within;
@@ -352,7 +388,7 @@ impl Lives {
     fn of(kernel: &Kernel) -> Self {
         let n = kernel.values.len();
         let mut lives = Lives { last_use: vec![0; n], depth: vec![0; n], loops: Vec::new(), position: 0 };
-        lives.region(kernel.body());
+        lives.region(kernel, kernel.body());
         lives
     }
 
@@ -367,34 +403,34 @@ impl Lives {
         }
     }
 
-    fn region(&mut self, insts: &[Inst]) {
+    fn region(&mut self, kernel: &Kernel, insts: &[Inst]) {
         for inst in insts {
             let is_loop = matches!(inst.op, Op::For { .. } | Op::While { .. });
             for value in &inst.results {
                 self.depth[value.index()] = self.loops.len() + usize::from(is_loop);
             }
             if !matches!(inst.op, Op::While { .. }) {
-                inst.op.for_each_operand(|o| self.read(o));
+                each_read(kernel, &inst.op, |o| self.read(o));
             }
             self.position += 1;
             match &inst.op {
                 Op::For { end, step, body, .. } => {
                     self.looped(|s| {
-                        s.region(body);
+                        s.region(kernel, body);
                         s.read(*end);
                         s.read(*step);
                     });
                     self.last_use[inst.results[0].index()] = self.position;
                 }
                 Op::While { condition, test, body } => self.looped(|s| {
-                    s.region(condition);
+                    s.region(kernel, condition);
                     s.read(*test);
                     s.position += 1;
-                    s.region(body);
+                    s.region(kernel, body);
                 }),
                 Op::If { then, otherwise, .. } => {
-                    self.region(then);
-                    self.region(otherwise);
+                    self.region(kernel, then);
+                    self.region(kernel, otherwise);
                 }
                 _ => {}
             }
@@ -411,6 +447,16 @@ impl Lives {
     }
 }
 
+/// Calls `f` with all that an operation reads here: its operands, and the coordinates of its places.
+fn each_read(kernel: &Kernel, op: &Op, mut f: impl FnMut(Operand)) {
+    op.for_each_operand(&mut f);
+    op.for_each_place(|place| {
+        if let Place::Shared { coordinates, .. } = *place {
+            kernel.coordinates(coordinates).iter().for_each(|&(value, _)| f(value));
+        }
+    });
+}
+
 struct Lower<'a> {
     kernel: &'a Kernel,
     last_use: Vec<u32>,
@@ -423,6 +469,9 @@ struct Lower<'a> {
     constants: HashMap<(Type, u64), Reg>,
     /// Registers nobody needs any more: predicates, single lines, pairs of lines.
     free: [Vec<Reg>; 3],
+    line_lanes: Vec<LineLanes>,
+    bounds: Bounds,
+    known_axes: HashMap<Vec<Coordinate>, u32>,
     /// What goes before the instruction at hand, and the registers that only it reads.
     before: Vec<Code>,
     temporaries: Vec<Reg>,
@@ -445,9 +494,17 @@ impl Lower<'_> {
         let reg = if class == 0 { self.program.predicates.len() } else { self.program.lines.len() };
         match class {
             0 => self.program.predicates.push(0),
-            lines => self.program.lines.extend(std::iter::repeat_n(ZERO, lines)),
+            1 => self.lines(&[ZERO]),
+            _ => self.lines(&[ZERO; 2]),
         }
         reg as Reg
+    }
+
+    /// A register of one line, or of two.
+    fn lines(&mut self, lines: &[Line]) {
+        self.program.lines.extend(lines);
+        let lanes: &[_] = if lines.len() == 2 { &[LineLanes::Low, LineLanes::High] } else { &[LineLanes::All] };
+        self.line_lanes.extend(lanes);
     }
 
     fn constant(&mut self, ty: Type, bits: u64) -> Reg {
@@ -455,12 +512,11 @@ impl Lower<'_> {
             return reg;
         }
         // A register of its own: constants are written once, before the kernel starts.
-        let lines = &mut self.program.lines;
-        let reg = if ty == Type::Pred { self.program.predicates.len() } else { lines.len() } as Reg;
+        let reg = if ty == Type::Pred { self.program.predicates.len() } else { self.program.lines.len() } as Reg;
         match class(ty) {
             0 => self.program.predicates.push(if bits & 1 == 1 { u32::MAX } else { 0 }),
-            1 => lines.push(Line([register_bits(ty, bits); 32])),
-            _ => lines.extend(bytemuck::cast::<[u64; 32], [Line; 2]>([bits; 32])),
+            1 => self.lines(&[Line([register_bits(ty, bits); 32])]),
+            _ => self.lines(&bytemuck::cast::<[u64; 32], [Line; 2]>([bits; 32])),
         }
         self.constants.insert((ty, bits), reg);
         reg
@@ -484,8 +540,32 @@ impl Lower<'_> {
                 let [row, col] = [(0, row), (1, col)].map(|(which, further)| self.further(cursor, which, further));
                 At::Global { param, batch: self.operand(batch), row, col }
             }
-            Place::Shared { array, index, offset } => At::Shared { array, index: self.operand(index), offset },
+            Place::Shared { array, index, offset, coordinates } => {
+                let axes = self.axes(array, coordinates);
+                At::Shared { array, index: self.operand(index), offset, axes }
+            }
         }
+    }
+
+    /// The coordinates of a place that are not known to be inside.
+    fn axes(&mut self, array: SharedId, coordinates: CoordinatesId) -> u32 {
+        let kernel = self.kernel;
+        let SharedArray { dims, .. } = &kernel.shared()[array.index()];
+        let mut axes = Vec::new();
+        for (axis, (&(value, fixed), &extent)) in kernel.coordinates(coordinates).iter().zip(dims).enumerate() {
+            let last = axis + 1 == dims.len();
+            // A vector is at most as wide as it is aligned.
+            let widest = if last { WIDEST as u64 - 1 } else { 0 };
+            if self.bounds.most(value) + u64::from(fixed) + widest >= u64::from(extent) {
+                axes.push(Coordinate { axis, last, value: self.operand(value), fixed, extent });
+            }
+        }
+        let known = &mut self.program.axes;
+        let next = known.len() as u32;
+        *self.known_axes.entry(axes).or_insert_with_key(|axes| {
+            known.push(axes.clone());
+            next
+        })
     }
 
     /// A coordinate of a cursor, so much further on.
@@ -530,7 +610,7 @@ impl Lower<'_> {
                     done.push(value);
                 }
             };
-            inst.op.for_each_operand(&mut visit);
+            each_read(self.kernel, &inst.op, &mut visit);
             done.extend(&inst.results);
             for value in done {
                 self.release(value.index(), start);
@@ -573,7 +653,7 @@ impl Lower<'_> {
         let [start, end, step] = [start, end, step].map(|o| self.operand(o));
         let counter = self.allocate(Type::U32);
         self.registers[inst.results[0].index()] = Some(counter);
-        let enter = self.push(Code::For { counter, start, end, exit: 0 }, inst.site);
+        let enter = self.push(Code::For { counter, start, end, step, exit: 0 }, inst.site);
         self.position += 1;
         let first = self.here();
         self.region(body);
@@ -599,7 +679,7 @@ impl Lower<'_> {
     }
 
     fn while_loop(&mut self, inst: &Inst, condition: &[Inst], test: Operand, body: &[Inst]) {
-        self.push(Code::While, inst.site);
+        let enter = self.push(Code::While { exit: 0 }, inst.site);
         self.position += 1;
         let again = self.here();
         // The test is read after the condition's own scope ends, so its registers are freed only after the body.
@@ -614,6 +694,7 @@ impl Lower<'_> {
         self.push(Code::Jump { to: again }, inst.site);
         let end = self.push(Code::End, inst.site) as u32;
         self.program.code[leave] = Code::Test { condition: condition_register, exit: end };
+        self.program.code[enter] = Code::While { exit: end + 1 };
         for value in condition.iter().flat_map(|i| &i.results) {
             self.release(value.index(), u32::MAX);
         }
@@ -716,6 +797,7 @@ impl Lower<'_> {
                 self.before.push(first);
                 second
             }
+            Op::Uniform(scope, a) => Code::Uniform { scope: *scope, ty, a: r(a), dst: self.result(inst, 0) },
             Op::RoundTf32(a) => Code::RoundTf32 { a: r(a), dst: self.result(inst, 0) },
             Op::Pack(a, b) => Code::Pack { a: r(a), b: r(b), dst: self.result(inst, 0) },
             Op::Mma { mma, a, b, sums } => {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `lower` | the kernel as a flat list of instructions |
 //! | `warp` | runs them, 32 lanes at a time |
+//! | `path` | lanes of a warp that part and come together again |
 //! | `lanes` | arithmetic on 32 lanes |
 //! | `semantics` | arithmetic on one number, where it has corners |
 //! | `tensor`, `matrix` | matrix instructions: what they compute, and on what |
@@ -23,6 +24,7 @@
 //! | `race` | what is ordered |
 //! | `asynchronous` | copies on their way |
 //! | `count` | requests, sectors, wavefronts |
+//! | `uniform` | values that are asserted to be uniform |
 //! | `finding` | what is reported |
 //! | `observe` | what an observer sees |
 
@@ -41,9 +43,11 @@ mod lower;
 mod matrix;
 mod memory;
 mod observe;
+mod path;
 mod race;
 mod semantics;
 mod tensor;
+mod uniform;
 mod warp;
 mod wgmma;
 
@@ -81,6 +85,11 @@ impl<'a> From<&'a Buffer> for Arg<'a> {
 }
 
 impl Arg<'_> {
+    /// Whether both are the same matrix.
+    fn is_same(&self, other: &Arg<'_>) -> bool {
+        matches!((self, other), (Arg::Matrix(one), Arg::Matrix(other)) if std::ptr::eq(*one, *other))
+    }
+
     /// A number.
     pub fn scalar<T: Scalar>(value: T) -> Self {
         Arg::Scalar { ty: T::TYPE, bits: value.to_bits() }
@@ -104,6 +113,8 @@ pub struct Config {
     pub device: DeviceFacts,
     /// Whose matrix instructions to run.
     pub tensor_core: TensorCore,
+    /// Instructions that a warp may run before it counts as one that never ends.
+    pub steps: u64,
     /// Blocks that are on the device at a time, for kernels whose blocks wait for each other.
     pub resident: u32,
 }
@@ -119,6 +130,7 @@ impl Default for Config {
             parallel: true,
             device: DeviceFacts { multiprocessors: 132 },
             tensor_core: TensorCore::Sm90,
+            steps: 1 << 30,
             resident: 132,
         }
     }

@@ -53,7 +53,7 @@ pub(super) enum Eyes<'a> {
 }
 
 impl Now {
-    fn access(self) -> Access {
+    pub fn access(self) -> Access {
         Access { clock: self.clock, site: self.site.0, lane: self.lane }
     }
 }
@@ -163,6 +163,8 @@ pub(super) struct Clocks {
     pub barrier_needed: bool,
     /// Whether reads must all be remembered.
     pub every_reader: bool,
+    /// Blocks whose releases were read in vain, since a scope was too narrow, and where.
+    pub missed: BTreeMap<u32, SiteId>,
 }
 
 impl Clocks {
@@ -181,6 +183,7 @@ impl Clocks {
             begins: Fences::default(),
             barrier_needed: false,
             every_reader,
+            missed: BTreeMap::new(),
         }
     }
 
@@ -655,12 +658,15 @@ impl Published {
         self.0 = ByReach { block: continued(block, own), device: continued(device, old.device) };
     }
 
-    /// An ordered load, or the read half of an atomic operation.
-    pub fn load(&self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) {
+    /// An ordered load, or the read half of an atomic operation. Gives the block whose release it reads in vain, since a scope is too narrow.
+    pub fn load(&self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) -> Option<u32> {
         let ByReach { block, device } = &self.0;
-        let here = |from: &u32| *from == clocks.block;
+        let mine = clocks.block;
+        let here = |from: &u32| *from == mine;
         let near = block.as_ref().filter(|(_, from)| here(from)).map(|(what, _)| (what, true));
         let far = device.as_ref().filter(|(_, from)| scope != Scope::Block || here(from));
+        let reached = far.is_some();
+        let missed = block.iter().chain(device).map(|&(_, from)| from).find(|from| *from != mine && !reached);
         let far = far.map(|(what, from)| (what, here(from)));
         for (what, here) in near.into_iter().chain(far) {
             if acquires {
@@ -671,6 +677,7 @@ impl Published {
                 seen.get_or_insert_default().join(what);
             }
         }
+        missed
     }
 }
 
@@ -692,6 +699,24 @@ impl GlobalShadow {
     pub fn access(&mut self, clocks: &mut Clocks, param: u32, index: u64, now: &Now, writes: bool) -> Option<Conflict> {
         let GlobalCell { write, history, .. } = self.cells.entry((param, index)).or_default();
         history.access(write, clocks, now, writes)
+    }
+
+    /// An agent reads an element, as a thread started it to; a write that this races with, if there is one.
+    pub fn read_by_agent(
+        &mut self,
+        clocks: &mut Clocks,
+        (param, index): (u32, u64),
+        eyes: &Eyes<'_>,
+        agent: Access,
+    ) -> Option<Conflict> {
+        let GlobalCell { write, history, .. } = self.cells.entry((param, index)).or_default();
+        history.reads.insert((clocks.block, agent.lane), agent);
+        let (block, earlier) = (*write)?;
+        let seen = match eyes {
+            Eyes::Thread(now) => clocks.ordered_across(block, &earlier, now),
+            Eyes::Sender(known) => known.covers(block, &earlier),
+        };
+        (!seen).then_some(Conflict { block, earlier, earlier_writes: true })
     }
 
     pub fn published(&mut self, param: u32, index: u64) -> &mut Published {

@@ -1,10 +1,11 @@
 //! A warp that runs: one instruction after the other for all its lanes, until it must wait.
 
-use super::block::{Gathered, Machine, Mistake, Running, State, Warp};
+use super::block::{Gathered, Machine, Mistake, Progress, Running, State, Warp};
 use super::finding::{Finding, Kind, Space};
 use super::lanes::mask;
 use super::lower::{Code, Reg};
-use super::race::{GlobalShadow, lanes_of};
+use super::path::Path;
+use super::race::{Eyes, GlobalShadow, Now, lanes_of};
 use super::tensor::round_tf32;
 use super::{Arg, Computation, Event, Observer, Request, What};
 use crate::element::Type;
@@ -20,20 +21,53 @@ pub(super) struct Run<'r, 'm> {
     pub warp: &'r mut Warp,
     /// What the access at hand costs, where that was counted.
     pub request: Option<Request>,
+    /// Whether anything but registers changed since this was last set to false.
+    pub changed: bool,
 }
 
+/// Rounds of `while` loops after which a path looks whether anything changes in them.
+const LOOK: u32 = 64;
+/// Rounds of `while` loops after which other paths, warps and blocks have their turn.
+const TURN: u32 = 1 << 16;
+
+/// A `while` loop as it was a round before: where it begins, and its lanes and registers.
+type Snapshot = (usize, u64);
+
 impl Run<'_, '_> {
-    /// Runs until the warp waits or ends. False where it could not run a single instruction.
-    pub fn until_blocked(&mut self) -> bool {
+    /// Runs each path of the warp until it waits or ends.
+    pub fn until_blocked(&mut self) -> Progress {
+        let code = &self.machine.program.code;
+        let mut progress = Progress::None;
+        let mut left = 1 + self.warp.parked.len();
+        while left > 0 {
+            if self.warp.state == State::Ready || self.warp.state.looks() {
+                progress = progress.max(self.run_path());
+            }
+            if self.gathered.stopped {
+                return Progress::None;
+            }
+            left = left - 1 + usize::from(self.warp.state != State::Gone && self.warp.fork(code));
+            self.warp.switch();
+        }
+        progress
+    }
+
+    /// Runs until the path waits or ends.
+    fn run_path(&mut self) -> Progress {
         let machine = self.machine;
         let looked = self.warp.state.looks();
-        let mut ran = false;
+        let (mut ran, mut rounds, mut before) = (false, 0, None);
         self.warp.state = State::Ready;
         loop {
             let Some(code) = machine.program.code.get(self.warp.pc) else {
-                self.warp.state = State::Done;
-                return true;
+                self.warp.state = if self.warp.parked.is_empty() { State::Done } else { State::Gone };
+                return Progress::Ran;
             };
+            self.warp.steps += 1;
+            if self.warp.steps > machine.config.steps {
+                self.out_of_steps();
+                return Progress::None;
+            }
             if machine.config.counters {
                 let tally = &mut self.gathered.tallies[self.warp.pc];
                 tally.warps += 1;
@@ -41,7 +75,10 @@ impl Run<'_, '_> {
             }
             let goes_on = self.step(code);
             if self.gathered.stopped {
-                return false;
+                return Progress::None;
+            }
+            if self.warp.state == State::Gone {
+                return Progress::Ran;
             }
             if !goes_on {
                 let looks = self.warp.state.looks();
@@ -53,10 +90,51 @@ impl Run<'_, '_> {
                     tally.lanes -= u64::from(self.warp.mask.count_ones());
                 }
                 // One that failed again is no progress.
-                return ran || !(looks && looked);
+                return if ran || !(looks && looked) { Progress::Ran } else { Progress::None };
             }
             ran = true;
+            if let Code::Jump { .. } = code
+                && let Some(progress) = self.went_round(&mut rounds, &mut before)
+            {
+                self.warp.state = State::Spinning;
+                return progress;
+            }
         }
+    }
+
+    /// Counts a round of a `while` loop. Gives how far the path got where others have their turn.
+    fn went_round(&mut self, rounds: &mut u32, before: &mut Option<Snapshot>) -> Option<Progress> {
+        *rounds += 1;
+        if *rounds < LOOK {
+            return None;
+        }
+        if *rounds >= TURN {
+            return Some(Progress::Spun);
+        }
+        let pc = self.warp.pc;
+        match before.take() {
+            Some((at, registers)) if at == pc => {
+                (!self.changed && registers == self.warp.registers.hash(self.warp.mask)).then_some(Progress::None)
+            }
+            // Looking takes time: it is done after 64, 128, 256, … rounds.
+            _ if rounds.is_power_of_two() => {
+                self.changed = false;
+                *before = Some((pc, self.warp.registers.hash(self.warp.mask)));
+                None
+            }
+            other => {
+                *before = other;
+                None
+            }
+        }
+    }
+
+    fn out_of_steps(&mut self) {
+        let (pc, limit) = (self.warp.pc, self.machine.config.steps);
+        let thread = self.warp.index * 32 + self.warp.mask.trailing_zeros() % 32;
+        let message = format!("the warp has run {limit} instructions and has not ended; the limit is an option");
+        self.report(Kind::NoProgress, pc, &[thread], None, message);
+        self.gathered.stopped = true;
     }
 
     /// Runs one instruction. False where the warp waits.
@@ -67,7 +145,7 @@ impl Run<'_, '_> {
             | Code::Next { .. }
             | Code::If { .. }
             | Code::Else { .. }
-            | Code::While
+            | Code::While { .. }
             | Code::Test { .. }
             | Code::Jump { .. }
             | Code::End => {
@@ -75,11 +153,17 @@ impl Run<'_, '_> {
                 return true;
             }
             Code::Barrier => {
+                if !self.converged(u32::MAX) {
+                    return false;
+                }
                 self.observe(What::Barrier { id: 0, threads: self.machine.kernel.threads(), waits: true });
                 self.warp.state = State::Barrier;
                 return false;
             }
             Code::NamedBarrier { id, threads, wait } => {
+                if !self.converged(u32::MAX) {
+                    return false;
+                }
                 let id = self.warp.registers.u32s(id)[self.warp.mask.trailing_zeros() as usize % 32];
                 self.observe(What::Barrier { id, threads, waits: wait });
                 self.warp.pc += 1;
@@ -114,18 +198,23 @@ impl Run<'_, '_> {
             }
             Code::Fence { scope } => self.lanes().for_each(|lane| self.block.clocks.fence(lane, scope)),
             Code::SyncWarp { mask } => {
-                if self.all_of(pc, mask) {
-                    self.block.clocks.sync_warp(self.warp.index, mask, self.warp.existing);
+                if !self.sync_warp(mask) {
+                    self.warp.state = State::Converge;
+                    return false;
                 }
             }
+            Code::Shuffle { mask, .. } | Code::Vote { mask, .. } if !self.converged(mask) => return false,
+            Code::Mma { .. } | Code::LoadMatrix { .. } | Code::Uniform { .. } if !self.converged(u32::MAX) => return false,
             Code::Shuffle { mode, dst, value, lane, mask } => self.shuffle(pc, mode, [dst, value, lane], mask),
             Code::Vote { mode, dst, value, mask } => self.vote(pc, mode, dst, value, mask),
             Code::Mma { mma, ref fragments } => self.mma(pc, mma, fragments),
             Code::LoadMatrix { ty, dst, count, at, transposed } => {
                 self.load_matrix(pc, ty, &dst[..count as usize], at, transposed);
             }
+            Code::Uniform { scope, ty, dst, a } => self.assert_uniform(pc, scope, ty, dst, a),
             Code::Hopper(ref act) => {
-                if !self.act(pc, act) {
+                self.changed = true;
+                if act.is_of_whole_warps() && !self.converged(u32::MAX) || !self.act(pc, act) {
                     return false;
                 }
             }
@@ -149,14 +238,17 @@ impl Run<'_, '_> {
     }
 
     fn control(&mut self, code: &Code) {
+        if let Code::For { start, end, step, .. } = *code {
+            self.check_step(start, end, step);
+        }
         let warp = &mut *self.warp;
         let next = warp.pc + 1;
         warp.pc = match *code {
-            Code::For { counter, start, end, exit } => {
+            Code::For { counter, start, end, exit, .. } => {
                 warp.registers.copy(Type::U32, counter, start, warp.mask);
                 let inside = warp.mask & warp.below(counter, end);
                 if inside != 0 {
-                    warp.stack.push((warp.mask, 0));
+                    warp.enter(warp.mask, 0);
                     warp.loops.push((warp.pc as u32, 0));
                     warp.mask = inside;
                     next
@@ -174,22 +266,22 @@ impl Run<'_, '_> {
                     body as usize
                 } else {
                     warp.loops.pop();
-                    warp.pop();
+                    warp.leave();
                     next
                 }
             }
             Code::If { condition, otherwise } => {
                 let holds = warp.registers.predicates[condition as usize] & warp.mask;
-                warp.stack.push((warp.mask, warp.mask & !holds));
+                warp.enter(warp.mask, warp.mask & !holds);
                 warp.mask = holds;
                 if holds != 0 { next } else { otherwise as usize }
             }
             Code::Else { end } => {
-                warp.mask = warp.stack.last().map_or(0, |frame| frame.1);
+                warp.mask = warp.stack.last_mut().map_or(0, |frame| std::mem::take(&mut frame.otherwise));
                 if warp.mask != 0 { next } else { end as usize }
             }
-            Code::While => {
-                warp.stack.push((warp.mask, 0));
+            Code::While { .. } => {
+                warp.enter(warp.mask, 0);
                 warp.loops.push((warp.pc as u32, 0));
                 next
             }
@@ -208,10 +300,21 @@ impl Run<'_, '_> {
                 to as usize
             }
             _ => {
-                warp.pop();
+                warp.leave();
                 next
             }
         };
+    }
+
+    fn check_step(&mut self, start: Reg, end: Reg, step: Reg) {
+        let steps = self.warp.registers.u32s(step);
+        let lanes = self.warp.mask & self.warp.below(start, end) & mask(|lane| steps[lane] == 0);
+        if lanes == 0 {
+            return;
+        }
+        let (pc, thread) = (self.warp.pc, self.warp.index * 32 + lanes.trailing_zeros());
+        let message = "a loop has a step of 0 and would never end; it is left after one round".into();
+        self.report(Kind::ZeroStep, pc, &[thread], None, message);
     }
 
     /// Instructions that only compute.
@@ -342,6 +445,43 @@ impl Run<'_, '_> {
         }) as u32
     }
 
+    /// Whether all lanes of the mask are on this path. Where some are on others, the path waits for them here, and goes on as one with them.
+    fn converged(&mut self, mask: u32) -> bool {
+        let mask = mask & self.warp.existing;
+        if mask & !self.warp.mask == 0 || self.warp.parked.is_empty() {
+            return true;
+        }
+        self.warp.converge();
+        if mask & !self.warp.mask == 0 || self.warp.parked.is_empty() {
+            return true;
+        }
+        self.warp.state = State::Converge;
+        false
+    }
+
+    /// Synchronises the lanes of a mask, which may come on several paths, each from an instruction of its own. False where some have not come.
+    fn sync_warp(&mut self, mask: u32) -> bool {
+        let warp = &mut *self.warp;
+        let code = &self.machine.program.code;
+        let expected = mask & warp.existing;
+        let waits = |pc: usize| matches!(code.get(pc), Some(Code::SyncWarp { mask: other }) if *other == mask);
+        let came = |path: &&mut Path| path.state == State::Converge && waits(path.pc);
+        let all = warp.parked.iter_mut().filter(came).fold(warp.mask, |all, path| all | path.mask);
+        if warp.mask & !expected != 0 {
+            self.all_of(self.warp.pc, mask);
+            return true;
+        }
+        if all != expected {
+            return false;
+        }
+        for path in warp.parked.iter_mut().filter(came) {
+            path.state = State::Ready;
+            path.pc += 1;
+        }
+        self.block.clocks.sync_warp(warp.index, mask, warp.existing);
+        true
+    }
+
     /// Whether exactly the lanes of the mask came.
     pub fn all_of(&mut self, pc: usize, mask: u32) -> bool {
         let (expected, came) = (mask & self.warp.existing, self.warp.mask);
@@ -355,18 +495,27 @@ impl Run<'_, '_> {
     }
 
     fn shuffle(&mut self, pc: usize, mode: Shuffle, [dst, value, lane]: [Reg; 3], mask: u32) {
-        self.all_of(pc, mask);
+        let complete = self.all_of(pc, mask);
         let (values, lanes) = (self.warp.registers.u32s(value), self.warp.registers.u32s(lane));
-        let out = std::array::from_fn(|own| {
+        let from: [u32; 32] = std::array::from_fn(|own| {
             let (own, operand) = (own as u32, lanes[own]);
-            let from = match mode {
+            match mode {
                 Shuffle::Index => operand % 32,
                 Shuffle::Xor => (own ^ operand) % 32,
                 Shuffle::Up => own.checked_sub(operand).unwrap_or(own),
                 Shuffle::Down => own.checked_add(operand).filter(|&l| l < 32).unwrap_or(own),
-            };
-            values[from as usize]
+            }
         });
+        let taking_part = mask & self.warp.mask;
+        let astray = taking_part & super::lanes::mask(|own| taking_part >> from[own] & 1 == 0);
+        if complete && astray != 0 {
+            let own = astray.trailing_zeros();
+            let source = from[own as usize];
+            let why = if self.warp.existing >> source & 1 == 0 { "does not exist" } else { "takes no part" };
+            let message = format!("lane {own} shuffles from lane {source}, which {why}: the value is undefined");
+            self.report(Kind::InactiveLane, pc, &[self.warp.index * 32 + own], None, message);
+        }
+        let out = std::array::from_fn(|own| values[from[own] as usize]);
         self.warp.registers.put_u32s(dst, out);
         self.computed(Computation::Other, Type::U32, dst, &[]);
     }
@@ -386,6 +535,8 @@ impl Run<'_, '_> {
 
     /// Comes to a named barrier. True where the warp waits there.
     fn arrive(&mut self, pc: usize, id: u32, threads: u32, wait: bool) -> bool {
+        let now = self.now(self.warp.mask.trailing_zeros() as usize % 32, None);
+        self.check_reuse(pc, id, now);
         let known = self.block.clocks.release_lanes(self.warp.index, self.warp.mask);
         let barrier = &mut self.block.named[id as usize];
         if barrier.arrived > 0 && barrier.threads != threads {
@@ -398,6 +549,7 @@ impl Run<'_, '_> {
         barrier.threads = threads;
         barrier.arrived += 32;
         barrier.known.join(&known);
+        barrier.arrivals.push(now.access());
         if wait {
             barrier.waiting.push(self.warp.index);
         }
@@ -408,6 +560,7 @@ impl Run<'_, '_> {
             return wait;
         }
         let barrier = std::mem::take(barrier);
+        self.block.named[id as usize].before = barrier.arrivals;
         for warp in barrier.waiting {
             let lanes = if warp == self.warp.index {
                 self.warp.mask
@@ -418,6 +571,24 @@ impl Run<'_, '_> {
             self.block.clocks.acquire_lanes(warp, lanes, &barrier.known);
         }
         false
+    }
+
+    /// An arrival counts for the next use of a named barrier only if all arrivals of the last one surely came before it.
+    fn check_reuse(&mut self, pc: usize, id: u32, now: Now) {
+        if !self.machine.config.races {
+            return;
+        }
+        let Running { clocks, named, .. } = &mut *self.block;
+        let unordered = named[id as usize].before.iter().find(|before| !clocks.seen_by(&Eyes::Thread(now), before));
+        if let Some(&before) = unordered {
+            let (thread, at) = (self.machine.thread(before.lane.into()), self.machine.kernel.site(SiteId(before.site)).location);
+            let message = format!(
+                "uses named barrier {id} again in no order with its last use, to which thread {thread:?} comes ({}:{}): either arrival may count for the other's use",
+                at.file(),
+                at.line()
+            );
+            self.report(Kind::ArrivalMismatch, pc, &[now.lane.into(), before.lane.into()], None, message);
+        }
     }
 
     fn divided_by_zero(&mut self, lanes: u32) {
@@ -517,9 +688,4 @@ impl Warp {
         }
     }
 
-    fn pop(&mut self) {
-        if let Some((lanes, _)) = self.stack.pop() {
-            self.mask = lanes;
-        }
-    }
 }

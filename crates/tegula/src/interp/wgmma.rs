@@ -166,7 +166,7 @@ impl Run<'_, '_> {
 
     /// Where rows (columns) of a factor are.
     fn factor(&mut self, pc: usize, Factor { at, along_k }: Factor, lines: std::ops::Range<u32>) -> Option<Elements> {
-        let At::Shared { array, index, offset } = at else { return None };
+        let At::Shared { array, index, offset, .. } = at else { return None };
         let indices = self.warp.registers.u32s(index);
         let threads = [self.warp.index * 32];
         if indices.iter().any(|&index| index != indices[0]) {

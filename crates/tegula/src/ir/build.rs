@@ -12,8 +12,8 @@ use std::panic::Location;
 
 use rustc_hash::FxHashMap;
 
-use super::Mma;
 use super::fold;
+use super::{Mma, Uniform};
 use super::ops::*;
 use super::types::{Array, Brand, Global, IntoVal, Pred, Shared, Val, Var, constant};
 use super::{Fault, FaultKind};
@@ -77,6 +77,7 @@ pub fn kernel(name: &str, block: Block, build: impl for<'k> FnOnce(&'k Builder))
         early: false,
         params: Vec::new(),
         shared: Vec::new(),
+        coordinates: vec![Box::new([])],
         vars: Vec::new(),
         values: Vec::new(),
         sites: Vec::new(),
@@ -470,6 +471,19 @@ impl Builder {
         self.effect(Op::SyncWarp { mask });
     }
 
+    /// The same value, asserted to be the same for all threads of the block, so that control flow that depends on it may hold barriers: what all
+    /// threads read from one element of shared memory, for example. The interpreter verifies the assertion; a GPU trusts it.
+    #[track_caller]
+    pub fn uniform<'k, T: Scalar>(&'k self, value: Val<'k, T>) -> Val<'k, T> {
+        self.effect_value(Op::Uniform(Uniform::Block, value.operand))
+    }
+
+    /// As [`uniform`](Self::uniform), for all lanes of a warp.
+    #[track_caller]
+    pub fn uniform_in_warp<'k, T: Scalar>(&'k self, value: Val<'k, T>) -> Val<'k, T> {
+        self.effect_value(Op::Uniform(Uniform::Warp, value.operand))
+    }
+
     /// Orders this thread's accesses before it and after it for threads within the scope.
     #[track_caller]
     pub fn fence(&self, scope: Scope) {
@@ -625,15 +639,18 @@ impl Builder {
         let dims = self.state.borrow().kernel.shared[array.index()].dims.clone();
         if dims.len() != coordinates.len() {
             self.fault(FaultKind::Type, format!("an array of {} extents takes as many coordinates", dims.len()));
-            return Place::Shared { array, index: constant(0u32), offset: 0 };
+            return Place::Shared { array, index: constant(0u32), offset: 0, coordinates: CoordinatesId(0) };
         }
         let (mut index, mut offset) = (self.constant(0u32), 0u32);
-        for (&coordinate, &dim) in coordinates.iter().zip(&dims) {
-            let (dynamic, fixed) = self.split(coordinate);
+        let parts: Vec<_> = coordinates.iter().map(|&coordinate| self.split(coordinate)).collect();
+        for (&(dynamic, fixed), &dim) in parts.iter().zip(&dims) {
             index = index * dim + self.val::<u32>(dynamic);
             offset = offset.wrapping_mul(dim).wrapping_add(fixed);
         }
-        Place::Shared { array, index: index.operand, offset }
+        let known = &mut self.state.borrow_mut().kernel.coordinates;
+        let coordinates = CoordinatesId(if dims.len() > 1 { known.len() as u32 } else { 0 });
+        known.extend((dims.len() > 1).then(|| parts.into()));
+        Place::Shared { array, index: index.operand, offset, coordinates }
     }
 
     /// A `u32` as a part known at run time and a constant to add to it.

@@ -1,7 +1,7 @@
 //! The proof that a kernel makes sense whatever its data: [`check`] turns a [`Kernel`] into a [`Checked`] one, which alone can be
 //! printed or run.
 //!
-//! Two walks over the operations. The first infers how *uniform* each value is: the widest group of threads in which all hold
+//! Two walks over the operations. The first infers how *uniform* each value is ([`super::uniform`]): the widest group of threads in which all hold
 //! the same. The second refuses what cannot work: values out of scope, variables read before they are set, accesses wider than
 //! their memory allows, barriers where the threads that should meet may have parted.
 
@@ -9,12 +9,15 @@ use std::ops::Deref;
 
 use super::hopper::{self, Hopper, Wgmma};
 use super::ops::*;
+use super::uniform::{Infer, Uniform, infer};
 use super::{Fault, FaultKind, Mma};
 use crate::element::Type;
 use crate::error::{Error, Result};
 
 /// Threads a block may have.
 pub const MAX_THREADS: u32 = 1024;
+/// Bytes of parameters a launch may pass.
+pub const MAX_PARAMETER_BYTES: u64 = 4096;
 /// Bytes of shared memory a block may have on the largest supported GPU; smaller ones refuse at launch.
 pub const MAX_SHARED_BYTES: u64 = 232_448;
 
@@ -39,39 +42,23 @@ impl Checked<Kernel> {
     }
 }
 
-/// Groups of threads, widest first: a value is uniform over a group where all its threads hold the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Uniform {
-    /// All threads of the launch.
-    Grid,
-    /// The blocks of a cluster.
-    Cluster,
-    /// The threads of a block.
-    Block,
-    /// Four consecutive warps, the first a multiple of four.
-    Warpgroup,
-    /// The lanes of a warp.
-    Warp,
-    /// Each thread for itself.
-    Lane,
-}
-
 /// Checks a kernel.
 ///
 /// # Errors
 /// [`Error::Refused`] with every fault found.
 pub fn check(kernel: Kernel) -> Result<Checked<Kernel>> {
-    let uniform = infer(&kernel);
+    let facts = infer(&kernel);
     let mut faults = kernel.faults.clone();
     check_resources(&kernel, &mut faults);
     let mut walk = Walk {
         kernel: &kernel,
-        uniform: &uniform,
+        facts: &facts,
         faults: &mut faults,
         defined: vec![false; kernel.values.len()],
         set: vec![false; kernel.vars.len()],
     };
     walk.region(kernel.body(), Uniform::Grid);
+    let uniform = facts.values;
     if faults.is_empty() {
         return Ok(Checked { kernel, uniform });
     }
@@ -81,7 +68,7 @@ pub fn check(kernel: Kernel) -> Result<Checked<Kernel>> {
 fn check_resources(kernel: &Kernel, faults: &mut Vec<Fault>) {
     let mut refuse = |kind, message| faults.push(Fault { kind, message, source: None });
     let [x, y, z] = kernel.block;
-    let threads = [x, y, z].iter().map(|&d| u64::from(d)).product::<u64>();
+    let threads = [x, y, z].iter().fold(1, |product: u64, &d| product.saturating_mul(d.into()));
     if threads == 0 || threads > u64::from(MAX_THREADS) || z > 64 {
         refuse(
             FaultKind::Launch,
@@ -106,6 +93,11 @@ fn check_resources(kernel: &Kernel, faults: &mut Vec<Fault>) {
             refuse(FaultKind::Type, format!("matrix {} is of truth values, which memory does not hold", param.name));
         }
     }
+    let bytes = kernel.parameter_bytes();
+    if bytes > MAX_PARAMETER_BYTES {
+        let message = format!("the parameters take {bytes} bytes; a launch passes at most {MAX_PARAMETER_BYTES}");
+        refuse(FaultKind::Launch, message);
+    }
     hopper::check_tiles(kernel, faults);
     let mut refuse = |kind, message| faults.push(Fault { kind, message, source: None });
     for array in kernel.shared() {
@@ -118,140 +110,9 @@ fn check_resources(kernel: &Kernel, faults: &mut Vec<Fault>) {
     }
 }
 
-/// How uniform every value is, by repeating the walk until nothing changes: variables carry facts around loops.
-fn infer(kernel: &Kernel) -> Vec<Uniform> {
-    let mut facts = Infer {
-        kernel,
-        values: vec![Uniform::Grid; kernel.values.len()],
-        vars: vec![Uniform::Grid; kernel.vars.len()],
-        changed: true,
-    };
-    while std::mem::take(&mut facts.changed) {
-        facts.region(kernel.body(), Uniform::Grid);
-    }
-    facts.values
-}
-
-struct Infer<'a> {
-    kernel: &'a Kernel,
-    values: Vec<Uniform>,
-    vars: Vec<Uniform>,
-    changed: bool,
-}
-
-impl Infer<'_> {
-    fn operand(&self, operand: Operand) -> Uniform {
-        match operand {
-            Operand::Const(..) => Uniform::Grid,
-            Operand::Val(value) => self.values[value.index()],
-        }
-    }
-
-    fn widest(&self, op: &Op) -> Uniform {
-        let mut least = Uniform::Grid;
-        op.for_each_operand(|o| least = least.max(self.operand(o)));
-        least
-    }
-
-    /// `path` is how uniform the conditions are that led here.
-    fn region(&mut self, insts: &[Inst], path: Uniform) {
-        for inst in insts {
-            let uniform = self.result(&inst.op);
-            for value in &inst.results {
-                self.raise(value.index(), uniform);
-            }
-            match &inst.op {
-                Op::Set(var, value) => {
-                    let uniform = self.operand(*value).max(path);
-                    if uniform > self.vars[var.index()] {
-                        self.vars[var.index()] = uniform;
-                        self.changed = true;
-                    }
-                }
-                // Each lane has its own part of the sums.
-                Op::Mma { mma, sums, .. } => {
-                    for var in vars_of(*mma, *sums) {
-                        self.changed |= self.vars[var] != Uniform::Lane;
-                        self.vars[var] = Uniform::Lane;
-                    }
-                }
-                Op::Hopper(Hopper::Wgmma { wgmma, sums, .. }) => {
-                    for var in sums_of(*wgmma, *sums) {
-                        self.changed |= self.vars[var] != Uniform::Lane;
-                        self.vars[var] = Uniform::Lane;
-                    }
-                }
-                Op::For { body, .. } => self.region(body, path.max(uniform)),
-                Op::If { condition, then, otherwise } => {
-                    let path = path.max(self.operand(*condition));
-                    self.region(then, path);
-                    self.region(otherwise, path);
-                }
-                Op::While { condition, test, body } => {
-                    let path = path.max(self.operand(*test));
-                    self.region(condition, path);
-                    self.region(body, path);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn raise(&mut self, value: usize, uniform: Uniform) {
-        if uniform > self.values[value] {
-            self.values[value] = uniform;
-            self.changed = true;
-        }
-    }
-
-    fn result(&self, op: &Op) -> Uniform {
-        match op {
-            Op::Special(special) => special_uniform(*special, self.kernel.block),
-            Op::Get(var) => self.vars[var.index()],
-            // What nobody writes reads the same for all who ask for the same element.
-            Op::Load { from: Place::Global { param, .. }, order: Order::Weak, .. } if self.is_input(*param) => {
-                self.widest(op)
-            }
-            Op::Load { .. } | Op::LoadMatrix { .. } | Op::Atomic { .. } => Uniform::Lane,
-            Op::Vote { mask, .. } if *mask == u32::MAX => Uniform::Warp,
-            Op::Vote { .. } => Uniform::Lane,
-            Op::Shuffle { mode: Shuffle::Index, lane, mask, .. } if *mask == u32::MAX => {
-                self.operand(*lane).max(Uniform::Warp)
-            }
-            Op::Shuffle { .. } => Uniform::Lane,
-            _ => self.widest(op),
-        }
-    }
-
-    fn is_input(&self, param: ParamId) -> bool {
-        matches!(self.kernel.params[param.index()].kind, ParamKind::Matrix { access: Access::Read, .. })
-    }
-}
-
-fn special_uniform(special: Special, [x, y, z]: [u32; 3]) -> Uniform {
-    // Along an axis whose inner axes fill whole warps (or warpgroups), all lanes hold the same.
-    let outer = |inner: u32, extent: u32| match inner {
-        _ if extent <= 1 => Uniform::Grid,
-        _ if inner.is_multiple_of(128) => Uniform::Warpgroup,
-        _ if inner.is_multiple_of(32) => Uniform::Warp,
-        _ => Uniform::Lane,
-    };
-    match special {
-        Special::ThreadX if x <= 1 => Uniform::Grid,
-        Special::ThreadX | Special::Lane => Uniform::Lane,
-        Special::ThreadY => outer(x, y),
-        Special::ThreadZ => outer(x.saturating_mul(y), z),
-        Special::Warp => Uniform::Warp,
-        Special::Warpgroup => Uniform::Warpgroup,
-        Special::BlockX | Special::BlockY | Special::BlockZ | Special::ClusterRank => Uniform::Block,
-        Special::Cluster => Uniform::Cluster,
-        Special::GridX | Special::GridY | Special::GridZ | Special::Multiprocessors => Uniform::Grid,
-    }
-}
-
 struct Walk<'a> {
     kernel: &'a Kernel,
-    uniform: &'a [Uniform],
+    facts: &'a Infer<'a>,
     faults: &'a mut Vec<Fault>,
     defined: Vec<bool>,
     set: Vec<bool>,
@@ -264,10 +125,7 @@ impl Walk<'_> {
     }
 
     fn uniform(&self, operand: Operand) -> Uniform {
-        match operand {
-            Operand::Const(..) => Uniform::Grid,
-            Operand::Val(value) => self.uniform[value.index()],
-        }
+        self.facts.operand(operand)
     }
 
     /// Checks a list of operations; what it defines is out of scope afterwards.
@@ -329,7 +187,7 @@ impl Walk<'_> {
                 if matches!(step, Operand::Const(_, 0)) {
                     self.refuse(inst, FaultKind::Type, "a loop needs a step other than 0");
                 }
-                let path = [*start, *end, *step].into_iter().fold(path, |path, o| path.max(self.uniform(o)));
+                let path = path.max(self.facts.rounds([*start, *end, *step]));
                 self.branch(body, path);
                 self.defined[inst.results[0].index()] = false;
             }
@@ -434,25 +292,22 @@ impl Walk<'_> {
             hopper::faults(self.kernel, op).into_iter().for_each(|(kind, message)| self.refuse(inst, kind, message));
             return;
         }
-        let places: [Option<&Place>; 2] = match &inst.op {
-            Op::Load { from: at, .. } | Op::Store { to: at, .. } | Op::Atomic { at, .. } => [Some(at), None],
-            Op::WaitUntil { at, .. } | Op::SetCursor(_, at) | Op::LoadMatrix { from: at, .. } => [Some(at), None],
-            Op::CopyAsync { to, from, .. } => [Some(to), Some(from)],
-            _ => [None, None],
-        };
-        for place in places.into_iter().flatten() {
+        inst.op.for_each_place(|place| {
             if let Place::Shared { array, .. } = *place
                 && let SharedArray { name, holds: Holds::Barriers, .. } = &self.kernel.shared[array.index()]
             {
-                self.refuse(inst, FaultKind::Type, format!("{name} holds barriers, which nobody reads or writes"));
+                self.refuse(inst, FaultKind::Type, format!("{name} holds barriers, which are not read or written"));
             }
-        }
+        });
     }
 
     fn copy_async(&mut self, inst: &Inst, to: &Place, from: &Place, width: u32) {
         let bytes = width as usize * self.kernel.place_type(from).size();
         if self.kernel.place_type(from) != self.kernel.place_type(to) {
             self.refuse(inst, FaultKind::Type, "an asynchronous copy does not convert");
+        }
+        if from.is_shared() {
+            self.refuse(inst, FaultKind::Type, "an asynchronous copy reads a matrix in global memory");
         }
         if !matches!(bytes, 4 | 8 | 16) {
             self.refuse(inst, FaultKind::Width, format!("an asynchronous copy moves 4, 8 or 16 bytes, not {bytes}"));
@@ -554,7 +409,7 @@ impl Walk<'_> {
                 self.refuse(
                     inst,
                     FaultKind::DivergentBarrier,
-                    "a barrier where not all threads of the block are sure to come",
+                    "a barrier where not all threads of the block are sure to come; if all agree on the conditions around it, assert that with `uniform`",
                 );
             }
             Op::NamedBarrier { id, threads, .. } => {
@@ -634,7 +489,14 @@ impl Walk<'_> {
                 self.refuse(
                     inst,
                     FaultKind::DivergentWarp,
-                    "a warp-wide operation where not all lanes of the warp are sure to come; say which lanes take part",
+                    "a warp-wide operation where not all lanes of the warp are sure to come; if all agree on the conditions around it, assert that with `uniform_in_warp`, else name the lanes that come in its mask",
+                );
+            }
+            Op::Uniform(scope, _) if path > scope => {
+                self.refuse(
+                    inst,
+                    FaultKind::DivergentBarrier,
+                    "an assertion that threads agree, where not all of them are sure to come",
                 );
             }
             Op::SyncWarp { mask: 0 } | Op::Shuffle { mask: 0, .. } | Op::Vote { mask: 0, .. } => {
@@ -646,13 +508,13 @@ impl Walk<'_> {
 }
 
 /// The positions of a matrix instruction's sums.
-fn vars_of(mma: Mma, first: VarId) -> std::ops::Range<usize> {
+pub(super) fn vars_of(mma: Mma, first: VarId) -> std::ops::Range<usize> {
     let [.., count] = mma.registers();
     first.index()..first.index() + count as usize
 }
 
 /// The positions of the sums of a warpgroup's instruction.
-fn sums_of(wgmma: Wgmma, first: VarId) -> std::ops::Range<usize> {
+pub(super) fn sums_of(wgmma: Wgmma, first: VarId) -> std::ops::Range<usize> {
     first.index()..first.index() + wgmma.sums() as usize
 }
 

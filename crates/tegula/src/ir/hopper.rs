@@ -278,6 +278,24 @@ pub enum Hopper {
 }
 
 impl Hopper {
+    /// Calls `f` with every place that the operation means.
+    pub(super) fn for_each_place(&self, f: &mut dyn FnMut(&Place)) {
+        match self {
+            Hopper::InitBarrier { barrier, .. } | Hopper::Arrive { barrier, .. } | Hopper::Await { barrier, .. } => {
+                f(barrier);
+            }
+            Hopper::CopyTile { to, barrier, .. } | Hopper::Send { to, barrier, .. } => [to, barrier].into_iter().for_each(f),
+            Hopper::StoreTile { from: at, .. } | Hopper::StoreMatrix { to: at, .. } => f(at),
+            Hopper::Wgmma { a, b, .. } => {
+                if let LeftFactor::Shared(a) = a {
+                    f(&a.at);
+                }
+                f(&b.at);
+            }
+            _ => {}
+        }
+    }
+
     /// Calls `f` with every operand.
     pub(super) fn for_each_operand(&self, f: &mut dyn FnMut(Operand)) {
         let factor = |factor: &Factor, f: &mut dyn FnMut(Operand)| factor.at.operands().for_each(f);

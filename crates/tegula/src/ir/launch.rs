@@ -79,6 +79,19 @@ impl Kernel {
         fields
     }
 
+    /// Bytes of the parameter list, each entry aligned as PTX does it.
+    pub fn parameter_bytes(&self) -> u64 {
+        self.fields().iter().fold(0, |end: u64, field| {
+            let (size, align) = match field {
+                Field::Tensor(_) => (128, 64),
+                Field::Address(_) | Field::Stride(..) => (8, 8),
+                Field::Extent(..) => (4, 4),
+                Field::Scalar(_, ty) => (ty.size().max(1) as u64, ty.size().max(1) as u64),
+            };
+            end.next_multiple_of(align) + size
+        })
+    }
+
     /// Checks arguments against the parameters and computes the grid.
     ///
     /// # Errors

@@ -29,6 +29,7 @@
 //! # Ok::<(), tegula::Error>(())
 //! ```
 
+pub(crate) mod bounds;
 mod build;
 mod check;
 mod fold;
@@ -37,15 +38,17 @@ pub mod launch;
 mod mma;
 pub mod ops;
 mod types;
+mod uniform;
 
 use std::fmt;
 use std::panic::Location;
 
 pub use build::{Block, Builder, FULL_WARP, GRID_YZ_LIMIT, kernel};
-pub use check::{Checked, MAX_SHARED_BYTES, MAX_THREADS, Uniform, check};
+pub use check::{Checked, MAX_PARAMETER_BYTES, MAX_SHARED_BYTES, MAX_THREADS, check};
 pub use hopper::{Barriers, Factor, Hopper, LeftFactor, Swizzle, Tensor, Tiles, Wgmma};
 pub use mma::Mma;
 pub use ops::*;
+pub use uniform::Uniform;
 pub use types::{Array, Bits, Coord, Cursor, Elements, Float, Global, Integer, IntoVal, Pred, Shared, Val, Var};
 
 /// All that a kernel's source needs.

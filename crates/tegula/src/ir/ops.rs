@@ -20,6 +20,9 @@ pub struct ParamId(pub(crate) u32);
 /// A shared array, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SharedId(pub(crate) u32);
+/// Coordinates of an element of a shared array, axis by axis; [`Kernel::coordinates`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CoordinatesId(pub(crate) u32);
 /// Where an operation was written; [`Kernel::site`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteId(pub(crate) u32);
@@ -30,7 +33,7 @@ macro_rules! index {
         pub const fn index(self) -> usize { self.0 as usize }
     })*};
 }
-index! { ValId VarId ParamId SharedId SiteId }
+index! { ValId VarId ParamId SharedId CoordinatesId SiteId }
 
 /// What an operation reads: a value or a constant's bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -238,6 +241,8 @@ pub enum Place {
         index: Operand,
         /// The part known when the kernel is built; it becomes the immediate of the instruction's address.
         offset: u32,
+        /// What the two were computed from, so that each axis can be held to its extent.
+        coordinates: CoordinatesId,
     },
 }
 
@@ -278,6 +283,8 @@ pub enum Op {
     Bitcast(Operand),
     /// Two 16-bit numbers as a `u32`, the first in the lower half.
     Pack(Operand, Operand),
+    /// The same value, which the kernel asserts to be the same for all threads of a group. The interpreter verifies that; a GPU trusts it.
+    Uniform(super::Uniform, Operand),
     /// Only NVIDIA has it. An f32 rounded to tf32 (10 bits behind the point), to nearest, ties away from zero; the result is a
     /// `u32`, as [`Op::Mma`] takes it.
     RoundTf32(Operand),
@@ -620,6 +627,8 @@ pub struct Kernel {
     pub(crate) early: bool,
     pub(crate) params: Vec<Param>,
     pub(crate) shared: Vec<SharedArray>,
+    /// Of each place in a shared array of several axes, its coordinates: a value and what to add to it.
+    pub(crate) coordinates: Vec<Box<[(Operand, u32)]>>,
     pub(crate) vars: Vec<Type>,
     pub(crate) values: Vec<Type>,
     pub(crate) sites: Vec<Site>,
@@ -676,6 +685,11 @@ impl Kernel {
     /// The operations.
     pub fn body(&self) -> &[Inst] {
         &self.body
+    }
+
+    /// The coordinates of an element of a shared array, outermost first, each a value and what to add to it; none where the array has one axis.
+    pub fn coordinates(&self, of: CoordinatesId) -> &[(Operand, u32)] {
+        &self.coordinates[of.index()]
     }
 
     /// The type of a value.
@@ -773,7 +787,12 @@ impl Op {
             | Op::Barrier
             | Op::SyncWarp { .. } => {}
             Op::NamedBarrier { id, .. } => f(*id),
-            Op::Unary(_, a) | Op::Convert(a) | Op::Bitcast(a) | Op::RoundTf32(a) | Op::Set(_, a) => f(*a),
+            Op::Unary(_, a)
+            | Op::Convert(a)
+            | Op::Bitcast(a)
+            | Op::RoundTf32(a)
+            | Op::Uniform(_, a)
+            | Op::Set(_, a) => f(*a),
             Op::SetCursor(_, at) => place(at, &mut f),
             Op::MoveCursor { rows, cols, .. } => [*rows, *cols].into_iter().for_each(f),
             Op::Binary(_, a, b) | Op::Compare(_, a, b) | Op::Pack(a, b) => [*a, *b].into_iter().for_each(f),
@@ -812,6 +831,17 @@ impl Op {
             Op::For { start, end, step, .. } => [*start, *end, *step].into_iter().for_each(f),
             Op::If { condition, .. } => f(*condition),
             Op::While { test, .. } => f(*test),
+        }
+    }
+
+    /// Calls `f` with every place that this operation itself means.
+    pub fn for_each_place(&self, mut f: impl FnMut(&Place)) {
+        match self {
+            Op::Load { from: at, .. } | Op::Store { to: at, .. } | Op::Atomic { at, .. } => f(at),
+            Op::WaitUntil { at, .. } | Op::SetCursor(_, at) | Op::LoadMatrix { from: at, .. } => f(at),
+            Op::CopyAsync { to, from, .. } => [to, from].into_iter().for_each(f),
+            Op::Hopper(op) => op.for_each_place(&mut f),
+            _ => {}
         }
     }
 

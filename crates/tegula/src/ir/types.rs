@@ -322,7 +322,9 @@ impl<'k, T: Scalar> Array<'k, T> {
                 .fault(super::FaultKind::Type, format!("{len} registers from {first} on of an array of {}", self.len));
             return self;
         }
-        Array { first: VarId(self.first.0 + first), len, ..self }
+        // An empty part names no variable; it stays where there is one.
+        let first = if len == 0 { self.first } else { VarId(self.first.0 + first) };
+        Array { first, len, ..self }
     }
 
     /// How many there are.

@@ -362,6 +362,16 @@ impl Printer<'_> {
             Op::Select(condition, yes, no) => self.select(inst, *condition, *yes, *no),
             Op::Convert(a) => self.convert(inst, *a)?,
             Op::Bitcast(a) => self.bitcast(inst, *a),
+            Op::Uniform(_, a) => match *a {
+                Operand::Val(value) => {
+                    let (reg, depth) = self.home(value);
+                    self.keep(inst.results[0], reg, depth);
+                }
+                constant => {
+                    let d = self.result(inst.results[0]);
+                    self.copy(d, constant);
+                }
+            },
             Op::RoundTf32(a) => self.round_tf32(inst, *a),
             Op::Pack(low, high) => {
                 let (d, low, high) = (self.result(inst.results[0]), self.register(*low), self.register(*high));

@@ -152,7 +152,7 @@ impl Printer<'_> {
     /// How the instruction finds a factor: in units of 16 bytes, where it begins, from bit 16 on how far its cut rows go on, from bit 32
     /// on how far eight rows are from the next; in the highest bits the swizzle.
     fn descriptor(&mut self, factor: &Factor) -> Reg {
-        let Place::Shared { array, index, offset } = factor.at else { unreachable!("checked: a factor is shared") };
+        let Place::Shared { array, index, offset, .. } = factor.at else { unreachable!("checked: a factor is shared") };
         let shared = &self.kernel.shared()[array.index()];
         let Holds::Tiles(swizzle) = shared.holds else { unreachable!("checked: a factor has tiles") };
         let (size, start) = (shared.ty.size() as u32, shared.start);

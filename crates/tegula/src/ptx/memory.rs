@@ -83,7 +83,7 @@ impl Printer<'_> {
                     });
                 Location { space: "global", base: from.to_string(), offset: offset as i32, size }
             }
-            Place::Shared { array, index, offset } => {
+            Place::Shared { array, index, offset, .. } => {
                 let start = self.kernel.shared()[array.index()].start;
                 if let Holds::Tiles(swizzle) = self.kernel.shared()[array.index()].holds {
                     let (base, offset) = self.swizzled(swizzle, start, index, offset, size as u32);
