@@ -514,33 +514,41 @@ impl<'a> Machine<'a> {
         if let Some((meter, finished)) = &self.meter {
             meter.reach(finished.fetch_add(1, Relaxed) + 1, self.grid.into_iter().map(u64::from).product());
         }
-        // Each path that waits: for what, where, and its first thread. Those are told together that wait for the same.
-        let (mut waits, mut threads): (Vec<(String, Vec<u32>)>, Vec<_>) = Default::default();
-        let (mut first, mut states) = (None, Vec::new());
+        // Each path that waits: its state, its warp, for what, its first thread, and where.
+        let mut stuck: Vec<(State, u32, String, [u32; 3], usize)> = Vec::new();
         for warp in 0..block.warps.len() {
             for _ in 0..=block.warps[warp].parked.len() {
                 let path = &block.warps[warp];
                 if path.state != State::Done {
-                    let what = self.waits_for(block, path);
-                    match waits.iter_mut().find(|(other, _)| *other == what) {
-                        Some((_, warps)) => warps.push(path.index),
-                        None => waits.push((what, vec![path.index])),
-                    }
-                    threads.push(self.thread(path.index * 32 + path.mask.trailing_zeros().min(31)));
+                    let thread = self.thread(path.index * 32 + path.mask.trailing_zeros().min(31));
                     // A warp at a named barrier already stands behind it.
-                    first = first.or(Some(path.pc - usize::from(matches!(path.state, State::Named(_)))));
-                    states.push(path.state);
+                    let pc = path.pc - usize::from(matches!(path.state, State::Named(_)));
+                    stuck.push((path.state, path.index, self.waits_for(block, path), thread, pc));
                 }
                 block.warps[warp].switch();
             }
         }
-        let Some(first) = first else { return };
+        // Lanes that wait for others of their warp only do so because those wait for something else.
+        if stuck.iter().any(|(state, ..)| *state != State::Converge) {
+            stuck.retain(|(state, ..)| *state != State::Converge);
+        }
+        let Some(&(.., first)) = stuck.first() else { return };
+        let is = |state: State| stuck.iter().any(|(other, ..)| *other == state);
         let kind = match () {
-            () if states.contains(&State::Registers) => Kind::RegisterBudget,
-            () if states.contains(&State::Converge) => Kind::DivergentWarp,
-            () if states.contains(&State::Spinning) => Kind::NoProgress,
+            () if is(State::Registers) => Kind::RegisterBudget,
+            () if is(State::Converge) => Kind::DivergentWarp,
+            () if is(State::Spinning) => Kind::NoProgress,
             () => Kind::Deadlock,
         };
+        // Those together that wait for the same.
+        let mut waits: Vec<(String, Vec<u32>)> = Vec::new();
+        for (_, warp, what, ..) in &stuck {
+            match waits.iter_mut().find(|(other, _)| other == what) {
+                Some((_, warps)) => warps.push(*warp),
+                None => waits.push((what.clone(), vec![*warp])),
+            }
+        }
+        let threads: Vec<_> = stuck.iter().map(|&(_, _, _, thread, _)| thread).collect();
         let waits: Vec<_> = waits.iter().map(|(what, warps)| format!("warps {warps:?} {what}")).collect();
         let site = self.site(first);
         let finding = || Finding {

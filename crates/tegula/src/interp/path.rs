@@ -134,10 +134,7 @@ impl Warp {
     /// Makes a path of the lanes that have still to run the other branch of the innermost frame that has such; it is next to run.
     /// False where none has.
     pub fn fork(&mut self, code: &[Code]) -> bool {
-        let pending = |frame: &Frame| {
-            let (body, end) = branch(code, frame.opened).filter(|_| frame.otherwise != 0)?;
-            (body < end).then_some(body)
-        };
+        let pending = |frame: &Frame| branch(code, frame.opened).filter(|_| frame.otherwise != 0).map(|(body, _)| body);
         let Some((depth, pc)) =
             self.stack.iter().enumerate().rev().find_map(|(depth, frame)| Some((depth, pending(frame)?)))
         else {

@@ -68,10 +68,11 @@ impl Run<'_, '_> {
                 self.out_of_steps();
                 return Progress::None;
             }
+            let (pc, lanes) = (self.warp.pc, u64::from(self.warp.mask.count_ones()));
             if machine.config.counters {
-                let tally = &mut self.gathered.tallies[self.warp.pc];
+                let tally = &mut self.gathered.tallies[pc];
                 tally.warps += 1;
-                tally.lanes += u64::from(self.warp.mask.count_ones());
+                tally.lanes += lanes;
             }
             let goes_on = self.step(code);
             if self.gathered.stopped {
@@ -83,11 +84,10 @@ impl Run<'_, '_> {
             if !goes_on {
                 let looks = self.warp.state.looks();
                 // A look that must be repeated is one wait, however often the interpreter looks.
-                if let Some(tally) =
-                    self.gathered.tallies.get_mut(self.warp.pc).filter(|_| looks && machine.config.counters)
-                {
+                if looks && machine.config.counters {
+                    let tally = &mut self.gathered.tallies[pc];
                     tally.warps -= 1;
-                    tally.lanes -= u64::from(self.warp.mask.count_ones());
+                    tally.lanes -= lanes;
                 }
                 // One that failed again is no progress.
                 return if ran || !(looks && looked) { Progress::Ran } else { Progress::None };
@@ -241,7 +241,7 @@ impl Run<'_, '_> {
         if let Code::For { start, end, step, .. } = *code {
             self.check_step(start, end, step);
         }
-        let warp = &mut *self.warp;
+        let (warp, program) = (&mut *self.warp, &self.machine.program.code);
         let next = warp.pc + 1;
         warp.pc = match *code {
             Code::For { counter, start, end, exit, .. } => {
@@ -272,7 +272,9 @@ impl Run<'_, '_> {
             }
             Code::If { condition, otherwise } => {
                 let holds = warp.registers.predicates[condition as usize] & warp.mask;
-                warp.enter(warp.mask, warp.mask & !holds);
+                // Lanes without another branch wait at the end of this one.
+                let other = matches!(program[otherwise as usize], Code::Else { end } if end > otherwise + 1);
+                warp.enter(warp.mask, if other { warp.mask & !holds } else { 0 });
                 warp.mask = holds;
                 if holds != 0 { next } else { otherwise as usize }
             }

@@ -441,6 +441,10 @@ fn row_of(layout: &Layout, batch: usize, row: usize) -> Option<(usize, usize)> {
 /// Position and length of all elements where they are neighbours in row-major order.
 fn only_run(layout: &Layout) -> Option<(usize, usize)> {
     let len = layout.shape.len().ok()?;
+    if len == 0 {
+        // The extents of an empty matrix may be of any size.
+        return Some((layout.offset, 0));
+    }
     let flat = flattened(layout);
     (len <= 1 || flat.shape.cols == len && flat.strides[2] == 1).then_some((layout.offset, len))
 }
@@ -520,6 +524,9 @@ mod tests {
         assert_eq!(m.view().cols(4..).unwrap().row(0, 1), Some(&[][..]));
         let anywhere = Layout { shape: Shape::new(3, 0), offset: usize::MAX, strides: [0, isize::MAX, 1] };
         assert_eq!(View::<i32>::strided(&[], anywhere).unwrap().row(0, 2), Some(&[][..]));
+        let shape = Shape { batches: 0, rows: 1 << 63, cols: 4 };
+        let vast = Layout { shape, offset: 0, strides: [0, 4, 1] };
+        assert_eq!(View::<i32>::strided(&[], vast).unwrap().as_slice(), Some(&[][..]));
     }
 
     #[test]

@@ -6,20 +6,20 @@ use tegula::ir::Float;
 use tegula::ir::prelude::*;
 use tegula::{Layout, Matrix, Shape, View};
 
-fn row_of<T: Scalar>(data: &[T]) -> Buffer {
+pub fn row_of<T: Scalar>(data: &[T]) -> Buffer {
     Buffer::in_out(View::new(data, 1, data.len()).unwrap()).unwrap()
 }
 
-fn empty<T: Scalar>(len: usize) -> Buffer {
+pub fn empty<T: Scalar>(len: usize) -> Buffer {
     Buffer::output(T::TYPE, Layout::row_major(Shape::new(1, len)).unwrap()).unwrap()
 }
 
-fn values<T: Scalar>(buffer: &Buffer) -> Vec<T> {
+pub fn values<T: Scalar>(buffer: &Buffer) -> Vec<T> {
     buffer.to_matrix::<T>().unwrap().into_vec()
 }
 
 /// A kernel of some blocks.
-fn blocks(blocks: u32, threads: u32, build: impl for<'k> FnOnce(&'k Builder)) -> Checked<Kernel> {
+pub fn blocks(blocks: u32, threads: u32, build: impl for<'k> FnOnce(&'k Builder)) -> Checked<Kernel> {
     let kernel = kernel("small", Block::d1(threads), |k| {
         k.grid([k.constant(blocks), k.constant(1), k.constant(1)]);
         build(k);
@@ -28,7 +28,7 @@ fn blocks(blocks: u32, threads: u32, build: impl for<'k> FnOnce(&'k Builder)) ->
 }
 
 /// Runs on some seeds with blocks spread over cores and not; gives the last outcome.
-fn each_seed(kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>, judge: impl Fn(&Outcome, &[Buffer])) {
+pub fn each_seed(kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>, judge: impl Fn(&Outcome, &[Buffer])) {
     for seed in 0..8 {
         let buffers = args();
         let config = Config { seed, parallel: seed % 2 == 0, ..Config::default() };
@@ -37,13 +37,13 @@ fn each_seed(kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>, judge: im
     }
 }
 
-fn errors(outcome: &Outcome) -> Vec<&Finding> {
+pub fn errors(outcome: &Outcome) -> Vec<&Finding> {
     outcome.findings.iter().filter(|f| f.severity() == Severity::Error).collect()
 }
 
 /// Every run ends without an error and leaves this in the last buffer.
 #[track_caller]
-fn gives<T: Scalar>(kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>, expected: &[T]) {
+pub fn gives<T: Scalar>(kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>, expected: &[T]) {
     each_seed(kernel, args, |outcome, buffers| {
         assert_eq!(outcome.error(), None);
         assert_eq!(values::<T>(&buffers[buffers.len() - 1]), expected);
@@ -52,7 +52,7 @@ fn gives<T: Scalar>(kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>, ex
 
 /// Every run finds an error of this kind, and of no other.
 #[track_caller]
-fn finds(kind: Kind, kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>) {
+pub fn finds(kind: Kind, kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>) {
     each_seed(kernel, args, |outcome, _| {
         let kinds: Vec<_> = errors(outcome).iter().map(|f| f.kind).collect();
         assert!(!kinds.is_empty() && kinds.iter().all(|&k| k == kind), "{:?}", outcome.findings);

@@ -23,6 +23,8 @@ mod interp_ops;
 mod interp_plants;
 mod interp_products;
 mod interp_races;
+mod interp_schedule;
+mod interp_strict;
 mod kernels;
 mod large;
 mod matrix;

@@ -1,0 +1,336 @@
+//! Mistakes that depend on luck or on the layout of memory on a GPU, and kernels that look like mistakes and are none.
+
+use tegula::interp::{Arg, Buffer, Config, Kind, Severity, run};
+use tegula::ir::prelude::*;
+use tegula::{Error, View};
+
+use super::interp_ops::{blocks, each_seed, empty, errors, finds, gives, row_of};
+
+/// Where the source of a copy is overwritten: before the copy is known to have read it, or after.
+#[derive(Clone, Copy, PartialEq)]
+enum Overwritten {
+    BySelf,
+    ByAnother,
+    AfterWait,
+}
+
+fn overwritten_source(how: Overwritten) -> Checked<Kernel> {
+    blocks(1, 32, |k| {
+        let x = k.matrix::<f32>("x", Access::ReadWrite, Order2d::Strided, 1);
+        let (tile, t) = (k.shared::<f32>("tile", [32]), k.thread_x());
+        tile.copy_async((t,), x, (0, t), 1, Guard::Always);
+        k.copy_async_commit();
+        match how {
+            Overwritten::BySelf => x.store((0, t), 1f32),
+            Overwritten::ByAnother => {
+                k.barrier();
+                x.store((0, t ^ 1), 1f32);
+            }
+            Overwritten::AfterWait => {}
+        }
+        k.copy_async_wait(0);
+        k.barrier();
+        if how == Overwritten::AfterWait {
+            x.store((0, t ^ 1), 1f32);
+        }
+    })
+}
+
+#[test]
+fn copy_source_overwritten_before_the_wait_is_a_race() {
+    let args = || vec![row_of(&[2f32; 32])];
+    finds(Kind::Race, &overwritten_source(Overwritten::BySelf), args);
+    finds(Kind::Race, &overwritten_source(Overwritten::ByAnother), args);
+    gives(&overwritten_source(Overwritten::AfterWait), args, &[1f32; 32]);
+}
+
+fn shuffled(threads: u32, mode: Shuffle, by: u32, mask: u32) -> Checked<Kernel> {
+    blocks(1, threads, |k| {
+        let y = k.output::<u32>("y");
+        let lanes = if mask == FULL_WARP { k.constant(true) } else { k.lane().lt(mask.count_ones()) };
+        y.store((0, k.thread_x()), 0u32);
+        k.when(lanes, || y.store((0, k.thread_x()), k.shuffle(mode, k.lane(), by, mask)));
+    })
+}
+
+#[test]
+fn shuffles_from_lanes_that_take_no_part_are_errors() {
+    let args = || vec![empty::<u32>(64)];
+    finds(Kind::InactiveLane, &shuffled(48, Shuffle::Xor, 16, FULL_WARP), args);
+    finds(Kind::InactiveLane, &shuffled(32, Shuffle::Index, 20, 0xffff), args);
+    finds(Kind::InactiveLane, &shuffled(32, Shuffle::Down, 4, 0xff), args);
+    for good in [shuffled(48, Shuffle::Xor, 8, FULL_WARP), shuffled(32, Shuffle::Up, 4, 0xff)] {
+        each_seed(&good, args, |outcome, _| assert_eq!(outcome.error(), None));
+    }
+}
+
+#[test]
+fn every_axis_of_a_shared_array_is_bounded() {
+    let reads = |row: u32, col: u32| {
+        blocks(1, 8, |k| {
+            let (y, s, t) = (k.output::<u32>("y"), k.shared::<u32>("s", [8, 8]), k.thread_x());
+            k.for_each(0, 8, |col| s.store((t, col), t));
+            k.barrier();
+            let col = (t * 0 + y.cols() + col) - y.cols();
+            y.store((0, t), s.load((k.constant(row), col)));
+        })
+    };
+    let args = || vec![empty::<u32>(8)];
+    finds(Kind::OutOfBounds, &reads(3, 8), args);
+    gives(&reads(3, 7), args, &[3u32; 8]);
+    each_seed(&reads(3, 8), args, |outcome, _| {
+        let message = &errors(outcome)[0].message;
+        assert!(message.contains("coordinate 8 along axis 1 of shared array s [8, 8]"), "{message}");
+    });
+    let rows = blocks(1, 8, |k| {
+        let (s, t) = (k.shared::<u32>("s", [2, 2, 8]), k.thread_x());
+        s.store((0u32, t, 0u32), t);
+    });
+    finds(Kind::OutOfBounds, &rows, Vec::new);
+}
+
+/// Two pairs of warps meet at one named barrier, with or without a barrier of the block between the two uses.
+fn reused(ordered: bool) -> Checked<Kernel> {
+    blocks(1, 128, |k| {
+        k.when(k.warp().lt(2), || k.named_barrier(1, 64));
+        if ordered {
+            k.barrier();
+        }
+        k.when(k.warp().ge(2), || k.named_barrier(1, 64));
+    })
+}
+
+#[test]
+fn named_barrier_reused_in_no_order_is_found_on_every_schedule() {
+    for seed in 0..40 {
+        let config = Config { seed, ..Config::default() };
+        let outcome = run(&reused(false), &[], &config).unwrap();
+        assert!(errors(&outcome).iter().any(|f| f.kind == Kind::ArrivalMismatch), "seed {seed}: {:?}", outcome.findings);
+        assert_eq!(run(&reused(true), &[], &config).unwrap().error(), None);
+    }
+}
+
+#[test]
+fn memory_bound_to_two_parameters_is_one_memory() {
+    for (blocks_of, threads) in [(1, 64), (2, 32)] {
+        let kernel = blocks(blocks_of, threads, |k| {
+            let (x, y) = (k.input::<u32>("x"), k.output::<u32>("y"));
+            let i = k.block_x() * threads + k.thread_x();
+            y.store((0, i), x.load((0, i ^ 32)));
+        });
+        let (one, other) = (row_of(&[7u32; 64]), row_of(&[0u32; 64]));
+        let config = Config::default();
+        let outcome = run(&kernel, &[Arg::from(&one), Arg::from(&one)], &config).unwrap();
+        assert!(outcome.error().is_some_and(|f| f.kind == Kind::Race), "{:?}", outcome.findings);
+        assert_eq!(run(&kernel, &[Arg::from(&one), Arg::from(&other)], &config).unwrap().error(), None);
+    }
+}
+
+#[test]
+fn loop_with_a_step_of_zero_is_an_error_with_its_line() {
+    let line = line!() + 3;
+    let kernel = blocks(1, 32, |k| {
+        let (x, y) = (k.input::<u32>("x"), k.output::<u32>("y"));
+        k.for_step(0, 4, x.load((0, 0)), |i| y.store((0, k.lane()), i));
+    });
+    let args = |step: u32| move || vec![Buffer::input(View::new(&[step], 1, 1).unwrap()).unwrap(), empty::<u32>(32)];
+    finds(Kind::ZeroStep, &kernel, args(0));
+    each_seed(&kernel, args(0), |outcome, _| assert_eq!(errors(outcome)[0].source[0].line(), line));
+    gives(&kernel, args(3), &[3u32; 32]);
+}
+
+/// Blocks take work from a queue: one thread asks, all hear of it through shared memory.
+fn work_queue(assert: bool) -> Kernel {
+    kernel("queue", Block::d1(64), |k| {
+        let (y, next) = (k.output::<u32>("y"), k.matrix::<u32>("next", Access::ReadWrite, Order2d::Strided, 1));
+        k.grid([k.constant(3), k.constant(1), k.constant(1)]);
+        let (item, t) = (k.shared::<u32>("item", [1]), k.thread_x());
+        let mine = k.var(0u32);
+        let take = || {
+            k.barrier();
+            k.when(t.eq(0), || {
+                item.store((0u32,), next.atomic(AtomicOp::Add, (0, 0), 1u32, Order::Relaxed, Scope::Device));
+            });
+            k.barrier();
+            let item = item.load((0u32,));
+            mine.set(if assert { k.uniform(item) } else { item });
+        };
+        take();
+        k.while_loop(
+            || mine.get().lt(y.rows()),
+            || {
+                y.store((mine.get(), t), mine.get() * 100 + t);
+                take();
+            },
+        );
+    })
+}
+
+#[test]
+fn persistent_kernel_with_a_work_queue_may_assert_uniformity() {
+    let Err(Error::Refused { faults, .. }) = check(work_queue(false)) else { panic!("not known to be uniform") };
+    assert!(faults[0].message.contains("assert that with `uniform`"), "{}", faults[0].message);
+    let kernel = check(work_queue(true)).unwrap();
+    let output = || Buffer::output(Type::U32, tegula::Layout::row_major(tegula::Shape::new(7, 64)).unwrap()).unwrap();
+    each_seed(&kernel, || vec![output(), row_of(&[0u32])], |outcome, buffers| {
+        assert_eq!(outcome.error(), None);
+        let expected: Vec<u32> = (0..7).flat_map(|item| (0..64).map(move |t| item * 100 + t)).collect();
+        assert_eq!(super::interp_ops::values::<u32>(&buffers[0]), expected);
+    });
+}
+
+#[test]
+fn false_assertion_of_uniformity_is_found() {
+    let asserts = |of_warps: bool| {
+        blocks(1, 64, |k| {
+            let y = k.output::<u32>("y");
+            let value = if of_warps { k.uniform(k.warp()) } else { k.uniform_in_warp(k.lane() / 31) };
+            y.store((0, k.thread_x()), value);
+        })
+    };
+    for of_warps in [true, false] {
+        finds(Kind::NotUniform, &asserts(of_warps), || vec![empty::<u32>(64)]);
+    }
+}
+
+#[test]
+fn conditions_that_whole_warps_agree_on_are_known() {
+    let first_warp = blocks(1, 96, |k| {
+        let y = k.output::<u32>("y");
+        y.store((0, k.thread_x()), 0u32);
+        k.when(k.thread_x().lt(32), || k.sync_warp(FULL_WARP));
+        k.when(((k.thread_x() + 64) & 127).ge(64), || k.sync_warp(FULL_WARP));
+        k.when((k.thread_x() / 64).eq(0), || k.sync_warp(FULL_WARP));
+    });
+    gives(&first_warp, || vec![empty::<u32>(96)], &[0u32; 96]);
+    let refused = |below: u32, threads: u32| {
+        let kernel = kernel("refused", Block::d1(threads), |k| {
+            k.grid([(); 3].map(|()| k.constant(1)));
+            k.when(k.thread_x().lt(below), || k.sync_warp(FULL_WARP));
+        });
+        check(kernel).is_err()
+    };
+    assert!(refused(33, 96) && refused(31, 96) && !refused(64, 96));
+    // The position along x is no count of threads where rows are no whole warps.
+    let rows = kernel("rows", Block::d2(48, 2), |k| {
+        k.grid([(); 3].map(|()| k.constant(1)));
+        k.when(k.thread_x().lt(32), || k.sync_warp(FULL_WARP));
+    });
+    assert!(check(rows).is_err());
+    let vote = blocks(1, 32, |k| {
+        let y = k.output::<u32>("y");
+        y.store((0, k.lane()), 5u32);
+        k.when(k.any(k.lane().eq(3), FULL_WARP), || k.barrier());
+    });
+    gives(&vote, || vec![empty::<u32>(32)], &[5u32; 32]);
+    let as_often = blocks(1, 64, |k| {
+        let (y, t) = (k.output::<u32>("y"), k.thread_x());
+        k.for_each(t, t + y.cols(), |_| k.barrier());
+        y.store((0, t), t);
+    });
+    gives(&as_often, || vec![empty::<u32>(64)], &(0..64).collect::<Vec<u32>>());
+    let not_as_often = kernel("refused", Block::d1(64), |k| {
+        let (y, t) = (k.output::<u32>("y"), k.thread_x());
+        k.grid([(); 3].map(|()| k.constant(1)));
+        k.for_each(t, y.cols(), |_| k.barrier());
+    });
+    assert!(check(not_as_often).is_err());
+}
+
+#[test]
+fn messages_name_atomics_scopes_and_equal_stores() {
+    let message = |kernel: &Checked<Kernel>, args: &dyn Fn() -> Vec<Buffer>, kind: Kind| {
+        let buffers = args();
+        let args: Vec<_> = buffers.iter().map(Arg::from).collect();
+        let outcome = run(kernel, &args, &Config::default()).unwrap();
+        let found = outcome.findings.iter().find(|f| f.kind == kind);
+        found.unwrap_or_else(|| panic!("{:?}", outcome.findings)).message.clone()
+    };
+    let row = || vec![row_of(&[0u32; 4])];
+    let atomic = blocks(2, 32, |k| {
+        let x = k.matrix::<u32>("x", Access::ReadWrite, Order2d::Strided, 1);
+        k.when(k.thread_x().eq(0), || {
+            x.atomic(AtomicOp::Add, (0, 0), 1u32, Order::Relaxed, Scope::Block);
+        });
+    });
+    let text = message(&atomic, &row, Kind::Race);
+    assert!(text.contains("thread [0, 0, 0] reads and writes x[0, 0]"), "{text}");
+    assert!(text.contains("the access there has the scope of a block"), "{text}");
+    let hand_over = |release: Scope, acquire: Scope| {
+        blocks(2, 32, |k| {
+            let x = k.matrix::<u32>("x", Access::ReadWrite, Order2d::Strided, 1);
+            k.when(k.thread_x().eq(0), || {
+                k.if_else(
+                    k.block_x().eq(0),
+                    || {
+                        x.store((0, 1), 5u32);
+                        x.store_ordered((0, 0), 1u32, Order::Release, release);
+                    },
+                    || {
+                        x.wait_until((0, 0), Compare::Eq, 1u32, acquire);
+                        x.store((0, 2), x.load((0, 1)));
+                    },
+                );
+            });
+        })
+    };
+    let buffers = row();
+    let args: Vec<_> = buffers.iter().map(Arg::from).collect();
+    assert_eq!(run(&hand_over(Scope::Device, Scope::Device), &args, &Config::default()).unwrap().error(), None);
+    for (release, acquire) in [(Scope::Block, Scope::Device), (Scope::Device, Scope::Block)] {
+        let buffers = row();
+        let args: Vec<_> = buffers.iter().map(Arg::from).collect();
+        let outcome = run(&hand_over(release, acquire), &args, &Config::default()).unwrap();
+        let data = errors(&outcome).into_iter().find(|f| f.index == [0, 1]).expect("a race on the data");
+        assert!(data.message.contains("what is acquired there or the release that it reads has the scope"), "{}", data.message);
+    }
+    let equal = |value: bool| {
+        blocks(1, 32, |k| {
+            let y = k.output::<u32>("y");
+            y.store((0, 0), if value { k.block_x() } else { k.lane() });
+        })
+    };
+    let text = message(&equal(true), &row, Kind::EqualStores);
+    assert!(text.contains("several lanes store the same value to y[0, 0]"), "{text}");
+    assert_eq!(Kind::EqualStores.severity(), Severity::Note);
+    gives(&equal(true), || vec![empty::<u32>(1)], &[0u32]);
+    finds(Kind::Race, &equal(false), || vec![empty::<u32>(1)]);
+}
+
+#[test]
+fn builder_mistakes_are_refused_and_never_panic() {
+    let refused = |block: Block, build: for<'k> fn(&'k Builder)| {
+        let kernel = kernel("odd", block, |k| {
+            k.grid([(); 3].map(|()| k.constant(1)));
+            build(k);
+        });
+        check(kernel).expect_err("refused").to_string()
+    };
+    let empty_part = refused(Block::d1(32), |k| k.array::<u32>(4).part(4, 0).at(0).set(1u32));
+    assert!(empty_part.contains("register 0 of an array of 0"), "{empty_part}");
+    assert!(refused(Block::d3(1 << 31, 1 << 31, 4), |_| ()).contains("threads"));
+    let many = refused(Block::d1(32), |k| {
+        for i in 0..600 {
+            k.scalar::<f64>(&format!("x{i}"));
+        }
+    });
+    assert!(many.contains("the parameters take 4800 bytes; a launch passes at most 4096"), "{many}");
+    let from_shared = refused(Block::d1(32), |k| {
+        let (a, b) = (k.shared::<f32>("a", [32]), k.shared::<f32>("b", [32]));
+        a.copy_async((k.lane(),), b, (k.lane(),), 1, Guard::Always);
+    });
+    assert!(from_shared.contains("reads a matrix in global memory"), "{from_shared}");
+}
+
+#[test]
+fn names_of_several_lines_stay_within_their_comment() {
+    let kernel = blocks(1, 32, |k| {
+        let (y, s) = (k.output::<u32>("y\n.evil"), k.shared::<u32>("s\n\tbra $nowhere;", [32]));
+        k.note("a note\nof two lines");
+        s.store((k.lane(),), k.lane());
+        y.store((0, k.lane()), s.load((k.lane(),)));
+    });
+    let text = tegula::ptx::print(&kernel).unwrap().text;
+    assert!(!text.lines().any(|line| line.trim_start().starts_with("bra $nowhere") || line.starts_with(".evil")), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("of two lines")), "{text}");
+}
