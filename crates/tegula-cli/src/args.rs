@@ -20,8 +20,10 @@ use tegula::kernels::{Mapping, PLANTS, Plain, Variant};
 use tegula::plan::{Lie, Recipe};
 use tegula_files::{Dtype, Place};
 
+use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::kernel::{Named, Names, Problem, plant_help};
+use crate::number::whole;
 use crate::subject::{Subject, Subjects};
 pub use explain::ExplainArgs;
 pub use products::{Asked, ProductsArgs};
@@ -315,9 +317,8 @@ pub struct CheckArgs {
     pub k: Option<usize>,
     #[command(flatten)]
     pub options: VariantArgs,
-    /// How many random inputs and orders of warps to try
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u32>(1))]
-    pub seeds: u32,
+    #[command(flatten)]
+    pub effort: Effort,
     /// Count shared memory's wavefronts as assembled for a GPU, too [default: sm_90]; takes ptxas and nvdisasm of a CUDA toolkit
     #[arg(long, value_name = "GPU", num_args = 0..=1, require_equals = true, default_missing_value = "sm_90")]
     pub assembled: Option<String>,
@@ -344,7 +345,7 @@ impl CheckArgs {
     pub fn problem(&self, kernel: &Named) -> tegula::Result<Problem> {
         let recipe = self.options.recipe(kernel)?;
         let [m, n, k] = kernel.sizes(&recipe.kernel);
-        Problem::new(recipe, [self.m.unwrap_or(m), self.n.unwrap_or(n), self.k.unwrap_or(k)], self.seeds)
+        Problem::new(recipe, [self.m.unwrap_or(m), self.n.unwrap_or(n), self.k.unwrap_or(k)], self.effort)
     }
 }
 
@@ -703,17 +704,6 @@ fn plant_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(PLANTS.map(|plant| PossibleValue::new(plant).help(plant_help(plant))))
 }
 
-/// A parser of whole numbers from `least` on.
-fn whole<T: TryFrom<u64>>(least: u64) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
-    move |text| {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = text.parse().ok().filter(|number| *number >= least).and_then(|number| T::try_from(number).ok());
-        let too_large = digits && text.trim_start_matches('0').len() > least.to_string().len();
-        number
-            .ok_or_else(|| if too_large { "too large".into() } else { format!("give a whole number from {least} on") })
-    }
-}
-
 fn real(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| "give a number, such as 2, -0.5 or 1e-3".into())
 }
@@ -839,7 +829,7 @@ mod tests {
         };
         let k3 = problem("tegula check k3 --tile 32 --plant no-guards").unwrap();
         let expected = Plain { tile: 32, edges: Edges::Unguarded, ..Plain::named("K3").unwrap() };
-        assert_eq!((k3.recipe.kernel, k3.m, k3.seeds), (expected.into(), 64, 1));
+        assert_eq!((k3.recipe.kernel, k3.m, k3.effort.seeds), (expected.into(), 64, 1));
         let k5 = problem("tegula check K5 --plant missing-first-barrier").unwrap();
         let expected = Plain { barriers: Barriers::NoFirst, ..Plain::named("K5").unwrap() };
         assert_eq!((k5.recipe.kernel, k5.m, k5.n, k5.k), (expected.into(), 4, 4, 4));

@@ -4,7 +4,7 @@ pub mod assembled;
 pub mod exercise;
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
-use tegula::interp::{self, Buffer, Config};
+use tegula::interp::{self, Buffer};
 use tegula::ir;
 use tegula::{Accuracy, Error, Matrix, Result, Shape, View, oracle};
 
@@ -23,7 +23,7 @@ pub fn run(problem: &Problem, meter: &Meter) -> Result<CheckReport> {
         Err(Error::Refused { faults, .. }) => refused(&faults),
         Err(error) => return Err(error),
     };
-    Ok(CheckReport::new(name, [problem.m, problem.n, problem.k], problem.seeds, findings, counters))
+    Ok(CheckReport::new(name, [problem.m, problem.n, problem.k], problem.effort.seeds, findings, counters))
 }
 
 /// What there is to tell of a kernel that never ran.
@@ -49,10 +49,10 @@ fn over_seeds<T: Element>(passes: &Passes, problem: &Problem, meter: &Meter) -> 
     let phase = meter.phase(
         &format!("checking {}", passes.first.name()),
         Unit::MultiplyAdds,
-        work.saturating_mul(problem.seeds.into()),
+        work.saturating_mul(problem.effort.seeds.into()),
     );
     let (mut findings, mut counters) = (Vec::new(), None);
-    for seed in 0..u64::from(problem.seeds) {
+    for seed in 0..u64::from(problem.effort.seeds) {
         let (found, counted) = once::<T>(passes, problem, seed)?;
         found.into_iter().for_each(|finding| gather(&mut findings, finding));
         counters.get_or_insert(counted);
@@ -77,7 +77,7 @@ fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Ve
     let b = Matrix::from_fn(Shape::new(k, n), |_, _, _| random.number::<T>())?;
     let memory = Memory::new(problem, a.view(), b.view())?;
     let second = passes.second.as_ref().map(|kernel| (kernel, memory.second()));
-    let config = Config { seed, ..Config::default() };
+    let config = problem.effort.config(seed);
     let (mut findings, mut counters) = (Vec::new(), interp::Counters::default());
     for (kernel, args) in memory.packing(passes).chain([(&passes.first, memory.first())]).chain(second) {
         let outcome = interp::run(kernel, &args, &config)?;

@@ -13,6 +13,8 @@ use tegula::kernels::{Plain, Variant};
 use tegula::plan::{Caps, Lie, Recipe, candidates};
 use tegula::{Accuracy, Layout, Result, Shape, plan};
 
+use crate::effort::Effort;
+
 /// A kernel, or a family of them, as it is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
@@ -282,18 +284,17 @@ pub struct Problem {
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    /// How many orders of warps, and how many random inputs, to try.
-    pub seeds: u32,
+    pub effort: Effort,
 }
 
 impl Problem {
     /// Of row-major matrices.
-    pub fn new(recipe: Recipe, [m, n, k]: [usize; 3], seeds: u32) -> Result<Self> {
+    pub fn new(recipe: Recipe, [m, n, k]: [usize; 3], effort: Effort) -> Result<Self> {
         let ty = recipe.kernel.ty();
         let out = if ty == Type::I8 { Type::I32 } else { ty };
         let lie = |rows, cols, ty| Ok(Lie::of(&Layout::row_major(Shape::new(rows, cols))?, ty, 0));
         let lies = [lie(m, k, ty)?, lie(k, n, ty)?, lie(m, n, out)?];
-        Ok(Problem { recipe: recipe.fit(lies), m, n, k, seeds })
+        Ok(Problem { recipe: recipe.fit(lies), m, n, k, effort })
     }
 
     /// What a product of this size takes.

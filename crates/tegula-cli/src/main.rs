@@ -6,6 +6,7 @@ mod args;
 mod bench;
 mod check;
 mod doctor;
+mod effort;
 mod engine;
 mod explain;
 mod failure;
@@ -14,6 +15,7 @@ mod launch;
 mod log;
 mod manual;
 mod mul;
+mod number;
 mod progress;
 mod report;
 mod shapes;
@@ -82,7 +84,7 @@ fn check(args: &CheckArgs, meter: &Meter) -> Result<()> {
     let mut out = stdout().lock();
     let report = match &args.kernel {
         Subject::Kernel(kernel) => args.problem(kernel).and_then(|problem| check::run(&problem, meter)),
-        Subject::Exercise(exercise) => check::exercise::run(exercise, args.seeds),
+        Subject::Exercise(exercise) => check::exercise::run(exercise, args.effort),
         Subject::Exercises => return exercises(args),
     };
     let mut report = match report {
@@ -106,7 +108,7 @@ fn check(args: &CheckArgs, meter: &Meter) -> Result<()> {
 }
 
 fn exercises(args: &CheckArgs) -> Result<()> {
-    let reports = EXERCISES.iter().map(|exercise| check::exercise::run(exercise, args.seeds));
+    let reports = EXERCISES.iter().map(|exercise| check::exercise::run(exercise, args.effort));
     let exercises = Exercises::new(reports.collect::<tegula::Result<_>>()?);
     let mut out = stdout().lock();
     if args.json {

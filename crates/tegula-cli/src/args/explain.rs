@@ -7,6 +7,7 @@ use tegula::element::Type;
 use tegula_explain::trace::Sample;
 
 use super::{VariantArgs, whole};
+use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::kernel::{Name, Named, Names, Problem};
 
@@ -158,7 +159,7 @@ impl ExplainArgs {
         let recipe = options.recipe(&self.kernel)?;
         let usual = if simple { simple_sizes } else { self.kernel.sizes(&recipe.kernel) };
         let sizes = sizes.unwrap_or([0, 1, 2].map(|side| asked[side].unwrap_or(usual[side])));
-        Problem::new(recipe, sizes, 1)
+        Problem::new(recipe, sizes, Effort::default())
     }
 }
 

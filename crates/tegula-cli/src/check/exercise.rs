@@ -3,45 +3,46 @@
 use std::collections::BTreeMap;
 
 use tegula::element::Type;
-use tegula::interp::{self, Buffer, Config};
+use tegula::interp::{self, Buffer};
 use tegula::ir::{self, Checked, Kernel};
 use tegula::{Accuracy, Error, Layout, Matrix, Result, Shape};
 use tegula_exercises::{Bound, Exercise};
 
 use super::{Random, compare, gather, refused};
+use crate::effort::Effort;
 use crate::report::check::{CheckReport, Counters, Finding, Goal, Severity};
 
 /// Checks an exercise at its sizes, up to the first at which something is wrong, of which the report is.
-pub fn run(exercise: &Exercise, seeds: u32) -> Result<CheckReport> {
+pub fn run(exercise: &Exercise, effort: Effort) -> Result<CheckReport> {
     let [first, further @ ..] = exercise.sizes;
-    let mut report = at(exercise, first, seeds)?;
+    let mut report = at(exercise, first, effort)?;
     for sizes in further {
         if report.ok {
-            report = at(exercise, sizes, seeds)?;
+            report = at(exercise, sizes, effort)?;
         }
     }
     report.goal = Some(Goal { text: exercise.to_string(), met: report.ok, file: exercise.file });
     Ok(report)
 }
 
-fn at(exercise: &Exercise, sizes: [usize; 3], seeds: u32) -> Result<CheckReport> {
+fn at(exercise: &Exercise, sizes: [usize; 3], effort: Effort) -> Result<CheckReport> {
     let (findings, counters) = match ir::check((exercise.build)()) {
-        Ok(kernel) => over_seeds(exercise, &kernel, sizes, seeds)?,
+        Ok(kernel) => over_seeds(exercise, &kernel, sizes, effort)?,
         Err(Error::Refused { faults, .. }) => refused(&faults),
         Err(error) => return Err(error),
     };
-    Ok(CheckReport::new(exercise.name.into(), sizes, seeds, findings, counters))
+    Ok(CheckReport::new(exercise.name.into(), sizes, effort.seeds, findings, counters))
 }
 
 fn over_seeds(
     exercise: &Exercise,
     kernel: &Checked<Kernel>,
     sizes: [usize; 3],
-    seeds: u32,
+    effort: Effort,
 ) -> Result<(Vec<Finding>, Counters)> {
     let (mut findings, mut counters) = (Vec::new(), Counters::default());
-    for seed in 0..u64::from(seeds) {
-        match once(exercise, kernel, sizes, seed) {
+    for seed in 0..u64::from(effort.seeds) {
+        match once(exercise, kernel, sizes, seed, effort) {
             Ok((found, counted)) => {
                 found.into_iter().for_each(|finding| gather(&mut findings, finding));
                 counters = counted;
@@ -64,6 +65,7 @@ fn once(
     kernel: &Checked<Kernel>,
     [m, n, k]: [usize; 3],
     seed: u64,
+    effort: Effort,
 ) -> Result<(Vec<Finding>, Counters)> {
     let mut random = Random(seed);
     let a = Matrix::from_fn(Shape::new(m, k), |_, _, _| random.number::<f32>())?;
@@ -71,7 +73,7 @@ fn once(
     let (input_a, input_b) = (Buffer::input(a.view())?, Buffer::input(b.view())?);
     let c = Buffer::output(Type::F32, Layout::row_major(Shape::new(m, n))?)?;
     let args = [(&input_a).into(), (&input_b).into(), (&c).into()];
-    let outcome = interp::run(kernel, &args, &Config { seed, ..Config::default() })?;
+    let outcome = interp::run(kernel, &args, &effort.config(seed))?;
     let mut findings: Vec<Finding> = outcome.findings.iter().map(Finding::from).collect();
     findings.extend(compare(a.view(), b.view(), &c, Accuracy::Full)?);
     if let Some(bound) = exercise.bound
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn each_exercise_is_wrong_in_its_own_way() {
         for (exercise, (kinds, at)) in EXERCISES.iter().zip(SHOWN) {
-            let report = run(exercise, 1).unwrap();
+            let report = run(exercise, Effort::default()).unwrap();
             let mut found: Vec<_> = report.findings.iter().map(|finding| finding.kind.as_str()).collect();
             found.dedup();
             assert_eq!(found, kinds, "{}: {:?}", exercise.name, report.findings);
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn each_solution_is_right_at_all_sizes() {
         for (exercise, build) in EXERCISES.iter().zip(SOLUTIONS) {
-            let report = run(&Exercise { build, ..*exercise }, 2).unwrap();
+            let report = run(&Exercise { build, ..*exercise }, Effort { seeds: 2, ..Effort::default() }).unwrap();
             assert!(report.ok && report.findings.is_empty(), "{}: {:?}", exercise.name, report.findings);
             assert_eq!([report.m, report.n, report.k], exercise.sizes[2]);
             assert!(report.goal.is_some_and(|goal| goal.met));
@@ -147,7 +149,7 @@ mod tests {
         let lines = |exercise: &Exercise| {
             let source = std::fs::read_to_string(root().join(exercise.file)).unwrap();
             let line = |place: &str| source.lines().nth(place.rsplit_once(':')?.1.parse::<usize>().ok()? - 1);
-            let findings = run(exercise, 1).unwrap().findings;
+            let findings = run(exercise, Effort::default()).unwrap().findings;
             findings.iter().map(|finding| line(&finding.source[0]).unwrap().trim().to_owned()).collect::<Vec<_>>()
         };
         let scattered = lines(&EXERCISES[5]);
@@ -165,7 +167,7 @@ mod tests {
     fn whatever_a_learner_writes_has_a_report() {
         use tegula::ir::prelude::*;
         let kinds = |build: fn() -> Kernel| {
-            let report = run(&Exercise { build, ..EXERCISES[0] }, 1).unwrap();
+            let report = run(&Exercise { build, ..EXERCISES[0] }, Effort::default()).unwrap();
             assert!(!report.ok);
             report.findings.into_iter().map(|finding| finding.kind).collect::<Vec<_>>()
         };

@@ -195,9 +195,14 @@ fn counted(kind: interp::Kind) -> &'static str {
         interp::Kind::Race => "pairs of accesses",
         interp::Kind::Uninitialised | interp::Kind::InFlight | interp::Kind::EarlyAccess => "accesses",
         interp::Kind::OutOfBounds | interp::Kind::Misaligned => "accesses by warps",
-        interp::Kind::DivergentWarp | interp::Kind::DivisionByZero => "operations of warps",
+        interp::Kind::DivergentWarp | interp::Kind::DivisionByZero | interp::Kind::InactiveLane => {
+            "operations of warps"
+        }
+        interp::Kind::EqualStores => "stores by warps",
+        interp::Kind::NotUniform => "assertions",
+        interp::Kind::ZeroStep => "loops of warps",
         interp::Kind::ArrivalMismatch => "arrivals of warps",
-        interp::Kind::Deadlock | interp::Kind::RegisterBudget => "blocks",
+        interp::Kind::Deadlock | interp::Kind::RegisterBudget | interp::Kind::NoProgress => "blocks",
         interp::Kind::UnreadyBarrier => "uses of barriers",
         interp::Kind::TransactionCount | interp::Kind::EndedBlock => "copies and arrivals",
         interp::Kind::MissingProxyFence | interp::Kind::MissingFence => "operations of warps",
@@ -260,7 +265,7 @@ impl CheckReport {
             m: args.m.unwrap_or_default(),
             n: args.n.unwrap_or_default(),
             k: args.k.unwrap_or_default(),
-            seeds: args.seeds,
+            seeds: args.effort.seeds,
             ok: false,
             findings: vec![Finding::from(&fault)],
             counters: Counters::default(),

@@ -695,7 +695,8 @@ impl Run<'_, '_> {
     fn outside_axis(&mut self, array: usize, (axis, at, extent): (usize, u64, u32), index: usize, lane: usize) {
         let array = &self.machine.kernel.shared()[array];
         let name = array.name.clone();
-        let message = format!("coordinate {at} along axis {axis} of shared array {name} {:?}, which has {extent}", array.dims);
+        let message =
+            format!("coordinate {at} along axis {axis} of shared array {name} {:?}, which has {extent}", array.dims);
         let (pc, thread) = (self.warp.pc, self.warp.index * 32 + lane as u32);
         self.report(Kind::OutOfBounds, pc, &[thread], Some((Space::Shared, name, vec![index as u64])), message);
     }

@@ -144,7 +144,14 @@ mod tests {
         });
         let agents = Agents::of(&kernel);
         let parts = [(0, 0), (0, 5), (2, 0), (2, 1)].map(|(array, part)| Agent::Part { array, part });
-        for agent in parts.into_iter().chain([Agent::Warp(0), Agent::Warp(7), Agent::Thread(0), Agent::Thread(255), Agent::Copies(0), Agent::Copies(255)]) {
+        for agent in parts.into_iter().chain([
+            Agent::Warp(0),
+            Agent::Warp(7),
+            Agent::Thread(0),
+            Agent::Thread(255),
+            Agent::Copies(0),
+            Agent::Copies(255),
+        ]) {
             assert_eq!(agents.agent(agents.lane(agent)), Some(agent));
         }
         assert_eq!(agents.agent(255), None);

@@ -223,7 +223,8 @@ impl<'a> Machine<'a> {
         let hopper = program.code.iter().any(|code| matches!(code, Code::Hopper(_)));
         let every_reader = cooperative || hopper || program.code.iter().any(synchronises_finely);
         let granules = granules(kernel, &program);
-        let memory: Vec<_> = args.iter().map(|arg| args.iter().position(|first| first.is_same(arg)).unwrap_or(0)).collect();
+        let memory: Vec<_> =
+            args.iter().map(|arg| args.iter().position(|first| first.is_same(arg)).unwrap_or(0)).collect();
         let owners = args.iter().zip(&memory).enumerate().map(|(param, (arg, &first))| match arg {
             Arg::Matrix(buffer) if config.races && !cooperative && buffer.is_writable() && param == first => {
                 Some(Owners::new(buffer.layout().shape.len().unwrap_or(0)))
@@ -362,7 +363,11 @@ impl<'a> Machine<'a> {
                 return Progress::None;
             }
         }
-        if self.hopper { progress.or(self.exchange(group, global, gathered, progress == Progress::Ran)) } else { progress }
+        if self.hopper {
+            progress.or(self.exchange(group, global, gathered, progress == Progress::Ran))
+        } else {
+            progress
+        }
     }
 
     /// What is to be said about a cluster that has ended, or never will.
@@ -394,8 +399,7 @@ impl<'a> Machine<'a> {
             }
             let mut progress = Progress::None;
             for group in &mut resident {
-                progress =
-                    progress.max(self.advance_group(group, &mut global, &mut gathered, reborrow(&mut observer)));
+                progress = progress.max(self.advance_group(group, &mut global, &mut gathered, reborrow(&mut observer)));
             }
             if gathered.stopped {
                 return gathered;
@@ -588,7 +592,10 @@ impl<'a> Machine<'a> {
             },
             State::Cluster => "wait at the barrier of the cluster, to which not all of its threads come".into(),
             State::Converge => {
-                format!("wait with lanes {:#010x} at an instruction of the warp to which the other lanes never come", warp.mask)
+                format!(
+                    "wait with lanes {:#010x} at an instruction of the warp to which the other lanes never come",
+                    warp.mask
+                )
             }
             State::Spinning => "repeat a loop in which nothing changes any more".into(),
             _ => "wait for an element of memory that nobody changes any more".into(),
@@ -650,7 +657,9 @@ impl<'a> Machine<'a> {
             }
             Some(Agent::Copies(_)) => (
                 Kind::Race,
-                format!("{does} {text}, which {who} reads, in no order; it reads until the thread has waited for its group"),
+                format!(
+                    "{does} {text}, which {who} reads, in no order; it reads until the thread has waited for its group"
+                ),
             ),
             Some(Agent::Warp(_)) => {
                 let advice = "it reads until `wgmma_wait`, and who arrives before says nothing of it";
@@ -798,8 +807,16 @@ impl<'a> Machine<'a> {
         let site = both.into_iter().find(narrow).filter(|_| both.iter().all(ordered)).or(missed);
         site.map_or_else(String::new, |site| {
             let at = self.kernel.site(site).location;
-            let what = if Some(site) == missed { "what is acquired there or the release that it reads" } else { "the access there" };
-            format!("; {what} has the scope of a block, which does not reach another block ({}:{}): use Device", at.file(), at.line())
+            let what = if Some(site) == missed {
+                "what is acquired there or the release that it reads"
+            } else {
+                "the access there"
+            };
+            format!(
+                "; {what} has the scope of a block, which does not reach another block ({}:{}): use Device",
+                at.file(),
+                at.line()
+            )
         })
     }
 

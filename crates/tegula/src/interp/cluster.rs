@@ -124,12 +124,7 @@ impl Machine<'_> {
         after.iter_mut().chain(before).any(|block| self.land_one(block, gathered))
     }
 
-    fn deliver(
-        &self,
-        (blocks, global): (&mut [Running], &mut GlobalShadow),
-        letter: Letter,
-        gathered: &mut Gathered,
-    ) {
+    fn deliver(&self, (blocks, global): (&mut [Running], &mut GlobalShadow), letter: Letter, gathered: &mut Gathered) {
         let Letter { to, from, sender, known, brings } = letter;
         let Some(block) = blocks.get_mut(to as usize) else { return };
         let (eyes, site) = (Eyes::Sender(&known), SiteId(sender.site));

@@ -4,16 +4,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::access::WIDEST;
 use super::hopper::Act;
 use super::lanes::LineLanes;
 use super::matrix::Fragments;
 use super::wgmma::{self, Left, Multiply};
-use super::access::WIDEST;
 use crate::element::Type;
 use crate::ir::bounds::Bounds;
 use crate::ir::{
-    AtomicOp, Axis, Binary, Compare, CoordinatesId, Factor, Guard, Hopper, Inst, Kernel, LeftFactor, Mma, Op, Operand, Order, ParamId,
-    Place, Scope, SharedArray, SharedId, Shuffle, SiteId, Special, Unary, Uniform, VarId, Vote,
+    AtomicOp, Axis, Binary, Compare, CoordinatesId, Factor, Guard, Hopper, Inst, Kernel, LeftFactor, Mma, Op, Operand,
+    Order, ParamId, Place, Scope, SharedArray, SharedId, Shuffle, SiteId, Special, Unary, Uniform, VarId, Vote,
 };
 
 /// A register: 32 lanes of 4 bytes, two of them for 8-byte types, or a predicate's 32 bits.
@@ -22,9 +22,19 @@ pub(super) type Reg = u32;
 /// An element of memory; coordinates in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum At {
-    Global { param: ParamId, batch: Reg, row: Reg, col: Reg },
+    Global {
+        param: ParamId,
+        batch: Reg,
+        row: Reg,
+        col: Reg,
+    },
     /// `axes` says which coordinates are to be held to their extents.
-    Shared { array: SharedId, index: Reg, offset: u32, axes: u32 },
+    Shared {
+        array: SharedId,
+        index: Reg,
+        offset: u32,
+        axes: u32,
+    },
 }
 
 /// A coordinate along an axis of a shared array that may be outside: a register and what to add to it.

@@ -130,7 +130,7 @@ impl Default for Config {
             parallel: true,
             device: DeviceFacts { multiprocessors: 132 },
             tensor_core: TensorCore::Sm90,
-            steps: 1 << 30,
+            steps: 1 << 28,
             resident: 132,
         }
     }

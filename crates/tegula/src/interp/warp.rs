@@ -204,7 +204,9 @@ impl Run<'_, '_> {
                 }
             }
             Code::Shuffle { mask, .. } | Code::Vote { mask, .. } if !self.converged(mask) => return false,
-            Code::Mma { .. } | Code::LoadMatrix { .. } | Code::Uniform { .. } if !self.converged(u32::MAX) => return false,
+            Code::Mma { .. } | Code::LoadMatrix { .. } | Code::Uniform { .. } if !self.converged(u32::MAX) => {
+                return false;
+            }
             Code::Shuffle { mode, dst, value, lane, mask } => self.shuffle(pc, mode, [dst, value, lane], mask),
             Code::Vote { mode, dst, value, mask } => self.vote(pc, mode, dst, value, mask),
             Code::Mma { mma, ref fragments } => self.mma(pc, mma, fragments),
@@ -583,7 +585,8 @@ impl Run<'_, '_> {
         let Running { clocks, named, .. } = &mut *self.block;
         let unordered = named[id as usize].before.iter().find(|before| !clocks.seen_by(&Eyes::Thread(now), before));
         if let Some(&before) = unordered {
-            let (thread, at) = (self.machine.thread(before.lane.into()), self.machine.kernel.site(SiteId(before.site)).location);
+            let (thread, at) =
+                (self.machine.thread(before.lane.into()), self.machine.kernel.site(SiteId(before.site)).location);
             let message = format!(
                 "uses named barrier {id} again in no order with its last use, to which thread {thread:?} comes ({}:{}): either arrival may count for the other's use",
                 at.file(),
@@ -689,5 +692,4 @@ impl Warp {
             *times = times.saturating_add(1);
         }
     }
-
 }

@@ -1,8 +1,8 @@
 //! How large `u32` values can be, whatever the data: what follows from extents, block sizes and constants.
 
+use super::GRID_YZ_LIMIT;
 use super::launch::MAX_EXTENT;
 use super::ops::{Binary, Inst, Kernel, Op, Operand, Special};
-use super::GRID_YZ_LIMIT;
 use crate::element::Type;
 
 /// An upper bound of each value of a kernel.

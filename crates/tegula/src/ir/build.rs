@@ -13,10 +13,10 @@ use std::panic::Location;
 use rustc_hash::FxHashMap;
 
 use super::fold;
-use super::{Mma, Uniform};
 use super::ops::*;
 use super::types::{Array, Brand, Global, IntoVal, Pred, Shared, Val, Var, constant};
 use super::{Fault, FaultKind};
+use super::{Mma, Uniform};
 use crate::element::{Scalar, Type};
 
 /// Threads of a block.

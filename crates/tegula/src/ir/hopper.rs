@@ -284,7 +284,9 @@ impl Hopper {
             Hopper::InitBarrier { barrier, .. } | Hopper::Arrive { barrier, .. } | Hopper::Await { barrier, .. } => {
                 f(barrier);
             }
-            Hopper::CopyTile { to, barrier, .. } | Hopper::Send { to, barrier, .. } => [to, barrier].into_iter().for_each(f),
+            Hopper::CopyTile { to, barrier, .. } | Hopper::Send { to, barrier, .. } => {
+                [to, barrier].into_iter().for_each(f)
+            }
             Hopper::StoreTile { from: at, .. } | Hopper::StoreMatrix { to: at, .. } => f(at),
             Hopper::Wgmma { a, b, .. } => {
                 if let LeftFactor::Shared(a) = a {

@@ -48,8 +48,8 @@ pub use check::{Checked, MAX_PARAMETER_BYTES, MAX_SHARED_BYTES, MAX_THREADS, che
 pub use hopper::{Barriers, Factor, Hopper, LeftFactor, Swizzle, Tensor, Tiles, Wgmma};
 pub use mma::Mma;
 pub use ops::*;
-pub use uniform::Uniform;
 pub use types::{Array, Bits, Coord, Cursor, Elements, Float, Global, Integer, IntoVal, Pred, Shared, Val, Var};
+pub use uniform::Uniform;
 
 /// All that a kernel's source needs.
 pub mod prelude {

@@ -159,7 +159,8 @@ impl Infer<'_> {
         let plain = self.operand(start).max(self.operand(end)).max(self.operand(step));
         let far = |added: Option<Operand>| added.map_or(Uniform::Grid, |added| self.operand(added));
         let (starts, ends) = (self.as_sums(start), self.as_sums(end));
-        let pairs = starts.iter().flat_map(|near| ends.iter().filter(|far| far.0 == near.0).map(move |far| (near.1, far.1)));
+        let pairs =
+            starts.iter().flat_map(|near| ends.iter().filter(|far| far.0 == near.0).map(move |far| (near.1, far.1)));
         let apart = pairs.map(|(near, end)| far(near).max(far(end)).max(self.operand(step))).min();
         apart.map_or(plain, |apart| plain.min(apart))
     }
@@ -257,9 +258,8 @@ impl Infer<'_> {
 
     /// A count of threads, so much further on: by a multiple of the group that all of it agree on.
     fn shifted(&self, count: Operand, by: Operand) -> u32 {
-        let whole = |threads: &u32| {
-            self.count(by).multiple.is_multiple_of(*threads) && self.operand(by) <= group(*threads)
-        };
+        let whole =
+            |threads: &u32| self.count(by).multiple.is_multiple_of(*threads) && self.operand(by) <= group(*threads);
         self.count(count).groups().find(whole).unwrap_or(0)
     }
 

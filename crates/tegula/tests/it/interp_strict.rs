@@ -105,7 +105,11 @@ fn named_barrier_reused_in_no_order_is_found_on_every_schedule() {
     for seed in 0..40 {
         let config = Config { seed, ..Config::default() };
         let outcome = run(&reused(false), &[], &config).unwrap();
-        assert!(errors(&outcome).iter().any(|f| f.kind == Kind::ArrivalMismatch), "seed {seed}: {:?}", outcome.findings);
+        assert!(
+            errors(&outcome).iter().any(|f| f.kind == Kind::ArrivalMismatch),
+            "seed {seed}: {:?}",
+            outcome.findings
+        );
         assert_eq!(run(&reused(true), &[], &config).unwrap().error(), None);
     }
 }
@@ -172,11 +176,15 @@ fn persistent_kernel_with_a_work_queue_may_assert_uniformity() {
     assert!(faults[0].message.contains("assert that with `uniform`"), "{}", faults[0].message);
     let kernel = check(work_queue(true)).unwrap();
     let output = || Buffer::output(Type::U32, tegula::Layout::row_major(tegula::Shape::new(7, 64)).unwrap()).unwrap();
-    each_seed(&kernel, || vec![output(), row_of(&[0u32])], |outcome, buffers| {
-        assert_eq!(outcome.error(), None);
-        let expected: Vec<u32> = (0..7).flat_map(|item| (0..64).map(move |t| item * 100 + t)).collect();
-        assert_eq!(super::interp_ops::values::<u32>(&buffers[0]), expected);
-    });
+    each_seed(
+        &kernel,
+        || vec![output(), row_of(&[0u32])],
+        |outcome, buffers| {
+            assert_eq!(outcome.error(), None);
+            let expected: Vec<u32> = (0..7).flat_map(|item| (0..64).map(move |t| item * 100 + t)).collect();
+            assert_eq!(super::interp_ops::values::<u32>(&buffers[0]), expected);
+        },
+    );
 }
 
 #[test]
@@ -282,7 +290,11 @@ fn messages_name_atomics_scopes_and_equal_stores() {
         let args: Vec<_> = buffers.iter().map(Arg::from).collect();
         let outcome = run(&hand_over(release, acquire), &args, &Config::default()).unwrap();
         let data = errors(&outcome).into_iter().find(|f| f.index == [0, 1]).expect("a race on the data");
-        assert!(data.message.contains("what is acquired there or the release that it reads has the scope"), "{}", data.message);
+        assert!(
+            data.message.contains("what is acquired there or the release that it reads has the scope"),
+            "{}",
+            data.message
+        );
     }
     let equal = |value: bool| {
         blocks(1, 32, |k| {
@@ -331,6 +343,9 @@ fn names_of_several_lines_stay_within_their_comment() {
         y.store((0, k.lane()), s.load((k.lane(),)));
     });
     let text = tegula::ptx::print(&kernel).unwrap().text;
-    assert!(!text.lines().any(|line| line.trim_start().starts_with("bra $nowhere") || line.starts_with(".evil")), "{text}");
+    assert!(
+        !text.lines().any(|line| line.trim_start().starts_with("bra $nowhere") || line.starts_with(".evil")),
+        "{text}"
+    );
     assert!(!text.lines().any(|line| line.starts_with("of two lines")), "{text}");
 }

@@ -1,0 +1,12 @@
+//! Whole numbers on the command line.
+
+/// A parser of whole numbers from `least` on.
+pub fn whole<T: TryFrom<u64>>(least: u64) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|number| *number >= least).and_then(|number| T::try_from(number).ok());
+        let too_large = digits && text.trim_start_matches('0').len() > least.to_string().len();
+        number
+            .ok_or_else(|| if too_large { "too large".into() } else { format!("give a whole number from {least} on") })
+    }
+}
