@@ -1,11 +1,11 @@
-// One warp accesses memory with one pattern a launch: which lanes take part, and at which offset each.
+// A warp accesses memory by a pattern: which lanes are active, and the address of each.
 //
 //     nvcc -O3 -std=c++17 -arch=sm_90 patterns.cu -o patterns
-//     ./patterns TABLE FIRST LAST count     launches patterns FIRST to LAST of the table, one a launch, for Nsight Compute
-//     ./patterns TABLE FIRST LAST time      prints what each takes in cycles a request, by 32 warps at once
+//     ./patterns TABLE FIRST LAST count     launches rows FIRST to LAST of the table for Nsight Compute
+//     ./patterns TABLE FIRST LAST time      prints cycles a request of each, of 32 warps at once
 //
-// A line of the table: kind, how inactive lanes are kept out (p: predicate, b: branch), mask (hex), then 32 offsets in bytes. The
-// pattern travels as a kernel parameter, so that nothing else reads or writes memory. Each launch repeats the access REPEATS times.
+// A row of the table: kind; how inactive lanes are kept out (p: predicate, b: branch); mask in hex;
+// 32 offsets in bytes. A pattern is a kernel parameter, so that no other instruction accesses memory.
 
 #include <cstdint>
 #include <cstdio>
@@ -32,8 +32,7 @@ struct Pattern {
         }                                                                                      \
     } while (0)
 
-// name, space (S: shared, G: global), instruction. %0..%3 results, %4 address (32 or 64 bits), %5..%8 operands, %q the predicate.
-// The operand's words differ in every lane.
+// Kind and instruction. %0 to %3: results; %4: address; %5 to %8: operands, different in every lane.
 #define SHARED_KINDS(X)                                                                        \
     X(ld1, "ld.shared.u8 %0, [%4];")                                                           \
     X(ld2, "ld.shared.u16 %0, [%4];")                                                          \
@@ -87,7 +86,7 @@ constexpr const char *NAMES[KINDS] = {
 #undef NAME
 };
 
-// The access, in the lanes that come here.
+// The access of one lane.
 template <int KIND>
 __device__ __forceinline__ void access(uint32_t (&r)[4], uint32_t shared, uint64_t global, const uint32_t (&v)[4]) {
 #define SHARED_CASE(name, text)                                                                \
@@ -108,8 +107,8 @@ __device__ __forceinline__ void access(uint32_t (&r)[4], uint32_t shared, uint64
 
 extern __shared__ __align__(1024) uint8_t memory[];
 
-// `step` is 0, which the compiler does not know: no access can be taken out of the loop. BRANCH: the lanes that do not take part
-// branch around a loop; otherwise the one instruction is predicated.
+// `step` is 0, unknown to the compiler, so that no access moves out of the loop. BRANCH: inactive lanes
+// branch around the loop; otherwise they are predicated off in it.
 template <int KIND, bool BRANCH, bool TIME>
 __global__ void run(const __grid_constant__ Pattern pattern, int repeats, uint32_t step, uint8_t *data, uint32_t *sink,
                     long long *cycles) {
@@ -140,7 +139,7 @@ __global__ void run(const __grid_constant__ Pattern pattern, int repeats, uint32
             shared += step, global += step;
         }
     }
-    // Never so, which the compiler does not know either.
+    // Keeps the results alive.
     if (step && all == 0x12345678) sink[lane] = all;
     if constexpr (TIME) {
         __syncthreads();

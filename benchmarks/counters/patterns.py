@@ -1,17 +1,14 @@
-"""Measures what one request of a warp costs, pattern by pattern, and keeps the table that the interpreter's rules are held against.
+"""Measures what one request of a warp costs, by active lanes and addresses (`h100-patterns.md`).
 
     python3 patterns.py table SEED > table.txt                    # random patterns to measure
     nvcc -O3 -std=c++17 -arch=sm_90 patterns.cu -o patterns
-    python3 patterns.py measure table.txt ./patterns out SECONDS  # with a GPU and ncu: writes out/*.csv and out/cycles.txt
-    python3 patterns.py keep table.txt out > patterns.csv         # `patterns.md` says what the columns are
-
-Only Nsight Compute's counters of one launch are compared, so that every pattern is a launch of one warp.
+    python3 patterns.py measure table.txt ./patterns out SECONDS  # needs a GPU and ncu
+    python3 patterns.py keep table.txt out > patterns.csv
 """
 
 import csv
 import os
 import random
-import re
 import subprocess
 import sys
 import tempfile
@@ -156,7 +153,7 @@ def pattern(rng, kind):
             mask = sum(1 << i for i in rng.sample(range(32), rng.randint(1, 32)))
     else:
         mask, at = masks(rng), slots(rng, unit)
-    # Lanes that do not take part have an address all the same: what they would have wanted, or anything.
+    # Inactive lanes have an address too: that of the pattern, or a random one.
     if rng.random() < 0.5:
         at = [a if mask >> i & 1 else rng.randrange(WINDOW // unit) for i, a in enumerate(at)]
     return "b" if rng.random() < 0.15 else "p", mask, [a * unit for a in at]
@@ -170,7 +167,7 @@ COUNTS = {"ld8": 900, "ld16": 1300, "st8": 250, "st16": 300, "ld4": 60, "st4": 6
 
 
 def families(seed):
-    """Rows to measure: kinds mixed by their counts, so that any first part of the table has some of all."""
+    """Rows to measure, kinds mixed, so that any prefix of the table has its share of each."""
     rng = random.Random(seed)
     rows = []
     for kind, count in COUNTS.items():
@@ -204,66 +201,49 @@ METRICS = {
 
 
 def profile(metrics, table, program, first, last, log):
-    """Runs some rows of a table under ncu; gives the numbers of each launch by metric."""
-    command = ["ncu", "--clock-control", "none", "--replay-mode", "kernel", "--csv", "--page", "raw", "--print-units", "base",
-               "--metrics", ",".join(m + ".sum" for m in metrics), "--log-file", log, program, table, str(first), str(last), "count"]
+    """Runs rows of a table under ncu. Gives each launch's numbers, in the order of the metrics."""
+    names = [metric + ".sum" for metric in metrics]
     open(log, "w").close()
-    done = subprocess.run(command, capture_output=True, text=True)
+    options = ["--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base"]
+    target = [program, table, str(first), str(last), "count"]
+    subprocess.run(["ncu", *options, "--metrics", ",".join(names), "--log-file", log, *target], check=True)
     with open(log, errors="replace") as lines:
-        text = lines.read()
-    names, *rows = list(csv.reader(line for line in text.splitlines() if line.startswith('"'))) or [[]]
-    if done.returncode or len(rows) < 2:
-        print("ncu:", done.returncode, done.stdout[-600:], done.stderr[-600:], text[-1500:], flush=True)
-        return []
-    rows = rows[1:] if not rows[0][0] else rows
-    number = lambda text: float(text.replace(",", "")) if re.fullmatch(r"[-0-9.,e+]+", text) else float("nan")
-    return [[number(row[names.index(m + ".sum")]) if m + ".sum" in names else float("nan") for m in metrics] for row in rows]
+        headings, _units, *launches = csv.reader(line for line in lines if line.startswith('"'))
+    columns = [headings.index(name) for name in names]
+    return [[float(launch[column].replace(",", "")) for column in columns] for launch in launches]
 
 
 def measure(table, program, out, seconds):
+    """Measures until the time is used up. Groups of kinds take turns, so that all get their share."""
     begin, scratch = time.time(), tempfile.mkdtemp()
+    os.makedirs(out, exist_ok=True)
     rows = read_table(table)
-    timed = subprocess.run([program, table, "0", str(len(rows)), "time"], capture_output=True, text=True)
     with open(f"{out}/cycles.txt", "w") as file:
-        file.write(timed.stdout)
-    print(f"{time.time() - begin:.1f} s: cycles of", len(timed.stdout.splitlines()), timed.stderr[-500:], flush=True)
-    # Each group's rows are a table of their own; batches of the groups take turns by what is left.
-    todo, files = {}, {}
-    metrics = METRICS
-    for name in metrics:
-        index = [i for i, row in enumerate(rows) if group(row[0]) == name]
-        if name == "instrumented":  # A slower counter, for some wide loads only.
-            index = [i for i, row in enumerate(rows) if row[0] in ("ld8", "ld16")][:400]
-        part = f"{scratch}/table-{name}.txt"
-        with open(part, "w") as file:
+        subprocess.run([program, table, "0", str(len(rows)), "time"], stdout=file, check=True)
+    indices = {name: [i for i, row in enumerate(rows) if group(row[0]) == name] for name in METRICS}
+    # A slower counter, for some wide loads only.
+    indices["instrumented"] = [i for i, row in enumerate(rows) if row[0] in ("ld8", "ld16")][:400]
+    files, done = {}, dict.fromkeys(METRICS, 0)
+    for name, index in indices.items():
+        with open(f"{scratch}/{name}.txt", "w") as file:
             write_table([rows[i] for i in index], file)
-        todo[name] = (part, index, 0)
         files[name] = open(f"{out}/{name}.csv", "w")
-        print("row", *metrics[name], sep=",", file=files[name], flush=True)
-    size = 24
-    while any(at < len(index) for _, index, at in todo.values()):
-        name = min((n for n, (_, index, at) in todo.items() if at < len(index)), key=lambda n: todo[n][2] / len(todo[n][1]))
-        part, index, at = todo[name]
-        last = min(at + size, len(index))
+        print("row", *METRICS[name], sep=",", file=files[name])
+    pace = dict.fromkeys(METRICS, 0.2)  # Seconds a row, at first a guess.
+    while left := [name for name in METRICS if done[name] < len(indices[name])]:
+        name = min(left, key=lambda name: done[name] / len(indices[name]))
+        first, index = done[name], indices[name]
+        last = min(first + (400 if first else 100), len(index))
         start = time.time()
-        got = profile(metrics[name], part, program, at, last, f"{scratch}/ncu.log")
-        took = time.time() - start
-        if at == 0:
-            print(name, "first:", [(rows[index[at + i]][0], f"{rows[index[at + i]][2]:x}", *numbers) for i, numbers in enumerate(got)][:6], flush=True)
-        if len(got) != last - at:
-            print(name, at, last, "gave", len(got), flush=True)
-        else:
-            for i, numbers in zip(index[at:last], got):
-                print(i, *(f"{n:g}" for n in numbers), sep=",", file=files[name])
-            files[name].flush()
-        todo[name] = (part, index, last)
-        print(f"{time.time() - begin:.1f} s: {name} {at}..{last} in {took:.1f} s", flush=True)
-        grown = last - at if not all(at for _, _, at in todo.values()) else {24: 150}.get(size, 400)
-        expected = 1.2 * took * grown / (last - at) if last - at > 100 else took + 5
-        size = grown if all(at for _, _, at in todo.values()) else size
-        if time.time() - begin + expected > seconds:
-            print("out of time:", {n: (at, len(index)) for n, (_, index, at) in todo.items()}, flush=True)
+        if start - begin + 1.2 * pace[name] * (last - first) > seconds:
             break
+        launches = profile(METRICS[name], f"{scratch}/{name}.txt", program, first, last, f"{scratch}/log")
+        assert len(launches) == last - first, (name, first, last, len(launches))
+        for i, numbers in zip(index[first:last], launches):
+            print(i, *(f"{n:g}" for n in numbers), sep=",", file=files[name])
+        files[name].flush()
+        done[name], pace[name] = last, (time.time() - start) / (last - first)
+        print(f"{time.time() - begin:.0f} s: {name} {last} of {len(index)}", flush=True)
 
 
 # --- keeping
@@ -283,7 +263,7 @@ def keep(table, out):
     with open(f"{out}/cycles.txt") as file:
         cycles = {int(row): number for row, number in map(str.split, file)}
     for i, (kind, how, mask, at) in enumerate(rows):
-        # What leaves its loop where memory holds the result already costs what its values make it cost.
+        # Leaves its loop early where memory holds the result already: the cost depends on values.
         if i not in measured or kind == "min_u64":
             continue
         def request(metric):
@@ -311,7 +291,6 @@ if __name__ == "__main__":
     if verb == "table":
         write_table(families(int(rest[0])), sys.stdout)
     elif verb == "measure":
-        os.makedirs(rest[2], exist_ok=True)
         measure(rest[0], rest[1], rest[2], float(rest[3]))
     elif verb == "keep":
         keep(*rest)

@@ -497,7 +497,7 @@ fn extended(ty: Type, bits: u64) -> u64 {
     if ty.size() == 8 { bits } else { u64::from(register_bits(ty, bits)) }
 }
 
-/// How the sectors of an access to global memory are counted: of its addresses and bytes.
+/// Counts sectors of an access to global memory by its addresses and bytes a lane.
 type Sectors = fn(&[u64], u64) -> u64;
 
 /// Counting.

@@ -20,11 +20,12 @@ pub const BANKS: u64 = 32;
 /// What Nsight Compute calls the counters that it has too, by the names of [`Counters`]'s fields. Of multiply-adds the metric is that of f32;
 /// of f64 it is that of `dfma`.
 ///
-/// Wavefronts of loads have the hardware's counter, which the rules follow. It is up to 0.6 % larger on a
-/// busy GPU. `smsp__sass_l1tex_…` of the same name is not: it counts pairs of wide loads by another rule
-/// and has nothing of `ldmatrix`. Of stores that one is named, since the hardware's also counts what
-/// asynchronous copies write; it has nothing of `stmatrix`. Atomic operations count as stores here, and have metrics of
-/// their own: the same names with `_op_atom`, or `_op_red` where the result is not used.
+/// Wavefronts of loads carry the name of the hardware's counter, which the rules here follow. On a
+/// busy GPU that counter is up to 0.6 % larger. The instrumented one (`smsp__sass_l1tex_…`) does
+/// not vary, but departs from the hardware for some wide loads, and omits
+/// `ldmatrix`. Wavefronts of stores carry the instrumented name, since the hardware's counter
+/// includes what asynchronous copies write; it omits `stmatrix`. Atomic operations count as stores
+/// here; Nsight Compute has them under `_op_atom`, or under `_op_red` where the result is unused.
 pub const METRICS: [(&str, &str); 7] = [
     ("global_load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"),
     ("global_load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
@@ -47,8 +48,8 @@ pub struct Counters {
     pub global_load_elements: u64,
     /// Warp-wide stores to global memory with at least one lane that writes, and atomic operations.
     pub global_store_requests: u64,
-    /// 32-byte sectors those stores touch, request by request. An atomic operation touches a sector again for each further lane
-    /// at one address.
+    /// 32-byte sectors those stores touch, request by request. Lanes of an atomic operation at one
+    /// address each touch its sector.
     pub global_store_sectors: u64,
     /// Elements they write, lane by lane.
     pub global_store_elements: u64,
@@ -297,10 +298,12 @@ pub(super) fn sectors(addresses: &[u64], bytes: u64) -> u64 {
     distinct(&mut touched[..len]) as u64
 }
 
-/// Sectors under atomic operations at these addresses: of each sector, the most lanes at one address.
+/// Sectors under an atomic operation at these addresses: of each sector, the most lanes at one
+/// address.
 ///
-/// So Nsight Compute counts on an H100 in 695 of 701 random requests (`benchmarks/counters/h100-patterns.md`). In the others,
-/// all of 8 bytes, compare-and-exchange or without a result, it counts one or two sectors more.
+/// Equal to `l1tex__t_sectors_pipe_lsu_mem_global_op_atom` and `_op_red` on an H100 for 695 of 701
+/// random requests (`benchmarks/counters/h100-patterns.md`). The other six have 8 bytes a lane, and
+/// are compare-and-exchange or have no result; the GPU counts one or two sectors more.
 pub(super) fn atomic_sectors(addresses: &[u64]) -> u64 {
     let mut sorted = [0; 32];
     let sorted = &mut sorted[..addresses.len()];
@@ -351,13 +354,15 @@ fn distinct(numbers: &mut [u64]) -> usize {
 
 /// Wavefronts that loads of `bytes` bytes by the lanes of a mask take, and how many of them are due to conflicts.
 ///
-/// As for other accesses ([`wavefronts`]), but groups of lanes are twice as large where lanes of 8 or 16 bytes come in pairs: a warp
-/// is served at once instead of by halves, or by halves instead of by quarters. They come in pairs if each lane and the next
-/// (i and i ^ 1), or each and the next but one (i and i ^ 2), want the same, in the whole warp; a pair that lacks
-/// a lane counts as one. Groups without a lane take nothing.
+/// Lanes are served in groups, as other accesses are ([`wavefronts`]), but the groups of wide loads
+/// (8 or 16 bytes a lane) are twice as large where lanes come in pairs. They do if, in the whole
+/// warp, each lane and its neighbor at distance 1 (i and i ^ 1) load from the same address, or each
+/// lane and its neighbor at distance 2 (i and i ^ 2). A pair with an inactive lane does not break
+/// the rule.
 ///
-/// So the hardware's counter (`l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld`) counts on an H100, in all of 1,908
-/// random requests of 1 to 16 bytes (`benchmarks/counters/h100-patterns.md`), and the cycles agree.
+/// Equal to the hardware's counter `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld` on an H100
+/// for all of 1,908 random requests of 1 to 16 bytes a lane
+/// (`benchmarks/counters/h100-patterns.md`).
 pub(super) fn load_wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
     let words = bytes.div_ceil(4);
     let paired = words > 1 && [1, 2].iter().any(|&distance| in_pairs(addresses, lanes, distance));
@@ -380,8 +385,10 @@ fn group_of(count: u32, first: usize) -> u32 {
 /// Wavefronts that accesses of `bytes` bytes by the lanes of a mask take, and how many of them are due to conflicts.
 ///
 /// Addresses are bytes in shared memory. Lanes are served in groups that ask for at most 128 bytes: all 32, halves, or quarters
-/// of a warp; in a group, a bank delivers one 4-byte word a pass, to all lanes that ask for it. Equal to
-/// `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st` for all of 770 random stores on an H100.
+/// of a warp; in a group, a bank delivers one 4-byte word a pass, to all lanes that ask for it.
+///
+/// Equal to the hardware's counter `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st` on an H100
+/// for all of 770 random stores of 1 to 16 bytes a lane (`benchmarks/counters/h100-patterns.md`).
 pub(super) fn wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
     let words = bytes.div_ceil(4);
     let (passes, fewest) = served(addresses, lanes, words, 32 / words);
@@ -394,28 +401,31 @@ fn served(addresses: &[u64; 32], lanes: u32, words: u32, group: u32) -> (u64, u6
         .fold((0, 0), |(passes, fewest), members| (passes + worst_bank(addresses, members, words), fewest + 1))
 }
 
-/// The lanes of a mask in groups of so many, but empty groups.
+/// The lanes of a mask in groups of so many; empty groups are left out.
 fn groups(lanes: u32, count: u32) -> impl Iterator<Item = u32> {
     (0..32).step_by(count as usize).map(move |first| lanes & group_of(count, first)).filter(|&members| members != 0)
 }
 
-/// How the wavefronts of an access to shared memory are counted: of its addresses, lanes and bytes. Gives them, and how many are
-/// due to conflicts.
+/// Counts wavefronts of an access to shared memory by its addresses, lanes and bytes a lane. Gives
+/// them, and how many of them are due to conflicts.
 pub(super) type Passes = fn(&[u64; 32], u32, u32) -> (u64, u64);
 
-/// How the wavefronts of an atomic operation on shared memory are counted.
+/// How wavefronts of an atomic operation on shared memory are counted.
 ///
-/// Lanes are served in groups, all 32, or halves where they have 8 bytes. In a group a bank serves one lane a pass, also where lanes want
-/// the same word, so that 32 lanes at one place take 32 passes. A pass of compare-and-exchange counts as two wavefronts.
+/// Lanes are served in groups: all 32, or halves of a warp at 8 bytes a lane. In a group, a bank
+/// serves one lane a pass, also where lanes access the same word: 32 lanes at one address take 32
+/// wavefronts. A pass of compare-and-exchange counts as two wavefronts.
 ///
-/// What has no instruction of its own (sums of f32, f64 and u64, and all else of 8 bytes but exchanges) is assembled as a loop
-/// that loads, computes and compares. Each round serves one lane of each bank and group, the lowest, if no group
-/// before it served the same address; the others try again.
+/// Operations without an instruction of their own are assembled as a loop of load, compute and
+/// compare-and-exchange: sums of f32, f64 and u64, and all others of 8 bytes but exchanges. Each
+/// round serves one lane of each bank in each group, the lowest, unless an earlier group served its
+/// address. The other lanes try again.
 ///
-/// Equal to `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom` for all of 1,035 random requests of ten operations on an H100
-/// (`benchmarks/counters/h100-patterns.md`). Not counted: the loads of those loops; that a least or greatest of 8 bytes
-/// leaves its loop where the place holds it already; and what the assembler makes of addresses that
-/// it knows to be equal in all lanes, one operation for the warp.
+/// Equal to the hardware's counter `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom` on an H100
+/// for all of 1,035 random requests (`benchmarks/counters/h100-patterns.md`). Three things are not
+/// modeled. The loads of those loops are not counted. `min` and `max` of 8 bytes leave their loop
+/// early where memory holds the result already. If the assembler can tell that all lanes have one
+/// address, it reduces 4-byte integers within the warp first.
 pub(super) fn atomic_wavefronts(op: AtomicOp, ty: Type) -> Passes {
     let loops = ty.is_float() || ty.size() == 8;
     match op {
@@ -426,7 +436,8 @@ pub(super) fn atomic_wavefronts(op: AtomicOp, ty: Type) -> Passes {
     }
 }
 
-/// Wavefronts where a bank serves one lane a pass, and how many of them are due to conflicts; a pass counts `each`.
+/// Wavefronts where a bank serves one lane a pass, and how many of them are due to conflicts. A
+/// pass counts as `each`.
 fn in_turns(addresses: &[u64; 32], lanes: u32, bytes: u32, each: u64) -> (u64, u64) {
     let (mut passes, mut fewest) = (0, 0);
     for members in groups(lanes, 128 / bytes) {
@@ -610,7 +621,7 @@ mod tests {
             b'0'..=b'9' => u64::from(byte - b'0') + 52,
             b'-' => 62,
             b'_' => 63,
-            // A lane that takes no part: anywhere.
+            // An inactive lane, at any address.
             _ => 7,
         };
         let address = |lane: usize| {
@@ -631,19 +642,20 @@ mod tests {
         lanes(|i| 16 * if mask >> i & 1 == 1 { 3 } else { 5 })
     }
 
-    /// Rows of the table: pairs that lack a lane are pairs; half a warp is no pair where the other half is none.
+    /// An inactive lane does not break its pair; pairs are a matter of the whole warp.
     #[test]
     fn load_wavefronts_of_partial_masks_are_as_measured() {
         let wide = |f: &dyn Fn(u64) -> u64, mask| load_wavefronts(&lanes(|i| 16 * f(i)), mask, 16);
-        // One place a quarter: two lanes lack; every other lane; two lanes of different quarters, and of different halves.
+        // One address a quarter, and inactive lanes: two, then every other one. Two active lanes, of
+        // different quarters, then of different halves.
         assert_eq!(wide(&|i| 201 + i / 8, 0xffff_fdfb), (2, 0));
         assert_eq!(wide(&|i| 115 + i / 8, 0x5555_5555), (2, 0));
         assert_eq!(wide(&|_| 55, 0x0000_8001), (1, 0));
         assert_eq!(wide(&|_| 55, 0x0800_1000), (2, 0));
-        // Both halves come in pairs, each its own way: lanes one apart, lanes two apart.
+        // The first half in pairs at distance 1, the second at distance 2.
         assert_eq!(wide(&|i| if i < 16 { i / 2 % 4 } else { i & 1 }, u32::MAX), (4, 0));
         assert_eq!(wide(&|i| if i < 16 { i / 2 % 4 } else { i & 1 }, 0xffff), (1, 0));
-        // One lane out of step, and inactive.
+        // One lane that breaks all pairs, until it is inactive.
         let mut odd = three_or_five(0x0f0f_0f0f);
         odd[7] += 16;
         assert_eq!(load_wavefronts(&odd, u32::MAX, 16), (4, 0));
@@ -657,7 +669,7 @@ mod tests {
         assert_eq!(add(&lanes(|i| 4 * i), all, 4), (1, 0));
         assert_eq!(add(&lanes(|_| 64), all, 4), (32, 31));
         assert_eq!(add(&lanes(|_| 64), 0xff00, 4), (8, 7));
-        // Two places: of one bank, and of two.
+        // Two addresses: of one bank, and of two.
         assert_eq!(add(&lanes(|i| 128 * (i % 2)), all, 4), (32, 31));
         assert_eq!(add(&lanes(|i| 4 * (i % 2)), all, 4), (16, 15));
         assert_eq!(add(&[0; 32], 0, 4), (0, 0));
@@ -665,7 +677,7 @@ mod tests {
         assert_eq!(atomic_wavefronts(compare, Type::U32)(&lanes(|i| 4 * i), all, 4), (2, 0));
         assert_eq!(atomic_wavefronts(compare, Type::U64)(&lanes(|_| 8), all, 8), (64, 60));
         assert_eq!(atomic_wavefronts(AtomicOp::Exchange, Type::F64)(&lanes(|i| 8 * i), all, 8), (2, 0));
-        // Loops: a place that both halves want takes a pass of each half in all rounds that both have lanes left.
+        // Loops. Where both halves access one address, each round serves a lane of one half only.
         assert_eq!(atomic_wavefronts(AtomicOp::Add, Type::F32)(&lanes(|_| 8), all, 4), (64, 62));
         assert_eq!(atomic_wavefronts(AtomicOp::Add, Type::U64)(&lanes(|_| 8), all, 8), (96, 92));
         assert_eq!(atomic_wavefronts(AtomicOp::Xor, Type::U64)(&lanes(|i| 8 * (i / 16)), all, 8), (64, 60));
@@ -720,11 +732,11 @@ mod tests {
             rows += 1;
         }
         assert_eq!(rows, 848);
-        // What the rule does not explain.
+        // The rule does not explain these: the GPU counts more sectors.
         assert_eq!(more, BTreeMap::from([("gcas_b64".into(), 4), ("gred_u64".into(), 2)]));
     }
 
-    /// What a kind of the table does on shared memory, if it is atomic.
+    /// The operation of a kind of rows, if it is an atomic one on shared memory.
     fn operation(kind: &str) -> Option<(AtomicOp, Type)> {
         Some(match kind {
             "add_u32" | "red_u32" => (AtomicOp::Add, Type::U32),
