@@ -4,7 +4,10 @@
 use super::agent::Agent;
 use super::asynchronous::Flight;
 use super::block::Use;
-use super::count::{SECTOR, bytes, load_wavefronts, sectors, sectors_past_the_cache, wavefronts};
+use super::count::{
+    Passes, SECTOR, atomic_sectors, atomic_wavefronts, bytes, load_wavefronts, sectors, sectors_past_the_cache,
+    wavefronts,
+};
 use super::finding::{Kind, Space};
 use super::lanes::mask;
 use super::lower::{At, Coordinate, Only, Reg, register_bits};
@@ -120,7 +123,7 @@ impl Run<'_, '_> {
         (order, scope): (Order, Scope),
     ) {
         let target = self.target(ty, at, Only::Always, 1);
-        self.tally(ty, at, &target, 1, wavefronts);
+        self.tally_by(ty, at, &target, 1, atomic_wavefronts(op, ty), |addresses, _| atomic_sectors(addresses));
         let (values, expected) = (self.warp.registers.bits(ty, value), self.warp.registers.bits(ty, expected));
         let (mut old, mut new) = ([0; 32], [0; 32]);
         for lane in bits_of(target.lanes[0]) {
@@ -574,19 +577,24 @@ fn extended(ty: Type, bits: u64) -> u64 {
     if ty.size() == 8 { bits } else { u64::from(register_bits(ty, bits)) }
 }
 
-/// What an access to shared memory of these addresses, lanes and bytes costs.
-type Passes = fn(&[u64; 32], u32, u32) -> (u64, u64);
+/// Counts sectors of an access to global memory by its addresses and bytes a lane.
+type Sectors = fn(&[u64], u64) -> u64;
 
 /// Counting.
 impl Run<'_, '_> {
     /// `how` counts the wavefronts of an access to shared memory.
     pub fn tally(&mut self, ty: Type, at: At, target: &Target, width: u32, how: Passes) {
+        self.tally_by(ty, at, target, width, how, sectors);
+    }
+
+    /// The same, with another count of sectors.
+    fn tally_by(&mut self, ty: Type, at: At, target: &Target, width: u32, how: Passes, sectors: Sectors) {
         if !self.machine.config.counters {
             return;
         }
         let (passes, conflicts) = match target.place {
             Which::Shared(_) => self.shared_passes(ty, target, width, how),
-            Which::Global(param) => (self.global_sectors(ty, at, param, target), 0),
+            Which::Global(param) => (self.global_sectors(ty, at, param, target, sectors), 0),
         };
         self.request = Some(Request { width, passes, conflicts });
         let tally = &mut self.gathered.tallies[self.warp.pc];
@@ -636,7 +644,7 @@ impl Run<'_, '_> {
         pattern.cost(&addresses, lanes, 4, || how(&addresses, lanes, size * width))
     }
 
-    fn global_sectors(&mut self, ty: Type, at: At, param: usize, target: &Target) -> u64 {
+    fn global_sectors(&mut self, ty: Type, at: At, param: usize, target: &Target, sectors: Sectors) -> u64 {
         let Some(addresses) = self.global_addresses(at, param) else { return 0 };
         let lanes = target.lanes[0];
         let count = || {

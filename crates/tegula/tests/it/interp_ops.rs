@@ -611,6 +611,34 @@ fn atomic_operations_lose_nothing() {
     finds(Kind::Race, &narrow, || vec![row_of(&[0u32])]);
 }
 
+#[test]
+fn atomic_counters_of_one_address_count_each_lane() {
+    let kernel = blocks(1, 32, |k| {
+        let y = k.matrix::<u32>("y", Access::ReadWrite, Order2d::Strided, 1);
+        let s = k.shared::<u32>("s", [32]);
+        let (order, t) = (Order::Relaxed, k.thread_x());
+        s.store((t,), 0);
+        k.barrier();
+        s.atomic(AtomicOp::Add, (0,), 1, order, Scope::Block);
+        s.atomic(AtomicOp::Add, (t,), 1, order, Scope::Block);
+        k.when(t.lt(5), || {
+            y.atomic(AtomicOp::Add, (0, 9), 1, order, Scope::Device);
+        });
+        y.atomic(AtomicOp::Add, (0, t), 1, order, Scope::Device);
+    });
+    each_seed(
+        &kernel,
+        || vec![row_of(&[0u32; 32])],
+        |outcome, _| {
+            assert_eq!(outcome.error(), None);
+            let counters = outcome.counters;
+            assert_eq!((counters.shared_store_requests, counters.shared_store_wavefronts), (3, 1 + 32 + 1));
+            assert_eq!(counters.shared_bank_conflicts, 31);
+            assert_eq!((counters.global_store_requests, counters.global_store_sectors), (2, 5 + 4));
+        },
+    );
+}
+
 /// What one block says to another, and how.
 #[derive(Clone, Copy, PartialEq)]
 enum Flag {
