@@ -1,0 +1,505 @@
+//! The oracle: which accesses of a program race, by the memory consistency model of the PTX ISA (version 8.7, chapter 8).
+//!
+//! The words are the model's. Two operations are *morally strong* where one precedes the other in program order, or both are strong,
+//! go by one proxy, overlap completely, and have scopes that include each other's thread. A *release pattern* on a location is a
+//! release on it, or that, or a fence, followed by a strong write to it; it *synchronizes with* an acquire pattern that observes the
+//! write, or a read-modify-write that observed it, if the first operation of the one and the last of the other are morally strong.
+//! *Causality order* is program order and synchronization, transitively; a write that was observed precedes what follows the read that
+//! observed it, which says nothing of what came before the write. Two conflicting accesses race if they are not in causality order
+//! and not morally strong.
+//!
+//! Each thread and each asynchronous operation is an agent. What an agent knows is a whole vector clock, an entry for each agent, and
+//! single writes that were observed; nothing is forgotten, and each new access is compared with all before it at its element. Threads
+//! run one step at a time, in an order that a seed chooses; of a program whose synchronization is deterministic any will do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tegula::ir::{Order, Scope};
+
+use super::program::{Array, At, Does, Program};
+use crate::product::Random;
+
+/// Rules that differ as long as the interpreter lacks them; see [`super`].
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// The source of an asynchronous copy is read until the copy was waited for, not when it starts.
+    pub copies_read_late: bool,
+    /// A write that was observed precedes what follows the read, whether anything was released or not.
+    pub observation_orders: bool,
+    /// A release, and a later strong write by the same thread to the same location, are a release pattern.
+    pub releases_go_on: bool,
+}
+
+impl Rules {
+    /// The memory model.
+    pub const ALL: Self = Rules { copies_read_late: true, observation_orders: true, releases_go_on: true };
+}
+
+/// An element of memory: the block (0 for global memory), the array and the position.
+pub type Element = (u32, Array, u32);
+
+/// A thread at a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Party {
+    pub block: u32,
+    pub thread: u32,
+    pub step: usize,
+}
+
+/// Racing accesses by element; of each pair, the lesser first.
+pub type Races = BTreeMap<Element, BTreeSet<[Party; 2]>>;
+
+/// What an agent knows to have happened.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    clock: Vec<u32>,
+    observed: BTreeSet<usize>,
+}
+
+impl Known {
+    fn join(&mut self, other: &Known) {
+        self.clock.resize(self.clock.len().max(other.clock.len()), 0);
+        self.clock.iter_mut().zip(&other.clock).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
+        self.observed.extend(&other.observed);
+    }
+
+    fn tick(&mut self, agent: usize) -> u32 {
+        self.clock.resize(self.clock.len().max(agent + 1), 0);
+        self.clock[agent] += 1;
+        self.clock[agent]
+    }
+
+    fn has(&self, access: &Access) -> bool {
+        self.clock.get(access.agent).is_some_and(|&time| time >= access.time) || self.observed.contains(&access.id)
+    }
+}
+
+/// A thread and, for a strong operation, its scope.
+#[derive(Clone, Copy, Debug)]
+struct Strength {
+    thread: usize,
+    block: u32,
+    scope: Option<Scope>,
+}
+
+impl Strength {
+    fn morally_strong(self, other: Self) -> bool {
+        let includes = |a: Self, b: Self| match a.scope {
+            None => false,
+            Some(Scope::Block) => a.block == b.block,
+            Some(Scope::Device | Scope::System) => true,
+        };
+        self.thread == other.thread || includes(self, other) && includes(other, self)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Access {
+    id: usize,
+    agent: usize,
+    time: u32,
+    party: Party,
+    writes: bool,
+    strength: Strength,
+}
+
+/// A strong write that a read of the location observes, with the release patterns that it ends.
+#[derive(Clone, Debug)]
+struct Published {
+    id: usize,
+    by: Strength,
+    patterns: Vec<(Strength, Known)>,
+}
+
+#[derive(Default)]
+struct Location {
+    value: u32,
+    accesses: Vec<Access>,
+    /// The last write, and those that it observed one after the other.
+    chain: Vec<Published>,
+    /// Releases of each thread on this location.
+    released: BTreeMap<usize, Vec<(Strength, Known)>>,
+}
+
+/// Threads that come to one place.
+#[derive(Default)]
+struct Meeting {
+    came: usize,
+    known: Known,
+}
+
+/// A barrier that counts: arrivals of the phase that goes on, and what those of each phase knew.
+#[derive(Default)]
+struct Mbarrier {
+    arrived: u32,
+    ended: Vec<Known>,
+    known: Known,
+}
+
+struct Thread {
+    block: u32,
+    thread: u32,
+    todo: Vec<(usize, Does)>,
+    next: usize,
+    known: Known,
+    fences: Vec<(Strength, Known)>,
+    /// Release patterns that strong reads observed, and where: what comes later may acquire them.
+    observed: Vec<(Element, Strength, Known)>,
+    /// Agents of asynchronous copies since the last commit, and of each group.
+    copies: Vec<usize>,
+    groups: Vec<Vec<usize>>,
+    /// How often it came to each place, and whether it is there.
+    visits: BTreeMap<Place, usize>,
+    waits_at: Option<(Place, usize)>,
+}
+
+/// Where threads meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Barrier { block: u32 },
+    Named { block: u32, id: u32 },
+    Warp { block: u32, warp: u32, step: usize },
+}
+
+struct Machine<'a> {
+    program: &'a Program,
+    rules: Rules,
+    threads: Vec<Thread>,
+    memory: BTreeMap<Element, Location>,
+    meetings: BTreeMap<(Place, usize), Meeting>,
+    mbarriers: BTreeMap<(u32, u32), Mbarrier>,
+    agents: usize,
+    accesses: usize,
+    races: Races,
+}
+
+/// The races of a program, threads taking turns as the seed says; `None` where they wait for ever.
+pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
+    let all = (0..program.blocks).flat_map(|block| (0..program.threads).map(move |thread| (block, thread)));
+    let threads: Vec<_> = all
+        .map(|(block, thread)| Thread {
+            block,
+            thread,
+            todo: program.of_thread(block, thread),
+            next: 0,
+            known: Known::default(),
+            fences: Vec::new(),
+            observed: Vec::new(),
+            copies: Vec::new(),
+            groups: Vec::new(),
+            visits: BTreeMap::new(),
+            waits_at: None,
+        })
+        .collect();
+    let mut machine = Machine {
+        program,
+        rules,
+        agents: threads.len(),
+        threads,
+        memory: BTreeMap::new(),
+        meetings: BTreeMap::new(),
+        mbarriers: BTreeMap::new(),
+        accesses: 0,
+        races: Races::new(),
+    };
+    let random = &mut Random(seed);
+    let mut left: Vec<usize> = (0..machine.threads.len()).collect();
+    while !left.is_empty() {
+        let start = random.below(left.len());
+        left.rotate_left(start);
+        let mut moved = false;
+        for &thread in &left {
+            for _ in 0..1 + random.below(4) {
+                moved |= machine.step(thread);
+            }
+        }
+        if !moved {
+            return None;
+        }
+        left.retain(|&thread| machine.threads[thread].next < machine.threads[thread].todo.len());
+    }
+    Some(machine.races)
+}
+
+impl Machine<'_> {
+    /// Does a thread's next step, if it can.
+    fn step(&mut self, me: usize) -> bool {
+        let thread = &self.threads[me];
+        let Some(&(step, does)) = thread.todo.get(thread.next) else { return false };
+        let (block, warp) = (thread.block, thread.thread / 32);
+        let party = Party { block, thread: thread.thread, step };
+        let lane = thread.thread % 32;
+        let goes_on = match does {
+            Does::Init => self.init(me, party),
+            Does::Read { at, order, scope } => {
+                self.access(me, party, at, lane, false, strong(order, scope));
+                if order != Order::Weak {
+                    self.observe(me, (at.array, at.elements(lane).start), scope, order == Order::Acquire);
+                }
+                true
+            }
+            Does::Write { at, value, order, scope } => self.write(me, party, at, lane, value, order, scope),
+            Does::Atomic { at, value, order, scope, .. } => self.atomic(me, party, at, lane, value, order, scope),
+            Does::Wait { at, value, scope } => self.wait(me, party, at, lane, value, scope),
+            Does::Fence(scope) => {
+                let by = self.strength(me, Some(scope));
+                let thread = &mut self.threads[me];
+                let learned = thread.observed.iter().filter(|(_, first, _)| first.morally_strong(by));
+                learned.for_each(|(_, _, known)| thread.known.join(known));
+                thread.fences.push((by, thread.known.clone()));
+                true
+            }
+            Does::Copy { to, from } => self.copy(me, party, to, from, lane),
+            Does::Commit => {
+                let group = std::mem::take(&mut self.threads[me].copies);
+                self.threads[me].groups.push(group);
+                true
+            }
+            Does::AwaitCopies(pending) => {
+                let thread = &mut self.threads[me];
+                let done = thread.groups.len().saturating_sub(pending as usize);
+                // What waits is known of again and again; that changes nothing.
+                for agent in thread.groups.drain(..done).flatten() {
+                    thread.known.clock.resize(thread.known.clock.len().max(agent + 1), 0);
+                    thread.known.clock[agent] = 1;
+                }
+                true
+            }
+            Does::Barrier => {
+                let count = self.program.threads as usize;
+                self.meet(me, Place::Barrier { block }, count, true)
+            }
+            Does::Named { id, warps, waits } => {
+                let count = (0..self.program.threads).filter(|t| warps >> (t / 32) & 1 == 1).count();
+                self.meet(me, Place::Named { block, id }, count, waits)
+            }
+            Does::SyncWarp => {
+                let by = self.program.steps().nth(step).map_or(0, |step| step.by.lanes);
+                let count = (by & self.program.lanes(warp)).count_ones() as usize;
+                self.meet(me, Place::Warp { block, warp, step }, count, true)
+            }
+            // Values go from lane to lane; memory has no order from that.
+            Does::Vote | Does::Shuffle => true,
+            Does::Arrive { mbarrier } => {
+                let count = self.program.arrivals(mbarrier);
+                let barrier = self.mbarriers.entry((block, mbarrier)).or_default();
+                barrier.known.join(&self.threads[me].known);
+                barrier.arrived += 1;
+                if barrier.arrived == count {
+                    barrier.arrived = 0;
+                    barrier.ended.push(std::mem::take(&mut barrier.known));
+                }
+                true
+            }
+            Does::Await { mbarrier, parity } => {
+                let barrier = self.mbarriers.entry((block, mbarrier)).or_default();
+                let ended = barrier.ended.len() % 2 != parity as usize;
+                if let Some(known) = barrier.ended.last().filter(|_| ended) {
+                    self.threads[me].known.join(known);
+                }
+                ended
+            }
+        };
+        let thread = &mut self.threads[me];
+        if goes_on {
+            thread.known.tick(me);
+            thread.next += 1;
+        }
+        goes_on
+    }
+
+    fn strength(&self, thread: usize, scope: Option<Scope>) -> Strength {
+        Strength { thread, block: self.threads[thread].block, scope }
+    }
+
+    fn location(&mut self, me: usize, array: Array, index: u32) -> (Element, &mut Location) {
+        let block = if array.is_shared() { self.threads[me].block } else { 0 };
+        let element = (block, array, index);
+        (element, self.memory.entry(element).or_default())
+    }
+
+    /// Begins all that the block shares, as thread 0 alone does before a barrier.
+    fn init(&mut self, me: usize, party: Party) -> bool {
+        for array in [Array::SharedData, Array::SharedFlags] {
+            for index in 0..array.len() {
+                self.access(me, party, At::cell(array, index), 0, true, None);
+            }
+        }
+        true
+    }
+
+    /// An access of a thread to each of the elements. Gives the number of the last.
+    fn access(&mut self, me: usize, party: Party, at: At, lane: u32, writes: bool, scope: Option<Scope>) -> usize {
+        let strength = self.strength(me, scope);
+        let time = self.threads[me].known.tick(me);
+        let known = self.threads[me].known.clone();
+        for index in at.elements(lane) {
+            self.note(me, time, &known, party, (at.array, index), writes, strength);
+        }
+        self.accesses
+    }
+
+    /// Compares an access with all before it, and keeps it.
+    #[allow(clippy::too_many_arguments, reason = "all that there is to an access")]
+    fn note(
+        &mut self,
+        agent: usize,
+        time: u32,
+        known: &Known,
+        party: Party,
+        (array, index): (Array, u32),
+        writes: bool,
+        strength: Strength,
+    ) {
+        self.accesses += 1;
+        let id = self.accesses;
+        let (element, location) = self.location(strength.thread, array, index);
+        let races = |other: &&Access| {
+            (writes || other.writes)
+                && !known.has(other)
+                // By one agent only where one instruction writes an element twice, which none does.
+                && other.agent != agent
+                && !(is_strong(strength) && is_strong(other.strength) && strength.morally_strong(other.strength))
+        };
+        let met: Vec<_> = location.accesses.iter().filter(races).map(|other| other.party).collect();
+        location.accesses.push(Access { id, agent, time, party, writes, strength });
+        for other in met {
+            let pair = if other < party { [other, party] } else { [party, other] };
+            self.races.entry(element).or_default().insert(pair);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "all that there is to a store")]
+    fn write(&mut self, me: usize, party: Party, at: At, lane: u32, value: u32, order: Order, scope: Scope) -> bool {
+        let id = self.access(me, party, at, lane, true, strong(order, scope));
+        for index in at.elements(lane) {
+            let published = (order != Order::Weak).then(|| self.publish(me, id, (at.array, index), order, scope));
+            let (_, location) = self.location(me, at.array, index);
+            location.value = value;
+            location.chain = published.into_iter().collect();
+        }
+        true
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "all that there is to an atomic operation")]
+    fn atomic(&mut self, me: usize, party: Party, at: At, lane: u32, value: u32, order: Order, scope: Scope) -> bool {
+        let id = self.access(me, party, at, lane, true, strong(order, scope));
+        let index = at.elements(lane).start;
+        let acquires = matches!(order, Order::Acquire | Order::AcqRel);
+        self.observe(me, (at.array, index), scope, acquires);
+        let published = self.publish(me, id, (at.array, index), order, scope);
+        let (_, location) = self.location(me, at.array, index);
+        if !location.chain.last().is_some_and(|last| last.by.morally_strong(published.by)) {
+            location.chain.clear();
+        }
+        location.value = location.value.wrapping_add(value);
+        location.chain.push(published);
+        true
+    }
+
+    /// A strong write, with the release patterns that it ends.
+    fn publish(&mut self, me: usize, id: usize, (array, index): (Array, u32), order: Order, scope: Scope) -> Published {
+        let by = self.strength(me, Some(scope));
+        let (known, fences) = (self.threads[me].known.clone(), self.threads[me].fences.clone());
+        let goes_on = self.rules.releases_go_on;
+        let (_, location) = self.location(me, array, index);
+        let released = location.released.entry(me).or_default();
+        if matches!(order, Order::Release | Order::AcqRel) {
+            released.push((by, known));
+        }
+        let patterns = fences.into_iter().chain(released.iter().cloned()).collect();
+        if !goes_on {
+            released.clear();
+        }
+        Published { id, by, patterns }
+    }
+
+    /// What a strong read learns of the writes that it observes, and, if it acquires, of what came before.
+    fn observe(&mut self, me: usize, (array, index): (Array, u32), scope: Scope, acquires: bool) {
+        let by = self.strength(me, Some(scope));
+        let (element, location) = self.location(me, array, index);
+        if location.chain.last().is_some_and(|last| last.by.morally_strong(by)) {
+            let chain = location.chain.clone();
+            let thread = &mut self.threads[me];
+            if self.rules.observation_orders {
+                thread.known.observed.extend(chain.iter().map(|write| write.id));
+            }
+            let patterns = chain.into_iter().flat_map(|write| write.patterns);
+            thread.observed.extend(patterns.map(|(first, known)| (element, first, known)));
+        }
+        let thread = &mut self.threads[me];
+        let learned = thread.observed.iter().filter(|(at, first, _)| *at == element && first.morally_strong(by));
+        learned.filter(|_| acquires).for_each(|(_, _, known)| thread.known.join(known));
+    }
+
+    fn wait(&mut self, me: usize, party: Party, at: At, lane: u32, value: u32, scope: Scope) -> bool {
+        let index = at.elements(lane).start;
+        if self.location(me, at.array, index).1.value < value {
+            return false;
+        }
+        self.access(me, party, at, lane, false, Some(scope));
+        self.observe(me, (at.array, index), scope, true);
+        true
+    }
+
+    /// A copy reads and writes beside the thread that starts it, and knows what that knew.
+    fn copy(&mut self, me: usize, party: Party, to: At, from: At, lane: u32) -> bool {
+        let agent = self.agents;
+        self.agents += 1;
+        let mut known = self.threads[me].known.clone();
+        let weak = self.strength(me, None);
+        let time = known.tick(agent);
+        if self.rules.copies_read_late {
+            from.elements(lane).for_each(|i| self.note(agent, time, &known, party, (from.array, i), false, weak));
+        } else {
+            self.access(me, party, from, lane, false, None);
+        }
+        to.elements(lane).for_each(|i| self.note(agent, time, &known, party, (to.array, i), true, weak));
+        self.threads[me].copies.push(agent);
+        true
+    }
+
+    /// Comes to a place where so many threads meet. Gives whether the thread goes on.
+    fn meet(&mut self, me: usize, place: Place, count: usize, waits: bool) -> bool {
+        let thread = &mut self.threads[me];
+        let at = match thread.waits_at {
+            Some(at) => at,
+            None => {
+                let at = match place {
+                    // Whoever meets there next is of the next meeting.
+                    Place::Named { .. } => {
+                        (place, self.meetings.range((place, 0)..=(place, usize::MAX)).filter(|(_, m)| m.came == count).count())
+                    }
+                    _ => {
+                        let visits = thread.visits.entry(place).or_default();
+                        *visits += 1;
+                        (place, *visits)
+                    }
+                };
+                let meeting = self.meetings.entry(at).or_default();
+                meeting.came += 1;
+                meeting.known.join(&thread.known);
+                thread.waits_at = waits.then_some(at);
+                at
+            }
+        };
+        if !waits {
+            return true;
+        }
+        let meeting = &self.meetings[&at];
+        let all = meeting.came == count;
+        if all {
+            thread.known.join(&meeting.known);
+            thread.waits_at = None;
+        }
+        all
+    }
+}
+
+fn strong(order: Order, scope: Scope) -> Option<Scope> {
+    (order != Order::Weak).then_some(scope)
+}
+
+fn is_strong(strength: Strength) -> bool {
+    strength.scope.is_some()
+}
