@@ -57,7 +57,7 @@ impl Litmus {
                 .collect();
             oracle.dedup();
             assert_eq!(oracle, self.race, "{}: the oracle, schedule {seed}\n{program}", self.name);
-            let (found, others) = interpret(&program, seed);
+            let (found, others) = interpret(&program, seed).unwrap();
             assert!(others.is_empty(), "{}: {others:#?}", self.name);
             let mut elements: Vec<_> = found.iter().map(|race| (race.element.1, race.element.2)).collect();
             elements.sort_unstable();

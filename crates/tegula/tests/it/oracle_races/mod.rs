@@ -79,7 +79,10 @@ fn verdict(program: &Program, seed: u64) -> Verdict {
     if races(!seed) != expected {
         return Verdict::Undetermined;
     }
-    let (found, others) = interpret(program, seed);
+    let (found, others) = match interpret(program, seed) {
+        Ok(found) => found,
+        Err(error) => return Verdict::Different("refused", error.to_string()),
+    };
     let difference = match others.first() {
         Some(other) => (other.kind.name(), other.message.clone()),
         None => match compare(&expected, &found) {
@@ -94,19 +97,19 @@ fn verdict(program: &Program, seed: u64) -> Verdict {
     }
 }
 
-/// Runs a program. Gives the races, and errors that are none.
-fn interpret(program: &Program, seed: u64) -> (Vec<Found>, Vec<Finding>) {
+/// Runs a program. Gives the races, and errors that are none; or why the kernel is refused.
+fn interpret(program: &Program, seed: u64) -> tegula::Result<(Vec<Found>, Vec<Finding>)> {
     let (kernel, lines) = build::build(program);
-    let kernel = check(kernel).unwrap_or_else(|error| panic!("{error}\n{program}"));
+    let kernel = check(kernel)?;
     let [data, flags] = [CELLS, FLAGS].map(|len| {
         let zeros = Matrix::from_vec(1, len as usize, vec![0u32; len as usize]).unwrap();
         Buffer::in_out(zeros.view()).unwrap()
     });
     let config = Config { seed, counters: false, parallel: false, ..Config::default() };
-    let outcome = run(&kernel, &[(&data).into(), (&flags).into()], &config).unwrap();
+    let outcome = run(&kernel, &[(&data).into(), (&flags).into()], &config)?;
     let errors = outcome.findings.into_iter().filter(|f| f.severity() == Severity::Error);
     let (races, others): (Vec<_>, Vec<_>) = errors.partition(|f| matches!(f.kind, Kind::Race | Kind::InFlight));
-    (races.iter().map(|finding| named(finding, &lines)).collect(), others)
+    Ok((races.iter().map(|finding| named(finding, &lines)).collect(), others))
 }
 
 /// What a finding names. Where the block of the other thread is unsaid, it is the same.

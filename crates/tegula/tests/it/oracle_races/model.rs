@@ -203,17 +203,22 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
         races: Races::new(),
     };
     let random = &mut Random(seed);
+    // Some threads, warps or blocks are much slower than others, so that the last may come first.
+    let together = [1, 32, 1024][random.below(3)];
+    let paces: Vec<_> = (0..machine.threads.len()).map(|_| [1, 1, 3, 20, 400][random.below(5)]).collect();
+    let pace = |t: &Thread| paces[((t.block * 1024 + t.thread) / together) as usize % paces.len()];
+    let pace: Vec<_> = machine.threads.iter().map(pace).collect();
     let mut left: Vec<usize> = (0..machine.threads.len()).collect();
     while !left.is_empty() {
         let start = random.below(left.len());
         left.rotate_left(start);
         let mut moved = false;
         for &thread in &left {
-            for _ in 0..1 + random.below(4) {
+            for _ in 0..if random.chance(pace[thread]) { 1 + random.below(8) } else { 0 } {
                 moved |= machine.step(thread);
             }
         }
-        if !moved {
+        if !moved && !left.iter().fold(false, |moved, &thread| moved | machine.step(thread)) {
             return None;
         }
         left.retain(|&thread| machine.threads[thread].next < machine.threads[thread].todo.len());
