@@ -259,11 +259,16 @@ impl Maker {
         let same = array.is_shared() || self.partial == Partial::CommonFlags;
         let place = |by: Threads, same| if same { Threads { blocks: block, ..by } } else { by };
         let one_scope = self.flag_scope();
+        // What the flag is for, often.
+        let (message, cell) = (!self.random.chance(3), self.data(false));
         for change in 0..changes {
             let (one, scope) = (self.thread(), self.flag_scope());
             // One that observes more narrowly than the last change released is a gap as well.
             let scope = if self.partial == Partial::CommonFlags { one_scope } else { scope };
             let by = place(one, same);
+            if message && change == 0 {
+                self.push(by, Does::Write { at: cell, value: 1, order: Order::Weak, scope });
+            }
             if self.random.chance(3) {
                 let scope = self.flag_scope();
                 self.push(by, Does::Fence(scope));
@@ -289,7 +294,13 @@ impl Maker {
             }
         }
         let (some, scope) = (self.some(), self.flag_scope());
-        self.later.push(vec![Step { by: place(some, array.is_shared()), does: Does::Wait { at, value: changes, scope } }]);
+        let by = place(some, array.is_shared());
+        let mut steps = vec![Step { by, does: Does::Wait { at, value: changes, scope } }];
+        if message {
+            let by = if self.random.chance(4) { self.some() } else { by };
+            steps.push(Step { by, does: Does::Read { at: cell, order: Order::Weak, scope } });
+        }
+        self.later.push(steps);
     }
 
     fn copies(&mut self) {
