@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use tegula::ir::prelude::*;
 
-use super::program::{Array as Which, At, CELLS, Does, FLAGS, MBARRIERS, Node, Program, Step, Threads};
+use super::program::{Array as Which, At, CELLS, Does, FLAGS, MBARRIERS, Node, Program, Step, TILE, Threads};
 
 /// The most steps of a program: each is built by a line of its own here, by which findings say which it was.
 pub const MOST_STEPS: usize = 64;
@@ -18,23 +18,34 @@ struct Memory<'k, 'p> {
     program: &'p Program,
     shared: [Shared<'k, u32>; 2],
     global: [Global<'k, u32>; 2],
+    tiles: Shared<'k, u32>,
+    /// Where tiles come from, and where they go.
+    tensors: [Tensor<'k, u32>; 2],
     mbarriers: Barriers<'k>,
     sum: Var<'k, u32>,
     lines: RefCell<Lines>,
 }
 
-/// The program as a kernel of the parameters `g_data` and `g_flags`.
+/// The program as a kernel of the parameters `g_data`, `g_flags`, `copied` and `stored`.
 pub fn build(program: &Program) -> (Kernel, Lines) {
     let mut lines = Lines::new();
     let kernel = kernel("random", Block::d1(program.threads), |k| {
         k.grid([k.constant(program.blocks), k.constant(1), k.constant(1)]);
         let global =
             [("g_data", 4), ("g_flags", 1)].map(|(name, by)| k.matrix(name, Access::ReadWrite, Order2d::RowMajor, by));
+        let tiles = Tiles { rows: 1, cols: TILE, swizzle: Swizzle::None };
+        let tensors = [("copied", Access::Read), ("stored", Access::ReadWrite)]
+            .map(|(name, access)| k.tensor(name, access, Order2d::RowMajor, tiles));
+        if program.cluster > 1 {
+            k.cluster(program.cluster);
+        }
         let m = Memory {
             k,
             program,
             shared: [k.shared("s_data", [CELLS]), k.shared("s_flags", [FLAGS])],
             global,
+            tiles: k.tiles("tiles", 2, [1, TILE], Swizzle::None),
+            tensors,
             mbarriers: k.barriers("mbarriers", MBARRIERS),
             sum: k.var(0u32),
             lines: RefCell::default(),
@@ -160,6 +171,14 @@ impl<'k> Memory<'k, '_> {
         if at.stride == 0 { self.k.constant(at.elements(0).start) } else { element }
     }
 
+    fn tiled(&self, at: At) -> (Val<'k, u32>, u32, Val<'k, u32>) {
+        (self.index(at) / TILE, 0, self.index(at) % TILE)
+    }
+
+    fn stored(&self, at: At) -> (Val<'k, u32>, Val<'k, u32>) {
+        (self.index(at) / TILE, self.index(at) % TILE)
+    }
+
     #[track_caller]
     fn perform(&self, number: usize, by: Threads, does: Does) {
         self.lines.borrow_mut().push((Location::caller().line(), number));
@@ -167,13 +186,19 @@ impl<'k> Memory<'k, '_> {
         let add = |value: Val<'k, u32>| self.sum.set(self.sum.get() + value);
         match does {
             Does::Init => self.init(),
-            Does::Read { at, order, scope } => match at.array.is_shared() {
-                true => self.read(self.shared[side(at)], (self.index(at),), at, order, scope),
-                false => self.read(self.global[side(at)], (0, self.index(at)), at, order, scope),
+            Does::Read { at, order, scope } => match at.array {
+                Which::Tiles => add(self.tiles.load(self.tiled(at))),
+                Which::Stored => add(self.tensors[1].elements().load(self.stored(at))),
+                _ if at.array.is_shared() => self.read(self.shared[side(at)], (self.index(at),), at, order, scope),
+                _ => self.read(self.global[side(at)], (0, self.index(at)), at, order, scope),
             },
-            Does::Write { at, value, order, scope } => match at.array.is_shared() {
-                true => self.write(self.shared[side(at)], (self.index(at),), at, value, order, scope),
-                false => self.write(self.global[side(at)], (0, self.index(at)), at, value, order, scope),
+            Does::Write { at, value, order, scope } => match at.array {
+                Which::Tiles => self.tiles.store(self.tiled(at), value),
+                Which::Stored => self.tensors[1].elements().store(self.stored(at), value),
+                _ if at.array.is_shared() => {
+                    self.write(self.shared[side(at)], (self.index(at),), at, value, order, scope);
+                }
+                _ => self.write(self.global[side(at)], (0, self.index(at)), at, value, order, scope),
             },
             Does::Atomic { at, op, value, order, scope } => match at.array.is_shared() {
                 true => add(self.shared[side(at)].atomic(op, (self.index(at),), value, order, scope)),
@@ -196,7 +221,21 @@ impl<'k> Memory<'k, '_> {
             Does::SyncWarp => k.sync_warp(by.lanes),
             Does::Vote => add(k.ballot(self.sum.get().gt(7), by.lanes)),
             Does::Shuffle => add(k.shuffle(Shuffle::Index, self.sum.get(), k.lane(), by.lanes)),
-            Does::Arrive { mbarrier } => self.mbarriers.arrive(mbarrier),
+            Does::Arrive { mbarrier, rank: None } => self.mbarriers.arrive(mbarrier),
+            Does::Arrive { mbarrier, rank: Some(rank) } => self.mbarriers.arrive_at(mbarrier, rank),
+            Does::Expect { mbarrier } => self.mbarriers.expect(mbarrier, 4 * TILE),
+            Does::CopyTile { tile, mbarrier, multicast } => {
+                let blocks = multicast.then(|| k.constant((1 << self.program.cluster) - 1));
+                let barrier = (self.mbarriers, k.constant(mbarrier));
+                self.tiles.copy_tile_to((tile, 0), self.tensors[0], (tile, 0), barrier, blocks);
+            }
+            Does::StoreTile { tile, row } => self.tiles.store_tile(tile, self.tensors[1], (row, 0)),
+            Does::CommitStores => k.commit_stores(),
+            Does::AwaitStores { pending, read: true } => k.await_reads(pending),
+            Does::AwaitStores { pending, read: false } => k.await_stores(pending),
+            Does::FenceProxy => k.fence_proxy(),
+            Does::ClusterArrive => k.cluster_arrive(),
+            Does::ClusterWait => k.cluster_wait(),
             Does::Await { mbarrier, parity } => self.mbarriers.wait(mbarrier, parity),
         }
     }
@@ -208,6 +247,10 @@ impl<'k> Memory<'k, '_> {
                 array.store((index,), 0);
             }
         }
+        for (tile, col) in (0..2).flat_map(|tile| (0..TILE).map(move |col| (tile, col))) {
+            self.tiles.store((tile, 0, col), 0);
+        }
+        self.k.fence_proxy();
         for mbarrier in 0..MBARRIERS {
             self.mbarriers.init(mbarrier, self.program.arrivals(mbarrier));
         }

@@ -84,7 +84,7 @@ pub fn program(seed: u64) -> Program {
             maker.access();
         }
     }
-    let mut program = Program { blocks, threads, nodes: maker.nodes };
+    let mut program = Program { blocks, cluster: 1, threads, nodes: maker.nodes };
     while program.steps().count() > MOST_STEPS {
         program.nodes.pop();
     }
@@ -347,7 +347,7 @@ impl Maker {
         let rounds = 1 + self.random.below(3) as u32;
         let waits = if rounds == 1 { self.some() } else { arrives };
         for round in 0..rounds {
-            self.push(arrives, Does::Arrive { mbarrier });
+            self.push(arrives, Does::Arrive { mbarrier, rank: None });
             if self.random.chance(2) {
                 self.access();
             }

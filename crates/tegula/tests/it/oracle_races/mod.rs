@@ -26,8 +26,8 @@ use tegula::ir::check;
 use tegula::Matrix;
 
 use build::Lines;
-use model::{Element, Party, Races, Rules};
-use program::{Array, CELLS, FLAGS, Program};
+use model::{Element, Pairs, Party, Races, Rules};
+use program::{Array, CELLS, FLAGS, Program, TILE};
 
 /// What the interpreter's rules are. Switch on what it has learned.
 const RULES: Rules = Rules {  copies_read_late: false, observation_orders: false, releases_go_on: false };
@@ -79,14 +79,14 @@ fn verdict(program: &Program, seed: u64) -> Verdict {
     if races(!seed) != expected {
         return Verdict::Undetermined;
     }
-    let (found, others) = match interpret(program, seed) {
+    let found = match interpret(program, seed) {
         Ok(found) => found,
         Err(error) => return Verdict::Different("refused", error.to_string()),
     };
-    let difference = match others.first() {
+    let difference = match found.others.first() {
         Some(other) => (other.kind.name(), other.message.clone()),
-        None => match compare(&expected, &found) {
-            Ok(()) => return Verdict::Same { races: !expected.is_empty() },
+        None => match compare(&expected.races, &found.races).and_then(|()| compare(&expected.unfenced, &found.unfenced)) {
+            Ok(()) => return Verdict::Same { races: expected != Races::default() },
             Err(difference) => difference,
         },
     };
@@ -97,26 +97,41 @@ fn verdict(program: &Program, seed: u64) -> Verdict {
     }
 }
 
-/// Runs a program. Gives the races, and errors that are none; or why the kernel is refused.
-fn interpret(program: &Program, seed: u64) -> tegula::Result<(Vec<Found>, Vec<Finding>)> {
+/// What the interpreter found.
+#[derive(Debug, Default)]
+struct All {
+    races: Vec<Found>,
+    unfenced: Vec<Found>,
+    others: Vec<Finding>,
+}
+
+/// Runs a program; or says why the kernel is refused.
+fn interpret(program: &Program, seed: u64) -> tegula::Result<All> {
     let (kernel, lines) = build::build(program);
     let kernel = check(kernel)?;
-    let [data, flags] = [CELLS, FLAGS].map(|len| {
-        let zeros = Matrix::from_vec(1, len as usize, vec![0u32; len as usize]).unwrap();
-        Buffer::in_out(zeros.view()).unwrap()
+    let zeros = |rows: u32, cols: u32| Matrix::from_vec(rows as usize, cols as usize, vec![0u32; (rows * cols) as usize]);
+    let [data, flags, stored] = [(1, CELLS), (1, FLAGS), (2, TILE)].map(|(rows, cols)| {
+        Buffer::in_out(zeros(rows, cols).unwrap().view()).unwrap()
     });
+    let copied = Buffer::input(zeros(2, TILE)?.view())?;
     let config = Config { seed, counters: false, parallel: false, ..Config::default() };
-    let outcome = run(&kernel, &[(&data).into(), (&flags).into()], &config)?;
-    let errors = outcome.findings.into_iter().filter(|f| f.severity() == Severity::Error);
-    let (races, others): (Vec<_>, Vec<_>) = errors.partition(|f| matches!(f.kind, Kind::Race | Kind::InFlight));
-    Ok((races.iter().map(|finding| named(finding, &lines)).collect(), others))
+    let args = [&data, &flags, &copied, &stored].map(|buffer| buffer.into());
+    let mut all = All::default();
+    for finding in run(&kernel, &args, &config)?.findings.into_iter().filter(|f| f.severity() == Severity::Error) {
+        match finding.kind {
+            Kind::Race | Kind::InFlight => all.races.push(named(&finding, &lines)),
+            Kind::MissingProxyFence => all.unfenced.push(named(&finding, &lines)),
+            _ => all.others.push(finding),
+        }
+    }
+    Ok(all)
 }
 
 /// What a finding names. Where the block of the other thread is unsaid, it is the same.
 fn named(finding: &Finding, lines: &Lines) -> Found {
     let array = Array::ALL.into_iter().find(|a| a.name() == finding.name).expect("races are in arrays");
     let block = finding.block[0];
-    let element = (if array.is_shared() { block } else { 0 }, array, *finding.index.last().unwrap() as u32);
+    let element = (if array.is_shared() { block } else { 0 }, array, array.element(&finding.index));
     let step = |line: u32| lines.iter().find(|(l, _)| *l == line).expect("lines of steps").1;
     let party = |i: usize| {
         let (thread, source) = (finding.threads.get(i)?, finding.source.get(i)?);
@@ -125,7 +140,7 @@ fn named(finding: &Finding, lines: &Lines) -> Found {
     Found { element, user: party(0).expect("a thread"), other: party(1), message: finding.message.clone() }
 }
 
-fn compare(expected: &Races, found: &[Found]) -> Result<(), (&'static str, String)> {
+fn compare(expected: &Pairs, found: &[Found]) -> Result<(), (&'static str, String)> {
     for race in found {
         let pairs = expected.get(&race.element).ok_or_else(|| ("no race there", race.message.clone()))?;
         if !pairs.iter().any(|&pair| race.is(pair, |a, b| (a.step, a.thread) == (b.step, b.thread))) {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tegula::ir::{Order, Scope};
 
-use super::program::{Array, At, Does, Program};
+use super::program::{Array, At, Does, Program, TILE};
 use crate::product::Random;
 
 /// Rules that differ as long as the interpreter lacks them; see [`super`].
@@ -46,8 +46,16 @@ pub struct Party {
     pub step: usize,
 }
 
-/// Racing accesses by element; of each pair, the lesser first.
-pub type Races = BTreeMap<Element, BTreeSet<[Party; 2]>>;
+/// Accesses by element; of each pair, the lesser first.
+pub type Pairs = BTreeMap<Element, BTreeSet<[Party; 2]>>;
+
+/// What is wrong with a program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Races {
+    pub races: Pairs,
+    /// Writes by threads and reads by the asynchronous proxy that are in order, but without a fence between the proxies.
+    pub unfenced: Pairs,
+}
 
 /// What an agent knows to have happened.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +75,12 @@ impl Known {
         self.clock.resize(self.clock.len().max(agent + 1), 0);
         self.clock[agent] += 1;
         self.clock[agent]
+    }
+
+    /// All that an asynchronous operation did, which is done at one time.
+    fn learn(&mut self, agent: usize) {
+        self.clock.resize(self.clock.len().max(agent + 1), 0);
+        self.clock[agent] = 1;
     }
 
     fn has(&self, access: &Access) -> bool {
@@ -93,6 +107,16 @@ impl Strength {
     }
 }
 
+/// Whoever accesses memory, and when and how.
+#[derive(Clone, Copy, Debug)]
+struct Agent {
+    number: usize,
+    time: u32,
+    party: Party,
+    strength: Strength,
+    proxy: Proxy,
+}
+
 #[derive(Clone, Debug)]
 struct Access {
     id: usize,
@@ -101,6 +125,14 @@ struct Access {
     party: Party,
     writes: bool,
     strength: Strength,
+    proxy: Proxy,
+}
+
+/// By which way an access goes to memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Proxy {
+    Generic,
+    Async,
 }
 
 /// A strong write that a read of the location observes, with the release patterns that it ends.
@@ -132,6 +164,8 @@ struct Meeting {
 #[derive(Default)]
 struct Mbarrier {
     arrived: u32,
+    /// Bytes that were announced and have not come.
+    bytes: i64,
     ended: Vec<Known>,
     known: Known,
 }
@@ -148,6 +182,11 @@ struct Thread {
     /// Agents of asynchronous copies since the last commit, and of each group.
     copies: Vec<usize>,
     groups: Vec<Vec<usize>>,
+    /// The same of stores of tiles: agents that read shared memory, and agents that write.
+    stores: Vec<[usize; 2]>,
+    store_groups: Vec<Vec<[usize; 2]>>,
+    /// When it fenced one proxy from the other.
+    proxy_fences: Vec<u32>,
     /// How often it came to each place, and whether it is there.
     visits: BTreeMap<Place, usize>,
     waits_at: Option<(Place, usize)>,
@@ -159,6 +198,7 @@ enum Place {
     Barrier { block: u32 },
     Named { block: u32, id: u32 },
     Warp { block: u32, warp: u32, step: usize },
+    Cluster { cluster: u32 },
 }
 
 struct Machine<'a> {
@@ -187,6 +227,9 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
             observed: Vec::new(),
             copies: Vec::new(),
             groups: Vec::new(),
+            stores: Vec::new(),
+            store_groups: Vec::new(),
+            proxy_fences: Vec::new(),
             visits: BTreeMap::new(),
             waits_at: None,
         })
@@ -200,7 +243,7 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
         meetings: BTreeMap::new(),
         mbarriers: BTreeMap::new(),
         accesses: 0,
-        races: Races::new(),
+        races: Races::default(),
     };
     let random = &mut Random(seed);
     // Some threads, warps or blocks are much slower than others, so that the last may come first.
@@ -263,11 +306,7 @@ impl Machine<'_> {
             Does::AwaitCopies(pending) => {
                 let thread = &mut self.threads[me];
                 let done = thread.groups.len().saturating_sub(pending as usize);
-                // What waits is known of again and again; that changes nothing.
-                for agent in thread.groups.drain(..done).flatten() {
-                    thread.known.clock.resize(thread.known.clock.len().max(agent + 1), 0);
-                    thread.known.clock[agent] = 1;
-                }
+                thread.groups.drain(..done).flatten().for_each(|agent| thread.known.learn(agent));
                 true
             }
             Does::Barrier => {
@@ -285,16 +324,54 @@ impl Machine<'_> {
             }
             // Values go from lane to lane; memory has no order from that.
             Does::Vote | Does::Shuffle => true,
-            Does::Arrive { mbarrier } => {
-                let count = self.program.arrivals(mbarrier);
-                let barrier = self.mbarriers.entry((block, mbarrier)).or_default();
-                barrier.known.join(&self.threads[me].known);
-                barrier.arrived += 1;
-                if barrier.arrived == count {
-                    barrier.arrived = 0;
-                    barrier.ended.push(std::mem::take(&mut barrier.known));
+            Does::Arrive { mbarrier, rank } => {
+                let of = rank.map_or(block, |rank| block / self.program.cluster * self.program.cluster + rank);
+                let known = self.threads[me].known.clone();
+                self.count((of, mbarrier), &known, 1, 0);
+                true
+            }
+            Does::Expect { mbarrier } => {
+                let known = self.threads[me].known.clone();
+                self.count((block, mbarrier), &known, 1, TILE.into());
+                true
+            }
+            Does::CopyTile { tile, mbarrier, multicast } => self.copy_tile(me, party, tile, mbarrier, multicast),
+            Does::StoreTile { tile, row } => self.store_tile(me, party, tile, row),
+            Does::CommitStores => {
+                let group = std::mem::take(&mut self.threads[me].stores);
+                self.threads[me].store_groups.push(group);
+                true
+            }
+            Does::AwaitStores { pending, read } => {
+                let thread = &mut self.threads[me];
+                let done = thread.store_groups.len().saturating_sub(pending as usize);
+                for [reads, writes] in thread.store_groups[..done].iter().flatten() {
+                    thread.known.learn(*reads);
+                    if !read {
+                        thread.known.learn(*writes);
+                    }
                 }
                 true
+            }
+            Does::FenceProxy => {
+                let time = self.threads[me].known.tick(me);
+                self.threads[me].proxy_fences.push(time);
+                true
+            }
+            Does::ClusterArrive => {
+                let cluster = block / self.program.cluster;
+                let count = (self.program.threads * self.program.cluster) as usize;
+                self.meet(me, Place::Cluster { cluster }, count, false)
+            }
+            Does::ClusterWait => {
+                let place = Place::Cluster { cluster: block / self.program.cluster };
+                let visits = self.threads[me].visits.get(&place).copied().unwrap_or(0);
+                let count = (self.program.threads * self.program.cluster) as usize;
+                let meeting = self.meetings.get(&(place, visits)).filter(|meeting| meeting.came == count);
+                if let Some(meeting) = meeting {
+                    self.threads[me].known.join(&meeting.known);
+                }
+                meeting.is_some()
             }
             Does::Await { mbarrier, parity } => {
                 let barrier = self.mbarriers.entry((block, mbarrier)).or_default();
@@ -325,11 +402,13 @@ impl Machine<'_> {
 
     /// Begins all that the block shares, as thread 0 alone does before a barrier.
     fn init(&mut self, me: usize, party: Party) -> bool {
-        for array in [Array::SharedData, Array::SharedFlags] {
+        for array in [Array::SharedData, Array::SharedFlags, Array::Tiles] {
             for index in 0..array.len() {
                 self.access(me, party, At::cell(array, index), 0, true, None);
             }
         }
+        let time = self.threads[me].known.tick(me);
+        self.threads[me].proxy_fences.push(time);
         true
     }
 
@@ -338,39 +417,43 @@ impl Machine<'_> {
         let strength = self.strength(me, scope);
         let time = self.threads[me].known.tick(me);
         let known = self.threads[me].known.clone();
+        let by = Agent { number: me, time, party, strength, proxy: Proxy::Generic };
         for index in at.elements(lane) {
-            self.note(me, time, &known, party, (at.array, index), writes, strength);
+            let (element, _) = self.location(me, at.array, index);
+            self.note(&by, &known, element, writes);
         }
         self.accesses
     }
 
     /// Compares an access with all before it, and keeps it.
-    #[allow(clippy::too_many_arguments, reason = "all that there is to an access")]
-    fn note(
-        &mut self,
-        agent: usize,
-        time: u32,
-        known: &Known,
-        party: Party,
-        (array, index): (Array, u32),
-        writes: bool,
-        strength: Strength,
-    ) {
+    fn note(&mut self, by: &Agent, known: &Known, element: Element, writes: bool) {
         self.accesses += 1;
-        let id = self.accesses;
-        let (element, location) = self.location(strength.thread, array, index);
+        let Agent { number: agent, time, party, strength, proxy } = *by;
+        let location = self.memory.entry(element).or_default();
         let races = |other: &&Access| {
+            let both_strong = strength.scope.is_some() && other.strength.scope.is_some() && proxy == other.proxy;
             (writes || other.writes)
                 && !known.has(other)
                 // By one agent only where one instruction writes an element twice, which none does.
                 && other.agent != agent
-                && !(is_strong(strength) && is_strong(other.strength) && strength.morally_strong(other.strength))
+                && !(both_strong && strength.morally_strong(other.strength))
         };
-        let met: Vec<_> = location.accesses.iter().filter(races).map(|other| other.party).collect();
-        location.accesses.push(Access { id, agent, time, party, writes, strength });
-        for other in met {
-            let pair = if other < party { [other, party] } else { [party, other] };
-            self.races.entry(element).or_default().insert(pair);
+        let pair = |other: &Access| if other.party < party { [other.party, party] } else { [party, other.party] };
+        let met: Vec<_> = location.accesses.iter().filter(races).map(pair).collect();
+        // What the asynchronous proxy reads is the last write, which its thread has fenced.
+        let last = location.accesses.iter().rev().find(|other| other.writes);
+        let unfenced = last.filter(|last| !writes && proxy == Proxy::Async && last.proxy == Proxy::Generic).filter(|last| {
+            let seen = known.clock.get(last.agent).copied().unwrap_or(0);
+            let fences = &self.threads[last.agent].proxy_fences;
+            known.has(last) && !fences.iter().any(|&fence| fence > last.time && fence <= seen)
+        });
+        let unfenced = unfenced.map(pair);
+        location.accesses.push(Access { id: self.accesses, agent, time, party, writes, strength, proxy });
+        if !met.is_empty() {
+            self.races.races.entry(element).or_default().extend(met);
+        }
+        if let Some(pair) = unfenced {
+            self.races.unfenced.entry(element).or_default().insert(pair);
         }
     }
 
@@ -447,20 +530,66 @@ impl Machine<'_> {
         true
     }
 
-    /// A copy reads and writes beside the thread that starts it, and knows what that knew.
-    fn copy(&mut self, me: usize, party: Party, to: At, from: At, lane: u32) -> bool {
-        let agent = self.agents;
+    /// Somebody who works beside a thread, and knows what that knew.
+    fn fork(&mut self, me: usize, party: Party, proxy: Proxy) -> (Agent, Known) {
+        let number = self.agents;
         self.agents += 1;
         let mut known = self.threads[me].known.clone();
-        let weak = self.strength(me, None);
-        let time = known.tick(agent);
+        let time = known.tick(number);
+        (Agent { number, time, party, strength: self.strength(me, None), proxy }, known)
+    }
+
+    fn copy(&mut self, me: usize, party: Party, to: At, from: At, lane: u32) -> bool {
+        let (by, known) = self.fork(me, party, Proxy::Generic);
         if self.rules.copies_read_late {
-            from.elements(lane).for_each(|i| self.note(agent, time, &known, party, (from.array, i), false, weak));
+            from.elements(lane).for_each(|index| self.note(&by, &known, (0, from.array, index), false));
         } else {
             self.access(me, party, from, lane, false, None);
         }
-        to.elements(lane).for_each(|i| self.note(agent, time, &known, party, (to.array, i), true, weak));
-        self.threads[me].copies.push(agent);
+        to.elements(lane).for_each(|index| self.note(&by, &known, (party.block, to.array, index), true));
+        self.threads[me].copies.push(by.number);
+        true
+    }
+
+    /// Arrivals and bytes at a barrier, and what comes with them.
+    fn count(&mut self, (block, mbarrier): (u32, u32), known: &Known, arrivals: u32, bytes: i64) {
+        let count = self.program.arrivals(mbarrier);
+        let barrier = self.mbarriers.entry((block, mbarrier)).or_default();
+        barrier.known.join(known);
+        (barrier.arrived, barrier.bytes) = (barrier.arrived + arrivals, barrier.bytes + bytes);
+        if barrier.arrived == count && barrier.bytes == 0 {
+            barrier.arrived = 0;
+            barrier.ended.push(std::mem::take(&mut barrier.known));
+        }
+    }
+
+    /// Where the bytes are counted, what the copy wrote is known, whatever its proxy.
+    fn copy_tile(&mut self, me: usize, party: Party, tile: u32, mbarrier: u32, multicast: bool) -> bool {
+        let cluster = self.program.cluster;
+        let first = party.block / cluster * cluster;
+        let blocks = if multicast { first..first + cluster } else { party.block..party.block + 1 };
+        let (by, known) = self.fork(me, party, Proxy::Async);
+        let mut done = Known::default();
+        done.learn(by.number);
+        for block in blocks {
+            for index in tile * TILE..(tile + 1) * TILE {
+                self.note(&by, &known, (block, Array::Tiles, index), true);
+            }
+            self.count((block, mbarrier), &done, 0, -i64::from(TILE));
+        }
+        true
+    }
+
+    fn store_tile(&mut self, me: usize, party: Party, tile: u32, row: u32) -> bool {
+        let (reads, known) = self.fork(me, party, Proxy::Async);
+        for index in tile * TILE..(tile + 1) * TILE {
+            self.note(&reads, &known, (party.block, Array::Tiles, index), false);
+        }
+        let (writes, known) = self.fork(me, party, Proxy::Async);
+        for index in row * TILE..(row + 1) * TILE {
+            self.note(&writes, &known, (0, Array::Stored, index), true);
+        }
+        self.threads[me].stores.push([reads.number, writes.number]);
         true
     }
 
@@ -503,8 +632,4 @@ impl Machine<'_> {
 
 fn strong(order: Order, scope: Scope) -> Option<Scope> {
     (order != Order::Weak).then_some(scope)
-}
-
-fn is_strong(strength: Strength) -> bool {
-    strength.scope.is_some()
 }

@@ -8,13 +8,17 @@ use tegula::ir::{AtomicOp, Order, Scope};
 pub const CELLS: u32 = 8;
 /// Elements of each array of flags.
 pub const FLAGS: u32 = 3;
-/// Barriers in shared memory that count arrivals.
-pub const MBARRIERS: u32 = 2;
+/// Barriers in shared memory that count arrivals and bytes.
+pub const MBARRIERS: u32 = 4;
+/// Elements of a tile, of which there are two in shared memory and two in the matrix that they are stored to.
+pub const TILE: u32 = 4;
 
 /// A kernel, and how it is launched.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     pub blocks: u32,
+    /// Blocks of a cluster.
+    pub cluster: u32,
     /// Threads of a block.
     pub threads: u32,
     pub nodes: Vec<Node>,
@@ -50,20 +54,40 @@ impl Threads {
     }
 }
 
-/// One of the four arrays of words.
+/// One of the arrays of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Array {
     SharedData,
     SharedFlags,
     GlobalData,
     GlobalFlags,
+    /// Tiles in shared memory, which are copied to and stored from asynchronously.
+    Tiles,
+    /// The matrix that they are stored to.
+    Stored,
 }
 
 impl Array {
-    pub const ALL: [Self; 4] = [Array::SharedData, Array::SharedFlags, Array::GlobalData, Array::GlobalFlags];
+    pub const ALL: [Self; 6] = [
+        Array::SharedData,
+        Array::SharedFlags,
+        Array::GlobalData,
+        Array::GlobalFlags,
+        Array::Tiles,
+        Array::Stored,
+    ];
 
     pub fn is_shared(self) -> bool {
-        matches!(self, Array::SharedData | Array::SharedFlags)
+        matches!(self, Array::SharedData | Array::SharedFlags | Array::Tiles)
+    }
+
+    /// The element at coordinates that a finding names.
+    pub fn element(self, index: &[u64]) -> u32 {
+        match (self, index) {
+            (Array::Tiles | Array::Stored, [tile, .., col]) => *tile as u32 * TILE + *col as u32,
+            (_, [.., last]) => *last as u32,
+            _ => 0,
+        }
     }
 
     pub fn name(self) -> &'static str {
@@ -72,6 +96,8 @@ impl Array {
             Array::SharedFlags => "s_flags",
             Array::GlobalData => "g_data",
             Array::GlobalFlags => "g_flags",
+            Array::Tiles => "tiles",
+            Array::Stored => "stored",
         }
     }
 
@@ -79,6 +105,7 @@ impl Array {
         match self {
             Array::SharedData | Array::GlobalData => CELLS,
             Array::SharedFlags | Array::GlobalFlags => FLAGS,
+            Array::Tiles | Array::Stored => 2 * TILE,
         }
     }
 }
@@ -124,8 +151,20 @@ pub enum Does {
     /// Exchange values, and order nothing.
     Vote,
     Shuffle,
-    Arrive { mbarrier: u32 },
+    /// Arrives at a barrier of this block, or of the one of that rank in the cluster.
+    Arrive { mbarrier: u32, rank: Option<u32> },
+    /// Arrives and announces a tile.
+    Expect { mbarrier: u32 },
     Await { mbarrier: u32, parity: u32 },
+    /// Starts copying a tile to shared memory, of this block or of all of the cluster.
+    CopyTile { tile: u32, mbarrier: u32, multicast: bool },
+    /// Starts copying a tile from shared memory to a row of the matrix.
+    StoreTile { tile: u32, row: u32 },
+    CommitStores,
+    AwaitStores { pending: u32, read: bool },
+    FenceProxy,
+    ClusterArrive,
+    ClusterWait,
 }
 
 impl Program {
@@ -166,17 +205,25 @@ impl Program {
         all
     }
 
-    /// Arrivals that end a phase of a barrier: all threads of a block that arrive at it, once each.
+    /// Arrivals that end a phase of a barrier: all threads that arrive at it, once each; of all blocks where they arrive at one's.
     pub fn arrivals(&self, mbarrier: u32) -> u32 {
-        let arrives = |step: &&Step| step.does == Does::Arrive { mbarrier };
+        let arrives = |step: &&Step| match step.does {
+            Does::Arrive { mbarrier: at, .. } | Does::Expect { mbarrier: at } => at == mbarrier,
+            _ => false,
+        };
         let Some(step) = self.steps().find(arrives) else { return 1 };
-        (0..self.threads).filter(|&thread| Threads { blocks: u32::MAX, ..step.by }.has(0, thread)).count() as u32
+        let (blocks, of_block) = match step.does {
+            Does::Arrive { rank: Some(_), .. } => (self.cluster, step.by.blocks),
+            _ => (1, u32::MAX),
+        };
+        let all = (0..blocks).flat_map(|block| (0..self.threads).map(move |thread| (block, thread)));
+        all.filter(|&(block, thread)| Threads { blocks: of_block, ..step.by }.has(block, thread)).count() as u32
     }
 }
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} blocks of {} threads", self.blocks, self.threads)?;
+        writeln!(f, "{} blocks of {} threads, clusters of {}", self.blocks, self.threads, self.cluster)?;
         let mut number = 0;
         for node in &self.nodes {
             let (body, indent) = match node {
