@@ -29,6 +29,8 @@ mod kernels;
 mod large;
 mod matrix;
 mod nd;
+mod oracle_costs;
+mod oracle_races;
 mod packs;
 mod pipelines;
 mod product;

@@ -1,0 +1,296 @@
+//! A program as a kernel.
+
+use std::cell::RefCell;
+use std::panic::Location;
+
+use tegula::ir::prelude::*;
+
+use super::program::{Array as Which, At, CELLS, Does, FLAGS, MBARRIERS, Node, Program, Step, TILE, Threads};
+
+/// The most steps of a program: each is built by a line of its own here, by which findings say which it was.
+pub const MOST_STEPS: usize = 64;
+
+/// Which step each line of this file built.
+pub type Lines = Vec<(u32, usize)>;
+
+struct Memory<'k, 'p> {
+    k: &'k Builder,
+    program: &'p Program,
+    shared: [Shared<'k, u32>; 2],
+    global: [Global<'k, u32>; 2],
+    tiles: Shared<'k, u32>,
+    /// Where tiles come from, and where they go.
+    tensors: [Tensor<'k, u32>; 2],
+    mbarriers: Barriers<'k>,
+    sum: Var<'k, u32>,
+    lines: RefCell<Lines>,
+}
+
+/// The program as a kernel of the parameters `g_data`, `g_flags`, `copied` and `stored`.
+pub fn build(program: &Program) -> (Kernel, Lines) {
+    let mut lines = Lines::new();
+    let kernel = kernel("random", Block::d1(program.threads), |k| {
+        k.grid([k.constant(program.blocks), k.constant(1), k.constant(1)]);
+        let global =
+            [("g_data", 4), ("g_flags", 1)].map(|(name, by)| k.matrix(name, Access::ReadWrite, Order2d::RowMajor, by));
+        let tiles = Tiles { rows: 1, cols: TILE, swizzle: Swizzle::None };
+        let tensors = [("copied", Access::Read), ("stored", Access::ReadWrite)]
+            .map(|(name, access)| k.tensor(name, access, Order2d::RowMajor, tiles));
+        if program.cluster > 1 {
+            k.cluster(program.cluster);
+        }
+        let m = Memory {
+            k,
+            program,
+            shared: [k.shared("s_data", [CELLS]), k.shared("s_flags", [FLAGS])],
+            global,
+            tiles: k.tiles("tiles", 2, [1, TILE], Swizzle::None),
+            tensors,
+            mbarriers: k.barriers("mbarriers", MBARRIERS),
+            sum: k.var(0u32),
+            lines: RefCell::default(),
+        };
+        let mut number = 0;
+        for node in &program.nodes {
+            match node {
+                Node::Step(step) => m.step(&mut number, step),
+                Node::Loop(times, body) => {
+                    k.for_each(0, *times, |_| body.iter().for_each(|step| m.step(&mut number, step)))
+                }
+            }
+        }
+        lines = m.lines.take();
+    });
+    (kernel, lines)
+}
+
+impl<'k> Memory<'k, '_> {
+    fn step(&self, number: &mut usize, step: &Step) {
+        let of_warps = matches!(step.does, Does::SyncWarp | Does::Vote | Does::Shuffle);
+        let warps = (0..self.program.warps()).filter(|warp| of_warps && step.by.warps >> warp & 1 == 1);
+        for warp in warps {
+            // A mask names lanes that there are, and all of a warp only where all come.
+            let lanes = step.by.lanes & self.program.lanes(warp);
+            self.at_line(*number, Threads { warps: 1 << warp, lanes, ..step.by }, step.does);
+        }
+        if !of_warps {
+            self.at_line(*number, step.by, step.does);
+        }
+        *number += 1;
+    }
+
+    fn guard(&self, by: Threads) -> Pred<'k> {
+        let k = self.k;
+        let chosen = |set: u32, all: u32, number: Val<'k, u32>| match set & all == all {
+            true => k.constant(true),
+            false => ((k.constant(set) >> number) & 1).eq(1),
+        };
+        let all = |count: u32| if count < 32 { (1 << count) - 1 } else { u32::MAX };
+        chosen(by.blocks, all(self.program.blocks), k.block_x())
+            & chosen(by.warps, all(self.program.warps()), k.warp())
+            & chosen(by.lanes, all(self.program.threads.min(32)), k.lane())
+    }
+
+    fn at_line(&self, number: usize, by: Threads, does: Does) {
+        macro_rules! at {
+            () => {
+                self.k.when(self.guard(by), || self.perform(number, by, does))
+            };
+        }
+        match number {
+            0 => at!(),
+            1 => at!(),
+            2 => at!(),
+            3 => at!(),
+            4 => at!(),
+            5 => at!(),
+            6 => at!(),
+            7 => at!(),
+            8 => at!(),
+            9 => at!(),
+            10 => at!(),
+            11 => at!(),
+            12 => at!(),
+            13 => at!(),
+            14 => at!(),
+            15 => at!(),
+            16 => at!(),
+            17 => at!(),
+            18 => at!(),
+            19 => at!(),
+            20 => at!(),
+            21 => at!(),
+            22 => at!(),
+            23 => at!(),
+            24 => at!(),
+            25 => at!(),
+            26 => at!(),
+            27 => at!(),
+            28 => at!(),
+            29 => at!(),
+            30 => at!(),
+            31 => at!(),
+            32 => at!(),
+            33 => at!(),
+            34 => at!(),
+            35 => at!(),
+            36 => at!(),
+            37 => at!(),
+            38 => at!(),
+            39 => at!(),
+            40 => at!(),
+            41 => at!(),
+            42 => at!(),
+            43 => at!(),
+            44 => at!(),
+            45 => at!(),
+            46 => at!(),
+            47 => at!(),
+            48 => at!(),
+            49 => at!(),
+            50 => at!(),
+            51 => at!(),
+            52 => at!(),
+            53 => at!(),
+            54 => at!(),
+            55 => at!(),
+            56 => at!(),
+            57 => at!(),
+            58 => at!(),
+            59 => at!(),
+            60 => at!(),
+            61 => at!(),
+            62 => at!(),
+            63 => at!(),
+            _ => unreachable!("a program has at most {MOST_STEPS} steps"),
+        }
+    }
+
+    fn index(&self, at: At) -> Val<'k, u32> {
+        let element = (self.k.lane() * at.stride + at.first) % (at.array.len() / at.width) * at.width;
+        if at.stride == 0 { self.k.constant(at.elements(0).start) } else { element }
+    }
+
+    fn tiled(&self, at: At) -> (Val<'k, u32>, u32, Val<'k, u32>) {
+        (self.index(at) / TILE, 0, self.index(at) % TILE)
+    }
+
+    fn stored(&self, at: At) -> (Val<'k, u32>, Val<'k, u32>) {
+        (self.index(at) / TILE, self.index(at) % TILE)
+    }
+
+    #[track_caller]
+    fn perform(&self, number: usize, by: Threads, does: Does) {
+        self.lines.borrow_mut().push((Location::caller().line(), number));
+        let k = self.k;
+        let add = |value: Val<'k, u32>| self.sum.set(self.sum.get() + value);
+        match does {
+            Does::Init => self.init(),
+            Does::Read { at, order, scope } => match at.array {
+                Which::Tiles => add(self.tiles.load(self.tiled(at))),
+                Which::Stored => add(self.tensors[1].elements().load(self.stored(at))),
+                _ if at.array.is_shared() => self.read(self.shared[side(at)], (self.index(at),), at, order, scope),
+                _ => self.read(self.global[side(at)], (0, self.index(at)), at, order, scope),
+            },
+            Does::Write { at, value, order, scope } => match at.array {
+                Which::Tiles => self.tiles.store(self.tiled(at), value),
+                Which::Stored => self.tensors[1].elements().store(self.stored(at), value),
+                _ if at.array.is_shared() => {
+                    self.write(self.shared[side(at)], (self.index(at),), at, value, order, scope);
+                }
+                _ => self.write(self.global[side(at)], (0, self.index(at)), at, value, order, scope),
+            },
+            Does::Atomic { at, op, value, order, scope } => match at.array.is_shared() {
+                true => add(self.shared[side(at)].atomic(op, (self.index(at),), value, order, scope)),
+                false => add(self.global[side(at)].atomic(op, (0, self.index(at)), value, order, scope)),
+            },
+            Does::Wait { at, value, scope } => match at.array.is_shared() {
+                true => self.shared[side(at)].wait_until((self.index(at),), Compare::Ge, value, scope),
+                false => self.global[side(at)].wait_until((0, self.index(at)), Compare::Ge, value, scope),
+            },
+            Does::Fence(scope) => k.fence(scope),
+            Does::Copy { to, from } => {
+                let (to_index, from_index) = ((self.index(to),), (0, self.index(from)));
+                self.shared[side(to)].copy_async(to_index, self.global[side(from)], from_index, to.width, Guard::Always);
+            }
+            Does::Commit => k.copy_async_commit(),
+            Does::AwaitCopies(pending) => k.copy_async_wait(pending),
+            Does::Barrier => k.barrier(),
+            Does::Named { id, warps, waits: true } => k.named_barrier(id, 32 * warps.count_ones()),
+            Does::Named { id, warps, waits: false } => k.named_arrive(id, 32 * warps.count_ones()),
+            Does::SyncWarp => k.sync_warp(by.lanes),
+            Does::Vote => add(k.ballot(self.sum.get().gt(7), by.lanes)),
+            Does::Shuffle => add(k.shuffle(Shuffle::Index, self.sum.get(), k.lane(), by.lanes)),
+            Does::Arrive { mbarrier, rank: None } => self.mbarriers.arrive(mbarrier),
+            Does::Arrive { mbarrier, rank: Some(rank) } => self.mbarriers.arrive_at(mbarrier, rank),
+            Does::Expect { mbarrier } => self.mbarriers.expect(mbarrier, 4 * TILE),
+            Does::CopyTile { tile, mbarrier, multicast } => {
+                let blocks = multicast.then(|| k.constant((1 << self.program.cluster) - 1));
+                let barrier = (self.mbarriers, k.constant(mbarrier));
+                self.tiles.copy_tile_to((tile, 0), self.tensors[0], (tile, 0), barrier, blocks);
+            }
+            Does::StoreTile { tile, row } => self.tiles.store_tile(tile, self.tensors[1], (row, 0)),
+            Does::CommitStores => k.commit_stores(),
+            Does::AwaitStores { pending, read: true } => k.await_reads(pending),
+            Does::AwaitStores { pending, read: false } => k.await_stores(pending),
+            Does::FenceProxy => k.fence_proxy(),
+            Does::ClusterArrive => k.cluster_arrive(),
+            Does::ClusterWait => k.cluster_wait(),
+            Does::Await { mbarrier, parity } => self.mbarriers.wait(mbarrier, parity),
+        }
+    }
+
+    #[track_caller]
+    fn init(&self) {
+        for (array, len) in self.shared.into_iter().zip([CELLS, FLAGS]) {
+            for index in 0..len {
+                array.store((index,), 0);
+            }
+        }
+        for (tile, col) in (0..2).flat_map(|tile| (0..TILE).map(move |col| (tile, col))) {
+            self.tiles.store((tile, 0, col), 0);
+        }
+        self.k.fence_proxy();
+        for mbarrier in 0..MBARRIERS {
+            self.mbarriers.init(mbarrier, self.program.arrivals(mbarrier));
+        }
+        self.k.fence_init();
+    }
+
+    #[track_caller]
+    fn read<M: Elements<'k, u32>>(&self, memory: M, place: impl Coord<'k>, at: At, order: Order, scope: Scope) {
+        let values = match (order, at.width) {
+            (Order::Weak, 1) => vec![memory.load(place)],
+            (Order::Weak, 2) => memory.load_vec::<2>(place).to_vec(),
+            (Order::Weak, _) => memory.load_vec::<4>(place).to_vec(),
+            _ => vec![memory.load_ordered(place, order, scope)],
+        };
+        for value in values {
+            self.sum.set(self.sum.get() + value);
+        }
+    }
+
+    #[track_caller]
+    fn write<M: Elements<'k, u32>>(
+        &self,
+        memory: M,
+        place: impl Coord<'k>,
+        at: At,
+        value: u32,
+        order: Order,
+        scope: Scope,
+    ) {
+        let value = self.k.constant(value);
+        match (order, at.width) {
+            (Order::Weak, 1) => memory.store(place, value),
+            (Order::Weak, 2) => memory.store_vec(place, [value; 2]),
+            (Order::Weak, _) => memory.store_vec(place, [value; 4]),
+            _ => memory.store_ordered(place, value, order, scope),
+        }
+    }
+}
+
+/// 0 for data, 1 for flags.
+fn side(at: At) -> usize {
+    usize::from(matches!(at.array, Which::SharedFlags | Which::GlobalFlags))
+}

@@ -1,0 +1,49 @@
+//! Makes a failing program smaller as long as it fails.
+
+use super::model;
+use super::program::{Node, Program};
+
+/// A program that fails as the given one does and of which no part can be left out.
+pub fn shrink(mut program: Program, fails: impl Fn(&Program) -> bool) -> Program {
+    loop {
+        let found = smaller(&program).find(|smaller| is_sound(smaller) && fails(smaller));
+        match found {
+            Some(smaller) => program = smaller,
+            None => return program,
+        }
+    }
+}
+
+/// Whether it ends; parts that were left out may have seen to that.
+fn is_sound(program: &Program) -> bool {
+    (0..4).all(|schedule| model::races(program, super::RULES, schedule).is_some())
+}
+
+/// Programs with one thing less.
+fn smaller(program: &Program) -> impl Iterator<Item = Program> + '_ {
+    let without = (0..program.nodes.len()).rev().map(|at| {
+        let mut smaller = program.clone();
+        smaller.nodes.remove(at);
+        smaller
+    });
+    let inside = (0..program.nodes.len()).flat_map(move |at| {
+        let body = if let Node::Loop(_, body) = &program.nodes[at] { &body[..] } else { &[] };
+        let unrolled = (!body.is_empty()).then(|| {
+            let mut smaller = program.clone();
+            smaller.nodes.splice(at..=at, body.iter().map(|&step| Node::Step(step)));
+            smaller
+        });
+        let less = (0..body.len()).map(move |i| {
+            let mut smaller = program.clone();
+            if let Node::Loop(_, body) = &mut smaller.nodes[at] {
+                body.remove(i);
+            }
+            smaller
+        });
+        unrolled.into_iter().chain(less)
+    });
+    let fewer_blocks = (program.blocks > 1).then(|| Program { blocks: program.blocks - 1, ..program.clone() });
+    let sizes = [1, 2, 32, 33, 64].into_iter().filter(|&threads| threads < program.threads);
+    let fewer_threads = sizes.map(|threads| Program { threads, ..program.clone() });
+    fewer_blocks.into_iter().chain(fewer_threads).chain(without).chain(inside)
+}
