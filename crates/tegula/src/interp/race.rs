@@ -482,6 +482,9 @@ impl SharedShadow {
         now: &Now,
         writes: bool,
     ) -> Option<Conflict> {
+        if writes && now.ordered.is_none() && !self.published.is_empty() {
+            self.published.remove(&(array as u32, index as u32));
+        }
         let write = &mut self.cells[array][index].write;
         let history = self.histories.entry((array as u32, index as u32)).or_default();
         let mut last = (write.clock != 0).then_some((clocks.block, *write));
@@ -567,6 +570,21 @@ struct History {
     narrow: BTreeMap<(u32, u16, bool), Access>,
     /// … and those that speak to the device.
     wide: BTreeMap<(u32, u16, bool), Access>,
+    /// Ordered writes in their order: how many there were, since which they are atomic, one observing the last, and which was each lane's last.
+    writes: u32,
+    chain: u32,
+    written: BTreeMap<(u32, u16), u32>,
+    /// Of each lane, the ordered writes that its last ordered read observed.
+    observers: BTreeMap<(u32, u16), Observer>,
+}
+
+/// An ordered read, which observed the ordered writes of these numbers that it is morally strong with. They precede what follows it; what their threads did
+/// before them does not.
+#[derive(Debug)]
+struct Observer {
+    observed: std::ops::Range<u32>,
+    scope: Scope,
+    access: Access,
 }
 
 impl History {
@@ -580,6 +598,9 @@ impl History {
     ) -> Option<Conflict> {
         let conflict = self.conflict(*write, clocks, now, writes);
         let (block, lane) = (clocks.block, now.lane);
+        if let Some(scope) = now.ordered {
+            self.observe(block, now, scope, writes);
+        }
         match now.ordered {
             None if writes => {
                 *self = History::default();
@@ -598,86 +619,133 @@ impl History {
         conflict
     }
 
+    /// An ordered read observes the last ordered write and, where that is atomic, those before it. An atomic operation reads first.
+    fn observe(&mut self, block: u32, now: &Now, scope: Scope, writes: bool) {
+        let me = (block, now.lane);
+        if !writes {
+            let observed = self.chain..self.writes;
+            self.observers.insert(me, Observer { observed, scope, access: now.access() });
+            return;
+        }
+        // The read half of an atomic operation came just before, at the same clock.
+        let atomic = self.observers.get(&me).is_some_and(|read| read.access == now.access());
+        if !atomic {
+            self.chain = self.writes;
+        }
+        self.written.insert(me, self.writes);
+        self.writes += 1;
+    }
+
+    /// Whether an access comes after a read that observed a lane's last ordered write.
+    fn observed(&self, block: u32, lane: u16, clocks: &mut Clocks, now: &Now) -> bool {
+        let Some(number) = self.written.get(&(block, lane)) else { return false };
+        let wide = self.wide.contains_key(&(block, lane, true));
+        self.observers.iter().any(|(&(of, _), Observer { observed, scope, access })| {
+            let strong = of == block || wide && *scope != Scope::Block;
+            observed.contains(number) && strong && clocks.ordered_across(of, access, now)
+        })
+    }
+
     fn conflict(&self, write: Option<(u32, Access)>, clocks: &mut Clocks, now: &Now, writes: bool) -> Option<Conflict> {
         let mine = clocks.block;
-        let mut race = |block, access: Access, earlier_writes| {
-            let race = (writes || earlier_writes) && !clocks.ordered_across(block, &access, now);
+        let mut race = |block, access: Access, earlier_writes, strong: bool| {
+            let race = (writes || earlier_writes)
+                && !clocks.ordered_across(block, &access, now)
+                && !(strong && earlier_writes && self.observed(block, access.lane, clocks, now));
             race.then_some(Conflict { block, earlier: access, earlier_writes })
         };
         if let Some((block, access)) = write
-            && let Some(conflict) = race(block, access, true)
+            && let Some(conflict) = race(block, access, true, false)
         {
             return Some(conflict);
         }
-        if writes && let Some(conflict) = self.reads.iter().find_map(|(&(block, _), &read)| race(block, read, false)) {
+        if writes
+            && let Some(conflict) = self.reads.iter().find_map(|(&(block, _), &read)| race(block, read, false, false))
+        {
             return Some(conflict);
         }
         // Two ordered accesses race where one of them does not speak to the other's block.
-        let reach =
-            |used: &BTreeMap<(u32, u16, bool), Access>, understood: bool, race: &mut dyn FnMut(_, _, _) -> _| {
-                let strangers = used.iter().filter(|&(&(block, ..), _)| !understood || block != mine);
-                let mut conflicts = strangers.map(|(&(block, _, wrote), &access)| race(block, access, wrote));
-                conflicts.find_map(|conflict| conflict)
-            };
-        let narrow = reach(&self.narrow, now.ordered.is_some(), &mut race);
+        let mut reach = |used: &BTreeMap<(u32, u16, bool), Access>, understood: bool| {
+            let strangers = used.iter().filter(|&(&(block, ..), _)| !understood || block != mine);
+            strangers.map(|(&(block, _, wrote), &access)| race(block, access, wrote, true)).find_map(|conflict| conflict)
+        };
+        let narrow = reach(&self.narrow, now.ordered.is_some());
         match now.ordered {
             Some(Scope::Device | Scope::System) => narrow,
-            ordered => narrow.or_else(|| reach(&self.wide, ordered.is_some(), &mut race)),
+            ordered => narrow.or_else(|| reach(&self.wide, ordered.is_some())),
         }
     }
 }
 
-/// What releases at one element have published, for whom, and from which block.
+/// The releases that a read of an element observes now: those of its last strong write and, where that was atomic, of those that it
+/// observed itself. (PTX calls a release and the strong writes that go on with it a release pattern.)
 #[derive(Clone, Debug, Default)]
-pub(super) struct Published(ByReach<(Knowledge, u32)>);
+pub(super) struct Published(Vec<Release>);
+
+#[derive(Clone, Debug)]
+struct Release {
+    block: u32,
+    /// The thread that released; none where several did, one by an atomic operation after the other.
+    lane: Option<u16>,
+    /// Whether other blocks may acquire it.
+    wide: bool,
+    known: Arc<Knowledge>,
+}
+
+impl Release {
+    /// Whether an access by a block reaches it, and it that block.
+    fn reaches(&self, block: u32, scope: Scope) -> bool {
+        self.block == block || self.wide && scope != Scope::Block
+    }
+}
 
 impl Published {
-    /// An ordered store, or the write half of an atomic operation, which continues what earlier releases began.
+    /// An ordered store, or the write half of an atomic operation, which goes on with the releases that it observed. A store goes on
+    /// with releases of its own thread.
     pub fn store(&mut self, clocks: &mut Clocks, lane: u16, releases: bool, scope: Scope, read_modify_write: bool) {
-        let narrow = scope == Scope::Block;
-        let ByReach { block, device } = match releases {
-            true if narrow => ByReach { block: Some(clocks.release(lane)), device: None },
-            true => ByReach { block: None, device: Some(clocks.release(lane)) },
-            false => {
-                let fenced = &clocks.fenced[usize::from(lane)];
-                let device = fenced.device.as_deref().filter(|_| !narrow);
-                ByReach { block: fenced.block.as_deref().cloned(), device: device.cloned() }
+        let (block, wide) = (clocks.block, scope != Scope::Block);
+        self.0.retain(|old| match read_modify_write {
+            true => old.reaches(block, scope),
+            false => (old.block, old.lane) == (block, Some(lane)),
+        });
+        if releases {
+            self.add(block, lane, wide, Arc::new(clocks.release(lane)));
+            return;
+        }
+        let ByReach { block: near, device: far } = clocks.fenced[usize::from(lane)].clone();
+        far.filter(|_| wide).into_iter().for_each(|known| self.add(block, lane, true, known));
+        near.into_iter().for_each(|known| self.add(block, lane, false, known));
+    }
+
+    fn add(&mut self, block: u32, lane: u16, wide: bool, known: Arc<Knowledge>) {
+        match self.0.iter_mut().find(|release| (release.block, release.wide) == (block, wide)) {
+            Some(release) => {
+                release.lane = release.lane.filter(|other| *other == lane);
+                Arc::make_mut(&mut release.known).join(&known);
             }
-        };
-        let old = if read_modify_write { std::mem::take(&mut self.0) } else { ByReach::default() };
-        let continued = |new: Option<Knowledge>, old: Option<(Knowledge, u32)>| match (new, old) {
-            (Some(mut new), Some((old, _))) => {
-                new.join(&old);
-                Some((new, clocks.block))
-            }
-            (Some(new), None) => Some((new, clocks.block)),
-            (None, old) => old,
-        };
-        // What another block published for itself is not passed on.
-        let own = old.block.filter(|(_, from)| block.is_none() || *from == clocks.block);
-        self.0 = ByReach { block: continued(block, own), device: continued(device, old.device) };
+            None => self.0.push(Release { block, lane: Some(lane), wide, known }),
+        }
+    }
+
+    /// A plain store, which publishes nothing.
+    fn clear(&mut self) {
+        self.0.clear();
     }
 
     /// An ordered load, or the read half of an atomic operation. Gives the block whose release it reads in vain, since a scope is too narrow.
     pub fn load(&self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) -> Option<u32> {
-        let ByReach { block, device } = &self.0;
         let mine = clocks.block;
-        let here = |from: &u32| *from == mine;
-        let near = block.as_ref().filter(|(_, from)| here(from)).map(|(what, _)| (what, true));
-        let far = device.as_ref().filter(|(_, from)| scope != Scope::Block || here(from));
-        let reached = far.is_some();
-        let missed = block.iter().chain(device).map(|&(_, from)| from).find(|from| *from != mine && !reached);
-        let far = far.map(|(what, from)| (what, here(from)));
-        for (what, here) in near.into_iter().chain(far) {
+        let (reached, missed): (Vec<_>, Vec<_>) = self.0.iter().partition(|release| release.reaches(mine, scope));
+        for Release { block, known, .. } in &reached {
             if acquires {
-                clocks.acquire(lane, what);
+                clocks.acquire(lane, known);
             } else {
                 let seen = &mut clocks.seen[usize::from(lane)];
-                let seen = if here { &mut seen.block } else { &mut seen.device };
-                seen.get_or_insert_default().join(what);
+                let seen = if *block == mine { &mut seen.block } else { &mut seen.device };
+                seen.get_or_insert_default().join(known);
             }
         }
-        missed
+        missed.iter().map(|release| release.block).find(|missed| !reached.iter().any(|reached| reached.block == *missed))
     }
 }
 
@@ -697,7 +765,10 @@ struct GlobalCell {
 impl GlobalShadow {
     /// A read or a write; an access it races with, if there is one.
     pub fn access(&mut self, clocks: &mut Clocks, param: u32, index: u64, now: &Now, writes: bool) -> Option<Conflict> {
-        let GlobalCell { write, history, .. } = self.cells.entry((param, index)).or_default();
+        let GlobalCell { write, history, published } = self.cells.entry((param, index)).or_default();
+        if writes && now.ordered.is_none() {
+            published.clear();
+        }
         history.access(write, clocks, now, writes)
     }
 
