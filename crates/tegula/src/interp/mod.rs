@@ -3,7 +3,7 @@
 //! It runs a launch, or chosen blocks of one, warp by warp, and finds what is wrong with a kernel on every run rather than by
 //! luck: a race is two accesses that nothing orders, whatever order they happened to run in ([`race`](self)); reads of memory
 //! that nobody wrote or that a copy is still on its way to, accesses outside a matrix even where the address exists, barriers
-//! and waits that never end. It counts what the kernel costs, in all and line by line.
+//! and waits that never end, loops in which nothing changes any more. Divergent lanes are scheduled independently, and all make progress. It counts what the kernel costs, in all and line by line.
 //!
 //! | file | |
 //! |---|---|
@@ -22,6 +22,7 @@
 //! | `block` | warps of a block, barriers, blocks of a grid |
 //! | `memory`, `access` | matrices and shared arrays; loads and stores |
 //! | `race` | what is ordered |
+//! | `release` | releases, and who acquires them |
 //! | `asynchronous` | copies on their way |
 //! | `count` | requests, sectors, wavefronts |
 //! | `uniform` | values that are asserted to be uniform |
@@ -45,6 +46,7 @@ mod memory;
 mod observe;
 mod path;
 mod race;
+mod release;
 mod semantics;
 mod tensor;
 mod uniform;
