@@ -753,6 +753,11 @@ impl Run<'_, '_> {
         self.report(Kind::InFlight, pc, &[now.lane.into(), copier.into()], Some(element), message);
     }
 
+    /// A write of a matrix that races.
+    pub fn race_at(&mut self, param: usize, index: usize, now: Now, conflict: Conflict) {
+        self.race(Which::Global(param), index, now, Does::Write, conflict);
+    }
+
     fn race(&mut self, place: Which, index: usize, now: Now, does: Does, conflict: Conflict) {
         let machine = self.machine;
         let Conflict { block, earlier, earlier_writes } = conflict;

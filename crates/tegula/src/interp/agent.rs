@@ -11,8 +11,10 @@ pub(super) enum Agent {
     Part { array: usize, part: u32 },
     /// Matrix instructions of a warp.
     Warp(u32),
-    /// Stores of tiles by a thread.
+    /// Stores of tiles by a thread, as they read shared memory.
     Thread(u16),
+    /// The same, as they write a matrix.
+    Stores(u16),
     /// Asynchronous copies by a thread, which read a matrix.
     Copies(u16),
 }
@@ -65,6 +67,7 @@ impl Agents {
             Agent::Warp(warp) => self.parts + warp,
             Agent::Thread(thread) => self.parts + self.warps + u32::from(thread),
             Agent::Copies(thread) => self.parts + self.warps + self.threads + u32::from(thread),
+            Agent::Stores(thread) => self.parts + self.warps + 2 * self.threads + u32::from(thread),
         };
         AGENT | number as u16
     }
@@ -80,9 +83,11 @@ impl Agents {
             Agent::Warp(number - self.parts)
         } else {
             let number = number - self.parts - self.warps;
-            match number.checked_sub(self.threads) {
-                None => Agent::Thread(number as u16),
-                Some(number) => Agent::Copies(number as u16),
+            let thread = (number % self.threads) as u16;
+            match number / self.threads {
+                0 => Agent::Thread(thread),
+                1 => Agent::Copies(thread),
+                _ => Agent::Stores(thread),
             }
         })
     }

@@ -611,7 +611,7 @@ impl<'a> Machine<'a> {
                 format!("a copy to tile {} of {}", part * part_elements(array) / tile_elements(array), array.name)
             }
             Some(Agent::Warp(warp)) => format!("a multiplication of warp {warp}"),
-            Some(Agent::Thread(thread)) => format!("a store of a tile by thread {:?}", self.thread(thread.into())),
+            Some(Agent::Thread(thread) | Agent::Stores(thread)) => format!("a store of a tile by thread {:?}", self.thread(thread.into())),
             Some(Agent::Copies(thread)) => format!("an asynchronous copy of thread {:?}", self.thread(thread.into())),
         }
     }
@@ -655,6 +655,9 @@ impl<'a> Machine<'a> {
             Some(Agent::Part { .. }) => {
                 (Kind::Race, format!("{does} {text}, which {who} reads until its barrier has been waited for"))
             }
+            Some(Agent::Stores(_)) => {
+                (Kind::Race, format!("{does} {text}, which {who} writes, in no order; it writes until `await_stores`"))
+            }
             Some(Agent::Copies(_)) => (
                 Kind::Race,
                 format!(
@@ -688,7 +691,7 @@ impl<'a> Machine<'a> {
         let threads = lanes.iter().filter_map(|&lane| match self.agents.agent(lane) {
             None => Some(lane.into()),
             Some(Agent::Warp(warp)) => Some(32 * warp),
-            Some(Agent::Thread(thread) | Agent::Copies(thread)) => Some(thread.into()),
+            Some(Agent::Thread(thread) | Agent::Copies(thread) | Agent::Stores(thread)) => Some(thread.into()),
             Some(Agent::Part { .. }) => None,
         });
         let (space, name, index) = match element {
@@ -740,7 +743,7 @@ impl<'a> Machine<'a> {
     fn races_of_blocks(&self, gathered: &mut Gathered) {
         for (param, owners) in self.owners.iter().enumerate() {
             for (index, uses) in owners.iter().flat_map(|Owners(uses)| uses).enumerate() {
-                if let Some([later, earlier]) = conflict_of_blocks(uses.each_ref().map(|u| u.load(Relaxed))) {
+                if let Some([later, earlier]) = conflict_of_blocks(uses.each_ref().map(|u| u.load(Relaxed)), self.kernel.cluster()) {
                     let sites = [later, earlier].map(|u| self.kernel.site(u.site));
                     let name = self.kernel.params()[param].name.clone();
                     let Arg::Matrix(buffer) = self.args[param] else { continue };
@@ -932,16 +935,18 @@ impl Owners {
 
 /// Of the first and last writer and the first and last reader of an element: two from different blocks, one of which writes,
 /// the one of the later block first.
-fn conflict_of_blocks([first, last, first_reader, last_reader]: [u64; 4]) -> Option<[Use; 2]> {
+fn conflict_of_blocks([first, last, first_reader, last_reader]: [u64; 4], cluster: u32) -> Option<[Use; 2]> {
     if last == 0 {
         return None;
     }
     let block = |user: u64| user >> 32;
-    let other = if block(first) != block(last) {
+    // What blocks of a cluster do to each other is judged where they run.
+    let place = |user: u64| (block(user) - 1) / u64::from(cluster);
+    let other = if place(first) != place(last) {
         (first, true)
     } else {
         let readers = [last_reader, first_reader].into_iter();
-        (readers.filter(|&r| r != 0 && r != u64::MAX).find(|&r| block(r) != block(last))?, false)
+        (readers.filter(|&r| r != 0 && r != u64::MAX).find(|&r| place(r) != place(last))?, false)
     };
     let [a, b] = [(last, true), other].map(|(user, writes)| Use {
         block: block(user) as u32 - 1,

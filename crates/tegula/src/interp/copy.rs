@@ -381,7 +381,7 @@ impl Run<'_, '_> {
             self.read_by_agent(array, machine.cells(array, first, elements), now, agent);
             for element in 0..elements {
                 if let (true, Some(index)) = (machine.config.races, cut.index(buffer, at, element)) {
-                    self.check_global(matrix, index, now, Does::Write);
+                    self.write_until_waited(matrix, index, now, group);
                 }
             }
             let leaving = Leaving { matrix, at, array, first };
@@ -439,21 +439,35 @@ impl Run<'_, '_> {
         self.mistake(mistake);
     }
 
+    /// A store of a tile writes until its thread has waited for it.
+    fn write_until_waited(&mut self, matrix: usize, index: usize, now: super::race::Now, group: u32) {
+        let machine = self.machine;
+        self.check_early(matrix, index, now);
+        machine.own(matrix, index, self.block.linear, now.lane, now.site, true);
+        let agent = Access { clock: group, site: now.site.0, lane: machine.agents.lane(Agent::Stores(now.lane)) };
+        let at = (machine.memory[matrix] as u32, index as u64);
+        if let Some(conflict) = self.global.write_by_agent(&mut self.block.clocks, at, &now, agent) {
+            self.race_at(matrix, index, now, conflict);
+        }
+    }
+
     pub fn commit_stores(&mut self) {
         self.lanes().for_each(|lane| self.block.engine.stores[usize::from(lane)].groups.commit());
         self.observe(What::CommitStores);
     }
 
     /// The lanes wait for their stores, or for what these read; that is when those are known.
-    pub fn await_stores(&mut self, pending: u32) {
+    pub fn await_stores(&mut self, pending: u32, read: bool) {
         self.observe(What::AwaitStores(pending));
         for lane in self.lanes() {
             let done = self.block.engine.stores[usize::from(lane)].groups.wait(pending);
             self.machine.leave(self.block, usize::from(lane), done);
             if self.machine.config.races && done > 0 {
-                let agent = self.machine.agents.lane(Agent::Thread(lane));
-                let known = Knowledge::of_agent(self.block.linear as u32, agent, done);
-                self.block.clocks.acquire(lane, &known);
+                let agents = [Agent::Thread(lane), Agent::Stores(lane)];
+                for &agent in &agents[..if read { 1 } else { 2 }] {
+                    let known = Knowledge::of_agent(self.block.linear as u32, self.machine.agents.lane(agent), done);
+                    self.block.clocks.acquire(lane, &known);
+                }
             }
         }
     }

@@ -50,9 +50,10 @@ pub(super) enum Act {
         from: At,
     },
     CommitStores,
-    /// Shared memory is given back as soon as it has been read; whether it is also stored is for the end of the launch.
+    /// For what they read of shared memory, or also for what they write to a matrix.
     AwaitStores {
         pending: u32,
+        read: bool,
     },
     FenceProxy,
     Wgmma(Multiply),
@@ -169,7 +170,7 @@ impl Run<'_, '_> {
             Act::Send { to, ref values, block, barrier } => self.send(to, values, block, barrier),
             Act::StoreTile { matrix, at, from } => self.store_tile(matrix, at, from),
             Act::CommitStores => self.commit_stores(),
-            Act::AwaitStores { pending } => self.await_stores(pending),
+            Act::AwaitStores { pending, read } => self.await_stores(pending, read),
             Act::FenceProxy => self.lanes().for_each(|lane| self.block.clocks.fence_proxy(lane)),
             Act::Wgmma(ref multiply) => self.wgmma(pc, multiply),
             Act::WgmmaFence => self.wgmma_fence(pc),

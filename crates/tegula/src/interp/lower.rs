@@ -863,7 +863,7 @@ impl Lower<'_> {
                 Act::StoreTile { matrix: matrix.index(), at: at.map(|o| self.operand(o)), from: self.at(from) }
             }
             Hopper::CommitStores => Act::CommitStores,
-            Hopper::AwaitStores { pending, .. } => Act::AwaitStores { pending: *pending },
+            Hopper::AwaitStores { pending, read } => Act::AwaitStores { pending: *pending, read: *read },
             Hopper::FenceProxy => Act::FenceProxy,
             Hopper::Wgmma { wgmma, a, b, sums, add } => {
                 let a = match a {

@@ -701,6 +701,20 @@ impl GlobalShadow {
         history.access(write, clocks, now, writes)
     }
 
+    /// An agent writes an element, as a thread started it to; an access that this races with, if there is one.
+    pub fn write_by_agent(
+        &mut self,
+        clocks: &mut Clocks,
+        (param, index): (u32, u64),
+        now: &Now,
+        agent: Access,
+    ) -> Option<Conflict> {
+        let cell = self.cells.entry((param, index)).or_default();
+        let conflict = cell.history.conflict(cell.write, clocks, now, true);
+        *cell = GlobalCell { write: Some((clocks.block, agent)), ..GlobalCell::default() };
+        conflict
+    }
+
     /// An agent reads an element, as a thread started it to; a write that this races with, if there is one.
     pub fn read_by_agent(
         &mut self,

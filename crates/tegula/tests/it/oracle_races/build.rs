@@ -211,7 +211,13 @@ impl<'k> Memory<'k, '_> {
             Does::Fence(scope) => k.fence(scope),
             Does::Copy { to, from } => {
                 let (to_index, from_index) = ((self.index(to),), (0, self.index(from)));
-                self.shared[side(to)].copy_async(to_index, self.global[side(from)], from_index, to.width, Guard::Always);
+                self.shared[side(to)].copy_async(
+                    to_index,
+                    self.global[side(from)],
+                    from_index,
+                    to.width,
+                    Guard::Always,
+                );
             }
             Does::Commit => k.copy_async_commit(),
             Does::AwaitCopies(pending) => k.copy_async_wait(pending),

@@ -14,6 +14,12 @@ use crate::product::Random;
 /// Whether flags that several blocks change may be acquired by scopes that reach some of these only.
 const PARTIAL_SCOPES: bool = false;
 
+/// Whether the barrier of a cluster orders global memory.
+const CLUSTERS_ORDER_GLOBAL: bool = false;
+
+/// Whether tiles are copied to both blocks of a cluster.
+const MULTICAST: bool = false;
+
 const SIZES: [u32; 12] = [1, 2, 7, 31, 32, 32, 33, 48, 64, 64, 95, 96];
 const SCOPES: [Scope; 5] = [Scope::Block, Scope::Block, Scope::Device, Scope::Device, Scope::System];
 
@@ -22,6 +28,7 @@ struct Maker {
     /// Whether blocks that change one flag may do so, and acquire, by the scope of a block.
     partial: Partial,
     blocks: u32,
+    cluster: u32,
     threads: u32,
     nodes: Vec<Node>,
     /// Steps that have to come some time later.
@@ -46,6 +53,7 @@ enum Partial {
 pub fn program(seed: u64) -> Program {
     let mut random = Random(seed);
     let blocks = [1, 1, 1, 2, 2, 3][random.below(6)];
+    let cluster = if blocks == 2 && random.chance(2) { 2 } else { 1 };
     let threads = SIZES[random.below(SIZES.len())];
     let partial = match random.below(2) {
         _ if PARTIAL_SCOPES || blocks == 1 => Partial::Nothing,
@@ -54,13 +62,16 @@ pub fn program(seed: u64) -> Program {
     };
     let mut flags_left: Vec<_> =
         [Array::SharedFlags, Array::GlobalFlags].into_iter().flat_map(|a| (0..FLAGS).map(move |i| (a, i))).collect();
-    if blocks > 1 {
+    if cluster > 1 && !CLUSTERS_ORDER_GLOBAL {
+        flags_left.truncate(FLAGS as usize);
+    } else if blocks > 1 {
         flags_left.rotate_left(FLAGS as usize);
     }
     let mut maker = Maker {
         random,
         partial,
         blocks,
+        cluster,
         threads,
         nodes: Vec::new(),
         later: Vec::new(),
@@ -72,6 +83,9 @@ pub fn program(seed: u64) -> Program {
     let first = Threads { blocks: u32::MAX, warps: 1, lanes: 1 };
     maker.push(first, Does::Init);
     maker.push(Threads::ALL, Does::Barrier);
+    if cluster > 1 {
+        maker.cluster(false);
+    }
     for _ in 0..3 + maker.random.below(12) {
         maker.item();
         if maker.random.chance(3) {
@@ -84,9 +98,15 @@ pub fn program(seed: u64) -> Program {
             maker.access();
         }
     }
-    let mut program = Program { blocks, cluster: 1, threads, nodes: maker.nodes };
-    while program.steps().count() > MOST_STEPS {
+    let mut program = Program { blocks, cluster, threads, nodes: maker.nodes };
+    while program.steps().count() > MOST_STEPS - 2 {
         program.nodes.pop();
+    }
+    if cluster > 1 {
+        // A block's shared memory is there for the other until both end.
+        let meet = [Does::ClusterArrive, Does::ClusterWait];
+        let waits = program.steps().filter(|step| meet.contains(&step.does)).count() % 2;
+        program.nodes.extend(meet[waits..].iter().map(|&does| Node::Step(Step { by: Threads::ALL, does })));
     }
     program
 }
@@ -124,7 +144,11 @@ impl Maker {
             false => self.random.below(2) as u32 * 32 + self.random.below(2) as u32,
         };
         let thread = thread % self.threads;
-        Threads { blocks: 1 << self.random.below(self.blocks as usize), warps: 1 << (thread / 32), lanes: 1 << (thread % 32) }
+        Threads {
+            blocks: 1 << self.random.below(self.blocks as usize),
+            warps: 1 << (thread / 32),
+            lanes: 1 << (thread % 32),
+        }
     }
 
     fn some(&mut self) -> Threads {
@@ -148,13 +172,20 @@ impl Maker {
 
     fn data(&mut self, vectors: bool) -> At {
         let array = self.of(&[Array::SharedData, Array::GlobalData]);
-        self.cells(array, vectors)
+        self.cells(if self.cluster > 1 && !CLUSTERS_ORDER_GLOBAL { Array::SharedData } else { array }, vectors)
     }
 
     fn item(&mut self) {
-        match self.random.below(28) {
+        match self.random.below(36) {
             0..9 => self.access(),
-            9 | 10 => self.push(Threads::ALL, Does::Barrier),
+            9 | 10 => {
+                self.push(Threads::ALL, Does::Barrier);
+                // All meetings before are over, so their barriers may be used again.
+                let is_named = |step: &Step| matches!(step.does, Does::Named { .. });
+                if !self.later.iter().flatten().any(is_named) {
+                    self.named = 0;
+                }
+            }
             11 | 12 => {
                 let step = self.sync_warp();
                 self.nodes.push(Node::Step(step));
@@ -172,6 +203,20 @@ impl Maker {
                 self.push(by, does);
             }
             24 | 25 => self.repeated(),
+            26 | 27 => self.copy_tile(),
+            28 | 29 => self.store_tile(),
+            30..32 => {
+                let by = self.some();
+                self.push(by, Does::FenceProxy);
+            }
+            32 | 33 if self.cluster > 1 => {
+                if self.random.chance(2) {
+                    self.cluster(true)
+                } else {
+                    self.remote()
+                }
+            }
+            32..34 => self.tile_access(),
             _ => self.mbarrier(),
         }
     }
@@ -206,6 +251,82 @@ impl Maker {
             }
         };
         Step { by, does }
+    }
+
+    fn tile_access(&mut self) {
+        let at = At { array: Array::Tiles, ..self.cells(Array::SharedData, false) };
+        let array = if self.random.chance(3) && (self.cluster == 1 || CLUSTERS_ORDER_GLOBAL) {
+            Array::Stored
+        } else {
+            at.array
+        };
+        let (by, at, order, scope) = (self.some(), At { array, ..at }, Order::Weak, Scope::Block);
+        let write = self.random.chance(2);
+        self.push(by, if write { Does::Write { at, value: 1, order, scope } } else { Does::Read { at, order, scope } });
+        if write && self.random.chance(2) {
+            self.push(by, Does::FenceProxy);
+        }
+    }
+
+    /// A tile on its way, and threads that wait for it.
+    fn copy_tile(&mut self) {
+        if self.mbarriers_left == 0 {
+            return;
+        }
+        self.mbarriers_left -= 1;
+        let (mbarrier, tile) = (self.mbarriers_left, self.random.below(2) as u32);
+        let multicast = MULTICAST && self.cluster > 1 && self.random.chance(2);
+        let one = self.thread();
+        let blocks = if multicast { u32::MAX } else { one.blocks };
+        self.push(Threads { blocks, ..one }, Does::Expect { mbarrier });
+        self.push(one, Does::CopyTile { tile, mbarrier, multicast });
+        if self.random.chance(3) {
+            self.tile_access();
+        }
+        let by = Threads { blocks, ..self.some() };
+        let at = At::cell(Array::Tiles, 4 * tile + self.random.below(4) as u32);
+        let (order, scope) = (Order::Weak, Scope::Block);
+        let does = if self.random.chance(3) {
+            Does::Write { at, value: 1, order, scope }
+        } else {
+            Does::Read { at, order, scope }
+        };
+        let user = if self.random.chance(4) { self.some() } else { by };
+        self.later.push(vec![Step { by, does: Does::Await { mbarrier, parity: 0 } }, Step { by: user, does }]);
+    }
+
+    fn store_tile(&mut self) {
+        let by = self.thread();
+        let (tile, row) = (self.random.below(2) as u32, self.random.below(2) as u32);
+        self.push(by, Does::StoreTile { tile, row });
+        if !self.random.chance(5) {
+            self.push(by, Does::CommitStores);
+        }
+        if !self.random.chance(4) {
+            let (pending, read) = (self.of(&[0, 0, 1]), self.random.chance(2));
+            self.later.push(vec![Step { by, does: Does::AwaitStores { pending, read } }]);
+        }
+    }
+
+    /// The blocks of the cluster meet.
+    fn cluster(&mut self, apart: bool) {
+        self.push(Threads::ALL, Does::ClusterArrive);
+        if apart {
+            self.access();
+        }
+        self.push(Threads::ALL, Does::ClusterWait);
+    }
+
+    /// Threads of both blocks arrive at a barrier of the first.
+    fn remote(&mut self) {
+        if self.mbarriers_left == 0 {
+            return;
+        }
+        self.mbarriers_left -= 1;
+        let (mbarrier, by) = (self.mbarriers_left, self.some());
+        self.push(by, Does::Arrive { mbarrier, rank: Some(0) });
+        let by = Threads { blocks: 1, ..self.some() };
+        self.later.push(vec![Step { by, does: Does::Await { mbarrier, parity: 0 } }]);
     }
 
     fn sync_warp(&mut self) -> Step {

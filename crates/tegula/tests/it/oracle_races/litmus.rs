@@ -8,7 +8,7 @@ use tegula::ir::{AtomicOp, Order, Scope};
 use super::model::{self, Pairs, Rules};
 use super::program::{Array, At, Does, Node, Program, Step, Threads};
 use super::{Found, KNOWN, interpret};
-use Array::{GlobalData, GlobalFlags, SharedData, SharedFlags};
+use Array::{GlobalData, GlobalFlags, SharedData, SharedFlags, Stored, Tiles};
 use Order::{AcqRel, Acquire, Relaxed, Release, Weak};
 use Scope::{Block, Device};
 
@@ -44,6 +44,15 @@ impl Litmus {
         Litmus { race, ..self }
     }
 
+    fn unfenced_at(self, unfenced: &'static [(Array, u32)]) -> Self {
+        Litmus { unfenced, ..self }
+    }
+
+    /// Of two blocks in a cluster.
+    fn of_cluster(name: &'static str, threads: u32, steps: &[(Threads, Does)]) -> Self {
+        Litmus { cluster: 2, ..Litmus::of(name, 2, threads, steps) }
+    }
+
     fn check(self) {
         if let Some((name, why)) = KNOWN.iter().find(|(name, _)| *name == self.name) {
             println!("passed over: {name}: {why}");
@@ -51,10 +60,14 @@ impl Litmus {
         }
         let first = [(by(0, 0), Does::Init), (Threads::ALL, Does::Barrier)];
         let first = first.map(|(by, does)| Step { by: Threads { blocks: u32::MAX, ..by }, does });
-        let nodes = first.into_iter().chain(self.steps.iter().copied()).map(Node::Step).collect();
+        // No block begins before barriers of the other, or ends before it is reached for the last time.
+        let meet = [Does::ClusterArrive, Does::ClusterWait].map(|does| Step { by: Threads::ALL, does });
+        let meet = if self.cluster > 1 { &meet[..] } else { &[] };
+        let nodes = [&first, meet, &self.steps[..], meet].concat().into_iter().map(Node::Step).collect();
         let program = Program { blocks: self.blocks, cluster: self.cluster, threads: self.threads, nodes };
         for seed in 0..SCHEDULES {
-            let all = model::races(&program, Rules::ALL, seed).unwrap_or_else(|| panic!("{} waits for ever", self.name));
+            let all =
+                model::races(&program, Rules::ALL, seed).unwrap_or_else(|| panic!("{} waits for ever", self.name));
             let elements = |pairs: &Pairs| {
                 let all: BTreeSet<_> = pairs.keys().map(|&(_, array, index)| (array, index)).collect();
                 all.into_iter().collect::<Vec<_>>()
@@ -69,7 +82,15 @@ impl Litmus {
                 all.into_iter().collect::<Vec<_>>()
             };
             let says = format!("{}: the interpreter, seed {seed}: {found:#?}\n{program}", self.name);
-            assert_eq!(elements(&found.races), self.race, "{says}");
+            let races = elements(&found.races);
+            // Of a tile only the first element is named.
+            let is_tile = self.race.len() > 1 && self.race.iter().all(|&(array, _)| array == Tiles);
+            assert_eq!(
+                if is_tile { self.race.iter().take(races.len()).copied().collect() } else { self.race.to_vec() },
+                races,
+                "{says}"
+            );
+            assert_eq!(races.is_empty(), self.race.is_empty(), "{says}");
             assert_eq!(elements(&found.unfenced), self.unfenced, "{says}");
         }
     }
@@ -288,7 +309,15 @@ fn release_patterns_include_a_later_relaxed_store() {
 fn counters_publish_for_all_who_incremented() {
     let steps = |order| {
         [
-            (warp(0), Does::Write { at: At { array: GlobalData, first: 0, stride: 1, width: 1 }, value: 1, order: Weak, scope: Block }),
+            (
+                warp(0),
+                Does::Write {
+                    at: At { array: GlobalData, first: 0, stride: 1, width: 1 },
+                    value: 1,
+                    order: Weak,
+                    scope: Block,
+                },
+            ),
             (by(0, 8), Does::Fence(Device)),
             (Threads { lanes: 1 << 3 | 1 << 5, ..warp(0) }, add(GlobalFlags, 2, order, Device)),
             (by(0, 32), wait(GlobalFlags, 2, 2, Device)),
@@ -326,7 +355,8 @@ fn independent_reads_of_independent_writes_do_not_race() {
 #[test]
 fn atomics_of_narrow_scopes_race() {
     for (scopes, race) in [([Device, Device], false), ([Block, Device], true), ([Block, Block], true)] {
-        let steps = [(by(0, 0), add(GlobalData, 4, Relaxed, scopes[0])), (by(1, 0), add(GlobalData, 4, Relaxed, scopes[1]))];
+        let steps =
+            [(by(0, 0), add(GlobalData, 4, Relaxed, scopes[0])), (by(1, 0), add(GlobalData, 4, Relaxed, scopes[1]))];
         let race: &[_] = if race { &[(GlobalData, 4)] } else { &[] };
         Litmus::of("atomics", 2, 1, &steps).races_at(race).check();
     }
@@ -459,7 +489,8 @@ fn copies_read_their_source_until_they_are_waited_for() {
 
 #[test]
 fn copies_that_meet_race() {
-    let steps = [(by(0, 0), copy(3, 0)), (by(0, 0), copy(3, 1)), (by(0, 0), Does::Commit), (by(0, 0), Does::AwaitCopies(0))];
+    let steps =
+        [(by(0, 0), copy(3, 0)), (by(0, 0), copy(3, 1)), (by(0, 0), Does::Commit), (by(0, 0), Does::AwaitCopies(0))];
     Litmus::of("two copies", 1, 1, &steps).races_at(&[(SharedData, 3)]).check();
 }
 
@@ -477,4 +508,131 @@ fn mbarriers_publish_what_came_before_arrivals() {
     };
     Litmus::of("phase", 1, 64, &steps(0)).check();
     Litmus::of("after the arrival", 1, 64, &steps(1)).races_at(&[(SharedData, 1)]).check();
+}
+
+fn copy_tile(multicast: bool) -> Does {
+    Does::CopyTile { tile: 0, mbarrier: 0, multicast }
+}
+
+const EXPECT: Does = Does::Expect { mbarrier: 0 };
+const AWAIT: Does = Does::Await { mbarrier: 0, parity: 0 };
+
+#[test]
+fn tiles_are_there_when_their_bytes_were_counted() {
+    let steps =
+        |use_it: Does| [(by(0, 0), EXPECT), (by(0, 0), copy_tile(false)), (by(0, 33), AWAIT), (by(0, 33), use_it)];
+    Litmus::of("tile", 1, 64, &steps(load(Tiles, 3))).check();
+    Litmus::of("tile overwritten", 1, 64, &steps(store(Tiles, 3))).check();
+    for use_it in [load(Tiles, 3), store(Tiles, 3)] {
+        let mut early = steps(use_it);
+        early.swap(2, 3);
+        Litmus::of("tile used early", 1, 64, &early).races_at(&[(Tiles, 3)]).check();
+    }
+    let mut other = steps(load(Tiles, 4));
+    other.swap(2, 3);
+    Litmus::of("another tile", 1, 64, &other).check();
+}
+
+/// What threads read before a copy began needs order, and no fence between the proxies.
+#[test]
+fn tiles_are_copied_again_after_they_were_read() {
+    let steps = [
+        (by(0, 40), load(Tiles, 0)),
+        (Threads::ALL, Does::Barrier),
+        (by(0, 0), EXPECT),
+        (by(0, 0), copy_tile(false)),
+        (Threads::ALL, AWAIT),
+    ];
+    Litmus::of("tile read before", 1, 64, &steps).check();
+    Litmus::of("tile read in no order", 1, 64, &[&steps[..1], &steps[2..]].concat()).races_at(&[(Tiles, 0)]).check();
+}
+
+#[test]
+fn stores_of_tiles_need_a_fence_between_proxies() {
+    let steps = [
+        (by(0, 40), store(Tiles, 2)),
+        (by(0, 40), Does::FenceProxy),
+        (Threads::ALL, Does::Barrier),
+        (by(0, 0), Does::StoreTile { tile: 0, row: 1 }),
+        (by(0, 0), Does::CommitStores),
+        (by(0, 0), Does::AwaitStores { pending: 0, read: false }),
+        (Threads::ALL, Does::Barrier),
+        (by(0, 33), load(Stored, 6)),
+        (by(0, 33), store(Tiles, 2)),
+    ];
+    let with = |at: usize, does: Does| {
+        let mut steps = steps;
+        steps[at].1 = does;
+        steps
+    };
+    let without = |at: usize| [&steps[..at], &steps[at + 1..]].concat();
+    Litmus::of("tile stored", 1, 64, &steps).check();
+    Litmus::of("tile stored without a fence", 1, 64, &without(1)).unfenced_at(&[(Tiles, 2)]).check();
+    let reads = with(5, Does::AwaitStores { pending: 0, read: true });
+    Litmus::of("tile read, but not stored", 1, 64, &reads).races_at(&[(Stored, 6)]).check();
+    for (name, at) in [("tile not waited for", 5), ("tile not committed", 4)] {
+        let mut steps = without(at);
+        steps.remove(6);
+        Litmus::of(name, 1, 64, &steps).races_at(&[(Tiles, 2)]).check();
+    }
+    for (name, at) in [("stored tile not waited for", 5), ("stored tile not committed", 4)] {
+        let mut steps = without(at);
+        steps.pop();
+        Litmus::of(name, 1, 64, &steps).races_at(&[(Stored, 6)]).check();
+    }
+    Litmus::of("tile in no order", 1, 64, &without(2)).races_at(&[(Tiles, 2)]).check();
+}
+
+#[test]
+fn clusters_are_ordered_by_their_barrier() {
+    let all = Threads::ALL;
+    let steps = |last: Does| {
+        [
+            (by(1, 7), store(GlobalData, 0)),
+            (all, Does::ClusterArrive),
+            (by(1, 7), store(GlobalData, 1)),
+            (all, Does::ClusterWait),
+            (by(0, 3), last),
+        ]
+    };
+    Litmus::of_cluster("cluster", 32, &steps(load(GlobalData, 0))).check();
+    Litmus::of_cluster("after the arrival", 32, &steps(load(GlobalData, 1))).races_at(&[(GlobalData, 1)]).check();
+}
+
+#[test]
+fn multicast_tiles_are_there_when_each_block_has_counted() {
+    let both = Threads { blocks: 3, ..by(0, 0) };
+    let steps =
+        [(both, EXPECT), (by(0, 0), copy_tile(true)), (by(1, 5), AWAIT), (by(1, 5), load(Tiles, 1)), (by(0, 0), AWAIT)];
+    Litmus::of_cluster("multicast", 32, &steps).check();
+    let mut early = steps;
+    early.swap(2, 3);
+    Litmus::of_cluster("multicast used early", 32, &early).races_at(&[(Tiles, 1)]).check();
+}
+
+#[test]
+fn multicast_tiles_race_with_a_store_of_the_other_block() {
+    let both = Threads { blocks: 3, ..by(0, 0) };
+    let steps = [
+        (by(1, 32), Does::StoreTile { tile: 0, row: 0 }),
+        (by(1, 32), Does::CommitStores),
+        (both, EXPECT),
+        (by(0, 0), copy_tile(true)),
+        (both, AWAIT),
+        (by(1, 32), Does::AwaitStores { pending: 0, read: true }),
+    ];
+    let race = &[(Tiles, 0), (Tiles, 1), (Tiles, 2), (Tiles, 3)];
+    Litmus::of_cluster("multicast to what is stored", 64, &steps).races_at(race).check();
+}
+
+/// An arrival at another block's barrier is printed with the default scope, a block's, so it is no release to that block.
+#[test]
+fn arrivals_at_another_block_count_but_publish_nothing() {
+    let arrive = Does::Arrive { mbarrier: 0, rank: Some(0) };
+    let steps =
+        [(by(1, 0), store(GlobalData, 0)), (by(1, 0), arrive), (by(0, 5), AWAIT), (by(0, 5), load(GlobalData, 0))];
+    Litmus::of_cluster("remote arrival", 32, &steps).races_at(&[(GlobalData, 0)]).check();
+    let own = Does::Arrive { mbarrier: 0, rank: Some(1) };
+    let steps = [(by(1, 0), store(GlobalData, 0)), (by(1, 0), own), (by(1, 5), AWAIT), (by(1, 5), load(GlobalData, 0))];
+    Litmus::of_cluster("own block's barrier", 32, &steps).check();
 }

@@ -28,11 +28,21 @@ pub struct Rules {
     pub observation_orders: bool,
     /// A release, and a later strong write by the same thread to the same location, are a release pattern.
     pub releases_go_on: bool,
+    /// An arrival at a barrier of another block, which is printed with the scope of a block, publishes all the same.
+    pub remote_arrivals_publish: bool,
+    /// A tile that is stored is written until the store was waited for, not when it starts.
+    pub tiles_are_stored_late: bool,
 }
 
 impl Rules {
     /// The memory model.
-    pub const ALL: Self = Rules { copies_read_late: true, observation_orders: true, releases_go_on: true };
+    pub const ALL: Self = Rules {
+        copies_read_late: true,
+        observation_orders: true,
+        releases_go_on: true,
+        remote_arrivals_publish: false,
+        tiles_are_stored_late: true,
+    };
 }
 
 /// An element of memory: the block (0 for global memory), the array and the position.
@@ -55,6 +65,8 @@ pub struct Races {
     pub races: Pairs,
     /// Writes by threads and reads by the asynchronous proxy that are in order, but without a fence between the proxies.
     pub unfenced: Pairs,
+    /// Whether a block may end while a store of a tile still reads its shared memory.
+    pub given_up: bool,
 }
 
 /// What an agent knows to have happened.
@@ -157,6 +169,7 @@ struct Location {
 #[derive(Default)]
 struct Meeting {
     came: usize,
+    full: bool,
     known: Known,
 }
 
@@ -266,6 +279,13 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
         }
         left.retain(|&thread| machine.threads[thread].next < machine.threads[thread].todo.len());
     }
+    // Which write is the last is uncertain where several race.
+    let Races { races, unfenced, given_up } = &mut machine.races;
+    *given_up = machine.threads.iter().any(|thread| {
+        let mut stores = thread.store_groups.iter().flatten().chain(&thread.stores);
+        stores.any(|[reads, _]| thread.known.clock.get(*reads).is_none_or(|&time| time == 0))
+    });
+    unfenced.retain(|element, _| !races.contains_key(element));
     Some(machine.races)
 }
 
@@ -326,7 +346,8 @@ impl Machine<'_> {
             Does::Vote | Does::Shuffle => true,
             Does::Arrive { mbarrier, rank } => {
                 let of = rank.map_or(block, |rank| block / self.program.cluster * self.program.cluster + rank);
-                let known = self.threads[me].known.clone();
+                let publishes = of == block || self.rules.remote_arrivals_publish;
+                let known = if publishes { self.threads[me].known.clone() } else { Known::default() };
                 self.count((of, mbarrier), &known, 1, 0);
                 true
             }
@@ -366,8 +387,7 @@ impl Machine<'_> {
             Does::ClusterWait => {
                 let place = Place::Cluster { cluster: block / self.program.cluster };
                 let visits = self.threads[me].visits.get(&place).copied().unwrap_or(0);
-                let count = (self.program.threads * self.program.cluster) as usize;
-                let meeting = self.meetings.get(&(place, visits)).filter(|meeting| meeting.came == count);
+                let meeting = self.meetings.get(&(place, visits)).filter(|meeting| meeting.full);
                 if let Some(meeting) = meeting {
                     self.threads[me].known.join(&meeting.known);
                 }
@@ -442,11 +462,12 @@ impl Machine<'_> {
         let met: Vec<_> = location.accesses.iter().filter(races).map(pair).collect();
         // What the asynchronous proxy reads is the last write, which its thread has fenced.
         let last = location.accesses.iter().rev().find(|other| other.writes);
-        let unfenced = last.filter(|last| !writes && proxy == Proxy::Async && last.proxy == Proxy::Generic).filter(|last| {
-            let seen = known.clock.get(last.agent).copied().unwrap_or(0);
-            let fences = &self.threads[last.agent].proxy_fences;
-            known.has(last) && !fences.iter().any(|&fence| fence > last.time && fence <= seen)
-        });
+        let unfenced =
+            last.filter(|last| !writes && proxy == Proxy::Async && last.proxy == Proxy::Generic).filter(|last| {
+                let seen = known.clock.get(last.agent).copied().unwrap_or(0);
+                let fences = &self.threads[last.agent].proxy_fences;
+                known.has(last) && !fences.iter().any(|&fence| fence > last.time && fence <= seen)
+            });
         let unfenced = unfenced.map(pair);
         location.accesses.push(Access { id: self.accesses, agent, time, party, writes, strength, proxy });
         if !met.is_empty() {
@@ -585,11 +606,15 @@ impl Machine<'_> {
         for index in tile * TILE..(tile + 1) * TILE {
             self.note(&reads, &known, (party.block, Array::Tiles, index), false);
         }
-        let (writes, known) = self.fork(me, party, Proxy::Async);
+        let (mut writes, mut known) = self.fork(me, party, Proxy::Async);
+        if !self.rules.tiles_are_stored_late {
+            let time = self.threads[me].known.tick(me);
+            (writes.number, writes.time, known) = (me, time, self.threads[me].known.clone());
+        }
         for index in row * TILE..(row + 1) * TILE {
             self.note(&writes, &known, (0, Array::Stored, index), true);
         }
-        self.threads[me].stores.push([reads.number, writes.number]);
+        self.threads[me].stores.push([reads.number, if writes.number == me { reads.number } else { writes.number }]);
         true
     }
 
@@ -602,7 +627,7 @@ impl Machine<'_> {
                 let at = match place {
                     // Whoever meets there next is of the next meeting.
                     Place::Named { .. } => {
-                        (place, self.meetings.range((place, 0)..=(place, usize::MAX)).filter(|(_, m)| m.came == count).count())
+                        (place, self.meetings.range((place, 0)..=(place, usize::MAX)).filter(|(_, m)| m.full).count())
                     }
                     _ => {
                         let visits = thread.visits.entry(place).or_default();
@@ -612,6 +637,7 @@ impl Machine<'_> {
                 };
                 let meeting = self.meetings.entry(at).or_default();
                 meeting.came += 1;
+                meeting.full = meeting.came == count;
                 meeting.known.join(&thread.known);
                 thread.waits_at = waits.then_some(at);
                 at
@@ -621,12 +647,11 @@ impl Machine<'_> {
             return true;
         }
         let meeting = &self.meetings[&at];
-        let all = meeting.came == count;
-        if all {
+        if meeting.full {
             thread.known.join(&meeting.known);
             thread.waits_at = None;
         }
-        all
+        meeting.full
     }
 }
 

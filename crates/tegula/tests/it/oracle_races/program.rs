@@ -68,14 +68,8 @@ pub enum Array {
 }
 
 impl Array {
-    pub const ALL: [Self; 6] = [
-        Array::SharedData,
-        Array::SharedFlags,
-        Array::GlobalData,
-        Array::GlobalFlags,
-        Array::Tiles,
-        Array::Stored,
-    ];
+    pub const ALL: [Self; 6] =
+        [Array::SharedData, Array::SharedFlags, Array::GlobalData, Array::GlobalFlags, Array::Tiles, Array::Stored];
 
     pub fn is_shared(self) -> bool {
         matches!(self, Array::SharedData | Array::SharedFlags | Array::Tiles)
@@ -134,34 +128,78 @@ impl At {
 pub enum Does {
     /// Writes all of the block's arrays and begins its barriers.
     Init,
-    Read { at: At, order: Order, scope: Scope },
-    Write { at: At, value: u32, order: Order, scope: Scope },
-    Atomic { at: At, op: AtomicOp, value: u32, order: Order, scope: Scope },
+    Read {
+        at: At,
+        order: Order,
+        scope: Scope,
+    },
+    Write {
+        at: At,
+        value: u32,
+        order: Order,
+        scope: Scope,
+    },
+    Atomic {
+        at: At,
+        op: AtomicOp,
+        value: u32,
+        order: Order,
+        scope: Scope,
+    },
     /// Waits until a flag is at least so much, then acquires.
-    Wait { at: At, value: u32, scope: Scope },
+    Wait {
+        at: At,
+        value: u32,
+        scope: Scope,
+    },
     Fence(Scope),
     /// Starts an asynchronous copy from global to shared data.
-    Copy { to: At, from: At },
+    Copy {
+        to: At,
+        from: At,
+    },
     Commit,
     AwaitCopies(u32),
     Barrier,
     /// Comes to a named barrier of so many warps, to wait there or not.
-    Named { id: u32, warps: u32, waits: bool },
+    Named {
+        id: u32,
+        warps: u32,
+        waits: bool,
+    },
     SyncWarp,
     /// Exchange values, and order nothing.
     Vote,
     Shuffle,
     /// Arrives at a barrier of this block, or of the one of that rank in the cluster.
-    Arrive { mbarrier: u32, rank: Option<u32> },
+    Arrive {
+        mbarrier: u32,
+        rank: Option<u32>,
+    },
     /// Arrives and announces a tile.
-    Expect { mbarrier: u32 },
-    Await { mbarrier: u32, parity: u32 },
+    Expect {
+        mbarrier: u32,
+    },
+    Await {
+        mbarrier: u32,
+        parity: u32,
+    },
     /// Starts copying a tile to shared memory, of this block or of all of the cluster.
-    CopyTile { tile: u32, mbarrier: u32, multicast: bool },
+    CopyTile {
+        tile: u32,
+        mbarrier: u32,
+        multicast: bool,
+    },
     /// Starts copying a tile from shared memory to a row of the matrix.
-    StoreTile { tile: u32, row: u32 },
+    StoreTile {
+        tile: u32,
+        row: u32,
+    },
     CommitStores,
-    AwaitStores { pending: u32, read: bool },
+    AwaitStores {
+        pending: u32,
+        read: bool,
+    },
     FenceProxy,
     ClusterArrive,
     ClusterWait,
