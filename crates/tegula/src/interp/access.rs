@@ -70,10 +70,16 @@ impl Run<'_, '_> {
         self.tally(ty, at, &target, values.len() as u32, wavefronts);
         for (e, &value) in values.iter().enumerate() {
             let bits = self.warp.registers.bits(ty, value);
-            if order == Order::Weak {
-                self.merge_equal_stores(&mut target, e, &bits);
-            }
+            let weak = order == Order::Weak;
+            let equal = if weak { self.merge_equal_stores(&mut target, e, &bits) } else { Vec::new() };
             self.check_lanes(&target, e, Does::Write, ordered(order, scope));
+            for (index, access) in equal {
+                let (block, at) = (self.block.linear as u32, self.memory_of(target.place, index));
+                match target.place {
+                    Which::Shared(_) => self.block.shadow.equals.add(at, block, access),
+                    Which::Global(_) => self.global.equals.add(at, block, access),
+                }
+            }
             for lane in bits_of(target.lanes[e]) {
                 let index = target.first[lane] + e;
                 if order != Order::Weak {
@@ -85,15 +91,13 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Lanes that store the same value to one element in one instruction do what one of them does; the others are left out.
-    fn merge_equal_stores(&mut self, target: &mut Target, e: usize, bits: &[u64; 32]) {
+    /// Lanes that store the same value to one element in one instruction do not race with each other: one of them stores, the others are
+    /// left out and given, with what they mean.
+    fn merge_equal_stores(&mut self, target: &mut Target, e: usize, bits: &[u64; 32]) -> Vec<(usize, Access)> {
         let lanes = target.lanes[e];
-        if !self.machine.config.races || lanes.count_ones() < 2 {
-            return;
-        }
-        let mut ascending = bits_of(lanes).map(|lane| target.first[lane]);
-        if ascending.by_ref().zip(bits_of(lanes).skip(1)).all(|(first, next)| first < target.first[next]) {
-            return;
+        let mut elements = bits_of(lanes).map(|lane| target.first[lane]);
+        if !self.machine.config.races || elements.by_ref().is_sorted_by(|a, b| a < b) {
+            return Vec::new();
         }
         let mut first: FxHashMap<usize, (usize, bool)> = FxHashMap::default();
         for lane in bits_of(lanes) {
@@ -112,6 +116,50 @@ impl Run<'_, '_> {
             self.report(Kind::EqualStores, pc, &[thread.into()], Some(element), message);
             target.lanes[e] &= !merged;
         }
+        let others = bits_of(merged).map(|lane| {
+            let (index, now) = (target.first[lane] + e, self.now(lane, None));
+            if let Some(conflict) = self.would_race(target.place, index, &now) {
+                self.race(target.place, index, now, Does::Write, conflict);
+            }
+            (index, now.access())
+        });
+        others.collect()
+    }
+
+    /// An access that a plain write would race with.
+    fn would_race(&mut self, place: Which, index: usize, now: &Now) -> Option<Conflict> {
+        let clocks = &mut self.block.clocks;
+        match place {
+            Which::Shared(array) => self.block.shadow.would_race(clocks, array, index, now),
+            Which::Global(param) => {
+                self.global.would_race(clocks, self.machine.memory[param] as u32, index as u64, now)
+            }
+        }
+    }
+
+    /// An access races with each write that was made together with the last one and is in no order with it.
+    fn check_equals(&mut self, place: Which, index: usize, now: Now, does: Does) {
+        let (at, clocks) = (self.memory_of(place, index), &mut self.block.clocks);
+        let equals = match place {
+            Which::Shared(_) => &mut self.block.shadow.equals,
+            Which::Global(_) => &mut self.global.equals,
+        };
+        let conflict = equals.unordered(clocks, at, &Eyes::Thread(now));
+        if does == Does::Write && now.ordered.is_none() {
+            equals.clear(at);
+        }
+        if let Some(conflict) = conflict {
+            self.race(place, index, now, does, conflict);
+        }
+    }
+
+    /// By what an element is remembered: its array or memory, and its index.
+    fn memory_of(&self, place: Which, index: usize) -> (u32, u64) {
+        let memory = match place {
+            Which::Shared(array) => array,
+            Which::Global(param) => self.machine.memory[param],
+        };
+        (memory as u32, index as u64)
     }
 
     pub fn atomic(
@@ -500,6 +548,7 @@ impl Run<'_, '_> {
         if let Some(conflict) = conflict {
             self.race(place, index, now, does, conflict);
         }
+        self.check_equals(place, index, now, does);
     }
 
     pub fn check_global(&mut self, param: usize, index: usize, now: Now, does: Does) {
@@ -519,6 +568,7 @@ impl Run<'_, '_> {
         if let Some(conflict) = within {
             self.race(place, index, now, does, conflict);
         }
+        self.check_equals(place, index, now, does);
     }
 
     fn acquire(&mut self, place: Which, index: usize, lane: usize, order: Order, scope: Scope) {

@@ -226,6 +226,14 @@ impl Clocks {
         }
     }
 
+    /// As [`Clocks::seen_by`], of an access of any block.
+    pub fn seen_across(&mut self, eyes: &Eyes<'_>, block: u32, access: &Access) -> bool {
+        match eyes {
+            Eyes::Thread(now) => self.ordered_across(block, access, now),
+            Eyes::Sender(known) => known.covers(block, access),
+        }
+    }
+
     /// Whether what goes past the caches sees an access that happened before.
     fn past_caches(&mut self, eyes: &Eyes<'_>, access: &Access) -> bool {
         access.lane >= AGENT || self.proxies.after(access).is_some_and(|fence| self.seen_by(eyes, &fence))
@@ -407,6 +415,32 @@ pub(super) struct Cell {
     pub in_flight: u16,
 }
 
+/// For elements, by memory and index, the plain writes that other lanes made together with the last one: of the same value, in the same instruction.
+#[derive(Debug, Default)]
+pub(super) struct Equals(FxHashMap<(u32, u64), Vec<(u32, Access)>>);
+
+impl Equals {
+    pub fn add(&mut self, at: (u32, u64), block: u32, access: Access) {
+        self.0.entry(at).or_default().push((block, access));
+    }
+
+    pub fn clear(&mut self, at: (u32, u64)) {
+        if !self.0.is_empty() {
+            self.0.remove(&at);
+        }
+    }
+
+    /// One of them that is in no order with what somebody does or did.
+    pub fn unordered(&self, clocks: &mut Clocks, at: (u32, u64), eyes: &Eyes<'_>) -> Option<Conflict> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut writes = self.0.get(&at)?.iter();
+        let &(block, earlier) = writes.find(|(block, access)| !clocks.seen_across(eyes, *block, access))?;
+        Some(Conflict { block, earlier, earlier_writes: true })
+    }
+}
+
 /// What is remembered of the arrays of a block's shared memory.
 #[derive(Debug)]
 pub(super) struct SharedShadow {
@@ -415,12 +449,18 @@ pub(super) struct SharedShadow {
     histories: FxHashMap<(u32, u32), History>,
     /// What releases have published at an element.
     published: FxHashMap<(u32, u32), Published>,
+    pub equals: Equals,
 }
 
 impl SharedShadow {
     pub fn new(lengths: impl Iterator<Item = u64>) -> Self {
         let cells = lengths.map(|n| vec![Cell::default(); n as usize]).collect();
-        SharedShadow { cells, histories: FxHashMap::default(), published: FxHashMap::default() }
+        SharedShadow {
+            cells,
+            histories: FxHashMap::default(),
+            published: FxHashMap::default(),
+            equals: Equals::default(),
+        }
     }
 
     pub fn cell(&mut self, array: usize, index: usize) -> &mut Cell {
@@ -459,19 +499,30 @@ impl SharedShadow {
     /// A write; an access it races with, if there is one.
     #[inline]
     pub fn write(&mut self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> Option<Conflict> {
-        let cell = &mut self.cells[array][index];
-        cell.written = true;
+        self.cells[array][index].written = true;
         if clocks.every_reader {
             return self.remembered(clocks, array, index, now, true);
         }
-        let before = *cell;
-        *cell = Cell { write: now.access(), reads: Default::default(), ..before };
-        let races = |clocks: &mut Clocks, access: &Access| access.clock != 0 && !clocks.ordered(access, now);
-        let block = clocks.block;
-        if races(clocks, &before.write) {
-            return Some(Conflict { block, earlier: before.write, earlier_writes: true });
+        let conflict = self.would_race(clocks, array, index, now);
+        let cell = &mut self.cells[array][index];
+        *cell = Cell { write: now.access(), reads: Default::default(), ..*cell };
+        conflict
+    }
+
+    /// An access that a plain write would race with, if there is one.
+    #[inline]
+    pub fn would_race(&self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> Option<Conflict> {
+        let (block, Cell { write, reads, .. }) = (clocks.block, self.cells[array][index]);
+        if clocks.every_reader {
+            let write = (write.clock != 0).then_some((block, write));
+            let history = self.histories.get(&(array as u32, index as u32));
+            return history.unwrap_or(&History::default()).conflict(write, clocks, now, true);
         }
-        let reader = before.reads.into_iter().find(|r| races(clocks, r));
+        let races = |clocks: &mut Clocks, access: &Access| access.clock != 0 && !clocks.ordered(access, now);
+        if races(clocks, &write) {
+            return Some(Conflict { block, earlier: write, earlier_writes: true });
+        }
+        let reader = reads.into_iter().find(|read| races(clocks, read));
         reader.map(|earlier| Conflict { block, earlier, earlier_writes: false })
     }
 
@@ -514,6 +565,9 @@ impl SharedShadow {
         if !clocks.seen_by(eyes, &write) {
             return Some(Hazard::Conflict(Conflict { block: clocks.block, earlier: write, earlier_writes: true }));
         }
+        if let Some(conflict) = self.equals.unordered(clocks, (array as u32, index as u64), eyes) {
+            return Some(Hazard::Conflict(conflict));
+        }
         (!clocks.past_caches(eyes, &write)).then_some(Hazard::BehindCaches(write))
     }
 
@@ -526,6 +580,9 @@ impl SharedShadow {
         agent: Access,
     ) -> Option<Conflict> {
         let block = clocks.block;
+        let at = (array as u32, index as u64);
+        let equal = self.equals.unordered(clocks, at, eyes);
+        self.equals.clear(at);
         let cell = &mut self.cells[array][index];
         let before = std::mem::replace(&mut cell.write, agent);
         cell.written = true;
@@ -536,7 +593,8 @@ impl SharedShadow {
         }
         let ordered = history.narrow.iter().chain(&history.wide).map(|(&(.., wrote), &access)| (access, wrote));
         let mut others = history.reads.values().map(|&read| (read, false)).chain(ordered);
-        others.find(|(access, _)| !clocks.seen_by(eyes, access)).and_then(|(access, wrote)| conflict(access, wrote))
+        let other = others.find(|(access, _)| !clocks.seen_by(eyes, access));
+        other.and_then(|(access, wrote)| conflict(access, wrote)).or(equal)
     }
 
     pub fn published(&mut self, array: u32, index: u32) -> &mut Published {
@@ -682,6 +740,7 @@ impl History {
 #[derive(Debug, Default)]
 pub(super) struct GlobalShadow {
     cells: FxHashMap<(u32, u64), GlobalCell>,
+    pub equals: Equals,
 }
 
 #[derive(Debug, Default)]
@@ -701,6 +760,12 @@ impl GlobalShadow {
         history.access(write, clocks, now, writes)
     }
 
+    /// An access that a plain write would race with, if there is one.
+    pub fn would_race(&self, clocks: &mut Clocks, param: u32, index: u64, now: &Now) -> Option<Conflict> {
+        let GlobalCell { write, history, .. } = self.cells.get(&(param, index))?;
+        history.conflict(*write, clocks, now, true)
+    }
+
     /// An agent writes an element, as a thread started it to; an access that this races with, if there is one.
     pub fn write_by_agent(
         &mut self,
@@ -711,6 +776,8 @@ impl GlobalShadow {
     ) -> Option<Conflict> {
         let cell = self.cells.entry((param, index)).or_default();
         let conflict = cell.history.conflict(cell.write, clocks, now, true);
+        let conflict = conflict.or_else(|| self.equals.unordered(clocks, (param, index), &Eyes::Thread(*now)));
+        self.equals.clear((param, index));
         *cell = GlobalCell { write: Some((clocks.block, agent)), ..GlobalCell::default() };
         conflict
     }
@@ -726,11 +793,10 @@ impl GlobalShadow {
         let GlobalCell { write, history, .. } = self.cells.entry((param, index)).or_default();
         history.reads.insert((clocks.block, agent.lane), agent);
         let (block, earlier) = (*write)?;
-        let seen = match eyes {
-            Eyes::Thread(now) => clocks.ordered_across(block, &earlier, now),
-            Eyes::Sender(known) => known.covers(block, &earlier),
-        };
-        (!seen).then_some(Conflict { block, earlier, earlier_writes: true })
+        if !clocks.seen_across(eyes, block, &earlier) {
+            return Some(Conflict { block, earlier, earlier_writes: true });
+        }
+        self.equals.unordered(clocks, (param, index), eyes)
     }
 
     pub fn published(&mut self, param: u32, index: u64) -> &mut Published {

@@ -135,6 +135,7 @@ struct Access {
     agent: usize,
     time: u32,
     party: Party,
+    round: Option<usize>,
     writes: bool,
     strength: Strength,
     proxy: Proxy,
@@ -223,6 +224,8 @@ struct Machine<'a> {
     mbarriers: BTreeMap<(u32, u32), Mbarrier>,
     agents: usize,
     accesses: usize,
+    /// Of a plain store, how often its thread has come to it before.
+    round: Option<usize>,
     races: Races,
 }
 
@@ -256,6 +259,7 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
         meetings: BTreeMap::new(),
         mbarriers: BTreeMap::new(),
         accesses: 0,
+        round: None,
         races: Races::default(),
     };
     let random = &mut Random(seed);
@@ -297,6 +301,8 @@ impl Machine<'_> {
         let (block, warp) = (thread.block, thread.thread / 32);
         let party = Party { block, thread: thread.thread, step };
         let lane = thread.thread % 32;
+        let before = thread.todo[..thread.next].iter().filter(|(earlier, _)| *earlier == step).count();
+        self.round = matches!(does, Does::Write { .. }).then_some(before);
         let goes_on = match does {
             Does::Init => self.init(me, party),
             Does::Read { at, order, scope } => {
@@ -450,6 +456,13 @@ impl Machine<'_> {
         self.accesses += 1;
         let Agent { number: agent, time, party, strength, proxy } = *by;
         let location = self.memory.entry(element).or_default();
+        // Lanes of a warp that store one value in one instruction do what one of them does.
+        let round = self.round;
+        let together = |other: &Access| {
+            let weak = strength.scope.is_none() && other.strength.scope.is_none();
+            let warp = |party: Party| (party.block, party.thread / 32, party.step);
+            weak && round.is_some() && round == other.round && warp(party) == warp(other.party)
+        };
         let races = |other: &&Access| {
             let both_strong = strength.scope.is_some() && other.strength.scope.is_some() && proxy == other.proxy;
             (writes || other.writes)
@@ -457,6 +470,7 @@ impl Machine<'_> {
                 // By one agent only where one instruction writes an element twice, which none does.
                 && other.agent != agent
                 && !(both_strong && strength.morally_strong(other.strength))
+                && !(writes && other.writes && together(other))
         };
         let pair = |other: &Access| if other.party < party { [other.party, party] } else { [party, other.party] };
         let met: Vec<_> = location.accesses.iter().filter(races).map(pair).collect();
@@ -469,7 +483,7 @@ impl Machine<'_> {
                 known.has(last) && !fences.iter().any(|&fence| fence > last.time && fence <= seen)
             });
         let unfenced = unfenced.map(pair);
-        location.accesses.push(Access { id: self.accesses, agent, time, party, writes, strength, proxy });
+        location.accesses.push(Access { id: self.accesses, agent, time, party, round, writes, strength, proxy });
         if !met.is_empty() {
             self.races.races.entry(element).or_default().extend(met);
         }
