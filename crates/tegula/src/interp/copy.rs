@@ -2,8 +2,6 @@
 //!
 //! They land, or is read, at once or as late as the waits allow, as the seed decides; a kernel that is right cannot tell.
 
-use std::collections::BTreeMap;
-
 use super::access::{Does, bits_of};
 use super::agent::{Agent, Groups, part_elements, tile_elements};
 use super::barrier::Which;
@@ -11,7 +9,7 @@ use super::block::{Machine, Mistake, Running};
 use super::cluster::{Brings, Letter, Visit};
 use super::finding::{Kind, Space};
 use super::lower::{At, Reg};
-use super::race::{Access, Conflict, Eyes, GlobalShadow, Hazard, Knowledge};
+use super::race::{Access, Eyes, GlobalShadow, Hazard, Knowledge};
 use super::warp::Run;
 use super::{Arg, Buffer, Place, What};
 use crate::ir::{Order2d, ParamKind, SiteId, Tiles};
@@ -157,12 +155,8 @@ impl Machine<'_> {
                     conflict.map(|conflict| (cell * granule, conflict))
                 })
                 .collect();
-            // One for each line that it races with.
-            let mut lines: BTreeMap<u32, (usize, Conflict)> = BTreeMap::new();
-            for &(index, conflict) in &conflicts {
-                lines.entry(conflict.earlier.site).or_insert((index, conflict));
-            }
-            mistakes.extend(lines.into_values().map(|(index, conflict)| {
+            let worst = conflicts.iter().find(|(_, conflict)| conflict.earlier_writes).or(conflicts.first());
+            mistakes.extend(worst.map(|&(index, conflict)| {
                 self.conflict(Space::Shared, array, index, (site, sender.lane, Does::Write), conflict)
             }));
             if let Cargo::Tile(tile) = cargo {
