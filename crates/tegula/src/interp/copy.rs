@@ -405,13 +405,19 @@ impl Run<'_, '_> {
             return;
         }
         let eyes = Eyes::Thread(now);
-        let mut first = None;
+        // The first of each kind and line stands for the others.
+        let mut first: Vec<(usize, Hazard)> = Vec::new();
         for cell in cells {
             let hazard = self.block.shadow.read_by_agent(&mut self.block.clocks, (array, cell), &eyes, agent);
-            first = first.or(hazard.map(|hazard| (cell, hazard)));
+            let new = hazard.filter(|hazard| !first.iter().any(|(_, other)| other.line() == hazard.line()));
+            first.extend(new.map(|hazard| (cell, hazard)));
         }
-        let Some((cell, hazard)) = first else { return };
-        let index = cell * self.machine.granules[array];
+        for (cell, hazard) in first {
+            self.hazard(array, cell * self.machine.granules[array], now, hazard);
+        }
+    }
+
+    fn hazard(&mut self, array: usize, index: usize, now: super::race::Now, hazard: Hazard) {
         let (element, text) = self.machine.element(Space::Shared, array, index);
         let mistake = match hazard {
             Hazard::Conflict(conflict) => {

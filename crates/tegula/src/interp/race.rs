@@ -404,6 +404,17 @@ pub(super) enum Hazard {
     BehindCaches(Access),
 }
 
+impl Hazard {
+    /// What kind it is, and the line of the earlier access.
+    pub fn line(&self) -> (u8, u32) {
+        match self {
+            Hazard::Unwritten => (0, 0),
+            Hazard::Conflict(conflict) => (1, conflict.earlier.site),
+            Hazard::BehindCaches(write) => (2, write.site),
+        }
+    }
+}
+
 /// What is remembered of one element of shared memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cell {
