@@ -297,6 +297,7 @@ impl Maker {
 
     fn store_tile(&mut self) {
         let by = self.thread();
+        let by = if self.cluster > 1 && !CLUSTERS_ORDER_GLOBAL { Threads { blocks: 1, ..by } } else { by };
         let (tile, row) = (self.random.below(2) as u32, self.random.below(2) as u32);
         self.push(by, Does::StoreTile { tile, row });
         if !self.random.chance(5) {
