@@ -22,7 +22,6 @@ mod interp_facts;
 mod interp_ops;
 mod interp_plants;
 mod interp_products;
-mod interp_races;
 mod interp_schedule;
 mod interp_strict;
 mod kernels;
