@@ -100,9 +100,13 @@ fn verdict(program: &Program, seed: u64) -> Verdict {
         Ok(found) => found,
         Err(error) => return Verdict::Different("refused", error.to_string()),
     };
-    found.unfenced.retain(|pair| !expected.races.contains_key(&pair.element));
+    // Of a tile that is copied or stored, the interpreter names one element, whatever is wrong with others.
     let is_tile = |step: &Step| matches!(step.does, Does::CopyTile { .. } | Does::StoreTile { .. });
-    let tiles: Vec<_> = program.steps().enumerate().filter(|(_, step)| is_tile(step)).map(|(at, _)| at).collect();
+    let named = found.races.iter().chain(&found.unfenced).flat_map(|race| [Some(race.user), race.other]).flatten();
+    let named: Vec<_> = named.map(|party| party.step).collect();
+    let tiles = program.steps().enumerate().filter(|(at, step)| is_tile(step) && named.contains(at));
+    let tiles: Vec<_> = tiles.map(|(at, _)| at).collect();
+    found.unfenced.retain(|pair| !expected.races.contains_key(&pair.element));
     let same_races = || compare(&expected.races, &found.races, &tiles);
     let same_fences = || compare(&expected.unfenced, &found.unfenced, &tiles);
     let difference = match found.others.first() {
@@ -183,13 +187,10 @@ fn compare(expected: &Pairs, found: &[Found], tiles: &[usize]) -> Result<(), (&'
     }
     for (element, pairs) in expected {
         let stands_for = |race: &Found| {
-            let same = |step: usize| race.user.step == step || race.other.is_some_and(|other| other.step == step);
-            unsaid(race.element) == *element
-                || pairs.iter().any(|&pair| race.is(pair, |a, b| a.step == b.step))
-                // Of a tile, one element says it.
-                || pairs.iter().flatten().any(|party| tiles.contains(&party.step) && same(party.step))
+            unsaid(race.element) == *element || pairs.iter().any(|&pair| race.is(pair, |a, b| a.step == b.step))
         };
-        if !found.iter().any(stands_for) {
+        let by_tile = pairs.iter().flatten().any(|party| tiles.contains(&party.step));
+        if !by_tile && !found.iter().any(stands_for) {
             return Err(("not found", format!("{element:?} {:?}", pairs.first())));
         }
     }
