@@ -36,6 +36,10 @@ pub(super) fn runs(layout: &Layout, start: usize, len: usize) -> impl Iterator<I
 /// The same elements in the same order with rows as long as can be: rows, or whole matrices, that follow each other at
 /// the distance of their elements are one row. There are no more elements than a `usize` counts.
 pub(super) fn flattened(layout: &Layout) -> Layout {
+    // The extents of an empty matrix may be beyond all bounds.
+    if layout.shape.is_empty() {
+        return *layout;
+    }
     let (mut axes, mut outer) = ([(1, 0isize); 3], 2);
     let several = layout.extents().into_iter().zip(layout.strides).rev().filter(|&(extent, _)| extent != 1);
     for (extent, stride) in several {
