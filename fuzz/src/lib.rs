@@ -46,6 +46,8 @@ static MEMORY: PeakAlloc = PeakAlloc;
 
 /// Does some work and checks that it took no more memory than [`LIMIT`], used or not.
 fn bounded<R>(work: impl FnOnce() -> R) -> R {
+    // Threads are started once.
+    tegula::threads::count();
     MEMORY.reset_peak_usage();
     let before = MEMORY.current_usage();
     let result = work();

@@ -5,12 +5,16 @@
 //!
 //! Every size that reaches an allocation is a product of extents that [`room`] multiplies itself, checked; no caller multiplies them.
 
+use std::hint::black_box;
+
 use sysinfo::{MemoryRefreshKind, Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
 use crate::error::{Error, Result};
 
 /// Up to so many bytes nobody asks what is free: asking takes longer than a small product.
 const SMALL: u128 = 256 << 20;
+/// Bytes that asking takes at most.
+const ASKING: usize = 256 << 10;
 
 /// Refuses what does not fit in the memory that is free.
 ///
@@ -61,8 +65,12 @@ pub(crate) fn out_of_memory(bytes: u128, what: impl FnOnce() -> String) -> Error
 }
 
 /// Bytes that can be had without swapping, within the limits of the control group that the process is in; `None` where the system does
-/// not tell.
+/// not tell, or there is no memory to ask with.
 pub fn available() -> Option<u128> {
+    // Asking takes memory of its own, without which it would end the process: none is told where that is gone.
+    let mut own = Vec::<u8>::new();
+    own.try_reserve_exact(ASKING).ok()?;
+    drop(black_box(own));
     let mut system = System::new().ok()?;
     system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
     let free = Some(system.available_memory()).filter(|&free| free > 0)?;
