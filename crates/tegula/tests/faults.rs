@@ -231,6 +231,7 @@ fn of_type<T: Element>() {
         NdGemm::new(stack.view(), b.view().into(), c.view_mut()).alpha(one).on(&Device::cpu()).run()
     });
     every_allocation(&name("copy"), || stack.view().t().to_array());
+    let (a, b) = (filled(1, 40, 64), filled(1, 64, 30));
     let c = matmul(&a, &b).unwrap();
     every_allocation(&name("reference"), || {
         oracle::product(one, a.view(), b.view(), T::Acc::ZERO, None)?;

@@ -69,7 +69,7 @@ impl Product {
         let at = verified.worst.as_deref().map_or(String::new(), place);
         let Verified { r, bound, overflows, .. } = *verified;
         if overflows > 0 {
-            let elements = if overflows == 1 { "1 element" } else { &format!("{overflows} elements") };
+            let elements = if overflows == 1 { "1 element".into() } else { format!("{overflows} elements") };
             return Some(format!(
                 "partial sums overflow in {elements}{at}, although the exact product does not; scale A or B down; nothing was written"
             ));
