@@ -7,12 +7,14 @@
 //! hard to guess.
 #![deny(unsafe_code)]
 
+mod broadcast;
 mod files;
 mod gemm;
 mod text;
 
 use peak_alloc::PeakAlloc;
 
+pub use broadcast::broadcast;
 pub use files::{npy, npz, place, safetensors};
 pub use gemm::gemm;
 pub use text::{csv, mtx};
@@ -21,7 +23,8 @@ pub use text::{csv, mtx};
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its binary and its corpus.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
+    ("broadcast", broadcast),
     ("csv", csv),
     ("gemm", gemm),
     ("mtx", mtx),
@@ -43,6 +46,8 @@ static MEMORY: PeakAlloc = PeakAlloc;
 
 /// Does some work and checks that it took no more memory than [`LIMIT`], used or not.
 fn bounded<R>(work: impl FnOnce() -> R) -> R {
+    // Threads are started once.
+    tegula::threads::count();
     MEMORY.reset_peak_usage();
     let before = MEMORY.current_usage();
     let result = work();

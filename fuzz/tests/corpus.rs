@@ -17,3 +17,19 @@ fn kept_inputs_break_nothing() {
         }
     }
 }
+
+/// Random shapes, as many as `TEGULA_CASES` says; libFuzzer looks for others.
+#[test]
+fn broadcast_of_random_bytes_breaks_nothing() {
+    let cases = std::env::var("TEGULA_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
+    let mut state = 1u64;
+    for _ in 0..cases {
+        let bytes: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .take(64)
+        .collect();
+        tegula_fuzz::broadcast(&bytes);
+    }
+}

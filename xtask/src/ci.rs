@@ -21,7 +21,9 @@ const CONVERSIONS: &str = "--features tegula/ndarray,tegula/ndarray-016,tegula/f
 
 /// Runs the sections up to the first that fails.
 pub fn run() -> Outcome {
-    SECTIONS.iter().try_for_each(|(name, command)| section(name, &command.replace("CONVERSIONS", CONVERSIONS)))
+    SECTIONS.iter().try_for_each(|(name, command)| section(name, &command.replace("CONVERSIONS", CONVERSIONS)))?;
+    let long = std::env::var("TEGULA_SANITIZE").is_ok_and(|v| v == "1");
+    if long { section("sanitizers", "xtask sanitize") } else { Ok(()) }
 }
 
 fn section(name: &str, command: &str) -> Outcome {

@@ -6,12 +6,13 @@ use std::path::Path;
 use crate::{Outcome, root};
 
 /// A module of the library, and what of the library it may import. A name with `::` allows that path only.
-const RULES: [(&str, &[&str]); 28] = [
+const RULES: [(&str, &[&str]); 29] = [
     ("element", &[]),
     ("error", &["element", "ir::Fault", "interp::Finding"]),
     ("matrix", &["element", "error", "host"]),
     ("host", &["element", "error"]),
     ("progress", &[]),
+    ("threads", &[]),
     ("epilogue", &["element", "error", "matrix"]),
     ("convert", &["element", "error", "matrix"]),
     (
@@ -34,7 +35,7 @@ const RULES: [(&str, &[&str]); 28] = [
     ("ir", &["element", "error", "matrix"]),
     ("ptx", &["element", "error", "matrix", "ir"]),
     ("cpp", &["element", "error", "ir"]),
-    ("interp", &["element", "error", "host", "matrix", "ir", "cpu::lanes", "progress"]),
+    ("interp", &["element", "error", "host", "matrix", "ir", "cpu::lanes", "progress", "threads"]),
     ("kernels", &["element", "epilogue", "error", "matrix", "ir"]),
     // Of the engines it knows only what packs B for one.
     (
@@ -46,31 +47,32 @@ const RULES: [(&str, &[&str]); 28] = [
             "epilogue",
             "error",
             "exec",
+            "host",
             "ir::Order2d",
             "matrix",
             "plan",
             "progress",
         ],
     ),
-    ("oracle", &["cpu::lanes", "element", "epilogue", "error", "host", "matrix", "progress"]),
+    ("oracle", &["cpu::lanes", "element", "epilogue", "error", "host", "matrix", "progress", "threads"]),
     ("plan", &["element", "epilogue", "error", "matrix", "ir", "kernels"]),
     // What tuning leaves behind; the only file that the library reads.
     ("cache", &["cuda::DeviceInfo", "plan"]),
     ("cuda", &["element", "epilogue", "error", "matrix", "progress", "ptx::Image"]),
     // The one file of cuda that knows kernels: it binds their parameters and argues why the launch is sound.
     ("cuda/product", &["cuda", "element", "error", "gemm", "ir", "kernels", "matrix", "plan", "progress", "ptx"]),
-    ("cpu", &["element", "epilogue", "error", "host", "matrix", "oracle", "progress"]),
+    ("cpu", &["element", "epilogue", "error", "host", "matrix", "oracle", "progress", "threads"]),
     // What is pure of benchmarks knows no device.
     ("bench/stats", &[]),
     ("bench/rounds", &["error"]),
     ("bench/tune", &["bench", "element", "error", "plan"]),
-    ("bench/data", &["element", "error", "host", "matrix"]),
+    ("bench/data", &["element", "error", "host", "matrix", "threads"]),
     ("bench/accuracy", &["element", "epilogue", "error", "matrix", "oracle"]),
     (
         "bench",
         &[
             "cpu", "cuda", "element", "epilogue", "error", "exec", "gemm", "host", "matrix", "oracle", "plan",
-            "progress",
+            "progress", "threads",
         ],
     ),
     ("trace", &["element", "error", "matrix", "ir", "interp"]),

@@ -1,4 +1,4 @@
-//! Chores of the repository: `cargo xtask ci | bless | assemble [PART OF A NAME] | layers | fuzz [SECONDS] | memory | cuda FOLDER`.
+//! Chores of the repository: `cargo xtask ci | bless | assemble [PART OF A NAME] | layers | fuzz [SECONDS] | memory | sanitize | cuda FOLDER`.
 
 mod assemble;
 mod ci;
@@ -6,6 +6,7 @@ mod cuda;
 mod fuzz;
 mod layers;
 mod memory;
+mod sanitize;
 mod variants;
 
 /// Products for kernels in CUDA C++, from there as well.
@@ -35,8 +36,9 @@ fn main() -> ExitCode {
         "layers" => layers::run(),
         "fuzz" => fuzz::run(std::env::args().nth(2).as_deref()),
         "memory" => memory::run(),
+        "sanitize" => sanitize::run(),
         "cuda" => cuda::run(std::env::args_os().nth(2).as_deref()),
-        _ => Err("usage: cargo xtask ci | bless | assemble [PART OF A NAME] | layers | fuzz [SECONDS] | memory | cuda FOLDER".into()),
+        _ => Err("usage: cargo xtask ci | bless | assemble [PART OF A NAME] | layers | fuzz [SECONDS] | memory | sanitize | cuda FOLDER".into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

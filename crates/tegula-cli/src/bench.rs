@@ -37,7 +37,7 @@ pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
     };
     let mut report = Report {
         machine: doctor::machine(&device),
-        threads: (device.name() == "cpu").then(rayon::current_num_threads),
+        threads: (device.name() == "cpu").then(tegula::threads::count),
         driver: doctor::driver_version(&device),
         version: env!("CARGO_PKG_VERSION"),
         peer: peer.name(),

@@ -46,6 +46,9 @@ pub struct Verified {
     pub bound: f64,
     /// The indices of the worst element, row and column last; `None` in an empty array.
     pub worst: Option<Vec<usize>>,
+    /// Elements that partial sums have overflowed, where no other element is beyond the bound.
+    #[serde(skip)]
+    pub overflows: usize,
 }
 
 /// C = act(alpha·A·B + beta·C + bias), without C: what a product is made of.
@@ -87,10 +90,11 @@ impl<T: Element> Operands<'_, T> {
         let empty = c.layout().is_empty();
         let report = nd::check(self.alpha, [&self.a, &self.b], self.beta, before, &self.finish, c, &tell)?;
         let depth = self.a.shape().last().copied().unwrap_or(0);
-        let (r, bound) =
-            (report.r / oracle::coarser(self.accuracy), oracle::bound_of::<T>(self.accuracy, depth, self.epilogue()));
+        let [r, r_of_others] = [report.r, report.r_without_overflows].map(|r| r / oracle::coarser(self.accuracy));
+        let bound = oracle::bound_of::<T>(self.accuracy, depth, self.epilogue());
+        let overflows = if r_of_others <= bound { report.overflows } else { 0 };
         // So that NaN is not within it.
-        Ok(Verified { ok: r <= bound, r, bound, worst: (!empty).then_some(report.worst) })
+        Ok(Verified { ok: r <= bound, r, bound, worst: (!empty).then_some(report.worst), overflows })
     }
 
     /// What happens to sums, but for which way a bias lies, which its name does not tell.
@@ -151,22 +155,18 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Makes the pool of threads that products, the interpreter and the reference share: so many threads, or one for each processor. Where the system
-/// grants no more, the one that calls this does the work, unless it was asked for a number.
+/// Makes the pool of threads that products, the interpreter and the reference share: so many threads, or as many as [`tegula::threads`] can have.
 pub fn threads(count: Option<usize>) -> crate::failure::Result<()> {
-    let pool = rayon::ThreadPoolBuilder::new();
     if let Some(count) = count {
         let refused = |why: &str| Failure::new(format!("--threads {count}: {why}; ask for fewer"));
         if count > rayon::max_num_threads() {
             return Err(refused(&format!("there are at most {}", rayon::max_num_threads())));
         }
-        return pool.num_threads(count).build_global().map_err(|error| refused(&error.to_string()));
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(count);
+        return pool.build_global().map_err(|error| refused(&error.to_string()));
     }
-    if let Err(error) = pool.build_global() {
-        tracing::warn!(%error, "one thread does the work");
-        // It fails only where there is a pool already.
-        let _ = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
-    }
+    // Before anything is timed.
+    tegula::threads::count();
     Ok(())
 }
 

@@ -262,7 +262,7 @@ mod tests {
         };
         let conclude_with = |r| {
             let done = Done { device: "cpu".into(), kernel: "loop".into(), seconds: 1.0 };
-            let verified = Some(Verified { ok: r <= 5.0, r, bound: 5.0, worst: Some(vec![0, 0]) });
+            let verified = Some(Verified { ok: r <= 5.0, r, bound: 5.0, worst: Some(vec![0, 0]), overflows: 0 });
             let product = Product::new(&operands, &[1, 1], done, verified);
             conclude(&args, &Meter::new(true, false), Some(Place::parse(&path)), &product, &one)
         };

@@ -114,8 +114,8 @@ pub(crate) fn array<S: Source>(array: Array<S>, dtype: Dtype) -> Result<AnyArray
 fn convert<S: Source, T: Target>(array: Array<S>) -> Result<AnyArray, Refusal> {
     let shape = tegula::nd::display(&array.layout.shape);
     let what = || format!("{shape} {} beside the original", T::DTYPE);
-    let mut data =
-        tegula::host::room::<T>(array.data.len(), what).map_err(|_| format!("does not fit in memory: {}", what()))?;
+    let mut data = tegula::host::room::<T>(&[array.data.len()], what)
+        .map_err(|_| format!("does not fit in memory: {}", what()))?;
     data.extend(array.data.iter().map(|&x| x.cast::<T>()));
     Ok(T::hold(Array { data: data.into(), layout: array.layout }))
 }

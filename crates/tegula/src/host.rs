@@ -2,6 +2,10 @@
 //!
 //! Linux grants nearly any amount and ends the process when it is used, so that an allocation which succeeds says nothing; what is free
 //! has to be asked for. It knows bytes, not what they are for.
+//!
+//! Every size that reaches an allocation is a product of extents that [`room`] multiplies itself, checked; no caller multiplies them.
+
+use std::hint::black_box;
 
 use sysinfo::{MemoryRefreshKind, Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
@@ -9,6 +13,8 @@ use crate::error::{Error, Result};
 
 /// Up to so many bytes nobody asks what is free: asking takes longer than a small product.
 const SMALL: u128 = 256 << 20;
+/// Bytes that asking takes at most.
+const ASKING: usize = 256 << 10;
 
 /// Refuses what does not fit in the memory that is free.
 ///
@@ -17,30 +23,54 @@ const SMALL: u128 = 256 << 20;
 pub(crate) fn check(bytes: u128, what: impl FnOnce() -> String) -> Result<()> {
     let available = if bytes > SMALL { available() } else { None };
     match available {
-        Some(free) if bytes > free => Err(out_of_memory(bytes, what, available)),
+        Some(free) if bytes > free => {
+            Err(Error::OutOfMemory { what: what(), bytes, device: "the host".into(), available })
+        }
         _ => Ok(()),
     }
 }
 
-/// An empty vector with room for `len` elements; `what` says what it is for.
-///
-/// # Errors
-/// [`Error::OutOfMemory`] where there is none.
-pub fn room<T>(len: usize, what: impl Fn() -> String) -> Result<Vec<T>> {
-    let bytes = len as u128 * size_of::<T>() as u128;
-    check(bytes, &what)?;
-    let mut room = Vec::new();
-    room.try_reserve_exact(len).map_err(|_| out_of_memory(bytes, what, available()))?;
-    Ok(room)
+/// The number of elements of such extents: 0 where one is 0, however large the others are, and `None` where it exceeds `isize::MAX`.
+pub(crate) fn count(extents: &[usize]) -> Option<usize> {
+    if extents.contains(&0) {
+        return Some(0);
+    }
+    let count = extents.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
+    count.filter(|&count| isize::try_from(count).is_ok())
 }
 
-fn out_of_memory(bytes: u128, what: impl FnOnce() -> String, available: Option<u128>) -> Error {
-    Error::OutOfMemory { what: what(), bytes, device: "the host".into(), available }
+/// The bytes of elements of type `T` of such extents, for messages: the largest number where there are more.
+pub(crate) fn bytes<T>(extents: &[usize]) -> u128 {
+    if extents.contains(&0) {
+        return 0;
+    }
+    extents.iter().fold(size_of::<T>() as u128, |bytes, &extent| bytes.saturating_mul(extent as u128))
+}
+
+/// An empty vector with capacity for elements of such extents; `what` says what it is for.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] where they do not fit, also where their number is no `usize`.
+pub fn room<T>(extents: &[usize], what: impl Fn() -> String) -> Result<Vec<T>> {
+    let bytes = bytes::<T>(extents);
+    check(bytes, &what)?;
+    let mut room = Vec::new();
+    let reserved = count(extents).is_some_and(|len| room.try_reserve_exact(len).is_ok());
+    if reserved { Ok(room) } else { Err(out_of_memory(bytes, what)) }
+}
+
+/// The error, with what is free now.
+pub(crate) fn out_of_memory(bytes: u128, what: impl FnOnce() -> String) -> Error {
+    Error::OutOfMemory { what: what(), bytes, device: "the host".into(), available: available() }
 }
 
 /// Bytes that can be had without swapping, within the limits of the control group that the process is in; `None` where the system does
-/// not tell.
+/// not tell, or there is no memory to ask with.
 pub fn available() -> Option<u128> {
+    // Asking takes memory of its own, without which it would end the process: none is told where that is gone.
+    let mut own = Vec::<u8>::new();
+    own.try_reserve_exact(ASKING).ok()?;
+    drop(black_box(own));
     let mut system = System::new().ok()?;
     system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
     let free = Some(system.available_memory()).filter(|&free| free > 0)?;
@@ -66,8 +96,26 @@ mod tests {
         };
         assert_eq!((what.as_str(), bytes), ("it", 1 << 60));
         assert!(available.is_some_and(|free| free < 1 << 60));
-        assert!(room::<u64>(1 << 50, || "it".into()).is_err());
-        assert!(room::<u64>(usize::MAX, || "it".into()).is_err());
-        assert!(room::<u64>(100, || unreachable!()).unwrap().capacity() >= 100);
+        assert!(room::<u64>(&[1 << 50], || "it".into()).is_err());
+        assert!(room::<u64>(&[usize::MAX], || "it".into()).is_err());
+        assert!(room::<u64>(&[100], || unreachable!()).unwrap().capacity() >= 100);
+    }
+
+    #[test]
+    fn extents_whose_product_overflows_are_refused() {
+        for extents in
+            [[usize::MAX; 3], [1 << 32, 1 << 32, 1], [1 << 62, 2, 1], [1 << 61, 1, 4], [3, usize::MAX / 2, 1]]
+        {
+            assert_eq!(count(&extents), None, "{extents:?}");
+            let Err(Error::OutOfMemory { bytes, .. }) = room::<u64>(&extents, || "it".into()) else {
+                panic!("{extents:?}")
+            };
+            assert!(bytes > 1 << 63, "{bytes}");
+        }
+        assert_eq!(count(&[usize::MAX, 0, usize::MAX]), Some(0));
+        assert_eq!(room::<u64>(&[usize::MAX, usize::MAX, 0], || unreachable!()).unwrap().capacity(), 0);
+        assert_eq!((count(&[3, 5, 7]), count(&[]), bytes::<u32>(&[3, 5])), (Some(105), Some(1), 60));
+        // No element of a type without size needs memory, but their number is bounded as any other.
+        assert!(room::<()>(&[usize::MAX, 2], || "it".into()).is_err());
     }
 }

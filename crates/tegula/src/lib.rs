@@ -44,6 +44,7 @@ pub mod oracle;
 pub mod plan;
 pub mod progress;
 pub mod ptx;
+pub mod threads;
 
 pub use element::Accuracy;
 pub use error::{Error, Result};

@@ -32,19 +32,20 @@
 //! An infinite result stands for every value that rounds to it: where the reference is finite, the result's error is how far the
 //! reference is from the least such value. So a sum that is too large for f16 must be infinite, and one at the very edge may be.
 //! The reference has a wider range than the product: where partial sums overflow and the whole does not, the plain loop is wrong and is
-//! called wrong.
+//! called wrong. For f64, whose range no other type exceeds, an element whose sum of absolute values overflows is computed again with an
+//! exponent of its own ([`Exact::exponent`]). Such elements are counted apart ([`Report::overflows`]): the way to a right product is then to
+//! scale A or B.
 
 mod activation;
-
-use rayon::prelude::*;
 
 use crate::cpu::lanes::mul_add_f64;
 use crate::element::{Accuracy, Element, Scalar, Type, bf16, f16};
 use crate::epilogue::{Activation, Epilogue, Finish};
 use crate::error::{Error, Result};
 use crate::host;
-use crate::matrix::{Matrix, Memory, Shape, View, check_product};
+use crate::matrix::{Matrix, Memory, Shape, View, check_product, check_work};
 use crate::progress::{Audience, Listener, Meter, Phase};
+use crate::threads;
 
 /// How far a result is from the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,10 +61,23 @@ pub struct Report {
     /// Elements that are wrong whatever the bound: integers that differ, infinities and NaN where there should be none or none
     /// where there should be, anything but 0 where only zeros are summed.
     pub mismatches: usize,
+    /// Elements that are infinite or NaN because partial sums may have overflowed: the reference is another, and the sum of absolute values, before or
+    /// after alpha, is beyond the type in which sums are kept.
+    pub overflows: usize,
+    /// The measure over the other elements.
+    pub r_without_overflows: f64,
 }
 
 impl Report {
-    const EMPTY: Report = Report { r: 0.0, worst: (0, 0, 0), expected: 0.0, actual: 0.0, mismatches: 0 };
+    const EMPTY: Report = Report {
+        r: 0.0,
+        worst: (0, 0, 0),
+        expected: 0.0,
+        actual: 0.0,
+        mismatches: 0,
+        overflows: 0,
+        r_without_overflows: 0.0,
+    };
 
     /// Whether no element is further off than the bound, see [`bound`].
     pub fn within(&self, bound: f64) -> bool {
@@ -72,7 +86,12 @@ impl Report {
 
     fn and(self, later: Report) -> Report {
         let worse = if later.r > self.r { later } else { self };
-        Report { mismatches: self.mismatches + later.mismatches, ..worse }
+        Report {
+            mismatches: self.mismatches + later.mismatches,
+            overflows: self.overflows + later.overflows,
+            r_without_overflows: self.r_without_overflows.max(later.r_without_overflows),
+            ..worse
+        }
     }
 }
 
@@ -171,18 +190,20 @@ fn compare<T: Element>(
 ) -> Result<Report> {
     let problem = Problem::compared(factors, inputs, c0, finish, &result)?;
     let unit = Unit::new::<T>(problem.alpha);
-    let rows = problem.rows(|batch, row, exact: &[Exact]| {
+    let rows = problem.rows(1, Report::EMPTY, |batch, row, exact: &[Exact], report: &mut [Report]| {
         let judged = exact.iter().enumerate().map(|(col, exact)| {
             let actual = element(&result, batch, row, col);
             let r = unit.distance(*exact, actual);
+            let overflow = exact.may_overflow && r > 0.0 && !actual.is_finite();
             let mismatches = usize::from(r == f64::INFINITY);
-            Report { r, worst: (batch, row, col), expected: exact.value(), actual, mismatches }
+            let (overflows, r_without_overflows) = (usize::from(overflow), if overflow { 0.0 } else { r });
+            let (worst, expected) = ((batch, row, col), exact.value());
+            Report { r, worst, expected, actual, mismatches, overflows, r_without_overflows }
         });
-        let report = judged.reduce(Report::and);
+        report[0] = judged.reduce(Report::and).unwrap_or(Report::EMPTY);
         meter.iter().for_each(|meter| meter.add(1));
-        report
     })?;
-    Ok(rows.into_iter().flatten().reduce(Report::and).unwrap_or(Report::EMPTY))
+    Ok(rows.into_iter().reduce(Report::and).unwrap_or(Report::EMPTY))
 }
 
 /// r of each element by itself: [`check`] tells the largest of them.
@@ -199,11 +220,13 @@ pub fn errors<T: Element>(
 ) -> Result<Matrix<f64>> {
     let problem = Problem::compared([alpha, beta], [a, b], c0, Finish::default(), &result)?;
     let unit = Unit::new::<T>(problem.alpha);
-    let rows = problem.rows(|batch, row, exact: &[Exact]| {
-        let error = |(col, exact): (usize, &Exact)| unit.distance(*exact, element(&result, batch, row, col));
-        exact.iter().enumerate().map(error).collect::<Vec<_>>()
+    let cols = problem.shape().cols;
+    let errors = problem.rows(cols, 0.0, |batch, row, exact: &[Exact], errors: &mut [f64]| {
+        for (col, (exact, error)) in exact.iter().zip(errors).enumerate() {
+            *error = unit.distance(*exact, element(&result, batch, row, col));
+        }
     })?;
-    Matrix::from_shape_vec(problem.shape(), rows.concat())
+    Matrix::from_shape_vec(problem.shape(), errors)
 }
 
 /// The reference itself, alpha·A·B + beta·C₀ rounded to the type of C.
@@ -218,8 +241,10 @@ pub fn product<T: Element>(
     c0: Option<View<T::Out>>,
 ) -> Result<Matrix<T::Out>> {
     let problem = Problem::new([alpha, beta], [a, b], c0, Finish::default())?;
-    let rows = problem.rows(|_, _, exact: &[Exact]| exact.iter().map(|x| rounded(x.value())).collect::<Vec<_>>())?;
-    Matrix::from_shape_vec(problem.shape(), rows.concat())
+    let product = problem.rows(problem.shape().cols, T::Out::ZERO, |_, _, exact: &[Exact], row: &mut [T::Out]| {
+        row.iter_mut().zip(exact).for_each(|(to, exact)| *to = rounded(exact.value()));
+    })?;
+    Matrix::from_shape_vec(problem.shape(), product)
 }
 
 /// What is to be computed.
@@ -250,6 +275,9 @@ impl<'a, T: Element> Problem<'a, T> {
         on_host::<T, _>("A", &a)?;
         on_host::<T, _>("B", &b)?;
         kept.as_ref().map_or(Ok(()), |(_, c0)| on_host::<T, _>("C", c0))?;
+        if alpha != 0.0 {
+            check_work(shape, a.shape().cols)?;
+        }
         let finish = finish.for_each_of(shape, T::TYPE)?;
         finish.bias.map_or(Ok(()), |bias| on_host::<T, _>("bias", &bias))?;
         Ok(Problem { alpha, a, b, kept, finish })
@@ -273,28 +301,46 @@ impl<'a, T: Element> Problem<'a, T> {
         Shape { cols: self.b.shape().cols, ..self.a.shape() }
     }
 
-    /// What `visit` makes of each row of the reference: batch, row, elements.
-    fn rows<R: Send>(&self, visit: impl Fn(usize, usize, &[Exact]) -> R + Sync) -> Result<Vec<R>> {
+    /// What `visit` makes of each row of the reference: from batch, row and elements `width` values each, blank before.
+    fn rows<R: Copy + Send>(
+        &self,
+        width: usize,
+        blank: R,
+        visit: impl Fn(usize, usize, &[Exact], &mut [R]) + Sync + Send,
+    ) -> Result<Vec<R>> {
         match T::TYPE {
-            Type::F64 => self.rows_by::<Doubled, R>(visit),
-            Type::F32 | Type::F16 | Type::BF16 => self.rows_by::<Wide, R>(visit),
-            Type::I32 | Type::I8 => self.rows_by::<Modular, R>(visit),
+            Type::F64 => self.rows_by::<Doubled, R>(width, blank, visit),
+            Type::F32 | Type::F16 | Type::BF16 => self.rows_by::<Wide, R>(width, blank, visit),
+            Type::I32 | Type::I8 => self.rows_by::<Modular, R>(width, blank, visit),
             ty => Err(Error::Unsupported { what: "a reference product".into(), ty, device: "the CPU".into() }),
         }
     }
 
-    fn rows_by<P: Precision, R: Send>(&self, visit: impl Fn(usize, usize, &[Exact]) -> R + Sync) -> Result<Vec<R>> {
-        let Shape { batches, rows, .. } = self.shape();
-        let mut all = Vec::new();
-        for batch in 0..if self.shape().is_empty() { 0 } else { batches } {
+    fn rows_by<P: Precision, R: Copy + Send>(
+        &self,
+        width: usize,
+        blank: R,
+        visit: impl Fn(usize, usize, &[Exact], &mut [R]) + Sync + Send,
+    ) -> Result<Vec<R>> {
+        let shape = self.shape();
+        shape.len()?;
+        if shape.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Shape { batches, rows, cols } = shape;
+        let mut all = host::room(&[batches, rows, width], || format!("the reference for a {shape} matrix"))?;
+        all.resize(batches * rows * width, blank);
+        for (batch, all) in all.chunks_mut(rows * width).enumerate() {
             let panels = self.panels::<P>(batch)?;
-            let block = |first: usize| {
+            threads::for_chunks(all, ROWS * width, |number, some: &mut [R]| {
+                let first = ROWS * number;
                 let rows = first..rows.min(first + ROWS);
-                let exact = self.block::<P>(batch, rows.clone(), &panels);
-                let visit = &visit;
-                rows.zip(exact).map(move |(row, exact)| visit(batch, row, &exact))
-            };
-            all.par_extend((0..rows).into_par_iter().step_by(ROWS).flat_map_iter(block));
+                let exact = self.block::<P>(batch, rows.clone(), &panels)?;
+                for ((row, exact), to) in rows.zip(exact.chunks(cols)).zip(some.chunks_mut(width)) {
+                    visit(batch, row, exact, to);
+                }
+                Ok(())
+            })?;
         }
         Ok(all)
     }
@@ -303,8 +349,7 @@ impl<'a, T: Element> Problem<'a, T> {
     fn panels<P: Precision>(&self, batch: usize) -> Result<Vec<P::Operand>> {
         let Shape { rows: k, cols: n, .. } = self.b.shape();
         let count = if self.alpha == 0.0 { 0 } else { n.div_ceil(P::WIDTH) };
-        let len = count.saturating_mul(P::WIDTH).saturating_mul(k);
-        let mut panels = host::room(len, || format!("the reference's copy of a {k}×{n} matrix"))?;
+        let mut panels = host::room(&[count, P::WIDTH, k], || format!("the reference's copy of a {k}×{n} matrix"))?;
         for first in (0..count).map(|panel| panel * P::WIDTH) {
             for row in 0..k {
                 let column = |col| if col < n { element(&self.b, batch, row, col) } else { 0.0 };
@@ -314,35 +359,38 @@ impl<'a, T: Element> Problem<'a, T> {
         Ok(panels)
     }
 
-    /// A few rows of the reference. The rows of A stay in the cache while the panels of B go by, each used for all of them.
+    /// A few rows of the reference, one after the other. The rows of A stay in the cache while the panels of B go by, each used for all of them.
     fn block<P: Precision>(
         &self,
         batch: usize,
         rows: std::ops::Range<usize>,
         panels: &[P::Operand],
-    ) -> Vec<Vec<Exact>> {
+    ) -> Result<Vec<Exact>> {
         let (k, n) = (self.b.shape().rows, self.b.shape().cols);
-        let mut sums = vec![vec![Exact::default(); n]; rows.len()];
-        if self.alpha != 0.0 && k != 0 {
-            let read = |row| (0..k).map(|p| P::operand(element(&self.a, batch, row, p))).collect::<Vec<_>>();
-            let a: Vec<_> = rows.clone().map(read).collect();
+        let what = || "some rows of the reference".into();
+        let mut sums = host::room(&[rows.len(), n], what)?;
+        sums.resize(rows.len() * n, Exact::default());
+        let depth = if self.alpha == 0.0 { 0 } else { k };
+        let mut a = host::room(&[rows.len(), depth], what)?;
+        a.extend(rows.clone().flat_map(|row| (0..depth).map(move |p| P::operand(element(&self.a, batch, row, p)))));
+        if depth != 0 {
             for (panel, first) in panels.chunks_exact(P::WIDTH * k).zip((0..n).step_by(P::WIDTH)) {
-                for (a, sums) in a.iter().zip(&mut sums) {
+                for (a, sums) in a.chunks_exact(k).zip(sums.chunks_exact_mut(n)) {
                     P::dot(a, panel, &mut sums[first..n.min(first + P::WIDTH)]);
                 }
             }
         }
-        let none = self.finish.epilogue().is_none();
-        for (row, sums) in rows.zip(&mut sums) {
+        for (i, (row, sums)) in rows.zip(sums.chunks_exact_mut(n)).enumerate() {
             for (col, sum) in sums.iter_mut().enumerate() {
                 let kept = self.kept.as_ref().map(|(beta, c0)| (*beta, element(c0, batch, row, col)));
-                *sum = P::scaled(self.alpha, *sum, kept);
-                if !none {
-                    *sum = P::finish(*sum, self.finish.bias_at(batch, row, col).map(value), self.finish.activation);
-                }
+                let bias = self.finish.bias_at(batch, row, col).map(value);
+                let (first, place) = (col / P::WIDTH * P::WIDTH * depth, col % P::WIDTH);
+                let b = panels[first.min(panels.len())..].iter().skip(place).step_by(P::WIDTH);
+                let terms = a[i * depth..][..depth].iter().copied().zip(b.copied());
+                *sum = P::activate(P::scaled(self.alpha, *sum, terms, kept, bias), self.finish.activation);
             }
         }
-        sums
+        Ok(sums)
     }
 }
 
@@ -355,17 +403,29 @@ struct Exact {
     high: f64,
     low: f64,
     size: f64,
+    /// All three are to be multiplied by this power of 2. Not 0 only where value or size are beyond the range of f64.
+    exponent: i32,
+    /// Whether partial sums can be beyond the range of the type that they are kept in.
+    may_overflow: bool,
 }
 
 impl Exact {
     /// Where the value is infinite or NaN, so is `high`; the rounding errors are then NaN and mean nothing.
     fn new(high: f64, low: f64, size: f64) -> Self {
-        Exact { high, low: if low.is_finite() { low } else { 0.0 }, size }
+        Exact { high, low: if low.is_finite() { low } else { 0.0 }, size, ..Exact::default() }
     }
 
+    /// To the precision of f64, and infinite beyond its range.
     fn value(self) -> f64 {
-        self.high + self.low
+        times_power(self.high + self.low, self.exponent)
     }
+}
+
+/// x·2ⁿ, rounded once or, where it is subnormal, twice.
+fn times_power(x: f64, exponent: i32) -> f64 {
+    // One power may be beyond the range where its product with x is not.
+    let exponent = exponent.clamp(-2000, 2000);
+    x * 2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2)
 }
 
 /// A way to compute the reference.
@@ -377,10 +437,16 @@ trait Precision {
     fn operand(value: f64) -> Self::Operand;
     /// A row of A times a panel of B, WIDTH columns of which as many are kept as `out` has room for.
     fn dot(a: &[Self::Operand], panel: &[Self::Operand], out: &mut [Exact]);
-    /// alpha·sum, plus beta·C₀ where they are given.
-    fn scaled(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact;
-    /// A bias added, an activation applied.
-    fn finish(sum: Exact, bias: Option<f64>, activation: Activation) -> Exact;
+    /// alpha·sum, plus beta·C₀ and a bias where they are given. `terms` are the factors that were summed.
+    fn scaled(
+        alpha: f64,
+        sum: Exact,
+        terms: impl Iterator<Item = (Self::Operand, Self::Operand)>,
+        kept: Option<(f64, f64)>,
+        bias: Option<f64>,
+    ) -> Exact;
+    /// An activation applied.
+    fn activate(sum: Exact, activation: Activation) -> Exact;
 }
 
 /// Twice the precision of f64, as an unevaluated sum of two.
@@ -411,23 +477,112 @@ impl Precision for Doubled {
         }
     }
 
-    fn scaled(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
-        if alpha == 0.0 && kept.is_none() {
-            return Exact::default();
+    fn scaled(
+        alpha: f64,
+        sum: Exact,
+        terms: impl Iterator<Item = (f64, f64)>,
+        kept: Option<(f64, f64)>,
+        bias: Option<f64>,
+    ) -> Exact {
+        let (mut high, mut low, mut size) = (0.0, 0.0, 0.0);
+        if alpha != 0.0 {
+            let (product, error) = two_product(alpha, sum.high);
+            (high, low, size) = (product, alpha.mul_add(sum.low, error), alpha.abs() * sum.size);
         }
-        let (high, error) = two_product(alpha, sum.high);
-        let (low, size) = (alpha.mul_add(sum.low, error), alpha.abs() * sum.size);
-        let Some((beta, c0)) = kept else { return Exact::new(high, low, size) };
-        let (other, error) = two_product(beta, c0);
-        let (high, rest) = two_sum(high, other);
-        Exact::new(high, low + error + rest, size + other.abs())
+        if let Some((beta, c0)) = kept {
+            let (other, error) = two_product(beta, c0);
+            let (whole, rest) = two_sum(high, other);
+            (high, low, size) = (whole, low + error + rest, size + other.abs());
+        }
+        if let Some(bias) = bias {
+            let (whole, rest) = two_sum(high, bias);
+            (high, low, size) = (whole, low + rest, size + bias.abs());
+        }
+        // What is summed is no larger than the sizes, which do not cancel; with infinities and NaN among the factors this is slower and no better.
+        if sum.size.is_finite() && size.is_finite() {
+            return Exact::new(high, low, size);
+        }
+        beyond(alpha, terms, kept, bias)
     }
 
-    fn finish(Exact { high, low, size }: Exact, bias: Option<f64>, activation: Activation) -> Exact {
-        let bias = bias.unwrap_or(0.0);
-        let (high, rest) = two_sum(high, bias);
-        let slope = activation::slope(activation);
-        activation::doubled(activation, Exact::new(high, low + rest, slope * (size + bias.abs())))
+    fn activate(sum: Exact, activation: Activation) -> Exact {
+        let sum = Exact { size: activation::slope(activation) * sum.size, ..sum };
+        match activation {
+            // Beyond the range the other activations are 0 or the value itself.
+            Activation::Gelu | Activation::Silu | Activation::Relu if sum.exponent != 0 => {
+                if sum.high < 0.0 {
+                    Exact { high: 0.0, low: 0.0, ..sum }
+                } else {
+                    sum
+                }
+            }
+            _ => activation::doubled(activation, sum),
+        }
+    }
+}
+
+/// alpha·Σ a·b + beta·C₀ + bias of f64 in twice its precision, with a range that holds every such sum.
+///
+/// Factors are scaled by 2⁻⁵⁵⁰, so that no sum of their products overflows. What they lose where that makes them subnormal is less than 2⁵⁰⁰,
+/// nothing beside the unit roundoff of a sum that is beyond 2¹⁰²³.
+fn beyond(alpha: f64, terms: impl Iterator<Item = (f64, f64)>, kept: Option<(f64, f64)>, bias: Option<f64>) -> Exact {
+    const DOWN: i32 = 550;
+    let down = times_power(1.0, -DOWN);
+    let (mut high, mut low, mut size) = (0.0, 0.0, 0.0);
+    for (a, b) in terms {
+        let (product, error) = two_product(a * down, b * down);
+        let (sum, rest) = two_sum(high, product);
+        (high, low, size) = (sum, low + (rest + error), size + product.abs());
+    }
+    let of = |x: f64, y: f64| {
+        let ((x, of_x), (y, of_y)) = (split(x), split(y));
+        let (high, low) = two_product(x, y);
+        Exact { exponent: of_x + of_y, ..Exact::new(high, low, high.abs()) }
+    };
+    let mut whole = Exact::default();
+    if alpha != 0.0 {
+        let (factor, exponent) = split(alpha);
+        let sum = Exact { exponent: 2 * DOWN, ..Exact::new(high, low, size) }.near_one();
+        let (high, error) = two_product(factor, sum.high);
+        let (low, size) = (factor.mul_add(sum.low, error), factor.abs() * sum.size);
+        whole = Exact { exponent: exponent + sum.exponent, ..Exact::new(high, low, size) };
+    }
+    whole = kept.map_or(whole, |(beta, c0)| whole.plus(of(beta, c0)));
+    whole = bias.map_or(whole, |bias| whole.plus(of(bias, 1.0)));
+    let [high, low, size] = [whole.high, whole.low, whole.size].map(|x| times_power(x, whole.exponent));
+    let fits = high.is_finite() && size.is_finite() || !whole.high.is_finite();
+    let whole = if fits { Exact::new(high, low, size) } else { whole };
+    Exact { may_overflow: true, ..whole }
+}
+
+/// A number as one of magnitude 1 to 2, or of less for subnormal ones, times a power of 2. Infinities, NaN and 0 stay.
+fn split(x: f64) -> (f64, i32) {
+    if x == 0.0 || !x.is_finite() {
+        return (x, 0);
+    }
+    let exponent = (x.to_bits() >> 52 & 0x7FF) as i32 - 1023;
+    (times_power(x, -exponent), exponent)
+}
+
+impl Exact {
+    /// The same with a size near 1.
+    fn near_one(self) -> Self {
+        let exponent = split(self.size).1;
+        let [high, low, size] = [self.high, self.low, self.size].map(|x| times_power(x, -exponent));
+        Exact { high, low, size, exponent: self.exponent + exponent, ..self }
+    }
+
+    /// The sum, to the range and precision of the larger.
+    fn plus(self, other: Self) -> Self {
+        let (x, y) = (self.near_one(), other.near_one());
+        if x.size == 0.0 || y.size == 0.0 {
+            return if y.size == 0.0 { x } else { y };
+        }
+        let exponent = x.exponent.max(y.exponent);
+        let at = |z: Exact| [z.high, z.low, z.size].map(|part| times_power(part, z.exponent - exponent));
+        let ([x, x_low, x_size], [y, y_low, y_size]) = (at(x), at(y));
+        let (high, rest) = two_sum(x, y);
+        Exact { exponent, ..Exact::new(high, x_low + y_low + rest, x_size + y_size) }
     }
 }
 
@@ -469,15 +624,22 @@ impl Precision for Wide {
         }
     }
 
-    fn scaled(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
-        let other = kept.map_or(0.0, |(beta, c0)| beta * c0);
-        Exact::new(alpha * sum.high + other, 0.0, (alpha * sum.size).abs() + other.abs())
+    fn scaled(
+        alpha: f64,
+        sum: Exact,
+        _: impl Iterator<Item = (f64, f64)>,
+        kept: Option<(f64, f64)>,
+        bias: Option<f64>,
+    ) -> Exact {
+        let (other, bias) = (kept.map_or(0.0, |(beta, c0)| beta * c0), bias.unwrap_or(0.0));
+        let size = (alpha * sum.size).abs() + other.abs() + bias.abs();
+        let may_overflow = sum.size.max(size) > f32::MAX.into();
+        Exact { may_overflow, ..Exact::new(alpha * sum.high + other + bias, 0.0, size) }
     }
 
-    fn finish(Exact { high, size, .. }: Exact, bias: Option<f64>, activation: Activation) -> Exact {
-        let bias = bias.unwrap_or(0.0);
-        let slope = activation::slope(activation);
-        Exact::new(activation::plain(activation, high + bias), 0.0, slope * (size + bias.abs()))
+    fn activate(sum: Exact, activation: Activation) -> Exact {
+        let (high, size) = (activation::plain(activation, sum.high), activation::slope(activation) * sum.size);
+        Exact { high, size, ..sum }
     }
 }
 
@@ -504,15 +666,21 @@ impl Precision for Modular {
         }
     }
 
-    fn scaled(alpha: f64, sum: Exact, kept: Option<(f64, f64)>) -> Exact {
+    fn scaled(
+        alpha: f64,
+        sum: Exact,
+        _: impl Iterator<Item = (i32, i32)>,
+        kept: Option<(f64, f64)>,
+        bias: Option<f64>,
+    ) -> Exact {
         let times = |x: f64, y: f64| (x as i32).wrapping_mul(y as i32);
         let other = kept.map_or(0, |(beta, c0)| times(beta, c0));
-        Exact { high: f64::from(times(alpha, sum.high).wrapping_add(other)), low: 0.0, size: 1.0 }
+        let whole = times(alpha, sum.high).wrapping_add(other).wrapping_add(bias.map_or(0, |bias| bias as i32));
+        Exact::new(whole.into(), 0.0, 1.0)
     }
 
-    fn finish(sum: Exact, bias: Option<f64>, activation: Activation) -> Exact {
-        let sum_and_bias = (sum.high as i32).wrapping_add(bias.map_or(0, |bias| bias as i32));
-        Exact { high: activation::plain(activation, f64::from(sum_and_bias)), ..sum }
+    fn activate(sum: Exact, activation: Activation) -> Exact {
+        Exact { high: activation::plain(activation, sum.high), ..sum }
     }
 }
 
@@ -538,7 +706,10 @@ impl Unit {
 
     /// The error of one element in these units.
     fn distance(&self, exact: Exact, actual: f64) -> f64 {
-        let value = exact.value();
+        // All by the power of 2 of the reference.
+        let [actual, largest, beyond, underflow] =
+            [actual, self.largest, self.beyond, self.underflow].map(|x| times_power(x, -exact.exponent));
+        let value = exact.high;
         if value.is_nan() || actual.is_nan() {
             return if value.is_nan() && actual.is_nan() { 0.0 } else { f64::INFINITY };
         }
@@ -546,14 +717,14 @@ impl Unit {
             return if actual == value { 0.0 } else { f64::INFINITY };
         }
         let error = if actual.is_infinite() {
-            ((self.largest - exact.high.abs()) + (self.beyond - exact.low * actual.signum())).max(0.0)
+            ((largest - exact.high.abs()) + (beyond - exact.low * actual.signum())).max(0.0)
         } else {
             ((exact.high - actual) + exact.low).abs()
         };
         match (error, exact.size) {
             (0.0, _) => 0.0,
             (_, 0.0) => f64::INFINITY,
-            (error, size) => error / (self.roundoff * size.min(f64::MAX) + self.underflow),
+            (error, size) => error / (self.roundoff * size.min(f64::MAX) + underflow),
         }
     }
 }
@@ -757,6 +928,88 @@ mod tests {
         assert!(distance(&[half(60000.0)], &[half(1.0)], inf) > 100.0);
         assert_eq!(distance(&[f64::MAX, f64::MAX], &[1.0, 1.0], f64::INFINITY), 0.0);
         assert_eq!(distance(&[f64::MAX, f64::MAX], &[1.0, -1.0], 0.0), 0.0);
+    }
+
+    /// The report of a 1×1 result of alpha·a·b + beta·c0.
+    fn judged<T: Element>([alpha, beta]: [T::Acc; 2], a: &[T], b: &[T], c0: T::Out, result: T::Out) -> Report {
+        let (a, b) = (View::new(a, 1, a.len()).unwrap(), View::new(b, b.len(), 1).unwrap());
+        let (c0, result) = ([c0], [result]);
+        let [c0, result] = [&c0, &result].map(|one| View::new(one, 1, 1).unwrap());
+        check::<T>(alpha, a, b, beta, Some(c0), result).unwrap()
+    }
+
+    #[test]
+    fn f64_partial_sums_that_overflow_are_wrong_as_those_of_f32_are() {
+        let of_f64 = judged([1.0, 0.0], &[1e308, 1e308, -1e308], &[1.0; 3], 0.0, f64::INFINITY);
+        let of_f32 = judged::<f32>([1.0, 0.0], &[3e38, 3e38, -3e38], &[1.0; 3], 0.0, f32::INFINITY);
+        for report in [of_f64, of_f32] {
+            assert!(report.r > 1e5 && !report.within(5.0), "{report:?}");
+            assert_eq!((report.overflows, report.r_without_overflows), (1, 0.0));
+        }
+        assert_eq!(of_f64.expected, 1e308);
+        // The right result, and one that is an eighth off.
+        assert_eq!(judged([1.0, 0.0], &[1e308, 1e308, -1e308], &[1.0; 3], 0.0, 1e308).r, 0.0);
+        let off = judged([1.0, 0.0], &[1e308, 1e308, -1e308], &[1.0; 3], 0.0, 1.125e308);
+        assert!(off.r > 1e14 && off.overflows == 0 && off.r_without_overflows == off.r, "{off:?}");
+        // inf − inf.
+        let nan = judged([1.0, 0.0], &[1e308, 1e308, -1e308, -1e308, -1e308], &[1.0; 5], 0.0, f64::NAN);
+        assert_eq!((nan.r, nan.overflows, nan.mismatches, nan.expected), (f64::INFINITY, 1, 1, -1e308));
+    }
+
+    #[test]
+    fn f64_products_beyond_its_range_are_exact_until_the_end() {
+        let sum = |factors: [f64; 2], a: &[f64], b: &[f64], c0, result| judged(factors, a, b, c0, result).r;
+        // Products that cancel, alpha and beta that bring back.
+        assert_eq!(sum([1.0, 0.0], &[1e200, 1.0, -1e200], &[1e200, 7.0, 1e200], 0.0, 7.0), 0.0);
+        assert!(sum([1.0, 0.0], &[1e200, 1.0, -1e200], &[1e200, 7.0, 1e200], 0.0, f64::NAN) > 1.0);
+        let two = 2f64.powi(-600);
+        assert_eq!(sum([two, 0.0], &[2f64.powi(900)], &[2f64.powi(600)], 0.0, 2f64.powi(900)), 0.0);
+        assert_eq!(sum([1.0, -2.0], &[2f64.powi(1000)], &[2f64.powi(24)], 2f64.powi(1023), 0.0), 0.0);
+        assert_eq!(
+            sum(
+                [2f64.powi(1000), 2f64.powi(1000)],
+                &[-2f64.powi(700)],
+                &[2f64.powi(1000)],
+                2f64.powi(700),
+                f64::NEG_INFINITY
+            ),
+            0.0
+        );
+        // Beyond the range it is infinite, and at its edge may be.
+        assert_eq!(sum([1.0, 0.0], &[f64::MAX, f64::MAX], &[1.0; 2], 0.0, f64::INFINITY), 0.0);
+        assert_eq!(sum([1.0, 0.0], &[f64::MAX, f64::MAX], &[1.0; 2], 0.0, f64::NEG_INFINITY), f64::INFINITY);
+        assert!(sum([1.0, 0.0], &[f64::MAX, f64::MAX], &[1.0; 2], 0.0, f64::MAX) > 1e15);
+        for near in [2f64.powi(970), 2f64.powi(969)] {
+            for result in [f64::MAX, f64::INFINITY] {
+                assert!(sum([1.0, 0.0], &[f64::MAX, near], &[1.0; 2], 0.0, result) <= 1.0, "{near} {result}");
+            }
+        }
+        // What is infinite or NaN itself stays so.
+        assert_eq!(sum([1.0, 0.0], &[1e308, 1e308, f64::NEG_INFINITY], &[1.0; 3], 0.0, f64::NEG_INFINITY), 0.0);
+        assert_eq!(sum([1.0, 0.0], &[f64::INFINITY, f64::NEG_INFINITY], &[1.0; 2], 0.0, f64::NAN), 0.0);
+        assert_eq!(sum([1.0, 0.0], &[f64::INFINITY, 1.0], &[0.0, 1.0], 0.0, f64::NAN), 0.0);
+        let infinite = judged([1.0, 0.0], &[f64::INFINITY, 1.0], &[1.0; 2], 0.0, f64::NAN);
+        assert_eq!(infinite.r, f64::INFINITY);
+    }
+
+    #[test]
+    fn bias_and_activation_beyond_the_range_of_f64_are_exact() {
+        let (a, b, bias) = ([1e308; 2], [1.0; 2], [-1e308]);
+        let (a, b) = (View::new(&a, 1, 2).unwrap(), View::new(&b, 2, 1).unwrap());
+        let finished = |activation, [a, b]: [View<f64>; 2], bias: &[f64; 1], result: f64| {
+            let (result, bias) = ([result], Some(View::new(bias, 1, 1).unwrap()));
+            let (finish, result) = (Finish { bias, activation }, View::new(&result, 1, 1).unwrap());
+            check_finished(1.0, a, b, 0.0, None, finish, result, &|_| ()).unwrap().r
+        };
+        assert_eq!(finished(Activation::None, [a, b], &bias, 1e308), 0.0);
+        assert!(finished(Activation::None, [a, b], &bias, f64::INFINITY) > 1.0);
+        let minus = [-1.0; 2];
+        let minus = View::new(&minus, 2, 1).unwrap();
+        for activation in [Activation::Relu, Activation::Gelu, Activation::Silu] {
+            assert_eq!(finished(activation, [a, b], &[0.0], f64::INFINITY), 0.0);
+            assert_eq!(finished(activation, [a, minus], &[0.0], 0.0), 0.0);
+            assert_eq!(finished(activation, [a, b], &bias, 1e308), 0.0);
+        }
     }
 
     #[test]

@@ -46,6 +46,8 @@ const LITTLE: u128 = 400 << 10;
 
 #[test]
 fn products_take_what_explanations_say() {
+    // Threads are started once, and only where memory is left beside them.
+    tegula::threads::count();
     for device in [Device::cpu(), Device::interp()] {
         // The threads of the pool are there, and what is made once is made.
         as_explained::<f32>(&device, [200, 200, 4], 1.0, 0.0, false);

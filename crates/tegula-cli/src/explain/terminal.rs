@@ -128,14 +128,14 @@ impl Drop for Screen {
 /// A signal that asks the process to end does so when the screen is given back.
 fn leave_at_signals() -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    thread::spawn(move || {
+    thread::Builder::new().spawn(move || {
         if let Some(signal) = signals.forever().next() {
             // So that no picture is drawn any more.
             let _out = stdout().lock();
             leave();
             let _ = emulate_default_handler(signal);
         }
-    });
+    })?;
     Ok(())
 }
 

@@ -50,7 +50,7 @@ impl Product {
         let k = a.last().copied().unwrap_or(0);
         // C's own extents are those that are not m and n.
         let own = usize::from(a.len() > 1) + usize::from(b.len() > 1);
-        let batch = c[..c.len().saturating_sub(own)].iter().product();
+        let batch = c[..c.len().saturating_sub(own)].iter().fold(1usize, |batch, &extent| batch.saturating_mul(extent));
         let flops = 2.0 * batch as f64 * m as f64 * n as f64 * k as f64;
         let gflops = (flops > 0.0 && done.seconds > 0.0).then(|| flops / done.seconds / 1e9);
         let shapes = [a.to_vec(), b.to_vec(), c.to_vec()];
@@ -67,7 +67,13 @@ impl Product {
             return None;
         }
         let at = verified.worst.as_deref().map_or(String::new(), place);
-        let Verified { r, bound, .. } = verified;
+        let Verified { r, bound, overflows, .. } = *verified;
+        if overflows > 0 {
+            let elements = if overflows == 1 { "1 element".into() } else { format!("{overflows} elements") };
+            return Some(format!(
+                "partial sums overflow in {elements}{at}, although the exact product does not; scale A or B down; nothing was written"
+            ));
+        }
         let far = if r.is_finite() { format!(": r = {r:.3}{at}, more than the bound {bound}") } else { at };
         Some(format!("the product is wrong{far}; nothing was written"))
     }
@@ -173,13 +179,21 @@ mod tests {
 
     #[test]
     fn an_error_above_the_bound_or_nan_is_refused() {
-        let verified = |r| Verified { ok: r <= 68.0, r, bound: 68.0, worst: Some(vec![1, 2]) };
+        let verified = |r| Verified { ok: r <= 68.0, r, bound: 68.0, worst: Some(vec![1, 2]), overflows: 0 };
         let with = |r| product(Some(verified(r))).refusal();
         assert_eq!(with(68.0), None);
         assert!(with(68.1).unwrap().contains("row 1, column 2"));
         assert!(with(f64::NAN).is_some());
         let wrong = with(f64::INFINITY).unwrap();
         assert_eq!(wrong, "the product is wrong at row 1, column 2; nothing was written");
+        let overflowed =
+            |overflows| product(Some(Verified { overflows, ..verified(f64::INFINITY) })).refusal().unwrap();
+        assert_eq!(
+            overflowed(1),
+            "partial sums overflow in 1 element at row 1, column 2, although the exact product does not; scale A or B down; nothing \
+             was written"
+        );
+        assert!(overflowed(7).contains("in 7 elements at"));
         let json = serde_json::to_value(product(Some(verified(f64::INFINITY)))).unwrap();
         assert_eq!((&json["ok"], &json["r"]), (&false.into(), &serde_json::Value::Null));
     }
@@ -192,7 +206,7 @@ mod tests {
 
     #[test]
     fn json_is_one_flat_object() {
-        let verified = Verified { ok: true, r: 0.5, bound: 68.0, worst: None };
+        let verified = Verified { ok: true, r: 0.5, bound: 68.0, worst: None, overflows: 0 };
         let value = serde_json::to_value(product(Some(verified))).unwrap();
         for key in [
             "m", "n", "k", "dtype", "accuracy", "epilogue", "device", "kernel", "seconds", "gflops", "ok", "r",

@@ -6,7 +6,8 @@ use std::thread;
 
 use crate::error::Result;
 
-/// What `each` makes of every item, in their order. `told` hears of each as it is done; the first that fails ends the rest.
+/// What `each` makes of every item, in their order. `told` hears of each as it is done; the first that fails ends the rest. Where the system grants no
+/// thread, the caller's does the work.
 pub fn share<T: Sync, R: Send>(
     items: &[T],
     each: impl Fn(&T) -> Result<R> + Sync,
@@ -15,9 +16,9 @@ pub fn share<T: Sync, R: Send>(
     let cores = thread::available_parallelism().map_or(1, usize::from).min(items.len());
     let (next, (send, received)) = (AtomicUsize::new(0), mpsc::channel());
     thread::scope(|scope| {
-        for send in vec![send; cores] {
-            let (next, each) = (&next, &each);
-            scope.spawn(move || {
+        let (next, each) = (&next, &each);
+        let work = |send: mpsc::Sender<(usize, Result<R>)>| {
+            move || {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(at) else { return };
@@ -26,7 +27,14 @@ pub fn share<T: Sync, R: Send>(
                         return;
                     }
                 }
-            });
+            }
+        };
+        let start = |_: &usize| thread::Builder::new().spawn_scoped(scope, work(send.clone())).is_ok();
+        let started = (0..cores).take_while(start).count();
+        if started == 0 {
+            work(send)();
+        } else {
+            drop(send);
         }
         let mut made = Vec::with_capacity(items.len());
         for (at, result) in received {

@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::exec::{Device, Executor};
 use crate::gemm::{Gemm, Report};
 use crate::matrix::Matrix;
+use crate::threads;
 
 /// How often a sample is taken again before it counts as it is.
 const TRIES: usize = 200;
@@ -40,7 +41,7 @@ impl<'a> Calls<'a> {
 
 impl Timed for Calls<'_> {
     fn time(&mut self, samples: usize, calls: usize) -> Result<Vec<f64>> {
-        if rayon::current_num_threads() > 1 {
+        if threads::count() > 1 {
             let [rest, warm] = SETTLE;
             std::thread::sleep(rest);
             let start = Instant::now();
@@ -116,7 +117,7 @@ pub fn measure<T: Element>(
         _ => None,
     };
     let measured = contest.measured(report.kernel.into(), r, rival, rows.count(), 1);
-    Ok(Measured { discarded: discarded.get(), threads: Some(rayon::current_num_threads()), ..measured })
+    Ok(Measured { discarded: discarded.get(), threads: Some(threads::count()), ..measured })
 }
 
 /// All ways in which libraries make a product, on as many threads as ours.
@@ -124,7 +125,7 @@ fn ready<'a, T: Element>(inputs: &'a Inputs<T>, peers: &'a [cpu::Peer]) -> Resul
     let Case { alpha, beta, .. } = inputs.case;
     let mut all = Vec::new();
     for peer in peers {
-        peer.set_threads(rayon::current_num_threads());
+        peer.set_threads(threads::count());
         all.extend(peer.ready(alpha, inputs.a(), inputs.b(), beta)?);
     }
     Ok(all)

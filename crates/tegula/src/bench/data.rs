@@ -4,12 +4,14 @@
 
 use std::f64::consts::TAU;
 
-use rayon::prelude::*;
-
 use crate::element::{Scalar, Type, bf16, f16, to_odd};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::host;
 use crate::matrix::{Matrix, Shape};
+use crate::threads;
+
+/// Numbers that a thread makes at a time.
+const PART: usize = 1 << 14;
 
 /// A matrix of normal numbers of deviation 1; integers have deviation 1000, 8-bit ones 32, and are cut off at their ends.
 ///
@@ -17,8 +19,13 @@ use crate::matrix::{Matrix, Shape};
 /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) and [`Error::Shape`](crate::Error::Shape).
 pub fn normal<T: Scalar>(shape: Shape, seed: u64) -> Result<Matrix<T>> {
     let len = shape.len()?;
-    let mut data = host::room(len, || format!("a {shape} matrix of {}", T::TYPE))?;
-    data.par_extend((0..len as u64).into_par_iter().map(|place| number::<T>(seed, place)));
+    let mut data = host::room(&[len], || format!("a {shape} matrix of {}", T::TYPE))?;
+    data.resize(len, T::ZERO);
+    threads::for_chunks(&mut data, PART, |part, numbers: &mut [T]| {
+        let places = (part * PART) as u64..;
+        numbers.iter_mut().zip(places).for_each(|(to, place)| *to = number(seed, place));
+        Ok::<_, Error>(())
+    })?;
     Matrix::from_shape_vec(shape, data)
 }
 

@@ -6,6 +6,7 @@ use crate::element::Type;
 use crate::error::Result;
 use crate::exec::Device;
 use crate::matrix::{Matrix, Shape};
+use crate::threads;
 
 /// Operations a second that an instruction sustains where no memory is touched.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +56,8 @@ pub fn limits(device: &Device) -> Result<Limits> {
 /// Elements of a copy: a quarter of a GiB, more than caches hold.
 const LEN: usize = 1 << 26;
 const COPIES: usize = 7;
+/// Elements that a thread copies at a time.
+const PART: usize = 1 << 20;
 
 #[cfg(feature = "cuda")]
 fn copy_on(gpu: &Gpu) -> Result<f64> {
@@ -69,17 +72,19 @@ fn copy_on(gpu: &Gpu) -> Result<f64> {
 }
 
 fn copy_here() -> Result<f64> {
-    use rayon::prelude::*;
     let from = Matrix::from_fn(Shape::new(1, LEN), |_, _, i| i as f32)?;
     let mut copy = Matrix::<f32>::zeros(from.shape())?;
     let times = (0..COPIES).map(|_| {
         let start = std::time::Instant::now();
-        let parts = copy.as_mut_slice().par_chunks_mut(1 << 20).zip(from.as_slice().par_chunks(1 << 20));
-        parts.for_each(|(to, from)| to.copy_from_slice(from));
+        let part = |number, to: &mut [f32]| {
+            to.copy_from_slice(&from.as_slice()[number * PART..][..to.len()]);
+            Ok(())
+        };
+        threads::for_chunks(copy.as_mut_slice(), PART, part)?;
         std::hint::black_box(&copy);
-        start.elapsed().as_secs_f64()
+        Ok(start.elapsed().as_secs_f64())
     });
-    Ok(rate(&times.collect::<Vec<_>>()))
+    Ok(rate(&times.collect::<Result<Vec<_>>>()?))
 }
 
 /// Bytes a second, read and written.

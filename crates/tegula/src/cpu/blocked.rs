@@ -106,9 +106,9 @@ impl<T: Operand> Product<'_, T> {
             return Ok(());
         }
         let [of_a, of_b, of_c] = way.room::<T>(tiles, self.sizes);
-        let mut a = Buffer::new("a packed block of A", of_a)?;
-        let mut b = Buffer::new("packed parts of B", of_b)?;
-        let mut sums = Buffer::new("a block of sums", of_c)?;
+        let mut a = Buffer::new("a packed block of A", &of_a)?;
+        let mut b = Buffer::new("packed parts of B", &of_b)?;
+        let mut sums = Buffer::new("a block of sums", &of_c)?;
         let rooms = [a.start(), b.start(), sums.start()];
         for rows in blocks(0..m, way.block[0]) {
             for cols in blocks(0..n, way.block[1]) {
@@ -270,7 +270,7 @@ impl<T: Operand> Block<'_, '_, T> {
         let steps = self.tiles.steps(depth.len());
         let (most_cols, most_steps) =
             (product.sizes[1].min(self.way.block[1]), self.tiles.steps(self.way.kc.min(product.sizes[2])));
-        let b = self.rooms[1].at(worker * self.way.of_worker(self.tiles, most_cols, most_steps));
+        let b = self.rooms[1].at(worker * self.way.lanes_of_worker(self.tiles, most_cols) * most_steps);
         let of_b = if self.way.panels { 0 } else { self.way.widest(self.tiles, most_cols) };
         let strips = b.wrapping_add(of_b * most_steps);
         let panels = product.panels.filter(|_| self.way.panels);
@@ -381,7 +381,7 @@ impl<T: Operand> Block<'_, '_, T> {
         let bytes = (depth.len() * size_of::<T>() - 1) % line + 1;
         Later {
             from: a.at(self.rows.start + rows.start + done, depth.start).cast(),
-            row: a.strides()[0] * size_of::<T>() as isize,
+            row: a.strides()[0].wrapping_mul(size_of::<T>() as isize),
             rows: mr.div_ceil(tiles).next_power_of_two().clamp(4, *mr),
             to: room.wrapping_add(done * unit).cast(),
             last: u64::MAX >> (line - bytes),

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::threads;
+
 /// How long a thread waits for more.
 const LINGER: Duration = Duration::from_micros(200);
 
@@ -28,7 +30,8 @@ pub fn share(threads: usize, tasks: usize, work: impl Fn(usize, usize) + Sync) {
         }
     };
     let threads = threads.min(tasks);
-    if threads < 2 {
+    // Where the pool has one thread it may not be there at all.
+    if threads < 2 || threads::count() < 2 {
         return (0..tasks).for_each(|task| work(0, task));
     }
     if rayon::current_thread_index().is_none() && Job::run(threads, &worker) {

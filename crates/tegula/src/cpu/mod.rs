@@ -42,13 +42,13 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use half::{bf16, f16};
-use rayon::prelude::*;
 
 use crate::element::{Element, Scalar, Type};
 use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
-use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut, check_product};
+use crate::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut, check_product, check_work};
 use crate::progress::Meter;
+use crate::threads;
 use blocked::{Grid, Product, scale_all};
 use epilogue::Ending;
 pub use isa::{Isa, features};
@@ -81,7 +81,7 @@ macro_rules! for_type {
 /// C ← alpha·A·B + beta·C, where A is m×k, B is k×n and C is m×n, or batches of as many such matrices each.
 ///
 /// Any strides will do: transposed, reversed, and for A and B broadcast (0). Where `beta` is 0, C is not read; where `alpha` is 0,
-/// A and B are not. k may be 0. The threads are those of the current rayon pool; small products use only the caller's.
+/// A and B are not. k may be 0. The [threads](crate::threads) are those of the current rayon pool; small products use only the caller's.
 ///
 /// # Errors
 /// [`Error::Shape`] where the shapes do not make a product; [`Error::Unsupported`] where a matrix lies on a GPU or `TEGULA_CPU`
@@ -256,6 +256,7 @@ fn workspace_as<T: Element, U: Operand>(
     if c.shape.is_empty() || k == 0 || alpha == T::Acc::ZERO {
         return Ok(Workspace { in_place: true, bytes: 0 });
     }
+    check_work(c.shape, k)?;
     let isa = isa_for::<U>(isa, m);
     let (tiles, (parallel, apart)) = (U::tiles(isa), threading(sizes, batches));
     let way = Way::of::<U>(
@@ -267,12 +268,13 @@ fn workspace_as<T: Element, U: Operand>(
             b: [b.strides[2], b.strides[1]],
             c_col: c.strides[2],
             panels: usable::<U>(panels, turned, isa, Shape { rows: k, ..c.shape }, 0).is_some(),
-            threads: if parallel { rayon::current_num_threads() } else { 1 },
+            threads: if parallel { threads::count() } else { 1 },
         },
     );
-    let bytes: u128 = way.room::<U>(&tiles, sizes).into_iter().map(Buffer::<U::Acc>::bytes).sum();
-    let at_a_time = if apart { rayon::current_num_threads().min(batches) } else { 1 };
-    Ok(Workspace { in_place: way.in_place, bytes: bytes * at_a_time as u128 })
+    let bytes = way.room::<U>(&tiles, sizes).map(|extents| Buffer::<U::Acc>::bytes(&extents));
+    let bytes = bytes.into_iter().fold(0, u128::saturating_add);
+    let at_a_time = if apart { threads::count().min(batches) } else { 1 };
+    Ok(Workspace { in_place: way.in_place, bytes: bytes.saturating_mul(at_a_time as u128) })
 }
 
 /// A matrix on the host: the address of position 0 of its layout.
@@ -314,6 +316,9 @@ impl<S: Sum> Scaled<'_, S> {
         if c.layout.shape.is_empty() {
             return Ok(());
         }
+        if self.alpha != S::ZERO {
+            check_work(c.layout.shape, a.layout.shape.cols)?;
+        }
         let turned = has_columns(&c.layout);
         let (a, b, c, bias) = if turned { (b.t(), a.t(), c.t(), bias.map(Host::t)) } else { (a, b, c, bias) };
         let Shape { batches, rows: m, cols: n } = c.layout.shape;
@@ -335,7 +340,7 @@ impl<S: Sum> Scaled<'_, S> {
             b: b.strides(),
             c_col: c.col(),
             panels: panels(0).is_some(),
-            threads: if parallel { rayon::current_num_threads() } else { 1 },
+            threads: if parallel { threads::count() } else { 1 },
         };
         let one = |batch| {
             let (a, b, c, ending) = (a.batch(batch), b.batch(batch), c.batch(batch), ending.batch(batch));
@@ -351,11 +356,13 @@ impl<S: Sum> Scaled<'_, S> {
                 Product { sizes: [m, n, k], alpha, a, b, panels, beta, c, ending, meter }.run(&tiles, &way)
             }
         };
-        if apart { (0..batches).into_par_iter().try_for_each(one) } else { (0..batches).try_for_each(one) }
+        if apart { threads::for_each(batches, one) } else { (0..batches).try_for_each(one) }
     }
 }
 
 fn input<T: Element, U: Operand>(name: &str, view: View<'_, T>) -> Result<Host<*const U>> {
+    // Views of other crates' matrices are made without a check.
+    view.shape().len()?;
     match view.memory() {
         Memory::Device(device) => Err(on_gpu::<T>(name, device)),
         Memory::Host(memory) => {

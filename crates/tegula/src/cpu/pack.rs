@@ -31,34 +31,31 @@ thread_local! {
 }
 
 impl<S: Scalar> Buffer<S> {
-    /// Room for `len` values.
+    /// Room for values of such extents.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) where the host has no room.
-    pub fn new(what: &str, len: usize) -> Result<Self> {
-        let lines = Self::lines(len);
-        let spare = |spare: &RefCell<Vec<Vec<Line>>>| {
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) where the host has no room, also where their number is no `usize`.
+    pub fn new(what: &str, extents: &[usize]) -> Result<Self> {
+        let lines = host::count(extents).map(|len| len.div_ceil(size_of::<Line>() / size_of::<S>()));
+        let spare = |spare: &RefCell<Vec<Vec<Line>>>, lines| {
             let mut spare = spare.borrow_mut();
             let fits = spare.iter().position(|memory| memory.capacity() >= lines)?;
             Some(spare.swap_remove(fits))
         };
         let memory = match lines {
-            0 => Vec::new(),
-            _ => match SPARE.try_with(spare).ok().flatten() {
+            Some(0) => Vec::new(),
+            Some(lines) => match SPARE.try_with(|kept| spare(kept, lines)).ok().flatten() {
                 Some(memory) => memory,
-                None => host::room(lines, || what.into())?,
+                None => host::room(&[lines], || what.into())?,
             },
+            None => return Err(host::out_of_memory(host::bytes::<S>(extents), || what.into())),
         };
         Ok(Buffer(memory, PhantomData))
     }
 
-    /// Bytes that room for `len` values takes.
-    pub fn bytes(len: usize) -> u128 {
-        Self::lines(len) as u128 * size_of::<Line>() as u128
-    }
-
-    fn lines(len: usize) -> usize {
-        len.div_ceil(size_of::<Line>() / size_of::<S>())
+    /// Bytes that room for values of such extents takes.
+    pub fn bytes(extents: &[usize]) -> u128 {
+        host::bytes::<S>(extents).next_multiple_of(size_of::<Line>() as u128)
     }
 
     /// Where the first value goes.

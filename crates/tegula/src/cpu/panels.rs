@@ -26,9 +26,11 @@ impl Panels {
     pub fn pack<T: Operand>(isa: Isa, b: Source<T>, shape: Shape) -> Result<Panels> {
         let tiles = T::tiles(isa);
         let Shape { batches, rows: k, cols: n } = shape;
-        let of_runs: usize = blocks(0..k, tiles.kc).map(|depth| tiles.steps(depth.len())).sum();
-        let each = of_runs * n.next_multiple_of(tiles.lanes) * size_of::<T::Acc>();
-        let mut room = Buffer::<i8>::new("packed B", each * batches)?;
+        let of_runs = k / tiles.kc * tiles.steps(tiles.kc) + tiles.steps(k % tiles.kc);
+        let of_matrix = [of_runs, n.next_multiple_of(tiles.lanes), size_of::<T::Acc>()];
+        let mut room = Buffer::<i8>::new("packed B", &[batches, of_matrix[0], of_matrix[1], of_matrix[2]])?;
+        // The buffer holds all of it, so no offset into it overflows.
+        let each = of_matrix.iter().product();
         let start = room.start();
         for batch in 0..batches {
             let b = b.batch(batch);

@@ -11,6 +11,7 @@ use super::crew::share;
 use super::isa::Isa;
 use super::kernel::{Factors, Later, Operand};
 use crate::element::Type;
+use crate::threads;
 
 /// Steps of a micro-kernel whose panels stay in the first-level cache.
 const STEPS: usize = 64;
@@ -24,7 +25,7 @@ static BEST: AtomicU64 = AtomicU64::new(f64::INFINITY.to_bits());
 
 /// Whether this thread, and those of the pool if there are several, multiply at full speed just now.
 pub fn at_full_speed() -> bool {
-    let (threads, most) = (rayon::current_num_threads(), AtomicU64::new(0));
+    let (threads, most) = (threads::count(), AtomicU64::new(0));
     // Of numbers that are not negative the bits are in order.
     share(threads, threads, |_, _| _ = most.fetch_max(seconds().to_bits(), Ordering::Relaxed));
     let slowest = f64::from_bits(most.into_inner());

@@ -173,26 +173,26 @@ impl Way {
         self.in_place && self.packed == [false; 2] && self.cut == [1, 1]
     }
 
-    /// Values that room is taken for: packed A, packed B of each thread, and sums.
-    pub fn room<T: Operand>(&self, tiles: &Tiles<T>, [m, n, k]: [usize; 3]) -> [usize; 3] {
+    /// Extents of what room is taken for: packed A, packed B of each thread, and sums. Only what allocates multiplies them.
+    pub fn room<T: Operand>(&self, tiles: &Tiles<T>, [m, n, k]: [usize; 3]) -> [[usize; 3]; 3] {
         let steps = tiles.steps(k.min(self.kc));
         let [rows, cols] = [m.min(self.block[0]), n.min(self.block[1])];
         let high = if tiles.whole { rows.next_multiple_of(tiles.block[0]) } else { rows };
-        let of_a = if self.packed[0] { high * steps } else { 0 };
-        let of_b = if self.packed[1] { self.of_worker(tiles, cols, steps) * self.threads } else { 0 };
+        let of_a = if self.packed[0] { [high, steps, 1] } else { [0; 3] };
+        let of_b = if self.packed[1] { [self.lanes_of_worker(tiles, cols), steps, self.threads] } else { [0; 3] };
         let sums = match () {
-            _ if self.in_place => 0,
-            _ if self.strips => tiles.block[0] * self.widest(tiles, cols) * self.threads,
-            _ => rows * cols * self.slices,
+            _ if self.in_place => [0; 3],
+            _ if self.strips => [tiles.block[0], self.widest(tiles, cols), self.threads],
+            _ => [rows, cols, self.slices],
         };
         [of_a, of_b, sums]
     }
 
-    /// Values that a worker packs: its part of so many columns of B, and where tiles take whole rows of A that are not packed yet, these and the next.
-    pub fn of_worker<T: Operand>(&self, tiles: &Tiles<T>, cols: usize, steps: usize) -> usize {
+    /// Lanes that a worker packs: its part of so many columns of B, and where tiles take whole rows of A that are not packed yet, these and the next.
+    pub fn lanes_of_worker<T: Operand>(&self, tiles: &Tiles<T>, cols: usize) -> usize {
         let strips = if tiles.whole && !self.packed[0] { 2 * tiles.block[0] } else { 0 };
         let of_b = if self.panels { 0 } else { self.widest(tiles, cols) };
-        (of_b + strips) * steps
+        of_b + strips
     }
 
     /// Columns of the widest part of so many, in whole vectors.

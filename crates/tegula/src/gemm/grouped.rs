@@ -8,6 +8,7 @@ use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
+use crate::host;
 use crate::matrix::{Shape, View, ViewMut};
 use crate::plan::{Problem, of_groups};
 
@@ -126,7 +127,7 @@ fn used_rows<'a, T: Element>(product: Gemm<'a, T>, sizes: &[usize]) -> Result<(G
         ));
     }
     let mut end = 0usize;
-    let mut rows = Vec::with_capacity(sizes.len());
+    let mut rows = host::room(&[sizes.len()], || "the rows of each group".into())?;
     for size in sizes {
         let begin = end;
         end = begin.saturating_add(*size);

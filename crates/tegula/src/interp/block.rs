@@ -28,6 +28,7 @@ use crate::error::Result;
 use crate::ir::launch::Bound;
 use crate::ir::{Access, Checked, Holds, Kernel, Order, ParamKind, Scope, Site, SiteId};
 use crate::progress::Meter;
+use crate::threads;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A kernel with its arguments, ready to run.
@@ -261,7 +262,7 @@ impl<'a> Machine<'a> {
         let blocks = self.groups();
         let gathered = if self.cooperative {
             self.together(&blocks, observer)
-        } else if self.config.parallel && observer.is_none() && blocks.len() > 1 {
+        } else if self.config.parallel && observer.is_none() && blocks.len() > 1 && threads::count() > 1 {
             blocks
                 .par_iter()
                 .fold(

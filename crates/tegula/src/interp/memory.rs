@@ -237,7 +237,7 @@ fn states(len: usize, state: u8) -> Result<Vec<AtomicU8>> {
 }
 
 fn room<T>(len: usize) -> Result<Vec<T>> {
-    host::room(len, || "the interpreter's copy of a matrix".into())
+    host::room(&[len], || "the interpreter's copy of a matrix".into())
 }
 
 impl Cells {

@@ -95,11 +95,13 @@ impl Layout {
     /// The matrix repeated to a larger shape: an axis of one place becomes any number of the same, with stride 0.
     ///
     /// # Errors
-    /// [`Error::Shape`] where an axis has several places and another number of them is asked for.
+    /// [`Error::Shape`] where an axis has several places and another number of them is asked for, or there are more elements than can be
+    /// addressed.
     pub(super) fn broadcast(self, shape: Shape) -> Result<Self> {
         if self.shape == shape {
             return Ok(self);
         }
+        shape.len()?;
         let to = Layout { shape, ..self }.extents();
         (0..3).try_fold(self, |layout, axis| match (layout.extents()[axis], to[axis]) {
             (from, to) if from == to => Ok(layout),
@@ -124,11 +126,12 @@ impl Layout {
         })
     }
 
-    /// Checks that every element lies within `len` elements of memory.
+    /// Checks that every element lies within `len` elements of memory, and that their number can be addressed.
     ///
     /// # Errors
-    /// [`Error::Layout`] naming the first position that does not.
+    /// [`Error::Layout`] naming the first position that does not, [`Error::Shape`] where there are too many elements.
     pub fn check(&self, len: usize) -> Result<()> {
+        self.shape.len()?;
         match self.span()? {
             Some((_, last)) if last >= len => Err(Error::Layout(format!(
                 "a {} view at offset {} with strides {:?} needs {} elements, the memory holds {len}",

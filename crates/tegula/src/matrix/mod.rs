@@ -44,10 +44,9 @@ impl Shape {
     /// Number of elements.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the number does not fit in a `usize`.
+    /// [`Error::Shape`] where the number exceeds `isize::MAX`.
     pub fn len(&self) -> Result<usize> {
-        let len = self.batches.checked_mul(self.rows).and_then(|x| x.checked_mul(self.cols));
-        len.filter(|&x| isize::try_from(x).is_ok())
+        host::count(&[self.batches, self.rows, self.cols])
             .ok_or_else(|| Error::Shape(format!("a matrix of {self} has more elements than can be addressed")))
     }
 
@@ -82,6 +81,25 @@ pub(crate) fn check_product(a: Shape, b: Shape, c: Shape) -> Result<()> {
         Ok(())
     }
 }
+
+/// Refuses a product of more multiply-adds than any machine finishes. Only a sum over an axis that A and B both repeat has so many: elements of C have
+/// memory of their own.
+///
+/// # Errors
+/// [`Error::Shape`] with their number.
+pub(crate) fn check_work(c: Shape, k: usize) -> Result<()> {
+    let extents = [c.batches, c.rows, c.cols, k];
+    let work = extents.into_iter().fold(1u128, |work, extent| work.saturating_mul(extent as u128));
+    if c.is_empty() || work <= MAX_WORK {
+        return Ok(());
+    }
+    Err(Error::Shape(format!(
+        "a product of {c} with sums of {k} takes {work} multiply-adds; at most {MAX_WORK} are made: sum over a shorter axis"
+    )))
+}
+
+/// Multiply-adds of a product at most: 2⁶⁰, years of work.
+const MAX_WORK: u128 = 1 << 60;
 
 fn exact_len(shape: Shape, len: usize) -> Result<()> {
     if shape.len()? == len {
@@ -121,7 +139,7 @@ impl<T: Scalar> Matrix<T> {
     /// [`Error::OutOfMemory`] where the host has no room.
     pub fn zeros(shape: Shape) -> Result<Self> {
         let len = shape.len()?;
-        let mut data = host::room(len, || format!("a {shape} matrix of {}", T::TYPE))?;
+        let mut data = host::room(&[len], || format!("a {shape} matrix of {}", T::TYPE))?;
         data.resize(len, T::ZERO);
         Ok(Matrix { shape, data })
     }

@@ -36,14 +36,18 @@ pub(super) fn runs(layout: &Layout, start: usize, len: usize) -> impl Iterator<I
 /// The same elements in the same order with rows as long as can be: rows, or whole matrices, that follow each other at
 /// the distance of their elements are one row. There are no more elements than a `usize` counts.
 pub(super) fn flattened(layout: &Layout) -> Layout {
-    let (mut axes, mut outer) = ([(1usize, 0isize); 3], 2);
+    // The extents of an empty matrix may be beyond all bounds.
+    if layout.shape.is_empty() {
+        return *layout;
+    }
+    let (mut axes, mut outer) = ([(1, 0isize); 3], 2);
     let several = layout.extents().into_iter().zip(layout.strides).rev().filter(|&(extent, _)| extent != 1);
     for (extent, stride) in several {
         let (inner, apart) = axes[outer];
         let follows = isize::try_from(inner).is_ok_and(|inner| apart.checked_mul(inner) == Some(stride));
-        match inner.checked_mul(extent) {
-            _ if inner == 1 => axes[outer] = (extent, stride),
-            Some(both) if follows => axes[outer].0 = both,
+        match inner {
+            1 => axes[outer] = (extent, stride),
+            _ if follows => axes[outer].0 *= extent,
             _ => {
                 outer -= 1;
                 axes[outer] = (extent, stride);

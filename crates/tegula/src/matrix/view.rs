@@ -89,7 +89,7 @@ impl<'a, T: Scalar> View<'a, T> {
     /// Any layout over a slice.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the layout reaches outside the slice.
+    /// [`Error::Layout`] where the layout reaches outside the slice, [`Error::Shape`] where it names more elements than can be addressed.
     pub fn strided(slice: &'a [T], layout: Layout) -> Result<Self> {
         layout.check(slice.len())?;
         Ok(Self::over(slice, layout))
@@ -151,7 +151,8 @@ impl<'a, T: Scalar> View<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] where an axis has several places and another number of them is asked for.
+    /// [`Error::Shape`] where an axis has several places and another number of them is asked for, or there would be more than
+    /// `isize::MAX` elements.
     pub fn broadcast(self, shape: Shape) -> Result<Self> {
         Ok(View { layout: self.layout.broadcast(shape)?, ..self })
     }
@@ -441,10 +442,6 @@ fn row_of(layout: &Layout, batch: usize, row: usize) -> Option<(usize, usize)> {
 /// Position and length of all elements where they are neighbours in row-major order.
 fn only_run(layout: &Layout) -> Option<(usize, usize)> {
     let len = layout.shape.len().ok()?;
-    if len == 0 {
-        // The extents of an empty matrix may be of any size.
-        return Some((layout.offset, 0));
-    }
     let flat = flattened(layout);
     (len <= 1 || flat.shape.cols == len && flat.strides[2] == 1).then_some((layout.offset, len))
 }

@@ -27,7 +27,7 @@ impl<'a, T: Scalar> NdView<'a, T> {
     /// Any layout over a slice.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the layout reaches outside the slice.
+    /// [`Error::Layout`] where the layout reaches outside the slice, [`Error::Shape`] where it names more elements than can be addressed.
     pub fn strided(slice: &'a [T], layout: NdLayout) -> Result<Self> {
         layout.check(slice.len())?;
         Ok(NdView { memory: View::new(slice, 1, slice.len())?, layout })
@@ -190,7 +190,7 @@ impl<T: Scalar> NdArray<T> {
     /// [`Error::Shape`] where the elements cannot be addressed, [`Error::OutOfMemory`] where the host has no room.
     pub fn zeros(shape: &[usize]) -> Result<Self> {
         let len = len(shape)?;
-        let mut data = host::room(len, || format!("an array of {} {}", display(shape), T::TYPE))?;
+        let mut data = host::room(&[len], || format!("an array of {} {}", display(shape), T::TYPE))?;
         data.resize(len, T::ZERO);
         Ok(NdArray { shape: shape.to_vec(), data })
     }

@@ -17,6 +17,17 @@ pub struct NdReport {
     pub worst: Vec<usize>,
     /// Elements that are wrong whatever the bound.
     pub mismatches: usize,
+    /// Elements that are infinite or NaN because partial sums may have overflowed.
+    pub overflows: usize,
+    /// The measure over the other elements.
+    pub r_without_overflows: f64,
+}
+
+impl NdReport {
+    /// Of a result with so many axes before an element is looked at.
+    fn exact(axes: usize) -> Self {
+        NdReport { r: 0.0, worst: vec![0; axes], mismatches: 0, overflows: 0, r_without_overflows: 0.0 }
+    }
 }
 
 /// Compares `result` with act(alpha·A·B + beta·C₀ + bias), shapes as [above](super). C₀ is read, and needed, where `beta` is not 0. `progress` counts
@@ -45,13 +56,15 @@ pub fn check<T: Element>(
     let bias = finish.layout(&expected, matrix_axes(a.shape(), b.shape()))?;
     let products = Products::new(&a.layout, &b.layout, &result.layout, bias.as_ref());
     let count = products.count() as u64;
-    let mut worst = NdReport { r: 0.0, worst: vec![0; expected.len()], mismatches: 0 };
+    let mut worst = NdReport::exact(expected.len());
     for ([at_a, at_b, at_c, at_bias], number) in products.layouts().zip(0..) {
         let share = |part: Progress| progress(part.of_parts(number, count));
         let c0 = c0.map(|c0| c0.matrices(at_c));
         let (a, b, c) = (a.matrices(at_a), b.matrices(at_b), result.matrices(at_c));
         let report = oracle::check_finished(alpha, a, b, beta, c0, finish.matrices(at_bias), c, &share)?;
         worst.mismatches += report.mismatches;
+        worst.overflows += report.overflows;
+        worst.r_without_overflows = worst.r_without_overflows.max(report.r_without_overflows);
         if report.r > worst.r {
             let (batch, row, col) = report.worst;
             worst.r = report.r;
@@ -78,11 +91,20 @@ mod tests {
         let judge = |c: &NdArray<i32>| {
             check(1, [&a.view(), &b.view()], 0, None, &NdFinish::default(), &c.view(), &|_| {}).unwrap()
         };
-        assert_eq!(judge(&right), NdReport { r: 0.0, worst: vec![0; 4], mismatches: 0 });
+        assert_eq!(judge(&right), NdReport::exact(4));
         let mut wrong = right.clone();
         let last = wrong.as_slice().len() - 2;
         wrong.as_mut_slice()[last] += 1;
-        assert_eq!(judge(&wrong), NdReport { r: f64::INFINITY, worst: vec![2, 4, 1, 1], mismatches: 1 });
+        assert_eq!(
+            judge(&wrong),
+            NdReport {
+                r: f64::INFINITY,
+                worst: vec![2, 4, 1, 1],
+                mismatches: 1,
+                overflows: 0,
+                r_without_overflows: f64::INFINITY,
+            }
+        );
     }
 
     #[test]

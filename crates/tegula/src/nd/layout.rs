@@ -1,6 +1,7 @@
 //! Where the elements of an N-dimensional array lie. It knows numbers, not memory.
 
 use crate::error::{Error, Result};
+use crate::host;
 use crate::matrix::{distinct, span};
 
 /// Where each element of an N-dimensional array lies: element (i₀, i₁, …) is `offset + i₀·strides[0] + i₁·strides[1] + …` elements
@@ -92,11 +93,12 @@ impl NdLayout {
         })
     }
 
-    /// Checks that every element lies within `len` elements of memory.
+    /// Checks that every element lies within `len` elements of memory, and that their number can be addressed.
     ///
     /// # Errors
-    /// [`Error::Layout`] saying how many there would have to be.
+    /// [`Error::Layout`] saying how many there would have to be, [`Error::Shape`] where there are too many.
     pub fn check(&self, len: usize) -> Result<()> {
+        self.len()?;
         match self.span()? {
             Some((_, last)) if last >= len => {
                 let needed = last + 1;
@@ -164,11 +166,7 @@ impl NdLayout {
 /// # Errors
 /// [`Error::Shape`] where the number cannot be addressed.
 pub fn len(shape: &[usize]) -> Result<usize> {
-    if shape.contains(&0) {
-        return Ok(0);
-    }
-    let len = shape.iter().try_fold(1usize, |len, &extent| len.checked_mul(extent));
-    len.filter(|&x| isize::try_from(x).is_ok())
+    host::count(shape)
         .ok_or_else(|| Error::Shape(format!("an array of {} has more elements than can be addressed", display(shape))))
 }
 

@@ -101,7 +101,7 @@ struct Level {
 impl Level {
     fn new(cache: Cache, ty: Type) -> Result<Level> {
         let sets = cache.sets(ty.size())?;
-        let mut lines = host::room(sets * cache.ways, || format!("a model of a cache of {} bytes", cache.bytes))?;
+        let mut lines = host::room(&[sets, cache.ways], || format!("a model of a cache of {} bytes", cache.bytes))?;
         lines.resize(sets * cache.ways, 0);
         Ok(Level { line: cache.line, ways: cache.ways, sets, lines, misses: 0 })
     }

@@ -42,7 +42,7 @@ pub fn walk(nest: Nest, tile: usize, extents: [usize; 3], see: impl FnMut(Access
     let registers = RefCell::new(Registers { see, held: [None; 3] });
     let matrix = |rows, cols| -> Result<Vec<Traced<'_, _>>> {
         let len = Shape::new(rows, cols).len()?;
-        let mut elements = host::room(len, || format!("the trace of a {rows}×{cols} matrix"))?;
+        let mut elements = host::room(&[len], || format!("the trace of a {rows}×{cols} matrix"))?;
         elements.extend((0..len).map(|place| Traced { place, other: 0, registers: &registers }));
         Ok(elements)
     };

@@ -121,7 +121,7 @@ mod tests {
     use crate::epilogue::Gate;
 
     fn exact(x: f64) -> Exact {
-        Exact { high: x, low: 0.0, size: 1.0 }
+        Exact::new(x, 0.0, 1.0)
     }
 
     /// The digits are mpmath's.
@@ -168,7 +168,7 @@ mod tests {
             assert!(high == f64::INFINITY && none.is_nan());
             assert_eq!([1e300, 0.0].map(|x| doubled(activation, exact(x)).high), [1e300, 0.0]);
         }
-        let just_below = Exact { high: -1e-300, low: 0.0, size: 1.0 };
+        let just_below = Exact::new(-1e-300, 0.0, 1.0);
         assert_eq!(doubled(Activation::Relu, just_below).high, 0.0);
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! | | on the CPU | in kernels: a GPU, the interpreter |
 //! |---|---|---|
-//! | m, n, k, batch | any | [`EXTENT`] each: indices are 32-bit and may run one tile past the end |
-//! | elements of a matrix | `isize::MAX` bytes | `isize::MAX` bytes: strides are 64-bit |
+//! | m, n, k, batch | any whose elements can be addressed | [`EXTENT`] each: indices are 32-bit and may run one tile past the end |
+//! | elements of a matrix | `isize::MAX`, repeated ones counted as often as they are | `isize::MAX`: strides are 64-bit |
 //! | tiles along m, matrices of the batch | any | any: beyond the 65,535 blocks that a grid has along y and z, each block takes several |
+//! | multiply-adds | 2⁶⁰ | any |
 //! | memory | what is free, asked before anything is copied or computed | what the device gives, taken before anything is copied |
 
 use super::Problem;

@@ -18,6 +18,7 @@ mod gpu_tune;
 mod gpu_warpgroup;
 mod groups;
 mod hopper;
+mod huge;
 mod interp_facts;
 mod interp_ops;
 mod interp_plants;

@@ -5,6 +5,7 @@ use gemm::Parallelism;
 use super::Blas;
 use super::ready::{Call, Operand, Product, Work};
 use crate::element::Type;
+use crate::threads;
 
 /// A crate.
 pub enum Crate {
@@ -26,7 +27,7 @@ impl Crate {
 
     /// The way to make a product, on as many threads as the pool has.
     pub fn calls<'a>(&self, product: &Product<'a>) -> Vec<Call<'a>> {
-        let threads = rayon::current_num_threads();
+        let threads = threads::count();
         let work = match (self, product.ty) {
             (Crate::Gemm, Type::F32) => Some(by_gemm(product, product.singles(), threads)),
             (Crate::Gemm, Type::F64) => Some(by_gemm(product, product.doubles(), threads)),
