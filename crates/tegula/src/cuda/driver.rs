@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 
+use super::library;
 use crate::error::{Error, Result};
 
 /// Every driver function that this module calls, itself or through cudarc. None is newer than CUDA 12.0. cudarc looks each
@@ -75,10 +76,7 @@ pub(super) fn init() -> Result<()> {
 }
 
 fn start() -> Result<(), String> {
-    // SAFETY: opening the library runs its initialisers; there is no other way to ask whether a driver is there.
-    if !unsafe { sys::is_culib_present() } {
-        return Err("libcuda.so.1 (on Windows nvcuda.dll) was not found".into());
-    }
+    library::open()?;
     if let Some(name) = NEEDED.iter().find(|name| !has(name)) {
         return Err(format!("the driver library has no {name}; it is too old, CUDA 12.0 is the least"));
     }
