@@ -5,14 +5,17 @@
 //! rebinding), and one that comes from another origin is refused.
 //!
 //! Only products take time. They wait in a queue of bounded length, [`AT_A_TIME`] of them run, and all else is answered at once.
-//! When a client closes its connection, hyper drops what was to answer it: a product that waits leaves the queue, and one that
-//! runs is stopped.
+//! When a client closes its connection, or its half of it, a product that waits leaves the queue, and one that runs is stopped: the
+//! two cannot be told apart before an answer is sent.
 
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
+use std::{future, io, net};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -23,6 +26,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tegula::element::Type;
 use tegula::kernels::{Mapping, Plain};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{self, Runtime};
 use tokio::sync::Semaphore;
 use tokio::{task, time};
@@ -42,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A page that is given out.
 pub struct Page {
-    listener: tokio::net::TcpListener,
+    listener: TcpListener,
     runtime: Runtime,
     site: Arc<Site>,
 }
@@ -73,15 +77,15 @@ impl Page {
     /// # Errors
     /// Where the port is taken, or the product cannot be traced.
     pub fn open(port: u16, start: Choice) -> Result<Page> {
-        let failed = |why: std::io::Error| Error::Serve { port, why: why.to_string() };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+        let failed = |why: io::Error| Error::Serve { port, why: why.to_string() };
+        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let at = listener.local_addr().map_err(failed)?;
         let mut runtime = runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(2).max_blocking_threads(AT_A_TIME).enable_all().build().map_err(failed)?;
         let listener = {
             let _within = runtime.enter();
-            tokio::net::TcpListener::from_std(listener).map_err(failed)?
+            TcpListener::from_std(listener).map_err(failed)?
         };
         let html = page::html(&Book::served(vec![start]), &|_| {})?;
         let (queue, running) = (Semaphore::new(QUEUE), Arc::new(Semaphore::new(AT_A_TIME)));
@@ -102,9 +106,12 @@ impl Page {
                     time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
-                let site = Arc::clone(&self.site);
-                let service = service_fn(move |request| respond(Arc::clone(&site), request));
+                let Ok((stream, client)) = twice(stream) else { continue };
+                let (site, client) = (Arc::clone(&self.site), Arc::new(client));
+                let service = service_fn(move |request| respond(Arc::clone(&site), Arc::clone(&client), request));
                 let mut http = http1::Builder::new();
+                // Programs may say that they have said all, and still listen.
+                http.half_close(true);
                 http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(1 << 14);
                 let connection = http.serve_connection(TokioIo::new(stream), service);
                 // Whoever has left by now misses nothing.
@@ -114,13 +121,37 @@ impl Page {
     }
 }
 
+/// A connection for hyper, and one to see whether the client is still there.
+fn twice(stream: TcpStream) -> io::Result<(TcpStream, TcpStream)> {
+    let stream = stream.into_std()?;
+    let other = stream.try_clone()?;
+    Ok((TcpStream::from_std(stream)?, TcpStream::from_std(other)?))
+}
+
+/// Ends when a client has closed its connection, or its half of it.
+async fn gone(client: &TcpStream) {
+    if let Ok(1..) = client.peek(&mut [0]).await {
+        // It has asked for more, and stays for the answers.
+        future::pending::<()>().await;
+    }
+}
+
 async fn respond(
     site: Arc<Site>,
+    client: Arc<TcpStream>,
     request: Request<Incoming>,
 ) -> std::result::Result<Response<Full<Bytes>>, Infallible> {
     let (status, kind, text) = match site.asked(&request) {
         Asked::Answer(answer) => answer,
-        Asked::Product(choice) => site.product(choice).await,
+        Asked::Product(choice) => {
+            let (mut product, mut gone) = (pin!(site.product(choice)), pin!(gone(&client)));
+            let left = || refuse(StatusCode::REQUEST_TIMEOUT, "the connection was closed before the product was made");
+            let either = future::poll_fn(|context| match product.as_mut().poll(context) {
+                Poll::Pending => gone.as_mut().poll(context).map(|()| left()),
+                made => made,
+            });
+            either.await
+        }
     };
     let mut response = Response::new(Full::new(text));
     *response.status_mut() = status;
