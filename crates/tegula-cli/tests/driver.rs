@@ -66,9 +66,9 @@ fn driver_library_that_is_none_has_the_loaders_reason() {
 fn driver_library_cut_short_is_refused_at_any_length() {
     let folder = TempDir::new().unwrap();
     let library = folder.path().join("libcuda.so.1");
-    // Any library does: the loader dies of it before it looks for a symbol.
+    // Any ELF file does: the loader would die of it before it looks for a symbol. What debuggers read comes after the segments.
     let whole = fs::read(env!("CARGO_BIN_EXE_tegula")).unwrap();
-    for part in [1, 2, 10, 50, 90] {
+    for part in [1, 2, 5, 10] {
         fs::write(&library, &whole[..whole.len() * part / 100]).unwrap();
         let said = devices(folder.path());
         assert!(said.contains("libcuda.so.1 is truncated: it has "), "{part} %: {said}");

@@ -5,7 +5,7 @@
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
-use cudarc::driver::DriverError;
+use cudarc::driver::{CudaContext, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 
 use super::library;
@@ -111,6 +111,16 @@ impl<T> Named<T> for Result<T, DriverError> {
 impl Named<()> for CUresult {
     fn named(self, call: &'static str) -> Result<()> {
         self.result().named(call)
+    }
+}
+
+/// Makes a context current for a destructor, in which memory must not stay because of what has failed before: cudarc reports an
+/// error of an earlier destructor in place of its next call, once. It is kept for the caller's next call.
+pub(super) fn bind_to_release(context: &CudaContext) {
+    if let Err(earlier) = context.bind_to_thread() {
+        // Where this fails as well, the context is most likely current all the same, or lost with all that it holds.
+        let _ = context.bind_to_thread();
+        context.record_err(Err::<(), _>(earlier));
     }
 }
 
