@@ -341,6 +341,8 @@ pub(crate) struct Sink<'a> {
     file: &'a File,
     /// Where the next byte goes, or would.
     position: u64,
+    /// The largest of those.
+    end: u64,
     done: u64,
     total: u64,
     progress: Progress<'a>,
@@ -357,7 +359,7 @@ impl Sink<'_> {
         stop: fn() -> bool,
         write: impl FnOnce(&mut Sink) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut sink = Sink { file, position: 0, done: 0, total, progress, stop, failed: None };
+        let mut sink = Sink { file, position: 0, end: 0, done: 0, total, progress, stop, failed: None };
         let done = write(&mut sink);
         sink.failed.map_or(done, Err)
     }
@@ -365,6 +367,8 @@ impl Sink<'_> {
     fn fail(&mut self, error: io::Error) -> io::Error {
         let kind = error.kind();
         self.failed = Some(error);
+        // One that fails while it goes back to a header believes that it is behind what it has written.
+        self.position = self.end;
         kind.into()
     }
 }
@@ -383,6 +387,7 @@ impl Write for Sink<'_> {
             count => count?,
         };
         self.position += count as u64;
+        self.end = self.end.max(self.position);
         self.done += count as u64;
         (self.progress)(self.done, self.total);
         Ok(count)
@@ -400,7 +405,10 @@ impl Seek for Sink<'_> {
             SeekFrom::Current(by) | SeekFrom::End(by) if self.failed.is_some() => {
                 self.position.saturating_add_signed(by)
             }
-            to => self.file.seek(to)?,
+            to => match self.file.seek(to) {
+                Ok(position) => position,
+                Err(error) => return Err(self.fail(error)),
+            },
         };
         self.position = position;
         Ok(position)
