@@ -5,8 +5,8 @@
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
-use cudarc::driver::{CudaContext, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
+use cudarc::driver::{CudaContext, DriverError};
 
 use super::library;
 use crate::error::{Error, Result};
