@@ -285,7 +285,7 @@ impl MulArgs {
         if self.beta != 0.0 && self.c.is_none() {
             return Err(Failure::Usage(format!("--beta {} needs a matrix to scale: give --c FILE", short(self.beta))));
         }
-        let standard = |path: Option<&PathBuf>| path.is_some_and(|path| Place::parse(path) == Place::Standard);
+        let standard = is_standard;
         let factors = standard(Some(&self.a)) || standard(Some(&self.b));
         if standard(self.c.as_ref()) && factors {
             return Err(Failure::Usage("standard input holds one array; give a file for A and B, or for --c".into()));
@@ -294,7 +294,7 @@ impl MulArgs {
             return Err(Failure::Usage("standard input holds one array; give a file for --bias".into()));
         }
         if self.json && standard(self.output.as_ref()) {
-            return Err(Failure::Usage("--json and C cannot both go to standard output; give -o a file".into()));
+            return Err(both_standard("--json", "-o"));
         }
         Ok(())
     }
@@ -381,13 +381,13 @@ pub struct BenchArgs {
     /// Time for the turns of a row; long calls take what a few rounds need
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, allow_hyphen_values = true, value_parser = seconds)]
     pub time: f64,
-    /// Write one JSON object to this file
+    /// Write one JSON object to this file, or - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub json: Option<PathBuf>,
-    /// Write the rows to this file
+    /// Write the rows to this file, or - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub csv: Option<PathBuf>,
-    /// Write a page with plots to this file
+    /// Write a page with plots to this file, or - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
 }
@@ -404,6 +404,11 @@ impl BenchArgs {
         let alone = [PeerName::None, PeerName::Cublaslt];
         if let (Some(name), 2..) = (self.vs.iter().find(|name| alone.contains(name)), self.vs.len()) {
             return Err(Failure::Usage(format!("--vs {} stands alone; others may stand side by side", name.text())));
+        }
+        let files = [("--json", &self.json), ("--csv", &self.csv), ("--html", &self.html)];
+        let standard: Vec<_> = files.iter().filter(|(_, path)| is_standard(path.as_ref())).map(|(flag, _)| *flag).collect();
+        if let [one, other, ..] = standard.as_slice() {
+            return Err(both_standard(one, other));
         }
         self.products.check()
     }
@@ -723,6 +728,7 @@ pub fn parse() -> Result<Option<Cli>, Failure> {
     match Cli::try_parse() {
         Ok(cli) => Ok(Some(cli)),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            tegula_files::check_standard_output()?;
             error.print()?;
             Ok(None)
         }
@@ -733,6 +739,16 @@ pub fn parse() -> Result<Option<Cli>, Failure> {
         }
         Err(error) => Err(Failure::Usage(one_line(&error))),
     }
+}
+
+/// Whether a path is `-`: standard input or output.
+fn is_standard(path: Option<&PathBuf>) -> bool {
+    path.is_some_and(|path| Place::parse(path) == Place::Standard)
+}
+
+/// Two options that want standard output for themselves.
+fn both_standard(one: &str, other: &str) -> Failure {
+    Failure::Usage(format!("{one} and {other} cannot both go to standard output; give {other} a file"))
 }
 
 /// The message without its heading, its usage and its line breaks.

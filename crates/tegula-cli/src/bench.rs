@@ -1,7 +1,5 @@
 //! `tegula bench`: time products, against a peer in the same run, and keep the results as they come.
 
-use std::io::{Write, stdout};
-
 use tegula::bench::{self, Case, Measured, Peer, Settings, limits};
 use tegula::element::{Element, Type, bf16, f16};
 use tegula::plan::{Plan, Recipe};
@@ -12,6 +10,7 @@ use crate::args::{Asked, BenchArgs, PeerName};
 use crate::doctor;
 use crate::failure::{Failure, Result};
 use crate::mul::factor;
+use crate::output::Table;
 use crate::progress::{Meter, Unit};
 use crate::report::bench::{Figures, Limits, Other, Report, Row, csv, line, title};
 use crate::report::plots;
@@ -46,15 +45,14 @@ pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
         limits: if files.any() { Some(device_limits(&device, meter)?) } else { None },
         rows: Vec::new(),
     };
-    let mut out = stdout().lock();
-    writeln!(out, "{}\n{}", report.heading(), title())?;
+    let table = if files.take_standard_output() { Table::Beside(meter) } else { Table::Standard };
+    table.line(&format!("{}\n{}", report.heading(), title()))?;
     for (i, asked) in all.iter().enumerate() {
         let measuring = meter.phase(&format!("{} of {}: {asked}", i + 1, all.len()), Unit::Rows, 0);
         let row = asked.row(args, &device, &peer)?;
         drop(measuring);
         tracing::info!(command = row.command, "measured");
-        writeln!(out, "{}", line(&row))?;
-        out.flush()?;
+        table.line(&line(&row))?;
         report.rows.push(row);
         files.keep(&report, i + 1 == all.len())?;
     }
@@ -172,6 +170,10 @@ impl Files {
 
     fn any(&self) -> bool {
         !self.0.is_empty()
+    }
+
+    fn take_standard_output(&self) -> bool {
+        self.0.iter().any(|(file, _)| file.is_standard_output())
     }
 
     /// Writes what there is so far; into a pipe, which keeps everything, only the last of it.

@@ -16,6 +16,7 @@ mod log;
 mod manual;
 mod mul;
 mod number;
+mod output;
 mod progress;
 mod report;
 mod shapes;
@@ -23,7 +24,7 @@ mod subject;
 mod tune;
 mod winners;
 
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
@@ -32,6 +33,7 @@ use tegula_exercises::EXERCISES;
 use args::{CheckArgs, Command, DevicesArgs, DoctorArgs, KernelsArgs};
 use check::assembled::Assembler;
 use failure::{Failure, Result};
+use output::stdout;
 use progress::Meter;
 use report::devices::Devices;
 use report::exercises::Exercises;
@@ -72,8 +74,8 @@ fn run() -> Result<()> {
         Command::Kernels(args) => kernels(args),
         Command::Devices(args) => devices(args),
         Command::Doctor(args) => doctor(args),
-        Command::Completions(args) => Ok(stdout().write_all(&manual::completions(args.shell))?),
-        Command::Man(args) => Ok(stdout().write_all(&manual::page(args.command.as_deref())?)?),
+        Command::Completions(args) => Ok(stdout()?.write_all(&manual::completions(args.shell))?),
+        Command::Man(args) => Ok(stdout()?.write_all(&manual::page(args.command.as_deref())?)?),
     }
 }
 
@@ -81,7 +83,7 @@ fn check(args: &CheckArgs, meter: &Meter) -> Result<()> {
     args.check()?;
     let assembler = args.assembled.as_deref().map(Assembler::find).transpose();
     let assembler = assembler.map_err(|why| Failure::new(why.to_string()))?;
-    let mut out = stdout().lock();
+    let mut out = stdout()?.lock();
     let report = match &args.kernel {
         Subject::Kernel(kernel) => args.problem(kernel).and_then(|problem| check::run(&problem, meter)),
         Subject::Exercise(exercise) => check::exercise::run(exercise, args.effort),
@@ -110,7 +112,7 @@ fn check(args: &CheckArgs, meter: &Meter) -> Result<()> {
 fn exercises(args: &CheckArgs) -> Result<()> {
     let reports = EXERCISES.iter().map(|exercise| check::exercise::run(exercise, args.effort));
     let exercises = Exercises::new(reports.collect::<tegula::Result<_>>()?);
-    let mut out = stdout().lock();
+    let mut out = stdout()?.lock();
     if args.json {
         report::json(&mut out, &exercises)?
     } else {
@@ -121,7 +123,7 @@ fn exercises(args: &CheckArgs) -> Result<()> {
 
 fn kernels(args: &KernelsArgs) -> Result<()> {
     args.check()?;
-    let mut out = stdout().lock();
+    let mut out = stdout()?.lock();
     let Some(name) = &args.name else {
         kernel::Name::value_variants()
             .iter()
@@ -152,7 +154,7 @@ fn kernels(args: &KernelsArgs) -> Result<()> {
 
 fn devices(args: &DevicesArgs) -> Result<()> {
     let devices = Devices { devices: engine::devices() };
-    let mut out = stdout().lock();
+    let mut out = stdout()?.lock();
     if args.json {
         report::json(&mut out, &devices)?
     } else {
@@ -163,7 +165,7 @@ fn devices(args: &DevicesArgs) -> Result<()> {
 
 fn doctor(args: &DoctorArgs) -> Result<()> {
     let doctor = doctor::examine();
-    let mut out = stdout().lock();
+    let mut out = stdout()?.lock();
     if args.json {
         report::json(&mut out, &doctor)?
     } else {

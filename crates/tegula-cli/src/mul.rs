@@ -1,6 +1,6 @@
 //! `tegula mul`: read, multiply, verify, write.
 
-use std::io::{Write, stdout};
+use std::io::Write;
 
 use tegula::element::{Arith, Element, Scalar};
 use tegula::error::Bytes;
@@ -10,6 +10,7 @@ use tegula_files::{AnyArray, Array, Dtype, Number, Place, Reading, Writing};
 use crate::args::{MulArgs, short};
 use crate::engine::{self, Operands};
 use crate::failure::{Failure, Result};
+use crate::output::stdout;
 use crate::progress::{Meter, Unit};
 use crate::report::product::Product;
 use crate::report::{json, plan, preview};
@@ -118,7 +119,7 @@ impl Mul<'_> {
         let operands = Operands { device: args.device, alpha, a, b, beta, finish, accuracy: args.accuracy };
         if args.explain_plan {
             let plan = operands.explain(&mut c)?;
-            let mut out = stdout().lock();
+            let mut out = stdout()?.lock();
             if args.json {
                 json(&mut out, &plan::Plan::new(&plan, read))?;
             } else {
@@ -210,9 +211,9 @@ fn conclude<T: Number + Scalar>(
     c: &NdArray<T>,
 ) -> Result<()> {
     let refusal = product.refusal();
-    let mut out = stdout();
     if args.json {
         // Before the file: where nobody can be told of the product, the old file stays.
+        let mut out = stdout()?;
         json(&mut out, product)?;
         out.flush()?;
     }
@@ -222,7 +223,7 @@ fn conclude<T: Number + Scalar>(
         tegula_files::write(target, c.shape(), c.as_slice(), &Writing { progress: &tell })?;
     }
     if !args.json && target.is_none() && refusal.is_none() {
-        preview::print(&mut out, c)?;
+        preview::print(&mut stdout()?, c)?;
     }
     match refusal {
         Some(refusal) => Err(Failure::Failed(refusal)),

@@ -1,7 +1,5 @@
 //! `tegula tune`: find the fastest recipe for each product, and keep it for products to come.
 
-use std::io::{Write, stdout};
-
 use tegula::bench::{self, Case, Effort, Timing, Tuning};
 use tegula::element::{Element, Scalar, Type, bf16, f16};
 use tegula::epilogue::Epilogue;
@@ -12,6 +10,7 @@ use tegula_files::ReportFile;
 use crate::args::{Asked, DeviceChoice, TuneArgs};
 use crate::doctor;
 use crate::failure::{Failure, Result};
+use crate::output::Table;
 use crate::progress::{Meter, Unit};
 use crate::report::tune::{Figures, Glance, Report, Row, line, title};
 use crate::shapes::Shape;
@@ -32,8 +31,9 @@ pub fn run(args: &TuneArgs, meter: &Meter) -> Result<()> {
         command: args.command(),
         rows: Vec::new(),
     };
-    let mut out = stdout().lock();
-    writeln!(out, "{}\n{}", report.heading(), title())?;
+    let taken = json.as_ref().is_some_and(ReportFile::is_standard_output);
+    let table = if taken { Table::Beside(meter) } else { Table::Standard };
+    table.line(&format!("{}\n{}", report.heading(), title()))?;
     for (i, asked) in all.iter().enumerate() {
         let measuring = meter.phase(&format!("{} of {}: {asked}", i + 1, all.len()), Unit::Rows, 0);
         let tuning = asked.tune(args, &device);
@@ -43,14 +43,13 @@ pub fn run(args: &TuneArgs, meter: &Meter) -> Result<()> {
             winners.keep(*problem, Winner { recipe: recipe.name(), microseconds: 1e6 * seconds })?;
         }
         let row = row(asked, &tuning);
-        writeln!(out, "{}", line(&row))?;
-        out.flush()?;
+        table.line(&line(&row))?;
         report.rows.push(row);
         if let Some(file) = json.iter().find(|file| i + 1 == all.len() || !file.is_special()) {
             file.replace(report.json())?;
         }
     }
-    writeln!(out, "{}", report.verdict())?;
+    table.line(&report.verdict())?;
     if let Some(winners) = &winners {
         meter.line(format_args!("winners are kept in {}", winners.path().display()));
     }

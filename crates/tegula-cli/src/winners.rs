@@ -1,12 +1,13 @@
 //! Winners as `tegula tune` keeps them: a file that is read, added to and replaced as a whole.
 //!
-//! What is there is read again before each replacement, so two runs at a time leave the winners of both; neither can tear the file.
+//! Reading, adding and replacing are done under a lock, so that runs at the same time leave the winners of all; none can tear the file.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use tegula::cache;
-use tegula::plan::{Key, Problem, Tuned, Winner};
+use tegula::plan::{Key, Problem, Winner};
 use tegula_files::ReportFile;
 
 use crate::failure::{Failure, Result};
@@ -17,8 +18,6 @@ pub struct Winners {
     key: Key,
     path: PathBuf,
     file: ReportFile,
-    /// Those of this run.
-    new: Tuned,
 }
 
 impl Winners {
@@ -41,16 +40,36 @@ impl Winners {
         })?;
         let file = ReportFile::new(&path)?;
         let told = cache::read(&path, &key).err().map(|why| format!("{} {why}; it is made anew", path.display()));
-        Ok((Winners { key, path, file, new: Tuned::default() }, told))
+        Ok((Winners { key, path, file }, told))
     }
 
     /// Keeps a winner, beside those that are there.
     pub fn keep(&mut self, problem: Problem, winner: Winner) -> Result<()> {
-        self.new.insert(problem, winner);
+        let _locked = self.lock()?;
         // What is of no use goes.
         let mut all = cache::read(&self.path, &self.key).unwrap_or_default();
-        all.merge(&self.new);
+        all.insert(problem, winner);
         Ok(self.file.replace(all.text(&self.key))?)
+    }
+
+    /// Waits until no other run is between reading and replacing; the lock ends with the file that is returned. It is a file of
+    /// its own, since the winners' is replaced, and stays: one that is removed would be locked by two runs.
+    fn lock(&self) -> Result<File> {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".lock");
+        let opened = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = opened.map_err(|error| Failure::new(format!("{}: cannot be written: {error}", path.display())))?;
+        loop {
+            match file.lock() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Some file systems have no locks. Then the last of two runs at the same time wins.
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "cannot be locked: run one tegula tune at a time");
+                    return Ok(file);
+                }
+                Ok(()) => return Ok(file),
+            }
+        }
     }
 
     /// The file.
@@ -63,6 +82,7 @@ impl Winners {
 mod tests {
     use super::*;
     use tegula::element::Type;
+    use tegula::plan::Tuned;
 
     fn key() -> Key {
         let (gpu, driver, tegula) = ("NVIDIA H200".into(), "580.159".into(), "1.2.3".into());
@@ -111,7 +131,52 @@ mod tests {
         other.keep(problem(own[1]), winner("b")).unwrap();
         one.keep(problem(2), winner("a")).unwrap();
         assert_eq!(kept(&path), [1, 2, 4]);
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing is beside it");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2, "nothing but the lock is beside it");
+    }
+
+    /// Keeps `COUNT` winners of its own, as a run of `tegula tune` does.
+    fn keep_many(path: &Path, writer: usize) {
+        let (mut winners, _) = Winners::at(path.to_owned(), key()).unwrap();
+        (0..COUNT).for_each(|i| winners.keep(problem(1 + writer * COUNT + i), winner("a")).unwrap());
+    }
+
+    const WRITERS: usize = 8;
+    const COUNT: usize = 20;
+
+    fn all_kept(path: &Path) {
+        assert_eq!(kept(path), (1..=WRITERS * COUNT).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn winners_eight_threads_at_once_lose_no_entry() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("winners.json");
+        std::thread::scope(|scope| {
+            let path = &path;
+            (0..WRITERS).for_each(|writer| _ = scope.spawn(move || keep_many(path, writer)));
+        });
+        all_kept(&path);
+    }
+
+    /// Set for the processes that `winners_eight_processes_at_once_lose_no_entry` starts: the file, and the number of the writer.
+    const CHILD: [&str; 2] = ["TEGULA_TEST_WINNERS", "TEGULA_TEST_WRITER"];
+
+    #[test]
+    fn winners_eight_processes_at_once_lose_no_entry() {
+        const NAME: &str = "winners::tests::winners_eight_processes_at_once_lose_no_entry";
+        if let [Some(path), Some(writer)] = CHILD.map(std::env::var_os) {
+            return keep_many(Path::new(&path), writer.to_str().unwrap().parse().unwrap());
+        }
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("winners.json");
+        let start = |writer: usize| {
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            child.args(["--exact", NAME]).env(CHILD[0], &path).env(CHILD[1], writer.to_string());
+            child.stdout(std::process::Stdio::null()).spawn().unwrap()
+        };
+        let children: Vec<_> = (0..WRITERS).map(start).collect();
+        children.into_iter().for_each(|mut child| assert!(child.wait().unwrap().success()));
+        all_kept(&path);
     }
 
     #[test]

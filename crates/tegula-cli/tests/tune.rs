@@ -38,7 +38,8 @@ fn place() -> Option<TempDir> {
 
 /// The only file with winners.
 fn file(place: &Path) -> PathBuf {
-    let mut files = fs::read_dir(place.join("cache")).unwrap().map(|entry| entry.unwrap().path());
+    let paths = fs::read_dir(place.join("cache")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
     let (first, second) = (files.next().unwrap(), files.next());
     assert!(second.is_none(), "{second:?}");
     first

@@ -25,6 +25,9 @@ pub enum Error {
         /// Why not.
         why: String,
     },
+    /// Whoever asked for a product has gone.
+    #[error("stopped: nobody waits for it any more")]
+    Stopped,
     /// There is no assembler and disassembler.
     #[error(
         "ptxas and nvdisasm are not found; install the CUDA toolkit, or let TEGULA_PTXAS name its ptxas (no GPU is needed)"

@@ -3,11 +3,19 @@
 //! Only programs on this machine can connect. Pages of other sites, which a browser on this machine may show, are kept out by what
 //! browsers say of themselves: a request must name this server as its host (so that a foreign name that leads here is refused: DNS
 //! rebinding), and one that comes from another origin is refused.
+//!
+//! Only products take time. They wait in a queue of bounded length, [`AT_A_TIME`] of them run, and all else is answered at once.
+//! When a client closes its connection, or its half of it, a product that waits leaves the queue, and one that runs is stopped: the
+//! two cannot be told apart before an answer is sent.
 
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
+use std::{future, io, net};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -18,22 +26,27 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tegula::element::Type;
 use tegula::kernels::{Mapping, Plain};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{self, Runtime};
+use tokio::sync::Semaphore;
 use tokio::{task, time};
 
 use crate::error::{Error, Result};
 pub use crate::page::LARGEST;
 use crate::page::{self, Book, Choice};
 
-/// Products that are run at a time; others wait for their turn.
+/// Products that are run at a time.
 const AT_A_TIME: usize = 4;
+
+/// Products that are run or wait; more are refused.
+const QUEUE: usize = 128;
 
 /// How long a connection may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A page that is given out.
 pub struct Page {
-    listener: tokio::net::TcpListener,
+    listener: TcpListener,
     runtime: Runtime,
     site: Arc<Site>,
 }
@@ -41,11 +54,22 @@ pub struct Page {
 /// What is given out, and where.
 struct Site {
     at: SocketAddr,
-    html: String,
+    html: Bytes,
+    /// Places in the queue, and among those that run.
+    queue: Semaphore,
+    running: Arc<Semaphore>,
 }
 
 /// What is answered: a status, a type and a text.
-type Answer = (StatusCode, &'static str, String);
+type Answer = (StatusCode, &'static str, Bytes);
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// What a request comes to.
+enum Asked {
+    Answer(Answer),
+    Product(Choice),
+}
 
 impl Page {
     /// Makes the page, which opens with a product, and takes a port of the loopback interface; 0 for any that is free.
@@ -53,18 +77,19 @@ impl Page {
     /// # Errors
     /// Where the port is taken, or the product cannot be traced.
     pub fn open(port: u16, start: Choice) -> Result<Page> {
-        let failed = |why: std::io::Error| Error::Serve { port, why: why.to_string() };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+        let failed = |why: io::Error| Error::Serve { port, why: why.to_string() };
+        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let at = listener.local_addr().map_err(failed)?;
         let mut runtime = runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(2).max_blocking_threads(AT_A_TIME).enable_all().build().map_err(failed)?;
         let listener = {
             let _within = runtime.enter();
-            tokio::net::TcpListener::from_std(listener).map_err(failed)?
+            TcpListener::from_std(listener).map_err(failed)?
         };
         let html = page::html(&Book::served(vec![start]), &|_| {})?;
-        Ok(Page { listener, runtime, site: Arc::new(Site { at, html }) })
+        let (queue, running) = (Semaphore::new(QUEUE), Arc::new(Semaphore::new(AT_A_TIME)));
+        Ok(Page { listener, runtime, site: Arc::new(Site { at, html: html.into(), queue, running }) })
     }
 
     /// Where it can be seen.
@@ -81,8 +106,9 @@ impl Page {
                     time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
-                let site = Arc::clone(&self.site);
-                let service = service_fn(move |request| respond(Arc::clone(&site), request));
+                let Ok((stream, client)) = twice(stream) else { continue };
+                let (site, client) = (Arc::clone(&self.site), Arc::new(client));
+                let service = service_fn(move |request| respond(Arc::clone(&site), Arc::clone(&client), request));
                 let mut http = http1::Builder::new();
                 // Programs may say that they have said all, and still listen.
                 http.half_close(true);
@@ -95,15 +121,39 @@ impl Page {
     }
 }
 
+/// A connection for hyper, and one to see whether the client is still there.
+fn twice(stream: TcpStream) -> io::Result<(TcpStream, TcpStream)> {
+    let stream = stream.into_std()?;
+    let other = stream.try_clone()?;
+    Ok((TcpStream::from_std(stream)?, TcpStream::from_std(other)?))
+}
+
+/// Ends when a client has closed its connection, or its half of it.
+async fn gone(client: &TcpStream) {
+    if let Ok(1..) = client.peek(&mut [0]).await {
+        // It has asked for more, and stays for the answers.
+        future::pending::<()>().await;
+    }
+}
+
 async fn respond(
     site: Arc<Site>,
+    client: Arc<TcpStream>,
     request: Request<Incoming>,
 ) -> std::result::Result<Response<Full<Bytes>>, Infallible> {
-    // A product takes a while, and others are answered meanwhile.
-    let answer = task::spawn_blocking(move || site.answer(&request)).await;
-    let (status, kind, text) =
-        answer.unwrap_or_else(|_| refuse(StatusCode::INTERNAL_SERVER_ERROR, "this product cannot be made"));
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+    let (status, kind, text) = match site.asked(&request) {
+        Asked::Answer(answer) => answer,
+        Asked::Product(choice) => {
+            let (mut product, mut gone) = (pin!(site.product(choice)), pin!(gone(&client)));
+            let left = || refuse(StatusCode::REQUEST_TIMEOUT, "the connection was closed before the product was made");
+            let either = future::poll_fn(|context| match product.as_mut().poll(context) {
+                Poll::Pending => gone.as_mut().poll(context).map(|()| left()),
+                made => made,
+            });
+            either.await
+        }
+    };
+    let mut response = Response::new(Full::new(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -115,27 +165,54 @@ async fn respond(
 }
 
 fn refuse(status: StatusCode, why: &str) -> Answer {
-    (status, "text/plain; charset=utf-8", why.to_string())
+    (status, PLAIN, Bytes::from(why.to_string()))
+}
+
+/// Set when what waits for a product is dropped.
+#[derive(Default)]
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Site {
-    fn answer(&self, request: &Request<Incoming>) -> Answer {
-        if !self.is_ours(request) {
-            return refuse(StatusCode::FORBIDDEN, "this page answers nobody but itself");
-        }
-        if *request.method() != Method::GET {
-            return refuse(StatusCode::METHOD_NOT_ALLOWED, "this page is only read");
-        }
-        match request.uri().path() {
-            "/" => (StatusCode::OK, "text/html; charset=utf-8", self.html.clone()),
-            "/product" => {
-                let choice = choice(request.uri().query().unwrap_or_default());
-                match choice.and_then(|choice| choice.packed().map_err(|why| why.to_string())) {
-                    Ok(packed) => (StatusCode::OK, "text/plain; charset=utf-8", packed),
+    /// What a request asks for. Takes no time.
+    fn asked(&self, request: &Request<Incoming>) -> Asked {
+        Asked::Answer(if !self.is_ours(request) {
+            refuse(StatusCode::FORBIDDEN, "this page answers nobody but itself")
+        } else if *request.method() != Method::GET {
+            refuse(StatusCode::METHOD_NOT_ALLOWED, "this page is only read")
+        } else {
+            match request.uri().path() {
+                "/" => (StatusCode::OK, "text/html; charset=utf-8", self.html.clone()),
+                "/product" => match choice(request.uri().query().unwrap_or_default()) {
+                    Ok(choice) => return Asked::Product(choice),
                     Err(why) => refuse(StatusCode::BAD_REQUEST, &why),
-                }
+                },
+                _ => refuse(StatusCode::NOT_FOUND, "there is nothing here"),
             }
-            _ => refuse(StatusCode::NOT_FOUND, "there is nothing here"),
+        })
+    }
+
+    /// A product, when its turn comes.
+    async fn product(&self, choice: Choice) -> Answer {
+        let unavailable = || refuse(StatusCode::SERVICE_UNAVAILABLE, "too many products are asked for; ask again later");
+        let Ok(_place) = self.queue.try_acquire() else { return unavailable() };
+        let Ok(turn) = Arc::clone(&self.running).acquire_owned().await else { return unavailable() };
+        let stop = Stop::default();
+        let stopped = Arc::clone(&stop.0);
+        let made = task::spawn_blocking(move || {
+            // Held until the work has ended, whether or not its client is still there.
+            let _turn = turn;
+            choice.packed(&stopped)
+        });
+        match made.await {
+            Ok(Ok(packed)) => (StatusCode::OK, PLAIN, packed.into()),
+            Ok(Err(why)) => refuse(StatusCode::BAD_REQUEST, &why.to_string()),
+            Err(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "this product cannot be made"),
         }
     }
 

@@ -42,6 +42,7 @@ mod safetensors;
 mod show;
 #[cfg(unix)]
 mod signals;
+mod standard;
 mod text;
 mod write;
 
@@ -52,6 +53,7 @@ pub use place::Place;
 pub use read::read;
 pub use reading::Reading;
 pub use report::ReportFile;
+pub use standard::check_standard_output;
 pub use write::{Writing, check, write};
 
 /// Why a file is refused: the half of a sentence that follows the file's name.

@@ -1,14 +1,16 @@
 //! Writing a file whole or not at all.
 //!
 //! Linux: what is written has no name until it is complete and safe on the disk, so whatever ends the process leaves nothing; then
-//! it gets the name. Where something of that name is there, it first gets another, `.tegula-` and letters, and is renamed over the
-//! old file; only a SIGKILL or power cut between these two steps leaves that name, with all of the content. On file systems and
-//! systems without unnamed files it has that other name from the start.
+//! it gets the name. Where something of that name is there, it first gets another, `.NAME.tegula-` and letters and `.tmp`, and is
+//! renamed over the old file; only a SIGKILL or power cut between these two steps leaves that name, with all of the content. On
+//! file systems and systems without unnamed files it has that other name from the start. Unix: whoever writes such a file holds
+//! a lock on it, which ends with the process, so the next write of the same name knows what was left behind, and removes it.
 //!
 //! What was there is not changed but replaced: its permissions are kept, links to it are followed, but the new file belongs to
 //! who wrote it, has no extended attributes, and other hard links keep the old content. So an output may be one of the inputs,
 //! even if that is mapped. It knows files, not formats.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +23,9 @@ use crate::{Refusal, show};
 const CHUNK: usize = 8 << 20;
 /// Links to links that are followed.
 const MOST_LINKS: usize = 40;
-const PREFIX: &str = ".tegula-";
+/// Bytes that are kept of a name in that of its temporary file: names have at most 255.
+const MOST_NAME: usize = 200;
+const SUFFIX: &str = ".tmp";
 
 /// Who is told how many bytes are written, of how many; 0 of those where their number is not known.
 pub(crate) type Progress<'a> = &'a dyn Fn(u64, u64);
@@ -44,7 +48,8 @@ impl Target {
         if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
             return refuse("it names a directory; name a file in it");
         }
-        let path = follow(path).ok_or("cannot be written: too many symbolic links")?;
+        let unknown = |error: io::Error| format!("cannot be written: {}", show::error(&error));
+        let path = follow(path).map_err(unknown)?.ok_or("cannot be written: too many symbolic links")?;
         match fs::metadata(&path) {
             Ok(found) if found.is_dir() => refuse("it is a directory; name a file in it"),
             Ok(found) if !found.is_file() || is_open_file(&path) => {
@@ -53,7 +58,11 @@ impl Target {
             Ok(found) if found.permissions().readonly() => refuse("the file that is there is read-only"),
             Ok(found) => Ok(Target { path, permissions: Some(found.permissions()), special: false }),
             Err(_) if path.file_name().is_none() => refuse("it names no file"),
-            Err(_) => Ok(Target { path, permissions: None, special: false }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Target { path, permissions: None, special: false })
+            }
+            // A file of which nothing is known may be there, and is not to be replaced.
+            Err(error) => Err(unknown(error)),
         }
     }
 
@@ -99,6 +108,8 @@ impl Target {
         progress: Progress,
         write: impl FnOnce(&mut Sink) -> io::Result<()>,
     ) -> io::Result<()> {
+        #[cfg(unix)]
+        self.remove_abandoned();
         let draft = self.draft()?;
         let file = draft.file();
         Sink::write_through(file, size, progress, stop_asked, write)?;
@@ -121,15 +132,22 @@ impl Target {
         if let Some(file) = linux::unnamed(self.directory()) {
             return file.map(Draft::Unnamed);
         }
-        let mut builder = Builder::new();
-        builder.prefix(PREFIX);
-        allow_as_usual(&mut builder);
-        builder.tempfile_in(self.directory()).map(Draft::Named)
+        loop {
+            let file = self.temporary(|builder| {
+                allow_as_usual(builder);
+                builder.tempfile_in(self.directory())
+            })?;
+            // Before it was locked, another write may have taken it for abandoned.
+            if !lock(file.as_file()) || file.path().exists() {
+                return Ok(Draft::Named(file));
+            }
+        }
     }
 
     fn publish(&self, draft: Draft) -> io::Result<()> {
+        // Kept until it is renamed, and with it the lock.
         let named = match draft {
-            Draft::Named(file) => file.into_temp_path(),
+            Draft::Named(file) => file,
             #[cfg(target_os = "linux")]
             Draft::Unnamed(file) => {
                 if self.permissions.is_none() {
@@ -138,11 +156,54 @@ impl Target {
                         done => return done,
                     }
                 }
-                let mut builder = Builder::new();
-                builder.prefix(PREFIX).make_in(self.directory(), |path| linux::link(&file, path))?.into_temp_path()
+                lock(&file);
+                let linked = self.temporary(|builder| {
+                    builder.make_in(self.directory(), |path| linux::link(&file, path))
+                })?;
+                return linked.into_temp_path().persist(&self.path).map_err(|error| error.error);
             }
         };
-        named.persist(&self.path).map_err(|error| error.error)
+        named.persist(&self.path).map(drop).map_err(|error| error.error)
+    }
+
+    /// What `make` makes of the names of this target's temporary files.
+    fn temporary<R>(&self, make: impl FnOnce(&mut Builder<'_, '_>) -> R) -> R {
+        make(Builder::new().prefix(&self.prefix()).suffix(SUFFIX))
+    }
+
+    /// How the names of this target's temporary files begin.
+    fn prefix(&self) -> OsString {
+        let name = self.path.file_name().unwrap_or_default();
+        let mut prefix = OsString::from(".");
+        if name.len() <= MOST_NAME {
+            prefix.push(name);
+        } else {
+            let text = name.to_string_lossy();
+            prefix.push(&text[..text.floor_char_boundary(MOST_NAME)]);
+        }
+        prefix.push(".tegula-");
+        prefix
+    }
+
+    /// Removes temporary files of this name that a process has left behind. What cannot be removed does no harm.
+    #[cfg(unix)]
+    fn remove_abandoned(&self) {
+        use rustix::fs::{Mode, OFlags};
+        let prefix = self.prefix();
+        for entry in fs::read_dir(self.directory()).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let name = name.as_encoded_bytes();
+            if !name.starts_with(prefix.as_encoded_bytes()) || !name.ends_with(SUFFIX.as_bytes()) {
+                continue;
+            }
+            // Neither a link nor a pipe is one of ours.
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = rustix::fs::open(entry.path(), flags, Mode::empty()).map(File::from);
+            let file = file.ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()));
+            if file.is_some_and(|file| file.try_lock().is_ok()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     fn directory(&self) -> &Path {
@@ -185,22 +246,34 @@ impl Target {
     }
 }
 
+/// Shows that a temporary file's process is still there; whether it could.
+fn lock(file: &File) -> bool {
+    cfg!(unix) && file.lock().is_ok()
+}
+
 fn needed(size: u64) -> String {
     if size == 0 { String::new() } else { format!("; {size} bytes are needed") }
 }
 
 /// The path behind symbolic links, whether or not something is there; `None` for links in a circle.
-fn follow(path: &Path) -> Option<PathBuf> {
+fn follow(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
         if is_open_file(&path) || fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
-            return Some(path);
+            return Ok(Some(path));
         }
-        let Ok(target) = fs::read_link(&path) else { return Some(path) };
+        let target = match fs::read_link(&path) {
+            Ok(target) => target,
+            // No link, or nothing at all.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound) => {
+                return Ok(Some(path));
+            }
+            Err(error) => return Err(error),
+        };
         // A relative one starts where the link is.
         path = path.parent().unwrap_or(Path::new("")).join(target);
     }
-    None
+    Ok(None)
 }
 
 /// Whether a path stands for a file that the process has open, as `/dev/stdout` does: it is written to, whatever name it has.
@@ -268,6 +341,8 @@ pub(crate) struct Sink<'a> {
     file: &'a File,
     /// Where the next byte goes, or would.
     position: u64,
+    /// The largest of those.
+    end: u64,
     done: u64,
     total: u64,
     progress: Progress<'a>,
@@ -284,7 +359,7 @@ impl Sink<'_> {
         stop: fn() -> bool,
         write: impl FnOnce(&mut Sink) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut sink = Sink { file, position: 0, done: 0, total, progress, stop, failed: None };
+        let mut sink = Sink { file, position: 0, end: 0, done: 0, total, progress, stop, failed: None };
         let done = write(&mut sink);
         sink.failed.map_or(done, Err)
     }
@@ -292,6 +367,8 @@ impl Sink<'_> {
     fn fail(&mut self, error: io::Error) -> io::Error {
         let kind = error.kind();
         self.failed = Some(error);
+        // One that fails while it goes back to a header believes that it is behind what it has written.
+        self.position = self.end;
         kind.into()
     }
 }
@@ -310,6 +387,7 @@ impl Write for Sink<'_> {
             count => count?,
         };
         self.position += count as u64;
+        self.end = self.end.max(self.position);
         self.done += count as u64;
         (self.progress)(self.done, self.total);
         Ok(count)
@@ -327,7 +405,10 @@ impl Seek for Sink<'_> {
             SeekFrom::Current(by) | SeekFrom::End(by) if self.failed.is_some() => {
                 self.position.saturating_add_signed(by)
             }
-            to => self.file.seek(to)?,
+            to => match self.file.seek(to) {
+                Ok(position) => position,
+                Err(error) => return Err(self.fail(error)),
+            },
         };
         self.position = position;
         Ok(position)

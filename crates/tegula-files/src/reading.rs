@@ -44,7 +44,7 @@ pub(crate) fn read_up_to(source: &mut dyn Read, buffer: &mut [u8]) -> Result<usi
     Ok(filled)
 }
 
-/// A source that tells how far it is.
+/// A source that tells how far it is, and goes on where a signal interrupts it.
 pub(crate) struct Watched<'a, R> {
     inner: R,
     done: u64,
@@ -60,7 +60,12 @@ impl<'a, R: Read> Watched<'a, R> {
 
 impl<R: Read> Read for Watched<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(buffer)?;
+        let count = loop {
+            match self.inner.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => break done?,
+            }
+        };
         self.done += count as u64;
         (self.progress)(self.done, self.total);
         Ok(count)

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::output::Target;
-use crate::{Error, Refusal, Result, show};
+use crate::standard::{check_standard_output, standard_output};
+use crate::{Error, Result, show};
 
 /// A file that is replaced whenever there is more to say: whatever ends the program leaves it whole, with what was said last.
 ///
@@ -19,23 +20,35 @@ use crate::{Error, Refusal, Result, show};
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReportFile {
-    path: PathBuf,
+    /// Standard output where there is none.
+    path: Option<PathBuf>,
     special: bool,
 }
 
 impl ReportFile {
-    /// Finds out whether a file can be made there, before work is spent on what goes into it. Leaves nothing.
+    /// Finds out whether a file can be made there, before work is spent on what goes into it. Leaves nothing. `-` is standard
+    /// output.
     ///
     /// # Errors
     /// Where it cannot.
     pub fn new(path: &Path) -> Result<Self> {
+        if path == "-" {
+            check_standard_output()?;
+            return Ok(ReportFile { path: None, special: true });
+        }
         let target = Target::of(path).and_then(|target| target.check().map(|()| target));
-        Ok(ReportFile { special: target.map_err(|why| refusal(path, why))?.special, path: path.to_owned() })
+        let target = target.map_err(|why| Error { file: show::path(path), why })?;
+        Ok(ReportFile { special: target.special, path: Some(path.to_owned()) })
     }
 
-    /// A device or a pipe, which cannot be replaced: what is written there comes after what was.
+    /// A device, a pipe or standard output, which cannot be replaced: what is written there comes after what was.
     pub fn is_special(&self) -> bool {
         self.special
+    }
+
+    /// Whether it is standard output, and nothing else should be written there.
+    pub fn is_standard_output(&self) -> bool {
+        self.path.is_none()
     }
 
     /// Makes the file of this content.
@@ -44,14 +57,15 @@ impl ReportFile {
     /// Where it cannot be written; then it is as it was.
     pub fn replace(&self, content: impl AsRef<[u8]>) -> Result<()> {
         let content = content.as_ref();
+        let Some(path) = &self.path else {
+            return standard_output()
+                .and_then(|mut file| file.write_all(content))
+                .map_err(|error| Error::of_standard_output(&error));
+        };
         let replace = || {
-            let target = Target::of(&self.path)?;
+            let target = Target::of(path)?;
             target.replace(content.len() as u64, &|_, _| {}, |sink| sink.write_all(content))
         };
-        replace().map_err(|why| refusal(&self.path, why))
+        replace().map_err(|why| Error { file: show::path(path), why })
     }
-}
-
-fn refusal(path: &Path, why: Refusal) -> Error {
-    Error { file: show::path(path), why }
 }

@@ -1,7 +1,6 @@
 //! Writing an array to a place.
 
-use std::fs::File;
-use std::io::{self, IsTerminal, stdout};
+use std::io::{IsTerminal, stdout};
 
 use tegula::nd;
 
@@ -10,6 +9,7 @@ use crate::format::{Format, KNOWN};
 use crate::map::FileMap;
 use crate::number::Number;
 use crate::output::{Sink, Target};
+use crate::standard::{self, standard_output};
 use crate::{Error, Place, Refusal, Result, csv, mtx, npy, npz, safetensors, show};
 
 /// The name of an array in a container, where none is given.
@@ -61,7 +61,7 @@ pub fn write<T: Number>(place: &Place, shape: &[usize], data: &[T], writing: &Wr
 
 fn refusal(place: &Place, why: Refusal) -> Error {
     let file = match place {
-        Place::Standard => "standard output".into(),
+        Place::Standard => standard::NAME.into(),
         Place::File { path, .. } => show::path(path),
     };
     Error { file, why }
@@ -78,6 +78,7 @@ impl Plan {
         let refuse = |why: Refusal| format!("cannot be written: {why}");
         let Place::File { path, name } = place else {
             Format::Npy.check(dtype, dimensions).map_err(refuse)?;
+            standard::check_standard_output().map_err(|error| error.why)?;
             return if stdout().is_terminal() { Err("is a terminal; name a file".into()) } else { Ok(Plan::Standard) };
         };
         let target = Target::of(path)?;
@@ -168,13 +169,4 @@ fn check_name(name: &str) -> Result<(), Refusal> {
         _ if name.len() > 1 << 12 => Err("the array's name is too long".into()),
         _ => Ok(()),
     }
-}
-
-/// Standard output without a buffer.
-fn standard_output() -> io::Result<File> {
-    #[cfg(unix)]
-    let handle = std::os::fd::AsFd::as_fd(&stdout()).try_clone_to_owned()?;
-    #[cfg(windows)]
-    let handle = std::os::windows::io::AsHandle::as_handle(&stdout()).try_clone_to_owned()?;
-    Ok(handle.into())
 }

@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 use tegula::element::Type;
 use tegula_explain::trace::Sample;
 
-use super::{VariantArgs, whole};
+use super::{VariantArgs, both_standard, is_standard, whole};
 use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::kernel::{Name, Named, Names, Problem};
@@ -84,7 +84,7 @@ pub struct ExplainArgs {
     /// Record these steps along k only, the second one left out
     #[arg(long, value_name = "FROM:TO", value_parser = steps)]
     pub steps: Option<[u32; 2]>,
-    /// Write what happens to this file, to be played later
+    /// Write what happens to this file, to be played later; - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
     /// Tell it as text, also on a terminal
@@ -133,6 +133,7 @@ impl ExplainArgs {
             1 if sizes || other || sampled || self.json || self.trace.is_some() => refuse(
                 "a trace is played as it was recorded: beside one file there are --block, --thread and --plain only; give A and B to run a kernel on them",
             ),
+            _ if self.json && is_standard(self.trace.as_ref()) => Err(both_standard("--json", "--trace")),
             2 if sizes => refuse("the files say what m, n and k are; leave --m, --n and --k out"),
             _ => Ok(()),
         }

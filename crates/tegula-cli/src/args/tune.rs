@@ -61,7 +61,7 @@ pub struct TuneArgs {
     /// Keep no winners
     #[arg(long)]
     pub dry_run: bool,
-    /// Write one JSON object to this file
+    /// Write one JSON object to this file, or - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub json: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
 //! The explanation as a page for a browser: written to a file, or given out on this machine.
 
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::Path;
 
 use tegula::kernels::Variant;
@@ -14,6 +14,7 @@ use super::plain::at;
 use super::source::Launch;
 use crate::args::ExplainArgs;
 use crate::failure::{Failure, Result};
+use crate::output::stdout;
 use crate::progress::{Meter, Unit};
 
 /// Writes the page: of a kernel with a pipeline its timeline.
@@ -45,7 +46,7 @@ fn write_pipeline(file: &Path, args: &ExplainArgs, meter: &Meter) -> Result<()> 
 /// Says where the page is, and gives it out until the program is ended.
 pub fn serve(port: u16, args: &ExplainArgs) -> Result<()> {
     let page = Page::open(port, choice(args)?).map_err(|why| Failure::new(why.to_string()))?;
-    let mut out = stdout().lock();
+    let mut out = stdout()?.lock();
     writeln!(out, "{}", page.url())?;
     out.flush()?;
     drop(out);

@@ -23,13 +23,14 @@ mod terminal;
 mod timeline;
 mod words;
 
-use std::io::{IsTerminal, stdin, stdout};
+use std::io::{IsTerminal, stdin};
 
 use tegula_explain::trace::{Header, Trace};
 use tegula_files::ReportFile;
 
 use crate::args::ExplainArgs;
 use crate::failure::{Failure, Result};
+use crate::output::stdout;
 use crate::progress::Meter;
 use crate::report;
 use player::Player;
@@ -53,7 +54,7 @@ pub fn run(args: &ExplainArgs, meter: &Meter) -> Result<()> {
             let launch = Launch::new(args, meter)?;
             if args.json {
                 let explained = launch.profile(args, meter)?;
-                report::json(&mut stdout().lock(), &explained)?;
+                report::json(&mut stdout()?.lock(), &explained)?;
             }
             match file {
                 Some(file) => return write(&file, &launch.trace(args, meter)?, args, meter),
@@ -64,12 +65,12 @@ pub fn run(args: &ExplainArgs, meter: &Meter) -> Result<()> {
     };
     let (block, thread) = chosen(&trace.header, &trace.blocks(), args)?;
     let stage = Stage::new(trace);
-    let terminal = stdin().is_terminal() && stdout().is_terminal() && std::env::var("TERM").is_ok_and(|t| t != "dumb");
+    let terminal = stdin().is_terminal() && stdout()?.is_terminal() && std::env::var("TERM").is_ok_and(|t| t != "dumb");
     // What happens at once in a pipeline cannot be played act by act.
     if terminal && !args.plain && stage.trace.header.deeds.is_empty() {
         return Ok(terminal::play(Player::new(stage, block, thread))?);
     }
-    Ok(plain::print(&mut stdout().lock(), &stage, block, thread)?)
+    Ok(plain::print(&mut stdout()?.lock(), &stage, block, thread)?)
 }
 
 fn write(file: &ReportFile, trace: &Trace, args: &ExplainArgs, meter: &Meter) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -18,7 +19,7 @@ use super::code::{Machine, code};
 use super::cores::share;
 use super::ladder::{devices, ladder};
 use crate::assembled::Shared;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::product::Product;
 use crate::profile::PerThread;
 use crate::trace::{MOST, Sample};
@@ -98,18 +99,24 @@ impl Choice {
     /// The product and the text of its kernel, packed as the page reads it.
     ///
     /// # Errors
-    /// Where the kernel cannot be built, or does more than a trace holds.
-    pub fn packed(&self) -> Result<String> {
+    /// Where the kernel cannot be built, or does more than a trace holds; [`Error::Stopped`] soon after `stop` is set.
+    pub fn packed(&self, stop: &AtomicBool) -> Result<String> {
         let product = Product::new(self.plain, self.sizes)?;
         let (told, machine) = code(product.kernel())?;
         let codes = BTreeMap::from([(product.kernel().name(), told)]);
-        pack(&json!({ "entries": [self.entry(&product, &machine)?], "codes": codes }))
+        pack(&json!({ "entries": [self.entry(&product, &machine, stop)?], "codes": codes }))
     }
 
-    fn entry(&self, product: &Product, machine: &Machine) -> Result<Entry> {
+    fn entry(&self, product: &Product, machine: &Machine, stop: &AtomicBool) -> Result<Entry> {
+        let going = || if stop.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) };
+        going()?;
         let profile = product.profile()?;
+        going()?;
+        let recorded = product.trace(&Sample::default(), MOST)?;
+        going()?;
         let mut trace = Vec::new();
-        product.trace(&Sample::default(), MOST)?.write(&mut trace)?;
+        recorded.write(&mut trace)?;
+        going()?;
         Ok(Entry {
             choice: self.told(),
             kernel: product.kernel().name().into(),
@@ -240,8 +247,9 @@ impl Chapter {
     fn write(&self) -> Result<Written> {
         let kernel = ir::check(Variant::from(self.plain).build()?)?;
         let (code, machine) = code(&kernel)?;
+        let never = AtomicBool::new(false);
         let entry = |&(at, choice): &(usize, Choice)| {
-            Ok((at, choice.entry(&Product::new(choice.plain, choice.sizes)?, &machine)?))
+            Ok((at, choice.entry(&Product::new(choice.plain, choice.sizes)?, &machine, &never)?))
         };
         let entries = self.choices.iter().map(entry).collect::<Result<_>>()?;
         Ok(Written { kernel: kernel.name().into(), code, machine, entries })

@@ -1,10 +1,10 @@
 //! The server, spoken to as by browsers, by pages of other sites, and by programs that know no HTTP.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::OnceLock;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tegula::element::Type;
 use tegula::kernels::{Family, Plain};
@@ -13,21 +13,25 @@ use tegula_explain::serve::Page;
 
 fn address() -> SocketAddr {
     static AT: OnceLock<SocketAddr> = OnceLock::new();
-    *AT.get_or_init(|| {
-        let page = Page::open(0, Choice { plain: Plain::new(Family::Tiled, Type::F32, 2), sizes: [4; 3] }).unwrap();
-        let at = page.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
-        thread::spawn(move || page.run());
-        at
-    })
+    *AT.get_or_init(own_page)
 }
 
-/// What comes back when these bytes are sent: status, and all of the text.
+/// What comes back when these bytes are sent, and nothing after them: status, and all of the text.
 fn sent(bytes: &[u8]) -> (u16, String) {
-    let mut stream = TcpStream::connect(address()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let stream = connected();
     // What is no request may have been refused by now.
-    _ = stream.write_all(bytes);
-    _ = stream.shutdown(std::net::Shutdown::Write);
+    _ = (&stream).write_all(bytes);
+    _ = stream.shutdown(Shutdown::Write);
+    answer(stream)
+}
+
+fn connected() -> TcpStream {
+    let stream = TcpStream::connect(address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+fn answer(mut stream: TcpStream) -> (u16, String) {
     let mut answer = Vec::new();
     _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer).into_owned();
@@ -35,7 +39,9 @@ fn sent(bytes: &[u8]) -> (u16, String) {
 }
 
 fn get(path: &str, headers: &str) -> (u16, String) {
-    sent(format!("GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").as_bytes())
+    let mut stream = connected();
+    write!(stream, "GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").unwrap();
+    answer(stream)
 }
 
 fn host() -> String {
@@ -152,4 +158,57 @@ fn fifty_clients_are_served_at_once() {
         .collect();
     assert!(clients.into_iter().all(|client| client.join().unwrap() == 200));
     drop(silent);
+}
+
+/// The product that takes longest.
+const LONGEST: &str = "/product?kernel=naive&tile=2&dtype=f64&m=64&n=64&k=64";
+
+#[test]
+fn serve_dropped_products_leave_the_page_answering_at_once() {
+    let address = own_page();
+    for _ in 0..300 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {LONGEST} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    }
+    let start = Instant::now();
+    assert_eq!(get_from(address, "/"), 200);
+    let page = start.elapsed();
+    assert_eq!(get_from(address, "/product?tile=2&m=4&n=4&k=4"), 200);
+    let product = start.elapsed();
+    println!("the page after {page:?}, a product after {product:?}");
+    assert!(page < Duration::from_secs(2), "{page:?}");
+    // Those that were running are waited for, those that had not begun are not.
+    assert!(product < Duration::from_secs(30), "{product:?}");
+}
+
+#[test]
+fn serve_more_products_than_the_queue_holds_are_refused_and_the_page_is_not() {
+    let address = own_page();
+    let mut waiting: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for stream in &mut waiting {
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        write!(stream, "GET {LONGEST} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    }
+    let start = Instant::now();
+    assert_eq!(get_from(address, "/"), 200);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    // The last are refused while the first are still at work.
+    let last = waiting.pop().unwrap();
+    assert_eq!(answer(last).0, 503);
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+/// A page that no other test asks for anything.
+fn own_page() -> SocketAddr {
+    let page = Page::open(0, Choice { plain: Plain::new(Family::Tiled, Type::F32, 2), sizes: [4; 3] }).unwrap();
+    let at = page.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+    thread::spawn(move || page.run());
+    at
+}
+
+fn get_from(address: SocketAddr, path: &str) -> u16 {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    answer(stream).0
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{self, CUjit_option as Jit};
 
-use super::driver::{Named, until_nul};
+use super::driver::{Named, bind_to_release, until_nul};
 use crate::error::{Error, Result};
 use crate::ptx::Image;
 
@@ -72,10 +72,9 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if self.context.bind_to_thread().is_ok() {
-            // SAFETY: the handle is ours, unloaded once, in its own context. A failure leaves nothing to be done.
-            let _ = unsafe { sys::cuModuleUnload(self.handle) };
-        }
+        bind_to_release(&self.context);
+        // SAFETY: the handle is ours and unloaded once; without its context the driver refuses. A failure leaves nothing to be done.
+        let _ = unsafe { sys::cuModuleUnload(self.handle) };
     }
 }
 

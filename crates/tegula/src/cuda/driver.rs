@@ -5,9 +5,10 @@
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
-use cudarc::driver::DriverError;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
+use cudarc::driver::{CudaContext, DriverError};
 
+use super::library;
 use crate::error::{Error, Result};
 
 /// Every driver function that this module calls, itself or through cudarc. None is newer than CUDA 12.0. cudarc looks each
@@ -75,10 +76,7 @@ pub(super) fn init() -> Result<()> {
 }
 
 fn start() -> Result<(), String> {
-    // SAFETY: opening the library runs its initialisers; there is no other way to ask whether a driver is there.
-    if !unsafe { sys::is_culib_present() } {
-        return Err("libcuda.so.1 (on Windows nvcuda.dll) was not found".into());
-    }
+    library::open()?;
     if let Some(name) = NEEDED.iter().find(|name| !has(name)) {
         return Err(format!("the driver library has no {name}; it is too old, CUDA 12.0 is the least"));
     }
@@ -113,6 +111,16 @@ impl<T> Named<T> for Result<T, DriverError> {
 impl Named<()> for CUresult {
     fn named(self, call: &'static str) -> Result<()> {
         self.result().named(call)
+    }
+}
+
+/// Makes a context current for a destructor, in which memory must not stay because of what has failed before: cudarc reports an
+/// error of an earlier destructor in place of its next call, once. It is kept for the caller's next call.
+pub(super) fn bind_to_release(context: &CudaContext) {
+    if let Err(earlier) = context.bind_to_thread() {
+        // Where this fails as well, the context is most likely current all the same, or lost with all that it holds.
+        let _ = context.bind_to_thread();
+        context.record_err(Err::<(), _>(earlier));
     }
 }
 

@@ -37,9 +37,8 @@ struct Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        if self.context.bind_to_thread().is_ok() {
-            self.workspaces.free();
-        }
+        driver::bind_to_release(&self.context);
+        self.workspaces.free();
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use cudarc::driver::CudaGraph;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode, CUstreamCaptureStatus};
 
-use super::driver::Named;
+use super::driver::{Named, bind_to_release};
 use super::gpu::Gpu;
 use crate::error::{Error, Result};
 
@@ -85,16 +85,18 @@ struct Recording<'a>(&'a Gpu);
 
 impl Recording<'_> {
     fn end(self) -> Result<Graph> {
-        let gpu = self.0;
+        // Where this fails, `drop` ends what may still be under way: cudarc may have failed before it came to that.
+        let graph = self.0.stream().end_capture(CUgraphInstantiate_flags(0)).named("cuStreamEndCapture")?;
         std::mem::forget(self);
-        let graph = gpu.stream().end_capture(CUgraphInstantiate_flags(0)).named("cuStreamEndCapture")?;
         graph.map(|graph| Graph { graph }).ok_or_else(|| Error::Capture { why: "the driver recorded nothing".into() })
     }
 }
 
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
-        // What was recorded is of no use, and a failure to end it no more than another reason.
+        // What was recorded is of no use, and a failure to end it no more than another reason. A stream that goes on recording
+        // would be of no use either.
+        bind_to_release(self.0.context());
         let _ = self.0.stream().end_capture(CUgraphInstantiate_flags(0));
     }
 }

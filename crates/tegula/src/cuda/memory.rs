@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytemuck::Pod;
 use cudarc::driver::sys::{self, CUresult};
 
-use super::driver::Named;
+use super::driver::{Named, bind_to_release};
 use super::gpu::Gpu;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
@@ -177,9 +177,10 @@ impl<T: Stored> Buffer<T> {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if self.address == 0 || self.gpu.bind().is_err() {
+        if self.address == 0 {
             return;
         }
+        bind_to_release(self.gpu.context());
         // SAFETY: the memory is ours and released once, the way it was allocated, after what is queued on its home. A
         // failure means that the context is lost, and with it the memory.
         let _ = unsafe {

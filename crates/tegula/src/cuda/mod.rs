@@ -24,6 +24,7 @@ mod graph;
 mod image;
 mod launch;
 mod lend;
+mod library;
 mod memory;
 mod product;
 mod repeat;

@@ -1,0 +1,137 @@
+//! What the program says of drivers that cannot be used, and of one that fails at its n-th call, for every n. The driver is the one
+//! of the library's tests (`tegula/tests/fake_driver/cuda.c`), compiled here. Without a C compiler the tests that need one say that
+//! they are skipped; `TEGULA_REQUIRE_CXX=1` makes that a failure. `CXX` names another.
+#![cfg(all(feature = "cuda", target_os = "linux", target_pointer_width = "64"))]
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// Runs a line with the libraries of a folder before the system's, and caches in it.
+fn run(folder: &Path, line: &str, variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
+    command.args(line.split_whitespace()).current_dir(folder).env("LD_LIBRARY_PATH", folder);
+    command.env("TEGULA_CACHE_DIR", folder.join("cache")).env("CUDA_CACHE_PATH", folder.join("cache"));
+    command.envs(variables.iter().copied()).output().unwrap()
+}
+
+/// A driver in a folder of its own, or `None` where there is no compiler and none is required.
+fn fake() -> Option<TempDir> {
+    let folder = TempDir::new().unwrap();
+    let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tegula/tests/fake_driver/cuda.c");
+    let mut command = Command::new(&compiler);
+    command.args("-x c -O1 -shared -fPIC -pthread -o".split(' ')).arg(folder.path().join("libcuda.so.1")).arg(source);
+    match command.status() {
+        Ok(status) => {
+            assert!(status.success(), "{command:?}: {status}");
+            fs::write(folder.path().join("a.csv"), "1,2\n3,4\n").unwrap();
+            Some(folder)
+        }
+        Err(why) => {
+            let required = env::var("TEGULA_REQUIRE_CXX").is_ok_and(|required| required == "1");
+            assert!(!required, "{} does not run, which TEGULA_REQUIRE_CXX=1 asks for: {why}", compiler.display());
+            eprintln!("skipped: {} does not run", compiler.display());
+            None
+        }
+    }
+}
+
+fn devices(folder: &Path) -> String {
+    let Output { status, stdout, stderr } = run(folder, "devices", &[]);
+    assert!(status.success(), "{status}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
+}
+
+#[test]
+fn driver_library_that_is_none_has_the_loaders_reason() {
+    let folder = TempDir::new().unwrap();
+    let library = folder.path().join("libcuda.so.1");
+    for (content, reason) in [
+        (&b"no library at all, but long enough to have a header: ................"[..], "invalid ELF header"),
+        (b"", "file too short"),
+        (b"\x7fELF", "file too short"),
+    ] {
+        fs::write(&library, content).unwrap();
+        let said = devices(folder.path());
+        assert!(said.contains(reason) && said.contains("libcuda.so.1"), "{said}");
+        assert!(!said.contains("not found"), "{said}");
+    }
+}
+
+#[test]
+fn driver_library_cut_short_is_refused_at_any_length() {
+    let folder = TempDir::new().unwrap();
+    let library = folder.path().join("libcuda.so.1");
+    // Any ELF file does: the loader would die of it before it looks for a symbol. What debuggers read comes after the segments.
+    let whole = fs::read(env!("CARGO_BIN_EXE_tegula")).unwrap();
+    for part in [1, 2, 5, 10] {
+        fs::write(&library, &whole[..whole.len() * part / 100]).unwrap();
+        let said = devices(folder.path());
+        assert!(said.contains("libcuda.so.1 is truncated: it has "), "{part} %: {said}");
+    }
+    let Some(fake) = fake() else { return };
+    let whole = fs::read(fake.path().join("libcuda.so.1")).unwrap();
+    // From below the headers up to the whole file; all of it works.
+    for length in (0..whole.len()).step_by(whole.len() / 50) {
+        fs::write(&library, &whole[..length]).unwrap();
+        devices(folder.path());
+    }
+    fs::write(&library, &whole).unwrap();
+    assert!(devices(folder.path()).contains("cuda:0   Fake GPU"));
+}
+
+#[test]
+fn driver_failing_at_any_call_of_a_command_is_one_line_or_a_success() {
+    let Some(folder) = fake() else { return };
+    for (line, least) in [("devices", 15), ("doctor", 60), ("mul a.csv a.csv --device cuda:0 -o c.npy", 60)] {
+        for code in ["999", "2"] {
+            for n in 1.. {
+                let number = n.to_string();
+                let variables =
+                    [("FAKE_CUDA_FAIL_AT", &number[..]), ("FAKE_CUDA_FAIL_CODE", code), ("FAKE_CUDA_REPORT", "report")];
+                let Output { status, stderr, .. } = run(folder.path(), line, &variables);
+                let (said, report) = (String::from_utf8(stderr).unwrap(), fs::read_to_string(folder.path().join("report")));
+                let report = report.unwrap_or_else(|_| panic!("{line}, call {n}: {status}, no report: {said}"));
+                let at = format!("{line}, call {n}, error {code}, report {report:?}");
+                // Some go on without the GPU, or without what the call was for.
+                match status.code() {
+                    Some(0) => {}
+                    Some(1) => {
+                        let errors = said.lines().filter(|line| line.starts_with("error: ")).count();
+                        assert_eq!((errors, said.lines().count()), (1, 1), "{at}: {said}");
+                    }
+                    _ => panic!("{at}: {status}: {said}"),
+                }
+                let [calls, _, failed] = report.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{at}") };
+                if failed == "-" {
+                    assert!(status.success() && n > least, "{at}: {said}");
+                    println!("{line}: {calls} calls");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tune_eight_at_once_lose_no_entry() {
+    let Some(folder) = fake() else { return };
+    std::thread::scope(|scope| {
+        for m in 30..38 {
+            let folder = folder.path();
+            scope.spawn(move || {
+                let Output { status, stderr, .. } = run(folder, &format!("tune --m {m} --time 0"), &[]);
+                assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+            });
+        }
+    });
+    let files = fs::read_dir(folder.path().join("cache")).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    let found: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    assert_eq!(found["winners"].as_array().unwrap().len(), 8);
+}

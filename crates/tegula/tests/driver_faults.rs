@@ -1,0 +1,318 @@
+//! A driver that fails at its n-th call, for every n until a run sees no failure: each ends in an error of the right kind or a
+//! success, leaves nothing allocated on the device, and leaves a handle that works once the driver does again.
+//!
+//! The driver is `fake_driver/cuda.c`, compiled here. The loader reads `LD_LIBRARY_PATH` when a process starts, so a test runs its
+//! scenario in a child process, which also tells crashes and hangs from failures. Without a C compiler the tests say that they are
+//! skipped; `TEGULA_REQUIRE_CXX=1` makes that a failure. `CXX` names another.
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+
+use std::env;
+use std::ffi::{CStr, c_char, c_int, c_long};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use libloading::{Library, Symbol};
+use tegula::cuda::{self, DeviceMatrix, Gpu, Operands, Repeat};
+use tegula::element::{Element, Scalar, bf16, f16};
+use tegula::epilogue::Activation;
+use tegula::kernels::Plain;
+use tegula::{Accuracy, Device, Error, Gemm, Grouped, Matrix, Result, Shape, ir, ptx};
+
+/// Set in the child process: the folder with the driver.
+const CHILD: &str = "TEGULA_TEST_FAKE_DRIVER";
+
+/// A hang is longer than all of a test takes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How the driver fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// Once, with an error that means nothing in particular.
+    Once,
+    /// Once, for want of memory.
+    Memory,
+    /// Once, as while a stream is captured.
+    Capture,
+    /// From then on: the context is lost.
+    Lost,
+}
+
+impl Fault {
+    const ALL: [Fault; 4] = [Fault::Once, Fault::Memory, Fault::Capture, Fault::Lost];
+
+    fn code(self) -> c_int {
+        match self {
+            Fault::Once => 999,
+            Fault::Memory => 2,
+            Fault::Capture => 901,
+            Fault::Lost => 700,
+        }
+    }
+}
+
+/// What the fake driver has for tests.
+struct Fake(Library);
+
+impl Fake {
+    fn open() -> Fake {
+        // SAFETY: the library was made for this; its constructor reads the environment.
+        Fake(unsafe { Library::new("libcuda.so.1") }.expect("the fake driver"))
+    }
+
+    /// Makes a new device of this compute capability, with or without memory pools, whose driver fails at the n-th call.
+    fn start(&self, n: c_long, fault: Fault, [capability, pools]: [c_int; 2]) {
+        // SAFETY: the function has this signature. No other thread calls the driver.
+        unsafe {
+            let start: Symbol<'_, unsafe extern "C" fn(c_long, c_int, c_int, c_int, c_int)> =
+                self.0.get(b"fake_cuda_start").unwrap();
+            start(n, fault.code(), c_int::from(fault == Fault::Lost), capability, pools);
+        }
+    }
+
+    fn stop(&self) {
+        // SAFETY: as above.
+        unsafe { self.0.get::<unsafe extern "C" fn()>(b"fake_cuda_stop").unwrap()() };
+    }
+
+    /// The name of the call that failed, if it came to that.
+    fn failed(&self) -> Option<String> {
+        // SAFETY: as above; the text is the library's own.
+        let name = unsafe {
+            CStr::from_ptr(self.0.get::<unsafe extern "C" fn() -> *const c_char>(b"fake_cuda_failed").unwrap()())
+        };
+        Some(name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
+    }
+
+    /// What is allocated, all but the modules and contexts that built-in kernels keep.
+    fn live(&self) -> Vec<(&'static str, c_long)> {
+        let names = ["device memory", "page-locked memory", "streams", "events", "graphs", "executable graphs"];
+        // SAFETY: as above.
+        let count = |kind| unsafe {
+            self.0.get::<unsafe extern "C" fn(c_int) -> c_long>(b"fake_cuda_live").unwrap()(kind)
+        };
+        names.into_iter().zip(0..).map(|(name, kind)| (name, count(kind))).filter(|(_, count)| *count != 0).collect()
+    }
+}
+
+/// Something to do with a GPU.
+type Scenario = fn(&Gpu) -> Result<()>;
+
+/// Runs a test's scenario for every n and every fault, in a child process. `name` is the test's.
+fn at_every_call(name: &str, gpus: &[[c_int; 2]], scenario: Scenario) {
+    if env::var_os(CHILD).is_some() {
+        return gpus.iter().for_each(|gpu| Fault::ALL.iter().for_each(|fault| run(*gpu, *fault, scenario)));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    if !compile(folder.path()) {
+        return;
+    }
+    let mut child = Command::new(env::current_exe().unwrap());
+    child.args(["--exact", name, "--nocapture"]).env(CHILD, folder.path()).env("LD_LIBRARY_PATH", folder.path());
+    child.env("TEGULA_CACHE_DIR", folder.path()).stdout(Stdio::inherit());
+    let (mut child, start) = (child.spawn().unwrap(), Instant::now());
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("{name} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(status.success(), "{name}: {status}");
+}
+
+/// Makes the library. `false` where there is no compiler and none is required.
+fn compile(folder: &Path) -> bool {
+    let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_driver/cuda.c");
+    let mut command = Command::new(&compiler);
+    command.args("-x c -O1 -Wall -Werror -shared -fPIC -pthread -o".split(' '));
+    match command.arg(folder.join("libcuda.so.1")).arg(source).status() {
+        Ok(status) => {
+            assert!(status.success(), "{command:?}: {status}");
+            true
+        }
+        Err(why) => {
+            let required = env::var("TEGULA_REQUIRE_CXX").is_ok_and(|required| required == "1");
+            assert!(!required, "{} does not run, which TEGULA_REQUIRE_CXX=1 asks for: {why}", compiler.display());
+            eprintln!("skipped: {} does not run", compiler.display());
+            false
+        }
+    }
+}
+
+/// The child's part.
+fn run(gpu: [c_int; 2], fault: Fault, scenario: Scenario) {
+    let fake = Fake::open();
+    // What is looked up once a process is looked up before.
+    fake.start(0, fault, gpu);
+    cuda::devices().unwrap();
+    for n in 1.. {
+        fake.start(n, fault, gpu);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let gpu = Gpu::open(0)?;
+            let outcome = scenario(&gpu);
+            if outcome.is_err() && fault != Fault::Lost {
+                fake.stop();
+                recovers(&gpu, scenario);
+            }
+            outcome
+        }));
+        let failed = fake.failed();
+        let at = format!("gpu {gpu:?}, {fault:?} at call {n}, {failed:?}");
+        let outcome = outcome.unwrap_or_else(|_| panic!("{at}: a panic"));
+        if let Err(error) = &outcome {
+            let typed = matches!(
+                error,
+                Error::Driver { .. } | Error::Capture { .. } | Error::OutOfMemory { .. } | Error::Assemble { .. }
+            );
+            assert!(typed && failed.is_some(), "{at}: {error:?}");
+        }
+        // A driver that never answers again frees nothing either.
+        assert!(fault == Fault::Lost || fake.live().is_empty(), "{at}: left behind: {:?}; {outcome:?}", fake.live());
+        if failed.is_none() {
+            outcome.unwrap();
+            println!("gpu {gpu:?}, {fault:?}: {} calls", n - 1);
+            return;
+        }
+    }
+}
+
+/// cudarc reports what went wrong in a destructor at its next call, so the first run after a failure may fail once more.
+fn recovers(gpu: &Gpu, scenario: Scenario) {
+    let last = (0..3).map(|_| scenario(gpu)).find(Result::is_ok);
+    assert!(last.is_some(), "the handle is of no use any more: {:?}", scenario(gpu));
+}
+
+/// An H100 with memory pools, an A100 without.
+const BOTH: [[c_int; 2]; 2] = [[90, 1], [80, 0]];
+
+fn numbers<T: Scalar>(rows: usize, cols: usize) -> Result<Matrix<T>> {
+    Matrix::zeros(Shape::new(rows, cols))
+}
+
+fn product<T: Element>(gpu: &Gpu, [m, n, k]: [usize; 3], accuracy: Accuracy) -> Result<()> {
+    let (a, b, mut c) = (numbers::<T>(m, k)?, numbers::<T>(k, n)?, numbers::<T::Out>(m, n)?);
+    let product = Gemm::new(a.view(), b.view(), c.view_mut()).accuracy(accuracy);
+    product.on(&Device::from(gpu.clone())).run().map(drop)
+}
+
+#[test]
+fn driver_failing_at_any_call_of_products_is_an_error() {
+    at_every_call("driver_failing_at_any_call_of_products_is_an_error", &BOTH, |gpu| {
+        product::<f32>(gpu, [40, 30, 20], Accuracy::Full)?;
+        // Few results of long sums: parts of them in a workspace, and a second kernel.
+        product::<f64>(gpu, [8, 8, 4000], Accuracy::Full)?;
+        // Packed before they are multiplied.
+        product::<i32>(gpu, [65, 33, 70], Accuracy::Full)?;
+        product::<f32>(gpu, [65, 33, 71], Accuracy::Tf32)
+    });
+}
+
+#[test]
+fn driver_failing_at_any_call_of_an_epilogue_is_an_error() {
+    at_every_call("driver_failing_at_any_call_of_an_epilogue_is_an_error", &BOTH, |gpu| {
+        let (a, b, bias) = (numbers::<f16>(64, 128)?, numbers::<f16>(128, 72)?, numbers::<f16>(1, 72)?);
+        let mut c = numbers::<f16>(64, 72)?;
+        let product = Gemm::new(a.view(), b.view(), c.view_mut()).beta(2.0).bias(bias.view());
+        product.activation(Activation::Relu).on(&Device::from(gpu.clone())).run().map(drop)
+    });
+}
+
+#[test]
+fn driver_failing_at_any_call_of_groups_is_an_error() {
+    at_every_call("driver_failing_at_any_call_of_groups_is_an_error", &BOTH, |gpu| {
+        let a = DeviceMatrix::upload(gpu, numbers::<bf16>(100, 64)?.view())?;
+        let b = DeviceMatrix::upload(gpu, Matrix::<bf16>::zeros(Shape { batches: 3, rows: 64, cols: 64 })?.view())?;
+        let mut c = DeviceMatrix::zeros(gpu, Shape::new(100, 64))?;
+        Grouped::new(a.view(), b.view(), c.view_mut(), &[50, 0, 50]).on(&Device::from(gpu.clone())).run()?;
+        c.download().map(drop)
+    });
+}
+
+#[test]
+fn driver_failing_at_any_call_of_copies_is_an_error() {
+    at_every_call("driver_failing_at_any_call_of_copies_is_an_error", &BOTH, |gpu| {
+        // A copy by halves, and back.
+        let long = DeviceMatrix::upload(gpu, numbers::<f64>(3, 300_000)?.view())?;
+        long.download()?;
+        let mut other = DeviceMatrix::uninit(gpu, Shape::new(3, 5))?;
+        // No driver sets 64 bits at a time.
+        other.fill(1.5f64)?;
+        let mut third = cuda::Buffer::zeroed(gpu, 15)?;
+        third.copy_from(other.buffer())?;
+        cuda::Buffer::<f16>::zeroed(gpu, 9)?;
+        cuda::Buffer::<i8>::zeroed(gpu, 9)?;
+        // Dropped before what they are of.
+        drop(long);
+        gpu.synchronize()
+    });
+}
+
+#[test]
+fn driver_failing_at_any_call_of_graphs_is_an_error() {
+    at_every_call("driver_failing_at_any_call_of_graphs_is_an_error", &BOTH, |gpu| {
+        let shape = Shape::new(48, 48);
+        let (a, b) = (DeviceMatrix::<f32>::zeros(gpu, shape)?, DeviceMatrix::<f32>::zeros(gpu, shape)?);
+        let mut c = DeviceMatrix::<f32>::zeros(gpu, shape)?;
+        let device = Device::from(gpu.clone());
+        let mut multiply = || Gemm::new(a.view(), b.view(), c.view_mut()).on(&device).run().map(drop);
+        multiply()?;
+        let graph = gpu.capture(multiply)?;
+        // SAFETY: all that it uses is alive.
+        unsafe { graph.launch() }?;
+        c.download()?;
+        // The graph outlives what it was made of.
+        drop((a, b, c));
+        drop(graph);
+        Ok(())
+    });
+}
+
+#[test]
+fn driver_failing_at_any_call_on_two_streams_is_an_error() {
+    at_every_call("driver_failing_at_any_call_on_two_streams_is_an_error", &BOTH[..1], |gpu| {
+        let fork = gpu.context().new_stream();
+        let other = gpu.with_stream(fork.map_err(|_| driver_error())?)?;
+        let shape = Shape::new(33, 33);
+        let (a, b) = (DeviceMatrix::<f32>::zeros(gpu, shape)?, DeviceMatrix::<f32>::zeros(&other, shape)?);
+        let mut c = DeviceMatrix::<f32>::zeros(gpu, shape)?;
+        Gemm::new(a.view(), b.view(), c.view_mut()).on(&Device::from(other.clone())).run()?;
+        gpu.wait_for(&other)?;
+        // The stream goes first.
+        drop(other);
+        c.download().map(drop)
+    });
+}
+
+/// For cudarc's own error, which has no conversion.
+fn driver_error() -> Error {
+    Error::Capture { why: "a stream could not be made".into() }
+}
+
+#[test]
+fn driver_failing_at_any_call_of_a_kernel_of_ones_own_is_an_error() {
+    at_every_call("driver_failing_at_any_call_of_a_kernel_of_ones_own_is_an_error", &BOTH, |gpu| {
+        let kernel = ir::check(Plain::named("K6")?.build()?)?;
+        let (function, _) = gpu.load(&ptx::print(&kernel)?)?;
+        function.blocks_per_multiprocessor()?;
+        drop(function);
+        Ok(())
+    });
+}
+
+#[test]
+fn driver_failing_at_any_call_of_a_benchmark_is_an_error() {
+    at_every_call("driver_failing_at_any_call_of_a_benchmark_is_an_error", &BOTH, |gpu| {
+        let (a, b, c) = (numbers::<f32>(20, 30)?, numbers::<f32>(30, 40)?, numbers::<f32>(20, 40)?);
+        let operands = Operands::upload(gpu, [a.view(), b.view()], [false; 2], c.view(), 2)?;
+        let device = Device::from(gpu.clone());
+        let mut repeat = Repeat::new(&operands, |a, b, c| Gemm::new(a, b, c).on(&device).run().map(drop));
+        repeat.time(2, 3)?;
+        operands.c().map(drop)
+    });
+}
