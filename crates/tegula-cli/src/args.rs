@@ -406,7 +406,8 @@ impl BenchArgs {
             return Err(Failure::Usage(format!("--vs {} stands alone; others may stand side by side", name.text())));
         }
         let files = [("--json", &self.json), ("--csv", &self.csv), ("--html", &self.html)];
-        let standard: Vec<_> = files.iter().filter(|(_, path)| is_standard(path.as_ref())).map(|(flag, _)| *flag).collect();
+        let standard: Vec<_> =
+            files.iter().filter(|(_, path)| is_standard(path.as_ref())).map(|(flag, _)| *flag).collect();
         if let [one, other, ..] = standard.as_slice() {
             return Err(both_standard(one, other));
         }

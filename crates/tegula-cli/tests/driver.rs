@@ -94,7 +94,8 @@ fn driver_failing_at_any_call_of_a_command_is_one_line_or_a_success() {
                 let variables =
                     [("FAKE_CUDA_FAIL_AT", &number[..]), ("FAKE_CUDA_FAIL_CODE", code), ("FAKE_CUDA_REPORT", "report")];
                 let Output { status, stderr, .. } = run(folder.path(), line, &variables);
-                let (said, report) = (String::from_utf8(stderr).unwrap(), fs::read_to_string(folder.path().join("report")));
+                let (said, report) =
+                    (String::from_utf8(stderr).unwrap(), fs::read_to_string(folder.path().join("report")));
                 let report = report.unwrap_or_else(|_| panic!("{line}, call {n}: {status}, no report: {said}"));
                 let at = format!("{line}, call {n}, error {code}, report {report:?}");
                 // Some go on without the GPU, or without what the call was for.

@@ -199,7 +199,8 @@ impl Site {
 
     /// A product, when its turn comes.
     async fn product(&self, choice: Choice) -> Answer {
-        let unavailable = || refuse(StatusCode::SERVICE_UNAVAILABLE, "too many products are asked for; ask again later");
+        let unavailable =
+            || refuse(StatusCode::SERVICE_UNAVAILABLE, "too many products are asked for; ask again later");
         let Ok(_place) = self.queue.try_acquire() else { return unavailable() };
         let Ok(turn) = Arc::clone(&self.running).acquire_owned().await else { return unavailable() };
         let stop = Stop::default();

@@ -157,9 +157,8 @@ impl Target {
                     }
                 }
                 lock(&file);
-                let linked = self.temporary(|builder| {
-                    builder.make_in(self.directory(), |path| linux::link(&file, path))
-                })?;
+                let linked =
+                    self.temporary(|builder| builder.make_in(self.directory(), |path| linux::link(&file, path)))?;
                 return linked.into_temp_path().persist(&self.path).map_err(|error| error.error);
             }
         };

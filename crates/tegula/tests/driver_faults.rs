@@ -89,9 +89,8 @@ impl Fake {
     fn live(&self) -> Vec<(&'static str, c_long)> {
         let names = ["device memory", "page-locked memory", "streams", "events", "graphs", "executable graphs"];
         // SAFETY: as above.
-        let count = |kind| unsafe {
-            self.0.get::<unsafe extern "C" fn(c_int) -> c_long>(b"fake_cuda_live").unwrap()(kind)
-        };
+        let count =
+            |kind| unsafe { self.0.get::<unsafe extern "C" fn(c_int) -> c_long>(b"fake_cuda_live").unwrap()(kind) };
         names.into_iter().zip(0..).map(|(name, kind)| (name, count(kind))).filter(|(_, count)| *count != 0).collect()
     }
 }

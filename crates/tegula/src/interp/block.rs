@@ -612,7 +612,9 @@ impl<'a> Machine<'a> {
                 format!("a copy to tile {} of {}", part * part_elements(array) / tile_elements(array), array.name)
             }
             Some(Agent::Warp(warp)) => format!("a multiplication of warp {warp}"),
-            Some(Agent::Thread(thread) | Agent::Stores(thread)) => format!("a store of a tile by thread {:?}", self.thread(thread.into())),
+            Some(Agent::Thread(thread) | Agent::Stores(thread)) => {
+                format!("a store of a tile by thread {:?}", self.thread(thread.into()))
+            }
             Some(Agent::Copies(thread)) => format!("an asynchronous copy of thread {:?}", self.thread(thread.into())),
         }
     }
@@ -744,7 +746,9 @@ impl<'a> Machine<'a> {
     fn races_of_blocks(&self, gathered: &mut Gathered) {
         for (param, owners) in self.owners.iter().enumerate() {
             for (index, uses) in owners.iter().flat_map(|Owners(uses)| uses).enumerate() {
-                if let Some([later, earlier]) = conflict_of_blocks(uses.each_ref().map(|u| u.load(Relaxed)), self.kernel.cluster()) {
+                if let Some([later, earlier]) =
+                    conflict_of_blocks(uses.each_ref().map(|u| u.load(Relaxed)), self.kernel.cluster())
+                {
                     let sites = [later, earlier].map(|u| self.kernel.site(u.site));
                     let name = self.kernel.params()[param].name.clone();
                     let Arg::Matrix(buffer) = self.args[param] else { continue };

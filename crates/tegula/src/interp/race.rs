@@ -737,7 +737,9 @@ impl History {
         // Two ordered accesses race where one of them does not speak to the other's block.
         let mut reach = |used: &BTreeMap<(u32, u16, bool), Access>, understood: bool| {
             let strangers = used.iter().filter(|&(&(block, ..), _)| !understood || block != mine);
-            strangers.map(|(&(block, _, wrote), &access)| race(block, access, wrote, true)).find_map(|conflict| conflict)
+            strangers
+                .map(|(&(block, _, wrote), &access)| race(block, access, wrote, true))
+                .find_map(|conflict| conflict)
         };
         let narrow = reach(&self.narrow, now.ordered.is_some());
         match now.ordered {

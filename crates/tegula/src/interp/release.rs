@@ -76,6 +76,9 @@ impl Published {
                 seen.get_or_insert_default().join(known);
             }
         }
-        missed.iter().map(|release| release.block).find(|missed| !reached.iter().any(|reached| reached.block == *missed))
+        missed
+            .iter()
+            .map(|release| release.block)
+            .find(|missed| !reached.iter().any(|reached| reached.block == *missed))
     }
 }
