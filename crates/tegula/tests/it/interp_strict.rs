@@ -71,7 +71,7 @@ fn every_axis_of_a_shared_array_is_bounded() {
             let (y, s, t) = (k.output::<u32>("y"), k.shared::<u32>("s", [8, 8]), k.thread_x());
             k.for_each(0, 8, |col| s.store((t, col), t));
             k.barrier();
-            let col = (t * 0 + y.cols() + col) - y.cols();
+            let col = (y.cols() + col) - y.cols();
             y.store((0, t), s.load((k.constant(row), col)));
         })
     };
