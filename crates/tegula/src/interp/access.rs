@@ -206,6 +206,14 @@ impl Run<'_, '_> {
         for lane in bits_of(target.lanes[0]) {
             let index = target.first[lane];
             self.check(place, index, lane, Does::Read, Some(scope));
+            if self.machine.config.races {
+                let (now, block, (memory, at)) =
+                    (self.now(lane, Some(scope)), self.block.linear as u32, self.memory_of(place, index));
+                match place {
+                    Which::Shared(_) => self.block.shadow.waited(block, (memory, at as u32), &now, scope),
+                    Which::Global(_) => self.global.waited(block, (memory, at), &now, scope),
+                }
+            }
             self.acquire(place, index, lane, Order::Acquire, scope);
         }
         true

@@ -608,6 +608,11 @@ impl SharedShadow {
         other.and_then(|(access, wrote)| conflict(access, wrote)).or(equal)
     }
 
+    /// A thread has waited for an element.
+    pub fn waited(&mut self, block: u32, (array, index): (u32, u32), now: &Now, scope: Scope) {
+        self.histories.entry((array, index)).or_default().waited(block, now, scope);
+    }
+
     pub fn published(&mut self, array: u32, index: u32) -> &mut Published {
         self.published.entry((array, index)).or_default()
     }
@@ -644,18 +649,21 @@ struct History {
     writes: u32,
     chain: u32,
     written: BTreeMap<(u32, u16), u32>,
-    /// Of each lane, the ordered writes that its last ordered read observed.
-    observers: BTreeMap<(u32, u16), Observer>,
+    /// Of each lane, its last waits.
+    observers: BTreeMap<(u32, u16), Vec<Observer>>,
 }
 
-/// An ordered read, which observed the ordered writes of these numbers that it is morally strong with. They precede what follows it; what their threads did
+/// A wait, which observed the ordered writes of these numbers that it is morally strong with. They precede what follows it; what their threads did
 /// before them does not.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Observer {
     observed: std::ops::Range<u32>,
     scope: Scope,
     access: Access,
 }
+
+/// Waits for an element that are remembered of each lane; of one that is forgotten, a race too many may be reported.
+const OBSERVERS: usize = 8;
 
 impl History {
     /// An access, with the last plain write; an access it races with, if there is one.
@@ -668,8 +676,8 @@ impl History {
     ) -> Option<Conflict> {
         let conflict = self.conflict(*write, clocks, now, writes);
         let (block, lane) = (clocks.block, now.lane);
-        if let Some(scope) = now.ordered {
-            self.observe(block, now, scope, writes);
+        if writes && now.ordered.is_some() {
+            self.number(block, now);
         }
         match now.ordered {
             None if writes => {
@@ -689,30 +697,38 @@ impl History {
         conflict
     }
 
-    /// An ordered read observes the last ordered write and, where that is atomic, those before it. An atomic operation reads first.
-    fn observe(&mut self, block: u32, now: &Now, scope: Scope, writes: bool) {
-        let me = (block, now.lane);
-        if !writes {
-            let observed = self.chain..self.writes;
-            self.observers.insert(me, Observer { observed, scope, access: now.access() });
-            return;
+    /// A thread that waited has observed the last ordered write and, where that is atomic, those before it. What other reads observe is up to the schedule.
+    fn waited(&mut self, block: u32, now: &Now, scope: Scope) {
+        let observed = self.chain..self.writes;
+        let observers = self.observers.entry((block, now.lane)).or_default();
+        // A wait that observes more, and by no narrower scope, makes an earlier one superfluous.
+        observers.retain(|old| old.observed.start < observed.start || old.scope > scope);
+        if observers.len() == OBSERVERS {
+            observers.remove(0);
         }
-        // The read half of an atomic operation came just before, at the same clock.
-        let atomic = self.observers.get(&me).is_some_and(|read| read.access == now.access());
-        if !atomic {
+        observers.push(Observer { observed, scope, access: now.access() });
+    }
+
+    /// Numbers an ordered write. That of an atomic operation observes the last, which its read half, just before at the same clock, read.
+    fn number(&mut self, block: u32, now: &Now) {
+        let read =
+            |used: &BTreeMap<(u32, u16, bool), Access>| used.get(&(block, now.lane, false)) == Some(&now.access());
+        if !read(&self.narrow) && !read(&self.wide) {
             self.chain = self.writes;
         }
-        self.written.insert(me, self.writes);
+        self.written.insert((block, now.lane), self.writes);
         self.writes += 1;
     }
 
-    /// Whether an access comes after a read that observed a lane's last ordered write.
+    /// Whether an access comes after a wait that observed a lane's last ordered write.
     fn observed(&self, block: u32, lane: u16, clocks: &mut Clocks, now: &Now) -> bool {
         let Some(number) = self.written.get(&(block, lane)) else { return false };
         let wide = self.wide.contains_key(&(block, lane, true));
-        self.observers.iter().any(|(&(of, _), Observer { observed, scope, access })| {
-            let strong = of == block || wide && *scope != Scope::Block;
-            observed.contains(number) && strong && clocks.ordered_across(of, access, now)
+        self.observers.iter().any(|(&(of, _), reads)| {
+            reads.iter().any(|Observer { observed, scope, access }| {
+                let strong = of == block || wide && *scope != Scope::Block;
+                observed.contains(number) && strong && clocks.ordered_across(of, access, now)
+            })
         })
     }
 
@@ -736,7 +752,11 @@ impl History {
         }
         // Two ordered accesses race where one of them does not speak to the other's block.
         let mut reach = |used: &BTreeMap<(u32, u16, bool), Access>, understood: bool| {
-            let strangers = used.iter().filter(|&(&(block, ..), _)| !understood || block != mine);
+            let strangers = used.iter().filter(|&(&(block, lane, wrote), access)| {
+                // The read half of an atomic operation comes with its write half.
+                let half = !wrote && used.get(&(block, lane, true)) == Some(access);
+                (!understood || block != mine) && !half
+            });
             strangers
                 .map(|(&(block, _, wrote), &access)| race(block, access, wrote, true))
                 .find_map(|conflict| conflict)
@@ -810,6 +830,11 @@ impl GlobalShadow {
             return Some(Conflict { block, earlier, earlier_writes: true });
         }
         self.equals.unordered(clocks, (param, index), eyes)
+    }
+
+    /// A thread has waited for an element.
+    pub fn waited(&mut self, block: u32, (param, index): (u32, u64), now: &Now, scope: Scope) {
+        self.cells.entry((param, index)).or_default().history.waited(block, now, scope);
     }
 
     pub fn published(&mut self, param: u32, index: u64) -> &mut Published {

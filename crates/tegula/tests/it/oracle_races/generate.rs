@@ -12,12 +12,13 @@ use super::program::{Array, At, CELLS, Does, FLAGS, MBARRIERS, Node, Program, St
 use crate::product::Random;
 
 /// Whether flags that several blocks change may be acquired by scopes that reach some of these only.
-const PARTIAL_SCOPES: bool = false;
+const PARTIAL_SCOPES: bool = true;
 
 /// Whether the barrier of a cluster orders global memory.
-const CLUSTERS_ORDER_GLOBAL: bool = false;
+const CLUSTERS_ORDER_GLOBAL: bool = true;
 
-/// Whether tiles are copied to both blocks of a cluster.
+/// Whether copies go to several blocks. The oracle takes such a copy for one operation, which a wait in one block knows to be done in all; the interpreter has an
+/// operation for each block, as the hardware's barriers have.
 const MULTICAST: bool = false;
 
 const SIZES: [u32; 12] = [1, 2, 7, 31, 32, 32, 33, 48, 64, 64, 95, 96];

@@ -5,7 +5,7 @@
 //! release on it, or that, or a fence, followed by a strong write to it; it *synchronizes with* an acquire pattern that observes the
 //! write, or a read-modify-write that observed it, if the first operation of the one and the last of the other are morally strong.
 //! *Causality order* is program order and synchronization, transitively; a write that was observed precedes what follows the read that
-//! observed it, which says nothing of what came before the write. Two conflicting accesses race if they are not in causality order
+//! observed it, which says nothing of what came before the write. Only waits count here: what other reads observe is up to the schedule. Two conflicting accesses race if they are not in causality order
 //! and not morally strong.
 //!
 //! Each thread and each asynchronous operation is an agent. What an agent knows is a whole vector clock, an entry for each agent, and
@@ -24,7 +24,7 @@ use crate::product::Random;
 pub struct Rules {
     /// The source of an asynchronous copy is read until the copy was waited for, not when it starts.
     pub copies_read_late: bool,
-    /// A write that was observed precedes what follows the read, whether anything was released or not.
+    /// A write that was waited for precedes what follows the wait, whether anything was released or not.
     pub observation_orders: bool,
     /// A release, and a later strong write by the same thread to the same location, are a release pattern.
     pub releases_go_on: bool,
@@ -308,7 +308,7 @@ impl Machine<'_> {
             Does::Read { at, order, scope } => {
                 self.access(me, party, at, lane, false, strong(order, scope));
                 if order != Order::Weak {
-                    self.observe(me, (at.array, at.elements(lane).start), scope, order == Order::Acquire);
+                    self.observe(me, (at.array, at.elements(lane).start), scope, order == Order::Acquire, false);
                 }
                 true
             }
@@ -509,7 +509,7 @@ impl Machine<'_> {
         let id = self.access(me, party, at, lane, true, strong(order, scope));
         let index = at.elements(lane).start;
         let acquires = matches!(order, Order::Acquire | Order::AcqRel);
-        self.observe(me, (at.array, index), scope, acquires);
+        self.observe(me, (at.array, index), scope, acquires, false);
         let published = self.publish(me, id, (at.array, index), order, scope);
         let (_, location) = self.location(me, at.array, index);
         if !location.chain.last().is_some_and(|last| last.by.morally_strong(published.by)) {
@@ -538,13 +538,14 @@ impl Machine<'_> {
     }
 
     /// What a strong read learns of the writes that it observes, and, if it acquires, of what came before.
-    fn observe(&mut self, me: usize, (array, index): (Array, u32), scope: Scope, acquires: bool) {
+    fn observe(&mut self, me: usize, (array, index): (Array, u32), scope: Scope, acquires: bool, waits: bool) {
         let by = self.strength(me, Some(scope));
         let (element, location) = self.location(me, array, index);
         if location.chain.last().is_some_and(|last| last.by.morally_strong(by)) {
             let chain = location.chain.clone();
             let thread = &mut self.threads[me];
-            if self.rules.observation_orders {
+            // What a read observes that does not wait depends on the schedule.
+            if self.rules.observation_orders && waits {
                 thread.known.observed.extend(chain.iter().map(|write| write.id));
             }
             let patterns = chain.into_iter().flat_map(|write| write.patterns);
@@ -561,7 +562,7 @@ impl Machine<'_> {
             return false;
         }
         self.access(me, party, at, lane, false, Some(scope));
-        self.observe(me, (at.array, index), scope, true);
+        self.observe(me, (at.array, index), scope, true, true);
         true
     }
 
