@@ -28,7 +28,7 @@ pub(super) struct Run<'r, 'm> {
 /// Rounds of `while` loops after which a path looks whether anything changes in them.
 const LOOK: u32 = 64;
 /// Rounds of `while` loops after which other paths, warps and blocks have their turn.
-const TURN: u32 = 1 << 16;
+const TURN: u32 = 1 << 14;
 
 /// A `while` loop as it was a round before: where it begins, and its lanes and registers.
 type Snapshot = (usize, u64);
