@@ -44,7 +44,7 @@ fn output_reports_named_minus_are_alone_on_standard_output() {
     assert!(csv.lines().count() == 3 && csv.starts_with("dtype,"), "{csv}");
     let (page, _) = done(place, "tegula bench --m 8 --time 0 --device cpu --html -");
     assert!(page.to_ascii_lowercase().starts_with(b"<!doctype html>"));
-    let (page, _) = done(place, "tegula explain --kernel hopper --dtype f16 --html -");
+    let (page, _) = done(place, "tegula explain --kernel hopper_64x64x64_1_2_1 --dtype f16 --html -");
     assert!(page.starts_with(b"<!doctype html>"));
     let (trace, _) = done(place, "tegula explain --trace -");
     fs::write(place.join("a.csv"), &trace).unwrap();
