@@ -4,7 +4,7 @@
 //! browsers say of themselves: a request must name this server as its host (so that a foreign name that leads here is refused: DNS
 //! rebinding), and one that comes from another origin is refused.
 //!
-//! Only products take time. They wait in a queue of bounded length, [`AT_A_TIME`] of them run, and all else is answered at once.
+//! Only products take time. They wait in a queue of bounded length, `AT_A_TIME` of them run, and all else is answered at once.
 //! When a client closes its connection, or its half of it, a product that waits leaves the queue, and one that runs is stopped: the
 //! two cannot be told apart before an answer is sent.
 

@@ -33,7 +33,7 @@
 //! reference is from the least such value. So a sum that is too large for f16 must be infinite, and one at the very edge may be.
 //! The reference has a wider range than the product: where partial sums overflow and the whole does not, the plain loop is wrong and is
 //! called wrong. For f64, whose range no other type exceeds, an element whose sum of absolute values overflows is computed again with an
-//! exponent of its own ([`Exact::exponent`]). Such elements are counted apart ([`Report::overflows`]): the way to a right product is then to
+//! exponent of its own (`Exact::exponent`). Such elements are counted apart ([`Report::overflows`]): the way to a right product is then to
 //! scale A or B.
 
 mod activation;

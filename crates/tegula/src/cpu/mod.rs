@@ -81,7 +81,7 @@ macro_rules! for_type {
 /// C ← alpha·A·B + beta·C, where A is m×k, B is k×n and C is m×n, or batches of as many such matrices each.
 ///
 /// Any strides will do: transposed, reversed, and for A and B broadcast (0). Where `beta` is 0, C is not read; where `alpha` is 0,
-/// A and B are not. k may be 0. The [threads](crate::threads) are those of the current rayon pool; small products use only the caller's.
+/// A and B are not. k may be 0. The [threads](crate::threads::count) are those of the current rayon pool; small products use only the caller's.
 ///
 /// # Errors
 /// [`Error::Shape`] where the shapes do not make a product; [`Error::Unsupported`] where a matrix lies on a GPU or `TEGULA_CPU`
