@@ -1,43 +1,37 @@
-//! All that must hold before a change is taken: sections in order, each a command as a person would type it.
+//! All that a change is held to: sections in order, each a command as a person would type it.
+//!
+//! The quick run is for every change. The full run has every seed, shape and assembly, and searches: for inputs that break a
+//! reader or a product, and for wrong accesses to memory. It is for changes of kernels, the interpreter or a printer.
 
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{Outcome, root};
+use crate::{Outcome, passes};
 
-/// The sections by name, with their commands. `CONVERSIONS` are the library's features that nothing else turns on.
-const SECTIONS: [(&str, &str); 8] = [
+const QUICK: [(&str, &str); 5] = [
     ("format", "fmt --all --check"),
     ("layers", "xtask layers"),
-    ("lints", "clippy --workspace --all-targets CONVERSIONS -- -D warnings"),
-    ("tests", "test --workspace CONVERSIONS"),
-    ("documentation", "doc --workspace --no-deps --lib CONVERSIONS"),
-    ("assembly", "xtask assemble"),
-    ("memory", "xtask memory"),
-    ("fuzz", "xtask fuzz 60"),
+    ("lints", "clippy --workspace --all-targets -- -D warnings"),
+    ("tests", "test --workspace"),
+    ("documentation", "doc --workspace --no-deps --lib"),
 ];
 
-const CONVERSIONS: &str = "--features tegula/ndarray,tegula/ndarray-016,tegula/faer,tegula/peers";
+const FULL: [(&str, &str); 3] =
+    [("memory", "xtask memory"), ("sanitizers", "xtask sanitize"), ("fuzz", "xtask fuzz 60")];
 
 /// Runs the sections up to the first that fails.
-pub fn run() -> Outcome {
-    SECTIONS.iter().try_for_each(|(name, command)| section(name, &command.replace("CONVERSIONS", CONVERSIONS)))?;
-    let long = std::env::var("TEGULA_SANITIZE").is_ok_and(|v| v == "1");
-    if long { section("sanitizers", "xtask sanitize") } else { Ok(()) }
+pub fn run(full: bool) -> Outcome {
+    let sections = QUICK.iter().chain(if full { &FULL[..] } else { &[] });
+    sections.into_iter().try_for_each(|(name, command)| section(name, command, full))
 }
 
-fn section(name: &str, command: &str) -> Outcome {
+fn section(name: &str, command: &str, full: bool) -> Outcome {
     println!("== {name}: cargo {command}");
     let start = Instant::now();
-    let status = Command::new("cargo")
-        .args(command.split(' '))
-        .env("RUSTDOCFLAGS", "-D warnings")
-        .current_dir(root())
-        .status()
-        .map_err(|e| format!("cargo: {e}"))?;
-    if !status.success() {
-        return Err(format!("failed: {name} (cargo {command})"));
-    }
+    let mut cargo = Command::new("cargo");
+    cargo.args(command.split(' ')).env("RUSTDOCFLAGS", "-D warnings");
+    cargo.env("TEGULA_FULL", if full { "1" } else { "0" });
+    passes(&mut cargo, &format!("{name} (cargo {command})"))?;
     println!("== {name}: passed in {:.0?}", start.elapsed());
     Ok(())
 }

@@ -33,8 +33,8 @@ const MEMORY: u32 = 512;
 const LONGEST: u32 = 512;
 
 /// Builds all targets and runs each for some seconds.
-pub fn run(seconds: Option<&str>) -> Outcome {
-    let seconds: u32 = seconds.unwrap_or("60").parse().map_err(|_| "usage: cargo xtask fuzz [SECONDS]")?;
+pub fn run(seconds: &str) -> Outcome {
+    let seconds: u32 = seconds.parse().map_err(|_| "usage: cargo xtask fuzz [SECONDS]")?;
     if !has_compiler() {
         return skip();
     }

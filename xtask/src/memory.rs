@@ -7,7 +7,7 @@
 use std::env;
 use std::process::{Command, Stdio};
 
-use crate::{Outcome, root};
+use crate::{Outcome, passes};
 
 /// Rayon's threads never end, and its lists of them are sound only by the newer rules for pointers. Three processors make more orders of events than one.
 const MIRI_FLAGS: &str = "-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks -Zmiri-num-cpus=3";
@@ -35,7 +35,7 @@ fn miri() -> Outcome {
     test.args(["test", "--package", "tegula", "--no-default-features", "--lib", "--", "--test-threads=1"])
         .args(["cpu::tests", "cpu::crew"])
         .env("MIRIFLAGS", MIRI_FLAGS);
-    passes(test, "Miri")
+    passes(&mut test, "the CPU product under Miri")
 }
 
 fn valgrind() -> Outcome {
@@ -44,11 +44,11 @@ fn valgrind() -> Outcome {
     }
     let mut test = Command::new("cargo");
     // What is left out is of sizes that take hours.
-    test.args(["test", "--package", "tegula", "--lib", "--", "--test-threads=1", "cpu::tests"])
+    test.args(["test", "--workspace", "--lib", "--", "--test-threads=1", "cpu::tests"])
         .args(["--skip", "sizes_past_every_block", "--skip", "fence", "--skip", "the_number_of_threads"])
         .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", "valgrind --quiet --error-exitcode=1")
         .env("TEGULA_CASES", CASES);
-    passes(test, "Valgrind")
+    passes(&mut test, "the CPU product under Valgrind")
 }
 
 /// Whether a program is there.
@@ -62,9 +62,4 @@ fn skip(name: &str, required_by: &str, how: &str) -> Outcome {
     }
     println!("skipped: no {name}");
     Ok(())
-}
-
-fn passes(mut test: Command, name: &str) -> Outcome {
-    let status = test.current_dir(root()).status().map_err(|e| format!("{name}: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("the CPU product does not pass under {name}")) }
 }

@@ -2,12 +2,12 @@
 //!
 //! The address sanitizer sees what Valgrind does, and AVX-512 and AMX as well; the thread sanitizer sees races between the threads of a product. Both are
 //! options of nightly Rust; the standard library is built again with them, which needs its source. Where they are missing this is skipped, unless
-//! `TEGULA_REQUIRE_SANITIZERS` is 1. They take long: `cargo xtask ci` runs them only where `TEGULA_SANITIZE` is 1.
+//! `TEGULA_REQUIRE_SANITIZERS` is 1.
 
 use std::env;
 use std::process::{Command, Stdio};
 
-use crate::{Outcome, root};
+use crate::{Outcome, passes, root};
 
 /// Where the sanitizers are known to work.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -57,10 +57,5 @@ fn under(sanitizer: &str) -> Outcome {
         .env("CARGO_TARGET_DIR", root().join("target/sanitize").join(sanitizer))
         .env("TSAN_OPTIONS", "halt_on_error=1")
         .env("TEGULA_CASES", CASES);
-    let status = test.current_dir(root()).status().map_err(|e| format!("{sanitizer} sanitizer: {e}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("the CPU product does not pass under the {sanitizer} sanitizer"))
-    }
+    passes(&mut test, &format!("the CPU product under the {sanitizer} sanitizer"))
 }

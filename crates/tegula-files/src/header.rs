@@ -5,11 +5,11 @@
 
 use std::io::Read;
 
-use py_literal::Value;
 use tegula::nd;
 
 use crate::Refusal;
 use crate::dtype::Dtype;
+use crate::literal::Value;
 use crate::reading::read_up_to;
 use crate::text::quoted;
 
@@ -18,9 +18,6 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 const LONGEST: usize = 10_000;
 /// NumPy itself knows no more dimensions.
 const MOST_DIMENSIONS: usize = 64;
-/// How deep brackets may nest: a plain array's do twice, those of structures in a structured array, which is refused by name, six times.
-/// The parser recurses and reads what is inside of brackets up to three times, so that a dozen more of them would keep it busy for minutes.
-const DEEPEST: usize = 6;
 const TAKES: &str =
     "Tegula takes float64, float32, float16, integers of 8 to 64 bits, bool, and bfloat16 stored as '<V2'";
 
@@ -127,33 +124,10 @@ fn read_prelude(source: &mut dyn Read) -> Result<TextLen, Refusal> {
 }
 
 fn parse_dict(text: &str) -> Result<Vec<(Value, Value)>, Refusal> {
-    let no_dict = || damaged("its header is not a dictionary as NumPy writes it");
-    // A character's name may have quotes in it, which `depth` would take for a string's end.
-    if depth(text) > DEEPEST || text.contains("\\N") {
-        return Err(no_dict());
+    match Value::parse(text) {
+        Some(Value::Dict(dict)) => Ok(dict),
+        _ => Err(damaged("its header is not a dictionary as NumPy writes it")),
     }
-    match text.trim().parse() {
-        Ok(Value::Dict(dict)) => Ok(dict),
-        _ => Err(no_dict()),
-    }
-}
-
-/// How deep brackets nest, but for those in strings.
-fn depth(text: &str) -> usize {
-    let (mut depth, mut deepest, mut quote) = (0usize, 0, None);
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        match (quote, byte) {
-            (Some(_), b'\\') => drop(bytes.next()),
-            (Some(open), _) if open == byte => quote = None,
-            (None, b'\'' | b'"') => quote = Some(byte),
-            (None, b'(' | b'[' | b'{') => depth += 1,
-            (None, b')' | b']' | b'}') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    deepest
 }
 
 fn field<'a>(dict: &'a [(Value, Value)], name: &str) -> Result<&'a Value, Refusal> {
@@ -216,7 +190,7 @@ fn unknown_type(descr: &str, code: &str) -> Refusal {
 }
 
 fn parse_shape(value: &Value) -> Result<Vec<usize>, Refusal> {
-    let (Value::Tuple(extents) | Value::List(extents)) = value else {
+    let Value::Sequence(extents) = value else {
         return Err(damaged("'shape' is not a tuple"));
     };
     if extents.len() > MOST_DIMENSIONS {
@@ -227,8 +201,9 @@ fn parse_shape(value: &Value) -> Result<Vec<usize>, Refusal> {
 
 fn extent(value: &Value) -> Result<usize, Refusal> {
     match value {
-        Value::Integer(extent) => usize::try_from(extent)
-            .map_err(|_| damaged(&format!("an extent of {} cannot be", quoted(extent.to_string().as_bytes())))),
+        Value::Integer(extent) => {
+            extent.parse().map_err(|_| damaged(&format!("an extent of {} cannot be", quoted(extent.as_bytes()))))
+        }
         _ => Err(damaged("an extent is not an integer")),
     }
 }

@@ -28,6 +28,7 @@ mod dtype;
 mod elements;
 mod format;
 mod header;
+mod literal;
 mod map;
 pub mod mtx;
 mod npy;

@@ -345,10 +345,10 @@ impl<'a, T: Element> Problem<'a, T> {
         Ok(all)
     }
 
-    /// B in panels of adjacent columns, the last filled up with zeros. Nothing where alpha is 0.
+    /// B in panels of adjacent columns, the last filled up with zeros. Nothing where alpha or k is 0.
     fn panels<P: Precision>(&self, batch: usize) -> Result<Vec<P::Operand>> {
         let Shape { rows: k, cols: n, .. } = self.b.shape();
-        let count = if self.alpha == 0.0 { 0 } else { n.div_ceil(P::WIDTH) };
+        let count = if self.alpha == 0.0 || k == 0 { 0 } else { n.div_ceil(P::WIDTH) };
         let mut panels = host::room(&[count, P::WIDTH, k], || format!("the reference's copy of a {k}×{n} matrix"))?;
         for first in (0..count).map(|panel| panel * P::WIDTH) {
             for row in 0..k {

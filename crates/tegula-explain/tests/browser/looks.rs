@@ -1,6 +1,7 @@
 //! How the page looks: nothing overlaps or is cut off, and all text can be read, in both colour schemes, on a desk and on a phone.
 
 use crate::chromium::{Window, page};
+use crate::full;
 
 const VIEWS: [&str; 8] = ["threads", "memory", "code", "cost", "roof", "compare", "loops", "mistakes"];
 
@@ -109,6 +110,8 @@ fn a_conflict_can_be_read() {
 
 #[test]
 fn a_large_product_and_a_race_can_be_read() {
-    everywhere("kernel=naive&tile=32&size=32x32x32&at=50", "large");
+    if full() {
+        everywhere("kernel=naive&tile=32&size=32x32x32&at=50", "large");
+    }
     everywhere("kernel=tiled&tile=2&mistake=missing-first-barrier&at=6", "race");
 }

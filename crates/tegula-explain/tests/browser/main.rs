@@ -7,3 +7,8 @@ mod chromium;
 mod looks;
 mod served;
 mod works;
+
+/// Whether everything is asked for, and not only what each change is held to.
+fn full() -> bool {
+    std::env::var("TEGULA_FULL").is_ok_and(|full| full == "1")
+}

@@ -31,17 +31,25 @@ struct Calls<'a> {
     discarded: &'a Cell<usize>,
     /// Seconds that may still be spent on such samples.
     patience: f64,
+    /// Whether peers take turns with this one, whose threads may still spin.
+    settles: bool,
 }
 
 impl<'a> Calls<'a> {
-    fn new(call: impl FnMut() -> Result<()> + 'a, settings: &Settings, discarded: &'a Cell<usize>) -> Calls<'a> {
-        Calls { call: Box::new(call), discarded, patience: PATIENCE * settings.seconds }
+    fn new(
+        call: impl FnMut() -> Result<()> + 'a,
+        settings: &Settings,
+        discarded: &'a Cell<usize>,
+        settles: bool,
+    ) -> Calls<'a> {
+        let settles = settles && threads::count() > 1;
+        Calls { call: Box::new(call), discarded, patience: PATIENCE * settings.seconds, settles }
     }
 }
 
 impl Timed for Calls<'_> {
     fn time(&mut self, samples: usize, calls: usize) -> Result<Vec<f64>> {
-        if threads::count() > 1 {
+        if self.settles {
             let [rest, warm] = SETTLE;
             std::thread::sleep(rest);
             let start = Instant::now();
@@ -97,12 +105,12 @@ pub fn measure<T: Element>(
     let report = multiply(&mut c)?;
     let rows = Sampled::of(c.shape(), case.k, settings.seed);
     let r = rows.r(inputs, c.view())?;
-    let mut ours = Calls::new(|| multiply(&mut c).map(drop), settings, &discarded);
+    let mut ours = Calls::new(|| multiply(&mut c).map(drop), settings, &discarded, !peers.is_empty());
 
     let mut ready = if case.epilogue.is_none() { ready(inputs, peers)? } else { Vec::new() };
     ready.iter_mut().for_each(|ready| ready.set(&before));
     let mut candidates: Vec<_> =
-        ready.iter_mut().map(|ready| Calls::new(|| ready.run(), settings, &discarded)).collect();
+        ready.iter_mut().map(|ready| Calls::new(|| ready.run(), settings, &discarded, true)).collect();
     let contest = contest(&mut ours, &mut candidates, ranked_by_turns, 1, false, settings.seconds)?;
     drop(candidates);
     let rival = match (contest.best(), contest.calls().1) {

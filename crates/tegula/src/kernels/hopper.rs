@@ -113,15 +113,25 @@ impl Hopper {
         tiles && order != Order2d::Strided
     }
 
-    /// Builds the kernel.
+    /// Checks the parameters against each other, without building the kernel; only the exact size of shared memory is left
+    /// to [`build`](Self::build).
     ///
     /// # Errors
     /// [`Error::KernelOption`] for a type without such kernels, or tiles that do not divide or do not fit.
-    pub fn build(&self) -> Result<Kernel> {
+    pub fn validate(&self) -> Result<()> {
         self.epilogue.check(self.ty)?;
-        if let Some(needed) = self.lacks() {
-            return Err(Error::KernelOption(format!("{self} cannot be: a pipeline has {needed}")));
+        match self.lacks() {
+            Some(needed) => Err(Error::KernelOption(format!("{self} cannot be: a pipeline has {needed}"))),
+            None => Ok(()),
         }
+    }
+
+    /// Builds the kernel.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate) says, and where shared memory does not suffice.
+    pub fn build(&self) -> Result<Kernel> {
+        self.validate()?;
         let kernel = match self.ty {
             Type::F16 => self.kernel::<f16>(),
             Type::BF16 => self.kernel::<bf16>(),

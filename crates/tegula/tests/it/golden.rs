@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use tegula::ir::{Kernel, check};
 use tegula::{cpp, ptx};
 
+use crate::effort::bless;
 use crate::kernels::{KEPT_AS_CUDA, kept};
 
 fn folder() -> PathBuf {
@@ -26,6 +27,9 @@ fn texts(name: &str, kernel: Kernel) -> Vec<(String, String)> {
 #[test]
 fn kernels_print_as_kept() {
     for (file, text) in kept().into_iter().flat_map(|(name, kernel)| texts(&name, kernel)) {
+        if bless() {
+            fs::write(folder().join(&file), &text).expect("the folder can be written");
+        }
         let golden = fs::read_to_string(folder().join(&file)).unwrap_or_default();
         let differs = golden.lines().zip(text.lines()).position(|(a, b)| a != b);
         assert!(
@@ -49,5 +53,9 @@ fn every_kept_file_has_a_kernel() {
     let entries = fs::read_dir(folder()).expect("the folder is there");
     let files: BTreeSet<String> =
         entries.map(|e| e.expect("readable").file_name().into_string().expect("UTF-8")).collect();
+    if bless() {
+        let stale = files.difference(&kernels);
+        return stale.for_each(|file| fs::remove_file(folder().join(file)).expect("a kept file"));
+    }
     assert_eq!(files, kernels);
 }

@@ -6,11 +6,13 @@ use tegula::interp::{Arg, Buffer, Config, Finding, Kind, Outcome, Severity, run}
 use tegula::ir::prelude::*;
 use tegula::{Layout, Matrix, Shape};
 
+use crate::effort::seeds;
 use crate::product::Random;
 
 const M: u32 = 128;
 const N: u32 = 64;
 const K: u32 = 64;
+/// Seeds of schedules, in the full run.
 const SEEDS: u64 = 32;
 
 /// A mistake.
@@ -323,9 +325,9 @@ fn messages(outcome: &Outcome) -> String {
     errors(outcome).iter().map(|f| format!("\n{f}")).collect()
 }
 
-fn clean(gemm: Gemm, sizes: [usize; 3], seeds: u64) {
+fn clean(gemm: Gemm, sizes: [usize; 3], most: u64) {
     let (kernel, sides) = (check(gemm.build()).unwrap(), Sides::new(sizes));
-    for seed in 0..seeds {
+    for seed in 0..seeds(2, most) {
         let (outcome, c) = sides.run(&kernel, &Config { seed, parallel: seed % 2 == 0, ..Config::default() });
         assert!(outcome.findings.is_empty(), "seed {seed}: {:#?}", outcome.findings);
         assert_eq!(c.into_vec(), sides.c, "seed {seed}");
@@ -336,7 +338,7 @@ fn clean(gemm: Gemm, sizes: [usize; 3], seeds: u64) {
 fn finds(gemm: Gemm, kinds: &[Kind], says: &str) {
     let (kernel, sides) = (check(gemm.build()).unwrap(), Sides::new([256, 128, 256]));
     let (mut first, mut said, mut last) = (false, false, String::new());
-    for seed in 0..SEEDS {
+    for seed in 0..seeds(6, SEEDS) {
         let outcome = sides.run(&kernel, &Config { seed, counters: false, ..Config::default() }).0;
         let found = errors(&outcome);
         assert!(found.iter().any(|f| kinds.contains(&f.kind)), "{gemm:?}, seed {seed}: {}", messages(&outcome));
@@ -637,7 +639,7 @@ fn exchange(mistake: &str, seed: u64) -> (Outcome, Vec<f32>) {
 
 #[test]
 fn what_is_sent_comes() {
-    for seed in 0..SEEDS {
+    for seed in 0..seeds(2, SEEDS) {
         let (outcome, c) = exchange("none", seed);
         assert!(errors(&outcome).is_empty(), "seed {seed}: {}", messages(&outcome));
         for (at, value) in c.into_iter().enumerate() {
@@ -656,7 +658,7 @@ fn what_is_sent_amiss_is_found() {
         ("reads before it has come", vec![Kind::InFlight, Kind::Uninitialised, Kind::Race]),
         ("does not meet last", vec![Kind::EndedBlock]),
     ] {
-        for seed in 0..SEEDS {
+        for seed in 0..seeds(2, SEEDS) {
             let (outcome, _) = exchange(mistake, seed);
             let found = errors(&outcome);
             assert!(found.iter().any(|f| kinds.contains(&f.kind)), "{mistake}, seed {seed}: {}", messages(&outcome));

@@ -125,7 +125,9 @@ fn empty_sums_of_any_shape_are_refused_or_done() {
 fn reference_larger_than_memory_is_refused() {
     let one = [1f32];
     let view = |batches, rows, cols| repeated(&one, batches, rows, cols).unwrap();
-    for (batches, m, n, k) in [(1, 1 << 50, 1, 1), (1, 1, 1 << 50, 1), (1 << 50, 1, 1, 1), (1, 1, 1, 1 << 50)] {
+    for (batches, m, n, k) in
+        [(1, 1 << 50, 1, 1), (1, 1, 1 << 50, 1), (1 << 50, 1, 1, 1), (1, 1, 1, 1 << 50), (1, 1, 1 << 60, 0)]
+    {
         let (a, b, c) = (view(batches, m, k), view(batches, k, n), view(batches, m, n));
         let what = format!("{batches} {m} {n} {k}");
         assert!(out_of_memory(oracle::check::<f32>(1.0, a, b, 0.0, None, c)), "{what}");

@@ -1,8 +1,11 @@
 //! The library's tests from outside, in one binary.
 
+mod assemble;
 mod blocked;
 mod cases;
+mod covering;
 mod cpp;
+mod effort;
 mod epilogue;
 mod golden;
 mod gpu;
@@ -37,5 +40,6 @@ mod product;
 mod progress;
 mod refusals;
 mod sums;
+mod variants;
 mod vector;
 mod views;

@@ -10,6 +10,8 @@ use tegula::kernels::{Hopper, Pipeline, Schedule};
 use tegula::plan::{Lie as Known, Meeting, Recipe, Split};
 use tegula::{Accuracy, Device, Error, Layout, Matrix, Shape};
 
+use super::covering;
+use super::effort::{is_asked, seeds, some};
 use super::product::{Lie, Product, Random, Sample};
 
 /// Small tiles, and the ways of the large ones.
@@ -66,14 +68,14 @@ pub fn any_product<T: Sample>(seed: u64, device: &Device) {
 
 #[test]
 fn any_product_of_pipelines_is_right() {
-    for seed in 0..24 {
+    for seed in 0..seeds(8, 24) {
         any_product::<bf16>(seed, &Device::interp());
         any_product::<f16>(1000 + seed, &Device::interp());
     }
 }
 
-/// A product that a kernel runs as it lies, on so few multiprocessors that blocks make several tiles, with so many seeds.
-fn clean<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usize; 3], beta: bool, seeds: u64) {
+/// A product that a kernel runs as it lies, on so few multiprocessors that blocks make several tiles, with so many seeds at most.
+fn clean<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usize; 3], beta: bool, most: u64) {
     let lie = |order| Lie { transposed: order == Order2d::ColMajor, ..Lie::default() };
     let factors = (T::Acc::ONE, if beta { T::Acc::ONE } else { T::Acc::ZERO });
     let product = Product::<T>::new([1, m, n, k], orders.map(lie), &mut Random(7), factors);
@@ -81,7 +83,7 @@ fn clean<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usize; 3], bet
     let recipe = Recipe::named(name, T::TYPE).unwrap().fit(lies);
     let kernel = check(recipe.kernel.build().unwrap()).unwrap();
     let parts = recipe.workspace(Shape::new(m, n)).map(|shape| Layout::row_major(shape).unwrap());
-    for seed in 0..seeds {
+    for seed in 0..seeds(1, most) {
         let config = Config { seed, device: DeviceFacts { multiprocessors: 2 }, ..Config::default() };
         let mut more: Vec<_> = parts.iter().map(|parts| Buffer::output(Type::F32, *parts).unwrap()).collect();
         if let Meeting::Flags(count) = recipe.meeting(k) {
@@ -107,7 +109,7 @@ const LAYOUTS: [(Order2d, Order2d); 4] = [(ROW, ROW), (ROW, COL), (COL, ROW), (C
 #[test]
 fn pipelines_are_clean_on_every_seed() {
     // Every layout, tiles in number beyond the blocks, stages that go round several times, edges in all three.
-    for (a, b) in LAYOUTS {
+    for &(a, b) in some(&LAYOUTS) {
         clean::<bf16>("hopper_64x64x64_1_2_1", [a, b, ROW], [136, 200, 200], false, 8);
         clean::<bf16>("hopper_128x64x64_2_3_1", [a, b, COL], [200, 136, 264], false, 8);
         clean::<f16>("hopper_128x128x64_2_2_2", [a, b, ROW], [520, 136, 200], false, 8);
@@ -118,7 +120,7 @@ fn pipelines_are_clean_on_every_seed() {
 #[test]
 fn clusters_that_share_b_are_clean_on_every_seed() {
     // Of columns, blocks share pieces, halves of pieces, or both.
-    for (a, b) in LAYOUTS {
+    for &(a, b) in some(&LAYOUTS) {
         clean::<f16>("hopper_64x192x64_1_2_2", [a, b, ROW], [136, 200, 136], false, 32);
         clean::<f16>("hopper_64x64x64_1_3_2", [a, b, COL], [200, 72, 264], true, 32);
         clean::<f16>("hopper_64x64x64_1_3_4", [a, b, ROW], [264, 72, 264], true, 8);
@@ -127,7 +129,7 @@ fn clusters_that_share_b_are_clean_on_every_seed() {
 
 #[test]
 fn clusters_that_share_a_are_clean_on_every_seed() {
-    for (a, b) in LAYOUTS {
+    for &(a, b) in some(&LAYOUTS) {
         clean::<f16>("hopper_64x128x64_1_2_1x2", [a, b, ROW], [72, 392, 136], true, 32);
         clean::<f16>("hopper_192x64x64_3_3_1x4", [a, b, COL], [264, 264, 264], false, 8);
     }
@@ -135,7 +137,7 @@ fn clusters_that_share_a_are_clean_on_every_seed() {
 
 #[test]
 fn clusters_that_share_a_and_b_are_clean_on_every_seed() {
-    for (a, b) in LAYOUTS {
+    for &(a, b) in some(&LAYOUTS) {
         clean::<f16>("hopper_64x128x64_1_2_2x2", [a, b, ROW], [136, 264, 136], true, 32);
         clean::<f16>("hopper_128x64x64_2_3_2x2", [a, b, COL], [264, 72, 264], false, 8);
         clean::<f16>("hopper_64x64x64_1_2_2x4", [a, b, ROW], [136, 264, 200], true, 4);
@@ -148,7 +150,7 @@ fn clusters_that_share_a_and_b_are_clean_on_every_seed() {
 
 #[test]
 fn clusters_that_share_factors_and_k_are_clean_on_every_seed() {
-    for (a, b) in LAYOUTS {
+    for &(a, b) in some(&LAYOUTS) {
         clean::<f16>("hopper_64x64x64_1_2_1x2_k2", [a, b, ROW], [72, 136, 328], true, 8);
         clean::<f16>("hopper_128x64x64_2_2_2_k4", [a, b, COL], [264, 72, 584], false, 2);
         clean::<f16>("hopper_64x128x64_1_2_2x2_k2", [a, b, ROW], [136, 264, 264], false, 2);
@@ -160,7 +162,7 @@ fn clusters_that_share_factors_and_k_are_clean_on_every_seed() {
 
 #[test]
 fn consumers_that_take_turns_are_clean_on_every_seed() {
-    for (a, b) in LAYOUTS {
+    for &(a, b) in some(&LAYOUTS) {
         // Tiles of fewer steps than stages, of as many, and of more; an odd number of tiles; one tile, so that a consumer has none.
         clean::<bf16>("hopper_64x64x64_2_4_1_pp", [a, b, ROW], [264, 200, 136], true, 32);
         clean::<f16>("hopper_128x64x64_2_2_1_pp", [a, b, COL], [264, 136, 328], false, 8);
@@ -174,8 +176,79 @@ fn consumers_that_take_turns_are_clean_on_every_seed() {
     clean::<bf16>("hopper_128x128x64_2_2_1_pp", [ROW, ROW, ROW], [392, 264, 136], true, 4);
 }
 
+/// The parameters of a pipeline and of a product that it makes, by their values.
+struct Sweep;
+
+impl Sweep {
+    const ROWS: [u32; 4] = [64, 128, 192, 256];
+    /// C is stored by 16, 24, 32, 40, 48, 56 or 64 columns at a time, or by 8.
+    const COLS: [u32; 10] = [16, 24, 64, 72, 80, 96, 112, 136, 192, 256];
+    const CONSUMERS: [u32; 3] = [1, 2, 3];
+    const STAGES: [u32; 4] = [2, 3, 4, 5];
+    const CLUSTERS: [[u32; 2]; 8] = [[1, 1], [2, 1], [1, 2], [2, 2], [4, 1], [1, 4], [2, 4], [4, 2]];
+    const SPLITS: [u32; 4] = [1, 2, 4, 8];
+    const GROUPS: [u32; 2] = [1, 2];
+    const SIZES: [[usize; 3]; 4] = [[264, 200, 136], [72, 264, 392], [136, 168, 264], [200, 72, 328]];
+
+    /// How many values each parameter has: the pipeline's eight, whether tiles are shared evenly, and the product's seven.
+    const LEVELS: [usize; 15] = [4, 10, 3, 2, 4, 8, 4, 2, 2, 2, 2, 2, 2, 2, 4];
+
+    fn hopper(row: &[usize]) -> Hopper {
+        let pipeline = Pipeline {
+            tile: [Self::ROWS[row[0]], Self::COLS[row[1]], 64],
+            consumers: Self::CONSUMERS[row[2]],
+            ping_pong: row[3] == 1,
+            stages: Self::STAGES[row[4]],
+            cluster: Self::CLUSTERS[row[5]],
+            split: Self::SPLITS[row[6]],
+            group: Self::GROUPS[row[7]],
+        };
+        let order = |column_major: usize| if column_major == 1 { COL } else { ROW };
+        let schedule = if row[8] == 1 { Schedule::Balanced } else { Schedule::Tiles };
+        let orders = [row[9], row[10], row[11]].map(order);
+        Hopper { orders, schedule, ..Hopper::new(if row[12] == 1 { Type::F16 } else { Type::BF16 }, pipeline) }
+    }
+
+    /// Stages and partial sums leave shared memory for tiles of C.
+    fn is_valid(row: &[usize]) -> bool {
+        let hopper = Self::hopper(row);
+        let [rows, cols, depth] = hopper.pipeline.tile;
+        let stages = hopper.pipeline.stages * (rows + cols.next_multiple_of(64)) * depth * 2;
+        let sums = if hopper.pipeline.split > 1 { rows * cols * 4 } else { 0 };
+        hopper.validate().is_ok() && stages + sums <= 180 << 10
+    }
+
+    /// Multiplications, in whole tiles and clusters.
+    fn cost(row: &[usize]) -> u64 {
+        let (Pipeline { tile: [rows, cols, depth], cluster, split, .. }, [m, n, k]) =
+            (Self::hopper(row).pipeline, Self::SIZES[row[14]].map(|extent| extent as u64));
+        let whole = |extent: u64, tile: u32| extent.next_multiple_of(tile.into());
+        whole(m, rows * cluster[0]) * whole(n, cols * cluster[1]) * whole(k, depth * split)
+    }
+}
+
+/// Every two values of the parameters of pipelines and their products, in the quick run; on many seeds in the full one.
+#[test]
+fn pipelines_of_every_two_parameters_are_clean() {
+    let rows = covering::pairs(&Sweep::LEVELS, Sweep::is_valid, Sweep::cost);
+    println!("{} pipelines", rows.len());
+    for row in rows {
+        let hopper = Sweep::hopper(&row);
+        let workers = if hopper.schedule == Schedule::Balanced { ":w5" } else { "" };
+        let name = format!("{}{workers}", hopper.short_name());
+        let (sizes, beta) = (Sweep::SIZES[row[14]], row[13] == 1);
+        match hopper.ty {
+            Type::F16 => clean::<f16>(&name, hopper.orders, sizes, beta, 4),
+            _ => clean::<bf16>(&name, hopper.orders, sizes, beta, 4),
+        }
+    }
+}
+
 #[test]
 fn pipelines_of_every_shape_are_clean() {
+    if !is_asked() {
+        return;
+    }
     for name in PIPELINES {
         clean::<bf16>(name, [ROW, COL, ROW], [264, 200, 136], true, 4);
         clean::<f16>(name, [ROW, ROW, COL], [72, 264, 392], false, 4);
@@ -184,6 +257,9 @@ fn pipelines_of_every_shape_are_clean() {
 
 #[test]
 fn pipelines_of_every_width_are_clean() {
+    if !is_asked() {
+        return;
+    }
     // C is stored by 16, 32, 24, 40, 48 and 56 columns at a time, and by 8.
     for name in [
         "hopper_64x16x64_1_4_1",
@@ -230,6 +306,9 @@ fn pipelines_that_share_tiles_are_clean() {
 
 #[test]
 fn the_largest_pipelines_are_clean() {
+    if !is_asked() {
+        return;
+    }
     for name in ["hopper_128x256x64_2_4_1", "hopper_128x256x64_2_4_2", "hopper_256x128x64_2_4_1"] {
         clean::<bf16>(name, [ROW, ROW, ROW], [264, 264, 392], false, 2);
     }
@@ -247,7 +326,7 @@ fn parts_are_added_however_tiles_and_c_lie() {
         "hopper_64x128x64_1_2_2x2:11",
         "hopper_64x64x64_1_2_1_k2:9:s",
     ] {
-        for transposed in [false, true] {
+        for &transposed in some(&[true, false]) {
             let lies = [false, true, transposed].map(|transposed| Lie { transposed, ..Lie::default() });
             let product = Product::<bf16>::new([2, 137, 202, 704], lies, random, (1.5, -0.5));
             let recipe = Recipe::named(name, Type::BF16).unwrap();

@@ -1,6 +1,5 @@
 //! Every variant of the built-in kernels, printed.
 
-use tegula::cpp;
 use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
@@ -17,11 +16,6 @@ const ORDERS: [Order2d; 3] = [Order2d::RowMajor, Order2d::ColMajor, Order2d::Str
 /// The image of a kernel.
 pub fn print(kernel: Kernel) -> Result<Image, String> {
     check(kernel).and_then(|checked| ptx::print(&checked)).map_err(|e| e.to_string())
-}
-
-/// A kernel as CUDA C++.
-pub fn print_cuda(kernel: Kernel) -> Result<cpp::Source, String> {
-    check(kernel).and_then(|checked| cpp::print(&checked)).map_err(|e| e.to_string())
 }
 
 /// What is printed and assembled.

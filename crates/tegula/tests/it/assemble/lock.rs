@@ -1,0 +1,122 @@
+//! What the assembler said of each text, kept in `tests/assembled.lock`, so that only changed texts are assembled.
+//!
+//! A line is a kernel's name and GPU, a key, and what it takes: registers of a thread, bytes of shared memory. The key is a
+//! hash of all that decides the answer: the assembler's version, its options and the text. A kernel that spills, has a stack
+//! frame or draws a warning is not written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::ptxas::{Job, Resources, options};
+
+/// The first line, before the version.
+const HEAD: &str = "# ptxas ";
+
+/// The kept answers.
+#[derive(Debug, PartialEq)]
+pub struct Lock {
+    /// The assembler's.
+    pub version: String,
+    entries: BTreeMap<String, (String, Resources)>,
+}
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/assembled.lock")
+}
+
+/// A text by its name and GPU, and by a hash of all that decides how it is assembled.
+#[derive(Debug)]
+pub struct Text {
+    label: String,
+    key: String,
+}
+
+impl Lock {
+    /// Of this version, with no answers.
+    pub fn empty(version: &str) -> Lock {
+        Lock { version: version.into(), entries: BTreeMap::new() }
+    }
+
+    /// The kept one, or an empty one.
+    pub fn read() -> Lock {
+        fs::read_to_string(path()).ok().and_then(|text| Lock::parse(&text)).unwrap_or_else(|| Lock::empty(""))
+    }
+
+    pub fn write(&self) {
+        fs::write(path(), self.text()).expect("the lock file can be written");
+    }
+
+    fn parse(text: &str) -> Option<Lock> {
+        let (head, lines) = text.split_once('\n')?;
+        let entry = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [name, key, registers, shared] = words[..] else { return None };
+            let resources = Resources { registers: registers.parse().ok()?, shared_bytes: shared.parse().ok()? };
+            Some((name.to_string(), (key.to_string(), resources)))
+        };
+        let entries = lines.lines().map(entry).collect::<Option<_>>()?;
+        Some(Lock { version: head.strip_prefix(HEAD)?.into(), entries })
+    }
+
+    fn text(&self) -> String {
+        let line = |(name, (key, resources)): (&String, &(String, Resources))| {
+            format!("{name} {key} {} {}\n", resources.registers, resources.shared_bytes)
+        };
+        format!("{HEAD}{}\n", self.version) + &self.entries.iter().map(line).collect::<String>()
+    }
+
+    /// A text for this lock's assembler.
+    pub fn text_of(&self, job: &Job) -> Text {
+        let mut hash = Sha256::new();
+        for part in [&self.version, &options(job).join(" "), &job.text] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        // 128 bits are enough for texts that nobody chooses.
+        let key = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Text { label: format!("{}.{}", job.name, job.target), key }
+    }
+
+    /// What the assembler said of this very text.
+    pub fn get(&self, text: &Text) -> Option<Resources> {
+        let (key, resources) = self.entries.get(&text.label)?;
+        (*key == text.key).then_some(*resources)
+    }
+
+    /// Keeps an answer, if there is one.
+    ///
+    /// # Panics
+    /// Where two texts have one name.
+    pub fn insert(&mut self, Text { label, key }: Text, resources: Option<Resources>) {
+        let Some(resources) = resources else { return };
+        if let Some((before, _)) = self.entries.insert(label.clone(), (key.clone(), resources)) {
+            assert_eq!(before, key, "two texts are named {label}");
+        }
+    }
+
+    /// The names whose answers differ, or are in one of two locks only.
+    pub fn beyond(&self, other: &Lock) -> Vec<String> {
+        let names: BTreeSet<&String> = self.entries.keys().chain(other.entries.keys()).collect();
+        names.into_iter().filter(|name| self.entries.get(*name) != other.entries.get(*name)).cloned().collect()
+    }
+}
+
+#[test]
+fn lock_is_read_as_written_and_keys_hold_what_decides() {
+    let job = |text: &str, target: &str| Job { name: "k".into(), text: text.into(), target: target.into() };
+    let resources = Resources { registers: 24, shared_bytes: 2048 };
+    let (mut lock, other) = (Lock::empty("13.0.88"), Lock::empty("13.0.89"));
+    let kept = job("text", "sm_90");
+    lock.insert(lock.text_of(&kept), Some(resources));
+    assert_eq!(Lock::parse(&lock.text()).as_ref(), Some(&lock));
+    assert_eq!(lock.get(&lock.text_of(&kept)), Some(resources));
+    for text in [lock.text_of(&job("text ", "sm_90")), other.text_of(&kept)] {
+        assert_eq!(lock.get(&text), None);
+    }
+    assert_ne!(lock.text_of(&job("text", "sm_90a")).key, lock.text_of(&kept).key);
+    assert_eq!(lock.beyond(&other), ["k.sm_90"]);
+    assert_eq!(lock.beyond(&lock), [""; 0]);
+}

@@ -1,0 +1,74 @@
+//! Covering arrays: a few configurations that together hold every pair of values of two parameters.
+//!
+//! Most faults depend on one parameter or on two (Kuhn, Wallace and Gallo, "Software Fault Interactions and Implications for
+//! Software Testing", 2004). Rows are chosen greedily from random ones, as in Cohen et al., "The AETG System" (1997).
+
+use std::collections::BTreeSet;
+
+use crate::product::Random;
+
+/// The number of the value of each parameter.
+pub type Row = Vec<usize>;
+
+/// Valid rows among which one is chosen.
+const CANDIDATES: usize = 40;
+/// Random rows with a pair that are tried for it. If none is valid, the pair counts as impossible.
+const TRIES: usize = 5000;
+
+/// Valid rows that hold every pair of values, except pairs that no valid row holds; cheap ones where there is a choice.
+///
+/// `levels` are the numbers of values of the parameters.
+///
+/// # Panics
+/// Where a value is in no valid row.
+pub fn pairs(levels: &[usize], valid: impl Fn(&[usize]) -> bool, cost: impl Fn(&[usize]) -> u64) -> Vec<Row> {
+    let random = &mut Random(1);
+    let values = (0..levels.len()).flat_map(|i| (0..levels[i]).map(move |value| (i, value)));
+    let mut missing: BTreeSet<Pair> =
+        values.clone().flat_map(|a| values.clone().filter(move |b| a.0 < b.0).map(move |b| [a, b])).collect();
+    let mut rows: Vec<Row> = Vec::new();
+    while let Some(pair) = missing.pop_first() {
+        let with_pair = (0..TRIES).map(|_| random_row(levels, pair, random)).filter(|row| valid(row));
+        let gain = |row: &Row| 1 + pairs_of(row).filter(|pair| missing.contains(pair)).count() as u64;
+        let rated = with_pair.take(CANDIDATES).map(|row| (gain(&row), cost(&row), row));
+        let best = rated.max_by(|(gain, cost, _), (more, price, _)| (gain * price).cmp(&(more * cost)));
+        let Some((.., row)) = best else { continue };
+        missing = &missing - &pairs_of(&row).collect();
+        rows.push(row);
+    }
+    for (i, value) in values {
+        assert!(rows.iter().any(|row| row[i] == value), "value {value} of parameter {i} is in no valid row");
+    }
+    rows
+}
+
+/// A value of a parameter, and one of a later parameter.
+type Pair = [(usize, usize); 2];
+
+fn pairs_of(row: &[usize]) -> impl Iterator<Item = Pair> {
+    let later = move |i| (i + 1..row.len()).map(move |j| [(i, row[i]), (j, row[j])]);
+    (0..row.len()).flat_map(later)
+}
+
+fn random_row(levels: &[usize], pair: Pair, random: &mut Random) -> Row {
+    let mut row: Row = levels.iter().map(|level| random.below(*level)).collect();
+    pair.into_iter().for_each(|(i, value)| row[i] = value);
+    row
+}
+
+#[test]
+fn pairs_holds_every_pair_of_valid_rows() {
+    let levels = [3, 4, 2, 5, 2];
+    let valid = |row: &[usize]| row[0] + row[1] != 3 && (row[2] == 0 || row[3] < 4);
+    let rows = pairs(&levels, valid, |_| 1);
+    assert!(rows.iter().all(|row| valid(row)));
+    let mut all = BTreeSet::new();
+    for number in 0..levels.iter().product() {
+        let mut rest = number;
+        let row: Row = levels.iter().map(|level| (rest % level, rest /= level).0).collect();
+        all.extend(pairs_of(&row).filter(|_| valid(&row)).collect::<Vec<_>>());
+    }
+    let held: BTreeSet<Pair> = rows.iter().flat_map(|row| pairs_of(row).collect::<Vec<_>>()).collect();
+    assert_eq!(held, all);
+    assert!((20..28).contains(&rows.len()), "{} rows", rows.len());
+}

@@ -1,0 +1,40 @@
+//! Chores that are tests of the library. They are built as `cargo test --workspace` builds them, so nothing is built twice.
+
+use std::path::absolute;
+use std::process::Command;
+
+use crate::{Outcome, passes};
+
+/// Rewrites the kept texts of kernels, of the command line and of the guide, and what ptxas says of kernels.
+pub fn bless() -> Outcome {
+    let library = ["--test", "it", "--", "golden::", "kernels_assemble"];
+    let command_line = ["--test", "snapshots"];
+    let guide = ["--test", "it", "--", "guide"];
+    [&library[..], &command_line, &guide].into_iter().try_for_each(|tests| {
+        passes(test().args(tests).env("TEGULA_BLESS", "1"), &format!("tests {}", tests.join(" ")))
+    })
+}
+
+/// Assembles all kernels, or those with a text in their names.
+pub fn assemble(part: &str) -> Outcome {
+    let mut command = test();
+    command.args(["--test", "it", "--", "assemble::"]);
+    command.envs([("TEGULA_FULL", "1"), ("TEGULA_REQUIRE_PTXAS", "1"), ("TEGULA_ASSEMBLE", part)]);
+    passes(&mut command, "assembly")
+}
+
+/// Writes the folder of kernels in CUDA C++.
+pub fn cuda(folder: &str) -> Outcome {
+    let folder = absolute(folder).map_err(|e| format!("{folder}: {e}"))?;
+    let mut command = test();
+    command.args(["--test", "it", "--", "--ignored", "folder_for_nvcc"]).env("TEGULA_CUDA_FOLDER", &folder);
+    passes(&mut command, "cuda")?;
+    println!("where there is a GPU: cd {} && nvcc -std=c++17 -arch=native driver.cu -o run && ./run", folder.display());
+    Ok(())
+}
+
+fn test() -> Command {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--workspace"]);
+    command
+}
