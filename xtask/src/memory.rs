@@ -33,7 +33,7 @@ fn miri() -> Outcome {
     let mut test = cargo();
     // One at a time: a caller that finds the crew at work takes a scope of rayon, which Miri rejects.
     test.args(["test", "--package", "tegula", "--no-default-features", "--lib", "--", "--test-threads=1"])
-        .args(["cpu::tests", "cpu::crew"])
+        .args(["cpu::tests", "cpu::crew", "cpu::panels", "matrix::view"])
         .env("MIRIFLAGS", MIRI_FLAGS);
     passes(&mut test, "the CPU product under Miri")
 }

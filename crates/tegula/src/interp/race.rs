@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::release::Published;
+use super::release::{Published, Writer};
 use crate::ir::{Scope, SiteId};
 
 /// An access that happened: by which lane of its block, at which clock, where in the source. Clock 0: none.
@@ -649,16 +649,17 @@ struct History {
     writes: u32,
     chain: u32,
     written: BTreeMap<(u32, u16), u32>,
+    /// Whose was the last of them.
+    last: Option<Writer>,
     /// Of each lane, its last waits.
     observers: BTreeMap<(u32, u16), Vec<Observer>>,
 }
 
-/// A wait, which observed the ordered writes of these numbers that it is morally strong with. They precede what follows it; what their threads did
-/// before them does not.
+/// A wait, which observed the ordered writes of these numbers: the last is morally strong with it, and each of the others with
+/// the atomic operation that went on from it. They precede what follows the wait; what their threads did before them does not.
 #[derive(Clone, Debug)]
 struct Observer {
     observed: std::ops::Range<u32>,
-    scope: Scope,
     access: Access,
 }
 
@@ -676,8 +677,8 @@ impl History {
     ) -> Option<Conflict> {
         let conflict = self.conflict(*write, clocks, now, writes);
         let (block, lane) = (clocks.block, now.lane);
-        if writes && now.ordered.is_some() {
-            self.number(block, now);
+        if let Some(scope) = now.ordered.filter(|_| writes) {
+            self.number(block, now, scope);
         }
         match now.ordered {
             None if writes => {
@@ -699,23 +700,28 @@ impl History {
 
     /// A thread that waited has observed the last ordered write and, where that is atomic, those before it. What other reads observe is up to the schedule.
     fn waited(&mut self, block: u32, now: &Now, scope: Scope) {
+        if self.last.is_some_and(|last| !last.is_strong_with(block, scope)) {
+            return;
+        }
         let observed = self.chain..self.writes;
         let observers = self.observers.entry((block, now.lane)).or_default();
-        // A wait that observes more, and by no narrower scope, makes an earlier one superfluous.
-        observers.retain(|old| old.observed.start < observed.start || old.scope > scope);
+        // A wait that observes more makes an earlier one superfluous.
+        observers.retain(|old| old.observed.start < observed.start);
         if observers.len() == OBSERVERS {
             observers.remove(0);
         }
-        observers.push(Observer { observed, scope, access: now.access() });
+        observers.push(Observer { observed, access: now.access() });
     }
 
     /// Numbers an ordered write. That of an atomic operation observes the last, which its read half, just before at the same clock, read.
-    fn number(&mut self, block: u32, now: &Now) {
+    fn number(&mut self, block: u32, now: &Now, scope: Scope) {
         let read =
             |used: &BTreeMap<(u32, u16, bool), Access>| used.get(&(block, now.lane, false)) == Some(&now.access());
-        if !read(&self.narrow) && !read(&self.wide) {
+        let observes = self.last.is_none_or(|last| last.is_strong_with(block, scope));
+        if !observes || !read(&self.narrow) && !read(&self.wide) {
             self.chain = self.writes;
         }
+        self.last = Some(Writer::new(block, scope));
         self.written.insert((block, now.lane), self.writes);
         self.writes += 1;
     }
@@ -723,12 +729,9 @@ impl History {
     /// Whether an access comes after a wait that observed a lane's last ordered write.
     fn observed(&self, block: u32, lane: u16, clocks: &mut Clocks, now: &Now) -> bool {
         let Some(number) = self.written.get(&(block, lane)) else { return false };
-        let wide = self.wide.contains_key(&(block, lane, true));
-        self.observers.iter().any(|(&(of, _), reads)| {
-            reads.iter().any(|Observer { observed, scope, access }| {
-                let strong = of == block || wide && *scope != Scope::Block;
-                observed.contains(number) && strong && clocks.ordered_across(of, access, now)
-            })
+        self.observers.iter().any(|(&(of, _), waits)| {
+            let before = |access: &Access, clocks: &mut Clocks| clocks.ordered_across(of, access, now);
+            waits.iter().any(|wait| wait.observed.contains(number) && before(&wait.access, clocks))
         })
     }
 

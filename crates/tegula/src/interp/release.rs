@@ -11,7 +11,29 @@ use crate::ir::Scope;
 /// The releases that a read of an element observes now: those of its last strong write and, where that was atomic, of those that it
 /// observed itself. (PTX calls a release and the strong writes that go on with it a release pattern.)
 #[derive(Clone, Debug, Default)]
-pub(super) struct Published(Vec<Release>);
+pub(super) struct Published {
+    releases: Vec<Release>,
+    last: Option<Writer>,
+}
+
+/// Whose strong write was the last to an element.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writer {
+    block: u32,
+    /// Whether its scope includes other blocks.
+    wide: bool,
+}
+
+impl Writer {
+    pub fn new(block: u32, scope: Scope) -> Self {
+        Writer { block, wide: scope != Scope::Block }
+    }
+
+    /// Whether the write and an access by a block are morally strong: the scope of each includes the other's thread.
+    pub fn is_strong_with(self, block: u32, scope: Scope) -> bool {
+        self.block == block || self.wide && scope != Scope::Block
+    }
+}
 
 #[derive(Clone, Debug)]
 struct Release {
@@ -35,10 +57,12 @@ impl Published {
     /// with releases of its own thread.
     pub fn store(&mut self, clocks: &mut Clocks, lane: u16, releases: bool, scope: Scope, read_modify_write: bool) {
         let (block, wide) = (clocks.block, scope != Scope::Block);
-        self.0.retain(|old| match read_modify_write {
-            true => old.reaches(block, scope),
+        let follows = self.is_observed_by(block, scope);
+        self.releases.retain(|old| match read_modify_write {
+            true => follows && old.reaches(block, scope),
             false => (old.block, old.lane) == (block, Some(lane)),
         });
+        self.last = Some(Writer::new(block, scope));
         if releases {
             self.add(block, lane, wide, Arc::new(clocks.release(lane)));
             return;
@@ -49,24 +73,31 @@ impl Published {
     }
 
     fn add(&mut self, block: u32, lane: u16, wide: bool, known: Arc<Knowledge>) {
-        match self.0.iter_mut().find(|release| (release.block, release.wide) == (block, wide)) {
+        match self.releases.iter_mut().find(|release| (release.block, release.wide) == (block, wide)) {
             Some(release) => {
                 release.lane = release.lane.filter(|other| *other == lane);
                 Arc::make_mut(&mut release.known).join(&known);
             }
-            None => self.0.push(Release { block, lane: Some(lane), wide, known }),
+            None => self.releases.push(Release { block, lane: Some(lane), wide, known }),
         }
     }
 
     /// A plain store, which publishes nothing.
     pub fn clear(&mut self) {
-        self.0.clear();
+        *self = Published::default();
+    }
+
+    /// Whether a read of the last write observes it. Of earlier releases, too, it observes only those behind such writes.
+    fn is_observed_by(&self, block: u32, scope: Scope) -> bool {
+        self.last.is_none_or(|last| last.is_strong_with(block, scope))
     }
 
     /// An ordered load, or the read half of an atomic operation. Gives the block whose release it reads in vain, since a scope is too narrow.
     pub fn load(&self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) -> Option<u32> {
         let mine = clocks.block;
-        let (reached, missed): (Vec<_>, Vec<_>) = self.0.iter().partition(|release| release.reaches(mine, scope));
+        let follows = self.is_observed_by(mine, scope);
+        let (reached, missed): (Vec<_>, Vec<_>) =
+            self.releases.iter().partition(|release| follows && release.reaches(mine, scope));
         for Release { block, known, .. } in &reached {
             if acquires {
                 clocks.acquire(lane, known);

@@ -1,5 +1,7 @@
 //! Every variant of the built-in kernels, printed.
 
+use std::collections::HashSet;
+
 use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::ir::{Kernel, Order2d, check};
@@ -31,6 +33,8 @@ pub fn all() -> Vec<Variant> {
     let blocked = blocked();
     variants.extend(finished(&blocked));
     variants.extend(blocked.into_iter().map(Variant::from));
+    let mut seen = HashSet::new();
+    variants.retain(|variant| seen.insert(*variant));
     variants
 }
 

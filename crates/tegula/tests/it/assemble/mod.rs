@@ -80,7 +80,6 @@ fn print(kernel: tegula::Result<Kernel>) -> Result<String, String> {
 /// An assembler, and the answers that are kept.
 struct Gate {
     ptxas: Option<PathBuf>,
-    folder: tempfile::TempDir,
     kept: Lock,
     /// Which of the kept answers are compared; none where another assembler gave them.
     sample: Option<usize>,
@@ -99,7 +98,7 @@ impl Gate {
         let kept = if is_kept || !(full() || bless()) { kept } else { Lock::empty(&version) };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_micros());
         let sample = is_kept.then_some(now as usize % SAMPLE);
-        Gate { ptxas, folder: tempfile::tempdir().expect("a folder"), kept, sample }
+        Gate { ptxas, kept, sample }
     }
 
     /// Prints the texts of a source, and assembles those that are not kept or are to be compared.
@@ -116,7 +115,8 @@ impl Gate {
         if kept.is_some() && !full() && self.sample != Some(number % SAMPLE) {
             return Ok(kept);
         }
-        let resources = assemble(ptxas, self.folder.path(), job)?;
+        let folder = tempfile::tempdir().map_err(|e| format!("a temporary folder: {e}"))?;
+        let resources = assemble(ptxas, folder.path(), job)?;
         match kept {
             Some(kept) if kept != resources => {
                 Err(format!("{} for {} takes {resources:?}; {kept:?} is kept", job.name, job.target))

@@ -11,23 +11,11 @@ use super::build::MOST_STEPS;
 use super::program::{Array, At, CELLS, Does, FLAGS, MBARRIERS, Node, Program, Step, Threads};
 use crate::product::Random;
 
-/// Whether flags that several blocks change may be acquired by scopes that reach some of these only.
-const PARTIAL_SCOPES: bool = true;
-
-/// Whether the barrier of a cluster orders global memory.
-const CLUSTERS_ORDER_GLOBAL: bool = true;
-
-/// Whether copies go to several blocks. The oracle takes such a copy for one operation, which a wait in one block knows to be done in all; the interpreter has an
-/// operation for each block, as the hardware's barriers have.
-const MULTICAST: bool = false;
-
 const SIZES: [u32; 12] = [1, 2, 7, 31, 32, 32, 33, 48, 64, 64, 95, 96];
 const SCOPES: [Scope; 5] = [Scope::Block, Scope::Block, Scope::Device, Scope::Device, Scope::System];
 
 struct Maker {
     random: Random,
-    /// Whether blocks that change one flag may do so, and acquire, by the scope of a block.
-    partial: Partial,
     blocks: u32,
     cluster: u32,
     threads: u32,
@@ -40,37 +28,19 @@ struct Maker {
     named: u32,
 }
 
-/// What is left out where `PARTIAL_SCOPES` are.
-#[derive(Clone, Copy, PartialEq)]
-enum Partial {
-    Nothing,
-    /// Fences of a block, and flags' scopes of a block.
-    NarrowScopes,
-    /// Flags that several blocks change.
-    CommonFlags,
-}
-
 /// The program of a seed.
 pub fn program(seed: u64) -> Program {
     let mut random = Random(seed);
     let blocks = [1, 1, 1, 2, 2, 3][random.below(6)];
     let cluster = if blocks == 2 && random.chance(2) { 2 } else { 1 };
     let threads = SIZES[random.below(SIZES.len())];
-    let partial = match random.below(2) {
-        _ if PARTIAL_SCOPES || blocks == 1 => Partial::Nothing,
-        0 => Partial::NarrowScopes,
-        _ => Partial::CommonFlags,
-    };
     let mut flags_left: Vec<_> =
         [Array::SharedFlags, Array::GlobalFlags].into_iter().flat_map(|a| (0..FLAGS).map(move |i| (a, i))).collect();
-    if cluster > 1 && !CLUSTERS_ORDER_GLOBAL {
-        flags_left.truncate(FLAGS as usize);
-    } else if blocks > 1 {
+    if blocks > 1 {
         flags_left.rotate_left(FLAGS as usize);
     }
     let mut maker = Maker {
         random,
-        partial,
         blocks,
         cluster,
         threads,
@@ -125,14 +95,6 @@ impl Maker {
         self.of(&SCOPES)
     }
 
-    /// Of a fence, or an access to a flag.
-    fn flag_scope(&mut self) -> Scope {
-        match self.partial {
-            Partial::NarrowScopes => self.of(&SCOPES[2..]),
-            _ => self.scope(),
-        }
-    }
-
     fn warps(&self) -> u32 {
         self.threads.div_ceil(32)
     }
@@ -173,7 +135,7 @@ impl Maker {
 
     fn data(&mut self, vectors: bool) -> At {
         let array = self.of(&[Array::SharedData, Array::GlobalData]);
-        self.cells(if self.cluster > 1 && !CLUSTERS_ORDER_GLOBAL { Array::SharedData } else { array }, vectors)
+        self.cells(array, vectors)
     }
 
     fn item(&mut self) {
@@ -195,7 +157,7 @@ impl Maker {
             15..18 => self.flag(),
             18..21 => self.copies(),
             21 | 22 => {
-                let (by, scope) = (self.some(), self.flag_scope());
+                let (by, scope) = (self.some(), self.scope());
                 self.push(by, Does::Fence(scope));
             }
             23 => {
@@ -234,10 +196,10 @@ impl Maker {
         if self.random.chance(12) && !self.flags.is_empty() {
             let array = self.flags[self.random.below(self.flags.len())];
             let at = At::cell(array, self.random.below(FLAGS as usize) as u32);
-            let (order, scope) = (self.of(&[Order::Weak, Order::Relaxed]), self.flag_scope());
+            let (order, scope) = (self.of(&[Order::Weak, Order::Relaxed]), self.scope());
             return Step { by, does: Does::Read { at, order, scope } };
         }
-        let does = match self.random.below(if self.partial == Partial::CommonFlags { 9 } else { 10 }) {
+        let does = match self.random.below(10) {
             0..4 => Does::Read { at: self.data(true), order: Order::Weak, scope },
             4..7 => Does::Write { at: self.data(true), value: 1, order: Order::Weak, scope },
             7 => Does::Read { at: self.data(false), order: Order::Relaxed, scope },
@@ -256,11 +218,7 @@ impl Maker {
 
     fn tile_access(&mut self) {
         let at = At { array: Array::Tiles, ..self.cells(Array::SharedData, false) };
-        let array = if self.random.chance(3) && (self.cluster == 1 || CLUSTERS_ORDER_GLOBAL) {
-            Array::Stored
-        } else {
-            at.array
-        };
+        let array = if self.random.chance(3) { Array::Stored } else { at.array };
         let (by, at, order, scope) = (self.some(), At { array, ..at }, Order::Weak, Scope::Block);
         let write = self.random.chance(2);
         self.push(by, if write { Does::Write { at, value: 1, order, scope } } else { Does::Read { at, order, scope } });
@@ -276,15 +234,15 @@ impl Maker {
         }
         self.mbarriers_left -= 1;
         let (mbarrier, tile) = (self.mbarriers_left, self.random.below(2) as u32);
-        let multicast = MULTICAST && self.cluster > 1 && self.random.chance(2);
         let one = self.thread();
-        let blocks = if multicast { u32::MAX } else { one.blocks };
-        self.push(Threads { blocks, ..one }, Does::Expect { mbarrier });
-        self.push(one, Does::CopyTile { tile, mbarrier, multicast });
+        self.push(one, Does::Expect { mbarrier });
+        // To one block: a copy to several is one operation to the oracle, and one of each block to the interpreter, as the
+        // hardware's barriers have it.
+        self.push(one, Does::CopyTile { tile, mbarrier, multicast: false });
         if self.random.chance(3) {
             self.tile_access();
         }
-        let by = Threads { blocks, ..self.some() };
+        let by = Threads { blocks: one.blocks, ..self.some() };
         let at = At::cell(Array::Tiles, 4 * tile + self.random.below(4) as u32);
         let (order, scope) = (Order::Weak, Scope::Block);
         let does = if self.random.chance(3) {
@@ -298,7 +256,6 @@ impl Maker {
 
     fn store_tile(&mut self) {
         let by = self.thread();
-        let by = if self.cluster > 1 && !CLUSTERS_ORDER_GLOBAL { Threads { blocks: 1, ..by } } else { by };
         let (tile, row) = (self.random.below(2) as u32, self.random.below(2) as u32);
         self.push(by, Does::StoreTile { tile, row });
         if !self.random.chance(5) {
@@ -379,21 +336,18 @@ impl Maker {
         let changes = 1 + self.random.below(3) as u32;
         // Shared memory is of one block.
         let block = 1 << self.random.below(self.blocks as usize);
-        let same = array.is_shared() || self.partial == Partial::CommonFlags;
+        let same = array.is_shared();
         let place = |by: Threads, same| if same { Threads { blocks: block, ..by } } else { by };
-        let one_scope = self.flag_scope();
         // What the flag is for, often.
         let (message, cell) = (!self.random.chance(3), self.data(false));
         for change in 0..changes {
-            let (one, scope) = (self.thread(), self.flag_scope());
-            // One that observes more narrowly than the last change released is a gap as well.
-            let scope = if self.partial == Partial::CommonFlags { one_scope } else { scope };
+            let (one, scope) = (self.thread(), self.scope());
             let by = place(one, same);
             if message && change == 0 {
                 self.push(by, Does::Write { at: cell, value: 1, order: Order::Weak, scope });
             }
             if self.random.chance(3) {
-                let scope = self.flag_scope();
+                let scope = self.scope();
                 self.push(by, Does::Fence(scope));
             }
             if counter {
@@ -401,7 +355,7 @@ impl Maker {
                 self.push(by, Does::Atomic { at, op: AtomicOp::Add, value: 1, order, scope });
             } else {
                 if change > 0 {
-                    let scope = self.flag_scope();
+                    let scope = self.scope();
                     self.push(by, Does::Wait { at, value: change, scope });
                 }
                 if self.random.chance(2) {
@@ -416,7 +370,7 @@ impl Maker {
                 self.access();
             }
         }
-        let (some, scope) = (self.some(), self.flag_scope());
+        let (some, scope) = (self.some(), self.scope());
         let by = place(some, array.is_shared());
         let mut steps = vec![Step { by, does: Does::Wait { at, value: changes, scope } }];
         if message {
@@ -453,7 +407,7 @@ impl Maker {
                     let by = Threads { blocks: u32::MAX, warps, lanes: u32::MAX };
                     Step { by, does: Does::Named { id: self.named, warps, waits: true } }
                 }
-                _ => Step { by: self.some(), does: Does::Fence(self.flag_scope()) },
+                _ => Step { by: self.some(), does: Does::Fence(self.scope()) },
             };
             body.push(step);
         }
