@@ -602,7 +602,8 @@ impl SharedShadow {
         if before.clock != 0 && !clocks.seen_by(eyes, &before) {
             return conflict(before, true);
         }
-        let ordered = history.narrow.iter().chain(&history.wide).map(|(&(.., wrote), &access)| (access, wrote));
+        let ordered =
+            history.narrow.iter().chain(&history.wide).map(|(&(.., usage), &access)| (access, usage == Use::Write));
         let mut others = history.reads.values().map(|&read| (read, false)).chain(ordered);
         let other = others.find(|(access, _)| !clocks.seen_by(eyes, access));
         other.and_then(|(access, wrote)| conflict(access, wrote)).or(equal)
@@ -641,18 +642,44 @@ fn remember(reads: &mut [Access; 3], read: Access) {
 #[derive(Debug, Default)]
 struct History {
     reads: BTreeMap<(u32, u16), Access>,
-    /// Ordered accesses by block, lane and whether they write: those that speak to their block alone …
-    narrow: BTreeMap<(u32, u16, bool), Access>,
+    /// Ordered accesses: those that speak to their block alone …
+    narrow: Used,
     /// … and those that speak to the device.
-    wide: BTreeMap<(u32, u16, bool), Access>,
+    wide: Used,
     /// Ordered writes in their order: how many there were, since which they are atomic, one observing the last, and which was each lane's last.
     writes: u32,
     chain: u32,
-    written: BTreeMap<(u32, u16), u32>,
+    written: BTreeMap<(Writer, u16), u32>,
     /// Whose was the last of them.
     last: Option<Writer>,
     /// Of each lane, its last waits.
     observers: BTreeMap<(u32, u16), Vec<Observer>>,
+}
+
+/// Each lane's last ordered accesses, by block, lane and kind.
+type Used = BTreeMap<(u32, u16, Use), Access>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Use {
+    Read,
+    /// A read before the last one that belongs to no atomic operation: what observed that operation has not observed this.
+    EarlierRead,
+    Write,
+}
+
+/// Whether a lane's last read is the read half of its last atomic operation, with which it comes.
+fn is_half(used: &Used, block: u32, lane: u16, read: &Access) -> bool {
+    used.get(&(block, lane, Use::Write)) == Some(read)
+}
+
+fn keep(used: &mut Used, block: u32, now: &Now, writes: bool) {
+    if writes {
+        used.insert((block, now.lane, Use::Write), now.access());
+    } else if let Some(earlier) = used.insert((block, now.lane, Use::Read), now.access())
+        && !is_half(used, block, now.lane, &earlier)
+    {
+        used.insert((block, now.lane, Use::EarlierRead), earlier);
+    }
 }
 
 /// A wait, which observed the ordered writes of these numbers: the last is morally strong with it, and each of the others with
@@ -688,12 +715,8 @@ impl History {
             None => {
                 self.reads.insert((block, lane), now.access());
             }
-            Some(Scope::Block) => {
-                self.narrow.insert((block, lane, writes), now.access());
-            }
-            Some(Scope::Device | Scope::System) => {
-                self.wide.insert((block, lane, writes), now.access());
-            }
+            Some(Scope::Block) => keep(&mut self.narrow, block, now, writes),
+            Some(Scope::Device | Scope::System) => keep(&mut self.wide, block, now, writes),
         }
         conflict
     }
@@ -705,30 +728,34 @@ impl History {
         }
         let observed = self.chain..self.writes;
         let observers = self.observers.entry((block, now.lane)).or_default();
-        // A wait that observes more makes an earlier one superfluous.
-        observers.retain(|old| old.observed.start < observed.start);
+        let holds = |old: &Observer| old.observed.start <= observed.start && old.observed.end >= observed.end;
+        if observers.iter().any(holds) {
+            return;
+        }
         if observers.len() == OBSERVERS {
-            observers.remove(0);
+            // Rather one whose writes this one has observed as well.
+            let forgotten = observers.iter().position(|old| old.observed.start >= observed.start);
+            observers.remove(forgotten.unwrap_or(0));
         }
         observers.push(Observer { observed, access: now.access() });
     }
 
     /// Numbers an ordered write. That of an atomic operation observes the last, which its read half, just before at the same clock, read.
     fn number(&mut self, block: u32, now: &Now, scope: Scope) {
-        let read =
-            |used: &BTreeMap<(u32, u16, bool), Access>| used.get(&(block, now.lane, false)) == Some(&now.access());
+        let read = |used: &Used| used.get(&(block, now.lane, Use::Read)) == Some(&now.access());
         let observes = self.last.is_none_or(|last| last.is_strong_with(block, scope));
         if !observes || !read(&self.narrow) && !read(&self.wide) {
             self.chain = self.writes;
         }
-        self.last = Some(Writer::new(block, scope));
-        self.written.insert((block, now.lane), self.writes);
+        let by = Writer::new(block, scope);
+        self.last = Some(by);
+        self.written.insert((by, now.lane), self.writes);
         self.writes += 1;
     }
 
-    /// Whether an access comes after a wait that observed a lane's last ordered write.
-    fn observed(&self, block: u32, lane: u16, clocks: &mut Clocks, now: &Now) -> bool {
-        let Some(number) = self.written.get(&(block, lane)) else { return false };
+    /// Whether an access comes after a wait that observed a lane's last ordered write of this reach.
+    fn observed(&self, by: Writer, lane: u16, clocks: &mut Clocks, now: &Now) -> bool {
+        let Some(number) = self.written.get(&(by, lane)) else { return false };
         self.observers.iter().any(|(&(of, _), waits)| {
             let before = |access: &Access, clocks: &mut Clocks| clocks.ordered_across(of, access, now);
             waits.iter().any(|wait| wait.observed.contains(number) && before(&wait.access, clocks))
@@ -737,37 +764,37 @@ impl History {
 
     fn conflict(&self, write: Option<(u32, Access)>, clocks: &mut Clocks, now: &Now, writes: bool) -> Option<Conflict> {
         let mine = clocks.block;
-        let mut race = |block, access: Access, earlier_writes, strong: bool| {
+        // Ordered accesses come with their scope.
+        let mut race = |block, access: Access, earlier_writes, scope: Option<Scope>| {
+            let by = scope.filter(|_| earlier_writes).map(|scope| Writer::new(block, scope));
             let race = (writes || earlier_writes)
                 && !clocks.ordered_across(block, &access, now)
-                && !(strong && earlier_writes && self.observed(block, access.lane, clocks, now));
+                && !by.is_some_and(|by| self.observed(by, access.lane, clocks, now));
             race.then_some(Conflict { block, earlier: access, earlier_writes })
         };
         if let Some((block, access)) = write
-            && let Some(conflict) = race(block, access, true, false)
+            && let Some(conflict) = race(block, access, true, None)
         {
             return Some(conflict);
         }
         if writes
-            && let Some(conflict) = self.reads.iter().find_map(|(&(block, _), &read)| race(block, read, false, false))
+            && let Some(conflict) = self.reads.iter().find_map(|(&(block, _), &read)| race(block, read, false, None))
         {
             return Some(conflict);
         }
         // Two ordered accesses race where one of them does not speak to the other's block.
-        let mut reach = |used: &BTreeMap<(u32, u16, bool), Access>, understood: bool| {
-            let strangers = used.iter().filter(|&(&(block, lane, wrote), access)| {
-                // The read half of an atomic operation comes with its write half.
-                let half = !wrote && used.get(&(block, lane, true)) == Some(access);
-                (!understood || block != mine) && !half
+        let mut reach = |used: &Used, scope: Scope, understood: bool| {
+            let strangers = used.iter().filter(|&(&(block, lane, usage), access)| {
+                (!understood || block != mine) && (usage != Use::Read || !is_half(used, block, lane, access))
             });
             strangers
-                .map(|(&(block, _, wrote), &access)| race(block, access, wrote, true))
+                .map(|(&(block, _, usage), &access)| race(block, access, usage == Use::Write, Some(scope)))
                 .find_map(|conflict| conflict)
         };
-        let narrow = reach(&self.narrow, now.ordered.is_some());
+        let narrow = reach(&self.narrow, Scope::Block, now.ordered.is_some());
         match now.ordered {
             Some(Scope::Device | Scope::System) => narrow,
-            ordered => narrow.or_else(|| reach(&self.wide, ordered.is_some())),
+            ordered => narrow.or_else(|| reach(&self.wide, Scope::Device, ordered.is_some())),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A release and the strong writes that go on with it are what PTX calls a release pattern. It synchronizes with an acquire that observes it
 //! where the scope of each includes the other's thread.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::race::{ByReach, Clocks, Knowledge};
@@ -13,11 +14,15 @@ use crate::ir::Scope;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Published {
     releases: Vec<Release>,
+    /// Whose the last strong write was.
     last: Option<Writer>,
+    /// The last release of each thread here, by its lane: a later strong write of the thread goes on with it, whatever others write
+    /// between.
+    own: BTreeMap<(Writer, u16), Arc<Knowledge>>,
 }
 
-/// Whose strong write was the last to an element.
-#[derive(Clone, Copy, Debug)]
+/// Where a strong write, or a release, comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Writer {
     block: u32,
     /// Whether its scope includes other blocks.
@@ -37,54 +42,48 @@ impl Writer {
 
 #[derive(Clone, Debug)]
 struct Release {
-    block: u32,
-    /// The thread that released; none where several did, one by an atomic operation after the other.
-    lane: Option<u16>,
-    /// Whether other blocks may acquire it.
-    wide: bool,
+    by: Writer,
     known: Arc<Knowledge>,
 }
 
-impl Release {
-    /// Whether an access by a block reaches it, and it that block.
-    fn reaches(&self, block: u32, scope: Scope) -> bool {
-        self.block == block || self.wide && scope != Scope::Block
-    }
-}
-
 impl Published {
-    /// An ordered store, or the write half of an atomic operation, which goes on with the releases that it observed. A store goes on
-    /// with releases of its own thread.
+    /// An ordered store, or the write half of an atomic operation, which goes on with the releases that it observed. Both go on with
+    /// those of their own thread.
     pub fn store(&mut self, clocks: &mut Clocks, lane: u16, releases: bool, scope: Scope, read_modify_write: bool) {
-        let (block, wide) = (clocks.block, scope != Scope::Block);
-        let follows = self.is_observed_by(block, scope);
-        self.releases.retain(|old| match read_modify_write {
-            true => follows && old.reaches(block, scope),
-            false => (old.block, old.lane) == (block, Some(lane)),
-        });
-        self.last = Some(Writer::new(block, scope));
-        if releases {
-            self.add(block, lane, wide, Arc::new(clocks.release(lane)));
-            return;
+        let by = Writer::new(clocks.block, scope);
+        if !read_modify_write || !self.is_observed_by(by.block, scope) {
+            self.releases.clear();
         }
+        self.last = Some(by);
+        for wide in [false, true] {
+            let own = Writer { wide, ..by };
+            if let Some(known) = self.own.get(&(own, lane)).cloned() {
+                self.add(own, known);
+            }
+        }
+        if releases {
+            let known = Arc::new(clocks.release(lane));
+            self.own.insert((by, lane), known.clone());
+            self.add(by, known);
+        }
+        // A fence before the write releases as far as the fence reaches.
         let ByReach { block: near, device: far } = clocks.fenced[usize::from(lane)].clone();
-        far.filter(|_| wide).into_iter().for_each(|known| self.add(block, lane, true, known));
-        near.into_iter().for_each(|known| self.add(block, lane, false, known));
+        for (wide, known) in [(false, near), (true, far)] {
+            known.into_iter().for_each(|known| self.add(Writer { wide, ..by }, known));
+        }
     }
 
-    fn add(&mut self, block: u32, lane: u16, wide: bool, known: Arc<Knowledge>) {
-        match self.releases.iter_mut().find(|release| (release.block, release.wide) == (block, wide)) {
-            Some(release) => {
-                release.lane = release.lane.filter(|other| *other == lane);
-                Arc::make_mut(&mut release.known).join(&known);
-            }
-            None => self.releases.push(Release { block, lane: Some(lane), wide, known }),
+    fn add(&mut self, by: Writer, known: Arc<Knowledge>) {
+        match self.releases.iter_mut().find(|release| release.by == by) {
+            Some(release) => Arc::make_mut(&mut release.known).join(&known),
+            None => self.releases.push(Release { by, known }),
         }
     }
 
     /// A plain store, which publishes nothing.
     pub fn clear(&mut self) {
-        *self = Published::default();
+        self.releases.clear();
+        self.last = None;
     }
 
     /// Whether a read of the last write observes it. Of earlier releases, too, it observes only those behind such writes.
@@ -95,21 +94,21 @@ impl Published {
     /// An ordered load, or the read half of an atomic operation. Gives the block whose release it reads in vain, since a scope is too narrow.
     pub fn load(&self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) -> Option<u32> {
         let mine = clocks.block;
-        let follows = self.is_observed_by(mine, scope);
+        let observes = self.is_observed_by(mine, scope);
         let (reached, missed): (Vec<_>, Vec<_>) =
-            self.releases.iter().partition(|release| follows && release.reaches(mine, scope));
-        for Release { block, known, .. } in &reached {
+            self.releases.iter().partition(|release| observes && release.by.is_strong_with(mine, scope));
+        for Release { by, known, .. } in &reached {
             if acquires {
                 clocks.acquire(lane, known);
             } else {
                 let seen = &mut clocks.seen[usize::from(lane)];
-                let seen = if *block == mine { &mut seen.block } else { &mut seen.device };
+                let seen = if by.block == mine { &mut seen.block } else { &mut seen.device };
                 seen.get_or_insert_default().join(known);
             }
         }
         missed
             .iter()
-            .map(|release| release.block)
-            .find(|missed| !reached.iter().any(|reached| reached.block == *missed))
+            .map(|release| release.by.block)
+            .find(|missed| !reached.iter().any(|reached| reached.by.block == *missed))
     }
 }

@@ -268,6 +268,19 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
     let paces: Vec<_> = (0..machine.threads.len()).map(|_| [1, 1, 3, 20, 400][random.below(5)]).collect();
     let pace = |t: &Thread| paces[((t.block * 1024 + t.thread) / together) as usize % paces.len()];
     let pace: Vec<_> = machine.threads.iter().map(pace).collect();
+    // One thread may change its flag only when no other thread can go on: few change one, and their order matters.
+    let changes = |(_, does): &(usize, Does)| match does {
+        Does::Atomic { .. } => true,
+        Does::Write { order, .. } => *order != Order::Weak,
+        _ => false,
+    };
+    let all = 0..machine.threads.len();
+    let changers: Vec<usize> = all.filter(|&thread| machine.threads[thread].todo.iter().any(changes)).collect();
+    let last = (!changers.is_empty() && random.chance(2)).then(|| changers[random.below(changers.len())]);
+    let is_held = |machine: &Machine<'_>, thread: usize| {
+        let Thread { todo, next, .. } = &machine.threads[thread];
+        Some(thread) == last && todo.get(*next).is_some_and(changes)
+    };
     let mut left: Vec<usize> = (0..machine.threads.len()).collect();
     while !left.is_empty() {
         let start = random.below(left.len());
@@ -275,10 +288,14 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
         let mut moved = false;
         for &thread in &left {
             for _ in 0..if random.chance(pace[thread]) { 1 + random.below(8) } else { 0 } {
-                moved |= machine.step(thread);
+                moved |= !is_held(&machine, thread) && machine.step(thread);
             }
         }
-        if !moved && !left.iter().fold(false, |moved, &thread| moved | machine.step(thread)) {
+        if !moved {
+            moved =
+                left.iter().fold(false, |moved, &thread| moved | (!is_held(&machine, thread) && machine.step(thread)));
+        }
+        if !moved && !last.is_some_and(|last| machine.step(last)) {
             return None;
         }
         left.retain(|&thread| machine.threads[thread].next < machine.threads[thread].todo.len());
