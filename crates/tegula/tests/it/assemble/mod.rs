@@ -31,13 +31,13 @@ const SAMPLE: usize = 256;
 
 /// What texts come from.
 enum Source {
-    Kept(String, Kernel),
+    Kept(String, Box<Kernel>),
     Variant(Variant),
 }
 
 impl Source {
     fn all() -> Vec<Source> {
-        let kept = kernels::kept().into_iter().map(|(name, kernel)| Source::Kept(name, kernel));
+        let kept = kernels::kept().into_iter().map(|(name, kernel)| Source::Kept(name, Box::new(kernel)));
         kept.chain(variants::all().into_iter().map(Source::Variant)).collect()
     }
 
@@ -59,7 +59,7 @@ impl Source {
             jobs.push(Job { name, text, target });
         };
         match self {
-            Source::Kept(name, kernel) => add(name.clone(), variants::print(kernel.clone())?.text, true),
+            Source::Kept(name, kernel) => add(name.clone(), variants::print((**kernel).clone())?.text, true),
             Source::Variant(variant) => {
                 let text = print(variant.build())?;
                 let overlapping = print(variant.build_overlapping())?;
