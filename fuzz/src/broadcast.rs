@@ -170,16 +170,20 @@ impl Case {
         let work = elements.saturating_mul(depth.max(1) as u128);
         // What is made: the reference, or a row of it, and its copy of B.
         let largest = if elements == 0 { 0 } else { elements.max(count(&[depth, c.cols])) };
-        if work <= SMALL || largest > VAST {
+        // Where a result fits memory it may be allocated before the refusal.
+        let fits = |count: u128| (SMALL + 1..=VAST).contains(&count);
+        if work <= SMALL || largest > VAST && !fits(elements) {
             judged(largest, || oracle::product(alpha, a, b, T::Acc::ZERO, None));
         }
         let Ok(result) = result else { return };
         let rows = count(&[c.batches, c.rows]);
         let largest = if elements == 0 { 0 } else { rows.max(count(&[depth.max(1), c.cols])) };
-        if work <= SMALL || largest > VAST {
+        if (work <= SMALL || largest > VAST) && !fits(rows) {
             let finish = Finish::default();
             judged(largest, || oracle::check_finished(alpha, a, b, T::Acc::ONE, Some(result), finish, result, &|_| ()));
-            judged(elements.max(largest), || oracle::errors(alpha, a, b, T::Acc::ZERO, None, result));
+            if !fits(elements) {
+                judged(elements.max(largest), || oracle::errors(alpha, a, b, T::Acc::ZERO, None, result));
+            }
         }
     }
 

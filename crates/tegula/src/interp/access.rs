@@ -180,6 +180,10 @@ impl Run<'_, '_> {
             self.acquire(target.place, index, lane, order, scope);
             old[lane] = self.fetch(target.place, index);
             new[lane] = semantics::atomic(op, ty, old[lane], values[lane], expected[lane]);
+            // A comparison that fails is a read: it neither writes nor releases.
+            if matches!(op, AtomicOp::CompareExchange { .. }) && old[lane] != expected[lane] {
+                continue;
+            }
             self.check(target.place, index, lane, Does::Write, Some(scope));
             self.release(target.place, index, lane, order, scope, true);
             self.put(target.place, index, new[lane]);

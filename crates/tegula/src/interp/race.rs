@@ -546,7 +546,7 @@ impl SharedShadow {
         writes: bool,
     ) -> Option<Conflict> {
         if writes && now.ordered.is_none() && !self.published.is_empty() {
-            self.published.remove(&(array as u32, index as u32));
+            self.published.get_mut(&(array as u32, index as u32)).into_iter().for_each(Published::clear);
         }
         let write = &mut self.cells[array][index].write;
         let history = self.histories.entry((array as u32, index as u32)).or_default();
@@ -570,11 +570,20 @@ impl SharedShadow {
         if !written {
             return Some(Hazard::Unwritten);
         }
+        let conflict = |earlier| Hazard::Conflict(Conflict { block: clocks.block, earlier, earlier_writes: true });
+        for (_, write) in history.ordered_writes() {
+            if !clocks.seen_by(eyes, &write) {
+                return Some(conflict(write));
+            }
+            if !clocks.past_caches(eyes, &write) {
+                return Some(Hazard::BehindCaches(write));
+            }
+        }
         if write.clock == 0 {
             return None;
         }
         if !clocks.seen_by(eyes, &write) {
-            return Some(Hazard::Conflict(Conflict { block: clocks.block, earlier: write, earlier_writes: true }));
+            return Some(conflict(write));
         }
         if let Some(conflict) = self.equals.unordered(clocks, (array as u32, index as u64), eyes) {
             return Some(Hazard::Conflict(conflict));
@@ -592,6 +601,7 @@ impl SharedShadow {
     ) -> Option<Conflict> {
         let block = clocks.block;
         let at = (array as u32, index as u64);
+        self.published.get_mut(&(array as u32, index as u32)).into_iter().for_each(Published::clear);
         let equal = self.equals.unordered(clocks, at, eyes);
         self.equals.clear(at);
         let cell = &mut self.cells[array][index];
@@ -694,6 +704,12 @@ struct Observer {
 const OBSERVERS: usize = 8;
 
 impl History {
+    /// Each lane's last ordered writes since the last plain one, with the block.
+    fn ordered_writes(&self) -> impl Iterator<Item = (u32, Access)> {
+        let used = self.narrow.iter().chain(&self.wide);
+        used.filter(|((.., usage), _)| *usage == Use::Write).map(|(&(block, ..), &access)| (block, access))
+    }
+
     /// An access, with the last plain write; an access it races with, if there is one.
     fn access(
         &mut self,
@@ -855,9 +871,10 @@ impl GlobalShadow {
     ) -> Option<Conflict> {
         let GlobalCell { write, history, .. } = self.cells.entry((param, index)).or_default();
         history.reads.insert((clocks.block, agent.lane), agent);
-        let (block, earlier) = (*write)?;
-        if !clocks.seen_across(eyes, block, &earlier) {
-            return Some(Conflict { block, earlier, earlier_writes: true });
+        for (block, earlier) in history.ordered_writes().chain(*write) {
+            if !clocks.seen_across(eyes, block, &earlier) {
+                return Some(Conflict { block, earlier, earlier_writes: true });
+            }
         }
         self.equals.unordered(clocks, (param, index), eyes)
     }

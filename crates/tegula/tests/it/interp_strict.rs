@@ -349,3 +349,56 @@ fn names_of_several_lines_stay_within_their_comment() {
     );
     assert!(!text.lines().any(|line| line.starts_with("of two lines")), "{text}");
 }
+
+#[test]
+fn a_comparison_that_fails_releases_nothing() {
+    // Element 0 is data, 1 what is compared, 2 says that the comparison is over.
+    let kernel = |expected: u32| {
+        blocks(1, 64, |k| {
+            let (x, y, t) = (k.matrix::<u32>("x", Access::ReadWrite, Order2d::Strided, 1), k.output::<u32>("y"), k.thread_x());
+            k.when(t.eq(0), || {
+                x.store((0, 0), 1u32);
+                let compare = AtomicOp::CompareExchange { expected: k.constant(expected).id() };
+                x.atomic(compare, (0, 1), 5, Order::Release, Scope::Block);
+                x.store_ordered((0, 2), 1u32, Order::Relaxed, Scope::Block);
+            });
+            k.when(t.eq(32), || {
+                x.wait_until((0, 2), Compare::Eq, 1u32, Scope::Block);
+                let _ = x.load_ordered((0, 1), Order::Acquire, Scope::Block);
+                y.store((0, 0), x.load((0, 0)));
+            });
+        })
+    };
+    let args = || vec![row_of(&[0u32; 3]), empty::<u32>(1)];
+    finds(Kind::Race, &kernel(7), args);
+    each_seed(&kernel(0), args, |outcome, _| assert_eq!(outcome.error(), None));
+}
+
+#[test]
+fn a_tile_stored_beside_an_ordered_write_is_a_race() {
+    let kernel = |synchronized: bool| {
+        blocks(1, 64, |k| {
+            let tiles = Tiles { rows: 8, cols: 8, swizzle: Swizzle::None };
+            let c = k.tensor::<f32>("c", Access::Write, Order2d::RowMajor, tiles);
+            let (tile, t) = (k.tiles::<f32>("tile", 1, [8, 8], Swizzle::None), k.thread_x());
+            k.when(t.eq(0), || k.for_each(0, 64, |i| tile.store((0u32, i / 8, i % 8), 0f32)));
+            k.fence_proxy_async();
+            k.barrier();
+            k.when(t.eq(1), || {
+                tile.store_ordered((0u32, 0u32, 0u32), 1f32, Order::Relaxed, Scope::Block);
+                k.fence_proxy_async();
+            });
+            if synchronized {
+                k.barrier();
+            }
+            k.when(t.eq(32), || {
+                tile.store_tile(0u32, c, (0u32, 0u32));
+                k.store_commit();
+                k.store_wait(0);
+            });
+        })
+    };
+    let args = || vec![row_of(&[0f32; 64])];
+    finds(Kind::Race, &kernel(false), args);
+    each_seed(&kernel(true), args, |outcome, _| assert_eq!(outcome.error(), None));
+}
