@@ -4,9 +4,9 @@
 mod ci;
 mod fuzz;
 mod layers;
+mod library;
 mod memory;
 mod sanitize;
-mod tests;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -30,15 +30,15 @@ fn main() -> ExitCode {
     let outcome = match args[..] {
         ["ci"] => ci::run(false),
         ["ci", "--full"] => ci::run(true),
-        ["bless"] => tests::bless(),
-        ["assemble"] => tests::assemble(""),
-        ["assemble", part] => tests::assemble(part),
+        ["bless"] => library::bless(),
+        ["assemble"] => library::assemble(""),
+        ["assemble", part] => library::assemble(part),
         ["layers"] => layers::run(),
         ["fuzz"] => fuzz::run("60"),
         ["fuzz", seconds] => fuzz::run(seconds),
         ["memory"] => memory::run(),
         ["sanitize"] => sanitize::run(),
-        ["cuda", folder] => tests::cuda(folder),
+        ["cuda", folder] => library::cuda(folder),
         _ => Err(USAGE.into()),
     };
     match outcome {

@@ -38,10 +38,10 @@ struct Parser<'a>(Peekable<Chars<'a>>);
 
 impl Parser<'_> {
     fn skip_space(&mut self) {
-        while self.0.next_if(|c| c.is_ascii_whitespace() || *c == '\x0c').is_some() {}
+        while self.0.next_if(char::is_ascii_whitespace).is_some() {}
     }
 
-    /// Whether the next character, after spaces, is this one, which is then taken.
+    /// Skips spaces and consumes `wanted` if it is next.
     fn takes(&mut self, wanted: char) -> bool {
         self.skip_space();
         self.0.next_if_eq(&wanted).is_some()
@@ -50,7 +50,7 @@ impl Parser<'_> {
     fn value(&mut self, depth: usize) -> Option<Value> {
         self.skip_space();
         match *self.0.peek()? {
-            _ if depth > DEEPEST => None,
+            _ if depth >= DEEPEST => None,
             '{' => self.items('{', '}', |parser| parser.pair(depth + 1)).map(|(pairs, _)| Value::Dict(pairs)),
             '[' => self.items('[', ']', |parser| parser.value(depth + 1)).map(|(items, _)| Value::Sequence(items)),
             '(' => {
@@ -110,7 +110,11 @@ impl Parser<'_> {
         let c = self.0.next()?;
         let (before, one) = match c {
             '\\' | '\'' | '"' => (None, c),
+            'a' => (None, '\x07'),
+            'b' => (None, '\x08'),
+            'f' => (None, '\x0c'),
             'n' => (None, '\n'),
+            'v' => (None, '\x0b'),
             't' => (None, '\t'),
             'r' => (None, '\r'),
             'x' => (None, self.hexadecimal(2)?),
@@ -206,7 +210,7 @@ mod tests {
         }
         let nested = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(Value::parse(&nested(16)).is_some());
-        for depth in [18, 1_000_000] {
+        for depth in [17, 1_000_000] {
             assert_eq!(Value::parse(&nested(depth)), None);
         }
     }

@@ -42,16 +42,17 @@ impl<'a> Calls<'a> {
         discarded: &'a Cell<usize>,
         settles: bool,
     ) -> Calls<'a> {
-        let settles = settles && threads::count() > 1;
         Calls { call: Box::new(call), discarded, patience: PATIENCE * settings.seconds, settles }
     }
 }
 
 impl Timed for Calls<'_> {
     fn time(&mut self, samples: usize, calls: usize) -> Result<Vec<f64>> {
-        if self.settles {
+        if threads::count() > 1 {
             let [rest, warm] = SETTLE;
-            std::thread::sleep(rest);
+            if self.settles {
+                std::thread::sleep(rest);
+            }
             let start = Instant::now();
             while start.elapsed() < warm {
                 (self.call)()?;
@@ -105,7 +106,8 @@ pub fn measure<T: Element>(
     let report = multiply(&mut c)?;
     let rows = Sampled::of(c.shape(), case.k, settings.seed);
     let r = rows.r(inputs, c.view())?;
-    let mut ours = Calls::new(|| multiply(&mut c).map(drop), settings, &discarded, !peers.is_empty());
+    let mut ours =
+        Calls::new(|| multiply(&mut c).map(drop), settings, &discarded, !peers.is_empty() && case.epilogue.is_none());
 
     let mut ready = if case.epilogue.is_none() { ready(inputs, peers)? } else { Vec::new() };
     ready.iter_mut().for_each(|ready| ready.set(&before));

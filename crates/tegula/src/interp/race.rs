@@ -570,7 +570,8 @@ impl SharedShadow {
         if !written {
             return Some(Hazard::Unwritten);
         }
-        let conflict = |earlier| Hazard::Conflict(Conflict { block: clocks.block, earlier, earlier_writes: true });
+        let block = clocks.block;
+        let conflict = |earlier| Hazard::Conflict(Conflict { block, earlier, earlier_writes: true });
         for (_, write) in history.ordered_writes() {
             if !clocks.seen_by(eyes, &write) {
                 return Some(conflict(write));
@@ -660,7 +661,7 @@ struct History {
     writes: u32,
     chain: u32,
     written: BTreeMap<(Writer, u16), u32>,
-    /// Whose was the last of them.
+    /// Writer of the last ordered write.
     last: Option<Writer>,
     /// Of each lane, its last waits.
     observers: BTreeMap<(u32, u16), Vec<Observer>>,
@@ -749,7 +750,7 @@ impl History {
             return;
         }
         if observers.len() == OBSERVERS {
-            // Rather one whose writes this one has observed as well.
+            // Prefer to forget a wait whose writes the new one observed too.
             let forgotten = observers.iter().position(|old| old.observed.start >= observed.start);
             observers.remove(forgotten.unwrap_or(0));
         }

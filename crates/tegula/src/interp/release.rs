@@ -14,7 +14,7 @@ use crate::ir::Scope;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Published {
     releases: Vec<Release>,
-    /// Whose the last strong write was.
+    /// Writer of the last strong write.
     last: Option<Writer>,
     /// The last release of each thread here, by its lane: a later strong write of the thread goes on with it, whatever others write
     /// between.
@@ -97,7 +97,7 @@ impl Published {
         let observes = self.is_observed_by(mine, scope);
         let (reached, missed): (Vec<_>, Vec<_>) =
             self.releases.iter().partition(|release| observes && release.by.is_strong_with(mine, scope));
-        for Release { by, known, .. } in &reached {
+        for Release { by, known } in &reached {
             if acquires {
                 clocks.acquire(lane, known);
             } else {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::product::Random;
 
-/// The number of the value of each parameter.
+/// Index of each parameter's value.
 pub type Row = Vec<usize>;
 
 /// Valid rows among which one is chosen.

@@ -355,7 +355,8 @@ fn a_comparison_that_fails_releases_nothing() {
     // Element 0 is data, 1 what is compared, 2 says that the comparison is over.
     let kernel = |expected: u32| {
         blocks(1, 64, |k| {
-            let (x, y, t) = (k.matrix::<u32>("x", Access::ReadWrite, Order2d::Strided, 1), k.output::<u32>("y"), k.thread_x());
+            let (x, y, t) =
+                (k.matrix::<u32>("x", Access::ReadWrite, Order2d::Strided, 1), k.output::<u32>("y"), k.thread_x());
             k.when(t.eq(0), || {
                 x.store((0, 0), 1u32);
                 let compare = AtomicOp::CompareExchange { expected: k.constant(expected).id() };
@@ -382,19 +383,19 @@ fn a_tile_stored_beside_an_ordered_write_is_a_race() {
             let c = k.tensor::<f32>("c", Access::Write, Order2d::RowMajor, tiles);
             let (tile, t) = (k.tiles::<f32>("tile", 1, [8, 8], Swizzle::None), k.thread_x());
             k.when(t.eq(0), || k.for_each(0, 64, |i| tile.store((0u32, i / 8, i % 8), 0f32)));
-            k.fence_proxy_async();
+            k.fence_proxy();
             k.barrier();
             k.when(t.eq(1), || {
                 tile.store_ordered((0u32, 0u32, 0u32), 1f32, Order::Relaxed, Scope::Block);
-                k.fence_proxy_async();
+                k.fence_proxy();
             });
             if synchronized {
                 k.barrier();
             }
             k.when(t.eq(32), || {
                 tile.store_tile(0u32, c, (0u32, 0u32));
-                k.store_commit();
-                k.store_wait(0);
+                k.commit_stores();
+                k.await_stores(0);
             });
         })
     };

@@ -190,7 +190,7 @@ impl Sweep {
     const GROUPS: [u32; 2] = [1, 2];
     const SIZES: [[usize; 3]; 4] = [[264, 200, 136], [72, 264, 392], [136, 168, 264], [200, 72, 328]];
 
-    /// How many values each parameter has: the pipeline's eight, whether tiles are shared evenly, and the product's seven.
+    /// How many values each parameter has: eight of the pipeline, stream-K or not, and six of the product.
     const LEVELS: [usize; 15] = [4, 10, 3, 2, 4, 8, 4, 2, 2, 2, 2, 2, 2, 2, 4];
 
     fn hopper(row: &[usize]) -> Hopper {
@@ -213,9 +213,11 @@ impl Sweep {
     fn is_valid(row: &[usize]) -> bool {
         let hopper = Self::hopper(row);
         let [rows, cols, depth] = hopper.pipeline.tile;
-        let stages = hopper.pipeline.stages * (rows + cols.next_multiple_of(64)) * depth * 2;
+        let staged_cols = if hopper.orders[1] == COL { cols } else { cols.next_multiple_of(64) };
+        let stages = hopper.pipeline.stages * (rows + staged_cols) * depth * 2;
         let sums = if hopper.pipeline.split > 1 { rows * cols * 4 } else { 0 };
-        hopper.validate().is_ok() && stages + sums <= 180 << 10
+        let stored = hopper.pipeline.consumers * (16 << 10);
+        hopper.validate().is_ok() && stages + sums + stored <= 226 << 10
     }
 
     /// Multiplications, in whole tiles and clusters.

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::ptxas::{Job, Resources, options};
+use super::ptxas::{Job, RULES, Resources, options};
+use crate::effort::bless;
 
 /// The first line, before the version.
 const HEAD: &str = "# ptxas ";
@@ -40,9 +41,15 @@ impl Lock {
         Lock { version: version.into(), entries: BTreeMap::new() }
     }
 
-    /// The kept one, or an empty one.
+    /// Reads the lock file. One of other [`RULES`] has no answers.
+    ///
+    /// # Panics
+    /// Where it is missing or damaged, and is not about to be rewritten.
     pub fn read() -> Lock {
-        fs::read_to_string(path()).ok().and_then(|text| Lock::parse(&text)).unwrap_or_else(|| Lock::empty(""))
+        let text = fs::read_to_string(path()).unwrap_or_default();
+        let lock = Lock::parse(&text);
+        assert!(lock.is_some() || bless(), "{} is missing or damaged: cargo xtask bless", path().display());
+        lock.unwrap_or_else(|| Lock::empty(""))
     }
 
     pub fn write(&self) {
@@ -51,6 +58,10 @@ impl Lock {
 
     fn parse(text: &str) -> Option<Lock> {
         let (head, lines) = text.split_once('\n')?;
+        let (version, rules) = head.strip_prefix(HEAD)?.split_once(", rules ")?;
+        if rules.parse() != Ok(RULES) {
+            return Some(Lock::empty(""));
+        }
         let entry = |line: &str| {
             let words: Vec<&str> = line.split(' ').collect();
             let [name, key, registers, shared] = words[..] else { return None };
@@ -58,14 +69,14 @@ impl Lock {
             Some((name.to_string(), (key.to_string(), resources)))
         };
         let entries = lines.lines().map(entry).collect::<Option<_>>()?;
-        Some(Lock { version: head.strip_prefix(HEAD)?.into(), entries })
+        Some(Lock { version: version.into(), entries })
     }
 
     fn text(&self) -> String {
         let line = |(name, (key, resources)): (&String, &(String, Resources))| {
             format!("{name} {key} {} {}\n", resources.registers, resources.shared_bytes)
         };
-        format!("{HEAD}{}\n", self.version) + &self.entries.iter().map(line).collect::<String>()
+        format!("{HEAD}{}, rules {RULES}\n", self.version) + &self.entries.iter().map(line).collect::<String>()
     }
 
     /// A text for this lock's assembler.
@@ -75,7 +86,7 @@ impl Lock {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        // 128 bits are enough for texts that nobody chooses.
+        // 128 bits suffice: no text is adversarial.
         let key = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         Text { label: format!("{}.{}", job.name, job.target), key }
     }

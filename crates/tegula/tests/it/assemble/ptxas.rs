@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// The number of the rules by which a kernel is refused; a stricter rule takes the next.
+pub const RULES: u32 = 1;
 /// The longest an assembly may take.
 const LIMIT: Duration = Duration::from_secs(300);
 /// GPUs before sm_90 hold fewer threads than a kernel asks for. The request is ignored there, and nothing is lost.
@@ -37,7 +39,7 @@ pub fn target(text: &str) -> String {
     text.lines().find_map(|line| line.strip_prefix(".target ")).unwrap_or_default().into()
 }
 
-/// A program of the CUDA toolkit, or a word that this test was skipped.
+/// Finds a program of the CUDA toolkit, or prints that the test is skipped.
 ///
 /// # Panics
 /// Where it is missing and required.

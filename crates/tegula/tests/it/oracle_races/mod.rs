@@ -199,7 +199,7 @@ fn differs(program: &Program, seed: u64) -> Option<(&'static str, String)> {
 }
 
 /// Programs on which interpreter and oracle once differed.
-const DIFFERED: [u64; 9] = [2605, 3242, 3664, 8720, 10_238, 27_569, 32_811, 66_186, 70_386];
+const DIFFERED: [u64; 6] = [3664, 8720, 10_238, 27_569, 32_811, 70_386];
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
@@ -218,6 +218,7 @@ fn random_programs_race_where_the_memory_model_says_so() {
         }
         match verdict(&program, seed) {
             Verdict::Same { races } => racy += u64::from(races),
+            Verdict::Undetermined if DIFFERED.contains(&seed) => panic!("seed {seed} decides nothing"),
             Verdict::Undetermined => undetermined += 1,
             Verdict::Different(what, _) => {
                 let small =

@@ -11,7 +11,10 @@ pub fn bless() -> Outcome {
     let command_line = ["--test", "snapshots"];
     let guide = ["--test", "it", "--", "guide"];
     [&library[..], &command_line, &guide].into_iter().try_for_each(|tests| {
-        passes(test().args(tests).env("TEGULA_BLESS", "1"), &format!("tests {}", tests.join(" ")))
+        passes(
+            test().args(tests).envs([("TEGULA_BLESS", "1"), ("TEGULA_REQUIRE_PTXAS", "1")]),
+            &format!("tests {}", tests.join(" ")),
+        )
     })
 }
 
