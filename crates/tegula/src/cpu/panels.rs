@@ -83,13 +83,14 @@ mod tests {
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             let cases = [
                 (1, 1, [1, 7, 1]),
+                (2, 2, [3, 9, 5]),
                 (2, 2, [5, 33, 70]),
                 (1, 1, [37, 51, 700]),
                 (1, 1, [16, 600, 1030]),
                 (3, 1, [130, 200, 530]),
             ];
             // Miri would take hours for all.
-            for (batches, of_b, [m, n, k]) in cases.into_iter().take(if cfg!(miri) { 2 } else { 5 }) {
+            for (batches, of_b, [m, n, k]) in cases.into_iter().take(if cfg!(miri) { 2 } else { 6 }) {
                 let shape = |batches, rows, cols| Shape { batches, rows, cols };
                 let a = Matrix::from_fn(shape(batches, m, k), |x, i, j| number(x * 31 + i * k + j)).unwrap();
                 let b = Matrix::from_fn(shape(of_b, k, n), |x, i, j| number(7 + x * 17 + i * n + j)).unwrap();
