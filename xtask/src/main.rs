@@ -1,5 +1,5 @@
-//! Chores of the repository. It depends on nothing, so that it is there at once; what needs the library is a test, run from
-//! here with a variable that says how.
+//! Repository tasks. It has no dependencies, so it builds at once; tasks that need the library run one
+//! of its tests.
 
 mod ci;
 mod fuzz;

@@ -1,5 +1,5 @@
-//! Python literals, as far as headers of `.npy` files have them: dictionaries, tuples, lists, strings, integers, `True`, `False`
-//! and `None`.
+//! Reads Python literals, as far as headers of `.npy` files have them: dictionaries, tuples, lists,
+//! strings, integers, `True`, `False` and `None`.
 //!
 //! By recursive descent, to a fixed depth. The grammar is that of the Python reference, chapter 2.4; prefixes of strings,
 //! names of characters, floats and operators are left out, since no header has them.

@@ -31,7 +31,7 @@ struct Calls<'a> {
     discarded: &'a Cell<usize>,
     /// Seconds that may still be spent on such samples.
     patience: f64,
-    /// Whether peers take turns with this one, whose threads may still spin.
+    /// Whether a peer ran just before, whose threads may still spin.
     settles: bool,
 }
 

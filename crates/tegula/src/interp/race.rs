@@ -673,7 +673,8 @@ type Used = BTreeMap<(u32, u16, Use), Access>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
     Read,
-    /// A read before the last one that belongs to no atomic operation: what observed that operation has not observed this.
+    /// A read before the last one that is not half of an atomic operation. To observe that operation is
+    /// not to observe this read.
     EarlierRead,
     Write,
 }
@@ -693,8 +694,9 @@ fn keep(used: &mut Used, block: u32, now: &Now, writes: bool) {
     }
 }
 
-/// A wait, which observed the ordered writes of these numbers: the last is morally strong with it, and each of the others with
-/// the atomic operation that went on from it. They precede what follows the wait; what their threads did before them does not.
+/// A wait, and the numbers of the ordered writes that it observed. The last is morally strong with the
+/// wait, each of the others with the atomic operation that read it. These writes precede what follows
+/// the wait; what their threads did before them does not.
 #[derive(Clone, Debug)]
 struct Observer {
     observed: std::ops::Range<u32>,
@@ -750,7 +752,7 @@ impl History {
             return;
         }
         if observers.len() == OBSERVERS {
-            // Prefer to forget a wait whose writes the new one observed too.
+            // Evict a wait whose writes the new one observed too, before the oldest.
             let forgotten = observers.iter().position(|old| old.observed.start >= observed.start);
             observers.remove(forgotten.unwrap_or(0));
         }

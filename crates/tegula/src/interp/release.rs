@@ -1,7 +1,8 @@
 //! Releases and acquires at an element of memory: what a strong read of it makes known.
 //!
-//! A release and the strong writes that go on with it are what PTX calls a release pattern. It synchronizes with an acquire that observes it
-//! where the scope of each includes the other's thread.
+//! A release and the later strong writes of its thread to the element are a release pattern (PTX ISA,
+//! "Memory Consistency Model"). It synchronizes with an acquire that observes it where the scope of
+//! each includes the other's thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,15 +10,15 @@ use std::sync::Arc;
 use super::race::{ByReach, Clocks, Knowledge};
 use crate::ir::Scope;
 
-/// The releases that a read of an element observes now: those of its last strong write and, where that was atomic, of those that it
-/// observed itself. (PTX calls a release and the strong writes that go on with it a release pattern.)
+/// The releases that a read of an element observes now: those of its last strong write and, where that
+/// was an atomic operation, those that it observed itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Published {
     releases: Vec<Release>,
     /// Writer of the last strong write.
     last: Option<Writer>,
-    /// The last release of each thread here, by its lane: a later strong write of the thread goes on with it, whatever others write
-    /// between.
+    /// Each thread's last release at the element. A later strong write of the thread continues it,
+    /// whatever other threads write in between.
     own: BTreeMap<(Writer, u16), Arc<Knowledge>>,
 }
 
@@ -47,8 +48,8 @@ struct Release {
 }
 
 impl Published {
-    /// An ordered store, or the write half of an atomic operation, which goes on with the releases that it observed. Both go on with
-    /// those of their own thread.
+    /// Records an ordered store, or the write half of an atomic operation. An atomic operation continues
+    /// the releases that it observed; both continue those of their own thread.
     pub fn store(&mut self, clocks: &mut Clocks, lane: u16, releases: bool, scope: Scope, read_modify_write: bool) {
         let by = Writer::new(clocks.block, scope);
         if !read_modify_write || !self.is_observed_by(by.block, scope) {
@@ -86,7 +87,7 @@ impl Published {
         self.last = None;
     }
 
-    /// Whether a read of the last write observes it. Of earlier releases, too, it observes only those behind such writes.
+    /// Whether a read observes the last write, and with it the releases that the write continues.
     fn is_observed_by(&self, block: u32, scope: Scope) -> bool {
         self.last.is_none_or(|last| last.is_strong_with(block, scope))
     }

@@ -32,7 +32,7 @@ fn the_text_computes_what_the_interpreter_does() {
 /// Writes a folder that checks the kernels in CUDA C++ on a machine with a GPU and nvcc, which needs nothing else. Run by
 /// `cargo xtask cuda FOLDER`.
 #[test]
-#[ignore = "writes a folder where it is told to"]
+#[ignore = "writes to TEGULA_CUDA_FOLDER"]
 fn the_folder_for_nvcc_is_written() {
     let folder = env::var_os("TEGULA_CUDA_FOLDER").expect("cargo xtask cuda FOLDER");
     cases::write(Path::new(&folder), &cases::large()).expect("the folder can be written");

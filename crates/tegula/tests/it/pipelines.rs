@@ -74,7 +74,7 @@ fn any_product_of_pipelines_is_right() {
     }
 }
 
-/// A product that a kernel runs as it lies, on so few multiprocessors that blocks make several tiles, with so many seeds at most.
+/// Runs a product on two SMs, so that each block computes several tiles, with at most `most` schedules.
 fn clean<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usize; 3], beta: bool, most: u64) {
     let lie = |order| Lie { transposed: order == Order2d::ColMajor, ..Lie::default() };
     let factors = (T::Acc::ONE, if beta { T::Acc::ONE } else { T::Acc::ZERO });

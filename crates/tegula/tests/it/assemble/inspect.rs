@@ -93,7 +93,7 @@ fn operands(line: &str) -> Option<Vec<std::ops::Range<u32>>> {
     Some(numbers.zip([8, depth, depth / 2, 8]).map(|(first, count)| first..first + count).collect())
 }
 
-/// Whether an instruction names a register, or a pair whose second it is.
+/// Whether an instruction has a register as an operand, alone or as the second of a pair.
 fn names(line: &str, register: u32) -> bool {
     let mut tokens = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
     let (alone, pair) = (format!("R{register}"), format!("R{}.64", register.wrapping_sub(1)));

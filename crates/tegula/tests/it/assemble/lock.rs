@@ -108,7 +108,7 @@ impl Lock {
         }
     }
 
-    /// The names whose answers differ, or are in one of two locks only.
+    /// Names whose answers differ between two locks, or that only one of them has.
     pub fn beyond(&self, other: &Lock) -> Vec<String> {
         let names: BTreeSet<&String> = self.entries.keys().chain(other.entries.keys()).collect();
         names.into_iter().filter(|name| self.entries.get(*name) != other.entries.get(*name)).cloned().collect()
