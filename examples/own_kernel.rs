@@ -3,9 +3,9 @@
 //!
 //!     cargo run --release --example own_kernel
 
-use tegula::interp::{self, Buffer, Config};
-use tegula::ir::prelude::*;
 use tegula::{Layout, Matrix, Shape};
+use tegula_interp::{self as interp, Buffer, Config};
+use tegula_ir::prelude::*;
 
 fn outer<T: Element<Out = T> + Arith>(tile: u32) -> Kernel {
     kernel("outer", Block::d2(tile, tile), |k| {
@@ -22,7 +22,7 @@ fn outer<T: Element<Out = T> + Arith>(tile: u32) -> Kernel {
 
 fn main() -> tegula::Result<()> {
     let kernel = check(outer::<f32>(16))?;
-    println!("{}", tegula::ptx::print(&kernel)?.text);
+    println!("{}", tegula_ir::ptx::print(&kernel)?.text);
 
     let x = Matrix::from_fn(Shape::new(40, 1), |_, row, _| row as f32)?;
     let y = Matrix::from_fn(Shape::new(50, 1), |_, row, _| 0.5 * row as f32)?;

@@ -1,6 +1,6 @@
 //! Exercise 1, mended: the p-th product takes row p of column col of B.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Threads along each side of a block.
 const SIDE: u32 = 8;

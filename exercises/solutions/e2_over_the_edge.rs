@@ -1,6 +1,6 @@
 //! Exercise 2, mended: a thread works where both its row and its column are there.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Threads along each side of a block.
 const SIDE: u32 = 8;

@@ -1,6 +1,6 @@
 //! Exercise 3, mended: a barrier after the loads, so that the tiles are whole before anybody reads them.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Side of a tile, and threads along each side of a block.
 const T: u32 = 16;

@@ -1,6 +1,6 @@
 //! Exercise 4, mended: a barrier after the products, so that nobody overwrites what others still read.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Side of a tile, and threads along each side of a block.
 const T: u32 = 16;

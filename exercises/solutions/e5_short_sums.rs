@@ -1,6 +1,6 @@
 //! Exercise 5, mended: the slide is rounded up; what reaches over the edge is zero.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Side of a tile, and threads along each side of a block.
 const T: u32 = 16;

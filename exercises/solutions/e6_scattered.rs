@@ -1,6 +1,6 @@
 //! Exercise 6, mended: x chooses the column, so that a warp touches neighbours.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Side of a tile, and threads along each side of a block.
 const T: u32 = 16;

@@ -1,6 +1,6 @@
 //! Exercise 7, mended: rows of the tile are a number longer, so that a column of it lies in 32 banks.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Side of a tile, and threads along each side of a block.
 const T: u32 = 32;

@@ -1,6 +1,6 @@
 //! Exercise 8, mended: each thread waits for its own copies, then all for each other.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Side of a tile, and threads along each side of a block.
 const T: u32 = 16;

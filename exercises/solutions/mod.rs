@@ -9,7 +9,7 @@ mod e6_scattered;
 mod e7_one_bank;
 mod e8_in_flight;
 
-use tegula::ir::Kernel;
+use tegula_ir::Kernel;
 
 /// The mended kernels, in the order of the exercises.
 pub const SOLUTIONS: [fn() -> Kernel; 8] = [

@@ -10,7 +10,7 @@
 //!
 //! **When it is right.** C is A·B, for matrices that are not square as well.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Threads along each side of a block.
 const SIDE: u32 = 8;

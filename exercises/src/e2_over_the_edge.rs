@@ -10,7 +10,7 @@
 //!
 //! **When it is right.** Nothing is touched outside of a matrix, and C is A·B at any size.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Threads along each side of a block.
 const SIDE: u32 = 8;

@@ -9,7 +9,7 @@
 //!
 //! **When it is right.** No race however many steps there are, and C is A·B.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Side of a tile, and threads along each side of a block.
 const T: u32 = 16;

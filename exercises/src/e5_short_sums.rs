@@ -9,7 +9,7 @@
 //!
 //! **When it is right.** C is A·B for any k.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Side of a tile, and threads along each side of a block.
 const T: u32 = 16;

@@ -11,7 +11,7 @@
 //!
 //! **When it is right.** C is A·B, and no line has a bank conflict.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Side of a tile, and threads along each side of a block.
 const T: u32 = 32;

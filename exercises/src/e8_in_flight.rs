@@ -11,7 +11,7 @@
 //!
 //! **When it is right.** Nothing is read in flight, no race, and C is A·B.
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 /// Side of a tile, and threads along each side of a block.
 const T: u32 = 16;

@@ -14,8 +14,8 @@ mod e8_in_flight;
 
 use std::fmt;
 
-use tegula::interp::Counters;
-use tegula::ir::Kernel;
+use tegula_interp::Counters;
+use tegula_ir::Kernel;
 
 /// A kernel to mend. It takes matrices a, b and c of f32, row-major, and makes c = a·b.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,8 @@ use half::{bf16, f16};
 use tegula::element::{Arith, Element, Scalar};
 use tegula::epilogue::Finish;
 use tegula::nd::{self, NdLayout, NdView};
-use tegula::{Device, Error, Gemm, Grouped, Matrix, Result, Shape, View, ViewMut, oracle};
+use tegula::{Device, Error, Gemm, Grouped, Matrix, Result, Shape, View, ViewMut};
+use tegula_bench::oracle;
 
 use crate::bounded;
 

@@ -12,11 +12,10 @@ mod files;
 mod gemm;
 mod text;
 
-use peak_alloc::PeakAlloc;
-
 pub use broadcast::broadcast;
 pub use files::{npy, npz, place, safetensors};
 pub use gemm::gemm;
+use peak_alloc::PeakAlloc;
 pub use text::{csv, mtx};
 
 /// What is run on each input.
@@ -47,7 +46,7 @@ static MEMORY: PeakAlloc = PeakAlloc;
 /// Does some work and checks that it took no more memory than [`LIMIT`], used or not.
 fn bounded<R>(work: impl FnOnce() -> R) -> R {
     // Threads are started once.
-    tegula::threads::count();
+    tegula_core::threads::count();
     MEMORY.reset_peak_usage();
     let before = MEMORY.current_usage();
     let result = work();

@@ -4,12 +4,11 @@
 //! start from `fuzz/corpus`; what they add stays in `target/fuzz`, what breaks them goes to `fuzz/artifacts`. Without a C++
 //! compiler for libFuzzer itself this is skipped, unless `TEGULA_REQUIRE_FUZZ` is 1.
 
-use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::thread;
+use std::{env, thread};
 
 use crate::{Outcome, root};
 

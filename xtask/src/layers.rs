@@ -1,140 +1,175 @@
-//! Which module may import which: the rules as a table, and a scan of the sources against it.
+//! Layers: which crate may depend on which, which module may import which, where unsafe code may stand, and that no
+//! files import each other in a loop. Rules as tables, and a scan of the sources against them.
+
+mod imports;
+mod loops;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{Outcome, root};
 
-/// A module of the library, and what of the library it may import. A name with `::` allows that path only.
-const RULES: [(&str, &[&str]); 29] = [
-    ("element", &[]),
-    ("error", &["element", "ir::Fault", "interp::Finding"]),
-    ("matrix", &["element", "error", "host"]),
-    ("host", &["element", "error"]),
-    ("progress", &[]),
-    ("threads", &[]),
-    ("epilogue", &["element", "error", "matrix"]),
-    ("convert", &["element", "error", "matrix"]),
+/// The crates, bottom first, and what of the workspace each may depend on. What only tests need is not counted.
+const CRATES: [(&str, &[&str]); 10] = [
+    ("tegula-core", &[]),
+    ("tegula-ir", &["tegula-core"]),
+    ("tegula-interp", &["tegula-core", "tegula-ir"]),
+    ("tegula-kernels", &["tegula-core", "tegula-ir"]),
+    ("tegula-cpu", &["tegula-core"]),
+    ("tegula", &["tegula-core", "tegula-cpu", "tegula-interp", "tegula-ir", "tegula-kernels"]),
+    ("tegula-bench", &["tegula", "tegula-core", "tegula-cpu", "tegula-ir", "tegula-kernels"]),
+    ("tegula-files", &["tegula-core"]),
     (
-        "nd",
+        "tegula-explain",
+        &["tegula", "tegula-bench", "tegula-core", "tegula-cpu", "tegula-interp", "tegula-ir", "tegula-kernels"],
+    ),
+    (
+        "tegula-cli",
         &[
-            "element",
-            "epilogue",
-            "error",
-            "exec",
-            "gemm",
-            "host",
-            "ir::launch::MAX_EXTENT",
-            "matrix",
-            "oracle",
-            "plan",
-            "progress",
+            "tegula",
+            "tegula-bench",
+            "tegula-core",
+            "tegula-cpu",
+            "tegula-exercises",
+            "tegula-explain",
+            "tegula-files",
+            "tegula-interp",
+            "tegula-ir",
+            "tegula-kernels",
         ],
     ),
-    ("nests", &["element", "error", "host", "matrix"]),
-    ("ir", &["element", "error", "matrix"]),
-    ("ptx", &["element", "error", "matrix", "ir"]),
-    ("cpp", &["element", "error", "ir"]),
-    ("interp", &["element", "error", "host", "matrix", "ir", "cpu::lanes", "progress", "threads"]),
-    ("kernels", &["element", "epilogue", "error", "matrix", "ir"]),
-    // Of the engines it knows only what packs B for one.
-    (
-        "gemm",
-        &[
-            "cpu::Panels",
-            "cpu::prepack",
-            "element",
-            "epilogue",
-            "error",
-            "exec",
-            "host",
-            "ir::Order2d",
-            "matrix",
-            "plan",
-            "progress",
-        ],
-    ),
-    ("oracle", &["cpu::lanes", "element", "epilogue", "error", "host", "matrix", "progress", "threads"]),
-    ("plan", &["element", "epilogue", "error", "matrix", "ir", "kernels"]),
-    // What tuning leaves behind; the only file that the library reads.
-    ("cache", &["cuda::DeviceInfo", "plan"]),
-    ("cuda", &["element", "epilogue", "error", "matrix", "progress", "ptx::Image"]),
-    // The one file of cuda that knows kernels: it binds their parameters and argues why the launch is sound.
-    ("cuda/product", &["cuda", "element", "error", "gemm", "ir", "kernels", "matrix", "plan", "progress", "ptx"]),
-    ("cpu", &["element", "epilogue", "error", "host", "matrix", "oracle", "progress", "threads"]),
-    // What is pure of benchmarks knows no device.
-    ("bench/stats", &[]),
-    ("bench/rounds", &["error"]),
-    ("bench/tune", &["bench", "element", "error", "plan"]),
-    ("bench/data", &["element", "error", "host", "matrix", "threads"]),
-    ("bench/accuracy", &["element", "epilogue", "error", "matrix", "oracle"]),
-    (
-        "bench",
-        &[
-            "cpu", "cuda", "element", "epilogue", "error", "exec", "gemm", "host", "matrix", "oracle", "plan",
-            "progress", "threads",
-        ],
-    ),
-    ("trace", &["element", "error", "matrix", "ir", "interp"]),
 ];
 
-/// Files and folders that may hold unsafe code: the driver's calls, the processor's kernels, host memory behind a view, which is no
-/// slice since the elements between a view's own may be borrowed elsewhere, and the making of such views of other crates' matrices.
-const UNSAFE: [&str; 4] = ["cuda", "cpu", "matrix/view", "convert"];
+/// Modules that must not import others of their crate or of crates below: the module, and what it must not name.
+const FORBIDDEN: [(&str, &[&str]); 8] = [
+    // Printers do not know each other.
+    ("tegula-ir/ptx", &["cpp"]),
+    ("tegula-ir/cpp", &["ptx"]),
+    // Kernels do not know what chooses them.
+    ("tegula-kernels/hopper", &["plan"]),
+    // The driver does not know what a kernel computes; `product` binds kernels to it.
+    ("tegula/cuda/launch", &["gemm", "tegula_kernels"]),
+    ("tegula/cuda/image", &["gemm", "tegula_kernels"]),
+    ("tegula/cuda/memory", &["gemm", "tegula_kernels"]),
+    ("tegula/cache", &["gemm", "exec"]),
+    // Statistics know no device.
+    ("tegula-bench/stats", &["cpu", "gpu", "tegula"]),
+];
 
-/// Checks every source of the library.
+/// Files and folders that may hold unsafe code: the driver's calls, vectorized kernels, host memory behind a view (no slice,
+/// since elements between a view's own may be borrowed elsewhere), and views of other crates' matrices.
+const UNSAFE: [&str; 9] = [
+    "tegula/cuda",
+    "tegula-bench/cublaslt",
+    "tegula-bench/peer",
+    "tegula-bench/repeat",
+    "tegula-cpu",
+    "tegula-core/convert",
+    "tegula-core/lanes",
+    "tegula-core/matrix/view",
+    "tegula-cli/output",
+    "tegula-files/map",
+];
+
+/// A source file: where it is, its name (`crate/module/file`), and its text without comments.
+struct Source {
+    krate: &'static str,
+    /// The path in the crate's `src`, without the extension.
+    path: String,
+    code: String,
+}
+
+impl Source {
+    fn name(&self) -> String {
+        format!("{}/{}", self.krate, self.path)
+    }
+}
+
+/// Checks every source of the crates.
 pub fn run() -> Outcome {
-    let source = root().join("crates/tegula/src");
     let mut broken = Vec::new();
-    visit(&source, &source, &mut broken)?;
+    for (krate, may) in CRATES {
+        let folder = root().join("crates").join(krate);
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).map_err(|e| format!("{krate}: {e}"))?;
+        broken.extend(
+            dependencies(&manifest)
+                .filter(|name| !may.contains(&name.as_str()))
+                .map(|name| format!("{krate} must not depend on {name}")),
+        );
+        let sources = sources(krate, &folder.join("src"))?;
+        broken.extend(sources.iter().flat_map(check));
+        broken.extend(
+            loops::find(&sources).iter().map(|files| format!("{krate}: a loop of imports: {}", files.join(", "))),
+        );
+    }
     if broken.is_empty() { Ok(()) } else { Err(broken.join("\n")) }
 }
 
-fn visit(source: &Path, folder: &Path, broken: &mut Vec<String>) -> Outcome {
-    let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
-    let mut paths = fs::read_dir(folder)
-        .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>())
-        .map_err(failed)?;
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            visit(source, &path, broken)?;
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            let text = fs::read_to_string(&path).map_err(failed)?;
-            let within = path.strip_prefix(source).unwrap_or(&path);
-            broken.extend(check(within, &text).into_iter().map(|why| format!("{}: {why}", within.display())));
+/// The crates of the workspace that a manifest's `[dependencies]` name.
+fn dependencies(manifest: &str) -> impl Iterator<Item = String> {
+    let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let lines = lines.take_while(|line| !line.starts_with('['));
+    let names = lines.filter_map(|line| line.split(['.', ' ', '=']).next());
+    names.filter(|name| name.starts_with("tegula")).map(String::from)
+}
+
+/// The sources of a crate, tests left out.
+fn sources(krate: &'static str, folder: &Path) -> Result<Vec<Source>, String> {
+    let mut sources = Vec::new();
+    for path in files(folder)? {
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let within = path.strip_prefix(folder).unwrap_or(&path).with_extension("");
+        let path = within.to_string_lossy().replace('\\', "/");
+        if !path.split('/').any(|part| part == "tests") {
+            sources.push(Source { krate, path, code: code(&text) });
         }
     }
-    Ok(())
+    Ok(sources)
 }
 
-/// A source's path without its extension.
-fn name(path: &Path) -> String {
-    path.with_extension("").to_string_lossy().replace('\\', "/")
-}
-
-/// The module that a file belongs to: one with rules of its own, or the top one.
-fn module(path: &Path) -> String {
-    let whole = name(path);
-    if RULES.iter().any(|(name, _)| *name == whole) {
-        return whole;
+fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
+    let entries =
+        fs::read_dir(folder).and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>());
+    let mut paths = entries.map_err(failed)?;
+    paths.sort();
+    let mut all = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            all.extend(files(&path)?);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            all.push(path);
+        }
     }
-    whole.split('/').next().unwrap_or_default().into()
+    Ok(all)
+}
+
+/// The source without comments and without its module of tests.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The rules that a source breaks.
-fn check(path: impl AsRef<Path>, text: &str) -> Vec<String> {
-    let (name, module, code) = (name(path.as_ref()), module(path.as_ref()), code(text));
-    let mut broken: Vec<String> = imports(&code)
-        .into_iter()
-        .filter(|path| !allowed(&module, path))
-        .map(|path| format!("{module} must not import {path}"))
+fn check(source: &Source) -> Vec<String> {
+    let name = source.name();
+    let within = |part: &&str| Path::new(&name).starts_with(part);
+    let forbidden = FORBIDDEN.iter().filter(|(module, _)| within(module)).flat_map(|(_, names)| names.iter());
+    let paths = imports::of(&source.path, &source.code);
+    let words: Vec<&str> = words(&source.code).collect();
+    let mut broken: Vec<String> = forbidden
+        .filter(|name| {
+            paths.iter().any(|path| path.first().is_some_and(|first| first == *name))
+                || words.contains(*name) && name.starts_with("tegula")
+        })
+        .map(|wrong| format!("{name} must not import {wrong}"))
         .collect();
-    let may = UNSAFE.iter().any(|part| Path::new(&name).starts_with(part));
-    if !may && words(&code).any(|word| word == "unsafe") {
+    let may = UNSAFE.iter().any(within);
+    if !may && words.contains(&"unsafe") {
         broken.push(format!("{name} must not hold unsafe code"));
     }
-    if !may && code.contains("allow(unsafe_code") {
+    if !may && source.path != "lib" && source.code.contains("allow(unsafe_code") {
         broken.push(format!("{name} must not allow unsafe code"));
     }
     broken.sort();
@@ -142,100 +177,53 @@ fn check(path: impl AsRef<Path>, text: &str) -> Vec<String> {
     broken
 }
 
-/// The source without comments.
-fn code(text: &str) -> String {
-    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
-    lines.collect::<Vec<_>>().join("\n")
-}
-
 fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_')
-}
-
-/// Modules without a rule (the crate's root, `exec`) join the others and may import all. What comes straight from the
-/// crate's root, such as its `Result`, is in everybody's reach.
-fn allowed(module: &str, path: &str) -> bool {
-    let first = path.split("::").next().unwrap_or_default();
-    let Some((_, may)) = RULES.iter().find(|(name, _)| *name == module) else { return true };
-    let root = first.starts_with(|c: char| c.is_uppercase());
-    root || first == module || may.iter().any(|m| path == *m || path.starts_with(&format!("{m}::")))
-}
-
-/// The paths after `crate::`, groups in braces written out.
-fn imports(code: &str) -> Vec<String> {
-    code.match_indices("crate::").flat_map(|(at, prefix)| paths("", &code[at + prefix.len()..])).collect()
-}
-
-/// The paths that a text begins with: one, or one for each entry of a group.
-fn paths(prefix: &str, text: &str) -> Vec<String> {
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(text.len());
-    let (path, rest) = text.split_at(end);
-    let path = format!("{prefix}{path}");
-    match rest.strip_prefix('{') {
-        Some(group) => entries(group).iter().flat_map(|entry| paths(&path, entry.trim())).collect(),
-        None => vec![path.trim_end_matches(':').into()],
-    }
-}
-
-/// The entries of a group up to its closing brace.
-fn entries(group: &str) -> Vec<&str> {
-    let (mut depth, mut start, mut entries) = (0, 0, Vec::new());
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth > 0 => depth -= 1,
-            ',' | '}' if depth == 0 => {
-                entries.push(&group[start..at]);
-                start = at + 1;
-                if c == '}' {
-                    break;
-                }
-            }
-            _ => {}
-        }
-    }
-    entries.retain(|entry| !entry.trim().is_empty());
-    entries
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn source(krate: &'static str, path: &str, code: &str) -> Source {
+        Source { krate, path: path.into(), code: super::code(code) }
+    }
+
+    fn broken(krate: &'static str, path: &str, code: &str) -> Vec<String> {
+        check(&source(krate, path, code))
+    }
+
     #[test]
-    fn the_sources_keep_the_rules() {
+    fn sources_keep_the_rules() {
         run().expect("the rules hold");
     }
 
     #[test]
-    fn a_wrong_import_is_found() {
-        assert_eq!(check("ptx", "use crate::interp::Finding;"), ["ptx must not import interp::Finding"]);
-        assert_eq!(check("cpp/text.rs", "use crate::kernels::Plain;"), ["cpp must not import kernels::Plain"]);
-        assert_eq!(check("kernels", "let x = crate::ptx::print(k);"), ["kernels must not import ptx::print"]);
-        assert_eq!(check("plan", "use crate::{element::Type, cuda::Device};"), ["plan must not import cuda::Device"]);
-        assert_eq!(check("cuda", "use crate::ptx::{Image, print};"), ["cuda must not import ptx::print"]);
-        assert_eq!(
-            check("interp", "use crate::{\n    cpu::{lanes, kernel},\n};"),
-            ["interp must not import cpu::kernel"]
-        );
+    fn dependencies_of_a_manifest_are_those_of_its_section() {
+        let manifest = "[features]\ncuda = [\"tegula/cuda\"]\n\n[dependencies]\nserde.workspace = true\n\
+                        tegula-ir.workspace = true\ntegula = { workspace = true }\n\n[dev-dependencies]\ntegula-bench = 1\n";
+        assert_eq!(dependencies(manifest).collect::<Vec<_>>(), ["tegula-ir", "tegula"]);
     }
 
     #[test]
-    fn a_right_import_is_not() {
-        assert!(check("ptx", "use crate::ir::{Op, launch::Field};\nuse crate::Result;").is_empty());
-        assert!(check("ptx", "/// See [`crate::interp`].\nfn f() {}").is_empty());
-        assert!(check("interp", "use crate::cpu::lanes::fma;").is_empty());
-        assert!(check("exec", "use crate::cuda::Device;").is_empty());
+    fn a_forbidden_import_is_found() {
+        let wrong = broken("tegula-ir", "ptx/emit", "use crate::cpp::print;");
+        assert_eq!(wrong, ["tegula-ir/ptx/emit must not import cpp"]);
+        let wrong = broken("tegula", "cuda/launch", "fn f() { tegula_kernels::Variant::all() }");
+        assert_eq!(wrong, ["tegula/cuda/launch must not import tegula_kernels"]);
+        assert!(broken("tegula-ir", "ptx/emit", "/// See [`crate::cpp`].\nuse crate::ops::Op;").is_empty());
     }
 
     #[test]
     fn unsafe_code_is_found_outside_its_modules() {
-        assert_eq!(check("ir", "fn f() { unsafe { g() } }"), ["ir must not hold unsafe code"]);
-        assert_eq!(check("plan", "#![allow(unsafe_code)]"), ["plan must not allow unsafe code"]);
-        assert_eq!(check("matrix/layout.rs", "fn f() { unsafe { g() } }"), ["matrix/layout must not hold unsafe code"]);
-        assert!(check("cpu", "fn f() { unsafe { g() } }").is_empty());
-        assert!(check("cpu/pack.rs", "fn f() { unsafe { g() } }").is_empty());
-        assert!(check("matrix/view.rs", "fn f() { unsafe { g() } }").is_empty());
-        assert!(check("lib", "#![deny(unsafe_code)]").is_empty());
+        assert_eq!(
+            broken("tegula-ir", "check", "fn f() { unsafe { g() } }"),
+            ["tegula-ir/check must not hold unsafe code"]
+        );
+        assert_eq!(broken("tegula", "gemm", "#![allow(unsafe_code)]"), ["tegula/gemm must not allow unsafe code"]);
+        assert!(broken("tegula-cpu", "pack", "fn f() { unsafe { g() } }").is_empty());
+        assert!(broken("tegula-core", "matrix/view", "fn f() { unsafe { g() } }").is_empty());
+        assert!(!broken("tegula-core", "matrix/layout", "fn f() { unsafe { g() } }").is_empty());
+        assert!(broken("tegula", "lib", "#![deny(unsafe_code)]").is_empty());
     }
 }

@@ -10,11 +10,11 @@ use std::error::Error;
 use serde_json::json;
 use tegula::cuda::{Arg, DeviceMatrix, Gpu};
 use tegula::element::{Element, Scalar, Type};
-use tegula::ir::check;
-use tegula::kernels::{Blocked, Plain, Variant};
 use tegula::{Matrix, Shape};
 use tegula_explain::product::Product;
 use tegula_explain::sass::Tools;
+use tegula_ir::check;
+use tegula_kernels::{Blocked, Plain, Variant};
 
 type Fallible<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -56,7 +56,7 @@ fn one(name: &str, variant: Variant, shape: [usize; 3], gpu: Option<&Gpu>, tools
     let counters = product.profile()?.outcome.counters;
     let assembled = match tools {
         Some(tools) => {
-            let image = tegula::ptx::print(product.kernel())?;
+            let image = tegula_ir::ptx::print(product.kernel())?;
             let listing = tools.disassemble(&image, "sm_90")?;
             let shared = product.assembled(&image, &listing);
             if let Err(why) = &shared {

@@ -11,23 +11,23 @@ use std::str::FromStr;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
+pub use explain::ExplainArgs;
+pub use products::{Asked, ProductsArgs};
 use tegula::Accuracy;
-use tegula::bench::Blas;
 use tegula::element::Type;
 use tegula::epilogue::{Activation, Along, Epilogue};
-use tegula::ir::Order2d;
-use tegula::kernels::{Mapping, PLANTS, Plain, Variant};
-use tegula::plan::{Lie, Recipe};
+use tegula_bench::Blas;
 use tegula_files::{Dtype, Place};
+use tegula_ir::Order2d;
+use tegula_kernels::plan::{Lie, Recipe};
+use tegula_kernels::{Mapping, PLANTS, Plain, Variant};
+pub use tune::TuneArgs;
 
 use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::kernel::{Named, Names, Problem, plant_help};
 use crate::number::whole;
 use crate::subject::{Subject, Subjects};
-pub use explain::ExplainArgs;
-pub use products::{Asked, ProductsArgs};
-pub use tune::TuneArgs;
 
 /// Tiled matrix multiplication on GPU and CPU.
 #[derive(Debug, Parser)]
@@ -764,9 +764,10 @@ fn one_line(error: &clap::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::CommandFactory;
-    use tegula::kernels::{Barriers, Edges};
+    use tegula_kernels::{Barriers, Edges};
+
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -1,10 +1,10 @@
 //! `tegula bench`: time products, against a peer in the same run, and keep the results as they come.
 
-use tegula::bench::{self, Case, Measured, Peer, Settings, limits};
 use tegula::element::{Element, Type, bf16, f16};
-use tegula::plan::{Plan, Recipe};
 use tegula::{Device, Executor};
+use tegula_bench::{self as bench, Case, Measured, Peer, Settings, limits};
 use tegula_files::ReportFile;
+use tegula_kernels::plan::{Plan, Recipe};
 
 use crate::args::{Asked, BenchArgs, PeerName};
 use crate::doctor;
@@ -36,7 +36,7 @@ pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
     };
     let mut report = Report {
         machine: doctor::machine(&device),
-        threads: (device.name() == "cpu").then(tegula::threads::count),
+        threads: (device.name() == "cpu").then(tegula_core::threads::count),
         driver: doctor::driver_version(&device),
         version: env!("CARGO_PKG_VERSION"),
         peer: peer.name(),

@@ -4,9 +4,10 @@ pub mod assembled;
 pub mod exercise;
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
-use tegula::interp::{self, Buffer};
-use tegula::ir;
-use tegula::{Accuracy, Error, Matrix, Result, Shape, View, oracle};
+use tegula::{Accuracy, Error, Matrix, Result, Shape, View};
+use tegula_bench::oracle;
+use tegula_interp::{self as interp, Buffer};
+use tegula_ir as ir;
 
 use crate::kernel::Problem;
 use crate::launch::{Memory, Passes};
@@ -168,10 +169,11 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
+    use tegula::Layout;
+    use tegula_ir::prelude::*;
+
     use super::*;
     use crate::report::check::Severity;
-    use tegula::Layout;
-    use tegula::ir::prelude::*;
 
     /// A barrier that only some threads come to.
     fn parted() -> Kernel {

@@ -1,15 +1,14 @@
 //! `tegula doctor`: looks for everything that products need or could use here, and tries one.
 
-use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
-use tegula::cpu::{self, Isa};
 use tegula::element::Type;
 use tegula::nd::{NdArray, NdFinish};
 use tegula::{Accuracy, Executor, Result};
+use tegula_cpu::{self as cpu, Isa};
 
 use crate::args::DeviceChoice;
 use crate::engine::{self, Done, Operands};

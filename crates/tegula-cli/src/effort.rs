@@ -1,7 +1,7 @@
 //! How much interpreting is worth: inputs and orders of warps to try, and when a warp counts as endless.
 
 use clap::Args;
-use tegula::interp::Config;
+use tegula_interp::Config;
 
 use crate::number::whole;
 

@@ -4,16 +4,20 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use serde::Serialize;
+#[cfg(feature = "cuda")]
+use tegula::cache;
 use tegula::element::{Element, bf16, f16};
 use tegula::epilogue::{Along, Epilogue};
-use tegula::kernels::Variant;
-use tegula::nd::{self, NdArray, NdFinish, NdGemm, NdView};
-use tegula::plan::Explanation;
-use tegula::progress::{self, Progress};
-use tegula::{Accuracy, Device, Result, cpp, cpu, ir, oracle, ptx};
-#[cfg(feature = "cuda")]
-use tegula::{cache, plan::Caps};
+use tegula::nd::{NdArray, NdFinish, NdGemm, NdView};
+use tegula::{Accuracy, Device, Result};
+use tegula_bench::oracle;
+use tegula_core::progress;
+use tegula_core::progress::Progress;
+use tegula_cpu as cpu;
 use tegula_explain::sass::{Instruction, Tools};
+use tegula_ir::{self as ir, cpp, ptx};
+use tegula_kernels::Variant;
+use tegula_kernels::plan::{Caps, Explanation};
 
 use crate::args::DeviceChoice;
 use crate::failure::Failure;
@@ -88,7 +92,8 @@ impl<T: Element> Operands<'_, T> {
         let shown = Shown::new(meter);
         let tell = |progress| shown.tell(progress);
         let empty = c.layout().is_empty();
-        let report = nd::check(self.alpha, [&self.a, &self.b], self.beta, before, &self.finish, c, &tell)?;
+        let report =
+            tegula_bench::nd::check(self.alpha, [&self.a, &self.b], self.beta, before, &self.finish, c, &tell)?;
         let depth = self.a.shape().last().copied().unwrap_or(0);
         let [r, r_of_others] = [report.r, report.r_without_overflows].map(|r| r / oracle::coarser(self.accuracy));
         let bound = oracle::bound_of::<T>(self.accuracy, depth, self.epilogue());
@@ -155,7 +160,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Makes the pool of threads that products, the interpreter and the reference share: so many threads, or as many as [`tegula::threads`] can have.
+/// Makes the pool of threads that products, the interpreter and the reference share: so many threads, or as many as [`tegula_core::threads`] can have.
 pub fn threads(count: Option<usize>) -> crate::failure::Result<()> {
     if let Some(count) = count {
         let refused = |why: &str| Failure::new(format!("--threads {count}: {why}; ask for fewer"));
@@ -166,13 +171,13 @@ pub fn threads(count: Option<usize>) -> crate::failure::Result<()> {
         return pool.build_global().map_err(|error| refused(&error.to_string()));
     }
     // Before anything is timed.
-    tegula::threads::count();
+    tegula_core::threads::count();
     Ok(())
 }
 
 /// Bytes of host memory that can be had; all there could be where the system does not tell.
 pub fn free_memory() -> u64 {
-    tegula::host::available().map_or(u64::MAX, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
+    tegula_core::host::available().map_or(u64::MAX, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
 /// A kernel as PTX.

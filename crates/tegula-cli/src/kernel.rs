@@ -8,10 +8,10 @@ use std::ffi::OsStr;
 use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use clap::{Arg, Command, ValueEnum};
 use tegula::element::Type;
-use tegula::ir::Order2d;
-use tegula::kernels::{Plain, Variant};
-use tegula::plan::{Caps, Lie, Recipe, candidates};
-use tegula::{Accuracy, Layout, Result, Shape, plan};
+use tegula::{Accuracy, Layout, Result, Shape};
+use tegula_ir::Order2d;
+use tegula_kernels::plan::{Caps, Lie, Recipe, candidates};
+use tegula_kernels::{Plain, Variant, plan};
 
 use crate::effort::Effort;
 
@@ -227,7 +227,7 @@ impl Family {
             if self == Family::Vector {
                 let along_k = b == Order2d::ColMajor;
                 let likeliest =
-                    |rows| tegula::kernels::Vector::candidates(ty, rows, along_k, vectors).into_iter().next();
+                    |rows| tegula_kernels::Vector::candidates(ty, rows, along_k, vectors).into_iter().next();
                 [1, 2, 4, 8, 16].into_iter().filter_map(likeliest).for_each(|vector| add(vector.short_name()));
                 continue;
             }
@@ -264,7 +264,7 @@ fn help(value: impl ValueEnum) -> String {
     value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
 }
 
-/// What a mistake of [`tegula::kernels::PLANTS`] does to a kernel.
+/// What a mistake of [`tegula_kernels::PLANTS`] does to a kernel.
 pub fn plant_help(plant: &str) -> &'static str {
     match plant {
         "floor-launch" => "Grid and slide rounded down, no guards: the ragged edge is not computed",
@@ -305,8 +305,9 @@ impl Problem {
 
 #[cfg(test)]
 mod tests {
+    use tegula_kernels::{PLANTS, PRESETS};
+
     use super::*;
-    use tegula::kernels::{PLANTS, PRESETS};
 
     #[test]
     fn every_kernel_and_every_mistake_of_the_library_is_told_of() {

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use tegula::element::{Element, Scalar};
-use tegula::interp::{Arg, Buffer};
-use tegula::ir::{self, Checked, Kernel, Order2d};
-use tegula::kernels::Variant;
-use tegula::plan::{Lie, Meeting};
 use tegula::{Layout, Matrix, Result, Shape, View};
+use tegula_interp::{Arg, Buffer};
+use tegula_ir::{self as ir, Checked, Kernel, Order2d};
+use tegula_kernels::Variant;
+use tegula_kernels::plan::{Lie, Meeting};
 
 use crate::kernel::Problem;
 

@@ -27,17 +27,16 @@ mod winners;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::ValueEnum;
-use tegula_exercises::EXERCISES;
-
 use args::{CheckArgs, Command, DevicesArgs, DoctorArgs, KernelsArgs};
 use check::assembled::Assembler;
+use clap::ValueEnum;
 use failure::{Failure, Result};
 use output::stdout;
 use progress::Meter;
 use report::devices::Devices;
 use report::exercises::Exercises;
 use subject::Subject;
+use tegula_exercises::EXERCISES;
 
 fn main() -> ExitCode {
     match run() {

@@ -236,11 +236,12 @@ fn conclude<T: Number + Scalar>(
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use tegula::Accuracy;
+
     use super::*;
     use crate::args::{Cli, Command, DeviceChoice};
     use crate::engine::{Done, Verified};
-    use clap::Parser;
-    use tegula::Accuracy;
 
     #[test]
     fn a_product_that_fails_verification_is_not_written() {

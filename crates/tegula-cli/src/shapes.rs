@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use tegula::bench;
+use tegula_bench as bench;
 
 use crate::failure::{Failure, Result};
 

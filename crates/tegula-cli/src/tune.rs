@@ -1,11 +1,11 @@
 //! `tegula tune`: find the fastest recipe for each product, and keep it for products to come.
 
-use tegula::bench::{self, Case, Effort, Timing, Tuning};
 use tegula::element::{Element, Scalar, Type, bf16, f16};
 use tegula::epilogue::Epilogue;
-use tegula::plan::Winner;
 use tegula::{Device, Executor};
+use tegula_bench::{self as bench, Case, Effort, Timing, Tuning};
 use tegula_files::ReportFile;
+use tegula_kernels::plan::Winner;
 
 use crate::args::{Asked, DeviceChoice, TuneArgs};
 use crate::doctor;

@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tegula::cache;
-use tegula::plan::{Key, Problem, Winner};
 use tegula_files::ReportFile;
+use tegula_kernels::plan::{Key, Problem, Winner};
 
 use crate::failure::{Failure, Result};
 
@@ -80,9 +80,10 @@ impl Winners {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tegula::element::Type;
-    use tegula::plan::Tuned;
+    use tegula_kernels::plan::Tuned;
+
+    use super::*;
 
     fn key() -> Key {
         let (gpu, driver, tegula) = ("NVIDIA H200".into(), "580.159".into(), "1.2.3".into());

@@ -3,10 +3,9 @@
 //! they are skipped; `TEGULA_REQUIRE_CXX=1` makes that a failure. `CXX` names another.
 #![cfg(all(feature = "cuda", target_os = "linux", target_pointer_width = "64"))]
 
-use std::env;
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::{env, fs};
 
 use tempfile::TempDir;
 

@@ -7,9 +7,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::{AddAssign, ControlFlow};
 
 use serde::Serialize;
-use tegula::interp::{self, Arg, Config, Event, Observer, Space, What, shared_wavefronts};
-use tegula::ir::{Checked, Kernel};
-use tegula::ptx::Image;
+use tegula_interp::{self as interp, Arg, Config, Event, Observer, Space, What, shared_wavefronts};
+use tegula_ir::ptx::Image;
+use tegula_ir::{Checked, Kernel};
 
 use crate::error::{Error, Result};
 use crate::sass::Listing;

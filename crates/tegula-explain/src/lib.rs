@@ -6,6 +6,7 @@
 pub mod assembled;
 pub mod formula;
 pub mod guide;
+pub mod nests;
 pub mod number;
 pub mod page;
 pub mod pipeline;

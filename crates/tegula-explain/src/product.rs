@@ -1,11 +1,11 @@
 //! A product to explain: a kernel, and how large the matrices are.
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
-use tegula::interp::{Arg, Buffer, Config};
-use tegula::ir::{self, Checked, Kernel};
-use tegula::kernels::Variant;
-use tegula::ptx::Image;
 use tegula::{Layout, Matrix, Shape};
+use tegula_interp::{Arg, Buffer, Config};
+use tegula_ir::ptx::Image;
+use tegula_ir::{self as ir, Checked, Kernel};
+use tegula_kernels::Variant;
 
 use crate::assembled::{self, Shared};
 use crate::error::Result;

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 use tegula::element::Type;
-use tegula::interp::{self, Arg, Computation, Config, Observer, Outcome, Space, What};
-use tegula::ir::{Checked, Kernel, Wgmma};
+use tegula_interp::{self as interp, Arg, Computation, Config, Observer, Outcome, Space, What};
+use tegula_ir::{Checked, Kernel, Wgmma};
 
 use crate::error::Result;
 

@@ -2,15 +2,13 @@
 //!
 //! That takes `ptxas` and `nvdisasm` of a CUDA toolkit; no GPU. The driver's assembler is that of the toolkit of its version.
 
-use std::env;
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
-use tegula::ptx::Image;
+use tegula_ir::ptx::Image;
 
 use crate::error::{Error, Result};
 

@@ -25,7 +25,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tegula::element::Type;
-use tegula::kernels::{Mapping, Plain};
+use tegula_kernels::{Mapping, Plain};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{self, Runtime};
 use tokio::sync::Semaphore;

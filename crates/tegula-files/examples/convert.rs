@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use tegula::nd::NdLayout;
+use tegula_core::nd::NdLayout;
 use tegula_files::{AnyArray, Array, Number, Place, Reading, Writing, check, read, write};
 
 fn main() -> ExitCode {

@@ -3,15 +3,14 @@
 use std::fmt;
 use std::ops::Deref;
 
-use tegula::element::Scalar;
-use tegula::nd::{NdLayout, NdView};
-use tegula::{Layout, Shape, View};
+use tegula_core::element::Scalar;
+use tegula_core::nd::{NdLayout, NdView};
+use tegula_core::{Layout, Shape, View};
 
-use crate::Refusal;
-use crate::cast;
 use crate::dtype::{Dtype, for_each_dtype};
 use crate::map::Mapped;
 use crate::number::Number;
+use crate::{Refusal, cast};
 
 /// The elements of an array, to read: an owned vector or part of a mapped file. A copy of the latter shares the map.
 #[derive(Clone)]
@@ -75,18 +74,18 @@ impl<T: Number + Scalar> Array<T> {
     ///
     /// # Errors
     /// Never, unless `data` and `layout` were changed so that they do not fit.
-    pub fn view(&self) -> tegula::Result<NdView<'_, T>> {
+    pub fn view(&self) -> tegula_core::Result<NdView<'_, T>> {
         NdView::strided(&self.data, self.layout.clone())
     }
 
     /// The array as one matrix, to read.
     ///
     /// # Errors
-    /// [`tegula::Error::Shape`] where it has not two dimensions.
-    pub fn matrix(&self) -> tegula::Result<View<'_, T>> {
+    /// [`tegula_core::Error::Shape`] where it has not two dimensions.
+    pub fn matrix(&self) -> tegula_core::Result<View<'_, T>> {
         let (&[rows, cols], &[row, col]) = (self.layout.shape.as_slice(), self.layout.strides.as_slice()) else {
-            let (dimensions, shape) = (self.layout.shape.len(), tegula::nd::display(&self.layout.shape));
-            return Err(tegula::Error::Shape(format!("a {dimensions}-D array ({shape}) is no matrix")));
+            let (dimensions, shape) = (self.layout.shape.len(), tegula_core::nd::display(&self.layout.shape));
+            return Err(tegula_core::Error::Shape(format!("a {dimensions}-D array ({shape}) is no matrix")));
         };
         View::strided(
             &self.data,

@@ -4,7 +4,7 @@
 //! overflows to an infinity; on the way to an integer a fraction is cut off, a value out of range becomes the nearest end of it,
 //! and NaN becomes 0.
 
-use tegula::element::to_odd;
+use tegula_core::element::to_odd;
 
 use crate::dtype::Dtype;
 use crate::number::{Bool, F8E4M3, F8E5M2, Number, bf16, f16};
@@ -112,9 +112,9 @@ pub(crate) fn array<S: Source>(array: Array<S>, dtype: Dtype) -> Result<AnyArray
 }
 
 fn convert<S: Source, T: Target>(array: Array<S>) -> Result<AnyArray, Refusal> {
-    let shape = tegula::nd::display(&array.layout.shape);
+    let shape = tegula_core::nd::display(&array.layout.shape);
     let what = || format!("{shape} {} beside the original", T::DTYPE);
-    let mut data = tegula::host::room::<T>(&[array.data.len()], what)
+    let mut data = tegula_core::host::room::<T>(&[array.data.len()], what)
         .map_err(|_| format!("does not fit in memory: {}", what()))?;
     data.extend(array.data.iter().map(|&x| x.cast::<T>()));
     Ok(T::hold(Array { data: data.into(), layout: array.layout }))

@@ -7,7 +7,7 @@
 use std::io::{self, BufRead, BufWriter, Read, Write};
 
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
-use tegula::nd::NdLayout;
+use tegula_core::nd::NdLayout;
 
 use crate::number::Number;
 use crate::text::{LONGEST, at, fill, quoted, rows_and_cols};
@@ -256,9 +256,10 @@ impl Rows {
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufReader;
+
     use super::*;
     use crate::number::f16;
-    use std::io::BufReader;
 
     fn parse(text: &[u8]) -> Result<AnyArray, Refusal> {
         read(&mut &text[..], 1 << 20)

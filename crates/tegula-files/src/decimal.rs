@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use tegula::element::to_odd;
+use tegula_core::element::to_odd;
 
 use crate::Dtype;
 use crate::number::{Number, bf16, f16};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tegula::element::Type;
+use tegula_core::element::Type;
 
 /// Hands the number types to a macro: variant, Rust type, name, bytes.
 macro_rules! for_each_dtype {

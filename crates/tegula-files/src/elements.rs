@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use tegula::nd;
+use tegula_core::nd;
 
 use crate::Refusal;
 use crate::dtype::Dtype;

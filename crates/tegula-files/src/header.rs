@@ -5,7 +5,7 @@
 
 use std::io::Read;
 
-use tegula::nd;
+use tegula_core::nd;
 
 use crate::Refusal;
 use crate::dtype::Dtype;

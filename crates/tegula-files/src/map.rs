@@ -102,8 +102,9 @@ mod shrinking {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io::Write;
+
+    use super::*;
 
     #[test]
     fn elements_are_whole_aligned_and_within_the_file() {

@@ -7,8 +7,8 @@
 use std::io::{self, BufRead, BufWriter, Write};
 use std::num::IntErrorKind;
 
-use tegula::element::Scalar;
-use tegula::nd::NdLayout;
+use tegula_core::element::Scalar;
+use tegula_core::nd::NdLayout;
 
 use crate::number::Number;
 use crate::text::{Lines, at, quoted, rows_and_cols};
@@ -328,7 +328,7 @@ impl<T: Value> Dense<T> {
         if bytes > u128::from(room) {
             return Err(format!("a dense {rows}×{cols} matrix takes {bytes} bytes, {room} may be used"));
         }
-        let len = tegula::nd::len(&[rows, cols]).map_err(|error| error.to_string())?;
+        let len = tegula_core::nd::len(&[rows, cols]).map_err(|error| error.to_string())?;
         let mut data = Vec::new();
         data.try_reserve_exact(len)
             .map_err(|_| format!("a {rows}×{cols} matrix of {bytes} bytes does not fit in memory"))?;

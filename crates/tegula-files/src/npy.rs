@@ -5,7 +5,7 @@
 use std::io::{self, Read, Write};
 use std::ops::Range;
 
-use tegula::nd::NdLayout;
+use tegula_core::nd::NdLayout;
 
 use crate::array::with_number;
 use crate::header::Header;

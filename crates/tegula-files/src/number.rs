@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytemuck::{Pod, Zeroable};
-pub use tegula::element::{bf16, f16};
+pub use tegula_core::element::{bf16, f16};
 
 use crate::dtype::Dtype;
 use crate::{AnyArray, Array};

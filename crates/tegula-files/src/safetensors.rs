@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use safetensors::Dtype as Tag;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::json;
-use tegula::nd::NdLayout;
+use tegula_core::nd::NdLayout;
 
 use crate::array::with_number;
 use crate::dtype::Dtype;

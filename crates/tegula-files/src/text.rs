@@ -98,7 +98,7 @@ pub(crate) fn rows_and_cols(shape: &[usize], elements: usize) -> io::Result<(usi
         [rows] => (rows, 1),
         [rows, cols] => (rows, cols),
         _ => {
-            let (dimensions, shape) = (shape.len(), tegula::nd::display(shape));
+            let (dimensions, shape) = (shape.len(), tegula_core::nd::display(shape));
             return refuse(format!("a {dimensions}-D array ({shape}) has no place in a text file; write a .npy file"));
         }
     };
@@ -110,8 +110,9 @@ pub(crate) fn rows_and_cols(shape: &[usize], elements: usize) -> io::Result<(usi
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io::{BufReader, Read};
+
+    use super::*;
 
     #[test]
     fn lines_are_numbered_whatever_the_buffer_holds_of_them() {

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, stdout};
 
-use tegula::nd;
+use tegula_core::nd;
 
 use crate::dtype::Dtype;
 use crate::format::{Format, KNOWN};

@@ -8,12 +8,11 @@
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
-use std::env;
-use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::{env, fs};
 
 mod common;
 

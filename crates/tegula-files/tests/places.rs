@@ -155,7 +155,7 @@ fn what_cannot_be_written_is_refused_early_and_leaves_nothing() {
 fn a_copy_that_does_not_fit_is_refused_before_it_is_made() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.npy");
-    let len = u64::try_from(tegula::host::available().unwrap()).unwrap() / 8 + (64 << 20);
+    let len = u64::try_from(tegula_core::host::available().unwrap()).unwrap() / 8 + (64 << 20);
     let start = npy("'|i1'", &format!("({len},)"), &[]);
     fs::write(&path, &start).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(start.len() as u64 + len).unwrap();

@@ -7,7 +7,8 @@ use std::error::Error;
 
 use gemm::Parallelism;
 use tegula::element::{Element, Scalar};
-use tegula::{Matrix, Shape, cpu};
+use tegula::{Matrix, Shape};
+use tegula_cpu as cpu;
 
 const USAGE: &str = "usage: cpu_instructions ours|gemm f32|f64 SIZE TIMES";
 

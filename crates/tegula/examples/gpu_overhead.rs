@@ -12,10 +12,10 @@ use std::time::Instant;
 
 use tegula::cuda::cudarc::driver::{CudaContext, result, sys};
 use tegula::cuda::{DeviceMatrix, Gpu};
-use tegula::ir::launch::Field;
-use tegula::ir::{Axis, check};
-use tegula::plan::{Plan, Problem, choose};
 use tegula::{Device, Gemm, Matrix, Shape};
+use tegula_ir::launch::Field;
+use tegula_ir::{Axis, check};
+use tegula_kernels::plan::{Plan, Problem, choose};
 
 type Fallible<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -103,7 +103,7 @@ fn first_product() -> Fallible {
 }
 
 /// The kernel that a product of square matrices on the GPU takes, as text.
-fn kernel(gpu: &Gpu, n: usize) -> Fallible<(tegula::ir::Checked<tegula::ir::Kernel>, tegula::ptx::Image)> {
+fn kernel(gpu: &Gpu, n: usize) -> Fallible<(tegula_ir::Checked<tegula_ir::Kernel>, tegula_ir::ptx::Image)> {
     let problem = Problem {
         ty: tegula::element::Type::F32,
         accuracy: tegula::Accuracy::Full,
@@ -111,14 +111,14 @@ fn kernel(gpu: &Gpu, n: usize) -> Fallible<(tegula::ir::Checked<tegula::ir::Kern
         n,
         k: n,
         batches: 1,
-        lies: [tegula::plan::Lie::new(tegula::ir::Order2d::RowMajor, true); 3],
+        lies: [tegula_kernels::plan::Lie::new(tegula_ir::Order2d::RowMajor, true); 3],
     };
     let Plan::Gpu(recipe) = choose(&problem, &tegula::Executor::caps(&tegula::Device::from(gpu.clone())))? else {
         return Err("the plan is no kernel".into());
     };
     let mut start = Instant::now();
     let kernel = check(recipe.kernel.build()?)?;
-    let image = tegula::ptx::print(&kernel)?;
+    let image = tegula_ir::ptx::print(&kernel)?;
     println!("\n{}: built, checked and printed in {:.2} ms, {} bytes", image.entry, lap(&mut start), image.text.len());
     Ok((kernel, image))
 }
@@ -135,8 +135,8 @@ struct Bare {
 impl Bare {
     fn new(
         function: sys::CUfunction,
-        kernel: &tegula::ir::Kernel,
-        image: &tegula::ptx::Image,
+        kernel: &tegula_ir::Kernel,
+        image: &tegula_ir::ptx::Image,
         matrices: [&DeviceMatrix<f32>; 3],
         grid: [u32; 3],
     ) -> Self {

@@ -5,10 +5,10 @@
 use std::time::Instant;
 
 use tegula::element::Type;
-use tegula::interp::{Arg, Buffer, Config, run};
-use tegula::ir::check;
-use tegula::kernels::{Family, Plain};
 use tegula::{Layout, Matrix, Shape};
+use tegula_interp::{Arg, Buffer, Config, run};
+use tegula_ir::check;
+use tegula_kernels::{Family, Plain};
 
 fn main() -> tegula::Result<()> {
     let size = std::env::args().nth(1).map_or(256, |s| s.parse().unwrap_or(256));

@@ -6,10 +6,11 @@ use std::error::Error;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tegula::bench::uniform;
 use tegula::element::{Scalar, Type};
-use tegula::nests::{self, Cache, Nest, Timing};
 use tegula::{Matrix, Shape};
+use tegula_bench::uniform;
+use tegula_explain::nests;
+use tegula_explain::nests::{Cache, Nest, Timing};
 
 const SEED: u64 = 1;
 /// n, and how long its nests are timed.

@@ -2,7 +2,7 @@
 //! reading of that file.
 //!
 //! Reading is all that the library does with files, and it never fails a product: what cannot be used is told of through `tracing`, and the
-//! cost model decides. `tegula tune` writes. What the text means is the business of [`plan::Tuned`](crate::plan::Tuned).
+//! cost model decides. `tegula tune` writes. What the text means is the business of [`plan::Tuned`](tegula_kernels::plan::Tuned).
 
 use std::env;
 use std::ffi::OsString;
@@ -10,9 +10,10 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use tegula_kernels::plan::{Key, Tuned, Unusable};
+
 #[cfg(feature = "cuda")]
 use crate::cuda::DeviceInfo;
-use crate::plan::{Key, Tuned, Unusable};
 
 /// The variable of the environment that moves the directory.
 pub const VARIABLE: &str = "TEGULA_CACHE_DIR";
@@ -95,8 +96,9 @@ pub fn key(gpu: &DeviceInfo) -> Key {
 /// The winners for a GPU, read at the first call in a process.
 #[cfg(feature = "cuda")]
 pub(crate) fn tuned(gpu: &DeviceInfo) -> &'static Tuned {
-    use crate::plan::UNTUNED;
     use std::sync::OnceLock;
+
+    use tegula_kernels::plan::UNTUNED;
     /// By ordinal. No machine has more GPUs; if one had, they would go untuned.
     static TABLES: [OnceLock<Tuned>; 64] = [const { OnceLock::new() }; 64];
     TABLES.get(gpu.ordinal).map_or(&UNTUNED, |table| table.get_or_init(|| found(&key(gpu))))

@@ -4,21 +4,21 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use crate::cpu::Panels;
+use tegula_core::progress::{Meter, Phase};
+use tegula_cpu::Panels;
+use tegula_kernels::Hopper;
+use tegula_kernels::plan::explain::{Engine, Given};
+use tegula_kernels::plan::{Caps, Explanation, Plan, Tuned, UNTUNED};
+
 #[cfg(feature = "cuda")]
 use crate::cuda::Gpu;
 use crate::element::{Element, Scalar, Type};
 use crate::epilogue::Finish;
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Report};
-use crate::host;
-use crate::interp::{Arg, Buffer, Config, footprint, run_told};
-use crate::ir::check;
-use crate::kernels::{Hopper, Variant};
-use crate::matrix::{Layout, Matrix, Memory, Shape, View, ViewMut};
-use crate::plan::explain::{Engine, Given};
-use crate::plan::{Caps, Explanation, Lie, Meeting, Plan, Recipe, Tuned, UNTUNED};
-use crate::progress::{Meter, Phase};
+#[cfg(feature = "interp")]
+use crate::interpret;
+use crate::matrix::{Memory, View};
 
 /// Something that makes products.
 pub trait Executor {
@@ -42,6 +42,7 @@ pub struct Device(Kind, Option<Arc<Tuned>>);
 #[derive(Clone, Debug)]
 enum Kind {
     Cpu,
+    #[cfg(feature = "interp")]
     Interp,
     #[cfg(feature = "cuda")]
     Cuda(Gpu),
@@ -53,7 +54,8 @@ impl Device {
         Device(Kind::Cpu, None)
     }
 
-    /// The interpreter: slow, but it runs GPU kernels anywhere and finds what is wrong with them.
+    /// The interpreter: slow, but it runs GPU kernels anywhere and finds what is wrong with them. Needs the feature `interp`.
+    #[cfg(feature = "interp")]
     pub fn interp() -> Self {
         Device(Kind::Interp, None)
     }
@@ -115,9 +117,9 @@ impl Device {
     pub(crate) fn tuned(&self) -> &Tuned {
         match (&self.1, &self.0) {
             (Some(own), _) => own,
-            (None, Kind::Cpu | Kind::Interp) => &UNTUNED,
             #[cfg(feature = "cuda")]
             (None, Kind::Cuda(gpu)) => crate::cache::tuned(gpu.info()),
+            (None, _) => &UNTUNED,
         }
     }
 
@@ -157,17 +159,19 @@ impl Device {
         given.refuse_other_gpus(self.ordinal(), &self.name())?;
         match (&self.0, plan) {
             (Kind::Cpu, Plan::Cpu) => {
-                let space = crate::cpu::workspace::<T>(alpha, a.layout(), b.layout(), beta, c.layout(), panels)?;
-                Ok(given.on_cpu(crate::cpu::kernel_name::<T>()?.into(), space.in_place, space.bytes))
+                let space = tegula_cpu::workspace::<T>(alpha, a.layout(), b.layout(), beta, c.layout(), panels)?;
+                Ok(given.on_cpu(tegula_cpu::kernel_name::<T>()?.into(), space.in_place, space.bytes))
             }
+            #[cfg(feature = "interp")]
             (Kind::Interp, Plan::Gpu(recipe)) => {
-                let host_bytes = copies::<T>(a.shape(), b.shape(), c.shape(), last.bias.map(|bias| bias.shape()))?;
-                let facts = Config::default().device;
+                let host_bytes =
+                    interpret::copies::<T>(a.shape(), b.shape(), c.shape(), last.bias.map(|bias| bias.shape()))?;
+                let facts = interpret::device();
                 given.by_kernel(recipe, Engine { device: self.name(), gpu: None, facts, host_bytes })
             }
             #[cfg(feature = "cuda")]
             (Kind::Cuda(gpu), Plan::Gpu(recipe)) => {
-                let facts = crate::ir::launch::DeviceFacts { multiprocessors: gpu.info().multiprocessors };
+                let facts = tegula_ir::launch::DeviceFacts { multiprocessors: gpu.info().multiprocessors };
                 let copies = given.gpus.contains(&None) || matches!(given.bias, Some((_, None)));
                 let host_bytes = if copies { crate::cuda::STAGING_BYTES as u128 } else { 0 };
                 given.by_kernel(recipe, Engine { device: self.name(), gpu: Some(gpu.ordinal()), facts, host_bytes })
@@ -183,14 +187,15 @@ impl Device {
             (Kind::Cpu, Plan::Cpu) => {
                 let meter = product.audience.meter(Phase::Multiply, product.work());
                 let Gemm { alpha, a, b, beta, c, finish, panels, .. } = product;
-                crate::cpu::gemm_told::<T>(alpha, a, b, beta, c, finish, panels, meter.as_ref())?;
+                tegula_cpu::gemm_told::<T>(alpha, a, b, beta, c, finish, panels, meter.as_ref())?;
                 meter.iter().for_each(Meter::finish);
-                crate::cpu::kernel_name::<T>()?
+                tegula_cpu::kernel_name::<T>()?
             }
+            #[cfg(feature = "interp")]
             (Kind::Interp, Plan::Gpu(recipe)) => {
                 let meter = product.audience.meter(Phase::Multiply, product.work());
                 if !product.c.shape().is_empty() {
-                    interpret(recipe, product, meter.as_ref())?;
+                    interpret::run(recipe, product, meter.as_ref())?;
                 }
                 meter.iter().for_each(Meter::finish);
                 recipe.finished(epilogue).name().into()
@@ -229,6 +234,7 @@ impl Device {
     pub(crate) fn label(&self) -> Cow<'static, str> {
         match &self.0 {
             Kind::Cpu => "cpu".into(),
+            #[cfg(feature = "interp")]
             Kind::Interp => "interp".into(),
             #[cfg(feature = "cuda")]
             Kind::Cuda(gpu) => format!("cuda:{}", gpu.ordinal()).into(),
@@ -237,7 +243,9 @@ impl Device {
 
     fn ordinal(&self) -> Option<usize> {
         match &self.0 {
-            Kind::Cpu | Kind::Interp => None,
+            Kind::Cpu => None,
+            #[cfg(feature = "interp")]
+            Kind::Interp => None,
             #[cfg(feature = "cuda")]
             Kind::Cuda(gpu) => Some(gpu.ordinal()),
         }
@@ -272,6 +280,7 @@ impl Executor for Device {
     fn caps(&self) -> Caps {
         match &self.0 {
             Kind::Cpu => Caps::Cpu,
+            #[cfg(feature = "interp")]
             Kind::Interp => Caps::Interp,
             #[cfg(feature = "cuda")]
             Kind::Cuda(gpu) => {
@@ -294,78 +303,4 @@ fn gpu_of<T>(memory: &Memory<'_, T>) -> Option<usize> {
         Memory::Device(memory) => Some(memory.ordinal()),
         Memory::Host(_) => None,
     }
-}
-
-/// Bytes that the interpreter takes for its copies of A, B, C and the bias.
-fn copies<T: Element>(a: Shape, b: Shape, c: Shape, bias: Option<Shape>) -> Result<u128> {
-    if c.is_empty() {
-        return Ok(0);
-    }
-    let inputs = footprint(T::TYPE, a.len()?, false) + footprint(T::TYPE, b.len()?, false);
-    let out = <T::Out as Scalar>::TYPE;
-    let bias = bias.map_or(Ok(0), |bias| bias.len())?;
-    Ok(inputs + footprint(out, c.len()?, true) + footprint(out, bias, false))
-}
-
-/// Runs a product's kernels in the interpreter, checks on: an error in a kernel is an error of the product.
-fn interpret<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
-    let lie = |layout: Layout| Lie::of(&layout, T::TYPE, 0);
-    let c_lie = Lie::of(&product.c.layout(), <T::Out as Scalar>::TYPE, 0);
-    let recipe =
-        &recipe.finished(product.finish.epilogue()).fit([lie(product.a.layout()), lie(product.b.layout()), c_lie]);
-    let shapes = [product.a.shape(), product.b.shape(), product.c.shape()];
-    let workspace = recipe.workspace(recipe.output(product.c.layout(), Layout::transposed).shape);
-    let workspace = workspace.map_or(Ok(0), |shape| shape.len())?;
-    let bias = product.finish.bias;
-    let copied = copies::<T>(shapes[0], shapes[1], shapes[2], bias.map(|bias| bias.shape()))?;
-    let bytes = copied + footprint(<T::Acc as Scalar>::TYPE, workspace, true);
-    host::check(bytes, || "the interpreter's copies of A, B and C".into())?;
-    let depth = product.a.shape().cols;
-    let [a, b] = recipe.inputs([product.a, product.b], View::t);
-    let (a, b, target) = (Buffer::input(a)?, Buffer::input(b)?, recipe.output(product.c, ViewMut::t));
-    let bias = bias.map(|bias| Buffer::input(recipe.output(bias, View::t))).transpose()?;
-    let c = if product.beta == T::Acc::ZERO {
-        Buffer::output(<T::Out as Scalar>::TYPE, target.layout())?
-    } else {
-        Buffer::in_out(target.as_view())?
-    };
-    let factors = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-    // The bias is a parameter of every kernel that stores to C.
-    let run = |variant: Variant, matrices: &[&Buffer], bias: Option<&Buffer>, factors: &[Arg<'_>]| {
-        let kernel = check(variant.build()?)?;
-        let matrices = matrices.iter().copied().chain(bias).map(Arg::from);
-        let args: Vec<Arg<'_>> = matrices.chain(factors.iter().copied()).collect();
-        run_told(&kernel, &args, &Config::default(), meter)?.ok(&kernel).map(drop)
-    };
-    let copy = |which, factor: &Buffer| {
-        let layout = recipe.packed(which, factor.layout().shape)?;
-        layout.map(|layout| Buffer::output(T::TYPE, layout)).transpose()
-    };
-    let to = [copy(0, &a)?, copy(1, &b)?];
-    let lies = [&a, &b].map(|factor| lie(factor.layout()));
-    for (pack, which) in recipe.packs(lies, to.each_ref().map(|to| to.as_ref().map(|to| to.layout().shape))) {
-        let pairs = [(&a, &to[0]), (&b, &to[1])];
-        let matrices: Vec<&Buffer> =
-            pairs[which].iter().flat_map(|(from, to)| std::iter::once(*from).chain(*to)).collect();
-        run(pack, &matrices, None, &[])?;
-    }
-    let [packed_a, packed_b] = to;
-    let (a, b) = (packed_a.unwrap_or(a), packed_b.unwrap_or(b));
-    let shape = recipe.workspace(target.shape()).unwrap_or(Shape::new(0, 0));
-    let parts = Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?)?;
-    let (bias, meeting) = (bias.as_ref(), recipe.meeting(depth));
-    match meeting {
-        Meeting::None => run(recipe.kernel, &[&a, &b, &c], bias, &factors)?,
-        Meeting::Sum | Meeting::Reduce(_) => run(recipe.kernel, &[&a, &b, &parts], None, &[])?,
-        Meeting::Mend { .. } => run(recipe.kernel, &[&a, &b, &c, &parts], bias, &factors)?,
-        Meeting::Flags(count) => {
-            let flags = Buffer::in_out(Matrix::<u32>::zeros(Shape::new(1, count))?.view())?;
-            run(recipe.kernel, &[&a, &b, &c, &parts, &flags], bias, &factors)?;
-        }
-    }
-    let lie = Lie::of(&target.layout(), <T::Out as Scalar>::TYPE, 0);
-    if let Some(second) = recipe.second(lie, target.shape().len()?) {
-        run(second, &[&parts, &c], bias, &meeting.numbers(factors, Arg::scalar))?;
-    }
-    c.copy_to(target)
 }

@@ -4,16 +4,16 @@ mod grouped;
 
 use std::borrow::Cow;
 
-use crate::cpu::{Panels, prepack};
+pub use grouped::Grouped;
+use tegula_core::progress::{Audience, Listener};
+use tegula_cpu::{Panels, prepack};
+use tegula_kernels::plan::{Caps, Explanation, Lie, Plan, Problem, chosen};
+
 use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
-use crate::plan::{Caps, Explanation, Lie, Plan, Problem, chosen};
-use crate::progress::{Audience, Listener};
-
-pub use grouped::Grouped;
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
 ///
@@ -33,7 +33,7 @@ pub fn matmul<'a, T: Element>(a: impl Into<View<'a, T>>, b: impl Into<View<'a, T
 /// Any strides will do, so transposes are views. With beta = 0, C is not read and may hold anything; with alpha = 0, A and B are
 /// not read. Where m, n or the batch is 0 nothing happens; where k is 0, C becomes act(beta·C + bias).
 ///
-/// How large a product may be is said in [`plan::limits`](crate::plan::limits): beyond 2³¹ − 1025 along an axis only the CPU multiplies;
+/// How large a product may be is said in [`plan::limits`](tegula_kernels::plan::limits): beyond 2³¹ − 1025 along an axis only the CPU multiplies;
 /// matrices may have more than 2³² elements, and batches and grids any number of members. What does not fit in memory is
 /// [`Error::OutOfMemory`] before anything is copied or computed.
 ///
@@ -139,7 +139,8 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// many of them. It is added to the sums before they are rounded to the type of C, which is its own. Any strides will do.
     ///
     /// ```
-    /// use tegula::{Device, Gemm, Matrix, View, epilogue::Activation};
+    /// use tegula::{Device, Gemm, Matrix, View};
+    /// use tegula::epilogue::Activation;
     ///
     /// let (x, w) = (Matrix::from_vec(2, 1, vec![1f32, 2.0])?, Matrix::from_vec(1, 3, vec![1f32, -1.0, 0.0])?);
     /// let (bias, mut y) = ([0.5, 0.5, -3.0], Matrix::from_vec(2, 3, vec![0.0; 6])?);
@@ -155,6 +156,12 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// The function that is applied last, before the result is rounded to the type of C.
     pub fn activation(self, activation: Activation) -> Self {
         Gemm { finish: Finish { activation, ..self.finish }, ..self }
+    }
+
+    /// Bias and activation together.
+    #[doc(hidden)]
+    pub fn epilogue(self, finish: Finish<'a, T::Out>) -> Self {
+        Gemm { finish, ..self }
     }
 
     /// How exact the product has to be: in full unless said otherwise. A GPU may then multiply f32 in tf32, by matrix units, with an error
@@ -249,7 +256,8 @@ impl<'a, T: Element> Gemm<'a, T> {
     }
 
     /// The problem as far as a plan depends on it.
-    pub(crate) fn problem(&self, caps: &Caps) -> Result<Problem> {
+    #[doc(hidden)]
+    pub fn problem(&self, caps: &Caps) -> Result<Problem> {
         problem(self.accuracy, self.a, self.b, self.c.as_view(), caps)
     }
 
@@ -392,8 +400,9 @@ fn batches_of(a: Shape, b: Shape) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use tegula_kernels::plan::choose;
+
     use super::*;
-    use crate::plan::choose;
 
     fn counting(rows: usize, cols: usize) -> Matrix<i32> {
         Matrix::from_fn(Shape::new(rows, cols), |_, r, c| (r * cols + c) as i32).unwrap()

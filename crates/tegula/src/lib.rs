@@ -21,37 +21,22 @@
 //! the map.
 #![deny(unsafe_code)]
 
-pub mod bench;
 pub mod cache;
-pub mod convert;
-pub mod cpp;
-pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-pub mod element;
-pub mod epilogue;
-pub mod error;
 mod exec;
 mod gemm;
-pub mod host;
-pub mod interp;
-pub mod ir;
-pub mod kernels;
-pub mod matrix;
+#[cfg(feature = "interp")]
+mod interpret;
 pub mod nd;
-pub mod nests;
-pub mod oracle;
-pub mod plan;
-pub mod progress;
-pub mod ptx;
-pub mod threads;
 
-pub use element::Accuracy;
-pub use error::{Error, Result};
 pub use exec::{Device, Executor};
 pub use gemm::{Gemm, Grouped, Prepacked, Report, matmul};
-pub use matrix::{Layout, Matrix, Shape, View, ViewMut};
-pub use progress::{Phase, Progress};
+pub use tegula_core::element::Accuracy;
+pub use tegula_core::{
+    Error, Layout, Matrix, Phase, Progress, Result, Shape, View, ViewMut, convert, element, epilogue, error, matrix,
+    progress,
+};
 
 /// The README's examples compile.
 #[cfg(all(doctest, feature = "cuda"))]

@@ -14,11 +14,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use libloading::{Library, Symbol};
-use tegula::cuda::{self, DeviceMatrix, Gpu, Operands, Repeat};
+use tegula::cuda::{self, DeviceMatrix, Gpu};
 use tegula::element::{Element, Scalar, bf16, f16};
 use tegula::epilogue::Activation;
-use tegula::kernels::Plain;
-use tegula::{Accuracy, Device, Error, Gemm, Grouped, Matrix, Result, Shape, ir, ptx};
+use tegula::{Accuracy, Device, Error, Gemm, Grouped, Matrix, Result, Shape};
+use tegula_bench::repeat::{Operands, Repeat};
+use tegula_ir::{self as ir, ptx};
+use tegula_kernels::Plain;
 
 /// Set in the child process: the folder with the driver.
 const CHILD: &str = "TEGULA_TEST_FAKE_DRIVER";

@@ -10,12 +10,15 @@
 use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::ffi::{c_int, c_void};
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicIsize, AtomicUsize};
 
 use tegula::element::{Element, Scalar, bf16, f16};
 use tegula::epilogue::Activation;
 use tegula::nd::{self, NdArray, NdGemm};
-use tegula::{Device, Error, Gemm, Grouped, Matrix, Result, Shape, matmul, oracle, threads};
+use tegula::{Device, Error, Gemm, Grouped, Matrix, Result, Shape, matmul};
+use tegula_bench::oracle;
+use tegula_core::threads;
 
 /// Bytes of the smallest allocation that is refused.
 const LEAST: usize = 4096;
@@ -246,7 +249,7 @@ fn of_type<T: Element>() {
 fn memory() {
     // One that lasts, so that what is counted is the same each time: the pool is made, and what the library asks once is asked.
     threads::count();
-    tegula::host::available();
+    tegula_core::host::available();
     for of_type in [of_type::<f32>, of_type::<f64>, of_type::<f16>, of_type::<bf16>, of_type::<i32>, of_type::<i8>] {
         let before = ERRORS.load(SeqCst);
         of_type();

@@ -4,8 +4,8 @@
 use tegula::cuda::{DeviceMatrix, Function, Gpu, Param, Source, Stored};
 use tegula::element::{bf16, f16};
 use tegula::matrix::{DeviceMemory, Memory};
-use tegula::ptx::Image;
 use tegula::{Error, Layout, Matrix, Result, Shape, View, ViewMut};
+use tegula_ir::ptx::Image;
 
 /// The first GPU, with nothing loaded. `None` skips the test.
 fn gpu() -> Option<Gpu> {

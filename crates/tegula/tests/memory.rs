@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use tegula::element::Element;
 use tegula::nd::{NdArray, NdGemm};
-use tegula::plan::explain::Taken;
-use tegula::plan::limits::EXTENT;
-use tegula::{Device, Error, Gemm, Layout, Matrix, Shape, View, oracle};
+use tegula::{Device, Error, Gemm, Layout, Matrix, Shape, View};
+use tegula_bench::oracle;
+use tegula_kernels::plan::explain::Taken;
+use tegula_kernels::plan::limits::EXTENT;
 
 /// The most bytes that are allocated at a time on this thread, which is the one that allocates for products.
 fn most(work: impl FnOnce()) -> u128 {
@@ -47,7 +48,7 @@ const LITTLE: u128 = 400 << 10;
 #[test]
 fn products_take_what_explanations_say() {
     // Threads are started once, and only where memory is left beside them.
-    tegula::threads::count();
+    tegula_core::threads::count();
     for device in [Device::cpu(), Device::interp()] {
         // The threads of the pool are there, and what is made once is made.
         as_explained::<f32>(&device, [200, 200, 4], 1.0, 0.0, false);

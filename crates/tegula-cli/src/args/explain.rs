@@ -176,11 +176,12 @@ fn tile(sizes: [usize; 3]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use tegula_explain::pipeline::Costs;
+    use tegula_kernels::{Family, Plain};
+
     use super::super::{Cli, Command};
     use super::*;
-    use clap::Parser;
-    use tegula::kernels::{Family, Plain};
-    use tegula_explain::pipeline::Costs;
 
     fn explain(line: &str) -> ExplainArgs {
         match Cli::try_parse_from(format!("tegula explain {line}").split_whitespace()).unwrap().command {

@@ -1,10 +1,11 @@
 //! `tegula check --assembled`: what a product costs in shared memory as the assembler wrote its kernels.
 
 use tegula::element::{Element, Type, bf16, f16};
-use tegula::{Matrix, Shape, ptx};
+use tegula::{Matrix, Shape};
 use tegula_explain::Error;
 use tegula_explain::assembled::{Shared, shared};
 use tegula_explain::sass::Tools;
+use tegula_ir::ptx;
 
 use crate::kernel::Problem;
 use crate::launch::{Memory, Passes};

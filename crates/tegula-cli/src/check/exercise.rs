@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use tegula::element::Type;
-use tegula::interp::{self, Buffer};
-use tegula::ir::{self, Checked, Kernel};
 use tegula::{Accuracy, Error, Layout, Matrix, Result, Shape};
 use tegula_exercises::{Bound, Exercise};
+use tegula_interp::{self as interp, Buffer};
+use tegula_ir::{self as ir, Checked, Kernel};
 
 use super::{Random, compare, gather, refused};
 use crate::effort::Effort;
@@ -103,9 +103,10 @@ mod solutions;
 
 #[cfg(test)]
 mod tests {
+    use tegula_exercises::EXERCISES;
+
     use super::solutions::SOLUTIONS;
     use super::*;
-    use tegula_exercises::EXERCISES;
 
     /// The kinds of error that each exercise shows, and at which of its sizes.
     const SHOWN: [(&[&str], usize); 8] = [
@@ -165,7 +166,7 @@ mod tests {
     /// A learner's kernel may be anything that compiles.
     #[test]
     fn whatever_a_learner_writes_has_a_report() {
-        use tegula::ir::prelude::*;
+        use tegula_ir::prelude::*;
         let kinds = |build: fn() -> Kernel| {
             let report = run(&Exercise { build, ..EXERCISES[0] }, Effort::default()).unwrap();
             assert!(!report.ok);

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::path::Path;
 
-use tegula::kernels::Variant;
 use tegula_explain::page::{Book, Choice, html, pipeline};
 use tegula_explain::pipeline::{Costs, Timeline};
 use tegula_explain::serve::{LARGEST, Page};
 use tegula_files::ReportFile;
+use tegula_kernels::Variant;
 
 use super::chosen;
 use super::plain::at;

@@ -25,6 +25,9 @@ mod words;
 
 use std::io::{IsTerminal, stdin};
 
+use player::Player;
+use source::Launch;
+use stage::Stage;
 use tegula_explain::trace::{Header, Trace};
 use tegula_files::ReportFile;
 
@@ -33,9 +36,6 @@ use crate::failure::{Failure, Result};
 use crate::output::stdout;
 use crate::progress::Meter;
 use crate::report;
-use player::Player;
-use source::Launch;
-use stage::Stage;
 
 /// The command.
 pub fn run(args: &ExplainArgs, meter: &Meter) -> Result<()> {

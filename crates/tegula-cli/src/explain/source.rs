@@ -5,22 +5,21 @@ use std::io::BufReader;
 use std::path::Path;
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
-use tegula::interp::{self, Config};
 use tegula::{Matrix, Shape, View};
 use tegula_explain::Error;
 use tegula_explain::profile::profile;
 use tegula_explain::trace::{Trace, record};
 use tegula_files::{AnyArray, Array, Number, Place};
+use tegula_interp::{self as interp, Config};
 
 use crate::args::ExplainArgs;
-use crate::engine;
 use crate::failure::{Failure, Result};
 use crate::kernel::Problem;
 use crate::launch::{Memory, Passes};
-use crate::mul;
 use crate::progress::{Meter, Unit};
 use crate::report::check::Finding;
 use crate::report::explain::Explained;
+use crate::{engine, mul};
 
 /// Numbers of single threads that a trace may hold, where memory allows.
 const MOST: u64 = 1 << 26;
@@ -141,9 +140,9 @@ trait IsFollowed {
     fn is_followed(&self) -> bool;
 }
 
-impl IsFollowed for tegula::kernels::Variant {
+impl IsFollowed for tegula_kernels::Variant {
     fn is_followed(&self) -> bool {
-        matches!(self, tegula::kernels::Variant::Plain(_))
+        matches!(self, tegula_kernels::Variant::Plain(_))
     }
 }
 

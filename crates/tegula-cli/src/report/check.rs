@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::panic::Location;
 
 use serde::Serialize;
-use tegula::interp;
-use tegula::ir::{Fault, FaultKind};
 use tegula_explain::assembled::Shared;
+use tegula_interp as interp;
+use tegula_ir::{Fault, FaultKind};
 
 use crate::args::CheckArgs;
 

@@ -1,8 +1,8 @@
 //! What a product would do: the library's explanation, as JSON.
 
 use serde::Serialize;
-use tegula::plan::Explanation;
-use tegula::plan::explain::Operand;
+use tegula_kernels::plan::Explanation;
+use tegula_kernels::plan::explain::Operand;
 
 /// With `--explain-plan --json`, the object.
 #[derive(Debug, Serialize)]

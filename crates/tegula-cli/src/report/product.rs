@@ -138,10 +138,11 @@ impl fmt::Display for Rate {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::args::DeviceChoice;
     use tegula::Accuracy;
     use tegula::nd::{NdArray, NdFinish, product_shape};
+
+    use super::*;
+    use crate::args::DeviceChoice;
 
     fn shaped(a: &[usize], b: &[usize], verified: Option<Verified>) -> Product {
         let done = Done { device: "cpu".into(), kernel: "avx2 f32 6x16".into(), seconds: 0.003 };

@@ -3,15 +3,14 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use tegula::cpp;
 use tegula::element::Type;
-use tegula::interp::{Finding, Severity};
-use tegula::ir::{Mma, Order2d};
-use tegula::kernels::{Mapping, SOURCES, Variant};
-use tegula::nests::{Cache, Nest, traffic};
-use tegula::plan::{Lie, Recipe};
+use tegula_interp::{Finding, Severity};
+use tegula_ir::{Mma, Order2d, cpp};
+use tegula_kernels::plan::{Lie, Recipe};
+use tegula_kernels::{Mapping, SOURCES, Variant};
 
 use super::{Fault, Result, syntax};
+use crate::nests::{Cache, Nest, traffic};
 use crate::product::Product;
 use crate::profile::Profile;
 use crate::trace::{Does, Event, Header, MOST, Sample, Trace};
@@ -62,7 +61,7 @@ pub enum Subject {
 /// A launch of a kernel in the interpreter, on matrices of small integers.
 ///
 /// Its facts:
-/// * the fields of [`tegula::interp::Counters`], and those of [`crate::profile::PerThread`] behind `thread_`;
+/// * the fields of [`tegula_interp::Counters`], and those of [`crate::profile::PerThread`] behind `thread_`;
 /// * `m`, `n`, `k`, `steps`, `blocks`, `threads` of a block, `barriers_per_block`, `shared_bytes`, and how many `errors` and `notes` were found;
 /// * the texts `name`, `wrong` (what is wrong with C), `finding_race` and so on (the first finding of the kind), and `cuda` (the loop over k as
 ///   CUDA C++);

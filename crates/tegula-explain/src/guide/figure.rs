@@ -12,8 +12,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use tegula::interp::{BANKS, SECTOR};
-use tegula::ir::Mma;
+use tegula_interp::{BANKS, SECTOR};
+use tegula_ir::Mma;
 
 use super::expression::{number, shown};
 use super::facts::{Launch, Request, Subject};

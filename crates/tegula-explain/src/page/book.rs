@@ -11,9 +11,9 @@ use flate2::write::DeflateEncoder;
 use serde::Serialize;
 use serde_json::json;
 use tegula::element::Type;
-use tegula::interp::{self, Counters};
-use tegula::ir;
-use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain, SOURCES, Variant};
+use tegula_interp::{self as interp, Counters};
+use tegula_ir as ir;
+use tegula_kernels::{Barriers, Edges, Family, Mapping, Plain, SOURCES, Variant};
 
 use super::code::{Machine, code};
 use super::cores::share;

@@ -4,10 +4,9 @@ use std::panic::Location;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tegula::ir::{Checked, Kernel, Site};
-use tegula::kernels::SOURCES;
-use tegula::ptx::Image;
-use tegula::{cpp, ptx};
+use tegula_ir::ptx::Image;
+use tegula_ir::{Checked, Kernel, Site, cpp, ptx};
+use tegula_kernels::SOURCES;
 
 use crate::assembled::Shared;
 use crate::error::Result;

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tegula::element::Type;
-use tegula::interp::Counters;
-use tegula::ir::Order2d;
-use tegula::kernels::{Family, Plain, Variant};
-use tegula::plan::{Lie, Recipe};
-use tegula::ptx;
+use tegula_interp::Counters;
+use tegula_ir::{Order2d, ptx};
+use tegula_kernels::plan::{Lie, Recipe};
+use tegula_kernels::{Family, Plain, Variant};
 
 use super::code::Machine;
 use super::cores::share;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tegula::element::Type;
-use tegula::nests::{Cache, Nest, Traffic, time, traffic};
 use tegula::{Matrix, Shape};
 
 use crate::error::Result;
+use crate::nests::{Cache, Nest, Traffic, time, traffic};
 
 /// m, n and k of what is counted and timed: matrices of 100 KiB, none of which fits into a first-level cache, while three tiles do. Rows of
 /// a power of two would fall into the same sets of it.

@@ -18,10 +18,9 @@ mod record;
 
 pub use deed::{Deed, Doing, Spot};
 pub use record::{MOST, Sample, record};
-
 use serde::{Deserialize, Serialize};
 use tegula::element::Type;
-use tegula::interp::Counters;
+use tegula_interp::Counters;
 
 /// The version of the format that is written, and the only one that is read.
 pub const VERSION: u32 = 1;

@@ -6,8 +6,8 @@ use std::panic::Location;
 
 use serde::{Deserialize, Serialize};
 use tegula::element::Type;
-use tegula::interp::{self, Arg, Buffer, Computation, Config, Observer, Place, Severity, Space, What};
-use tegula::ir::{Checked, Holds, Kernel, ParamKind, Site};
+use tegula_interp::{self as interp, Arg, Buffer, Computation, Config, Observer, Place, Severity, Space, What};
+use tegula_ir::{Checked, Holds, Kernel, ParamKind, Site};
 
 use super::order::{Moments, acts};
 use super::{
@@ -106,7 +106,7 @@ impl<'a> Recorder<'a> {
                 (Arg::Matrix(buffer), ParamKind::Matrix { access, .. }) => {
                     matrix.pop();
                     matrix.push(Some(header.matrices.len()));
-                    let written = *access != tegula::ir::Access::Read;
+                    let written = *access != tegula_ir::Access::Read;
                     let of = matrix_of(&param.name, buffer, written, first);
                     first += of.shape.iter().product::<u64>();
                     header.matrices.push(of);

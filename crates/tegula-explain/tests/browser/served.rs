@@ -1,14 +1,14 @@
 //! The page that a server gives out: whatever is chosen is run anew.
 
-use crate::full;
 use std::thread;
 
 use tegula::element::Type;
-use tegula::kernels::{Family, Plain};
 use tegula_explain::page::Choice;
 use tegula_explain::serve::Page;
+use tegula_kernels::{Family, Plain};
 
 use crate::chromium::open;
+use crate::full;
 
 #[test]
 fn whatever_is_chosen_is_run() {

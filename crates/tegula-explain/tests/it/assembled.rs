@@ -2,10 +2,10 @@
 //! `TEGULA_REQUIRE_PTXAS=1` makes that a failure.
 
 use tegula::element::Type;
-use tegula::kernels::{Blocked, Plain};
 use tegula_explain::Error;
 use tegula_explain::product::Product;
 use tegula_explain::sass::{Instruction, Tools};
+use tegula_kernels::{Blocked, Plain};
 
 fn tools() -> Option<Tools> {
     let tools = Tools::find();
@@ -21,7 +21,7 @@ fn tools() -> Option<Tools> {
 fn four_neighbours_are_one_load() {
     let Some(tools) = tools() else { return };
     let product = Product::new(Plain::named("K6").unwrap(), [64, 64, 64]).unwrap();
-    let image = tegula::ptx::print(product.kernel()).unwrap();
+    let image = tegula_ir::ptx::print(product.kernel()).unwrap();
     let listing = tools.disassemble(&image, "sm_90").unwrap();
     assert!((16..=64).contains(&listing.registers) && listing.spilled == 0, "{listing:?}");
     let [is, wide] = ["LDS", "LDS.128"].map(|opcode| {
@@ -44,7 +44,7 @@ fn what_is_wide_already_stays() {
     let Some(tools) = tools() else { return };
     let tile = Blocked::named("register_32x32x32_32x32_8x4_3_4_4", Type::F32).unwrap();
     let product = Product::new(Blocked { vectors: [true; 3], ..tile }, [64, 32, 96]).unwrap();
-    let image = tegula::ptx::print(product.kernel()).unwrap();
+    let image = tegula_ir::ptx::print(product.kernel()).unwrap();
     let shared = product.assembled(&image, &tools.disassemble(&image, "sm_90").unwrap()).unwrap();
     let written = product.profile().unwrap().outcome.counters;
     assert_eq!(shared.load_requests, written.shared_load_requests);
@@ -58,7 +58,7 @@ fn machine_code_of_something_else_is_told() {
     let Some(tools) = tools() else { return };
     let product = |name: &str| Product::new(Plain::named(name).unwrap(), [32, 32, 32]).unwrap();
     let (tiled, naive) = (product("K6"), product("K1"));
-    let [image, other] = [&tiled, &naive].map(|product| tegula::ptx::print(product.kernel()).unwrap());
+    let [image, other] = [&tiled, &naive].map(|product| tegula_ir::ptx::print(product.kernel()).unwrap());
     let mut listing = tools.disassemble(&image, "sm_90").unwrap();
     assert!(matches!(tiled.assembled(&other, &listing), Err(Error::Unlike(_))));
     let load = listing.code.iter().position(|code| code.text.starts_with("LDS R")).unwrap();

@@ -1,9 +1,9 @@
 //! A product to look at, and what must not fail.
 
-use tegula::kernels::Plain;
 use tegula_explain::product::Product;
 use tegula_explain::profile::Profile;
 use tegula_explain::trace::{MOST, Sample, Trace};
+use tegula_kernels::Plain;
 
 pub fn product(plain: Plain, sizes: [usize; 3]) -> Product {
     Product::new(plain, sizes).unwrap()

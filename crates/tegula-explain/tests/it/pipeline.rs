@@ -1,15 +1,15 @@
 //! What the timeline of a pipeline says, against what its kernel promises.
 
 use tegula::element::{Type, bf16};
-use tegula::interp::{Arg, Buffer, Config};
-use tegula::ir::check;
-use tegula::ir::launch::DeviceFacts;
-use tegula::kernels::{Family, Hopper, Plain};
 use tegula::{Layout, Matrix, Shape};
 use tegula_explain::page;
 use tegula_explain::pipeline::{Costs, Kind, Row, Span, State, Timeline, Whom};
 use tegula_explain::product::Product;
 use tegula_explain::trace::{Deed, Doing, MOST, Sample, Trace, record};
+use tegula_interp::{Arg, Buffer, Config};
+use tegula_ir::check;
+use tegula_ir::launch::DeviceFacts;
+use tegula_kernels::{Family, Hopper, Plain};
 
 const ORIGIN: [u32; 3] = [0; 3];
 

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use tegula::element::Type;
-use tegula::kernels::{Family, Plain};
 use tegula_explain::scene::{Now, Scene};
 use tegula_explain::trace::{Act, Acts, Does, Trace};
+use tegula_kernels::{Family, Plain};
 
 use crate::launch::trace;
 

@@ -1,6 +1,5 @@
 //! The server, spoken to as by browsers, by pages of other sites, and by programs that know no HTTP.
 
-use crate::full;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::OnceLock;
@@ -8,9 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tegula::element::Type;
-use tegula::kernels::{Family, Plain};
 use tegula_explain::page::Choice;
 use tegula_explain::serve::Page;
+use tegula_kernels::{Family, Plain};
+
+use crate::full;
 
 fn address() -> SocketAddr {
     static AT: OnceLock<SocketAddr> = OnceLock::new();

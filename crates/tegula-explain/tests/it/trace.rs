@@ -1,9 +1,9 @@
 use tegula::element::Type;
-use tegula::kernels::{Barriers, Edges, Family, Mapping, Plain};
 use tegula_explain::Error;
 use tegula_explain::formula::{Element, stored, terms};
 use tegula_explain::profile::PerThread;
 use tegula_explain::trace::{Acts, Does, Sample, Trace};
+use tegula_kernels::{Barriers, Edges, Family, Mapping, Plain};
 
 use crate::launch::{product, profile, trace};
 

@@ -11,10 +11,12 @@ mod cublas;
 
 use std::error::Error;
 
-use tegula::cuda::{CublasLt, DeviceMatrix, Gpu, Operands, Repeat};
+use tegula::cuda::{DeviceMatrix, Gpu};
 use tegula::element::bf16;
 use tegula::epilogue::Activation;
 use tegula::{Accuracy, Device, Gemm, Grouped, Matrix, Result, Shape};
+use tegula_bench::cublaslt::CublasLt;
+use tegula_bench::repeat::{Operands, Repeat};
 
 type Fallible<T = ()> = std::result::Result<T, Box<dyn Error>>;
 

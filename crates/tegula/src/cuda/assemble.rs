@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{self, CUjit_option as Jit};
+use tegula_ir::ptx::Image;
 
 use super::driver::{Named, bind_to_release, until_nul};
 use crate::error::{Error, Result};
-use crate::ptx::Image;
 
 /// Bytes kept of each log.
 const LOG_BYTES: usize = 64 << 10;

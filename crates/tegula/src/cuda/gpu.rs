@@ -213,12 +213,14 @@ impl Gpu {
     }
 
     /// Makes the context current on the calling thread, as nearly every driver call needs.
-    pub(super) fn bind(&self) -> Result<()> {
+    #[doc(hidden)]
+    pub fn bind(&self) -> Result<()> {
         self.context().bind_to_thread().named("cuCtxSetCurrent")
     }
 
     /// The driver's handle of the stream.
-    pub(super) fn raw_stream(&self) -> sys::CUstream {
+    #[doc(hidden)]
+    pub fn raw_stream(&self) -> sys::CUstream {
         self.stream.cu_stream()
     }
 
@@ -245,7 +247,8 @@ impl Gpu {
     }
 
     /// Refuses what belongs to another context.
-    pub(super) fn same_context(&self, context: &CudaContext, what: &str) -> Result<()> {
+    #[doc(hidden)]
+    pub fn same_context(&self, context: &CudaContext, what: &str) -> Result<()> {
         if context.cu_ctx() == self.context().cu_ctx() {
             return Ok(());
         }

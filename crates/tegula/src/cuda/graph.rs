@@ -55,7 +55,8 @@ impl Gpu {
     }
 
     /// [`Gpu::capture`] of other libraries' work, which may allocate and load while it is queued.
-    pub(super) fn capture_foreign(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
+    #[doc(hidden)]
+    pub fn capture_foreign(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
         self.record_graph(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED, work)
     }
 

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 use rustc_hash::FxHashMap;
+use tegula_ir::ptx::Image;
 
 use super::assemble::{Module, assemble};
 use super::driver::{self, DeviceInfo, Named};
 use super::gpu::Gpu;
 use crate::error::{Error, Result};
-use crate::ptx::Image;
 
 /// Shared memory that a block gets without being asked whether it may.
 const USUAL_SHARED_BYTES: u32 = 48 << 10;

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use bytemuck::Pod;
 use cudarc::driver::sys::{self, CUresult};
+use tegula_core::progress::Meter;
 
 use super::driver::{Named, bind_to_release};
 use super::gpu::Gpu;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Matrix, Memory, Shape, View, ViewMut};
-use crate::progress::Meter;
 
 /// A number type that lies in GPU memory as it does on the host.
 pub trait Stored: Scalar + Pod {}

@@ -1,6 +1,6 @@
 //! NVIDIA GPUs, through the driver and nothing else.
 //!
-//! This module finds the driver, has a printed [`Image`](crate::ptx::Image) made into a [`Function`], owns memory on the
+//! This module finds the driver, has a printed [`Image`](tegula_ir::ptx::Image) made into a [`Function`], owns memory on the
 //! GPU and queues launches. It knows what an image is, not what the kernel in it means; only `product`,
 //! where kernels meet the driver, looks at the intermediate representation.
 //!
@@ -16,7 +16,6 @@
 
 mod assemble;
 mod cache;
-mod cublaslt;
 mod driver;
 mod event;
 mod gpu;
@@ -27,13 +26,11 @@ mod lend;
 mod library;
 mod memory;
 mod product;
-mod repeat;
 mod staging;
 mod tensor;
 mod workspace;
 
 pub use cache::cache_directory;
-pub use cublaslt::{CublasLt, Products};
 /// The crate whose contexts, streams and slices are accepted here.
 pub use cudarc;
 pub use driver::{DeviceInfo, devices, driver_version};
@@ -45,5 +42,4 @@ pub use launch::Param;
 pub use lend::{Borrowed, BorrowedMut};
 pub use memory::{Buffer, DeviceMatrix, Stored};
 pub use product::Arg;
-pub use repeat::{Operands, Repeat};
 pub(crate) use staging::STAGING_BYTES;

@@ -8,19 +8,18 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use tegula_core::progress::{Meter, Phase};
+use tegula_ir::launch::{Bound, DeviceFacts, Field};
+use tegula_ir::{Axis, Checked, Kernel, Order2d, ParamKind, Tiles, check, ptx};
+use tegula_kernels::plan::{Lie, Meeting, Recipe, Split};
+use tegula_kernels::{Edges, Ends, Family, Hopper, Plain, Variant};
 
 use super::workspace::Kind;
 use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored, tensor};
 use crate::element::{Element, Scalar, Type};
 use crate::error::{Error, Result};
 use crate::gemm::Gemm;
-use crate::ir::launch::{Bound, DeviceFacts, Field};
-use crate::ir::{Axis, Checked, Kernel, Order2d, ParamKind, Tiles, check};
-use crate::kernels::{Edges, Ends, Family, Hopper, Plain, Variant};
 use crate::matrix::{DeviceMemory, Home, Layout, Memory, MemoryMut, Shape, View, ViewMut};
-use crate::plan::{Lie, Meeting, Recipe, Split};
-use crate::progress::{Meter, Phase};
-use crate::ptx;
 
 /// An argument of a launch on a GPU.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +149,7 @@ impl Gpu {
     /// [`Error::Launch`] where the arguments do not fit the kernel, [`Error::Assemble`], and what the driver says.
     ///
     /// # Safety
-    /// For these arguments the kernel has to stay within its matrices, as a run in [`crate::interp`] shows, and no other work
+    /// For these arguments the kernel has to stay within its matrices, as a run in [`tegula_interp`] shows, and no other work
     /// may use the matrices it writes at the same time.
     pub unsafe fn run(&self, kernel: &Checked<Kernel>, args: &[Arg<'_>]) -> Result<()> {
         let (function, _) = self.load(&ptx::print(kernel)?)?;
@@ -554,7 +553,7 @@ impl<'a, T: Stored> Output<'a, T> {
 
 /// One entry of the parameter list.
 fn param(kernel: &Kernel, field: Field, args: &[Arg<'_>]) -> Result<Param> {
-    let matrix = |param: crate::ir::ParamId| match args[param.index()] {
+    let matrix = |param: tegula_ir::ParamId| match args[param.index()] {
         Arg::Matrix { ty, layout, memory } => Some((ty, layout, memory)),
         Arg::Scalar { .. } => None,
     };

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaContext, CudaEvent};
+use tegula_core::progress::Meter;
 
 use super::driver::Named;
 use super::gpu::Gpu;
 use super::memory::Stored;
 use crate::error::{Error, Result};
 use crate::matrix::{View, ViewMut};
-use crate::progress::Meter;
 
 /// Bytes of a half: long enough that the start of a copy does not count, short enough to be made in a millisecond.
 const HALF_BYTES: usize = 4 << 20;

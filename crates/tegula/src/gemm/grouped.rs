@@ -3,14 +3,15 @@
 
 use std::ops::Range;
 
+use tegula_core::host;
+use tegula_kernels::plan::{Problem, of_groups};
+
 use super::{Gemm, Report, refuse_overlap, used};
 use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
 use crate::exec::{Device, Executor};
-use crate::host;
 use crate::matrix::{Shape, View, ViewMut};
-use crate::plan::{Problem, of_groups};
 
 /// Cᵢ = act(alpha·Aᵢ·Bᵢ + beta·Cᵢ + bias) for each group i of rows, with alpha 1, beta 0, no bias and no activation unless said otherwise.
 ///

@@ -1,7 +1,7 @@
 //! What is done last, on arrays of any number of axes.
 
-use super::array::NdView;
-use super::layout::{NdLayout, display};
+use tegula_core::nd::{NdLayout, NdView, display};
+
 use crate::element::Scalar;
 use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
@@ -27,10 +27,11 @@ impl<'a, S: Scalar> NdFinish<'a, S> {
     ///
     /// # Errors
     /// [`Error::Shape`] where it does not broadcast to C, or varies along rows and columns. `axes` says how many of the two C has.
-    pub(super) fn layout(&self, c: &[usize], axes: usize) -> Result<Option<NdLayout>> {
+    #[doc(hidden)]
+    pub fn layout(&self, c: &[usize], axes: usize) -> Result<Option<NdLayout>> {
         let Some(bias) = &self.bias else { return Ok(None) };
         let (given, shape) = (display(bias.shape()), display(c));
-        let layout = bias.layout.broadcast(c).ok_or_else(|| {
+        let layout = bias.layout().broadcast(c).ok_or_else(|| {
             Error::Shape(format!(
                 "the bias is {given}, which does not broadcast to C, {shape}; aligned at the last, extents must agree or be 1"
             ))
@@ -46,7 +47,8 @@ impl<'a, S: Scalar> NdFinish<'a, S> {
     }
 
     /// What is done last to the matrices, or the batch of them, for which the layout finds the bias.
-    pub(super) fn matrices(&self, layout: Layout) -> Finish<'a, S> {
+    #[doc(hidden)]
+    pub fn matrices(&self, layout: Layout) -> Finish<'a, S> {
         Finish { bias: self.bias.as_ref().map(|bias| bias.matrices(layout)), activation: self.activation }
     }
 }

@@ -1,16 +1,16 @@
 //! The problem: C = act(alpha·A·B + beta·C + bias) on N-dimensional arrays, handed to [`Gemm`] one product after the other.
 
-use super::array::{NdArray, NdView, NdViewMut};
+use tegula_core::nd::{NdArray, NdView, NdViewMut, display};
+use tegula_core::progress::{Audience, Listener, Progress};
+use tegula_kernels::plan::Explanation;
+
 use super::finish::NdFinish;
-use super::layout::display;
 use super::products::{Products, matrix_axes, product_shape};
 use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::Activation;
 use crate::error::{Error, Result};
 use crate::exec::Device;
 use crate::gemm::{Gemm, Report, addresses, explain, refuse_overlap};
-use crate::plan::Explanation;
-use crate::progress::{Audience, Listener, Progress};
 
 /// A·B in a new array on the host, on the best device present: the first GPU, else the CPU. Shapes as [above](super).
 ///
@@ -147,11 +147,12 @@ impl<'a, T: Element> NdGemm<'a, T> {
         let (c, factors, finish) = (view.matrices(c), [self.alpha, self.beta], self.finish.matrices(bias));
         let mut explanation = explain(self.device.as_ref(), self.accuracy, given, c, factors, finish, None)?;
         explanation.products = products.count();
-        for (operand, layout) in explanation.operands.iter_mut().zip([&self.a.layout, &self.b.layout, &view.layout]) {
+        for (operand, layout) in explanation.operands.iter_mut().zip([self.a.layout(), self.b.layout(), view.layout()])
+        {
             (operand.shape, operand.strides) = (layout.shape.clone(), layout.strides.clone());
         }
         if let (Some(operand), Some(bias)) = (&mut explanation.bias, &self.finish.bias) {
-            (operand.shape, operand.strides) = (bias.layout.shape.clone(), bias.layout.strides.clone());
+            (operand.shape, operand.strides) = (bias.layout().shape.clone(), bias.layout().strides.clone());
         }
         Ok(explanation)
     }
@@ -162,14 +163,14 @@ impl<'a, T: Element> NdGemm<'a, T> {
             let [a, b, expected, c] = [self.a.shape(), self.b.shape(), &expected, self.c.shape()].map(display);
             return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
         }
-        let (c, span) = (self.c.as_view(), |view: &NdView<'_, T>| view.layout.span());
-        let output = addresses(c.memory, c.layout.span()?);
-        refuse_overlap("A", addresses(self.a.memory, span(&self.a)?), output)?;
-        refuse_overlap("B", addresses(self.b.memory, span(&self.b)?), output)?;
+        let (c, span) = (self.c.as_view(), |view: &NdView<'_, T>| view.layout().span());
+        let output = addresses(c.memory(), c.layout().span()?);
+        refuse_overlap("A", addresses(self.a.memory(), span(&self.a)?), output)?;
+        refuse_overlap("B", addresses(self.b.memory(), span(&self.b)?), output)?;
         if let Some(bias) = &self.finish.bias {
-            refuse_overlap("bias", addresses(bias.memory, bias.layout.span()?), output)?;
+            refuse_overlap("bias", addresses(bias.memory(), bias.layout().span()?), output)?;
         }
         let bias = self.finish.layout(&expected, matrix_axes(self.a.shape(), self.b.shape()))?;
-        Ok(Products::new(&self.a.layout, &self.b.layout, &self.c.layout, bias.as_ref()))
+        Ok(Products::new(self.a.layout(), self.b.layout(), self.c.layout(), bias.as_ref()))
     }
 }

@@ -25,21 +25,17 @@
 //! - `layout`: where the elements lie;
 //! - `array`: owned arrays and views;
 //! - `products`: an N-dimensional product as products of matrices, numbers in and numbers out;
-//! - `gemm`: the problem; `finish`: what is done last;
-//! - `check`: how far a result is from the reference.
+//! - `gemm`: the problem; `finish`: what is done last.
 //!
 //! It knows layouts and products, not engines.
 
-mod array;
-mod check;
 mod finish;
 mod gemm;
-mod layout;
 mod products;
 
-pub use array::{NdArray, NdView, NdViewMut};
-pub use check::{NdReport, check};
 pub use finish::NdFinish;
 pub use gemm::{NdGemm, matmul};
-pub use layout::{NdLayout, display, len};
 pub use products::product_shape;
+#[doc(hidden)]
+pub use products::{Products, matrix_axes};
+pub use tegula_core::nd::{NdArray, NdLayout, NdView, NdViewMut, display, len};

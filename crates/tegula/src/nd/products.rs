@@ -1,8 +1,9 @@
 //! An N-dimensional product as products of matrices: shapes and layouts in, layouts out.
 
-use super::layout::{NdLayout, display};
+use tegula_core::nd::{NdLayout, display};
+use tegula_ir::launch::MAX_EXTENT;
+
 use crate::error::{Error, Result};
-use crate::ir::launch::MAX_EXTENT;
 use crate::matrix::{Layout, Shape};
 
 /// The shape of A·B by the rules [above](super).
@@ -33,7 +34,7 @@ pub fn product_shape(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
 }
 
 /// How many of the axes of C are A's rows and B's columns.
-pub(super) fn matrix_axes(a: &[usize], b: &[usize]) -> usize {
+pub fn matrix_axes(a: &[usize], b: &[usize]) -> usize {
     usize::from(a.len() > 1) + usize::from(b.len() > 1)
 }
 
@@ -76,7 +77,7 @@ fn named(shape: &[usize]) -> String {
 
 /// Products of (batches of) matrices that lie alike, at different places of A, B, C and a bias.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Products {
+pub struct Products {
     /// A, B, C and the bias of the first.
     first: [Layout; 4],
     /// From one to the next, outermost first.

@@ -2,11 +2,11 @@
 //! without races or bank conflicts.
 
 use tegula::element::{Scalar, Type, bf16, f16};
-use tegula::interp::{Arg, Buffer, Config, Counters, run};
-use tegula::ir::check;
-use tegula::kernels::{Blocked, Blocking, Family, Plain};
-use tegula::plan::{Plan, Recipe, Split};
 use tegula::{Accuracy, Device, Error, Executor, Gemm, Matrix, Shape, View};
+use tegula_interp::{Arg, Buffer, Config, Counters, run};
+use tegula_ir::check;
+use tegula_kernels::plan::{Plan, Recipe, Split};
+use tegula_kernels::{Blocked, Blocking, Family, Plain};
 
 use super::effort::seeds;
 use super::product::{Lie, Product, Random, Sample};

@@ -9,11 +9,11 @@ use std::{fs, io};
 
 use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue};
-use tegula::interp::{Arg, Buffer, Config, run};
-use tegula::ir::launch::Field;
-use tegula::ir::{Axis, check};
-use tegula::kernels::{Barriers, Edges, Family, Mapping, PRESETS, Plain};
-use tegula::{Layout, View, ViewMut, cpp};
+use tegula::{Layout, View, ViewMut};
+use tegula_interp::{Arg, Buffer, Config, run};
+use tegula_ir::launch::Field;
+use tegula_ir::{Axis, check, cpp};
+use tegula_kernels::{Barriers, Edges, Family, Mapping, PRESETS, Plain};
 
 use crate::product::{Product, Random, Sample};
 

@@ -6,11 +6,10 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
-use tegula::cpp;
-use tegula::ir::prelude::*;
-use tegula::ir::{Site, check};
-use tegula::kernels::Plain;
-use tegula::plan::{Lie, Recipe};
+use tegula_ir::prelude::*;
+use tegula_ir::{Site, check, cpp};
+use tegula_kernels::Plain;
+use tegula_kernels::plan::{Lie, Recipe};
 
 use crate::cases;
 

@@ -3,10 +3,10 @@
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue};
-use tegula::kernels::{Blocked, Family, Plain, Vector};
 use tegula::nd::{NdArray, NdGemm};
-use tegula::plan::{Recipe, Split};
 use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape, View};
+use tegula_kernels::plan::{Recipe, Split};
+use tegula_kernels::{Blocked, Family, Plain, Vector};
 
 use super::blocked::{BYTES, DMMA, HALVES, LIMBS, REGISTER, TF32};
 use super::product::{Product, Random, Sample, number_bits};

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tegula::ir::{Kernel, check};
-use tegula::{cpp, ptx};
+use tegula_ir::{Kernel, check, cpp, ptx};
 
 use crate::effort::bless;
 use crate::kernels::{KEPT_AS_CUDA, kept};

@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 use sha2::{Digest, Sha256};
 use tegula::cuda::{self, DeviceMatrix, Gpu};
 use tegula::element::{Element, Scalar, Type};
-use tegula::interp::{self, Buffer, Config};
-use tegula::ir::check;
-use tegula::kernels::{Edges, PRESETS, Plain};
 use tegula::{Matrix, Result, Shape};
+use tegula_interp::{self as interp, Buffer, Config};
+use tegula_ir::check;
+use tegula_kernels::{Edges, PRESETS, Plain};
 
 use crate::product::Random;
 

@@ -4,11 +4,13 @@
 //! missing library.
 #![cfg(feature = "cuda")]
 
-use tegula::bench::{Case, Peer, Settings, measure};
-use tegula::cuda::{CublasLt, Gpu, Operands, Repeat};
+use tegula::cuda::Gpu;
 use tegula::element::{Arith, Element, Scalar, bf16, f16};
 use tegula::epilogue::{Activation, Epilogue};
-use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape, oracle};
+use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape};
+use tegula_bench::cublaslt::CublasLt;
+use tegula_bench::repeat::{Operands, Repeat};
+use tegula_bench::{Case, Peer, Settings, measure, oracle};
 
 use crate::gpu::gpu;
 use crate::product::{Random, Sample};

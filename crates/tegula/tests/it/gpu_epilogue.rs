@@ -4,13 +4,13 @@
 //! missing library.
 #![cfg(feature = "cuda")]
 
-use tegula::bench::{Case, Peer, Settings, measure};
 use tegula::cuda::{DeviceMatrix, Gpu};
 use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue};
-use tegula::kernels::{Blocked, Family, Plain, Vector};
-use tegula::plan::{Recipe, Split};
 use tegula::{Accuracy, Device, Gemm, Matrix, Shape, View};
+use tegula_bench::{Case, Peer, Settings, measure};
+use tegula_kernels::plan::{Recipe, Split};
+use tegula_kernels::{Blocked, Family, Plain, Vector};
 
 use crate::blocked::{BYTES, DMMA, HALVES, LIMBS, REGISTER, TF32};
 use crate::gpu::gpu;

@@ -5,8 +5,8 @@
 
 use tegula::cuda::{DeviceMatrix, Gpu};
 use tegula::element::{bf16, f16};
-use tegula::ir::Order2d;
 use tegula::{Device, Grouped, Report, Result};
+use tegula_ir::Order2d;
 
 use crate::gpu::gpu;
 use crate::groups::{Bias, Groups, any};

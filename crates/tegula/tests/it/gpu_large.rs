@@ -6,9 +6,9 @@
 #![cfg(feature = "cuda")]
 
 use tegula::element::f16;
-use tegula::kernels::{Family, Plain};
-use tegula::plan::Plan;
 use tegula::{Device, Executor, Gemm, Matrix, Shape};
+use tegula_kernels::plan::Plan;
+use tegula_kernels::{Family, Plain};
 
 use crate::gpu::gpu;
 use crate::product::{Random, Sample};

@@ -8,11 +8,11 @@ use std::fmt::Write as _;
 
 use tegula::cuda::{self, DeviceMatrix, Gpu, Stored};
 use tegula::element::{Scalar, Type, bf16, f16};
-use tegula::interp::{self, Arg, Buffer, Config, TensorCore};
-use tegula::ir::{Mma, check};
-use tegula::kernels::Blocked;
-use tegula::plan::{Plan, Recipe};
 use tegula::{Device, Executor, Gemm, Layout, Matrix, Shape};
+use tegula_interp::{self as interp, Arg, Buffer, Config, TensorCore};
+use tegula_ir::{Mma, check};
+use tegula_kernels::Blocked;
+use tegula_kernels::plan::{Plan, Recipe};
 
 use crate::gpu::gpu;
 use crate::kernels::matrix;

@@ -4,9 +4,9 @@
 
 use tegula::cuda::{self, DeviceMatrix, Gpu};
 use tegula::element::{Scalar, Type, bf16, f16};
-use tegula::interp::{self, Buffer, Config};
-use tegula::ir::{Access, Checked, Kernel, ParamKind, check};
 use tegula::{Layout, Matrix, Result, Shape, View};
+use tegula_interp::{self as interp, Buffer, Config};
+use tegula_ir::{Access, Checked, Kernel, ParamKind, check};
 
 use crate::gpu::gpu;
 use crate::kernels::small;

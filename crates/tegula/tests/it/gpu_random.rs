@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 use tegula::cuda::{DeviceMatrix, Gpu};
 use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue, Finish};
-use tegula::{Accuracy, Gemm, Matrix, Shape, oracle};
+use tegula::{Accuracy, Gemm, Matrix, Shape};
+use tegula_bench::oracle;
 
 use crate::product::{Random, Sample, number_bits};
 

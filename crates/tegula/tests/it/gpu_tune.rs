@@ -3,11 +3,11 @@
 //! Without a GPU the tests say that they are skipped; `TEGULA_REQUIRE_GPU=1` makes that a failure.
 #![cfg(feature = "cuda")]
 
-use tegula::bench::{Case, Effort, tune};
 use tegula::cuda::{DeviceMatrix, Gpu};
 use tegula::element::Scalar;
-use tegula::plan::{Recipe, Tuned, Winner, legal};
-use tegula::{Device, Executor, Gemm, Matrix, Shape, cache, oracle};
+use tegula::{Device, Executor, Gemm, Matrix, Shape, cache};
+use tegula_bench::{Case, Effort, oracle, tune};
+use tegula_kernels::plan::{Recipe, Tuned, Winner, legal};
 
 use crate::gpu::gpu;
 use crate::product::{Random, Sample};

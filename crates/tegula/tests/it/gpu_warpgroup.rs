@@ -5,10 +5,10 @@
 
 use tegula::cuda::{self, DeviceMatrix, Gpu, Stored};
 use tegula::element::{Type, bf16, f16};
-use tegula::interp::{self, Arg, Buffer, Config};
-use tegula::ir::prelude::*;
-use tegula::plan::{Plan, Recipe};
 use tegula::{Device, Executor, Gemm, Layout, Matrix, Shape};
+use tegula_interp::{self as interp, Arg, Buffer, Config};
+use tegula_ir::prelude::*;
+use tegula_kernels::plan::{Plan, Recipe};
 
 use crate::gpu::gpu;
 use crate::gpu_matrix::{Format, KINDS, Numbers, SINGLE};

@@ -2,11 +2,12 @@
 
 use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue, Finish};
-use tegula::interp::{self, Arg, Buffer, Config, Severity};
-use tegula::ir::launch::DeviceFacts;
-use tegula::ir::{Checked, Kernel, Order2d, check};
-use tegula::kernels::{Ends, Hopper, Schedule};
-use tegula::{Device, Error, Grouped, Layout, Matrix, Report, Result, Shape, View, ViewMut, oracle};
+use tegula::{Device, Error, Grouped, Layout, Matrix, Report, Result, Shape, View, ViewMut};
+use tegula_bench::oracle;
+use tegula_interp::{self as interp, Arg, Buffer, Config, Severity};
+use tegula_ir::launch::DeviceFacts;
+use tegula_ir::{Checked, Kernel, Order2d, check};
+use tegula_kernels::{Ends, Hopper, Schedule};
 
 use super::effort::seeds;
 use super::product::{Lie, Random, Sample};

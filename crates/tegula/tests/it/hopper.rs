@@ -2,9 +2,9 @@
 //! and clean on every seed; and each mistake planted in it is found on every seed.
 
 use tegula::element::{Type, bf16};
-use tegula::interp::{Arg, Buffer, Config, Finding, Kind, Outcome, Severity, run};
-use tegula::ir::prelude::*;
 use tegula::{Layout, Matrix, Shape};
+use tegula_interp::{Arg, Buffer, Config, Finding, Kind, Outcome, Severity, run};
+use tegula_ir::prelude::*;
 
 use crate::effort::seeds;
 use crate::product::Random;

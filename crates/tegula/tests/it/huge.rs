@@ -3,7 +3,9 @@
 use tegula::element::{Element, Scalar, bf16, f16};
 use tegula::epilogue::Finish;
 use tegula::nd::{NdArray, NdGemm, NdLayout, NdView};
-use tegula::{Device, Error, Gemm, Grouped, Layout, Matrix, Result, Shape, View, ViewMut, cpu, oracle};
+use tegula::{Device, Error, Gemm, Grouped, Layout, Matrix, Result, Shape, View, ViewMut};
+use tegula_bench::oracle;
+use tegula_cpu as cpu;
 
 const MAX: usize = usize::MAX;
 

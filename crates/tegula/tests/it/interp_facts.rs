@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use tegula::element::Scalar;
-use tegula::interp::{Arg, Buffer, Config, Counters, Event, Observer, Outcome, Space, What, observe};
-use tegula::kernels::{Barriers, Family, Mapping, Plain};
+use tegula_interp::{Arg, Buffer, Config, Counters, Event, Observer, Outcome, Space, What, observe};
+use tegula_kernels::{Barriers, Family, Mapping, Plain};
 
 use crate::product::{Product, Sample, checked};
 

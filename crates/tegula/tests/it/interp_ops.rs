@@ -1,10 +1,10 @@
 //! What each group of operations means, on small kernels: results against plain Rust, and mistakes by their kind.
 
 use tegula::element::Scalar;
-use tegula::interp::{Arg, Buffer, Config, Finding, Kind, Outcome, Severity, run};
-use tegula::ir::Float;
-use tegula::ir::prelude::*;
 use tegula::{Layout, Matrix, Shape, View};
+use tegula_interp::{Arg, Buffer, Config, Finding, Kind, Outcome, Severity, run};
+use tegula_ir::Float;
+use tegula_ir::prelude::*;
 
 pub fn row_of<T: Scalar>(data: &[T]) -> Buffer {
     Buffer::in_out(View::new(data, 1, data.len()).unwrap()).unwrap()

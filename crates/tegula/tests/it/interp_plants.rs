@@ -1,8 +1,8 @@
 //! Every planted mistake is found, whatever the seed, and nothing is found where nothing is planted.
 
 use tegula::element::{Scalar, Type};
-use tegula::interp::{Config, Finding, Kind, Outcome, Severity, Space};
-use tegula::kernels::{Family, Mapping, Plain};
+use tegula_interp::{Config, Finding, Kind, Outcome, Severity, Space};
+use tegula_kernels::{Family, Mapping, Plain};
 
 use crate::effort::seeds;
 use crate::product::{Product, Sample, checked};

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use tegula::element::{bf16, f16};
-use tegula::interp::Config;
-use tegula::kernels::{Family, Mapping, Plain};
+use tegula_interp::Config;
+use tegula_kernels::{Family, Mapping, Plain};
 
 use crate::product::{Product, Random, Sample};
 

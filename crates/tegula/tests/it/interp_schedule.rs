@@ -1,7 +1,7 @@
 //! Divergent lanes make progress whatever they wait for, and a kernel that makes none is found.
 
-use tegula::interp::{Config, Kind, run};
-use tegula::ir::prelude::*;
+use tegula_interp::{Config, Kind, run};
+use tegula_ir::prelude::*;
 
 use super::interp_ops::{blocks, each_seed, empty, errors, finds, gives, values};
 

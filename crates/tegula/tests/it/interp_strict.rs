@@ -1,8 +1,8 @@
 //! Mistakes that depend on luck or on the layout of memory on a GPU, and kernels that look like mistakes and are none.
 
-use tegula::interp::{Arg, Buffer, Config, Kind, Severity, run};
-use tegula::ir::prelude::*;
 use tegula::{Error, View};
+use tegula_interp::{Arg, Buffer, Config, Kind, Severity, run};
+use tegula_ir::prelude::*;
 
 use super::interp_ops::{blocks, each_seed, empty, errors, finds, gives, row_of};
 
@@ -342,7 +342,7 @@ fn names_of_several_lines_stay_within_their_comment() {
         s.store((k.lane(),), k.lane());
         y.store((0, k.lane()), s.load((k.lane(),)));
     });
-    let text = tegula::ptx::print(&kernel).unwrap().text;
+    let text = tegula_ir::ptx::print(&kernel).unwrap().text;
     assert!(
         !text.lines().any(|line| line.trim_start().starts_with("bra $nowhere") || line.starts_with(".evil")),
         "{text}"

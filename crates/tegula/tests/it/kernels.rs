@@ -1,8 +1,8 @@
 //! The kernels whose text is kept: the presets, and small ones that together use every operation.
 
-use tegula::ir::Integer;
-use tegula::ir::prelude::*;
-use tegula::kernels::{PRESETS, Plain};
+use tegula_ir::Integer;
+use tegula_ir::prelude::*;
+use tegula_kernels::{PRESETS, Plain};
 
 /// The name of each kept text, and its kernel.
 pub fn kept() -> Vec<(String, Kernel)> {
@@ -71,7 +71,7 @@ fn compared<'k, T: Arith>(a: Val<'k, T>, b: Val<'k, T>) -> [Pred<'k>; 6] {
     [a.eq(b), a.ne(b), a.lt(b), a.le(b), a.gt(b), a.ge(b)]
 }
 
-fn integers<T: Integer + tegula::ir::Bits>(name: &str, constant: T) -> Kernel {
+fn integers<T: Integer + tegula_ir::Bits>(name: &str, constant: T) -> Kernel {
     lanes(name, |k, row| {
         let (x, y, truth) = (k.input::<T>("x"), k.output::<T>("y"), k.output::<u32>("truth"));
         let (a, b) = (x.load((row, 0)), x.load((row, 1)));
@@ -82,7 +82,7 @@ fn integers<T: Integer + tegula::ir::Bits>(name: &str, constant: T) -> Kernel {
     })
 }
 
-fn floats<T: tegula::ir::Float>(name: &str) -> Kernel {
+fn floats<T: tegula_ir::Float>(name: &str) -> Kernel {
     lanes(name, |k, row| {
         let (x, y, truth) = (k.input::<T>("x"), k.output::<T>("y"), k.output::<u32>("truth"));
         let (a, b) = (x.load((row, 0)), x.load((row, 1)));

@@ -1,8 +1,8 @@
 //! Matrix instructions in the interpreter: products of small numbers, which are exact in every type, and what is refused or found.
 
-use tegula::interp::{self, Arg, Buffer, Config, Kind, Outcome};
-use tegula::ir::prelude::*;
 use tegula::{Matrix, Shape};
+use tegula_interp::{self as interp, Arg, Buffer, Config, Kind, Outcome};
+use tegula_ir::prelude::*;
 
 /// What may be wrong on purpose.
 #[derive(Clone, Copy, PartialEq)]

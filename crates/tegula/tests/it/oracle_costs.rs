@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tegula::Matrix;
-use tegula::interp::{Buffer, Config, Counters, run};
-use tegula::ir::prelude::*;
+use tegula_interp::{Buffer, Config, Counters, run};
+use tegula_ir::prelude::*;
 
 use crate::product::Random;
 

@@ -1,11 +1,11 @@
 //! Copies of both factors by one launch are what two launches write, without a race.
 
 use tegula::element::{Type, bf16};
-use tegula::interp::{self, Arg, Buffer, Config, Severity};
-use tegula::ir::{Order2d, check};
-use tegula::kernels::{Pack, PackBoth, Packing, Variant};
-use tegula::plan::{Lie, Recipe};
 use tegula::{Layout, Matrix, Shape, View};
+use tegula_interp::{self as interp, Arg, Buffer, Config, Severity};
+use tegula_ir::{Order2d, check};
+use tegula_kernels::plan::{Lie, Recipe};
+use tegula_kernels::{Pack, PackBoth, Packing, Variant};
 
 use crate::product::{Random, Sample};
 

@@ -3,12 +3,12 @@
 
 use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue};
-use tegula::interp::{Buffer, Config, Severity};
-use tegula::ir::launch::DeviceFacts;
-use tegula::ir::{Order2d, check};
-use tegula::kernels::{Hopper, Pipeline, Schedule};
-use tegula::plan::{Lie as Known, Meeting, Recipe, Split};
 use tegula::{Accuracy, Device, Error, Layout, Matrix, Shape};
+use tegula_interp::{Buffer, Config, Severity};
+use tegula_ir::launch::DeviceFacts;
+use tegula_ir::{Order2d, check};
+use tegula_kernels::plan::{Lie as Known, Meeting, Recipe, Split};
+use tegula_kernels::{Hopper, Pipeline, Schedule};
 
 use super::covering;
 use super::effort::{is_asked, seeds, some};
@@ -96,7 +96,7 @@ fn clean<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usize; 3], bet
         let first = outcome.findings.iter().find(|f| f.severity() == Severity::Error);
         assert!(first.is_none(), "{name} {orders:?} {m}×{n}×{k}, seed {seed}: {}", first.unwrap());
         let report = product.report(&c);
-        let bound = tegula::oracle::bound::<T>(k);
+        let bound = tegula_bench::oracle::bound::<T>(k);
         assert!(report.within(bound) && report.mismatches == 0, "{name} {m}×{n}×{k}: {report:?} beyond {bound}");
     }
 }

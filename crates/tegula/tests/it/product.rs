@@ -1,13 +1,13 @@
 //! A product to interpret: a kernel, matrices of any layout with random numbers, and what came of it.
 
-use tegula::Executor;
 use tegula::element::{Element, Scalar, Type, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue, Finish};
-use tegula::interp::{Arg, Buffer, Config, Outcome, run};
-use tegula::ir::{Checked, Kernel, Order2d, check};
-use tegula::kernels::Plain;
-use tegula::plan::{Plan, Recipe};
-use tegula::{Accuracy, Device, Gemm, Layout, Shape, View, ViewMut, oracle};
+use tegula::{Accuracy, Device, Executor, Gemm, Layout, Shape, View, ViewMut};
+use tegula_bench::oracle;
+use tegula_interp::{Arg, Buffer, Config, Outcome, run};
+use tegula_ir::{Checked, Kernel, Order2d, check};
+use tegula_kernels::Plain;
+use tegula_kernels::plan::{Plan, Recipe};
 
 /// The splitmix64 generator.
 #[derive(Clone)]

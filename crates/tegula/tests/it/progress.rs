@@ -4,7 +4,8 @@ use std::sync::Mutex;
 
 use tegula::epilogue::Finish;
 use tegula::nd::{NdArray, NdGemm};
-use tegula::{Device, Gemm, Matrix, Phase, Progress, Shape, oracle};
+use tegula::{Device, Gemm, Matrix, Phase, Progress, Shape};
+use tegula_bench::oracle;
 
 /// Collects what is told.
 #[derive(Default)]

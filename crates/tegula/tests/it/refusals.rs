@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use tegula::Error;
-use tegula::ir::prelude::*;
-use tegula::ir::{Fault, FaultKind};
+use tegula_ir::prelude::*;
+use tegula_ir::{Fault, FaultKind};
 
 fn faults(kernel: Kernel) -> Vec<Fault> {
     match check(kernel) {

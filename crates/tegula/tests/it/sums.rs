@@ -3,10 +3,10 @@
 
 use tegula::element::Type;
 use tegula::epilogue::Epilogue;
-use tegula::interp::{Arg, Buffer, Config, run};
-use tegula::ir::{Order2d, check};
-use tegula::kernels::{Adding, Mend, Sum};
 use tegula::{Matrix, Shape};
+use tegula_interp::{Arg, Buffer, Config, run};
+use tegula_ir::{Order2d, check};
+use tegula_kernels::{Adding, Mend, Sum};
 
 const ALL: [Adding; 3] = [Adding::Few, Adding::More, Adding::Shared];
 

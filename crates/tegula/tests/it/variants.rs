@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use tegula::element::{Accuracy, Type};
 use tegula::epilogue::{Activation, Along, Epilogue};
-use tegula::ir::{Kernel, Order2d, check};
-use tegula::kernels::{
+use tegula_ir::ptx::Image;
+use tegula_ir::{Kernel, Order2d, check, ptx};
+use tegula_kernels::plan::{Caps, Lie, Problem, Split, candidates, legal, of_groups};
+use tegula_kernels::{
     Adding, Barriers, Blocked, Edges, Ends, Family, Hopper, Mapping, Mend, Pack, PackBoth, Packing, Plain, Reduce,
     Schedule, Sum, Variant, Vector,
 };
-use tegula::plan::{Caps, Lie, Problem, Split, candidates, legal, of_groups};
-use tegula::ptx::{self, Image};
 
 const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
 const ORDERS: [Order2d; 3] = [Order2d::RowMajor, Order2d::ColMajor, Order2d::Strided];

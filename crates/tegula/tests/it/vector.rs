@@ -3,10 +3,10 @@
 
 use tegula::Device;
 use tegula::element::{Scalar, Type, bf16, f16};
-use tegula::interp::{Arg, Buffer, Config, Counters, run};
-use tegula::ir::check;
-use tegula::kernels::Vector;
-use tegula::plan::{Recipe, Split};
+use tegula_interp::{Arg, Buffer, Config, Counters, run};
+use tegula_ir::check;
+use tegula_kernels::Vector;
+use tegula_kernels::plan::{Recipe, Split};
 
 use super::product::{Lie, Product, Random, Sample};
 

@@ -7,7 +7,8 @@
 use std::ops::Range;
 
 use tegula::element::{Scalar, Type, bf16, f16};
-use tegula::{Device, Gemm, Layout, Matrix, Shape, View, ViewMut, oracle};
+use tegula::{Device, Gemm, Layout, Matrix, Shape, View, ViewMut};
+use tegula_bench::oracle;
 
 use crate::product::{Random, Sample};
 

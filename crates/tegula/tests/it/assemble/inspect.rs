@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use tegula::element::Type;
-use tegula::kernels::{Blocked, Hopper, Plain, Variant};
+use tegula_kernels::{Blocked, Hopper, Plain, Variant};
 
 use super::ptxas::{Job, assemble, file, output, target, tool};
 use super::{MEASURED, print};

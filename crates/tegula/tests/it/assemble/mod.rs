@@ -9,15 +9,14 @@ mod inspect;
 mod lock;
 mod ptxas;
 
-use std::env;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, thread};
 
-use tegula::ir::Kernel;
-use tegula::kernels::Variant;
+use tegula_ir::Kernel;
+use tegula_kernels::Variant;
 
 use self::lock::{Lock, Text};
 use self::ptxas::{Job, Resources, assemble, target, tool, version};

@@ -3,12 +3,10 @@
 //! It is the program that `TEGULA_PTXAS` names, or `ptxas` on the path. A test without it says that it was skipped, and
 //! fails where `TEGULA_REQUIRE_PTXAS` is 1.
 
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
 /// The number of the rules by which a kernel is refused; a stricter rule takes the next.
 pub const RULES: u32 = 1;

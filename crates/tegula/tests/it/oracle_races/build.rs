@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::panic::Location;
 
-use tegula::ir::prelude::*;
+use tegula_ir::prelude::*;
 
 use super::program::{Array as Which, At, CELLS, Does, FLAGS, MBARRIERS, Node, Program, Step, TILE, Threads};
 

@@ -5,7 +5,7 @@
 //! What threads wait for stands earlier in the program, so no program waits for ever. A named barrier is used once, or in loops by warps
 //! that all wait; a barrier in shared memory goes on to its next phase when all that arrive have waited for the last.
 
-use tegula::ir::{AtomicOp, Order, Scope};
+use tegula_ir::{AtomicOp, Order, Scope};
 
 use super::build::MOST_STEPS;
 use super::program::{Array, At, CELLS, Does, FLAGS, MBARRIERS, Node, Program, Step, Threads};

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use tegula::ir::{AtomicOp, Order, Scope};
+use Array::{GlobalData, GlobalFlags, SharedData, SharedFlags, Stored, Tiles};
+use Order::{AcqRel, Acquire, Relaxed, Release, Weak};
+use Scope::{Block, Device};
+use tegula_ir::{AtomicOp, Order, Scope};
 
 use super::model::{self, Pairs, Rules};
 use super::program::{Array, At, Does, Node, Program, Step, Threads};
 use super::{Found, KNOWN, interpret};
-use Array::{GlobalData, GlobalFlags, SharedData, SharedFlags, Stored, Tiles};
-use Order::{AcqRel, Acquire, Relaxed, Release, Weak};
-use Scope::{Block, Device};
 
 const SCHEDULES: u64 = 24;
 

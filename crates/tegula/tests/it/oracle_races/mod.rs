@@ -21,13 +21,12 @@ mod model;
 mod program;
 mod shrink;
 
-use tegula::Matrix;
-use tegula::interp::{Buffer, Config, Finding, Kind, Severity, run};
-use tegula::ir::check;
-
 use build::Lines;
 use model::{Element, Pairs, Party, Rules};
 use program::{Array, CELLS, Does, FLAGS, Program, Step, TILE};
+use tegula::Matrix;
+use tegula_interp::{Buffer, Config, Finding, Kind, Severity, run};
+use tegula_ir::check;
 
 use crate::effort::full;
 

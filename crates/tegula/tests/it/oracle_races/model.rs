@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tegula::ir::{Order, Scope};
+use tegula_ir::{Order, Scope};
 
 use super::program::{Array, At, Does, Program, TILE};
 use crate::product::Random;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tegula::ir::{AtomicOp, Order, Scope};
+use tegula_ir::{AtomicOp, Order, Scope};
 
 /// Elements of each data array.
 pub const CELLS: u32 = 8;

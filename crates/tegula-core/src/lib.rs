@@ -1,0 +1,24 @@
+//! What the crates of Tegula share: element types, matrices and views, errors, epilogues, threads.
+//!
+//! Programs use the crate `tegula`, which re-exports what they need of this one.
+#![deny(unsafe_code)]
+
+mod available;
+pub mod convert;
+pub mod diagnostic;
+pub mod element;
+pub mod epilogue;
+pub mod error;
+pub mod host;
+#[allow(unsafe_code)]
+pub mod lanes;
+pub mod matrix;
+pub mod nd;
+pub mod progress;
+pub mod real;
+pub mod threads;
+
+pub use element::Accuracy;
+pub use error::{Error, Result};
+pub use matrix::{Layout, Matrix, Shape, View, ViewMut};
+pub use progress::{Phase, Progress};

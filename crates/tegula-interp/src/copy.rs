@@ -1,0 +1,480 @@
+//! Tiles on their way between matrices and shared memory, and numbers on their way to other blocks of a cluster.
+//!
+//! They land, or is read, at once or as late as the waits allow, as the seed decides; a kernel that is right cannot tell.
+
+use tegula_ir::{Order2d, ParamKind, SiteId, Tiles};
+
+use super::access::{Does, bits_of};
+use super::agent::{Agent, Groups, part_elements, tile_elements};
+use super::barrier::Which;
+use super::block::{Machine, Mistake, Running};
+use super::cluster::{Brings, Letter, Visit};
+use super::lower::{At, Reg};
+use super::race::{Access, Eyes, GlobalShadow, Hazard, Knowledge};
+use super::warp::Run;
+use super::{Arg, Buffer, Kind, Place, Space, What};
+
+/// A tile of a matrix, where it goes in an array, and the barrier that counts it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    matrix: usize,
+    /// Batch, row and column.
+    at: [u32; 3],
+    array: usize,
+    first: usize,
+    barrier: Which,
+}
+
+/// Numbers for an array, and the barrier that counts their bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words {
+    array: usize,
+    first: usize,
+    bits: [u32; 4],
+    count: usize,
+    barrier: Which,
+}
+
+/// What is copied to shared memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cargo {
+    Tile(Tile),
+    Words(Words),
+}
+
+impl Cargo {
+    /// The array, the first element, and the barrier.
+    fn to(&self) -> (usize, usize, Which) {
+        match *self {
+            Cargo::Tile(Tile { array, first, barrier, .. }) | Cargo::Words(Words { array, first, barrier, .. }) => {
+                (array, first, barrier)
+            }
+        }
+    }
+}
+
+/// What has not landed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coming {
+    cargo: Cargo,
+    /// How its landing is known.
+    access: Access,
+    /// The barrier's phase when it was started.
+    phase: u32,
+    /// Whose mistake it is if it comes in another.
+    from: u32,
+    sender: Access,
+}
+
+/// A thread's stores of tiles.
+#[derive(Debug, Default)]
+pub(super) struct Stores {
+    pub groups: Groups,
+    /// Those that did not happen yet, with their groups.
+    late: Vec<(u32, Leaving)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    matrix: usize,
+    at: [u32; 3],
+    array: usize,
+    first: usize,
+}
+
+/// Bytes at multiples of which lines of a tile that is stored begin.
+const STORED: u32 = 16;
+
+/// How a matrix is cut.
+struct Cut {
+    tiles: Tiles,
+    order: Order2d,
+}
+
+impl Cut {
+    /// Where an element of a tile is in its matrix; nowhere outside. Coordinates are signed.
+    fn index(&self, buffer: &Buffer, [batch, row, col]: [u32; 3], element: usize) -> Option<usize> {
+        let [_, length] = self.tiles.lines(self.order).map(|extent| extent as usize);
+        let [line, place] = [element / length, element % length].map(|offset| offset as i64);
+        let (down, right) = if self.order == Order2d::ColMajor { (place, line) } else { (line, place) };
+        let at = |start: u32, further: i64| u64::try_from(i64::from(start as i32) + further).ok();
+        buffer.index(at(batch, 0)?, at(row, down)?, at(col, right)?)
+    }
+}
+
+impl Machine<'_> {
+    fn matrix(&self, param: usize) -> Option<(&Buffer, Cut)> {
+        match (self.args[param], &self.kernel.params()[param].kind) {
+            (Arg::Matrix(buffer), &ParamKind::Matrix { tiles: Some(tiles), order, .. }) => {
+                Some((buffer, Cut { tiles, order }))
+            }
+            _ => None,
+        }
+    }
+
+    /// How events write the tile that an element is in.
+    pub fn tile(&self, array: usize, first: usize) -> Place<'_> {
+        self.place((array, first / tile_elements(&self.kernel.shared()[array]) as usize))
+    }
+
+    /// Elements of a tile of a matrix.
+    fn copied(&self, matrix: usize) -> u32 {
+        self.matrix(matrix).map_or(0, |(_, cut)| cut.tiles.elements())
+    }
+
+    /// The cells that elements of an array are in.
+    fn cells(&self, array: usize, first: usize, elements: usize) -> std::ops::Range<usize> {
+        let granule = self.granules[array];
+        first / granule..(first + elements).div_ceil(granule)
+    }
+
+    /// A thread of the cluster starts a copy: from now on nobody may use what it goes to who has not waited for it.
+    pub fn start_copy(
+        &self,
+        (block, global): (&mut Running, &mut GlobalShadow),
+        cargo: Cargo,
+        eyes: &Eyes<'_>,
+        (from, sender): (u32, Access),
+    ) -> Vec<Mistake> {
+        let (array, first, barrier) = cargo.to();
+        let site = SiteId(sender.site);
+        let count = match cargo {
+            Cargo::Tile(tile) => self.copied(tile.matrix) as usize,
+            Cargo::Words(words) => words.count,
+        };
+        let part = first as u32 / part_elements(&self.kernel.shared()[array]);
+        let lane = self.agents.lane(Agent::Part { array, part });
+        let access = Access { clock: block.engine.tick(lane), site: sender.site, lane };
+        let mut mistakes: Vec<_> = self.ready(block, barrier, eyes, (site, sender.lane)).into_iter().collect();
+        if self.config.races {
+            let granule = self.granules[array];
+            let conflicts: Vec<_> = self
+                .cells(array, first, count)
+                .filter_map(|cell| {
+                    let conflict = block.shadow.write_by_agent(&mut block.clocks, (array, cell), eyes, access);
+                    conflict.map(|conflict| (cell * granule, conflict))
+                })
+                .collect();
+            let worst = conflicts.iter().find(|(_, conflict)| conflict.earlier_writes).or(conflicts.first());
+            mistakes.extend(worst.map(|&(index, conflict)| {
+                self.conflict(Space::Shared, array, index, (site, sender.lane, Does::Write), conflict)
+            }));
+            if let Cargo::Tile(tile) = cargo {
+                mistakes.extend(self.read_tile((block, global), tile, eyes, access, sender));
+            }
+            let here = block.linear as u32;
+            block.engine.visits.insert((here, lane), Visit { from, sender, block: here, access });
+        }
+        let phase = block.engine.barriers[barrier.0][barrier.1].phase();
+        block.engine.coming.push(Coming { cargo, access, phase, from, sender });
+        mistakes
+    }
+
+    /// A copy reads its part of a matrix until its barrier has been waited for; what is wrong with that.
+    fn read_tile(
+        &self,
+        (block, global): (&mut Running, &mut GlobalShadow),
+        Tile { matrix, at, .. }: Tile,
+        eyes: &Eyes<'_>,
+        agent: Access,
+        sender: Access,
+    ) -> Option<Mistake> {
+        let (buffer, cut) = self.matrix(matrix).filter(|(buffer, _)| buffer.is_writable())?;
+        let memory = self.memory[matrix] as u32;
+        let mut first = None;
+        for index in (0..cut.tiles.elements() as usize).filter_map(|element| cut.index(buffer, at, element)) {
+            let conflict = global.read_by_agent(&mut block.clocks, (memory, index as u64), eyes, agent);
+            first = first.or(conflict.map(|conflict| (index, conflict)));
+        }
+        let (index, conflict) = first?;
+        let by = (SiteId(sender.site), sender.lane, Does::Read);
+        Some(self.conflict(Space::Global, matrix, index, by, conflict))
+    }
+
+    /// One of the copies that are on their way to a block lands, or a store that was put off happens. False where there is none.
+    pub fn land_one(&self, block: &mut Running, gathered: &mut super::block::Gathered) -> bool {
+        if block.engine.coming.is_empty() {
+            return false;
+        }
+        let which = block.random(block.engine.coming.len() as u64) as usize;
+        let coming = block.engine.coming.swap_remove(which);
+        if let Some(mistake) = self.land(block, coming) {
+            self.note(gathered, coming.from, mistake);
+        }
+        true
+    }
+
+    fn land(&self, block: &mut Running, coming: Coming) -> Option<Mistake> {
+        let Coming { cargo, access, phase, sender, .. } = coming;
+        let (array, first, barrier) = cargo.to();
+        let places = block.shared.arrays[array][first..].iter_mut();
+        let bytes = match cargo {
+            Cargo::Tile(Tile { matrix, at, .. }) => {
+                let (buffer, cut) = self.matrix(matrix)?;
+                let elements = cut.tiles.elements();
+                for (element, place) in places.enumerate().take(elements as usize) {
+                    *place = cut.index(buffer, at, element).map_or(0, |index| buffer.load(index));
+                }
+                elements * buffer.ty().size() as u32
+            }
+            Cargo::Words(Words { bits, count, .. }) => {
+                places.zip(bits).take(count).for_each(|(place, bits)| *place = bits.into());
+                4 * count as u32
+            }
+        };
+        let counter = &mut block.engine.barriers[barrier.0][barrier.1];
+        let now = counter.phase();
+        let known = Knowledge::of_agent(block.linear as u32, access.lane, access.clock);
+        counter.count(bytes, &known);
+        (now != phase).then(|| Mistake {
+            kind: Kind::TransactionCount,
+            sites: vec![SiteId(sender.site)],
+            lanes: vec![sender.lane],
+            element: None,
+            message: format!(
+                "starts a copy in phase {phase} of barrier {}, which ends without it: its bytes count in phase {now}; announce all bytes of a phase",
+                self.barrier_name(barrier)
+            ),
+        })
+    }
+
+    /// Does what stores of tiles were put off up to a group.
+    fn leave(&self, block: &mut Running, thread: usize, done: u32) {
+        let Some(stores) = block.engine.stores.get_mut(thread) else { return };
+        for (_, leaving) in stores.late.extract_if(.., |(group, _)| *group <= done) {
+            self.store_now(&block.shared.arrays, leaving);
+        }
+    }
+
+    /// Does all that was put off: the block has ended.
+    pub fn leave_all(&self, block: &mut Running) {
+        (0..block.engine.stores.len()).for_each(|thread| self.leave(block, thread, u32::MAX));
+    }
+
+    fn store_now(&self, arrays: &[Vec<u64>], Leaving { matrix, at, array, first }: Leaving) {
+        let Some((buffer, cut)) = self.matrix(matrix) else { return };
+        for (element, &bits) in arrays[array][first..].iter().enumerate().take(cut.tiles.elements() as usize) {
+            if let Some(index) = cut.index(buffer, at, element) {
+                buffer.store(index, bits);
+            }
+        }
+    }
+}
+
+impl Run<'_, '_> {
+    /// The tiles of a matrix that the lanes mean: of each lane its coordinates, and where its tile begins in the array.
+    fn tiles_at(&mut self, matrix: usize, at: [Reg; 3], place: At) -> Vec<(usize, [u32; 3], usize)> {
+        let At::Shared { array, .. } = place else { return Vec::new() };
+        let at = at.map(|reg| self.warp.registers.u32s(reg));
+        let len = self.machine.kernel.shared()[array.index()].len() as usize;
+        let size = (self.machine.copied(matrix) as usize).max(1);
+        let tiles = self.elements_at(place, len + 1 - size);
+        let (whole, odd): (Vec<_>, Vec<_>) = tiles.into_iter().partition(|(_, first)| first % size == 0);
+        if let Some(&(lane, first)) = odd.first() {
+            let message = format!("copies a tile from element {first} on, where none begins");
+            let (pc, thread) = (self.warp.pc, self.thread(lane));
+            self.report(Kind::Misaligned, pc, &[thread.into()], None, message);
+        }
+        whole.into_iter().map(|(lane, first)| (lane, at.map(|at| at[lane]), first)).collect()
+    }
+
+    pub fn copy_tile(&mut self, matrix: usize, at: [Reg; 3], to: At, barrier: At, blocks: Option<Reg>) {
+        let At::Shared { array, .. } = to else { return };
+        let array = array.index();
+        let own = self.machine.rank(self.block);
+        let barriers = self.barriers_at(barrier);
+        let masks = blocks.map(|reg| self.warp.registers.u32s(reg));
+        for (lane, at, first) in self.tiles_at(matrix, at, to) {
+            let Some(&(_, barrier)) = barriers.iter().find(|(of, _)| *of == lane) else { continue };
+            let tile = Cargo::Tile(Tile { matrix, at, array, first, barrier });
+            let (machine, blocks) = (self.machine, masks.map_or(1 << own, |masks| masks[lane]));
+            self.observe(What::CopyTile {
+                matrix: &machine.kernel.params()[matrix].name,
+                to: machine.tile(array, first),
+                bytes: machine.copied(matrix) * machine.kernel.shared()[array].ty.size() as u32,
+                barrier: machine.place(barrier),
+                blocks,
+            });
+            if machine.config.races {
+                let now = self.now(lane, None);
+                self.check_early(matrix, 0, now);
+            }
+            for rank in bits_of(blocks) {
+                self.start_copy(lane, tile, rank as u32);
+            }
+        }
+    }
+
+    /// The lane starts a copy to a block of its cluster.
+    fn start_copy(&mut self, lane: usize, cargo: Cargo, rank: u32) {
+        let (thread, site) = (self.thread(lane), self.site());
+        if rank != self.machine.rank(self.block) {
+            if self.in_cluster(lane, rank) {
+                let letter = Letter::new(self.block, rank, (thread, site), Brings::Cargo(cargo));
+                self.block.engine.outbox.push(letter);
+            }
+            return;
+        }
+        let now = self.now(lane, None);
+        let sender = Access { clock: now.clock, site: site.0, lane: thread };
+        let from = self.block.linear as u32;
+        let mistakes = self.machine.start_copy((self.block, self.global), cargo, &Eyes::Thread(now), (from, sender));
+        mistakes.into_iter().for_each(|mistake| self.mistake(mistake));
+        if self.block.random(2) == 0 {
+            self.machine.land_one(self.block, self.gathered);
+        }
+    }
+
+    pub fn send(&mut self, to: At, values: &[Reg], block: Reg, barrier: At) {
+        let At::Shared { array, .. } = to else { return };
+        let (array, count) = (array.index(), values.len());
+        let ranks = self.warp.registers.u32s(block);
+        let mut bits = [[0; 32]; 4];
+        bits.iter_mut().zip(values).for_each(|(bits, &reg)| *bits = self.warp.registers.u32s(reg));
+        let barriers = self.barriers_at(barrier);
+        let end = self.machine.kernel.shared()[array].len() as usize + 1 - count;
+        let mut sent = Vec::new();
+        for (lane, first) in self.elements_at(to, end) {
+            let Some(&(_, barrier)) = barriers.iter().find(|(of, _)| *of == lane) else { continue };
+            if first % count != 0 {
+                let message = format!("sends {count} numbers to element {first} on, which is no multiple of {count}");
+                let (pc, thread) = (self.warp.pc, self.thread(lane));
+                self.report(Kind::Misaligned, pc, &[thread.into()], None, message);
+                continue;
+            }
+            sent.push((lane, Words { array, first, bits: bits.map(|bits| bits[lane]), count, barrier }));
+        }
+        let machine = self.machine;
+        for alike in sent.chunk_by(|(one, a), (other, b)| (ranks[*one], a.barrier) == (ranks[*other], b.barrier)) {
+            let (lane, Words { barrier, .. }) = alike[0];
+            let bytes = (4 * count * alike.len()) as u32;
+            self.observe(What::Send { block: ranks[lane], barrier: machine.place(barrier), bytes });
+        }
+        for (lane, words) in sent {
+            self.start_copy(lane, Cargo::Words(words), ranks[lane]);
+        }
+    }
+
+    pub fn store_tile(&mut self, matrix: usize, at: [Reg; 3], from: At) {
+        let At::Shared { array, .. } = from else { return };
+        let (machine, array, site) = (self.machine, array.index(), self.site());
+        let Some((buffer, cut)) = machine.matrix(matrix) else { return };
+        for (lane, at, first) in self.tiles_at(matrix, at, from) {
+            let thread = self.thread(lane);
+            // Loads may begin anywhere; stores, as an H200 has it, are illegal instructions then.
+            let start = at[if cut.order == Order2d::ColMajor { 1 } else { 2 }];
+            let unit = STORED / machine.kernel.shared()[array].ty.size() as u32;
+            if !start.is_multiple_of(unit) {
+                let message = format!(
+                    "stores a tile whose lines begin at {start}; the copy engine stores from multiples of {unit} elements, 16 bytes, on"
+                );
+                let pc = self.warp.pc;
+                self.report(Kind::Misaligned, pc, &[thread.into()], None, message);
+                continue;
+            }
+            let (name, from) = (&machine.kernel.params()[matrix].name, machine.tile(array, first));
+            self.observe(What::StoreTile { matrix: name, from });
+            let group = self.block.engine.stores[usize::from(thread)].groups.start(site);
+            let agent = Access { clock: group, site: site.0, lane: machine.agents.lane(Agent::Thread(thread)) };
+            let now = self.now(lane, None);
+            let elements = cut.tiles.elements() as usize;
+            self.read_by_agent(array, machine.cells(array, first, elements), now, agent);
+            for element in 0..elements {
+                if let (true, Some(index)) = (machine.config.races, cut.index(buffer, at, element)) {
+                    self.write_until_waited(matrix, index, now, group);
+                }
+            }
+            let leaving = Leaving { matrix, at, array, first };
+            if self.observer.is_some() || self.block.random(2) == 0 {
+                machine.store_now(&self.block.shared.arrays, leaving);
+            } else {
+                self.block.engine.stores[usize::from(thread)].late.push((group, leaving));
+            }
+        }
+    }
+
+    /// An agent that the lane has started reads cells of an array.
+    pub fn read_by_agent(
+        &mut self,
+        array: usize,
+        cells: impl Iterator<Item = usize>,
+        now: super::race::Now,
+        agent: Access,
+    ) {
+        if !self.machine.config.races {
+            return;
+        }
+        let eyes = Eyes::Thread(now);
+        // The first of each kind and line stands for the others.
+        let mut first: Vec<(usize, Hazard)> = Vec::new();
+        for cell in cells {
+            let hazard = self.block.shadow.read_by_agent(&mut self.block.clocks, (array, cell), &eyes, agent);
+            let new = hazard.filter(|hazard| !first.iter().any(|(_, other)| other.line() == hazard.line()));
+            first.extend(new.map(|hazard| (cell, hazard)));
+        }
+        for (cell, hazard) in first {
+            self.hazard(array, cell * self.machine.granules[array], now, hazard);
+        }
+    }
+
+    fn hazard(&mut self, array: usize, index: usize, now: super::race::Now, hazard: Hazard) {
+        let (element, text) = self.machine.element(Space::Shared, array, index);
+        let mistake = match hazard {
+            Hazard::Conflict(conflict) => {
+                let by = (now.site, now.lane, Does::Read);
+                return self.mistake(self.machine.conflict(Space::Shared, array, index, by, conflict));
+            }
+            Hazard::Unwritten => Mistake {
+                kind: Kind::Uninitialised,
+                sites: vec![now.site],
+                lanes: vec![now.lane],
+                element: Some(element),
+                message: format!("reads {text}, which nobody has written"),
+            },
+            Hazard::BehindCaches(write) => Mistake {
+                kind: Kind::MissingProxyFence,
+                sites: vec![now.site, SiteId(write.site)],
+                lanes: vec![now.lane, write.lane],
+                element: Some(element),
+                message: format!(
+                    "reads {text} past the caches, where what {} wrote may not have come; each writer calls `fence_proxy` before the threads synchronise",
+                    self.machine.who(write.lane)
+                ),
+            },
+        };
+        self.mistake(mistake);
+    }
+
+    /// A store of a tile writes until its thread has waited for it.
+    fn write_until_waited(&mut self, matrix: usize, index: usize, now: super::race::Now, group: u32) {
+        let machine = self.machine;
+        self.check_early(matrix, index, now);
+        machine.own(matrix, index, self.block.linear, now.lane, now.site, true);
+        let agent = Access { clock: group, site: now.site.0, lane: machine.agents.lane(Agent::Stores(now.lane)) };
+        let at = (machine.memory[matrix] as u32, index as u64);
+        if let Some(conflict) = self.global.write_by_agent(&mut self.block.clocks, at, &now, agent) {
+            self.race_at(matrix, index, now, conflict);
+        }
+    }
+
+    pub fn commit_stores(&mut self) {
+        self.lanes().for_each(|lane| self.block.engine.stores[usize::from(lane)].groups.commit());
+        self.observe(What::CommitStores);
+    }
+
+    /// The lanes wait for their stores, or for what these read; that is when those are known.
+    pub fn await_stores(&mut self, pending: u32, read: bool) {
+        self.observe(What::AwaitStores(pending));
+        for lane in self.lanes() {
+            let done = self.block.engine.stores[usize::from(lane)].groups.wait(pending);
+            self.machine.leave(self.block, usize::from(lane), done);
+            if self.machine.config.races && done > 0 {
+                let agents = [Agent::Thread(lane), Agent::Stores(lane)];
+                for &agent in &agents[..if read { 1 } else { 2 }] {
+                    let known = Knowledge::of_agent(self.block.linear as u32, self.machine.agents.lane(agent), done);
+                    self.block.clocks.acquire(lane, &known);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Releases and acquires at an element of memory: what a strong read of it makes known.
+//!
+//! A release and the later strong writes of its thread to the element are a release pattern (PTX ISA,
+//! "Memory Consistency Model"). It synchronizes with an acquire that observes it where the scope of
+//! each includes the other's thread.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tegula_ir::Scope;
+
+use super::race::{ByReach, Clocks, Knowledge};
+
+/// The releases that a read of an element observes now: those of its last strong write and, where that
+/// was an atomic operation, those that it observed itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Published {
+    releases: Vec<Release>,
+    /// Writer of the last strong write.
+    last: Option<Writer>,
+    /// Each thread's last release at the element. A later strong write of the thread continues it,
+    /// whatever other threads write in between.
+    own: BTreeMap<(Writer, u16), Arc<Knowledge>>,
+}
+
+/// Where a strong write, or a release, comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Writer {
+    block: u32,
+    /// Whether its scope includes other blocks.
+    wide: bool,
+}
+
+impl Writer {
+    pub fn new(block: u32, scope: Scope) -> Self {
+        Writer { block, wide: scope != Scope::Block }
+    }
+
+    /// Whether the write and an access by a block are morally strong: the scope of each includes the other's thread.
+    pub fn is_strong_with(self, block: u32, scope: Scope) -> bool {
+        self.block == block || self.wide && scope != Scope::Block
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Release {
+    by: Writer,
+    known: Arc<Knowledge>,
+}
+
+impl Published {
+    /// Records an ordered store, or the write half of an atomic operation. An atomic operation continues
+    /// the releases that it observed; both continue those of their own thread.
+    pub fn store(&mut self, clocks: &mut Clocks, lane: u16, releases: bool, scope: Scope, read_modify_write: bool) {
+        let by = Writer::new(clocks.block, scope);
+        if !read_modify_write || !self.is_observed_by(by.block, scope) {
+            self.releases.clear();
+        }
+        self.last = Some(by);
+        for wide in [false, true] {
+            let own = Writer { wide, ..by };
+            if let Some(known) = self.own.get(&(own, lane)).cloned() {
+                self.add(own, known);
+            }
+        }
+        if releases {
+            let known = Arc::new(clocks.release(lane));
+            self.own.insert((by, lane), known.clone());
+            self.add(by, known);
+        }
+        // A fence before the write releases as far as the fence reaches.
+        let ByReach { block: near, device: far } = clocks.fenced[usize::from(lane)].clone();
+        for (wide, known) in [(false, near), (true, far)] {
+            known.into_iter().for_each(|known| self.add(Writer { wide, ..by }, known));
+        }
+    }
+
+    fn add(&mut self, by: Writer, known: Arc<Knowledge>) {
+        match self.releases.iter_mut().find(|release| release.by == by) {
+            Some(release) => Arc::make_mut(&mut release.known).join(&known),
+            None => self.releases.push(Release { by, known }),
+        }
+    }
+
+    /// A plain store, which publishes nothing.
+    pub fn clear(&mut self) {
+        self.releases.clear();
+        self.last = None;
+    }
+
+    /// Whether a read observes the last write, and with it the releases that the write continues.
+    fn is_observed_by(&self, block: u32, scope: Scope) -> bool {
+        self.last.is_none_or(|last| last.is_strong_with(block, scope))
+    }
+
+    /// An ordered load, or the read half of an atomic operation. Gives the block whose release it reads in vain, since a scope is too narrow.
+    pub fn load(&self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) -> Option<u32> {
+        let mine = clocks.block;
+        let observes = self.is_observed_by(mine, scope);
+        let (reached, missed): (Vec<_>, Vec<_>) =
+            self.releases.iter().partition(|release| observes && release.by.is_strong_with(mine, scope));
+        for Release { by, known } in &reached {
+            if acquires {
+                clocks.acquire(lane, known);
+            } else {
+                let seen = &mut clocks.seen[usize::from(lane)];
+                let seen = if by.block == mine { &mut seen.block } else { &mut seen.device };
+                seen.get_or_insert_default().join(known);
+            }
+        }
+        missed
+            .iter()
+            .map(|release| release.by.block)
+            .find(|missed| !reached.iter().any(|reached| reached.by.block == *missed))
+    }
+}

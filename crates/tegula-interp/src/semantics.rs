@@ -1,0 +1,265 @@
+//! What the operations compute, number by number, for every type: conversions and the corners of 16-bit arithmetic.
+
+use tegula_core::element::{Scalar, Type, bf16, f16, to_odd};
+
+/// A number of any type as bits, in another type: the meaning of [`tegula_ir::Op::Convert`].
+pub(super) fn convert(from: Type, to: Type, bits: u64) -> u64 {
+    match (from.is_float(), to.is_float()) {
+        (true, true) => float_bits(to, float_value(from, bits)),
+        (true, false) => float_to_int(from, to, float_value(from, bits)),
+        (false, true) => int_to_float(to, int_value(from, bits)),
+        (false, false) => truncate(to, int_value(from, bits)),
+    }
+}
+
+/// A float of any type, exactly.
+fn float_value(ty: Type, bits: u64) -> f64 {
+    match ty {
+        Type::F64 => f64::from_bits(bits),
+        Type::F32 => f64::from(f32::from_bits(bits as u32)),
+        Type::F16 => f16::from_bits(bits as u16).to_f64(),
+        _ => bf16::from_bits(bits as u16).to_f64(),
+    }
+}
+
+/// The bits of a float, rounded once to nearest even.
+fn float_bits(ty: Type, value: f64) -> u64 {
+    match ty {
+        Type::F64 => value.to_bits(),
+        Type::F32 => u64::from((value as f32).to_bits()),
+        Type::F16 => u64::from(round16::<f16>(value)),
+        _ => u64::from(round16::<bf16>(value)),
+    }
+}
+
+fn int_value(ty: Type, bits: u64) -> i128 {
+    match ty {
+        Type::I8 => i128::from(bits as i8),
+        Type::I32 => i128::from(bits as i32),
+        Type::I64 => i128::from(bits as i64),
+        Type::U8 => i128::from(bits as u8),
+        Type::U32 => i128::from(bits as u32),
+        _ => i128::from(bits),
+    }
+}
+
+fn truncate(ty: Type, value: i128) -> u64 {
+    match ty {
+        // 8-bit values live sign- or zero-extended in 32-bit registers.
+        Type::I8 => u64::from(value as i8 as i32 as u32),
+        Type::U8 => u64::from(value as u8),
+        Type::I32 | Type::U32 => u64::from(value as u32),
+        _ => value as u64,
+    }
+}
+
+fn int_to_float(to: Type, value: i128) -> u64 {
+    match to {
+        Type::F64 => (value as f64).to_bits(),
+        Type::F32 => u64::from((value as f32).to_bits()),
+        // Through f32 rounded to odd, so that the second rounding decides.
+        _ => float_bits(to, odd(value as f64, (value - value as f64 as i128) as f64)),
+    }
+}
+
+fn float_to_int(from: Type, to: Type, value: f64) -> u64 {
+    if value.is_nan() {
+        // The hardware's value: where a 64-bit type takes part, the highest bit of the result alone.
+        return match to {
+            Type::I64 | Type::U64 => 1 << 63,
+            _ if from != Type::F64 => 0,
+            Type::I32 | Type::U32 => 1 << 31,
+            _ => truncate(to, 1 << 7),
+        };
+    }
+    match to {
+        Type::I8 => truncate(to, i128::from(value as i8)),
+        Type::U8 => u64::from(value as u8),
+        Type::I32 => u64::from(value as i32 as u32),
+        Type::U32 => u64::from(value as u32),
+        Type::I64 => value as i64 as u64,
+        _ => value as u64,
+    }
+}
+
+/// The 16-bit floats, as far as rounding them needs.
+pub(super) trait Half: Copy {
+    fn wide(self) -> f64;
+    fn of_f32(value: f32) -> Self;
+    fn bits(self) -> u16;
+    fn from_u16(bits: u16) -> Self;
+}
+
+impl Half for f16 {
+    fn wide(self) -> f64 {
+        self.to_f64()
+    }
+    fn of_f32(value: f32) -> Self {
+        f16::from_f32(value)
+    }
+    fn bits(self) -> u16 {
+        self.to_bits()
+    }
+    fn from_u16(bits: u16) -> Self {
+        f16::from_bits(bits)
+    }
+}
+
+impl Half for bf16 {
+    fn wide(self) -> f64 {
+        self.to_f64()
+    }
+    fn of_f32(value: f32) -> Self {
+        bf16::from_f32(value)
+    }
+    fn bits(self) -> u16 {
+        self.to_bits()
+    }
+    fn from_u16(bits: u16) -> Self {
+        bf16::from_bits(bits)
+    }
+}
+
+/// The nearest 16-bit float.
+fn round16<H: Half>(value: f64) -> u16 {
+    H::of_f32(to_odd(value)).bits()
+}
+
+/// value + rest in f64, rounded to odd, for |rest| at most half a last place of value.
+fn odd(value: f64, rest: f64) -> f64 {
+    if rest == 0.0 || !value.is_finite() || value.to_bits() & 1 == 1 {
+        return value;
+    }
+    if value == 0.0 {
+        return rest;
+    }
+    let away = (rest > 0.0) == (value > 0.0);
+    f64::from_bits(if away { value.to_bits() + 1 } else { value.to_bits() - 1 })
+}
+
+/// a·b + c of 16-bit floats, rounded once. The product is exact in f64; the sum is rounded to odd before the last rounding.
+pub(super) fn mul_add16<H: Half>(a: u32, b: u32, c: u32) -> u32 {
+    let [a, b, c] = [a, b, c].map(|x| H::from_u16(x as u16).wide());
+    let product = a * b;
+    let sum = product + c;
+    // Knuth's exact error of the sum.
+    let part = sum - product;
+    let error = (product - (sum - part)) + (c - part);
+    u32::from(round16::<H>(if sum.is_finite() { odd(sum, error) } else { sum }))
+}
+
+/// +, −, ×, ÷ of 16-bit floats. Computing in f32 first cannot change the rounding: 24 bits are at least 2·11 + 2.
+pub(super) fn arith16<H: Half>(a: u32, b: u32, f: impl Fn(f32, f32) -> f32) -> u32 {
+    let [a, b] = [a, b].map(|x| H::from_u16(x as u16).wide() as f32);
+    u32::from(H::of_f32(f(a, b)).bits())
+}
+
+macro_rules! min_max {
+    ($min:ident $max:ident $t:ty) => {
+        /// The lesser; the other where one is NaN; −0 before +0.
+        pub(super) fn $min(a: $t, b: $t) -> $t {
+            if a.is_nan() || b < a || (a == b && b.is_sign_negative()) { b } else { a }
+        }
+        /// The greater; the other where one is NaN; +0 after −0.
+        pub(super) fn $max(a: $t, b: $t) -> $t {
+            if a.is_nan() || b > a || (a == b && b.is_sign_positive()) { b } else { a }
+        }
+    };
+}
+min_max! { min_f32 max_f32 f32 }
+min_max! { min_f64 max_f64 f64 }
+
+/// The sum, least, greatest … that an atomic operation leaves behind.
+pub(super) fn atomic(op: tegula_ir::AtomicOp, ty: Type, old: u64, value: u64, expected: u64) -> u64 {
+    use tegula_ir::AtomicOp as A;
+    match op {
+        A::Add if ty == Type::F32 => (f32::from_bits(old as u32) + f32::from_bits(value as u32)).to_bits().into(),
+        A::Add if ty == Type::F64 => (f64::from_bits(old) + f64::from_bits(value)).to_bits(),
+        A::Add => truncate(ty, int_value(ty, old) + int_value(ty, value)),
+        A::Min => truncate(ty, int_value(ty, old).min(int_value(ty, value))),
+        A::Max => truncate(ty, int_value(ty, old).max(int_value(ty, value))),
+        A::And => old & value,
+        A::Or => old | value,
+        A::Xor => old ^ value,
+        A::Exchange => value,
+        A::CompareExchange { .. } => {
+            if old == expected {
+                value
+            } else {
+                old
+            }
+        }
+    }
+}
+
+/// Whether two numbers of a type compare so.
+pub(super) fn compare(how: tegula_ir::Compare, ty: Type, a: u64, b: u64) -> bool {
+    use tegula_ir::Compare as C;
+    let order = if ty.is_float() {
+        float_value(ty, a).partial_cmp(&float_value(ty, b))
+    } else if ty == Type::Pred {
+        Some(bool::from_bits(a).cmp(&bool::from_bits(b)))
+    } else {
+        Some(int_value(ty, a).cmp(&int_value(ty, b)))
+    };
+    match how {
+        C::Eq => order.is_some_and(|o| o.is_eq()),
+        C::Ne => !order.is_some_and(|o| o.is_eq()),
+        C::Lt => order.is_some_and(|o| o.is_lt()),
+        C::Le => order.is_some_and(|o| o.is_le()),
+        C::Gt => order.is_some_and(|o| o.is_gt()),
+        C::Ge => order.is_some_and(|o| o.is_ge()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixteen_bit_multiply_add_rounds_once() {
+        let bits = |x: f32| u32::from(bf16::from_f32(x).to_bits());
+        // The product is a tie between two bf16 numbers; the tiny summand must decide, although f64 cannot hold the sum.
+        let (a, b) = (bits(1.0 + 1.0 / 128.0), bits(1.5));
+        let tiny = bits(1e-30);
+        let product = f64::from(1.0f32 + 1.0 / 128.0) * 1.5;
+        let exact_up = mul_add16::<bf16>(a, b, tiny);
+        let exact_down = mul_add16::<bf16>(a, b, tiny | 0x8000);
+        assert!(exact_up > exact_down, "{product}");
+        assert_eq!(mul_add16::<f16>(0x3c00, 0x3c00, 0x3c00), 0x4000);
+    }
+
+    #[test]
+    fn conversions_to_sixteen_bits_round_once() {
+        // Just above a tie of f16 by less than f32 can see.
+        let value = 1.0 + 1.0 / 2048.0 + 1e-12;
+        assert_eq!(convert(Type::F64, Type::F16, value.to_bits()), 0x3c01);
+        assert_eq!(convert(Type::F64, Type::F16, (1.0f64 + 1.0 / 2048.0).to_bits()), 0x3c00);
+        assert_eq!(convert(Type::F64, Type::F16, (-value).to_bits()), 0xbc01);
+        let below = 1.0 + 3.0 / 2048.0 - 1e-12;
+        assert_eq!(convert(Type::F64, Type::F16, below.to_bits()), 0x3c01);
+        for bits in 0..=u16::MAX {
+            let back = convert(Type::F64, Type::F16, convert(Type::F16, Type::F64, bits.into()));
+            assert!(back == u64::from(bits) || f16::from_bits(bits).is_nan());
+        }
+    }
+
+    #[test]
+    fn conversions_to_integers_clamp() {
+        let f = |x: f32, to| convert(Type::F32, to, u64::from(x.to_bits()));
+        assert_eq!(f(-1.5, Type::I32) as u32 as i32, -1);
+        assert_eq!(f(1e20, Type::I32) as u32 as i32, i32::MAX);
+        assert_eq!(f(-3.0, Type::U32), 0);
+        assert_eq!(f(f32::NAN, Type::I32), 0);
+        assert_eq!(convert(Type::I8, Type::I32, 0xff) as u32 as i32, -1);
+        assert_eq!(convert(Type::I32, Type::I8, 0x180), u64::from(-128i32 as u32));
+    }
+
+    #[test]
+    fn lesser_and_greater_know_nan_and_signed_zero() {
+        assert_eq!(min_f32(f32::NAN, 1.0), 1.0);
+        assert_eq!(max_f32(1.0, f32::NAN), 1.0);
+        assert!(min_f32(0.0, -0.0).is_sign_negative() && min_f32(-0.0, 0.0).is_sign_negative());
+        assert!(max_f64(0.0, -0.0).is_sign_positive() && max_f64(-0.0, 0.0).is_sign_positive());
+    }
+}

@@ -1,0 +1,671 @@
+//! The builder: a kernel is a Rust function that calls it.
+//!
+//! Every call appends an operation to the innermost open region. Integer and predicate arithmetic is folded where its operands
+//! are known and shared where the same operation was built before, so kernels may compute an index wherever they need it.
+//! Floating-point operations are kept as they are written: a kernel's counts are what its source says.
+//!
+//! Mistakes that Rust's types cannot catch are noted as faults and refused by [`super::check()`]; nothing here panics.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use rustc_hash::FxHashMap;
+use tegula_core::element::{Scalar, Type};
+
+use super::ops::*;
+use super::types::{Array, Brand, Global, IntoVal, Pred, Shared, Val, Var, constant};
+use super::{Fault, FaultKind, Mma, Uniform, fold};
+
+/// Threads of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block([u32; 3]);
+
+impl Block {
+    /// A row of threads.
+    pub const fn d1(x: u32) -> Self {
+        Block([x, 1, 1])
+    }
+
+    /// A rectangle of threads; `x` runs fastest.
+    pub const fn d2(x: u32, y: u32) -> Self {
+        Block([x, y, 1])
+    }
+
+    /// A box of threads; `x` runs fastest.
+    pub const fn d3(x: u32, y: u32, z: u32) -> Self {
+        Block([x, y, z])
+    }
+}
+
+/// Collects the operations of one kernel. Made by [`kernel`].
+pub struct Builder {
+    state: RefCell<State>,
+}
+
+struct State {
+    kernel: Kernel,
+    regions: Vec<Region>,
+    /// What each value is, where it is pure: constants are peeled off and grids read from it.
+    definitions: Vec<Option<Op>>,
+    sites: FxHashMap<Site, SiteId>,
+}
+
+/// A list of operations being written, with what it already holds.
+#[derive(Default)]
+struct Region {
+    insts: Vec<Inst>,
+    known: FxHashMap<(Op, Type), ValId>,
+    reached: FxHashMap<&'static Location<'static>, u32>,
+}
+
+/// Builds a kernel: calls `build` once and keeps what it did.
+///
+/// `name` becomes the entry's name in PTX; characters other than letters, digits and `_` are replaced.
+/// The result is unchecked: hand it to [`super::check()`].
+pub fn kernel(name: &str, block: Block, build: impl for<'k> FnOnce(&'k Builder)) -> Kernel {
+    let name = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let kernel = Kernel {
+        name,
+        notes: Vec::new(),
+        block: block.0,
+        grid: None,
+        min_blocks: 0,
+        cluster: 1,
+        early: false,
+        params: Vec::new(),
+        shared: Vec::new(),
+        coordinates: vec![Box::new([])],
+        vars: Vec::new(),
+        values: Vec::new(),
+        sites: Vec::new(),
+        body: Vec::new(),
+        faults: Vec::new(),
+    };
+    let state =
+        State { kernel, regions: vec![Region::default()], definitions: Vec::new(), sites: FxHashMap::default() };
+    let builder = Builder { state: RefCell::new(state) };
+    build(&builder);
+    builder.state.into_inner().finish()
+}
+
+impl State {
+    fn finish(mut self) -> Kernel {
+        let mut body = self.regions.pop().map(|r| r.insts).unwrap_or_default();
+        let mut used = vec![false; self.kernel.values.len()];
+        drop_unused(&mut body, &mut used);
+        self.kernel.body = body;
+        self.kernel
+    }
+
+    fn site(&mut self, location: &'static Location<'static>) -> SiteId {
+        let region = self.regions.last_mut().expect("the outermost region stays open while a kernel is built");
+        let reached = region.reached.entry(location).or_insert(0);
+        let site = Site { location, iteration: *reached };
+        *reached += 1;
+        let next = SiteId(self.kernel.sites.len() as u32);
+        let id = *self.sites.entry(site).or_insert(next);
+        if id == next {
+            self.kernel.sites.push(site);
+        }
+        id
+    }
+
+    fn value(&mut self, ty: Type, definition: Option<Op>) -> ValId {
+        self.kernel.values.push(ty);
+        self.definitions.push(definition);
+        ValId(self.kernel.values.len() as u32 - 1)
+    }
+
+    fn push(&mut self, op: Op, results: Vec<ValId>, location: &'static Location<'static>) {
+        let site = self.site(location);
+        let region = self.regions.last_mut().expect("the outermost region stays open while a kernel is built");
+        region.insts.push(Inst { op, results, site });
+    }
+
+    /// A size of the grid from the value a kernel computed for it.
+    fn size(&self, operand: Operand) -> Option<Size> {
+        let value = match operand {
+            Operand::Const(_, bits) => return Some(Size::Const(bits as u32)),
+            Operand::Val(value) => value,
+        };
+        match self.definitions[value.index()].as_ref()? {
+            Op::Extent(param, axis) => Some(Size::Extent(*param, *axis)),
+            Op::Special(Special::Multiprocessors) => Some(Size::Multiprocessors),
+            Op::Binary(Binary::Shr, a, Operand::Const(_, shift)) => {
+                let divisor = 1u32.checked_shl(*shift as u32)?;
+                Some(Size::Binary(Binary::Div, Box::new(self.size(*a)?), Box::new(Size::Const(divisor))))
+            }
+            Op::Binary(Binary::Shl, a, Operand::Const(_, shift)) => {
+                let factor = 1u32.checked_shl(*shift as u32)?;
+                Some(Size::Binary(Binary::Mul, Box::new(self.size(*a)?), Box::new(Size::Const(factor))))
+            }
+            Op::Binary(
+                op @ (Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Min | Binary::Max),
+                a,
+                b,
+            ) => Some(Size::Binary(*op, Box::new(self.size(*a)?), Box::new(self.size(*b)?))),
+            _ => None,
+        }
+    }
+}
+
+/// Drops computations whose results nothing reads, last first, so that what only they read goes as well.
+fn drop_unused(insts: &mut Vec<Inst>, used: &mut [bool]) {
+    let mut kept = Vec::with_capacity(insts.len());
+    while let Some(mut inst) = insts.pop() {
+        let idle = inst.op.is_pure() || matches!(inst.op, Op::Get(_));
+        if idle && inst.results.iter().all(|r| !used[r.index()]) {
+            continue;
+        }
+        inst.op.for_each_operand(|operand| {
+            if let Operand::Val(value) = operand {
+                used[value.index()] = true;
+            }
+        });
+        match &mut inst.op {
+            Op::For { body, .. } => drop_unused(body, used),
+            Op::If { then, otherwise, .. } => {
+                drop_unused(otherwise, used);
+                drop_unused(then, used);
+            }
+            Op::While { condition, body, .. } => {
+                drop_unused(body, used);
+                drop_unused(condition, used);
+            }
+            _ => {}
+        }
+        kept.push(inst);
+    }
+    kept.reverse();
+    *insts = kept;
+}
+
+/// Parameters and resources.
+impl Builder {
+    /// A matrix to read.
+    #[track_caller]
+    pub fn input<T: Scalar>(&self, name: &str) -> Global<'_, T> {
+        self.matrix(name, Access::Read, Order2d::Strided, 1)
+    }
+
+    /// A matrix to write.
+    #[track_caller]
+    pub fn output<T: Scalar>(&self, name: &str) -> Global<'_, T> {
+        self.matrix(name, Access::Write, Order2d::Strided, 1)
+    }
+
+    /// A matrix with all that can be declared of it: what the kernel does with it, what its strides are, and of how many
+    /// elements its base, row stride and batch stride are multiples.
+    #[track_caller]
+    pub fn matrix<T: Scalar>(&self, name: &str, access: Access, order: Order2d, aligned: u32) -> Global<'_, T> {
+        let param = self.param(name, ParamKind::Matrix { ty: T::TYPE, access, order, aligned, tiles: None });
+        Global { k: self, param, batch: constant(0u32), brand: PhantomData }
+    }
+
+    /// A number passed at launch.
+    #[track_caller]
+    pub fn scalar<T: Scalar>(&self, name: &str) -> Val<'_, T> {
+        let param = self.param(name, ParamKind::Scalar(T::TYPE));
+        self.pure(Op::Scalar(param))
+    }
+
+    #[track_caller]
+    pub(super) fn param(&self, name: &str, kind: ParamKind) -> ParamId {
+        let mut state = self.state.borrow_mut();
+        let id = ParamId(state.kernel.params.len() as u32);
+        if state.kernel.params.iter().any(|p| p.name == name) {
+            let message = format!("two parameters are called {name}");
+            state.fault(FaultKind::Launch, message, Location::caller());
+        }
+        state.kernel.params.push(Param { name: name.into(), kind });
+        id
+    }
+
+    /// An array in the block's shared memory: one to three extents, the last runs fastest. Its first byte is aligned to 16.
+    #[track_caller]
+    pub fn shared<T: Scalar>(&self, name: &str, dims: impl AsRef<[u32]>) -> Shared<'_, T> {
+        self.shared_array(name, dims.as_ref(), 16, Holds::Elements)
+    }
+
+    pub(super) fn shared_array<T: Scalar>(&self, name: &str, dims: &[u32], align: u32, holds: Holds) -> Shared<'_, T> {
+        let mut state = self.state.borrow_mut();
+        let id = SharedId(state.kernel.shared.len() as u32);
+        let end = state.kernel.shared_bytes().checked_next_multiple_of(align.into()).unwrap_or(u64::MAX);
+        let start = u32::try_from(end).unwrap_or(u32::MAX);
+        let array = SharedArray { name: name.into(), ty: T::TYPE, dims: dims.to_vec(), align, start, holds };
+        state.kernel.shared.push(array);
+        Shared { k: self, id, brand: PhantomData }
+    }
+
+    /// A variable with its first value.
+    #[track_caller]
+    pub fn var<'k, T: Scalar>(&'k self, first: impl IntoVal<'k, T>) -> Var<'k, T> {
+        let var = self.array(1).at(0);
+        self.effect(Op::Set(var.id, first.operand()));
+        var
+    }
+
+    /// Uninitialised variables; a kernel that could read one before it is set is refused.
+    pub fn array<T: Scalar>(&self, len: u32) -> Array<'_, T> {
+        let vars = &mut self.state.borrow_mut().kernel.vars;
+        let first = VarId(vars.len() as u32);
+        // One spare where `len` is 0, so that a faulty `at` still names a variable.
+        vars.resize(vars.len() + len.max(1) as usize, T::TYPE);
+        Array { k: self, first, len, brand: PhantomData }
+    }
+
+    /// A constant as a value.
+    pub fn constant<T: Scalar>(&self, value: T) -> Val<'_, T> {
+        self.val(constant(value))
+    }
+
+    /// A line that stands as a comment in the PTX text, so that two variants can be told apart.
+    pub fn note(&self, line: impl Into<String>) {
+        self.state.borrow_mut().kernel.notes.push(line.into());
+    }
+
+    /// Asks that so many blocks fit on a multiprocessor, which bounds the registers a thread may take.
+    pub fn min_blocks(&self, blocks: u32) {
+        self.state.borrow_mut().kernel.min_blocks = blocks;
+    }
+
+    pub(super) fn set_early(&self) {
+        self.state.borrow_mut().kernel.early = true;
+    }
+
+    pub(super) fn set_cluster(&self, blocks: u32) {
+        self.state.borrow_mut().kernel.cluster = blocks;
+    }
+}
+
+macro_rules! specials {
+    ($($(#[$doc:meta])* $method:ident $special:ident;)*) => {
+        /// Built-in indices.
+        impl Builder {
+            $($(#[$doc])* #[track_caller] pub fn $method(&self) -> Val<'_, u32> { self.pure(Op::Special(Special::$special)) })*
+        }
+    };
+}
+specials! {
+    /// The thread's position in the block along x.
+    thread_x ThreadX;
+    /// The thread's position in the block along y.
+    thread_y ThreadY;
+    /// The thread's position in the block along z.
+    thread_z ThreadZ;
+    /// The block's position in the grid along x.
+    block_x BlockX;
+    /// The block's position in the grid along y.
+    block_y BlockY;
+    /// The block's position in the grid along z.
+    block_z BlockZ;
+    /// Blocks of the grid along x.
+    grid_x GridX;
+    /// Blocks of the grid along y.
+    grid_y GridY;
+    /// Blocks of the grid along z.
+    grid_z GridZ;
+    /// The thread's position in its warp, 0 to 31.
+    lane Lane;
+    /// The warp's position in its block.
+    warp Warp;
+    /// The warpgroup's position in its block: four warps each.
+    warpgroup Warpgroup;
+    /// The cluster's position in the grid along x.
+    cluster_x Cluster;
+    /// The block's position in its cluster.
+    cluster_rank ClusterRank;
+    /// Multiprocessors of the device. The grid may be computed from it, and nothing else.
+    multiprocessors Multiprocessors;
+}
+
+/// The largest grid along y and z; x goes to 2³¹ − 1.
+pub const GRID_YZ_LIMIT: u32 = 65_535;
+
+/// The grid and control flow.
+impl Builder {
+    /// Says how many blocks there are, in sizes of the problem: constants, extents of matrices, and +, −, ×, ÷, min and max of
+    /// them.
+    #[track_caller]
+    pub fn grid(&self, blocks: [Val<'_, u32>; 3]) {
+        let mut state = self.state.borrow_mut();
+        let sizes = blocks.map(|b| state.size(b.operand));
+        match sizes {
+            [Some(x), Some(y), Some(z)] if state.kernel.grid.is_none() => state.kernel.grid = Some([x, y, z]),
+            [Some(_), Some(_), Some(_)] => {
+                state.fault(FaultKind::Launch, "the grid is given twice".into(), Location::caller());
+            }
+            _ => state.fault(
+                FaultKind::Launch,
+                "the grid must be computed from extents and constants alone".into(),
+                Location::caller(),
+            ),
+        }
+    }
+
+    /// Runs the body for every (x, y, z) below `blocks`, each in one block of the grid. Where y or z exceed what a grid can
+    /// have, each block takes every 65,535th: batches and rows have no limit but memory.
+    #[track_caller]
+    pub fn for_blocks<'k>(&'k self, blocks: [Val<'k, u32>; 3], body: impl FnOnce([Val<'k, u32>; 3])) {
+        let [x, y, z] = blocks;
+        self.grid([x, y.min(GRID_YZ_LIMIT), z.min(GRID_YZ_LIMIT)]);
+        self.for_step(self.block_z(), z, self.grid_z(), |z| {
+            self.for_step(self.block_y(), y, self.grid_y(), |y| body([self.block_x(), y, z]));
+        });
+    }
+
+    /// As [`for_blocks`](Self::for_blocks) for a single y, which takes no register: every (x, z) below `blocks`.
+    #[track_caller]
+    pub fn for_rows_of_blocks<'k>(&'k self, blocks: [Val<'k, u32>; 2], body: impl FnOnce([Val<'k, u32>; 2])) {
+        let [x, z] = blocks;
+        self.grid([x, self.constant(1), z.min(GRID_YZ_LIMIT)]);
+        self.for_step(self.block_z(), z, self.grid_z(), |z| body([self.block_x(), z]));
+    }
+
+    /// The body for each number from `start` up to, not including, `end`.
+    #[track_caller]
+    pub fn for_each<'k>(
+        &'k self,
+        start: impl IntoVal<'k, u32>,
+        end: impl IntoVal<'k, u32>,
+        body: impl FnOnce(Val<'k, u32>),
+    ) {
+        self.for_step(start, end, 1, body);
+    }
+
+    /// As [`for_each`](Self::for_each), with so many rounds written one after the other: loads of later ones need not wait for what earlier ones do with theirs.
+    /// That changes how fast it is, not what it means.
+    #[track_caller]
+    pub fn for_each_unrolled<'k>(
+        &'k self,
+        start: impl IntoVal<'k, u32>,
+        end: impl IntoVal<'k, u32>,
+        rounds: u32,
+        body: impl FnOnce(Val<'k, u32>),
+    ) {
+        self.for_loop([start.operand(), end.operand(), constant(1u32)], rounds, body);
+    }
+
+    /// The body for each number from `start` in steps of `step` that is less than `end`.
+    #[track_caller]
+    pub fn for_step<'k>(
+        &'k self,
+        start: impl IntoVal<'k, u32>,
+        end: impl IntoVal<'k, u32>,
+        step: impl IntoVal<'k, u32>,
+        body: impl FnOnce(Val<'k, u32>),
+    ) {
+        self.for_loop([start.operand(), end.operand(), step.operand()], 1, body);
+    }
+
+    #[track_caller]
+    fn for_loop<'k>(&'k self, [start, end, step]: [Operand; 3], unroll: u32, body: impl FnOnce(Val<'k, u32>)) {
+        let location = Location::caller();
+        let counter = self.state.borrow_mut().value(Type::U32, None);
+        let body = self.region(|| body(self.val(Operand::Val(counter))));
+        let op = Op::For { start, end, step, unroll, body };
+        self.state.borrow_mut().push(op, vec![counter], location);
+    }
+
+    /// The body where the predicate holds.
+    #[track_caller]
+    pub fn when<'k>(&'k self, condition: Pred<'k>, then: impl FnOnce()) {
+        self.if_else(condition, then, || ());
+    }
+
+    /// One of two bodies.
+    #[track_caller]
+    pub fn if_else<'k>(&'k self, condition: Pred<'k>, then: impl FnOnce(), otherwise: impl FnOnce()) {
+        let location = Location::caller();
+        let (then, otherwise) = (self.region(then), self.region(otherwise));
+        let op = Op::If { condition: condition.operand, then, otherwise };
+        self.state.borrow_mut().push(op, Vec::new(), location);
+    }
+
+    /// The body again and again while the condition, computed anew each time, holds.
+    #[track_caller]
+    pub fn while_loop<'k>(&'k self, condition: impl FnOnce() -> Pred<'k>, body: impl FnOnce()) {
+        let location = Location::caller();
+        let mut test = constant(false);
+        let condition = self.region(|| test = condition().operand);
+        let body = self.region(body);
+        self.state.borrow_mut().push(Op::While { condition, test, body }, Vec::new(), location);
+    }
+
+    fn region(&self, build: impl FnOnce()) -> Vec<Inst> {
+        self.state.borrow_mut().regions.push(Region::default());
+        build();
+        self.state.borrow_mut().regions.pop().map(|r| r.insts).unwrap_or_default()
+    }
+}
+
+/// Every lane of a warp.
+pub const FULL_WARP: u32 = u32::MAX;
+
+/// Synchronisation.
+impl Builder {
+    /// Waits for all threads of the block; what they did before is seen by all after.
+    #[track_caller]
+    pub fn barrier(&self) {
+        self.effect(Op::Barrier);
+    }
+
+    /// Waits at barrier `id` (1 to 15) until `threads` threads have come to it.
+    #[track_caller]
+    pub fn named_barrier<'k>(&'k self, id: impl IntoVal<'k, u32>, threads: u32) {
+        self.effect(Op::NamedBarrier { id: id.operand(), threads, wait: true });
+    }
+
+    /// Comes to barrier `id` without waiting.
+    #[track_caller]
+    pub fn named_arrive<'k>(&'k self, id: impl IntoVal<'k, u32>, threads: u32) {
+        self.effect(Op::NamedBarrier { id: id.operand(), threads, wait: false });
+    }
+
+    /// Waits for the lanes of the mask; what they did before is seen by all of them after.
+    #[track_caller]
+    pub fn sync_warp(&self, mask: u32) {
+        self.effect(Op::SyncWarp { mask });
+    }
+
+    /// The same value, asserted to be the same for all threads of the block, so that control flow that depends on it may hold barriers: what all
+    /// threads read from one element of shared memory, for example. The interpreter verifies the assertion; a GPU trusts it.
+    #[track_caller]
+    pub fn uniform<'k, T: Scalar>(&'k self, value: Val<'k, T>) -> Val<'k, T> {
+        self.effect_value(Op::Uniform(Uniform::Block, value.operand))
+    }
+
+    /// As [`uniform`](Self::uniform), for all lanes of a warp.
+    #[track_caller]
+    pub fn uniform_in_warp<'k, T: Scalar>(&'k self, value: Val<'k, T>) -> Val<'k, T> {
+        self.effect_value(Op::Uniform(Uniform::Warp, value.operand))
+    }
+
+    /// Orders this thread's accesses before it and after it for threads within the scope.
+    #[track_caller]
+    pub fn fence(&self, scope: Scope) {
+        self.effect(Op::Fence(scope));
+    }
+
+    /// Makes one group of the thread's asynchronous copies since the last.
+    #[track_caller]
+    pub fn copy_async_commit(&self) {
+        self.effect(Op::CopyAsyncCommit);
+    }
+
+    /// Waits until at most the latest `pending` groups of the thread's copies are on their way.
+    #[track_caller]
+    pub fn copy_async_wait(&self, pending: u32) {
+        self.effect(Op::CopyAsyncWait { pending });
+    }
+
+    /// A value of another lane of the mask; see [`Shuffle`].
+    #[track_caller]
+    pub fn shuffle<'k, T: Scalar>(
+        &'k self,
+        mode: Shuffle,
+        value: Val<'k, T>,
+        lane: impl IntoVal<'k, u32>,
+        mask: u32,
+    ) -> Val<'k, T> {
+        self.effect_value(Op::Shuffle { mode, value: value.operand, lane: lane.operand(), mask })
+    }
+
+    /// Whether all lanes of the mask say true.
+    #[track_caller]
+    pub fn all<'k>(&'k self, value: Pred<'k>, mask: u32) -> Pred<'k> {
+        self.effect_value(Op::Vote { mode: Vote::All, value: value.operand, mask })
+    }
+
+    /// Whether one lane of the mask says true.
+    #[track_caller]
+    pub fn any<'k>(&'k self, value: Pred<'k>, mask: u32) -> Pred<'k> {
+        self.effect_value(Op::Vote { mode: Vote::Any, value: value.operand, mask })
+    }
+
+    /// One bit for each lane of the mask that says true.
+    #[track_caller]
+    pub fn ballot<'k>(&'k self, value: Pred<'k>, mask: u32) -> Val<'k, u32> {
+        self.effect_value(Op::Vote { mode: Vote::Ballot, value: value.operand, mask })
+    }
+}
+
+/// Matrix instructions, which only NVIDIA has.
+impl Builder {
+    /// sums += A·B by all lanes of the warp, each with its registers of the three matrices. [`Mma`] says how many there are, of
+    /// which type, and what they hold.
+    #[track_caller]
+    pub fn mma<'k, T: Scalar, S: Scalar>(&'k self, mma: Mma, a: &[Val<'k, T>], b: &[Val<'k, T>], sums: Array<'k, S>) {
+        let [.., needed] = mma.registers();
+        if sums.len() != needed {
+            self.fault(FaultKind::Type, format!("{mma} takes {needed} sums, not {}", sums.len()));
+            return;
+        }
+        let [a, b] = [a, b].map(|values| values.iter().map(|v| v.operand).collect());
+        self.effect(Op::Mma { mma, a, b, sums: sums.first });
+    }
+}
+
+/// What the handles build with.
+impl Builder {
+    fn val<T>(&self, operand: Operand) -> Val<'_, T> {
+        Val { k: self, operand, brand: PhantomData as Brand<'_, T> }
+    }
+
+    #[track_caller]
+    pub(crate) fn fault(&self, kind: FaultKind, message: String) {
+        self.state.borrow_mut().fault(kind, message, Location::caller());
+    }
+
+    /// A computation: folded, found, or appended.
+    #[track_caller]
+    pub(crate) fn pure<T: Scalar>(&self, op: Op) -> Val<'_, T> {
+        let location = Location::caller();
+        let op = match fold::simplify(op, T::TYPE) {
+            fold::Simple::Operand(operand) => return self.val(operand),
+            fold::Simple::Op(op) => op,
+        };
+        let mut state = self.state.borrow_mut();
+        let shared = !T::TYPE.is_float() || matches!(op, Op::Scalar(_));
+        let key = (op, T::TYPE);
+        if shared && let Some(&value) = state.regions.iter().rev().find_map(|r| r.known.get(&key)) {
+            drop(state);
+            return self.val(Operand::Val(value));
+        }
+        let (op, ty) = key;
+        let value = state.value(ty, Some(op.clone()));
+        if shared && let Some(region) = state.regions.last_mut() {
+            region.known.insert((op.clone(), ty), value);
+        }
+        state.push(op, vec![value], location);
+        drop(state);
+        self.val(Operand::Val(value))
+    }
+
+    /// An operation with a result that must not be shared.
+    #[track_caller]
+    pub(crate) fn effect_value<T: Scalar>(&self, op: Op) -> Val<'_, T> {
+        let [value] = self.effect_values(op);
+        value
+    }
+
+    #[track_caller]
+    pub(crate) fn effect_values<T: Scalar, const N: usize>(&self, op: Op) -> [Val<'_, T>; N] {
+        let location = Location::caller();
+        let mut state = self.state.borrow_mut();
+        let values: [ValId; N] = std::array::from_fn(|_| state.value(T::TYPE, None));
+        state.push(op, values.to_vec(), location);
+        drop(state);
+        values.map(|v| self.val(Operand::Val(v)))
+    }
+
+    /// An operation without a result.
+    #[track_caller]
+    pub(crate) fn effect(&self, op: Op) {
+        self.state.borrow_mut().push(op, Vec::new(), Location::caller());
+    }
+
+    /// A guard; one that is known to hold is none.
+    pub fn guard(guard: Pred<'_>) -> Guard {
+        match guard.operand {
+            Operand::Const(_, 1) => Guard::Always,
+            operand => Guard::If(operand),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn load<T: Scalar, const N: usize>(
+        &self,
+        from: Place,
+        guard: Guard,
+        fill: Operand,
+        order: Order,
+        scope: Scope,
+    ) -> [Val<'_, T>; N] {
+        self.effect_values(Op::Load { from, width: N as u32, guard, fill, order, scope })
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, to: Place, values: Vec<Operand>, guard: Guard, order: Order, scope: Scope) {
+        self.effect(Op::Store { to, values, guard, order, scope });
+    }
+
+    /// An element of a shared array: one index for the part known at run time, one offset for the rest.
+    #[track_caller]
+    pub(crate) fn shared_place(&self, array: SharedId, coordinates: &[Operand]) -> Place {
+        let dims = self.state.borrow().kernel.shared[array.index()].dims.clone();
+        if dims.len() != coordinates.len() {
+            self.fault(FaultKind::Type, format!("an array of {} extents takes as many coordinates", dims.len()));
+            return Place::Shared { array, index: constant(0u32), offset: 0, coordinates: CoordinatesId(0) };
+        }
+        let (mut index, mut offset) = (self.constant(0u32), 0u32);
+        let parts: Vec<_> = coordinates.iter().map(|&coordinate| self.split(coordinate)).collect();
+        for (&(dynamic, fixed), &dim) in parts.iter().zip(&dims) {
+            index = index * dim + self.val::<u32>(dynamic);
+            offset = offset.wrapping_mul(dim).wrapping_add(fixed);
+        }
+        let known = &mut self.state.borrow_mut().kernel.coordinates;
+        let coordinates = CoordinatesId(if dims.len() > 1 { known.len() as u32 } else { 0 });
+        known.extend((dims.len() > 1).then(|| parts.into()));
+        Place::Shared { array, index: index.operand, offset, coordinates }
+    }
+
+    /// A `u32` as a part known at run time and a constant to add to it.
+    fn split(&self, operand: Operand) -> (Operand, u32) {
+        let value = match operand {
+            Operand::Const(_, bits) => return (constant(0u32), bits as u32),
+            Operand::Val(value) => value,
+        };
+        match self.state.borrow().definitions[value.index()] {
+            Some(Op::Binary(Binary::Add, x, Operand::Const(_, bits))) => (x, bits as u32),
+            _ => (operand, 0),
+        }
+    }
+}
+
+impl State {
+    fn fault(&mut self, kind: FaultKind, message: String, location: &'static Location<'static>) {
+        self.kernel.faults.push(Fault { kind, message, source: Some(location) });
+    }
+}

@@ -1,0 +1,258 @@
+//! The choice: what the problem is and what the device can do, to a [`Plan`].
+
+use tegula_core::element::{Accuracy, Type};
+use tegula_core::error::{Error, Result};
+use tegula_core::matrix::Layout;
+use tegula_ir::Order2d;
+
+use super::candidates::candidates;
+use super::recipe::Recipe;
+use super::{few, hopper, limits};
+use crate::{Family, Plain};
+
+/// A product, as far as a plan depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Problem {
+    /// Element type of A and B.
+    pub ty: Type,
+    /// How exact the product has to be; of a type other than f32, in full.
+    pub accuracy: Accuracy,
+    /// Rows of A and C.
+    pub m: usize,
+    /// Columns of B and C.
+    pub n: usize,
+    /// Columns of A and rows of B.
+    pub k: usize,
+    /// Matrices in the batch.
+    pub batches: usize,
+    /// How A, B and C lie where the kernel meets them.
+    pub lies: [Lie; 3],
+}
+
+/// How a matrix lies, as far as kernels differ by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lie {
+    /// What is known of its strides.
+    pub order: Order2d,
+    /// Whether it may be read or written 16 bytes at once: the address and all other strides are multiples of that, and so is the length of
+    /// the rows or columns that lie side by side.
+    pub vectors: bool,
+    /// Whether the copy engine finds its tiles as well, where there are such accesses: the other strides go forwards.
+    pub forwards: bool,
+}
+
+impl Default for Lie {
+    fn default() -> Self {
+        Lie::new(Order2d::default(), false)
+    }
+}
+
+impl Lie {
+    /// Of a matrix whose strides go forwards.
+    pub const fn new(order: Order2d, vectors: bool) -> Self {
+        Lie { order, vectors, forwards: true }
+    }
+
+    /// Of a matrix whose element (0, 0, 0) has this address.
+    pub fn of(layout: &Layout, ty: Type, address: u64) -> Self {
+        let order = order_of(layout);
+        let [batch, row, col] = layout.strides;
+        let (side_by_side, other, others) = match order {
+            Order2d::RowMajor => (layout.shape.cols, row, layout.shape.rows),
+            Order2d::ColMajor => (layout.shape.rows, col, layout.shape.cols),
+            Order2d::Strided => return Lie::new(order, false),
+        };
+        let unit = 16 / ty.size();
+        let fits = |stride: isize, extent: usize| extent <= 1 || stride.unsigned_abs().is_multiple_of(unit);
+        let goes_on = |stride: isize, extent: usize| extent <= 1 || stride > 0;
+        let vectors = side_by_side.is_multiple_of(unit)
+            && fits(other, others)
+            && fits(batch, layout.shape.batches)
+            && address.is_multiple_of(16);
+        let forwards = !vectors || goes_on(other, others) && goes_on(batch, layout.shape.batches);
+        Lie { order, vectors, forwards }
+    }
+
+    /// Of the transposed matrix.
+    #[must_use]
+    pub fn transposed(self) -> Self {
+        let order = match self.order {
+            Order2d::RowMajor => Order2d::ColMajor,
+            Order2d::ColMajor => Order2d::RowMajor,
+            Order2d::Strided => Order2d::Strided,
+        };
+        Lie { order, ..self }
+    }
+}
+
+/// What a device can do, as far as a plan depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Caps {
+    /// The processor.
+    Cpu,
+    /// The interpreter.
+    Interp,
+    /// A GPU of this compute capability.
+    Gpu {
+        /// Major and minor.
+        compute: (u32, u32),
+        /// Multiprocessors.
+        multiprocessors: u32,
+    },
+}
+
+impl Caps {
+    /// Whether kernels run there.
+    pub fn runs_kernels(&self) -> bool {
+        match *self {
+            Caps::Cpu => false,
+            Caps::Interp => true,
+            Caps::Gpu { compute, .. } => compute >= OLDEST,
+        }
+    }
+}
+
+/// How to make a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Plan {
+    /// The processor's own loops.
+    Cpu,
+    /// Kernels.
+    Gpu(Recipe),
+}
+
+/// The GPU with matrix units of warpgroups; none after it has them.
+pub(super) const HOPPER: (u32, u32) = (9, 0);
+/// The oldest GPU for which plain kernels are printed.
+const OLDEST: (u32, u32) = (7, 5);
+
+/// Chooses.
+///
+/// Kernels of blocks, where there are any for the type, and of few rows, by their cost ([`candidates`], `few`). The plain kernels differ by their tile
+/// alone, and a measurement on an H200 (all three types of the articles, 1024³ to 8192³) has 32 ahead of 16 throughout by 7 to 15 %.
+/// A tile that is mostly outside the matrix wastes its threads, so the tile is the largest that the shorter side of C fills, 8 at least.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a GPU too old for the kernels, [`Error::Shape`] beyond their [limits].
+pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
+    match *caps {
+        Caps::Cpu => Ok(Plan::Cpu),
+        Caps::Gpu { compute, .. } if !caps.runs_kernels() => Err(Error::Unsupported {
+            what: "a product".into(),
+            ty: problem.ty,
+            device: format!("a GPU of compute capability {}.{} (7.5 is the oldest)", compute.0, compute.1),
+        }),
+        Caps::Gpu { compute, .. } if problem.ty == Type::BF16 && compute < (8, 0) => Err(Error::Unsupported {
+            what: "a product".into(),
+            ty: problem.ty,
+            device: format!("a GPU of compute capability {}.{} (bf16 needs 8.0)", compute.0, compute.1),
+        }),
+        Caps::Gpu { .. } | Caps::Interp => {
+            limits::check_kernel(problem)?;
+            let side = problem.m.min(problem.n);
+            let tile = if side > 16 {
+                32
+            } else if side > 8 {
+                16
+            } else {
+                8
+            };
+            let recipe = match *caps {
+                Caps::Gpu { compute, multiprocessors } => fastest(problem, compute, multiprocessors),
+                _ => None,
+            };
+            let recipe = recipe.unwrap_or_else(|| Plain::new(Family::Tiled, problem.ty, tile).into());
+            Ok(Plan::Gpu(recipe.fit(problem.lies)))
+        }
+    }
+}
+
+/// The recipe that should be fastest, of those for few rows or columns and of blocks: the cheapest, where costs are known.
+fn fastest(problem: &Problem, compute: (u32, u32), multiprocessors: u32) -> Option<Recipe> {
+    let few = few::measured(problem, multiprocessors);
+    let pipelines = if compute == HOPPER { hopper::measured(problem, multiprocessors) } else { Vec::new() };
+    if few.is_empty()
+        && pipelines.is_empty()
+        && let Some(likeliest) = few::likeliest(problem, multiprocessors).next()
+    {
+        return Some(likeliest);
+    }
+    // Blocks copy asynchronously.
+    let blocks = if compute >= (8, 0) { candidates(problem, multiprocessors) } else { Vec::new() };
+    let all = few.into_iter().chain(blocks).chain(pipelines);
+    all.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(recipe, _)| recipe)
+}
+
+/// What a kernel may assume of a layout.
+fn order_of(layout: &Layout) -> Order2d {
+    let [_, row, col] = layout.strides;
+    match (row, col) {
+        (_, 1) => Order2d::RowMajor,
+        (1, _) => Order2d::ColMajor,
+        _ => Order2d::Strided,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tile_is_no_larger_than_it_must() {
+        let lies = [Lie::new(Order2d::RowMajor, true); 3];
+        let tile = |m, n| {
+            let (ty, accuracy) = (Type::F16, Accuracy::Full);
+            let problem = Problem { ty, accuracy, m, n, k: 64, batches: 1, lies };
+            match choose(&problem, &Caps::Gpu { compute: (7, 5), multiprocessors: 40 }).unwrap() {
+                Plan::Gpu(recipe) => recipe.kernel.tile(),
+                Plan::Cpu => [0; 2],
+            }
+        };
+        assert_eq!((tile(4096, 4096), tile(17, 4096)), ([32; 2], [32; 2]));
+        assert_eq!((tile(16, 4096)[0], tile(4096, 1)[0]), (16, 1));
+        let (ty, accuracy) = (Type::F32, Accuracy::Full);
+        let problem = Problem { ty, accuracy, m: 1, n: 1, k: 1, batches: 1, lies };
+        assert_eq!(choose(&problem, &Caps::Cpu).unwrap(), Plan::Cpu);
+        assert!(choose(&problem, &Caps::Gpu { compute: (6, 1), multiprocessors: 20 }).is_err());
+    }
+
+    #[test]
+    fn tf32_is_chosen_where_it_is_asked_for() {
+        let chosen = |ty, accuracy, side, vectors| {
+            let lies = [Lie::new(Order2d::RowMajor, vectors); 3];
+            let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, lies };
+            let all = candidates(&problem, 132);
+            assert!(accuracy == Accuracy::Tf32 || all.iter().all(|(recipe, _)| !recipe.name().contains("tf32")));
+            match choose(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }).unwrap() {
+                Plan::Gpu(recipe) => recipe.name().starts_with("tf32_f32_"),
+                Plan::Cpu => false,
+            }
+        };
+        for side in [8, 100, 1024, 8192] {
+            assert!(!chosen(Type::F32, Accuracy::Full, side, true));
+            assert_eq!(chosen(Type::F32, Accuracy::Tf32, side, true), side >= 1024, "{side}");
+            chosen(Type::F32, Accuracy::Tf32, side, false);
+            assert!(!chosen(Type::F16, Accuracy::Full, side, true));
+        }
+    }
+
+    #[test]
+    fn large_squares_take_the_tiles_that_were_measured_fastest() {
+        for (ty, side, fastest) in [
+            (Type::F64, 2048, "dmma16x16_f64_128x128x32_"),
+            (Type::F64, 4096, "dmma16x16_f64_128x128x32_"),
+            (Type::F32, 2048, "register_f32_128x256x8_"),
+            (Type::F32, 4096, "register_f32_128x256x8_"),
+            (Type::F16, 2048, "hopper_f16_128x256x64_2_4_1_g16"),
+            (Type::F16, 8192, "hopper_f16_128x256x64_2_4_1_g16"),
+            (Type::I32, 8192, "limbs_i32_64x128x32_"),
+        ] {
+            let lies = [Lie::new(Order2d::RowMajor, true); 3];
+            let problem = Problem { ty, accuracy: Accuracy::Full, m: side, n: side, k: side, batches: 1, lies };
+            match choose(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }).unwrap() {
+                Plan::Gpu(recipe) => assert!(recipe.name().starts_with(fastest), "{}", recipe.name()),
+                Plan::Cpu => panic!("a GPU runs kernels"),
+            }
+        }
+    }
+}

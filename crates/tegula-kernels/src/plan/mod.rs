@@ -1,0 +1,23 @@
+//! Which kernel a product takes: plain data in, plain data out, no input or output and no calls to a device.
+
+mod candidates;
+mod choose;
+mod cost;
+pub mod explain;
+mod few;
+mod groups;
+mod hopper;
+mod legal;
+pub mod limits;
+mod memo;
+mod recipe;
+mod tuned;
+
+pub use candidates::candidates;
+pub use choose::{Caps, Lie, Plan, Problem, choose};
+pub use explain::Explanation;
+pub use groups::of_groups;
+pub use legal::{Candidate, legal};
+pub use memo::chosen;
+pub use recipe::{Meeting, Recipe, Split};
+pub use tuned::{Key, Tuned, UNTUNED, Unusable, Winner};
