@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tegula::element::Element;
 use tegula::error::Result;
 use tegula::matrix::Matrix;
-use tegula::{Device, Executor, Gemm, Report};
+use tegula::{Device, Gemm, Report};
 use tegula_core::threads;
 use tegula_cpu as cpu;
 

@@ -4,7 +4,7 @@ use tegula::cuda::Gpu;
 use tegula::element::Element;
 use tegula::epilogue::Finish;
 use tegula::error::{Error, Result};
-use tegula::{Device, Executor, Gemm};
+use tegula::{Device, Gemm};
 use tegula_kernels::plan::{Plan, choose, legal};
 
 use super::accuracy::Sampled;

@@ -24,11 +24,11 @@ pub use data::uniform;
 pub use limits::{Ceiling, Limits, limits};
 pub use rounds::{Pace, Timed, Turns, alternate, compare, glances, pilot, ranked, ranked_by_turns};
 pub use stats::{Quantiles, median, spread};
+use tegula::Device;
 use tegula::element::{Accuracy, Element, Scalar};
 use tegula::epilogue::{Along, Epilogue, Finish};
 use tegula::error::{Error, Result};
 use tegula::matrix::{Matrix, Shape, View};
-use tegula::{Device, Executor};
 use tegula_kernels::plan::Plan;
 pub use tune::{Effort, Timing, Tuning};
 

@@ -1,7 +1,7 @@
 //! `tegula bench`: time products, against a peer in the same run, and keep the results as they come.
 
+use tegula::Device;
 use tegula::element::{Element, Type, bf16, f16};
-use tegula::{Device, Executor};
 use tegula_bench::{self as bench, Case, Measured, Peer, Settings, limits};
 use tegula_files::ReportFile;
 use tegula_kernels::plan::{Plan, Recipe};

@@ -10,7 +10,7 @@ use tegula_interp::{self as interp, Buffer};
 use tegula_ir as ir;
 
 use crate::kernel::Problem;
-use crate::launch::{Memory, Passes};
+use crate::launch::Passes;
 use crate::progress::{Meter, Unit};
 use crate::report::check::{CheckReport, Counters, Finding};
 
@@ -48,7 +48,7 @@ fn interpret(passes: &Passes, problem: &Problem, meter: &Meter) -> Result<(Vec<F
 fn over_seeds<T: Element>(passes: &Passes, problem: &Problem, meter: &Meter) -> Result<(Vec<Finding>, Counters)> {
     let work = problem.multiply_adds();
     let phase = meter.phase(
-        &format!("checking {}", passes.first.name()),
+        &format!("checking {}", passes.main().name()),
         Unit::MultiplyAdds,
         work.saturating_mul(problem.effort.seeds.into()),
     );
@@ -76,11 +76,10 @@ fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Ve
     let mut random = Random(seed);
     let a = Matrix::from_fn(Shape::new(m, k), |_, _, _| random.number::<T>())?;
     let b = Matrix::from_fn(Shape::new(k, n), |_, _, _| random.number::<T>())?;
-    let memory = Memory::new(problem, a.view(), b.view())?;
-    let second = passes.second.as_ref().map(|kernel| (kernel, memory.second()));
+    let memory = passes.memory(a.view(), b.view())?;
     let config = problem.effort.config(seed);
     let (mut findings, mut counters) = (Vec::new(), interp::Counters::default());
-    for (kernel, args) in memory.packing(passes).chain([(&passes.first, memory.first())]).chain(second) {
+    for (kernel, args) in passes.each(&memory) {
         let outcome = interp::run(kernel, &args, &config)?;
         let failed = outcome.error().is_some();
         findings.extend(outcome.findings.iter().map(Finding::from));

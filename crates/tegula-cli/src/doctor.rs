@@ -7,7 +7,7 @@ use std::{env, fs};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 use tegula::element::Type;
 use tegula::nd::{NdArray, NdFinish};
-use tegula::{Accuracy, Executor, Result};
+use tegula::{Accuracy, Result};
 use tegula_cpu::{self as cpu, Isa};
 
 use crate::args::DeviceChoice;

@@ -1,8 +1,8 @@
 //! `tegula tune`: find the fastest recipe for each product, and keep it for products to come.
 
+use tegula::Device;
 use tegula::element::{Element, Scalar, Type, bf16, f16};
 use tegula::epilogue::Epilogue;
-use tegula::{Device, Executor};
 use tegula_bench::{self as bench, Case, Effort, Timing, Tuning};
 use tegula_files::ReportFile;
 use tegula_kernels::plan::Winner;

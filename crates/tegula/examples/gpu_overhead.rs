@@ -113,7 +113,7 @@ fn kernel(gpu: &Gpu, n: usize) -> Fallible<(tegula_ir::Checked<tegula_ir::Kernel
         batches: 1,
         lies: [tegula_kernels::plan::Lie::new(tegula_ir::Order2d::RowMajor, true); 3],
     };
-    let Plan::Gpu(recipe) = choose(&problem, &tegula::Executor::caps(&tegula::Device::from(gpu.clone())))? else {
+    let Plan::Gpu(recipe) = choose(&problem, &tegula::Device::from(gpu.clone()).caps())? else {
         return Err("the plan is no kernel".into());
     };
     let mut start = Instant::now();

@@ -1,4 +1,4 @@
-//! Devices, and the one trait through which products, tests and benchmarks reach them.
+//! Devices: where products are computed.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use tegula_kernels::plan::explain::{Engine, Given};
 use tegula_kernels::plan::{Caps, Explanation, Plan, Tuned, UNTUNED};
 
 #[cfg(feature = "cuda")]
-use crate::cuda::Gpu;
+use crate::cuda::{Gpu, Method};
 use crate::element::{Element, Scalar, Type};
 use crate::epilogue::Finish;
 use crate::error::{Error, Result};
@@ -19,21 +19,6 @@ use crate::gemm::{Gemm, Report};
 #[cfg(feature = "interp")]
 use crate::interpret;
 use crate::matrix::{Memory, View};
-
-/// Something that makes products.
-pub trait Executor {
-    /// `cpu`, `cuda:0`, `interp`.
-    fn name(&self) -> String;
-
-    /// What it can do.
-    fn caps(&self) -> Caps;
-
-    /// Makes a product by a plan that was chosen for it. [`Gemm::run`] is the way here.
-    ///
-    /// # Errors
-    /// What the device says.
-    fn run<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report>;
-}
 
 /// A device to compute on, and winners of its own where it was given any.
 #[derive(Clone, Debug)]
@@ -137,7 +122,36 @@ impl Device {
         }
     }
 
-    /// What [`Executor::run`] would do by this plan, for operands as it gets them: A and B, C, alpha and beta, what is done last.
+    /// `cpu`, `cuda:0`, `interp`.
+    pub fn name(&self) -> String {
+        self.label().into_owned()
+    }
+
+    /// What it can do.
+    pub fn caps(&self) -> Caps {
+        match &self.0 {
+            Kind::Cpu => Caps::Cpu,
+            #[cfg(feature = "interp")]
+            Kind::Interp => Caps::Interp,
+            #[cfg(feature = "cuda")]
+            Kind::Cuda(gpu) => {
+                let info = gpu.info();
+                Caps::Gpu { compute: info.compute, multiprocessors: info.multiprocessors }
+            }
+        }
+    }
+
+    /// Makes a product by a plan that was chosen for it; [`Gemm::run`] chooses one.
+    ///
+    /// # Errors
+    /// As [`Gemm::run`].
+    pub fn run<T: Element>(&self, plan: &Plan, mut product: Gemm<'_, T>) -> Result<Report> {
+        // The engines rely on what `Gemm::run` checks as well.
+        product.check()?;
+        self.execute(plan, product)
+    }
+
+    /// What [`run`](Self::run) would do by this plan, for operands as it gets them: A and B, C, alpha and beta, what is done last.
     pub(crate) fn explain<T: Element>(
         &self,
         plan: &Plan,
@@ -180,8 +194,8 @@ impl Device {
         }
     }
 
-    /// [`Executor::run`] for a product that is checked.
-    pub(crate) fn run_checked<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
+    /// [`run`](Self::run) for a product that is checked.
+    pub(crate) fn execute<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
         let epilogue = product.finish.epilogue();
         let kernel = match (&self.0, plan) {
             (Kind::Cpu, Plan::Cpu) => {
@@ -205,7 +219,7 @@ impl Device {
                 recipe.finished(epilogue).name().into()
             }
             #[cfg(feature = "cuda")]
-            (Kind::Cuda(gpu), Plan::Gpu(recipe)) => gpu.multiply(recipe, product)?.into(),
+            (Kind::Cuda(gpu), Plan::Gpu(recipe)) => gpu.multiply(Method::Recipe(recipe), product)?.into(),
             _ => return Err(self.other_plan(T::TYPE)),
         };
         Ok(Report { device: self.label(), kernel })
@@ -221,7 +235,8 @@ impl Device {
         match &self.0 {
             #[cfg(feature = "cuda")]
             Kind::Cuda(gpu) => {
-                Ok(Report { device: self.label(), kernel: gpu.multiply_groups(kernel, product, rows)?.into() })
+                let kernel = gpu.multiply(Method::Groups(kernel, rows), product)?.into();
+                Ok(Report { device: self.label(), kernel })
             }
             _ => {
                 let _ = (kernel, product, rows);
@@ -230,7 +245,7 @@ impl Device {
         }
     }
 
-    /// [`name`](Executor::name), without memory where it is always the same.
+    /// [`name`](Self::name), without memory where it is always the same.
     pub(crate) fn label(&self) -> Cow<'static, str> {
         match &self.0 {
             Kind::Cpu => "cpu".into(),
@@ -269,31 +284,6 @@ impl Device {
 impl From<Gpu> for Device {
     fn from(gpu: Gpu) -> Self {
         Device(Kind::Cuda(gpu), None)
-    }
-}
-
-impl Executor for Device {
-    fn name(&self) -> String {
-        self.label().into_owned()
-    }
-
-    fn caps(&self) -> Caps {
-        match &self.0 {
-            Kind::Cpu => Caps::Cpu,
-            #[cfg(feature = "interp")]
-            Kind::Interp => Caps::Interp,
-            #[cfg(feature = "cuda")]
-            Kind::Cuda(gpu) => {
-                let info = gpu.info();
-                Caps::Gpu { compute: info.compute, multiprocessors: info.multiprocessors }
-            }
-        }
-    }
-
-    fn run<T: Element>(&self, plan: &Plan, mut product: Gemm<'_, T>) -> Result<Report> {
-        // Whoever calls this without `Gemm::run` is held to the same: the engines rely on it.
-        product.check()?;
-        self.run_checked(plan, product)
     }
 }
 

@@ -12,7 +12,7 @@ use tegula_kernels::plan::{Caps, Explanation, Lie, Plan, Problem, chosen};
 use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
-use crate::exec::{Device, Executor};
+use crate::exec::Device;
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
@@ -222,12 +222,12 @@ impl<'a, T: Element> Gemm<'a, T> {
         if caps == Caps::Cpu {
             // Nothing to choose, and a small product is done before it were chosen.
             tracing::debug!(device = %device.name(), plan = ?Plan::Cpu, "plan chosen");
-            return device.run_checked(&Plan::Cpu, product);
+            return device.execute(&Plan::Cpu, product);
         }
         let problem = product.problem(&caps)?;
         let plan = chosen(&problem, &caps, device.tuned())?;
         tracing::debug!(device = %device.name(), ?problem, ?plan, "plan chosen");
-        device.run_checked(&plan, product)
+        device.execute(&plan, product)
     }
 
     /// What [`run`](Self::run) would do, without doing any of it: the device, the kernel, how each operand is taken, and the memory it

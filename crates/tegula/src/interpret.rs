@@ -1,16 +1,16 @@
-//! Products by kernels in the interpreter.
+//! Products by kernels in the interpreter: the memory of a list of launches, and running it.
 
 use tegula_core::host;
 use tegula_interp::{Arg, Buffer, Config, footprint};
 use tegula_ir::check;
 use tegula_ir::launch::DeviceFacts;
-use tegula_kernels::Variant;
-use tegula_kernels::plan::{Lie, Meeting, Recipe};
+use tegula_kernels::plan::{Argument, Launch, Launches, Operands, Recipe};
 
-use crate::element::{Element, Scalar};
+use crate::element::{Element, Scalar, Type};
+use crate::epilogue::Finish;
 use crate::error::Result;
 use crate::gemm::Gemm;
-use crate::matrix::{Layout, Matrix, Shape, View, ViewMut};
+use crate::matrix::{Matrix, Shape, View, ViewMut};
 use crate::progress::Meter;
 
 /// The device that the interpreter stands for.
@@ -29,65 +29,87 @@ pub(crate) fn copies<T: Element>(a: Shape, b: Shape, c: Shape, bias: Option<Shap
     Ok(inputs + footprint(out, c.len()?, true) + footprint(out, bias, false))
 }
 
+/// The memory of a product's launches.
+#[derive(Debug)]
+pub struct Memory {
+    a: Buffer,
+    b: Buffer,
+    /// C as the launches take it, perhaps transposed.
+    pub c: Buffer,
+    bias: Option<Buffer>,
+    workspaces: Vec<Buffer>,
+    /// Alpha and beta.
+    scalars: [Arg<'static>; 2],
+}
+
+impl Memory {
+    /// Copies A, B and the bias, and C where beta is not 0.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Unsupported`](crate::Error::Unsupported) for
+    /// matrices on a GPU.
+    pub fn new<T: Element>(
+        launches: &Launches,
+        [a, b]: [View<'_, T>; 2],
+        c: View<'_, T::Out>,
+        [alpha, beta]: [T::Acc; 2],
+        finish: Finish<'_, T::Out>,
+    ) -> Result<Memory> {
+        let [a_turned, b_turned, c_turned] = launches.transposed;
+        let c = turned(c, c_turned);
+        let c = match beta == T::Acc::ZERO {
+            true => Buffer::output(<T::Out as Scalar>::TYPE, c.layout())?,
+            false => Buffer::in_out(c)?,
+        };
+        let bias = finish.bias.map(|bias| Buffer::input(turned(bias, c_turned))).transpose()?;
+        let workspaces = launches.workspaces.iter().map(|workspace| match (workspace.zeroed, workspace.ty) {
+            (true, Type::U32) => Buffer::in_out(Matrix::<u32>::zeros(workspace.layout.shape)?.view()),
+            (_, ty) => Buffer::output(ty, workspace.layout),
+        });
+        Ok(Memory {
+            a: Buffer::input(turned(a, a_turned))?,
+            b: Buffer::input(turned(b, b_turned))?,
+            c,
+            bias,
+            workspaces: workspaces.collect::<Result<_>>()?,
+            scalars: [Arg::scalar(alpha), Arg::scalar(beta)],
+        })
+    }
+
+    /// The arguments of a launch.
+    pub fn arguments(&self, launch: &Launch) -> Vec<Arg<'_>> {
+        let resolve = |argument: &Argument| match *argument {
+            Argument::A => Arg::from(&self.a),
+            Argument::B => Arg::from(&self.b),
+            Argument::C => Arg::from(&self.c),
+            Argument::Bias => Arg::from(self.bias.as_ref().unwrap_or(&self.c)),
+            Argument::Workspace(number) => Arg::from(&self.workspaces[usize::from(number)]),
+            Argument::Alpha => self.scalars[0],
+            Argument::Beta => self.scalars[1],
+            Argument::Number(number) => Arg::scalar(number),
+        };
+        launch.arguments.iter().map(resolve).collect()
+    }
+}
+
+fn turned<T: Scalar>(view: View<'_, T>, transposed: bool) -> View<'_, T> {
+    if transposed { view.t() } else { view }
+}
+
 /// Runs a product's kernels in the interpreter, checks on: an error in a kernel is an error of the product.
 pub(crate) fn run<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
-    let lie = |layout: Layout| Lie::of(&layout, T::TYPE, 0);
-    let c_lie = Lie::of(&product.c.layout(), <T::Out as Scalar>::TYPE, 0);
-    let recipe =
-        &recipe.finished(product.finish.epilogue()).fit([lie(product.a.layout()), lie(product.b.layout()), c_lie]);
-    let shapes = [product.a.shape(), product.b.shape(), product.c.shape()];
-    let workspace = recipe.workspace(recipe.output(product.c.layout(), Layout::transposed).shape);
-    let workspace = workspace.map_or(Ok(0), |shape| shape.len())?;
-    let bias = product.finish.bias;
-    let copied = copies::<T>(shapes[0], shapes[1], shapes[2], bias.map(|bias| bias.shape()))?;
-    let bytes = copied + footprint(<T::Acc as Scalar>::TYPE, workspace, true);
-    host::check(bytes, || "the interpreter's copies of A, B and C".into())?;
-    let depth = product.a.shape().cols;
-    let [a, b] = recipe.inputs([product.a, product.b], View::t);
-    let (a, b, target) = (Buffer::input(a)?, Buffer::input(b)?, recipe.output(product.c, ViewMut::t));
-    let bias = bias.map(|bias| Buffer::input(recipe.output(bias, View::t))).transpose()?;
-    let c = if product.beta == T::Acc::ZERO {
-        Buffer::output(<T::Out as Scalar>::TYPE, target.layout())?
-    } else {
-        Buffer::in_out(target.as_view())?
-    };
-    let factors = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-    // The bias is a parameter of every kernel that stores to C.
-    let run = |variant: Variant, matrices: &[&Buffer], bias: Option<&Buffer>, factors: &[Arg<'_>]| {
-        let kernel = check(variant.build()?)?;
-        let matrices = matrices.iter().copied().chain(bias).map(Arg::from);
-        let args: Vec<Arg<'_>> = matrices.chain(factors.iter().copied()).collect();
-        tegula_interp::run_told(&kernel, &args, &Config::default(), meter)?.ok(&kernel).map(drop)
-    };
-    let copy = |which, factor: &Buffer| {
-        let layout = recipe.packed(which, factor.layout().shape)?;
-        layout.map(|layout| Buffer::output(T::TYPE, layout)).transpose()
-    };
-    let to = [copy(0, &a)?, copy(1, &b)?];
-    let lies = [&a, &b].map(|factor| lie(factor.layout()));
-    for (pack, which) in recipe.packs(lies, to.each_ref().map(|to| to.as_ref().map(|to| to.layout().shape))) {
-        let pairs = [(&a, &to[0]), (&b, &to[1])];
-        let matrices: Vec<&Buffer> =
-            pairs[which].iter().flat_map(|(from, to)| std::iter::once(*from).chain(*to)).collect();
-        run(pack, &matrices, None, &[])?;
+    let Gemm { alpha, a, b, beta, c, finish, .. } = product;
+    let layouts = [a.layout(), b.layout(), c.layout()];
+    let launches = recipe.launches(&Operands::aligned(T::TYPE, layouts, finish.epilogue()))?;
+    let copied = copies::<T>(a.shape(), b.shape(), c.shape(), finish.bias.map(|bias| bias.shape()))?;
+    let workspaces = launches.workspaces.iter().try_fold(0, |bytes, workspace| {
+        Ok::<_, crate::Error>(bytes + footprint(workspace.ty, workspace.layout.shape.len()?, true))
+    })?;
+    host::check(copied + workspaces, || "the interpreter's copies of A, B and C".into())?;
+    let memory = Memory::new(&launches, [a, b], c.as_view(), [alpha, beta], finish)?;
+    for launch in &launches.launches {
+        let kernel = check(launch.kernel.build()?)?;
+        tegula_interp::run_told(&kernel, &memory.arguments(launch), &Config::default(), meter)?.ok(&kernel)?;
     }
-    let [packed_a, packed_b] = to;
-    let (a, b) = (packed_a.unwrap_or(a), packed_b.unwrap_or(b));
-    let shape = recipe.workspace(target.shape()).unwrap_or(Shape::new(0, 0));
-    let parts = Buffer::output(<T::Acc as Scalar>::TYPE, Layout::row_major(shape)?)?;
-    let (bias, meeting) = (bias.as_ref(), recipe.meeting(depth));
-    match meeting {
-        Meeting::None => run(recipe.kernel, &[&a, &b, &c], bias, &factors)?,
-        Meeting::Sum | Meeting::Reduce(_) => run(recipe.kernel, &[&a, &b, &parts], None, &[])?,
-        Meeting::Mend { .. } => run(recipe.kernel, &[&a, &b, &c, &parts], bias, &factors)?,
-        Meeting::Flags(count) => {
-            let flags = Buffer::in_out(Matrix::<u32>::zeros(Shape::new(1, count))?.view())?;
-            run(recipe.kernel, &[&a, &b, &c, &parts, &flags], bias, &factors)?;
-        }
-    }
-    let lie = Lie::of(&target.layout(), <T::Out as Scalar>::TYPE, 0);
-    if let Some(second) = recipe.second(lie, target.shape().len()?) {
-        run(second, &[&parts, &c], bias, &meeting.numbers(factors, Arg::scalar))?;
-    }
-    c.copy_to(target)
+    memory.c.copy_to(if launches.transposed[2] { ViewMut::t(c) } else { c })
 }

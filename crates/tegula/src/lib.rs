@@ -27,10 +27,11 @@ pub mod cuda;
 mod exec;
 mod gemm;
 #[cfg(feature = "interp")]
-mod interpret;
+#[doc(hidden)]
+pub mod interpret;
 pub mod nd;
 
-pub use exec::{Device, Executor};
+pub use exec::Device;
 pub use gemm::{Gemm, Grouped, Prepacked, Report, matmul};
 pub use tegula_core::element::Accuracy;
 pub use tegula_core::{

@@ -8,7 +8,7 @@ use tegula_explain::sass::Tools;
 use tegula_ir::ptx;
 
 use crate::kernel::Problem;
-use crate::launch::{Memory, Passes};
+use crate::launch::Passes;
 use crate::report::check::Assembled;
 
 /// The assembler for a GPU such as `sm_90`.
@@ -42,10 +42,9 @@ impl Assembler {
         // What numbers are multiplied makes no difference.
         let zeros = |rows, cols| Matrix::<T>::zeros(Shape::new(rows, cols));
         let (a, b) = (zeros(problem.m, problem.k)?, zeros(problem.k, problem.n)?);
-        let memory = Memory::new(problem, a.view(), b.view())?;
-        let second = passes.second.as_ref().map(|kernel| (kernel, memory.second()));
+        let memory = passes.memory(a.view(), b.view())?;
         let mut total = Shared::default();
-        for (kernel, args) in memory.packing(&passes).chain([(&passes.first, memory.first())]).chain(second) {
+        for (kernel, args) in passes.each(&memory) {
             let image = ptx::print(kernel)?;
             total += shared(kernel, &args, &image, &self.tools.disassemble(&image, &self.gpu)?)?;
         }

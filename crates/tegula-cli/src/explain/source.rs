@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
+use tegula::interpret::Memory;
 use tegula::{Matrix, Shape, View};
 use tegula_explain::Error;
 use tegula_explain::profile::profile;
@@ -15,7 +16,7 @@ use tegula_interp::{self as interp, Config};
 use crate::args::ExplainArgs;
 use crate::failure::{Failure, Result};
 use crate::kernel::Problem;
-use crate::launch::{Memory, Passes};
+use crate::launch::Passes;
 use crate::progress::{Meter, Unit};
 use crate::report::check::Finding;
 use crate::report::explain::Explained;
@@ -55,7 +56,7 @@ impl Launch {
             [a, b] => from_files(args, [a, b], meter)?,
             _ => counted(args)?,
         };
-        for (kernel, args) in launch.memory.packing(&launch.passes) {
+        for (kernel, args) in launch.passes.packing(&launch.memory) {
             interp::run(kernel, &args, &Config::default())?;
         }
         Ok(launch)
@@ -63,7 +64,8 @@ impl Launch {
 
     fn of<T: Element>(args: &ExplainArgs, problem: Problem, [a, b]: [View<'_, T>; 2]) -> Result<Launch> {
         affordable(&problem, args)?;
-        let (passes, memory) = (Passes::of(&problem)?, Memory::new(&problem, a, b)?);
+        let passes = Passes::of(&problem)?;
+        let memory = passes.memory(a, b)?;
         Ok(Launch { problem, passes, memory })
     }
 
@@ -71,10 +73,10 @@ impl Launch {
     pub fn profile(&self, args: &ExplainArgs, meter: &Meter) -> Result<Explained> {
         let phase = meter.phase("counting", Unit::MultiplyAdds, 0);
         let config = Config { blocks: args.sample().blocks, ..Config::default() };
-        let profile = profile(&self.passes.first, &self.memory.first(), &config).map_err(told)?;
+        let profile = profile(self.passes.main(), &self.passes.main_arguments(&self.memory), &config).map_err(told)?;
         drop(phase);
         let findings = profile.outcome.findings.iter().map(Finding::from).collect();
-        Ok(Explained::new(&self.problem, self.passes.first.block(), profile, findings))
+        Ok(Explained::new(&self.problem, self.passes.main().block(), profile, findings))
     }
 
     /// What happens, moment by moment.
@@ -83,7 +85,8 @@ impl Launch {
         let sample = args.sample();
         let most = usize::try_from(most()).unwrap_or(usize::MAX);
         let trace =
-            record(&self.passes.first, &self.memory.first(), &Config::default(), &sample, most).map_err(told)?;
+            record(self.passes.main(), &self.passes.main_arguments(&self.memory), &Config::default(), &sample, most)
+                .map_err(told)?;
         drop(phase);
         let grid = trace.header.grid;
         let outside = sample.blocks.iter().flatten().find(|block| (0..3).any(|axis| block[axis] >= grid[axis]));

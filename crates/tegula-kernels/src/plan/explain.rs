@@ -5,11 +5,12 @@ use std::fmt;
 use tegula_core::element::Type;
 use tegula_core::epilogue::Epilogue;
 use tegula_core::error::{Bytes, Error, Result};
-use tegula_core::matrix::{Layout, Packed, Shape};
-use tegula_ir::ParamKind;
+use tegula_core::matrix::{Layout, Packed};
 use tegula_ir::launch::{Bound, DeviceFacts};
+use tegula_ir::{Param, ParamKind};
 
-use crate::plan::{Lie, Meeting, Recipe, Split};
+use super::launches::{Argument, Launch, Launches, Operands};
+use super::recipe::Recipe;
 
 /// What a product will do. [`Display`](fmt::Display) gives one line a fact.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +32,7 @@ pub struct Explanation {
     /// Columns of A and rows of B; 0 where alpha is 0, since no sum is made.
     pub k: usize,
     /// How a kernel is launched; `None` on the CPU, and where C is empty.
-    pub launch: Option<Launch>,
+    pub launch: Option<Grid>,
     /// A, B and C.
     pub operands: [Operand; 3],
     /// The bias, if there is one.
@@ -44,7 +45,7 @@ pub struct Explanation {
 
 /// How a kernel is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Launch {
+pub struct Grid {
     /// Rows and columns of a tile.
     pub tile: [u32; 2],
     /// Blocks along x, y and z.
@@ -195,7 +196,7 @@ impl fmt::Display for Explanation {
             write!(f, "a batch of {}, ", self.batches)?;
         }
         writeln!(f, "m = {m}, n = {n}, k = {k}")?;
-        if let Some(Launch { tile, grid, block }) = &self.launch {
+        if let Some(Grid { tile, grid, block }) = &self.launch {
             let [rows, cols] = tile;
             writeln!(f, "grid: {} blocks of {} threads, tiles of {rows}×{cols}", product(grid), product(block))?;
         }
@@ -292,10 +293,6 @@ impl Given {
                 taken[i] = copy.taken;
             }
         }
-        // A copy may lie in another order than the original; the kernel is the one for the copy.
-        let mut types = self.types.into_iter();
-        let lies = there.map(|layout| Lie::of(&layout, types.next().unwrap_or(self.types[C]), 0));
-        let recipe = recipe.finished(self.epilogue).fit(lies);
         let (mut bias, mut bias_there) = (self.bias_operand(Taken::InPlace), self.bias.map(|(layout, _)| layout));
         if let Some((layout, None)) = self.bias {
             let copy = copied(layout, self.types[C], &device, gpu.is_some(), [true, false])?;
@@ -305,53 +302,19 @@ impl Given {
                 device_bytes += copy.bytes;
             }
         }
-        let launch = self.launch(&recipe, there, bias_there, &facts)?;
-        if let Some(shape) = recipe.workspace(recipe.output(self.layouts[C], Layout::transposed).shape) {
-            device_bytes += shape.len()? as u128 * self.sum_bytes() as u128;
+        // A copy may lie in another order than the original; the kernel is the one for the copy.
+        let launches = recipe.launches(&Operands::aligned(self.types[0], there, self.epilogue))?;
+        let launch = grid(&launches, there, bias_there, &facts)?;
+        for workspace in launches.workspaces.iter().filter(|workspace| !workspace.zeroed) {
+            device_bytes += workspace.layout.shape.len()? as u128 * workspace.ty.size() as u128;
         }
-        let inputs = recipe.inputs([there[0], there[1]], Layout::transposed);
-        for (which, layout) in inputs.into_iter().enumerate() {
-            let Some(packed) = recipe.packed(which, layout.shape)? else { continue };
-            device_bytes += packed.shape.len()? as u128 * self.types[0].size() as u128;
-            let given = if recipe.swapped { 1 - which } else { which };
-            if taken[given] == Taken::InPlace {
-                taken[given] = Taken::Packed;
+        for (operand, packed) in launches.recipe.packed_operands().into_iter().enumerate() {
+            if packed && taken[operand] == Taken::InPlace {
+                taken[operand] = Taken::Packed;
             }
         }
-        let explained = self.explained(device, recipe.name(), taken, device_bytes, host_bytes);
+        let explained = self.explained(device, launches.recipe.name(), taken, device_bytes, host_bytes);
         Ok(Explanation { launch: Some(launch), bias, ..explained })
-    }
-
-    fn launch(
-        &self,
-        recipe: &Recipe,
-        layouts: [Layout; 3],
-        bias: Option<Layout>,
-        facts: &DeviceFacts,
-    ) -> Result<Launch> {
-        let kernel = recipe.kernel.build()?;
-        let [a, b] = recipe.inputs([layouts[0], layouts[1]], Layout::transposed);
-        let [a, b] = [recipe.packed(0, a.shape)?.unwrap_or(a), recipe.packed(1, b.shape)?.unwrap_or(b)];
-        let mut c = recipe.output(layouts[C], Layout::transposed);
-        let parts = recipe.workspace(c.shape).map(Layout::row_major).transpose()?;
-        if let (Split::Parts(_), Some(parts)) = (recipe.split, parts) {
-            c = parts;
-        }
-        let bias = bias.map(|bias| recipe.output(bias, Layout::transposed));
-        let flags = match recipe.meeting(a.shape.cols) {
-            Meeting::Flags(count) => Some(Layout::row_major(Shape::new(1, count))?),
-            _ => None,
-        };
-        let mut matrices = [a, b, c].into_iter().chain(parts).chain(flags).chain(bias);
-        let bound: Vec<Bound> = kernel
-            .params()
-            .iter()
-            .filter_map(|param| match param.kind {
-                ParamKind::Matrix { ty, .. } => matrices.next().map(|layout| Bound::Matrix { ty, layout, address: 0 }),
-                ParamKind::Scalar(ty) => Some(Bound::Scalar { ty, bits: 0 }),
-            })
-            .collect();
-        Ok(Launch { tile: recipe.kernel.tile(), grid: kernel.bind(&bound, facts)?, block: kernel.block() })
     }
 
     /// The bias, of which that happens.
@@ -359,14 +322,6 @@ impl Given {
         let (layout, gpu) = self.bias?;
         let (shape, strides) = axes(layout);
         Some(Operand { name: "bias", ty: self.types[C], shape, strides, place: place(gpu), taken })
-    }
-
-    /// Bytes of a sum, as a workspace holds it.
-    fn sum_bytes(&self) -> usize {
-        match self.types[0] {
-            Type::F64 => 8,
-            _ => 4,
-        }
     }
 
     /// Whether sums are made: A and B are read.
@@ -412,6 +367,26 @@ impl Given {
             host_bytes,
         }
     }
+}
+
+/// The tile, grid and block of the launch that multiplies.
+fn grid(launches: &Launches, layouts: [Layout; 3], bias: Option<Layout>, facts: &DeviceFacts) -> Result<Grid> {
+    let Launch { kernel: variant, arguments } = launches.main();
+    let kernel = variant.build()?;
+    let layout = |argument: &Argument| match *argument {
+        Argument::A => Some(launches.layout(0, layouts[0])),
+        Argument::B => Some(launches.layout(1, layouts[1])),
+        Argument::C => Some(launches.layout(2, layouts[C])),
+        Argument::Bias => bias.map(|bias| launches.layout(2, bias)),
+        Argument::Workspace(number) => Some(launches.workspaces[usize::from(number)].layout),
+        Argument::Alpha | Argument::Beta | Argument::Number(_) => None,
+    };
+    let bind = |(param, argument): (&Param, &Argument)| match (&param.kind, layout(argument)) {
+        (&ParamKind::Matrix { ty, .. }, Some(layout)) => Bound::Matrix { ty, layout, address: 0 },
+        (&(ParamKind::Matrix { ty, .. } | ParamKind::Scalar(ty)), _) => Bound::Scalar { ty, bits: 0 },
+    };
+    let bound: Vec<Bound> = kernel.params().iter().zip(arguments).map(bind).collect();
+    Ok(Grid { tile: variant.tile(), grid: kernel.bind(&bound, facts)?, block: kernel.block() })
 }
 
 /// Where a matrix lies, given which GPU that is.

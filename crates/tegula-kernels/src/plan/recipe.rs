@@ -12,8 +12,8 @@ use tegula_ir::{Mma, Order2d};
 
 use super::choose::Lie;
 use crate::{
-    Adding, Blocked, Core, Fragments, Hopper, Mend, Pack, PackBoth, Packing, Plain, Reduce, Schedule, Sum, Variant,
-    Vector,
+    Adding, Blocked, Core, Family, Fragments, Hopper, Mend, Pack, PackBoth, Packing, Plain, Reduce, Schedule, Sum,
+    Variant, Vector,
 };
 
 /// A product as launches of kernels.
@@ -57,7 +57,7 @@ pub enum Split {
 
 /// How what was split meets again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meeting {
+pub(super) enum Meeting {
     /// Nothing was split: the kernel takes A, B and C.
     None,
     /// The kernel takes A, B and parts; a second one adds these to C.
@@ -245,6 +245,16 @@ impl Recipe {
         Recipe { kernel, ..recipe }
     }
 
+    /// A recipe of the same product that takes no workspace, for matrices that lie so: slower.
+    #[must_use]
+    pub fn without_workspace(self, lies: [Lie; 3]) -> Self {
+        let whole = Recipe { split: Split::Whole, packed: [false; 2], ..self };
+        if whole.fit(lies).packed == [false; 2] {
+            return whole;
+        }
+        Recipe { epilogue: self.epilogue, ..Plain::new(Family::Tiled, self.kernel.ty(), 32).into() }
+    }
+
     /// The epilogue as kernels take it, which may make the transpose.
     fn passed_epilogue(&self) -> Epilogue {
         if self.swapped { self.epilogue.transposed() } else { self.epilogue }
@@ -272,7 +282,7 @@ impl Recipe {
     }
 
     /// Whether the kernel takes A and B, after they were swapped, transposed.
-    pub fn turned(&self) -> [bool; 2] {
+    pub(super) fn turned(&self) -> [bool; 2] {
         match self.kernel {
             Variant::Blocked(blocked) => blocked.turned(),
             Variant::Vector(vector) => [false, vector.turned()],
@@ -287,23 +297,17 @@ impl Recipe {
         }
     }
 
-    /// A and B as the kernel takes them, given what transposes one.
-    pub fn inputs<T>(&self, [a, b]: [T; 2], transposed: impl Fn(T) -> T) -> [T; 2] {
-        let [a, b] = if self.swapped { [transposed(b), transposed(a)] } else { [a, b] };
-        let [a_turned, b_turned] = self.turned();
-        [if a_turned { transposed(a) } else { a }, if b_turned { transposed(b) } else { b }]
-    }
-
-    /// C as the kernel takes it, given what transposes it.
-    pub fn output<T>(&self, c: T, transposed: impl Fn(T) -> T) -> T {
-        if self.swapped { transposed(c) } else { c }
+    /// Whether A and B are packed.
+    pub fn packed_operands(&self) -> [bool; 2] {
+        let [left, right] = self.packed;
+        if self.swapped { [right, left] } else { [left, right] }
     }
 
     /// Where a factor (0 the left one, 1 the right one) lies once it is packed, given its shape as the kernel takes it; `None` where it is not.
     ///
     /// # Errors
     /// [`Error::Shape`] where its elements cannot be addressed.
-    pub fn packed(&self, which: usize, shape: Shape) -> Result<Option<Layout>> {
+    pub(super) fn packed(&self, which: usize, shape: Shape) -> Result<Option<Layout>> {
         if !self.packed[which] {
             return Ok(None);
         }
@@ -318,7 +322,7 @@ impl Recipe {
 
     /// The kernels that pack factors which lie so, to copies of such shapes where there are any, and which factors each packs: both, if one kernel can,
     /// since two launches take longer.
-    pub fn packs(
+    pub(super) fn packs(
         &self,
         lies: [Lie; 2],
         to: [Option<Shape>; 2],
@@ -342,7 +346,7 @@ impl Recipe {
     }
 
     /// The shape of the workspace, for a C that lies as the kernel takes it.
-    pub fn workspace(&self, c: Shape) -> Option<Shape> {
+    pub(super) fn workspace(&self, c: Shape) -> Option<Shape> {
         match self.split {
             Split::Whole => None,
             Split::Parts(parts) => Some(match self.kernel {
@@ -360,7 +364,7 @@ impl Recipe {
     }
 
     /// The kernel that adds what was split, if there is one, for a C of so many elements that lies so as the kernels take it.
-    pub fn second(&self, c: Lie, elements: usize) -> Option<Variant> {
+    pub(super) fn second(&self, c: Lie, elements: usize) -> Option<Variant> {
         let (ty, order, epilogue) = (self.kernel.ty(), c.order, self.passed_epilogue());
         match (self.split, self.kernel) {
             (Split::Whole, _) | (Split::Workers(_), Variant::Hopper(_)) => None,
@@ -375,7 +379,7 @@ impl Recipe {
     }
 
     /// How what was split meets again, and so what arguments kernels take, for products of that k.
-    pub fn meeting(&self, k: usize) -> Meeting {
+    pub(super) fn meeting(&self, k: usize) -> Meeting {
         match (self.split, self.kernel) {
             (Split::Workers(workers), Variant::Hopper(hopper)) => {
                 Meeting::Flags(hopper.pipeline.flags(workers as usize))
@@ -394,6 +398,7 @@ impl Recipe {
 mod tests {
     use tegula_ir::launch::{Bound, DeviceFacts};
 
+    use super::super::launches::{Argument, Operands};
     use super::*;
 
     /// Layouts of all sorts: what a recipe does not pack is what its kernel takes, and what it packs is, too.
@@ -426,20 +431,24 @@ mod tests {
                     for b in layouts(k, 8).step_by(5) {
                         let c = Layout::row_major(Shape::new(m, 8)).unwrap();
                         let lie = |layout: &Layout| Lie::of(layout, ty, layout.origin(ty, base));
-                        let recipe = recipe.fit([lie(&a), lie(&b), Lie::of(&c, Type::F32, base)]);
-                        let factors = recipe.inputs([a, b], Layout::transposed);
-                        let bound = |which: usize| {
-                            let layout = recipe.packed(which, factors[which].shape).unwrap().unwrap_or(factors[which]);
-                            Bound::Matrix { ty, layout, address: layout.origin(ty, base) }
-                        };
+                        let lies = [lie(&a), lie(&b), Lie::of(&c, Type::F32, base)];
+                        let operands = Operands { layouts: [a, b, c], lies, epilogue: Epilogue::NONE };
+                        let launches = recipe.launches(&operands).unwrap();
                         let out = if ty == Type::I8 { Type::I32 } else { ty };
-                        let scalar = Bound::Scalar { ty: if ty == Type::I8 { Type::I32 } else { Type::F32 }, bits: 0 };
-                        let c = Bound::Matrix { ty: out, layout: recipe.output(c, Layout::transposed), address: base };
-                        let kernel = recipe.kernel.build().unwrap();
+                        let matrix =
+                            |ty: Type, layout: Layout| Bound::Matrix { ty, layout, address: layout.origin(ty, base) };
+                        let bound = |argument: &Argument| match *argument {
+                            Argument::A => matrix(ty, launches.layout(0, a)),
+                            Argument::B => matrix(ty, launches.layout(1, b)),
+                            Argument::C => matrix(out, launches.layout(2, c)),
+                            Argument::Workspace(number) => matrix(ty, launches.workspaces[usize::from(number)].layout),
+                            _ => Bound::Scalar { ty: if ty == Type::I8 { Type::I32 } else { Type::F32 }, bits: 0 },
+                        };
+                        let main = launches.main();
+                        let kernel = main.kernel.build().unwrap();
+                        let bound: Vec<Bound> = main.arguments.iter().map(bound).collect();
                         let facts = DeviceFacts { multiprocessors: 132 };
-                        kernel
-                            .bind(&[bound(0), bound(1), c, scalar, scalar], &facts)
-                            .unwrap_or_else(|why| panic!("{a:?} {b:?}: {why}"));
+                        kernel.bind(&bound, &facts).unwrap_or_else(|why| panic!("{a:?} {b:?}: {why}"));
                     }
                 }
             }

@@ -9,10 +9,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use tinyjson::JsonValue;
 use tegula_core::element::{Accuracy, Type};
 use tegula_core::error::Result;
 use tegula_ir::Order2d;
+use tinyjson::JsonValue;
 
 use super::{Caps, Lie, Plan, Problem, Recipe, choose, legal};
 
@@ -364,11 +364,7 @@ mod tests {
         assert_eq!(tuned.text(&key()), turned.text(&key()));
         let read = Tuned::parse(&tuned.text(&key()), &key()).unwrap();
         assert_eq!((read.len(), &read.winners), (101, &tuned.winners));
-        assert!(
-            tuned.text(&key()).contains("[\"row16\", \"col\", \"row\"]"),
-            "{}",
-            two().text(&key())
-        );
+        assert!(tuned.text(&key()).contains("[\"row16\", \"col\", \"row\"]"), "{}", two().text(&key()));
         assert!(Tuned::parse(&Tuned::default().text(&key()), &key()).unwrap().is_empty());
     }
 

@@ -42,6 +42,9 @@ impl Drop for Device {
     }
 }
 
+/// The streams that memory of a launch is at home on.
+pub(super) type Homes = SmallVec<[Arc<CudaStream>; 3]>;
+
 impl Gpu {
     /// Opens `cuda:N` through its primary context, with a stream of its own.
     ///
@@ -139,15 +142,23 @@ impl Gpu {
     /// # Errors
     /// [`Error::Elsewhere`] for memory of another context; what `work` and the driver say.
     pub fn ordered<R>(&self, memory: &[DeviceMemory<'_>], work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let others = self.other_homes(memory)?;
-        for other in &others {
-            self.put_after(&self.stream, other)?;
-        }
+        let others = self.begin(memory)?;
         let done = work();
-        for other in &others {
-            self.put_after(other, &self.stream)?;
-        }
+        self.end(&others)?;
         done
+    }
+
+    /// Lets what is queued from now on start after what is queued at the other homes of memory. [`end`](Self::end) takes what
+    /// this returns.
+    pub(super) fn begin(&self, memory: &[DeviceMemory<'_>]) -> Result<Homes> {
+        let others = self.other_homes(memory)?;
+        others.iter().try_for_each(|other| self.put_after(&self.stream, other))?;
+        Ok(others)
+    }
+
+    /// Lets what is queued at other homes from now on start after what is queued here.
+    pub(super) fn end(&self, others: &Homes) -> Result<()> {
+        others.iter().try_for_each(|other| self.put_after(other, &self.stream))
     }
 
     /// Lets what is queued on `later` from now on start after what is queued on `earlier` now.
@@ -162,7 +173,7 @@ impl Gpu {
     }
 
     /// The streams, other than this handle's, that these pieces of memory are at home on.
-    fn other_homes(&self, memory: &[DeviceMemory<'_>]) -> Result<SmallVec<[Arc<CudaStream>; 3]>> {
+    fn other_homes(&self, memory: &[DeviceMemory<'_>]) -> Result<Homes> {
         let here = self.home();
         let mut homes: SmallVec<[Home; 3]> = SmallVec::new();
         for piece in memory {

@@ -42,4 +42,5 @@ pub use launch::Param;
 pub use lend::{Borrowed, BorrowedMut};
 pub use memory::{Buffer, DeviceMatrix, Stored};
 pub use product::Arg;
+pub(crate) use product::Method;
 pub(crate) use staging::STAGING_BYTES;

@@ -8,11 +8,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use tegula_core::progress::{Meter, Phase};
+use tegula_core::epilogue::Epilogue;
+use tegula_core::progress::{Audience, Meter, Phase};
 use tegula_ir::launch::{Bound, DeviceFacts, Field};
 use tegula_ir::{Axis, Checked, Kernel, Order2d, ParamKind, Tiles, check, ptx};
-use tegula_kernels::plan::{Lie, Meeting, Recipe, Split};
-use tegula_kernels::{Edges, Ends, Family, Hopper, Plain, Variant};
+use tegula_kernels::plan::{Argument, Launch, Launches, Lie, Operands, Recipe, Workspace};
+use tegula_kernels::{Edges, Hopper, Variant};
 
 use super::workspace::Kind;
 use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored, tensor};
@@ -71,10 +72,17 @@ impl<'a> Arg<'a> {
         Arg::Scalar { ty: T::TYPE, bits: value.to_bits() }
     }
 
-    fn shape(&self) -> Shape {
+    fn layout(&self) -> Option<Layout> {
         match self {
-            Arg::Matrix { layout, .. } => layout.shape,
-            Arg::Scalar { .. } => Shape::new(0, 0),
+            Arg::Matrix { layout, .. } => Some(*layout),
+            Arg::Scalar { .. } => None,
+        }
+    }
+
+    fn memory(&self) -> Option<DeviceMemory<'a>> {
+        match self {
+            Arg::Matrix { memory, .. } => Some(*memory),
+            Arg::Scalar { .. } => None,
         }
     }
 
@@ -138,9 +146,89 @@ impl Loaded {
     }
 }
 
+/// What a launch takes: a grid, parameters, and the memory that they are addresses of.
+struct Prepared<'a> {
+    grid: [u32; 3],
+    params: Few<Param, PARAMS>,
+    memory: Few<DeviceMemory<'a>, ARGS>,
+}
+
+impl<K: Borrow<Checked<Kernel>>> Loaded<K> {
+    /// Binds arguments to the kernel's parameters.
+    fn prepare<'a>(&self, gpu: &Gpu, args: &[Arg<'a>]) -> Result<Prepared<'a>> {
+        let kernel = self.kernel.borrow();
+        let bound: Few<Bound, ARGS> = args.iter().map(Arg::bound).collect();
+        let grid = kernel.bind(&bound, &DeviceFacts { multiprocessors: gpu.info().multiprocessors })?;
+        let params = self.fields.iter().map(|field| param(kernel, *field, args)).collect::<Result<_>>()?;
+        let memory = args.iter().filter_map(Arg::memory).collect();
+        Ok(Prepared { grid, params, memory })
+    }
+}
+
 /// The built-in kernels that are loaded, by context: a second product is a look-up and a launch.
 type BuiltIn = FxHashMap<(u64, Variant), Arc<Loaded>>;
 static BUILT_IN: LazyLock<Mutex<BuiltIn>> = LazyLock::new(Default::default);
+
+/// How a product is made: by a recipe, or group by group by one kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Method<'m> {
+    /// A recipe.
+    Recipe(&'m Recipe),
+    /// A kernel, and the rows of A and C of each group.
+    Groups(Hopper, &'m [Range<usize>]),
+}
+
+impl Method<'_> {
+    /// The launches for operands on the GPU.
+    fn launches(self, operands: &Operands) -> Result<Launches> {
+        match self {
+            Method::Recipe(recipe) => recipe.launches(operands),
+            Method::Groups(kernel, rows) => Launches::of_groups(Hopper { epilogue: operands.epilogue, ..kernel }, rows),
+        }
+    }
+}
+
+/// The arguments that a product's launches choose from.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    /// A, B and C.
+    matrices: [Arg<'a>; 3],
+    bias: Option<Arg<'a>>,
+    /// Alpha and beta.
+    scalars: [Arg<'a>; 2],
+    epilogue: Epilogue,
+}
+
+impl<'a> Given<'a> {
+    fn operands(&self) -> Operands {
+        let layout = |arg: Arg<'_>| arg.layout().unwrap_or(EMPTY);
+        Operands {
+            layouts: self.matrices.map(layout),
+            lies: self.matrices.map(|arg| arg.lie()),
+            epilogue: self.epilogue,
+        }
+    }
+
+    /// The arguments of a launch.
+    fn arguments(&self, launches: &Launches, launch: &Launch, workspaces: &[Arg<'a>]) -> Few<Arg<'a>, ARGS> {
+        let turned = |arg: Arg<'a>, operand: usize| if launches.transposed[operand] { arg.transposed() } else { arg };
+        let [a, b, c] = self.matrices;
+        let resolve = |argument: &Argument| match *argument {
+            Argument::A => turned(a, 0),
+            Argument::B => turned(b, 1),
+            Argument::C => turned(c, 2),
+            Argument::Bias => turned(self.bias.unwrap_or(c), 2),
+            Argument::Workspace(number) => workspaces[usize::from(number)],
+            Argument::Alpha => self.scalars[0],
+            Argument::Beta => self.scalars[1],
+            Argument::Number(number) => Arg::scalar(number),
+        };
+        launch.arguments.iter().map(resolve).collect()
+    }
+}
+
+/// Of a scalar.
+const EMPTY: Layout = Layout { shape: Shape::new(0, 0), offset: 0, strides: [0; 3] };
 
 impl Gpu {
     /// Queues a kernel; the grid follows from the arguments. Nothing waits for it.
@@ -149,36 +237,15 @@ impl Gpu {
     /// [`Error::Launch`] where the arguments do not fit the kernel, [`Error::Assemble`], and what the driver says.
     ///
     /// # Safety
-    /// For these arguments the kernel has to stay within its matrices, as a run in [`tegula_interp`] shows, and no other work
+    /// For these arguments the kernel has to stay within its matrices, as a run in `tegula_interp` shows, and no other work
     /// may use the matrices it writes at the same time.
     pub unsafe fn run(&self, kernel: &Checked<Kernel>, args: &[Arg<'_>]) -> Result<()> {
         let (function, _) = self.load(&ptx::print(kernel)?)?;
-        // SAFETY: the caller's promise.
-        unsafe { self.queue(&Loaded { kernel, function, fields: kernel.fields() }, args) }
-    }
-
-    /// Queues a loaded kernel.
-    ///
-    /// # Safety
-    /// As [`Gpu::run`].
-    unsafe fn queue<K: Borrow<Checked<Kernel>>>(&self, loaded: &Loaded<K>, args: &[Arg<'_>]) -> Result<()> {
-        let Loaded { kernel, function, fields } = loaded;
-        let bound: Few<Bound, ARGS> = args.iter().map(Arg::bound).collect();
-        let facts = DeviceFacts { multiprocessors: self.info().multiprocessors };
-        let grid = kernel.borrow().bind(&bound, &facts)?;
-        let params =
-            fields.iter().map(|field| param(kernel.borrow(), *field, args)).collect::<Result<Few<Param, PARAMS>>>()?;
-        let memory: Few<DeviceMemory<'_>, ARGS> = args
-            .iter()
-            .filter_map(|arg| match arg {
-                Arg::Matrix { memory, .. } => Some(*memory),
-                Arg::Scalar { .. } => None,
-            })
-            .collect();
-        // SAFETY: `bind` has checked the arguments against the kernel's parameters, whose order `fields` gives; views cover
-        // memory that is borrowed until the work is queued and freed, if at all, in stream order after it; the rest is the
-        // caller's promise.
-        self.ordered(&memory, || unsafe { self.launch(function, grid, &params) })
+        let Prepared { grid, params, memory } =
+            Loaded { kernel, function: function.clone(), fields: kernel.fields() }.prepare(self, args)?;
+        // SAFETY: `prepare` has checked the arguments against the kernel's parameters, whose order `fields` gives; the rest
+        // is the caller's promise.
+        self.ordered(&memory, || unsafe { self.launch(&function, grid, &params) })
     }
 
     /// A built-in kernel, loaded once a context.
@@ -194,254 +261,104 @@ impl Gpu {
         Ok(loaded)
     }
 
-    /// Makes a product with a built-in kernel. Matrices on the host are copied to the GPU and C back; what lies on the GPU stays
-    /// there. Gives the name of what made it: the recipe's, for matrices that lie as they do on the GPU.
-    pub(crate) fn multiply<T: Element>(&self, recipe: &Recipe, product: Gemm<'_, T>) -> Result<String> {
-        if let Variant::Plain(plain) = recipe.kernel
+    /// Makes a product with built-in kernels. Matrices on the host are copied to the GPU and C back; what lies on the GPU
+    /// stays there. Returns the name of what made it: the recipe's, for matrices that lie as they do on the GPU.
+    pub(crate) fn multiply<T: Element>(&self, method: Method<'_>, product: Gemm<'_, T>) -> Result<String> {
+        if let Method::Recipe(Recipe { kernel: Variant::Plain(plain), .. }) = method
             && plain.edges != Edges::Guarded
         {
             return Err(Error::KernelOption("a product takes a kernel that guards its edges".into()));
         }
-        let recipe = recipe.finished(product.finish.epilogue());
-        self.at_its_home(product, |gpu, product| {
-            gpu.multiply_here(product, |matrices, bias, factors| {
-                gpu.multiply_there::<T>(&recipe, matrices, bias, factors)
-            })
-        })
+        let at_home = self.at_home_of(&product)?;
+        let gpu = at_home.as_ref().unwrap_or(self);
+        let mut staged = Staged::upload(gpu, product)?;
+        let multiply = staged.audience.meter(Phase::Multiply, staged.work);
+        multiply.iter().for_each(|meter| meter.reach(0, 1));
+        let used = gpu.execute(method, &staged.given()?)?;
+        if multiply.is_some() && matches!(staged.c, Output::Copied { .. }) {
+            // The download would wait as well, but not say when the product was done.
+            gpu.synchronize()?;
+        }
+        multiply.iter().for_each(Meter::finish);
+        staged.download()?;
+        Ok(used)
     }
 
-    /// Makes the products of groups of rows, with a matrix of B each, in one launch. As [`Gpu::multiply`] otherwise.
-    pub(crate) fn multiply_groups<T: Element>(
-        &self,
-        kernel: Hopper,
-        product: Gemm<'_, T>,
-        rows: &[Range<usize>],
-    ) -> Result<String> {
-        let kernel = Hopper { epilogue: product.finish.epilogue(), ..kernel };
-        self.at_its_home(product, |gpu, product| {
-            gpu.multiply_here(product, |matrices, bias, factors| {
-                gpu.multiply_groups_there(kernel, rows, matrices, bias, factors)
-            })
-        })
-    }
-
-    /// Does something for a product on the stream that it belongs to: the caller's, or the home of its matrices.
-    fn at_its_home<T: Element, R>(
-        &self,
-        product: Gemm<'_, T>,
-        work: impl FnOnce(&Self, Gemm<'_, T>) -> Result<R>,
-    ) -> Result<R> {
+    /// This GPU with the stream that a product belongs to: `None` where that is this handle's, because the caller has named
+    /// it or all matrices lie on the host; else the home of its matrices.
+    fn at_home_of<T: Element>(&self, product: &Gemm<'_, T>) -> Result<Option<Gpu>> {
         if product.is_placed() {
-            return work(self, product);
+            return Ok(None);
         }
         let of_bias = || product.finish.bias.and_then(home_of);
         let home = home_of(product.c.as_view()).or(home_of(product.a)).or(home_of(product.b)).or_else(of_bias);
-        match home {
-            // SAFETY: the product's borrow of the memory outlives this call, and the handle does not.
-            Some((home, ordinal)) => work(&unsafe { self.at_home(home, ordinal) }?, product),
-            None => work(self, product),
-        }
+        // SAFETY: the product's borrow of the memory outlives the handle, which `multiply` drops.
+        home.map(|(home, ordinal)| unsafe { self.at_home(home, ordinal) }).transpose()
     }
 
-    /// Makes a product on this handle's stream, by what queues it once its matrices, the bias and the factors lie on the GPU.
-    fn multiply_here<T: Element>(
-        &self,
-        product: Gemm<'_, T>,
-        multiply_there: impl FnOnce([Arg<'_>; 3], Option<Arg<'_>>, [Arg<'_>; 2]) -> Result<String>,
-    ) -> Result<String> {
-        let (audience, work, reads_c) = (product.audience, product.work(), product.beta != T::Acc::ZERO);
-        let scalars = [Arg::scalar(product.alpha), Arg::scalar(product.beta)];
-        let bias_bytes = product.finish.bias.map_or(Ok(0), copied_bytes)?;
-        let needed =
-            [copied_bytes(product.a)?, copied_bytes(product.b)?, copied_bytes(product.c.as_view())?, bias_bytes];
-        let [.., c_bytes, _] = needed;
-        // All memory is there before anything is copied; where there is not enough, what was had is given back.
-        let taken = (|| {
-            let (a, b) = (Operand::new(self, product.a)?, Operand::new(self, product.b)?);
-            let bias = product.finish.bias.map(|bias| Operand::new(self, bias)).transpose()?;
-            Ok((a, b, Output::new(self, product.c)?, bias))
-        })();
-        let (mut a, mut b, mut c, mut bias) = taken.map_err(|error| self.no_room(needed, error))?;
-        let bytes = needed[0] + needed[1] + bias_bytes + if reads_c { c_bytes } else { 0 };
-        let upload = audience.meter(Phase::Upload, bytes).filter(|_| bytes > 0);
-        a.upload(upload.as_ref())?;
-        b.upload(upload.as_ref())?;
-        bias.as_mut().map_or(Ok(()), |bias| bias.upload(upload.as_ref()))?;
-        if reads_c {
-            c.upload(upload.as_ref())?;
+    /// Queues the launches of a product of matrices on this GPU.
+    fn execute(&self, method: Method<'_>, given: &Given<'_>) -> Result<String> {
+        let (launches, workspaces) = self.lowered(method, given)?;
+        // All kernels are loaded before the first is queued.
+        let loaded: Few<Arc<Loaded>, 4> =
+            launches.launches.iter().map(|launch| self.built_in(&launch.kernel)).collect::<Result<_>>()?;
+        for (launch, kernel) in launches.launches.iter().zip(&loaded) {
+            let args = given.arguments(&launches, launch, &workspaces);
+            let Prepared { grid, params, memory } = kernel.prepare(self, &args)?;
+            let others = self.begin(&memory)?;
+            // SAFETY: `prepare` has checked the arguments against the kernel's parameters. Built-in kernels guard their edges,
+            // those of groups as well, so they stay within their matrices; C is borrowed to be written. Memory is borrowed
+            // until the work is queued and freed, if at all, in stream order after it. On this stream nothing else uses the
+            // workspaces before the last launch is queued, and each launch follows the one before. Blocks that wait for others
+            // wait for such as have begun before them.
+            let queued = unsafe { self.launch(&kernel.function, grid, &params) };
+            self.end(&others)?;
+            queued?;
         }
-        upload.iter().for_each(Meter::finish);
-        let multiply = audience.meter(Phase::Multiply, work);
-        multiply.iter().for_each(|meter| meter.reach(0, 1));
-        let matrices = [Arg::input(a.view())?, Arg::input(b.view())?, Arg::output(c.view_mut())?];
-        let bias = bias.as_ref().map(|bias| Arg::input(bias.view())).transpose()?;
-        let used = multiply_there(matrices, bias, scalars)?;
-        if let (Some(_), Output::Copied { .. }) = (&multiply, &c) {
-            // The download would wait as well, but not say when the product was done.
-            self.synchronize()?;
-        }
-        multiply.iter().for_each(Meter::finish);
-        let download = audience.meter(Phase::Download, c_bytes).filter(|_| c_bytes > 0);
-        c.download(download.as_ref())?;
-        download.iter().for_each(Meter::finish);
-        Ok(used)
+        Ok(launches.recipe.name_with(loaded[launches.multiply].kernel.name()))
     }
 
-    /// Where one copy had no room: what all of them need.
-    fn no_room(&self, needed: [u128; 4], error: Error) -> Error {
-        let Error::OutOfMemory { .. } = error else { return error };
-        let names =
-            ["A", "B", "C", "the bias"].into_iter().zip(needed).filter(|(_, bytes)| *bytes > 0).map(|(name, _)| name);
-        let what = match names.collect::<Vec<_>>().as_slice() {
-            [one] => format!("a copy of {one}"),
-            [all @ .., last] => format!("copies of {} and {last}", all.join(", ")),
-            [] => return error,
-        };
-        self.out_of_memory(what, needed.into_iter().fold(0, u128::saturating_add))
-    }
-
-    /// The product of matrices that lie on the GPU.
-    fn multiply_there<T: Element>(
-        &self,
-        recipe: &Recipe,
-        [a, b, c]: [Arg<'_>; 3],
-        bias: Option<Arg<'_>>,
-        factors: [Arg<'_>; 2],
-    ) -> Result<String> {
-        // A matrix that was copied lies without gaps, however it lay where the plan saw it.
-        let (given, given_bias) = ([a, b, c], bias);
-        let recipe = recipe.fit([a.lie(), b.lie(), c.lie()]);
-        let [mut a, mut b] = recipe.inputs([a, b], Arg::transposed);
-        let c = recipe.output(c, Arg::transposed);
-        let bias = bias.map(|bias| recipe.output(bias, Arg::transposed));
-        let [alpha, beta] = factors;
-        let kernel = self.built_in(&recipe.kernel)?;
-        let used = recipe.name_with(kernel.kernel.name());
-        let layouts = [
-            recipe.workspace(c.shape()).map(Layout::row_major).transpose()?,
-            recipe.packed(0, a.shape())?,
-            recipe.packed(1, b.shape())?,
-        ];
-        let types = [<T::Acc as Scalar>::TYPE, T::TYPE, T::TYPE];
-        let meeting = recipe.meeting(given[0].shape().cols);
-        let flags = || if let Meeting::Flags(count) = meeting { self.flags(count).map(Some) } else { Ok(None) };
-        let borrowed = self.borrowed(layouts, types).and_then(|matrices| Ok((matrices, flags()?)));
-        let ([parts, packed_a, packed_b], flags) = match borrowed {
-            Ok(borrowed) => borrowed,
-            // Slower, but without a workspace.
-            Err(Error::OutOfMemory { .. }) => {
-                let plain = Plain::new(Family::Tiled, T::TYPE, 32);
-                let whole = Recipe { split: Split::Whole, packed: [false; 2], ..recipe };
-                let whole = if whole.fit(given.map(|arg| arg.lie())).packed == [false; 2] {
-                    whole
-                } else {
-                    Recipe { epilogue: recipe.epilogue, ..plain.into() }
-                };
-                return self.multiply_there::<T>(&whole, given, given_bias, factors);
+    /// The launches of a product, with memory for their workspaces; where there is none, slower ones that take none.
+    fn lowered<'a>(&'a self, method: Method<'_>, given: &Given<'_>) -> Result<(Launches, Few<Arg<'a>, 4>)> {
+        let operands = given.operands();
+        let launches = method.launches(&operands)?;
+        match (self.workspace_args(&launches.workspaces), method) {
+            (Err(Error::OutOfMemory { .. }), Method::Recipe(recipe)) => {
+                let launches = recipe.without_workspace(operands.lies).launches(&operands)?;
+                let workspaces = self.workspace_args(&launches.workspaces)?;
+                Ok((launches, workspaces))
             }
-            Err(error) => return Err(error),
-        };
-        self.pack(&recipe, [(&mut a, packed_a), (&mut b, packed_b)])?;
-        let second = recipe.second(c.lie(), c.shape().len()?).map(|second| self.built_in(&second)).transpose()?;
-        let matrices: Few<Arg<'_>, ARGS> = match meeting {
-            Meeting::Sum | Meeting::Reduce(_) => [a, b].into_iter().chain(parts).collect(),
-            _ => [a, b, c].into_iter().chain(parts).chain(flags).collect(),
-        };
-        // SAFETY: built-in kernels guard their edges, so they stay within their matrices and the bias, which has an element for each column or
-        // each row of C; C is borrowed to be written; on this stream nobody else uses the workspace before the last kernel is queued, each of
-        // which follows the one before. Blocks that wait for others wait for such as have begun before them.
-        unsafe {
-            match meeting {
-                Meeting::Sum | Meeting::Reduce(_) => self.queue(&kernel, &matrices)?,
-                _ => self.queue(&kernel, &with_bias(&matrices, bias, &[alpha, beta]))?,
-            }
-            if let (Some(second), Some(parts)) = (second, parts) {
-                let numbers = meeting.numbers(factors, Arg::scalar);
-                self.queue(&second, &with_bias(&[parts, c], bias, &numbers))?;
-            }
+            (workspaces, _) => Ok((launches, workspaces?)),
         }
-        Ok(used)
     }
 
-    /// Packs the factors that are to be, and takes their copies for them.
-    fn pack<'a>(&'a self, recipe: &Recipe, factors: [(&mut Arg<'a>, Option<Arg<'a>>); 2]) -> Result<()> {
-        let lies = factors.each_ref().map(|(factor, _)| factor.lie());
-        let to = factors.each_ref().map(|(_, to)| to.map(|to| to.shape()));
-        for (kernel, which) in recipe.packs(lies, to) {
-            let kernel = self.built_in(&kernel)?;
-            let args = factors[which].iter().flat_map(|(factor, to)| std::iter::once(**factor).chain(*to));
-            let args: Few<Arg<'_>, 4> = args.collect();
-            // SAFETY: built-in kernels guard their edges, so they stay within their matrices; on this stream nobody else uses the workspace before
-            // what multiplies is queued, which follows them.
-            unsafe { self.queue(&kernel, &args) }?;
-        }
-        for (factor, to) in factors {
-            *factor = to.unwrap_or(*factor);
-        }
-        Ok(())
-    }
-
-    /// The products of groups of matrices that lie on the GPU, by a kernel for all of them.
-    fn multiply_groups_there(
-        &self,
-        kernel: Hopper,
-        rows: &[Range<usize>],
-        [a, b, c]: [Arg<'_>; 3],
-        bias: Option<Arg<'_>>,
-        factors: [Arg<'_>; 2],
-    ) -> Result<String> {
-        let kernel = self.built_in(&kernel.into())?;
-        let layout = Layout::row_major(Shape::new(1, rows.len().next_multiple_of(Ends::NUMBERS)))?;
-        let memory = self.workspace(layout.shape.cols, Type::U32.size(), Kind::Any)?;
-        let ends = Arg::Matrix { ty: Type::U32, layout, memory };
-        let write = self.built_in(&Ends.into())?;
-        for (first, rows) in (0u32..).step_by(Ends::NUMBERS).zip(rows.chunks(Ends::NUMBERS)) {
-            let numbers = rows.iter().map(|rows| rows.end as u32).chain(std::iter::repeat(0)).take(Ends::NUMBERS);
-            let args: Vec<Arg<'_>> = [ends, Arg::scalar(first)].into_iter().chain(numbers.map(Arg::scalar)).collect();
-            // SAFETY: the kernel stores so many numbers from `first` on, where the row has as many; the workspace is as below.
-            unsafe { self.queue(&write, &args) }?;
-        }
-        // SAFETY: built-in kernels guard their edges, those of the groups as well, so they stay within their matrices, the bias and the ends, of
-        // which there is one for each matrix of B; C is borrowed to be written; on this stream nobody else uses the workspace before this kernel is
-        // queued, which follows what writes it.
-        unsafe { self.queue(&kernel, &with_bias(&[a, b, ends, c], bias, &factors)) }?;
-        Ok(kernel.kernel.name().into())
-    }
-
-    /// Matrices of the workspace, for the next work on this handle's stream.
-    fn borrowed(&self, layouts: [Option<Layout>; 3], types: [Type; 3]) -> Result<[Option<Arg<'_>>; 3]> {
+    /// Memory for workspaces, for the next work on this handle's stream.
+    fn workspace_args(&self, wanted: &[Workspace]) -> Result<Few<Arg<'_>, 4>> {
         // What an access takes at once, and whole lines of the caches.
         const ALIGNMENT: usize = 256;
-        let bytes = |layout: &Option<Layout>, ty: Type| -> Result<usize> {
-            let elements = layout.map_or(Ok(0), |layout| layout.shape.len())?;
-            let bytes = elements.checked_mul(ty.size()).and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT));
-            bytes.ok_or_else(|| Error::Shape(format!("a workspace of {elements} elements cannot be addressed")))
-        };
         let mut all = 0usize;
-        let mut starts = [0; 3];
-        for ((layout, ty), start) in layouts.iter().zip(types).zip(&mut starts) {
-            *start = all;
-            all = all.saturating_add(bytes(layout, ty)?);
+        let mut starts: Few<usize, 4> = SmallVec::new();
+        for workspace in wanted {
+            let elements = workspace.layout.shape.len()?;
+            let bytes =
+                elements.checked_mul(workspace.ty.size()).and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT));
+            let bytes =
+                bytes.ok_or_else(|| Error::Shape(format!("a workspace of {elements} elements cannot be addressed")))?;
+            starts.push(all);
+            all = if workspace.zeroed { all } else { all.saturating_add(bytes) };
         }
-        if layouts == [None; 3] {
-            return Ok([None; 3]);
-        }
-        // Where k is 0, factors are empty, and lie somewhere nevertheless.
-        let memory = self.workspace(all.max(1), 1, Kind::Any)?;
-        let mut starts = starts.into_iter().zip(types);
-        Ok(layouts.map(|layout| {
-            let (start, ty) = starts.next()?;
-            let layout = layout?;
-            let memory =
-                DeviceMemory { address: memory.address + start as u64, len: layout.shape.len().ok()?, ..memory };
-            Some(Arg::Matrix { ty, layout, memory })
-        }))
-    }
-
-    /// So many flags that are zero, for the next work on this handle's stream, which leaves them so.
-    fn flags(&self, count: usize) -> Result<Arg<'_>> {
-        let layout = Layout::row_major(Shape::new(1, count))?;
-        Ok(Arg::Matrix { ty: Type::U32, layout, memory: self.workspace(count, size_of::<u32>(), Kind::Zeros)? })
+        // Where k is 0, operands are empty, and lie somewhere nevertheless.
+        let shared = wanted.iter().any(|workspace| !workspace.zeroed);
+        let memory = shared.then(|| self.workspace(all.max(1), 1, Kind::Any)).transpose()?;
+        let place = |(&Workspace { ty, layout, zeroed }, start): (&Workspace, usize)| {
+            let len = layout.shape.len()?;
+            let memory = match memory {
+                Some(memory) if !zeroed => DeviceMemory { address: memory.address + start as u64, len, ..memory },
+                _ => self.workspace(len, ty.size(), Kind::Zeros)?,
+            };
+            Ok(Arg::Matrix { ty, layout, memory })
+        };
+        wanted.iter().zip(starts).map(place).collect()
     }
 
     /// A·B in a new matrix on this GPU. The work is queued, not waited for; the result can be an operand at once.
@@ -453,11 +370,6 @@ impl Gpu {
         Gemm::new(a.view(), b.view(), c.view_mut()).on(&self.clone().into()).run()?;
         Ok(c)
     }
-}
-
-/// Arguments of a kernel that stores to C: matrices, the bias if there is one, numbers.
-fn with_bias<'a>(matrices: &[Arg<'a>], bias: Option<Arg<'a>>, numbers: &[Arg<'a>]) -> Few<Arg<'a>, ARGS> {
-    matrices.iter().copied().chain(bias).chain(numbers.iter().copied()).collect()
 }
 
 fn lock() -> std::sync::MutexGuard<'static, BuiltIn> {
@@ -478,6 +390,78 @@ fn copied_bytes<T: Scalar>(view: View<'_, T>) -> Result<u128> {
         Memory::Device(_) => Ok(0),
         Memory::Host(_) => Ok(view.layout().packed()?.from.shape.len()? as u128 * T::TYPE.size() as u128),
     }
+}
+
+/// A product whose matrices are on the GPU: those from the host as copies.
+struct Staged<'a, T: Element> {
+    a: Operand<'a, T>,
+    b: Operand<'a, T>,
+    c: Output<'a, T::Out>,
+    bias: Option<Operand<'a, T::Out>>,
+    scalars: [T::Acc; 2],
+    epilogue: Epilogue,
+    audience: Audience<'a>,
+    /// Multiply-adds.
+    work: u128,
+    /// Bytes of C that are copied back.
+    c_bytes: u128,
+}
+
+impl<'a, T: Element> Staged<'a, T> {
+    /// Copies what lies on the host. All memory is there before anything is copied; where there is not enough, what was had
+    /// is given back.
+    fn upload(gpu: &Gpu, product: Gemm<'a, T>) -> Result<Self> {
+        let (audience, work, reads_c) = (product.audience, product.work(), product.beta != T::Acc::ZERO);
+        let (scalars, epilogue) = ([product.alpha, product.beta], product.finish.epilogue());
+        let bias_bytes = product.finish.bias.map_or(Ok(0), copied_bytes)?;
+        let needed =
+            [copied_bytes(product.a)?, copied_bytes(product.b)?, copied_bytes(product.c.as_view())?, bias_bytes];
+        let [.., c_bytes, _] = needed;
+        let taken = (|| {
+            let (a, b) = (Operand::new(gpu, product.a)?, Operand::new(gpu, product.b)?);
+            let bias = product.finish.bias.map(|bias| Operand::new(gpu, bias)).transpose()?;
+            let c = Output::new(gpu, product.c)?;
+            Ok(Staged { a, b, c, bias, scalars, epilogue, audience, work, c_bytes })
+        })();
+        let mut staged = taken.map_err(|error| no_room(gpu, needed, error))?;
+        let bytes = needed[0] + needed[1] + bias_bytes + if reads_c { c_bytes } else { 0 };
+        let upload = audience.meter(Phase::Upload, bytes).filter(|_| bytes > 0);
+        staged.a.upload(upload.as_ref())?;
+        staged.b.upload(upload.as_ref())?;
+        staged.bias.as_mut().map_or(Ok(()), |bias| bias.upload(upload.as_ref()))?;
+        if reads_c {
+            staged.c.upload(upload.as_ref())?;
+        }
+        upload.iter().for_each(Meter::finish);
+        Ok(staged)
+    }
+
+    fn given(&mut self) -> Result<Given<'_>> {
+        let matrices = [Arg::input(self.a.view())?, Arg::input(self.b.view())?, Arg::output(self.c.view_mut())?];
+        let bias = self.bias.as_ref().map(|bias| Arg::input(bias.view())).transpose()?;
+        Ok(Given { matrices, bias, scalars: self.scalars.map(Arg::scalar), epilogue: self.epilogue })
+    }
+
+    /// Copies C back where it came from the host.
+    fn download(self) -> Result<()> {
+        let download = self.audience.meter(Phase::Download, self.c_bytes).filter(|_| self.c_bytes > 0);
+        self.c.download(download.as_ref())?;
+        download.iter().for_each(Meter::finish);
+        Ok(())
+    }
+}
+
+/// Where one copy had no room: what all of them need.
+fn no_room(gpu: &Gpu, needed: [u128; 4], error: Error) -> Error {
+    let Error::OutOfMemory { .. } = error else { return error };
+    let names =
+        ["A", "B", "C", "the bias"].into_iter().zip(needed).filter(|(_, bytes)| *bytes > 0).map(|(name, _)| name);
+    let what = match names.collect::<Vec<_>>().as_slice() {
+        [one] => format!("a copy of {one}"),
+        [all @ .., last] => format!("copies of {} and {last}", all.join(", ")),
+        [] => return error,
+    };
+    gpu.out_of_memory(what, needed.into_iter().fold(0, u128::saturating_add))
 }
 
 /// An input on the GPU: there already, or copied.

@@ -2,7 +2,7 @@
 //! without races or bank conflicts.
 
 use tegula::element::{Scalar, Type, bf16, f16};
-use tegula::{Accuracy, Device, Error, Executor, Gemm, Matrix, Shape, View};
+use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape, View};
 use tegula_interp::{Arg, Buffer, Config, Counters, run};
 use tegula_ir::check;
 use tegula_kernels::plan::{Plan, Recipe, Split};

@@ -6,7 +6,7 @@
 #![cfg(feature = "cuda")]
 
 use tegula::element::f16;
-use tegula::{Device, Executor, Gemm, Matrix, Shape};
+use tegula::{Device, Gemm, Matrix, Shape};
 use tegula_kernels::plan::Plan;
 use tegula_kernels::{Family, Plain};
 

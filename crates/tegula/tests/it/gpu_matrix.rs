@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use tegula::cuda::{self, DeviceMatrix, Gpu, Stored};
 use tegula::element::{Scalar, Type, bf16, f16};
-use tegula::{Device, Executor, Gemm, Layout, Matrix, Shape};
+use tegula::{Device, Gemm, Layout, Matrix, Shape};
 use tegula_interp::{self as interp, Arg, Buffer, Config, TensorCore};
 use tegula_ir::{Mma, check};
 use tegula_kernels::Blocked;

@@ -5,7 +5,7 @@
 
 use tegula::cuda::{DeviceMatrix, Gpu};
 use tegula::element::Scalar;
-use tegula::{Device, Executor, Gemm, Matrix, Shape, cache};
+use tegula::{Device, Gemm, Matrix, Shape, cache};
 use tegula_bench::{Case, Effort, oracle, tune};
 use tegula_kernels::plan::{Recipe, Tuned, Winner, legal};
 

@@ -5,7 +5,7 @@
 
 use tegula::cuda::{self, DeviceMatrix, Gpu, Stored};
 use tegula::element::{Type, bf16, f16};
-use tegula::{Device, Executor, Gemm, Layout, Matrix, Shape};
+use tegula::{Device, Gemm, Layout, Matrix, Shape};
 use tegula_interp::{self as interp, Arg, Buffer, Config};
 use tegula_ir::prelude::*;
 use tegula_kernels::plan::{Plan, Recipe};

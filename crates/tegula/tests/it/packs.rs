@@ -4,7 +4,6 @@ use tegula::element::{Type, bf16};
 use tegula::{Layout, Matrix, Shape, View};
 use tegula_interp::{self as interp, Arg, Buffer, Config, Severity};
 use tegula_ir::{Order2d, check};
-use tegula_kernels::plan::{Lie, Recipe};
 use tegula_kernels::{Pack, PackBoth, Packing, Variant};
 
 use crate::product::{Random, Sample};
@@ -75,19 +74,4 @@ fn what_is_not_alike_or_too_large_is_copied_by_two_launches() {
     assert!(PackBoth::of([same; 2], [small, Shape::new(1 << 22, 1 << 21)]).is_none());
     assert!(PackBoth::of([same; 2], [small, Shape { batches: usize::MAX, rows: usize::MAX, cols: 2 }]).is_none());
     assert!(PackBoth { ty: Type::F16, from: ORDERS[..2].try_into().unwrap(), packing: Packing::Tf32 }.build().is_err());
-}
-
-#[test]
-fn recipes_pack_both_factors_at_once_where_one_kernel_can() {
-    let recipe = Recipe::named("hopper_64x64x64_1_2_1:pab", Type::BF16).unwrap();
-    let lies = [Order2d::RowMajor, Order2d::ColMajor].map(|order| Lie::new(order, false));
-    let packs = |to| -> Vec<_> { recipe.packs(lies, to).map(|(kernel, which)| (kernel.name(), which)).collect() };
-    let [small, none, large] = [Shape::new(64, 64), Shape::new(0, 64), Shape::new(1 << 22, 1 << 21)];
-    let each = |which: usize| (Variant::Pack(pack(Type::BF16, lies[which].order)).name(), which..which + 1);
-    let both = PackBoth { ty: Type::BF16, from: lies.map(|lie| lie.order), packing: Packing::Same };
-    assert_eq!(packs([Some(small); 2]), [(both.to_string(), 0..2)]);
-    assert_eq!(packs([Some(small), None]), [each(0)]);
-    assert_eq!(packs([Some(none), Some(small)]), [each(1)]);
-    assert_eq!(packs([Some(small), Some(large)]), [each(0), each(1)]);
-    assert_eq!(packs([None, Some(none)]), []);
 }

@@ -7,7 +7,7 @@ use tegula::{Accuracy, Device, Error, Layout, Matrix, Shape};
 use tegula_interp::{Buffer, Config, Severity};
 use tegula_ir::launch::DeviceFacts;
 use tegula_ir::{Order2d, check};
-use tegula_kernels::plan::{Lie as Known, Meeting, Recipe, Split};
+use tegula_kernels::plan::{Lie as Known, Operands, Recipe, Split, Workspace};
 use tegula_kernels::{Hopper, Pipeline, Schedule};
 
 use super::covering;
@@ -80,15 +80,17 @@ fn clean<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usize; 3], bet
     let factors = (T::Acc::ONE, if beta { T::Acc::ONE } else { T::Acc::ZERO });
     let product = Product::<T>::new([1, m, n, k], orders.map(lie), &mut Random(7), factors);
     let lies = orders.map(|order| Known::new(order, true));
-    let recipe = Recipe::named(name, T::TYPE).unwrap().fit(lies);
-    let kernel = check(recipe.kernel.build().unwrap()).unwrap();
-    let parts = recipe.workspace(Shape::new(m, n)).map(|shape| Layout::row_major(shape).unwrap());
+    let recipe = Recipe::named(name, T::TYPE).unwrap();
+    let layouts = [Shape::new(m, k), Shape::new(k, n), Shape::new(m, n)].map(|shape| Layout::row_major(shape).unwrap());
+    let launches = recipe.launches(&Operands { layouts, lies, epilogue: Epilogue::NONE }).unwrap();
+    let kernel = check(launches.main().kernel.build().unwrap()).unwrap();
     for seed in 0..seeds(1, most) {
         let config = Config { seed, device: DeviceFacts { multiprocessors: 2 }, ..Config::default() };
-        let mut more: Vec<_> = parts.iter().map(|parts| Buffer::output(Type::F32, *parts).unwrap()).collect();
-        if let Meeting::Flags(count) = recipe.meeting(k) {
-            more.push(Buffer::in_out(Matrix::<u32>::zeros(Shape::new(1, count)).unwrap().view()).unwrap());
-        }
+        let workspace = |workspace: &Workspace| match workspace.zeroed {
+            true => Buffer::in_out(Matrix::<u32>::zeros(workspace.layout.shape).unwrap().view()).unwrap(),
+            false => Buffer::output(workspace.ty, workspace.layout).unwrap(),
+        };
+        let more: Vec<_> = launches.workspaces.iter().map(workspace).collect();
         let (outcome, c) = product.run_with(&kernel, &more, &config);
         if let [.., flags] = &*more {
             assert!(flags.to_matrix::<u32>().unwrap().as_slice().iter().all(|flag| *flag == 0), "{name} leaves flags");

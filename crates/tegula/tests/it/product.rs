@@ -2,7 +2,7 @@
 
 use tegula::element::{Element, Scalar, Type, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue, Finish};
-use tegula::{Accuracy, Device, Executor, Gemm, Layout, Shape, View, ViewMut};
+use tegula::{Accuracy, Device, Gemm, Layout, Shape, View, ViewMut};
 use tegula_bench::oracle;
 use tegula_interp::{Arg, Buffer, Config, Outcome, run};
 use tegula_ir::{Checked, Kernel, Order2d, check};
