@@ -46,7 +46,10 @@ impl Run<'_, '_> {
             if self.gathered.stopped {
                 return Progress::None;
             }
-            left = left - 1 + usize::from(self.warp.state != State::Gone && self.warp.fork(code));
+            let waits = matches!(self.warp.state, State::Polling | State::Await);
+            let split = waits && self.block.splits_wait() && self.warp.split_wait(code);
+            let forked = self.warp.state != State::Gone && self.warp.fork(code);
+            left = left - 1 + usize::from(split) + usize::from(forked);
             self.warp.switch();
         }
         progress

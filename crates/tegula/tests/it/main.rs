@@ -24,6 +24,7 @@ mod hopper;
 mod huge;
 mod interp_facts;
 mod interp_ops;
+mod interp_orders;
 mod interp_plants;
 mod interp_products;
 mod interp_schedule;
