@@ -11,7 +11,8 @@ use super::count::{
 use super::finding::{Kind, Space};
 use super::lanes::mask;
 use super::lower::{At, Coordinate, Only, Reg, register_bits};
-use super::race::{AGENT, Access, Conflict, Equals, Eyes, Knowledge, Now, lanes_of};
+use super::race::{AGENT, Access, Conflict, Eyes, Knowledge, Now, lanes_of};
+use super::shadow::Equals;
 use super::warp::Run;
 use super::{Arg, Buffer, Request, What, semantics};
 use crate::element::Type;

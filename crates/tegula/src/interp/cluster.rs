@@ -10,7 +10,8 @@ use super::barrier::Which;
 use super::block::{Gathered, Machine, Mistake, Running, State};
 use super::copy::Cargo;
 use super::finding::Kind;
-use super::race::{Access, Eyes, GlobalShadow, Knowledge};
+use super::race::{Access, Eyes, Knowledge};
+use super::shadow::GlobalShadow;
 use super::warp::Run;
 use crate::ir::SiteId;
 

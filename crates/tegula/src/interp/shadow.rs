@@ -1,0 +1,435 @@
+//! What is remembered of each element of memory: its last accesses, and the releases published there.
+//!
+//! Three readers an element are enough to remember while only barriers and whole-warp synchronisation order things: the latest,
+//! the latest other lane of its warp, and the latest of another warp. A later writer that races with any reader races with one
+//! of these. Kernels with finer synchronisation keep every reader.
+
+use rustc_hash::FxHashMap;
+
+use super::history::History;
+use super::race::{Access, Clocks, Conflict, Eyes, Now};
+use super::release::Published;
+use crate::ir::Scope;
+
+/// What is wrong with an agent's read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Hazard {
+    /// Nobody wrote what it reads.
+    Unwritten,
+    /// A write that is in no order with it.
+    Conflict(Conflict),
+    /// A write by a thread, without a fence after it.
+    BehindCaches(Access),
+}
+
+impl Hazard {
+    /// What kind it is, and the line of the earlier access.
+    pub fn line(&self) -> (u8, u32) {
+        match self {
+            Hazard::Unwritten => (0, 0),
+            Hazard::Conflict(conflict) => (1, conflict.earlier.site),
+            Hazard::BehindCaches(write) => (2, write.site),
+        }
+    }
+}
+
+/// What is remembered of one element of shared memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cell {
+    pub write: Access,
+    reads: [Access; 3],
+    /// Whether it was ever written, plainly or not.
+    pub written: bool,
+    /// Lane + 1 whose asynchronous copy is on its way here.
+    pub in_flight: u16,
+}
+
+/// For elements, by memory and index, the plain writes that other lanes made together with the last one: of the same value, in the same instruction.
+#[derive(Debug, Default)]
+pub(super) struct Equals(FxHashMap<(u32, u64), Vec<(u32, Access)>>);
+
+impl Equals {
+    pub fn add(&mut self, at: (u32, u64), block: u32, access: Access) {
+        self.0.entry(at).or_default().push((block, access));
+    }
+
+    pub fn clear(&mut self, at: (u32, u64)) {
+        if !self.0.is_empty() {
+            self.0.remove(&at);
+        }
+    }
+
+    /// One of them that is in no order with what somebody does or did.
+    pub fn unordered(&self, clocks: &mut Clocks, at: (u32, u64), eyes: &Eyes<'_>) -> Option<Conflict> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut writes = self.0.get(&at)?.iter();
+        let &(block, earlier) = writes.find(|(block, access)| !clocks.seen_across(eyes, *block, access))?;
+        Some(Conflict { block, earlier, earlier_writes: true })
+    }
+}
+
+/// What is remembered of the arrays of a block's shared memory.
+#[derive(Debug)]
+pub(super) struct SharedShadow {
+    pub cells: Vec<Vec<Cell>>,
+    /// Who else used an element, in kernels with finer synchronisation.
+    histories: FxHashMap<(u32, u32), History>,
+    /// What releases have published at an element.
+    published: FxHashMap<(u32, u32), Published>,
+    pub equals: Equals,
+}
+
+impl SharedShadow {
+    pub fn new(lengths: impl Iterator<Item = u64>) -> Self {
+        let cells = lengths.map(|n| vec![Cell::default(); n as usize]).collect();
+        SharedShadow {
+            cells,
+            histories: FxHashMap::default(),
+            published: FxHashMap::default(),
+            equals: Equals::default(),
+        }
+    }
+
+    pub fn cell(&mut self, array: usize, index: usize) -> &mut Cell {
+        &mut self.cells[array][index]
+    }
+
+    /// Notes a read of an element that was written before the block's last barrier and has no copy on its way, which is what
+    /// nearly every read is. False where it is not so; then nothing is noted.
+    #[inline]
+    pub fn read_settled(&mut self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> bool {
+        let cell = &mut self.cells[array][index];
+        let write = &cell.write;
+        if write.clock == 0 || write.clock >= clocks.base || cell.in_flight != 0 || clocks.every_reader {
+            return false;
+        }
+        clocks.barrier_needed |= write.clock >= clocks.previous && write.lane != now.lane;
+        remember(&mut cell.reads, now.access());
+        true
+    }
+
+    /// A read; the write it races with, if there is one.
+    #[inline]
+    pub fn read(&mut self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> Option<Conflict> {
+        if clocks.every_reader {
+            return self.remembered(clocks, array, index, now, false);
+        }
+        let cell = &mut self.cells[array][index];
+        let write = cell.write;
+        remember(&mut cell.reads, now.access());
+        if write.clock == 0 || clocks.ordered(&write, now) {
+            return None;
+        }
+        Some(Conflict { block: clocks.block, earlier: write, earlier_writes: true })
+    }
+
+    /// A write; an access it races with, if there is one.
+    #[inline]
+    pub fn write(&mut self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> Option<Conflict> {
+        self.cells[array][index].written = true;
+        if clocks.every_reader {
+            return self.remembered(clocks, array, index, now, true);
+        }
+        let conflict = self.would_race(clocks, array, index, now);
+        let cell = &mut self.cells[array][index];
+        *cell = Cell { write: now.access(), reads: Default::default(), ..*cell };
+        conflict
+    }
+
+    /// An access that a plain write would race with, if there is one.
+    #[inline]
+    pub fn would_race(&self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> Option<Conflict> {
+        let (block, Cell { write, reads, .. }) = (clocks.block, self.cells[array][index]);
+        if clocks.every_reader {
+            let write = (write.clock != 0).then_some((block, write));
+            let history = self.histories.get(&(array as u32, index as u32));
+            return history.unwrap_or(&History::default()).conflict(write, clocks, now, true);
+        }
+        let races = |clocks: &mut Clocks, access: &Access| access.clock != 0 && !clocks.ordered(access, now);
+        if races(clocks, &write) {
+            return Some(Conflict { block, earlier: write, earlier_writes: true });
+        }
+        let reader = reads.into_iter().find(|read| races(clocks, read));
+        reader.map(|earlier| Conflict { block, earlier, earlier_writes: false })
+    }
+
+    fn remembered(
+        &mut self,
+        clocks: &mut Clocks,
+        array: usize,
+        index: usize,
+        now: &Now,
+        writes: bool,
+    ) -> Option<Conflict> {
+        if writes && now.ordered.is_none() && !self.published.is_empty() {
+            self.published.get_mut(&(array as u32, index as u32)).into_iter().for_each(Published::clear);
+        }
+        let write = &mut self.cells[array][index].write;
+        let history = self.histories.entry((array as u32, index as u32)).or_default();
+        let mut last = (write.clock != 0).then_some((clocks.block, *write));
+        let conflict = history.access(&mut last, clocks, now, writes);
+        *write = last.map_or_else(Access::default, |(_, access)| access);
+        conflict
+    }
+
+    /// An agent reads, as somebody started it to; what is wrong with that.
+    pub fn read_by_agent(
+        &mut self,
+        clocks: &mut Clocks,
+        (array, index): (usize, usize),
+        eyes: &Eyes<'_>,
+        agent: Access,
+    ) -> Option<Hazard> {
+        let Cell { write, written, .. } = self.cells[array][index];
+        let history = self.histories.entry((array as u32, index as u32)).or_default();
+        history.reads.insert((clocks.block, agent.lane), agent);
+        if !written {
+            return Some(Hazard::Unwritten);
+        }
+        let block = clocks.block;
+        let conflict = |earlier| Hazard::Conflict(Conflict { block, earlier, earlier_writes: true });
+        for (_, write) in history.ordered_writes() {
+            if !clocks.seen_by(eyes, &write) {
+                return Some(conflict(write));
+            }
+            if !clocks.past_caches(eyes, &write) {
+                return Some(Hazard::BehindCaches(write));
+            }
+        }
+        if write.clock == 0 {
+            return None;
+        }
+        if !clocks.seen_by(eyes, &write) {
+            return Some(conflict(write));
+        }
+        if let Some(conflict) = self.equals.unordered(clocks, (array as u32, index as u64), eyes) {
+            return Some(Hazard::Conflict(conflict));
+        }
+        (!clocks.past_caches(eyes, &write)).then_some(Hazard::BehindCaches(write))
+    }
+
+    /// An agent writes, as somebody started it to; an access that this races with, if there is one.
+    pub fn write_by_agent(
+        &mut self,
+        clocks: &mut Clocks,
+        (array, index): (usize, usize),
+        eyes: &Eyes<'_>,
+        agent: Access,
+    ) -> Option<Conflict> {
+        let block = clocks.block;
+        let at = (array as u32, index as u64);
+        self.published.get_mut(&(array as u32, index as u32)).into_iter().for_each(Published::clear);
+        let equal = self.equals.unordered(clocks, at, eyes);
+        self.equals.clear(at);
+        let cell = &mut self.cells[array][index];
+        let before = std::mem::replace(&mut cell.write, agent);
+        cell.written = true;
+        let history = std::mem::take(self.histories.entry((array as u32, index as u32)).or_default());
+        let conflict = |earlier, earlier_writes| Some(Conflict { block, earlier, earlier_writes });
+        if before.clock != 0 && !clocks.seen_by(eyes, &before) {
+            return conflict(before, true);
+        }
+        let mut others = history.reads.values().map(|&read| (read, false)).chain(history.ordered_uses());
+        let other = others.find(|(access, _)| !clocks.seen_by(eyes, access));
+        other.and_then(|(access, wrote)| conflict(access, wrote)).or(equal)
+    }
+
+    /// A thread has waited for an element.
+    pub fn waited(&mut self, block: u32, (array, index): (u32, u32), now: &Now, scope: Scope) {
+        self.histories.entry((array, index)).or_default().waited(block, now, scope);
+    }
+
+    pub fn published(&mut self, array: u32, index: u32) -> &mut Published {
+        self.published.entry((array, index)).or_default()
+    }
+}
+
+/// Keeps the latest reader, the latest other lane of its warp, and the latest of another warp.
+#[inline]
+fn remember(reads: &mut [Access; 3], read: Access) {
+    let [latest, neighbour, stranger] = *reads;
+    if latest.lane == read.lane || latest.clock == 0 {
+        reads[0] = read;
+    } else if latest.lane / 32 == read.lane / 32 {
+        *reads = [read, latest, stranger];
+    } else {
+        let same_warp = |a: Access| a.clock != 0 && a.lane / 32 == read.lane / 32 && a.lane != read.lane;
+        let neighbour = [stranger, neighbour].into_iter().find(|&a| same_warp(a)).unwrap_or_default();
+        *reads = [read, neighbour, latest];
+    }
+}
+
+/// What is remembered of the elements of global memory that a launch touches, where it may write.
+#[derive(Debug, Default)]
+pub(super) struct GlobalShadow {
+    cells: FxHashMap<(u32, u64), GlobalCell>,
+    pub equals: Equals,
+}
+
+#[derive(Debug, Default)]
+struct GlobalCell {
+    write: Option<(u32, Access)>,
+    history: History,
+    published: Published,
+}
+
+impl GlobalShadow {
+    /// A read or a write; an access it races with, if there is one.
+    pub fn access(&mut self, clocks: &mut Clocks, param: u32, index: u64, now: &Now, writes: bool) -> Option<Conflict> {
+        let GlobalCell { write, history, published } = self.cells.entry((param, index)).or_default();
+        if writes && now.ordered.is_none() {
+            published.clear();
+        }
+        history.access(write, clocks, now, writes)
+    }
+
+    /// An access that a plain write would race with, if there is one.
+    pub fn would_race(&self, clocks: &mut Clocks, param: u32, index: u64, now: &Now) -> Option<Conflict> {
+        let GlobalCell { write, history, .. } = self.cells.get(&(param, index))?;
+        history.conflict(*write, clocks, now, true)
+    }
+
+    /// An agent writes an element, as a thread started it to; an access that this races with, if there is one.
+    pub fn write_by_agent(
+        &mut self,
+        clocks: &mut Clocks,
+        (param, index): (u32, u64),
+        now: &Now,
+        agent: Access,
+    ) -> Option<Conflict> {
+        let cell = self.cells.entry((param, index)).or_default();
+        let conflict = cell.history.conflict(cell.write, clocks, now, true);
+        let conflict = conflict.or_else(|| self.equals.unordered(clocks, (param, index), &Eyes::Thread(*now)));
+        self.equals.clear((param, index));
+        *cell = GlobalCell { write: Some((clocks.block, agent)), ..GlobalCell::default() };
+        conflict
+    }
+
+    /// An agent reads an element, as a thread started it to; a write that this races with, if there is one.
+    pub fn read_by_agent(
+        &mut self,
+        clocks: &mut Clocks,
+        (param, index): (u32, u64),
+        eyes: &Eyes<'_>,
+        agent: Access,
+    ) -> Option<Conflict> {
+        let GlobalCell { write, history, .. } = self.cells.entry((param, index)).or_default();
+        history.reads.insert((clocks.block, agent.lane), agent);
+        for (block, earlier) in history.ordered_writes().chain(*write) {
+            if !clocks.seen_across(eyes, block, &earlier) {
+                return Some(Conflict { block, earlier, earlier_writes: true });
+            }
+        }
+        self.equals.unordered(clocks, (param, index), eyes)
+    }
+
+    /// A thread has waited for an element.
+    pub fn waited(&mut self, block: u32, (param, index): (u32, u64), now: &Now, scope: Scope) {
+        self.cells.entry((param, index)).or_default().history.waited(block, now, scope);
+    }
+
+    pub fn published(&mut self, param: u32, index: u64) -> &mut Published {
+        &mut self.cells.entry((param, index)).or_default().published
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::SiteId;
+
+    fn now(clocks: &Clocks, lane: u16) -> Now {
+        Now { lane, clock: clocks.clock(lane), site: SiteId(0), ordered: None }
+    }
+
+    fn s_read(c: &mut Clocks, s: &mut SharedShadow, index: usize, lane: u16) -> Option<Conflict> {
+        let now = now(c, lane);
+        s.read(c, 0, index, &now)
+    }
+
+    fn s_write(c: &mut Clocks, s: &mut SharedShadow, index: usize, lane: u16) -> Option<Conflict> {
+        let now = now(c, lane);
+        s.write(c, 0, index, &now)
+    }
+
+    fn g_read(c: &mut Clocks, s: &mut GlobalShadow, index: u64, lane: u16) -> Option<Conflict> {
+        let now = now(c, lane);
+        s.access(c, 0, index, &now, false)
+    }
+
+    fn g_write(c: &mut Clocks, s: &mut GlobalShadow, index: u64, lane: u16) -> Option<Conflict> {
+        let now = now(c, lane);
+        s.access(c, 0, index, &now, true)
+    }
+
+    fn fresh(every: bool) -> (Clocks, SharedShadow) {
+        (Clocks::new(0, 64, every), SharedShadow::new([4].into_iter()))
+    }
+
+    #[test]
+    fn a_barrier_orders_and_nothing_else_does() {
+        for every in [false, true] {
+            let (mut c, mut s) = fresh(every);
+            assert!(s_write(&mut c, &mut s, 0, 3).is_none());
+            assert!(s_read(&mut c, &mut s, 0, 3).is_none());
+            assert!(s_read(&mut c, &mut s, 0, 4).is_some(), "lanes of one warp race too");
+            c.barrier();
+            assert!(s_read(&mut c, &mut s, 0, 40).is_none());
+            assert!(c.barrier_needed);
+            assert!(s_write(&mut c, &mut s, 0, 40).is_none(), "lane 40 alone has read since the barrier");
+            assert!(s_write(&mut c, &mut s, 0, 41).is_some());
+        }
+    }
+
+    #[test]
+    fn any_reader_may_be_the_one_that_races() {
+        // Whoever writes, with any set of readers of the same epoch, races exactly if another lane read.
+        for readers in [vec![1, 2, 40], vec![40, 1, 2], vec![1, 40, 2], vec![1, 40, 1], vec![5], vec![33, 1, 34, 2]] {
+            for writer in [1u16, 2, 5, 33, 34, 40] {
+                for every in [false, true] {
+                    let (mut c, mut s) = fresh(every);
+                    s_write(&mut c, &mut s, 0, 0);
+                    c.barrier();
+                    for &reader in &readers {
+                        assert!(s_read(&mut c, &mut s, 0, reader).is_none());
+                    }
+                    let races = s_write(&mut c, &mut s, 0, writer).is_some();
+                    assert_eq!(races, readers.iter().any(|&r| r != writer), "{readers:?} {writer}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_warp_synchronisation_orders_its_warp_alone() {
+        let (mut c, mut s) = fresh(false);
+        s_write(&mut c, &mut s, 0, 3);
+        s_write(&mut c, &mut s, 1, 3);
+        c.sync_warp(0, u32::MAX, u32::MAX);
+        assert!(s_read(&mut c, &mut s, 0, 9).is_none());
+        assert!(s_read(&mut c, &mut s, 1, 40).is_some());
+        let (mut c, mut s) = fresh(true);
+        s_write(&mut c, &mut s, 0, 3);
+        c.sync_warp(0, 0b1100, u32::MAX);
+        assert!(s_read(&mut c, &mut s, 0, 2).is_none());
+        assert!(s_read(&mut c, &mut s, 0, 4).is_some());
+    }
+
+    #[test]
+    fn a_release_reaches_who_acquires_it() {
+        let mut shadow = GlobalShadow::default();
+        let (mut a, mut b) = (Clocks::new(0, 32, true), Clocks::new(1, 32, true));
+        assert!(g_write(&mut a, &mut shadow, 7, 5).is_none());
+        shadow.published(0, 0).store(&mut a, 5, true, Scope::Device, false);
+        assert!(g_write(&mut a, &mut shadow, 8, 5).is_none());
+        shadow.published(0, 0).load(&mut b, 1, true, Scope::Device);
+        assert!(g_read(&mut b, &mut shadow, 7, 1).is_none());
+        assert!(g_read(&mut b, &mut shadow, 8, 1).is_some(), "written after the release");
+        assert!(g_read(&mut b, &mut shadow, 7, 2).is_some(), "another lane acquired nothing");
+        let mut c = Clocks::new(2, 32, true);
+        shadow.published(0, 0).load(&mut c, 0, true, Scope::Block);
+        assert!(g_read(&mut c, &mut shadow, 7, 0).is_some(), "a block's scope does not reach another block");
+    }
+}
