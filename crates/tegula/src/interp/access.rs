@@ -3,7 +3,7 @@
 
 use super::agent::Agent;
 use super::asynchronous::Flight;
-use super::block::Use;
+use super::block::{Mistake, Use};
 use super::count::{
     Passes, SECTOR, atomic_sectors, atomic_wavefronts, bytes, load_wavefronts, sectors, sectors_past_the_cache,
     wavefronts,
@@ -12,7 +12,7 @@ use super::finding::{Kind, Space};
 use super::lanes::mask;
 use super::lower::{At, Coordinate, Only, Reg, register_bits};
 use super::race::{AGENT, Access, Conflict, Eyes, Knowledge, Now, lanes_of};
-use super::shadow::Equals;
+use super::shadow::{Equals, Proxy};
 use super::warp::Run;
 use super::{Arg, Buffer, Request, What, semantics};
 use crate::element::Type;
@@ -55,6 +55,9 @@ impl Run<'_, '_> {
                 _ => self.warp.registers.bits(ty, fill),
             };
             self.check_lanes(&target, e, Does::Read, ordered(order, scope));
+            if order == Order::Weak {
+                self.check_read_only(&target, e);
+            }
             self.fetch_lanes(&target, e, &mut bits);
             if order != Order::Weak {
                 for lane in bits_of(target.lanes[e]) {
@@ -127,7 +130,8 @@ impl Run<'_, '_> {
         others.collect()
     }
 
-    /// The lanes of one atomic instruction or ordered store, in the order in which they access memory.
+    /// The lanes of one atomic instruction or ordered store, in the order in which they access
+    /// memory.
     fn one_by_one(&mut self, lanes: u32) -> Vec<usize> {
         let mut order: Vec<_> = bits_of(lanes).collect();
         self.block.vary(&mut order);
@@ -298,7 +302,7 @@ impl Run<'_, '_> {
             let agent = Access { clock, site: site.0, lane: self.machine.agents.lane(Agent::Copies(thread)) };
             let at = (self.machine.memory[param] as u32, index as u64);
             // That nothing races with the start of the copy was checked for its thread.
-            self.global.read_by_agent(&mut self.block.clocks, at, &Eyes::Thread(now), agent);
+            self.global.read_by_agent(&mut self.block.clocks, at, &Eyes::Thread(now), (agent, Proxy::Generic));
         }
     }
 
@@ -490,6 +494,32 @@ impl Run<'_, '_> {
         for lane in bits_of(lanes) {
             self.check(target.place, target.first[lane] + e, lane, does, ordered);
         }
+    }
+
+    /// A plain load of a parameter that is only read goes through the read-only path, which need
+    /// not see what the launch wrote before, in whatever order.
+    fn check_read_only(&mut self, target: &Target, e: usize) {
+        let Which::Global(param) = target.place else { return };
+        if !self.machine.read_only[param] {
+            return;
+        }
+        for lane in bits_of(target.lanes[e]) {
+            let (index, now) = (target.first[lane] + e, self.now(lane, None));
+            let at = self.memory_of(target.place, index);
+            if let Some(write) = self.global.written(&mut self.block.clocks, at, now) {
+                self.stale(param, index, now, write);
+            }
+        }
+    }
+
+    fn stale(&mut self, param: usize, index: usize, now: Now, write: Access) {
+        let (element, text) = self.element(Which::Global(param), index);
+        let message = format!(
+            "reads {text} through the read-only path, where what {} wrote in this launch may never come; bind the matrix to one parameter only, and declare it `Access::ReadWrite`",
+            self.machine.who(write.lane)
+        );
+        let (sites, lanes) = (vec![now.site, SiteId(write.site)], vec![now.lane, write.lane]);
+        self.mistake(Mistake { kind: Kind::StaleRead, sites, lanes, element: Some(element), message });
     }
 
     /// The commonest check of all, with short cuts for what is surely in order.

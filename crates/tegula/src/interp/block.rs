@@ -51,6 +51,9 @@ pub(super) struct Machine<'a> {
     pub agents: Agents,
     /// For each parameter the first that is bound to the same memory.
     pub memory: Vec<usize>,
+    /// For each parameter, whether it is printed as read-only and bound to memory that may be
+    /// written.
+    pub read_only: Vec<bool>,
     /// The scope of each ordered access, and whether it is atomic.
     ordered: FxHashMap<SiteId, (Scope, bool)>,
     /// Elements of each shared array that are remembered together: those of eight rows where only copies and matrix instructions touch them.
@@ -235,7 +238,13 @@ impl<'a> Machine<'a> {
             }
             _ => None,
         });
+        let read_only = kernel.params().iter().zip(args).map(|(param, arg)| {
+            let read = matches!(param.kind, ParamKind::Matrix { access: Access::Read, .. });
+            let written = matches!(arg, Arg::Matrix(buffer) if buffer.is_writable());
+            config.races && read && written && !kernel.starts_early()
+        });
         Ok(Machine {
+            read_only: read_only.collect(),
             kernel,
             args,
             config,

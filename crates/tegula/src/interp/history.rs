@@ -8,9 +8,10 @@ use crate::ir::Scope;
 
 /// Who used an element since its last plain write, each lane's latest use of every kind.
 ///
-/// Plain accesses follow one another or race, so a plain write makes what came before it superfluous. Ordered accesses do not
-/// race with each other, so none makes another superfluous: each may be the one that a later plain access races with, and what
-/// came before the first of them may race with the second.
+/// Plain accesses follow one another or race, so a plain write makes what came before it
+/// superfluous. Ordered accesses do not race with each other, so none makes another superfluous:
+/// each may be the one that a later plain access races with, and what came before the first of them
+/// may race with the second.
 #[derive(Debug, Default)]
 pub(super) struct History {
     pub reads: BTreeMap<(u32, u16), Access>,
@@ -18,7 +19,8 @@ pub(super) struct History {
     narrow: Used,
     /// … and those that speak to the device.
     wide: Used,
-    /// Ordered writes in their order: how many there were, since which they are atomic, one observing the last, and which was each lane's last.
+    /// Ordered writes in their order: how many there were, since which they are atomic, one
+    /// observing the last, and which was each lane's last.
     writes: u32,
     chain: u32,
     written: BTreeMap<(Writer, u16), u32>,
@@ -34,8 +36,8 @@ type Used = BTreeMap<(u32, u16, Use), Access>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
     Read,
-    /// A read before the last one that is not half of an atomic operation. To observe that operation is
-    /// not to observe this read.
+    /// A read before the last one that is not half of an atomic operation. To observe that
+    /// operation is not to observe this read.
     EarlierRead,
     Write,
 }
@@ -55,16 +57,17 @@ fn keep(used: &mut Used, block: u32, now: &Now, writes: bool) {
     }
 }
 
-/// A wait, and the numbers of the ordered writes that it observed. The last is morally strong with the
-/// wait, each of the others with the atomic operation that read it. These writes precede what follows
-/// the wait; what their threads did before them does not.
+/// A wait, and the numbers of the ordered writes that it observed. The last is morally strong with
+/// the wait, each of the others with the atomic operation that read it. These writes precede what
+/// follows the wait; what their threads did before them does not.
 #[derive(Clone, Debug)]
 struct Observer {
     observed: std::ops::Range<u32>,
     access: Access,
 }
 
-/// Waits for an element that are remembered of each lane; of one that is forgotten, a race too many may be reported.
+/// Waits for an element that are remembered of each lane; of one that is forgotten, a race too many
+/// may be reported.
 const OBSERVERS: usize = 8;
 
 impl History {
@@ -74,10 +77,10 @@ impl History {
         used.filter(|((.., usage), _)| *usage == Use::Write).map(|(&(block, ..), &access)| (block, access))
     }
 
-    /// Each lane's last ordered accesses since the last plain write, and whether they write.
-    pub fn ordered_uses(&self) -> impl Iterator<Item = (Access, bool)> {
+    /// Each lane's last ordered reads since the last plain write.
+    pub fn ordered_reads(&self) -> impl Iterator<Item = Access> {
         let used = self.narrow.iter().chain(&self.wide);
-        used.map(|(&(.., usage), &access)| (access, usage == Use::Write))
+        used.filter(|((.., usage), _)| *usage != Use::Write).map(|(_, &access)| access)
     }
 
     /// An access, with the last plain write; an access it races with, if there is one.
@@ -107,7 +110,8 @@ impl History {
         conflict
     }
 
-    /// A thread that waited has observed the last ordered write and, where that is atomic, those before it. What other reads observe is up to the schedule.
+    /// A thread that waited has observed the last ordered write and, where that is atomic, those
+    /// before it. What other reads observe is up to the schedule.
     pub fn waited(&mut self, block: u32, now: &Now, scope: Scope) {
         if self.last.is_some_and(|last| !last.is_strong_with(block, scope)) {
             return;
@@ -126,7 +130,8 @@ impl History {
         observers.push(Observer { observed, access: now.access() });
     }
 
-    /// Numbers an ordered write. That of an atomic operation observes the last, which its read half, just before at the same clock, read.
+    /// Numbers an ordered write. That of an atomic operation observes the last, which its read
+    /// half, just before at the same clock, read.
     fn number(&mut self, block: u32, now: &Now, scope: Scope) {
         let read = |used: &Used| used.get(&(block, now.lane, Use::Read)) == Some(&now.access());
         let observes = self.last.is_none_or(|last| last.is_strong_with(block, scope));
@@ -139,7 +144,8 @@ impl History {
         self.writes += 1;
     }
 
-    /// Whether an access comes after a wait that observed a lane's last ordered write of this reach.
+    /// Whether an access comes after a wait that observed a lane's last ordered write of this
+    /// reach.
     fn observed(&self, by: Writer, lane: u16, clocks: &mut Clocks, now: &Now) -> bool {
         let Some(number) = self.written.get(&(by, lane)) else { return false };
         self.observers.iter().any(|(&(of, _), waits)| {

@@ -105,9 +105,9 @@ impl Arg<'_> {
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Decides in which order warps run and when asynchronous copies land. With any seed but 0, it also
-    /// decides the order of blocks and of the lanes of an atomic instruction, and which lanes leave a
-    /// wait first; with 0 these are ascending, and lanes leave a wait together.
+    /// Decides in which order warps run and when asynchronous copies land. With any seed but 0, it
+    /// also decides the order of blocks and of the lanes of an atomic instruction, and which lanes
+    /// leave a wait first; with 0 these are ascending, and lanes leave a wait together.
     pub seed: u64,
     /// Look for races, uninitialised reads and redundant barriers.
     pub races: bool,

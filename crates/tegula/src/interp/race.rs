@@ -110,16 +110,25 @@ fn known<K: Copy + Ord>(clocks: &[(K, u32)], key: K) -> Option<u32> {
     clocks.binary_search_by_key(&key, |&(key, _)| key).ok().map(|at| clocks[at].1)
 }
 
-/// When each lane fenced. What it did before is behind the fence for whoever knows of the fence.
+/// When each lane fenced, by block. What it did before is behind the fence for whoever knows of the
+/// fence.
 #[derive(Debug, Default)]
-pub(super) struct Fences(FxHashMap<u16, Vec<u32>>);
+pub(super) struct Fences(FxHashMap<(u32, u16), Vec<u32>>);
 
 impl Fences {
-    /// The first fence of an access's lane after it.
-    fn after(&self, access: &Access) -> Option<Access> {
-        let clocks = self.0.get(&access.lane)?;
-        let clock = *clocks.get(clocks.partition_point(|&clock| clock < access.clock))?;
-        Some(Access { clock, ..*access })
+    /// A lane fences.
+    pub fn add(&mut self, clocks: &mut Clocks, lane: u16) {
+        let clock = &mut clocks.clocks[usize::from(lane)];
+        self.0.entry((clocks.block, lane)).or_default().push(*clock);
+        *clock += 1;
+    }
+
+    /// Whether the first fence of an access's lane after it happened before what somebody does or
+    /// did.
+    pub fn is_after(&self, clocks: &mut Clocks, eyes: &Eyes<'_>, block: u32, access: &Access) -> bool {
+        let Some(fences) = self.0.get(&(block, access.lane)) else { return false };
+        let first = fences.get(fences.partition_point(|&clock| clock < access.clock));
+        first.is_some_and(|&clock| clocks.seen_across(eyes, block, &Access { clock, ..*access }))
     }
 }
 
@@ -152,9 +161,6 @@ pub(super) struct Clocks {
     /// What each lane's last fences published, and what it read since that a fence would make known.
     pub fenced: Vec<ByReach<Arc<Knowledge>>>,
     pub seen: Vec<ByReach<Knowledge>>,
-    /// Fences for what goes past the caches, and for barriers that were begun.
-    proxies: Fences,
-    begins: Fences,
     /// Whether the last barrier ordered anything.
     pub barrier_needed: bool,
     /// Whether reads must all be remembered.
@@ -175,8 +181,6 @@ impl Clocks {
             known: vec![None; n],
             fenced: vec![ByReach::default(); n],
             seen: vec![ByReach::default(); n],
-            proxies: Fences::default(),
-            begins: Fences::default(),
             barrier_needed: false,
             every_reader,
             missed: BTreeMap::new(),
@@ -227,30 +231,6 @@ impl Clocks {
             Eyes::Thread(now) => self.ordered_across(block, access, now),
             Eyes::Sender(known) => known.covers(block, access),
         }
-    }
-
-    /// Whether what goes past the caches sees an access that happened before.
-    pub fn past_caches(&mut self, eyes: &Eyes<'_>, access: &Access) -> bool {
-        access.lane >= AGENT || self.proxies.after(access).is_some_and(|fence| self.seen_by(eyes, &fence))
-    }
-
-    /// Whether others see a barrier that was begun before.
-    pub fn sees_begun(&mut self, eyes: &Eyes<'_>, begun: &Access) -> bool {
-        self.begins.after(begun).is_some_and(|fence| self.seen_by(eyes, &fence))
-    }
-
-    /// What the lane wrote is seen past the caches.
-    pub fn fence_proxy(&mut self, lane: u16) {
-        let clock = &mut self.clocks[usize::from(lane)];
-        self.proxies.0.entry(lane).or_default().push(*clock);
-        *clock += 1;
-    }
-
-    /// Barriers that the lane began are seen.
-    pub fn fence_begun(&mut self, lane: u16) {
-        let clock = &mut self.clocks[usize::from(lane)];
-        self.begins.0.entry(lane).or_default().push(*clock);
-        *clock += 1;
     }
 
     /// Whether an access of any block happened before what `now` does.

@@ -1,24 +1,33 @@
-//! What is remembered of each element of memory: its last accesses, and the releases published there.
+//! What is remembered of each element of memory: its last accesses, and the releases published
+//! there.
 //!
-//! Three readers an element are enough to remember while only barriers and whole-warp synchronisation order things: the latest,
-//! the latest other lane of its warp, and the latest of another warp. A later writer that races with any reader races with one
-//! of these. Kernels with finer synchronisation keep every reader.
+//! Three readers an element are enough to remember while only barriers and whole-warp
+//! synchronisation order things: the latest, the latest other lane of its warp, and the latest of
+//! another warp. A later writer that races with any reader races with one of these. Kernels with
+//! finer synchronisation keep every reader.
 
 use rustc_hash::FxHashMap;
 
 use super::history::History;
-use super::race::{Access, Clocks, Conflict, Eyes, Now};
+use super::race::{AGENT, Access, Clocks, Conflict, Eyes, Fences, Now};
 use super::release::Published;
 use crate::ir::Scope;
 
-/// What is wrong with an agent's read.
+/// The path by which an agent accesses memory: that of ordinary accesses, or past their caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proxy {
+    Generic,
+    Async,
+}
+
+/// What is wrong with an agent's access.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hazard {
     /// Nobody wrote what it reads.
     Unwritten,
-    /// A write that is in no order with it.
+    /// An access that is in no order with it.
     Conflict(Conflict),
-    /// A write by a thread, without a fence after it.
+    /// A write by a thread, without a proxy fence after it.
     BehindCaches(Access),
 }
 
@@ -44,7 +53,8 @@ pub(super) struct Cell {
     pub in_flight: u16,
 }
 
-/// For elements, by memory and index, the plain writes that other lanes made together with the last one: of the same value, in the same instruction.
+/// For elements, by memory and index, the plain writes that other lanes made together with the last
+/// one: of the same value, in the same instruction.
 #[derive(Debug, Default)]
 pub(super) struct Equals(FxHashMap<(u32, u64), Vec<(u32, Access)>>);
 
@@ -54,20 +64,50 @@ impl Equals {
     }
 
     pub fn clear(&mut self, at: (u32, u64)) {
-        if !self.0.is_empty() {
-            self.0.remove(&at);
-        }
+        self.take(at);
+    }
+
+    fn of(&self, at: (u32, u64)) -> &[(u32, Access)] {
+        if self.0.is_empty() { &[] } else { self.0.get(&at).map_or(&[], |writes| writes) }
+    }
+
+    fn take(&mut self, at: (u32, u64)) -> Vec<(u32, Access)> {
+        if self.0.is_empty() { Vec::new() } else { self.0.remove(&at).unwrap_or_default() }
     }
 
     /// One of them that is in no order with what somebody does or did.
     pub fn unordered(&self, clocks: &mut Clocks, at: (u32, u64), eyes: &Eyes<'_>) -> Option<Conflict> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let mut writes = self.0.get(&at)?.iter();
-        let &(block, earlier) = writes.find(|(block, access)| !clocks.seen_across(eyes, *block, access))?;
-        Some(Conflict { block, earlier, earlier_writes: true })
+        unordered(clocks, eyes, self.of(at).iter().copied())
     }
+}
+
+/// The first of some writes that is in no order with what somebody does or did.
+fn unordered(
+    clocks: &mut Clocks,
+    eyes: &Eyes<'_>,
+    mut writes: impl Iterator<Item = (u32, Access)>,
+) -> Option<Conflict> {
+    let (block, earlier) = writes.find(|(block, access)| !clocks.seen_across(eyes, *block, access))?;
+    Some(Conflict { block, earlier, earlier_writes: true })
+}
+
+/// The first of some ordered writes by threads that an access by a proxy may come before, since
+/// their lanes did not fence between the write and the synchronization.
+///
+/// This holds for an access that reads and for one that writes. What threads read is no part of it:
+/// between a generic read and a write by the asynchronous proxy, order is enough, such as that of
+/// an mbarrier. All of CUTLASS's pipelines free their stages so.
+fn unfenced(
+    (clocks, fences): (&mut Clocks, &Fences),
+    eyes: &Eyes<'_>,
+    mut writes: impl Iterator<Item = (u32, Access)>,
+    proxy: Proxy,
+) -> Option<Hazard> {
+    if proxy == Proxy::Generic {
+        return None;
+    }
+    let behind = |(block, write): &(u32, Access)| write.lane < AGENT && !fences.is_after(clocks, eyes, *block, write);
+    writes.find(behind).map(|(_, write)| Hazard::BehindCaches(write))
 }
 
 /// What is remembered of the arrays of a block's shared memory.
@@ -79,6 +119,8 @@ pub(super) struct SharedShadow {
     /// What releases have published at an element.
     published: FxHashMap<(u32, u32), Published>,
     pub equals: Equals,
+    /// Fences between the proxies.
+    pub fences: Fences,
 }
 
 impl SharedShadow {
@@ -89,6 +131,7 @@ impl SharedShadow {
             histories: FxHashMap::default(),
             published: FxHashMap::default(),
             equals: Equals::default(),
+            fences: Fences::default(),
         }
     }
 
@@ -96,8 +139,9 @@ impl SharedShadow {
         &mut self.cells[array][index]
     }
 
-    /// Notes a read of an element that was written before the block's last barrier and has no copy on its way, which is what
-    /// nearly every read is. False where it is not so; then nothing is noted.
+    /// Notes a read of an element that was written before the block's last barrier and has no copy
+    /// on its way, which is what nearly every read is. False where it is not so; then nothing is
+    /// noted.
     #[inline]
     pub fn read_settled(&mut self, clocks: &mut Clocks, array: usize, index: usize, now: &Now) -> bool {
         let cell = &mut self.cells[array][index];
@@ -174,7 +218,7 @@ impl SharedShadow {
         conflict
     }
 
-    /// An agent reads, as somebody started it to; what is wrong with that.
+    /// An agent reads past the caches, as somebody started it to; what is wrong with that.
     pub fn read_by_agent(
         &mut self,
         clocks: &mut Clocks,
@@ -188,52 +232,36 @@ impl SharedShadow {
         if !written {
             return Some(Hazard::Unwritten);
         }
-        let block = clocks.block;
-        let conflict = |earlier| Hazard::Conflict(Conflict { block, earlier, earlier_writes: true });
-        for (_, write) in history.ordered_writes() {
-            if !clocks.seen_by(eyes, &write) {
-                return Some(conflict(write));
-            }
-            if !clocks.past_caches(eyes, &write) {
-                return Some(Hazard::BehindCaches(write));
-            }
-        }
-        if write.clock == 0 {
-            return None;
-        }
-        if !clocks.seen_by(eyes, &write) {
-            return Some(conflict(write));
-        }
-        if let Some(conflict) = self.equals.unordered(clocks, (array as u32, index as u64), eyes) {
-            return Some(Hazard::Conflict(conflict));
-        }
-        (!clocks.past_caches(eyes, &write)).then_some(Hazard::BehindCaches(write))
+        let last = (write.clock != 0).then_some((clocks.block, write));
+        let equal = self.equals.of((array as u32, index as u64));
+        let writes = || history.ordered_writes().chain(last).chain(equal.iter().copied());
+        let conflict = unordered(clocks, eyes, writes()).map(Hazard::Conflict);
+        conflict.or_else(|| unfenced((clocks, &self.fences), eyes, writes(), Proxy::Async))
     }
 
-    /// An agent writes, as somebody started it to; an access that this races with, if there is one.
+    /// An agent writes, as somebody started it to; what is wrong with that.
     pub fn write_by_agent(
         &mut self,
         clocks: &mut Clocks,
         (array, index): (usize, usize),
         eyes: &Eyes<'_>,
-        agent: Access,
-    ) -> Option<Conflict> {
+        (agent, proxy): (Access, Proxy),
+    ) -> Option<Hazard> {
         let block = clocks.block;
-        let at = (array as u32, index as u64);
         self.published.get_mut(&(array as u32, index as u32)).into_iter().for_each(Published::clear);
-        let equal = self.equals.unordered(clocks, at, eyes);
-        self.equals.clear(at);
+        let equal = self.equals.take((array as u32, index as u64));
         let cell = &mut self.cells[array][index];
         let before = std::mem::replace(&mut cell.write, agent);
         cell.written = true;
         let history = std::mem::take(self.histories.entry((array as u32, index as u32)).or_default());
-        let conflict = |earlier, earlier_writes| Some(Conflict { block, earlier, earlier_writes });
-        if before.clock != 0 && !clocks.seen_by(eyes, &before) {
-            return conflict(before, true);
-        }
-        let mut others = history.reads.values().map(|&read| (read, false)).chain(history.ordered_uses());
-        let other = others.find(|(access, _)| !clocks.seen_by(eyes, access));
-        other.and_then(|(access, wrote)| conflict(access, wrote)).or(equal)
+        let last = (before.clock != 0).then_some((block, before));
+        let writes = || last.into_iter().chain(equal.iter().copied()).chain(history.ordered_writes());
+        let conflict = unordered(clocks, eyes, writes()).or_else(|| {
+            let mut reads = history.reads.values().copied().chain(history.ordered_reads());
+            let read = reads.find(|read| !clocks.seen_by(eyes, read))?;
+            Some(Conflict { block, earlier: read, earlier_writes: false })
+        });
+        conflict.map(Hazard::Conflict).or_else(|| unfenced((clocks, &self.fences), eyes, writes(), proxy))
     }
 
     /// A thread has waited for an element.
@@ -266,6 +294,8 @@ fn remember(reads: &mut [Access; 3], read: Access) {
 pub(super) struct GlobalShadow {
     cells: FxHashMap<(u32, u64), GlobalCell>,
     pub equals: Equals,
+    /// Fences between the proxies.
+    pub fences: Fences,
 }
 
 #[derive(Debug, Default)]
@@ -291,38 +321,40 @@ impl GlobalShadow {
         history.conflict(*write, clocks, now, true)
     }
 
-    /// An agent writes an element, as a thread started it to; an access that this races with, if there is one.
-    pub fn write_by_agent(
-        &mut self,
-        clocks: &mut Clocks,
-        (param, index): (u32, u64),
-        now: &Now,
-        agent: Access,
-    ) -> Option<Conflict> {
-        let cell = self.cells.entry((param, index)).or_default();
-        let conflict = cell.history.conflict(cell.write, clocks, now, true);
-        let conflict = conflict.or_else(|| self.equals.unordered(clocks, (param, index), &Eyes::Thread(*now)));
-        self.equals.clear((param, index));
-        *cell = GlobalCell { write: Some((clocks.block, agent)), ..GlobalCell::default() };
-        conflict
+    /// An agent writes an element past the caches, as a thread started it to; what is wrong with
+    /// that.
+    pub fn write_by_agent(&mut self, clocks: &mut Clocks, at: (u32, u64), now: &Now, agent: Access) -> Option<Hazard> {
+        let (eyes, equal) = (Eyes::Thread(*now), self.equals.take(at));
+        let new = GlobalCell { write: Some((clocks.block, agent)), ..GlobalCell::default() };
+        let GlobalCell { write, history, .. } = std::mem::replace(self.cells.entry(at).or_default(), new);
+        let conflict = history.conflict(write, clocks, now, true);
+        let conflict = conflict.or_else(|| unordered(clocks, &eyes, equal.iter().copied()));
+        let writes = write.into_iter().chain(equal.iter().copied()).chain(history.ordered_writes());
+        conflict.map(Hazard::Conflict).or_else(|| unfenced((clocks, &self.fences), &eyes, writes, Proxy::Async))
     }
 
-    /// An agent reads an element, as a thread started it to; a write that this races with, if there is one.
+    /// An agent reads an element, as a thread started it to; what is wrong with that.
     pub fn read_by_agent(
         &mut self,
         clocks: &mut Clocks,
-        (param, index): (u32, u64),
+        at: (u32, u64),
         eyes: &Eyes<'_>,
-        agent: Access,
-    ) -> Option<Conflict> {
-        let GlobalCell { write, history, .. } = self.cells.entry((param, index)).or_default();
+        (agent, proxy): (Access, Proxy),
+    ) -> Option<Hazard> {
+        let GlobalCell { write, history, .. } = self.cells.entry(at).or_default();
         history.reads.insert((clocks.block, agent.lane), agent);
-        for (block, earlier) in history.ordered_writes().chain(*write) {
-            if !clocks.seen_across(eyes, block, &earlier) {
-                return Some(Conflict { block, earlier, earlier_writes: true });
-            }
-        }
-        self.equals.unordered(clocks, (param, index), eyes)
+        let equal = self.equals.of(at);
+        let writes = || history.ordered_writes().chain(*write).chain(equal.iter().copied());
+        let conflict = unordered(clocks, eyes, writes()).map(Hazard::Conflict);
+        conflict.or_else(|| unfenced((clocks, &self.fences), eyes, writes(), proxy))
+    }
+
+    /// A write of an element in this launch, where all are in order with what a thread does.
+    pub fn written(&self, clocks: &mut Clocks, at: (u32, u64), now: Now) -> Option<Access> {
+        let GlobalCell { write, history, .. } = self.cells.get(&at)?;
+        let writes = || history.ordered_writes().chain(*write).chain(self.equals.of(at).iter().copied());
+        let (_, last) = writes().last()?;
+        unordered(clocks, &Eyes::Thread(now), writes()).is_none().then_some(last)
     }
 
     /// A thread has waited for an element.
@@ -385,7 +417,8 @@ mod tests {
 
     #[test]
     fn any_reader_may_be_the_one_that_races() {
-        // Whoever writes, with any set of readers of the same epoch, races exactly if another lane read.
+        // Whoever writes, with any set of readers of the same epoch, races exactly if another lane
+        // read.
         for readers in [vec![1, 2, 40], vec![40, 1, 2], vec![1, 40, 2], vec![1, 40, 1], vec![5], vec![33, 1, 34, 2]] {
             for writer in [1u16, 2, 5, 33, 34, 40] {
                 for every in [false, true] {

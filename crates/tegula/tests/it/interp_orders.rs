@@ -151,7 +151,8 @@ fn equal_stores_race_with_equal_stores_of_another_instruction() {
 
 #[test]
 fn an_atomic_that_acquires_and_releases_passes_on_what_it_acquired() {
-    // The relaxed store ends the chain of the first release and continues the atomic operation's own.
+    // The relaxed store ends the chain of the first release and continues the atomic operation's
+    // own.
     let kernel = |order: Order| {
         blocks(1, 96, |k| {
             let (x, y, t) = (read_write(k, "x"), k.output::<u32>("y"), k.thread_x());

@@ -27,6 +27,7 @@ mod interp_ops;
 mod interp_orders;
 mod interp_plants;
 mod interp_products;
+mod interp_proxies;
 mod interp_schedule;
 mod interp_strict;
 mod kernels;
