@@ -465,4 +465,37 @@ mod tests {
         shadow.published(0, 0).load(&mut c, 0, true, Scope::Block);
         assert!(g_read(&mut c, &mut shadow, 7, 0).is_some(), "a block's scope does not reach another block");
     }
+
+    #[test]
+    fn the_scope_of_a_fence_decides_what_a_relaxed_read_acquires() {
+        // Block 0 releases to the device, and block 1 continues that by a relaxed atomic operation.
+        for (fence, races) in [(Scope::Device, false), (Scope::Block, true)] {
+            let mut shadow = GlobalShadow::default();
+            let (mut a, mut b) = (Clocks::new(0, 32, true), Clocks::new(1, 32, true));
+            assert!(g_write(&mut a, &mut shadow, 7, 5).is_none());
+            shadow.published(0, 0).store(&mut a, 5, true, Scope::Device, false);
+            shadow.published(0, 0).load(&mut b, 0, false, Scope::Device);
+            shadow.published(0, 0).store(&mut b, 0, false, Scope::Device, true);
+            shadow.published(0, 0).load(&mut b, 1, false, Scope::Block);
+            b.fence(1, fence);
+            assert_eq!(g_read(&mut b, &mut shadow, 7, 1).is_some(), races, "{fence:?}");
+        }
+    }
+
+    #[test]
+    fn a_read_before_an_acquire_of_the_same_element_belongs_to_it() {
+        for (scope, races) in [(Scope::Device, false), (Scope::Block, true)] {
+            let mut shadow = GlobalShadow::default();
+            let (mut a, mut b) = (Clocks::new(0, 32, true), Clocks::new(1, 32, true));
+            assert!(g_write(&mut a, &mut shadow, 7, 5).is_none());
+            shadow.published(0, 0).store(&mut a, 5, true, Scope::Device, false);
+            shadow.published(0, 0).load(&mut b, 1, false, Scope::Device);
+            // Another thread's relaxed store is no part of the release sequence.
+            shadow.published(0, 0).store(&mut b, 3, false, Scope::Device, false);
+            shadow.published(0, 0).load(&mut b, 1, true, scope);
+            assert_eq!(g_read(&mut b, &mut shadow, 7, 1).is_some(), races, "{scope:?}");
+            shadow.published(0, 1).load(&mut b, 2, true, Scope::Device);
+            assert!(g_read(&mut b, &mut shadow, 7, 2).is_some(), "another element, another lane");
+        }
+    }
 }
