@@ -97,8 +97,10 @@ pub enum Kind {
     UnreadyBarrier,
     /// Bytes of a copy that count in another phase of a barrier than the one it was started in.
     TransactionCount,
-    /// A read past the caches of what a thread wrote without a fence after it.
+    /// An access past the caches to what a thread wrote without a proxy fence after it.
     MissingProxyFence,
+    /// A load through the read-only path of an element that the same launch has written.
+    StaleRead,
     /// A multiplication into sums that were used otherwise without a fence after that.
     MissingFence,
     /// Registers that a block has not got.
@@ -137,6 +139,7 @@ impl Kind {
             Kind::UnreadyBarrier => "unready-barrier",
             Kind::TransactionCount => "transaction-count",
             Kind::MissingProxyFence => "missing-proxy-fence",
+            Kind::StaleRead => "stale-read",
             Kind::MissingFence => "missing-wgmma-fence",
             Kind::RegisterBudget => "register-budget",
             Kind::EndedBlock => "ended-block",

@@ -8,7 +8,7 @@ use tegula_ir::{AtomicOp, Compare, Holds, Order, Scope, SharedArray, SiteId, Swi
 
 use super::agent::Agent;
 use super::asynchronous::Flight;
-use super::block::Use;
+use super::block::{Mistake, Use};
 use super::count::{
     Passes, SECTOR, atomic_sectors, atomic_wavefronts, bytes, load_wavefronts, sectors, sectors_past_the_cache,
     wavefronts,
@@ -16,6 +16,7 @@ use super::count::{
 use super::lanes::mask;
 use super::lower::{At, Coordinate, Only, Reg, register_bits};
 use super::race::{AGENT, Access, Conflict, Eyes, Knowledge, Now, lanes_of};
+use super::shadow::{Equals, Proxy};
 use super::warp::Run;
 use super::{Arg, Buffer, Kind, Request, Space, What, semantics};
 
@@ -54,6 +55,9 @@ impl Run<'_, '_> {
                 _ => self.warp.registers.bits(ty, fill),
             };
             self.check_lanes(&target, e, Does::Read, ordered(order, scope));
+            if order == Order::Weak {
+                self.check_read_only(&target, e);
+            }
             self.fetch_lanes(&target, e, &mut bits);
             if order != Order::Weak {
                 for lane in bits_of(target.lanes[e]) {
@@ -70,22 +74,21 @@ impl Run<'_, '_> {
         self.tally(ty, at, &target, values.len() as u32, wavefronts);
         for (e, &value) in values.iter().enumerate() {
             let bits = self.warp.registers.bits(ty, value);
-            let weak = order == Order::Weak;
-            let equal = if weak { self.merge_equal_stores(&mut target, e, &bits) } else { Vec::new() };
-            self.check_lanes(&target, e, Does::Write, ordered(order, scope));
-            for (index, access) in equal {
-                let (block, at) = (self.block.linear as u32, self.memory_of(target.place, index));
-                match target.place {
-                    Which::Shared(_) => self.block.shadow.equals.add(at, block, access),
-                    Which::Global(_) => self.global.equals.add(at, block, access),
+            if order == Order::Weak {
+                let equal = self.merge_equal_stores(&mut target, e, &bits);
+                self.check_lanes(&target, e, Does::Write, None);
+                for (index, access) in equal {
+                    let (block, at) = (self.block.linear as u32, self.memory_of(target.place, index));
+                    self.equals(target.place).add(at, block, access);
                 }
-            }
-            for lane in bits_of(target.lanes[e]) {
-                let index = target.first[lane] + e;
-                if order != Order::Weak {
+                self.put_lanes(&target, e, &bits);
+            } else {
+                for lane in self.one_by_one(target.lanes[e]) {
+                    let index = target.first[lane] + e;
+                    self.check(target.place, index, lane, Does::Write, Some(scope));
                     self.release(target.place, index, lane, order, scope, false);
+                    self.put(target.place, index, bits[lane]);
                 }
-                self.put(target.place, index, bits[lane]);
             }
             self.observe_access(&target, e, Does::Write, Some(value), &bits);
         }
@@ -118,12 +121,38 @@ impl Run<'_, '_> {
         }
         let others = bits_of(merged).map(|lane| {
             let (index, now) = (target.first[lane] + e, self.now(lane, None));
-            if let Some(conflict) = self.would_race(target.place, index, &now) {
+            let conflict = self.would_race(target.place, index, &now);
+            if let Some(conflict) = conflict.or_else(|| self.unordered_equal(target.place, index, now)) {
                 self.race(target.place, index, now, Does::Write, conflict);
             }
             (index, now.access())
         });
         others.collect()
+    }
+
+    /// The lanes of one atomic instruction or ordered store, in the order in which they access
+    /// memory.
+    fn one_by_one(&mut self, lanes: u32) -> Vec<usize> {
+        let mut order: Vec<_> = bits_of(lanes).collect();
+        self.block.vary(&mut order);
+        order
+    }
+
+    fn equals(&mut self, place: Which) -> &mut Equals {
+        match place {
+            Which::Shared(_) => &mut self.block.shadow.equals,
+            Which::Global(_) => &mut self.global.equals,
+        }
+    }
+
+    /// A write that was merged with the last one and is unordered with an access now.
+    fn unordered_equal(&mut self, place: Which, index: usize, now: Now) -> Option<Conflict> {
+        let (at, clocks) = (self.memory_of(place, index), &mut self.block.clocks);
+        let equals = match place {
+            Which::Shared(_) => &self.block.shadow.equals,
+            Which::Global(_) => &self.global.equals,
+        };
+        equals.unordered(clocks, at, &Eyes::Thread(now))
     }
 
     /// An access that a plain write would race with.
@@ -139,14 +168,10 @@ impl Run<'_, '_> {
 
     /// An access races with each write that was made together with the last one and is in no order with it.
     fn check_equals(&mut self, place: Which, index: usize, now: Now, does: Does) {
-        let (at, clocks) = (self.memory_of(place, index), &mut self.block.clocks);
-        let equals = match place {
-            Which::Shared(_) => &mut self.block.shadow.equals,
-            Which::Global(_) => &mut self.global.equals,
-        };
-        let conflict = equals.unordered(clocks, at, &Eyes::Thread(now));
+        let conflict = self.unordered_equal(place, index, now);
         if does == Does::Write && now.ordered.is_none() {
-            equals.clear(at);
+            let at = self.memory_of(place, index);
+            self.equals(place).clear(at);
         }
         if let Some(conflict) = conflict {
             self.race(place, index, now, does, conflict);
@@ -174,7 +199,7 @@ impl Run<'_, '_> {
         self.tally_by(ty, at, &target, 1, atomic_wavefronts(op, ty), |addresses, _| atomic_sectors(addresses));
         let (values, expected) = (self.warp.registers.bits(ty, value), self.warp.registers.bits(ty, expected));
         let (mut old, mut new) = ([0; 32], [0; 32]);
-        for lane in bits_of(target.lanes[0]) {
+        for lane in self.one_by_one(target.lanes[0]) {
             let index = target.first[lane];
             self.check(target.place, index, lane, Does::Read, Some(scope));
             self.acquire(target.place, index, lane, order, scope);
@@ -204,6 +229,10 @@ impl Run<'_, '_> {
         let waiting = mask(|lane| target.lanes[0] >> lane & 1 == 1 && waits(self, lane));
         if waiting != 0 {
             self.warp.satisfied = self.warp.mask & !waiting;
+            return false;
+        }
+        if let Some(some) = self.block.some_of(target.lanes[0]) {
+            self.warp.satisfied = some;
             return false;
         }
         self.tally(ty, at, &target, 1, load_wavefronts);
@@ -273,7 +302,7 @@ impl Run<'_, '_> {
             let agent = Access { clock, site: site.0, lane: self.machine.agents.lane(Agent::Copies(thread)) };
             let at = (self.machine.memory[param] as u32, index as u64);
             // That nothing races with the start of the copy was checked for its thread.
-            self.global.read_by_agent(&mut self.block.clocks, at, &Eyes::Thread(now), agent);
+            self.global.read_by_agent(&mut self.block.clocks, at, &Eyes::Thread(now), (agent, Proxy::Generic));
         }
     }
 
@@ -465,6 +494,32 @@ impl Run<'_, '_> {
         for lane in bits_of(lanes) {
             self.check(target.place, target.first[lane] + e, lane, does, ordered);
         }
+    }
+
+    /// A plain load of a parameter that is only read goes through the read-only path, which need
+    /// not see what the launch wrote before, in whatever order.
+    fn check_read_only(&mut self, target: &Target, e: usize) {
+        let Which::Global(param) = target.place else { return };
+        if !self.machine.read_only[param] {
+            return;
+        }
+        for lane in bits_of(target.lanes[e]) {
+            let (index, now) = (target.first[lane] + e, self.now(lane, None));
+            let at = self.memory_of(target.place, index);
+            if let Some(write) = self.global.written(&mut self.block.clocks, at, now) {
+                self.stale(param, index, now, write);
+            }
+        }
+    }
+
+    fn stale(&mut self, param: usize, index: usize, now: Now, write: Access) {
+        let (element, text) = self.element(Which::Global(param), index);
+        let message = format!(
+            "reads {text} through the read-only path, where what {} wrote in this launch may never come; bind the matrix to one parameter only, and declare it `Access::ReadWrite`",
+            self.machine.who(write.lane)
+        );
+        let (sites, lanes) = (vec![now.site, SiteId(write.site)], vec![now.lane, write.lane]);
+        self.mistake(Mistake { kind: Kind::StaleRead, sites, lanes, element: Some(element), message });
     }
 
     /// The commonest check of all, with short cuts for what is surely in order.

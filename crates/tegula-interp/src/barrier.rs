@@ -8,7 +8,7 @@ use super::block::{Machine, Mistake, Running, State, Warp};
 use super::cluster::{Brings, Letter};
 use super::hopper::Act;
 use super::lower::{At, Code, Reg};
-use super::race::{Access, Clocks, Eyes, Knowledge, lanes_of};
+use super::race::{Access, Clocks, Eyes, Fences, Knowledge, lanes_of};
 use super::warp::Run;
 use super::{Kind, Place, Space, What};
 
@@ -45,12 +45,13 @@ impl Barrier {
         *self = Barrier { begun: Some(by), arrivals, missing: arrivals, ..Barrier::default() };
     }
 
-    fn unready(&self, clocks: &mut Clocks, eyes: &Eyes<'_>) -> Option<Unready> {
+    fn unready(&self, clocks: &mut Clocks, fences: &Fences, eyes: &Eyes<'_>) -> Option<Unready> {
         let Some(begun) = self.begun else { return Some(Unready::Never) };
         if !clocks.seen_by(eyes, &begun) {
             return Some(Unready::Unordered(begun));
         }
-        (!clocks.sees_begun(eyes, &begun)).then_some(Unready::Unfenced(begun))
+        let fenced = fences.is_after(clocks, eyes, clocks.block, &begun);
+        (!fenced).then_some(Unready::Unfenced(begun))
     }
 
     /// Whether the phase of that parity has ended, where it is this one or the one before.
@@ -124,7 +125,7 @@ impl Machine<'_> {
         (site, lane): (SiteId, u16),
     ) -> Option<Mistake> {
         let barrier = &block.engine.barriers[which.0][which.1];
-        let unready = barrier.unready(&mut block.clocks, eyes);
+        let unready = barrier.unready(&mut block.clocks, &block.engine.begun, eyes);
         let unready = unready.filter(|why| self.config.races || matches!(why, Unready::Never))?;
         let name = self.barrier_name(which);
         let (message, begun) = match unready {
@@ -256,6 +257,12 @@ impl Run<'_, '_> {
         if !barriers.iter().all(|&(lane, (array, index))| is_open(&engine.barriers[array][index], lane)) {
             let open = barriers.iter().filter(|&&(lane, (array, index))| is_open(&engine.barriers[array][index], lane));
             self.warp.satisfied = open.fold(0, |lanes, (lane, _)| lanes | 1 << lane);
+            self.warp.state = State::Await;
+            return false;
+        }
+        let lanes = barriers.iter().fold(0, |lanes, (lane, _)| lanes | 1 << lane);
+        if let Some(some) = self.block.some_of(lanes) {
+            self.warp.satisfied = some;
             self.warp.state = State::Await;
             return false;
         }

@@ -27,7 +27,8 @@ use super::lanes::{LineLanes, Registers};
 use super::lower::{Code, Program, lower};
 use super::memory::SharedMemory;
 use super::path::{Frame, Path};
-use super::race::{Clocks, Conflict, GlobalShadow, SharedShadow};
+use super::race::{Clocks, Conflict};
+use super::shadow::{GlobalShadow, SharedShadow};
 use super::uniform::Assertions;
 use super::warp::Run;
 use super::{Arg, Config, Finding, Kind, Observer, Outcome, Severity, Space};
@@ -51,6 +52,9 @@ pub(super) struct Machine<'a> {
     pub agents: Agents,
     /// For each parameter the first that is bound to the same memory.
     pub memory: Vec<usize>,
+    /// For each parameter, whether it is printed as read-only and bound to memory that may be
+    /// written.
+    pub read_only: Vec<bool>,
     /// The scope of each ordered access, and whether it is atomic.
     ordered: FxHashMap<SiteId, (Scope, bool)>,
     /// Elements of each shared array that are remembered together: those of eight rows where only copies and matrix instructions touch them.
@@ -103,6 +107,8 @@ pub(super) struct Running {
     pub assertions: Assertions,
     last_barrier: Option<u32>,
     random: u64,
+    /// Whether the seed varies orders that are natural otherwise ([`Running::vary`]).
+    varied: bool,
 }
 
 /// A named barrier in one of its uses.
@@ -233,7 +239,13 @@ impl<'a> Machine<'a> {
             }
             _ => None,
         });
+        let read_only = kernel.params().iter().zip(args).map(|(param, arg)| {
+            let read = matches!(param.kind, ParamKind::Matrix { access: Access::Read, .. });
+            let written = matches!(arg, Arg::Matrix(buffer) if buffer.is_writable());
+            config.races && read && written && !kernel.starts_early()
+        });
         Ok(Machine {
+            read_only: read_only.collect(),
             kernel,
             args,
             config,
@@ -359,7 +371,10 @@ impl<'a> Machine<'a> {
         mut observer: Option<&mut dyn Observer>,
     ) -> Progress {
         let mut progress = Progress::None;
-        for block in &mut group.blocks {
+        let mut order: Vec<usize> = (0..group.blocks.len()).collect();
+        group.blocks[0].vary(&mut order);
+        for at in order {
+            let block = &mut group.blocks[at];
             progress = progress.max(self.advance(block, global, gathered, reborrow(&mut observer)));
             if gathered.stopped {
                 return Progress::None;
@@ -391,6 +406,7 @@ impl<'a> Machine<'a> {
         let (mut gathered, mut global) = (self.gathered(), GlobalShadow::default());
         let mut waiting = blocks.iter();
         let mut resident: Vec<Group> = Vec::new();
+        let mut random = mix(self.config.seed);
         loop {
             while resident.len() < (self.config.resident / self.kernel.cluster()).max(1) as usize {
                 let Some(&first) = waiting.next() else { break };
@@ -400,7 +416,11 @@ impl<'a> Machine<'a> {
                 return gathered;
             }
             let mut progress = Progress::None;
-            for group in &mut resident {
+            let mut turns: Vec<&mut Group> = resident.iter_mut().collect();
+            if self.config.seed != 0 {
+                shuffle(&mut turns, &mut random);
+            }
+            for group in turns {
                 progress = progress.max(self.advance_group(group, &mut global, &mut gathered, reborrow(&mut observer)));
             }
             if gathered.stopped {
@@ -453,6 +473,7 @@ impl<'a> Machine<'a> {
             assertions: Assertions::default(),
             last_barrier: None,
             random: mix(self.config.seed ^ mix(linear + 1)),
+            varied: self.config.seed != 0,
         }
     }
 
@@ -465,9 +486,7 @@ impl<'a> Machine<'a> {
         mut observer: Option<&mut dyn Observer>,
     ) -> Progress {
         let mut order: Vec<usize> = (0..block.warps.len()).collect();
-        for i in (1..order.len()).rev() {
-            order.swap(i, block.random(i as u64 + 1) as usize);
-        }
+        shuffle(&mut order, &mut block.random);
         let mut progress = Progress::None;
         for warp in order {
             if !block.engine.coming.is_empty() && block.random(4) == 0 {
@@ -990,8 +1009,43 @@ impl Running {
 
     /// A number below `limit`, from the seed.
     pub fn random(&mut self, limit: u64) -> u64 {
-        self.random = mix(self.random);
-        self.random % limit
+        next(&mut self.random, limit)
+    }
+
+    /// Permutes items whose order is undefined. Seed 0 keeps their order.
+    ///
+    /// A release that is observed by luck in one order, without a wait, is missed in another.
+    pub fn vary<T>(&mut self, items: &mut [T]) {
+        if self.varied {
+            shuffle(items, &mut self.random);
+        }
+    }
+
+    /// A random part of several lanes, in one of four calls; none with seed 0.
+    pub fn some_of(&mut self, lanes: u32) -> Option<u32> {
+        if !self.varied || lanes.count_ones() < 2 || self.random(4) != 0 {
+            return None;
+        }
+        let some = lanes & self.random(1 << 32) as u32;
+        Some(some).filter(|&some| some != 0 && some != lanes)
+    }
+
+    /// Whether lanes whose wait is over continue before the other lanes of their path.
+    pub fn splits_wait(&mut self) -> bool {
+        self.varied && self.random(2) == 0
+    }
+}
+
+/// A number below `limit`.
+fn next(random: &mut u64, limit: u64) -> u64 {
+    *random = mix(*random);
+    *random % limit
+}
+
+/// Puts items into a random order.
+fn shuffle<T>(items: &mut [T], random: &mut u64) {
+    for i in (1..items.len()).rev() {
+        items.swap(i, next(random, i as u64 + 1) as usize);
     }
 }
 

@@ -12,7 +12,8 @@ use super::Kind;
 use super::barrier::Which;
 use super::block::{Gathered, Machine, Mistake, Running, State};
 use super::copy::Cargo;
-use super::race::{Access, Eyes, GlobalShadow, Knowledge};
+use super::race::{Access, Eyes, Knowledge};
+use super::shadow::GlobalShadow;
 use super::warp::Run;
 
 /// The blocks of a cluster, and what is on its way between them.

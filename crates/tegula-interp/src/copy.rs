@@ -10,7 +10,8 @@ use super::barrier::Which;
 use super::block::{Machine, Mistake, Running};
 use super::cluster::{Brings, Letter, Visit};
 use super::lower::{At, Reg};
-use super::race::{Access, Eyes, GlobalShadow, Hazard, Knowledge};
+use super::race::{Access, Eyes, Knowledge};
+use super::shadow::{GlobalShadow, Hazard, Proxy};
 use super::warp::Run;
 use super::{Arg, Buffer, Kind, Place, Space, What};
 
@@ -102,6 +103,12 @@ impl Cut {
     }
 }
 
+/// Keeps the first hazard of each kind and line, which stands for the others.
+fn note_hazard(hazards: &mut Vec<(usize, Hazard)>, index: usize, hazard: Option<Hazard>) {
+    let new = hazard.filter(|hazard| !hazards.iter().any(|(_, other)| other.line() == hazard.line()));
+    hazards.extend(new.map(|hazard| (index, hazard)));
+}
+
 impl Machine<'_> {
     fn matrix(&self, param: usize) -> Option<(&Buffer, Cut)> {
         match (self.args[param], &self.kernel.params()[param].kind) {
@@ -147,20 +154,22 @@ impl Machine<'_> {
         let access = Access { clock: block.engine.tick(lane), site: sender.site, lane };
         let mut mistakes: Vec<_> = self.ready(block, barrier, eyes, (site, sender.lane)).into_iter().collect();
         if self.config.races {
-            let granule = self.granules[array];
-            let conflicts: Vec<_> = self
-                .cells(array, first, count)
-                .filter_map(|cell| {
-                    let conflict = block.shadow.write_by_agent(&mut block.clocks, (array, cell), eyes, access);
-                    conflict.map(|conflict| (cell * granule, conflict))
-                })
-                .collect();
+            let (granule, by) = (self.granules[array], (site, sender.lane, Does::Write));
+            let proxy = if matches!(cargo, Cargo::Tile(_)) { Proxy::Async } else { Proxy::Generic };
+            let (mut conflicts, mut others) = (Vec::new(), Vec::new());
+            for cell in self.cells(array, first, count) {
+                let agent = (access, proxy);
+                match block.shadow.write_by_agent(&mut block.clocks, (array, cell), eyes, agent) {
+                    Some(Hazard::Conflict(conflict)) => conflicts.push((cell * granule, conflict)),
+                    hazard => note_hazard(&mut others, cell * granule, hazard),
+                }
+            }
             let worst = conflicts.iter().find(|(_, conflict)| conflict.earlier_writes).or(conflicts.first());
-            mistakes.extend(worst.map(|&(index, conflict)| {
-                self.conflict(Space::Shared, array, index, (site, sender.lane, Does::Write), conflict)
-            }));
+            let worst = worst.map(|&(index, conflict)| (index, Hazard::Conflict(conflict)));
+            let hazards = worst.into_iter().chain(others);
+            mistakes.extend(hazards.map(|(index, hazard)| self.hazard((Space::Shared, array, index), by, hazard)));
             if let Cargo::Tile(tile) = cargo {
-                mistakes.extend(self.read_tile((block, global), tile, eyes, access, sender));
+                mistakes.extend(self.read_tile((block, global), tile, eyes, access, (from, sender)));
             }
             let here = block.linear as u32;
             block.engine.visits.insert((here, lane), Visit { from, sender, block: here, access });
@@ -177,18 +186,53 @@ impl Machine<'_> {
         Tile { matrix, at, .. }: Tile,
         eyes: &Eyes<'_>,
         agent: Access,
-        sender: Access,
-    ) -> Option<Mistake> {
-        let (buffer, cut) = self.matrix(matrix).filter(|(buffer, _)| buffer.is_writable())?;
-        let memory = self.memory[matrix] as u32;
-        let mut first = None;
+        (from, sender): (u32, Access),
+    ) -> Vec<Mistake> {
+        let Some((buffer, cut)) = self.matrix(matrix).filter(|(buffer, _)| buffer.is_writable()) else {
+            return Vec::new();
+        };
+        let (memory, site) = (self.memory[matrix] as u32, SiteId(sender.site));
+        let mut hazards = Vec::new();
         for index in (0..cut.tiles.elements() as usize).filter_map(|element| cut.index(buffer, at, element)) {
-            let conflict = global.read_by_agent(&mut block.clocks, (memory, index as u64), eyes, agent);
-            first = first.or(conflict.map(|conflict| (index, conflict)));
+            self.own(matrix, index, from.into(), sender.lane, site, false);
+            let (element, agent) = ((memory, index as u64), (agent, Proxy::Async));
+            note_hazard(&mut hazards, index, global.read_by_agent(&mut block.clocks, element, eyes, agent));
         }
-        let (index, conflict) = first?;
-        let by = (SiteId(sender.site), sender.lane, Does::Read);
-        Some(self.conflict(Space::Global, matrix, index, by, conflict))
+        let by = (site, sender.lane, Does::Read);
+        let mistake = |(index, hazard)| self.hazard((Space::Global, matrix, index), by, hazard);
+        hazards.into_iter().map(mistake).collect()
+    }
+
+    /// What is wrong with an access by an agent.
+    fn hazard(
+        &self,
+        (space, memory, index): (Space, usize, usize),
+        (site, lane, does): (SiteId, u16, Does),
+        hazard: Hazard,
+    ) -> Mistake {
+        let (element, text) = self.element(space, memory, index);
+        let verb = if does == Does::Write { "writes" } else { "reads" };
+        match hazard {
+            Hazard::Conflict(conflict) => self.conflict(space, memory, index, (site, lane, does), conflict),
+            Hazard::Unwritten => Mistake {
+                kind: Kind::Uninitialised,
+                sites: vec![site],
+                lanes: vec![lane],
+                element: Some(element),
+                message: format!("{verb} {text}, which nobody has written"),
+            },
+            Hazard::BehindCaches(write) => Mistake {
+                kind: Kind::MissingProxyFence,
+                sites: vec![site, SiteId(write.site)],
+                lanes: vec![lane, write.lane],
+                element: Some(element),
+                message: format!(
+                    "{verb} {text} past the caches, where what {} wrote may not have come; each writer calls `{}` before the threads synchronise",
+                    self.who(write.lane),
+                    if space == Space::Global { "fence_proxy_global" } else { "fence_proxy" }
+                ),
+            },
+        }
     }
 
     /// One of the copies that are on their way to a block lands, or a store that was put off happens. False where there is none.
@@ -404,45 +448,16 @@ impl Run<'_, '_> {
         if !self.machine.config.races {
             return;
         }
-        let eyes = Eyes::Thread(now);
-        // The first of each kind and line stands for the others.
-        let mut first: Vec<(usize, Hazard)> = Vec::new();
+        let mut hazards = Vec::new();
         for cell in cells {
-            let hazard = self.block.shadow.read_by_agent(&mut self.block.clocks, (array, cell), &eyes, agent);
-            let new = hazard.filter(|hazard| !first.iter().any(|(_, other)| other.line() == hazard.line()));
-            first.extend(new.map(|hazard| (cell, hazard)));
+            let hazard =
+                self.block.shadow.read_by_agent(&mut self.block.clocks, (array, cell), &Eyes::Thread(now), agent);
+            note_hazard(&mut hazards, cell * self.machine.granules[array], hazard);
         }
-        for (cell, hazard) in first {
-            self.hazard(array, cell * self.machine.granules[array], now, hazard);
+        for (index, hazard) in hazards {
+            let by = (now.site, now.lane, Does::Read);
+            self.mistake(self.machine.hazard((Space::Shared, array, index), by, hazard));
         }
-    }
-
-    fn hazard(&mut self, array: usize, index: usize, now: super::race::Now, hazard: Hazard) {
-        let (element, text) = self.machine.element(Space::Shared, array, index);
-        let mistake = match hazard {
-            Hazard::Conflict(conflict) => {
-                let by = (now.site, now.lane, Does::Read);
-                return self.mistake(self.machine.conflict(Space::Shared, array, index, by, conflict));
-            }
-            Hazard::Unwritten => Mistake {
-                kind: Kind::Uninitialised,
-                sites: vec![now.site],
-                lanes: vec![now.lane],
-                element: Some(element),
-                message: format!("reads {text}, which nobody has written"),
-            },
-            Hazard::BehindCaches(write) => Mistake {
-                kind: Kind::MissingProxyFence,
-                sites: vec![now.site, SiteId(write.site)],
-                lanes: vec![now.lane, write.lane],
-                element: Some(element),
-                message: format!(
-                    "reads {text} past the caches, where what {} wrote may not have come; each writer calls `fence_proxy` before the threads synchronise",
-                    self.machine.who(write.lane)
-                ),
-            },
-        };
-        self.mistake(mistake);
     }
 
     /// A store of a tile writes until its thread has waited for it.
@@ -452,8 +467,13 @@ impl Run<'_, '_> {
         machine.own(matrix, index, self.block.linear, now.lane, now.site, true);
         let agent = Access { clock: group, site: now.site.0, lane: machine.agents.lane(Agent::Stores(now.lane)) };
         let at = (machine.memory[matrix] as u32, index as u64);
-        if let Some(conflict) = self.global.write_by_agent(&mut self.block.clocks, at, &now, agent) {
-            self.race_at(matrix, index, now, conflict);
+        match self.global.write_by_agent(&mut self.block.clocks, at, &now, agent) {
+            Some(Hazard::Conflict(conflict)) => self.race_at(matrix, index, now, conflict),
+            Some(hazard) => {
+                let by = (now.site, now.lane, Does::Write);
+                self.mistake(machine.hazard((Space::Global, matrix, index), by, hazard));
+            }
+            None => {}
         }
     }
 

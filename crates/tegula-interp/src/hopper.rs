@@ -10,7 +10,7 @@ use super::block::{Mistake, State};
 use super::cluster::{Letter, Meeting, Visits};
 use super::copy::{Coming, Stores};
 use super::lower::{At, Program, Reg};
-use super::race::{AGENT, Now, lanes_of};
+use super::race::{AGENT, Fences, Now, lanes_of};
 use super::warp::Run;
 use super::wgmma::{Multiply, Multiplying};
 use super::{Kind, Space};
@@ -56,7 +56,9 @@ pub(super) enum Act {
         pending: u32,
         read: bool,
     },
-    FenceProxy,
+    FenceProxy {
+        global: bool,
+    },
     Wgmma(Multiply),
     WgmmaFence,
     WgmmaCommit,
@@ -85,6 +87,8 @@ pub(super) enum Act {
 pub(super) struct Engine {
     /// Of each array, its barriers.
     pub barriers: Vec<Vec<Barrier>>,
+    /// Fences after barriers were begun.
+    pub begun: Fences,
     pub coming: Vec<Coming>,
     pub outbox: Vec<Letter>,
     pub visits: Visits,
@@ -164,7 +168,9 @@ impl Run<'_, '_> {
     pub fn act(&mut self, pc: usize, act: &Act) -> bool {
         match *act {
             Act::InitBarrier { barrier, arrivals } => self.begin_barrier(barrier, arrivals),
-            Act::FenceInit => self.lanes().for_each(|lane| self.block.clocks.fence_begun(lane)),
+            Act::FenceInit => {
+                self.lanes().for_each(|lane| self.block.engine.begun.add(&mut self.block.clocks, lane));
+            }
             Act::Arrive { barrier, block, expect } => self.arrive_at(barrier, block, expect),
             Act::Await { barrier, parity } => return self.await_barrier(barrier, parity),
             Act::CopyTile { matrix, at, to, barrier, blocks } => self.copy_tile(matrix, at, to, barrier, blocks),
@@ -172,7 +178,7 @@ impl Run<'_, '_> {
             Act::StoreTile { matrix, at, from } => self.store_tile(matrix, at, from),
             Act::CommitStores => self.commit_stores(),
             Act::AwaitStores { pending, read } => self.await_stores(pending, read),
-            Act::FenceProxy => self.lanes().for_each(|lane| self.block.clocks.fence_proxy(lane)),
+            Act::FenceProxy { global } => self.fence_proxy(global),
             Act::Wgmma(ref multiply) => self.wgmma(pc, multiply),
             Act::WgmmaFence => self.wgmma_fence(pc),
             Act::WgmmaCommit => self.wgmma_commit(pc),
@@ -201,6 +207,11 @@ impl Run<'_, '_> {
             self.outside_array(array.index(), index as u64, len, lane);
         }
         inside
+    }
+
+    fn fence_proxy(&mut self, global: bool) {
+        let fences = if global { &mut self.global.fences } else { &mut self.block.shadow.fences };
+        lanes_of(self.warp.index, self.warp.mask).for_each(|lane| fences.add(&mut self.block.clocks, lane));
     }
 
     fn await_launches(&mut self) {

@@ -22,6 +22,8 @@
 //! | `block` | warps of a block, barriers, blocks of a grid |
 //! | `memory`, `access` | matrices and shared arrays; loads and stores |
 //! | `race` | what is ordered |
+//! | `shadow` | what is remembered of each element of memory |
+//! | `history` | accesses that a later one may race with |
 //! | `release` | releases, and who acquires them |
 //! | `asynchronous` | copies on their way |
 //! | `count` | requests, sectors, wavefronts |
@@ -38,6 +40,7 @@ mod cluster;
 mod copy;
 mod count;
 mod findings;
+mod history;
 mod hopper;
 mod lanes;
 mod lower;
@@ -48,6 +51,7 @@ mod path;
 mod race;
 mod release;
 mod semantics;
+mod shadow;
 mod tensor;
 mod uniform;
 mod warp;
@@ -99,7 +103,9 @@ impl Arg<'_> {
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Decides in which order warps run and when asynchronous copies land.
+    /// Decides in which order warps run and when asynchronous copies land. With any seed but 0, it
+    /// also decides the order of blocks and of the lanes of an atomic instruction, and which lanes
+    /// leave a wait first; with 0 these are ascending, and lanes leave a wait together.
     pub seed: u64,
     /// Look for races, uninitialised reads and redundant barriers.
     pub races: bool,

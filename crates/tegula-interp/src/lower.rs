@@ -865,7 +865,7 @@ impl Lower<'_> {
             }
             Hopper::CommitStores => Act::CommitStores,
             Hopper::AwaitStores { pending, read } => Act::AwaitStores { pending: *pending, read: *read },
-            Hopper::FenceProxy => Act::FenceProxy,
+            Hopper::FenceProxy { global } => Act::FenceProxy { global: *global },
             Hopper::Wgmma { wgmma, a, b, sums, add } => {
                 let a = match a {
                     LeftFactor::Shared(a) => Left::Shared(self.factor(a)),

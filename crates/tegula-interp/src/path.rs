@@ -172,7 +172,9 @@ impl Warp {
         }) || self.go_ahead(code)
     }
 
-    fn split_wait(&mut self, code: &[Code]) -> bool {
+    /// Makes a path of the lanes whose own wait is over; it is next to run. False where there are
+    /// none, or no others.
+    pub fn split_wait(&mut self, code: &[Code]) -> bool {
         let satisfied = self.satisfied & self.mask;
         if !matches!(self.state, State::Polling | State::Await) || satisfied == 0 || satisfied == self.mask {
             return false;

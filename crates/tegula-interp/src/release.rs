@@ -21,6 +21,8 @@ pub(super) struct Published {
     /// Each thread's last release at the element. A later strong write of the thread continues it,
     /// whatever other threads write in between.
     own: BTreeMap<(Writer, u16), Arc<Knowledge>>,
+    /// Releases that each thread observed and did not acquire. A later acquire of the element does.
+    seen: BTreeMap<(u32, u16), Vec<Release>>,
 }
 
 /// Where a strong write, or a release, comes from.
@@ -60,25 +62,18 @@ impl Published {
         for wide in [false, true] {
             let own = Writer { wide, ..by };
             if let Some(known) = self.own.get(&(own, lane)).cloned() {
-                self.add(own, known);
+                add(&mut self.releases, own, &known);
             }
         }
         if releases {
             let known = Arc::new(clocks.release(lane));
             self.own.insert((by, lane), known.clone());
-            self.add(by, known);
+            add(&mut self.releases, by, &known);
         }
         // A fence before the write releases as far as the fence reaches.
         let ByReach { block: near, device: far } = clocks.fenced[usize::from(lane)].clone();
         for (wide, known) in [(false, near), (true, far)] {
-            known.into_iter().for_each(|known| self.add(Writer { wide, ..by }, known));
-        }
-    }
-
-    fn add(&mut self, by: Writer, known: Arc<Knowledge>) {
-        match self.releases.iter_mut().find(|release| release.by == by) {
-            Some(release) => Arc::make_mut(&mut release.known).join(&known),
-            None => self.releases.push(Release { by, known }),
+            known.iter().for_each(|known| add(&mut self.releases, Writer { wide, ..by }, known));
         }
     }
 
@@ -93,24 +88,43 @@ impl Published {
         self.last.is_none_or(|last| last.is_strong_with(block, scope))
     }
 
-    /// An ordered load, or the read half of an atomic operation. Gives the block whose release it reads in vain, since a scope is too narrow.
-    pub fn load(&self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) -> Option<u32> {
+    /// An ordered load, or the read half of an atomic operation. Gives the block whose release it
+    /// reads in vain, since a scope is too narrow.
+    ///
+    /// An acquire pattern is an acquire, or a strong read followed by an acquire of the same
+    /// element or by a fence. Its scope is that of the acquire or of the fence. The read's own
+    /// scope decides only whether it observes the last write.
+    pub fn load(&mut self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) -> Option<u32> {
         let mine = clocks.block;
-        let observes = self.is_observed_by(mine, scope);
-        let (reached, missed): (Vec<_>, Vec<_>) =
-            self.releases.iter().partition(|release| observes && release.by.is_strong_with(mine, scope));
-        for Release { by, known } in &reached {
-            if acquires {
-                clocks.acquire(lane, known);
-            } else {
-                let seen = &mut clocks.seen[usize::from(lane)];
-                let seen = if by.block == mine { &mut seen.block } else { &mut seen.device };
-                seen.get_or_insert_default().join(known);
-            }
+        let observed = if self.is_observed_by(mine, scope) { &self.releases[..] } else { &[] };
+        let is_reached = |release: &&Release| release.by.is_strong_with(mine, scope);
+        if acquires {
+            let earlier = self.seen.get(&(mine, lane)).into_iter().flatten();
+            observed.iter().chain(earlier).filter(is_reached).for_each(|release| clocks.acquire(lane, &release.known));
         }
-        missed
-            .iter()
-            .map(|release| release.by.block)
-            .find(|missed| !reached.iter().any(|reached| reached.by.block == *missed))
+        for release in observed.iter().filter(|release| !acquires || !is_reached(release)) {
+            let seen = &mut clocks.seen[usize::from(lane)];
+            // No fence reaches a release to another block that is narrow.
+            let seen = match release.by {
+                Writer { block, .. } if block == mine => &mut seen.block,
+                Writer { wide: true, .. } => &mut seen.device,
+                Writer { .. } => continue,
+            };
+            seen.get_or_insert_default().join(&release.known);
+            add(self.seen.entry((mine, lane)).or_default(), release.by, &release.known);
+        }
+        let mut missed = self.releases.iter().filter(|release| observed.is_empty() || !is_reached(release));
+        missed.find_map(|missed| {
+            let same = |release: &Release| release.by.block == missed.by.block && is_reached(&release);
+            (!observed.iter().any(same)).then_some(missed.by.block)
+        })
+    }
+}
+
+/// Adds a release to some, those of one writer as one.
+fn add(releases: &mut Vec<Release>, by: Writer, known: &Arc<Knowledge>) {
+    match releases.iter_mut().find(|release| release.by == by) {
+        Some(release) => Arc::make_mut(&mut release.known).join(known),
+        None => releases.push(Release { by, known: known.clone() }),
     }
 }

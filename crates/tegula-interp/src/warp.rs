@@ -7,7 +7,8 @@ use super::block::{Gathered, Machine, Mistake, Progress, Running, State, Warp};
 use super::lanes::mask;
 use super::lower::{Code, Reg};
 use super::path::Path;
-use super::race::{Eyes, GlobalShadow, Now, lanes_of};
+use super::race::{Eyes, Now, lanes_of};
+use super::shadow::GlobalShadow;
 use super::tensor::round_tf32;
 use super::{Arg, Computation, Event, Finding, Kind, Observer, Request, Space, What};
 
@@ -46,7 +47,10 @@ impl Run<'_, '_> {
             if self.gathered.stopped {
                 return Progress::None;
             }
-            left = left - 1 + usize::from(self.warp.state != State::Gone && self.warp.fork(code));
+            let waits = matches!(self.warp.state, State::Polling | State::Await);
+            let split = waits && self.block.splits_wait() && self.warp.split_wait(code);
+            let forked = self.warp.state != State::Gone && self.warp.fork(code);
+            left = left - 1 + usize::from(split) + usize::from(forked);
             self.warp.switch();
         }
         progress

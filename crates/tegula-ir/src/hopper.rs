@@ -8,7 +8,8 @@
 //! * **Barriers** ([`Barriers`]) go from phase to phase: each ends when so many threads have arrived and all bytes that were announced have
 //!   come. Whoever waits names the phase by its parity, and sees what happened before it ended.
 //! * **Two ways to memory.** The copy engine and the matrix instructions go past the caches of ordinary accesses (the *asynchronous proxy*).
-//!   What threads wrote is seen there only after a [`Builder::fence_proxy`] of each of them.
+//!   What threads wrote is seen there only after a [`Builder::fence_proxy`] of each of them, or, in a
+//!   matrix, a [`Builder::fence_proxy_global`]. A write by the proxy over what threads wrote needs it too.
 //! * **Sums on their way.** [`Builder::wgmma`] starts a multiplication; its sums and what it reads are in use until
 //!   [`Builder::wgmma_wait`]. [`Builder::wgmma_fence`] comes between other uses of the sums and the first multiplication.
 //!
@@ -221,8 +222,12 @@ pub enum Hopper {
         /// Whether it is enough that shared memory has been read.
         read: bool,
     },
-    /// What the thread wrote to shared memory is seen by the asynchronous proxy, once it is synchronised with.
-    FenceProxy,
+    /// What the thread wrote to memory is seen by the asynchronous proxy, once it is synchronised
+    /// with.
+    FenceProxy {
+        /// Whether to fence matrices in global memory, not shared memory.
+        global: bool,
+    },
     /// All threads of the warpgroup start adding a product to their sums, or setting them to it.
     Wgmma {
         /// What is multiplied.
@@ -306,7 +311,7 @@ impl Hopper {
             Hopper::FenceInit
             | Hopper::CommitStores
             | Hopper::AwaitStores { .. }
-            | Hopper::FenceProxy
+            | Hopper::FenceProxy { .. }
             | Hopper::WgmmaFence
             | Hopper::WgmmaCommit
             | Hopper::WgmmaWait { .. }
@@ -606,10 +611,16 @@ impl Builder {
         self.hopper(Hopper::FenceInit);
     }
 
-    /// See [`Hopper::FenceProxy`].
+    /// Fences the thread's accesses to shared memory. See [`Hopper::FenceProxy`].
     #[track_caller]
     pub fn fence_proxy(&self) {
-        self.hopper(Hopper::FenceProxy);
+        self.hopper(Hopper::FenceProxy { global: false });
+    }
+
+    /// Fences the thread's accesses to matrices. See [`Hopper::FenceProxy`].
+    #[track_caller]
+    pub fn fence_proxy_global(&self) {
+        self.hopper(Hopper::FenceProxy { global: true });
     }
 
     /// Makes one group of the thread's stores of tiles since the last.

@@ -193,7 +193,9 @@ impl From<&Fault> for Finding {
 fn counted(kind: interp::Kind) -> &'static str {
     match kind {
         interp::Kind::Race => "pairs of accesses",
-        interp::Kind::Uninitialised | interp::Kind::InFlight | interp::Kind::EarlyAccess => "accesses",
+        interp::Kind::Uninitialised | interp::Kind::InFlight | interp::Kind::EarlyAccess | interp::Kind::StaleRead => {
+            "accesses"
+        }
         interp::Kind::OutOfBounds | interp::Kind::Misaligned => "accesses by warps",
         interp::Kind::DivergentWarp | interp::Kind::DivisionByZero | interp::Kind::InactiveLane => {
             "operations of warps"

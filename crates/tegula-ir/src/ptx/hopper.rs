@@ -77,7 +77,8 @@ impl Printer<'_> {
                 let read = if *read { ".read" } else { "" };
                 self.line(format_args!("cp.async.bulk.wait_group{read} {pending}"));
             }
-            Hopper::FenceProxy => self.line("fence.proxy.async.shared::cta"),
+            Hopper::FenceProxy { global: false } => self.line("fence.proxy.async.shared::cta"),
+            Hopper::FenceProxy { global: true } => self.line("fence.proxy.async.global"),
             Hopper::Wgmma { wgmma, a, b, sums, add } => self.wgmma(*wgmma, a, b, *sums, *add),
             Hopper::WgmmaFence => self.line("wgmma.fence.sync.aligned"),
             Hopper::WgmmaCommit => self.line("wgmma.commit_group.sync.aligned"),

@@ -63,7 +63,8 @@ pub type Pairs = BTreeMap<Element, BTreeSet<[Party; 2]>>;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Races {
     pub races: Pairs,
-    /// Writes by threads and reads by the asynchronous proxy that are in order, but without a fence between the proxies.
+    /// Writes by threads and later accesses by the asynchronous proxy that are in order, but
+    /// without a fence between the proxies.
     pub unfenced: Pairs,
     /// Whether a block may end while a store of a tile still reads its shared memory.
     pub given_up: bool,
@@ -491,14 +492,14 @@ impl Machine<'_> {
         };
         let pair = |other: &Access| if other.party < party { [other.party, party] } else { [party, other.party] };
         let met: Vec<_> = location.accesses.iter().filter(races).map(pair).collect();
-        // What the asynchronous proxy reads is the last write, which its thread has fenced.
+        // The asynchronous proxy reads or overwrites the last write, whose thread has fenced shared
+        // memory.
         let last = location.accesses.iter().rev().find(|other| other.writes);
-        let unfenced =
-            last.filter(|last| !writes && proxy == Proxy::Async && last.proxy == Proxy::Generic).filter(|last| {
-                let seen = known.clock.get(last.agent).copied().unwrap_or(0);
-                let fences = &self.threads[last.agent].proxy_fences;
-                known.has(last) && !fences.iter().any(|&fence| fence > last.time && fence <= seen)
-            });
+        let unfenced = last.filter(|last| proxy == Proxy::Async && last.proxy == Proxy::Generic).filter(|last| {
+            let seen = known.clock.get(last.agent).copied().unwrap_or(0);
+            let fences = self.threads[last.agent].proxy_fences.iter().filter(|_| element.1.is_shared());
+            known.has(last) && !fences.into_iter().any(|&fence| fence > last.time && fence <= seen)
+        });
         let unfenced = unfenced.map(pair);
         location.accesses.push(Access { id: self.accesses, agent, time, party, round, writes, strength, proxy });
         if !met.is_empty() {
