@@ -18,6 +18,7 @@ mod build;
 mod generate;
 mod litmus;
 mod model;
+mod operations;
 mod program;
 mod shrink;
 
@@ -36,6 +37,7 @@ const RULES: Rules = Rules {
     copies_read_late: true,
     observation_orders: true,
     releases_go_on: true,
+    reads_go_on: false,
     remote_arrivals_publish: true,
     tiles_are_stored_late: true,
 };
@@ -45,11 +47,18 @@ const FEW: u64 = 2000;
 const MANY: u64 = 100_000;
 
 /// Seeds and litmus tests on which interpreter and oracle are known to differ, each with why. They are printed and passed over.
-const KNOWN: [(&str, &str); 1] = [(
-    "remote arrival",
-    "it is printed with the default scope, a block's, and to the interpreter it publishes; with .release.cluster ptxas adds \
+const KNOWN: [(&str, &str); 2] = [
+    (
+        "remote arrival",
+        "it is printed with the default scope, a block's, and to the interpreter it publishes; with .release.cluster ptxas adds \
      MEMBAR.ALL.GPU to each arrival, which consumers that only read do not need",
-)];
+    ),
+    (
+        "relaxed read, then acquire",
+        "the interpreter has two of the three acquire patterns of the model: it forgets what a relaxed operation observed when a \
+     later acquire at the location observes another write, and reports a race too many",
+    ),
+];
 
 /// A race that the interpreter found. A use of what a copy is still on its way to names the user alone.
 #[derive(Clone, Debug)]
@@ -135,11 +144,12 @@ fn interpret(program: &Program, seed: u64) -> tegula::Result<All> {
         .map(|(rows, cols)| Buffer::in_out(zeros(rows, cols).unwrap().view()).unwrap());
     let copied = Buffer::input(zeros(2, TILE)?.view())?;
     let config = Config { seed, counters: false, parallel: false, ..Config::default() };
-    let args = [&data, &flags, &copied, &stored].map(|buffer| buffer.into());
+    let args = [&data, &flags, &data, &copied, &stored].map(|buffer| buffer.into());
     let mut all = All::default();
     for finding in run(&kernel, &args, &config)?.findings.into_iter().filter(|f| f.severity() == Severity::Error) {
         match finding.kind {
             Kind::InFlight if finding.space.is_none() => all.given_up = true,
+            Kind::EndedBlock => all.given_up = true,
             Kind::Race | Kind::InFlight => all.races.push(named(&finding, &lines)),
             Kind::MissingProxyFence => all.unfenced.push(named(&finding, &lines)),
             _ => all.others.push(finding),
@@ -153,7 +163,7 @@ fn named(finding: &Finding, lines: &Lines) -> Found {
     let array =
         Array::ALL.into_iter().find(|a| a.name() == finding.name).unwrap_or_else(|| panic!("no array: {finding:?}"));
     let block = finding.block[0];
-    let element = (if array.is_shared() { block } else { 0 }, array, array.element(&finding.index));
+    let element = (if array.is_shared() { block } else { 0 }, array.memory(), array.element(&finding.index));
     let step = |line: u32| lines.iter().find(|(l, _)| *l == line).expect("lines of steps").1;
     let party = |i: usize| {
         let (thread, source) = (finding.threads.get(i)?, finding.source.get(i)?);
@@ -198,8 +208,8 @@ fn differs(program: &Program, seed: u64) -> Option<(&'static str, String)> {
     }
 }
 
-/// Programs on which interpreter and oracle once differed.
-const DIFFERED: [u64; 6] = [3664, 8720, 10_238, 27_569, 32_811, 70_386];
+/// Programs on which interpreter and oracle once differed, or do by a rule that the interpreter lacks.
+const DIFFERED: [u64; 1] = [2368];
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))

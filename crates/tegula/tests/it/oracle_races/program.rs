@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tegula::ir::{AtomicOp, Order, Scope};
+use tegula::ir::{AtomicOp, Compare, Order, Scope};
 
 /// Elements of each data array.
 pub const CELLS: u32 = 8;
@@ -60,6 +60,8 @@ pub enum Array {
     SharedData,
     SharedFlags,
     GlobalData,
+    /// The same memory as `GlobalData`, by another parameter.
+    Alias,
     GlobalFlags,
     /// Tiles in shared memory, which are copied to and stored from asynchronously.
     Tiles,
@@ -68,8 +70,20 @@ pub enum Array {
 }
 
 impl Array {
-    pub const ALL: [Self; 6] =
-        [Array::SharedData, Array::SharedFlags, Array::GlobalData, Array::GlobalFlags, Array::Tiles, Array::Stored];
+    pub const ALL: [Self; 7] = [
+        Array::SharedData,
+        Array::SharedFlags,
+        Array::GlobalData,
+        Array::Alias,
+        Array::GlobalFlags,
+        Array::Tiles,
+        Array::Stored,
+    ];
+
+    /// The array that has the memory.
+    pub fn memory(self) -> Self {
+        if self == Array::Alias { Array::GlobalData } else { self }
+    }
 
     pub fn is_shared(self) -> bool {
         matches!(self, Array::SharedData | Array::SharedFlags | Array::Tiles)
@@ -89,6 +103,7 @@ impl Array {
             Array::SharedData => "s_data",
             Array::SharedFlags => "s_flags",
             Array::GlobalData => "g_data",
+            Array::Alias => "g_alias",
             Array::GlobalFlags => "g_flags",
             Array::Tiles => "tiles",
             Array::Stored => "stored",
@@ -97,30 +112,54 @@ impl Array {
 
     pub fn len(self) -> u32 {
         match self {
-            Array::SharedData | Array::GlobalData => CELLS,
+            Array::SharedData | Array::GlobalData | Array::Alias => CELLS,
             Array::SharedFlags | Array::GlobalFlags => FLAGS,
             Array::Tiles | Array::Stored => 2 * TILE,
         }
     }
 }
 
-/// Elements of an array: `width` from (first + stride · lane) · width on, within the array.
+/// Elements of an array: `width` from (first + stride · lane) · width on, within the array, as far as the guard lets them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct At {
     pub array: Array,
     pub first: u32,
     pub stride: u32,
     pub width: u32,
+    pub part: Part,
+}
+
+/// The guard of a weak access or a copy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Part {
+    All,
+    /// All elements in these lanes, one bit each.
+    If(u32),
+    /// The first (n + lane) mod (width + 1) elements.
+    First(u32),
 }
 
 impl At {
     pub fn cell(array: Array, first: u32) -> Self {
-        At { array, first, stride: 0, width: 1 }
+        At { array, first, stride: 0, width: 1, part: Part::All }
+    }
+
+    /// The first element, whether the guard lets it or not.
+    pub fn start(self, lane: u32) -> u32 {
+        (self.first + self.stride * lane) % (self.array.len() / self.width) * self.width
     }
 
     pub fn elements(self, lane: u32) -> std::ops::Range<u32> {
-        let start = (self.first + self.stride * lane) % (self.array.len() / self.width) * self.width;
-        start..start + self.width
+        let count = match self.part {
+            Part::All => self.width,
+            Part::If(lanes) => (lanes >> lane & 1) * self.width,
+            Part::First(n) => (n + lane) % (self.width + 1),
+        };
+        self.start(lane)..self.start(lane) + count
+    }
+
+    pub fn unguarded(self) -> Self {
+        At { part: Part::All, ..self }
     }
 }
 
@@ -146,10 +185,11 @@ pub enum Does {
         order: Order,
         scope: Scope,
     },
-    /// Waits until a flag is at least so much, then acquires.
+    /// Waits until a flag compares so with the value that is given for it, then acquires.
     Wait {
         at: At,
-        value: u32,
+        compare: Compare,
+        values: [u32; FLAGS as usize],
         scope: Scope,
     },
     Fence(Scope),

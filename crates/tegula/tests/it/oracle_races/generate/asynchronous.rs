@@ -1,0 +1,111 @@
+//! Asynchronous copies, tiles, and the barriers that count their bytes.
+
+use tegula::ir::{Order, Scope};
+
+use super::Maker;
+use crate::oracle_races::program::{Array, At, CELLS, Does, Node, Step, Threads};
+
+impl Maker {
+    pub(super) fn tile_access(&mut self) {
+        let array = if self.random.chance(3) { Array::Stored } else { Array::Tiles };
+        let step = self.access_to(array);
+        self.nodes.push(Node::Step(step));
+        let (by, write) = (step.by, !matches!(step.does, Does::Read { .. }));
+        if write && self.random.chance(2) {
+            self.push(by, Does::FenceProxy);
+        }
+    }
+
+    /// A tile on its way, and threads that wait for it.
+    pub(super) fn copy_tile(&mut self) {
+        if self.mbarriers_left == 0 {
+            return;
+        }
+        self.mbarriers_left -= 1;
+        let (mbarrier, tile) = (self.mbarriers_left, self.random.below(2) as u32);
+        let one = self.thread();
+        let multicast = self.cluster > 1 && self.random.chance(2);
+        let expects = if multicast { Threads { blocks: u32::MAX, ..one } } else { one };
+        self.push(expects, Does::Expect { mbarrier });
+        self.push(one, Does::CopyTile { tile, mbarrier, multicast });
+        if self.random.chance(3) {
+            self.tile_access();
+        }
+        let by = Threads { blocks: expects.blocks, ..self.some() };
+        let at = At::cell(Array::Tiles, 4 * tile + self.random.below(4) as u32);
+        let (order, scope) = (Order::Weak, Scope::Block);
+        let does = if self.random.chance(3) {
+            Does::Write { at, value: 1, order, scope }
+        } else {
+            Does::Read { at, order, scope }
+        };
+        let user = if self.random.chance(4) { self.some() } else { by };
+        self.later.push(vec![Step { by, does: Does::Await { mbarrier, parity: 0 } }, Step { by: user, does }]);
+    }
+
+    pub(super) fn store_tile(&mut self) {
+        let by = self.thread();
+        let (tile, row) = (self.random.below(2) as u32, self.random.below(2) as u32);
+        self.push(by, Does::StoreTile { tile, row });
+        if !self.random.chance(5) {
+            self.push(by, Does::CommitStores);
+        }
+        if !self.random.chance(4) {
+            let (pending, read) = (self.of(&[0, 0, 1]), self.random.chance(2));
+            self.later.push(vec![Step { by, does: Does::AwaitStores { pending, read } }]);
+        }
+    }
+
+    pub(super) fn copies(&mut self) {
+        let by = self.some();
+        let source = self.of(&[Array::GlobalData, Array::GlobalData, Array::Alias]);
+        let (to, from) = (self.cells(Array::SharedData, true).unguarded(), self.cells(source, true));
+        self.push(by, Does::Copy { to, from: At { first: from.first % (CELLS / to.width), width: to.width, ..from } });
+        if !self.random.chance(5) {
+            self.push(by, Does::Commit);
+        }
+        if !self.random.chance(4) {
+            let by = if self.random.chance(4) { self.some() } else { by };
+            let pending = [0, 0, 1][self.random.below(3)];
+            self.later.push(vec![Step { by, does: Does::AwaitCopies(pending) }]);
+        }
+    }
+
+    pub(super) fn mbarrier(&mut self) {
+        if self.mbarriers_left == 0 {
+            return;
+        }
+        self.mbarriers_left -= 1;
+        let mbarrier = self.mbarriers_left;
+        let arrives = Threads { blocks: u32::MAX, ..self.some() };
+        let rounds = 1 + self.random.below(3) as u32;
+        let waits = if rounds == 1 { self.some() } else { arrives };
+        for round in 0..rounds {
+            self.push(arrives, Does::Arrive { mbarrier, rank: None });
+            if self.random.chance(2) {
+                self.access();
+            }
+            let wait = Step { by: waits, does: Does::Await { mbarrier, parity: round % 2 } };
+            if round + 1 == rounds {
+                self.later.push(vec![wait]);
+            } else {
+                self.nodes.push(Node::Step(wait));
+                if self.random.chance(2) {
+                    self.access();
+                }
+            }
+        }
+    }
+
+    /// Threads of both blocks arrive at a barrier of the first.
+    pub(super) fn remote(&mut self) {
+        if self.mbarriers_left == 0 || self.cluster == 1 {
+            return;
+        }
+        self.mbarriers_left -= 1;
+        let (mbarrier, by) = (self.mbarriers_left, self.some());
+        self.push(by, Does::Arrive { mbarrier, rank: Some(0) });
+        let by = Threads { blocks: 1, ..self.some() };
+        self.later.push(vec![Step { by, does: Does::Await { mbarrier, parity: 0 } }]);
+    }
+}

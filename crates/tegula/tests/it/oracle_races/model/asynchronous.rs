@@ -1,0 +1,86 @@
+//! Asynchronous operations: copies, tiles, and the barriers that count their bytes.
+
+use super::clock::Known;
+use super::{Agent, Machine, Party, Proxy};
+use crate::oracle_races::program::{Array, At, TILE};
+
+impl Machine<'_> {
+    /// Somebody who works beside a thread, and knows what that knew.
+    pub(super) fn fork(&mut self, me: usize, party: Party, proxy: Proxy) -> (Agent, Known) {
+        let number = self.agents;
+        self.agents += 1;
+        let mut known = self.threads[me].known.clone();
+        let time = known.tick(number);
+        (Agent { number, time, party, strength: self.strength(me, None), proxy }, known)
+    }
+
+    pub(super) fn copy(&mut self, me: usize, party: Party, to: At, from: At, lane: u32) -> bool {
+        let (by, known) = self.fork(me, party, Proxy::Generic);
+        let source = from.array.memory();
+        if self.rules.copies_read_late {
+            from.elements(lane).for_each(|index| self.note(&by, &known, (0, source, index), false));
+        } else {
+            self.access(me, party, from, lane, false, None);
+        }
+        // What the guard leaves out becomes zero.
+        for (index, element) in to.elements(lane).zip(from.start(lane)..) {
+            let copied = from.elements(lane).contains(&element);
+            let value = if copied { self.location(me, source, element).1.value } else { 0 };
+            self.note(&by, &known, (party.block, to.array, index), true);
+            self.put((party.block, to.array, index), value);
+        }
+        self.threads[me].copies.push(by.number);
+        true
+    }
+
+    /// Arrivals and bytes at a barrier, and what comes with them.
+    pub(super) fn count(&mut self, (block, mbarrier): (u32, u32), known: &Known, arrivals: u32, bytes: i64) {
+        let count = self.program.arrivals(mbarrier);
+        let barrier = self.mbarriers.entry((block, mbarrier)).or_default();
+        barrier.known.join(known);
+        (barrier.arrived, barrier.bytes) = (barrier.arrived + arrivals, barrier.bytes + bytes);
+        if barrier.arrived == count && barrier.bytes == 0 {
+            barrier.arrived = 0;
+            barrier.ended.push(std::mem::take(&mut barrier.known));
+        }
+    }
+
+    /// Where the bytes are counted, what the copy wrote is known, whatever its proxy.
+    pub(super) fn copy_tile(&mut self, me: usize, party: Party, tile: u32, mbarrier: u32, multicast: bool) -> bool {
+        let cluster = self.program.cluster;
+        let first = party.block / cluster * cluster;
+        let blocks = if multicast { first..first + cluster } else { party.block..party.block + 1 };
+        for block in blocks {
+            // Each block's bytes count at its own barrier, which says nothing of those of another.
+            let (by, known) = self.fork(me, party, Proxy::Async);
+            let mut done = Known::default();
+            done.learn(by.number);
+            self.arrivals.push((block, by.number));
+            for index in tile * TILE..(tile + 1) * TILE {
+                self.note(&by, &known, (block, Array::Tiles, index), true);
+                self.put((block, Array::Tiles, index), 0);
+            }
+            self.count((block, mbarrier), &done, 0, -i64::from(TILE));
+        }
+        true
+    }
+
+    pub(super) fn store_tile(&mut self, me: usize, party: Party, tile: u32, row: u32) -> bool {
+        let (reads, known) = self.fork(me, party, Proxy::Async);
+        for index in tile * TILE..(tile + 1) * TILE {
+            self.note(&reads, &known, (party.block, Array::Tiles, index), false);
+        }
+        let (mut writes, mut known) = self.fork(me, party, Proxy::Async);
+        if !self.rules.tiles_are_stored_late {
+            let time = self.threads[me].known.tick(me);
+            (writes.number, writes.time, known) = (me, time, self.threads[me].known.clone());
+        }
+        for (index, from) in (row * TILE..(row + 1) * TILE).zip(tile * TILE..) {
+            let value = self.location(me, Array::Tiles, from).1.value;
+            self.note(&writes, &known, (0, Array::Stored, index), true);
+            self.put((0, Array::Stored, index), value);
+        }
+        self.threads[me].stores.push([reads.number, if writes.number == me { reads.number } else { writes.number }]);
+        true
+    }
+}
