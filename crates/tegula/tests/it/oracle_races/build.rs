@@ -5,7 +5,9 @@ use std::panic::Location;
 
 use tegula::ir::prelude::*;
 
-use super::program::{Array as Which, At, CELLS, Does, FLAGS, MBARRIERS, Node, Part, Program, Step, TILE, Threads};
+use super::program::{
+    Array as Which, At, CELLS, Does, FLAGS, MBARRIERS, Node, Part, Program, ROWS, Step, TILE, Threads,
+};
 
 /// The most steps of a program: each is built by a line of its own here, by which findings say which it was.
 pub const MOST_STEPS: usize = 64;
@@ -20,6 +22,8 @@ struct Memory<'k, 'p> {
     /// Data, flags, and the data again.
     global: [Global<'k, u32>; 3],
     tiles: Shared<'k, u32>,
+    inbox: Shared<'k, u32>,
+    rows: Shared<'k, u32>,
     /// Where tiles come from, and where they go.
     tensors: [Tensor<'k, u32>; 2],
     mbarriers: Barriers<'k>,
@@ -45,6 +49,8 @@ pub fn build(program: &Program) -> (Kernel, Lines) {
             program,
             shared: [k.shared("s_data", [CELLS]), k.shared("s_flags", [FLAGS])],
             global,
+            inbox: k.inbox("inbox", [2, TILE]),
+            rows: k.shared("rows", [ROWS, TILE]),
             tiles: k.tiles("tiles", 2, [1, TILE], Swizzle::None),
             tensors,
             mbarriers: k.barriers("mbarriers", MBARRIERS),
@@ -206,6 +212,14 @@ impl<'k> Memory<'k, '_> {
                         let ($memory, $place) = (self.tensors[1].elements(), self.stored($at));
                         $body
                     }
+                    Which::Inbox => {
+                        let ($memory, $place) = (self.inbox, self.stored($at));
+                        $body
+                    }
+                    Which::Rows => {
+                        let ($memory, $place) = (self.rows, self.stored($at));
+                        $body
+                    }
                     Which::SharedData | Which::SharedFlags => {
                         let ($memory, $place) = (self.shared[side($at)], (self.index($at),));
                         $body
@@ -258,6 +272,24 @@ impl<'k> Memory<'k, '_> {
                 self.tiles.copy_tile_to((tile, 0), self.tensors[0], (tile, 0), barrier, blocks);
             }
             Does::StoreTile { tile, row } => self.tiles.store_tile(tile, self.tensors[1], (row, 0)),
+            Does::Send { to, mbarrier, rank } => {
+                let (place, barrier, value) = (self.stored(to), (self.mbarriers, k.constant(mbarrier)), k.constant(1));
+                match to.width {
+                    1 => self.inbox.send(place, [value; 1], rank, barrier),
+                    2 => self.inbox.send(place, [value; 2], rank, barrier),
+                    _ => self.inbox.send(place, [value; 4], rank, barrier),
+                }
+            }
+            Does::Matrix { at, count, store: true } => match count {
+                1 => self.rows.store_matrix(self.stored(at), [k.constant(1); 1], false),
+                2 => self.rows.store_matrix(self.stored(at), [k.constant(1); 2], false),
+                _ => self.rows.store_matrix(self.stored(at), [k.constant(1); 4], true),
+            },
+            Does::Matrix { at, count, store: false } => match count {
+                1 => add(self.rows.load_matrix::<1>(self.stored(at), false)[0]),
+                2 => add(self.rows.load_matrix::<2>(self.stored(at), false)[0]),
+                _ => add(self.rows.load_matrix::<4>(self.stored(at), true)[0]),
+            },
             Does::CommitStores => k.commit_stores(),
             Does::AwaitStores { pending, read: true } => k.await_reads(pending),
             Does::AwaitStores { pending, read: false } => k.await_stores(pending),
@@ -277,6 +309,10 @@ impl<'k> Memory<'k, '_> {
         }
         for (tile, col) in (0..2).flat_map(|tile| (0..TILE).map(move |col| (tile, col))) {
             self.tiles.store((tile, 0, col), 0);
+            self.inbox.store((tile, col), 0);
+        }
+        for row in 0..ROWS {
+            self.rows.store_vec((row, 0), [self.k.constant(0); 4]);
         }
         self.k.fence_proxy();
         for mbarrier in 0..MBARRIERS {

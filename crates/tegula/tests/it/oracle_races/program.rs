@@ -12,6 +12,8 @@ pub const FLAGS: u32 = 3;
 pub const MBARRIERS: u32 = 4;
 /// Elements of a tile, of which there are two in shared memory and two in the matrix that they are stored to.
 pub const TILE: u32 = 4;
+/// Rows of a matrix that a warp loads or stores at once.
+pub const ROWS: u32 = 8;
 
 /// A kernel, and how it is launched.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,10 +69,14 @@ pub enum Array {
     Tiles,
     /// The matrix that they are stored to.
     Stored,
+    /// Shared memory that other blocks of the cluster send to.
+    Inbox,
+    /// Rows of 16 bytes in shared memory, of which matrices are loaded and stored.
+    Rows,
 }
 
 impl Array {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Array::SharedData,
         Array::SharedFlags,
         Array::GlobalData,
@@ -78,6 +84,8 @@ impl Array {
         Array::GlobalFlags,
         Array::Tiles,
         Array::Stored,
+        Array::Inbox,
+        Array::Rows,
     ];
 
     /// The array that has the memory.
@@ -86,13 +94,15 @@ impl Array {
     }
 
     pub fn is_shared(self) -> bool {
-        matches!(self, Array::SharedData | Array::SharedFlags | Array::Tiles)
+        !matches!(self, Array::GlobalData | Array::Alias | Array::GlobalFlags | Array::Stored)
     }
 
     /// The element at coordinates that a finding names.
     pub fn element(self, index: &[u64]) -> u32 {
         match (self, index) {
-            (Array::Tiles | Array::Stored, [tile, .., col]) => *tile as u32 * TILE + *col as u32,
+            (Array::Tiles | Array::Stored | Array::Inbox | Array::Rows, [tile, .., col]) => {
+                *tile as u32 * TILE + *col as u32
+            }
             (_, [.., last]) => *last as u32,
             _ => 0,
         }
@@ -107,6 +117,8 @@ impl Array {
             Array::GlobalFlags => "g_flags",
             Array::Tiles => "tiles",
             Array::Stored => "stored",
+            Array::Inbox => "inbox",
+            Array::Rows => "rows",
         }
     }
 
@@ -114,7 +126,8 @@ impl Array {
         match self {
             Array::SharedData | Array::GlobalData | Array::Alias => CELLS,
             Array::SharedFlags | Array::GlobalFlags => FLAGS,
-            Array::Tiles | Array::Stored => 2 * TILE,
+            Array::Tiles | Array::Stored | Array::Inbox => 2 * TILE,
+            Array::Rows => ROWS * TILE,
         }
     }
 }
@@ -236,6 +249,18 @@ pub enum Does {
         row: u32,
     },
     CommitStores,
+    /// Sends words to the block of that rank, whose barrier counts them.
+    Send {
+        to: At,
+        mbarrier: u32,
+        rank: u32,
+    },
+    /// Loads or stores so many matrices; the rows that lanes give.
+    Matrix {
+        at: At,
+        count: u32,
+        store: bool,
+    },
     AwaitStores {
         pending: u32,
         read: bool,

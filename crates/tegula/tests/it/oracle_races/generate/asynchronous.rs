@@ -3,7 +3,7 @@
 use tegula::ir::{Order, Scope};
 
 use super::Maker;
-use crate::oracle_races::program::{Array, At, CELLS, Does, Node, Step, Threads};
+use crate::oracle_races::program::{Array, At, CELLS, Does, Node, Step, TILE, Threads};
 
 impl Maker {
     pub(super) fn tile_access(&mut self) {
@@ -41,6 +41,50 @@ impl Maker {
         };
         let user = if self.random.chance(4) { self.some() } else { by };
         self.later.push(vec![Step { by, does: Does::Await { mbarrier, parity: 0 } }, Step { by: user, does }]);
+    }
+
+    /// Words for a block of the cluster, and threads there that wait for them.
+    pub(super) fn send(&mut self) {
+        if self.mbarriers_left == 0 || self.inbox_left == 0 || self.cluster == 1 {
+            return;
+        }
+        self.mbarriers_left -= 1;
+        // Of each first index of the array nothing is used before all of it has come.
+        self.inbox_left -= 1;
+        let (mbarrier, part, rank) = (self.mbarriers_left, self.inbox_left, self.random.below(2) as u32);
+        let blocks = 1 << rank;
+        let expects = Threads { blocks, ..self.thread() };
+        self.push(expects, Does::Expect { mbarrier });
+        let width = if self.threads < 4 { 4 } else { self.of(&[1, 2, 4]) };
+        let lanes = TILE / width;
+        let to = At { first: part * lanes, stride: 1, width, ..At::cell(Array::Inbox, 0) };
+        let by = Threads { warps: 1, lanes: (1 << lanes) - 1, ..self.thread() };
+        self.push(by, Does::Send { to, mbarrier, rank });
+        let wait = Step { by: Threads { blocks, ..self.some() }, does: Does::Await { mbarrier, parity: 0 } };
+        let user = Step { by: Threads { blocks, ..self.some() }, ..self.access_to(Array::Inbox) };
+        if self.random.chance(4) {
+            self.nodes.push(Node::Step(user));
+        }
+        let by = if self.random.chance(3) { user.by } else { wait.by };
+        self.later.push(vec![wait, Step { by, ..user }]);
+    }
+
+    /// Matrices that whole warps load or store, and accesses to their rows.
+    pub(super) fn matrix(&mut self) {
+        if self.threads % 32 != 0 {
+            return;
+        }
+        let by = Threads { lanes: u32::MAX, ..self.some() };
+        let (count, store) = (self.of(&[1, 1, 2, 4]), self.random.chance(2));
+        let first = self.random.below(3) as u32;
+        let at = At { first, stride: 1, width: TILE, ..At::cell(Array::Rows, 0) };
+        self.push(by, Does::Matrix { at, count, store });
+        let step = self.access_to(Array::Rows);
+        if self.random.chance(2) {
+            self.nodes.push(Node::Step(step));
+        } else {
+            self.later.push(vec![step]);
+        }
     }
 
     pub(super) fn store_tile(&mut self) {

@@ -32,6 +32,7 @@ struct Maker {
     done: Vec<Done>,
     flags_left: Vec<(Array, u32)>,
     mbarriers_left: u32,
+    inbox_left: u32,
     named: u32,
 }
 
@@ -56,6 +57,7 @@ pub fn program(seed: u64) -> Program {
         done: Vec::new(),
         flags_left,
         mbarriers_left: MBARRIERS,
+        inbox_left: 2,
         named: 0,
     };
     let first = Threads { blocks: u32::MAX, warps: 1, lanes: 1 };
@@ -93,7 +95,7 @@ pub fn program(seed: u64) -> Program {
 type Item = fn(&mut Maker);
 
 /// What a program is made of, and how often.
-const ITEMS: [(usize, Item); 18] = [
+const ITEMS: [(usize, Item); 20] = [
     (9, Maker::access),
     (2, Maker::barrier),
     (2, |maker| {
@@ -125,6 +127,8 @@ const ITEMS: [(usize, Item); 18] = [
     (1, Maker::remote),
     (2, Maker::tile_access),
     (2, Maker::mbarrier),
+    (1, Maker::send),
+    (1, Maker::matrix),
 ];
 
 impl Maker {

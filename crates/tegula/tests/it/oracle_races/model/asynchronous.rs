@@ -65,6 +65,21 @@ impl Machine<'_> {
         true
     }
 
+    /// Words on their way to a block of the cluster.
+    pub(super) fn send(&mut self, me: usize, party: Party, to: At, lane: u32, mbarrier: u32, rank: u32) -> bool {
+        let block = party.block / self.program.cluster * self.program.cluster + rank;
+        let (by, known) = self.fork(me, party, Proxy::Generic);
+        let mut done = Known::default();
+        done.learn(by.number);
+        self.arrivals.push((block, by.number));
+        for index in to.elements(lane) {
+            self.note(&by, &known, (block, to.array, index), true);
+            self.put((block, to.array, index), 1);
+        }
+        self.count((block, mbarrier), &done, 0, -i64::from(to.width));
+        true
+    }
+
     pub(super) fn store_tile(&mut self, me: usize, party: Party, tile: u32, row: u32) -> bool {
         let (reads, known) = self.fork(me, party, Proxy::Async);
         for index in tile * TILE..(tile + 1) * TILE {

@@ -19,7 +19,7 @@ mod memory;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tegula::ir::Order;
+use tegula::ir::{Order, Scope};
 
 use clock::{Known, Strength, strong};
 
@@ -351,6 +351,16 @@ impl Machine<'_> {
             }
             Does::CopyTile { tile, mbarrier, multicast } => self.copy_tile(me, party, tile, mbarrier, multicast),
             Does::StoreTile { tile, row } => self.store_tile(me, party, tile, row),
+            Does::Send { to, mbarrier, rank } => self.send(me, party, to, lane, mbarrier, rank),
+            // The row is of the lane that gives it.
+            Does::Matrix { at, count, store } => {
+                if lane < 8 * count && store {
+                    self.write(me, party, at, lane, 1, Order::Weak, Scope::Block);
+                } else if lane < 8 * count {
+                    self.access(me, party, at, lane, false, None);
+                }
+                true
+            }
             Does::CommitStores => {
                 let group = std::mem::take(&mut self.threads[me].stores);
                 self.threads[me].store_groups.push(group);
