@@ -6,7 +6,8 @@ use std::panic::Location;
 use tegula::ir::prelude::*;
 
 use super::program::{
-    Array as Which, At, CELLS, Does, FLAGS, MBARRIERS, Node, Part, Program, ROWS, Step, TILE, Threads,
+    Array as Which, At, B_ROWS, CELLS, Does, FACTOR_ROWS, FLAGS, MBARRIERS, Node, Part, Program, ROWS, Step, TILE,
+    Threads,
 };
 
 /// The most steps of a program: each is built by a line of its own here, by which findings say which it was.
@@ -24,6 +25,9 @@ struct Memory<'k, 'p> {
     tiles: Shared<'k, u32>,
     inbox: Shared<'k, u32>,
     rows: Shared<'k, u32>,
+    /// Where the program multiplies.
+    factors: Option<Shared<'k, bf16>>,
+    products: Option<tegula::ir::Array<'k, f32>>,
     /// Where tiles come from, and where they go.
     tensors: [Tensor<'k, u32>; 2],
     mbarriers: Barriers<'k>,
@@ -49,6 +53,8 @@ pub fn build(program: &Program) -> (Kernel, Lines) {
             program,
             shared: [k.shared("s_data", [CELLS]), k.shared("s_flags", [FLAGS])],
             global,
+            factors: program.multiplies().then(|| k.tiles("factors", 1, [FACTOR_ROWS, 16], Swizzle::B32)),
+            products: program.multiplies().then(|| k.array(Wgmma { ty: Type::BF16, n: B_ROWS }.sums())),
             inbox: k.inbox("inbox", [2, TILE]),
             rows: k.shared("rows", [ROWS, TILE]),
             tiles: k.tiles("tiles", 2, [1, TILE], Swizzle::None),
@@ -220,6 +226,7 @@ impl<'k> Memory<'k, '_> {
                         let ($memory, $place) = (self.rows, self.stored($at));
                         $body
                     }
+                    Which::Factors => unreachable!("accessed by rows"),
                     Which::SharedData | Which::SharedFlags => {
                         let ($memory, $place) = (self.shared[side($at)], (self.index($at),));
                         $body
@@ -233,6 +240,27 @@ impl<'k> Memory<'k, '_> {
         }
         match does {
             Does::Init => self.init(),
+            Does::Read { at, .. } if at.array == Which::Factors => {
+                let value = self.factors.expect("a program that multiplies").load((0, self.index(at), 0));
+                self.sum.set(self.sum.get() + value.to::<u32>());
+            }
+            Does::Write { at, value, .. } if at.array == Which::Factors => {
+                let value = self.k.constant(bf16::from_f32(value as f32));
+                self.factors.expect("a program that multiplies").store((0, self.index(at), 0), value);
+            }
+            Does::Multiply { shared } => {
+                let (factors, wgmma) =
+                    (self.factors.expect("one that multiplies"), Wgmma { ty: Type::BF16, n: B_ROWS });
+                let (b, sums) = (factors.factor((0, 0, 0), true), self.products.expect("one that multiplies"));
+                k.wgmma_fence();
+                if shared {
+                    k.wgmma(wgmma, factors.factor((0, 0, 0), true), b, sums, false);
+                } else {
+                    k.wgmma(wgmma, [k.constant(0); 4], b, sums, false);
+                }
+            }
+            Does::CommitProducts => k.wgmma_commit(),
+            Does::AwaitProducts(pending) => k.wgmma_wait(pending),
             Does::Read { at, order, scope } => on!(at, |memory, place| self.read(memory, place, at, order, scope)),
             Does::Write { at, value, order, scope } => {
                 on!(at, |memory, place| self.write(memory, place, at, value, order, scope))
@@ -310,6 +338,13 @@ impl<'k> Memory<'k, '_> {
         for (tile, col) in (0..2).flat_map(|tile| (0..TILE).map(move |col| (tile, col))) {
             self.tiles.store((tile, 0, col), 0);
             self.inbox.store((tile, col), 0);
+        }
+        if let Some(factors) = self.factors {
+            self.k.for_each(0, FACTOR_ROWS, |row| {
+                for col in [0, 4, 8, 12] {
+                    factors.store_vec((0, row, col), [self.k.constant(bf16::from_f32(0.0)); 4]);
+                }
+            });
         }
         for row in 0..ROWS {
             self.rows.store_vec((row, 0), [self.k.constant(0); 4]);

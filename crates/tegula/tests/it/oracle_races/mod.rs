@@ -105,7 +105,9 @@ fn verdict(program: &Program, seed: u64) -> Verdict {
     let mut expected_unfenced = expected.unfenced.clone();
     expected_unfenced
         .retain(|_, pairs| !pairs.iter().any(|&pair| racing.iter().any(|race| race.is(pair, |a, b| a.step == b.step))));
-    let is_tile = |step: &Step| matches!(step.does, Does::CopyTile { .. } | Does::StoreTile { .. } | Does::Send { .. });
+    let is_tile = |step: &Step| {
+        matches!(step.does, Does::CopyTile { .. } | Does::StoreTile { .. } | Does::Send { .. } | Does::Multiply { .. })
+    };
     let tiles: Vec<_> = program.steps().enumerate().filter(|(_, step)| is_tile(step)).map(|(at, _)| at).collect();
     let same_races = || compare(&expected.races, &found.races, &tiles);
     let same_fences = || compare(&expected_unfenced, &found.unfenced, &tiles);

@@ -7,7 +7,7 @@ use tegula::ir::{AtomicOp, Guard, Hopper, Inst, LeftFactor, Op, Order, Place};
 use super::{build, generate};
 
 /// Programs among which each operation occurs.
-const PROGRAMS: u64 = 400;
+const PROGRAMS: u64 = 1000;
 
 /// Names what an operation is, and lists all names; without a wildcard, so that a new operation has to be named.
 macro_rules! kinds {
@@ -90,11 +90,11 @@ kinds! { hopper(op: Hopper), HOPPER;
     Hopper::AwaitStores { read, .. } if *read => "wait for reads of stores";
     Hopper::AwaitStores { .. } => "wait for stores";
     Hopper::FenceProxy => "proxy fence";
-    Hopper::Wgmma { a, .. } if matches!(a, LeftFactor::Shared(_)) => "wgmma" never "not generated yet";
-    Hopper::Wgmma { .. } => "wgmma of registers" never "not generated yet";
-    Hopper::WgmmaFence => "wgmma fence" never "not generated yet";
-    Hopper::WgmmaCommit => "wgmma commit" never "not generated yet";
-    Hopper::WgmmaWait { .. } => "wgmma wait" never "not generated yet";
+    Hopper::Wgmma { a, .. } if matches!(a, LeftFactor::Shared(_)) => "wgmma";
+    Hopper::Wgmma { .. } => "wgmma of registers";
+    Hopper::WgmmaFence => "wgmma fence";
+    Hopper::WgmmaCommit => "wgmma commit";
+    Hopper::WgmmaWait { .. } => "wgmma wait";
     Hopper::StoreMatrix { .. } => "store matrix";
     Hopper::SetRegisters { .. } => "set registers" never "registers";
     Hopper::ClusterArrive => "arrival at the cluster's barrier";

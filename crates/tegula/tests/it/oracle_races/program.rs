@@ -12,6 +12,11 @@ pub const FLAGS: u32 = 3;
 pub const MBARRIERS: u32 = 4;
 /// Elements of a tile, of which there are two in shared memory and two in the matrix that they are stored to.
 pub const TILE: u32 = 4;
+/// Rows of the tile that warpgroups multiply, and those of them that are B.
+pub const FACTOR_ROWS: u32 = 64;
+pub const B_ROWS: u32 = 8;
+/// Threads of a warpgroup.
+pub const WARPGROUP: u32 = 128;
 /// Rows of a matrix that a warp loads or stores at once.
 pub const ROWS: u32 = 8;
 
@@ -73,10 +78,12 @@ pub enum Array {
     Inbox,
     /// Rows of 16 bytes in shared memory, of which matrices are loaded and stored.
     Rows,
+    /// Tiles that warpgroups multiply, of which an element here is a row.
+    Factors,
 }
 
 impl Array {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Array::SharedData,
         Array::SharedFlags,
         Array::GlobalData,
@@ -86,6 +93,7 @@ impl Array {
         Array::Stored,
         Array::Inbox,
         Array::Rows,
+        Array::Factors,
     ];
 
     /// The array that has the memory.
@@ -100,6 +108,7 @@ impl Array {
     /// The element at coordinates that a finding names.
     pub fn element(self, index: &[u64]) -> u32 {
         match (self, index) {
+            (Array::Factors, [_, row, _]) => *row as u32,
             (Array::Tiles | Array::Stored | Array::Inbox | Array::Rows, [tile, .., col]) => {
                 *tile as u32 * TILE + *col as u32
             }
@@ -119,6 +128,7 @@ impl Array {
             Array::Stored => "stored",
             Array::Inbox => "inbox",
             Array::Rows => "rows",
+            Array::Factors => "factors",
         }
     }
 
@@ -128,6 +138,7 @@ impl Array {
             Array::SharedFlags | Array::GlobalFlags => FLAGS,
             Array::Tiles | Array::Stored | Array::Inbox => 2 * TILE,
             Array::Rows => ROWS * TILE,
+            Array::Factors => FACTOR_ROWS,
         }
     }
 }
@@ -255,6 +266,12 @@ pub enum Does {
         mbarrier: u32,
         rank: u32,
     },
+    /// Warpgroups start multiplying: rows of A, in shared memory or in registers, and the first rows as B.
+    Multiply {
+        shared: bool,
+    },
+    CommitProducts,
+    AwaitProducts(u32),
     /// Loads or stores so many matrices; the rows that lanes give.
     Matrix {
         at: At,
@@ -281,6 +298,15 @@ impl Program {
             32.. => u32::MAX,
             lanes => (1 << lanes) - 1,
         }
+    }
+
+    /// Whether it multiplies, or uses what is multiplied.
+    pub fn multiplies(&self) -> bool {
+        self.steps().any(|step| match step.does {
+            Does::Multiply { .. } => true,
+            Does::Read { at, .. } | Does::Write { at, .. } => at.array == Array::Factors,
+            _ => false,
+        })
     }
 
     /// All steps, once each, in order.

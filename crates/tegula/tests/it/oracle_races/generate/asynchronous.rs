@@ -3,7 +3,7 @@
 use tegula::ir::{Order, Scope};
 
 use super::Maker;
-use crate::oracle_races::program::{Array, At, CELLS, Does, Node, Step, TILE, Threads};
+use crate::oracle_races::program::{Array, At, CELLS, Does, Node, Step, TILE, Threads, WARPGROUP};
 
 impl Maker {
     pub(super) fn tile_access(&mut self) {
@@ -85,6 +85,36 @@ impl Maker {
         } else {
             self.later.push(vec![step]);
         }
+    }
+
+    /// Warpgroups that multiply, and accesses to rows of what they read.
+    pub(super) fn multiply(&mut self) {
+        if self.threads != WARPGROUP {
+            return;
+        }
+        let row = |maker: &mut Self| At::cell(Array::Factors, maker.random.below(20) as u32);
+        let (order, scope) = (Order::Weak, Scope::Block);
+        if self.random.chance(2) {
+            let (by, at) = (self.thread(), row(self));
+            self.push(by, Does::Write { at, value: 1, order, scope });
+            for does in [Does::FenceProxy, Does::Barrier] {
+                if !self.random.chance(4) {
+                    let by = if does == Does::Barrier { Threads::ALL } else { by };
+                    self.push(by, does);
+                }
+            }
+        }
+        let by = Threads { warps: u32::MAX, lanes: u32::MAX, ..self.some() };
+        let shared = self.random.chance(2);
+        self.push(by, Does::Multiply { shared });
+        if !self.random.chance(5) {
+            self.push(by, Does::CommitProducts);
+        }
+        let wait = Step { by, does: Does::AwaitProducts(self.of(&[0, 0, 1])) };
+        let (user, at) = (self.some(), row(self));
+        let write = self.random.chance(2);
+        let does = if write { Does::Write { at, value: 1, order, scope } } else { Does::Read { at, order, scope } };
+        self.later.push(vec![wait, Step { by: user, does }]);
     }
 
     pub(super) fn store_tile(&mut self) {

@@ -12,12 +12,13 @@ mod meet;
 use tegula::ir::{AtomicOp, Order, Scope};
 
 use super::build::MOST_STEPS;
-use super::program::{Array, At, CELLS, Does, FLAGS, MBARRIERS, Node, Part, Program, Step, Threads};
+use super::program::{Array, At, CELLS, Does, FLAGS, MBARRIERS, Node, Part, Program, Step, Threads, WARPGROUP};
 use crate::product::Random;
 pub use flags::compare_exchange;
 use flags::{Done, NOTHING};
 
-const SIZES: [u32; 12] = [1, 2, 7, 31, 32, 32, 33, 48, 64, 64, 95, 96];
+const SIZES: [u32; 25] =
+    [1, 2, 7, 31, 32, 32, 33, 48, 64, 64, 95, 96, 1, 2, 7, 31, 32, 32, 33, 48, 64, 64, 95, 96, WARPGROUP];
 const SCOPES: [Scope; 5] = [Scope::Block, Scope::Block, Scope::Device, Scope::Device, Scope::System];
 
 struct Maker {
@@ -95,7 +96,7 @@ pub fn program(seed: u64) -> Program {
 type Item = fn(&mut Maker);
 
 /// What a program is made of, and how often.
-const ITEMS: [(usize, Item); 20] = [
+const ITEMS: [(usize, Item); 21] = [
     (9, Maker::access),
     (2, Maker::barrier),
     (2, |maker| {
@@ -129,6 +130,7 @@ const ITEMS: [(usize, Item); 20] = [
     (2, Maker::mbarrier),
     (1, Maker::send),
     (1, Maker::matrix),
+    (3, Maker::multiply),
 ];
 
 impl Maker {

@@ -1,8 +1,10 @@
 //! Asynchronous operations: copies, tiles, and the barriers that count their bytes.
 
+use std::collections::BTreeSet;
+
 use super::clock::Known;
-use super::{Agent, Machine, Party, Proxy};
-use crate::oracle_races::program::{Array, At, TILE};
+use super::{Agent, Machine, Party, Place, Proxy};
+use crate::oracle_races::program::{Array, At, B_ROWS, TILE};
 
 impl Machine<'_> {
     /// Somebody who works beside a thread, and knows what that knew.
@@ -77,6 +79,31 @@ impl Machine<'_> {
             self.put((block, to.array, index), 1);
         }
         self.count((block, mbarrier), &done, 0, -i64::from(to.width));
+        true
+    }
+
+    /// A warp's part of a multiplication, which starts when all lanes have come: as far as order is concerned, by the first.
+    pub(super) fn multiply(&mut self, me: usize, party: Party, shared: bool) -> bool {
+        let (block, warp) = (party.block, party.thread / 32);
+        let place = Place::Multiply { block, warp, step: party.step };
+        if !self.meet(me, place, 32, true) {
+            return false;
+        }
+        let nth = self.threads[me].visits[&place];
+        let lead = me - party.thread as usize % 32;
+        let number = match self.products.get(&(place, nth)) {
+            Some(&number) => number,
+            None => {
+                let (by, known) = self.fork(lead, Party { thread: warp * 32, ..party }, Proxy::Async);
+                let a = if shared { warp % 4 * 16..warp % 4 * 16 + 16 } else { 0..0 };
+                // Rows that are of both factors are read once.
+                let rows: BTreeSet<_> = a.chain(0..B_ROWS).collect();
+                rows.into_iter().for_each(|row| self.note(&by, &known, (block, Array::Factors, row), false));
+                self.products.insert((place, nth), by.number);
+                by.number
+            }
+        };
+        self.threads[me].products.push(number);
         true
     }
 

@@ -23,7 +23,10 @@ impl Machine<'_> {
                 let meeting = self.meetings.entry(at).or_default();
                 meeting.came += 1;
                 meeting.full = meeting.came == count;
-                meeting.known.join(&thread.known);
+                // That they come together orders no memory.
+                if !matches!(place, Place::Multiply { .. }) {
+                    meeting.known.join(&thread.known);
+                }
                 thread.waits_at = waits.then_some(at);
                 at
             }

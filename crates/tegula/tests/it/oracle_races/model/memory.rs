@@ -20,7 +20,10 @@ impl Machine<'_> {
 
     /// Begins all that the block shares, as thread 0 alone does before a barrier.
     pub(super) fn init(&mut self, me: usize, party: Party) -> bool {
-        for array in Array::ALL.into_iter().filter(|array| array.is_shared()) {
+        let multiplies = self.program.multiplies();
+        let shared =
+            Array::ALL.into_iter().filter(|array| array.is_shared() && (*array != Array::Factors || multiplies));
+        for array in shared {
             for index in 0..array.len() {
                 self.access(me, party, At::cell(array, index), 0, true, None);
             }

@@ -159,6 +159,9 @@ struct Thread {
     /// The same of stores of tiles: agents that read shared memory, and agents that write.
     stores: Vec<[usize; 2]>,
     store_groups: Vec<Vec<[usize; 2]>>,
+    /// The same of multiplications of its warp.
+    products: Vec<usize>,
+    product_groups: Vec<Vec<usize>>,
     /// When it fenced one proxy from the other.
     proxy_fences: Vec<u32>,
     /// How often it came to each place, and whether it is there.
@@ -169,10 +172,27 @@ struct Thread {
 /// Where threads meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
-    Barrier { block: u32 },
-    Named { block: u32, id: u32 },
-    Warp { block: u32, warp: u32, step: usize },
-    Cluster { cluster: u32 },
+    Barrier {
+        block: u32,
+    },
+    Named {
+        block: u32,
+        id: u32,
+    },
+    Warp {
+        block: u32,
+        warp: u32,
+        step: usize,
+    },
+    Cluster {
+        cluster: u32,
+    },
+    /// Lanes of a warp multiply together.
+    Multiply {
+        block: u32,
+        warp: u32,
+        step: usize,
+    },
 }
 
 struct Machine<'a> {
@@ -184,6 +204,8 @@ struct Machine<'a> {
     mbarriers: BTreeMap<(u32, u32), Mbarrier>,
     agents: usize,
     accesses: usize,
+    /// Agents that multiply, by the meeting of their warp.
+    products: BTreeMap<(Place, usize), usize>,
     /// Agents that write to shared memory, of each block, and that some thread of it has to wait for.
     arrivals: Vec<(u32, usize)>,
     /// Of a plain store, how often its thread has come to it before.
@@ -207,6 +229,8 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
             groups: Vec::new(),
             stores: Vec::new(),
             store_groups: Vec::new(),
+            products: Vec::new(),
+            product_groups: Vec::new(),
             proxy_fences: Vec::new(),
             visits: BTreeMap::new(),
             waits_at: None,
@@ -221,6 +245,7 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
         meetings: BTreeMap::new(),
         mbarriers: BTreeMap::new(),
         accesses: 0,
+        products: BTreeMap::new(),
         arrivals: Vec::new(),
         round: None,
         races: Races::default(),
@@ -268,7 +293,8 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
     let knows = |thread: &Thread, agent: usize| thread.known.clock.get(agent).is_some_and(|&time| time > 0);
     *given_up = machine.threads.iter().any(|thread| {
         let mut stores = thread.store_groups.iter().flatten().chain(&thread.stores);
-        stores.any(|[reads, _]| !knows(thread, *reads))
+        let mut products = thread.product_groups.iter().flatten().chain(&thread.products);
+        stores.any(|[reads, _]| !knows(thread, *reads)) || products.any(|&agent| !knows(thread, agent))
     }) || machine
         .arrivals
         .iter()
@@ -351,6 +377,18 @@ impl Machine<'_> {
             }
             Does::CopyTile { tile, mbarrier, multicast } => self.copy_tile(me, party, tile, mbarrier, multicast),
             Does::StoreTile { tile, row } => self.store_tile(me, party, tile, row),
+            Does::Multiply { shared } => self.multiply(me, party, shared),
+            Does::CommitProducts => {
+                let group = std::mem::take(&mut self.threads[me].products);
+                self.threads[me].product_groups.push(group);
+                true
+            }
+            Does::AwaitProducts(pending) => {
+                let thread = &mut self.threads[me];
+                let done = thread.product_groups.len().saturating_sub(pending as usize);
+                thread.product_groups[..done].iter().flatten().for_each(|&agent| thread.known.learn(agent));
+                true
+            }
             Does::Send { to, mbarrier, rank } => self.send(me, party, to, lane, mbarrier, rank),
             // The row is of the lane that gives it.
             Does::Matrix { at, count, store } => {
