@@ -722,3 +722,19 @@ fn multicast_tiles_are_there_for_each_block_by_its_own_barrier() {
     ];
     Litmus::of_cluster("waited for by the other block", 32, &steps).races_at(&[(Tiles, 1)]).check();
 }
+
+/// What a thread wrote is fenced from the copy that overwrites it; what it read is ordered by the barrier.
+#[test]
+fn tiles_that_overwrite_stores_need_a_fence_between_proxies() {
+    let steps = [
+        (by(0, 40), store(Tiles, 0)),
+        (by(0, 40), Does::FenceProxy),
+        (Threads::ALL, Does::Barrier),
+        (by(0, 0), EXPECT),
+        (by(0, 0), copy_tile(false)),
+        (Threads::ALL, AWAIT),
+    ];
+    Litmus::of("tile over what was fenced", 1, 64, &steps).check();
+    let unfenced = [&steps[..1], &steps[2..]].concat();
+    Litmus::of("tile over what a thread wrote", 1, 64, &unfenced).unfenced_at(&[(Tiles, 0)]).check();
+}

@@ -9,9 +9,11 @@ use super::{build, generate};
 /// Programs among which each operation occurs.
 const PROGRAMS: u64 = 1000;
 
-/// Names what an operation is, and lists all names; without a wildcard, so that a new operation has to be named.
+/// Names what an operation is, and lists all names; without a wildcard, so that a new operation has
+/// to be named.
 macro_rules! kinds {
-    ($function:ident($op:ident: $of:ty), $all:ident; $($pattern:pat $(if $guard:expr)? => $name:literal $(never $why:literal)?;)*) => {
+    ($function:ident($op:ident: $of:ty), $all:ident;
+     $($pattern:pat $(if $guard:expr)? => $name:literal $(never $why:literal)?;)*) => {
         fn $function($op: &$of) -> &'static str {
             match $op { $($pattern $(if $guard)? => $name,)* }
         }
@@ -159,5 +161,5 @@ fn every_operation_occurs_in_random_programs() {
         .filter(|(name, never)| never.is_none() && !counts.contains_key(name))
         .map(|(name, _)| *name)
         .collect();
-    assert!(missing.is_empty(), "in {PROGRAMS} random programs there is no {missing:?}: generate it, or say why not");
+    assert!(missing.is_empty(), "{PROGRAMS} random programs lack {missing:?}: generate it, or say why not");
 }

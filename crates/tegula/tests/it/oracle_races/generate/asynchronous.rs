@@ -71,7 +71,7 @@ impl Maker {
 
     /// Matrices that whole warps load or store, and accesses to their rows.
     pub(super) fn matrix(&mut self) {
-        if self.threads % 32 != 0 {
+        if !self.threads.is_multiple_of(32) {
             return;
         }
         let by = Threads { lanes: u32::MAX, ..self.some() };

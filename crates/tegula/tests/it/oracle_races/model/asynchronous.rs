@@ -82,7 +82,8 @@ impl Machine<'_> {
         true
     }
 
-    /// A warp's part of a multiplication, which starts when all lanes have come: as far as order is concerned, by the first.
+    /// A warp's part of a multiplication, which starts when all lanes have come: as far as order is
+    /// concerned, by the first.
     pub(super) fn multiply(&mut self, me: usize, party: Party, shared: bool) -> bool {
         let (block, warp) = (party.block, party.thread / 32);
         let place = Place::Multiply { block, warp, step: party.step };

@@ -58,6 +58,7 @@ impl Machine<'_> {
     pub(super) fn note(&mut self, by: &Agent, known: &Known, element: Element, writes: bool) {
         self.accesses += 1;
         let Agent { number: agent, time, party, strength, proxy } = *by;
+        let rules = self.rules;
         let location = self.memory.entry(element).or_default();
         // Lanes of a warp that store one value in one instruction do what one of them does.
         let round = self.round;
@@ -77,10 +78,12 @@ impl Machine<'_> {
         };
         let pair = |other: &Access| if other.party < party { [other.party, party] } else { [party, other.party] };
         let met: Vec<_> = location.accesses.iter().filter(races).map(pair).collect();
-        // What the asynchronous proxy reads is the last write, which its thread has fenced.
+        let fenced = rules.writes_need_fences && element.1.is_shared();
+        // What the asynchronous proxy uses is the last write, which its thread has fenced.
         let last = location.accesses.iter().rev().find(|other| other.writes);
-        let unfenced =
-            last.filter(|last| !writes && proxy == Proxy::Async && last.proxy == Proxy::Generic).filter(|last| {
+        let unfenced = last
+            .filter(|last| (!writes || fenced) && proxy == Proxy::Async && last.proxy == Proxy::Generic)
+            .filter(|last| {
                 let seen = known.clock.get(last.agent).copied().unwrap_or(0);
                 let fences = &self.threads[last.agent].proxy_fences;
                 known.has(last) && !fences.iter().any(|&fence| fence > last.time && fence <= seen)

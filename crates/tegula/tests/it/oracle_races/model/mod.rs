@@ -37,6 +37,8 @@ pub struct Rules {
     pub releases_go_on: bool,
     /// A strong read, and a later acquire by the same thread from the same location, are an acquire pattern.
     pub reads_go_on: bool,
+    /// What a thread wrote to shared memory, and the asynchronous proxy writes, needs a fence as what that proxy reads.
+    pub writes_need_fences: bool,
     /// An arrival at a barrier of another block, which is printed with the scope of a block, publishes all the same.
     pub remote_arrivals_publish: bool,
     /// A tile that is stored is written until the store was waited for, not when it starts.
@@ -50,6 +52,7 @@ impl Rules {
         observation_orders: true,
         releases_go_on: true,
         reads_go_on: true,
+        writes_need_fences: true,
         remote_arrivals_publish: false,
         tiles_are_stored_late: true,
     };
@@ -73,7 +76,7 @@ pub type Pairs = BTreeMap<Element, BTreeSet<[Party; 2]>>;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Races {
     pub races: Pairs,
-    /// Writes by threads and reads by the asynchronous proxy that are in order, but without a fence between the proxies.
+    /// Writes by threads and accesses by the asynchronous proxy that are in order, but without a fence between the proxies.
     pub unfenced: Pairs,
     /// Whether a block may end while an asynchronous operation still uses its shared memory.
     pub given_up: bool,
