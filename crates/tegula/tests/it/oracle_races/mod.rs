@@ -110,8 +110,8 @@ fn verdict(program: &Program, seed: u64) -> Verdict {
         matches!(step.does, Does::CopyTile { .. } | Does::StoreTile { .. } | Does::Send { .. } | Does::Multiply { .. })
     };
     let tiles: Vec<_> = program.steps().enumerate().filter(|(_, step)| is_tile(step)).map(|(at, _)| at).collect();
-    let same_races = || compare(&expected.races, &found.races, &tiles);
-    let same_fences = || compare(&expected_unfenced, &found.unfenced, &tiles);
+    let same_races = || compare(&expected.races, &found.races, &racing, &tiles);
+    let same_fences = || compare(&expected_unfenced, &found.unfenced, &[], &tiles);
     let difference = match found.others.first() {
         Some(other) => (other.kind.name(), other.message.clone()),
         None if found.given_up != expected.given_up => ("given up", format!("{}", found.given_up)),
@@ -175,7 +175,9 @@ fn named(finding: &Finding, lines: &Lines) -> Found {
     Found { element, user: party(0).expect("a thread"), other: party(1), message: finding.message.clone() }
 }
 
-fn compare(expected: &Pairs, found: &[Found], tiles: &[usize]) -> Result<(), (&'static str, String)> {
+/// Findings of another kind at racing elements may stand for a race that is not found: the interpreter compares an asynchronous
+/// read with one of several strong writes, and names the fence that this one lacks.
+fn compare(expected: &Pairs, found: &[Found], others: &[Found], tiles: &[usize]) -> Result<(), (&'static str, String)> {
     // In whose block of a cluster a tile lies, a finding does not say.
     let unsaid = |(block, array, index): Element| {
         (if matches!(array, Array::Tiles | Array::Inbox) { 0 } else { block }, array, index)
@@ -199,7 +201,7 @@ fn compare(expected: &Pairs, found: &[Found], tiles: &[usize]) -> Result<(), (&'
                 // Of a tile, one element says it.
                 || pairs.iter().flatten().any(|party| tiles.contains(&party.step) && same(party.step))
         };
-        if !found.iter().any(stands_for) {
+        if !found.iter().chain(others).any(stands_for) {
             return Err(("not found", format!("{element:?} {:?}", pairs.first())));
         }
     }
@@ -214,7 +216,7 @@ fn differs(program: &Program, seed: u64) -> Option<(&'static str, String)> {
 }
 
 /// Programs on which interpreter and oracle once differed, or do by a rule that the interpreter lacks.
-const DIFFERED: [u64; 0] = [];
+const DIFFERED: [u64; 2] = [108_856, 124_768];
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
