@@ -190,8 +190,8 @@ mod tests {
         let cut = &stale[..stale.len() / 2];
         for (there, says) in [
             (stale.as_bytes(), "is stale: it is of NVIDIA H200 (9.0, 132 multiprocessors), driver 570.1"),
-            (cut.as_bytes(), "is corrupt: EOF while parsing"),
-            (b"", "is corrupt: EOF while parsing a value at line 1 column 0"),
+            (cut.as_bytes(), "is corrupt: Parse error at line:"),
+            (b"", "is corrupt: Parse error at line:"),
             (b"\xff\n\x1b[31m", "is corrupt: it is not UTF-8"),
         ] {
             fs::write(&path, there).unwrap();

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use tegula_ir::Scope;
+
 use super::race::{Access, Clocks, Conflict, Now};
 use super::release::Writer;
-use tegula_ir::Scope;
 
 /// Who used an element since its last plain write, each lane's latest use of every kind.
 ///

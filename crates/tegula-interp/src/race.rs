@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-
 use tegula_ir::{Scope, SiteId};
 
 /// An access that happened: by which lane of its block, at which clock, where in the source. Clock 0: none.

@@ -7,11 +7,11 @@
 //! finer synchronisation keep every reader.
 
 use rustc_hash::FxHashMap;
+use tegula_ir::Scope;
 
 use super::history::History;
 use super::race::{AGENT, Access, Clocks, Conflict, Eyes, Fences, Now};
 use super::release::Published;
-use tegula_ir::Scope;
 
 /// The path by which an agent accesses memory: that of ordinary accesses, or past their caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -369,8 +369,9 @@ impl GlobalShadow {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tegula_ir::SiteId;
+
+    use super::*;
 
     fn now(clocks: &Clocks, lane: u16) -> Now {
         Now { lane, clock: clocks.clock(lane), site: SiteId(0), ordered: None }

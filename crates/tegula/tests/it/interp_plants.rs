@@ -66,7 +66,7 @@ fn races(variant: &Plain, outcome: &Outcome) {
     // The message names block, threads, element and both lines.
     let message = &race.message;
     let [one, other] = race.source[..] else { panic!("{message}") };
-    assert!(one.file().ends_with("kernels/tiled.rs") && other.file() == one.file() && one.line() != other.line());
+    assert!(one.file().ends_with("src/tiled.rs") && other.file() == one.file() && one.line() != other.line());
     for place in [one, other] {
         assert!(message.contains(&format!("{}:{}", place.file(), place.line())), "{message}");
     }

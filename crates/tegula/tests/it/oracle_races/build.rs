@@ -5,7 +5,10 @@ use std::panic::Location;
 
 use tegula_ir::prelude::*;
 
-use super::program::{Array as Which, At, CELLS, Does, FLAGS, MBARRIERS, Node, Program, Step, TILE, Threads};
+use super::program::{
+    Array as Which, At, B_ROWS, CELLS, Does, FACTOR_ROWS, FLAGS, MBARRIERS, Node, Part, Program, ROWS, Step, TILE,
+    Threads,
+};
 
 /// The most steps of a program: each is built by a line of its own here, by which findings say which it was.
 pub const MOST_STEPS: usize = 64;
@@ -17,8 +20,14 @@ struct Memory<'k, 'p> {
     k: &'k Builder,
     program: &'p Program,
     shared: [Shared<'k, u32>; 2],
-    global: [Global<'k, u32>; 2],
+    /// Data, flags, and the data again.
+    global: [Global<'k, u32>; 3],
     tiles: Shared<'k, u32>,
+    inbox: Shared<'k, u32>,
+    rows: Shared<'k, u32>,
+    /// Where the program multiplies.
+    factors: Option<Shared<'k, bf16>>,
+    products: Option<tegula_ir::Array<'k, f32>>,
     /// Where tiles come from, and where they go.
     tensors: [Tensor<'k, u32>; 2],
     mbarriers: Barriers<'k>,
@@ -26,13 +35,13 @@ struct Memory<'k, 'p> {
     lines: RefCell<Lines>,
 }
 
-/// The program as a kernel of the parameters `g_data`, `g_flags`, `copied` and `stored`.
+/// The program as a kernel of the parameters `g_data`, `g_flags`, `g_alias`, `copied` and `stored`.
 pub fn build(program: &Program) -> (Kernel, Lines) {
     let mut lines = Lines::new();
     let kernel = kernel("random", Block::d1(program.threads), |k| {
         k.grid([k.constant(program.blocks), k.constant(1), k.constant(1)]);
-        let global =
-            [("g_data", 4), ("g_flags", 1)].map(|(name, by)| k.matrix(name, Access::ReadWrite, Order2d::RowMajor, by));
+        let global = [("g_data", 4), ("g_flags", 1), ("g_alias", 4)]
+            .map(|(name, by)| k.matrix(name, Access::ReadWrite, Order2d::RowMajor, by));
         let tiles = Tiles { rows: 1, cols: TILE, swizzle: Swizzle::None };
         let tensors = [("copied", Access::Read), ("stored", Access::ReadWrite)]
             .map(|(name, access)| k.tensor(name, access, Order2d::RowMajor, tiles));
@@ -44,6 +53,10 @@ pub fn build(program: &Program) -> (Kernel, Lines) {
             program,
             shared: [k.shared("s_data", [CELLS]), k.shared("s_flags", [FLAGS])],
             global,
+            factors: program.multiplies().then(|| k.tiles("factors", 1, [FACTOR_ROWS, 16], Swizzle::B32)),
+            products: program.multiplies().then(|| k.array(Wgmma { ty: Type::BF16, n: B_ROWS }.sums())),
+            inbox: k.inbox("inbox", [2, TILE]),
+            rows: k.shared("rows", [ROWS, TILE]),
             tiles: k.tiles("tiles", 2, [1, TILE], Swizzle::None),
             tensors,
             mbarriers: k.barriers("mbarriers", MBARRIERS),
@@ -55,7 +68,17 @@ pub fn build(program: &Program) -> (Kernel, Lines) {
             match node {
                 Node::Step(step) => m.step(&mut number, step),
                 Node::Loop(times, body) => {
-                    k.for_each(0, *times, |_| body.iter().for_each(|step| m.step(&mut number, step)))
+                    let body = |number: &mut usize| body.iter().for_each(|step| m.step(number, step));
+                    if times % 2 == 0 {
+                        k.for_each(0, *times, |_| body(&mut number));
+                    } else {
+                        let round = k.var(0u32);
+                        let next = || {
+                            round.set(round.get() + 1);
+                            body(&mut number);
+                        };
+                        k.while_loop(|| round.get().lt(*times), next);
+                    }
                 }
             }
         }
@@ -168,7 +191,7 @@ impl<'k> Memory<'k, '_> {
 
     fn index(&self, at: At) -> Val<'k, u32> {
         let element = (self.k.lane() * at.stride + at.first) % (at.array.len() / at.width) * at.width;
-        if at.stride == 0 { self.k.constant(at.elements(0).start) } else { element }
+        if at.stride == 0 { self.k.constant(at.start(0)) } else { element }
     }
 
     fn tiled(&self, at: At) -> (Val<'k, u32>, u32, Val<'k, u32>) {
@@ -184,40 +207,81 @@ impl<'k> Memory<'k, '_> {
         self.lines.borrow_mut().push((Location::caller().line(), number));
         let k = self.k;
         let add = |value: Val<'k, u32>| self.sum.set(self.sum.get() + value);
+        macro_rules! on {
+            ($at:expr, |$memory:ident, $place:ident| $body:expr) => {
+                match $at.array {
+                    Which::Tiles => {
+                        let ($memory, $place) = (self.tiles, self.tiled($at));
+                        $body
+                    }
+                    Which::Stored => {
+                        let ($memory, $place) = (self.tensors[1].elements(), self.stored($at));
+                        $body
+                    }
+                    Which::Inbox => {
+                        let ($memory, $place) = (self.inbox, self.stored($at));
+                        $body
+                    }
+                    Which::Rows => {
+                        let ($memory, $place) = (self.rows, self.stored($at));
+                        $body
+                    }
+                    Which::Factors => unreachable!("accessed by rows"),
+                    Which::SharedData | Which::SharedFlags => {
+                        let ($memory, $place) = (self.shared[side($at)], (self.index($at),));
+                        $body
+                    }
+                    Which::GlobalData | Which::GlobalFlags | Which::Alias => {
+                        let ($memory, $place) = (self.global[side($at)], (0, self.index($at)));
+                        $body
+                    }
+                }
+            };
+        }
         match does {
             Does::Init => self.init(),
-            Does::Read { at, order, scope } => match at.array {
-                Which::Tiles => add(self.tiles.load(self.tiled(at))),
-                Which::Stored => add(self.tensors[1].elements().load(self.stored(at))),
-                _ if at.array.is_shared() => self.read(self.shared[side(at)], (self.index(at),), at, order, scope),
-                _ => self.read(self.global[side(at)], (0, self.index(at)), at, order, scope),
-            },
-            Does::Write { at, value, order, scope } => match at.array {
-                Which::Tiles => self.tiles.store(self.tiled(at), value),
-                Which::Stored => self.tensors[1].elements().store(self.stored(at), value),
-                _ if at.array.is_shared() => {
-                    self.write(self.shared[side(at)], (self.index(at),), at, value, order, scope);
+            Does::Read { at, .. } if at.array == Which::Factors => {
+                let value = self.factors.expect("a program that multiplies").load((0, self.index(at), 0));
+                self.sum.set(self.sum.get() + value.to::<u32>());
+            }
+            Does::Write { at, value, .. } if at.array == Which::Factors => {
+                let value = self.k.constant(bf16::from_f32(value as f32));
+                self.factors.expect("a program that multiplies").store((0, self.index(at), 0), value);
+            }
+            Does::Multiply { shared } => {
+                let (factors, wgmma) =
+                    (self.factors.expect("one that multiplies"), Wgmma { ty: Type::BF16, n: B_ROWS });
+                let (b, sums) = (factors.factor((0, 0, 0), true), self.products.expect("one that multiplies"));
+                k.wgmma_fence();
+                if shared {
+                    k.wgmma(wgmma, factors.factor((0, 0, 0), true), b, sums, false);
+                } else {
+                    k.wgmma(wgmma, [k.constant(0); 4], b, sums, false);
                 }
-                _ => self.write(self.global[side(at)], (0, self.index(at)), at, value, order, scope),
-            },
-            Does::Atomic { at, op, value, order, scope } => match at.array.is_shared() {
-                true => add(self.shared[side(at)].atomic(op, (self.index(at),), value, order, scope)),
-                false => add(self.global[side(at)].atomic(op, (0, self.index(at)), value, order, scope)),
-            },
-            Does::Wait { at, value, scope } => match at.array.is_shared() {
-                true => self.shared[side(at)].wait_until((self.index(at),), Compare::Ge, value, scope),
-                false => self.global[side(at)].wait_until((0, self.index(at)), Compare::Ge, value, scope),
-            },
+            }
+            Does::CommitProducts => k.wgmma_commit(),
+            Does::AwaitProducts(pending) => k.wgmma_wait(pending),
+            Does::Read { at, order, scope } => on!(at, |memory, place| self.read(memory, place, at, order, scope)),
+            Does::Write { at, value, order, scope } => {
+                on!(at, |memory, place| self.write(memory, place, at, value, order, scope))
+            }
+            Does::Atomic { at, op, value, order, scope } => {
+                on!(at, |memory, place| add(memory.atomic(op, place, value, order, scope)))
+            }
+            Does::Wait { at, compare, values, scope } => {
+                let pick = |value, (flag, other)| self.index(at).eq(flag).select(k.constant(other), value);
+                let value = (1..FLAGS).zip(values.into_iter().skip(1)).fold(k.constant(values[0]), pick);
+                on!(at, |memory, place| memory.wait_until(place, compare, value, scope))
+            }
             Does::Fence(scope) => k.fence(scope),
             Does::Copy { to, from } => {
+                let guard = match from.part {
+                    Part::All => Guard::Always,
+                    Part::If(lanes) => self.among(lanes).into(),
+                    Part::First(_) => Guard::First(self.valid(from).id()),
+                };
                 let (to_index, from_index) = ((self.index(to),), (0, self.index(from)));
-                self.shared[side(to)].copy_async(
-                    to_index,
-                    self.global[side(from)],
-                    from_index,
-                    to.width,
-                    Guard::Always,
-                );
+                self.shared[side(to)].copy_async(to_index, self.global[side(from)], from_index, to.width, guard);
             }
             Does::Commit => k.copy_async_commit(),
             Does::AwaitCopies(pending) => k.copy_async_wait(pending),
@@ -236,6 +300,24 @@ impl<'k> Memory<'k, '_> {
                 self.tiles.copy_tile_to((tile, 0), self.tensors[0], (tile, 0), barrier, blocks);
             }
             Does::StoreTile { tile, row } => self.tiles.store_tile(tile, self.tensors[1], (row, 0)),
+            Does::Send { to, mbarrier, rank } => {
+                let (place, barrier, value) = (self.stored(to), (self.mbarriers, k.constant(mbarrier)), k.constant(1));
+                match to.width {
+                    1 => self.inbox.send(place, [value; 1], rank, barrier),
+                    2 => self.inbox.send(place, [value; 2], rank, barrier),
+                    _ => self.inbox.send(place, [value; 4], rank, barrier),
+                }
+            }
+            Does::Matrix { at, count, store: true } => match count {
+                1 => self.rows.store_matrix(self.stored(at), [k.constant(1); 1], false),
+                2 => self.rows.store_matrix(self.stored(at), [k.constant(1); 2], false),
+                _ => self.rows.store_matrix(self.stored(at), [k.constant(1); 4], true),
+            },
+            Does::Matrix { at, count, store: false } => match count {
+                1 => add(self.rows.load_matrix::<1>(self.stored(at), false)[0]),
+                2 => add(self.rows.load_matrix::<2>(self.stored(at), false)[0]),
+                _ => add(self.rows.load_matrix::<4>(self.stored(at), true)[0]),
+            },
             Does::CommitStores => k.commit_stores(),
             Does::AwaitStores { pending, read: true } => k.await_reads(pending),
             Does::AwaitStores { pending, read: false } => k.await_stores(pending),
@@ -255,6 +337,17 @@ impl<'k> Memory<'k, '_> {
         }
         for (tile, col) in (0..2).flat_map(|tile| (0..TILE).map(move |col| (tile, col))) {
             self.tiles.store((tile, 0, col), 0);
+            self.inbox.store((tile, col), 0);
+        }
+        if let Some(factors) = self.factors {
+            self.k.for_each(0, FACTOR_ROWS, |row| {
+                for col in [0, 4, 8, 12] {
+                    factors.store_vec((0, row, col), [self.k.constant(bf16::from_f32(0.0)); 4]);
+                }
+            });
+        }
+        for row in 0..ROWS {
+            self.rows.store_vec((row, 0), [self.k.constant(0); 4]);
         }
         self.k.fence_proxy();
         for mbarrier in 0..MBARRIERS {
@@ -263,12 +356,30 @@ impl<'k> Memory<'k, '_> {
         self.k.fence_init();
     }
 
+    /// Whether the lane is one of these.
+    fn among(&self, lanes: u32) -> Pred<'k> {
+        ((self.k.constant(lanes) >> self.k.lane()) & 1).eq(1)
+    }
+
+    /// Elements that [`Part::First`] lets.
+    fn valid(&self, at: At) -> Val<'k, u32> {
+        let Part::First(n) = at.part else { return self.k.constant(at.width) };
+        (self.k.lane() + n) % (at.width + 1)
+    }
+
     #[track_caller]
     fn read<M: Elements<'k, u32>>(&self, memory: M, place: impl Coord<'k>, at: At, order: Order, scope: Scope) {
-        let values = match (order, at.width) {
-            (Order::Weak, 1) => vec![memory.load(place)],
-            (Order::Weak, 2) => memory.load_vec::<2>(place).to_vec(),
-            (Order::Weak, _) => memory.load_vec::<4>(place).to_vec(),
+        let valid = self.valid(at);
+        let values = match (order, at.part, at.width) {
+            (Order::Weak, Part::All, 1) => vec![memory.load(place)],
+            (Order::Weak, Part::All, 2) => memory.load_vec::<2>(place).to_vec(),
+            (Order::Weak, Part::All, _) => memory.load_vec::<4>(place).to_vec(),
+            (Order::Weak, Part::If(lanes), 1) => vec![memory.load_or(place, self.among(lanes), 0)],
+            (Order::Weak, Part::If(lanes), 2) => memory.load_vec_if::<2>(place, self.among(lanes), 0).to_vec(),
+            (Order::Weak, Part::If(lanes), _) => memory.load_vec_if::<4>(place, self.among(lanes), 0).to_vec(),
+            (Order::Weak, Part::First(_), 1) => memory.load_vec_or::<1>(place, valid, 0).to_vec(),
+            (Order::Weak, Part::First(_), 2) => memory.load_vec_or::<2>(place, valid, 0).to_vec(),
+            (Order::Weak, Part::First(_), _) => memory.load_vec_or::<4>(place, valid, 0).to_vec(),
             _ => vec![memory.load_ordered(place, order, scope)],
         };
         for value in values {
@@ -286,17 +397,27 @@ impl<'k> Memory<'k, '_> {
         order: Order,
         scope: Scope,
     ) {
-        let value = self.k.constant(value);
-        match (order, at.width) {
-            (Order::Weak, 1) => memory.store(place, value),
-            (Order::Weak, 2) => memory.store_vec(place, [value; 2]),
-            (Order::Weak, _) => memory.store_vec(place, [value; 4]),
+        let (value, valid) = (self.k.constant(value), self.valid(at));
+        match (order, at.part, at.width) {
+            (Order::Weak, Part::All, 1) => memory.store(place, value),
+            (Order::Weak, Part::All, 2) => memory.store_vec(place, [value; 2]),
+            (Order::Weak, Part::All, _) => memory.store_vec(place, [value; 4]),
+            (Order::Weak, Part::If(lanes), 1) => memory.store_if(place, value, self.among(lanes)),
+            (Order::Weak, Part::If(lanes), 2) => memory.store_vec_if(place, [value; 2], self.among(lanes)),
+            (Order::Weak, Part::If(lanes), _) => memory.store_vec_if(place, [value; 4], self.among(lanes)),
+            (Order::Weak, Part::First(_), 1) => memory.store_vec_first(place, [value; 1], valid),
+            (Order::Weak, Part::First(_), 2) => memory.store_vec_first(place, [value; 2], valid),
+            (Order::Weak, Part::First(_), _) => memory.store_vec_first(place, [value; 4], valid),
             _ => memory.store_ordered(place, value, order, scope),
         }
     }
 }
 
-/// 0 for data, 1 for flags.
+/// 0 for data, 1 for flags, 2 for the data by its other parameter.
 fn side(at: At) -> usize {
-    usize::from(matches!(at.array, Which::SharedFlags | Which::GlobalFlags))
+    match at.array {
+        Which::SharedFlags | Which::GlobalFlags => 1,
+        Which::Alias => 2,
+        _ => 0,
+    }
 }

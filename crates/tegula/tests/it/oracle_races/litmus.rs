@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use Array::{GlobalData, GlobalFlags, SharedData, SharedFlags, Stored, Tiles};
+use Array::{Alias, GlobalData, GlobalFlags, SharedData, SharedFlags, Stored, Tiles};
 use Order::{AcqRel, Acquire, Relaxed, Release, Weak};
 use Scope::{Block, Device};
-use tegula_ir::{AtomicOp, Order, Scope};
+use tegula_ir::{AtomicOp, Compare, Order, Scope};
 
+use super::generate::compare_exchange;
 use super::model::{self, Pairs, Rules};
-use super::program::{Array, At, Does, Node, Program, Step, Threads};
+use super::program::{Array, At, Does, Node, Part, Program, Step, Threads};
 use super::{Found, KNOWN, interpret};
 
 const SCHEDULES: u64 = 24;
@@ -54,9 +55,9 @@ impl Litmus {
     }
 
     fn check(self) {
-        if let Some((name, why)) = KNOWN.iter().find(|(name, _)| *name == self.name) {
-            println!("passed over: {name}: {why}");
-            return;
+        let known = KNOWN.iter().find(|(name, _)| *name == self.name);
+        if let Some((name, why)) = known {
+            println!("the oracle alone: {name}: {why}");
         }
         let first = [(by(0, 0), Does::Init), (Threads::ALL, Does::Barrier)];
         let first = first.map(|(by, does)| Step { by: Threads { blocks: u32::MAX, ..by }, does });
@@ -75,6 +76,9 @@ impl Litmus {
             let oracle = elements(&all.races);
             assert_eq!(oracle, self.race, "{}: the oracle, schedule {seed}\n{program}", self.name);
             assert_eq!(elements(&all.unfenced), self.unfenced, "{}: the oracle, schedule {seed}\n{program}", self.name);
+            if known.is_some() {
+                continue;
+            }
             let found = interpret(&program, seed).unwrap();
             assert!(found.others.is_empty(), "{}: {:#?}", self.name, found.others);
             let elements = |found: &[Found]| {
@@ -117,7 +121,7 @@ fn add(array: Array, index: u32, order: Order, scope: Scope) -> Does {
 }
 
 fn wait(array: Array, index: u32, value: u32, scope: Scope) -> Does {
-    Does::Wait { at: At::cell(array, index), value, scope }
+    Does::Wait { at: At::cell(array, index), compare: Compare::Ge, values: [value; 3], scope }
 }
 
 fn copy(to: u32, from: u32) -> Does {
@@ -311,12 +315,7 @@ fn counters_publish_for_all_who_incremented() {
         [
             (
                 warp(0),
-                Does::Write {
-                    at: At { array: GlobalData, first: 0, stride: 1, width: 1 },
-                    value: 1,
-                    order: Weak,
-                    scope: Block,
-                },
+                Does::Write { at: At { stride: 1, ..At::cell(GlobalData, 0) }, value: 1, order: Weak, scope: Block },
             ),
             (by(0, 8), Does::Fence(Device)),
             (Threads { lanes: 1 << 3 | 1 << 5, ..warp(0) }, add(GlobalFlags, 2, order, Device)),
@@ -635,4 +634,107 @@ fn arrivals_at_another_block_count_but_publish_nothing() {
     let own = Does::Arrive { mbarrier: 0, rank: Some(1) };
     let steps = [(by(1, 0), store(GlobalData, 0)), (by(1, 0), own), (by(1, 5), AWAIT), (by(1, 5), load(GlobalData, 0))];
     Litmus::of_cluster("own block's barrier", 32, &steps).check();
+}
+
+/// A relaxed read and a later acquire at its location are an acquire pattern, whatever that acquire observes.
+#[test]
+fn acquire_patterns_include_an_earlier_relaxed_read() {
+    let acquire = [
+        wait(GlobalFlags, 0, 1, Block),
+        add(GlobalFlags, 0, Relaxed, Device),
+        set(GlobalFlags, 0, 3, Relaxed, Device),
+        get(GlobalFlags, 0, Acquire, Device),
+    ];
+    let publish = [set(GlobalFlags, 0, 1, Release, Device)];
+    // The wait alone is too narrow, and a race with the flag.
+    let narrow = message("relaxed read, then acquire", 2, &publish, &acquire);
+    narrow.races_at(&[(GlobalFlags, 0)]).check();
+}
+
+/// A comparison that fails reads, and releases nothing.
+#[test]
+fn failed_compare_exchange_publishes_nothing() {
+    let exchange = |expected, order| Does::Atomic {
+        at: At::cell(GlobalFlags, 0),
+        op: compare_exchange(expected),
+        value: 2,
+        order,
+        scope: Device,
+    };
+    let flag = |expected| {
+        [
+            (by(0, 0), set(GlobalFlags, 0, 1, Relaxed, Device)),
+            (by(1, 0), wait(GlobalFlags, 0, 1, Device)),
+            (by(1, 0), store(GlobalData, 0)),
+            (by(1, 0), exchange(expected, Release)),
+            (by(1, 0), set(GlobalFlags, 1, 1, Relaxed, Device)),
+            (by(2, 0), wait(GlobalFlags, 1, 1, Device)),
+            (by(2, 0), wait(GlobalFlags, 0, 1, Device)),
+            (by(2, 0), load(GlobalData, 0)),
+        ]
+    };
+    Litmus::of("failed comparison", 3, 1, &flag(7)).races_at(&[(GlobalData, 0)]).check();
+    let mut successful = flag(1);
+    successful[6].1 = wait(GlobalFlags, 0, 2, Device);
+    Litmus::of("comparison", 3, 1, &successful).check();
+    let acquire = [exchange(7, Acquire)];
+    let publish = [set(GlobalFlags, 0, 1, Release, Device)];
+    let waits = [wait(GlobalFlags, 0, 1, Block), acquire[0]];
+    message("failed comparison that acquires", 2, &publish, &waits).races_at(&[(GlobalFlags, 0)]).check();
+}
+
+/// Two parameters that are bound to one buffer are one memory.
+#[test]
+fn parameters_of_one_buffer_race() {
+    let steps = [(by(0, 0), store(GlobalData, 3)), (by(0, 1), load(Alias, 3)), (by(0, 1), load(Alias, 2))];
+    Litmus::of("two parameters", 1, 32, &steps).races_at(&[(GlobalData, 3)]).check();
+}
+
+/// What a guard leaves out is not accessed; a copy writes zero there.
+#[test]
+fn guarded_elements_are_not_accessed() {
+    let at = |array, part| At { array, first: 0, stride: 0, width: 2, part };
+    let read = |part| Does::Read { at: at(GlobalData, part), order: Weak, scope: Block };
+    for (part, race) in [(Part::If(1), true), (Part::If(2), false), (Part::First(2), true), (Part::First(1), false)] {
+        let steps = [(by(0, 0), read(part)), (by(0, 1), store(GlobalData, 1))];
+        let race: &[_] = if race { &[(GlobalData, 1)] } else { &[] };
+        Litmus::of("guarded read", 1, 32, &steps).races_at(race).check();
+    }
+    let copy = Does::Copy { to: at(SharedData, Part::All), from: at(GlobalData, Part::If(2)) };
+    let steps = [(by(0, 0), copy), (by(0, 0), Does::Commit), (by(0, 0), Does::AwaitCopies(0))];
+    let user = |does| [&steps[..], &[(by(0, 1), does)]].concat();
+    Litmus::of("source left out", 1, 32, &user(store(GlobalData, 1))).check();
+    Litmus::of("zeros", 1, 32, &user(load(SharedData, 1))).races_at(&[(SharedData, 1)]).check();
+}
+
+/// Each block's barrier counts the bytes that come to that block, and says nothing of the others'.
+#[test]
+fn multicast_tiles_are_there_for_each_block_by_its_own_barrier() {
+    let both = Threads { blocks: 3, ..by(0, 0) };
+    let steps = [
+        (both, EXPECT),
+        (by(0, 0), copy_tile(true)),
+        (by(0, 0), AWAIT),
+        (by(0, 0), set(GlobalFlags, 0, 1, Release, Device)),
+        (by(1, 5), wait(GlobalFlags, 0, 1, Device)),
+        (by(1, 5), load(Tiles, 1)),
+        (by(1, 0), AWAIT),
+    ];
+    Litmus::of_cluster("waited for by the other block", 32, &steps).races_at(&[(Tiles, 1)]).check();
+}
+
+/// What a thread wrote is fenced from the copy that overwrites it; what it read is ordered by the barrier.
+#[test]
+fn tiles_that_overwrite_stores_need_a_fence_between_proxies() {
+    let steps = [
+        (by(0, 40), store(Tiles, 0)),
+        (by(0, 40), Does::FenceProxy),
+        (Threads::ALL, Does::Barrier),
+        (by(0, 0), EXPECT),
+        (by(0, 0), copy_tile(false)),
+        (Threads::ALL, AWAIT),
+    ];
+    Litmus::of("tile over what was fenced", 1, 64, &steps).check();
+    let unfenced = [&steps[..1], &steps[2..]].concat();
+    Litmus::of("tile over what a thread wrote", 1, 64, &unfenced).unfenced_at(&[(Tiles, 0)]).check();
 }

@@ -5,7 +5,7 @@
 //! knowledge of it. `litmus` has the model's own small programs, `shrink` makes failing programs small.
 //!
 //! The synchronization of all programs is deterministic: the same releases meet the same acquires on every schedule (`generate` says
-//! how), so that a race is a property of the program. The oracle itself is run by two schedules, and by many where interpreter and
+//! how) but for acquiring loads, so that a race is a property of most programs. The oracle itself is run by two schedules, and by many where interpreter and
 //! oracle differ; the few programs on whose races they do not agree say nothing, and are counted.
 //!
 //! Compared is, for each program: whether it races; that each race found is one by the oracle too, with its element, threads and
@@ -18,6 +18,7 @@ mod build;
 mod generate;
 mod litmus;
 mod model;
+mod operations;
 mod program;
 mod shrink;
 
@@ -31,13 +32,7 @@ use tegula_ir::check;
 use crate::effort::full;
 
 /// What the interpreter's rules are. Switch on what it has learned.
-const RULES: Rules = Rules {
-    copies_read_late: true,
-    observation_orders: true,
-    releases_go_on: true,
-    remote_arrivals_publish: true,
-    tiles_are_stored_late: true,
-};
+const RULES: Rules = Rules { remote_arrivals_publish: true, ..Rules::ALL };
 
 /// Programs of a quick run, and of a full one.
 const FEW: u64 = 2000;
@@ -95,10 +90,12 @@ fn verdict(program: &Program, seed: u64) -> Verdict {
     let mut expected_unfenced = expected.unfenced.clone();
     expected_unfenced
         .retain(|_, pairs| !pairs.iter().any(|&pair| racing.iter().any(|race| race.is(pair, |a, b| a.step == b.step))));
-    let is_tile = |step: &Step| matches!(step.does, Does::CopyTile { .. } | Does::StoreTile { .. });
+    let is_tile = |step: &Step| {
+        matches!(step.does, Does::CopyTile { .. } | Does::StoreTile { .. } | Does::Send { .. } | Does::Multiply { .. })
+    };
     let tiles: Vec<_> = program.steps().enumerate().filter(|(_, step)| is_tile(step)).map(|(at, _)| at).collect();
-    let same_races = || compare(&expected.races, &found.races, &tiles);
-    let same_fences = || compare(&expected_unfenced, &found.unfenced, &tiles);
+    let same_races = || compare(&expected.races, &found.races, &racing, &tiles);
+    let same_fences = || compare(&expected_unfenced, &found.unfenced, &[], &tiles);
     let difference = match found.others.first() {
         Some(other) => (other.kind.name(), other.message.clone()),
         None if found.given_up != expected.given_up => ("given up", format!("{}", found.given_up)),
@@ -134,11 +131,12 @@ fn interpret(program: &Program, seed: u64) -> tegula::Result<All> {
         .map(|(rows, cols)| Buffer::in_out(zeros(rows, cols).unwrap().view()).unwrap());
     let copied = Buffer::input(zeros(2, TILE)?.view())?;
     let config = Config { seed, counters: false, parallel: false, ..Config::default() };
-    let args = [&data, &flags, &copied, &stored].map(|buffer| buffer.into());
+    let args = [&data, &flags, &data, &copied, &stored].map(|buffer| buffer.into());
     let mut all = All::default();
     for finding in run(&kernel, &args, &config)?.findings.into_iter().filter(|f| f.severity() == Severity::Error) {
         match finding.kind {
             Kind::InFlight if finding.space.is_none() => all.given_up = true,
+            Kind::EndedBlock => all.given_up = true,
             Kind::Race | Kind::InFlight => all.races.push(named(&finding, &lines)),
             Kind::MissingProxyFence => all.unfenced.push(named(&finding, &lines)),
             _ => all.others.push(finding),
@@ -152,7 +150,7 @@ fn named(finding: &Finding, lines: &Lines) -> Found {
     let array =
         Array::ALL.into_iter().find(|a| a.name() == finding.name).unwrap_or_else(|| panic!("no array: {finding:?}"));
     let block = finding.block[0];
-    let element = (if array.is_shared() { block } else { 0 }, array, array.element(&finding.index));
+    let element = (if array.is_shared() { block } else { 0 }, array.memory(), array.element(&finding.index));
     let step = |line: u32| lines.iter().find(|(l, _)| *l == line).expect("lines of steps").1;
     let party = |i: usize| {
         let (thread, source) = (finding.threads.get(i)?, finding.source.get(i)?);
@@ -161,9 +159,13 @@ fn named(finding: &Finding, lines: &Lines) -> Found {
     Found { element, user: party(0).expect("a thread"), other: party(1), message: finding.message.clone() }
 }
 
-fn compare(expected: &Pairs, found: &[Found], tiles: &[usize]) -> Result<(), (&'static str, String)> {
+/// Findings of another kind at racing elements may stand for a race that is not found: the interpreter compares an asynchronous
+/// read with one of several strong writes, and names the fence that this one lacks.
+fn compare(expected: &Pairs, found: &[Found], others: &[Found], tiles: &[usize]) -> Result<(), (&'static str, String)> {
     // In whose block of a cluster a tile lies, a finding does not say.
-    let unsaid = |(block, array, index): Element| (if array == Array::Tiles { 0 } else { block }, array, index);
+    let unsaid = |(block, array, index): Element| {
+        (if matches!(array, Array::Tiles | Array::Inbox) { 0 } else { block }, array, index)
+    };
     let mut merged = Pairs::new();
     for (&element, pairs) in expected {
         merged.entry(unsaid(element)).or_default().extend(pairs);
@@ -183,7 +185,7 @@ fn compare(expected: &Pairs, found: &[Found], tiles: &[usize]) -> Result<(), (&'
                 // Of a tile, one element says it.
                 || pairs.iter().flatten().any(|party| tiles.contains(&party.step) && same(party.step))
         };
-        if !found.iter().any(stands_for) {
+        if !found.iter().chain(others).any(stands_for) {
             return Err(("not found", format!("{element:?} {:?}", pairs.first())));
         }
     }
@@ -197,8 +199,8 @@ fn differs(program: &Program, seed: u64) -> Option<(&'static str, String)> {
     }
 }
 
-/// Programs on which interpreter and oracle once differed.
-const DIFFERED: [u64; 6] = [3664, 8720, 10_238, 27_569, 32_811, 70_386];
+/// Programs on which interpreter and oracle once differed, or do by a rule that the interpreter lacks.
+const DIFFERED: [u64; 2] = [108_856, 124_768];
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))

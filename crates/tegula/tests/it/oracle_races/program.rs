@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tegula_ir::{AtomicOp, Order, Scope};
+use tegula_ir::{AtomicOp, Compare, Order, Scope};
 
 /// Elements of each data array.
 pub const CELLS: u32 = 8;
@@ -12,6 +12,13 @@ pub const FLAGS: u32 = 3;
 pub const MBARRIERS: u32 = 4;
 /// Elements of a tile, of which there are two in shared memory and two in the matrix that they are stored to.
 pub const TILE: u32 = 4;
+/// Rows of the tile that warpgroups multiply, and those of them that are B.
+pub const FACTOR_ROWS: u32 = 64;
+pub const B_ROWS: u32 = 8;
+/// Threads of a warpgroup.
+pub const WARPGROUP: u32 = 128;
+/// Rows of a matrix that a warp loads or stores at once.
+pub const ROWS: u32 = 8;
 
 /// A kernel, and how it is launched.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,25 +67,51 @@ pub enum Array {
     SharedData,
     SharedFlags,
     GlobalData,
+    /// The same memory as `GlobalData`, by another parameter.
+    Alias,
     GlobalFlags,
     /// Tiles in shared memory, which are copied to and stored from asynchronously.
     Tiles,
     /// The matrix that they are stored to.
     Stored,
+    /// Shared memory that other blocks of the cluster send to.
+    Inbox,
+    /// Rows of 16 bytes in shared memory, of which matrices are loaded and stored.
+    Rows,
+    /// Tiles that warpgroups multiply, of which an element here is a row.
+    Factors,
 }
 
 impl Array {
-    pub const ALL: [Self; 6] =
-        [Array::SharedData, Array::SharedFlags, Array::GlobalData, Array::GlobalFlags, Array::Tiles, Array::Stored];
+    pub const ALL: [Self; 10] = [
+        Array::SharedData,
+        Array::SharedFlags,
+        Array::GlobalData,
+        Array::Alias,
+        Array::GlobalFlags,
+        Array::Tiles,
+        Array::Stored,
+        Array::Inbox,
+        Array::Rows,
+        Array::Factors,
+    ];
+
+    /// The array that has the memory.
+    pub fn memory(self) -> Self {
+        if self == Array::Alias { Array::GlobalData } else { self }
+    }
 
     pub fn is_shared(self) -> bool {
-        matches!(self, Array::SharedData | Array::SharedFlags | Array::Tiles)
+        !matches!(self, Array::GlobalData | Array::Alias | Array::GlobalFlags | Array::Stored)
     }
 
     /// The element at coordinates that a finding names.
     pub fn element(self, index: &[u64]) -> u32 {
         match (self, index) {
-            (Array::Tiles | Array::Stored, [tile, .., col]) => *tile as u32 * TILE + *col as u32,
+            (Array::Factors, [_, row, _]) => *row as u32,
+            (Array::Tiles | Array::Stored | Array::Inbox | Array::Rows, [tile, .., col]) => {
+                *tile as u32 * TILE + *col as u32
+            }
             (_, [.., last]) => *last as u32,
             _ => 0,
         }
@@ -89,38 +122,68 @@ impl Array {
             Array::SharedData => "s_data",
             Array::SharedFlags => "s_flags",
             Array::GlobalData => "g_data",
+            Array::Alias => "g_alias",
             Array::GlobalFlags => "g_flags",
             Array::Tiles => "tiles",
             Array::Stored => "stored",
+            Array::Inbox => "inbox",
+            Array::Rows => "rows",
+            Array::Factors => "factors",
         }
     }
 
     pub fn len(self) -> u32 {
         match self {
-            Array::SharedData | Array::GlobalData => CELLS,
+            Array::SharedData | Array::GlobalData | Array::Alias => CELLS,
             Array::SharedFlags | Array::GlobalFlags => FLAGS,
-            Array::Tiles | Array::Stored => 2 * TILE,
+            Array::Tiles | Array::Stored | Array::Inbox => 2 * TILE,
+            Array::Rows => ROWS * TILE,
+            Array::Factors => FACTOR_ROWS,
         }
     }
 }
 
-/// Elements of an array: `width` from (first + stride · lane) · width on, within the array.
+/// Elements of an array: `width` from (first + stride · lane) · width on, within the array, as far as the guard lets them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct At {
     pub array: Array,
     pub first: u32,
     pub stride: u32,
     pub width: u32,
+    pub part: Part,
+}
+
+/// The guard of a weak access or a copy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Part {
+    All,
+    /// All elements in these lanes, one bit each.
+    If(u32),
+    /// The first (n + lane) mod (width + 1) elements.
+    First(u32),
 }
 
 impl At {
     pub fn cell(array: Array, first: u32) -> Self {
-        At { array, first, stride: 0, width: 1 }
+        At { array, first, stride: 0, width: 1, part: Part::All }
+    }
+
+    /// The first element, whether the guard lets it or not.
+    pub fn start(self, lane: u32) -> u32 {
+        (self.first + self.stride * lane) % (self.array.len() / self.width) * self.width
     }
 
     pub fn elements(self, lane: u32) -> std::ops::Range<u32> {
-        let start = (self.first + self.stride * lane) % (self.array.len() / self.width) * self.width;
-        start..start + self.width
+        let count = match self.part {
+            Part::All => self.width,
+            Part::If(lanes) => (lanes >> lane & 1) * self.width,
+            Part::First(n) => (n + lane) % (self.width + 1),
+        };
+        self.start(lane)..self.start(lane) + count
+    }
+
+    pub fn unguarded(self) -> Self {
+        At { part: Part::All, ..self }
     }
 }
 
@@ -146,10 +209,11 @@ pub enum Does {
         order: Order,
         scope: Scope,
     },
-    /// Waits until a flag is at least so much, then acquires.
+    /// Waits until a flag compares so with the value that is given for it, then acquires.
     Wait {
         at: At,
-        value: u32,
+        compare: Compare,
+        values: [u32; FLAGS as usize],
         scope: Scope,
     },
     Fence(Scope),
@@ -196,6 +260,24 @@ pub enum Does {
         row: u32,
     },
     CommitStores,
+    /// Sends words to the block of that rank, whose barrier counts them.
+    Send {
+        to: At,
+        mbarrier: u32,
+        rank: u32,
+    },
+    /// Warpgroups start multiplying: rows of A, in shared memory or in registers, and the first rows as B.
+    Multiply {
+        shared: bool,
+    },
+    CommitProducts,
+    AwaitProducts(u32),
+    /// Loads or stores so many matrices; the rows that lanes give.
+    Matrix {
+        at: At,
+        count: u32,
+        store: bool,
+    },
     AwaitStores {
         pending: u32,
         read: bool,
@@ -216,6 +298,15 @@ impl Program {
             32.. => u32::MAX,
             lanes => (1 << lanes) - 1,
         }
+    }
+
+    /// Whether it multiplies, or uses what is multiplied.
+    pub fn multiplies(&self) -> bool {
+        self.steps().any(|step| match step.does {
+            Does::Multiply { .. } => true,
+            Does::Read { at, .. } | Does::Write { at, .. } => at.array == Array::Factors,
+            _ => false,
+        })
     }
 
     /// All steps, once each, in order.

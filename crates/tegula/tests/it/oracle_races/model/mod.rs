@@ -12,11 +12,17 @@
 //! single writes that were observed; nothing is forgotten, and each new access is compared with all before it at its element. Threads
 //! run one step at a time, in an order that a seed chooses; of a program whose synchronization is deterministic any will do.
 
+mod asynchronous;
+mod clock;
+mod meet;
+mod memory;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use clock::{Known, Strength, strong};
 use tegula_ir::{Order, Scope};
 
-use super::program::{Array, At, Does, Program, TILE};
+use super::program::{Array, Does, Program, TILE};
 use crate::product::Random;
 
 /// Rules that differ as long as the interpreter lacks them; see [`super`].
@@ -63,61 +69,10 @@ pub type Pairs = BTreeMap<Element, BTreeSet<[Party; 2]>>;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Races {
     pub races: Pairs,
-    /// Writes by threads and later accesses by the asynchronous proxy that are in order, but
-    /// without a fence between the proxies.
+    /// Writes by threads and accesses by the asynchronous proxy that are in order, but without a fence between the proxies.
     pub unfenced: Pairs,
-    /// Whether a block may end while a store of a tile still reads its shared memory.
+    /// Whether a block may end while an asynchronous operation still uses its shared memory.
     pub given_up: bool,
-}
-
-/// What an agent knows to have happened.
-#[derive(Clone, Debug, Default)]
-struct Known {
-    clock: Vec<u32>,
-    observed: BTreeSet<usize>,
-}
-
-impl Known {
-    fn join(&mut self, other: &Known) {
-        self.clock.resize(self.clock.len().max(other.clock.len()), 0);
-        self.clock.iter_mut().zip(&other.clock).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
-        self.observed.extend(&other.observed);
-    }
-
-    fn tick(&mut self, agent: usize) -> u32 {
-        self.clock.resize(self.clock.len().max(agent + 1), 0);
-        self.clock[agent] += 1;
-        self.clock[agent]
-    }
-
-    /// All that an asynchronous operation did, which is done at one time.
-    fn learn(&mut self, agent: usize) {
-        self.clock.resize(self.clock.len().max(agent + 1), 0);
-        self.clock[agent] = 1;
-    }
-
-    fn has(&self, access: &Access) -> bool {
-        self.clock.get(access.agent).is_some_and(|&time| time >= access.time) || self.observed.contains(&access.id)
-    }
-}
-
-/// A thread and, for a strong operation, its scope.
-#[derive(Clone, Copy, Debug)]
-struct Strength {
-    thread: usize,
-    block: u32,
-    scope: Option<Scope>,
-}
-
-impl Strength {
-    fn morally_strong(self, other: Self) -> bool {
-        let includes = |a: Self, b: Self| match a.scope {
-            None => false,
-            Some(Scope::Block) => a.block == b.block,
-            Some(Scope::Device | Scope::System) => true,
-        };
-        self.thread == other.thread || includes(self, other) && includes(other, self)
-    }
 }
 
 /// Whoever accesses memory, and when and how.
@@ -200,6 +155,9 @@ struct Thread {
     /// The same of stores of tiles: agents that read shared memory, and agents that write.
     stores: Vec<[usize; 2]>,
     store_groups: Vec<Vec<[usize; 2]>>,
+    /// The same of multiplications of its warp.
+    products: Vec<usize>,
+    product_groups: Vec<Vec<usize>>,
     /// When it fenced one proxy from the other.
     proxy_fences: Vec<u32>,
     /// How often it came to each place, and whether it is there.
@@ -210,10 +168,27 @@ struct Thread {
 /// Where threads meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
-    Barrier { block: u32 },
-    Named { block: u32, id: u32 },
-    Warp { block: u32, warp: u32, step: usize },
-    Cluster { cluster: u32 },
+    Barrier {
+        block: u32,
+    },
+    Named {
+        block: u32,
+        id: u32,
+    },
+    Warp {
+        block: u32,
+        warp: u32,
+        step: usize,
+    },
+    Cluster {
+        cluster: u32,
+    },
+    /// Lanes of a warp multiply together.
+    Multiply {
+        block: u32,
+        warp: u32,
+        step: usize,
+    },
 }
 
 struct Machine<'a> {
@@ -225,6 +200,10 @@ struct Machine<'a> {
     mbarriers: BTreeMap<(u32, u32), Mbarrier>,
     agents: usize,
     accesses: usize,
+    /// Agents that multiply, by the meeting of their warp.
+    products: BTreeMap<(Place, usize), usize>,
+    /// Agents that write to shared memory, of each block, and that some thread of it has to wait for.
+    arrivals: Vec<(u32, usize)>,
     /// Of a plain store, how often its thread has come to it before.
     round: Option<usize>,
     races: Races,
@@ -246,6 +225,8 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
             groups: Vec::new(),
             stores: Vec::new(),
             store_groups: Vec::new(),
+            products: Vec::new(),
+            product_groups: Vec::new(),
             proxy_fences: Vec::new(),
             visits: BTreeMap::new(),
             waits_at: None,
@@ -260,6 +241,8 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
         meetings: BTreeMap::new(),
         mbarriers: BTreeMap::new(),
         accesses: 0,
+        products: BTreeMap::new(),
+        arrivals: Vec::new(),
         round: None,
         races: Races::default(),
     };
@@ -303,10 +286,15 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
     }
     // Which write is the last is uncertain where several race.
     let Races { races, unfenced, given_up } = &mut machine.races;
+    let knows = |thread: &Thread, agent: usize| thread.known.clock.get(agent).is_some_and(|&time| time > 0);
     *given_up = machine.threads.iter().any(|thread| {
         let mut stores = thread.store_groups.iter().flatten().chain(&thread.stores);
-        stores.any(|[reads, _]| thread.known.clock.get(*reads).is_none_or(|&time| time == 0))
-    });
+        let mut products = thread.product_groups.iter().flatten().chain(&thread.products);
+        stores.any(|[reads, _]| !knows(thread, *reads)) || products.any(|&agent| !knows(thread, agent))
+    }) || machine
+        .arrivals
+        .iter()
+        .any(|&(block, agent)| !machine.threads.iter().any(|thread| thread.block == block && knows(thread, agent)));
     unfenced.retain(|element, _| !races.contains_key(element));
     Some(machine.races)
 }
@@ -326,13 +314,16 @@ impl Machine<'_> {
             Does::Read { at, order, scope } => {
                 self.access(me, party, at, lane, false, strong(order, scope));
                 if order != Order::Weak {
-                    self.observe(me, (at.array, at.elements(lane).start), scope, order == Order::Acquire, false);
+                    self.observe(me, (at.array, at.start(lane)), scope, order == Order::Acquire, false);
                 }
                 true
             }
             Does::Write { at, value, order, scope } => self.write(me, party, at, lane, value, order, scope),
-            Does::Atomic { at, value, order, scope, .. } => self.atomic(me, party, at, lane, value, order, scope),
-            Does::Wait { at, value, scope } => self.wait(me, party, at, lane, value, scope),
+            Does::Atomic { at, op, value, order, scope } => self.atomic(me, party, at, lane, (op, value), order, scope),
+            Does::Wait { at, compare, values, scope } => {
+                let value = values[at.start(lane) as usize];
+                self.wait(me, party, at, lane, (compare, value), scope)
+            }
             Does::Fence(scope) => {
                 let by = self.strength(me, Some(scope));
                 let thread = &mut self.threads[me];
@@ -382,6 +373,28 @@ impl Machine<'_> {
             }
             Does::CopyTile { tile, mbarrier, multicast } => self.copy_tile(me, party, tile, mbarrier, multicast),
             Does::StoreTile { tile, row } => self.store_tile(me, party, tile, row),
+            Does::Multiply { shared } => self.multiply(me, party, shared),
+            Does::CommitProducts => {
+                let group = std::mem::take(&mut self.threads[me].products);
+                self.threads[me].product_groups.push(group);
+                true
+            }
+            Does::AwaitProducts(pending) => {
+                let thread = &mut self.threads[me];
+                let done = thread.product_groups.len().saturating_sub(pending as usize);
+                thread.product_groups[..done].iter().flatten().for_each(|&agent| thread.known.learn(agent));
+                true
+            }
+            Does::Send { to, mbarrier, rank } => self.send(me, party, to, lane, mbarrier, rank),
+            // The row is of the lane that gives it.
+            Does::Matrix { at, count, store } => {
+                if lane < 8 * count && store {
+                    self.write(me, party, at, lane, 1, Order::Weak, Scope::Block);
+                } else if lane < 8 * count {
+                    self.access(me, party, at, lane, false, None);
+                }
+                true
+            }
             Does::CommitStores => {
                 let group = std::mem::take(&mut self.threads[me].stores);
                 self.threads[me].store_groups.push(group);
@@ -433,261 +446,4 @@ impl Machine<'_> {
         }
         goes_on
     }
-
-    fn strength(&self, thread: usize, scope: Option<Scope>) -> Strength {
-        Strength { thread, block: self.threads[thread].block, scope }
-    }
-
-    fn location(&mut self, me: usize, array: Array, index: u32) -> (Element, &mut Location) {
-        let block = if array.is_shared() { self.threads[me].block } else { 0 };
-        let element = (block, array, index);
-        (element, self.memory.entry(element).or_default())
-    }
-
-    /// Begins all that the block shares, as thread 0 alone does before a barrier.
-    fn init(&mut self, me: usize, party: Party) -> bool {
-        for array in [Array::SharedData, Array::SharedFlags, Array::Tiles] {
-            for index in 0..array.len() {
-                self.access(me, party, At::cell(array, index), 0, true, None);
-            }
-        }
-        let time = self.threads[me].known.tick(me);
-        self.threads[me].proxy_fences.push(time);
-        true
-    }
-
-    /// An access of a thread to each of the elements. Gives the number of the last.
-    fn access(&mut self, me: usize, party: Party, at: At, lane: u32, writes: bool, scope: Option<Scope>) -> usize {
-        let strength = self.strength(me, scope);
-        let time = self.threads[me].known.tick(me);
-        let known = self.threads[me].known.clone();
-        let by = Agent { number: me, time, party, strength, proxy: Proxy::Generic };
-        for index in at.elements(lane) {
-            let (element, _) = self.location(me, at.array, index);
-            self.note(&by, &known, element, writes);
-        }
-        self.accesses
-    }
-
-    /// Compares an access with all before it, and keeps it.
-    fn note(&mut self, by: &Agent, known: &Known, element: Element, writes: bool) {
-        self.accesses += 1;
-        let Agent { number: agent, time, party, strength, proxy } = *by;
-        let location = self.memory.entry(element).or_default();
-        // Lanes of a warp that store one value in one instruction do what one of them does.
-        let round = self.round;
-        let together = |other: &Access| {
-            let weak = strength.scope.is_none() && other.strength.scope.is_none();
-            let warp = |party: Party| (party.block, party.thread / 32, party.step);
-            weak && round.is_some() && round == other.round && warp(party) == warp(other.party)
-        };
-        let races = |other: &&Access| {
-            let both_strong = strength.scope.is_some() && other.strength.scope.is_some() && proxy == other.proxy;
-            (writes || other.writes)
-                && !known.has(other)
-                // By one agent only where one instruction writes an element twice, which none does.
-                && other.agent != agent
-                && !(both_strong && strength.morally_strong(other.strength))
-                && !(writes && other.writes && together(other))
-        };
-        let pair = |other: &Access| if other.party < party { [other.party, party] } else { [party, other.party] };
-        let met: Vec<_> = location.accesses.iter().filter(races).map(pair).collect();
-        // The asynchronous proxy reads or overwrites the last write, whose thread has fenced shared
-        // memory.
-        let last = location.accesses.iter().rev().find(|other| other.writes);
-        let unfenced = last.filter(|last| proxy == Proxy::Async && last.proxy == Proxy::Generic).filter(|last| {
-            let seen = known.clock.get(last.agent).copied().unwrap_or(0);
-            let fences = self.threads[last.agent].proxy_fences.iter().filter(|_| element.1.is_shared());
-            known.has(last) && !fences.into_iter().any(|&fence| fence > last.time && fence <= seen)
-        });
-        let unfenced = unfenced.map(pair);
-        location.accesses.push(Access { id: self.accesses, agent, time, party, round, writes, strength, proxy });
-        if !met.is_empty() {
-            self.races.races.entry(element).or_default().extend(met);
-        }
-        if let Some(pair) = unfenced {
-            self.races.unfenced.entry(element).or_default().insert(pair);
-        }
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "all that there is to a store")]
-    fn write(&mut self, me: usize, party: Party, at: At, lane: u32, value: u32, order: Order, scope: Scope) -> bool {
-        let id = self.access(me, party, at, lane, true, strong(order, scope));
-        for index in at.elements(lane) {
-            let published = (order != Order::Weak).then(|| self.publish(me, id, (at.array, index), order, scope));
-            let (_, location) = self.location(me, at.array, index);
-            location.value = value;
-            location.chain = published.into_iter().collect();
-        }
-        true
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "all that there is to an atomic operation")]
-    fn atomic(&mut self, me: usize, party: Party, at: At, lane: u32, value: u32, order: Order, scope: Scope) -> bool {
-        let id = self.access(me, party, at, lane, true, strong(order, scope));
-        let index = at.elements(lane).start;
-        let acquires = matches!(order, Order::Acquire | Order::AcqRel);
-        self.observe(me, (at.array, index), scope, acquires, false);
-        let published = self.publish(me, id, (at.array, index), order, scope);
-        let (_, location) = self.location(me, at.array, index);
-        if !location.chain.last().is_some_and(|last| last.by.morally_strong(published.by)) {
-            location.chain.clear();
-        }
-        location.value = location.value.wrapping_add(value);
-        location.chain.push(published);
-        true
-    }
-
-    /// A strong write, with the release patterns that it ends.
-    fn publish(&mut self, me: usize, id: usize, (array, index): (Array, u32), order: Order, scope: Scope) -> Published {
-        let by = self.strength(me, Some(scope));
-        let (known, fences) = (self.threads[me].known.clone(), self.threads[me].fences.clone());
-        let goes_on = self.rules.releases_go_on;
-        let (_, location) = self.location(me, array, index);
-        let released = location.released.entry(me).or_default();
-        if matches!(order, Order::Release | Order::AcqRel) {
-            released.push((by, known));
-        }
-        let patterns = fences.into_iter().chain(released.iter().cloned()).collect();
-        if !goes_on {
-            released.clear();
-        }
-        Published { id, by, patterns }
-    }
-
-    /// What a strong read learns of the writes that it observes, and, if it acquires, of what came before.
-    fn observe(&mut self, me: usize, (array, index): (Array, u32), scope: Scope, acquires: bool, waits: bool) {
-        let by = self.strength(me, Some(scope));
-        let (element, location) = self.location(me, array, index);
-        if location.chain.last().is_some_and(|last| last.by.morally_strong(by)) {
-            let chain = location.chain.clone();
-            let thread = &mut self.threads[me];
-            // What a read observes that does not wait depends on the schedule.
-            if self.rules.observation_orders && waits {
-                thread.known.observed.extend(chain.iter().map(|write| write.id));
-            }
-            let patterns = chain.into_iter().flat_map(|write| write.patterns);
-            thread.observed.extend(patterns.map(|(first, known)| (element, first, known)));
-        }
-        let thread = &mut self.threads[me];
-        let learned = thread.observed.iter().filter(|(at, first, _)| *at == element && first.morally_strong(by));
-        learned.filter(|_| acquires).for_each(|(_, _, known)| thread.known.join(known));
-    }
-
-    fn wait(&mut self, me: usize, party: Party, at: At, lane: u32, value: u32, scope: Scope) -> bool {
-        let index = at.elements(lane).start;
-        if self.location(me, at.array, index).1.value < value {
-            return false;
-        }
-        self.access(me, party, at, lane, false, Some(scope));
-        self.observe(me, (at.array, index), scope, true, true);
-        true
-    }
-
-    /// Somebody who works beside a thread, and knows what that knew.
-    fn fork(&mut self, me: usize, party: Party, proxy: Proxy) -> (Agent, Known) {
-        let number = self.agents;
-        self.agents += 1;
-        let mut known = self.threads[me].known.clone();
-        let time = known.tick(number);
-        (Agent { number, time, party, strength: self.strength(me, None), proxy }, known)
-    }
-
-    fn copy(&mut self, me: usize, party: Party, to: At, from: At, lane: u32) -> bool {
-        let (by, known) = self.fork(me, party, Proxy::Generic);
-        if self.rules.copies_read_late {
-            from.elements(lane).for_each(|index| self.note(&by, &known, (0, from.array, index), false));
-        } else {
-            self.access(me, party, from, lane, false, None);
-        }
-        to.elements(lane).for_each(|index| self.note(&by, &known, (party.block, to.array, index), true));
-        self.threads[me].copies.push(by.number);
-        true
-    }
-
-    /// Arrivals and bytes at a barrier, and what comes with them.
-    fn count(&mut self, (block, mbarrier): (u32, u32), known: &Known, arrivals: u32, bytes: i64) {
-        let count = self.program.arrivals(mbarrier);
-        let barrier = self.mbarriers.entry((block, mbarrier)).or_default();
-        barrier.known.join(known);
-        (barrier.arrived, barrier.bytes) = (barrier.arrived + arrivals, barrier.bytes + bytes);
-        if barrier.arrived == count && barrier.bytes == 0 {
-            barrier.arrived = 0;
-            barrier.ended.push(std::mem::take(&mut barrier.known));
-        }
-    }
-
-    /// Where the bytes are counted, what the copy wrote is known, whatever its proxy.
-    fn copy_tile(&mut self, me: usize, party: Party, tile: u32, mbarrier: u32, multicast: bool) -> bool {
-        let cluster = self.program.cluster;
-        let first = party.block / cluster * cluster;
-        let blocks = if multicast { first..first + cluster } else { party.block..party.block + 1 };
-        let (by, known) = self.fork(me, party, Proxy::Async);
-        let mut done = Known::default();
-        done.learn(by.number);
-        for block in blocks {
-            for index in tile * TILE..(tile + 1) * TILE {
-                self.note(&by, &known, (block, Array::Tiles, index), true);
-            }
-            self.count((block, mbarrier), &done, 0, -i64::from(TILE));
-        }
-        true
-    }
-
-    fn store_tile(&mut self, me: usize, party: Party, tile: u32, row: u32) -> bool {
-        let (reads, known) = self.fork(me, party, Proxy::Async);
-        for index in tile * TILE..(tile + 1) * TILE {
-            self.note(&reads, &known, (party.block, Array::Tiles, index), false);
-        }
-        let (mut writes, mut known) = self.fork(me, party, Proxy::Async);
-        if !self.rules.tiles_are_stored_late {
-            let time = self.threads[me].known.tick(me);
-            (writes.number, writes.time, known) = (me, time, self.threads[me].known.clone());
-        }
-        for index in row * TILE..(row + 1) * TILE {
-            self.note(&writes, &known, (0, Array::Stored, index), true);
-        }
-        self.threads[me].stores.push([reads.number, if writes.number == me { reads.number } else { writes.number }]);
-        true
-    }
-
-    /// Comes to a place where so many threads meet. Gives whether the thread goes on.
-    fn meet(&mut self, me: usize, place: Place, count: usize, waits: bool) -> bool {
-        let thread = &mut self.threads[me];
-        let at = match thread.waits_at {
-            Some(at) => at,
-            None => {
-                let at = match place {
-                    // Whoever meets there next is of the next meeting.
-                    Place::Named { .. } => {
-                        (place, self.meetings.range((place, 0)..=(place, usize::MAX)).filter(|(_, m)| m.full).count())
-                    }
-                    _ => {
-                        let visits = thread.visits.entry(place).or_default();
-                        *visits += 1;
-                        (place, *visits)
-                    }
-                };
-                let meeting = self.meetings.entry(at).or_default();
-                meeting.came += 1;
-                meeting.full = meeting.came == count;
-                meeting.known.join(&thread.known);
-                thread.waits_at = waits.then_some(at);
-                at
-            }
-        };
-        if !waits {
-            return true;
-        }
-        let meeting = &self.meetings[&at];
-        if meeting.full {
-            thread.known.join(&meeting.known);
-            thread.waits_at = None;
-        }
-        meeting.full
-    }
-}
-
-fn strong(order: Order, scope: Scope) -> Option<Scope> {
-    (order != Order::Weak).then_some(scope)
 }
