@@ -58,7 +58,7 @@ const FORBIDDEN: [(&str, &[&str]); 8] = [
 
 /// Files and folders that may hold unsafe code: the driver's calls, vectorized kernels, host memory behind a view (no slice,
 /// since elements between a view's own may be borrowed elsewhere), and views of other crates' matrices.
-const UNSAFE: [&str; 9] = [
+const UNSAFE: [&str; 10] = [
     "tegula/cuda",
     "tegula-bench/cublaslt",
     "tegula-bench/peer",
