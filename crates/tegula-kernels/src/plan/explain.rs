@@ -9,7 +9,8 @@ use tegula_core::matrix::{Layout, Packed, Shape};
 use tegula_ir::ParamKind;
 use tegula_ir::launch::{Bound, DeviceFacts};
 
-use crate::plan::{Lie, Meeting, Recipe, Split};
+use super::problem::Lie;
+use super::recipe::{Meeting, Recipe, Split};
 
 /// What a product will do. [`Display`](fmt::Display) gives one line a fact.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,6 +3,7 @@
 mod candidates;
 mod choose;
 mod cost;
+mod device;
 pub mod explain;
 mod few;
 mod groups;
@@ -10,14 +11,17 @@ mod hopper;
 mod legal;
 pub mod limits;
 mod memo;
+mod problem;
 mod recipe;
 mod tuned;
 
 pub use candidates::candidates;
-pub use choose::{Caps, Lie, Plan, Problem, choose};
+pub use choose::{Plan, choose};
+pub use device::Caps;
 pub use explain::Explanation;
 pub use groups::of_groups;
 pub use legal::{Candidate, legal};
 pub use memo::chosen;
+pub use problem::{Lie, Problem};
 pub use recipe::{Meeting, Recipe, Split};
 pub use tuned::{Key, Tuned, UNTUNED, Unusable, Winner};

@@ -9,12 +9,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use tinyjson::JsonValue;
 use tegula_core::element::{Accuracy, Type};
 use tegula_core::error::Result;
 use tegula_ir::Order2d;
+use tinyjson::JsonValue;
 
-use super::{Caps, Lie, Plan, Problem, Recipe, choose, legal};
+use super::choose::{Plan, choose};
+use super::device::Caps;
+use super::legal::legal;
+use super::problem::{Lie, Problem};
+use super::recipe::Recipe;
 
 /// What measured times hold for: another GPU, driver or Tegula has other winners.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -364,11 +368,7 @@ mod tests {
         assert_eq!(tuned.text(&key()), turned.text(&key()));
         let read = Tuned::parse(&tuned.text(&key()), &key()).unwrap();
         assert_eq!((read.len(), &read.winners), (101, &tuned.winners));
-        assert!(
-            tuned.text(&key()).contains("[\"row16\", \"col\", \"row\"]"),
-            "{}",
-            two().text(&key())
-        );
+        assert!(tuned.text(&key()).contains("[\"row16\", \"col\", \"row\"]"), "{}", two().text(&key()));
         assert!(Tuned::parse(&Tuned::default().text(&key()), &key()).unwrap().is_empty());
     }
 
