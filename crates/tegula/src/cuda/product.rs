@@ -14,7 +14,7 @@ use tegula_ir::{Axis, Checked, Kernel, Order2d, ParamKind, Tiles, check, ptx};
 use tegula_kernels::plan::{Lie, Meeting, Recipe, Split};
 use tegula_kernels::{Edges, Ends, Family, Hopper, Plain, Variant};
 
-use super::workspace::Kind;
+use super::kept::Kind;
 use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored, tensor};
 use crate::element::{Element, Scalar, Type};
 use crate::error::{Error, Result};
