@@ -41,7 +41,7 @@ const CRATES: [(&str, &[&str]); 10] = [
 ];
 
 /// Modules that must not import others of their crate or of crates below: the module, and what it must not name.
-const FORBIDDEN: [(&str, &[&str]); 8] = [
+const FORBIDDEN: [(&str, &[&str]); 9] = [
     // Printers do not know each other.
     ("tegula-ir/ptx", &["cpp"]),
     ("tegula-ir/cpp", &["ptx"]),
@@ -50,6 +50,7 @@ const FORBIDDEN: [(&str, &[&str]); 8] = [
     // The driver does not know what a kernel computes; `product` binds kernels to it.
     ("tegula/cuda/launch", &["gemm", "tegula_kernels"]),
     ("tegula/cuda/image", &["gemm", "tegula_kernels"]),
+    ("tegula/cuda/load", &["gemm", "tegula_kernels"]),
     ("tegula/cuda/memory", &["gemm", "tegula_kernels"]),
     ("tegula/cache", &["gemm", "exec"]),
     // Statistics know no device.

@@ -9,62 +9,16 @@ use std::ptr::null;
 
 use tegula_core::element::Scalar;
 use tegula_core::error::Result;
-use tegula_core::matrix::Layout;
 use tegula_core::progress::Meter;
 
+use super::buffer::{Buffer, Shared};
 use super::crew::share;
 use super::epilogue::Ending;
+use super::grid::Grid;
 use super::kernel::{Factors, Later, Operand, Sum, Tiles};
-use super::pack::{Buffer, Shared, Source};
 use super::panels::place;
-use super::way::{Way, slice_of};
-
-/// Where the elements of a matrix lie that several threads write, each its own elements.
-#[derive(Clone, Copy)]
-pub struct Grid<S> {
-    start: *mut S,
-    batch: isize,
-    row: isize,
-    col: isize,
-}
-
-// SAFETY: a grid is an address. Those who write through it write disjoint elements; `Grid::at` says so.
-unsafe impl<S: Send> Send for Grid<S> {}
-// SAFETY: as above.
-unsafe impl<S: Send> Sync for Grid<S> {}
-
-impl<S: Copy> Grid<S> {
-    /// The first matrix of a batch; `memory` is position 0 of its layout.
-    pub fn new(memory: *mut S, layout: Layout) -> Self {
-        let [batch, row, col] = layout.strides;
-        Grid { start: memory.wrapping_add(layout.offset), batch, row, col }
-    }
-
-    /// Another matrix of the batch.
-    pub fn batch(self, batch: usize) -> Self {
-        Grid { start: self.start.wrapping_offset(batch as isize * self.batch), ..self }
-    }
-
-    /// The address of an element. It may be read and written if it lies in the matrix and no other thread uses it meanwhile.
-    pub fn at(self, row: usize, col: usize) -> *mut S {
-        self.start.wrapping_offset(row as isize * self.row + col as isize * self.col)
-    }
-
-    /// From one row to the next, in elements.
-    pub fn row(self) -> isize {
-        self.row
-    }
-
-    /// From one column to the next, in elements.
-    pub fn col(self) -> isize {
-        self.col
-    }
-
-    /// The part from an element on.
-    pub fn from(self, row: usize, col: usize) -> Self {
-        Grid { start: self.at(row, col), ..self }
-    }
-}
+use super::source::Source;
+use super::way::{Way, blocks, slice_of};
 
 /// One product of two matrices: C ← act(alpha·A·B + beta·C + bias).
 pub struct Product<'a, T: Operand> {
@@ -530,11 +484,6 @@ unsafe fn put<T: Operand>(
 unsafe fn scaled<T: Operand>(sum: T::Acc, beta: T::Acc, c: *const T::Out) -> T::Acc {
     // SAFETY: the caller's promise.
     if beta == T::Acc::ZERO { sum } else { sum.plus(beta.times(T::widen_out(unsafe { c.read() }))) }
-}
-
-/// A range cut into pieces of `size`, the last perhaps smaller.
-pub fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
-    range.clone().step_by(size).map(move |start| start..range.end.min(start + size))
 }
 
 /// A range in pieces of at most `size`, as few as there can be and as even, each but the last a multiple of `unit`.

@@ -3,7 +3,7 @@
 use tegula_core::element::{Scalar, Type};
 use tegula_core::epilogue::{Activation, Gate};
 
-use super::blocked::Grid;
+use super::grid::Grid;
 use super::isa::Isa;
 use super::kernel::{Operand, Sum};
 

@@ -102,7 +102,7 @@ pub fn features() -> Vec<(&'static str, bool)> {
         ("avx512vl", is_x86_feature_detected!("avx512vl")),
         ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
         // Miri has none of them, and no way to ask for this one.
-        ("amx", !cfg!(miri) && super::amx::is_available()),
+        ("amx", !cfg!(miri) && super::tiles::is_available()),
     ];
     #[cfg(not(target_arch = "x86_64"))]
     Vec::new()

@@ -1,16 +1,11 @@
-//! What a micro-kernel is: tiles of C summed in registers, from factors wherever they lie. And how each element type is packed for it.
+//! What a micro-kernel is: tiles of C summed in registers, from factors wherever they lie.
 
 use std::ops::Range;
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
 use tegula_core::element::{Arith, Element};
 
 use super::isa::Isa;
-use super::pack::{Source, pack, pack_rows};
-use super::portable;
-#[cfg(target_arch = "x86_64")]
-use super::{amx, x86};
+use super::source::Source;
 
 /// Vectors of a tile's width at most.
 pub const VECTORS: usize = 8;
@@ -84,7 +79,7 @@ pub type Tile<S> = unsafe fn([usize; 3], S, Factors<S>, S, *mut S, row: isize);
 /// The machine has the instruction set, and the rows can be read.
 pub type Starts<S> = unsafe fn(*const S, isize, rows: usize, steps: usize) -> [S; STARTS];
 
-/// Packs some lanes of a source for a range of k: arguments as [`pack_rows`](super::pack::pack_rows) and [`pack`](super::pack::pack) say.
+/// Packs some lanes of a source for a range of k: arguments as [`pack_rows`](crate::pack::pack_rows) and [`pack`](crate::pack::pack) say.
 ///
 /// # Safety
 /// The machine has the instruction set, the lanes and steps are in the matrix, and there is room for the whole panel, which is ours alone.
@@ -156,12 +151,13 @@ pub struct Tiles<T: Operand> {
 }
 
 impl<T: Operand> Tiles<T> {
-    /// Vectors, packed as the processor multiplies and adds them.
+    /// Vectors of values `pack`ed as the processor multiplies and adds them.
     pub const fn of_vectors(
         lanes: usize,
         rows: [usize; VECTORS],
         block: [usize; 2],
         kc: usize,
+        pack: [Pack<T>; 2],
         run: Tile<T::Acc>,
     ) -> Self {
         // What is summed as it is needs no packing.
@@ -179,7 +175,7 @@ impl<T: Operand> Tiles<T> {
             lying: if same { Some(run) } else { None },
             whole: false,
             starts: None,
-            pack: [pack_rows, pack],
+            pack,
             narrow: narrow::<T>,
             enter: || (),
             leave: || (),
@@ -242,77 +238,4 @@ pub trait Operand: Element<Acc: Sum> {
     fn tiles(isa: Isa) -> Tiles<Self>;
     /// The instruction set whose tiles those are: not every one has some of its own for every type.
     fn own(isa: Isa) -> Isa;
-}
-
-/// [`Operand::tiles`] and [`Operand::own`]: the portable ones, and what each instruction set has, also for those named after it.
-macro_rules! tiles {
-    ($portable:expr, $($isa:ident $($also:ident)*: $tiles:expr),*) => {
-        fn tiles(isa: Isa) -> Tiles<Self> {
-            match isa {
-                $(#[cfg(target_arch = "x86_64")]
-                Isa::$isa $(| Isa::$also)* => $tiles,)*
-                _ => $portable,
-            }
-        }
-        fn own(isa: Isa) -> Isa {
-            match isa {
-                $(Isa::$isa $(| Isa::$also)* => Isa::$isa,)*
-                _ => Isa::Portable,
-            }
-        }
-    };
-}
-
-/// Implements [`Operand`] for a type packed one step at a time.
-macro_rules! operand {
-    ($t:ty, $sums:ty, [$($conversion:item)*], $($isa:ident $($also:ident)*: $tiles:expr),*) => {
-        impl Operand for $t {
-            $($conversion)*
-            const DEPTH: usize = 1;
-            #[inline(always)]
-            fn pack(self, _: Self) -> $sums {
-                self.widen()
-            }
-            #[inline(always)]
-            fn step(a: $sums, b: $sums, sum: $sums) -> $sums {
-                a.times(b).plus(sum)
-            }
-            tiles!(portable::tiles(), $($isa $($also)*: $tiles),*);
-        }
-    };
-}
-
-operand!(f64, f64, [], Avx2: x86::avx2_f64(), Avx512 Vnni Amx: x86::avx512_f64());
-operand!(f32, f32, [], Avx2: x86::avx2_f32(), Avx512 Vnni Amx: x86::avx512_f32());
-operand!(f16, f32, [
-    fn pack_all(from: &[f16], to: &mut [f32]) { from.convert_to_f32_slice(to); }
-    fn narrow_all(from: &[f32], to: &mut [f16]) { to.convert_from_f32_slice(from); }
-], Avx2: x86::avx2_f32(), Avx512 Vnni Amx: x86::avx512_f16());
-operand!(bf16, f32, [
-    #[inline(always)]
-    fn narrow_all(from: &[f32], to: &mut [bf16]) { from.iter().zip(to).for_each(|(&from, to)| *to = rounded(from)); }
-], Avx2: x86::avx2_f32(), Avx512 Vnni: x86::avx512_bf16(), Amx: amx::of_bf16());
-operand!(i32, i32, [], Avx2: x86::avx2_i32(), Avx512 Vnni: x86::avx512_i32(), Amx: amx::of_i32());
-
-impl Operand for i8 {
-    const DEPTH: usize = 2;
-    #[inline(always)]
-    fn pack(self, next: Self) -> i32 {
-        i32::from(next) << 16 | i32::from(self) & 0xFFFF
-    }
-    /// Both halves fit: the largest magnitude is 2·128·128.
-    #[inline(always)]
-    fn step(a: i32, b: i32, sum: i32) -> i32 {
-        let (low, high) = (|x: i32| i32::from(x as i16), |x: i32| x >> 16);
-        sum.wrapping_add(low(a) * low(b) + high(a) * high(b))
-    }
-    tiles!(portable::tiles(), Avx2: x86::avx2_i8(), Avx512: x86::avx512_bytes(), Vnni: x86::vnni_bytes(), Amx: amx::of_i8());
-}
-
-/// To the nearest, ties to even, in a few operations that the compiler makes vectors of.
-#[inline(always)]
-fn rounded(x: f32) -> bf16 {
-    let bits = x.to_bits();
-    let nearest = bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16;
-    bf16::from_bits(if x.is_nan() { bits >> 16 | 0x40 } else { nearest } as u16)
 }

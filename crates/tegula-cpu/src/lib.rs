@@ -20,15 +20,21 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod blocked;
+mod buffer;
 mod caches;
 mod crew;
 mod epilogue;
+mod grid;
 mod isa;
 mod kernel;
+mod operands;
 mod pack;
 mod panels;
 mod portable;
 mod probe;
+mod source;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 mod way;
@@ -38,14 +44,16 @@ mod x86;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use blocked::{Grid, Product, scale_all};
+use blocked::{Product, scale_all};
+use buffer::{Buffer, Shared};
 use epilogue::Ending;
+use grid::Grid;
 use half::{bf16, f16};
 pub use isa::{Isa, features};
 use kernel::{Operand, Sum};
-use pack::{Buffer, Shared, Source};
 pub use panels::Panels;
 pub use probe::at_full_speed;
+use source::Source;
 use tegula_core::element::{Element, Scalar, Type};
 use tegula_core::epilogue::{Activation, Finish};
 use tegula_core::error::{Error, Result};

@@ -3,10 +3,11 @@
 use tegula_core::error::Result;
 use tegula_core::matrix::Shape;
 
-use super::blocked::blocks;
+use super::buffer::{Buffer, Shared};
 use super::isa::Isa;
 use super::kernel::{Operand, Tiles};
-use super::pack::{Buffer, Shared, Source};
+use super::source::Source;
+use super::way::blocks;
 
 /// Every panel of B: run after run of KC steps, in each all columns, packed as a product would.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use tegula_core::element::Scalar;
 
 use super::kernel::{Factors, Operand, Sum, Tiles};
+use super::pack::{pack, pack_rows};
 
 /// Elements that are multiplied together, which the compiler makes vectors of.
 const LANES: usize = 8;
@@ -11,7 +12,7 @@ const ROWS: usize = 4;
 
 /// Tiles of a vector's width.
 pub const fn tiles<T: Operand>() -> Tiles<T> {
-    Tiles::of_vectors(LANES, [ROWS, 0, 0, 0, 0, 0, 0, 0], [ROWS, LANES], 256, run::<T>)
+    Tiles::of_vectors(LANES, [ROWS, 0, 0, 0, 0, 0, 0, 0], [ROWS, LANES], 256, [pack_rows, pack], run::<T>)
 }
 
 /// # Safety

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::kernel::STARTS;
-use super::pack::Source;
+use super::source::Source;
 
 /// Steps of k in one packed value.
 pub const DEPTH: usize = 4;

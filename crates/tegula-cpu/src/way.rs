@@ -2,6 +2,8 @@
 //!
 //! Nothing here but [`Way::slices`] and [`Way::kc`] reaches the result's bits, and those do not depend on the number of threads.
 
+use std::ops::Range;
+
 use tegula_core::element::Scalar;
 
 use super::caches::Caches;
@@ -200,6 +202,11 @@ impl Way {
     pub fn widest<T: Operand>(&self, tiles: &Tiles<T>, cols: usize) -> usize {
         (cols.div_ceil(self.across).div_ceil(self.cut[1]) * self.across).min(cols.next_multiple_of(tiles.lanes))
     }
+}
+
+/// A range cut into pieces of `size`, the last perhaps smaller.
+pub fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    range.clone().step_by(size).map(move |start| start..range.end.min(start + size))
 }
 
 #[cfg(test)]

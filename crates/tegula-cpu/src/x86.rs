@@ -9,7 +9,8 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use super::kernel::{self, Factors, Operand, Tiles};
-use super::pack::{Source, pack, pack_rows};
+use super::pack::{pack, pack_rows};
+use super::source::Source;
 use super::vnni;
 
 /// Steps from which a tile of C is asked for before the sums are made: it lies far away, and they take a while.
@@ -162,7 +163,7 @@ macro_rules! tiles {
                 unsafe { kernel::narrow::<T>(from, width, to, row, sizes) }
             }
 
-            Tiles { pack: [rows, panel], narrow: narrow::<T>, ..Tiles::of_vectors(LANES, $most, [$high, $wide * LANES], $kc, $run) }
+            Tiles { narrow: narrow::<T>, ..Tiles::of_vectors(LANES, $most, [$high, $wide * LANES], $kc, [rows, panel], $run) }
         }
     };
 }

@@ -10,10 +10,10 @@ macro_rules! for_each_dtype {
         $each! {
             F64, f64, "f64", 8, "64-bit floats";
             F32, f32, "f32", 4, "32-bit floats";
-            F16, $crate::number::f16, "f16", 2, "IEEE half precision";
-            BF16, $crate::number::bf16, "bf16", 2, "the upper half of a 32-bit float";
-            F8E4M3, $crate::number::F8E4M3, "f8e4m3", 1, "8-bit floats of the OCP with 4 bits of exponent and no infinities (E4M3FN)";
-            F8E5M2, $crate::number::F8E5M2, "f8e5m2", 1, "8-bit floats of the OCP with 5 bits of exponent";
+            F16, ::tegula_core::element::f16, "f16", 2, "IEEE half precision";
+            BF16, ::tegula_core::element::bf16, "bf16", 2, "the upper half of a 32-bit float";
+            F8E4M3, $crate::stored::F8E4M3, "f8e4m3", 1, "8-bit floats of the OCP with 4 bits of exponent and no infinities (E4M3FN)";
+            F8E5M2, $crate::stored::F8E5M2, "f8e5m2", 1, "8-bit floats of the OCP with 5 bits of exponent";
             I64, i64, "i64", 8, "64-bit integers";
             I32, i32, "i32", 4, "32-bit integers";
             I16, i16, "i16", 2, "16-bit integers";
@@ -22,7 +22,7 @@ macro_rules! for_each_dtype {
             U32, u32, "u32", 4, "unsigned 32-bit integers";
             U16, u16, "u16", 2, "unsigned 16-bit integers";
             U8, u8, "u8", 1, "unsigned 8-bit integers";
-            Bool, $crate::number::Bool, "bool", 1, "truth values, one byte each";
+            Bool, $crate::stored::Bool, "bool", 1, "truth values, one byte each";
         }
     };
 }

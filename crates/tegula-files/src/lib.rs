@@ -44,6 +44,7 @@ mod show;
 #[cfg(unix)]
 mod signals;
 mod standard;
+mod stored;
 mod text;
 mod write;
 

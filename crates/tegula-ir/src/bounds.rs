@@ -2,8 +2,7 @@
 
 use tegula_core::element::Type;
 
-use super::GRID_YZ_LIMIT;
-use super::launch::MAX_EXTENT;
+use super::launch::{GRID_YZ_LIMIT, MAX_EXTENT};
 use super::ops::{Binary, Inst, Kernel, Op, Operand, Special};
 
 /// An upper bound of each value of a kernel.

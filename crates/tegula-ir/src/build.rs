@@ -6,180 +6,18 @@
 //!
 //! Mistakes that Rust's types cannot catch are noted as faults and refused by [`super::check()`]; nothing here panics.
 
-use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use rustc_hash::FxHashMap;
+use tegula_core::diagnostic::FaultKind;
 use tegula_core::element::{Scalar, Type};
 
+use super::launch::GRID_YZ_LIMIT;
+use super::mma::Mma;
 use super::ops::*;
-use super::types::{Array, Brand, Global, IntoVal, Pred, Shared, Val, Var, constant};
-use super::{Fault, FaultKind, Mma, Uniform, fold};
-
-/// Threads of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block([u32; 3]);
-
-impl Block {
-    /// A row of threads.
-    pub const fn d1(x: u32) -> Self {
-        Block([x, 1, 1])
-    }
-
-    /// A rectangle of threads; `x` runs fastest.
-    pub const fn d2(x: u32, y: u32) -> Self {
-        Block([x, y, 1])
-    }
-
-    /// A box of threads; `x` runs fastest.
-    pub const fn d3(x: u32, y: u32, z: u32) -> Self {
-        Block([x, y, z])
-    }
-}
-
-/// Collects the operations of one kernel. Made by [`kernel`].
-pub struct Builder {
-    state: RefCell<State>,
-}
-
-struct State {
-    kernel: Kernel,
-    regions: Vec<Region>,
-    /// What each value is, where it is pure: constants are peeled off and grids read from it.
-    definitions: Vec<Option<Op>>,
-    sites: FxHashMap<Site, SiteId>,
-}
-
-/// A list of operations being written, with what it already holds.
-#[derive(Default)]
-struct Region {
-    insts: Vec<Inst>,
-    known: FxHashMap<(Op, Type), ValId>,
-    reached: FxHashMap<&'static Location<'static>, u32>,
-}
-
-/// Builds a kernel: calls `build` once and keeps what it did.
-///
-/// `name` becomes the entry's name in PTX; characters other than letters, digits and `_` are replaced.
-/// The result is unchecked: hand it to [`super::check()`].
-pub fn kernel(name: &str, block: Block, build: impl for<'k> FnOnce(&'k Builder)) -> Kernel {
-    let name = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    let kernel = Kernel {
-        name,
-        notes: Vec::new(),
-        block: block.0,
-        grid: None,
-        min_blocks: 0,
-        cluster: 1,
-        early: false,
-        params: Vec::new(),
-        shared: Vec::new(),
-        coordinates: vec![Box::new([])],
-        vars: Vec::new(),
-        values: Vec::new(),
-        sites: Vec::new(),
-        body: Vec::new(),
-        faults: Vec::new(),
-    };
-    let state =
-        State { kernel, regions: vec![Region::default()], definitions: Vec::new(), sites: FxHashMap::default() };
-    let builder = Builder { state: RefCell::new(state) };
-    build(&builder);
-    builder.state.into_inner().finish()
-}
-
-impl State {
-    fn finish(mut self) -> Kernel {
-        let mut body = self.regions.pop().map(|r| r.insts).unwrap_or_default();
-        let mut used = vec![false; self.kernel.values.len()];
-        drop_unused(&mut body, &mut used);
-        self.kernel.body = body;
-        self.kernel
-    }
-
-    fn site(&mut self, location: &'static Location<'static>) -> SiteId {
-        let region = self.regions.last_mut().expect("the outermost region stays open while a kernel is built");
-        let reached = region.reached.entry(location).or_insert(0);
-        let site = Site { location, iteration: *reached };
-        *reached += 1;
-        let next = SiteId(self.kernel.sites.len() as u32);
-        let id = *self.sites.entry(site).or_insert(next);
-        if id == next {
-            self.kernel.sites.push(site);
-        }
-        id
-    }
-
-    fn value(&mut self, ty: Type, definition: Option<Op>) -> ValId {
-        self.kernel.values.push(ty);
-        self.definitions.push(definition);
-        ValId(self.kernel.values.len() as u32 - 1)
-    }
-
-    fn push(&mut self, op: Op, results: Vec<ValId>, location: &'static Location<'static>) {
-        let site = self.site(location);
-        let region = self.regions.last_mut().expect("the outermost region stays open while a kernel is built");
-        region.insts.push(Inst { op, results, site });
-    }
-
-    /// A size of the grid from the value a kernel computed for it.
-    fn size(&self, operand: Operand) -> Option<Size> {
-        let value = match operand {
-            Operand::Const(_, bits) => return Some(Size::Const(bits as u32)),
-            Operand::Val(value) => value,
-        };
-        match self.definitions[value.index()].as_ref()? {
-            Op::Extent(param, axis) => Some(Size::Extent(*param, *axis)),
-            Op::Special(Special::Multiprocessors) => Some(Size::Multiprocessors),
-            Op::Binary(Binary::Shr, a, Operand::Const(_, shift)) => {
-                let divisor = 1u32.checked_shl(*shift as u32)?;
-                Some(Size::Binary(Binary::Div, Box::new(self.size(*a)?), Box::new(Size::Const(divisor))))
-            }
-            Op::Binary(Binary::Shl, a, Operand::Const(_, shift)) => {
-                let factor = 1u32.checked_shl(*shift as u32)?;
-                Some(Size::Binary(Binary::Mul, Box::new(self.size(*a)?), Box::new(Size::Const(factor))))
-            }
-            Op::Binary(
-                op @ (Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Min | Binary::Max),
-                a,
-                b,
-            ) => Some(Size::Binary(*op, Box::new(self.size(*a)?), Box::new(self.size(*b)?))),
-            _ => None,
-        }
-    }
-}
-
-/// Drops computations whose results nothing reads, last first, so that what only they read goes as well.
-fn drop_unused(insts: &mut Vec<Inst>, used: &mut [bool]) {
-    let mut kept = Vec::with_capacity(insts.len());
-    while let Some(mut inst) = insts.pop() {
-        let idle = inst.op.is_pure() || matches!(inst.op, Op::Get(_));
-        if idle && inst.results.iter().all(|r| !used[r.index()]) {
-            continue;
-        }
-        inst.op.for_each_operand(|operand| {
-            if let Operand::Val(value) = operand {
-                used[value.index()] = true;
-            }
-        });
-        match &mut inst.op {
-            Op::For { body, .. } => drop_unused(body, used),
-            Op::If { then, otherwise, .. } => {
-                drop_unused(otherwise, used);
-                drop_unused(then, used);
-            }
-            Op::While { condition, body, .. } => {
-                drop_unused(body, used);
-                drop_unused(condition, used);
-            }
-            _ => {}
-        }
-        kept.push(inst);
-    }
-    kept.reverse();
-    *insts = kept;
-}
+use super::recorder::{Builder, Region};
+use super::types::{Array, Global, IntoVal, Pred, Shared, Val, Var, constant};
+use super::uniform::Uniform;
 
 /// Parameters and resources.
 impl Builder {
@@ -210,18 +48,6 @@ impl Builder {
         self.pure(Op::Scalar(param))
     }
 
-    #[track_caller]
-    pub(super) fn param(&self, name: &str, kind: ParamKind) -> ParamId {
-        let mut state = self.state.borrow_mut();
-        let id = ParamId(state.kernel.params.len() as u32);
-        if state.kernel.params.iter().any(|p| p.name == name) {
-            let message = format!("two parameters are called {name}");
-            state.fault(FaultKind::Launch, message, Location::caller());
-        }
-        state.kernel.params.push(Param { name: name.into(), kind });
-        id
-    }
-
     /// An array in the block's shared memory: one to three extents, the last runs fastest. Its first byte is aligned to 16.
     #[track_caller]
     pub fn shared<T: Scalar>(&self, name: &str, dims: impl AsRef<[u32]>) -> Shared<'_, T> {
@@ -246,20 +72,6 @@ impl Builder {
         var
     }
 
-    /// Uninitialised variables; a kernel that could read one before it is set is refused.
-    pub fn array<T: Scalar>(&self, len: u32) -> Array<'_, T> {
-        let vars = &mut self.state.borrow_mut().kernel.vars;
-        let first = VarId(vars.len() as u32);
-        // One spare where `len` is 0, so that a faulty `at` still names a variable.
-        vars.resize(vars.len() + len.max(1) as usize, T::TYPE);
-        Array { k: self, first, len, brand: PhantomData }
-    }
-
-    /// A constant as a value.
-    pub fn constant<T: Scalar>(&self, value: T) -> Val<'_, T> {
-        self.val(constant(value))
-    }
-
     /// A line that stands as a comment in the PTX text, so that two variants can be told apart.
     pub fn note(&self, line: impl Into<String>) {
         self.state.borrow_mut().kernel.notes.push(line.into());
@@ -268,14 +80,6 @@ impl Builder {
     /// Asks that so many blocks fit on a multiprocessor, which bounds the registers a thread may take.
     pub fn min_blocks(&self, blocks: u32) {
         self.state.borrow_mut().kernel.min_blocks = blocks;
-    }
-
-    pub(super) fn set_early(&self) {
-        self.state.borrow_mut().kernel.early = true;
-    }
-
-    pub(super) fn set_cluster(&self, blocks: u32) {
-        self.state.borrow_mut().kernel.cluster = blocks;
     }
 }
 
@@ -319,9 +123,6 @@ specials! {
     /// Multiprocessors of the device. The grid may be computed from it, and nothing else.
     multiprocessors Multiprocessors;
 }
-
-/// The largest grid along y and z; x goes to 2³¹ − 1.
-pub const GRID_YZ_LIMIT: u32 = 65_535;
 
 /// The grid and control flow.
 impl Builder {
@@ -544,128 +345,5 @@ impl Builder {
         }
         let [a, b] = [a, b].map(|values| values.iter().map(|v| v.operand).collect());
         self.effect(Op::Mma { mma, a, b, sums: sums.first });
-    }
-}
-
-/// What the handles build with.
-impl Builder {
-    fn val<T>(&self, operand: Operand) -> Val<'_, T> {
-        Val { k: self, operand, brand: PhantomData as Brand<'_, T> }
-    }
-
-    #[track_caller]
-    pub(crate) fn fault(&self, kind: FaultKind, message: String) {
-        self.state.borrow_mut().fault(kind, message, Location::caller());
-    }
-
-    /// A computation: folded, found, or appended.
-    #[track_caller]
-    pub(crate) fn pure<T: Scalar>(&self, op: Op) -> Val<'_, T> {
-        let location = Location::caller();
-        let op = match fold::simplify(op, T::TYPE) {
-            fold::Simple::Operand(operand) => return self.val(operand),
-            fold::Simple::Op(op) => op,
-        };
-        let mut state = self.state.borrow_mut();
-        let shared = !T::TYPE.is_float() || matches!(op, Op::Scalar(_));
-        let key = (op, T::TYPE);
-        if shared && let Some(&value) = state.regions.iter().rev().find_map(|r| r.known.get(&key)) {
-            drop(state);
-            return self.val(Operand::Val(value));
-        }
-        let (op, ty) = key;
-        let value = state.value(ty, Some(op.clone()));
-        if shared && let Some(region) = state.regions.last_mut() {
-            region.known.insert((op.clone(), ty), value);
-        }
-        state.push(op, vec![value], location);
-        drop(state);
-        self.val(Operand::Val(value))
-    }
-
-    /// An operation with a result that must not be shared.
-    #[track_caller]
-    pub(crate) fn effect_value<T: Scalar>(&self, op: Op) -> Val<'_, T> {
-        let [value] = self.effect_values(op);
-        value
-    }
-
-    #[track_caller]
-    pub(crate) fn effect_values<T: Scalar, const N: usize>(&self, op: Op) -> [Val<'_, T>; N] {
-        let location = Location::caller();
-        let mut state = self.state.borrow_mut();
-        let values: [ValId; N] = std::array::from_fn(|_| state.value(T::TYPE, None));
-        state.push(op, values.to_vec(), location);
-        drop(state);
-        values.map(|v| self.val(Operand::Val(v)))
-    }
-
-    /// An operation without a result.
-    #[track_caller]
-    pub(crate) fn effect(&self, op: Op) {
-        self.state.borrow_mut().push(op, Vec::new(), Location::caller());
-    }
-
-    /// A guard; one that is known to hold is none.
-    pub fn guard(guard: Pred<'_>) -> Guard {
-        match guard.operand {
-            Operand::Const(_, 1) => Guard::Always,
-            operand => Guard::If(operand),
-        }
-    }
-
-    #[track_caller]
-    pub(crate) fn load<T: Scalar, const N: usize>(
-        &self,
-        from: Place,
-        guard: Guard,
-        fill: Operand,
-        order: Order,
-        scope: Scope,
-    ) -> [Val<'_, T>; N] {
-        self.effect_values(Op::Load { from, width: N as u32, guard, fill, order, scope })
-    }
-
-    #[track_caller]
-    pub(crate) fn store(&self, to: Place, values: Vec<Operand>, guard: Guard, order: Order, scope: Scope) {
-        self.effect(Op::Store { to, values, guard, order, scope });
-    }
-
-    /// An element of a shared array: one index for the part known at run time, one offset for the rest.
-    #[track_caller]
-    pub(crate) fn shared_place(&self, array: SharedId, coordinates: &[Operand]) -> Place {
-        let dims = self.state.borrow().kernel.shared[array.index()].dims.clone();
-        if dims.len() != coordinates.len() {
-            self.fault(FaultKind::Type, format!("an array of {} extents takes as many coordinates", dims.len()));
-            return Place::Shared { array, index: constant(0u32), offset: 0, coordinates: CoordinatesId(0) };
-        }
-        let (mut index, mut offset) = (self.constant(0u32), 0u32);
-        let parts: Vec<_> = coordinates.iter().map(|&coordinate| self.split(coordinate)).collect();
-        for (&(dynamic, fixed), &dim) in parts.iter().zip(&dims) {
-            index = index * dim + self.val::<u32>(dynamic);
-            offset = offset.wrapping_mul(dim).wrapping_add(fixed);
-        }
-        let known = &mut self.state.borrow_mut().kernel.coordinates;
-        let coordinates = CoordinatesId(if dims.len() > 1 { known.len() as u32 } else { 0 });
-        known.extend((dims.len() > 1).then(|| parts.into()));
-        Place::Shared { array, index: index.operand, offset, coordinates }
-    }
-
-    /// A `u32` as a part known at run time and a constant to add to it.
-    fn split(&self, operand: Operand) -> (Operand, u32) {
-        let value = match operand {
-            Operand::Const(_, bits) => return (constant(0u32), bits as u32),
-            Operand::Val(value) => value,
-        };
-        match self.state.borrow().definitions[value.index()] {
-            Some(Op::Binary(Binary::Add, x, Operand::Const(_, bits))) => (x, bits as u32),
-            _ => (operand, 0),
-        }
-    }
-}
-
-impl State {
-    fn fault(&mut self, kind: FaultKind, message: String, location: &'static Location<'static>) {
-        self.kernel.faults.push(Fault { kind, message, source: Some(location) });
     }
 }

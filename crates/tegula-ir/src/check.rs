@@ -1,19 +1,22 @@
 //! The proof that a kernel makes sense whatever its data: [`check`] turns a [`Kernel`] into a [`Checked`] one, which alone can be
 //! printed or run.
 //!
-//! Two walks over the operations. The first infers how *uniform* each value is ([`super::uniform`]): the widest group of threads in which all hold
+//! Two walks over the operations. The first infers how *uniform* each value is ([`super::infer`]): the widest group of threads in which all hold
 //! the same. The second refuses what cannot work: values out of scope, variables read before they are set, accesses wider than
 //! their memory allows, barriers where the threads that should meet may have parted.
 
 use std::ops::Deref;
 
+use tegula_core::diagnostic::{Fault, FaultKind};
 use tegula_core::element::Type;
 use tegula_core::error::{Error, Result};
 
-use super::hopper::{self, Hopper, Wgmma};
+use super::hopper::check::{check_tiles, faults};
+use super::hopper::{Hopper, Wgmma};
+use super::infer::{Infer, infer};
+use super::mma::Mma;
 use super::ops::*;
-use super::uniform::{Infer, Uniform, infer};
-use super::{Fault, FaultKind, Mma};
+use super::uniform::Uniform;
 
 /// Threads a block may have.
 pub const MAX_THREADS: u32 = 1024;
@@ -99,7 +102,7 @@ fn check_resources(kernel: &Kernel, faults: &mut Vec<Fault>) {
         let message = format!("the parameters take {bytes} bytes; a launch passes at most {MAX_PARAMETER_BYTES}");
         refuse(FaultKind::Launch, message);
     }
-    hopper::check_tiles(kernel, faults);
+    check_tiles(kernel, faults);
     let mut refuse = |kind, message| faults.push(Fault { kind, message, source: None });
     for array in kernel.shared() {
         if array.dims.is_empty() || array.dims.len() > 3 || array.is_empty() || array.ty == Type::Pred {
@@ -290,7 +293,7 @@ impl Walk<'_> {
     /// Barriers are for who meets there.
     fn reach(&mut self, inst: &Inst) {
         if let Op::Hopper(op) = &inst.op {
-            hopper::faults(self.kernel, op).into_iter().for_each(|(kind, message)| self.refuse(inst, kind, message));
+            faults(self.kernel, op).into_iter().for_each(|(kind, message)| self.refuse(inst, kind, message));
             return;
         }
         inst.op.for_each_place(|place| {
@@ -506,17 +509,6 @@ impl Walk<'_> {
             _ => {}
         }
     }
-}
-
-/// The positions of a matrix instruction's sums.
-pub(super) fn vars_of(mma: Mma, first: VarId) -> std::ops::Range<usize> {
-    let [.., count] = mma.registers();
-    first.index()..first.index() + count as usize
-}
-
-/// The positions of the sums of a warpgroup's instruction.
-pub(super) fn sums_of(wgmma: Wgmma, first: VarId) -> std::ops::Range<usize> {
-    first.index()..first.index() + wgmma.sums() as usize
 }
 
 fn atomic_exists(op: AtomicOp, ty: Type) -> bool {

@@ -7,7 +7,9 @@ use tegula_core::error::{Error, Result};
 use tegula_core::matrix::Layout;
 
 use super::ops::*;
-use super::{GRID_YZ_LIMIT, Kernel};
+
+/// The largest grid along y and z; x goes to 2³¹ − 1.
+pub const GRID_YZ_LIMIT: u32 = 65_535;
 
 /// The greatest extent of a matrix along any axis: indices are 32-bit and may run one tile past the end.
 pub const MAX_EXTENT: usize = (1 << 31) - 1025;

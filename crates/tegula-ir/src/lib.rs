@@ -35,30 +35,27 @@ mod check;
 pub mod cpp;
 mod fold;
 mod hopper;
+mod infer;
 pub mod launch;
+mod layout;
 mod mma;
+mod operand;
 pub mod ops;
+pub mod prelude;
 pub mod ptx;
 mod real;
+mod recorder;
 mod types;
 mod uniform;
 
-pub use build::{Block, Builder, FULL_WARP, GRID_YZ_LIMIT, kernel};
+pub use build::FULL_WARP;
 pub use check::{Checked, MAX_PARAMETER_BYTES, MAX_SHARED_BYTES, MAX_THREADS, check};
-pub use hopper::{Barriers, Factor, Hopper, LeftFactor, Swizzle, Tensor, Tiles, Wgmma};
+pub use hopper::build::{Barriers, Tensor};
+pub use hopper::{Factor, Hopper, LeftFactor, Swizzle, Tiles, Wgmma};
+pub use launch::GRID_YZ_LIMIT;
 pub use mma::Mma;
 pub use ops::*;
+pub use recorder::{Block, Builder, kernel};
 pub use tegula_core::diagnostic::{Fault, FaultKind};
 pub use types::{Array, Bits, Coord, Cursor, Elements, Float, Global, Integer, IntoVal, Pred, Shared, Val, Var};
 pub use uniform::Uniform;
-
-/// All that a kernel's source needs.
-pub mod prelude {
-    pub use tegula_core::element::{Arith, Element, Scalar, Type, bf16, f16};
-
-    pub use super::{
-        Access, Array, AtomicOp, Barriers, Block, Builder, Checked, Compare, Coord, Cursor, Elements, FULL_WARP,
-        Factor, Global, Guard, IntoVal, Kernel, Mma, Order, Order2d, Pred, Scope, Shared, Shuffle, Swizzle, Tensor,
-        Tiles, Val, Var, Wgmma, check, kernel,
-    };
-}

@@ -4,46 +4,14 @@
 
 use std::panic::Location;
 
+use tegula_core::diagnostic::Fault;
 use tegula_core::element::Type;
 
-use super::Mma;
-use super::hopper::{Hopper, Swizzle, Tiles};
-
-/// A value: the result of one operation, in one register a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ValId(pub u32);
-/// A variable: a register a lane that is written more than once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct VarId(pub u32);
-/// A parameter, by position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ParamId(pub u32);
-/// A shared array, by position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SharedId(pub u32);
-/// Coordinates of an element of a shared array, axis by axis; [`Kernel::coordinates`] says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CoordinatesId(pub u32);
-/// Where an operation was written; [`Kernel::site`] says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SiteId(pub u32);
-
-macro_rules! index {
-    ($($id:ty)*) => {$(impl $id {
-        /// The position, as an index.
-        pub const fn index(self) -> usize { self.0 as usize }
-    })*};
-}
-index! { ValId VarId ParamId SharedId CoordinatesId SiteId }
-
-/// What an operation reads: a value or a constant's bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operand {
-    /// The result of an earlier operation.
-    Val(ValId),
-    /// A constant known when the kernel is built.
-    Const(Type, u64),
-}
+use super::hopper::{Hopper, Swizzle, Tiles, Wgmma};
+pub use super::layout::Order2d;
+use super::mma::Mma;
+pub use super::operand::*;
+use super::uniform::Uniform;
 
 /// Values that differ from thread to thread or block to block without any computation. All are `u32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -207,46 +175,6 @@ pub enum Vote {
     Ballot,
 }
 
-/// An element of memory, by coordinates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// Of a matrix parameter. The coordinates are `u32`.
-    Global {
-        /// Which matrix.
-        param: ParamId,
-        /// Which of the batch.
-        batch: Operand,
-        /// Row.
-        row: Operand,
-        /// Column; a vector goes on from there along the row.
-        col: Operand,
-    },
-    /// Of a matrix parameter, relative to a cursor.
-    Cursor {
-        /// Which matrix.
-        param: ParamId,
-        /// Which of the batch, as when the cursor was set.
-        batch: Operand,
-        /// The cursor: the first of two `u32` variables, its row and its column.
-        cursor: VarId,
-        /// Rows further on.
-        row: u32,
-        /// Columns further on.
-        col: u32,
-    },
-    /// Of a shared array: element `index + offset`, row-major.
-    Shared {
-        /// Which array.
-        array: SharedId,
-        /// The part known at run time, `u32`.
-        index: Operand,
-        /// The part known when the kernel is built; it becomes the immediate of the instruction's address.
-        offset: u32,
-        /// What the two were computed from, so that each axis can be held to its extent.
-        coordinates: CoordinatesId,
-    },
-}
-
 /// Which elements of a memory operation happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Guard {
@@ -285,7 +213,7 @@ pub enum Op {
     /// Two 16-bit numbers as a `u32`, the first in the lower half.
     Pack(Operand, Operand),
     /// The same value, which the kernel asserts to be the same for all threads of a group. The interpreter verifies that; a GPU trusts it.
-    Uniform(super::Uniform, Operand),
+    Uniform(Uniform, Operand),
     /// Only NVIDIA has it. An f32 rounded to tf32 (10 bits behind the point), to nearest, ties away from zero; the result is a
     /// `u32`, as [`Op::Mma`] takes it.
     RoundTf32(Operand),
@@ -493,18 +421,6 @@ pub struct Site {
     pub iteration: u32,
 }
 
-/// How a matrix parameter may be laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Order2d {
-    /// Any strides.
-    #[default]
-    Strided,
-    /// Columns lie side by side: the column stride is 1.
-    RowMajor,
-    /// Rows lie side by side: the row stride is 1.
-    ColMajor,
-}
-
 /// What a kernel does with a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
@@ -634,7 +550,7 @@ pub struct Kernel {
     pub(crate) values: Vec<Type>,
     pub(crate) sites: Vec<Site>,
     pub(crate) body: Vec<Inst>,
-    pub(crate) faults: Vec<super::Fault>,
+    pub(crate) faults: Vec<Fault>,
 }
 
 impl Kernel {
@@ -747,23 +663,6 @@ impl Guard {
     }
 }
 
-impl Place {
-    /// Whether it lies in shared memory.
-    pub fn is_shared(&self) -> bool {
-        matches!(self, Place::Shared { .. })
-    }
-
-    /// The operands that say where it is.
-    pub fn operands(&self) -> impl Iterator<Item = Operand> + use<> {
-        let operands = match *self {
-            Place::Global { batch, row, col, .. } => [Some(batch), Some(row), Some(col)],
-            Place::Cursor { batch, .. } => [Some(batch), None, None],
-            Place::Shared { index, .. } => [Some(index), None, None],
-        };
-        operands.into_iter().flatten()
-    }
-}
-
 impl Op {
     /// Whether it only computes: no memory, no variable, no other thread, no control flow.
     pub fn is_pure(&self) -> bool {
@@ -866,4 +765,15 @@ impl Op {
         };
         bodies.into_iter().flatten()
     }
+}
+
+/// The positions of a matrix instruction's sums.
+pub(super) fn vars_of(mma: Mma, first: VarId) -> std::ops::Range<usize> {
+    let [.., count] = mma.registers();
+    first.index()..first.index() + count as usize
+}
+
+/// The positions of the sums of a warpgroup's instruction.
+pub(super) fn sums_of(wgmma: Wgmma, first: VarId) -> std::ops::Range<usize> {
+    first.index()..first.index() + wgmma.sums() as usize
 }

@@ -3,7 +3,7 @@
 use tegula_core::element::{Scalar, Type};
 use tegula_core::real::Real;
 
-use super::{Pred, Val};
+use super::types::{Pred, Val};
 
 macro_rules! real {
     ($($t:ident $bits:ident;)*) => {$(impl<'k> Real for Val<'k, $t> {

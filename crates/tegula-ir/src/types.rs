@@ -7,11 +7,14 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
+use std::panic::Location;
 
+use tegula_core::diagnostic::FaultKind;
 use tegula_core::element::{Arith, Scalar, Type, bf16, f16};
 
-use super::build::Builder;
+use super::fold;
 use super::ops::*;
+use super::recorder::Builder;
 
 pub(crate) type Brand<'k, T> = PhantomData<(fn(T) -> T, Cell<&'k ()>)>;
 
@@ -109,6 +112,114 @@ pub(crate) fn constant<T: Scalar>(value: T) -> Operand {
     Operand::Const(T::TYPE, value.to_bits())
 }
 
+/// What the handles build with.
+impl Builder {
+    /// Uninitialised variables; a kernel that could read one before it is set is refused.
+    pub fn array<T: Scalar>(&self, len: u32) -> Array<'_, T> {
+        let vars = &mut self.state.borrow_mut().kernel.vars;
+        let first = VarId(vars.len() as u32);
+        // One spare where `len` is 0, so that a faulty `at` still names a variable.
+        vars.resize(vars.len() + len.max(1) as usize, T::TYPE);
+        Array { k: self, first, len, brand: PhantomData }
+    }
+
+    /// A constant as a value.
+    pub fn constant<T: Scalar>(&self, value: T) -> Val<'_, T> {
+        self.val(constant(value))
+    }
+
+    pub(super) fn val<T>(&self, operand: Operand) -> Val<'_, T> {
+        Val { k: self, operand, brand: PhantomData as Brand<'_, T> }
+    }
+
+    /// A computation: folded, found, or appended.
+    #[track_caller]
+    pub(crate) fn pure<T: Scalar>(&self, op: Op) -> Val<'_, T> {
+        let location = Location::caller();
+        let op = match fold::simplify(op, T::TYPE) {
+            fold::Simple::Operand(operand) => return self.val(operand),
+            fold::Simple::Op(op) => op,
+        };
+        let mut state = self.state.borrow_mut();
+        let shared = !T::TYPE.is_float() || matches!(op, Op::Scalar(_));
+        let key = (op, T::TYPE);
+        if shared && let Some(&value) = state.regions.iter().rev().find_map(|r| r.known.get(&key)) {
+            drop(state);
+            return self.val(Operand::Val(value));
+        }
+        let (op, ty) = key;
+        let value = state.value(ty, Some(op.clone()));
+        if shared && let Some(region) = state.regions.last_mut() {
+            region.known.insert((op.clone(), ty), value);
+        }
+        state.push(op, vec![value], location);
+        drop(state);
+        self.val(Operand::Val(value))
+    }
+
+    /// An operation with a result that must not be shared.
+    #[track_caller]
+    pub(crate) fn effect_value<T: Scalar>(&self, op: Op) -> Val<'_, T> {
+        let [value] = self.effect_values(op);
+        value
+    }
+
+    #[track_caller]
+    pub(crate) fn effect_values<T: Scalar, const N: usize>(&self, op: Op) -> [Val<'_, T>; N] {
+        let location = Location::caller();
+        let mut state = self.state.borrow_mut();
+        let values: [ValId; N] = std::array::from_fn(|_| state.value(T::TYPE, None));
+        state.push(op, values.to_vec(), location);
+        drop(state);
+        values.map(|v| self.val(Operand::Val(v)))
+    }
+
+    /// A guard; one that is known to hold is none.
+    pub fn guard(guard: Pred<'_>) -> Guard {
+        match guard.operand {
+            Operand::Const(_, 1) => Guard::Always,
+            operand => Guard::If(operand),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn load<T: Scalar, const N: usize>(
+        &self,
+        from: Place,
+        guard: Guard,
+        fill: Operand,
+        order: Order,
+        scope: Scope,
+    ) -> [Val<'_, T>; N] {
+        self.effect_values(Op::Load { from, width: N as u32, guard, fill, order, scope })
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, to: Place, values: Vec<Operand>, guard: Guard, order: Order, scope: Scope) {
+        self.effect(Op::Store { to, values, guard, order, scope });
+    }
+
+    /// An element of a shared array: one index for the part known at run time, one offset for the rest.
+    #[track_caller]
+    pub(crate) fn shared_place(&self, array: SharedId, coordinates: &[Operand]) -> Place {
+        let dims = self.state.borrow().kernel.shared[array.index()].dims.clone();
+        if dims.len() != coordinates.len() {
+            self.fault(FaultKind::Type, format!("an array of {} extents takes as many coordinates", dims.len()));
+            return Place::Shared { array, index: constant(0u32), offset: 0, coordinates: CoordinatesId(0) };
+        }
+        let (mut index, mut offset) = (self.constant(0u32), 0u32);
+        let parts: Vec<_> = coordinates.iter().map(|&coordinate| self.split(coordinate)).collect();
+        for (&(dynamic, fixed), &dim) in parts.iter().zip(&dims) {
+            index = index * dim + self.val::<u32>(dynamic);
+            offset = offset.wrapping_mul(dim).wrapping_add(fixed);
+        }
+        let known = &mut self.state.borrow_mut().kernel.coordinates;
+        let coordinates = CoordinatesId(if dims.len() > 1 { known.len() as u32 } else { 0 });
+        known.extend((dims.len() > 1).then(|| parts.into()));
+        Place::Shared { array, index: index.operand, offset, coordinates }
+    }
+}
+
 impl<'k, T: Scalar> Val<'k, T> {
     /// The operand this handle stands for.
     pub fn id(self) -> Operand {
@@ -134,10 +245,10 @@ impl<'k, T: Scalar> Val<'k, T> {
     #[track_caller]
     pub fn bitcast<U: Scalar>(self) -> Val<'k, U> {
         if T::TYPE.size() != U::TYPE.size() {
-            self.k.fault(super::FaultKind::Type, format!("{} and {} differ in size", T::TYPE, U::TYPE));
+            self.k.fault(FaultKind::Type, format!("{} and {} differ in size", T::TYPE, U::TYPE));
         }
         if T::TYPE == Type::Pred || U::TYPE == Type::Pred {
-            self.k.fault(super::FaultKind::Type, "a predicate has no bits in memory; use `select` or `ne`".into());
+            self.k.fault(FaultKind::Type, "a predicate has no bits in memory; use `select` or `ne`".into());
         }
         self.k.pure(Op::Bitcast(self.operand))
     }
@@ -149,7 +260,7 @@ impl<'k, T: Scalar> Val<'k, T> {
             return Val { k: self.k, operand: self.operand, brand: PhantomData };
         }
         if T::TYPE == Type::Pred || U::TYPE == Type::Pred {
-            self.k.fault(super::FaultKind::Type, "a predicate is no number; use `select`".into());
+            self.k.fault(FaultKind::Type, "a predicate is no number; use `select`".into());
         }
         self.k.pure(Op::Convert(self.operand))
     }
@@ -222,7 +333,7 @@ impl<'k, T: Scalar> Val<'k, T> {
     #[track_caller]
     pub fn pack(self, upper: Val<'k, T>) -> Val<'k, u32> {
         if T::TYPE.size() != 2 {
-            self.k.fault(super::FaultKind::Type, format!("{} is not of 16 bits", T::TYPE));
+            self.k.fault(FaultKind::Type, format!("{} is not of 16 bits", T::TYPE));
             return self.k.constant(0u32);
         }
         self.k.pure(Op::Pack(self.operand, upper.operand))
@@ -310,7 +421,7 @@ impl<'k, T: Scalar> Array<'k, T> {
     #[track_caller]
     pub fn at(self, index: u32) -> Var<'k, T> {
         if index >= self.len {
-            self.k.fault(super::FaultKind::Type, format!("register {index} of an array of {}", self.len));
+            self.k.fault(FaultKind::Type, format!("register {index} of an array of {}", self.len));
         }
         Var { k: self.k, id: VarId(self.first.0 + index.min(self.len.saturating_sub(1))), brand: PhantomData }
     }
@@ -319,8 +430,7 @@ impl<'k, T: Scalar> Array<'k, T> {
     #[track_caller]
     pub fn part(self, first: u32, len: u32) -> Self {
         if first.checked_add(len).is_none_or(|end| end > self.len) {
-            self.k
-                .fault(super::FaultKind::Type, format!("{len} registers from {first} on of an array of {}", self.len));
+            self.k.fault(FaultKind::Type, format!("{len} registers from {first} on of an array of {}", self.len));
             return self;
         }
         // An empty part names no variable; it stays where there is one.
@@ -551,7 +661,7 @@ impl<'k, T: Scalar> Elements<'k, T> for Cursor<'k, T> {
                 Place::Cursor { param, batch, cursor, row: row as u32, col: col as u32 }
             }
             _ => {
-                self.k.fault(super::FaultKind::Type, "a cursor takes (row, col), both constants".into());
+                self.k.fault(FaultKind::Type, "a cursor takes (row, col), both constants".into());
                 Place::Cursor { param, batch, cursor, row: 0, col: 0 }
             }
         }
@@ -568,7 +678,7 @@ impl<'k, T: Scalar> Elements<'k, T> for Global<'k, T> {
             [row, col] => (self.batch, row, col),
             [batch, row, col] => (batch, row, col),
             _ => {
-                self.k.fault(super::FaultKind::Type, "a matrix takes (row, col) or (batch, row, col)".into());
+                self.k.fault(FaultKind::Type, "a matrix takes (row, col) or (batch, row, col)".into());
                 let zero = constant(0u32);
                 (zero, zero, zero)
             }
@@ -593,7 +703,7 @@ impl<'k, T: Scalar> Shared<'k, T> {
         self.k.effect(Op::CopyAsync { to, from, width, guard: guard.into() });
     }
 
-    /// `N` matrices (1, 2 or 4) of 8 rows of 16 bytes, spread over the warp as [`super::Mma`] takes its operands; `at` is where the
+    /// `N` matrices (1, 2 or 4) of 8 rows of 16 bytes, spread over the warp as [`Mma`](crate::Mma) takes its operands; `at` is where the
     /// lane's row begins. See [`Op::LoadMatrix`].
     #[track_caller]
     pub fn load_matrix<const N: usize>(self, at: impl Coord<'k>, transposed: bool) -> [Val<'k, u32>; N] {

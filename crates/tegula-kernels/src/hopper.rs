@@ -41,7 +41,7 @@ use self::side::Side;
 use self::store::Store;
 use self::turns::Turns;
 use super::blocked::{Schedule, grouped};
-use super::order_letters;
+use super::orders::order_letters;
 use super::product::Product;
 
 /// Threads of a warpgroup, and its warps.

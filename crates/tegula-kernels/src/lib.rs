@@ -19,14 +19,17 @@ macro_rules! of_type {
 }
 
 mod blocked;
+mod dispatch;
 mod dmma;
 mod ends;
 mod epilogue;
+mod fragments;
 mod hopper;
 mod limbs;
 mod mend;
 mod mma;
 mod naive;
+mod orders;
 mod pack;
 mod plain;
 pub mod plan;
@@ -42,11 +45,12 @@ use std::fmt;
 
 pub use blocked::{Blocked, Blocking, Core, Schedule};
 pub use ends::Ends;
+pub use fragments::Fragments;
 pub use hopper::{Hopper, Pipeline};
 pub use mend::Mend;
 pub use pack::{Pack, PackBoth, Packing};
 pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
-pub use reduce::{Fragments, Reduce};
+pub use reduce::Reduce;
 pub use sum::{Adding, Sum};
 use tegula_core::element::{Accuracy, Type};
 use tegula_core::epilogue::Epilogue;
@@ -246,17 +250,4 @@ impl fmt::Display for Variant {
             Variant::Ends(ends) => ends.fmt(f),
         }
     }
-}
-
-/// How matrices lie, as a suffix of a name: nothing where all are row-major.
-fn order_letters(orders: [Order2d; 3]) -> String {
-    if orders == [Order2d::RowMajor; 3] {
-        return String::new();
-    }
-    let letters = orders.map(|order| match order {
-        Order2d::RowMajor => 'r',
-        Order2d::ColMajor => 'c',
-        Order2d::Strided => 's',
-    });
-    letters.iter().fold("_".into(), |name, letter| name + &letter.to_string())
 }

@@ -11,7 +11,7 @@ use tegula_ir::prelude::*;
 
 use super::blocked::{GROUP, grouped};
 use super::epilogue::Ending;
-use super::order_letters;
+use super::orders::order_letters;
 use super::product::{Shares, finish};
 
 /// Threads of a block.

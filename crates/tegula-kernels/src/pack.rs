@@ -10,7 +10,7 @@ use tegula_core::matrix::Shape;
 use tegula_ir::prelude::*;
 
 use super::limbs::{DEPTH, LIMBS};
-use super::order_letters;
+use super::orders::order_letters;
 
 /// Rows and columns that a block copies.
 pub(super) const TILE: u32 = 64;

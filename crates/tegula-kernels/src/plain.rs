@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tegula_core::element::{Type, bf16, f16};
+use tegula_core::element::Type;
 use tegula_core::epilogue::Epilogue;
 use tegula_core::error::{Error, Result};
-use tegula_ir::{Kernel, MAX_THREADS, Order2d};
+use tegula_ir::{MAX_THREADS, Order2d};
 
-use super::{naive, order_letters, tiled};
+use super::orders::order_letters;
 
 /// Which of the plain kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,7 +161,7 @@ impl Plain {
         Ok(planted)
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let refuse = |why: String| Err(Error::KernelOption(why));
         if self.tile == 0 || u64::from(self.tile).pow(2) > u64::from(MAX_THREADS) {
             return refuse(format!(
@@ -179,27 +179,6 @@ impl Plain {
     /// The name: of the kernel, its element type and its tile.
     pub fn name(&self) -> String {
         format!("{self}")
-    }
-
-    /// Builds the kernel.
-    ///
-    /// # Errors
-    /// [`Error::KernelOption`] for a tile the block limit forbids, a type without kernels, or an option the kernel lacks.
-    pub fn build(&self) -> Result<Kernel> {
-        self.check()?;
-        let build = |naive: fn(&Plain) -> Kernel, tiled: fn(&Plain) -> Kernel| match self.family {
-            Family::Naive => naive(self),
-            Family::Tiled => tiled(self),
-        };
-        Ok(match self.ty {
-            Type::F64 => build(naive::naive::<f64>, tiled::tiled::<f64>),
-            Type::F32 => build(naive::naive::<f32>, tiled::tiled::<f32>),
-            Type::F16 => build(naive::naive::<f16>, tiled::tiled::<f16>),
-            Type::BF16 => build(naive::naive::<bf16>, tiled::tiled::<bf16>),
-            Type::I32 => build(naive::naive::<i32>, tiled::tiled::<i32>),
-            Type::I8 => build(naive::naive::<i8>, tiled::tiled::<i8>),
-            ty => return Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
-        })
     }
 }
 

@@ -5,8 +5,8 @@ use tegula_ir::prelude::*;
 
 use super::blocked::{Blocked, GROUP, Schedule, grouped};
 use super::epilogue::Ending;
+use super::fragments::Fragments;
 use super::plain::{Edges, Plain};
-use super::reduce::Fragments;
 
 /// The parameters of C = alpha·A·B + beta·C, for one matrix of the batch.
 pub(super) struct Product<'k, T: Element> {

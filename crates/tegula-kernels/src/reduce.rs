@@ -1,5 +1,5 @@
 //! The second pass of a pipeline's product whose sums along k were split: adds the parts, always in the same order. They lie as warpgroups had them
-//! ([`Fragments`]), so that both passes find whole lines of them, however C lies.
+//! ([`Fragments`](super::Fragments)), so that both passes find whole lines of them, however C lies.
 //!
 //! The kernel begins before the one that multiplies has ended, and waits for it. A block takes so much shared memory that a multiprocessor has one:
 //! several would gather where there is room first, and leave the others idle.
@@ -9,12 +9,11 @@ use std::fmt;
 use tegula_core::element::Type;
 use tegula_core::epilogue::Epilogue;
 use tegula_core::error::{Error, Result};
-use tegula_core::matrix::Shape;
 use tegula_ir::MAX_SHARED_BYTES;
 use tegula_ir::prelude::*;
 
 use super::epilogue::Ending;
-use super::order_letters;
+use super::orders::order_letters;
 use super::product::finish;
 use super::sum::Adding;
 
@@ -28,39 +27,7 @@ const PIECE: u32 = Wgmma::M * COLUMNS;
 /// Parts that a thread loads before it adds the first.
 const AHEAD: u32 = 6;
 
-/// How sums of tiles lie that others add: a row for as many rows of C as a warpgroup has, in it tile after tile, and of a tile its pieces, 64×8, of 64
-/// rows after the other. Of a piece each thread has four sums, as the instruction leaves them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fragments {
-    /// Rows of a warpgroup: a multiple of 64.
-    pub rows: u32,
-    /// Columns of a tile: a multiple of 8.
-    pub cols: u32,
-}
-
-impl Fragments {
-    /// The shape of so many such matrices with room for a C of so many rows and columns, which tiles cover.
-    pub(crate) fn shape(&self, batches: usize, rows: usize, cols: usize) -> Shape {
-        Shape { batches, rows: rows.div_ceil(self.rows as usize), cols: cols.saturating_mul(self.rows as usize) }
-    }
-
-    /// Rows and columns of the C that such a matrix has room for.
-    pub(super) fn extents<'k, S: Scalar>(&self, sums: Global<'k, S>) -> (Val<'k, u32>, Val<'k, u32>) {
-        (sums.rows() * self.rows, sums.cols() / self.rows)
-    }
-
-    /// Where a thread's four sums lie whose first has such a number, of the warpgroup's tile that begins there in C.
-    pub(super) fn place<'k>(
-        &self,
-        thread: Val<'k, u32>,
-        [row, col]: [Val<'k, u32>; 2],
-        first: u32,
-    ) -> (Val<'k, u32>, Val<'k, u32>) {
-        (row / self.rows, col * self.rows + first * GROUP + thread % GROUP * 4)
-    }
-}
-
-/// Where a piece begins in C, of a row of pieces that lie so: as [`Fragments`], but known when the kernel runs. So one kernel adds for all tiles.
+/// Where a piece begins in C, of a row of pieces that lie so: as [`Fragments`](super::Fragments), but known when the kernel runs. So one kernel adds for all tiles.
 fn corner<'k>([rows, cols]: [Val<'k, u32>; 2], row: Val<'k, u32>, piece: Val<'k, u32>) -> [Val<'k, u32>; 2] {
     let (each, across) = (rows / Wgmma::M * (cols / COLUMNS), cols / COLUMNS);
     let (tile, piece) = (piece / each, piece % each);
@@ -89,8 +56,8 @@ impl Reduce {
         Adding::of(parts, elements) == Adding::Shared
     }
 
-    /// Builds the kernel: parameters `parts` (for each part of each product of the batch a matrix of [`Fragments`]), `c`, `bias` if there is one,
-    /// `alpha`, `beta`, and what [`Fragments`] says: `rows`, `cols`.
+    /// Builds the kernel: parameters `parts` (for each part of each product of the batch a matrix of [`Fragments`](super::Fragments)), `c`, `bias` if there is one,
+    /// `alpha`, `beta`, and what [`Fragments`](super::Fragments) says: `rows`, `cols`.
     ///
     /// # Errors
     /// [`Error::KernelOption`] for a type without pipelines.

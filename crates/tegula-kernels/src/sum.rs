@@ -9,7 +9,7 @@ use tegula_core::error::{Error, Result};
 use tegula_ir::prelude::*;
 
 use super::epilogue::Ending;
-use super::order_letters;
+use super::orders::order_letters;
 use super::product::finish;
 
 /// Columns of C that a block makes.

@@ -14,7 +14,7 @@ use tegula_ir::prelude::*;
 use tegula_ir::{Kernel, MAX_THREADS};
 
 use super::blocked::Schedule;
-use super::order_letters;
+use super::orders::order_letters;
 use super::product::{Parameters, Product};
 
 /// Sums that a block's threads bring to shared memory at once at the end, if a row of C has no more.

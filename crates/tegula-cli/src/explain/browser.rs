@@ -10,8 +10,8 @@ use tegula_files::ReportFile;
 use tegula_kernels::Variant;
 
 use super::chosen;
-use super::plain::at;
 use super::source::Launch;
+use super::text::at;
 use crate::args::ExplainArgs;
 use crate::failure::{Failure, Result};
 use crate::output::stdout;

@@ -7,10 +7,11 @@ use tegula_explain::trace::{Does, Finding};
 
 use super::canvas::{Canvas, Colour, Style};
 use super::grid::{Grid, Look};
-use super::plain::{at, briefly, title, wrapped};
+use super::plain::{briefly, title};
 use super::player::Player;
 use super::stage::Stage;
 use super::sum::Formula;
+use super::text::{at, wrapped};
 use super::words::{tell, verb};
 
 /// The least columns and rows on which a picture makes sense.

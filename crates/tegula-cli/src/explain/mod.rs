@@ -5,7 +5,7 @@
 //! | `source` | where the trace comes from: a kernel on matrices, or a file |
 //! | `stage` | a trace with what is needed to tell of it |
 //! | `words`, `sum` | an act in words; an element of C as a sum |
-//! | `plain`, `timeline` | the story as text; what a pipeline does when |
+//! | `plain`, `timeline`, `text` | the story as text; what a pipeline does when; lines and coordinates |
 //! | `player`, `draw`, `grid`, `canvas` | where the player is; the picture of that; what pictures are made of |
 //! | `terminal` | the player on a terminal: all that knows one |
 //! | `browser` | the page, as a file or given out |
@@ -20,6 +20,7 @@ mod source;
 mod stage;
 mod sum;
 mod terminal;
+mod text;
 mod timeline;
 mod words;
 
@@ -99,14 +100,14 @@ fn chosen(header: &Header, blocks: &[[u32; 3]], args: &ExplainArgs) -> Result<([
         let why = if (0..3).all(|axis| block[axis] < header.grid[axis]) { "was not recorded" } else { "is not there" };
         return Err(Failure::new(format!(
             "block {} {why}: the grid has {x}×{y} blocks, of which {} is one that was recorded",
-            plain::at(block),
-            plain::at(first)
+            text::at(block),
+            text::at(first)
         )));
     }
     let thread = args.thread.map_or([0; 3], |at| at.0);
     let [x, y, _] = header.block;
     if (0..3).any(|axis| thread[axis] >= header.block[axis]) {
-        return Err(Failure::new(format!("thread {} is not there: a block has {x}×{y} threads", plain::at(thread))));
+        return Err(Failure::new(format!("thread {} is not there: a block has {x}×{y} threads", text::at(thread))));
     }
     Ok((block, thread))
 }

@@ -6,13 +6,11 @@ use tegula_explain::trace::{Does, Finding};
 
 use super::stage::Stage;
 use super::sum::{Formula, joined};
+use super::text::{WIDTH, at, wrapped};
 use super::timeline::timeline;
 use super::words::{per_thread, tell, verb};
 use crate::failure::one_line;
 use crate::report::check::{Counters, print_counters};
-
-/// The most characters of a line.
-pub const WIDTH: usize = 100;
 
 /// Steps at the beginning of a long story, and at its end.
 const TOLD: [u32; 2] = [2, 1];
@@ -92,11 +90,6 @@ fn sample(stage: &Stage) -> Vec<String> {
         parts.push(format!("steps {from}..{to}"));
     }
     if parts.is_empty() { Vec::new() } else { vec![format!("  recorded: {}", parts.join(", "))] }
-}
-
-/// A block or thread along x and y: `1,0`.
-pub fn at([x, y, z]: [u32; 3]) -> String {
-    if z == 0 { format!("{x},{y}") } else { format!("{x},{y},{z}") }
 }
 
 fn acts(stage: &Stage, block: [u32; 3]) -> Vec<String> {
@@ -231,40 +224,4 @@ fn unwritten(stage: &Stage) -> Option<String> {
     let missing = all - (scene.written[c].len() as u64).min(all);
     let name = stage.matrix_name(c);
     (missing > 0).then(|| format!("  error: unwritten: {missing} of {all} elements of {name} are never written"))
-}
-
-/// A line in pieces of at most so many characters, broken at spaces; those that follow are indented.
-pub fn wrapped(line: &str, width: usize) -> Vec<String> {
-    let indent = line.chars().take_while(|c| *c == ' ').count() + 4;
-    let mut lines = vec![String::new()];
-    let mut length = 0;
-    // Runs of spaces stay as they are.
-    for word in line.split_inclusive(' ') {
-        let count = word.trim_end().chars().count();
-        if length + count > width && length > indent {
-            lines.push(" ".repeat(indent));
-            length = indent;
-            if count == 0 {
-                continue;
-            }
-        }
-        if let Some(last) = lines.last_mut() {
-            last.push_str(word);
-        }
-        length += word.chars().count();
-    }
-    lines.iter().map(|line| line.trim_end().to_owned()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_lines_are_broken_at_spaces() {
-        assert_eq!(wrapped("  one   two", 20), ["  one   two"]);
-        assert_eq!(wrapped("  one two three four", 13), ["  one two", "      three", "      four"]);
-        assert_eq!(wrapped("", 10), [""]);
-        assert_eq!(wrapped("unbreakable", 4), ["unbreakable"]);
-    }
 }

@@ -2,8 +2,8 @@
 
 use tegula_explain::pipeline::{Costs, MARKS, Row, State, Timeline};
 
-use super::plain::{WIDTH, at};
 use super::stage::Stage;
+use super::text::{WIDTH, at};
 
 /// Columns at the end of a long timeline.
 const LAST: u32 = 6;

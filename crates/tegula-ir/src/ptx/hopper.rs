@@ -2,8 +2,7 @@
 
 use tegula_core::element::Type;
 
-use super::emit::{Class, Needs, Printer, Reg, braced};
-use super::memory::Address;
+use super::printer::{Address, Class, Needs, Printer, Reg, braced};
 use crate::launch::Field;
 use crate::{Factor, Holds, Hopper, LeftFactor, Operand, Order2d, ParamId, ParamKind, Place, Swizzle, VarId, Wgmma};
 

@@ -1,6 +1,6 @@
 //! Matrix instructions.
 
-use super::emit::{Class, Needs, Printer, braced};
+use super::printer::{Class, Needs, Printer, braced};
 use crate::{Inst, Mma, Operand, Place, VarId};
 
 impl Printer<'_> {

@@ -2,30 +2,13 @@
 
 use std::fmt::{self, Display};
 
-use super::emit::{Class, Needs, Printer, Reg, braced, scope_name};
-use super::number::{bits, stored};
+use super::printer::{Address, Class, Needs, Printer, Reg, braced, scope_name};
+use super::spelling::{bits, stored};
 use crate::launch::Field;
 use crate::{
     Access, AtomicOp, Axis, Guard, Holds, Inst, Operand, Order, Order2d, ParamId, ParamKind, Place, Scope, Swizzle,
     VarId,
 };
-
-/// A part of an address that need not be computed twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Address {
-    /// Where the block's shared memory starts.
-    Arena,
-    /// That, and so many elements of so many bytes.
-    Shared(Operand, usize),
-    /// An element of a swizzled array that starts so many bytes into it: the part known at run time, and the other.
-    Swizzled(Operand, u32, u32),
-    /// A factor of a matrix instruction: where it begins, the start of its array, and how it lies.
-    Factor(Operand, u32, u64),
-    /// So many strides along an axis.
-    Strides(ParamId, Axis, u32),
-    /// Where a register points, and so many steps along an axis.
-    Step(Reg, ParamId, Axis, Operand),
-}
 
 /// An element, as instructions take it.
 pub(super) struct Location {

@@ -1,8 +1,9 @@
 //! Kernels as PTX, the text that NVIDIA's driver assembles.
 //!
-//! The printer is flat: `emit` has one arm an operation, and each arm writes a line or a short template; `number` spells
-//! arithmetic for each type, `memory` addresses and accesses, and `matrix` matrix instructions. It takes only checked kernels and knows nothing of
-//! the kernels there are, of devices or of the interpreter.
+//! The printer is flat: `emit` has one arm an operation, and each arm writes a line or a short template; `number` writes
+//! arithmetic on each type, `memory` addresses and accesses, `matrix` and `hopper` matrix instructions. All write to a
+//! `printer`, which keeps registers and scopes, and take names of types from `spelling`. It takes only checked kernels
+//! and knows nothing of the kernels there are, of devices or of the interpreter.
 //!
 //! * **One kernel, one text.** Nothing in it depends on hashing, time or place; source lines never enter it.
 //! * **Rounding is written out.** Every floating-point addition, multiplication, division and multiply-add carries `.rn`: the
@@ -16,10 +17,12 @@ mod hopper;
 mod matrix;
 mod memory;
 mod number;
+mod printer;
+mod spelling;
 
 use std::fmt::Write;
 
-use emit::{Needs, Printer};
+use printer::{Needs, Printer};
 use tegula_core::error::Result;
 
 use crate::launch::Field;
@@ -134,7 +137,7 @@ fn arena(kernel: &Kernel, dynamic: bool) -> String {
 }
 
 fn signature(kernel: &Kernel, entry: &str, names: &[(Field, String)]) -> String {
-    let params: Vec<String> = names.iter().map(|(field, name)| number::declared(*field, name)).collect();
+    let params: Vec<String> = names.iter().map(|(field, name)| spelling::declared(*field, name)).collect();
     if kernel.params().is_empty() {
         return format!(".visible .entry {entry}()\n");
     }

@@ -4,8 +4,8 @@ use tegula_core::element::{Accuracy, Type};
 use tegula_ir::{Mma, Order2d};
 
 use super::cost::{Machine, Measured, time};
+use super::problem::{Lie, Problem};
 use super::recipe::{Recipe, Split, packed_factors};
-use super::{Lie, Problem};
 use crate::{Blocked, Blocking, Core};
 
 /// In how many parts sums are split at most.

@@ -10,7 +10,7 @@
 use tegula_core::element::Type;
 use tegula_ir::Order2d;
 
-use super::Problem;
+use super::problem::Problem;
 use super::recipe::{Recipe, Split};
 use crate::{Adding, Blocked, Blocking, Core, Variant};
 

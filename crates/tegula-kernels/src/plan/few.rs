@@ -5,7 +5,7 @@
 use tegula_core::element::Type;
 use tegula_ir::Order2d;
 
-use super::Problem;
+use super::problem::Problem;
 use super::recipe::{Recipe, Split};
 use crate::Vector;
 

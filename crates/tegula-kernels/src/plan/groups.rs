@@ -5,8 +5,9 @@
 
 use tegula_core::element::Type;
 
-use super::choose::HOPPER;
-use super::{Caps, Problem, limits};
+use super::device::{Caps, HOPPER};
+use super::limits;
+use super::problem::Problem;
 use crate::{Hopper, Pipeline, Schedule};
 
 /// Tiles, and the microseconds that a step of one takes while all multiprocessors have theirs copied, from measurements before those of `hopper`.

@@ -16,7 +16,7 @@
 use tegula_core::element::Type;
 use tegula_ir::{MAX_SHARED_BYTES, Order2d};
 
-use super::Problem;
+use super::problem::Problem;
 use super::recipe::{Recipe, Split};
 use crate::{Hopper, Pipeline, Variant};
 

@@ -10,7 +10,7 @@ use tegula_core::epilogue::Epilogue;
 use tegula_core::error::Result;
 use tegula_core::matrix::{Layout, Shape};
 
-use super::choose::Lie;
+use super::problem::Lie;
 use super::recipe::{Meeting, Recipe};
 use crate::{Ends, Hopper, Variant};
 

@@ -1,8 +1,11 @@
 //! Every recipe that may make a product: what a choice is made among, and what `tegula tune` times.
 
-use super::choose::HOPPER;
+use super::candidates::candidates;
+use super::choose::choose;
+use super::device::{Caps, HOPPER};
+use super::problem::Problem;
 use super::recipe::Recipe;
-use super::{Caps, Problem, candidates, few, hopper};
+use super::{few, hopper};
 use crate::{Family, Plain};
 
 /// A recipe that may make a product.
@@ -18,7 +21,7 @@ pub struct Candidate {
 /// other devices, nor for what [`choose`](super::choose()) refuses.
 pub fn legal(problem: &Problem, caps: &Caps) -> Vec<Candidate> {
     let Caps::Gpu { compute, multiprocessors } = *caps else { return Vec::new() };
-    if super::choose(problem, caps).is_err() {
+    if choose(problem, caps).is_err() {
         return Vec::new();
     }
     let unknown = |recipe: Recipe| Candidate { recipe: recipe.fit(problem.lies), microseconds: None };
@@ -29,7 +32,7 @@ pub fn legal(problem: &Problem, caps: &Caps) -> Vec<Candidate> {
     all.extend(few::likeliest(problem, multiprocessors).map(unknown));
     // As `choose` has it: blocks copy asynchronously.
     if compute >= (8, 0) {
-        all.extend(candidates::candidates(problem, multiprocessors).into_iter().map(known));
+        all.extend(candidates(problem, multiprocessors).into_iter().map(known));
     }
     if compute == HOPPER {
         all.extend(hopper::measured(problem, multiprocessors).into_iter().map(known));

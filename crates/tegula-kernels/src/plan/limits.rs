@@ -10,7 +10,7 @@
 
 use tegula_core::error::{Error, Result};
 
-use super::Problem;
+use super::problem::Problem;
 
 /// The greatest extent of a matrix in a kernel: 2³¹ − 1025.
 pub const EXTENT: usize = tegula_ir::launch::MAX_EXTENT;

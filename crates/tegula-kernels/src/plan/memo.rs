@@ -5,7 +5,10 @@ use std::cell::RefCell;
 use rustc_hash::FxHashMap;
 use tegula_core::error::Result;
 
-use super::{Caps, Plan, Problem, Tuned};
+use super::choose::Plan;
+use super::device::Caps;
+use super::problem::Problem;
+use super::tuned::Tuned;
 
 /// Choices that a thread keeps. Beyond, it forgets them all, which costs a program of so many shapes some microseconds each.
 const MOST: usize = 1024;

@@ -3,6 +3,7 @@
 mod candidates;
 mod choose;
 mod cost;
+mod device;
 pub mod explain;
 mod few;
 mod groups;
@@ -11,15 +12,18 @@ mod launches;
 mod legal;
 pub mod limits;
 mod memo;
+mod problem;
 mod recipe;
 mod tuned;
 
 pub use candidates::candidates;
-pub use choose::{Caps, Lie, Plan, Problem, choose};
+pub use choose::{Plan, choose};
+pub use device::Caps;
 pub use explain::Explanation;
 pub use groups::of_groups;
 pub use launches::{Argument, Launch, Launches, Operands, Workspace};
 pub use legal::{Candidate, legal};
 pub use memo::chosen;
+pub use problem::{Lie, Problem};
 pub use recipe::{Recipe, Split};
 pub use tuned::{Key, Tuned, UNTUNED, Unusable, Winner};

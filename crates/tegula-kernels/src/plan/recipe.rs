@@ -10,7 +10,7 @@ use tegula_core::error::{Error, Result};
 use tegula_core::matrix::{Layout, Shape};
 use tegula_ir::{Mma, Order2d};
 
-use super::choose::Lie;
+use super::problem::Lie;
 use crate::{
     Adding, Blocked, Core, Family, Fragments, Hopper, Mend, Pack, PackBoth, Packing, Plain, Reduce, Schedule, Sum,
     Variant, Vector,

@@ -14,7 +14,11 @@ use tegula_core::error::Result;
 use tegula_ir::Order2d;
 use tinyjson::JsonValue;
 
-use super::{Caps, Lie, Plan, Problem, Recipe, choose, legal};
+use super::choose::{Plan, choose};
+use super::device::Caps;
+use super::legal::legal;
+use super::problem::{Lie, Problem};
+use super::recipe::Recipe;
 
 /// What measured times hold for: another GPU, driver or Tegula has other winners.
 #[derive(Clone, Debug, PartialEq, Eq)]

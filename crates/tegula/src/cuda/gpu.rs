@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::driver::{self, DeviceInfo, Named};
 use super::image::Images;
+use super::kept::Workspaces;
 use super::staging::Staging;
-use super::workspace::Workspaces;
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Home};
 

@@ -1,18 +1,16 @@
-//! Images become functions: looked up in memory, else loaded by the driver.
+//! Functions of loaded images, and the table of those that a context has.
 
 use std::ffi::CString;
 use std::fmt;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
 
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 use rustc_hash::FxHashMap;
 use tegula_ir::ptx::Image;
 
-use super::assemble::{Module, assemble};
+use super::assemble::Module;
 use super::driver::{self, DeviceInfo, Named};
-use super::gpu::Gpu;
 use crate::error::{Error, Result};
 
 /// Shared memory that a block gets without being asked whether it may.
@@ -61,28 +59,6 @@ unsafe impl Send for Loaded {}
 // SAFETY: as above; the function is not changed after it was loaded.
 unsafe impl Sync for Loaded {}
 
-impl Gpu {
-    /// Loads a kernel, once: several threads that ask for the same kernel at once get the same one. The driver assembles it, or has
-    /// it in its cache on disk ([`cache_directory`](super::cache_directory)). The look-up reads the whole text, so whoever
-    /// launches often keeps the function.
-    ///
-    /// # Errors
-    /// [`Error::Assemble`] with the assembler's logs; [`Error::Launch`] for a block that this GPU cannot run; [`Error::Capture`]
-    /// while a stream is captured, since drivers load nothing then.
-    pub fn load(&self, image: &Image) -> Result<(Function, Source)> {
-        let slot = self.images().slot(image);
-        let mut slot = lock(&slot);
-        if let Some(function) = &*slot {
-            return Ok((function.clone(), Source::Memory));
-        }
-        self.refuse_capture(|| format!("kernel {} is not loaded yet", image.entry))?;
-        let start = Instant::now();
-        let function = Function::new(self, assemble(self.context(), image)?, image)?;
-        tracing::info!(kernel = %image.entry, elapsed = ?start.elapsed(), gpu = ?self, "kernel loaded");
-        Ok((slot.insert(function).clone(), Source::Driver))
-    }
-}
-
 /// The kernels loaded in a context.
 #[derive(Default)]
 pub(super) struct Images {
@@ -90,10 +66,10 @@ pub(super) struct Images {
     slots: Mutex<FxHashMap<Image, Slot>>,
 }
 
-type Slot = Arc<Mutex<Option<Function>>>;
+pub(super) type Slot = Arc<Mutex<Option<Function>>>;
 
 impl Images {
-    fn slot(&self, image: &Image) -> Slot {
+    pub(super) fn slot(&self, image: &Image) -> Slot {
         let mut slots = lock(&self.slots);
         match slots.get(image) {
             Some(slot) => slot.clone(),
@@ -103,12 +79,13 @@ impl Images {
 }
 
 /// A panic of another thread leaves these tables whole: each change is one insertion.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
 impl Function {
-    fn new(gpu: &Gpu, module: Module, image: &Image) -> Result<Self> {
+    /// Finds the image's kernel in its module, on a GPU that `info` describes.
+    pub(super) fn new(info: &DeviceInfo, module: Module, image: &Image) -> Result<Self> {
         let wrong = |why: String| Error::Launch { kernel: image.entry.clone(), why };
         let name = CString::new(image.entry.as_str()).map_err(|_| wrong("its name holds a NUL byte".into()))?;
         let mut handle = null_mut();
@@ -120,7 +97,7 @@ impl Function {
             static_shared_bytes: attribute(handle, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             max_threads: attribute(handle, Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
         };
-        check_block(image, &attributes, gpu.info()).map_err(wrong)?;
+        check_block(image, &attributes, info).map_err(wrong)?;
         allow_shared(handle, image.shared_bytes, attributes.static_shared_bytes)?;
         Ok(Function(Arc::new(Loaded {
             handle,

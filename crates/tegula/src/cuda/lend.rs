@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use cudarc::driver::{CudaView, CudaViewMut, DeviceSlice, SyncOnDrop};
 
 use super::gpu::Gpu;
-use super::memory::Stored;
+use super::stored::Stored;
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, View, ViewMut};
 

@@ -3,20 +3,14 @@
 use std::marker::PhantomData;
 use std::time::Instant;
 
-use bytemuck::Pod;
 use cudarc::driver::sys::{self, CUresult};
 use tegula_core::progress::Meter;
 
 use super::driver::{Named, bind_to_release};
 use super::gpu::Gpu;
-use crate::element::Scalar;
+use super::stored::Stored;
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Matrix, Memory, Shape, View, ViewMut};
-
-/// A number type that lies in GPU memory as it does on the host.
-pub trait Stored: Scalar + Pod {}
-
-impl<T: Scalar + Pod> Stored for T {}
 
 /// An allocation of `len` elements on a GPU, released when dropped.
 ///
@@ -90,7 +84,7 @@ impl<T: Stored> Buffer<T> {
     pub(super) fn upload_told(&mut self, from: View<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
         fits(from.memory(), from.shape(), self.len)?;
         let start = Instant::now();
-        self.gpu.staged(|staging| staging.upload(&self.gpu, from, self.address, meter))?;
+        self.gpu.staged(|staging| staging.upload(self.gpu.stream(), from, self.address, meter))?;
         self.say("uploaded", start);
         Ok(())
     }
@@ -108,7 +102,7 @@ impl<T: Stored> Buffer<T> {
     pub(super) fn download_told(&self, to: ViewMut<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
         fits(to.memory(), to.shape(), self.len)?;
         let start = Instant::now();
-        self.gpu.staged(|staging| staging.download(&self.gpu, self.address, to, meter))?;
+        self.gpu.staged(|staging| staging.download(self.gpu.stream(), self.address, to, meter))?;
         self.say("downloaded", start);
         Ok(())
     }

@@ -15,7 +15,7 @@ use tegula_ir::{Axis, Checked, Kernel, Order2d, ParamKind, Tiles, check, ptx};
 use tegula_kernels::plan::{Argument, Launch, Launches, Lie, Operands, Recipe, Workspace};
 use tegula_kernels::{Edges, Hopper, Variant};
 
-use super::workspace::Kind;
+use super::kept::Kind;
 use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored, tensor};
 use crate::element::{Element, Scalar, Type};
 use crate::error::{Error, Result};

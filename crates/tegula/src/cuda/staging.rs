@@ -9,12 +9,11 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUresult};
-use cudarc::driver::{CudaContext, CudaEvent};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 use tegula_core::progress::Meter;
 
 use super::driver::Named;
-use super::gpu::Gpu;
-use super::memory::Stored;
+use super::stored::Stored;
 use crate::error::{Error, Result};
 use crate::matrix::{View, ViewMut};
 
@@ -41,7 +40,7 @@ impl Staging {
     /// which may be before the copy is done; waits only for a half to become free.
     pub fn upload<T: Stored>(
         &mut self,
-        gpu: &Gpu,
+        stream: &CudaStream,
         from: View<'_, T>,
         address: u64,
         meter: Option<&Meter<'_>>,
@@ -49,7 +48,7 @@ impl Staging {
         for part in parts::<T>(from.shape().len()?) {
             let half = self.next();
             from.copy_to_slice(part.start, half.elements(part.len())?)?;
-            half.send(gpu, address + (part.start * size_of::<T>()) as u64, size_of::<T>() * part.len())?;
+            half.send(stream, address + (part.start * size_of::<T>()) as u64, size_of::<T>() * part.len())?;
             count::<T>(meter, &part);
         }
         Ok(())
@@ -58,7 +57,7 @@ impl Staging {
     /// Copies what lies at `address`, row after row without gaps, into a host matrix. Returns when it is there.
     pub fn download<T: Stored>(
         &mut self,
-        gpu: &Gpu,
+        stream: &CudaStream,
         address: u64,
         mut to: ViewMut<'_, T>,
         meter: Option<&Meter<'_>>,
@@ -66,7 +65,7 @@ impl Staging {
         let mut under_way: Option<Range<usize>> = None;
         for part in parts::<T>(to.shape().len()?) {
             let half = self.next();
-            half.receive(gpu, address + (part.start * size_of::<T>()) as u64, size_of::<T>() * part.len())?;
+            half.receive(stream, address + (part.start * size_of::<T>()) as u64, size_of::<T>() * part.len())?;
             if let Some(before) = under_way.replace(part) {
                 to.copy_from_slice(before.start, self.other().elements(before.len())?)?;
                 count::<T>(meter, &before);
@@ -127,20 +126,20 @@ impl Half {
     }
 
     /// Queues a copy to the GPU.
-    fn send(&mut self, gpu: &Gpu, to: u64, bytes: usize) -> Result<()> {
+    fn send(&mut self, stream: &CudaStream, to: u64, bytes: usize) -> Result<()> {
         // SAFETY: this memory lives until the copy is done, see `drop`; the caller allocated `bytes` at `to`.
-        let code = unsafe { sys::cuMemcpyHtoDAsync_v2(to, self.memory.as_ptr().cast(), bytes, gpu.raw_stream()) };
+        let code = unsafe { sys::cuMemcpyHtoDAsync_v2(to, self.memory.as_ptr().cast(), bytes, stream.cu_stream()) };
         code.named("cuMemcpyHtoDAsync")?;
-        self.copied.record(gpu.stream()).named("cuEventRecord")
+        self.copied.record(stream).named("cuEventRecord")
     }
 
     /// Queues a copy from the GPU.
-    fn receive(&mut self, gpu: &Gpu, from: u64, bytes: usize) -> Result<()> {
+    fn receive(&mut self, stream: &CudaStream, from: u64, bytes: usize) -> Result<()> {
         self.copied.synchronize().named("cuEventSynchronize")?;
         // SAFETY: this memory lives until the copy is done, see `drop`; the caller allocated `bytes` at `from`.
-        let code = unsafe { sys::cuMemcpyDtoHAsync_v2(self.memory.as_ptr().cast(), from, bytes, gpu.raw_stream()) };
+        let code = unsafe { sys::cuMemcpyDtoHAsync_v2(self.memory.as_ptr().cast(), from, bytes, stream.cu_stream()) };
         code.named("cuMemcpyDtoHAsync")?;
-        self.copied.record(gpu.stream()).named("cuEventRecord")
+        self.copied.record(stream).named("cuEventRecord")
     }
 }
 

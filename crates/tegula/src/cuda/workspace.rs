@@ -1,59 +1,16 @@
 //! Memory for the parts of sums, and flags, kept from product to product: a second product allocates nothing, and can be recorded.
 
 use std::marker::PhantomData;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use cudarc::driver::sys;
 
 use super::driver::Named;
 use super::gpu::Gpu;
+use super::kept::{Kept, Kind};
 use super::memory::allocate;
 use crate::error::{Error, Result};
 use crate::matrix::DeviceMemory;
-
-impl Kind {
-    /// How many bytes are allocated at least.
-    fn least(self) -> u128 {
-        match self {
-            Kind::Any => 16 << 20,
-            Kind::Zeros => 64 << 10,
-        }
-    }
-}
-
-/// The workspaces of a context, each for one stream, on which products take turns. None is given back while the context is used, since
-/// recorded products remember addresses; sizes at least double, so that those outgrown are no more than those in use.
-#[derive(Default)]
-pub(super) struct Workspaces(Mutex<Vec<Kept>>);
-
-/// What is in a workspace.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Anything.
-    Any,
-    /// Zeros, which whoever uses it leaves there.
-    Zeros,
-}
-
-struct Kept {
-    kind: Kind,
-    /// The stream's address, which another may get later, and its number, which no other gets.
-    stream: usize,
-    number: u64,
-    address: u64,
-    bytes: u128,
-}
-
-impl Workspaces {
-    /// Frees all, with the context current and nothing queued that uses them but on their streams.
-    pub fn free(&mut self) {
-        for kept in self.0.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // SAFETY: the memory is ours and released once; this waits for the work that uses it. A failure means that the context
-            // is lost, and with it the memory.
-            let _ = unsafe { sys::cuMemFree_v2(kept.address) };
-        }
-    }
-}
 
 impl Gpu {
     /// Memory of so many elements for the next work on this handle's stream.

@@ -1,0 +1,45 @@
+//! Lines of text: their width, and coordinates in them.
+
+/// Maximum characters of a line.
+pub const WIDTH: usize = 100;
+
+/// Coordinates of a block or thread: `1,0`, or `1,0,2` where z is not 0.
+pub fn at([x, y, z]: [u32; 3]) -> String {
+    if z == 0 { format!("{x},{y}") } else { format!("{x},{y},{z}") }
+}
+
+/// A line in pieces of at most so many characters, broken at spaces; those that follow are indented.
+pub fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let indent = line.chars().take_while(|c| *c == ' ').count() + 4;
+    let mut lines = vec![String::new()];
+    let mut length = 0;
+    // Runs of spaces stay as they are.
+    for word in line.split_inclusive(' ') {
+        let count = word.trim_end().chars().count();
+        if length + count > width && length > indent {
+            lines.push(" ".repeat(indent));
+            length = indent;
+            if count == 0 {
+                continue;
+            }
+        }
+        if let Some(last) = lines.last_mut() {
+            last.push_str(word);
+        }
+        length += word.chars().count();
+    }
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_at_spaces() {
+        assert_eq!(wrapped("  one   two", 20), ["  one   two"]);
+        assert_eq!(wrapped("  one two three four", 13), ["  one two", "      three", "      four"]);
+        assert_eq!(wrapped("", 10), [""]);
+        assert_eq!(wrapped("unbreakable", 4), ["unbreakable"]);
+    }
+}

@@ -1,0 +1,224 @@
+//! The record of a kernel under construction: its regions, values and sites, and what was noted as wrong.
+
+use std::cell::RefCell;
+use std::panic::Location;
+
+use rustc_hash::FxHashMap;
+use tegula_core::diagnostic::{Fault, FaultKind};
+use tegula_core::element::Type;
+
+use super::ops::*;
+
+/// Threads of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block([u32; 3]);
+
+impl Block {
+    /// A row of threads.
+    pub const fn d1(x: u32) -> Self {
+        Block([x, 1, 1])
+    }
+
+    /// A rectangle of threads; `x` runs fastest.
+    pub const fn d2(x: u32, y: u32) -> Self {
+        Block([x, y, 1])
+    }
+
+    /// A box of threads; `x` runs fastest.
+    pub const fn d3(x: u32, y: u32, z: u32) -> Self {
+        Block([x, y, z])
+    }
+}
+
+/// Collects the operations of one kernel. Made by [`kernel`].
+pub struct Builder {
+    pub(super) state: RefCell<State>,
+}
+
+pub(super) struct State {
+    pub(super) kernel: Kernel,
+    pub(super) regions: Vec<Region>,
+    /// What each value is, where it is pure: constants are peeled off and grids read from it.
+    definitions: Vec<Option<Op>>,
+    sites: FxHashMap<Site, SiteId>,
+}
+
+/// A list of operations being written, with what it already holds.
+#[derive(Default)]
+pub(super) struct Region {
+    pub(super) insts: Vec<Inst>,
+    pub(super) known: FxHashMap<(Op, Type), ValId>,
+    reached: FxHashMap<&'static Location<'static>, u32>,
+}
+
+/// Builds a kernel: calls `build` once and keeps what it did.
+///
+/// `name` becomes the entry's name in PTX; characters other than letters, digits and `_` are replaced.
+/// The result is unchecked: hand it to [`check()`](crate::check()).
+pub fn kernel(name: &str, block: Block, build: impl for<'k> FnOnce(&'k Builder)) -> Kernel {
+    let name = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let kernel = Kernel {
+        name,
+        notes: Vec::new(),
+        block: block.0,
+        grid: None,
+        min_blocks: 0,
+        cluster: 1,
+        early: false,
+        params: Vec::new(),
+        shared: Vec::new(),
+        coordinates: vec![Box::new([])],
+        vars: Vec::new(),
+        values: Vec::new(),
+        sites: Vec::new(),
+        body: Vec::new(),
+        faults: Vec::new(),
+    };
+    let state =
+        State { kernel, regions: vec![Region::default()], definitions: Vec::new(), sites: FxHashMap::default() };
+    let builder = Builder { state: RefCell::new(state) };
+    build(&builder);
+    builder.state.into_inner().finish()
+}
+
+impl State {
+    fn finish(mut self) -> Kernel {
+        let mut body = self.regions.pop().map(|r| r.insts).unwrap_or_default();
+        let mut used = vec![false; self.kernel.values.len()];
+        drop_unused(&mut body, &mut used);
+        self.kernel.body = body;
+        self.kernel
+    }
+
+    fn site(&mut self, location: &'static Location<'static>) -> SiteId {
+        let region = self.regions.last_mut().expect("the outermost region stays open while a kernel is built");
+        let reached = region.reached.entry(location).or_insert(0);
+        let site = Site { location, iteration: *reached };
+        *reached += 1;
+        let next = SiteId(self.kernel.sites.len() as u32);
+        let id = *self.sites.entry(site).or_insert(next);
+        if id == next {
+            self.kernel.sites.push(site);
+        }
+        id
+    }
+
+    pub(super) fn value(&mut self, ty: Type, definition: Option<Op>) -> ValId {
+        self.kernel.values.push(ty);
+        self.definitions.push(definition);
+        ValId(self.kernel.values.len() as u32 - 1)
+    }
+
+    pub(super) fn push(&mut self, op: Op, results: Vec<ValId>, location: &'static Location<'static>) {
+        let site = self.site(location);
+        let region = self.regions.last_mut().expect("the outermost region stays open while a kernel is built");
+        region.insts.push(Inst { op, results, site });
+    }
+
+    /// A size of the grid from the value a kernel computed for it.
+    pub(super) fn size(&self, operand: Operand) -> Option<Size> {
+        let value = match operand {
+            Operand::Const(_, bits) => return Some(Size::Const(bits as u32)),
+            Operand::Val(value) => value,
+        };
+        match self.definitions[value.index()].as_ref()? {
+            Op::Extent(param, axis) => Some(Size::Extent(*param, *axis)),
+            Op::Special(Special::Multiprocessors) => Some(Size::Multiprocessors),
+            Op::Binary(Binary::Shr, a, Operand::Const(_, shift)) => {
+                let divisor = 1u32.checked_shl(*shift as u32)?;
+                Some(Size::Binary(Binary::Div, Box::new(self.size(*a)?), Box::new(Size::Const(divisor))))
+            }
+            Op::Binary(Binary::Shl, a, Operand::Const(_, shift)) => {
+                let factor = 1u32.checked_shl(*shift as u32)?;
+                Some(Size::Binary(Binary::Mul, Box::new(self.size(*a)?), Box::new(Size::Const(factor))))
+            }
+            Op::Binary(
+                op @ (Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Min | Binary::Max),
+                a,
+                b,
+            ) => Some(Size::Binary(*op, Box::new(self.size(*a)?), Box::new(self.size(*b)?))),
+            _ => None,
+        }
+    }
+
+    pub(super) fn fault(&mut self, kind: FaultKind, message: String, location: &'static Location<'static>) {
+        self.kernel.faults.push(Fault { kind, message, source: Some(location) });
+    }
+}
+
+/// Operations that need no handle.
+impl Builder {
+    #[track_caller]
+    pub(crate) fn fault(&self, kind: FaultKind, message: String) {
+        self.state.borrow_mut().fault(kind, message, Location::caller());
+    }
+
+    /// An operation without a result.
+    #[track_caller]
+    pub(crate) fn effect(&self, op: Op) {
+        self.state.borrow_mut().push(op, Vec::new(), Location::caller());
+    }
+
+    #[track_caller]
+    pub(super) fn param(&self, name: &str, kind: ParamKind) -> ParamId {
+        let mut state = self.state.borrow_mut();
+        let id = ParamId(state.kernel.params.len() as u32);
+        if state.kernel.params.iter().any(|p| p.name == name) {
+            let message = format!("two parameters are called {name}");
+            state.fault(FaultKind::Launch, message, Location::caller());
+        }
+        state.kernel.params.push(Param { name: name.into(), kind });
+        id
+    }
+
+    pub(super) fn set_early(&self) {
+        self.state.borrow_mut().kernel.early = true;
+    }
+
+    pub(super) fn set_cluster(&self, blocks: u32) {
+        self.state.borrow_mut().kernel.cluster = blocks;
+    }
+
+    /// A `u32` as a part known at run time and a constant to add to it.
+    pub(super) fn split(&self, operand: Operand) -> (Operand, u32) {
+        let value = match operand {
+            Operand::Const(_, bits) => return (Operand::Const(Type::U32, 0), bits as u32),
+            Operand::Val(value) => value,
+        };
+        match self.state.borrow().definitions[value.index()] {
+            Some(Op::Binary(Binary::Add, x, Operand::Const(_, bits))) => (x, bits as u32),
+            _ => (operand, 0),
+        }
+    }
+}
+
+/// Drops computations whose results nothing reads, last first, so that what only they read goes as well.
+fn drop_unused(insts: &mut Vec<Inst>, used: &mut [bool]) {
+    let mut kept = Vec::with_capacity(insts.len());
+    while let Some(mut inst) = insts.pop() {
+        let idle = inst.op.is_pure() || matches!(inst.op, Op::Get(_));
+        if idle && inst.results.iter().all(|r| !used[r.index()]) {
+            continue;
+        }
+        inst.op.for_each_operand(|operand| {
+            if let Operand::Val(value) = operand {
+                used[value.index()] = true;
+            }
+        });
+        match &mut inst.op {
+            Op::For { body, .. } => drop_unused(body, used),
+            Op::If { then, otherwise, .. } => {
+                drop_unused(otherwise, used);
+                drop_unused(then, used);
+            }
+            Op::While { condition, body, .. } => {
+                drop_unused(body, used);
+                drop_unused(condition, used);
+            }
+            _ => {}
+        }
+        kept.push(inst);
+    }
+    kept.reverse();
+    *insts = kept;
+}
