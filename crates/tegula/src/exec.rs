@@ -1,146 +1,87 @@
-//! Devices: where products are computed.
+//! Running a product: the plan is chosen, and a device executes it.
 
-use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
 
 use tegula_core::progress::{Meter, Phase};
 use tegula_cpu::Panels;
 use tegula_kernels::Hopper;
-use tegula_kernels::plan::explain::{Engine, Given};
-use tegula_kernels::plan::{Caps, Explanation, Plan, Tuned, UNTUNED};
+#[cfg(any(feature = "cuda", feature = "interp"))]
+use tegula_kernels::plan::explain::Engine;
+use tegula_kernels::plan::explain::Given;
+use tegula_kernels::plan::{Caps, Explanation, Plan, chosen};
 
 #[cfg(feature = "cuda")]
-use crate::cuda::{Gpu, Method};
-use crate::element::{Element, Scalar, Type};
+use crate::cuda::Method;
+use crate::device::{Device, Kind, gpu_of};
+use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::Finish;
-use crate::error::{Error, Result};
-use crate::gemm::{Gemm, Report};
+use crate::error::Result;
+use crate::gemm::{Gemm, Report, finish, inputs, problem};
 #[cfg(feature = "interp")]
 use crate::interpret;
-use crate::matrix::{Memory, View};
+use crate::matrix::View;
 
-/// A device to compute on, and winners of its own where it was given any.
-#[derive(Clone, Debug)]
-pub struct Device(Kind, Option<Arc<Tuned>>);
+impl<T: Element> Gemm<'_, T> {
+    /// Computes.
+    ///
+    /// On a GPU with C in its memory, the work is queued and not waited for.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the shapes make no product or the bias is no row or column of C, [`Error::Aliased`] where C shares memory of a GPU with A, B
+    /// or the bias, [`Error::Unsupported`] for GELU and SiLU of integers, and what the device says. C is as it was where the error is found before
+    /// the work begins.
+    pub fn run(mut self) -> Result<Report> {
+        let device = match &self.device {
+            Some(device) => device.clone(),
+            None => Device::holding(self.a, self.b, self.c.as_view(), self.finish.bias)?,
+        };
+        self.check()?;
+        let (product, caps) = (self, device.caps());
+        if caps == Caps::Cpu {
+            // Nothing to choose, and a small product is done before it were chosen.
+            tracing::debug!(device = %device.name(), plan = ?Plan::Cpu, "plan chosen");
+            return device.execute(&Plan::Cpu, product);
+        }
+        let problem = product.problem(&caps)?;
+        let plan = chosen(&problem, &caps, device.tuned())?;
+        tracing::debug!(device = %device.name(), ?problem, ?plan, "plan chosen");
+        device.execute(&plan, product)
+    }
 
-#[derive(Clone, Debug)]
-enum Kind {
-    Cpu,
-    #[cfg(feature = "interp")]
-    Interp,
-    #[cfg(feature = "cuda")]
-    Cuda(Gpu),
+    /// What [`run`](Self::run) would do, without doing any of it: the device, the kernel, how each operand is taken, and the memory it
+    /// needs. It refuses what `run` refuses before the work begins, but for a lack of memory.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn explain(&self) -> Result<Explanation> {
+        let (inputs, factors) = ([self.a, self.b], [self.alpha, self.beta]);
+        explain(self.device.as_ref(), self.accuracy, inputs, self.c.as_view(), factors, self.finish, self.panels)
+    }
+}
+
+/// What [`Gemm::run`] would do with A and B, C, alpha and beta, with what is done last, and B packed before.
+pub(crate) fn explain<T: Element>(
+    device: Option<&Device>,
+    accuracy: Accuracy,
+    [a, b]: [View<'_, T>; 2],
+    c: View<'_, T::Out>,
+    [alpha, beta]: [T::Acc; 2],
+    last: Finish<'_, T::Out>,
+    panels: Option<&Panels>,
+) -> Result<Explanation> {
+    let device = match device {
+        Some(device) => device.clone(),
+        None => Device::holding(a, b, c, last.bias)?,
+    };
+    let (alpha, a, b) = inputs(alpha, a, b, c)?;
+    let last = finish::<T>(last, c)?;
+    let (caps, tuned) = (device.caps(), device.tuned());
+    let problem = problem(accuracy, a, b, c, &caps)?;
+    let explanation = device.explain(&tuned.choose(&problem, &caps)?, [a, b], c, [alpha, beta], last, panels)?;
+    Ok(Explanation { tuned: tuned.winner(&problem, &caps).is_some(), ..explanation })
 }
 
 impl Device {
-    /// The processor, all its cores.
-    pub fn cpu() -> Self {
-        Device(Kind::Cpu, None)
-    }
-
-    /// The interpreter: slow, but it runs GPU kernels anywhere and finds what is wrong with them. Needs the feature `interp`.
-    #[cfg(feature = "interp")]
-    pub fn interp() -> Self {
-        Device(Kind::Interp, None)
-    }
-
-    /// A GPU by its ordinal.
-    ///
-    /// # Errors
-    /// [`Error::NoDriver`] without a driver (or in a build without the `cuda` feature), [`Error::NoSuchGpu`].
-    #[cfg(feature = "cuda")]
-    pub fn cuda(ordinal: usize) -> Result<Self> {
-        Gpu::open(ordinal).map(Self::from)
-    }
-
-    /// A GPU by its ordinal; this build has none.
-    ///
-    /// # Errors
-    /// [`Error::NoDriver`], always.
-    #[cfg(not(feature = "cuda"))]
-    pub fn cuda(_ordinal: usize) -> Result<Self> {
-        Err(Error::NoDriver { why: "this build of the library is without its `cuda` feature".into() })
-    }
-
-    /// The first GPU, if it works and is not too old for the kernels, else the processor. Looked for once in a process.
-    pub fn best() -> Self {
-        static BEST: OnceLock<Device> = OnceLock::new();
-        let gpu = || Device::shared(0).ok().filter(|gpu| gpu.caps().runs_kernels());
-        BEST.get_or_init(|| gpu().unwrap_or_else(Device::cpu)).clone()
-    }
-
-    /// A GPU by its ordinal, the same handle each time: opening one anew for every product would cost more than a small product.
-    #[cfg(feature = "cuda")]
-    fn shared(ordinal: usize) -> Result<Self> {
-        use std::collections::BTreeMap;
-        use std::sync::{Mutex, PoisonError};
-        static OPEN: Mutex<BTreeMap<usize, Device>> = Mutex::new(BTreeMap::new());
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = open.get(&ordinal) {
-            return Ok(device.clone());
-        }
-        let device = Device::cuda(ordinal)?;
-        open.insert(ordinal, device.clone());
-        Ok(device)
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    fn shared(ordinal: usize) -> Result<Self> {
-        Device::cuda(ordinal)
-    }
-
-    /// The same device, with these winners in place of those that `tegula tune` has left in the [cache](crate::cache). Without winners
-    /// (`Tuned::default()`) the cost model chooses every kernel. Another kernel may add in another order, so results can differ in their
-    /// last bits.
-    #[must_use]
-    pub fn tuned_by(self, winners: Tuned) -> Self {
-        Device(self.0, Some(Arc::new(winners)))
-    }
-
-    /// The winners that choices are made by.
-    pub(crate) fn tuned(&self) -> &Tuned {
-        match (&self.1, &self.0) {
-            (Some(own), _) => own,
-            #[cfg(feature = "cuda")]
-            (None, Kind::Cuda(gpu)) => crate::cache::tuned(gpu.info()),
-            (None, _) => &UNTUNED,
-        }
-    }
-
-    /// Where a product's matrices lie; the best device where they are on the host.
-    pub(crate) fn holding<T: Element>(
-        a: View<'_, T>,
-        b: View<'_, T>,
-        c: View<'_, T::Out>,
-        bias: Option<View<'_, T::Out>>,
-    ) -> Result<Self> {
-        let of_bias = || bias.and_then(|bias| gpu_of(&bias.memory()));
-        match gpu_of(&c.memory()).or(gpu_of(&a.memory())).or(gpu_of(&b.memory())).or_else(of_bias) {
-            Some(ordinal) => Device::shared(ordinal),
-            None => Ok(Device::best()),
-        }
-    }
-
-    /// `cpu`, `cuda:0`, `interp`.
-    pub fn name(&self) -> String {
-        self.label().into_owned()
-    }
-
-    /// What it can do.
-    pub fn caps(&self) -> Caps {
-        match &self.0 {
-            Kind::Cpu => Caps::Cpu,
-            #[cfg(feature = "interp")]
-            Kind::Interp => Caps::Interp,
-            #[cfg(feature = "cuda")]
-            Kind::Cuda(gpu) => {
-                let info = gpu.info();
-                Caps::Gpu { compute: info.compute, multiprocessors: info.multiprocessors }
-            }
-        }
-    }
-
     /// Makes a product by a plan that was chosen for it; [`Gemm::run`] chooses one.
     ///
     /// # Errors
@@ -196,7 +137,6 @@ impl Device {
 
     /// [`run`](Self::run) for a product that is checked.
     pub(crate) fn execute<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
-        let epilogue = product.finish.epilogue();
         let kernel = match (&self.0, plan) {
             (Kind::Cpu, Plan::Cpu) => {
                 let meter = product.audience.meter(Phase::Multiply, product.work());
@@ -208,15 +148,16 @@ impl Device {
             #[cfg(feature = "interp")]
             (Kind::Interp, Plan::Gpu(recipe)) => {
                 let meter = product.audience.meter(Phase::Multiply, product.work());
+                let name = recipe.finished(product.finish.epilogue()).name();
                 if !product.c.shape().is_empty() {
                     interpret::run(recipe, product, meter.as_ref())?;
                 }
                 meter.iter().for_each(Meter::finish);
-                recipe.finished(epilogue).name().into()
+                name.into()
             }
             #[cfg(feature = "cuda")]
             (Kind::Cuda(_), Plan::Gpu(recipe)) if product.c.shape().is_empty() => {
-                recipe.finished(epilogue).name().into()
+                recipe.finished(product.finish.epilogue()).name().into()
             }
             #[cfg(feature = "cuda")]
             (Kind::Cuda(gpu), Plan::Gpu(recipe)) => gpu.multiply(Method::Recipe(recipe), product)?.into(),
@@ -243,54 +184,5 @@ impl Device {
                 Err(self.other_plan(T::TYPE))
             }
         }
-    }
-
-    /// [`name`](Self::name), without memory where it is always the same.
-    pub(crate) fn label(&self) -> Cow<'static, str> {
-        match &self.0 {
-            Kind::Cpu => "cpu".into(),
-            #[cfg(feature = "interp")]
-            Kind::Interp => "interp".into(),
-            #[cfg(feature = "cuda")]
-            Kind::Cuda(gpu) => format!("cuda:{}", gpu.ordinal()).into(),
-        }
-    }
-
-    fn ordinal(&self) -> Option<usize> {
-        match &self.0 {
-            Kind::Cpu => None,
-            #[cfg(feature = "interp")]
-            Kind::Interp => None,
-            #[cfg(feature = "cuda")]
-            Kind::Cuda(gpu) => Some(gpu.ordinal()),
-        }
-    }
-
-    fn other_plan(&self, ty: Type) -> Error {
-        Error::Unsupported { what: "a plan made for another device".into(), ty, device: self.name() }
-    }
-
-    /// The GPU, if it is one.
-    #[cfg(feature = "cuda")]
-    pub fn gpu(&self) -> Option<&Gpu> {
-        match &self.0 {
-            Kind::Cuda(gpu) => Some(gpu),
-            _ => None,
-        }
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl From<Gpu> for Device {
-    fn from(gpu: Gpu) -> Self {
-        Device(Kind::Cuda(gpu), None)
-    }
-}
-
-/// The GPU that memory lies on.
-fn gpu_of<T>(memory: &Memory<'_, T>) -> Option<usize> {
-    match memory {
-        Memory::Device(memory) => Some(memory.ordinal()),
-        Memory::Host(_) => None,
     }
 }

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 pub use grouped::Grouped;
 use tegula_core::progress::{Audience, Listener};
 use tegula_cpu::{Panels, prepack};
-use tegula_kernels::plan::{Caps, Explanation, Lie, Plan, Problem, chosen};
+use tegula_kernels::plan::{Caps, Lie, Problem};
 
+use crate::device::Device;
 use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
-use crate::exec::Device;
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
 
 /// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
@@ -57,8 +57,8 @@ pub struct Gemm<'a, T: Element> {
     pub(crate) finish: Finish<'a, T::Out>,
     pub(crate) panels: Option<&'a Panels>,
     pub(crate) audience: Audience<'a>,
-    accuracy: Accuracy,
-    device: Option<Device>,
+    pub(crate) accuracy: Accuracy,
+    pub(crate) device: Option<Device>,
 }
 
 /// A matrix B, and a copy of it in the order in which the CPU's kernels read it. Where they would rather read B itself, and on other devices, that is what is read.
@@ -204,42 +204,6 @@ impl<'a, T: Element> Gemm<'a, T> {
         Gemm { audience: Audience(Some(listener)), ..self }
     }
 
-    /// Computes.
-    ///
-    /// On a GPU with C in its memory, the work is queued and not waited for.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] where the shapes make no product or the bias is no row or column of C, [`Error::Aliased`] where C shares memory of a GPU with A, B
-    /// or the bias, [`Error::Unsupported`] for GELU and SiLU of integers, and what the device says. C is as it was where the error is found before
-    /// the work begins.
-    pub fn run(mut self) -> Result<Report> {
-        let device = match &self.device {
-            Some(device) => device.clone(),
-            None => Device::holding(self.a, self.b, self.c.as_view(), self.finish.bias)?,
-        };
-        self.check()?;
-        let (product, caps) = (self, device.caps());
-        if caps == Caps::Cpu {
-            // Nothing to choose, and a small product is done before it were chosen.
-            tracing::debug!(device = %device.name(), plan = ?Plan::Cpu, "plan chosen");
-            return device.execute(&Plan::Cpu, product);
-        }
-        let problem = product.problem(&caps)?;
-        let plan = chosen(&problem, &caps, device.tuned())?;
-        tracing::debug!(device = %device.name(), ?problem, ?plan, "plan chosen");
-        device.execute(&plan, product)
-    }
-
-    /// What [`run`](Self::run) would do, without doing any of it: the device, the kernel, how each operand is taken, and the memory it
-    /// needs. It refuses what `run` refuses before the work begins, but for a lack of memory.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub fn explain(&self) -> Result<Explanation> {
-        let (inputs, factors) = ([self.a, self.b], [self.alpha, self.beta]);
-        explain(self.device.as_ref(), self.accuracy, inputs, self.c.as_view(), factors, self.finish, self.panels)
-    }
-
     /// Makes the problem one that engines may rely on: shapes fit, A and B have C's batch, and what must not be read is gone. Left as it was where it is refused.
     pub(crate) fn check(&mut self) -> Result<()> {
         let c = self.c.as_view();
@@ -270,30 +234,8 @@ impl<'a, T: Element> Gemm<'a, T> {
     }
 }
 
-/// What [`Gemm::run`] would do with A and B, C, alpha and beta, with what is done last, and B packed before.
-pub(crate) fn explain<T: Element>(
-    device: Option<&Device>,
-    accuracy: Accuracy,
-    [a, b]: [View<'_, T>; 2],
-    c: View<'_, T::Out>,
-    [alpha, beta]: [T::Acc; 2],
-    last: Finish<'_, T::Out>,
-    panels: Option<&Panels>,
-) -> Result<Explanation> {
-    let device = match device {
-        Some(device) => device.clone(),
-        None => Device::holding(a, b, c, last.bias)?,
-    };
-    let (alpha, a, b) = inputs(alpha, a, b, c)?;
-    let last = finish::<T>(last, c)?;
-    let (caps, tuned) = (device.caps(), device.tuned());
-    let problem = problem(accuracy, a, b, c, &caps)?;
-    let explanation = device.explain(&tuned.choose(&problem, &caps)?, [a, b], c, [alpha, beta], last, panels)?;
-    Ok(Explanation { tuned: tuned.winner(&problem, &caps).is_some(), ..explanation })
-}
-
 /// alpha, A and B as engines may rely on them.
-fn inputs<'a, T: Element>(
+pub(crate) fn inputs<'a, T: Element>(
     mut alpha: T::Acc,
     mut a: View<'a, T>,
     mut b: View<'a, T>,
@@ -319,7 +261,7 @@ fn inputs<'a, T: Element>(
 }
 
 /// What is done last, as engines may rely on it: a bias for each matrix of C, and an activation that there is.
-fn finish<'a, T: Element>(last: Finish<'a, T::Out>, c: View<'_, T::Out>) -> Result<Finish<'a, T::Out>> {
+pub(crate) fn finish<'a, T: Element>(last: Finish<'a, T::Out>, c: View<'_, T::Out>) -> Result<Finish<'a, T::Out>> {
     if let Some(bias) = last.bias {
         refuse_overlap("bias", used(bias)?, used(c)?)?;
     }
@@ -334,7 +276,7 @@ fn used<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
     }
 }
 
-fn problem<T: Element>(
+pub(crate) fn problem<T: Element>(
     accuracy: Accuracy,
     a: View<'_, T>,
     b: View<'_, T>,

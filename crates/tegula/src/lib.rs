@@ -24,6 +24,7 @@
 pub mod cache;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod device;
 mod exec;
 mod gemm;
 #[cfg(feature = "interp")]
@@ -31,7 +32,7 @@ mod gemm;
 pub mod interpret;
 pub mod nd;
 
-pub use exec::Device;
+pub use device::Device;
 pub use gemm::{Gemm, Grouped, Prepacked, Report, matmul};
 pub use tegula_core::element::Accuracy;
 pub use tegula_core::{

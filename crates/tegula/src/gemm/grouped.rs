@@ -7,10 +7,10 @@ use tegula_core::host;
 use tegula_kernels::plan::{Problem, of_groups};
 
 use super::{Gemm, Report, refuse_overlap, used};
+use crate::device::Device;
 use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::{Activation, Finish};
 use crate::error::{Error, Result};
-use crate::exec::Device;
 use crate::matrix::{Shape, View, ViewMut};
 
 /// Cᵢ = act(alpha·Aᵢ·Bᵢ + beta·Cᵢ + bias) for each group i of rows, with alpha 1, beta 0, no bias and no activation unless said otherwise.

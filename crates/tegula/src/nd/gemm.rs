@@ -6,11 +6,12 @@ use tegula_kernels::plan::Explanation;
 
 use super::finish::NdFinish;
 use super::products::{Products, matrix_axes, product_shape};
+use crate::device::Device;
 use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::Activation;
 use crate::error::{Error, Result};
-use crate::exec::Device;
-use crate::gemm::{Gemm, Report, addresses, explain, refuse_overlap};
+use crate::exec::explain;
+use crate::gemm::{Gemm, Report, addresses, refuse_overlap};
 
 /// A·B in a new array on the host, on the best device present: the first GPU, else the CPU. Shapes as [above](super).
 ///
