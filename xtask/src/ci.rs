@@ -16,7 +16,7 @@ const QUICK: [(&str, &str); 5] = [
     // With the features that the tests ask for.
     (
         "documentation",
-        "doc --workspace --no-deps --lib --features tegula/faer,tegula/ndarray,tegula/ndarray-016,tegula/peers",
+        "doc --workspace --no-deps --lib --features tegula/faer,tegula/interp,tegula/ndarray,tegula/ndarray-016,tegula-bench/peers",
     ),
 ];
 
