@@ -13,9 +13,10 @@ use super::count::{
     Passes, SECTOR, atomic_sectors, atomic_wavefronts, bytes, load_wavefronts, sectors, sectors_past_the_cache,
     wavefronts,
 };
-use super::lanes::mask;
-use super::lower::{At, Coordinate, Only, Reg, register_bits};
+use super::lanes::{Reg, bits_of, mask};
+use super::program::{At, Coordinate, Only, WIDEST};
 use super::race::{AGENT, Access, Conflict, Eyes, Knowledge, Now, lanes_of};
+use super::semantics::register_bits;
 use super::shadow::{Equals, Proxy};
 use super::warp::Run;
 use super::{Arg, Buffer, Kind, Request, Space, What, semantics};
@@ -28,9 +29,6 @@ pub(super) struct Target {
     /// For each element of the access, the lanes that take part.
     lanes: [u32; WIDEST],
 }
-
-/// The most elements that one lane accesses at once: 16 bytes of a copy.
-pub(super) const WIDEST: usize = 16;
 
 #[derive(Clone, Copy)]
 enum Which {
@@ -677,16 +675,6 @@ impl Run<'_, '_> {
 /// Whom an access speaks to, where it is not a plain one.
 fn ordered(order: Order, scope: Scope) -> Option<Scope> {
     (order != Order::Weak).then_some(scope)
-}
-
-/// The lanes of a mask.
-#[inline]
-pub(super) fn bits_of(mut lanes: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let lane = (lanes != 0).then(|| lanes.trailing_zeros() as usize);
-        lanes &= lanes.wrapping_sub(1);
-        lane
-    })
 }
 
 /// An element as registers hold it: 8-bit integers extended.

@@ -6,8 +6,8 @@ use tegula_ir::SiteId;
 
 use super::block::{Machine, Mistake, Running, State, Warp};
 use super::cluster::{Brings, Letter};
-use super::hopper::Act;
-use super::lower::{At, Code, Reg};
+use super::lanes::Reg;
+use super::program::{Act, At, Code};
 use super::race::{Access, Clocks, Eyes, Fences, Knowledge, lanes_of};
 use super::warp::Run;
 use super::{Kind, Place, Space, What};

@@ -22,11 +22,12 @@ use super::asynchronous::Flights;
 use super::cluster::Group;
 use super::count::{Pattern, Tally, summarise};
 use super::findings::Findings;
-use super::hopper::{Act, Engine};
+use super::hopper::Engine;
 use super::lanes::{LineLanes, Registers};
-use super::lower::{Code, Program, lower};
+use super::lower::lower;
 use super::memory::SharedMemory;
 use super::path::{Frame, Path};
+use super::program::{Act, At, Code, Program};
 use super::race::{Clocks, Conflict};
 use super::shadow::{GlobalShadow, SharedShadow};
 use super::uniform::Assertions;
@@ -895,7 +896,7 @@ fn reborrow<'o>(observer: &'o mut Option<&mut dyn Observer>) -> Option<&'o mut d
 }
 
 fn waits_for_others(code: &Code) -> bool {
-    use super::lower::At::Global;
+    use At::Global;
     matches!(code, Code::Atomic { at: Global { .. }, .. } | Code::WaitUntil { at: Global { .. }, .. })
         || matches!(code, Code::Load { at: Global { .. }, order, .. } | Code::Store { at: Global { .. }, order, .. }
             if *order != Order::Weak)
@@ -944,7 +945,7 @@ fn granules(kernel: &Kernel, program: &Program) -> Vec<usize> {
             },
             _ => continue,
         };
-        if let super::lower::At::Shared { array, .. } = at {
+        if let At::Shared { array, .. } = at {
             granules[array.index()] = 1;
         }
     }

@@ -4,12 +4,13 @@
 
 use tegula_ir::{Order2d, ParamKind, SiteId, Tiles};
 
-use super::access::{Does, bits_of};
+use super::access::Does;
 use super::agent::{Agent, Groups, part_elements, tile_elements};
 use super::barrier::Which;
 use super::block::{Machine, Mistake, Running};
 use super::cluster::{Brings, Letter, Visit};
-use super::lower::{At, Reg};
+use super::lanes::{Reg, bits_of};
+use super::program::At;
 use super::race::{Access, Eyes, Knowledge};
 use super::shadow::{GlobalShadow, Hazard, Proxy};
 use super::warp::Run;

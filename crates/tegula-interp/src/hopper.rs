@@ -1,7 +1,7 @@
-//! What only Hopper has, as a warp runs it. The meaning of each operation is where its state is: `barrier`, `copy`, `wgmma`, `cluster`,
-//! `matrix`; here are their lowered form, what a block keeps for them, and the registers that warps hand to each other.
+//! What only Hopper has, as a warp runs it. The meaning of each operation is where its state is: `barrier`,
+//! `copy`, `wgmma`, `cluster`, `matrix`; here are what a block keeps for them, and the registers that
+//! warps hand to each other.
 
-use tegula_core::element::Type;
 use tegula_ir::{Holds, Kernel};
 
 use super::agent::Agents;
@@ -9,78 +9,11 @@ use super::barrier::Barrier;
 use super::block::{Mistake, State};
 use super::cluster::{Letter, Meeting, Visits};
 use super::copy::{Coming, Stores};
-use super::lower::{At, Program, Reg};
+use super::program::{Act, At, Program};
 use super::race::{AGENT, Fences, Now, lanes_of};
 use super::warp::Run;
-use super::wgmma::{Multiply, Multiplying};
+use super::wgmma::Multiplying;
 use super::{Kind, Space};
-
-/// An operation, lowered: registers in place of values.
-#[derive(Clone, Debug)]
-pub(super) enum Act {
-    InitBarrier {
-        barrier: At,
-        arrivals: u32,
-    },
-    FenceInit,
-    Arrive {
-        barrier: At,
-        block: Option<Reg>,
-        expect: Option<Reg>,
-    },
-    Await {
-        barrier: At,
-        parity: Reg,
-    },
-    CopyTile {
-        matrix: usize,
-        at: [Reg; 3],
-        to: At,
-        barrier: At,
-        blocks: Option<Reg>,
-    },
-    Send {
-        to: At,
-        values: Box<[Reg]>,
-        block: Reg,
-        barrier: At,
-    },
-    StoreTile {
-        matrix: usize,
-        at: [Reg; 3],
-        from: At,
-    },
-    CommitStores,
-    /// For what they read of shared memory, or also for what they write to a matrix.
-    AwaitStores {
-        pending: u32,
-        read: bool,
-    },
-    FenceProxy {
-        global: bool,
-    },
-    Wgmma(Multiply),
-    WgmmaFence,
-    WgmmaCommit,
-    WgmmaWait {
-        pending: u32,
-    },
-    StoreMatrix {
-        ty: Type,
-        to: At,
-        values: Box<[Reg]>,
-        transposed: bool,
-    },
-    SetRegisters {
-        count: u32,
-        more: bool,
-    },
-    ClusterArrive,
-    ClusterWait,
-    AwaitLaunches,
-    /// For the launch after this one, or for nobody who can tell.
-    Nothing,
-}
 
 /// What a block keeps for these operations. Empty in kernels without.
 #[derive(Default)]
@@ -143,23 +76,6 @@ impl Engine {
         let copies = &mut self.copies[usize::from(part - AGENT)];
         *copies += 1;
         *copies
-    }
-}
-
-impl Act {
-    /// Whether all lanes of a warp run it together.
-    pub fn is_of_whole_warps(&self) -> bool {
-        matches!(
-            self,
-            Act::Wgmma(_)
-                | Act::WgmmaFence
-                | Act::WgmmaCommit
-                | Act::WgmmaWait { .. }
-                | Act::StoreMatrix { .. }
-                | Act::SetRegisters { .. }
-                | Act::ClusterArrive
-                | Act::ClusterWait
-        )
     }
 }
 

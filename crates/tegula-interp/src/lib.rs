@@ -7,7 +7,8 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `lower` | the kernel as a flat list of instructions |
+//! | `program` | a kernel as a flat list of instructions |
+//! | `lower` | from the structured kernel to that list |
 //! | `warp` | runs them, 32 lanes at a time |
 //! | `path` | lanes of a warp that part and come together again |
 //! | `lanes` | arithmetic on 32 lanes |
@@ -48,6 +49,7 @@ mod matrix;
 mod memory;
 mod observe;
 mod path;
+mod program;
 mod race;
 mod release;
 mod semantics;

@@ -10,7 +10,7 @@
 
 use super::block::{State, Warp};
 use super::lanes::Registers;
-use super::lower::{Code, Program};
+use super::program::{Code, Program};
 
 /// Lanes of a warp that run together.
 pub(super) struct Path {

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use tegula_core::element::Type;
 use tegula_ir::Uniform;
 
-use super::lower::Reg;
+use super::lanes::Reg;
 use super::warp::Run;
 use super::{Computation, Kind, lanes};
 

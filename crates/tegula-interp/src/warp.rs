@@ -4,9 +4,9 @@ use tegula_core::element::Type;
 use tegula_ir::{Axis, ParamId, Shuffle, Site, SiteId, Special, Vote};
 
 use super::block::{Gathered, Machine, Mistake, Progress, Running, State, Warp};
-use super::lanes::mask;
-use super::lower::{Code, Reg};
+use super::lanes::{self, Reg, mask};
 use super::path::Path;
+use super::program::Code;
 use super::race::{Eyes, Now, lanes_of};
 use super::shadow::GlobalShadow;
 use super::tensor::round_tf32;
@@ -515,7 +515,7 @@ impl Run<'_, '_> {
             }
         });
         let taking_part = mask & self.warp.mask;
-        let astray = taking_part & super::lanes::mask(|own| taking_part >> from[own] & 1 == 0);
+        let astray = taking_part & lanes::mask(|own| taking_part >> from[own] & 1 == 0);
         if complete && astray != 0 {
             let own = astray.trailing_zeros();
             let source = from[own as usize];

@@ -10,33 +10,11 @@ use tegula_ir::Wgmma;
 
 use super::agent::{Agent, Groups};
 use super::block::Running;
-use super::lower::{At, Reg};
+use super::lanes::Reg;
+use super::program::{At, Factor, Left, Multiply};
 use super::race::{Access, Knowledge};
 use super::warp::Run;
 use super::{Computation, Kind, What, tensor};
-
-/// A multiplication, lowered.
-#[derive(Clone, Debug)]
-pub(super) struct Multiply {
-    pub wgmma: Wgmma,
-    pub a: Left,
-    pub b: Factor,
-    pub sums: Box<[Reg]>,
-    /// A predicate.
-    pub add: Reg,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Left {
-    Shared(Factor),
-    Registers([Reg; 4]),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Factor {
-    pub at: At,
-    pub along_k: bool,
-}
 
 /// The multiplications of a warp.
 #[derive(Debug, Default)]
