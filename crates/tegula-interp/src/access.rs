@@ -2,24 +2,29 @@
 //! costs, and the value.
 
 use rustc_hash::FxHashMap;
+use tegula_core::diagnostic::{Kind, Space};
 use tegula_core::element::Type;
 use tegula_core::matrix::Shape;
 use tegula_ir::{AtomicOp, Compare, Holds, Order, Scope, SharedArray, SiteId, Swizzle};
 
 use super::agent::Agent;
 use super::asynchronous::Flight;
-use super::block::{Mistake, Use};
+use super::block::Mistake;
 use super::count::{
     Passes, SECTOR, atomic_sectors, atomic_wavefronts, bytes, load_wavefronts, sectors, sectors_past_the_cache,
     wavefronts,
 };
 use super::lanes::{Reg, bits_of, mask};
+use super::launch::Arg;
+use super::memory::Buffer;
+use super::observe::{Request, What};
+use super::owners::Use;
 use super::program::{At, Coordinate, Only, WIDEST};
 use super::race::{AGENT, Access, Conflict, Eyes, Knowledge, Now, lanes_of};
+use super::semantics;
 use super::semantics::register_bits;
 use super::shadow::{Equals, Proxy};
 use super::warp::Run;
-use super::{Arg, Buffer, Kind, Request, Space, What, semantics};
 
 /// What the lanes of one access mean, after guards and bounds.
 pub(super) struct Target {

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use tegula_core::diagnostic::{Kind, Space};
 use tegula_ir::SiteId;
 
 use super::block::{Machine, Mistake, Running, State, Warp};
 use super::cluster::{Brings, Letter};
 use super::lanes::Reg;
+use super::observe::{Place, What};
 use super::program::{Act, At, Code};
 use super::race::{Access, Clocks, Eyes, Fences, Knowledge, lanes_of};
 use super::warp::Run;
-use super::{Kind, Place, Space, What};
 
 /// One of them.
 #[derive(Clone, Debug, Default)]

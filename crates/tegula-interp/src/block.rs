@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
+use tegula_core::diagnostic::{Finding, Kind, Severity, Space};
 use tegula_core::error::Result;
 use tegula_core::progress::Meter;
 use tegula_core::threads;
@@ -24,15 +25,17 @@ use super::count::{Pattern, Tally, summarise};
 use super::findings::Findings;
 use super::hopper::Engine;
 use super::lanes::{LineLanes, Registers};
+use super::launch::{Arg, Config, Outcome};
 use super::lower::lower;
 use super::memory::SharedMemory;
+use super::observe::Observer;
+use super::owners::{Owners, Use};
 use super::path::{Frame, Path};
 use super::program::{Act, At, Code, Program};
 use super::race::{Clocks, Conflict};
 use super::shadow::{GlobalShadow, SharedShadow};
 use super::uniform::Assertions;
 use super::warp::Run;
-use super::{Arg, Config, Finding, Kind, Observer, Outcome, Severity, Space};
 
 /// A kernel with its arguments, ready to run.
 pub(super) struct Machine<'a> {
@@ -62,22 +65,6 @@ pub(super) struct Machine<'a> {
     pub granules: Vec<usize>,
     /// Who is told of finished blocks, and how many there are.
     meter: Option<(&'a Meter<'a>, AtomicU64)>,
-}
-
-/// The first and the last to write each element, and the first and the last to read it, by block: which they are does not depend
-/// on the order in which blocks run. Block + 1 in the high half, site and lane in the low one.
-struct Owners(Vec<[AtomicU64; 4]>);
-
-/// What that takes for each element.
-pub(super) const OWNERS_BYTES: usize = size_of::<[AtomicU64; 4]>();
-
-/// One side of a race.
-#[derive(Clone, Copy)]
-pub(super) struct Use {
-    pub block: u32,
-    pub lane: u16,
-    pub site: SiteId,
-    pub writes: bool,
 }
 
 /// What one core gathers.
@@ -755,28 +742,21 @@ impl<'a> Machine<'a> {
 
     /// Notes that a block uses an element of a matrix.
     pub fn own(&self, param: usize, index: usize, block: u64, lane: u16, site: SiteId, write: bool) {
-        let Some(Owners(owners)) = &self.owners[self.memory[param]] else { return };
-        let me = (block + 1) << 32 | u64::from(site.0 & 0x1f_ffff) << 11 | u64::from(lane & 0x7ff);
-        let [first_writer, last_writer, first_reader, last_reader] = &owners[index];
-        let (first, last) = if write { (first_writer, last_writer) } else { (first_reader, last_reader) };
-        first.fetch_min(me, Relaxed);
-        last.fetch_max(me, Relaxed);
+        let Some(owners) = &self.owners[self.memory[param]] else { return };
+        owners.note(index, block, lane, site, write);
     }
 
     /// Reports elements that one block writes and another one uses: nothing orders blocks that run independently.
     fn races_of_blocks(&self, gathered: &mut Gathered) {
         for (param, owners) in self.owners.iter().enumerate() {
-            for (index, uses) in owners.iter().flat_map(|Owners(uses)| uses).enumerate() {
-                if let Some([later, earlier]) =
-                    conflict_of_blocks(uses.each_ref().map(|u| u.load(Relaxed)), self.kernel.cluster())
-                {
-                    let sites = [later, earlier].map(|u| self.kernel.site(u.site));
-                    let name = self.kernel.params()[param].name.clone();
-                    let Arg::Matrix(buffer) = self.args[param] else { continue };
-                    let element = || (Space::Global, name, buffer.coordinates(index));
-                    let block = u64::from(later.block);
-                    gathered.findings.add(Kind::Race, &sites, block, || self.race(element(), later, earlier, None));
-                }
+            let conflicts = owners.iter().flat_map(|owners| owners.conflicts(self.kernel.cluster()));
+            for (index, [later, earlier]) in conflicts {
+                let sites = [later, earlier].map(|u| self.kernel.site(u.site));
+                let name = self.kernel.params()[param].name.clone();
+                let Arg::Matrix(buffer) = self.args[param] else { continue };
+                let element = || (Space::Global, name, buffer.coordinates(index));
+                let block = u64::from(later.block);
+                gathered.findings.add(Kind::Race, &sites, block, || self.race(element(), later, earlier, None));
             }
         }
     }
@@ -950,37 +930,6 @@ fn granules(kernel: &Kernel, program: &Program) -> Vec<usize> {
         }
     }
     granules
-}
-
-impl Owners {
-    fn new(len: usize) -> Self {
-        let nobody = || [u64::MAX, 0, u64::MAX, 0].map(AtomicU64::new);
-        Owners((0..len).map(|_| nobody()).collect())
-    }
-}
-
-/// Of the first and last writer and the first and last reader of an element: two from different blocks, one of which writes,
-/// the one of the later block first.
-fn conflict_of_blocks([first, last, first_reader, last_reader]: [u64; 4], cluster: u32) -> Option<[Use; 2]> {
-    if last == 0 {
-        return None;
-    }
-    let block = |user: u64| user >> 32;
-    // What blocks of a cluster do to each other is judged where they run.
-    let place = |user: u64| (block(user) - 1) / u64::from(cluster);
-    let other = if place(first) != place(last) {
-        (first, true)
-    } else {
-        let readers = [last_reader, first_reader].into_iter();
-        (readers.filter(|&r| r != 0 && r != u64::MAX).find(|&r| place(r) != place(last))?, false)
-    };
-    let [a, b] = [(last, true), other].map(|(user, writes)| Use {
-        block: block(user) as u32 - 1,
-        lane: (user & 0x7ff) as u16,
-        site: SiteId((user >> 11 & 0x1f_ffff) as u32),
-        writes,
-    });
-    Some(if a.block > b.block { [a, b] } else { [b, a] })
 }
 
 impl Gathered {

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tegula_core::diagnostic::Kind;
 use tegula_ir::SiteId;
 
-use super::Kind;
 use super::barrier::Which;
 use super::block::{Gathered, Machine, Mistake, Running, State};
 use super::copy::Cargo;

@@ -2,6 +2,7 @@
 //!
 //! They land, or is read, at once or as late as the waits allow, as the seed decides; a kernel that is right cannot tell.
 
+use tegula_core::diagnostic::{Kind, Space};
 use tegula_ir::{Order2d, ParamKind, SiteId, Tiles};
 
 use super::access::Does;
@@ -10,11 +11,13 @@ use super::barrier::Which;
 use super::block::{Machine, Mistake, Running};
 use super::cluster::{Brings, Letter, Visit};
 use super::lanes::{Reg, bits_of};
+use super::launch::Arg;
+use super::memory::Buffer;
+use super::observe::{Place, What};
 use super::program::At;
 use super::race::{Access, Eyes, Knowledge};
 use super::shadow::{GlobalShadow, Hazard, Proxy};
 use super::warp::Run;
-use super::{Arg, Buffer, Kind, Place, Space, What};
 
 /// A tile of a matrix, where it goes in an array, and the barrier that counts it.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 //! `copy`, `wgmma`, `cluster`, `matrix`; here are what a block keeps for them, and the registers that
 //! warps hand to each other.
 
+use tegula_core::diagnostic::{Kind, Space};
 use tegula_ir::{Holds, Kernel};
 
 use super::agent::Agents;
@@ -13,7 +14,6 @@ use super::program::{Act, At, Program};
 use super::race::{AGENT, Fences, Now, lanes_of};
 use super::warp::Run;
 use super::wgmma::Multiplying;
-use super::{Kind, Space};
 
 /// What a block keeps for these operations. Empty in kernels without.
 #[derive(Default)]

@@ -3,10 +3,10 @@
 use tegula_core::element::Type;
 use tegula_ir::Mma;
 
-use super::Computation;
 use super::access::Does;
 use super::count::wavefronts;
 use super::lanes::Reg;
+use super::observe::Computation;
 use super::program::{At, Fragments, WIDEST};
 use super::tensor::{self, Matrices};
 use super::warp::Run;

@@ -1,12 +1,14 @@
 //! Values that a kernel asserts to be uniform: a GPU trusts that, here it is verified.
 
 use rustc_hash::FxHashMap;
+use tegula_core::diagnostic::Kind;
 use tegula_core::element::Type;
 use tegula_ir::Uniform;
 
+use super::lanes;
 use super::lanes::Reg;
+use super::observe::Computation;
 use super::warp::Run;
-use super::{Computation, Kind, lanes};
 
 /// The assertions that warps of a block have come to and others have not.
 #[derive(Debug, Default)]

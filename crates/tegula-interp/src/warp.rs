@@ -1,16 +1,18 @@
 //! A warp that runs: one instruction after the other for all its lanes, until it must wait.
 
+use tegula_core::diagnostic::{Finding, Kind, Space};
 use tegula_core::element::Type;
 use tegula_ir::{Axis, ParamId, Shuffle, Site, SiteId, Special, Vote};
 
 use super::block::{Gathered, Machine, Mistake, Progress, Running, State, Warp};
 use super::lanes::{self, Reg, mask};
+use super::launch::Arg;
+use super::observe::{Computation, Event, Observer, Request, What};
 use super::path::Path;
 use super::program::Code;
 use super::race::{Eyes, Now, lanes_of};
 use super::shadow::GlobalShadow;
 use super::tensor::round_tf32;
-use super::{Arg, Computation, Event, Finding, Kind, Observer, Request, Space, What};
 
 /// A warp with all it can touch.
 pub(super) struct Run<'r, 'm> {

@@ -5,16 +5,18 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use tegula_core::diagnostic::Kind;
 use tegula_core::element::Type;
 use tegula_ir::Wgmma;
 
 use super::agent::{Agent, Groups};
 use super::block::Running;
 use super::lanes::Reg;
+use super::observe::{Computation, What};
 use super::program::{At, Factor, Left, Multiply};
 use super::race::{Access, Knowledge};
+use super::tensor;
 use super::warp::Run;
-use super::{Computation, Kind, What, tensor};
 
 /// The multiplications of a warp.
 #[derive(Debug, Default)]
