@@ -9,7 +9,6 @@ use tegula_ir::{AtomicOp, Compare, Holds, Order, Scope, SharedArray, SiteId, Swi
 
 use super::agent::Agent;
 use super::asynchronous::Flight;
-use super::block::Mistake;
 use super::count::{
     Passes, SECTOR, atomic_sectors, atomic_wavefronts, bytes, load_wavefronts, sectors, sectors_past_the_cache,
     wavefronts,
@@ -20,7 +19,8 @@ use super::memory::Buffer;
 use super::observe::{Request, What};
 use super::owners::Use;
 use super::program::{At, Coordinate, Only, WIDEST};
-use super::race::{AGENT, Access, Conflict, Eyes, Knowledge, Now, lanes_of};
+use super::race::{AGENT, Access, Conflict, Does, Eyes, Knowledge, Now, lanes_of};
+use super::report::Mistake;
 use super::semantics;
 use super::semantics::register_bits;
 use super::shadow::{Equals, Proxy};
@@ -39,13 +39,6 @@ pub(super) struct Target {
 enum Which {
     Global(usize),
     Shared(usize),
-}
-
-/// What an access does to an element.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Does {
-    Read,
-    Write,
 }
 
 impl Run<'_, '_> {

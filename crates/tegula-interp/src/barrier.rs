@@ -5,12 +5,15 @@ use std::sync::Arc;
 use tegula_core::diagnostic::{Kind, Space};
 use tegula_ir::SiteId;
 
-use super::block::{Machine, Mistake, Running, State, Warp};
+use super::block::Running;
 use super::cluster::{Brings, Letter};
 use super::lanes::Reg;
+use super::machine::Machine;
 use super::observe::{Place, What};
+use super::path::{State, Warp};
 use super::program::{Act, At, Code};
 use super::race::{Access, Clocks, Eyes, Fences, Knowledge, lanes_of};
+use super::report::Mistake;
 use super::warp::Run;
 
 /// One of them.
@@ -28,6 +31,18 @@ pub(super) struct Barrier {
     /// What was published in this phase, and until the last one ended.
     gathered: Knowledge,
     published: Arc<Knowledge>,
+}
+
+/// A named barrier in one of its uses.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Named {
+    pub threads: u32,
+    pub arrived: u32,
+    pub waiting: Vec<u32>,
+    pub known: Knowledge,
+    /// The arrivals of this use, a thread for each warp, and those of the use before it.
+    pub arrivals: Vec<Access>,
+    pub before: Vec<Access>,
 }
 
 /// Which of a block's: the array, and the element.

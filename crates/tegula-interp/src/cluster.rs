@@ -10,9 +10,13 @@ use tegula_core::diagnostic::Kind;
 use tegula_ir::SiteId;
 
 use super::barrier::Which;
-use super::block::{Gathered, Machine, Mistake, Running, State};
+use super::block::Running;
 use super::copy::Cargo;
+use super::gathered::Gathered;
+use super::machine::Machine;
+use super::path::State;
 use super::race::{Access, Eyes, Knowledge};
+use super::report::Mistake;
 use super::shadow::GlobalShadow;
 use super::warp::Run;
 

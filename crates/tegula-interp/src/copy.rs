@@ -5,17 +5,19 @@
 use tegula_core::diagnostic::{Kind, Space};
 use tegula_ir::{Order2d, ParamKind, SiteId, Tiles};
 
-use super::access::Does;
 use super::agent::{Agent, Groups, part_elements, tile_elements};
 use super::barrier::Which;
-use super::block::{Machine, Mistake, Running};
+use super::block::Running;
 use super::cluster::{Brings, Letter, Visit};
+use super::gathered::Gathered;
 use super::lanes::{Reg, bits_of};
 use super::launch::Arg;
+use super::machine::Machine;
 use super::memory::Buffer;
 use super::observe::{Place, What};
 use super::program::At;
-use super::race::{Access, Eyes, Knowledge};
+use super::race::{Access, Does, Eyes, Knowledge};
+use super::report::Mistake;
 use super::shadow::{GlobalShadow, Hazard, Proxy};
 use super::warp::Run;
 
@@ -240,7 +242,7 @@ impl Machine<'_> {
     }
 
     /// One of the copies that are on their way to a block lands, or a store that was put off happens. False where there is none.
-    pub fn land_one(&self, block: &mut Running, gathered: &mut super::block::Gathered) -> bool {
+    pub fn land_one(&self, block: &mut Running, gathered: &mut Gathered) -> bool {
         if block.engine.coming.is_empty() {
             return false;
         }

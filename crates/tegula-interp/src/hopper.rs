@@ -7,11 +7,12 @@ use tegula_ir::{Holds, Kernel};
 
 use super::agent::Agents;
 use super::barrier::Barrier;
-use super::block::{Mistake, State};
 use super::cluster::{Letter, Meeting, Visits};
 use super::copy::{Coming, Stores};
+use super::path::State;
 use super::program::{Act, At, Program};
 use super::race::{AGENT, Fences, Now, lanes_of};
+use super::report::Mistake;
 use super::warp::Run;
 use super::wgmma::Multiplying;
 

@@ -21,7 +21,11 @@
 //! | `barrier` | barriers that count arrivals and bytes |
 //! | `cluster` | blocks that reach each other's shared memory |
 //! | `agent` | who works beside the threads |
-//! | `block` | warps of a block, barriers, blocks of a grid |
+//! | `machine` | a kernel with its arguments, ready to run |
+//! | `schedule` | blocks of a grid, their warps, and barriers of a block |
+//! | `block` | the state of a block that runs |
+//! | `gathered` | counts and findings of the blocks that ran |
+//! | `random` | the choices of a seed |
 //! | `memory`, `access` | matrices and shared arrays; loads and stores |
 //! | `owners` | which blocks use each element of a matrix |
 //! | `race` | what is ordered |
@@ -31,6 +35,7 @@
 //! | `asynchronous` | copies on their way |
 //! | `count` | requests, sectors, wavefronts |
 //! | `uniform` | values that are asserted to be uniform |
+//! | `report` | lanes, elements and mistakes in words |
 //! | `findings` | collects what is reported |
 //! | `observe` | what an observer sees |
 
@@ -43,11 +48,13 @@ mod cluster;
 mod copy;
 mod count;
 mod findings;
+mod gathered;
 mod history;
 mod hopper;
 mod lanes;
 mod launch;
 mod lower;
+mod machine;
 mod matrix;
 mod memory;
 mod observe;
@@ -55,7 +62,10 @@ mod owners;
 mod path;
 mod program;
 mod race;
+mod random;
 mod release;
+mod report;
+mod schedule;
 mod semantics;
 mod shadow;
 mod tensor;
@@ -78,7 +88,7 @@ pub use tensor::TensorCore;
 /// # Errors
 /// [`tegula_core::Error::Launch`] where the arguments do not fit. What the kernel itself does wrong is in the outcome's findings.
 pub fn run(kernel: &Checked<Kernel>, args: &[Arg<'_>], config: &Config) -> Result<Outcome> {
-    block::Machine::new(kernel, args, config)?.run(None)
+    machine::Machine::new(kernel, args, config)?.run(None)
 }
 
 /// [`run`] on the whole grid, counting its blocks.
@@ -88,7 +98,7 @@ pub fn run_told(
     config: &Config,
     meter: Option<&Meter<'_>>,
 ) -> Result<Outcome> {
-    block::Machine::new(kernel, args, config)?.told_to(meter).run(None)
+    machine::Machine::new(kernel, args, config)?.told_to(meter).run(None)
 }
 
 /// Runs a kernel, one block after the other, under an observer's eyes. Where the observer ends the launch early, the outcome is of what
@@ -102,5 +112,5 @@ pub fn observe(
     config: &Config,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    block::Machine::new(kernel, args, config)?.run(Some(observer))
+    machine::Machine::new(kernel, args, config)?.run(Some(observer))
 }

@@ -3,11 +3,11 @@
 use tegula_core::element::Type;
 use tegula_ir::Mma;
 
-use super::access::Does;
 use super::count::wavefronts;
 use super::lanes::Reg;
 use super::observe::Computation;
 use super::program::{At, Fragments, WIDEST};
+use super::race::Does;
 use super::tensor::{self, Matrices};
 use super::warp::Run;
 

@@ -4,13 +4,16 @@ use tegula_core::diagnostic::{Finding, Kind, Space};
 use tegula_core::element::Type;
 use tegula_ir::{Axis, ParamId, Shuffle, Site, SiteId, Special, Vote};
 
-use super::block::{Gathered, Machine, Mistake, Progress, Running, State, Warp};
+use super::block::{Progress, Running};
+use super::gathered::Gathered;
 use super::lanes::{self, Reg, mask};
 use super::launch::Arg;
+use super::machine::Machine;
 use super::observe::{Computation, Event, Observer, Request, What};
-use super::path::Path;
+use super::path::{Path, State, Warp};
 use super::program::Code;
 use super::race::{Eyes, Now, lanes_of};
+use super::report::Mistake;
 use super::shadow::GlobalShadow;
 use super::tensor::round_tf32;
 
