@@ -4,8 +4,8 @@ use rustc_hash::FxHashMap;
 
 use super::asynchronous::Flights;
 use super::barrier::Named;
+use super::engine::Engine;
 use super::gathered::Gathered;
-use super::hopper::Engine;
 use super::machine::Machine;
 use super::memory::SharedMemory;
 use super::path::Warp;

@@ -10,7 +10,8 @@ pub(super) struct Gathered {
     /// For each instruction its last requests: of shared memory, of global memory.
     pub patterns: Vec<[Pattern; 2]>,
     pub findings: Findings,
-    /// For each instruction that is a barrier: whether it ran, and whether it ever ordered anything.
+    /// For each instruction that is a barrier: whether it ran, and whether it ever ordered
+    /// anything.
     pub barriers: Vec<(bool, bool)>,
     pub blocks: u64,
     /// An observer has seen enough.

@@ -53,7 +53,8 @@ pub struct Config {
     pub races: bool,
     /// Count.
     pub counters: bool,
-    /// Run these blocks only, each along x, y and z; all where `None`. Blocks outside the grid are passed over.
+    /// Run these blocks only, each along x, y and z; all where `None`. Blocks outside the grid are
+    /// passed over.
     pub blocks: Option<Vec<[u32; 3]>>,
     /// Spread blocks over the cores of this machine, where the kernel lets them run independently.
     pub parallel: bool,

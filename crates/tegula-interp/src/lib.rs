@@ -16,9 +16,14 @@
 //! | `semantics` | arithmetic on one number, where it has corners |
 //! | `tensor`, `matrix` | matrix instructions: what they compute, and on what |
 //! | `hopper` | what only Hopper has: registers that warps hand over, and of the rest |
+//! | `engine` | what a block keeps for the operations of Hopper |
 //! | `wgmma` | matrix instructions of a warpgroup |
+//! | `product` | products of these that were not added yet |
 //! | `copy` | tiles on their way |
-//! | `barrier` | barriers that count arrivals and bytes |
+//! | `bulk` | copies and stores of tiles that have not landed |
+//! | `barrier` | the barriers of a block: in shared memory, named, of its cluster |
+//! | `arrive` | arrivals at barriers in shared memory, and waits for their phases |
+//! | `remote` | operations on another block of the cluster |
 //! | `cluster` | blocks that reach each other's shared memory |
 //! | `agent` | who works beside the threads |
 //! | `machine` | a kernel with its arguments, ready to run |
@@ -41,12 +46,15 @@
 
 mod access;
 mod agent;
+mod arrive;
 mod asynchronous;
 mod barrier;
 mod block;
+mod bulk;
 mod cluster;
 mod copy;
 mod count;
+mod engine;
 mod findings;
 mod gathered;
 mod history;
@@ -60,10 +68,12 @@ mod memory;
 mod observe;
 mod owners;
 mod path;
+mod product;
 mod program;
 mod race;
 mod random;
 mod release;
+mod remote;
 mod report;
 mod schedule;
 mod semantics;

@@ -21,8 +21,8 @@ pub(super) struct Machine<'a> {
     pub args: &'a [Arg<'a>],
     pub config: &'a Config,
     pub grid: [u32; 3],
-    /// For each parameter that may be written: which block wrote and which blocks read each element, for kernels whose blocks
-    /// run independently.
+    /// For each parameter that may be written: which block wrote and which blocks read each
+    /// element, for kernels whose blocks run independently.
     pub owners: Vec<Option<Owners>>,
     /// Whether every reader must be remembered, not only three an element.
     pub every_reader: bool,
@@ -38,7 +38,8 @@ pub(super) struct Machine<'a> {
     pub read_only: Vec<bool>,
     /// The scope of each ordered access, and whether it is atomic.
     pub ordered: FxHashMap<SiteId, (Scope, bool)>,
-    /// Elements of each shared array that are remembered together: those of eight rows where only copies and matrix instructions touch them.
+    /// Elements of each shared array that are remembered together: those of eight rows where only
+    /// copies and matrix instructions touch them.
     pub granules: Vec<usize>,
     /// Who is told of finished blocks, and how many there are.
     pub meter: Option<(&'a Meter<'a>, AtomicU64)>,

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tegula_ir::SiteId;
 
-/// The first and the last to write each element, and the first and the last to read it, by block: which they are does not depend
-/// on the order in which blocks run. Block + 1 in the high half, site and lane in the low one.
+/// The first and the last to write each element, and the first and the last to read it, by block:
+/// which they are does not depend on the order in which blocks run. Block + 1 in the high half,
+/// site and lane in the low one.
 pub(super) struct Owners(Vec<[AtomicU64; 4]>);
 
 /// What that takes for each element.
@@ -45,8 +46,8 @@ impl Owners {
     }
 }
 
-/// Of the first and last writer and the first and last reader of an element: two from different blocks, one of which writes,
-/// the one of the later block first.
+/// Of the first and last writer and the first and last reader of an element: two from different
+/// blocks, one of which writes, the one of the later block first.
 fn conflict_of_blocks([first, last, first_reader, last_reader]: [u64; 4], cluster: u32) -> Option<[Use; 2]> {
     if last == 0 {
         return None;

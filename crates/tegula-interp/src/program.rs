@@ -31,7 +31,8 @@ pub(super) enum At {
 /// The most elements that one lane accesses at once: 16 bytes of a copy.
 pub(super) const WIDEST: usize = 16;
 
-/// A coordinate along an axis of a shared array that may be outside: a register and what to add to it.
+/// A coordinate along an axis of a shared array that may be outside: a register and what to add to
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Coordinate {
     pub axis: usize,
@@ -413,6 +414,7 @@ pub(super) struct Program {
     pub line_lanes: Arc<[LineLanes]>,
     /// Predicates a warp starts with.
     pub predicates: Vec<u32>,
-    /// For each loop, by its position, whether it is the slide: its body adds products, and no loop within it does.
+    /// For each loop, by its position, whether it is the slide: its body adds products, and no loop
+    /// within it does.
     pub slides: Vec<bool>,
 }

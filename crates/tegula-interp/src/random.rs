@@ -13,7 +13,8 @@ pub(super) fn shuffle<T>(items: &mut [T], random: &mut u64) {
     }
 }
 
-/// A step of the splitmix64 generator (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+/// A step of the splitmix64 generator (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
 pub(super) fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

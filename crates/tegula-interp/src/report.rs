@@ -10,7 +10,8 @@ use super::machine::Machine;
 use super::owners::Use;
 use super::race::{Conflict, Does};
 
-/// Something wrong: in which lines, by whom, about which element, in words that go on after who it was.
+/// Something wrong: in which lines, by whom, about which element, in words that go on after who it
+/// was.
 #[derive(Debug)]
 pub(super) struct Mistake {
     pub kind: Kind,
@@ -206,7 +207,8 @@ impl Machine<'_> {
         })
     }
 
-    /// Reports elements that one block writes and another one uses: nothing orders blocks that run independently.
+    /// Reports elements that one block writes and another one uses: nothing orders blocks that run
+    /// independently.
     pub fn races_of_blocks(&self, gathered: &mut Gathered) {
         for (param, owners) in self.owners.iter().enumerate() {
             let conflicts = owners.iter().flat_map(|owners| owners.conflicts(self.kernel.cluster()));

@@ -1,7 +1,8 @@
 //! Scheduling: the blocks of a grid, their warps, and the barriers at which warps meet.
 //!
-//! Blocks that cannot wait for each other run one after the other on each core. Blocks of a kernel that orders accesses between
-//! blocks (atomics, acquire, release, `wait_until`) run together, a device full at a time, each making progress in turn.
+//! Blocks that cannot wait for each other run one after the other on each core. Blocks of a kernel
+//! that orders accesses between blocks (atomics, acquire, release, `wait_until`) run together, a
+//! device full at a time, each making progress in turn.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -201,7 +202,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs every warp of a block that can run until it cannot, then lets through who has met at a barrier.
+    /// Runs every warp of a block that can run until it cannot, then lets through who has met at a
+    /// barrier.
     fn advance(
         &self,
         block: &mut Running,
@@ -277,7 +279,8 @@ impl Machine<'_> {
                 block.warps[warp].switch();
             }
         }
-        // Lanes that wait for others of their warp only do so because those wait for something else.
+        // Lanes that wait for others of their warp only do so because those wait for something
+        // else.
         if stuck.iter().any(|(state, ..)| *state != State::Converge) {
             stuck.retain(|(state, ..)| *state != State::Converge);
         }
