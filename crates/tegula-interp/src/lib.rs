@@ -15,7 +15,7 @@
 //! | `lanes` | arithmetic on 32 lanes |
 //! | `semantics` | arithmetic on one number, where it has corners |
 //! | `tensor`, `matrix` | matrix instructions: what they compute, and on what |
-//! | `hopper` | what only Hopper has: registers that warps hand over, and of the rest |
+//! | `hopper` | Hopper's operations: their dispatch, and registers that warps hand over |
 //! | `engine` | what a block keeps for the operations of Hopper |
 //! | `wgmma` | matrix instructions of a warpgroup |
 //! | `product` | products of these that were not added yet |
