@@ -2,23 +2,29 @@
 //! costs, and the value.
 
 use rustc_hash::FxHashMap;
+use tegula_core::diagnostic::{Kind, Space};
 use tegula_core::element::Type;
 use tegula_core::matrix::Shape;
 use tegula_ir::{AtomicOp, Compare, Holds, Order, Scope, SharedArray, SiteId, Swizzle};
 
 use super::agent::Agent;
 use super::asynchronous::Flight;
-use super::block::{Mistake, Use};
 use super::count::{
     Passes, SECTOR, atomic_sectors, atomic_wavefronts, bytes, load_wavefronts, sectors, sectors_past_the_cache,
     wavefronts,
 };
-use super::lanes::mask;
-use super::lower::{At, Coordinate, Only, Reg, register_bits};
-use super::race::{AGENT, Access, Conflict, Eyes, Knowledge, Now, lanes_of};
+use super::lanes::{Reg, bits_of, mask};
+use super::launch::Arg;
+use super::memory::Buffer;
+use super::observe::{Request, What};
+use super::owners::Use;
+use super::program::{At, Coordinate, Only, WIDEST};
+use super::race::{AGENT, Access, Conflict, Does, Eyes, Knowledge, Now, lanes_of};
+use super::report::Mistake;
+use super::semantics;
+use super::semantics::register_bits;
 use super::shadow::{Equals, Proxy};
 use super::warp::Run;
-use super::{Arg, Buffer, Kind, Request, Space, What, semantics};
 
 /// What the lanes of one access mean, after guards and bounds.
 pub(super) struct Target {
@@ -29,20 +35,10 @@ pub(super) struct Target {
     lanes: [u32; WIDEST],
 }
 
-/// The most elements that one lane accesses at once: 16 bytes of a copy.
-pub(super) const WIDEST: usize = 16;
-
 #[derive(Clone, Copy)]
 enum Which {
     Global(usize),
     Shared(usize),
-}
-
-/// What an access does to an element.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Does {
-    Read,
-    Write,
 }
 
 impl Run<'_, '_> {
@@ -677,16 +673,6 @@ impl Run<'_, '_> {
 /// Whom an access speaks to, where it is not a plain one.
 fn ordered(order: Order, scope: Scope) -> Option<Scope> {
     (order != Order::Weak).then_some(scope)
-}
-
-/// The lanes of a mask.
-#[inline]
-pub(super) fn bits_of(mut lanes: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let lane = (lanes != 0).then(|| lanes.trailing_zeros() as usize);
-        lanes &= lanes.wrapping_sub(1);
-        lane
-    })
 }
 
 /// An element as registers hold it: 8-bit integers extended.

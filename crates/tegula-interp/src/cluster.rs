@@ -3,16 +3,18 @@
 //! What a block does to another one travels as a letter, which comes when the seed says so. The letter tells what its sender knew, and
 //! so it is found on every run whether the other block surely had begun its barrier by then, and whether it surely will not have ended.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tegula_core::diagnostic::Kind;
 use tegula_ir::SiteId;
 
-use super::Kind;
-use super::barrier::Which;
-use super::block::{Gathered, Machine, Mistake, Running, State};
-use super::copy::Cargo;
+use super::block::Running;
+use super::gathered::Gathered;
+use super::machine::Machine;
+use super::path::State;
 use super::race::{Access, Eyes, Knowledge};
+use super::remote::{Brings, Letter, Visit};
+use super::report::Mistake;
 use super::shadow::GlobalShadow;
 use super::warp::Run;
 
@@ -22,21 +24,6 @@ pub(super) struct Group {
     letters: Vec<Letter>,
 }
 
-/// Something that a thread does to another block of its cluster.
-pub(super) struct Letter {
-    to: u32,
-    /// The sending block and the access by which it is known.
-    from: u32,
-    sender: Access,
-    known: Knowledge,
-    brings: Brings,
-}
-
-pub(super) enum Brings {
-    Arrival { which: Which, expect: Option<u32> },
-    Cargo(Cargo),
-}
-
 impl Letter {
     /// The sender publishes what it knows.
     pub fn new(block: &mut Running, to: u32, (thread, site): (u16, SiteId), brings: Brings) -> Self {
@@ -44,31 +31,6 @@ impl Letter {
         Letter { to, from: block.linear as u32, sender, known: block.clocks.release(thread), brings }
     }
 }
-
-/// A block's side of the barrier of its cluster.
-#[derive(Debug, Default)]
-pub(super) struct Meeting {
-    /// Warps of the block that have come, and what they published.
-    came: u32,
-    gathered: Knowledge,
-    /// Meetings that are over, and what was published in them.
-    over: u32,
-    published: Arc<Knowledge>,
-    /// To how many meetings each warp has come.
-    of_warps: BTreeMap<u32, u32>,
-}
-
-/// What a block does to another: who did it, and the access that the other must come to know before it ends.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Visit {
-    pub from: u32,
-    pub sender: Access,
-    pub block: u32,
-    pub access: Access,
-}
-
-/// The latest visits to a block by the lane that is to be known: who knows one knows those before.
-pub(super) type Visits = BTreeMap<(u32, u16), Visit>;
 
 impl Group {
     pub fn is_done(&self) -> bool {

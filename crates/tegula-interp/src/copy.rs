@@ -2,86 +2,24 @@
 //!
 //! They land, or is read, at once or as late as the waits allow, as the seed decides; a kernel that is right cannot tell.
 
+use tegula_core::diagnostic::{Kind, Space};
 use tegula_ir::{Order2d, ParamKind, SiteId, Tiles};
 
-use super::access::{Does, bits_of};
-use super::agent::{Agent, Groups, part_elements, tile_elements};
-use super::barrier::Which;
-use super::block::{Machine, Mistake, Running};
-use super::cluster::{Brings, Letter, Visit};
-use super::lower::{At, Reg};
-use super::race::{Access, Eyes, Knowledge};
+use super::agent::{Agent, part_elements, tile_elements};
+use super::block::Running;
+use super::bulk::{Cargo, Coming, Leaving, Tile, Words};
+use super::gathered::Gathered;
+use super::lanes::{Reg, bits_of};
+use super::launch::Arg;
+use super::machine::Machine;
+use super::memory::Buffer;
+use super::observe::{Place, What};
+use super::program::At;
+use super::race::{Access, Does, Eyes, Knowledge};
+use super::remote::{Brings, Letter, Visit};
+use super::report::Mistake;
 use super::shadow::{GlobalShadow, Hazard, Proxy};
 use super::warp::Run;
-use super::{Arg, Buffer, Kind, Place, Space, What};
-
-/// A tile of a matrix, where it goes in an array, and the barrier that counts it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tile {
-    matrix: usize,
-    /// Batch, row and column.
-    at: [u32; 3],
-    array: usize,
-    first: usize,
-    barrier: Which,
-}
-
-/// Numbers for an array, and the barrier that counts their bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Words {
-    array: usize,
-    first: usize,
-    bits: [u32; 4],
-    count: usize,
-    barrier: Which,
-}
-
-/// What is copied to shared memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Cargo {
-    Tile(Tile),
-    Words(Words),
-}
-
-impl Cargo {
-    /// The array, the first element, and the barrier.
-    fn to(&self) -> (usize, usize, Which) {
-        match *self {
-            Cargo::Tile(Tile { array, first, barrier, .. }) | Cargo::Words(Words { array, first, barrier, .. }) => {
-                (array, first, barrier)
-            }
-        }
-    }
-}
-
-/// What has not landed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Coming {
-    cargo: Cargo,
-    /// How its landing is known.
-    access: Access,
-    /// The barrier's phase when it was started.
-    phase: u32,
-    /// Whose mistake it is if it comes in another.
-    from: u32,
-    sender: Access,
-}
-
-/// A thread's stores of tiles.
-#[derive(Debug, Default)]
-pub(super) struct Stores {
-    pub groups: Groups,
-    /// Those that did not happen yet, with their groups.
-    late: Vec<(u32, Leaving)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Leaving {
-    matrix: usize,
-    at: [u32; 3],
-    array: usize,
-    first: usize,
-}
 
 /// Bytes at multiples of which lines of a tile that is stored begin.
 const STORED: u32 = 16;
@@ -236,7 +174,7 @@ impl Machine<'_> {
     }
 
     /// One of the copies that are on their way to a block lands, or a store that was put off happens. False where there is none.
-    pub fn land_one(&self, block: &mut Running, gathered: &mut super::block::Gathered) -> bool {
+    pub fn land_one(&self, block: &mut Running, gathered: &mut Gathered) -> bool {
         if block.engine.coming.is_empty() {
             return false;
         }

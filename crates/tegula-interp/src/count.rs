@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use tegula_core::element::Type;
 use tegula_ir::{AtomicOp, Binary, SiteId, Wgmma};
 
-use super::hopper::Act;
-use super::lower::{At, Code, Program};
-use super::wgmma::Multiply;
+use super::program::{Act, At, Code, Multiply, Program};
 
 /// Bytes of a sector of global memory.
 pub const SECTOR: u64 = 32;

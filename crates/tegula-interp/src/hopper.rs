@@ -1,167 +1,14 @@
-//! What only Hopper has, as a warp runs it. The meaning of each operation is where its state is: `barrier`, `copy`, `wgmma`, `cluster`,
-//! `matrix`; here are their lowered form, what a block keeps for them, and the registers that warps hand to each other.
+//! What only Hopper has, as a warp runs it: the dispatch of its operations, and the registers that
+//! warps hand to each other. The meaning of the other operations is in `arrive`, `copy`, `wgmma`,
+//! `cluster` and `matrix`.
 
-use tegula_core::element::Type;
-use tegula_ir::{Holds, Kernel};
+use tegula_core::diagnostic::{Kind, Space};
 
-use super::agent::Agents;
-use super::barrier::Barrier;
-use super::block::{Mistake, State};
-use super::cluster::{Letter, Meeting, Visits};
-use super::copy::{Coming, Stores};
-use super::lower::{At, Program, Reg};
-use super::race::{AGENT, Fences, Now, lanes_of};
+use super::path::State;
+use super::program::{Act, At};
+use super::race::{Now, lanes_of};
+use super::report::Mistake;
 use super::warp::Run;
-use super::wgmma::{Multiply, Multiplying};
-use super::{Kind, Space};
-
-/// An operation, lowered: registers in place of values.
-#[derive(Clone, Debug)]
-pub(super) enum Act {
-    InitBarrier {
-        barrier: At,
-        arrivals: u32,
-    },
-    FenceInit,
-    Arrive {
-        barrier: At,
-        block: Option<Reg>,
-        expect: Option<Reg>,
-    },
-    Await {
-        barrier: At,
-        parity: Reg,
-    },
-    CopyTile {
-        matrix: usize,
-        at: [Reg; 3],
-        to: At,
-        barrier: At,
-        blocks: Option<Reg>,
-    },
-    Send {
-        to: At,
-        values: Box<[Reg]>,
-        block: Reg,
-        barrier: At,
-    },
-    StoreTile {
-        matrix: usize,
-        at: [Reg; 3],
-        from: At,
-    },
-    CommitStores,
-    /// For what they read of shared memory, or also for what they write to a matrix.
-    AwaitStores {
-        pending: u32,
-        read: bool,
-    },
-    FenceProxy {
-        global: bool,
-    },
-    Wgmma(Multiply),
-    WgmmaFence,
-    WgmmaCommit,
-    WgmmaWait {
-        pending: u32,
-    },
-    StoreMatrix {
-        ty: Type,
-        to: At,
-        values: Box<[Reg]>,
-        transposed: bool,
-    },
-    SetRegisters {
-        count: u32,
-        more: bool,
-    },
-    ClusterArrive,
-    ClusterWait,
-    AwaitLaunches,
-    /// For the launch after this one, or for nobody who can tell.
-    Nothing,
-}
-
-/// What a block keeps for these operations. Empty in kernels without.
-#[derive(Default)]
-pub(super) struct Engine {
-    /// Of each array, its barriers.
-    pub barriers: Vec<Vec<Barrier>>,
-    /// Fences after barriers were begun.
-    pub begun: Fences,
-    pub coming: Vec<Coming>,
-    pub outbox: Vec<Letter>,
-    pub visits: Visits,
-    pub meeting: Meeting,
-    /// Of each thread.
-    pub stores: Vec<Stores>,
-    /// Of each warp.
-    pub multiplying: Vec<Multiplying>,
-    /// Of each thread of a kernel that may start early: whether it has waited for the launches before.
-    pub waited: Option<Vec<bool>>,
-    /// Copies to each part of an array so far.
-    copies: Vec<u32>,
-    pool: Pool,
-}
-
-/// Registers of a block: how many a thread of each warp has, and how many nobody has.
-#[derive(Debug, Default)]
-struct Pool {
-    of_warps: Vec<u32>,
-    free: u32,
-}
-
-/// Registers of a multiprocessor.
-const REGISTERS: u32 = 65_536;
-
-/// Registers a thread that a kernel starts with which takes a multiprocessor for a block.
-fn registers_at_launch(threads: u32) -> u32 {
-    (REGISTERS / threads.max(1) / 8 * 8).min(256)
-}
-
-impl Engine {
-    pub fn new(kernel: &Kernel, program: &Program, agents: &Agents) -> Self {
-        let threads = kernel.threads();
-        let warps = threads.div_ceil(32);
-        let barriers = kernel.shared().iter().map(|array| match array.holds {
-            Holds::Barriers => vec![Barrier::default(); array.len() as usize],
-            _ => Vec::new(),
-        });
-        Engine {
-            barriers: barriers.collect(),
-            stores: (0..threads).map(|_| Stores::default()).collect(),
-            multiplying: (0..warps).map(|_| Multiplying::new(program.lines.len())).collect(),
-            waited: kernel.starts_early().then(|| vec![false; threads as usize]),
-            copies: vec![0; agents.parts() as usize],
-            pool: Pool { of_warps: vec![registers_at_launch(threads); warps as usize], free: 0 },
-            ..Engine::default()
-        }
-    }
-
-    /// Another copy to a part; its clock.
-    pub fn tick(&mut self, part: u16) -> u32 {
-        let copies = &mut self.copies[usize::from(part - AGENT)];
-        *copies += 1;
-        *copies
-    }
-}
-
-impl Act {
-    /// Whether all lanes of a warp run it together.
-    pub fn is_of_whole_warps(&self) -> bool {
-        matches!(
-            self,
-            Act::Wgmma(_)
-                | Act::WgmmaFence
-                | Act::WgmmaCommit
-                | Act::WgmmaWait { .. }
-                | Act::StoreMatrix { .. }
-                | Act::SetRegisters { .. }
-                | Act::ClusterArrive
-                | Act::ClusterWait
-        )
-    }
-}
 
 impl Run<'_, '_> {
     /// Runs an operation. False where the warp waits.
@@ -251,29 +98,5 @@ impl Run<'_, '_> {
         pool.free -= needed;
         pool.of_warps[warp] = count;
         true
-    }
-}
-
-impl Engine {
-    /// What a warp waits for that wants more registers.
-    pub fn wanted(&self, warp: u32, count: u32) -> String {
-        let Pool { of_warps, free } = &self.pool;
-        let had = of_warps[warp as usize];
-        let all: u32 = free + of_warps.iter().map(|count| 32 * count).sum::<u32>();
-        format!(
-            "for registers: warpgroup {} asks for {count} a thread and has {had}, each warp for {} more; {free} of the block's {all} are free",
-            warp / 4,
-            32 * count.saturating_sub(had)
-        )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn registers_at_launch_are_those_of_the_driver() {
-        assert_eq!([128, 256, 384, 512, 1024].map(registers_at_launch), [256, 256, 168, 128, 64]);
     }
 }

@@ -10,8 +10,15 @@ use tegula_core::element::{Type, bf16, f16};
 use tegula_core::lanes as fused;
 use tegula_ir::{Binary, Compare, Unary};
 
-use super::lower::{Line, Reg};
 use super::semantics::{self, Half};
+
+/// A register: 32 lanes of 4 bytes, two of them for 8-byte types, or a predicate's 32 bits.
+pub(super) type Reg = u32;
+
+/// 32 lanes of 4 bytes.
+#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub [u32; 32]);
 
 /// A warp's registers.
 #[derive(Clone, Debug)]
@@ -107,7 +114,7 @@ impl Registers {
             Type::Pred => self.predicates[reg as usize] = mask(|lane| bits[lane] & 1 == 1),
             ty if ty.size() == 8 => self.put_u64s(reg, *bits),
             Type::F32 | Type::I32 | Type::U32 => self.put_u32s(reg, std::array::from_fn(|lane| bits[lane] as u32)),
-            _ => self.put_u32s(reg, std::array::from_fn(|lane| super::lower::register_bits(ty, bits[lane]))),
+            _ => self.put_u32s(reg, std::array::from_fn(|lane| semantics::register_bits(ty, bits[lane]))),
         }
     }
 
@@ -368,4 +375,14 @@ pub(super) fn mask(f: impl Fn(usize) -> bool) -> u32 {
         mask |= u32::from(f(lane)) << lane;
     }
     mask
+}
+
+/// The lanes of a mask.
+#[inline]
+pub(super) fn bits_of(mut lanes: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lane = (lanes != 0).then(|| lanes.trailing_zeros() as usize);
+        lanes &= lanes.wrapping_sub(1);
+        lane
+    })
 }

@@ -3,20 +3,13 @@
 use tegula_core::element::Type;
 use tegula_ir::Mma;
 
-use super::Computation;
-use super::access::{Does, WIDEST};
 use super::count::wavefronts;
-use super::lower::{At, Reg};
+use super::lanes::Reg;
+use super::observe::Computation;
+use super::program::{At, Fragments, WIDEST};
+use super::race::Does;
 use super::tensor::{self, Matrices};
 use super::warp::Run;
-
-/// The registers of a matrix instruction: those of A, of B, and the sums.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fragments {
-    pub a: [Reg; 8],
-    pub b: [Reg; 4],
-    pub sums: [Reg; 4],
-}
 
 impl Run<'_, '_> {
     /// sums += A·B.

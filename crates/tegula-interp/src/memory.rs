@@ -13,7 +13,7 @@ use tegula_core::matrix::{Layout, Matrix, Memory, Shape, View, ViewMut};
 use tegula_ir::SharedArray;
 use tegula_ir::launch::Bound;
 
-use super::block::OWNERS_BYTES;
+use super::owners::OWNERS_BYTES;
 
 /// Bytes to which the interpreter aligns the start of each matrix, as the driver's allocator does.
 const BASE_ALIGNMENT: u64 = 256;

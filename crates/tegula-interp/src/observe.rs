@@ -2,10 +2,9 @@
 
 use std::ops::ControlFlow;
 
+use tegula_core::diagnostic::{Finding, Space};
 use tegula_core::element::Type;
 use tegula_ir::{Binary, Mma, Site, Unary, Wgmma};
-
-use super::{Finding, Space};
 
 /// Sees what happens while a kernel runs, one warp-wide operation at a time.
 pub trait Observer {

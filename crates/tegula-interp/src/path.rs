@@ -8,9 +8,71 @@
 //!
 //! Each path has registers of its own, of which those of the lanes that it carries count. Every lane is carried by one path.
 
-use super::block::{State, Warp};
-use super::lanes::Registers;
-use super::lower::{Code, Program};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::lanes::{LineLanes, Registers};
+use super::program::{Code, Program};
+
+/// Why a warp does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Ready,
+    /// At the block's barrier.
+    Barrier,
+    /// At a named barrier.
+    Named(u32),
+    /// Waiting for an element of memory to change.
+    Polling,
+    /// At a barrier in shared memory.
+    Await,
+    /// Waiting for registers.
+    Registers,
+    /// At the barrier of the cluster.
+    Cluster,
+    /// At an instruction of the whole warp, for lanes on other paths.
+    Converge,
+    /// In a loop that has gone round for long, or that nothing changes any more.
+    Spinning,
+    /// Absorbed by another path, or at the end of the kernel before others of its warp.
+    Gone,
+    Done,
+}
+
+impl State {
+    /// Whether the warp itself looks again and again whether it can go on.
+    pub fn looks(self) -> bool {
+        use State::{Await, Cluster, Converge, Polling, Registers, Spinning};
+        matches!(self, Polling | Await | Registers | Cluster | Converge | Spinning)
+    }
+}
+
+/// 32 lanes with their registers: the path at hand, and those that are parked.
+pub(super) struct Warp {
+    pub index: u32,
+    pub registers: Registers,
+    pub pc: usize,
+    /// Lanes that run.
+    pub mask: u32,
+    /// Lanes there are.
+    pub existing: u32,
+    /// Lanes whose registers are here: those that run, those that wait for them at the end of a branch or loop, and those that have still to
+    /// run another branch.
+    pub carried: u32,
+    /// Of the lanes that wait, those whose own wait is over.
+    pub satisfied: u32,
+    /// The branches and loops it is in.
+    pub stack: Vec<Frame>,
+    /// The loops it is in, outermost first: the position of each, and how often its body was begun before.
+    pub loops: Vec<(u32, u32)>,
+    pub state: State,
+    pub parked: VecDeque<Path>,
+    /// Branches and loops that were opened.
+    pub frames: u32,
+    /// Instructions that it ran.
+    pub steps: u64,
+    pub line_lanes: Arc<[LineLanes]>,
+}
 
 /// Lanes of a warp that run together.
 pub(super) struct Path {

@@ -25,6 +25,13 @@ pub(super) struct Access {
     pub lane: u16,
 }
 
+/// What an access does to an element.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Does {
+    Read,
+    Write,
+}
+
 /// Lanes from here on are agents.
 pub(super) const AGENT: u16 = 0x8000;
 

@@ -212,6 +212,16 @@ pub(super) fn compare(how: tegula_ir::Compare, ty: Type, a: u64, b: u64) -> bool
     }
 }
 
+/// A value as a 4-byte register holds it: 8-bit integers sign- or zero-extended.
+pub(super) fn register_bits(ty: Type, bits: u64) -> u32 {
+    match ty {
+        Type::I8 => bits as i8 as i32 as u32,
+        Type::U8 => u32::from(bits as u8),
+        Type::F16 | Type::BF16 => u32::from(bits as u16),
+        _ => bits as u32,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

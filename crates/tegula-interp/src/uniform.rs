@@ -1,21 +1,14 @@
 //! Values that a kernel asserts to be uniform: a GPU trusts that, here it is verified.
 
-use rustc_hash::FxHashMap;
+use tegula_core::diagnostic::Kind;
 use tegula_core::element::Type;
 use tegula_ir::Uniform;
 
-use super::lower::Reg;
+use super::block::Assertions;
+use super::lanes;
+use super::lanes::Reg;
+use super::observe::Computation;
 use super::warp::Run;
-use super::{Computation, Kind, lanes};
-
-/// The assertions that warps of a block have come to and others have not.
-#[derive(Debug, Default)]
-pub(super) struct Assertions {
-    /// How often each warp has come to each.
-    times: FxHashMap<(usize, u32), u32>,
-    /// Of each time: the value, a thread that has it, and how many warps are still to come.
-    values: FxHashMap<(usize, u32), (u64, u32, usize)>,
-}
 
 impl Run<'_, '_> {
     pub fn assert_uniform(&mut self, pc: usize, scope: Uniform, ty: Type, dst: Reg, a: Reg) {

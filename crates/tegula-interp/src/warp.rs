@@ -1,16 +1,21 @@
 //! A warp that runs: one instruction after the other for all its lanes, until it must wait.
 
+use tegula_core::diagnostic::{Finding, Kind, Space};
 use tegula_core::element::Type;
 use tegula_ir::{Axis, ParamId, Shuffle, Site, SiteId, Special, Vote};
 
-use super::block::{Gathered, Machine, Mistake, Progress, Running, State, Warp};
-use super::lanes::mask;
-use super::lower::{Code, Reg};
-use super::path::Path;
+use super::block::{Progress, Running};
+use super::gathered::Gathered;
+use super::lanes::{self, Reg, mask};
+use super::launch::Arg;
+use super::machine::Machine;
+use super::observe::{Computation, Event, Observer, Request, What};
+use super::path::{Path, State, Warp};
+use super::program::Code;
 use super::race::{Eyes, Now, lanes_of};
+use super::report::Mistake;
 use super::shadow::GlobalShadow;
 use super::tensor::round_tf32;
-use super::{Arg, Computation, Event, Finding, Kind, Observer, Request, Space, What};
 
 /// A warp with all it can touch.
 pub(super) struct Run<'r, 'm> {
@@ -515,7 +520,7 @@ impl Run<'_, '_> {
             }
         });
         let taking_part = mask & self.warp.mask;
-        let astray = taking_part & super::lanes::mask(|own| taking_part >> from[own] & 1 == 0);
+        let astray = taking_part & lanes::mask(|own| taking_part >> from[own] & 1 == 0);
         if complete && astray != 0 {
             let own = astray.trailing_zeros();
             let source = from[own as usize];

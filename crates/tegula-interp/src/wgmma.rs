@@ -3,80 +3,21 @@
 //! Factors in shared memory are read, and products added, when the instruction is started or when it is waited for, as the seed
 //! decides. Until then its sums are on their way, and what it reads must stay.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
+use tegula_core::diagnostic::Kind;
 use tegula_core::element::Type;
 use tegula_ir::Wgmma;
 
-use super::agent::{Agent, Groups};
+use super::agent::Agent;
 use super::block::Running;
-use super::lower::{At, Reg};
+use super::lanes::Reg;
+use super::observe::{Computation, What};
+use super::product::{Elements, Product};
+use super::program::{At, Factor, Left, Multiply};
 use super::race::{Access, Knowledge};
+use super::tensor;
 use super::warp::Run;
-use super::{Computation, Kind, What, tensor};
-
-/// A multiplication, lowered.
-#[derive(Clone, Debug)]
-pub(super) struct Multiply {
-    pub wgmma: Wgmma,
-    pub a: Left,
-    pub b: Factor,
-    pub sums: Box<[Reg]>,
-    /// A predicate.
-    pub add: Reg,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Left {
-    Shared(Factor),
-    Registers([Reg; 4]),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Factor {
-    pub at: At,
-    pub along_k: bool,
-}
-
-/// The multiplications of a warp.
-#[derive(Debug, Default)]
-pub(super) struct Multiplying {
-    pub groups: Groups,
-    /// Those whose products were not added yet, oldest first.
-    late: VecDeque<Product>,
-    /// By register of sums: the group that last added to it …
-    adds: Vec<u32>,
-    /// … and whether it was fenced since it was last used otherwise.
-    fenced: Vec<bool>,
-}
-
-impl Multiplying {
-    pub fn new(registers: usize) -> Self {
-        Multiplying { adds: vec![0; registers], fenced: vec![false; registers], ..Default::default() }
-    }
-}
-
-/// A warp's part of a multiplication.
-#[derive(Debug)]
-struct Product {
-    wgmma: Wgmma,
-    /// Row after row.
-    a: Elements,
-    /// Column after column.
-    b: Elements,
-    sums: Box<[Reg]>,
-    /// Lanes whose sums are added to.
-    add: u32,
-    group: u32,
-}
-
-/// Numbers, 16 of a row of A or of a column of B one after the other.
-#[derive(Debug)]
-enum Elements {
-    /// In an array.
-    Shared(usize, Vec<u32>),
-    Registers(Vec<u64>),
-}
 
 impl Elements {
     fn read(&self, block: &Running) -> Vec<u64> {
