@@ -320,7 +320,7 @@ mod tests {
     }
 
     fn power(exponent: i32) -> f32 {
-        2f32.powi(exponent)
+        2f64.powi(exponent) as f32
     }
 
     #[test]
