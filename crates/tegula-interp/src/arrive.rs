@@ -175,12 +175,6 @@ impl Run<'_, '_> {
             self.warp.state = State::Await;
             return false;
         }
-        let lanes = barriers.iter().fold(0, |lanes, (lane, _)| lanes | 1 << lane);
-        if let Some(some) = self.block.some_of(lanes) {
-            self.warp.satisfied = some;
-            self.warp.state = State::Await;
-            return false;
-        }
         for lanes in barriers.chunk_by(|a, b| a.1 == b.1) {
             let (first, which) = lanes[0];
             let mask = lanes.iter().fold(0, |mask, (lane, _)| mask | 1 << lane);
