@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use crate::{Outcome, passes};
 
-const QUICK: [(&str, &str); 5] = [
+const QUICK: [(&str, &str); 6] = [
     ("format", "fmt --all --check"),
     ("layers", "xtask layers"),
     ("lints", "clippy --workspace --all-targets -- -D warnings"),
+    ("platforms", "xtask platforms"),
     ("tests", "test --workspace"),
     // With the features that the tests ask for.
     (

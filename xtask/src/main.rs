@@ -6,6 +6,7 @@ mod fuzz;
 mod layers;
 mod library;
 mod memory;
+mod platforms;
 mod sanitize;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   assemble [PART]   assembles all kernels, or those with this in their names
   layers            holds imports against the layers
   fuzz [SECONDS]    searches for inputs that break a fuzz target
+  platforms         checks the crates for other platforms
   memory            runs CPU tests under Miri and Valgrind
   sanitize          runs CPU tests under the address and the thread sanitizer
   cuda FOLDER       writes what checks kernels in CUDA C++ with nvcc and a GPU";
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         ["layers"] => layers::run(),
         ["fuzz"] => fuzz::run("60"),
         ["fuzz", seconds] => fuzz::run(seconds),
+        ["platforms"] => platforms::run(),
         ["memory"] => memory::run(),
         ["sanitize"] => sanitize::run(),
         ["cuda", folder] => library::cuda(folder),

@@ -32,8 +32,8 @@ fn miri() -> Outcome {
     }
     let mut test = cargo();
     // One at a time: a caller that finds the crew at work takes a scope of rayon, which Miri rejects.
-    test.args(["test", "--package", "tegula", "--no-default-features", "--lib", "--", "--test-threads=1"])
-        .args(["cpu::tests", "cpu::crew", "cpu::panels", "matrix::view"])
+    test.args(["test", "--package", "tegula-cpu", "--package", "tegula-core", "--lib", "--", "--test-threads=1"])
+        .args(["product_tests", "crew", "panels", "matrix::view"])
         .env("MIRIFLAGS", MIRI_FLAGS);
     passes(&mut test, "the CPU product under Miri")
 }
@@ -44,7 +44,7 @@ fn valgrind() -> Outcome {
     }
     let mut test = Command::new("cargo");
     // What is left out is of sizes that take hours.
-    test.args(["test", "--workspace", "--lib", "--", "--test-threads=1", "cpu::tests"])
+    test.args(["test", "--workspace", "--lib", "--", "--test-threads=1", "product_tests"])
         .args(["--skip", "sizes_past_every_block", "--skip", "fence", "--skip", "the_number_of_threads"])
         .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", "valgrind --quiet --error-exitcode=1")
         .env("TEGULA_CASES", CASES);

@@ -41,18 +41,8 @@ fn under(sanitizer: &str) -> Outcome {
     let mut test = Command::new("rustup");
     // What is left out ends processes, or is of sizes that take hours.
     test.args(["run", "nightly", "cargo", "test", "-Zbuild-std", "--target", TARGET])
-        .args(["--package", "tegula", "--no-default-features", "--lib"])
-        .args([
-            "--",
-            "cpu::",
-            "matrix::",
-            "oracle::",
-            "threads::",
-            "--skip",
-            "sizes_past_every_block",
-            "--skip",
-            "peer",
-        ])
+        .args(["--package", "tegula-cpu", "--package", "tegula-core", "--lib"])
+        .args(["--", "--skip", "sizes_past_every_block"])
         .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
         .env("CARGO_TARGET_DIR", root().join("target/sanitize").join(sanitizer))
         .env("TSAN_OPTIONS", "halt_on_error=1")

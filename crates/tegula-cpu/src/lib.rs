@@ -414,4 +414,4 @@ fn foreign<T: Element>() -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+mod product_tests;

@@ -5,7 +5,7 @@
 pub enum Error {
     /// The kernel could not be built or run.
     #[error(transparent)]
-    Kernel(#[from] tegula::Error),
+    Kernel(#[from] tegula_core::Error),
     /// More happens than a trace holds.
     #[error(
         "the trace would hold more than {most} numbers of single threads; trace some of it (blocks, warps, steps) or a smaller problem"

@@ -14,6 +14,7 @@ pub mod product;
 pub mod profile;
 pub mod sass;
 pub mod scene;
+#[cfg(not(target_family = "wasm"))]
 pub mod serve;
 mod svg;
 pub mod trace;

@@ -1,6 +1,6 @@
 //! Numbers that travel as bits, as people read them.
 
-use tegula::element::{Scalar, Type, bf16, f16};
+use tegula_core::element::{Scalar, Type, bf16, f16};
 
 /// The number that the bits of a type stand for. Integers of 64 bits may be rounded.
 pub fn value(ty: Type, bits: u64) -> f64 {

@@ -1,7 +1,7 @@
 //! A product to explain: a kernel, and how large the matrices are.
 
-use tegula::element::{Element, Scalar, Type, bf16, f16};
-use tegula::{Layout, Matrix, Shape};
+use tegula_core::element::{Element, Scalar, Type, bf16, f16};
+use tegula_core::{Layout, Matrix, Shape};
 use tegula_interp::{Arg, Buffer, Config};
 use tegula_ir::ptx::Image;
 use tegula_ir::{self as ir, Checked, Kernel};

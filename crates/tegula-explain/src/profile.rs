@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_interp::{self as interp, Arg, Computation, Config, Observer, Outcome, Space, What};
 use tegula_ir::{Checked, Kernel, Wgmma};
 

@@ -24,7 +24,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_kernels::{Mapping, Plain};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{self, Runtime};

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write, stdout};
 use std::time::Duration;
-use std::{env, panic, thread};
+use std::{env, panic};
 
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::style::{Attribute, Color, Print, ResetColor, SetAttribute, SetForegroundColor};
@@ -10,9 +10,6 @@ use crossterm::terminal::{
     self, BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
 };
 use crossterm::{cursor, queue};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
 
 use super::canvas::{Canvas, Colour, Style};
 use super::draw::draw;
@@ -126,9 +123,14 @@ impl Drop for Screen {
 }
 
 /// A signal that asks the process to end does so when the screen is given back.
+#[cfg(unix)]
 fn leave_at_signals() -> io::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::iterator::Signals;
+    use signal_hook::low_level::emulate_default_handler;
+
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    thread::Builder::new().spawn(move || {
+    std::thread::Builder::new().spawn(move || {
         if let Some(signal) = signals.forever().next() {
             // So that no picture is drawn any more.
             let _out = stdout().lock();
@@ -136,6 +138,12 @@ fn leave_at_signals() -> io::Result<()> {
             let _ = emulate_default_handler(signal);
         }
     })?;
+    Ok(())
+}
+
+/// Keys interrupt the player; no signal ends it.
+#[cfg(not(unix))]
+fn leave_at_signals() -> io::Result<()> {
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_interp::{Finding, Severity};
 use tegula_ir::{Mma, Order2d, cpp};
 use tegula_kernels::plan::{Lie, Recipe};

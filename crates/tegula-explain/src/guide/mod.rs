@@ -93,8 +93,8 @@ pub enum Fault {
     Kernel(#[from] crate::Error),
 }
 
-impl From<tegula::Error> for Fault {
-    fn from(error: tegula::Error) -> Self {
+impl From<tegula_core::Error> for Fault {
+    fn from(error: tegula_core::Error) -> Self {
         Fault::Kernel(error.into())
     }
 }

@@ -8,13 +8,13 @@
 //! ```
 //! use tegula_explain::nests;
 //! use tegula_explain::nests::Nest;
-//! use tegula::{Matrix, Shape};
+//! use tegula_core::{Matrix, Shape};
 //!
 //! let a = Matrix::from_fn(Shape::new(4, 4), |_, i, k| (i + k) as f32)?;
 //! let mut c = Matrix::zeros(a.shape())?;
 //! nests::multiply(Nest::Tiled, 2, a.view(), a.view(), c.view_mut())?;
 //! assert_eq!(c, tegula::matmul(&a, &a)?);
-//! # Ok::<(), tegula::Error>(())
+//! # Ok::<(), tegula_core::Error>(())
 //! ```
 //!
 //! In all four k ascends for each element of C, and a product is rounded before it is added, and the sum again. (A fused multiply-add,

@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use serde::Serialize;
 use serde_json::json;
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_interp::{self as interp, Counters};
 use tegula_ir as ir;
 use tegula_kernels::{Barriers, Edges, Family, Mapping, Plain, SOURCES, Variant};

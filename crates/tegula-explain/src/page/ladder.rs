@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_interp::Counters;
 use tegula_ir::{Order2d, ptx};
 use tegula_kernels::plan::{Lie, Recipe};

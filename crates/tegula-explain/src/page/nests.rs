@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tegula::element::Type;
-use tegula::{Matrix, Shape};
+use tegula_core::element::Type;
+use tegula_core::{Matrix, Shape};
 
 use crate::error::Result;
 use crate::nests::{Cache, Nest, Traffic, time, traffic};

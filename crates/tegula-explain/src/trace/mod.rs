@@ -19,7 +19,7 @@ mod record;
 pub use deed::{Deed, Doing, Spot};
 pub use record::{MOST, Sample, record};
 use serde::{Deserialize, Serialize};
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_interp::Counters;
 
 /// The version of the format that is written, and the only one that is read.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::panic::Location;
 
 use serde::{Deserialize, Serialize};
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_interp::{self as interp, Arg, Buffer, Computation, Config, Observer, Place, Severity, Space, What};
 use tegula_ir::{Checked, Holds, Kernel, ParamKind, Site};
 
@@ -400,7 +400,7 @@ fn mask(elements: &[Option<u64>; 32]) -> u32 {
 
 fn matrix_of(name: &str, buffer: &Buffer, written: bool, first: u64) -> MatrixOf {
     let layout = buffer.layout();
-    let tegula::Shape { batches, rows, cols } = layout.shape;
+    let tegula_core::Shape { batches, rows, cols } = layout.shape;
     let positions = (0..batches).flat_map(|b| (0..rows).flat_map(move |r| (0..cols).map(move |c| (b, r, c))));
     let before = if batches * rows * cols <= KEPT {
         positions.map(|(b, r, c)| buffer.bits(b, r, c)).collect::<Option<Vec<u64>>>().unwrap_or_default()

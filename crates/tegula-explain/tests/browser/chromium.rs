@@ -13,7 +13,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_explain::page::{Book, html};
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};

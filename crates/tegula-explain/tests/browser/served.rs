@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_explain::page::Choice;
 use tegula_explain::serve::Page;
 use tegula_kernels::{Family, Plain};

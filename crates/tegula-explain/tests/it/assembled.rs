@@ -1,7 +1,7 @@
 //! What the assembler makes of shared memory's loads. Where `ptxas` and `nvdisasm` are not found the tests say that they are skipped;
 //! `TEGULA_REQUIRE_PTXAS=1` makes that a failure.
 
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_explain::Error;
 use tegula_explain::product::Product;
 use tegula_explain::sass::{Instruction, Tools};

@@ -1,7 +1,7 @@
 //! What the timeline of a pipeline says, against what its kernel promises.
 
-use tegula::element::{Type, bf16};
-use tegula::{Layout, Matrix, Shape};
+use tegula_core::element::{Type, bf16};
+use tegula_core::{Layout, Matrix, Shape};
 use tegula_explain::page;
 use tegula_explain::pipeline::{Costs, Kind, Row, Span, State, Timeline, Whom};
 use tegula_explain::product::Product;

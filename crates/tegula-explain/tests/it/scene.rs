@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_explain::scene::{Now, Scene};
 use tegula_explain::trace::{Act, Acts, Does, Trace};
 use tegula_kernels::{Family, Plain};

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_explain::page::Choice;
 use tegula_explain::serve::Page;
 use tegula_kernels::{Family, Plain};

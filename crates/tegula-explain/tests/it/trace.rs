@@ -1,4 +1,4 @@
-use tegula::element::Type;
+use tegula_core::element::Type;
 use tegula_explain::Error;
 use tegula_explain::formula::{Element, stored, terms};
 use tegula_explain::profile::PerThread;

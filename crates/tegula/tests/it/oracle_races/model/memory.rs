@@ -189,16 +189,10 @@ impl Machine<'_> {
         let (element, location) = self.location(me, array, index);
         if location.chain.last().is_some_and(|last| last.by.morally_strong(by)) {
             let chain = location.chain.clone();
-            // Coherence puts a thread's earlier strong writes of the element before the one that is observed.
-            let strong = |access: &&Access| access.writes && access.strength.scope.is_some();
-            let writes = location.accesses.iter().filter(strong);
-            let before =
-                |access: &&Access| chain.iter().any(|write| write.by.thread == access.agent && access.id <= write.id);
-            let observed: Vec<usize> = writes.filter(before).map(|access| access.id).collect();
             let thread = &mut self.threads[me];
             // What a read observes that does not wait depends on the schedule.
             if self.rules.observation_orders && waits {
-                thread.known.observed.extend(observed);
+                thread.known.observed.extend(chain.iter().map(|write| write.id));
             }
             let patterns = chain.into_iter().flat_map(|write| write.patterns);
             thread.observed.extend(patterns.map(|(first, known)| (element, first, known)));

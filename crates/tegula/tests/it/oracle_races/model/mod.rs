@@ -30,8 +30,7 @@ use crate::product::Random;
 pub struct Rules {
     /// The source of an asynchronous copy is read until the copy was waited for, not when it starts.
     pub copies_read_late: bool,
-    /// A write that was waited for, and earlier strong ones of its thread to the element, precede what
-    /// follows the wait, whether anything was released or not.
+    /// A write that was waited for precedes what follows the wait, whether anything was released or not.
     pub observation_orders: bool,
     /// A release, and a later strong write by the same thread to the same location, are a release pattern.
     pub releases_go_on: bool,

@@ -1,0 +1,46 @@
+//! Checks that the crates compile for other platforms: `cargo xtask platforms`.
+//!
+//! Each target's standard library comes by `rustup target add`. A target without it is skipped, unless
+//! `TEGULA_REQUIRE_TARGETS` is 1.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use crate::{Outcome, passes};
+
+const WORKSPACE: &str = "--workspace";
+/// What a page in a browser needs, and the library without GPUs.
+const BROWSER: &str =
+    "-p tegula-ir -p tegula-interp -p tegula-kernels -p tegula-explain -p tegula --no-default-features";
+
+/// The targets, and the crates that are checked for each.
+const TARGETS: [(&str, &str); 4] = [
+    ("aarch64-unknown-linux-gnu", WORKSPACE),
+    ("aarch64-apple-darwin", WORKSPACE),
+    ("x86_64-pc-windows-gnu", WORKSPACE),
+    ("wasm32-unknown-unknown", BROWSER),
+];
+
+/// Checks each.
+pub fn run() -> Outcome {
+    let required = env::var("TEGULA_REQUIRE_TARGETS").is_ok_and(|v| v == "1");
+    for (target, crates) in TARGETS {
+        if !is_installed(target) {
+            if required {
+                return Err(format!("no standard library for {target}: rustup target add {target}"));
+            }
+            println!("skipped: no standard library for {target}");
+            continue;
+        }
+        let mut check = Command::new("cargo");
+        check.args(["check", "--target", target]).args(crates.split(' '));
+        passes(&mut check, &format!("the check for {target}"))?;
+    }
+    Ok(())
+}
+
+fn is_installed(target: &str) -> bool {
+    let folder = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+    folder.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).exists())
+}
