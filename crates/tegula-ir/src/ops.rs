@@ -1,6 +1,6 @@
 //! The operations and the kernel that holds them: plain data, no behaviour beyond looking things up.
 //!
-//! [`tegula_interp`] defines what each operation means; [`crate::ptx`] says how it is spelled for a GPU.
+//! `tegula_interp` defines what each operation means; [`crate::ptx`] says how it is spelled for a GPU.
 
 use std::panic::Location;
 

@@ -27,8 +27,8 @@ impl<T: Element> Gemm<'_, T> {
     /// On a GPU with C in its memory, the work is queued and not waited for.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the shapes make no product or the bias is no row or column of C, [`Error::Aliased`] where C shares memory of a GPU with A, B
-    /// or the bias, [`Error::Unsupported`] for GELU and SiLU of integers, and what the device says. C is as it was where the error is found before
+    /// [`Error::Shape`](crate::Error::Shape) where the shapes make no product or the bias is no row or column of C, [`Error::Aliased`](crate::Error::Aliased) where C shares memory of a GPU with A, B
+    /// or the bias, [`Error::Unsupported`](crate::Error::Unsupported) for GELU and SiLU of integers, and what the device says. C is as it was where the error is found before
     /// the work begins.
     pub fn run(mut self) -> Result<Report> {
         let device = match &self.device {

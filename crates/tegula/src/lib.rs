@@ -10,15 +10,28 @@
 //! # Ok::<(), tegula::Error>(())
 //! ```
 //!
-//! [`matmul`] and [`Gemm`] multiply matrices and batches of them, [`Grouped`] groups of rows by a matrix each, [`nd`] arrays of any number of
-//! axes as `numpy.matmul` does. A product
-//! can be asked what it would do ([`Gemm::explain`]) and tells how far it has come ([`Gemm::progress`]); through `tracing` the library
-//! says, at level debug, which plan and instruction set it chose, what it copied and how fast, and where a kernel came from; a kernel that
-//! had to be assembled is told at level info, and at level warn winners of `tegula tune` that cannot be used (see [`cache`]). How large products may be is in [`plan::limits`].
+//! * [`matmul`] and [`Gemm`]: products of matrices and batches; [`Gemm::explain`] says what a product
+//!   would do, [`Gemm::progress`] how far it has come.
+//! * [`Grouped`]: groups of rows by a matrix each, as expert layers need them.
+//! * [`nd`]: products of arrays of any number of axes, as `numpy.matmul` computes them.
+//! * [`Matrix`], [`View`], [`ViewMut`]: owned matrices, and strided views of memory on the host or a GPU.
+//! * [`Device`]: where products are computed; [`cuda`]: GPUs, their memory, streams and graphs.
+//! * [`element`], [`epilogue`]: element types, bias and activations.
+//! * [`Error`]: what can go wrong, and what to do about it.
 //!
-//! [`ir`] is the language that GPU kernels are described in, [`ptx`] prints it, [`interp`]
-//! runs it on any machine and finds what is wrong with it, [`cuda`] runs it on a GPU. [`nests`] explains tiling before all that. `ARCHITECTURE.md` in the repository has
-//! the map.
+//! | feature | |
+//! |---|---|
+//! | `cuda` (default) | NVIDIA GPUs; the driver is loaded when it is first used |
+//! | `interp` | `Device::interp`: GPU kernels without a GPU, checked for races and bounds |
+//! | `faer`, `ndarray`, `ndarray-016` | views of those crates' matrices, see [`convert`] |
+//!
+//! Through `tracing` the library logs at level debug which plan and instruction set it chose, what it
+//! copied and how fast, and where a kernel came from; at level info kernels that had to be assembled;
+//! at level warn tuned entries that cannot be used (see [`cache`]).
+//!
+//! Kernels are written in the language of `tegula-ir`, run without a GPU by `tegula-interp`, and live
+//! in `tegula-kernels`; `tegula-bench` times products beside peer libraries. `ARCHITECTURE.md` in the
+//! repository has the map.
 #![deny(unsafe_code)]
 
 pub mod cache;

@@ -44,7 +44,7 @@ pub(super) fn packed_factors(kernel: &Blocked, lies: [Lie; 2], packed: [bool; 2]
     ([lie(0), lie(1)], packed)
 }
 
-/// How the work is split. What is split goes to a workspace; [`Meeting`] says who adds it.
+/// How the work is split. What is split goes to a workspace; [`Launches`](super::Launches) add it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
     /// Not at all.

@@ -15,7 +15,7 @@ impl Gpu {
     /// launches often keeps the function.
     ///
     /// # Errors
-    /// [`Error::Assemble`] with the assembler's logs; [`Error::Launch`] for a block that this GPU cannot run; [`Error::Capture`]
+    /// [`Error::Assemble`](crate::Error::Assemble) with the assembler's logs; [`Error::Launch`](crate::Error::Launch) for a block that this GPU cannot run; [`Error::Capture`](crate::Error::Capture)
     /// while a stream is captured, since drivers load nothing then.
     pub fn load(&self, image: &Image) -> Result<(Function, Source)> {
         let slot = self.images().slot(image);
