@@ -146,23 +146,26 @@ impl Loaded {
     }
 }
 
-/// What a launch takes: a grid, parameters, and the memory that they are addresses of.
-struct Prepared<'a> {
-    grid: [u32; 3],
-    params: Few<Param, PARAMS>,
-    memory: Few<DeviceMemory<'a>, ARGS>,
-}
+/// The parameters of a launch. They are large: a tensor map has 128 bytes. So they are filled where they stand.
+type Params = Few<Param, PARAMS>;
 
 impl<K: Borrow<Checked<Kernel>>> Loaded<K> {
-    /// Binds arguments to the kernel's parameters.
-    fn prepare<'a>(&self, gpu: &Gpu, args: &[Arg<'a>]) -> Result<Prepared<'a>> {
+    /// Binds arguments to the kernel's parameters, which replace those in `params`, and returns the grid.
+    fn bind(&self, gpu: &Gpu, args: &[Arg<'_>], params: &mut Params) -> Result<[u32; 3]> {
         let kernel = self.kernel.borrow();
         let bound: Few<Bound, ARGS> = args.iter().map(Arg::bound).collect();
         let grid = kernel.bind(&bound, &DeviceFacts { multiprocessors: gpu.info().multiprocessors })?;
-        let params = self.fields.iter().map(|field| param(kernel, *field, args)).collect::<Result<_>>()?;
-        let memory = args.iter().filter_map(Arg::memory).collect();
-        Ok(Prepared { grid, params, memory })
+        params.clear();
+        for field in &self.fields {
+            params.push(param(kernel, *field, args)?);
+        }
+        Ok(grid)
     }
+}
+
+/// The memory of arguments.
+fn memory_of<'a>(args: &[Arg<'a>]) -> Few<DeviceMemory<'a>, ARGS> {
+    args.iter().filter_map(Arg::memory).collect()
 }
 
 /// The built-in kernels that are loaded, by context: a second product is a look-up and a launch.
@@ -241,11 +244,12 @@ impl Gpu {
     /// may use the matrices it writes at the same time.
     pub unsafe fn run(&self, kernel: &Checked<Kernel>, args: &[Arg<'_>]) -> Result<()> {
         let (function, _) = self.load(&ptx::print(kernel)?)?;
-        let Prepared { grid, params, memory } =
-            Loaded { kernel, function: function.clone(), fields: kernel.fields() }.prepare(self, args)?;
-        // SAFETY: `prepare` has checked the arguments against the kernel's parameters, whose order `fields` gives; the rest
-        // is the caller's promise.
-        self.ordered(&memory, || unsafe { self.launch(&function, grid, &params) })
+        let mut params = Params::new();
+        let loaded = Loaded { kernel, function: function.clone(), fields: kernel.fields() };
+        let grid = loaded.bind(self, args, &mut params)?;
+        // SAFETY: `bind` has checked the arguments against the kernel's parameters, whose order `fields` gives; the rest is
+        // the caller's promise.
+        self.ordered(&memory_of(args), || unsafe { self.launch(&function, grid, &params) })
     }
 
     /// A built-in kernel, loaded once a context.
@@ -302,11 +306,12 @@ impl Gpu {
         // All kernels are loaded before the first is queued.
         let loaded: Few<Arc<Loaded>, 4> =
             launches.launches.iter().map(|launch| self.built_in(&launch.kernel)).collect::<Result<_>>()?;
+        let mut params = Params::new();
         for (launch, kernel) in launches.launches.iter().zip(&loaded) {
             let args = given.arguments(&launches, launch, &workspaces);
-            let Prepared { grid, params, memory } = kernel.prepare(self, &args)?;
-            let others = self.begin(&memory)?;
-            // SAFETY: `prepare` has checked the arguments against the kernel's parameters. Built-in kernels guard their edges,
+            let grid = kernel.bind(self, &args, &mut params)?;
+            let others = self.begin(&memory_of(&args))?;
+            // SAFETY: `bind` has checked the arguments against the kernel's parameters. Built-in kernels guard their edges,
             // those of groups as well, so they stay within their matrices; C is borrowed to be written. Memory is borrowed
             // until the work is queued and freed, if at all, in stream order after it. On this stream nothing else uses the
             // workspaces before the last launch is queued, and each launch follows the one before. Blocks that wait for others
