@@ -8,7 +8,7 @@ use crate::element::Type;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything the library can refuse or fail at. Each message names the thing and says what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The shapes of A, B and C do not make a product.
@@ -160,6 +160,13 @@ pub enum Error {
     },
 }
 
+/// The message, so that `fn main() -> Result<(), Error>` prints it.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 fn free(available: Option<u128>) -> String {
     available.map_or_else(String::new, |bytes| format!(", where {} are free", Bytes(bytes)))
 }
@@ -187,6 +194,12 @@ impl fmt::Display for Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn debug_is_the_message() {
+        let error = Error::Shape("A is 2×3 and B is 2×3".into());
+        assert_eq!(format!("{error:?}"), error.to_string());
+    }
 
     #[test]
     fn bytes_are_readable() {

@@ -1,6 +1,7 @@
 //! The product on the CPU: C ← act(alpha·A·B + beta·C + bias), blocked for the caches and vectorised for the machine it finds itself on.
 //!
 //! - `isa`: which instructions there are, and which are used;
+//! - `scaled`: batches and threads; `compiled`: the same for each element type;
 //! - `kernel`: what a micro-kernel is (`portable`, `x86`, `vnni` and `amx` hold them);
 //! - `way`: what is packed, how C is cut, for how many threads;
 //! - `blocked`: the loops, written once;
@@ -22,6 +23,7 @@ mod amx;
 mod blocked;
 mod buffer;
 mod caches;
+mod compiled;
 mod crew;
 mod epilogue;
 mod grid;
@@ -32,6 +34,7 @@ mod pack;
 mod panels;
 mod portable;
 mod probe;
+mod scaled;
 mod source;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
@@ -44,27 +47,20 @@ mod x86;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use blocked::{Product, scale_all};
-use buffer::{Buffer, Shared};
-use epilogue::Ending;
-use grid::Grid;
+use compiled::Compiled;
 use half::{bf16, f16};
 pub use isa::{Isa, features};
-use kernel::{Operand, Sum};
+use kernel::Operand;
 pub use panels::Panels;
 pub use probe::at_full_speed;
+pub use scaled::Workspace;
+use scaled::{Host, Scaled};
 use source::Source;
 use tegula_core::element::{Element, Scalar, Type};
-use tegula_core::epilogue::{Activation, Finish};
+use tegula_core::epilogue::Finish;
 use tegula_core::error::{Error, Result};
-use tegula_core::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut, check_product, check_work};
+use tegula_core::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut};
 use tegula_core::progress::Meter;
-use tegula_core::threads;
-use way::{Question, Way};
-
-/// Below so many multiplications the threads of the pool are left alone: waking them would cost more than they save. Miri, which looks for
-/// races, is too slow for large ones.
-const SMALL: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
 
 /// Runs a function for the number type that `T` is at run time.
 macro_rules! for_type {
@@ -118,7 +114,7 @@ pub fn prepack<T: Element>(b: View<T>) -> Result<Option<Panels>> {
     for_type!(T, prepack_as(isa, b))
 }
 
-fn prepack_as<T: Element, U: Operand>(isa: Isa, b: View<T>) -> Result<Option<Panels>> {
+fn prepack_as<T: Element, U: Compiled>(isa: Isa, b: View<T>) -> Result<Option<Panels>> {
     let b = input::<T, U>("B", b)?;
     let shape = b.layout.shape;
     if shape.is_empty() {
@@ -126,7 +122,7 @@ fn prepack_as<T: Element, U: Operand>(isa: Isa, b: View<T>) -> Result<Option<Pan
     }
     // SAFETY: the view was borrowed to be read.
     let columns = unsafe { Source::rows(b.memory, b.layout.transposed()) };
-    Panels::pack(isa, columns, shape).map(Some)
+    U::panels(isa, columns, shape).map(Some)
 }
 
 /// The micro-kernel that large products of this type use: instruction set, type, and the tile of C it holds, such as `avx2 f32 4x24`.
@@ -170,7 +166,7 @@ fn gemm_on<T: Element>(
 
 /// [`gemm_told`] where `T` is `U`.
 #[allow(clippy::too_many_arguments, reason = "the parts of a product")]
-fn gemm_as<T: Element, U: Operand>(
+fn gemm_as<T: Element, U: Compiled>(
     isa: Isa,
     alpha: T::Acc,
     a: View<T>,
@@ -186,44 +182,7 @@ fn gemm_as<T: Element, U: Operand>(
     let bias = finish.bias.map(|bias| vector::<T, U>(bias, c.shape())).transpose()?;
     let (a, b, c) = (input("A", a)?, input("B", b)?, output::<T, U>(c)?);
     // SAFETY: views were borrowed to read A, B and the bias, which has the shape of C, and to write C, whose elements are distinct.
-    unsafe { scaled.run::<U>(a, b, c, bias, finish.activation) }
-}
-
-/// Whether all threads work on each product, and whether each has products of its own.
-fn threading([m, n, k]: [usize; 3], batches: usize) -> (bool, bool) {
-    let work = m.saturating_mul(n).saturating_mul(k);
-    let parallel = work >= SMALL;
-    (parallel, !parallel && work.saturating_mul(batches) >= SMALL)
-}
-
-/// The instruction set for so many rows: a few are better multiplied by vectors than by tiles that are mostly empty.
-fn isa_for<T: Operand>(isa: Isa, rows: usize) -> Isa {
-    let few = if T::TYPE == Type::I32 { 16 } else { 4 };
-    if isa == Isa::Amx && rows <= few { Isa::Vnni } else { isa }
-}
-
-/// The micro-kernels write rows. Where C has columns instead, the transposed product has the same sums in the same order.
-fn has_columns(c: &Layout) -> bool {
-    c.strides[1] == 1 && c.strides[2] != 1
-}
-
-/// The panels of B's matrix in a batch, where they can be read: they are those of B as it was given, and of one kind of tiles.
-fn usable<T: Operand>(
-    panels: Option<&Panels>,
-    turned: bool,
-    isa: Isa,
-    b: Shape,
-    batch: usize,
-) -> Option<Shared<T::Acc>> {
-    panels.filter(|_| !turned).and_then(|panels| panels.of::<T>(isa, b, batch))
-}
-
-/// What a product takes besides its matrices.
-pub struct Workspace {
-    /// Whether sums are made in C itself.
-    pub in_place: bool,
-    /// Bytes of packed blocks and sums, on all threads.
-    pub bytes: u128,
+    unsafe { U::multiply(scaled, a, b, c, bias, finish.activation) }
 }
 
 /// What [`gemm`] takes for matrices that lie so.
@@ -242,7 +201,7 @@ pub fn workspace<T: Element>(
     for_type!(T, workspace_as(isa, alpha, [a, b], beta, c, panels))
 }
 
-fn workspace_as<T: Element, U: Operand>(
+fn workspace_as<T: Element, U: Compiled>(
     isa: Isa,
     alpha: T::Acc,
     [a, b]: [Layout; 2],
@@ -251,116 +210,7 @@ fn workspace_as<T: Element, U: Operand>(
     panels: Option<&Panels>,
 ) -> Result<Workspace> {
     let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
-    let k = a.shape.cols;
-    let turned = has_columns(&c);
-    let (a, b, c) = if turned { (b.transposed(), a.transposed(), c.transposed()) } else { (a, b, c) };
-    let Shape { batches, rows: m, cols: n } = c.shape;
-    let sizes = [m, n, k];
-    if c.shape.is_empty() || k == 0 || alpha == T::Acc::ZERO {
-        return Ok(Workspace { in_place: true, bytes: 0 });
-    }
-    check_work(c.shape, k)?;
-    let isa = isa_for::<U>(isa, m);
-    let (tiles, (parallel, apart)) = (U::tiles(isa), threading(sizes, batches));
-    let way = Way::of::<U>(
-        &tiles,
-        &Question {
-            sizes,
-            factors: [sum(alpha)?, sum(beta)?],
-            a: [a.strides[1], a.strides[2]],
-            b: [b.strides[2], b.strides[1]],
-            c_col: c.strides[2],
-            panels: usable::<U>(panels, turned, isa, Shape { rows: k, ..c.shape }, 0).is_some(),
-            threads: if parallel { threads::count() } else { 1 },
-        },
-    );
-    let bytes = way.room::<U>(&tiles, sizes).map(|extents| Buffer::<U::Acc>::bytes(&extents));
-    let bytes = bytes.into_iter().fold(0, u128::saturating_add);
-    let at_a_time = if apart { threads::count().min(batches) } else { 1 };
-    Ok(Workspace { in_place: way.in_place, bytes: bytes.saturating_mul(at_a_time as u128) })
-}
-
-/// A matrix on the host: the address of position 0 of its layout.
-struct Host<P> {
-    memory: P,
-    layout: Layout,
-}
-
-impl<P> Host<P> {
-    fn t(self) -> Self {
-        Host { layout: self.layout.transposed(), ..self }
-    }
-}
-
-/// What a product is besides its matrices.
-#[derive(Clone, Copy)]
-struct Scaled<'a, S> {
-    isa: Isa,
-    alpha: S,
-    beta: S,
-    panels: Option<&'a Panels>,
-    meter: Option<&'a Meter<'a>>,
-}
-
-impl<S: Sum> Scaled<'_, S> {
-    /// Multiplies batch after batch with all threads, or where one product is too small for that, each thread its own batches.
-    ///
-    /// # Safety
-    /// The elements of A, B and the bias, a matrix like C, may be read meanwhile, those of C are distinct and nobody else's.
-    unsafe fn run<T: Operand<Acc = S>>(
-        self,
-        a: Host<*const T>,
-        b: Host<*const T>,
-        c: Host<*mut T::Out>,
-        bias: Option<Host<*mut T::Out>>,
-        activation: Activation,
-    ) -> Result<()> {
-        check_product(a.layout.shape, b.layout.shape, c.layout.shape)?;
-        if c.layout.shape.is_empty() {
-            return Ok(());
-        }
-        if self.alpha != S::ZERO {
-            check_work(c.layout.shape, a.layout.shape.cols)?;
-        }
-        let turned = has_columns(&c.layout);
-        let (a, b, c, bias) = if turned { (b.t(), a.t(), c.t(), bias.map(Host::t)) } else { (a, b, c, bias) };
-        let Shape { batches, rows: m, cols: n } = c.layout.shape;
-        let k = a.layout.shape.cols;
-        let (parallel, apart) = threading([m, n, k], batches);
-        let isa = isa_for::<T>(self.isa, m);
-        let of_b = Shape { rows: k, ..c.layout.shape };
-        let panels = |batch| usable::<T>(self.panels, turned, isa, of_b, batch);
-        // SAFETY: the caller's promise.
-        let (a, b) = unsafe { (Source::rows(a.memory, a.layout), Source::rows(b.memory, b.layout.transposed())) };
-        let c = Grid::new(c.memory, c.layout);
-        let bias = bias.map(|bias| Grid::new(bias.memory, bias.layout));
-        let ending = Ending { isa: self.isa, bias, activation };
-        let tiles = T::tiles(isa);
-        let asked = Question {
-            sizes: [m, n, k],
-            factors: [self.alpha, self.beta],
-            a: a.strides(),
-            b: b.strides(),
-            c_col: c.col(),
-            panels: panels(0).is_some(),
-            threads: if parallel { threads::count() } else { 1 },
-        };
-        let one = |batch| {
-            let (a, b, c, ending) = (a.batch(batch), b.batch(batch), c.batch(batch), ending.batch(batch));
-            let Scaled { alpha, beta, meter, .. } = self;
-            // SAFETY: the caller's promise for C, of which each batch is written once. `isa` is one that the machine has.
-            unsafe {
-                if k == 0 || alpha == S::ZERO {
-                    scale_all::<T>(m, n, beta, ending, c);
-                    return Ok(());
-                }
-                let way = Way::of::<T>(&tiles, &asked);
-                let panels = panels(batch);
-                Product { sizes: [m, n, k], alpha, a, b, panels, beta, c, ending, meter }.run(&tiles, &way)
-            }
-        };
-        if apart { threads::for_each(batches, one) } else { (0..batches).try_for_each(one) }
-    }
+    U::workspace(Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)?, panels, meter: None }, [a, b, c])
 }
 
 fn input<T: Element, U: Operand>(name: &str, view: View<'_, T>) -> Result<Host<*const U>> {

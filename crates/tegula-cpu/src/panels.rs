@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     /// A product with B packed before is within the bound, whatever the rows and batches, also through a second matrix of the same shape.
-    fn all<T: Operand>() {
+    fn all<T: crate::compiled::Compiled>() {
         let number = |x: usize| {
             let small = (x.wrapping_mul(2_654_435_761) >> 7) % 13;
             if T::TYPE.is_int() { T::from_bits(small as u64) } else { T::narrow_from(small as f64 / 4.0 - 1.5) }

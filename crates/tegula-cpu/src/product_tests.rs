@@ -20,6 +20,7 @@ mod paths;
 mod random;
 
 use tegula_bench::oracle;
+use tegula_core::epilogue::Activation;
 use tegula_core::matrix::Matrix;
 
 use super::*;

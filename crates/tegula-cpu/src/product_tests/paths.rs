@@ -1,6 +1,7 @@
 //! Products of every path, on any number of threads: their bits are the same.
 
 use super::*;
+use crate::way::{Question, Way};
 
 /// Batches, sizes m, n and k, and whether A, B and C are transposed.
 type Case = (usize, [usize; 3], [bool; 3]);
