@@ -11,6 +11,7 @@ use std::ffi::{CStr, c_char, c_int, c_long};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use libloading::{Library, Symbol};
@@ -107,8 +108,13 @@ fn full() -> bool {
 
 /// Runs a test's scenario for every n, or every third, and every fault, in a child process. `name` is the test's.
 fn at_every_call(name: &str, gpus: &[[c_int; 2]], scenario: Scenario) {
+    in_child(name, || gpus.iter().for_each(|gpu| Fault::ALL.iter().for_each(|fault| run(*gpu, *fault, scenario))));
+}
+
+/// Runs a part of a test in a child process, where the fake driver is the driver. `name` is the test's.
+fn in_child(name: &str, part: impl FnOnce()) {
     if env::var_os(CHILD).is_some() {
-        return gpus.iter().for_each(|gpu| Fault::ALL.iter().for_each(|fault| run(*gpu, *fault, scenario)));
+        return part();
     }
     let folder = tempfile::tempdir().unwrap();
     if !compile(folder.path()) {
@@ -322,5 +328,34 @@ fn driver_failing_at_any_call_of_a_benchmark_is_an_error() {
         let mut repeat = Repeat::new(&operands, |a, b, c| Gemm::new(a, b, c).on(&device).run().map(drop));
         repeat.time(2, 3)?;
         operands.c().map(drop)
+    });
+}
+
+/// Names of functions on the stack at the last launch, innermost first.
+static AT_LAUNCH: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+extern "C" fn note_stack() {
+    let stack = std::backtrace::Backtrace::force_capture().to_string();
+    // `  12: execute<f32>`, and where it stands on a line of its own.
+    let frames = stack.lines().filter_map(|line| line.trim_start().split_once(": "));
+    let names = frames.filter(|(number, _)| number.parse::<usize>().is_ok()).map(|(_, name)| name.to_owned());
+    *AT_LAUNCH.lock().unwrap() = names.collect();
+}
+
+#[test]
+fn path_from_matmul_to_a_launch_is_six_functions() {
+    in_child("path_from_matmul_to_a_launch_is_six_functions", || {
+        let fake = Fake::open();
+        fake.start(0, Fault::Once, BOTH[0]);
+        // SAFETY: the variable has this type; no other thread launches anything.
+        unsafe { **fake.0.get::<*mut Option<extern "C" fn()>>(b"fake_cuda_at_launch").unwrap() = Some(note_stack) };
+        let a = Matrix::<f32>::zeros(Shape::new(64, 64)).unwrap();
+        tegula::matmul(&a, &a).unwrap();
+        let names = AT_LAUNCH.lock().unwrap().clone();
+        // Without full debug information names have no paths: what lies between the driver and the test.
+        let between = names.iter().skip_while(|name| !name.starts_with("cuLaunchKernel")).skip(1);
+        let between = between.take_while(|name| !name.contains("closure"));
+        let functions: Vec<&str> = between.filter_map(|name| name.split('<').next()?.rsplit("::").next()).collect();
+        assert_eq!(functions, ["launch", "execute", "multiply", "execute", "run", "matmul"], "{names:#?}");
     });
 }

@@ -390,13 +390,19 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function
     *blocks = 2;
     return SUCCESS;
 }
+/* Called at each launch, where a test has set it. */
+void (*fake_cuda_at_launch)(void);
+static CUresult launched(int any) {
+    if (fake_cuda_at_launch) fake_cuda_at_launch();
+    return any ? SUCCESS : INVALID_VALUE;
+}
 CUresult cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                         void *stream, void **params, void **extra) {
     (void)bx, (void)by, (void)bz, (void)shared, (void)params, (void)extra;
     ENTER_WITH_CONTEXT;
     known(__func__, function, MODULE);
     stream_of(__func__, stream);
-    return gx && gy && gz ? SUCCESS : INVALID_VALUE;
+    return launched(gx && gy && gz);
 }
 /* The configuration begins with grid and block, shared memory and the stream. */
 struct Config { unsigned grid[3], block[3], shared; void *stream; };
@@ -405,7 +411,7 @@ CUresult cuLaunchKernelEx(const struct Config *config, void *function, void **pa
     ENTER_WITH_CONTEXT;
     known(__func__, function, MODULE);
     stream_of(__func__, config->stream);
-    return config->grid[0] && config->grid[1] && config->grid[2] ? SUCCESS : INVALID_VALUE;
+    return launched(config->grid[0] && config->grid[1] && config->grid[2]);
 }
 CUresult cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *extents, const uint64_t *strides,
                                 const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int fill) {
