@@ -63,6 +63,7 @@ pub fn out_of_memory(bytes: u128, what: impl FnOnce() -> String) -> Error {
 mod tests {
     use super::*;
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn what_is_not_there_is_refused_with_numbers() {
         let free = available().expect("this system tells");

@@ -6,7 +6,7 @@ use tegula_ir::check;
 use tegula_ir::launch::DeviceFacts;
 use tegula_kernels::plan::{Argument, Launch, Launches, Operands, Recipe};
 
-use crate::element::{Element, Scalar, Type};
+use crate::element::{Element, Scalar};
 use crate::epilogue::Finish;
 use crate::error::Result;
 use crate::gemm::Gemm;
@@ -63,8 +63,9 @@ impl Memory {
         };
         let bias = finish.bias.map(|bias| Buffer::input(turned(bias, c_turned))).transpose()?;
         let workspaces = launches.workspaces.iter().map(|workspace| match (workspace.zeroed, workspace.ty) {
-            (true, Type::U32) => Buffer::in_out(Matrix::<u32>::zeros(workspace.layout.shape)?.view()),
-            (_, ty) => Buffer::output(ty, workspace.layout),
+            (false, ty) => Buffer::output(ty, workspace.layout),
+            // Flags.
+            (true, _) => Buffer::in_out(Matrix::<u32>::zeros(workspace.layout.shape)?.view()),
         });
         Ok(Memory {
             a: Buffer::input(turned(a, a_turned))?,

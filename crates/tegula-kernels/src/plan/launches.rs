@@ -82,7 +82,7 @@ pub struct Launches {
     /// The recipe, fitted to the operands.
     pub recipe: Recipe,
     /// The launches, in order.
-    pub launches: SmallVec<[Launch; 2]>,
+    pub launches: SmallVec<[Launch; 3]>,
     /// Which of them multiplies.
     pub multiply: usize,
     /// The workspaces.
@@ -116,7 +116,7 @@ impl Launches {
             Launch { kernel: Ends.into(), arguments }
         };
         let firsts = (0u32..).step_by(Ends::NUMBERS);
-        let mut launches: SmallVec<[Launch; 2]> = firsts.zip(rows.chunks(Ends::NUMBERS)).map(write).collect();
+        let mut launches: SmallVec<[Launch; 3]> = firsts.zip(rows.chunks(Ends::NUMBERS)).map(write).collect();
         let bias = kernel.epilogue.bias.map(|_| Argument::Bias);
         let matrices = [Argument::A, Argument::B, ends, Argument::C];
         let arguments = matrices.into_iter().chain(bias).chain([Argument::Alpha, Argument::Beta]).collect();

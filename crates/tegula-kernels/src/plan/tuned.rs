@@ -99,6 +99,7 @@ impl Tuned {
         if found != *key {
             return Err(Unusable::Stale(found));
         }
+        file.has_fields(2).map_err(corrupt)?;
         let mut tuned = Tuned::default();
         for (number, row) in file.array("winners").map_err(corrupt)?.iter().enumerate() {
             let row = Row::parse(Object(row)).and_then(Row::read);
@@ -161,18 +162,21 @@ impl Tuned {
 /// How deep the brackets of a text nest at most: the parser takes a frame of the stack for each.
 const MOST_NESTED: usize = 64;
 
-/// How deep brackets nest, those in strings counted as well.
+/// How deep brackets nest outside strings.
 fn depth(text: &str) -> usize {
-    let mut open = 0usize;
-    let depths = text.bytes().map(|byte| {
+    let (mut open, mut deepest, mut quoted, mut escaped) = (0usize, 0, false, false);
+    for byte in text.bytes() {
         match byte {
-            b'[' | b'{' => open += 1,
-            b']' | b'}' => open = open.saturating_sub(1),
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'[' | b'{' if !quoted => open += 1,
+            b']' | b'}' if !quoted => open = open.saturating_sub(1),
             _ => {}
         }
-        open
-    });
-    depths.max().unwrap_or(0)
+        deepest = deepest.max(open);
+    }
+    deepest
 }
 
 /// A JSON value that should be an object with fields of known types.
@@ -202,6 +206,12 @@ impl<'j> Object<'j> {
         if number.is_finite() { Ok(number) } else { Err(format!("{name:?} is not finite")) }
     }
 
+    /// Refuses fields besides so many: a later version may mean another problem by them.
+    fn has_fields(&self, count: usize) -> Result<(), String> {
+        let fields = self.0.get::<HashMap<String, JsonValue>>().map_or(0, HashMap::len);
+        if fields == count { Ok(()) } else { Err(format!("{fields} fields where {count} are known")) }
+    }
+
     /// A whole number that a float holds exactly.
     fn whole(&self, name: &str) -> Result<usize, String> {
         let number = self.number(name)?;
@@ -214,12 +224,17 @@ impl<'j> Object<'j> {
 const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
 
 fn read_key(key: Object<'_>) -> Result<Key, String> {
-    let number = |value: f64| u32::try_from(value as i64).map_err(|_| "a number of the key is too large".to_string());
-    let [major, minor] = key.array("compute")?.as_slice() else { return Err("\"compute\" takes two numbers".into()) };
-    let part = |value: &JsonValue| value.get::<f64>().copied().ok_or("\"compute\" takes two numbers".to_string());
+    let number = |value: f64| match value.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&value) {
+        true => Ok(value as u32),
+        false => Err(format!("{value} in the key is no whole number of 32 bits")),
+    };
+    let pair = || "\"compute\" takes two numbers".to_string();
+    let compute = key.array("compute")?.iter().map(|value| value.get::<f64>().copied());
+    let compute: Option<Vec<f64>> = compute.collect();
+    let [major, minor]: [f64; 2] = compute.and_then(|pair| pair.try_into().ok()).ok_or_else(pair)?;
     Ok(Key {
         gpu: key.text("gpu")?,
-        compute: (number(part(major)?)?, number(part(minor)?)?),
+        compute: (number(major)?, number(minor)?),
         multiprocessors: number(key.number("multiprocessors")?)?,
         driver: key.text("driver")?,
         tegula: key.text("tegula")?,
@@ -276,6 +291,7 @@ impl Row {
     }
 
     fn parse(row: Object<'_>) -> Result<Row, String> {
+        row.has_fields(9)?;
         let names = row.array("lies")?.iter().map(|lie| lie.get::<String>().cloned());
         let lies: Option<Vec<String>> = names.collect();
         let lies = lies.and_then(|lies| lies.try_into().ok()).ok_or("\"lies\" takes three names")?;
@@ -406,10 +422,12 @@ mod tests {
             ("\"winners\"", "\"losers\""),
             ("\"us\": 12.5", "\"us\": true"),
             ("\"m\": 512", "\"m\": 1e300"),
+            ("\"m\": 512", "\"m\": 512, \"groups\": 2"),
+            ("132", "132.5"),
             ("\"row\"]", "\"row\", \"row\"]"),
         ];
         let changed = wrong.into_iter().map(|(from, to)| text.replacen(from, to, 1));
-        let deep = ["[".repeat(1 << 20), "{\"key\":".repeat(1 << 20)];
+        let deep = ["[", "{\"key\":", "[\"]\",", "[\"\\\"]\","].map(|text| text.repeat(1 << 20));
         for text in cut.chain(changed).chain(deep) {
             assert!(matches!(Tuned::parse(&text, &key()), Err(Unusable::Corrupt(_))), "{text}");
         }

@@ -273,7 +273,8 @@ impl Gpu {
         {
             return Err(Error::KernelOption("a product takes a kernel that guards its edges".into()));
         }
-        let at_home = self.at_home_of(&product)?;
+        // SAFETY: the matrices are borrowed for longer than this call, which drops the handle.
+        let at_home = unsafe { self.at_home_of(&product) }?;
         let gpu = at_home.as_ref().unwrap_or(self);
         let mut staged = Staged::upload(gpu, product)?;
         let multiply = staged.audience.meter(Phase::Multiply, staged.work);
@@ -290,22 +291,34 @@ impl Gpu {
 
     /// This GPU with the stream that a product belongs to: `None` where that is this handle's, because the caller has named
     /// it or all matrices lie on the host; else the home of its matrices.
-    fn at_home_of<T: Element>(&self, product: &Gemm<'_, T>) -> Result<Option<Gpu>> {
+    ///
+    /// # Safety
+    /// The handle is dropped before the borrow of the product's matrices ends.
+    unsafe fn at_home_of<T: Element>(&self, product: &Gemm<'_, T>) -> Result<Option<Gpu>> {
         if product.is_placed() {
             return Ok(None);
         }
         let of_bias = || product.finish.bias.and_then(home_of);
         let home = home_of(product.c.as_view()).or(home_of(product.a)).or(home_of(product.b)).or_else(of_bias);
-        // SAFETY: the product's borrow of the memory outlives the handle, which `multiply` drops.
+        // SAFETY: the caller's promise.
         home.map(|(home, ordinal)| unsafe { self.at_home(home, ordinal) }).transpose()
     }
 
     /// Queues the launches of a product of matrices on this GPU.
     fn execute(&self, method: Method<'_>, given: &Given<'_>) -> Result<String> {
-        let (launches, workspaces) = self.lowered(method, given)?;
+        let operands = given.operands();
+        let mut launches = method.launches(&operands)?;
         // All kernels are loaded before the first is queued.
-        let loaded: Few<Arc<Loaded>, 4> =
-            launches.launches.iter().map(|launch| self.built_in(&launch.kernel)).collect::<Result<_>>()?;
+        let mut loaded = self.loaded(&launches)?;
+        let workspaces = match (self.workspace_args(&launches.workspaces), method) {
+            // Slower launches that take no workspace.
+            (Err(Error::OutOfMemory { .. }), Method::Recipe(recipe)) => {
+                launches = recipe.without_workspace(operands.lies).launches(&operands)?;
+                loaded = self.loaded(&launches)?;
+                self.workspace_args(&launches.workspaces)?
+            }
+            (workspaces, _) => workspaces?,
+        };
         let mut params = Params::new();
         for (launch, kernel) in launches.launches.iter().zip(&loaded) {
             let args = given.arguments(&launches, launch, &workspaces);
@@ -323,18 +336,9 @@ impl Gpu {
         Ok(launches.recipe.name_with(loaded[launches.multiply].kernel.name()))
     }
 
-    /// The launches of a product, with memory for their workspaces; where there is none, slower ones that take none.
-    fn lowered<'a>(&'a self, method: Method<'_>, given: &Given<'_>) -> Result<(Launches, Few<Arg<'a>, 4>)> {
-        let operands = given.operands();
-        let launches = method.launches(&operands)?;
-        match (self.workspace_args(&launches.workspaces), method) {
-            (Err(Error::OutOfMemory { .. }), Method::Recipe(recipe)) => {
-                let launches = recipe.without_workspace(operands.lies).launches(&operands)?;
-                let workspaces = self.workspace_args(&launches.workspaces)?;
-                Ok((launches, workspaces))
-            }
-            (workspaces, _) => Ok((launches, workspaces?)),
-        }
+    /// The kernels of launches.
+    fn loaded(&self, launches: &Launches) -> Result<Few<Arc<Loaded>, 4>> {
+        launches.launches.iter().map(|launch| self.built_in(&launch.kernel)).collect()
     }
 
     /// Memory for workspaces, for the next work on this handle's stream.
