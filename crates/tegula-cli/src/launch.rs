@@ -3,7 +3,7 @@
 use tegula::element::{Element, Scalar};
 use tegula::epilogue::{Epilogue, Finish};
 use tegula::interpret::Memory;
-use tegula::{Layout, Matrix, Result, Shape, View};
+use tegula::{Layout, Result, Shape, View};
 use tegula_interp::Arg;
 use tegula_ir::{self as ir, Checked, Kernel};
 use tegula_kernels::plan::{Launch, Launches, Operands};
@@ -35,9 +35,9 @@ impl Passes {
 
     /// The memory of the product of row-major A and B.
     pub fn memory<T: Element>(&self, a: View<'_, T>, b: View<'_, T>) -> Result<Memory> {
-        let c = Matrix::<T::Out>::zeros(Shape::new(a.shape().rows, b.shape().cols))?;
-        let factors = [<T::Acc as Scalar>::ONE, <T::Acc as Scalar>::ZERO];
-        Memory::new(&self.launches, [a, b], c.view(), factors, Finish::default())
+        let c = Layout::row_major(Shape::new(a.shape().rows, b.shape().cols))?;
+        let scalars = [<T::Acc as Scalar>::ONE, <T::Acc as Scalar>::ZERO];
+        Memory::new(&self.launches, [a, b], c, None, scalars, Finish::default())
     }
 
     /// The kernels in order, each with its arguments.

@@ -72,6 +72,14 @@ impl Buffer {
         Ok(Buffer { ty, layout, cells, states: states(len, EMPTY)? })
     }
 
+    /// A matrix to read and write whose elements are 0.
+    ///
+    /// # Errors
+    /// As [`Buffer::output`].
+    pub fn zeros(ty: Type, layout: Layout) -> Result<Self> {
+        Ok(Buffer { states: states(layout.shape.len()?, GIVEN)?, ..Self::output(ty, layout)? })
+    }
+
     /// A matrix to read and write that holds a copy of the view's elements.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::element::{Element, Scalar};
 use crate::epilogue::Finish;
 use crate::error::Result;
 use crate::gemm::Gemm;
-use crate::matrix::{Matrix, Shape, View, ViewMut};
+use crate::matrix::{Layout, Shape, View, ViewMut};
 use crate::progress::Meter;
 
 /// The device that the interpreter stands for.
@@ -43,7 +43,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Copies A, B and the bias, and C where beta is not 0.
+    /// Copies A, B and the bias. C has a layout, and values `before` where beta is not 0.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Unsupported`](crate::Error::Unsupported) for
@@ -51,25 +51,24 @@ impl Memory {
     pub fn new<T: Element>(
         launches: &Launches,
         [a, b]: [View<'_, T>; 2],
-        c: View<'_, T::Out>,
+        c: Layout,
+        before: Option<View<'_, T::Out>>,
         [alpha, beta]: [T::Acc; 2],
         finish: Finish<'_, T::Out>,
     ) -> Result<Memory> {
-        let [a_turned, b_turned, c_turned] = launches.transposed;
-        let c = turned(c, c_turned);
-        let c = match beta == T::Acc::ZERO {
-            true => Buffer::output(<T::Out as Scalar>::TYPE, c.layout())?,
-            false => Buffer::in_out(c)?,
+        let [of_a, of_b, of_c] = launches.transposed;
+        let c = match before {
+            None => Buffer::output(<T::Out as Scalar>::TYPE, launches.layout(2, c))?,
+            Some(before) => Buffer::in_out(oriented(before, of_c))?,
         };
-        let bias = finish.bias.map(|bias| Buffer::input(turned(bias, c_turned))).transpose()?;
-        let workspaces = launches.workspaces.iter().map(|workspace| match (workspace.zeroed, workspace.ty) {
-            (false, ty) => Buffer::output(ty, workspace.layout),
-            // Flags.
-            (true, _) => Buffer::in_out(Matrix::<u32>::zeros(workspace.layout.shape)?.view()),
+        let bias = finish.bias.map(|bias| Buffer::input(oriented(bias, of_c))).transpose()?;
+        let workspaces = launches.workspaces.iter().map(|workspace| match workspace.zeroed {
+            false => Buffer::output(workspace.ty, workspace.layout),
+            true => Buffer::zeros(workspace.ty, workspace.layout),
         });
         Ok(Memory {
-            a: Buffer::input(turned(a, a_turned))?,
-            b: Buffer::input(turned(b, b_turned))?,
+            a: Buffer::input(oriented(a, of_a))?,
+            b: Buffer::input(oriented(b, of_b))?,
             c,
             bias,
             workspaces: workspaces.collect::<Result<_>>()?,
@@ -80,20 +79,21 @@ impl Memory {
     /// The arguments of a launch.
     pub fn arguments(&self, launch: &Launch) -> Vec<Arg<'_>> {
         let resolve = |argument: &Argument| match *argument {
-            Argument::A => Arg::from(&self.a),
-            Argument::B => Arg::from(&self.b),
-            Argument::C => Arg::from(&self.c),
-            Argument::Bias => Arg::from(self.bias.as_ref().unwrap_or(&self.c)),
-            Argument::Workspace(number) => Arg::from(&self.workspaces[usize::from(number)]),
-            Argument::Alpha => self.scalars[0],
-            Argument::Beta => self.scalars[1],
-            Argument::Number(number) => Arg::scalar(number),
+            Argument::A => Some(Arg::from(&self.a)),
+            Argument::B => Some(Arg::from(&self.b)),
+            Argument::C => Some(Arg::from(&self.c)),
+            // A bias that is missing is an argument too few, which binding refuses.
+            Argument::Bias => self.bias.as_ref().map(Arg::from),
+            Argument::Workspace(number) => Some(Arg::from(&self.workspaces[usize::from(number)])),
+            Argument::Alpha => Some(self.scalars[0]),
+            Argument::Beta => Some(self.scalars[1]),
+            Argument::Number(number) => Some(Arg::scalar(number)),
         };
-        launch.arguments.iter().map(resolve).collect()
+        launch.arguments.iter().filter_map(resolve).collect()
     }
 }
 
-fn turned<T: Scalar>(view: View<'_, T>, transposed: bool) -> View<'_, T> {
+fn oriented<T: Scalar>(view: View<'_, T>, transposed: bool) -> View<'_, T> {
     if transposed { view.t() } else { view }
 }
 
@@ -107,7 +107,8 @@ pub(crate) fn run<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Opti
         Ok::<_, crate::Error>(bytes + footprint(workspace.ty, workspace.layout.shape.len()?, true))
     })?;
     host::check(copied + workspaces, || "the interpreter's copies of A, B and C".into())?;
-    let memory = Memory::new(&launches, [a, b], c.as_view(), [alpha, beta], finish)?;
+    let before = (beta != T::Acc::ZERO).then(|| c.as_view());
+    let memory = Memory::new(&launches, [a, b], layouts[2], before, [alpha, beta], finish)?;
     for launch in &launches.launches {
         let kernel = check(launch.kernel.build()?)?;
         tegula_interp::run_told(&kernel, &memory.arguments(launch), &Config::default(), meter)?.ok(&kernel)?;

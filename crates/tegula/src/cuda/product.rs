@@ -214,19 +214,20 @@ impl<'a> Given<'a> {
 
     /// The arguments of a launch.
     fn arguments(&self, launches: &Launches, launch: &Launch, workspaces: &[Arg<'a>]) -> Few<Arg<'a>, ARGS> {
-        let turned = |arg: Arg<'a>, operand: usize| if launches.transposed[operand] { arg.transposed() } else { arg };
+        let oriented = |arg: Arg<'a>, operand: usize| if launches.transposed[operand] { arg.transposed() } else { arg };
         let [a, b, c] = self.matrices;
         let resolve = |argument: &Argument| match *argument {
-            Argument::A => turned(a, 0),
-            Argument::B => turned(b, 1),
-            Argument::C => turned(c, 2),
-            Argument::Bias => turned(self.bias.unwrap_or(c), 2),
-            Argument::Workspace(number) => workspaces[usize::from(number)],
-            Argument::Alpha => self.scalars[0],
-            Argument::Beta => self.scalars[1],
-            Argument::Number(number) => Arg::scalar(number),
+            Argument::A => Some(oriented(a, 0)),
+            Argument::B => Some(oriented(b, 1)),
+            Argument::C => Some(oriented(c, 2)),
+            // A bias that is missing is an argument too few, which binding refuses.
+            Argument::Bias => self.bias.map(|bias| oriented(bias, 2)),
+            Argument::Workspace(number) => Some(workspaces[usize::from(number)]),
+            Argument::Alpha => Some(self.scalars[0]),
+            Argument::Beta => Some(self.scalars[1]),
+            Argument::Number(number) => Some(Arg::scalar(number)),
         };
-        launch.arguments.iter().map(resolve).collect()
+        launch.arguments.iter().filter_map(resolve).collect()
     }
 }
 
@@ -345,29 +346,31 @@ impl Gpu {
     fn workspace_args(&self, wanted: &[Workspace]) -> Result<Few<Arg<'_>, 4>> {
         // What an access takes at once, and whole lines of the caches.
         const ALIGNMENT: usize = 256;
-        let mut all = 0usize;
-        let mut starts: Few<usize, 4> = SmallVec::new();
+        // Bytes of those that hold anything, and of those that are zero.
+        let (mut totals, mut starts) = ([0usize; 2], Few::<usize, 4>::new());
         for workspace in wanted {
             let elements = workspace.layout.shape.len()?;
-            let bytes =
-                elements.checked_mul(workspace.ty.size()).and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT));
+            let bytes = elements.checked_mul(workspace.ty.size());
+            let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT));
             let bytes =
                 bytes.ok_or_else(|| Error::Shape(format!("a workspace of {elements} elements cannot be addressed")))?;
-            starts.push(all);
-            all = if workspace.zeroed { all } else { all.saturating_add(bytes) };
+            let total = &mut totals[usize::from(workspace.zeroed)];
+            starts.push(*total);
+            *total = total.saturating_add(bytes);
         }
-        // Where k is 0, operands are empty, and lie somewhere nevertheless.
-        let shared = wanted.iter().any(|workspace| !workspace.zeroed);
-        let memory = shared.then(|| self.workspace(all.max(1), 1, Kind::Any)).transpose()?;
-        let place = |(&Workspace { ty, layout, zeroed }, start): (&Workspace, usize)| {
-            let len = layout.shape.len()?;
-            let memory = match memory {
-                Some(memory) if !zeroed => DeviceMemory { address: memory.address + start as u64, len, ..memory },
-                _ => self.workspace(len, ty.size(), Kind::Zeros)?,
-            };
-            Ok(Arg::Matrix { ty, layout, memory })
+        // Where k is 0, packed operands are empty, and have an address nevertheless.
+        let take = |zeroed: bool, kind: Kind| {
+            let taken = wanted.iter().any(|workspace| workspace.zeroed == zeroed);
+            taken.then(|| self.workspace(totals[usize::from(zeroed)].max(1), 1, kind)).transpose()
         };
-        wanted.iter().zip(starts).map(place).collect()
+        let memory = [take(false, Kind::Any)?, take(true, Kind::Zeros)?];
+        let place = |(&Workspace { ty, layout, zeroed }, start): (&Workspace, usize)| {
+            let memory = memory[usize::from(zeroed)]?;
+            let len = layout.shape.len().ok()?;
+            let memory = DeviceMemory { address: memory.address + start as u64, len, ..memory };
+            Some(Arg::Matrix { ty, layout, memory })
+        };
+        Ok(wanted.iter().zip(starts).filter_map(place).collect())
     }
 
     /// A·B in a new matrix on this GPU. The work is queued, not waited for; the result can be an operand at once.

@@ -3,7 +3,7 @@
 
 use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue};
-use tegula::{Accuracy, Device, Error, Layout, Matrix, Shape};
+use tegula::{Accuracy, Device, Error, Layout, Shape};
 use tegula_interp::{Buffer, Config, Severity};
 use tegula_ir::launch::DeviceFacts;
 use tegula_ir::{Order2d, check};
@@ -87,7 +87,7 @@ fn clean<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usize; 3], bet
     for seed in 0..seeds(1, most) {
         let config = Config { seed, device: DeviceFacts { multiprocessors: 2 }, ..Config::default() };
         let workspace = |workspace: &Workspace| match workspace.zeroed {
-            true => Buffer::in_out(Matrix::<u32>::zeros(workspace.layout.shape).unwrap().view()).unwrap(),
+            true => Buffer::zeros(workspace.ty, workspace.layout).unwrap(),
             false => Buffer::output(workspace.ty, workspace.layout).unwrap(),
         };
         let more: Vec<_> = launches.workspaces.iter().map(workspace).collect();
