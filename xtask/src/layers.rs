@@ -1,5 +1,6 @@
-//! Layers: which crate may depend on which, which module may import which, where unsafe code may stand, and that no
-//! files import each other in a loop. Rules as tables, and a scan of the sources against them.
+//! Layers: which crate may depend on which, which module may import which, where unsafe code may
+//! stand, and that no files import each other in a loop. Rules as tables, and a scan of the sources
+//! against them.
 
 mod imports;
 mod loops;
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use crate::{Outcome, root};
 
-/// The crates, bottom first, and what of the workspace each may depend on. What only tests need is not counted.
+/// The crates, bottom first, and what of the workspace each may depend on. What only tests need is
+/// not counted.
 const CRATES: [(&str, &[&str]); 10] = [
     ("tegula-core", &[]),
     ("tegula-ir", &["tegula-core"]),
@@ -37,8 +39,8 @@ const CRATES: [(&str, &[&str]); 10] = [
     ),
 ];
 
-/// What modules must not name of their crate and of crates below: the module, the names, and the parts of the module
-/// that may.
+/// What modules must not name of their crate and of crates below: the module, the names, and the
+/// parts of the module that may.
 const FORBIDDEN: [(&str, &[&str], &[&str]); 6] = [
     // Printers do not know each other.
     ("tegula-ir/ptx", &["cpp"], &[]),
@@ -52,8 +54,9 @@ const FORBIDDEN: [(&str, &[&str], &[&str]); 6] = [
     ("tegula-bench/stats", &["cpu", "gpu", "tegula"], &[]),
 ];
 
-/// Files and folders that may hold unsafe code: the driver's calls, vectorized kernels, host memory behind a view (no slice,
-/// since elements between a view's own may be borrowed elsewhere), and views of other crates' matrices.
+/// Files and folders that may hold unsafe code: the driver's calls, vectorized kernels, host memory
+/// behind a view (no slice, since elements between a view's own may be borrowed elsewhere), and
+/// views of other crates' matrices.
 const UNSAFE: [&str; 10] = [
     "tegula/cuda",
     "tegula-bench/cublaslt",

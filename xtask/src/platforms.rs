@@ -1,7 +1,7 @@
 //! Checks that the crates compile for other platforms: `cargo xtask platforms`.
 //!
-//! Each target's standard library comes by `rustup target add`. A target without it is skipped, unless
-//! `TEGULA_REQUIRE_TARGETS` is 1.
+//! Each target's standard library comes by `rustup target add`. A target without it is skipped,
+//! unless `TEGULA_REQUIRE_TARGETS` is 1.
 
 use std::env;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! How much memory the process can still get: the system's count and the limits of its control groups.
+//! How much memory the process can still get: the system's count and the limits of its control
+//! groups.
 
 use std::fs;
 use std::hint::black_box;
@@ -25,7 +26,8 @@ fn field(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The files of one control group: where its limit stands, and the name of what cannot be reclaimed.
+/// The files of one control group: where its limit stands, and the name of what cannot be
+/// reclaimed.
 struct Group {
     folder: PathBuf,
     limit: &'static str,
@@ -41,7 +43,8 @@ impl Group {
     }
 }
 
-/// The control groups of the process that may limit memory: its own and all above, of versions 1 and 2.
+/// The control groups of the process that may limit memory: its own and all above, of versions 1
+/// and 2.
 fn groups() -> Vec<Group> {
     let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     text.lines().flat_map(groups_of).collect()

@@ -1,4 +1,5 @@
-//! Diagnostics: why a kernel is refused before it runs ([`Fault`]), and what the interpreter finds when it runs ([`Finding`]).
+//! Diagnostics: why a kernel is refused before it runs ([`Fault`]), and what the interpreter finds
+//! when it runs ([`Finding`]).
 //!
 //! Plain data, below the crates that report it, so that [`Error`](crate::Error) can carry it.
 
@@ -81,13 +82,16 @@ pub enum Kind {
     OutOfBounds,
     /// A read of what nobody wrote.
     Uninitialised,
-    /// A use of memory that an asynchronous copy is still on its way to, or of sums of a multiplication that was not waited for.
+    /// A use of memory that an asynchronous copy is still on its way to, or of sums of a
+    /// multiplication that was not waited for.
     InFlight,
-    /// A vector access at an element that is no multiple of its width, or a copy of a tile from or to where none may begin.
+    /// A vector access at an element that is no multiple of its width, or a copy of a tile from or
+    /// to where none may begin.
     Misaligned,
     /// Threads that wait for what never comes.
     Deadlock,
-    /// A barrier that was called with different numbers of threads, by threads that had parted, or more often than it takes.
+    /// A barrier that was called with different numbers of threads, by threads that had parted, or
+    /// more often than it takes.
     ArrivalMismatch,
     /// A warp-wide operation that not exactly the lanes of its mask came to.
     DivergentWarp,

@@ -4,7 +4,8 @@ use std::ops::{Add, Mul, Neg, Sub};
 
 use crate::element::Type;
 
-/// A type that activations are computed in: f32 or f64, as a number or as a value of a kernel that is being built.
+/// A type that activations are computed in: f32 or f64, as a number or as a value of a kernel that
+/// is being built.
 pub trait Real: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Neg<Output = Self> {
     /// A truth value.
     type Truth: Copy;
@@ -20,9 +21,11 @@ pub trait Real: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Se
     fn is_less(self, than: f64) -> Self::Truth;
     /// One of two.
     fn select(which: Self::Truth, yes: Self, no: Self) -> Self;
-    /// 2^(n + more), for a self whose last bits are the integer n. The exponent must be one of normal numbers.
+    /// 2^(n + more), for a self whose last bits are the integer n. The exponent must be one of
+    /// normal numbers.
     fn power(self, more: u64) -> Self;
-    /// self·2^n, for an `integer` whose last bits are the integer n. The result must be a normal number.
+    /// self·2^n, for an `integer` whose last bits are the integer n. The result must be a normal
+    /// number.
     fn times_power(self, integer: Self) -> Self;
 }
 

@@ -1,4 +1,5 @@
-//! Products by element type, compiled once: what is generic is compiled again in every crate that calls it.
+//! Products by element type, compiled once: what is generic is compiled again in every crate that
+//! calls it.
 
 use half::{bf16, f16};
 use tegula_core::epilogue::Activation;

@@ -1,4 +1,5 @@
-//! A product of matrices on the host: batches, threads, and which instruction set for how many rows.
+//! A product of matrices on the host: batches, threads, and which instruction set for how many
+//! rows.
 
 use tegula_core::element::Type;
 use tegula_core::epilogue::Activation;
@@ -17,8 +18,8 @@ use crate::panels::Panels;
 use crate::source::Source;
 use crate::way::{Question, Way};
 
-/// Below so many multiplications the threads of the pool are left alone: waking them would cost more than they save. Miri, which looks for
-/// races, is too slow for large ones.
+/// Below so many multiplications the threads of the pool are left alone: waking them would cost
+/// more than they save. Miri, which looks for races, is too slow for large ones.
 const SMALL: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
 
 /// What a product takes besides its matrices.
@@ -52,10 +53,12 @@ pub struct Scaled<'a, S> {
 }
 
 impl<S: Sum> Scaled<'_, S> {
-    /// Multiplies batch after batch with all threads, or where one product is too small for that, each thread its own batches.
+    /// Multiplies batch after batch with all threads, or where one product is too small for that,
+    /// each thread its own batches.
     ///
     /// # Safety
-    /// The elements of A, B and the bias, a matrix like C, may be read meanwhile, those of C are distinct and nobody else's.
+    /// The elements of A, B and the bias, a matrix like C, may be read meanwhile, those of C are
+    /// distinct and nobody else's.
     pub unsafe fn run<T: Operand<Acc = S>>(
         self,
         a: Host<*const T>,
@@ -97,7 +100,8 @@ impl<S: Sum> Scaled<'_, S> {
         let one = |batch| {
             let (a, b, c, ending) = (a.batch(batch), b.batch(batch), c.batch(batch), ending.batch(batch));
             let Scaled { alpha, beta, meter, .. } = self;
-            // SAFETY: the caller's promise for C, of which each batch is written once. `isa` is one that the machine has.
+            // SAFETY: the caller's promise for C, of which each batch is written once. `isa` is one that the
+            // machine has.
             unsafe {
                 if k == 0 || alpha == S::ZERO {
                     scale_all::<T>(m, n, beta, ending, c);
@@ -150,18 +154,21 @@ fn threading([m, n, k]: [usize; 3], batches: usize) -> (bool, bool) {
     (parallel, !parallel && work.saturating_mul(batches) >= SMALL)
 }
 
-/// The instruction set for so many rows: a few are better multiplied by vectors than by tiles that are mostly empty.
+/// The instruction set for so many rows: a few are better multiplied by vectors than by tiles that
+/// are mostly empty.
 fn isa_for<T: Operand>(isa: Isa, rows: usize) -> Isa {
     let few = if T::TYPE == Type::I32 { 16 } else { 4 };
     if isa == Isa::Amx && rows <= few { Isa::Vnni } else { isa }
 }
 
-/// The micro-kernels write rows. Where C has columns instead, the transposed product has the same sums in the same order.
+/// The micro-kernels write rows. Where C has columns instead, the transposed product has the same
+/// sums in the same order.
 fn has_columns(c: &Layout) -> bool {
     c.strides[1] == 1 && c.strides[2] != 1
 }
 
-/// The panels of B's matrix in a batch, where they can be read: they are those of B as it was given, and of one kind of tiles.
+/// The panels of B's matrix in a batch, where they can be read: they are those of B as it was
+/// given, and of one kind of tiles.
 fn usable<T: Operand>(
     panels: Option<&Panels>,
     turned: bool,

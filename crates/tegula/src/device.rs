@@ -30,7 +30,8 @@ impl Device {
         Device(Kind::Cpu, None)
     }
 
-    /// The interpreter: slow, but it runs GPU kernels anywhere and finds what is wrong with them. Needs the feature `interp`.
+    /// The interpreter: slow, but it runs GPU kernels anywhere and finds what is wrong with them.
+    /// Needs the feature `interp`.
     #[cfg(feature = "interp")]
     pub fn interp() -> Self {
         Device(Kind::Interp, None)
@@ -39,7 +40,8 @@ impl Device {
     /// A GPU by its ordinal.
     ///
     /// # Errors
-    /// [`Error::NoDriver`] without a driver (or in a build without the `cuda` feature), [`Error::NoSuchGpu`].
+    /// [`Error::NoDriver`] without a driver (or in a build without the `cuda` feature),
+    /// [`Error::NoSuchGpu`].
     #[cfg(feature = "cuda")]
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Gpu::open(ordinal).map(Self::from)
@@ -54,14 +56,16 @@ impl Device {
         Err(Error::NoDriver { why: "this build of the library is without its `cuda` feature".into() })
     }
 
-    /// The first GPU, if it works and is not too old for the kernels, else the processor. Looked for once in a process.
+    /// The first GPU, if it works and is not too old for the kernels, else the processor. Looked
+    /// for once in a process.
     pub fn best() -> Self {
         static BEST: OnceLock<Device> = OnceLock::new();
         let gpu = || Device::shared(0).ok().filter(|gpu| gpu.caps().runs_kernels());
         BEST.get_or_init(|| gpu().unwrap_or_else(Device::cpu)).clone()
     }
 
-    /// A GPU by its ordinal, the same handle each time: opening one anew for every product would cost more than a small product.
+    /// A GPU by its ordinal, the same handle each time: opening one anew for every product would
+    /// cost more than a small product.
     #[cfg(feature = "cuda")]
     fn shared(ordinal: usize) -> Result<Self> {
         use std::collections::BTreeMap;
@@ -81,8 +85,9 @@ impl Device {
         Device::cuda(ordinal)
     }
 
-    /// The same device, with these winners in place of those that `tegula tune` has left in the [cache](crate::cache). Without winners
-    /// (`Tuned::default()`) the cost model chooses every kernel. Another kernel may add in another order, so results can differ in their
+    /// The same device, with these winners in place of those that `tegula tune` has left in the
+    /// [cache](crate::cache). Without winners (`Tuned::default()`) the cost model chooses every
+    /// kernel. Another kernel may add in another order, so results can differ in their
     /// last bits.
     #[must_use]
     pub fn tuned_by(self, winners: Tuned) -> Self {

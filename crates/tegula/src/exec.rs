@@ -27,8 +27,10 @@ impl<T: Element> Gemm<'_, T> {
     /// On a GPU with C in its memory, the work is queued and not waited for.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) where the shapes make no product or the bias is no row or column of C, [`Error::Aliased`](crate::Error::Aliased) where C shares memory of a GPU with A, B
-    /// or the bias, [`Error::Unsupported`](crate::Error::Unsupported) for GELU and SiLU of integers, and what the device says. C is as it was where the error is found before
+    /// [`Error::Shape`](crate::Error::Shape) where the shapes make no product or the bias is no row
+    /// or column of C, [`Error::Aliased`](crate::Error::Aliased) where C shares memory of a GPU
+    /// with A, B or the bias, [`Error::Unsupported`](crate::Error::Unsupported) for GELU and
+    /// SiLU of integers, and what the device says. C is as it was where the error is found before
     /// the work begins.
     pub fn run(mut self) -> Result<Report> {
         let device = match &self.device {
@@ -48,8 +50,9 @@ impl<T: Element> Gemm<'_, T> {
         device.execute(&plan, product)
     }
 
-    /// What [`run`](Self::run) would do, without doing any of it: the device, the kernel, how each operand is taken, and the memory it
-    /// needs. It refuses what `run` refuses before the work begins, but for a lack of memory.
+    /// What [`run`](Self::run) would do, without doing any of it: the device, the kernel, how each
+    /// operand is taken, and the memory it needs. It refuses what `run` refuses before the work
+    /// begins, but for a lack of memory.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -59,7 +62,8 @@ impl<T: Element> Gemm<'_, T> {
     }
 }
 
-/// What [`Gemm::run`] would do with A and B, C, alpha and beta, with what is done last, and B packed before.
+/// What [`Gemm::run`] would do with A and B, C, alpha and beta, with what is done last, and B
+/// packed before.
 pub(crate) fn explain<T: Element>(
     device: Option<&Device>,
     accuracy: Accuracy,
@@ -92,7 +96,8 @@ impl Device {
         self.execute(plan, product)
     }
 
-    /// What [`run`](Self::run) would do by this plan, for operands as it gets them: A and B, C, alpha and beta, what is done last.
+    /// What [`run`](Self::run) would do by this plan, for operands as it gets them: A and B, C,
+    /// alpha and beta, what is done last.
     pub(crate) fn explain<T: Element>(
         &self,
         plan: &Plan,
@@ -166,7 +171,8 @@ impl Device {
         Ok(Report { device: self.label(), kernel })
     }
 
-    /// A product of groups, those rows of A and C with a matrix B each, by the kernel that was chosen for it.
+    /// A product of groups, those rows of A and C with a matrix B each, by the kernel that was
+    /// chosen for it.
     pub(crate) fn run_groups<T: Element>(
         &self,
         kernel: Hopper,

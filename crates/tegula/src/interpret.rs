@@ -46,8 +46,8 @@ impl Memory {
     /// Copies A, B and the bias. C has a layout, and values `before` where beta is not 0.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Unsupported`](crate::Error::Unsupported) for
-    /// matrices on a GPU.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory),
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for matrices on a GPU.
     pub fn new<T: Element>(
         launches: &Launches,
         [a, b]: [View<'_, T>; 2],
@@ -97,7 +97,8 @@ fn oriented<T: Scalar>(view: View<'_, T>, transposed: bool) -> View<'_, T> {
     if transposed { view.t() } else { view }
 }
 
-/// Runs a product's kernels in the interpreter, checks on: an error in a kernel is an error of the product.
+/// Runs a product's kernels in the interpreter, checks on: an error in a kernel is an error of the
+/// product.
 pub(crate) fn run<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
     let Gemm { alpha, a, b, beta, c, finish, .. } = product;
     let layouts = [a.layout(), b.layout(), c.layout()];

@@ -1,6 +1,7 @@
 //! The paths within its own crate that a source imports or names.
 
-/// Paths from the crate's root, one list of names each, that the code of a file names after `crate::` or `super::`.
+/// Paths from the crate's root, one list of names each, that the code of a file names after
+/// `crate::` or `super::`.
 pub fn of(file: &str, code: &str) -> Vec<Vec<String>> {
     let own = module(file);
     let mut found = Vec::new();

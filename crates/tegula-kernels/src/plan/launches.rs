@@ -26,7 +26,8 @@ pub struct Operands {
 }
 
 impl Operands {
-    /// Matrices of a product of elements of a type, the first element of each aligned as memory of its own is.
+    /// Matrices of a product of elements of a type, the first element of each aligned as memory of
+    /// its own is.
     pub fn aligned(ty: Type, layouts: [Layout; 3], epilogue: Epilogue) -> Operands {
         let out = if ty == Type::I8 { Type::I32 } else { ty };
         let [a, b, c] = &layouts;
@@ -47,9 +48,9 @@ pub enum Argument {
     Bias,
     /// A workspace, by its number in [`Launches::workspaces`].
     Workspace(u8),
-    /// The factor of A·B.
+    /// The scalar of A·B.
     Alpha,
-    /// The factor of C.
+    /// The scalar of C.
     Beta,
     /// A `u32`.
     Number(u32),
@@ -70,7 +71,7 @@ pub struct Launch {
 pub struct Workspace {
     /// Its elements.
     pub ty: Type,
-    /// Where they lie.
+    /// Shape and strides.
     pub layout: Layout,
     /// Whether it is zero before the first launch; the launches leave it so.
     pub zeroed: bool,
@@ -102,7 +103,8 @@ impl Launches {
         if self.transposed[operand] { layout.transposed() } else { layout }
     }
 
-    /// The launches that compute products of groups of rows, each with a matrix of B, by one kernel.
+    /// The launches that compute products of groups of rows, each with a matrix of B, by one
+    /// kernel.
     ///
     /// # Errors
     /// [`Error::Shape`](tegula_core::Error::Shape) where there are too many groups to address.

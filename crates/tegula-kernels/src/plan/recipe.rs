@@ -245,7 +245,7 @@ impl Recipe {
         Recipe { kernel, ..recipe }
     }
 
-    /// A recipe of the same product that takes no workspace, for matrices that lie so: slower.
+    /// A recipe of the same product that takes no workspace, for these layouts: slower.
     #[must_use]
     pub fn without_workspace(self, lies: [Lie; 3]) -> Self {
         let whole = Recipe { split: Split::Whole, packed: [false; 2], ..self };

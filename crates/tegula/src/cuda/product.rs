@@ -1,4 +1,5 @@
-//! Where a kernel meets the driver: its parameters are bound to matrices, its text is loaded, and it is queued.
+//! Where a kernel meets the driver: its parameters are bound to matrices, its text is loaded, and
+//! it is queued.
 //!
 //! This file alone in `cuda` knows kernels; everything below it takes a printed image.
 
@@ -146,11 +147,13 @@ impl Loaded {
     }
 }
 
-/// The parameters of a launch. They are large: a tensor map has 128 bytes. So they are filled where they stand.
+/// The parameters of a launch. They are large: a tensor map has 128 bytes. So they are filled where
+/// they stand.
 type Params = Few<Param, PARAMS>;
 
 impl<K: Borrow<Checked<Kernel>>> Loaded<K> {
-    /// Binds arguments to the kernel's parameters, which replace those in `params`, and returns the grid.
+    /// Binds arguments to the kernel's parameters, which replace those in `params`, and returns the
+    /// grid.
     fn bind(&self, gpu: &Gpu, args: &[Arg<'_>], params: &mut Params) -> Result<[u32; 3]> {
         let kernel = self.kernel.borrow();
         let bound: Few<Bound, ARGS> = args.iter().map(Arg::bound).collect();
@@ -238,18 +241,19 @@ impl Gpu {
     /// Queues a kernel; the grid follows from the arguments. Nothing waits for it.
     ///
     /// # Errors
-    /// [`Error::Launch`] where the arguments do not fit the kernel, [`Error::Assemble`], and what the driver says.
+    /// [`Error::Launch`] where the arguments do not fit the kernel, [`Error::Assemble`], and what
+    /// the driver says.
     ///
     /// # Safety
-    /// For these arguments the kernel has to stay within its matrices, as a run in `tegula_interp` shows, and no other work
-    /// may use the matrices it writes at the same time.
+    /// For these arguments the kernel has to stay within its matrices, as a run in `tegula_interp`
+    /// shows, and no other work may use the matrices it writes at the same time.
     pub unsafe fn run(&self, kernel: &Checked<Kernel>, args: &[Arg<'_>]) -> Result<()> {
         let (function, _) = self.load(&ptx::print(kernel)?)?;
         let mut params = Params::new();
         let loaded = Loaded { kernel, function: function.clone(), fields: kernel.fields() };
         let grid = loaded.bind(self, args, &mut params)?;
-        // SAFETY: `bind` has checked the arguments against the kernel's parameters, whose order `fields` gives; the rest is
-        // the caller's promise.
+        // SAFETY: `bind` has checked the arguments against the kernel's parameters, whose order `fields`
+        // gives; the rest is the caller's promise.
         self.ordered(&memory_of(args), || unsafe { self.launch(&function, grid, &params) })
     }
 
@@ -266,8 +270,9 @@ impl Gpu {
         Ok(loaded)
     }
 
-    /// Makes a product with built-in kernels. Matrices on the host are copied to the GPU and C back; what lies on the GPU
-    /// stays there. Returns the name of what made it: the recipe's, for matrices that lie as they do on the GPU.
+    /// Makes a product with built-in kernels. Matrices on the host are copied to the GPU and C
+    /// back; what lies on the GPU stays there. Returns the name of what made it: the recipe's,
+    /// for matrices that lie as they do on the GPU.
     pub(crate) fn multiply<T: Element>(&self, method: Method<'_>, product: Gemm<'_, T>) -> Result<String> {
         if let Method::Recipe(Recipe { kernel: Variant::Plain(plain), .. }) = method
             && plain.edges != Edges::Guarded
@@ -290,8 +295,9 @@ impl Gpu {
         Ok(used)
     }
 
-    /// This GPU with the stream that a product belongs to: `None` where that is this handle's, because the caller has named
-    /// it or all matrices lie on the host; else the home of its matrices.
+    /// This GPU with the stream that a product belongs to: `None` where that is this handle's,
+    /// because the caller has named it or all matrices lie on the host; else the home of its
+    /// matrices.
     ///
     /// # Safety
     /// The handle is dropped before the borrow of the product's matrices ends.
@@ -325,10 +331,11 @@ impl Gpu {
             let args = given.arguments(&launches, launch, &workspaces);
             let grid = kernel.bind(self, &args, &mut params)?;
             let others = self.begin(&memory_of(&args))?;
-            // SAFETY: `bind` has checked the arguments against the kernel's parameters. Built-in kernels guard their edges,
-            // those of groups as well, so they stay within their matrices; C is borrowed to be written. Memory is borrowed
-            // until the work is queued and freed, if at all, in stream order after it. On this stream nothing else uses the
-            // workspaces before the last launch is queued, and each launch follows the one before. Blocks that wait for others
+            // SAFETY: `bind` has checked the arguments against the kernel's parameters. Built-in kernels guard
+            // their edges, those of groups as well, so they stay within their matrices; C is
+            // borrowed to be written. Memory is borrowed until the work is queued and freed, if at
+            // all, in stream order after it. On this stream nothing else uses the workspaces before
+            // the last launch is queued, and each launch follows the one before. Blocks that wait for others
             // wait for such as have begun before them.
             let queued = unsafe { self.launch(&kernel.function, grid, &params) };
             self.end(&others)?;
@@ -373,10 +380,12 @@ impl Gpu {
         Ok(wanted.iter().zip(starts).filter_map(place).collect())
     }
 
-    /// A·B in a new matrix on this GPU. The work is queued, not waited for; the result can be an operand at once.
+    /// A·B in a new matrix on this GPU. The work is queued, not waited for; the result can be an
+    /// operand at once.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the shapes make no product, [`Error::OutOfMemory`], and what the driver says.
+    /// [`Error::Shape`] where the shapes make no product, [`Error::OutOfMemory`], and what the
+    /// driver says.
     pub fn matmul<T: Element>(&self, a: &DeviceMatrix<T>, b: &DeviceMatrix<T>) -> Result<DeviceMatrix<T::Out>> {
         let mut c = DeviceMatrix::uninit(self, crate::gemm::product_shape(a.shape(), b.shape())?)?;
         Gemm::new(a.view(), b.view(), c.view_mut()).on(&self.clone().into()).run()?;
@@ -420,8 +429,8 @@ struct Staged<'a, T: Element> {
 }
 
 impl<'a, T: Element> Staged<'a, T> {
-    /// Copies what lies on the host. All memory is there before anything is copied; where there is not enough, what was had
-    /// is given back.
+    /// Copies what lies on the host. All memory is there before anything is copied; where there is
+    /// not enough, what was had is given back.
     fn upload(gpu: &Gpu, product: Gemm<'a, T>) -> Result<Self> {
         let (audience, work, reads_c) = (product.audience, product.work(), product.beta != T::Acc::ZERO);
         let (scalars, epilogue) = ([product.alpha, product.beta], product.finish.epilogue());
