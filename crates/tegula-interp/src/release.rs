@@ -28,9 +28,9 @@ pub(super) struct Published {
 /// Where a strong write, or a release, comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Writer {
-    block: u32,
+    pub block: u32,
     /// Whether its scope includes other blocks.
-    wide: bool,
+    pub wide: bool,
 }
 
 impl Writer {

@@ -235,7 +235,7 @@ impl SharedShadow {
         let last = (write.clock != 0).then_some((clocks.block, write));
         let equal = self.equals.of((array as u32, index as u64));
         let writes = || history.ordered_writes().chain(last).chain(equal.iter().copied());
-        let conflict = unordered(clocks, eyes, writes()).map(Hazard::Conflict);
+        let conflict = unordered(clocks, eyes, writes().chain(history.replaced_writes())).map(Hazard::Conflict);
         conflict.or_else(|| unfenced((clocks, &self.fences), eyes, writes(), Proxy::Async))
     }
 
@@ -253,15 +253,19 @@ impl SharedShadow {
         let cell = &mut self.cells[array][index];
         let before = std::mem::replace(&mut cell.write, agent);
         cell.written = true;
-        let history = std::mem::take(self.histories.entry((array as u32, index as u32)).or_default());
+        let history = self.histories.entry((array as u32, index as u32)).or_default();
         let last = (before.clock != 0).then_some((block, before));
-        let writes = || last.into_iter().chain(equal.iter().copied()).chain(history.ordered_writes());
-        let conflict = unordered(clocks, eyes, writes()).or_else(|| {
+        let plain = || last.into_iter().chain(equal.iter().copied());
+        let writes = || plain().chain(history.ordered_writes());
+        let conflict = unordered(clocks, eyes, writes().chain(history.replaced_writes())).or_else(|| {
             let mut reads = history.reads.values().copied().chain(history.ordered_reads());
             let read = reads.find(|read| !clocks.seen_by(eyes, read))?;
             Some(Conflict { block, earlier: read, earlier_writes: false })
         });
-        conflict.map(Hazard::Conflict).or_else(|| unfenced((clocks, &self.fences), eyes, writes(), proxy))
+        let hazard = conflict.map(Hazard::Conflict);
+        let hazard = hazard.or_else(|| unfenced((clocks, &self.fences), eyes, writes(), proxy));
+        history.replace(plain(), block, agent.lane);
+        hazard
     }
 
     /// A thread has waited for an element.
@@ -325,12 +329,17 @@ impl GlobalShadow {
     /// that.
     pub fn write_by_agent(&mut self, clocks: &mut Clocks, at: (u32, u64), now: &Now, agent: Access) -> Option<Hazard> {
         let (eyes, equal) = (Eyes::Thread(*now), self.equals.take(at));
-        let new = GlobalCell { write: Some((clocks.block, agent)), ..GlobalCell::default() };
-        let GlobalCell { write, history, .. } = std::mem::replace(self.cells.entry(at).or_default(), new);
-        let conflict = history.conflict(write, clocks, now, true);
+        let GlobalCell { write, history, published } = self.cells.entry(at).or_default();
+        published.clear();
+        let last = write.replace((clocks.block, agent));
+        let conflict = history.conflict(last, clocks, now, true);
         let conflict = conflict.or_else(|| unordered(clocks, &eyes, equal.iter().copied()));
-        let writes = write.into_iter().chain(equal.iter().copied()).chain(history.ordered_writes());
-        conflict.map(Hazard::Conflict).or_else(|| unfenced((clocks, &self.fences), &eyes, writes, Proxy::Async))
+        let plain = || last.into_iter().chain(equal.iter().copied());
+        let writes = plain().chain(history.ordered_writes());
+        let hazard = conflict.map(Hazard::Conflict);
+        let hazard = hazard.or_else(|| unfenced((clocks, &self.fences), &eyes, writes, Proxy::Async));
+        history.replace(plain(), clocks.block, agent.lane);
+        hazard
     }
 
     /// An agent reads an element, as a thread started it to; what is wrong with that.
@@ -345,7 +354,7 @@ impl GlobalShadow {
         history.reads.insert((clocks.block, agent.lane), agent);
         let equal = self.equals.of(at);
         let writes = || history.ordered_writes().chain(*write).chain(equal.iter().copied());
-        let conflict = unordered(clocks, eyes, writes()).map(Hazard::Conflict);
+        let conflict = unordered(clocks, eyes, writes().chain(history.replaced_writes())).map(Hazard::Conflict);
         conflict.or_else(|| unfenced((clocks, &self.fences), eyes, writes(), proxy))
     }
 
@@ -354,7 +363,7 @@ impl GlobalShadow {
         let GlobalCell { write, history, .. } = self.cells.get(&at)?;
         let writes = || history.ordered_writes().chain(*write).chain(self.equals.of(at).iter().copied());
         let (_, last) = writes().last()?;
-        unordered(clocks, &Eyes::Thread(now), writes()).is_none().then_some(last)
+        unordered(clocks, &Eyes::Thread(now), writes().chain(history.replaced_writes())).is_none().then_some(last)
     }
 
     /// A thread has waited for an element.
