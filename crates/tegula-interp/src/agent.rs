@@ -120,10 +120,12 @@ impl Groups {
         self.open += 1;
     }
 
-    /// Waits for all but the latest groups; the last that is done.
+    /// Waits for all but the latest groups; the last that is done by this wait. An earlier wait
+    /// may have been for more groups, and for less of what each does.
     pub fn wait(&mut self, pending: u32) -> u32 {
-        self.done = self.done.max((self.open - 1).saturating_sub(pending));
-        self.done
+        let done = (self.open - 1).saturating_sub(pending);
+        self.done = self.done.max(done);
+        done
     }
 
     pub fn is_done(&self, group: u32) -> bool {
