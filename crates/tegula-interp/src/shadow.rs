@@ -256,7 +256,7 @@ impl SharedShadow {
         let history = self.histories.entry((array as u32, index as u32)).or_default();
         let last = (before.clock != 0).then_some((block, before));
         let plain = || last.into_iter().chain(equal.iter().copied());
-        let writes = || plain().chain(history.ordered_writes());
+        let writes = || history.ordered_writes().chain(plain());
         let conflict = unordered(clocks, eyes, writes().chain(history.replaced_writes())).or_else(|| {
             let mut reads = history.reads.values().copied().chain(history.ordered_reads());
             let read = reads.find(|read| !clocks.seen_by(eyes, read))?;
@@ -335,7 +335,7 @@ impl GlobalShadow {
         let conflict = history.conflict(last, clocks, now, true);
         let conflict = conflict.or_else(|| unordered(clocks, &eyes, equal.iter().copied()));
         let plain = || last.into_iter().chain(equal.iter().copied());
-        let writes = plain().chain(history.ordered_writes());
+        let writes = history.ordered_writes().chain(plain());
         let hazard = conflict.map(Hazard::Conflict);
         let hazard = hazard.or_else(|| unfenced((clocks, &self.fences), &eyes, writes, Proxy::Async));
         history.replace(plain(), clocks.block, agent.lane);
