@@ -2,15 +2,22 @@
 
 use std::ops::{Add, Mul, Neg, Sub};
 
-use crate::element::Type;
+/// The two formats that activations are computed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// f32.
+    Single,
+    /// f64.
+    Double,
+}
 
 /// A type that activations are computed in: f32 or f64, as a number or as a value of a kernel that
 /// is being built.
 pub trait Real: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Neg<Output = Self> {
     /// A truth value.
     type Truth: Copy;
-    /// [`Type::F32`] or [`Type::F64`].
-    const TYPE: Type;
+    /// The format.
+    const PRECISION: Precision;
     /// The nearest value to a number.
     fn number(self, value: f64) -> Self;
     /// self·b + c, rounded once.
@@ -30,9 +37,9 @@ pub trait Real: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Se
 }
 
 macro_rules! real {
-    ($($t:ident $bits:ident $tag:ident;)*) => {$(impl Real for $t {
+    ($($t:ident $bits:ident $precision:ident;)*) => {$(impl Real for $t {
         type Truth = bool;
-        const TYPE: Type = Type::$tag;
+        const PRECISION: Precision = Precision::$precision;
         #[inline(always)]
         fn number(self, value: f64) -> Self {
             value as $t
@@ -66,4 +73,4 @@ macro_rules! real {
         }
     })*};
 }
-real! { f32 u32 F32; f64 u64 F64; }
+real! { f32 u32 Single; f64 u64 Double; }

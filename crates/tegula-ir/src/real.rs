@@ -1,14 +1,13 @@
 //! Values of a kernel as real numbers, for activations (`tegula_core::epilogue`).
 
-use tegula_core::element::{Scalar, Type};
-use tegula_core::real::Real;
+use tegula_core::real::{Precision, Real};
 
 use super::types::{Pred, Val};
 
 macro_rules! real {
-    ($($t:ident $bits:ident;)*) => {$(impl<'k> Real for Val<'k, $t> {
+    ($($t:ident $bits:ident $precision:ident;)*) => {$(impl<'k> Real for Val<'k, $t> {
         type Truth = Pred<'k>;
-        const TYPE: Type = <$t as Scalar>::TYPE;
+        const PRECISION: Precision = Precision::$precision;
         fn number(self, value: f64) -> Self {
             self.k.constant(value as $t)
         }
@@ -35,4 +34,4 @@ macro_rules! real {
         }
     })*};
 }
-real! { f32 u32; f64 u64; }
+real! { f32 u32 Single; f64 u64 Double; }

@@ -13,8 +13,7 @@
 //!
 //! Results of 16 bits need less of all that: `apply_short`.
 
-use crate::element::Type;
-use crate::real::Real;
+use crate::real::{Precision, Real};
 
 /// Which t.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +28,7 @@ impl Gate {
     /// x·σ(t). NaN for NaN; x for a large x, infinite or not, and −0 for one far below 0.
     #[inline(always)]
     pub fn apply<R: Real>(self, x: R) -> R {
-        let format = Format::of(R::TYPE);
+        let format = Format::of(R::PRECISION);
         let number = |value| x.number(value);
         let most = match self {
             Gate::Tanh => format.most_tanh,
@@ -121,10 +120,10 @@ struct Format {
 
 impl Format {
     #[inline(always)]
-    const fn of(ty: Type) -> &'static Format {
-        match ty {
-            Type::F64 => &DOUBLE,
-            _ => &SINGLE,
+    const fn of(precision: Precision) -> &'static Format {
+        match precision {
+            Precision::Double => &DOUBLE,
+            Precision::Single => &SINGLE,
         }
     }
 }
