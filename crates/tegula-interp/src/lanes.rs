@@ -113,7 +113,7 @@ impl Registers {
         match ty {
             Type::Pred => self.predicates[reg as usize] = mask(|lane| bits[lane] & 1 == 1),
             ty if ty.size() == 8 => self.put_u64s(reg, *bits),
-            Type::F32 | Type::I32 | Type::U32 => self.put_u32s(reg, std::array::from_fn(|lane| bits[lane] as u32)),
+            ty if ty.size() == 4 => self.put_u32s(reg, std::array::from_fn(|lane| bits[lane] as u32)),
             _ => self.put_u32s(reg, std::array::from_fn(|lane| semantics::register_bits(ty, bits[lane]))),
         }
     }
@@ -169,21 +169,22 @@ impl Registers {
 
     pub fn unary(&mut self, op: Unary, ty: Type, dst: Reg, a: Reg) {
         use Unary::{Abs, Neg, Not};
+        let (long, sign) = (ty.size() == 8, 1 << (8 * ty.size() as u32 - 1) % 32);
         match (op, ty) {
             (_, Type::Pred) => self.predicates[dst as usize] = !self.predicates[a as usize],
             (Neg, Type::F32) => self.map1(dst, a, |x: f32| -x),
             (Neg, Type::F64) => self.map1(dst, a, |x: f64| -x),
-            (Neg, Type::F16 | Type::BF16) => self.map1(dst, a, |x: u32| x ^ 0x8000),
+            (Neg, ty) if ty.is_float() => self.map1(dst, a, |x: u32| x ^ sign),
             (Abs, Type::F32) => self.map1(dst, a, f32::abs),
             (Abs, Type::F64) => self.map1(dst, a, f64::abs),
-            (Abs, Type::F16 | Type::BF16) => self.map1(dst, a, |x: u32| x & 0x7fff),
-            (Neg, Type::I64 | Type::U64) => self.map1(dst, a, u64::wrapping_neg),
+            (Abs, ty) if ty.is_float() => self.map1(dst, a, |x: u32| x & !sign),
+            (Neg, _) if long => self.map1(dst, a, u64::wrapping_neg),
             (Neg, _) => self.map1(dst, a, u32::wrapping_neg),
-            (Abs, Type::I64) => self.map1(dst, a, i64::wrapping_abs),
-            (Abs, Type::I32 | Type::I8) => self.map1(dst, a, i32::wrapping_abs),
-            (Abs, Type::U64) => self.map1(dst, a, |x: u64| x),
+            (Abs, ty) if ty.is_signed() && long => self.map1(dst, a, i64::wrapping_abs),
+            (Abs, ty) if ty.is_signed() => self.map1(dst, a, i32::wrapping_abs),
+            (Abs, _) if long => self.map1(dst, a, |x: u64| x),
             (Abs, _) => self.map1(dst, a, |x: u32| x),
-            (Not, Type::I64 | Type::U64) => self.map1(dst, a, |x: u64| !x),
+            (Not, _) if long => self.map1(dst, a, |x: u64| !x),
             (Not, _) => self.map1(dst, a, |x: u32| !x),
         }
     }
@@ -192,11 +193,11 @@ impl Registers {
     pub fn binary(&mut self, op: Binary, ty: Type, dst: Reg, a: Reg, b: Reg) -> u32 {
         let r = [dst, a, b];
         let by_zero = match (op, ty) {
-            (Binary::Div | Binary::Rem, Type::I32 | Type::U32) => {
+            (Binary::Div | Binary::Rem, ty) if ty.is_int() && ty.size() < 8 => {
                 let divisors = self.u32s(b);
                 mask(|lane| divisors[lane] == 0)
             }
-            (Binary::Div | Binary::Rem, Type::I64 | Type::U64) => {
+            (Binary::Div | Binary::Rem, ty) if ty.is_int() => {
                 let divisors = self.u64s(b);
                 mask(|lane| divisors[lane] == 0)
             }
@@ -246,20 +247,22 @@ impl Registers {
                 fused::mul_add_f64(&a, &b, &c, &mut out);
                 self.put_u64s(dst, bytemuck::cast(out));
             }
-            Type::F16 | Type::BF16 => {
-                let f = if ty == Type::F16 { semantics::mul_add16::<f16> } else { semantics::mul_add16::<bf16> };
-                let [a, b, c] = [a, b, c].map(|r| self.u32s(r));
-                self.put_u32s(dst, std::array::from_fn(|i| f(a[i], b[i], c[i])));
-            }
+            Type::F16 => self.half_mul_add(semantics::mul_add16::<f16>, [dst, a, b, c]),
+            Type::BF16 => self.half_mul_add(semantics::mul_add16::<bf16>, [dst, a, b, c]),
             Type::I64 | Type::U64 => {
                 let [a, b, c] = [a, b, c].map(|r| self.u64s(r));
                 self.put_u64s(dst, std::array::from_fn(|i| a[i].wrapping_mul(b[i]).wrapping_add(c[i])));
             }
-            _ => {
+            Type::I8 | Type::U8 | Type::I32 | Type::U32 | Type::Pred => {
                 let [a, b, c] = [a, b, c].map(|r| self.u32s(r));
                 self.put_u32s(dst, std::array::from_fn(|i| a[i].wrapping_mul(b[i]).wrapping_add(c[i])));
             }
         }
+    }
+
+    fn half_mul_add(&mut self, f: fn(u32, u32, u32) -> u32, [dst, a, b, c]: [Reg; 4]) {
+        let [a, b, c] = [a, b, c].map(|r| self.u32s(r));
+        self.put_u32s(dst, std::array::from_fn(|i| f(a[i], b[i], c[i])));
     }
 
     pub fn compare(&mut self, how: Compare, ty: Type, dst: Reg, a: Reg, b: Reg) {

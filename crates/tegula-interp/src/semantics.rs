@@ -5,81 +5,41 @@ use tegula_core::element::{Scalar, Type, bf16, f16, to_odd};
 /// A number of any type as bits, in another type: the meaning of [`tegula_ir::Op::Convert`].
 pub(super) fn convert(from: Type, to: Type, bits: u64) -> u64 {
     match (from.is_float(), to.is_float()) {
-        (true, true) => float_bits(to, float_value(from, bits)),
-        (true, false) => float_to_int(from, to, float_value(from, bits)),
+        (true, true) => to.round(from.to_f64(bits)),
+        (true, false) => float_to_int(from, to, from.to_f64(bits)),
         (false, true) => int_to_float(to, int_value(from, bits)),
         (false, false) => truncate(to, int_value(from, bits)),
     }
 }
 
-/// A float of any type, exactly.
-fn float_value(ty: Type, bits: u64) -> f64 {
-    match ty {
-        Type::F64 => f64::from_bits(bits),
-        Type::F32 => f64::from(f32::from_bits(bits as u32)),
-        Type::F16 => f16::from_bits(bits as u16).to_f64(),
-        _ => bf16::from_bits(bits as u16).to_f64(),
-    }
-}
-
-/// The bits of a float, rounded once to nearest even.
-fn float_bits(ty: Type, value: f64) -> u64 {
-    match ty {
-        Type::F64 => value.to_bits(),
-        Type::F32 => u64::from((value as f32).to_bits()),
-        Type::F16 => u64::from(round16::<f16>(value)),
-        _ => u64::from(round16::<bf16>(value)),
-    }
-}
-
+/// An integer of any type, of which registers hold the bits.
 fn int_value(ty: Type, bits: u64) -> i128 {
-    match ty {
-        Type::I8 => i128::from(bits as i8),
-        Type::I32 => i128::from(bits as i32),
-        Type::I64 => i128::from(bits as i64),
-        Type::U8 => i128::from(bits as u8),
-        Type::U32 => i128::from(bits as u32),
-        _ => i128::from(bits),
-    }
+    let unused = 64 - 8 * ty.size();
+    if ty.is_signed() { i128::from((bits << unused) as i64 >> unused) } else { i128::from(bits << unused >> unused) }
 }
 
+/// The lower bits of a number, as registers hold an integer of a type.
 fn truncate(ty: Type, value: i128) -> u64 {
-    match ty {
-        // 8-bit values live sign- or zero-extended in 32-bit registers.
-        Type::I8 => u64::from(value as i8 as i32 as u32),
-        Type::U8 => u64::from(value as u8),
-        Type::I32 | Type::U32 => u64::from(value as u32),
-        _ => value as u64,
-    }
+    if ty.size() == 8 { value as u64 } else { u64::from(register_bits(ty, value as u64)) }
 }
 
 fn int_to_float(to: Type, value: i128) -> u64 {
     match to {
         Type::F64 => (value as f64).to_bits(),
         Type::F32 => u64::from((value as f32).to_bits()),
-        // Through f32 rounded to odd, so that the second rounding decides.
-        _ => float_bits(to, odd(value as f64, (value - value as f64 as i128) as f64)),
+        // Rounded to odd first, so that the second rounding decides.
+        _ => to.round(odd(value as f64, (value - value as f64 as i128) as f64)),
     }
 }
 
 fn float_to_int(from: Type, to: Type, value: f64) -> u64 {
+    let bits = 8 * to.size();
     if value.is_nan() {
         // The hardware's value: where a 64-bit type takes part, the highest bit of the result alone.
-        return match to {
-            Type::I64 | Type::U64 => 1 << 63,
-            _ if from != Type::F64 => 0,
-            Type::I32 | Type::U32 => 1 << 31,
-            _ => truncate(to, 1 << 7),
-        };
+        return if to.size().max(from.size()) == 8 { truncate(to, 1 << (bits - 1)) } else { 0 };
     }
-    match to {
-        Type::I8 => truncate(to, i128::from(value as i8)),
-        Type::U8 => u64::from(value as u8),
-        Type::I32 => u64::from(value as i32 as u32),
-        Type::U32 => u64::from(value as u32),
-        Type::I64 => value as i64 as u64,
-        _ => value as u64,
-    }
+    let (least, most) = if to.is_signed() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+    truncate(to, (value as i128).clamp(least, most))
 }
 
 /// The 16-bit floats, as far as rounding them needs.
@@ -175,6 +135,7 @@ pub(super) fn atomic(op: tegula_ir::AtomicOp, ty: Type, old: u64, value: u64, ex
     match op {
         A::Add if ty == Type::F32 => (f32::from_bits(old as u32) + f32::from_bits(value as u32)).to_bits().into(),
         A::Add if ty == Type::F64 => (f64::from_bits(old) + f64::from_bits(value)).to_bits(),
+        // The checker refuses sums of shorter floats.
         A::Add => truncate(ty, int_value(ty, old) + int_value(ty, value)),
         A::Min => truncate(ty, int_value(ty, old).min(int_value(ty, value))),
         A::Max => truncate(ty, int_value(ty, old).max(int_value(ty, value))),
@@ -196,7 +157,7 @@ pub(super) fn atomic(op: tegula_ir::AtomicOp, ty: Type, old: u64, value: u64, ex
 pub(super) fn compare(how: tegula_ir::Compare, ty: Type, a: u64, b: u64) -> bool {
     use tegula_ir::Compare as C;
     let order = if ty.is_float() {
-        float_value(ty, a).partial_cmp(&float_value(ty, b))
+        ty.to_f64(a).partial_cmp(&ty.to_f64(b))
     } else if ty == Type::Pred {
         Some(bool::from_bits(a).cmp(&bool::from_bits(b)))
     } else {
@@ -212,14 +173,10 @@ pub(super) fn compare(how: tegula_ir::Compare, ty: Type, a: u64, b: u64) -> bool
     }
 }
 
-/// A value as a 4-byte register holds it: 8-bit integers sign- or zero-extended.
+/// A value of at most 4 bytes as a 4-byte register holds it: shorter ones sign- or zero-extended.
 pub(super) fn register_bits(ty: Type, bits: u64) -> u32 {
-    match ty {
-        Type::I8 => bits as i8 as i32 as u32,
-        Type::U8 => u32::from(bits as u8),
-        Type::F16 | Type::BF16 => u32::from(bits as u16),
-        _ => bits as u32,
-    }
+    let (bits, unused) = (bits as u32, 32 - 8 * ty.size());
+    if ty.is_signed() { ((bits << unused) as i32 >> unused) as u32 } else { bits << unused >> unused }
 }
 
 #[cfg(test)]

@@ -109,10 +109,19 @@ struct Format {
     bytes: usize,
 }
 
-const HALF: Format = Format { exponent: 5, fraction: 10, unused: 0, bytes: 2 };
-const BRAIN: Format = Format { exponent: 8, fraction: 7, unused: 0, bytes: 2 };
-const TF32: Format = Format { exponent: 8, fraction: 10, unused: 13, bytes: 4 };
-const SINGLE: Format = Format { exponent: 8, fraction: 23, unused: 0, bytes: 4 };
+const HALF: Format = Format::of(Type::F16);
+const BRAIN: Format = Format::of(Type::BF16);
+const TF32: Format = Format { fraction: 10, unused: 13, ..SINGLE };
+const SINGLE: Format = Format::of(Type::F32);
+
+impl Format {
+    /// The format of a type.
+    const fn of(ty: Type) -> Format {
+        let Some(format) = ty.float_format() else { panic!("only floats have a format") };
+        let fraction = format.precision as u32 - 1;
+        Format { exponent: 8 * ty.size() as u32 - 1 - fraction, fraction, unused: 0, bytes: ty.size() }
+    }
+}
 
 /// ±significand · 2^(exponent − fraction), an infinity or NaN.
 #[derive(Clone, Copy)]
@@ -179,7 +188,7 @@ fn block(core: TensorCore, format: Format, a: &[u64], b: &[u64], sum: u32) -> u3
 /// sums += A·B of a warpgroup's instruction (`Hopper::Wgmma`): rows of A and columns of B have 16 numbers each, sums go row after row. Its
 /// products are added as those of `mma` on the same GPU, all 16 at once.
 pub(super) fn warpgroup(ty: Type, a: &[u64], b: &[u64], sums: &mut [u32]) {
-    let format = if ty == Type::F16 { HALF } else { BRAIN };
+    let format = Format::of(ty);
     let lines = |bits: &[u64]| bits.chunks(K).map(|line| Line::read(format, line)).collect::<Vec<_>>();
     let (rows, cols) = (lines(a), lines(b));
     for ((row, x), sums) in rows.iter().zip(a.chunks(K)).zip(sums.chunks_mut(cols.len())) {

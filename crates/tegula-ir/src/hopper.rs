@@ -115,6 +115,20 @@ impl Wgmma {
     /// Threads that multiply together.
     pub const THREADS: u32 = 128;
 
+    /// The name of a type of A and B in the instruction; `None` where it has no such type.
+    pub(crate) const fn spelling(ty: Type) -> Option<&'static str> {
+        match ty {
+            Type::F16 => Some("f16"),
+            Type::BF16 => Some("bf16"),
+            _ => None,
+        }
+    }
+
+    /// Whether A and B may have a type.
+    pub const fn multiplies(ty: Type) -> bool {
+        Self::spelling(ty).is_some()
+    }
+
     /// Sums of a thread.
     pub const fn sums(self) -> u32 {
         self.n / 2

@@ -262,7 +262,7 @@ impl Lowering<'_> {
                 Expr::MulAdd(ty, Box::new([a, b, c].map(|&operand| self.operand(operand))))
             }
             Op::Compare(how, a, b) => {
-                if matches!(of(*a), Type::F16 | Type::BF16) {
+                if of(*a).is_float() && !matches!(of(*a), Type::F32 | Type::F64) {
                     return self.refuse(format!("comparisons of {}", of(*a)));
                 }
                 Expr::Compare(*how, Box::new([*a, *b].map(|operand| self.operand(operand))))

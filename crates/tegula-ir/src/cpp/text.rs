@@ -200,8 +200,7 @@ impl Writer<'_> {
         stored.extend(self.kernel.params().iter().map(|param| match param.kind {
             ParamKind::Matrix { ty, .. } | ParamKind::Scalar(ty) => ty,
         }));
-        let headers = [(Type::F16, "#include <cuda_fp16.h>"), (Type::BF16, "#include <cuda_bf16.h>")];
-        headers.iter().filter(|(ty, _)| stored.contains(ty)).for_each(|(_, include)| self.line(0, include, None));
+        stored.into_iter().filter_map(header).for_each(|header| self.line(0, format!("#include <{header}>"), None));
         if !self.helpers.is_empty() {
             self.line(0, "", None);
             self.line(0, "// Modulo 2^32: an int must not overflow, an unsigned may.", None);
@@ -538,6 +537,17 @@ fn spelled(ty: Type) -> &'static str {
         Type::I64 => "long long",
         Type::U64 => "unsigned long long",
         Type::Pred => "bool",
+    }
+}
+
+/// The header of CUDA that declares a type.
+fn header(ty: Type) -> Option<&'static str> {
+    match ty {
+        Type::F16 => Some("cuda_fp16.h"),
+        Type::BF16 => Some("cuda_bf16.h"),
+        Type::F64 | Type::F32 | Type::I8 | Type::U8 | Type::I32 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => {
+            None
+        }
     }
 }
 

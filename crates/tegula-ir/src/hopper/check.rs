@@ -3,7 +3,7 @@
 use tegula_core::diagnostic::{Fault, FaultKind};
 use tegula_core::element::Type;
 
-use super::{Hopper, LeftFactor, Swizzle};
+use super::{Hopper, LeftFactor, Swizzle, Wgmma};
 use crate::ops::*;
 
 /// What is wrong with an operation whatever the data, besides what [`check()`](crate::check()) asks of all.
@@ -49,7 +49,7 @@ pub(crate) fn faults(kernel: &Kernel, op: &Hopper) -> Vec<(FaultKind, String)> {
             tile_faults(kernel, *matrix, array(place), true, &mut refuse);
         }
         Hopper::Wgmma { wgmma, a, b, .. } => {
-            if !matches!(wgmma.ty, Type::F16 | Type::BF16) || wgmma.n == 0 || wgmma.n > 256 || wgmma.n % 8 != 0 {
+            if !Wgmma::multiplies(wgmma.ty) || wgmma.n == 0 || wgmma.n > 256 || wgmma.n % 8 != 0 {
                 refuse(FaultKind::Type, format!("there is no {wgmma}"));
             }
             let left = if let LeftFactor::Shared(a) = a { Some(a) } else { None };

@@ -142,7 +142,8 @@ impl Printer<'_> {
         };
         let (right, add) = (self.descriptor(b), self.register(add));
         let sums: Vec<_> = (0..wgmma.sums()).map(|i| self.var(VarId(sums.0 + i))).collect();
-        let (ty, n, sums) = (if wgmma.ty == Type::F16 { "f16" } else { "bf16" }, wgmma.n, braced(&sums));
+        let ty = Wgmma::spelling(wgmma.ty).unwrap_or_else(|| unreachable!("checked: the instruction has the type"));
+        let (n, sums) = (wgmma.n, braced(&sums));
         self.line(format_args!(
             "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{ty}.{ty} {sums}, {left}, {right}, {add}, 1, 1, {flags}"
         ));

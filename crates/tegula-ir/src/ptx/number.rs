@@ -4,12 +4,8 @@ use tegula_core::element::Type;
 use tegula_core::error::Result;
 
 use super::printer::{Class, Needs, Printer, Reg};
-use super::spelling::{bits, number, relation, stored};
+use super::spelling::{bits, number, relation, requirements, stored};
 use crate::{Binary, Compare, Inst, Operand, Unary};
-
-fn is_half(ty: Type) -> bool {
-    matches!(ty, Type::F16 | Type::BF16)
-}
 
 impl Printer<'_> {
     fn result_of(&mut self, inst: &Inst) -> Reg {
@@ -22,8 +18,8 @@ impl Printer<'_> {
         match (op, ty) {
             (Unary::Not, ty) => self.line(format_args!("not.{} {d}, {a}", bits(ty))),
             // The sign is a bit: no GPU is too old for that.
-            (Unary::Neg, Type::F16 | Type::BF16) => self.line(format_args!("xor.b16 {d}, {a}, 0x8000")),
-            (Unary::Abs, Type::F16 | Type::BF16) => self.line(format_args!("and.b16 {d}, {a}, 0x7fff")),
+            (Unary::Neg, ty) if ty.is_half_float() => self.line(format_args!("xor.b16 {d}, {a}, 0x8000")),
+            (Unary::Abs, ty) if ty.is_half_float() => self.line(format_args!("and.b16 {d}, {a}, 0x7fff")),
             (Unary::Neg, Type::U32) => self.line(format_args!("neg.s32 {d}, {a}")),
             (Unary::Neg, Type::U64) => self.line(format_args!("neg.s64 {d}, {a}")),
             (Unary::Abs, Type::U32 | Type::U64) => self.line(format_args!("mov.{} {d}, {a}", bits(ty))),
@@ -38,7 +34,7 @@ impl Printer<'_> {
         if matches!(op, Binary::Shl | Binary::Shr) {
             return self.shift(inst, op, a, b);
         }
-        if op == Binary::Div && is_half(ty) {
+        if op == Binary::Div && ty.is_half_float() {
             return self.divide_halves(inst, a, b);
         }
         let (d, a, b) = (self.result_of(inst), self.operand(a), self.operand(b));
@@ -56,9 +52,9 @@ impl Printer<'_> {
             Binary::Xor => self.line(format_args!("xor.{} {d}, {a}, {b}", bits(ty))),
             Binary::Shl | Binary::Shr => {}
         }
-        match (op, ty) {
-            (Binary::Add | Binary::Sub | Binary::Mul, Type::BF16) => self.need(Needs::SM_90),
-            (Binary::Min | Binary::Max, Type::F16 | Type::BF16) => self.need(Needs::SM_80),
+        match op {
+            Binary::Add | Binary::Sub | Binary::Mul => self.need(requirements(ty).add),
+            Binary::Min | Binary::Max => self.need(requirements(ty).min),
             _ => {}
         }
         Ok(())
@@ -88,31 +84,30 @@ impl Printer<'_> {
     /// f32 has more than twice their precision, so that rounding twice is rounding once.
     fn divide_halves(&mut self, inst: &Inst, a: Operand, b: Operand) -> Result<()> {
         let ty = self.kernel.operand_type(a);
-        let (a, b) = (self.widened(a), self.widened(b));
+        let (a, b) = (self.widened(a)?, self.widened(b)?);
         let (d, quotient) = (self.result_of(inst), self.fresh(Class::Float));
         self.line(format_args!("div.rn.f32 {quotient}, {a}, {b}"));
         self.narrow(d, ty, quotient)
     }
 
     /// A 16-bit float as f32, exactly.
-    fn widened(&mut self, a: Operand) -> Reg {
+    fn widened(&mut self, a: Operand) -> Result<Reg> {
         let ty = self.kernel.operand_type(a);
         let (wide, a) = (self.fresh(Class::Float), self.operand(a));
-        self.widen(wide, ty, &a);
-        wide
+        self.widen(wide, ty, &a)?;
+        Ok(wide)
     }
 
-    fn widen(&mut self, wide: Reg, ty: Type, a: &str) {
+    fn widen(&mut self, wide: Reg, ty: Type, a: &str) -> Result<()> {
         match ty {
             Type::BF16 => self.line(format_args!("mov.b32 {wide}, {{0, {a}}}")),
-            _ => self.line(format_args!("cvt.f32.f16 {wide}, {a}")),
+            _ => self.line(format_args!("cvt.f32.{} {wide}, {a}", number(ty)?)),
         }
+        Ok(())
     }
 
     fn narrow(&mut self, d: Reg, ty: Type, a: Reg) -> Result<()> {
-        if ty == Type::BF16 {
-            self.need(Needs::SM_80);
-        }
+        self.need(requirements(ty).fma);
         self.line(format_args!("cvt.rn.{}.f32 {d}, {a}", number(ty)?));
         Ok(())
     }
@@ -121,9 +116,7 @@ impl Printer<'_> {
         let ty = self.kernel.operand_type(operands[0]);
         let (d, [a, b, c]) = (self.result_of(inst), operands.map(|o| self.operand(o)));
         let name = if ty.is_float() { "fma.rn" } else { "mad.lo" };
-        if ty == Type::BF16 {
-            self.need(Needs::SM_80);
-        }
+        self.need(requirements(ty).fma);
         self.line(format_args!("{name}.{} {d}, {a}, {b}, {c}", number(ty)?));
         Ok(())
     }
@@ -133,7 +126,7 @@ impl Printer<'_> {
         // True where an operand is NaN: the one relation that is spelled differently for floats.
         let how = if how == Compare::Ne && ty.is_float() { "neu" } else { relation(how) };
         if ty == Type::BF16 {
-            let (a, b) = (self.widened(a), self.widened(b));
+            let (a, b) = (self.widened(a)?, self.widened(b)?);
             self.line(format_args!("setp.{how}.f32 {d}, {a}, {b}"));
         } else {
             let (a, b) = (self.operand(a), self.operand(b));
@@ -159,16 +152,19 @@ impl Printer<'_> {
     pub fn bitcast(&mut self, inst: &Inst, a: Operand) {
         let (from, to) = (self.kernel.operand_type(a), self.kernel.value_type(inst.results[0]));
         let (d, a) = (self.result_of(inst), self.register(a));
-        match (from, to) {
-            (Type::Pred, Type::I8 | Type::U8) => self.line(format_args!("selp.b32 {d}, 1, 0, {a}")),
-            (Type::I8 | Type::U8, Type::Pred) => {
+        match to {
+            Type::I8 | Type::U8 if from == Type::Pred => self.line(format_args!("selp.b32 {d}, 1, 0, {a}")),
+            Type::Pred if from != Type::Pred => {
                 let bit = self.fresh(Class::Word);
                 self.line(format_args!("and.b32 {bit}, {a}, 1"));
                 self.line(format_args!("setp.ne.u32 {d}, {bit}, 0"));
             }
-            (_, Type::I8) => self.line(format_args!("cvt.s32.s8 {d}, {a}")),
-            (_, Type::U8) => self.line(format_args!("cvt.u32.u8 {d}, {a}")),
-            (_, to) => self.line(format_args!("mov.{} {d}, {a}", bits(to))),
+            Type::I8 => self.line(format_args!("cvt.s32.s8 {d}, {a}")),
+            Type::U8 => self.line(format_args!("cvt.u32.u8 {d}, {a}")),
+            Type::F64 | Type::F32 | Type::F16 | Type::BF16 => self.line(format_args!("mov.{} {d}, {a}", bits(to))),
+            Type::I32 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => {
+                self.line(format_args!("mov.{} {d}, {a}", bits(to)));
+            }
         }
     }
 
@@ -183,10 +179,9 @@ impl Printer<'_> {
         };
         if from == Type::BF16 {
             if to == Type::F32 {
-                self.widen(d, from, &source.to_string());
-                return Ok(());
+                return self.widen(d, from, &source.to_string());
             }
-            (source, name) = (self.widened(a), "f32");
+            (source, name) = (self.widened(a)?, "f32");
         }
         if to == Type::BF16 {
             return self.convert_to_bf16(d, from, source, name);

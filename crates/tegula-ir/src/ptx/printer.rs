@@ -39,6 +39,14 @@ impl Class {
             Type::F64 => Class::Double,
         }
     }
+
+    /// Whether instructions take constants of the class, which need no register then.
+    const fn has_immediates(self) -> bool {
+        match self {
+            Class::Pred | Class::Half => false,
+            Class::Word | Class::Long | Class::Float | Class::Double => true,
+        }
+    }
 }
 
 /// A register, by kind and number.
@@ -263,7 +271,7 @@ impl<'a> Printer<'a> {
     pub fn operand(&mut self, operand: Operand) -> String {
         match operand {
             Operand::Val(value) => self.home(value).0.to_string(),
-            Operand::Const(ty @ (Type::F16 | Type::BF16 | Type::Pred), _) => {
+            Operand::Const(ty, _) if !Class::of(ty).has_immediates() => {
                 let reg = self.fresh(Class::of(ty));
                 self.copy(reg, operand);
                 reg.to_string()
