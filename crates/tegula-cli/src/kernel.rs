@@ -291,7 +291,7 @@ impl Problem {
     /// Of row-major matrices.
     pub fn new(recipe: Recipe, [m, n, k]: [usize; 3], effort: Effort) -> Result<Self> {
         let ty = recipe.kernel.ty();
-        let out = if ty == Type::I8 { Type::I32 } else { ty };
+        let out = ty.output();
         let lie = |rows, cols, ty| Ok(Lie::of(&Layout::row_major(Shape::new(rows, cols))?, ty, 0));
         let lies = [lie(m, k, ty)?, lie(k, n, ty)?, lie(m, n, out)?];
         Ok(Problem { recipe: recipe.fit(lies), m, n, k, effort })

@@ -1,7 +1,7 @@
 //! Products by element type, compiled once: what is generic is compiled again in every crate that
 //! calls it.
 
-use half::{bf16, f16};
+use tegula_core::element::for_each_operand_type;
 use tegula_core::epilogue::Activation;
 use tegula_core::error::Result;
 use tegula_core::matrix::{Layout, Shape};
@@ -35,7 +35,7 @@ pub trait Compiled: Operand {
 }
 
 macro_rules! compiled {
-    ($($t:ty)*) => {$(impl Compiled for $t {
+    ($($t:ty;)*) => {$(impl Compiled for $t {
         unsafe fn multiply(
             scaled: Scaled<'_, Self::Acc>,
             a: Host<*const Self>,
@@ -57,4 +57,4 @@ macro_rules! compiled {
         }
     })*};
 }
-compiled! { f64 f32 f16 bf16 i32 i8 }
+for_each_operand_type!(compiled);

@@ -48,7 +48,13 @@ impl<O: Scalar> Ending<O> {
             (Activation::None, _) => {}
             (Activation::Relu, Type::F64) => relu(bytemuck::cast_slice_mut::<_, f64>(values)),
             (Activation::Relu, Type::F32) => relu(bytemuck::cast_slice_mut::<_, f32>(values)),
-            (Activation::Relu, _) => relu(bytemuck::cast_slice_mut::<_, i32>(values)),
+            (Activation::Relu, Type::I32) => relu(bytemuck::cast_slice_mut::<_, i32>(values)),
+            (
+                Activation::Relu,
+                Type::F16 | Type::BF16 | Type::I8 | Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred,
+            ) => {
+                unreachable!("no accumulators")
+            }
             (Activation::Gelu, ty) => self.gate::<T>(Gate::Tanh, ty, values),
             (Activation::Silu, ty) => self.gate::<T>(Gate::Logistic, ty, values),
         }
@@ -58,10 +64,11 @@ impl<O: Scalar> Ending<O> {
         let fused = self.isa != Isa::Portable;
         match ty {
             Type::F64 => gate_f64(fused, gate, bytemuck::cast_slice_mut(values)),
-            Type::F32 if T::Out::TYPE.size() == 2 => gate_short(fused, gate, bytemuck::cast_slice_mut(values)),
+            Type::F32 if T::Out::TYPE.size() <= 2 => gate_short(fused, gate, bytemuck::cast_slice_mut(values)),
             Type::F32 => gate_f32(fused, gate, bytemuck::cast_slice_mut(values)),
+            Type::F16 | Type::BF16 => unreachable!("no accumulators"),
             // Refused before: integers have no gates.
-            _ => {}
+            Type::I8 | Type::U8 | Type::I32 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => {}
         }
     }
 }

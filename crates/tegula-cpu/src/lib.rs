@@ -48,7 +48,6 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use compiled::Compiled;
-use half::{bf16, f16};
 pub use isa::{Isa, features};
 use kernel::Operand;
 pub use panels::Panels;
@@ -56,7 +55,7 @@ pub use probe::at_full_speed;
 pub use scaled::Workspace;
 use scaled::{Host, Scaled};
 use source::Source;
-use tegula_core::element::{Element, Scalar, Type};
+use tegula_core::element::{Element, Scalar, Type, with_operand_type};
 use tegula_core::epilogue::Finish;
 use tegula_core::error::{Error, Result};
 use tegula_core::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut};
@@ -65,15 +64,7 @@ use tegula_core::progress::Meter;
 /// Runs a function for the number type that `T` is at run time.
 macro_rules! for_type {
     ($t:ty, $function:ident($($argument:expr),*)) => {
-        match <$t as Scalar>::TYPE {
-            Type::F64 => $function::<$t, f64>($($argument),*),
-            Type::F32 => $function::<$t, f32>($($argument),*),
-            Type::F16 => $function::<$t, f16>($($argument),*),
-            Type::BF16 => $function::<$t, bf16>($($argument),*),
-            Type::I32 => $function::<$t, i32>($($argument),*),
-            Type::I8 => $function::<$t, i8>($($argument),*),
-            _ => Err(foreign::<$t>()),
-        }
+        with_operand_type!(<$t as Scalar>::TYPE, U => $function::<$t, U>($($argument),*), _ => Err(foreign::<$t>()))
     };
 }
 
@@ -131,7 +122,7 @@ fn prepack_as<T: Element, U: Compiled>(isa: Isa, b: View<T>) -> Result<Option<Pa
 /// [`Error::Unsupported`] where `TEGULA_CPU` names an instruction set that this machine lacks.
 pub fn kernel_name<T: Element>() -> Result<Cow<'static, str>> {
     // Every product tells it. By type, of which there are fewer.
-    static NAMES: [OnceLock<String>; 16] = [const { OnceLock::new() }; 16];
+    static NAMES: [OnceLock<String>; Type::ALL.len()] = [const { OnceLock::new() }; Type::ALL.len()];
     let isa = Isa::chosen(T::TYPE)?;
     let kept = NAMES.get(T::TYPE as usize);
     match kept.and_then(OnceLock::get) {

@@ -70,7 +70,7 @@ pub fn place<T: Operand>(tiles: &Tiles<T>, n: usize, k: usize, col: usize, steps
 #[cfg(test)]
 mod tests {
     use tegula_bench::oracle;
-    use tegula_core::element::{Element, Scalar, bf16, f16};
+    use tegula_core::element::{Element, Scalar, Type, with_operand_type};
     use tegula_core::epilogue::Finish;
     use tegula_core::matrix::{Matrix, View};
 
@@ -115,24 +115,15 @@ mod tests {
 
     impl<T: Element> Narrow for T {
         fn narrow_from(x: f64) -> Self {
-            use tegula_core::element::Type;
-            T::from_bits(match T::TYPE {
-                Type::F64 => x.to_bits(),
-                Type::F32 => (x as f32).to_bits().into(),
-                Type::F16 => f16::from_f64(x).to_bits().into(),
-                _ => bf16::from_f64(x).to_bits().into(),
-            })
+            T::from_bits(T::TYPE.round(x))
         }
     }
 
     #[test]
     fn packed_panels_are_multiplied_as_b_is() {
-        all::<f64>();
-        all::<f32>();
-        all::<f16>();
-        all::<bf16>();
-        all::<i32>();
-        all::<i8>();
+        for ty in Type::OPERANDS {
+            with_operand_type!(ty, T => all::<T>(), _ => {});
+        }
     }
 
     #[test]

@@ -5,12 +5,9 @@
 /// Runs a function for every type there are micro-kernels for.
 macro_rules! for_every_type {
     ($function:ident $(, $argument:expr)*) => {
-        $function::<f64>($($argument),*);
-        $function::<f32>($($argument),*);
-        $function::<f16>($($argument),*);
-        $function::<bf16>($($argument),*);
-        $function::<i32>($($argument),*);
-        $function::<i8>($($argument),*);
+        for ty in Type::OPERANDS {
+            with_operand_type!(ty, T => $function::<T>($($argument),*), _ => {});
+        }
     };
 }
 
@@ -19,6 +16,7 @@ mod fence;
 mod paths;
 mod random;
 
+use half::{bf16, f16};
 use tegula_bench::oracle;
 use tegula_core::epilogue::Activation;
 use tegula_core::matrix::Matrix;
@@ -52,13 +50,7 @@ impl Random {
     fn scalar<S: Scalar>(&mut self) -> S {
         let bits = self.bits();
         let float = (bits % 2001) as f64 / 1000.0 - 1.0;
-        S::from_bits(match S::TYPE {
-            Type::F64 => float.to_bits(),
-            Type::F32 => (float as f32).to_bits().into(),
-            Type::F16 => f16::from_f64(float).to_bits().into(),
-            Type::BF16 => bf16::from_f64(float).to_bits().into(),
-            _ => bits,
-        })
+        S::from_bits(if S::TYPE.is_float() { S::TYPE.round(float) } else { bits })
     }
 
     fn vec<S: Scalar>(&mut self, len: usize) -> Vec<S> {

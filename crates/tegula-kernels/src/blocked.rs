@@ -185,8 +185,7 @@ impl Blocked {
 
     /// Elements of A, B and C that one access may take.
     pub(super) fn widths(&self) -> [u32; 3] {
-        let [ab, c] =
-            [self.ty, if self.ty == Type::I8 { Type::I32 } else { self.ty }].map(|ty| (16 / ty.size()) as u32);
+        let [ab, c] = [self.ty, self.ty.output()].map(|ty| (16 / ty.size()) as u32);
         let [a_vector, b_vector, c_vector] = self.vectors;
         [(a_vector, ab), (b_vector, ab), (c_vector, c)].map(|(vector, all)| if vector { all } else { 1 })
     }

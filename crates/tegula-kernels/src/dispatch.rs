@@ -5,8 +5,10 @@ use tegula_ir::MAX_THREADS;
 use tegula_ir::prelude::*;
 
 use super::blocked::{Blocked, Blocking, Core, Schedule};
+use super::naive::naive;
 use super::plain::{Family, Plain};
-use super::{dmma, limbs, mma, naive, register, tiled};
+use super::tiled::tiled;
+use super::{dmma, limbs, mma, register};
 
 impl Plain {
     /// Builds the kernel.
@@ -15,19 +17,10 @@ impl Plain {
     /// [`Error::KernelOption`] for a tile the block limit forbids, a type without kernels, or an option the kernel lacks.
     pub fn build(&self) -> Result<Kernel> {
         self.check()?;
-        let build = |naive: fn(&Plain) -> Kernel, tiled: fn(&Plain) -> Kernel| match self.family {
-            Family::Naive => naive(self),
-            Family::Tiled => tiled(self),
-        };
-        Ok(match self.ty {
-            Type::F64 => build(naive::naive::<f64>, tiled::tiled::<f64>),
-            Type::F32 => build(naive::naive::<f32>, tiled::tiled::<f32>),
-            Type::F16 => build(naive::naive::<f16>, tiled::tiled::<f16>),
-            Type::BF16 => build(naive::naive::<bf16>, tiled::tiled::<bf16>),
-            Type::I32 => build(naive::naive::<i32>, tiled::tiled::<i32>),
-            Type::I8 => build(naive::naive::<i8>, tiled::tiled::<i8>),
-            ty => return Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
-        })
+        match self.family {
+            Family::Naive => of_type!(self.ty, naive(self)),
+            Family::Tiled => of_type!(self.ty, tiled(self)),
+        }
     }
 }
 

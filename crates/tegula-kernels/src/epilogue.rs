@@ -90,13 +90,17 @@ impl<'k, T: Element> Ending<'k, T> {
 
 /// An activation of a sum that will be rounded to `Out`.
 fn activate<'k, S: Arith, Out: Scalar>(activation: Activation, x: Val<'k, S>) -> Val<'k, S> {
-    match (activation.gate(), S::TYPE) {
-        (Some(gate), Type::F32) if Out::TYPE.size() == 2 => gate.apply_short(x.to::<f32>()).to(),
-        (Some(gate), Type::F32) => gate.apply(x.to::<f32>()).to(),
-        (Some(gate), Type::F64) => gate.apply(x.to::<f64>()).to(),
-        _ if activation == Activation::Relu => x.lt(S::ZERO).select(S::ZERO, x),
+    let Some(gate) = activation.gate() else {
+        return if activation == Activation::Relu { x.lt(S::ZERO).select(S::ZERO, x) } else { x };
+    };
+    match S::TYPE {
+        Type::F32 if Out::TYPE.size() <= 2 => gate.apply_short(x.to::<f32>()).to(),
+        Type::F32 => gate.apply(x.to::<f32>()).to(),
+        Type::F64 => gate.apply(x.to::<f64>()).to(),
+        // No accumulators.
+        Type::F16 | Type::BF16 => x,
         // `Epilogue::check` has refused gates of integers.
-        _ => x,
+        Type::I8 | Type::U8 | Type::I32 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => x,
     }
 }
 

@@ -154,7 +154,7 @@ impl Hopper {
         let is_whole = |order: &Order2d| *order != Order2d::Strided;
         // Names may come from outside: the first of these keep those behind them from overflow, and from taking forever.
         let needed: [(&dyn Fn() -> bool, &str); 16] = [
-            (&|| matches!(self.ty, Type::F16 | Type::BF16), "factors of f16 or bf16"),
+            (&|| Wgmma::multiplies(self.ty), "factors of f16 or bf16"),
             (&|| (1..=3).contains(&consumers), "one to three consumers"),
             (
                 &|| !ping_pong || consumers > 1 && split == 1,

@@ -6,15 +6,11 @@
 /// A kernel function for the element type of that tag, where plain arithmetic has it.
 macro_rules! of_type {
     ($ty:expr, $kernel:ident($variant:expr)) => {
-        match $ty {
-            Type::F64 => Ok($kernel::<f64>($variant)),
-            Type::F32 => Ok($kernel::<f32>($variant)),
-            Type::F16 => Ok($kernel::<f16>($variant)),
-            Type::BF16 => Ok($kernel::<bf16>($variant)),
-            Type::I32 => Ok($kernel::<i32>($variant)),
-            Type::I8 => Ok($kernel::<i8>($variant)),
-            ty => Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
-        }
+        tegula_core::element::with_operand_type!(
+            $ty,
+            T => Ok($kernel::<T>($variant)),
+            ty => Err(Error::KernelOption(format!("there are no kernels for {ty}")))
+        )
     };
 }
 

@@ -153,7 +153,7 @@ impl<'k, T: Element<Acc = T, Out = T> + Arith> Patch<'k, T> {
         let Blocking { block: [.., bk], stages, slices, .. } = self.blocking;
         let depth = bk / slices;
         // Of integers, tiles with slices have a register less to spare behind it.
-        let behind = if T::TYPE == Type::I32 && slices > 1 { 2 } else { 3 };
+        let behind = if T::TYPE.is_int() && slices > 1 { 2 } else { 3 };
         let behind = behind.min(depth - 2);
         (0..self.sums.len()).for_each(|i| self.sums.at(i).set(T::ZERO));
         slide.copy_first(a);

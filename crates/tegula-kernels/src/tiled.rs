@@ -14,7 +14,7 @@ pub(super) fn tiled<T: Element>(variant: &Plain) -> Kernel {
     kernel(&variant.name(), Block::d2(tile, tile), |k| {
         let product = Product::<T>::declare(k, variant);
         // Beside an epilogue of f64, the registers of a full multiprocessor are too few.
-        if variant.epilogue.is_none() || variant.ty != Type::F64 {
+        if variant.epilogue.is_none() || variant.ty.accumulator().size() < 8 {
             k.min_blocks(full_multiprocessor(tile));
         }
         let (m, n, depth) = product.extents();

@@ -92,7 +92,7 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)>
         (Type::F16, _) => with(Core::Mma(Mma::F16), &MMA),
         (Type::BF16, _) => with(Core::Mma(Mma::BF16), &MMA),
         (Type::I8, _) => with(Core::Mma(Mma::I8), &MMA),
-        _ => return Vec::new(),
+        (Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred, _) => return Vec::new(),
     };
     let machine = Machine { multiprocessors };
     let (given, problem) = (problem.lies, &taken(problem));

@@ -3,7 +3,7 @@
 //! A tile counts as whole whether all of its rows are there or not, and as many are made at a time as there are multiprocessors. So large tiles win
 //! where groups are large; where they are small, or few, small ones do.
 
-use tegula_core::element::Type;
+use tegula_ir::Wgmma;
 
 use super::device::{Caps, HOPPER};
 use super::limits;
@@ -30,8 +30,7 @@ pub fn of_groups(problem: &Problem, sizes: &[usize], caps: &Caps) -> Option<Hopp
     let Problem { ty, m, n, k, lies: [a, b, c], .. } = *problem;
     let &Caps::Gpu { compute: HOPPER, multiprocessors } = caps else { return None };
     let tiled = [a, b, c].map(|lie| lie.vectors && lie.forwards);
-    let taken =
-        matches!(ty, Type::F16 | Type::BF16) && Hopper::takes(a.order, tiled[0]) && Hopper::takes(b.order, tiled[1]);
+    let taken = Wgmma::multiplies(ty) && Hopper::takes(a.order, tiled[0]) && Hopper::takes(b.order, tiled[1]);
     // Kernels count tiles in 32 bits.
     let countable = m.div_ceil(64).saturating_add(sizes.len()).saturating_mul(n.div_ceil(128)) < 1 << 31;
     if !taken || !countable || m.min(n).min(k) == 0 || limits::check_kernel(problem).is_err() {
@@ -51,7 +50,7 @@ pub fn of_groups(problem: &Problem, sizes: &[usize], caps: &Caps) -> Option<Hopp
 
 #[cfg(test)]
 mod tests {
-    use tegula_core::element::Accuracy;
+    use tegula_core::element::{Accuracy, Type};
     use tegula_ir::Order2d;
 
     use super::*;

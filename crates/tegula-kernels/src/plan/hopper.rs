@@ -13,8 +13,7 @@
 //! that were looked at once on 61 %, within 5 % on 74 %, and 3.4 % are lost in the mean; 61 %, 73 % and 3.4 % if a fifth of the shapes at a time is left out
 //! of the fit.
 
-use tegula_core::element::Type;
-use tegula_ir::{MAX_SHARED_BYTES, Order2d};
+use tegula_ir::{MAX_SHARED_BYTES, Order2d, Wgmma};
 
 use super::problem::Problem;
 use super::recipe::{Recipe, Split};
@@ -112,7 +111,7 @@ const LEAST_STEPS: usize = 8;
 
 /// The recipes for a product on a GPU with such units, with the microseconds that each should take.
 pub(super) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)> {
-    if !matches!(problem.ty, Type::F16 | Type::BF16) || problem.m.min(problem.n) == 0 {
+    if !Wgmma::multiplies(problem.ty) || problem.m.min(problem.n) == 0 {
         return Vec::new();
     }
     let mut all = Vec::new();
@@ -352,7 +351,7 @@ fn time(problem: &Problem, recipe: &Recipe, step: f64, multiprocessors: u32) -> 
 
 #[cfg(test)]
 mod tests {
-    use tegula_core::element::Accuracy;
+    use tegula_core::element::{Accuracy, Type};
 
     use super::*;
     use crate::plan::{Caps, Lie, Plan, choose};

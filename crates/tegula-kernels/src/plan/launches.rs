@@ -29,7 +29,7 @@ impl Operands {
     /// Matrices of a product of elements of a type, the first element of each aligned as memory of
     /// its own is.
     pub fn aligned(ty: Type, layouts: [Layout; 3], epilogue: Epilogue) -> Operands {
-        let out = if ty == Type::I8 { Type::I32 } else { ty };
+        let out = ty.output();
         let [a, b, c] = &layouts;
         Operands { lies: [Lie::of(a, ty, 0), Lie::of(b, ty, 0), Lie::of(c, out, 0)], layouts, epilogue }
     }
@@ -156,7 +156,7 @@ impl Recipe {
         let (lies, c_lie) = (sources.map(lie), lie(2));
         let k = operands.layouts[0].shape.cols;
 
-        let (ty, sums) = (recipe.kernel.ty(), accumulator(recipe.kernel.ty()));
+        let (ty, sums) = (recipe.kernel.ty(), recipe.kernel.ty().accumulator());
         let parts = recipe.workspace(layouts[2].shape).map(Layout::row_major).transpose()?;
         let parts = parts.map(|layout| list.take(sums, layout, false));
         let mut inputs = sources.map(|source| [Argument::A, Argument::B][source]);
@@ -208,15 +208,6 @@ impl Launches {
     fn take(&mut self, ty: Type, layout: Layout, zeroed: bool) -> Argument {
         self.workspaces.push(Workspace { ty, layout, zeroed });
         Argument::Workspace(self.workspaces.len() as u8 - 1)
-    }
-}
-
-/// The type that products of elements of a type are accumulated in.
-fn accumulator(ty: Type) -> Type {
-    match ty {
-        Type::F64 | Type::F32 | Type::I32 => ty,
-        Type::I8 => Type::I32,
-        _ => Type::F32,
     }
 }
 

@@ -434,7 +434,7 @@ mod tests {
                         let lies = [lie(&a), lie(&b), Lie::of(&c, Type::F32, base)];
                         let operands = Operands { layouts: [a, b, c], lies, epilogue: Epilogue::NONE };
                         let launches = recipe.launches(&operands).unwrap();
-                        let out = if ty == Type::I8 { Type::I32 } else { ty };
+                        let out = ty.output();
                         let matrix =
                             |ty: Type, layout: Layout| Bound::Matrix { ty, layout, address: layout.origin(ty, base) };
                         let bound = |argument: &Argument| match *argument {
@@ -442,7 +442,7 @@ mod tests {
                             Argument::B => matrix(ty, launches.layout(1, b)),
                             Argument::C => matrix(out, launches.layout(2, c)),
                             Argument::Workspace(number) => matrix(ty, launches.workspaces[usize::from(number)].layout),
-                            _ => Bound::Scalar { ty: if ty == Type::I8 { Type::I32 } else { Type::F32 }, bits: 0 },
+                            _ => Bound::Scalar { ty: ty.accumulator(), bits: 0 },
                         };
                         let main = launches.main();
                         let kernel = main.kernel.build().unwrap();

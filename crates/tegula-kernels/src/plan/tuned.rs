@@ -268,8 +268,6 @@ struct Row {
     us: f64,
 }
 
-/// Types that products are made of.
-const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
 const ACCURACIES: [Accuracy; 2] = [Accuracy::Full, Accuracy::Tf32];
 const LIES: [(&str, Lie); 7] = [
     ("row", Lie::new(Order2d::RowMajor, false)),
@@ -320,7 +318,7 @@ impl Row {
 
     fn read(self) -> Result<(Problem, Winner), String> {
         let Row { dtype, accuracy, m, n, k, batch: batches, lies, recipe, us: microseconds } = self;
-        let ty = TYPES.into_iter().find(|ty| ty.name() == dtype).ok_or_else(|| format!("no type {dtype:?}"))?;
+        let ty = Type::operand_named(&dtype).ok_or_else(|| format!("no type {dtype:?}"))?;
         let mode = ACCURACIES.into_iter().find(|one| one.name() == accuracy);
         let accuracy = mode.ok_or_else(|| format!("no accuracy {accuracy:?}"))?;
         let mut known = [Lie::default(); 3];
