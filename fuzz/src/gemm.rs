@@ -2,7 +2,7 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use half::{bf16, f16};
-use tegula::element::{Arith, Element, Scalar};
+use tegula::element::{Arith, Element, Scalar, Type};
 use tegula::nd::{self, NdLayout};
 use tegula::{Device, Gemm, Layout, Shape, View, ViewMut};
 
@@ -12,6 +12,9 @@ use crate::bounded;
 const LEN: usize = 300;
 /// The most multiplications that are worth the wait.
 const LARGEST: u128 = 1 << 14;
+
+// A type that is new in the table of element types needs a case here.
+const _: () = assert!(Type::OPERANDS.len() == 6);
 
 #[derive(Arbitrary, Debug)]
 enum Case {

@@ -4,7 +4,7 @@
 
 use std::f64::consts::TAU;
 
-use tegula::element::{Scalar, Type, bf16, f16, to_odd};
+use tegula::element::Scalar;
 use tegula::error::{Error, Result};
 use tegula::matrix::{Matrix, Shape};
 use tegula_core::{host, threads};
@@ -49,11 +49,8 @@ pub fn choice(count: usize, below: usize, seed: u64) -> Vec<usize> {
 fn number<T: Scalar>(seed: u64, place: u64) -> T {
     let value = gauss(seed, place);
     T::from_bits(match T::TYPE {
-        Type::F64 => value.to_bits(),
-        Type::F32 => (value as f32).to_bits().into(),
-        Type::F16 => f16::from_f32(to_odd(value)).to_bits().into(),
-        Type::BF16 => bf16::from_f32(to_odd(value)).to_bits().into(),
-        Type::I8 | Type::U8 => ((32.0 * value).round() as i8) as u64,
+        ty if ty.is_float() => ty.round(value),
+        ty if ty.size() == 1 => ((32.0 * value).round() as i8) as u64,
         _ => ((1000.0 * value).round() as i64) as u64,
     })
 }

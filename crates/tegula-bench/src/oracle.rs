@@ -38,7 +38,7 @@
 
 mod activation;
 
-use tegula::element::{Accuracy, Element, Scalar, Type, bf16, f16};
+use tegula::element::{Accuracy, Element, FloatFormat, Scalar, Type};
 use tegula::epilogue::{Activation, Epilogue, Finish};
 use tegula::error::{Error, Result};
 use tegula::matrix::{Matrix, Memory, Shape, View, check_product, check_work};
@@ -307,11 +307,14 @@ impl<'a, T: Element> Problem<'a, T> {
         blank: R,
         visit: impl Fn(usize, usize, &[Exact], &mut [R]) + Sync + Send,
     ) -> Result<Vec<R>> {
-        match T::TYPE {
+        match T::Acc::TYPE {
             Type::F64 => self.rows_by::<Doubled, R>(width, blank, visit),
-            Type::F32 | Type::F16 | Type::BF16 => self.rows_by::<Wide, R>(width, blank, visit),
-            Type::I32 | Type::I8 => self.rows_by::<Modular, R>(width, blank, visit),
-            ty => Err(Error::Unsupported { what: "a reference product".into(), ty, device: "the CPU".into() }),
+            Type::F32 => self.rows_by::<Wide, R>(width, blank, visit),
+            Type::I32 => self.rows_by::<Modular, R>(width, blank, visit),
+            ty => {
+                let what = format!("a reference product accumulated in {ty}");
+                Err(Error::Unsupported { what, ty: T::TYPE, device: "the CPU".into() })
+            }
         }
     }
 
@@ -730,15 +733,11 @@ impl Unit {
 
 /// A type's unit roundoff, half the spacing of its subnormal numbers, and its largest power of 2. Zeros for integers.
 fn format(ty: Type) -> (f64, f64, f64) {
+    let Some(FloatFormat { precision, min_exponent, max_exponent }) = ty.float_format() else { return (0.0, 0.0, 0.0) };
     let power = |exponent| 2f64.powi(exponent);
-    match ty {
-        // Half the spacing is not an f64.
-        Type::F64 => (power(-53), f64::from_bits(1), power(1023)),
-        Type::F32 => (power(-24), power(-150), power(127)),
-        Type::F16 => (power(-11), power(-25), power(15)),
-        Type::BF16 => (power(-8), power(-134), power(127)),
-        _ => (0.0, 0.0, 0.0),
-    }
+    // Half the spacing of f64 is not an f64.
+    let underflow = power(min_exponent - precision).max(f64::from_bits(1));
+    (power(-precision), underflow, power(max_exponent))
 }
 
 fn on_host<T: Element, S: Scalar>(name: &str, view: &View<S>) -> Result<()> {
@@ -757,45 +756,18 @@ fn element<S: Scalar>(view: &View<S>, batch: usize, row: usize, col: usize) -> f
 
 /// The value of a scalar: exact for every type of a matrix.
 fn value<S: Scalar>(scalar: S) -> f64 {
-    let bits = scalar.to_bits();
-    match S::TYPE {
-        Type::F64 => f64::from_bits(bits),
-        Type::F32 => f32::from_bits(bits as u32).into(),
-        Type::F16 => f16::from_bits(bits as u16).into(),
-        Type::BF16 => bf16::from_bits(bits as u16).into(),
-        Type::I8 => (bits as i8).into(),
-        Type::I32 => (bits as i32).into(),
-        Type::I64 => bits as i64 as f64,
-        Type::U8 | Type::U32 | Type::U64 | Type::Pred => bits as f64,
-    }
+    S::TYPE.to_f64(scalar.to_bits())
 }
 
 /// A value rounded to nearest even.
 fn rounded<S: Scalar>(value: f64) -> S {
-    S::from_bits(match S::TYPE {
-        Type::F64 => value.to_bits(),
-        Type::F32 => (value as f32).to_bits().into(),
-        Type::F16 => f16::from_f32(odd(value)).to_bits().into(),
-        Type::BF16 => bf16::from_f32(odd(value)).to_bits().into(),
-        Type::I8 | Type::I32 | Type::I64 => value as i64 as u64,
-        Type::U8 | Type::U32 | Type::U64 | Type::Pred => value as u64,
-    })
-}
-
-/// The nearer to zero of the two f32 around a value, its last bit set if anything was lost: rounded once more to 16 bits, it gives what
-/// rounding the value at once would give.
-fn odd(value: f64) -> f32 {
-    let near = value as f32;
-    if f64::from(near) == value || value.is_nan() {
-        return near;
-    }
-    let outside = f64::from(near).abs() > value.abs();
-    f32::from_bits((near.to_bits() - u32::from(outside)) | 1)
+    S::from_bits(S::TYPE.round(value))
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tegula::element::{bf16, f16};
 
     use super::*;
 

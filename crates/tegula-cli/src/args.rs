@@ -677,9 +677,8 @@ impl FromStr for DeviceChoice {
 }
 
 fn type_parser() -> impl TypedValueParser<Value = Type> {
-    const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
-    let named = |name: String| TYPES.into_iter().find(|ty| ty.name() == name).ok_or("no such type");
-    PossibleValuesParser::new(TYPES.map(Type::name)).try_map(named)
+    let named = |name: String| Type::operand_named(&name).ok_or("no such type");
+    PossibleValuesParser::new(Type::OPERANDS.map(Type::name)).try_map(named)
 }
 
 fn accuracy_parser() -> impl TypedValueParser<Value = Accuracy> {
@@ -772,6 +771,14 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_lists_the_types_of_the_table() {
+        let list = MUL_EXAMPLES.split_once("Products are made of ").and_then(|(_, rest)| rest.split_once("; "));
+        let list = list.expect("a list").0.replace(" and ", ", ");
+        let listed: Vec<_> = list.split(", ").filter_map(|item| item.split(' ').next()).collect();
+        assert_eq!(listed, Type::OPERANDS.map(Type::name));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `tegula bench`: time products, against a peer in the same run, and keep the results as they come.
 
 use tegula::Device;
-use tegula::element::{Element, Type, bf16, f16};
+use tegula::element::{Element, with_operand_type};
 use tegula_bench::{self as bench, Case, Measured, Peer, Settings, limits};
 use tegula_files::ReportFile;
 use tegula_kernels::plan::{Plan, Recipe};
@@ -61,10 +61,9 @@ pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
 
 /// Every product. Refuses factors that a type does not have.
 fn asked(args: &BenchArgs) -> Result<Vec<Asked>> {
-    for ty in &args.products.dtype {
-        if let Type::I32 | Type::I8 = ty {
-            factor::<i32>("--alpha", args.alpha)?;
-            factor::<i32>("--beta", args.beta)?;
+    for &ty in &args.products.dtype {
+        for (option, value) in [("--alpha", args.alpha), ("--beta", args.beta)] {
+            with_operand_type!(ty, T => factor::<T>(option, value).map(drop), ty => Err(tegula::Error::no_kernels(ty).into()))?;
         }
     }
     Ok(args.products.of(&args.products.shapes()?))
@@ -73,14 +72,7 @@ fn asked(args: &BenchArgs) -> Result<Vec<Asked>> {
 impl Asked {
     /// Measures. What goes wrong with one row is said in it, and the others go on.
     fn row(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
-        match self.ty {
-            Type::F64 => self.row_of::<f64>(args, device, peer),
-            Type::F32 => self.row_of::<f32>(args, device, peer),
-            Type::F16 => self.row_of::<f16>(args, device, peer),
-            Type::BF16 => self.row_of::<bf16>(args, device, peer),
-            Type::I32 => self.row_of::<i32>(args, device, peer),
-            _ => self.row_of::<i8>(args, device, peer),
-        }
+        with_operand_type!(self.ty, T => self.row_of::<T>(args, device, peer), ty => Err(tegula::Error::no_kernels(ty).into()))
     }
 
     fn row_of<T: Element>(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {

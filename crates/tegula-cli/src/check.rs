@@ -3,7 +3,7 @@
 pub mod assembled;
 pub mod exercise;
 
-use tegula::element::{Element, Scalar, Type, bf16, f16};
+use tegula::element::{Element, Scalar, with_operand_type};
 use tegula::{Accuracy, Error, Matrix, Result, Shape, View};
 use tegula_bench::oracle;
 use tegula_interp::{self as interp, Buffer};
@@ -33,15 +33,8 @@ fn refused(faults: &[ir::Fault]) -> (Vec<Finding>, Counters) {
 }
 
 fn interpret(passes: &Passes, problem: &Problem, meter: &Meter) -> Result<(Vec<Finding>, Counters)> {
-    match problem.recipe.kernel.ty() {
-        Type::F64 => over_seeds::<f64>(passes, problem, meter),
-        Type::F32 => over_seeds::<f32>(passes, problem, meter),
-        Type::F16 => over_seeds::<f16>(passes, problem, meter),
-        Type::BF16 => over_seeds::<bf16>(passes, problem, meter),
-        Type::I32 => over_seeds::<i32>(passes, problem, meter),
-        Type::I8 => over_seeds::<i8>(passes, problem, meter),
-        ty => Err(Error::KernelOption(format!("there are no kernels for {ty}"))),
-    }
+    let ty = problem.recipe.kernel.ty();
+    with_operand_type!(ty, T => over_seeds::<T>(passes, problem, meter), ty => Err(Error::no_kernels(ty)))
 }
 
 /// The findings of all seeds, errors first, and the counters, which are the same for all.
@@ -149,13 +142,7 @@ impl Random {
 
     /// A float of the standard normal distribution, or any integer.
     fn number<T: Scalar>(&mut self) -> T {
-        T::from_bits(match T::TYPE {
-            Type::F64 => self.normal().to_bits(),
-            Type::F32 => (self.normal() as f32).to_bits().into(),
-            Type::F16 => f16::from_f64(self.normal()).to_bits().into(),
-            Type::BF16 => bf16::from_f64(self.normal()).to_bits().into(),
-            _ => self.bits() >> 32,
-        })
+        T::from_bits(if T::TYPE.is_float() { T::TYPE.round(self.normal()) } else { self.bits() >> 32 })
     }
 
     /// By Box and Muller.

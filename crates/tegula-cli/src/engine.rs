@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 #[cfg(feature = "cuda")]
 use tegula::cache;
-use tegula::element::{Element, bf16, f16};
+use tegula::element::{Element, Type, with_operand_type};
 use tegula::epilogue::{Along, Epilogue};
 use tegula::nd::{NdArray, NdFinish, NdGemm, NdView};
 use tegula::{Accuracy, Device, Result};
@@ -242,15 +242,8 @@ fn processor() -> Result<String> {
 
 /// The micro-kernel of each number type on the processor.
 pub fn cpu_kernels() -> Result<Vec<String>> {
-    let names = [
-        cpu::kernel_name::<f64>()?,
-        cpu::kernel_name::<f32>()?,
-        cpu::kernel_name::<f16>()?,
-        cpu::kernel_name::<bf16>()?,
-        cpu::kernel_name::<i32>()?,
-        cpu::kernel_name::<i8>()?,
-    ];
-    Ok(names.map(Into::into).into())
+    let name = |ty| with_operand_type!(ty, T => cpu::kernel_name::<T>(), ty => Err(tegula::Error::no_kernels(ty)));
+    Type::OPERANDS.into_iter().map(|ty| Ok(name(ty)?.into())).collect()
 }
 
 /// The GPUs that the driver shows.

@@ -15,6 +15,26 @@ use crate::progress::{Meter, Unit};
 use crate::report::product::Product;
 use crate::report::{json, plan, preview};
 
+/// Evaluates an expression with two arrays as arrays of one element type; refuses those that make no product.
+macro_rules! with_operands {
+    ($first:expr, $second:expr, |$a:ident, $b:ident| $body:expr) => {{
+        let (first, second): (&tegula_files::AnyArray, &tegula_files::AnyArray) = ($first, $second);
+        let refuse = || Err($crate::mul::no_product(first.dtype(), second.dtype()));
+        match first.dtype().product() {
+            Some(ty) => tegula::element::with_operand_type!(
+                ty,
+                T => match (<T as tegula_files::Number>::get(first), <T as tegula_files::Number>::get(second)) {
+                    (Some($a), Some($b)) => $body,
+                    _ => refuse(),
+                },
+                _ => refuse()
+            ),
+            None => refuse(),
+        }
+    }};
+}
+pub(crate) use with_operands;
+
 /// The command.
 pub fn run(args: &MulArgs, meter: &Meter) -> Result<()> {
     args.check()?;
@@ -23,15 +43,7 @@ pub fn run(args: &MulArgs, meter: &Meter) -> Result<()> {
     let other = (args.b != args.a).then(|| load(&args.b(), args.cast, meter)).transpose()?;
     let (b, from_b) = other.as_ref().map_or((&a, &from_a), |(b, from)| (b, from));
     let command = Mul { args, meter, target, read: [&from_a, from_b] };
-    match (&a, b) {
-        (AnyArray::F64(a), AnyArray::F64(b)) => command.product(a, b),
-        (AnyArray::F32(a), AnyArray::F32(b)) => command.product(a, b),
-        (AnyArray::F16(a), AnyArray::F16(b)) => command.product(a, b),
-        (AnyArray::BF16(a), AnyArray::BF16(b)) => command.product(a, b),
-        (AnyArray::I32(a), AnyArray::I32(b)) => command.product(a, b),
-        (AnyArray::I8(a), AnyArray::I8(b)) => command.product(a, b),
-        (a, b) => Err(no_product(a.dtype(), b.dtype())),
-    }
+    with_operands!(&a, b, |a, b| command.product(a, b))
 }
 
 /// The array at a place, and how it came from there: what `--explain-plan` says of it.

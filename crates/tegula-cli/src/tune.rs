@@ -1,7 +1,7 @@
 //! `tegula tune`: find the fastest recipe for each product, and keep it for products to come.
 
 use tegula::Device;
-use tegula::element::{Element, Scalar, Type, bf16, f16};
+use tegula::element::{Element, Scalar, with_operand_type};
 use tegula::epilogue::Epilogue;
 use tegula_bench::{self as bench, Case, Effort, Timing, Tuning};
 use tegula_files::ReportFile;
@@ -81,14 +81,7 @@ fn keeper(device: &Device, _: &Meter) -> Result<Winners> {
 
 impl Asked {
     fn tune(&self, args: &TuneArgs, device: &Device) -> tegula::Result<Tuning> {
-        match self.ty {
-            Type::F64 => self.tune_of::<f64>(args, device),
-            Type::F32 => self.tune_of::<f32>(args, device),
-            Type::F16 => self.tune_of::<f16>(args, device),
-            Type::BF16 => self.tune_of::<bf16>(args, device),
-            Type::I32 => self.tune_of::<i32>(args, device),
-            _ => self.tune_of::<i8>(args, device),
-        }
+        with_operand_type!(self.ty, T => self.tune_of::<T>(args, device), ty => Err(tegula::Error::no_kernels(ty)))
     }
 
     fn tune_of<T: Element>(&self, args: &TuneArgs, device: &Device) -> tegula::Result<Tuning> {

@@ -34,6 +34,18 @@ pub struct FloatFormat {
     pub max_exponent: i32,
 }
 
+impl FloatFormat {
+    /// The greatest relative error of rounding a number to nearest.
+    pub fn unit_roundoff(self) -> f64 {
+        2f64.powi(-self.precision)
+    }
+
+    /// The least number that rounds to infinity.
+    pub fn overflow(self) -> f64 {
+        (2.0 - self.unit_roundoff()) * 2f64.powi(self.max_exponent)
+    }
+}
+
 macro_rules! kind {
     (float($bits:ty, $precision:literal, $min:literal, $max:literal)) => {
         Kind::Float(FloatFormat { precision: $precision, min_exponent: $min, max_exponent: $max })

@@ -161,6 +161,13 @@ pub enum Error {
 }
 
 /// The message, so that `fn main() -> Result<(), Error>` prints it.
+impl Error {
+    /// The refusal of a type that kernels do not multiply.
+    pub fn no_kernels(ty: Type) -> Error {
+        Error::KernelOption(format!("there are no kernels for {ty}"))
+    }
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

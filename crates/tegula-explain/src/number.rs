@@ -1,19 +1,10 @@
 //! Numbers that travel as bits, as people read them.
 
-use tegula_core::element::{Scalar, Type, bf16, f16};
+use tegula_core::element::Type;
 
 /// The number that the bits of a type stand for. Integers of 64 bits may be rounded.
 pub fn value(ty: Type, bits: u64) -> f64 {
-    match ty {
-        Type::F64 => f64::from_bits(bits),
-        Type::F32 => <f32 as Scalar>::from_bits(bits).into(),
-        Type::F16 => <f16 as Scalar>::from_bits(bits).into(),
-        Type::BF16 => <bf16 as Scalar>::from_bits(bits).into(),
-        Type::I8 => <i8 as Scalar>::from_bits(bits).into(),
-        Type::I32 => <i32 as Scalar>::from_bits(bits).into(),
-        Type::I64 => bits as i64 as f64,
-        Type::U8 | Type::U32 | Type::U64 | Type::Pred => bits as f64,
-    }
+    ty.to_f64(bits)
 }
 
 /// The number in at most seven characters or so: exactly where that is short, else rounded to four digits.
@@ -32,6 +23,8 @@ pub fn shown(ty: Type, bits: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tegula_core::element::f16;
+
     use super::*;
 
     #[test]

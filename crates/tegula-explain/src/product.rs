@@ -1,6 +1,6 @@
 //! A product to explain: a kernel, and how large the matrices are.
 
-use tegula_core::element::{Element, Scalar, Type, bf16, f16};
+use tegula_core::element::{Element, FloatFormat, Scalar, Type, with_operand_type};
 use tegula_core::{Layout, Matrix, Shape};
 use tegula_interp::{Arg, Buffer, Config};
 use tegula_ir::ptx::Image;
@@ -33,20 +33,16 @@ impl Product {
     pub fn new(kernel: impl Into<Variant>, sizes: [usize; 3]) -> Result<Product> {
         let variant = kernel.into();
         let kernel = ir::check(variant.build()?)?;
-        match variant.ty() {
-            Type::F64 => Self::of::<f64>(kernel, sizes, f64::from),
-            Type::F16 => Self::of::<f16>(kernel, sizes, f16::from),
-            Type::BF16 => Self::of::<bf16>(kernel, sizes, bf16::from),
-            Type::I32 => Self::of::<i32>(kernel, sizes, i32::from),
-            Type::I8 => Self::of::<i8>(kernel, sizes, |number| number as i8),
-            // Types without kernels were refused by `build`.
-            _ => Self::of::<f32>(kernel, sizes, f32::from),
-        }
+        with_operand_type!(
+            variant.ty(),
+            T => Self::of::<T>(kernel, sizes),
+            ty => Err(tegula_core::Error::no_kernels(ty).into())
+        )
     }
 
-    fn of<T: Element>(kernel: Checked<Kernel>, [m, n, k]: [usize; 3], number: fn(u8) -> T) -> Result<Product> {
+    fn of<T: Element>(kernel: Checked<Kernel>, [m, n, k]: [usize; 3]) -> Result<Product> {
         let matrix = |rows: usize, cols: usize| {
-            let of = |_, r: usize, c: usize| number(((r * cols + c) % 99 + 1) as u8);
+            let of = |_, r: usize, c: usize| T::from_bits(T::TYPE.round(((r * cols + c) % 99 + 1) as f64));
             Buffer::input(Matrix::from_fn(Shape::new(rows, cols), of)?.view())
         };
         let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(Shape::new(m, n))?)?;
@@ -81,14 +77,15 @@ impl Product {
         let [m, n, k] = self.sizes;
         let [a, b, c] = &self.matrices;
         let of = |matrix: &Buffer, row, col| number::value(matrix.ty(), matrix.bits(0, row, col).unwrap_or(0));
-        // Whole numbers, small enough for their sums to be exact in f64. Of 16-bit types, C is rounded once.
-        let rounding = if self.out.is_float() && self.out.size() == 2 { 1.0 / 256.0 } else { 0.0 };
+        // Whole numbers, small enough for their sums to be exact in f64. Of short types, C is rounded once.
+        let format = self.out.float_format();
+        let rounding = format.filter(|_| self.out.size() < 4).map_or(0.0, FloatFormat::unit_roundoff);
         let (mut missing, mut differing) = (Vec::new(), Vec::new());
         for (row, col) in (0..m).flat_map(|row| (0..n).map(move |col| (row, col))) {
             let expected: f64 = (0..k).map(|p| of(a, row, p) * of(b, p, col)).sum();
             let got = of(c, row, col);
-            // Beyond the greatest f16 there is infinity, and rounding is right to say so.
-            let infinite = self.out == Type::F16 && expected >= 65_520.0 && got == f64::INFINITY;
+            // Beyond the greatest number there is infinity, and rounding is right to say so.
+            let infinite = got == f64::INFINITY && format.is_some_and(|format| expected >= format.overflow());
             let right = infinite || (got - expected).abs() <= rounding * expected.abs();
             if !c.written(0, row, col) {
                 missing.push(format!("c[{row},{col}] was never written"));

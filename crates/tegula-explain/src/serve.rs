@@ -259,7 +259,7 @@ fn choice(query: &str) -> std::result::Result<Choice, String> {
             },
             "tile" => plain.tile = number(key, value, 32)? as u32,
             "mapping" => plain.mapping = value.parse::<Mapping>().map_err(|_| unknown())?,
-            "dtype" => plain.ty = dtype(value).ok_or_else(unknown)?,
+            "dtype" => plain.ty = Type::operand_named(value).ok_or_else(unknown)?,
             "mistake" => mistake = (!value.is_empty()).then_some(value),
             "m" => sizes[0] = number(key, value, LARGEST)?,
             "n" => sizes[1] = number(key, value, LARGEST)?,
@@ -272,10 +272,6 @@ fn choice(query: &str) -> std::result::Result<Choice, String> {
         None => plain,
     };
     Ok(Choice { plain, sizes })
-}
-
-fn dtype(name: &str) -> Option<Type> {
-    [Type::F32, Type::F64, Type::I32, Type::F16, Type::BF16, Type::I8].into_iter().find(|ty| ty.name() == name)
 }
 
 fn number(key: &str, value: &str, largest: usize) -> std::result::Result<usize, String> {

@@ -15,7 +15,9 @@ pub(crate) fn write<T: Number>(sink: &mut impl Write, value: T) -> io::Result<()
         Dtype::BF16 => write!(sink, "{:?}", shortest(value.to_f64(), |x| bf16::from_f32(to_odd(x)).into())),
         Dtype::Bool => write!(sink, "{}", value.to_f64()),
         // Rust prints its own types so.
-        _ => write!(sink, "{value:?}"),
+        Dtype::F64 | Dtype::F32 | Dtype::F8E4M3 | Dtype::F8E5M2 => write!(sink, "{value:?}"),
+        Dtype::I64 | Dtype::I32 | Dtype::I16 | Dtype::I8 => write!(sink, "{value:?}"),
+        Dtype::U64 | Dtype::U32 | Dtype::U16 | Dtype::U8 => write!(sink, "{value:?}"),
     }
 }
 

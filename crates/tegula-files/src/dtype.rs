@@ -56,16 +56,8 @@ for_each_dtype!(define);
 
 impl Dtype {
     /// The type as products know it, or `None` where they take no such numbers.
-    pub const fn product(self) -> Option<Type> {
-        match self {
-            Dtype::F64 => Some(Type::F64),
-            Dtype::F32 => Some(Type::F32),
-            Dtype::F16 => Some(Type::F16),
-            Dtype::BF16 => Some(Type::BF16),
-            Dtype::I32 => Some(Type::I32),
-            Dtype::I8 => Some(Type::I8),
-            _ => None,
-        }
+    pub fn product(self) -> Option<Type> {
+        Type::OPERANDS.into_iter().find(|&ty| Dtype::from(ty) == self)
     }
 
     /// For a type that products do not take: a sentence that says so and which `--cast` helps.

@@ -22,6 +22,8 @@ pub trait Number: Pod + PartialEq + fmt::Debug + Send + Sync {
     /// # Errors
     /// Gives the array back otherwise.
     fn open(any: AnyArray) -> Result<Array<Self>, AnyArray>;
+    /// The array, if it is of this type.
+    fn get(any: &AnyArray) -> Option<&Array<Self>>;
 }
 
 macro_rules! number {
@@ -39,6 +41,12 @@ macro_rules! number {
                 match any {
                     AnyArray::$tag(array) => Ok(array),
                     other => Err(other),
+                }
+            }
+            fn get(any: &AnyArray) -> Option<&Array<Self>> {
+                match any {
+                    AnyArray::$tag(array) => Some(array),
+                    _ => None,
                 }
             }
         }

@@ -9,7 +9,7 @@ macro_rules! of_type {
         tegula_core::element::with_operand_type!(
             $ty,
             T => Ok($kernel::<T>($variant)),
-            ty => Err(Error::KernelOption(format!("there are no kernels for {ty}")))
+            ty => Err(Error::no_kernels(ty))
         )
     };
 }

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicIsize, AtomicUsize};
 
-use tegula::element::{Element, Scalar, bf16, f16};
+use tegula::element::{Element, Scalar, Type, with_operand_type};
 use tegula::epilogue::Activation;
 use tegula::nd::{self, NdArray, NdGemm};
 use tegula::{Device, Error, Gemm, Grouped, Matrix, Result, Shape, matmul};
@@ -250,9 +250,9 @@ fn memory() {
     // One that lasts, so that what is counted is the same each time: the pool is made, and what the library asks once is asked.
     threads::count();
     tegula_core::host::available();
-    for of_type in [of_type::<f32>, of_type::<f64>, of_type::<f16>, of_type::<bf16>, of_type::<i32>, of_type::<i8>] {
+    for ty in Type::OPERANDS {
         let before = ERRORS.load(SeqCst);
-        of_type();
+        with_operand_type!(ty, T => of_type::<T>(), ty => panic!("no products of {ty}"));
         assert!(ERRORS.load(SeqCst) > before, "nothing was refused");
     }
 }

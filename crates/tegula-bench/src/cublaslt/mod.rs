@@ -510,8 +510,8 @@ mod tests {
             Ok(functions) => functions,
             Err(why) => return println!("skipped: {why}"),
         };
-        for ty in [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I8] {
-            let (types, layouts) = (Types::of(ty, Accuracy::Full).unwrap(), [layout(2, 5), layout(5, 7), layout(2, 7)]);
+        for types in Type::OPERANDS.into_iter().filter_map(|ty| Types::of(ty, Accuracy::Full)) {
+            let layouts = [layout(2, 5), layout(5, 7), layout(2, 7)];
             for last in [(1, None), (6, Some(1 << 40)), (36, Some(1 << 40)), (32, None)] {
                 let last = Last { epilogue: last.0, bias: last.1 };
                 let described = Described::new(functions, types, &layouts, last).unwrap().unwrap();

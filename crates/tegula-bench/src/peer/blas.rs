@@ -81,7 +81,7 @@ impl Functions {
 
     /// The ways to make a product.
     pub fn calls<'a>(&'a self, product: &Product<'a>) -> Result<Vec<Call<'a>>> {
-        let (short, single) = (matches!(product.ty, Type::F16 | Type::BF16), product.singles());
+        let (short, single) = (product.ty.is_half_float(), product.singles());
         let work = match product.ty {
             Type::F32 => self.f32.work(product, single),
             Type::F64 => self.f64.as_ref().and_then(|gemm| gemm.work(product, product.doubles())),

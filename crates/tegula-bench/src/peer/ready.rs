@@ -4,7 +4,6 @@ use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 
-use half::{bf16, f16};
 use tegula::element::{Element, Scalar, Type};
 use tegula::error::Result;
 use tegula::matrix::{Layout, Matrix, Memory, Shape, View};
@@ -39,12 +38,7 @@ impl Product<'_> {
 
     /// Whether it is A·B and nothing else.
     pub fn is_plain(&self) -> bool {
-        let one = match self.ty {
-            Type::F64 => 1f64.to_bits(),
-            Type::I32 | Type::I8 => 1,
-            _ => 1f32.to_bits().into(),
-        };
-        self.factors == [one, 0]
+        self.factors == [self.ty.accumulator().round(1.0), 0]
     }
 }
 
@@ -178,12 +172,10 @@ impl<'a, T: Element> Ready<'a, T> {
 
 /// An element of C of 16 bits.
 fn single<T: Element>(x: T::Out) -> f32 {
-    let bits = x.to_bits() as u16;
-    if T::TYPE == Type::F16 { f16::from_bits(bits).to_f32() } else { bf16::from_bits(bits).to_f32() }
+    T::Out::TYPE.to_f64(x.to_bits()) as f32
 }
 
 /// A number as an element of C of 16 bits.
 pub(super) fn rounded<T: Element>(x: f32) -> T::Out {
-    let bits = if T::TYPE == Type::F16 { f16::from_f32(x).to_bits() } else { bf16::from_f32(x).to_bits() };
-    T::Out::from_bits(bits.into())
+    T::Out::from_bits(T::Out::TYPE.round(x.into()))
 }

@@ -1,6 +1,6 @@
 //! `tegula check --assembled`: what a product costs in shared memory as the assembler wrote its kernels.
 
-use tegula::element::{Element, Type, bf16, f16};
+use tegula::element::{Element, with_operand_type};
 use tegula::{Matrix, Shape};
 use tegula_explain::Error;
 use tegula_explain::assembled::{Shared, shared};
@@ -25,15 +25,9 @@ impl Assembler {
 
     /// Counts over all kernels of a product.
     pub fn count(&self, problem: &Problem) -> Result<Assembled, Error> {
-        let shared = match problem.recipe.kernel.ty() {
-            Type::F64 => self.of::<f64>(problem),
-            Type::F16 => self.of::<f16>(problem),
-            Type::BF16 => self.of::<bf16>(problem),
-            Type::I32 => self.of::<i32>(problem),
-            Type::I8 => self.of::<i8>(problem),
-            // Types without kernels were refused before.
-            _ => self.of::<f32>(problem),
-        }?;
+        let ty = problem.recipe.kernel.ty();
+        let shared =
+            with_operand_type!(ty, T => self.of::<T>(problem), ty => Err(tegula::Error::no_kernels(ty).into()))?;
         Ok(Assembled::new(&self.gpu, shared))
     }
 

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use tegula::element::{Element, Scalar, Type, bf16, f16};
+use tegula::element::{Element, Scalar, with_operand_type};
 use tegula::interpret::Memory;
 use tegula::{Matrix, Shape, View};
 use tegula_explain::Error;
 use tegula_explain::profile::profile;
 use tegula_explain::trace::{Trace, record};
-use tegula_files::{AnyArray, Array, Number, Place};
+use tegula_files::{Array, Number, Place};
 use tegula_interp::{self as interp, Config};
 
 use crate::args::ExplainArgs;
@@ -152,23 +152,19 @@ impl IsFollowed for tegula_kernels::Variant {
 /// A product of 1, 2, 3 … row after row.
 fn counted(args: &ExplainArgs) -> Result<Launch> {
     let problem = args.problem(None, None)?;
-    match problem.recipe.kernel.ty() {
-        Type::F64 => counted_of(args, problem, f64::from),
-        Type::F32 => counted_of(args, problem, f32::from),
-        Type::F16 => counted_of(args, problem, f16::from),
-        Type::BF16 => counted_of(args, problem, bf16::from),
-        Type::I32 => counted_of(args, problem, i32::from),
-        Type::I8 => counted_of(args, problem, |number| number as i8),
-        ty => Err(Failure::new(format!("there are no kernels for {ty}"))),
-    }
+    with_operand_type!(
+        problem.recipe.kernel.ty(),
+        T => counted_of::<T>(args, problem),
+        ty => Err(Failure::new(format!("there are no kernels for {ty}")))
+    )
 }
 
-fn counted_of<T: Element>(args: &ExplainArgs, problem: Problem, number: fn(u8) -> T) -> Result<Launch> {
+fn counted_of<T: Element>(args: &ExplainArgs, problem: Problem) -> Result<Launch> {
     affordable(&problem, args)?;
     let matrix = |rows: usize, cols: usize| {
         // From 1 to 100 and again from 1, so that an i8 holds them.
-        let of = |_, row: usize, col: usize| number((row.wrapping_mul(cols).wrapping_add(col) % 100 + 1) as u8);
-        Matrix::from_fn(Shape::new(rows, cols), of)
+        let number = |row: usize, col: usize| (row.wrapping_mul(cols).wrapping_add(col) % 100 + 1) as f64;
+        Matrix::from_fn(Shape::new(rows, cols), |_, row, col| T::from_bits(T::TYPE.round(number(row, col))))
     };
     let (a, b) = (matrix(problem.m, problem.k)?, matrix(problem.k, problem.n)?);
     Launch::of(args, problem, [a.view(), b.view()])
@@ -178,15 +174,8 @@ fn from_files(args: &ExplainArgs, [a, b]: [&Path; 2], meter: &Meter) -> Result<L
     let cast = args.options.dtype.map(Into::into);
     let (one, _) = mul::load(&Place::parse(a), cast, meter)?;
     let other = (a != b).then(|| mul::load(&Place::parse(b), cast, meter)).transpose()?;
-    match (&one, other.as_ref().map_or(&one, |(other, _)| other)) {
-        (AnyArray::F64(a), AnyArray::F64(b)) => given(args, a, b),
-        (AnyArray::F32(a), AnyArray::F32(b)) => given(args, a, b),
-        (AnyArray::F16(a), AnyArray::F16(b)) => given(args, a, b),
-        (AnyArray::BF16(a), AnyArray::BF16(b)) => given(args, a, b),
-        (AnyArray::I32(a), AnyArray::I32(b)) => given(args, a, b),
-        (AnyArray::I8(a), AnyArray::I8(b)) => given(args, a, b),
-        (a, b) => Err(mul::no_product(a.dtype(), b.dtype())),
-    }
+    let (a, b) = (&one, other.as_ref().map_or(&one, |(other, _)| other));
+    mul::with_operands!(a, b, |a, b| given(args, a, b))
 }
 
 fn given<T: Element + Number>(args: &ExplainArgs, a: &Array<T>, b: &Array<T>) -> Result<Launch> {

@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 
+use tegula::element::Type;
+
 use super::bench::{Figures, Report, Row, short};
 
 /// Sizes of a plot and its margins, in pixels.
@@ -14,15 +16,8 @@ const RIGHT: f64 = 150.0;
 const TOP: f64 = 20.0;
 const BOTTOM: f64 = 50.0;
 
-/// A colour for each type; they differ in lightness too.
-const COLOURS: [(&str, &str); 6] = [
-    ("f64", "#332288"),
-    ("f32", "#0077bb"),
-    ("f16", "#ee7733"),
-    ("bf16", "#cc3311"),
-    ("i32", "#117733"),
-    ("i8", "#aa4499"),
-];
+/// A colour for each of the types of A and B; they differ in lightness too.
+const COLOURS: [&str; Type::OPERANDS.len()] = ["#332288", "#0077bb", "#ee7733", "#cc3311", "#117733", "#aa4499"];
 
 /// The page.
 pub fn page(report: &Report) -> String {
@@ -250,8 +245,8 @@ fn point(x: f64, y: f64, colour: &str, filled: bool, said: &str) -> String {
 
 /// Which colour is which type, of those that occur.
 fn legend<'a>(dtypes: impl Iterator<Item = &'a str> + Clone) -> String {
-    let used = COLOURS.iter().filter(|(name, _)| dtypes.clone().any(|dtype| dtype == *name));
-    let entry = |(i, (name, colour)): (usize, &(&str, &str))| {
+    let used = colours().filter(|(name, _)| dtypes.clone().any(|dtype| dtype == *name));
+    let entry = |(i, (name, colour)): (usize, (&str, &str))| {
         let x = LEFT + 10.0 + 60.0 * i as f64;
         let text = format!("<text x=\"{}\" y=\"{}\">{name}</text>\n", x + 8.0, TOP + 16.0);
         point(x, TOP + 12.0, colour, true, name) + &text
@@ -260,7 +255,12 @@ fn legend<'a>(dtypes: impl Iterator<Item = &'a str> + Clone) -> String {
 }
 
 fn colour(dtype: &str) -> &'static str {
-    COLOURS.iter().find(|(name, _)| *name == dtype).map_or("#222", |(_, colour)| colour)
+    colours().find(|(name, _)| *name == dtype).map_or("#222", |(_, colour)| colour)
+}
+
+/// Names of types and their colours.
+fn colours() -> impl Iterator<Item = (&'static str, &'static str)> {
+    Type::OPERANDS.into_iter().map(Type::name).zip(COLOURS)
 }
 
 fn svg(content: &str) -> String {

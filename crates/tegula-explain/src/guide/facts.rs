@@ -172,11 +172,7 @@ fn sizes(text: &str) -> Result<[usize; 3]> {
 }
 
 fn ty(text: &str) -> Result<Type> {
-    let types = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
-    types
-        .into_iter()
-        .find(|ty| ty.to_string() == text)
-        .map_or_else(|| syntax(text, "take f64, f32, f16, bf16, i32 or i8"), Ok)
+    Type::operand_named(text).map_or_else(|| syntax(text, format!("take {}", Type::operand_names())), Ok)
 }
 
 /// The fields of what can be written as a JSON object.

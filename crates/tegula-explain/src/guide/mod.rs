@@ -33,6 +33,8 @@ pub mod facts;
 pub mod figure;
 mod template;
 
+use std::borrow::Cow;
+
 pub use template::{Guide, evaluate};
 
 /// What is wrong with a template, and where.
@@ -54,7 +56,7 @@ pub enum Fault {
         /// The text.
         what: String,
         /// What could stand there.
-        expected: &'static str,
+        expected: Cow<'static, str>,
     },
     /// A name that no `let` has given.
     #[error("nothing is called {0:?}; name a subject by `let` before")]
@@ -102,6 +104,6 @@ impl From<tegula_core::Error> for Fault {
 type Result<T> = std::result::Result<T, Fault>;
 
 /// A refusal of what is not understood.
-fn syntax<T>(what: &str, expected: &'static str) -> Result<T> {
-    Err(Fault::Syntax { what: what.into(), expected })
+fn syntax<T>(what: &str, expected: impl Into<Cow<'static, str>>) -> Result<T> {
+    Err(Fault::Syntax { what: what.into(), expected: expected.into() })
 }

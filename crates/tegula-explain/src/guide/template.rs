@@ -52,7 +52,8 @@ fn repeated(template: &str) -> std::result::Result<Vec<(usize, String)>, Error> 
     let mut all = Vec::new();
     let mut lines = (1..).zip(template.lines());
     while let Some((number, line)) = lines.next() {
-        let refused = || Error { line: number, fault: Fault::Syntax { what: line.trim().into(), expected: EACH } };
+        let refused =
+            || Error { line: number, fault: Fault::Syntax { what: line.trim().into(), expected: EACH.into() } };
         let directive = alone(line).unwrap_or_default();
         if directive == "end" {
             return Err(refused());

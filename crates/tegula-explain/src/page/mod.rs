@@ -56,3 +56,31 @@ pub fn html(book: &Book, told: &dyn Fn(usize)) -> Result<String> {
         .replace("/*BOOK*/", &book)
         .replace("/*TRACES*/", &traces))
 }
+
+#[cfg(test)]
+mod tests {
+    use tegula_core::element::Type;
+
+    use super::*;
+
+    #[test]
+    fn program_knows_every_type() {
+        let (trace, app) = (PROGRAM[0], PROGRAM[12]);
+        let list = |text: &str, begin: &str, end: char| -> String {
+            let list = text.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).expect("a list");
+            list.0.chars().filter(|c| !c.is_whitespace() && *c != '"').collect()
+        };
+        let (sizes, offered) = (list(trace, "const SIZES = {", '}'), list(app, "dtype: [", ']'));
+        let mut sizes: Vec<_> = sizes.split(',').collect();
+        let mut all: Vec<_> = Type::ALL.iter().map(|ty| format!("{ty}:{}", ty.size())).collect();
+        sizes.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(sizes, all, "trace.js");
+        assert!(Type::ALL.iter().all(|ty| trace.contains(&format!("case \"{ty}\":"))), "numberAt in trace.js");
+        let mut offered: Vec<_> = offered.split(',').collect();
+        let mut operands = Type::OPERANDS.map(Type::name);
+        offered.sort_unstable();
+        operands.sort_unstable();
+        assert_eq!(offered, operands, "app.js");
+    }
+}

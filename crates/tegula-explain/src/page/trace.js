@@ -84,7 +84,8 @@ function numberAt(view, at, type) {
     case "f16": case "bf16": return short(view.getUint16(at, true), type === "f16" ? 5 : 8);
     case "i64": return Number(view.getBigInt64(at, true));
     case "u64": return Number(view.getBigUint64(at, true));
-    default: return view.getUint8(at);
+    case "u8": case "pred": return view.getUint8(at);
+    default: throw new Error(`trace.js cannot read ${type}`);
   }
 }
 

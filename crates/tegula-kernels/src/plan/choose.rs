@@ -1,10 +1,9 @@
 //! The choice: what the problem is and what the device can do, to a [`Plan`].
 
-use tegula_core::element::Type;
 use tegula_core::error::{Error, Result};
 
 use super::candidates::candidates;
-use super::device::{Caps, HOPPER};
+use super::device::{Caps, HOPPER, oldest};
 use super::problem::Problem;
 use super::recipe::Recipe;
 use super::{few, hopper, limits};
@@ -35,11 +34,12 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
             ty: problem.ty,
             device: format!("a GPU of compute capability {}.{} (7.5 is the oldest)", compute.0, compute.1),
         }),
-        Caps::Gpu { compute, .. } if problem.ty == Type::BF16 && compute < (8, 0) => Err(Error::Unsupported {
-            what: "a product".into(),
-            ty: problem.ty,
-            device: format!("a GPU of compute capability {}.{} (bf16 needs 8.0)", compute.0, compute.1),
-        }),
+        Caps::Gpu { compute, .. } if compute < oldest(problem.ty) => {
+            let (ty, oldest) = (problem.ty, oldest(problem.ty));
+            let needs = format!("({ty} needs {}.{})", oldest.0, oldest.1);
+            let device = format!("a GPU of compute capability {}.{} {needs}", compute.0, compute.1);
+            Err(Error::Unsupported { what: "a product".into(), ty, device })
+        }
         Caps::Gpu { .. } | Caps::Interp => {
             limits::check_kernel(problem)?;
             let side = problem.m.min(problem.n);
@@ -78,7 +78,7 @@ fn fastest(problem: &Problem, compute: (u32, u32), multiprocessors: u32) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use tegula_core::element::Accuracy;
+    use tegula_core::element::{Accuracy, Type};
     use tegula_ir::Order2d;
 
     use super::super::problem::Lie;

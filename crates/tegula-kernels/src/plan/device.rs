@@ -1,9 +1,21 @@
 //! The device that a plan is for: its kind and what it can do.
 
+use tegula_core::element::Type;
+
 /// The GPU with matrix units of warpgroups; none after it has them.
 pub(super) const HOPPER: (u32, u32) = (9, 0);
 /// The oldest GPU for which plain kernels are printed.
 const OLDEST: (u32, u32) = (7, 5);
+
+/// The oldest GPU whose instructions take operands of a type.
+pub(super) const fn oldest(ty: Type) -> (u32, u32) {
+    match ty {
+        Type::BF16 => (8, 0),
+        Type::F64 | Type::F32 | Type::F16 | Type::I8 | Type::I32 => OLDEST,
+        // Products have no such operands.
+        Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => OLDEST,
+    }
+}
 
 /// What a device can do, as far as a plan depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::{fs, io};
 
-use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::element::{Scalar, Type, with_operand_type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::{Layout, View, ViewMut};
 use tegula_interp::{Arg, Buffer, Config, run};
@@ -16,8 +16,6 @@ use tegula_ir::{Axis, check, cpp};
 use tegula_kernels::{Barriers, Edges, Family, Mapping, PRESETS, Plain};
 
 use crate::product::{Product, Random, Sample};
-
-const TYPES: [Type; 6] = [Type::F32, Type::F64, Type::I32, Type::F16, Type::BF16, Type::I8];
 
 /// What the folder holds beside texts and numbers.
 const FILES: [(&str, &str); 4] = [
@@ -39,10 +37,10 @@ pub fn small() -> Vec<Case> {
     let mut random = Random(11);
     let mut cases = Vec::new();
     let mut add = |variant: Plain, sizes: [usize; 4]| cases.push(Case { variant, sizes, seed: cases.len() as u64 });
-    for (at, ty) in TYPES.into_iter().enumerate() {
+    for ty in Type::OPERANDS {
         for family in [Family::Naive, Family::Tiled] {
             for mapping in [Mapping::XCol, Mapping::XRow] {
-                for tile in [2, 4, if at < 3 { 8 } else { 3 }] {
+                for tile in [2, 4, if ty.size() >= 4 { 8 } else { 3 }] {
                     let sizes = [1 + random.below(2), 1 + random.below(9), 1 + random.below(9), random.below(11)];
                     add(Plain { mapping, ..Plain::new(family, ty, tile) }, sizes);
                 }
@@ -105,14 +103,7 @@ struct Folder {
 pub fn write(folder: &Path, cases: &[Case]) -> io::Result<()> {
     let mut all = Folder::default();
     for case in cases {
-        match case.variant.ty {
-            Type::F64 => all.add::<f64>(case),
-            Type::F32 => all.add::<f32>(case),
-            Type::F16 => all.add::<f16>(case),
-            Type::BF16 => all.add::<bf16>(case),
-            Type::I32 => all.add::<i32>(case),
-            _ => all.add::<i8>(case),
-        }
+        with_operand_type!(case.variant.ty, T => all.add::<T>(case), ty => panic!("no kernels of {ty}"));
     }
     fs::create_dir_all(folder.join("host"))?;
     fs::create_dir_all(folder.join("kernels"))?;

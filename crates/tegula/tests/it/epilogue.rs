@@ -1,7 +1,7 @@
 //! A bias and an activation in every kernel, on the interpreter and the processor: right for any shape, layout, type and split, with NaN and
 //! infinities where they belong, with the same bits from both, and refused where there is no such thing.
 
-use tegula::element::{Element, Scalar, Type, bf16, f16};
+use tegula::element::{Element, Scalar, Type, bf16, f16, with_operand_type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::nd::{NdArray, NdGemm};
 use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape, View};
@@ -91,12 +91,9 @@ fn so_do_the_plain_kernels_and_those_for_few_rows() {
         of_few_rows::<T>(seed);
     }
     for seed in 0..24 {
-        both::<f32>(seed);
-        both::<f64>(1000 + seed);
-        both::<f16>(2000 + seed);
-        both::<bf16>(3000 + seed);
-        both::<i32>(4000 + seed);
-        both::<i8>(5000 + seed);
+        for (first, ty) in (0..).step_by(1000).zip(Type::OPERANDS) {
+            with_operand_type!(ty, T => both::<T>(first + seed), ty => panic!("no products of {ty}"));
+        }
     }
 }
 
@@ -110,12 +107,9 @@ fn so_does_the_processor() {
         any_product::<T>(sizes, random).on_cpu();
     }
     for seed in 0..40 {
-        one::<f32>(seed);
-        one::<f64>(1000 + seed);
-        one::<f16>(2000 + seed);
-        one::<bf16>(3000 + seed);
-        one::<i32>(4000 + seed);
-        one::<i8>(5000 + seed);
+        for (first, ty) in (0..).step_by(1000).zip(Type::OPERANDS) {
+            with_operand_type!(ty, T => one::<T>(first + seed), ty => panic!("no products of {ty}"));
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 use tegula::cuda::{self, DeviceMatrix, Gpu};
-use tegula::element::{Element, Scalar, Type};
-use tegula::{Matrix, Result, Shape};
+use tegula::element::{Element, Scalar, Type, with_operand_type};
+use tegula::{Error, Matrix, Result, Shape};
 use tegula_interp::{self as interp, Buffer, Config};
 use tegula_ir::check;
 use tegula_kernels::{Edges, PRESETS, Plain};
@@ -43,11 +43,7 @@ fn element<T: Scalar>(random: &mut Random, special: bool) -> T {
         4 if special => 1e-40,
         _ => number(random),
     };
-    match T::TYPE {
-        Type::F64 => T::from_bits(value.to_bits()),
-        Type::F32 => T::from_bits(u64::from((value as f32).to_bits())),
-        _ => T::from_bits(random.next()),
-    }
+    T::from_bits(if T::TYPE.is_float() { T::TYPE.round(value) } else { random.next() })
 }
 
 fn matrix<T: Scalar>(random: &mut Random, rows: usize, cols: usize, special: bool) -> Matrix<T> {
@@ -79,11 +75,7 @@ fn gpu_equals_interpreter_bit_for_bit() {
                 }
                 for (special, scaled) in [(false, false), (m == 33 || m == 32, true)] {
                     let case = Case { name: format!("{preset} {variant}"), m, n, k, special, scaled };
-                    let digest = match ty {
-                        Type::F32 => compare::<f32>(&gpu, variant, &case),
-                        Type::F64 => compare::<f64>(&gpu, variant, &case),
-                        _ => compare::<i32>(&gpu, variant, &case),
-                    };
+                    let digest = with_operand_type!(ty, T => compare::<T>(&gpu, variant, &case), ty => Err(Error::no_kernels(ty)));
                     let digest = digest.unwrap_or_else(|e| panic!("{} {m}×{n}×{k}: {e}", case.name));
                     writeln!(results, "{} {m}×{n}×{k} special={special} scaled={scaled} {digest}", case.name).unwrap();
                 }

@@ -5,7 +5,7 @@
 #![cfg(feature = "cuda")]
 
 use tegula::cuda::{DeviceMatrix, Gpu};
-use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::element::{Scalar, Type, bf16, f16, with_operand_type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::{Accuracy, Device, Gemm, Matrix, Shape, View};
 use tegula_bench::{Case, Peer, Settings, measure};
@@ -102,12 +102,9 @@ fn a_gpu_finishes_what_blocks_sum() {
 fn a_gpu_finishes_what_small_kernels_sum() {
     let Some(gpu) = gpu() else { return };
     let mut trial = Trial::new(gpu);
-    trial.small::<f32>();
-    trial.small::<f64>();
-    trial.small::<f16>();
-    trial.small::<bf16>();
-    trial.small::<i32>();
-    trial.small::<i8>();
+    for ty in Type::OPERANDS {
+        with_operand_type!(ty, T => trial.small::<T>(), ty => panic!("no products of {ty}"));
+    }
 }
 
 #[test]

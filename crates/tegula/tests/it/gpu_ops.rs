@@ -49,10 +49,7 @@ fn corner(random: &mut Random, ty: Type) -> u64 {
         _ => (random.next() as i64 as f64 / i64::MAX as f64) * scale,
     };
     match ty {
-        Type::F64 => float.to_bits(),
-        Type::F32 => (float as f32).to_bits().into(),
-        Type::F16 => f16::from_f32(float as f32).to_bits().into(),
-        Type::BF16 => bf16::from_f32(float as f32).to_bits().into(),
+        ty if ty.is_float() => ty.round(float),
         Type::Pred => random.next() & 1,
         // Never 0, which nothing may be divided by.
         _ => match random.below(4) {
@@ -93,7 +90,8 @@ impl Both {
             Type::I32 => buffer::<i32>(&bits, layout, access),
             Type::U32 => buffer::<u32>(&bits, layout, access),
             Type::I64 => buffer::<i64>(&bits, layout, access),
-            _ => buffer::<u64>(&bits, layout, access),
+            Type::U64 => buffer::<u64>(&bits, layout, access),
+            Type::Pred => panic!("no memory holds predicates"),
         }?;
         let there = gpu.map(|gpu| DeviceMatrix::upload(gpu, bytes.view())).transpose()?;
         Ok(Both { ty, layout, there, here })
@@ -122,13 +120,7 @@ impl Both {
 }
 
 fn is_nan(ty: Type, bits: u64) -> bool {
-    match ty {
-        Type::F64 => f64::from_bits(bits).is_nan(),
-        Type::F32 => f32::from_bits(bits as u32).is_nan(),
-        Type::F16 => f16::from_bits(bits as u16).is_nan(),
-        Type::BF16 => bf16::from_bits(bits as u16).is_nan(),
-        _ => false,
-    }
+    ty.to_f64(bits).is_nan()
 }
 
 fn compare(gpu: Option<&Gpu>, kernel: &Checked<Kernel>, seed: u64) -> Result<usize> {

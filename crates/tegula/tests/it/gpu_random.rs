@@ -75,7 +75,7 @@ fn product<T: Sample>(gpu: &Gpu, seed: u64) -> String {
     let b = cuts[1].matrix(shape(k, n), || T::element(random));
     let before = cuts[2].matrix(shape(m, n), || T::result(random));
     let (alpha, beta) = (T::factor(random), T::factor(random));
-    let floats = !matches!(T::TYPE, Type::I32 | Type::I8);
+    let floats = T::TYPE.is_float();
     let activations = [Activation::None, Activation::Relu, Activation::Gelu, Activation::Silu];
     let activation = if floats && random.chance(3) { activations[random.below(4)] } else { Activation::None };
     let along = random.chance(4).then(|| if random.chance(2) { Along::Rows } else { Along::Columns });

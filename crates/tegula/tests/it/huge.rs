@@ -1,6 +1,6 @@
 //! Views of few elements repeated to astronomical shapes: whatever is asked of them is refused, typed and at once, or done.
 
-use tegula::element::{Element, Scalar, bf16, f16};
+use tegula::element::{Element, Scalar, Type, with_operand_type};
 use tegula::epilogue::Finish;
 use tegula::nd::{NdArray, NdGemm, NdLayout, NdView};
 use tegula::{Device, Error, Gemm, Grouped, Layout, Matrix, Result, Shape, View, ViewMut};
@@ -61,12 +61,9 @@ fn prepack_of_more_than_memory_is_refused() {
         }
         assert_eq!(Gemm::<T>::prepack(repeated(&one, MAX >> 1, 0, 1).unwrap()).unwrap().bytes(), 0);
     }
-    all::<f64>();
-    all::<f32>();
-    all::<f16>();
-    all::<bf16>();
-    all::<i32>();
-    all::<i8>();
+    for ty in Type::OPERANDS {
+        with_operand_type!(ty, T => all::<T>(), ty => panic!("no products of {ty}"));
+    }
 }
 
 /// C has memory, so only k can be beyond all bounds.

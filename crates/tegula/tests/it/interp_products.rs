@@ -1,7 +1,8 @@
 //! The interpreter's products against the oracle's: any shape, any strides, every type, both kernels.
 
 use proptest::prelude::*;
-use tegula::element::{bf16, f16};
+use proptest::sample::select;
+use tegula::element::{Type, with_operand_type};
 use tegula_interp::Config;
 use tegula_kernels::{Family, Mapping, Plain};
 
@@ -32,17 +33,10 @@ proptest! {
 
     #[test]
     fn products_are_right(
-        ty in 0..12usize, m in 0..70usize, n in 0..70usize, k in 0..70usize, kernel in family(), seed: u64,
+        ty in select(&Type::OPERANDS), m in 0..70usize, n in 0..70usize, k in 0..70usize, kernel in family(), seed: u64,
     ) {
         let sizes = [1, m, n, k];
-        match ty {
-            0..3 => right::<f32>(sizes, kernel, seed),
-            3..6 => right::<f64>(sizes, kernel, seed),
-            6..9 => right::<i32>(sizes, kernel, seed),
-            9 => right::<f16>(sizes, kernel, seed),
-            10 => right::<bf16>(sizes, kernel, seed),
-            _ => right::<i8>(sizes, kernel, seed),
-        }
+        with_operand_type!(ty, T => right::<T>(sizes, kernel, seed), ty => panic!("no products of {ty}"));
     }
 
     #[test]

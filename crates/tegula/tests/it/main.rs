@@ -42,6 +42,7 @@ mod product;
 mod progress;
 mod refusals;
 mod sums;
+mod types;
 mod variants;
 mod vector;
 mod views;

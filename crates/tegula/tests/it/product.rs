@@ -1,6 +1,6 @@
 //! A product to interpret: a kernel, matrices of any layout with random numbers, and what came of it.
 
-use tegula::element::{Element, Scalar, Type, bf16, f16};
+use tegula::element::{Element, Scalar, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue, Finish};
 use tegula::{Accuracy, Device, Gemm, Layout, Shape, View, ViewMut};
 use tegula_bench::oracle;
@@ -72,16 +72,12 @@ sample! {
 
 /// Puts a float somewhere, where there are floats.
 fn put<S: Scalar>(values: &mut [S], at: usize, value: f64) {
-    let bits = match S::TYPE {
-        Type::F64 => value.to_bits(),
-        Type::F32 => (value as f32).to_bits().into(),
-        Type::F16 => f16::from_f64(value).to_bits().into(),
-        Type::BF16 => bf16::from_f64(value).to_bits().into(),
-        _ => return,
-    };
+    if !S::TYPE.is_float() {
+        return;
+    }
     let len = values.len();
     if let Some(place) = values.get_mut(at % len.max(1)) {
-        *place = S::from_bits(bits);
+        *place = S::from_bits(S::TYPE.round(value));
     }
 }
 

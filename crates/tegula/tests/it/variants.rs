@@ -12,7 +12,6 @@ use tegula_kernels::{
     Schedule, Sum, Variant, Vector,
 };
 
-const TYPES: [Type; 6] = [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8];
 const ORDERS: [Order2d; 3] = [Order2d::RowMajor, Order2d::ColMajor, Order2d::Strided];
 
 /// The image of a kernel.
@@ -126,7 +125,7 @@ fn reduces() -> impl Iterator<Item = Reduce> {
 fn packs() -> impl Iterator<Item = Pack> {
     let pack = |ty, packing| ORDERS.map(|from| Pack { ty, from, packing });
     let others = pack(Type::F32, Packing::Tf32).into_iter().chain(pack(Type::I32, Packing::Limbs));
-    TYPES.into_iter().flat_map(move |ty| pack(ty, Packing::Same)).chain(others)
+    Type::OPERANDS.into_iter().flat_map(move |ty| pack(ty, Packing::Same)).chain(others)
 }
 
 /// The passes that copy both factors at once.
@@ -137,7 +136,7 @@ fn packs_of_both() -> impl Iterator<Item = PackBoth> {
 /// Of the kernels for few rows, for each type, number of rows and layout those that plans choose by their cost, and the likeliest.
 fn vectors() -> Vec<Vector> {
     let mut variants = Vec::new();
-    for ty in TYPES {
+    for ty in Type::OPERANDS {
         for rows in [1, 2, 4, 8, 16] {
             for b in ORDERS {
                 let orders = [Order2d::RowMajor, b, Order2d::RowMajor];
@@ -171,7 +170,7 @@ fn vectors() -> Vec<Vector> {
 fn plain() -> Vec<Plain> {
     let mut variants = Vec::new();
     for family in [Family::Naive, Family::Tiled] {
-        for ty in TYPES {
+        for ty in Type::OPERANDS {
             for tile in [2, 4, 8, 16, 32] {
                 for mapping in [Mapping::XCol, Mapping::XRow] {
                     let plain = Plain { mapping, ..Plain::new(family, ty, tile) };
@@ -195,7 +194,7 @@ fn blocked() -> Vec<Blocked> {
     let layouts =
         [(row, row, true), (row, row, false), (col, col, true), (row, col, true), (row, col, false), (col, row, true)];
     let mut kernels = Vec::new();
-    let full = TYPES.map(|ty| (ty, Accuracy::Full));
+    let full = Type::OPERANDS.map(|ty| (ty, Accuracy::Full));
     for (ty, accuracy) in full.into_iter().chain([(Type::F32, Accuracy::Tf32)]) {
         // bf16 differs from f16 by the instruction's name alone, and i32 little more from f32.
         let layouts = match ty {
@@ -228,7 +227,7 @@ fn finished(blocked: &[Blocked]) -> Vec<Variant> {
     let bias = |along, activation| Epilogue { bias: Some(along), activation };
     let mut variants: Vec<Variant> = Vec::new();
     // bf16 differs from f16 by the instruction's name alone.
-    for ty in TYPES.into_iter().filter(|ty| *ty != Type::BF16) {
+    for ty in Type::OPERANDS.into_iter().filter(|ty| *ty != Type::BF16) {
         let most = if ty.is_float() { Activation::Gelu } else { Activation::Relu };
         let epilogues = [bias(Along::Rows, most), bias(Along::Columns, Activation::Relu)];
         for epilogue in epilogues {

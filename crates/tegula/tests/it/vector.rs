@@ -2,7 +2,7 @@
 //! without races, and with no more sectors of global memory than the matrices have.
 
 use tegula::Device;
-use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::element::{Scalar, Type, f16, with_operand_type};
 use tegula_interp::{Arg, Buffer, Config, Counters, run};
 use tegula_ir::check;
 use tegula_kernels::Vector;
@@ -34,12 +34,9 @@ fn any_product<T: Sample>(seed: u64) {
 #[test]
 fn any_product_is_right() {
     for seed in 0..30 {
-        any_product::<f32>(seed);
-        any_product::<f64>(1000 + seed);
-        any_product::<f16>(2000 + seed);
-        any_product::<bf16>(3000 + seed);
-        any_product::<i32>(4000 + seed);
-        any_product::<i8>(5000 + seed);
+        for (first, ty) in (0..).step_by(1000).zip(Type::OPERANDS) {
+            with_operand_type!(ty, T => any_product::<T>(first + seed), ty => panic!("no products of {ty}"));
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::element::{Scalar, Type, with_operand_type};
 use tegula::{Device, Gemm, Layout, Matrix, Shape, View, ViewMut};
 use tegula_bench::oracle;
 
@@ -225,32 +225,15 @@ macro_rules! for_each_case {
     ($count:expr, |$case:ident, $number:ident| $body:expr) => {{
         let mut random = Random(0x7e9);
         for $number in 0..$count {
-            match [Type::F64, Type::F32, Type::F16, Type::BF16, Type::I32, Type::I8][random.below(6)] {
-                Type::F64 => {
-                    let $case = Case::<f64>::random(&mut random);
+            let ty = Type::OPERANDS[random.below(Type::OPERANDS.len())];
+            with_operand_type!(
+                ty,
+                T => {
+                    let $case = Case::<T>::random(&mut random);
                     $body
-                }
-                Type::F32 => {
-                    let $case = Case::<f32>::random(&mut random);
-                    $body
-                }
-                Type::F16 => {
-                    let $case = Case::<f16>::random(&mut random);
-                    $body
-                }
-                Type::BF16 => {
-                    let $case = Case::<bf16>::random(&mut random);
-                    $body
-                }
-                Type::I32 => {
-                    let $case = Case::<i32>::random(&mut random);
-                    $body
-                }
-                _ => {
-                    let $case = Case::<i8>::random(&mut random);
-                    $body
-                }
-            }
+                },
+                ty => panic!("no products of {ty}")
+            );
         }
     }};
 }
