@@ -1,11 +1,11 @@
 //! What happens to sums on their way to C, a piece of a row at a time: a bias is added and an activation applied.
 
-use tegula_core::element::{Scalar, Type};
+use tegula_core::element::Scalar;
 use tegula_core::epilogue::{Activation, Gate};
 
 use super::grid::Grid;
 use super::isa::Isa;
-use super::kernel::{Operand, Sum};
+use super::kernel::{Accumulator, Operand, Sum};
 
 /// The epilogue of a matrix, or of a part of it.
 #[derive(Clone, Copy)]
@@ -43,32 +43,23 @@ impl<O: Scalar> Ending<O> {
                 *value = value.plus(T::widen_out(unsafe { bias.at(row, col + i).read() }));
             }
         }
-        // The casts fail for no type, since the tag says which it is.
-        match (self.activation, <T::Acc as Scalar>::TYPE) {
-            (Activation::None, _) => {}
-            (Activation::Relu, Type::F64) => relu(bytemuck::cast_slice_mut::<_, f64>(values)),
-            (Activation::Relu, Type::F32) => relu(bytemuck::cast_slice_mut::<_, f32>(values)),
-            (Activation::Relu, Type::I32) => relu(bytemuck::cast_slice_mut::<_, i32>(values)),
-            (
-                Activation::Relu,
-                Type::F16 | Type::BF16 | Type::I8 | Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred,
-            ) => {
-                unreachable!("no accumulators")
-            }
-            (Activation::Gelu, ty) => self.gate::<T>(Gate::Tanh, ty, values),
-            (Activation::Silu, ty) => self.gate::<T>(Gate::Logistic, ty, values),
+        match self.activation {
+            Activation::None => {}
+            Activation::Relu => relu(values),
+            Activation::Gelu => self.gate::<T>(Gate::Tanh, values),
+            Activation::Silu => self.gate::<T>(Gate::Logistic, values),
         }
     }
 
-    fn gate<T: Operand>(&self, gate: Gate, ty: Type, values: &mut [T::Acc]) {
+    fn gate<T: Operand>(&self, gate: Gate, values: &mut [T::Acc]) {
         let fused = self.isa != Isa::Portable;
-        match ty {
-            Type::F64 => gate_f64(fused, gate, bytemuck::cast_slice_mut(values)),
-            Type::F32 if T::Out::TYPE.size() <= 2 => gate_short(fused, gate, bytemuck::cast_slice_mut(values)),
-            Type::F32 => gate_f32(fused, gate, bytemuck::cast_slice_mut(values)),
-            Type::F16 | Type::BF16 => unreachable!("no accumulators"),
+        // The casts fail for no type, since the tag says which it is.
+        match T::Acc::ACCUMULATOR {
+            Accumulator::F64 => gate_f64(fused, gate, bytemuck::cast_slice_mut(values)),
+            Accumulator::F32 if T::Out::TYPE.size() <= 2 => gate_short(fused, gate, bytemuck::cast_slice_mut(values)),
+            Accumulator::F32 => gate_f32(fused, gate, bytemuck::cast_slice_mut(values)),
             // Refused before: integers have no gates.
-            Type::I8 | Type::U8 | Type::I32 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => {}
+            Accumulator::I32 => {}
         }
     }
 }

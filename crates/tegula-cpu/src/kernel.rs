@@ -189,8 +189,18 @@ impl<T: Operand> Tiles<T> {
     }
 }
 
+/// The accumulator types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accumulator {
+    F64,
+    F32,
+    I32,
+}
+
 /// A type that sums are kept in, with the arithmetic that the plain loop does: rounded for floats, wrapping for integers.
-pub trait Sum: Arith + bytemuck::Pod {
+pub trait Sum: Arith + PartialOrd + bytemuck::Pod {
+    /// Which it is.
+    const ACCUMULATOR: Accumulator;
     /// The product.
     fn times(self, other: Self) -> Self;
     /// The sum.
@@ -198,7 +208,8 @@ pub trait Sum: Arith + bytemuck::Pod {
 }
 
 macro_rules! sum {
-    ($($t:ty, $times:expr, $plus:expr;)*) => {$(impl Sum for $t {
+    ($($t:ty, $tag:ident, $times:expr, $plus:expr;)*) => {$(impl Sum for $t {
+        const ACCUMULATOR: Accumulator = Accumulator::$tag;
         #[inline(always)]
         fn times(self, other: Self) -> Self { let f: fn($t, $t) -> $t = $times; f(self, other) }
         #[inline(always)]
@@ -207,9 +218,9 @@ macro_rules! sum {
 }
 
 sum! {
-    f64, |x, y| x * y, |x, y| x + y;
-    f32, |x, y| x * y, |x, y| x + y;
-    i32, i32::wrapping_mul, i32::wrapping_add;
+    f64, F64, |x, y| x * y, |x, y| x + y;
+    f32, F32, |x, y| x * y, |x, y| x + y;
+    i32, I32, i32::wrapping_mul, i32::wrapping_add;
 }
 
 /// An element type that has micro-kernels.
