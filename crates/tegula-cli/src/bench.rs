@@ -63,7 +63,11 @@ pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
 fn asked(args: &BenchArgs) -> Result<Vec<Asked>> {
     for &ty in &args.products.dtype {
         for (option, value) in [("--alpha", args.alpha), ("--beta", args.beta)] {
-            with_operand_type!(ty, T => factor::<T>(option, value).map(drop), ty => Err(tegula::Error::no_kernels(ty).into()))?;
+            with_operand_type!(
+                ty,
+                T => factor::<T>(option, value).map(drop),
+                ty => Err(tegula::Error::no_kernels(ty).into())
+            )?;
         }
     }
     Ok(args.products.of(&args.products.shapes()?))
@@ -72,7 +76,11 @@ fn asked(args: &BenchArgs) -> Result<Vec<Asked>> {
 impl Asked {
     /// Measures. What goes wrong with one row is said in it, and the others go on.
     fn row(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
-        with_operand_type!(self.ty, T => self.row_of::<T>(args, device, peer), ty => Err(tegula::Error::no_kernels(ty).into()))
+        with_operand_type!(
+            self.ty,
+            T => self.row_of::<T>(args, device, peer),
+            ty => Err(tegula::Error::no_kernels(ty).into())
+        )
     }
 
     fn row_of<T: Element>(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {

@@ -15,7 +15,8 @@ use crate::progress::{Meter, Unit};
 use crate::report::product::Product;
 use crate::report::{json, plan, preview};
 
-/// Evaluates an expression with two arrays as arrays of one element type; refuses those that make no product.
+/// Evaluates an expression with two arrays as arrays of one element type. Refuses arrays that make
+/// no product.
 macro_rules! with_operands {
     ($first:expr, $second:expr, |$a:ident, $b:ident| $body:expr) => {{
         let (first, second): (&tegula_files::AnyArray, &tegula_files::AnyArray) = ($first, $second);

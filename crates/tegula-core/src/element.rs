@@ -1,6 +1,7 @@
 //! Number types: what a matrix may hold, what its products are summed in, and what comes out.
 //!
-//! This is the bottom layer: it knows nothing of matrices, kernels or devices.
+//! Types are rows of one table (`element/table.rs`). This is the bottom layer: it knows nothing of
+//! matrices, kernels or devices.
 
 mod table;
 
@@ -115,7 +116,7 @@ macro_rules! define {
                 }
             }
 
-            /// Bytes one value takes in memory. A predicate never lies in memory; its size is counted as 1.
+            /// Bytes of a value in memory. A predicate is never stored; its size counts as 1.
             pub const fn size(self) -> usize {
                 match self {
                     $(Type::$tag => size_of::<$rust>(),)*
@@ -131,8 +132,8 @@ macro_rules! define {
                 }
             }
 
-            /// The type that products of elements of this type are accumulated in, with alpha and beta. A type that
-            /// A and B do not have is its own accumulator.
+            /// The type of the accumulator, alpha and beta where A and B have this type. A type
+            /// that A and B do not have is its own.
             pub const fn accumulator(self) -> Type {
                 match self {
                     $(Type::$tag => <$acc as Scalar>::TYPE,)*
@@ -140,7 +141,8 @@ macro_rules! define {
                 }
             }
 
-            /// The type of C where A and B have this one. A type that A and B do not have is its own.
+            /// The type of C where A and B have this type. A type that A and B do not have is its
+            /// own.
             pub const fn output(self) -> Type {
                 match self {
                     $(Type::$tag => <$out as Scalar>::TYPE,)*
@@ -148,7 +150,8 @@ macro_rules! define {
                 }
             }
 
-            /// The value of a bit pattern: exact, but for 64-bit integers beyond 2⁵³, which are rounded to nearest.
+            /// The value of a bit pattern. It is exact, but 64-bit integers beyond 2⁵³ are
+            /// rounded to nearest.
             #[inline]
             pub fn to_f64(self, bits: u64) -> f64 {
                 match self {
@@ -157,8 +160,8 @@ macro_rules! define {
                 }
             }
 
-            /// The bit pattern of a number: rounded once to nearest even for floats; for integers its whole part, of
-            /// which the lower bits are kept.
+            /// The bit pattern of a number. Floats are rounded once, to nearest even. Of integers
+            /// the fraction is cut off, and the lower bits are kept.
             #[inline]
             pub fn round(self, value: f64) -> u64 {
                 match self {
@@ -191,7 +194,7 @@ macro_rules! define {
 }
 
 macro_rules! scalar {
-    // The exponent of 1 is 0, which is stored as `1 - min_exponent` above the bits of the significand.
+    // The exponent of 1 is 0, stored as `1 - min_exponent` above the bits of the significand.
     (float($bits:ty, $precision:literal, $min:literal, $max:literal) $rust:ty, $tag:ident) => {
         scalar! {
             $rust, $tag, $bits, <$rust>::from_bits(0), <$rust>::from_bits((1i32 - $min) as $bits << ($precision - 1)),

@@ -77,7 +77,7 @@ impl Product {
         let [m, n, k] = self.sizes;
         let [a, b, c] = &self.matrices;
         let of = |matrix: &Buffer, row, col| number::value(matrix.ty(), matrix.bits(0, row, col).unwrap_or(0));
-        // Whole numbers, small enough for their sums to be exact in f64. Of short types, C is rounded once.
+        // Whole numbers, whose sums are exact in f64. Of short types, C is rounded once.
         let format = self.out.float_format();
         let rounding = format.filter(|_| self.out.size() < 4).map_or(0.0, FloatFormat::unit_roundoff);
         let (mut missing, mut differing) = (Vec::new(), Vec::new());

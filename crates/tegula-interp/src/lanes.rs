@@ -169,7 +169,7 @@ impl Registers {
 
     pub fn unary(&mut self, op: Unary, ty: Type, dst: Reg, a: Reg) {
         use Unary::{Abs, Neg, Not};
-        let (long, sign) = (ty.size() == 8, 1 << (8 * ty.size() as u32 - 1) % 32);
+        let (long, sign) = (ty.size() == 8, 1 << ((8 * ty.size() as u32 - 1) % 32));
         match (op, ty) {
             (_, Type::Pred) => self.predicates[dst as usize] = !self.predicates[a as usize],
             (Neg, Type::F32) => self.map1(dst, a, |x: f32| -x),

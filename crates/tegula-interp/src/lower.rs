@@ -440,8 +440,8 @@ impl Lower<'_> {
             Op::Convert(a) => {
                 Code::Convert { from: kernel.operand_type(*a), to: ty, a: r(a), dst: self.result(inst, 0) }
             }
-            // 8-bit integers are extended in their registers, each in its way: converting keeps their bits. Floats are
-            // extended as unsigned integers.
+            // Registers extend 8-bit integers, each in its way: converting keeps their bits.
+            // Floats are extended as unsigned integers.
             Op::Bitcast(a) if ty.size() == 1 => {
                 let int = |ty: Type| if ty.is_float() { Type::U8 } else { ty };
                 Code::Convert { from: int(kernel.operand_type(*a)), to: int(ty), a: r(a), dst: self.result(inst, 0) }

@@ -6,10 +6,10 @@
 
 /// Expands the macro `each` with the table, after the tokens `given`.
 ///
-/// A row is: variant, name, Rust type, kind, and a line of documentation. The kind of a float has
-/// its bits as an unsigned integer, the bits of its significand with the implicit one, and the least
-/// and greatest exponent of its normal numbers. Operands, the types of A and B, also have the type
-/// of their accumulator, with alpha and beta, and of C.
+/// A row is: variant, name, Rust type, kind, and a line of documentation. The kind has the unsigned
+/// integer of the same size. That of a float also has the bits of its significand with the implicit
+/// one, and the least and greatest exponent of its normal numbers. Operands, the types of A and B,
+/// also have the type of the accumulator, alpha and beta, and the type of C.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! element_types {

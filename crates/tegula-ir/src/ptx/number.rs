@@ -4,8 +4,30 @@ use tegula_core::element::Type;
 use tegula_core::error::Result;
 
 use super::printer::{Class, Needs, Printer, Reg};
-use super::spelling::{bits, number, relation, requirements, stored};
+use super::spelling::{bits, number, relation, stored};
 use crate::{Binary, Compare, Inst, Operand, Unary};
+
+/// What arithmetic on a type demands of the GPU.
+struct Requirements {
+    /// Sums, differences and products.
+    add: Needs,
+    /// The lesser and the greater.
+    min: Needs,
+    /// Fused multiply-adds, and rounding f32 to the type.
+    fma: Needs,
+}
+
+const fn requirements(ty: Type) -> Requirements {
+    let (add, min, fma) = match ty {
+        Type::BF16 => (Needs::SM_90, Needs::SM_80, Needs::SM_80),
+        Type::F16 => (Needs::PLAIN, Needs::SM_80, Needs::PLAIN),
+        Type::F64 | Type::F32 => (Needs::PLAIN, Needs::PLAIN, Needs::PLAIN),
+        Type::I8 | Type::U8 | Type::I32 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => {
+            (Needs::PLAIN, Needs::PLAIN, Needs::PLAIN)
+        }
+    };
+    Requirements { add, min, fma }
+}
 
 impl Printer<'_> {
     fn result_of(&mut self, inst: &Inst) -> Reg {

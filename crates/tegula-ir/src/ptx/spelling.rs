@@ -3,7 +3,6 @@
 use tegula_core::element::Type;
 use tegula_core::error::{Error, Result};
 
-use super::printer::Needs;
 use crate::Compare;
 use crate::launch::Field;
 
@@ -76,28 +75,6 @@ pub(super) fn immediate(ty: Type, value: u64) -> String {
         Type::U64 => value.to_string(),
         Type::Pred => (value & 1).to_string(),
     }
-}
-
-/// What arithmetic on a type demands of the GPU.
-pub(super) struct Requirements {
-    /// Sums, differences and products.
-    pub add: Needs,
-    /// The lesser and the greater.
-    pub min: Needs,
-    /// Fused multiply-adds, and rounding f32 to the type.
-    pub fma: Needs,
-}
-
-pub(super) const fn requirements(ty: Type) -> Requirements {
-    let (add, min, fma) = match ty {
-        Type::BF16 => (Needs::SM_90, Needs::SM_80, Needs::SM_80),
-        Type::F16 => (Needs::PLAIN, Needs::SM_80, Needs::PLAIN),
-        Type::F64 | Type::F32 => (Needs::PLAIN, Needs::PLAIN, Needs::PLAIN),
-        Type::I8 | Type::U8 | Type::I32 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => {
-            (Needs::PLAIN, Needs::PLAIN, Needs::PLAIN)
-        }
-    };
-    Requirements { add, min, fma }
 }
 
 /// A comparison of integers, or of floats where NaN makes it false.

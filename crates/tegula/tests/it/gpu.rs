@@ -75,7 +75,11 @@ fn gpu_equals_interpreter_bit_for_bit() {
                 }
                 for (special, scaled) in [(false, false), (m == 33 || m == 32, true)] {
                     let case = Case { name: format!("{preset} {variant}"), m, n, k, special, scaled };
-                    let digest = with_operand_type!(ty, T => compare::<T>(&gpu, variant, &case), ty => Err(Error::no_kernels(ty)));
+                    let digest = with_operand_type!(
+                        ty,
+                        T => compare::<T>(&gpu, variant, &case),
+                        ty => Err(Error::no_kernels(ty))
+                    );
                     let digest = digest.unwrap_or_else(|e| panic!("{} {m}×{n}×{k}: {e}", case.name));
                     writeln!(results, "{} {m}×{n}×{k} special={special} scaled={scaled} {digest}", case.name).unwrap();
                 }
