@@ -410,7 +410,7 @@ plants! {
     does_not_meet_first: CLUSTER, NoMeetingFirst, [Kind::UnreadyBarrier], "synchronise the block (the cluster";
     does_not_meet_last: CLUSTER, NoMeetingLast, [Kind::EndedBlock], "let the cluster meet at the end";
     takes_too_many_registers: PLAIN, TooManyRegisters, [Kind::RegisterBudget], "asks for 240 a thread and has 168";
-    arrives_more_often: PLAIN, MoreArrivals, [Kind::Race, Kind::InFlight], "";
+    arrives_more_often: PLAIN, MoreArrivals, [Kind::Race, Kind::InFlight, Kind::Deadlock], "";
     arrives_less_often: PLAIN, FewerArrivals, [Kind::Deadlock], "barrier empty[0]: phase 0, 8 of 9 arrivals came";
     begins_without_a_fence: PLAIN, NoFenceInit, [Kind::UnreadyBarrier], "no `fence_init`";
     begins_without_a_barrier: PLAIN, NoBlockBarrier, [Kind::UnreadyBarrier], "";
