@@ -45,8 +45,12 @@ const FORBIDDEN: [(&str, &[&str], &[&str]); 6] = [
     // Printers do not know each other.
     ("tegula-ir/ptx", &["cpp"], &[]),
     ("tegula-ir/cpp", &["ptx"], &[]),
-    // Kernels do not know what chooses them.
-    ("tegula-kernels", &["plan"], &["tegula-kernels/plan", "tegula-kernels/lib"]),
+    // Kernels do not know what chooses them; their families and the registry do.
+    (
+        "tegula-kernels",
+        &["plan"],
+        &["tegula-kernels/plan", "tegula-kernels/lib", "tegula-kernels/family", "tegula-kernels/registry"],
+    ),
     // The driver does not know what a kernel computes; one file binds kernels to it.
     ("tegula/cuda", &["gemm", "tegula_kernels"], &["tegula/cuda/product"]),
     ("tegula/cache", &["gemm", "exec"], &[]),

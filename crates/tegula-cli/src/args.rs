@@ -20,7 +20,7 @@ use tegula_bench::Blas;
 use tegula_files::{Dtype, Place};
 use tegula_ir::Order2d;
 use tegula_kernels::plan::{Lie, Recipe};
-use tegula_kernels::{Mapping, PLANTS, Plain, Variant};
+use tegula_kernels::{Form, Mapping, PLANTS, Plain, Variant};
 pub use tune::TuneArgs;
 
 use crate::effort::Effort;
@@ -512,7 +512,7 @@ impl KernelsArgs {
             (None, Some(option)) => Err(Failure::Usage(format!(
                 "{option} shapes one kernel: name it, for example 'tegula kernels tiled {option} …', or see --help"
             ))),
-            (Some(name), _) if (self.ptx || self.cuda || self.sass.is_some()) && name.family().is_some() => {
+            (Some(name), _) if (self.ptx || self.cuda || self.sass.is_some()) && name.is_family() => {
                 Err(Failure::Usage(format!(
                     "{0} is a family of kernels: 'tegula kernels {0}' tells of those that there are",
                     name.text()
@@ -554,32 +554,28 @@ impl VariantArgs {
 
     /// The kernel of that name with these options, and how its work is split.
     pub fn recipe(&self, name: &Named) -> tegula::Result<Recipe> {
-        match name {
-            Named::Plain(name) => Ok(self.plain(name.variant()?)?.into()),
-            Named::Shaped(family, text) => {
-                self.refuse_shapes(text)?;
-                let recipe = Recipe::named(text, self.dtype.unwrap_or(family.usual_type()))?;
-                // What runs here lies in rows, C as well.
-                if recipe.swapped {
-                    let why = format!(
-                        "{text} makes the transpose of the transposed factors; leave ':s' out and exchange m and n"
-                    );
-                    return Err(tegula::Error::KernelOption(why));
-                }
-                Ok(recipe)
-            }
+        let text = name.text();
+        if name.takes_options() {
+            return Ok(self.plain(Plain::named(text)?)?.into());
         }
+        self.refuse_shapes(text)?;
+        let recipe = Recipe::named(text, self.dtype.unwrap_or(name.name.ty))?;
+        // What runs here lies in rows, C as well.
+        if recipe.swapped {
+            let why =
+                format!("{text} makes the transpose of the transposed factors; leave ':s' out and exchange m and n");
+            return Err(tegula::Error::KernelOption(why));
+        }
+        Ok(recipe)
     }
 
     /// The kernel of that name with these options, for row-major matrices whose rows are aligned.
     pub fn variant(&self, name: &Named) -> tegula::Result<Variant> {
-        if let Named::Shaped(family, text) = name
-            && family.is_one()
-        {
-            self.refuse_shapes(text)?;
-            return Variant::named(text, self.dtype.unwrap_or(family.usual_type()));
+        if name.name.form == Form::Helper {
+            self.refuse_shapes(name.text())?;
+            return Variant::named(name.text(), self.dtype.unwrap_or(name.name.ty));
         }
-        Ok(self.recipe(name)?.fit([Lie::new(Order2d::RowMajor, true); 3]).kernel)
+        Ok(self.recipe(name)?.fit([Lie::new(Order2d::RowMajor, true); 3]).kernel.into())
     }
 
     /// Refuses options beside a name that says all but the type.

@@ -8,6 +8,7 @@ use tegula::{Accuracy, Error, Matrix, Result, Shape, View};
 use tegula_bench::oracle;
 use tegula_interp::{self as interp, Buffer};
 use tegula_ir as ir;
+use tegula_kernels::GemmVariant;
 
 use crate::kernel::Problem;
 use crate::launch::Passes;

@@ -6,6 +6,7 @@ use tegula::interpret::Memory;
 use tegula::{Layout, Result, Shape, View};
 use tegula_interp::Arg;
 use tegula_ir::{self as ir, Checked, Kernel};
+use tegula_kernels::GemmVariant;
 use tegula_kernels::plan::{Launch, Launches, Operands};
 
 use crate::kernel::Problem;

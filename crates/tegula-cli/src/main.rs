@@ -29,7 +29,6 @@ use std::process::ExitCode;
 
 use args::{CheckArgs, Command, DevicesArgs, DoctorArgs, KernelsArgs};
 use check::assembled::Assembler;
-use clap::ValueEnum;
 use failure::{Failure, Result};
 use output::stdout;
 use progress::Meter;
@@ -124,16 +123,13 @@ fn kernels(args: &KernelsArgs) -> Result<()> {
     args.check()?;
     let mut out = stdout()?.lock();
     let Some(name) = &args.name else {
-        kernel::Name::value_variants()
-            .iter()
-            .try_for_each(|name| writeln!(out, "{:<8} {}", name.as_str(), name.description()))?;
-        let mut families = kernel::Family::value_variants().iter();
-        return Ok(families.try_for_each(|family| writeln!(out, "{:<8} {}", family.as_str(), family.description()))?);
+        return Ok(kernel::names().try_for_each(|name| writeln!(out, "{:<8} {}", name.name, name.description))?);
     };
-    if let Some(family) = name.family() {
-        let ty = args.options.dtype.unwrap_or(family.usual_type());
-        writeln!(out, "{}: {}\nplans choose from, for {ty}:", family.as_str(), family.description())?;
-        return Ok(family.chosen_from(ty).iter().try_for_each(|name| writeln!(out, "  {name}"))?);
+    if name.is_family() {
+        let ty = args.options.dtype.unwrap_or(name.name.ty);
+        writeln!(out, "{}: {}\nplans choose from, for {ty}:", name.text(), name.name.description)?;
+        let all = kernel::chosen_from(&name.name, ty);
+        return Ok(all.iter().try_for_each(|name| writeln!(out, "  {name}"))?);
     }
     let variant = args.options.variant(name)?;
     if args.ptx {
@@ -147,7 +143,7 @@ fn kernels(args: &KernelsArgs) -> Result<()> {
     }
     let kernel = variant.build()?;
     let ([x, y, _], threads, shared) = (kernel.block(), kernel.threads(), kernel.shared_bytes());
-    writeln!(out, "{}: {}", name.text(), name.description())?;
+    writeln!(out, "{}: {}", name.text(), name.name.description)?;
     Ok(writeln!(out, "{variant}: blocks of {x}×{y} = {threads} threads, {shared} bytes of shared memory each")?)
 }
 

@@ -84,7 +84,7 @@ impl Vector {
     /// Enough bytes must be on their way to cover the time that memory takes: about 32 KB on each multiprocessor, which 256 threads with 8
     /// loads of 16 bytes are. More rows of C take more registers, so that fewer loads fit; so do the addresses of many
     /// single elements.
-    pub fn candidates(ty: Type, rows: usize, along_k: bool, vectors: bool) -> Vec<Self> {
+    pub fn shapes(ty: Type, rows: usize, along_k: bool, vectors: bool) -> Vec<Self> {
         let few = rows.clamp(1, 16).next_power_of_two() as u32;
         let all = (16 / ty.size()) as u32;
         let wide = if vectors { all } else { all.min(4) };

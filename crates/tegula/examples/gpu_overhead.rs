@@ -15,6 +15,7 @@ use tegula::cuda::{DeviceMatrix, Gpu};
 use tegula::{Device, Gemm, Matrix, Shape};
 use tegula_ir::launch::Field;
 use tegula_ir::{Axis, check};
+use tegula_kernels::GemmVariant;
 use tegula_kernels::plan::{Plan, Problem, choose};
 
 type Fallible<T = ()> = Result<T, Box<dyn Error>>;

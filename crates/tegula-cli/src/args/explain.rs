@@ -9,7 +9,7 @@ use tegula_explain::trace::Sample;
 use super::{VariantArgs, both_standard, is_standard, whole};
 use crate::effort::Effort;
 use crate::failure::Failure;
-use crate::kernel::{Name, Named, Names, Problem};
+use crate::kernel::{Named, Names, Problem};
 
 /// What help ends with.
 pub const EXAMPLES: &str = "\
@@ -126,8 +126,7 @@ impl ExplainArgs {
     pub fn check(&self) -> Result<(), Failure> {
         let refuse = |why: &str| Err(Failure::Usage(why.into()));
         let sizes = self.m.is_some() || self.n.is_some() || self.k.is_some();
-        let other =
-            self.options.given().next().is_some() || self.kernel != Named::Plain(Name::Tiled) || self.ta || self.tb;
+        let other = self.options.given().next().is_some() || self.kernel.text() != "tiled" || self.ta || self.tb;
         let sampled = self.blocks.is_some() || self.warps.is_some() || self.steps.is_some();
         match self.files.len() {
             1 if sizes || other || sampled || self.json || self.trace.is_some() => refuse(
@@ -151,7 +150,7 @@ impl ExplainArgs {
     /// The problem asked for; of the files' type and sizes, where there are files.
     pub fn problem(&self, ty: Option<Type>, sizes: Option<[usize; 3]>) -> tegula::Result<Problem> {
         let mut options = VariantArgs { dtype: self.options.dtype.or(ty), ..self.options.clone() };
-        let simple = matches!(self.kernel, Named::Plain(Name::Naive | Name::Tiled));
+        let simple = matches!(self.kernel.text(), "naive" | "tiled");
         let asked = [self.m, self.n, self.k];
         let simple_sizes = sizes.unwrap_or(asked.map(|size| size.unwrap_or(4)));
         if simple {
@@ -178,7 +177,7 @@ fn tile(sizes: [usize; 3]) -> u32 {
 mod tests {
     use clap::Parser;
     use tegula_explain::pipeline::Costs;
-    use tegula_kernels::{Family, Plain};
+    use tegula_kernels::{Family, GemmVariant, Plain};
 
     use super::super::{Cli, Command};
     use super::*;

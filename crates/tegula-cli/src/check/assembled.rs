@@ -6,6 +6,7 @@ use tegula_explain::Error;
 use tegula_explain::assembled::{Shared, shared};
 use tegula_explain::sass::Tools;
 use tegula_ir::ptx;
+use tegula_kernels::GemmVariant;
 
 use crate::kernel::Problem;
 use crate::launch::Passes;

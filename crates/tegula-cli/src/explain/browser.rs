@@ -7,7 +7,7 @@ use tegula_explain::page::{Book, Choice, html, pipeline};
 use tegula_explain::pipeline::{Costs, Timeline};
 use tegula_explain::serve::{LARGEST, Page};
 use tegula_files::ReportFile;
-use tegula_kernels::Variant;
+use tegula_kernels::GemmKernel;
 
 use super::chosen;
 use super::source::Launch;
@@ -19,7 +19,7 @@ use crate::progress::{Meter, Unit};
 
 /// Writes the page: of a kernel with a pipeline its timeline.
 pub fn write(file: &Path, args: &ExplainArgs, meter: &Meter) -> Result<()> {
-    if matches!(args.problem(None, None)?.recipe.kernel, Variant::Hopper(_)) {
+    if matches!(args.problem(None, None)?.recipe.kernel, GemmKernel::Hopper(_)) {
         return write_pipeline(file, args, meter);
     }
     let choice = choice(args)?;
@@ -57,7 +57,7 @@ pub fn serve(port: u16, args: &ExplainArgs) -> Result<()> {
 /// What the page opens with.
 fn choice(args: &ExplainArgs) -> Result<Choice> {
     let problem = args.problem(None, None)?;
-    let Variant::Plain(plain) = problem.recipe.kernel else {
+    let GemmKernel::Plain(plain) = problem.recipe.kernel else {
         let name = args.kernel.text();
         return Err(Failure::new(format!(
             "a page shows naive, tiled and K1 to K6, or with --html a hopper kernel, not {name}; leave out --html and --serve"

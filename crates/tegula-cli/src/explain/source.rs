@@ -12,6 +12,7 @@ use tegula_explain::profile::profile;
 use tegula_explain::trace::{Trace, record};
 use tegula_files::{Array, Number, Place};
 use tegula_interp::{self as interp, Config};
+use tegula_kernels::{GemmKernel, GemmVariant};
 
 use crate::args::ExplainArgs;
 use crate::failure::{Failure, Result};
@@ -132,21 +133,12 @@ fn affordable(problem: &Problem, args: &ExplainArgs) -> Result<()> {
     }
     // A multiply-add has two factors and a sum.
     let whole = sample.warps.is_none() && sample.steps.is_none();
-    if whole && problem.recipe.kernel.is_followed() && work.saturating_mul(3) > most() {
+    // Multiply-adds of plain kernels are traced one by one.
+    let is_traced = matches!(problem.recipe.kernel, GemmKernel::Plain(_));
+    if whole && is_traced && work.saturating_mul(3) > most() {
         return Err(too_long(most()));
     }
     Ok(())
-}
-
-/// Whether a kernel's multiply-adds are traced one by one.
-trait IsFollowed {
-    fn is_followed(&self) -> bool;
-}
-
-impl IsFollowed for tegula_kernels::Variant {
-    fn is_followed(&self) -> bool {
-        matches!(self, tegula_kernels::Variant::Plain(_))
-    }
 }
 
 /// A product of 1, 2, 3 … row after row.

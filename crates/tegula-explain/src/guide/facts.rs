@@ -7,7 +7,7 @@ use tegula_core::element::Type;
 use tegula_interp::{Finding, Severity};
 use tegula_ir::{Mma, Order2d, cpp};
 use tegula_kernels::plan::{Lie, Recipe};
-use tegula_kernels::{Mapping, SOURCES, Variant};
+use tegula_kernels::{GemmKernel, Mapping, Variant, sources};
 
 use super::{Fault, Result, syntax};
 use crate::nests::{Cache, Nest, traffic};
@@ -195,23 +195,23 @@ fn fields_of(of: &serde_json::Value) -> Facts {
 impl Launch {
     fn new(name: &str, ty: Type, sizes: [usize; 3], mut options: &[&str]) -> Result<Launch> {
         let mut variant = Variant::named(name, ty)?;
-        if !matches!(variant, Variant::Plain(_)) {
+        if !matches!(variant, Variant::Gemm(GemmKernel::Plain(_))) {
             // As products take it: loads and stores are as wide as row-major matrices let them be.
             let lies = Lie::new(Order2d::RowMajor, true);
-            variant = Recipe::named(name, ty)?.fit([lies; 3]).kernel;
+            variant = Recipe::named(name, ty)?.fit([lies; 3]).kernel.into();
         }
         loop {
             options = match (&mut variant, options) {
                 (_, []) => break,
-                (Variant::Plain(plain), ["tile", tile, rest @ ..]) => {
+                (Variant::Gemm(GemmKernel::Plain(plain)), ["tile", tile, rest @ ..]) => {
                     plain.tile = size(tile)? as u32;
                     rest
                 }
-                (Variant::Plain(plain), ["x-row", rest @ ..]) => {
+                (Variant::Gemm(GemmKernel::Plain(plain)), ["x-row", rest @ ..]) => {
                     plain.mapping = Mapping::XRow;
                     rest
                 }
-                (Variant::Plain(plain), ["plant", mistake, rest @ ..]) => {
+                (Variant::Gemm(GemmKernel::Plain(plain)), ["plant", mistake, rest @ ..]) => {
                     *plain = plain.planted(mistake)?;
                     rest
                 }
@@ -330,7 +330,7 @@ fn sum_over_k(text: &str) -> Option<String> {
 fn told(finding: &Finding) -> String {
     finding.source.iter().fold(finding.message.clone(), |message, at| {
         let file = at.file().rsplit(['/', '\\']).next().unwrap_or_default();
-        let text = SOURCES.iter().find(|(name, _)| *name == file).map_or("", |(_, text)| text);
+        let text = sources().find(|(name, _)| *name == file).map_or("", |(_, text)| text);
         let line = (at.line() as usize).checked_sub(1).and_then(|before| text.lines().nth(before)).unwrap_or(file);
         message.replace(&format!("({}:{})", at.file(), at.line()), &format!("(`{}`)", line.trim()))
     })

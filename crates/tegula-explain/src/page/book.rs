@@ -13,7 +13,7 @@ use serde_json::json;
 use tegula_core::element::Type;
 use tegula_interp::{self as interp, Counters};
 use tegula_ir as ir;
-use tegula_kernels::{Barriers, Edges, Family, Mapping, Plain, SOURCES, Variant};
+use tegula_kernels::{Barriers, Edges, Family, Mapping, Plain, Variant, sources};
 
 use super::code::{Machine, code};
 use super::cores::share;
@@ -212,7 +212,7 @@ impl Book {
             |(at, (_, entry)): (usize, &mut (usize, Entry))| std::mem::replace(&mut entry.trace, format!("#{at}"));
         let traces = entries.iter_mut().enumerate().map(take).collect();
         let entries: Vec<_> = entries.into_iter().map(|(_, entry)| entry).collect();
-        let sources: Vec<_> = SOURCES.iter().map(|(file, text)| json!({ "file": file, "text": text })).collect();
+        let sources: Vec<_> = sources().map(|(file, text)| json!({ "file": file, "text": text })).collect();
         let book = pack(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "served": self.served,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tegula_ir::ptx::Image;
 use tegula_ir::{Checked, Kernel, Site, cpp, ptx};
-use tegula_kernels::SOURCES;
+use tegula_kernels::sources;
 
 use crate::assembled::Shared;
 use crate::error::Result;
@@ -89,5 +89,5 @@ pub fn code(kernel: &Checked<Kernel>) -> Result<(Value, Machine)> {
 
 fn place(at: &Location<'_>) -> Option<Place> {
     let file = at.file().rsplit(['/', '\\']).next()?;
-    Some((SOURCES.iter().position(|(name, _)| *name == file)?, at.line()))
+    Some((sources().position(|(name, _)| name == file)?, at.line()))
 }

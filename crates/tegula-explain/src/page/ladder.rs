@@ -63,7 +63,7 @@ pub fn ladder(ty: Type, known: &BTreeMap<String, Machine>) -> Result<Value> {
     blocked.extend(devices.iter().flat_map(|device| &device.measured).filter_map(|row| shape_of(row, ty)));
     for name in blocked {
         let row_major = Lie::new(Order2d::RowMajor, true);
-        let kernel = Recipe::named(&name, ty)?.fit([row_major; 3]).kernel;
+        let kernel: Variant = Recipe::named(&name, ty)?.fit([row_major; 3]).kernel.into();
         let [m, n] = kernel.tile().map(|extent| extent as usize);
         let units = if name.starts_with("register") { "in registers" } else { "on matrix units" };
         all.push(((kernel, [m, n, SIDE]), format!("tiles of {m}×{n} {units}")));

@@ -5,8 +5,8 @@ use tegula_ir::{Mma, Order2d};
 
 use super::cost::{Machine, Measured, time};
 use super::problem::{Lie, Problem};
-use super::recipe::{Recipe, Split, packed_factors};
-use crate::{Blocked, Blocking, Core};
+use super::recipe::{RecipeOf, Split};
+use crate::blocked::{Blocked, Blocking, Core};
 
 /// In how many parts sums are split at most.
 const MOST_PARTS: usize = 132;
@@ -80,7 +80,7 @@ const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3],
 }
 
 /// The recipes with blocks for a product, with the microseconds that each should take.
-pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)> {
+pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(RecipeOf<Blocked>, f64)> {
     let with = |core, measured: &[Measured]| -> Vec<Measured> {
         measured.iter().map(|&measured| Measured { core, ..measured }).collect()
     };
@@ -105,12 +105,19 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)>
             let Some(tile) = fitted(*tile, factors) else { continue };
             let kernel = Blocked { blocking: tile.blocking, ..kernel };
             for split in splits(problem, &tile, factors, multiprocessors) {
-                let recipe = Recipe { split, packed, ..kernel.into() }.fit(given);
+                let recipe = RecipeOf { split, packed, ..RecipeOf::new(kernel) }.fit(given);
                 all.push((recipe, time(problem, &recipe, &tile, machine)));
             }
         }
     }
     all
+}
+
+/// How the factors lie where the kernel meets them, and which of them are packed: those that are to be, and those that have to be.
+pub(crate) fn packed_factors(kernel: &Blocked, lies: [Lie; 2], packed: [bool; 2]) -> ([Lie; 2], [bool; 2]) {
+    let packed = [0, 1].map(|i| packed[i] || !kernel.takes(i, lies[i].order, lies[i].vectors));
+    let lie = |i: usize| if packed[i] { Lie::new(kernel.wanted()[i], true) } else { lies[i] };
+    ([lie(0), lie(1)], packed)
 }
 
 /// What may be packed: nothing that does not have to be, what costs the kernel that it cannot be taken 16 bytes at once, or also what does not lie

@@ -2,12 +2,15 @@
 
 use tegula_core::error::{Error, Result};
 
-use super::candidates::candidates;
-use super::device::{Caps, HOPPER, oldest};
+use super::device::{Caps, Gpu, oldest};
+use super::fit::Recipe;
+use super::limits;
 use super::problem::Problem;
-use super::recipe::Recipe;
-use super::{few, hopper, limits};
-use crate::{Family, Plain};
+use super::recipe::Candidate as CandidateOf;
+use crate::plain::{Family, Plain};
+use crate::registry::GemmKernel;
+
+type Candidate = CandidateOf<GemmKernel>;
 
 /// How to make a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +23,7 @@ pub enum Plan {
 
 /// Chooses.
 ///
-/// Kernels of blocks, where there are any for the type, and of few rows, by their cost ([`candidates`], `few`). The plain kernels differ by their tile
+/// Kernels of the families in the [registry](crate::registry) by their predicted times. The plain kernels differ by their tile
 /// alone, and a measurement on an H200 (all three types of the articles, 1024³ to 8192³) has 32 ahead of 16 throughout by 7 to 15 %.
 /// A tile that is mostly outside the matrix wastes its threads, so the tile is the largest that the shorter side of C fills, 8 at least.
 ///
@@ -51,7 +54,7 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
                 8
             };
             let recipe = match *caps {
-                Caps::Gpu { compute, multiprocessors } => fastest(problem, compute, multiprocessors),
+                Caps::Gpu { compute, multiprocessors } => fastest(problem, &Gpu { compute, multiprocessors }),
                 _ => None,
             };
             let recipe = recipe.unwrap_or_else(|| Plain::new(Family::Tiled, problem.ty, tile).into());
@@ -60,20 +63,14 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
     }
 }
 
-/// The recipe that should be fastest, of those for few rows or columns and of blocks: the cheapest, where costs are known.
-fn fastest(problem: &Problem, compute: (u32, u32), multiprocessors: u32) -> Option<Recipe> {
-    let few = few::measured(problem, multiprocessors);
-    let pipelines = if compute == HOPPER { hopper::measured(problem, multiprocessors) } else { Vec::new() };
-    if few.is_empty()
-        && pipelines.is_empty()
-        && let Some(likeliest) = few::likeliest(problem, multiprocessors).next()
-    {
-        return Some(likeliest);
-    }
-    // Blocks copy asynchronously.
-    let blocks = if compute >= (8, 0) { candidates(problem, multiprocessors) } else { Vec::new() };
-    let all = few.into_iter().chain(blocks).chain(pipelines);
-    all.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(recipe, _)| recipe)
+/// The recipe that should be fastest: the one that a family prefers, or the one with the least
+/// predicted time.
+fn fastest(problem: &Problem, gpu: &Gpu) -> Option<Recipe> {
+    let known = |Candidate { recipe, microseconds }: Candidate| Some((recipe, microseconds?));
+    GemmKernel::preferred(problem, gpu).or_else(|| {
+        let all = GemmKernel::candidates(problem, gpu).into_iter().filter_map(known);
+        all.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(recipe, _)| recipe)
+    })
 }
 
 #[cfg(test)]
@@ -81,8 +78,10 @@ mod tests {
     use tegula_core::element::{Accuracy, Type};
     use tegula_ir::Order2d;
 
+    use super::super::candidates::candidates;
     use super::super::problem::Lie;
     use super::*;
+    use crate::GemmVariant;
 
     #[test]
     fn a_tile_is_no_larger_than_it_must() {

@@ -11,8 +11,9 @@ use tegula_core::element::Type;
 use tegula_ir::Order2d;
 
 use super::problem::Problem;
-use super::recipe::{Recipe, Split};
-use crate::{Adding, Blocked, Blocking, Core, Variant};
+use super::recipe::{RecipeOf, Split};
+use crate::blocked::{Blocked, Blocking, Core};
+use crate::sum::Adding;
 
 /// A GPU, as far as times depend on it.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +76,8 @@ pub(super) struct Measured {
 }
 
 /// Microseconds that a product takes by a recipe for it, where C has rows.
-pub(super) fn time(problem: &Problem, recipe: &Recipe, measured: &Measured, machine: Machine) -> f64 {
-    let Variant::Blocked(kernel) = recipe.kernel else { return f64::INFINITY };
+pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Measured, machine: Machine) -> f64 {
+    let kernel = recipe.kernel;
     let Blocking { block: [bm, bn, bk], blocks, .. } = kernel.blocking;
     let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
     let all = tiles as f64 * problem.batches as f64;

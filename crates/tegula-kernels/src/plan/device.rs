@@ -3,7 +3,7 @@
 use tegula_core::element::Type;
 
 /// The GPU with matrix units of warpgroups; none after it has them.
-pub(super) const HOPPER: (u32, u32) = (9, 0);
+pub(crate) const HOPPER: (u32, u32) = (9, 0);
 /// The oldest GPU for which plain kernels are printed.
 const OLDEST: (u32, u32) = (7, 5);
 
@@ -42,4 +42,13 @@ impl Caps {
             Caps::Gpu { compute, .. } => compute >= OLDEST,
         }
     }
+}
+
+/// A GPU, as far as the choice of a kernel depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// Compute capability, major and minor.
+    pub compute: (u32, u32),
+    /// Multiprocessors.
+    pub multiprocessors: u32,
 }

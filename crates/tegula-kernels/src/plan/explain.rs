@@ -9,8 +9,8 @@ use tegula_core::matrix::{Layout, Packed};
 use tegula_ir::launch::{Bound, DeviceFacts};
 use tegula_ir::{Param, ParamKind};
 
+use super::fit::Recipe;
 use super::launches::{Argument, Launch, Launches, Operands};
-use super::recipe::Recipe;
 
 /// What a product will do. [`Display`](fmt::Display) gives one line a fact.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,8 +6,8 @@ use tegula_core::element::Type;
 use tegula_ir::Order2d;
 
 use super::problem::Problem;
-use super::recipe::{Recipe, Split};
-use crate::Vector;
+use super::recipe::{RecipeOf, Split};
+use crate::vector::Vector;
 
 /// The shorter side of a C that counts as few rows or columns.
 const FEW: usize = 16;
@@ -96,7 +96,7 @@ const WORDS_SINGLE_ALONG_K: [Measured; 2] =
 const DOUBLES_SINGLE_ALONG_K: [Measured; 1] = [of([1, 2, 8, 32, 8], 1.0, 4.20, 3.4)];
 
 /// Recipes of shapes that were measured for such a product, with the microseconds that each should take.
-pub(super) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)> {
+pub(crate) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(RecipeOf<Vector>, f64)> {
     let Some(Skinny { swapped, rows, along_k, vectors }) = Skinny::of(problem) else { return Vec::new() };
     let table: &[Measured] = match (problem.ty, vectors, along_k) {
         (Type::F32 | Type::I32, true, false) => &WORDS,
@@ -122,7 +122,7 @@ pub(super) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, 
         let whole = (!IN_PARTS.contains(&measured.shape)).then_some(Split::Whole);
         let split = (parts > 1).then_some(Split::Parts(parts));
         for split in whole.into_iter().chain(split) {
-            let recipe = Recipe { swapped, split, ..vector.into() };
+            let recipe = RecipeOf { swapped, split, ..RecipeOf::new(vector) };
             all.push((recipe, time(problem, measured, blocks, split, multiprocessors)));
         }
     }
@@ -131,15 +131,15 @@ pub(super) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, 
 
 /// Recipes of all shapes worth trying, the likeliest first: each kernel with sums split until there are two blocks for each multiprocessor,
 /// one, and four.
-pub(super) fn likeliest(problem: &Problem, multiprocessors: u32) -> impl Iterator<Item = Recipe> {
+pub(crate) fn likeliest(problem: &Problem, multiprocessors: u32) -> impl Iterator<Item = RecipeOf<Vector>> {
     let skinny = Skinny::of(problem).into_iter();
     skinny.flat_map(move |Skinny { swapped, rows, along_k, vectors }| {
-        let vectors = Vector::candidates(problem.ty, rows, along_k, vectors).into_iter();
+        let vectors = Vector::shapes(problem.ty, rows, along_k, vectors).into_iter();
         vectors.flat_map(move |vector| {
             let steps = problem.k.div_ceil(vector.step() as usize).max(1);
             [2, 1, 4].map(|each| {
                 let parts = (f64::from(each * multiprocessors) / blocks(problem, &vector)).ceil() as usize;
-                Recipe { swapped, split: Split::parts(parts.min(steps) as u32), ..vector.into() }
+                RecipeOf { swapped, split: Split::parts(parts.min(steps) as u32), ..RecipeOf::new(vector) }
             })
         })
     })
@@ -191,8 +191,8 @@ fn time(problem: &Problem, measured: &Measured, blocks: f64, split: Split, multi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Variant;
-    use crate::plan::{Caps, Lie, Plan, choose};
+    use crate::GemmKernel;
+    use crate::plan::{Caps, Lie, Plan, Recipe, choose};
 
     const CAPS: Caps = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
 
@@ -205,7 +205,7 @@ mod tests {
     /// The shape and the split of what is chosen.
     fn chosen(problem: &Problem) -> String {
         match choose(problem, &CAPS).unwrap() {
-            Plan::Gpu(Recipe { kernel: Variant::Vector(vector), split, .. }) => shown(&vector, split),
+            Plan::Gpu(Recipe { kernel: GemmKernel::Vector(vector), split, .. }) => shown(&vector, split),
             Plan::Gpu(recipe) => recipe.name(),
             Plan::Cpu => panic!("a GPU runs kernels"),
         }
@@ -264,12 +264,8 @@ mod tests {
             }
             let Some((one, known)) = timed else { continue };
             let all = measured(&problem, 132).into_iter();
-            let times: Vec<_> = all
-                .filter_map(|(recipe, time)| match recipe.kernel {
-                    Variant::Vector(vector) => (shown(&vector, recipe.split) == one).then_some(time),
-                    _ => None,
-                })
-                .collect();
+            let times: Vec<_> =
+                all.filter_map(|(recipe, time)| (shown(&recipe.kernel, recipe.split) == one).then_some(time)).collect();
             if times.iter().all(|time| (time / known - 1.0).abs() > 0.05) {
                 wrong.push(format!("{ty} {shape:?} {b:?}: {one} {times:?} µs, not {known}"));
             }
@@ -290,8 +286,8 @@ mod tests {
                 let (wide, tall) = (measured(&wide, 132), measured(&tall, 132));
                 assert_eq!(wide.len(), tall.len());
                 for ((a, time), (b, same)) in wide.into_iter().zip(tall) {
-                    assert_eq!((Recipe { swapped: true, ..a }, time), (b, same));
-                    let Variant::Vector(vector) = a.kernel else { panic!("a kernel for few rows") };
+                    assert_eq!((RecipeOf { swapped: true, ..a }, time), (b, same));
+                    let vector = a.kernel;
                     vector.build().unwrap();
                 }
             }
@@ -305,7 +301,7 @@ mod tests {
             assert!(measured(&problem, 132).is_empty());
             let first = likeliest(&problem, 132).next().unwrap().fit(problem.lies);
             let caps = Caps::Gpu { compute: (8, 0), multiprocessors: 132 };
-            assert_eq!(choose(&problem, &caps).unwrap(), Plan::Gpu(first));
+            assert_eq!(choose(&problem, &caps).unwrap(), Plan::Gpu(first.map(GemmKernel::Vector)));
         }
         assert!(likeliest(&problem(Type::F32, [17, 17, 17], Order2d::RowMajor, true), 132).next().is_none());
     }

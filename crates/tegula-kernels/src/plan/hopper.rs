@@ -16,8 +16,8 @@
 use tegula_ir::{MAX_SHARED_BYTES, Order2d, Wgmma};
 
 use super::problem::Problem;
-use super::recipe::{Recipe, Split};
-use crate::{Hopper, Pipeline, Variant};
+use super::recipe::{RecipeOf, Split};
+use crate::hopper::{Hopper, Pipeline};
 
 /// Columns, and microseconds that multiplying a step of such a tile takes.
 type Steps = &'static [(u32, f64)];
@@ -110,17 +110,15 @@ const MOST_PARTS: usize = 132;
 const LEAST_STEPS: usize = 8;
 
 /// The recipes for a product on a GPU with such units, with the microseconds that each should take.
-pub(super) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, f64)> {
+pub(crate) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(RecipeOf<Hopper>, f64)> {
     if !Wgmma::multiplies(problem.ty) || problem.m.min(problem.n) == 0 {
         return Vec::new();
     }
     let mut all = Vec::new();
     for swapped in [false, true] {
-        let fitted = |pipeline| Recipe { swapped, ..Hopper::new(problem.ty, pipeline).into() }.fit(problem.lies);
-        let along_k = match fitted(of([64, 64], [1, 1], 1, true)).kernel {
-            Variant::Hopper(hopper) => hopper.orders[1] == Order2d::ColMajor,
-            _ => continue,
-        };
+        let fitted =
+            |pipeline| RecipeOf { swapped, ..RecipeOf::new(Hopper::new(problem.ty, pipeline)) }.fit(problem.lies);
+        let along_k = fitted(of([64, 64], [1, 1], 1, true)).kernel.orders[1] == Order2d::ColMajor;
         for (pipeline, step) in pipelines(along_k) {
             // Kernels count tiles in 32 bits.
             let [below, beside] = tiles(problem, pipeline, swapped);
@@ -129,7 +127,7 @@ pub(super) fn measured(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe, 
                 continue;
             }
             for split in splits(problem, pipeline, count, multiprocessors) {
-                let recipe = Recipe { split, ..fitted(pipeline) }.fit(problem.lies);
+                let recipe = RecipeOf { split, ..fitted(pipeline) }.fit(problem.lies);
                 all.push((recipe, time(problem, &recipe, step, multiprocessors)));
             }
         }
@@ -253,7 +251,8 @@ struct Copies {
 }
 
 impl Copies {
-    fn of(problem: &Problem, recipe: &Recipe, kernel: &Hopper) -> Self {
+    fn of(problem: &Problem, recipe: &RecipeOf<Hopper>) -> Self {
+        let kernel = &recipe.kernel;
         let (tile, [down, across]) = (kernel.pipeline.tile, kernel.pipeline.cluster);
         let extents = if recipe.swapped { [problem.n, problem.m] } else { [problem.m, problem.n] };
         let (many, rows) =
@@ -276,8 +275,8 @@ impl Copies {
 }
 
 /// Microseconds that a product takes.
-fn time(problem: &Problem, recipe: &Recipe, step: f64, multiprocessors: u32) -> f64 {
-    let Variant::Hopper(kernel) = recipe.kernel else { return f64::INFINITY };
+fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, step: f64, multiprocessors: u32) -> f64 {
+    let kernel = recipe.kernel;
     let Pipeline { tile: [rows, cols, depth], split, .. } = kernel.pipeline;
     let area = f64::from(rows * cols) / (128.0 * 256.0);
     let parts = if let Split::Parts(parts) = recipe.split { parts } else { 1 };
@@ -305,7 +304,7 @@ fn time(problem: &Problem, recipe: &Recipe, step: f64, multiprocessors: u32) -> 
     let sums = f64::from(kernel.pipeline.sums()) / 128.0;
     let tile = START[1] + together[1] + sums / f64::from(split) * store + exchange;
     let steps = ((k / f64::from(depth)).ceil() / f64::from(parts * split)).ceil().max(1.0);
-    let copies = Copies::of(problem, recipe, &kernel);
+    let copies = Copies::of(problem, recipe);
     let step = if kernel.orders[1] == Order2d::ColMajor { TURNED * step } else { step };
     // So many tiles at a time, and what the first step of all takes longer.
     let wave = |tiles: f64| {

@@ -10,9 +10,14 @@ use tegula_core::epilogue::Epilogue;
 use tegula_core::error::Result;
 use tegula_core::matrix::{Layout, Shape};
 
+use super::fit::Recipe;
 use super::problem::Lie;
-use super::recipe::{Meeting, Recipe};
-use crate::{Ends, Hopper, Variant};
+use super::recipe::Meeting;
+use crate::ends::Ends;
+use crate::family::GemmVariant;
+use crate::helper::HelperKernel;
+use crate::hopper::Hopper;
+use crate::variant::Variant;
 
 /// The matrices of a product as an engine holds them: A, B, C, and what is done to C last.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,7 +120,7 @@ impl Launches {
             let numbers = rows.iter().map(|rows| rows.end as u32);
             let numbers = numbers.chain(repeat_n(0, Ends::NUMBERS - rows.len())).map(Argument::Number);
             let arguments = [ends, Argument::Number(first)].into_iter().chain(numbers).collect();
-            Launch { kernel: Ends.into(), arguments }
+            Launch { kernel: HelperKernel::Ends(Ends).into(), arguments }
         };
         let firsts = (0u32..).step_by(Ends::NUMBERS);
         let mut launches: SmallVec<[Launch; 3]> = firsts.zip(rows.chunks(Ends::NUMBERS)).map(write).collect();
@@ -146,7 +151,7 @@ impl Recipe {
         };
         // The kernel's left and right operands: B and A where it makes the transpose.
         let sources = if recipe.swapped { [1, 0] } else { [0, 1] };
-        let turned = recipe.turned();
+        let turned = recipe.kernel.transposed_operands();
         for (side, source) in sources.into_iter().enumerate() {
             list.transposed[source] = recipe.swapped != turned[side];
         }
@@ -157,7 +162,7 @@ impl Recipe {
         let k = operands.layouts[0].shape.cols;
 
         let (ty, sums) = (recipe.kernel.ty(), recipe.kernel.ty().accumulator());
-        let parts = recipe.workspace(layouts[2].shape).map(Layout::row_major).transpose()?;
+        let parts = recipe.kernel.workspace(recipe.split, layouts[2].shape).map(Layout::row_major).transpose()?;
         let parts = parts.map(|layout| list.take(sums, layout, false));
         let mut inputs = sources.map(|source| [Argument::A, Argument::B][source]);
         let mut packed = [None; 2];
@@ -169,13 +174,13 @@ impl Recipe {
         let to = packed.map(|packed| packed.map(|(_, shape)| shape));
         for (kernel, sides) in recipe.packs(lies, to) {
             let pairs = sides.flat_map(|side| [Some(inputs[side]), packed[side].map(|(to, _)| to)]);
-            list.launches.push(Launch { kernel, arguments: pairs.flatten().collect() });
+            list.launches.push(Launch { kernel: kernel.into(), arguments: pairs.flatten().collect() });
         }
         for (input, packed) in inputs.iter_mut().zip(packed) {
             *input = packed.map_or(*input, |(to, _)| to);
         }
 
-        let meeting = recipe.meeting(k);
+        let meeting = recipe.kernel.meeting(recipe.split, k);
         let flags = match meeting {
             Meeting::Flags(count) => {
                 let layout = Layout::row_major(Shape::new(1, count))?;
@@ -194,10 +199,12 @@ impl Recipe {
             }
         };
         list.multiply = list.launches.len();
-        list.launches.push(Launch { kernel: recipe.kernel, arguments });
-        if let (Some(kernel), Some(parts)) = (recipe.second(c_lie, layouts[2].shape.len()?), parts) {
+        list.launches.push(Launch { kernel: recipe.kernel.into(), arguments });
+        let elements = layouts[2].shape.len()?;
+        let second = recipe.kernel.second(recipe.split, c_lie.order, elements, recipe.passed_epilogue());
+        if let (Some(kernel), Some(parts)) = (second, parts) {
             let arguments = [parts, Argument::C].into_iter().chain(bias).chain(numbers).collect();
-            list.launches.push(Launch { kernel, arguments });
+            list.launches.push(Launch { kernel: kernel.into(), arguments });
         }
         Ok(list)
     }
@@ -218,6 +225,7 @@ mod tests {
 
     use super::Argument::{A, Alpha, B, Beta, Bias, C, Number, Workspace as W};
     use super::*;
+    use crate::GemmKernel;
 
     /// The launches of a product of bf16 whose A and B are row-major, each 16-byte aligned or not.
     fn launches(name: &str, [m, n, k]: [usize; 3], epilogue: Epilogue) -> Launches {
@@ -278,7 +286,7 @@ mod tests {
 
     impl Fragment {
         fn of(list: &Launches) -> Fragment {
-            let Variant::Hopper(hopper) = list.main().kernel else { panic!("a pipeline") };
+            let Variant::Gemm(GemmKernel::Hopper(hopper)) = list.main().kernel else { panic!("a pipeline") };
             let fragments = hopper.pipeline.fragments();
             Fragment { rows: Number(fragments.rows), cols: Number(fragments.cols) }
         }
@@ -313,7 +321,7 @@ mod tests {
                 Operands::aligned(Type::BF16, [layout(64, 64), layout(64, n), layout(64, n)], Epilogue::NONE);
             let list = recipe.without_workspace(operands.lies).launches(&operands).unwrap();
             assert!(list.workspaces.is_empty() && list.launches.len() == 1, "{list:?}");
-            assert_eq!(matches!(list.main().kernel, Variant::Hopper(_)), n == 64);
+            assert_eq!(matches!(list.main().kernel, Variant::Gemm(GemmKernel::Hopper(_))), n == 64);
         }
         assert_eq!(Lie::new(Order2d::RowMajor, true), Lie::of(&layout(64, 64), Type::BF16, 0));
     }

@@ -1,45 +1,25 @@
 //! Every recipe that may make a product: what a choice is made among, and what `tegula tune` times.
 
-use super::candidates::candidates;
 use super::choose::choose;
-use super::device::{Caps, HOPPER};
+use super::device::{Caps, Gpu};
 use super::problem::Problem;
-use super::recipe::Recipe;
-use super::{few, hopper};
-use crate::{Family, Plain};
-
-/// A recipe that may make a product.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Candidate {
-    /// The recipe, for matrices that lie as the problem says.
-    pub recipe: Recipe,
-    /// The microseconds that it should take; `None` where the cost model does not know such kernels.
-    pub microseconds: Option<f64>,
-}
+use super::recipe::Candidate;
+use crate::plain::{Family, Plain};
+use crate::registry::GemmKernel;
 
 /// The recipes that may make a product on a GPU, each once; of those without a cost the likeliest come first. There are none for
 /// other devices, nor for what [`choose`](super::choose()) refuses.
-pub fn legal(problem: &Problem, caps: &Caps) -> Vec<Candidate> {
+pub fn legal(problem: &Problem, caps: &Caps) -> Vec<Candidate<GemmKernel>> {
     let Caps::Gpu { compute, multiprocessors } = *caps else { return Vec::new() };
     if choose(problem, caps).is_err() {
         return Vec::new();
     }
-    let unknown = |recipe: Recipe| Candidate { recipe: recipe.fit(problem.lies), microseconds: None };
-    let mut all: Vec<Candidate> = Vec::new();
-    let known =
-        |(recipe, time): (Recipe, f64)| Candidate { recipe: recipe.fit(problem.lies), microseconds: Some(time) };
-    all.extend(few::measured(problem, multiprocessors).into_iter().map(known));
-    all.extend(few::likeliest(problem, multiprocessors).map(unknown));
-    // As `choose` has it: blocks copy asynchronously.
-    if compute >= (8, 0) {
-        all.extend(candidates(problem, multiprocessors).into_iter().map(known));
-    }
-    if compute == HOPPER {
-        all.extend(hopper::measured(problem, multiprocessors).into_iter().map(known));
-    }
+    let mut all = GemmKernel::candidates(problem, &Gpu { compute, multiprocessors });
     if all.is_empty() {
-        all.extend([32, 16, 8].map(|tile| unknown(Plain::new(Family::Tiled, problem.ty, tile).into())));
+        let plain = [32, 16, 8].map(|tile| Plain::new(Family::Tiled, problem.ty, tile).into());
+        all.extend(plain.map(|recipe| Candidate { recipe, microseconds: None }));
     }
+    all.iter_mut().for_each(|candidate| candidate.recipe = candidate.recipe.fit(problem.lies));
     let mut seen = rustc_hash::FxHashSet::default();
     all.retain(|candidate| seen.insert(candidate.recipe));
     all

@@ -1,29 +1,33 @@
 //! Which kernel a product takes: plain data in, plain data out, no input or output and no calls to a device.
 
-mod candidates;
+pub(crate) mod candidates;
 mod choose;
 mod cost;
-mod device;
+pub(crate) mod device;
 pub mod explain;
-mod few;
-mod groups;
-mod hopper;
+pub(crate) mod few;
+mod fit;
+pub(crate) mod groups;
+pub(crate) mod hopper;
 mod launches;
 mod legal;
 pub mod limits;
 mod memo;
-mod problem;
-mod recipe;
+pub(crate) mod problem;
+pub(crate) mod recipe;
 mod tuned;
 
-pub use candidates::candidates;
 pub use choose::{Plan, choose};
-pub use device::Caps;
+pub use device::{Caps, Gpu};
 pub use explain::Explanation;
+pub use fit::Recipe;
 pub use groups::of_groups;
 pub use launches::{Argument, Launch, Launches, Operands, Workspace};
-pub use legal::{Candidate, legal};
+pub use legal::legal;
 pub use memo::chosen;
 pub use problem::{Lie, Problem};
-pub use recipe::{Recipe, Split};
+pub use recipe::{Meeting, RecipeOf, Split};
 pub use tuned::{Key, Tuned, UNTUNED, Unusable, Winner};
+
+/// A recipe of any family that may make a product.
+pub type Candidate = recipe::Candidate<crate::GemmKernel>;

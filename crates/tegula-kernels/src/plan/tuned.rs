@@ -16,9 +16,9 @@ use tinyjson::JsonValue;
 
 use super::choose::{Plan, choose};
 use super::device::Caps;
+use super::fit::Recipe;
 use super::legal::legal;
 use super::problem::{Lie, Problem};
-use super::recipe::Recipe;
 
 /// What measured times hold for: another GPU, driver or Tegula has other winners.
 #[derive(Clone, Debug, PartialEq, Eq)]

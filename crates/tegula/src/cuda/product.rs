@@ -14,7 +14,7 @@ use tegula_core::progress::{Audience, Meter, Phase};
 use tegula_ir::launch::{Bound, DeviceFacts, Field};
 use tegula_ir::{Axis, Checked, Kernel, Order2d, ParamKind, Tiles, check, ptx};
 use tegula_kernels::plan::{Argument, Launch, Launches, Lie, Operands, Recipe, Workspace};
-use tegula_kernels::{Edges, Hopper, Variant};
+use tegula_kernels::{Edges, GemmKernel, Hopper, Variant};
 
 use super::kept::Kind;
 use super::{Buffer, DeviceMatrix, Function, Gpu, Param, Stored, tensor};
@@ -274,7 +274,7 @@ impl Gpu {
     /// back; what lies on the GPU stays there. Returns the name of what made it: the recipe's,
     /// for matrices that lie as they do on the GPU.
     pub(crate) fn multiply<T: Element>(&self, method: Method<'_>, product: Gemm<'_, T>) -> Result<String> {
-        if let Method::Recipe(Recipe { kernel: Variant::Plain(plain), .. }) = method
+        if let Method::Recipe(Recipe { kernel: GemmKernel::Plain(plain), .. }) = method
             && plain.edges != Edges::Guarded
         {
             return Err(Error::KernelOption("a product takes a kernel that guards its edges".into()));

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use tegula_ir::prelude::*;
 use tegula_ir::{Site, check, cpp};
-use tegula_kernels::Plain;
 use tegula_kernels::plan::{Lie, Recipe};
+use tegula_kernels::{GemmVariant, Plain};
 
 use crate::cases;
 

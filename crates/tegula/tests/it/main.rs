@@ -7,6 +7,7 @@ mod covering;
 mod cpp;
 mod effort;
 mod epilogue;
+mod families;
 mod golden;
 mod gpu;
 mod gpu_bench;

@@ -4,7 +4,7 @@ use tegula::element::{Type, bf16};
 use tegula::{Layout, Matrix, Shape, View};
 use tegula_interp::{self as interp, Arg, Buffer, Config, Severity};
 use tegula_ir::{Order2d, check};
-use tegula_kernels::{Pack, PackBoth, Packing, Variant};
+use tegula_kernels::{HelperKernel, Pack, PackBoth, Packing, Variant};
 
 use crate::product::{Random, Sample};
 
@@ -42,9 +42,9 @@ fn both_are_as_each<T: Sample>(from: [Order2d; 2], packing: Packing, random: &mu
     let factors = [0, 1].map(|i| factor::<T>(from[i], shapes[i], each[i].unit(), random));
     let copies = || factors.each_ref().map(|(_, layout)| Buffer::output(T::TYPE, *layout).unwrap());
     let (alone, together) = (copies(), copies());
-    (0..2).for_each(|i| run(each[i].into(), &[&factors[i].0, &alone[i]]));
+    (0..2).for_each(|i| run(HelperKernel::Pack(each[i]).into(), &[&factors[i].0, &alone[i]]));
     let both = PackBoth::of(each, factors.each_ref().map(|(_, layout)| layout.shape)).unwrap();
-    run(both.into(), &[&factors[0].0, &together[0], &factors[1].0, &together[1]]);
+    run(HelperKernel::PackBoth(both).into(), &[&factors[0].0, &together[0], &factors[1].0, &together[1]]);
     for (alone, together) in alone.iter().zip(&together) {
         let [alone, together] = [alone, together].map(|copy| copy.to_matrix::<T>().unwrap());
         let same = alone.as_slice().iter().zip(together.as_slice()).all(|(x, y)| x.to_bits() == y.to_bits());

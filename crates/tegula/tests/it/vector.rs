@@ -43,11 +43,8 @@ fn any_product_is_right() {
 #[test]
 fn every_candidate_is_right() {
     for along_k in [false, true] {
-        for (i, vector) in [true, false]
-            .map(|vectors| Vector::candidates(Type::F16, 3, along_k, vectors))
-            .concat()
-            .into_iter()
-            .enumerate()
+        for (i, vector) in
+            [true, false].map(|vectors| Vector::shapes(Type::F16, 3, along_k, vectors)).concat().into_iter().enumerate()
         {
             let b = Lie { transposed: along_k, ..Lie::default() };
             let random = &mut Random(i as u64);

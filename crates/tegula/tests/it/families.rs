@@ -1,0 +1,47 @@
+//! Each family of the registry, in the interpreter: every name that users can type computes the right product without a race.
+
+use tegula::Device;
+use tegula::element::{Accuracy, with_operand_type};
+use tegula_kernels::plan::Recipe;
+use tegula_kernels::registry::FAMILIES;
+use tegula_kernels::{Form, GemmKernel, GemmVariant, KernelName};
+
+use super::effort::full;
+use super::product::{Product, Sample};
+
+/// Kernels that a name stands for: of a family's parameters the smallest tile by default, all in the full run.
+fn kernels(name: &KernelName, listed: &[String]) -> Vec<GemmKernel> {
+    let named = |name: &str, ty| GemmKernel::named(name, ty).unwrap_or_else(|e| panic!("{name}: {e}"));
+    if name.form != Form::Parameters {
+        return vec![named(name.name, name.ty)];
+    }
+    let listed = listed.iter().filter(|kernel| name.matches(kernel));
+    let mut kernels: Vec<_> = listed.map(|kernel| named(kernel, name.ty)).collect();
+    kernels.sort_by_key(|kernel| kernel.tile().iter().product::<u32>());
+    kernels.truncate(if full() { usize::MAX } else { 1 });
+    kernels
+}
+
+fn is_right<T: Sample>(kernel: GemmKernel, [m, n, k]: [usize; 3]) {
+    let accuracy = kernel.accuracy();
+    Product::<T>::plain(m, n, k).by_recipe_at(&Device::interp(), Recipe::from(kernel), accuracy);
+}
+
+#[test]
+fn every_kernel_name_computes_the_product() {
+    for name in FAMILIES.iter().flat_map(|family| family.names.iter().map(move |name| (family, name))) {
+        let (family, name) = name;
+        let accuracies = [Accuracy::Full, Accuracy::Tf32];
+        let listed: Vec<_> = accuracies.into_iter().flat_map(|accuracy| (family.listed)(name.ty, accuracy)).collect();
+        let kernels = kernels(name, &listed);
+        assert!(!kernels.is_empty(), "{} names no kernel", name.name);
+        for kernel in kernels {
+            let sizes = match name.form {
+                Form::Options { side, .. } => [side; 3],
+                Form::Parameters | Form::Helper => kernel.check_size(),
+            };
+            let sizes = sizes.map(|size| size as usize);
+            with_operand_type!(name.ty, T => is_right::<T>(kernel, sizes), ty => panic!("no products of {ty}"));
+        }
+    }
+}
