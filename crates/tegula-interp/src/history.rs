@@ -67,18 +67,19 @@ struct Observer {
 const OBSERVERS: usize = 8;
 
 impl History {
-    /// The ordered writes that no other write replaced, with the block.
+    /// The ordered writes that no other write replaced, with the block; of a lane the last first.
     pub fn ordered_writes(&self) -> impl Iterator<Item = (u32, Access)> {
-        let all = self.written.iter().flat_map(|(&(by, _), writes)| writes.iter().map(move |write| (by.block, *write)));
-        let current = all.filter(|(_, write)| write.number >= self.overwritten);
-        current.map(|(block, write)| (block, write.access))
+        self.lane_writes(|write| write.number >= self.overwritten)
     }
 
     /// The writes that asynchronous ones replaced, with the block.
     pub fn replaced_writes(&self) -> impl Iterator<Item = (u32, Access)> {
-        let all = self.written.iter().flat_map(|(&(by, _), writes)| writes.iter().map(move |write| (by.block, *write)));
-        let ordered = all.filter(|(_, write)| write.number < self.overwritten);
-        self.replaced.iter().copied().chain(ordered.map(|(block, write)| (block, write.access)))
+        self.replaced.iter().copied().chain(self.lane_writes(|write| write.number < self.overwritten))
+    }
+
+    fn lane_writes(&self, is_meant: impl Fn(&OrderedWrite) -> bool) -> impl Iterator<Item = (u32, Access)> {
+        let all = self.written.iter().flat_map(|(&(by, _), writes)| writes.iter().rev().map(move |write| (by, write)));
+        all.filter(move |(_, write)| is_meant(write)).map(|(by, write)| (by.block, write.access))
     }
 
     /// Ordered reads since the last plain write by a thread.

@@ -358,11 +358,11 @@ impl GlobalShadow {
         conflict.or_else(|| unfenced((clocks, &self.fences), eyes, writes(), proxy))
     }
 
-    /// A write of an element in this launch, where all are in order with what a thread does.
+    /// The last write of an element in this launch, where all are in order with what a thread does.
     pub fn written(&self, clocks: &mut Clocks, at: (u32, u64), now: Now) -> Option<Access> {
         let GlobalCell { write, history, .. } = self.cells.get(&at)?;
         let writes = || history.ordered_writes().chain(*write).chain(self.equals.of(at).iter().copied());
-        let (_, last) = writes().last()?;
+        let (_, last) = writes().next()?;
         unordered(clocks, &Eyes::Thread(now), writes().chain(history.replaced_writes())).is_none().then_some(last)
     }
 
