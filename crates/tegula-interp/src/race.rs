@@ -1,15 +1,18 @@
 //! Which accesses are ordered, and which race.
 //!
-//! Every lane has a clock that advances whenever it synchronises. An access is remembered as (lane, clock); it happened before a
-//! later one exactly if the later lane *knows* that clock: from its own past, from the last barrier of its block, from the last
-//! synchronisation of its warp, or from something it acquired. Two accesses to one element, at least one of them a write, that
-//! are not ordered so are a race, whatever order the interpreter happened to run them in. (The scheme is that of
-//! Flanagan and Freund, "FastTrack: efficient and precise dynamic race detection", PLDI 2009, with barriers as wholesale
-//! synchronisation instead of clock vectors for every lane.)
+//! Every lane has a clock that advances whenever it synchronises. An access is remembered as (lane,
+//! clock); it happened before a later one exactly if the later lane *knows* that clock: from its
+//! own past, from the last barrier of its block, from the last synchronisation of its warp, or from
+//! something it acquired. Two accesses to one element, at least one of them a write, that
+//! are not ordered so are a race, whatever order the interpreter happened to run them in. (The
+//! scheme is that of Flanagan and Freund, "FastTrack: efficient and precise dynamic race
+//! detection", PLDI 2009, with barriers as wholesale synchronisation instead of clock vectors for
+//! every lane.)
 //!
-//! What works beside the threads (copies of tiles, matrix instructions of warpgroups) are *agents*: lanes of their own, whose clocks
-//! go up with what they are given to do. An agent's access is remembered when its work is started, and known to nobody until
-//! somebody waits for it. So an early use is found whatever the schedule, and so is a release that comes before the wait.
+//! What works beside the threads (copies of tiles, matrix instructions of warpgroups) are *agents*:
+//! lanes of their own, whose clocks go up with what they are given to do. An agent's access is
+//! remembered when its work is started, and known to nobody until somebody waits for it. So an
+//! early use is found whatever the schedule, and so is a release that comes before the wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +20,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use tegula_ir::{Scope, SiteId};
 
-/// An access that happened: by which lane of its block, at which clock, where in the source. Clock 0: none.
+/// An access that happened: by which lane of its block, at which clock, where in the source. Clock
+/// 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Access {
     pub clock: u32,
@@ -60,7 +64,8 @@ impl Now {
     }
 }
 
-/// What a lane knows beyond its own block's barriers: for whole blocks and for single lanes, up to which clock. Both sorted.
+/// What a lane knows beyond its own block's barriers: for whole blocks and for single lanes, up to
+/// which clock. Both sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Knowledge {
     /// Everything the threads of a block did before this clock.
@@ -164,7 +169,8 @@ pub(super) struct Clocks {
     warps: Vec<u32>,
     /// What else each lane knows.
     known: Vec<Option<Arc<Knowledge>>>,
-    /// What each lane's last fences published, and what it read since that a fence would make known.
+    /// What each lane's last fences published, and what it read since that a fence would make
+    /// known.
     pub fenced: Vec<ByReach<Arc<Knowledge>>>,
     pub seen: Vec<ByReach<Knowledge>>,
     /// Whether the last barrier ordered anything.
@@ -277,7 +283,8 @@ impl Clocks {
         }
     }
 
-    /// All that lanes know from elsewhere. Mostly neighbours know the same, and it is looked at once.
+    /// All that lanes know from elsewhere. Mostly neighbours know the same, and it is looked at
+    /// once.
     fn different(&self, lanes: impl Iterator<Item = usize>) -> Knowledge {
         let (mut all, mut last) = (Knowledge::default(), None);
         for known in lanes.filter_map(|lane| self.known[lane].as_ref()) {
@@ -344,8 +351,9 @@ impl Clocks {
         }
     }
 
-    /// A fence: later relaxed stores publish what the lane knows now; earlier relaxed loads make known what they saw. One for
-    /// the block says nothing to other blocks and makes nothing known of them.
+    /// A fence: later relaxed stores publish what the lane knows now; earlier relaxed loads make
+    /// known what they saw. One for the block says nothing to other blocks and makes nothing
+    /// known of them.
     pub fn fence(&mut self, lane: u16, scope: Scope) {
         let seen = &mut self.seen[usize::from(lane)];
         let of_others = if scope == Scope::Block { None } else { seen.device.take() };
