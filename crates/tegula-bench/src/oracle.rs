@@ -759,9 +759,23 @@ fn value<S: Scalar>(scalar: S) -> f64 {
     S::TYPE.to_f64(scalar.to_bits())
 }
 
-/// A value rounded to nearest even.
+/// A value rounded to nearest even, by arithmetic of its own: what computes products rounds by
+/// [`Type::round`], which here only encodes a number that the type has.
 fn rounded<S: Scalar>(value: f64) -> S {
-    S::from_bits(S::TYPE.round(value))
+    let nearest = S::TYPE.float_format().map_or(value, |format| nearest(format, value));
+    S::from_bits(S::TYPE.round(nearest))
+}
+
+/// The nearest number of a format, to even where two are.
+fn nearest(format: FloatFormat, value: f64) -> f64 {
+    // f64 has all numbers of the other formats, and twice their precision.
+    if format.precision == f64::MANTISSA_DIGITS as i32 || value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let exponent = ((value.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(format.min_exponent);
+    let spacing = 2f64.powi(exponent - (format.precision - 1));
+    let nearest = (value / spacing).round_ties_even() * spacing;
+    if nearest.abs() < 2f64.powi(format.max_exponent) * 2.0 { nearest } else { f64::INFINITY.copysign(value) }
 }
 
 #[cfg(test)]
