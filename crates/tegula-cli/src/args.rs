@@ -559,8 +559,8 @@ impl VariantArgs {
             return Ok(self.plain(Plain::named(text)?)?.into());
         }
         self.refuse_shapes(text)?;
-        let recipe = Recipe::named(text, self.dtype.unwrap_or(name.name.ty))?;
-        // What runs here lies in rows, C as well.
+        let recipe = Recipe::named(text, self.dtype.unwrap_or(name.entry.ty))?;
+        // `check` and `explain` take row-major matrices, C as well.
         if recipe.swapped {
             let why =
                 format!("{text} makes the transpose of the transposed factors; leave ':s' out and exchange m and n");
@@ -571,9 +571,9 @@ impl VariantArgs {
 
     /// The kernel of that name with these options, for row-major matrices whose rows are aligned.
     pub fn variant(&self, name: &Named) -> tegula::Result<Variant> {
-        if name.name.form == Form::Helper {
+        if name.entry.form == Form::Helper {
             self.refuse_shapes(name.text())?;
-            return Variant::named(name.text(), self.dtype.unwrap_or(name.name.ty));
+            return Variant::named(name.text(), self.dtype.unwrap_or(name.entry.ty));
         }
         Ok(self.recipe(name)?.fit([Lie::new(Order2d::RowMajor, true); 3]).kernel.into())
     }

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Command};
-use tegula::{Accuracy, Layout, Result, Shape};
+use tegula::{Layout, Result, Shape};
 use tegula_core::element::Type;
 use tegula_kernels::plan::{Lie, Recipe};
 use tegula_kernels::registry::FAMILIES;
@@ -18,8 +18,8 @@ use crate::effort::Effort;
 /// A kernel, or a family of them, as it is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// Which of the names that there are.
-    pub name: KernelName,
+    /// The entry of the registry, or of the helpers.
+    pub entry: KernelName,
     /// All that was given: the name, or one with the parameters of the kernel.
     text: String,
 }
@@ -49,7 +49,7 @@ impl TypedValueParser for Names {
         };
         match names().find(is_meant) {
             Some(name @ KernelName { form: Form::Options { .. }, .. }) => Ok(Named::of(name)),
-            Some(name) => Ok(Named { name, text }),
+            Some(entry) => Ok(Named { entry, text }),
             None => {
                 let whole = names().filter(|name| matches!(name.form, Form::Options { .. }));
                 let parser = PossibleValuesParser::new(whole.map(|name| possible(&name)));
@@ -68,8 +68,8 @@ fn possible(name: &KernelName) -> PossibleValue {
 }
 
 impl Named {
-    fn of(name: KernelName) -> Self {
-        Named { text: name.name.to_owned(), name }
+    fn of(entry: KernelName) -> Self {
+        Named { text: entry.name.to_owned(), entry }
     }
 
     /// The name in messages.
@@ -79,12 +79,12 @@ impl Named {
 
     /// Whether options set its tile and mapping.
     pub fn takes_options(&self) -> bool {
-        matches!(self.name.form, Form::Options { .. })
+        matches!(self.entry.form, Form::Options { .. })
     }
 
     /// The m, n and k that a check takes when none is given.
     pub fn sizes(&self, kernel: &GemmKernel) -> [usize; 3] {
-        let sizes = match self.name.form {
+        let sizes = match self.entry.form {
             Form::Options { side, whole_tiles: true } => [side.next_multiple_of(kernel.tile()[0]); 3],
             Form::Options { side, .. } => [side; 3],
             Form::Parameters | Form::Helper => kernel.check_size(),
@@ -94,15 +94,14 @@ impl Named {
 
     /// Whether all of a family is meant.
     pub fn is_family(&self) -> bool {
-        self.name.form == Form::Parameters && self.text == self.name.name
+        self.entry.form == Form::Parameters && self.text == self.entry.name
     }
 }
 
-/// The kernels with a name that plans choose from for large products, however the operands lie.
+/// The kernels with a name that plans choose from for large products, in any layout.
 pub fn chosen_from(name: &KernelName, ty: Type) -> Vec<String> {
-    let accuracy = if name.name == "tf32" { Accuracy::Tf32 } else { Accuracy::Full };
     let families = FAMILIES.iter().filter(|family| family.names.contains(name));
-    let all = families.flat_map(|family| (family.listed)(ty, accuracy));
+    let all = families.flat_map(|family| (family.listed)(ty));
     all.filter(|kernel| name.matches(kernel)).collect()
 }
 
@@ -162,7 +161,7 @@ mod tests {
         let plain = names().filter(|name| matches!(name.form, Form::Options { .. }));
         let plain: Vec<_> = plain.map(|name| name.name).collect();
         assert!(plain.iter().all(|name| Plain::named(name).is_ok()));
-        assert!(plain[2..].iter().eq(PRESETS.iter().map(|(name, _)| name)));
+        assert!(plain[2..] == PRESETS);
         assert!(PLANTS.iter().all(|plant| !plant_help(plant).is_empty()));
     }
 

@@ -126,9 +126,9 @@ fn kernels(args: &KernelsArgs) -> Result<()> {
         return Ok(kernel::names().try_for_each(|name| writeln!(out, "{:<8} {}", name.name, name.description))?);
     };
     if name.is_family() {
-        let ty = args.options.dtype.unwrap_or(name.name.ty);
-        writeln!(out, "{}: {}\nplans choose from, for {ty}:", name.text(), name.name.description)?;
-        let all = kernel::chosen_from(&name.name, ty);
+        let ty = args.options.dtype.unwrap_or(name.entry.ty);
+        writeln!(out, "{}: {}\nplans choose from, for {ty}:", name.text(), name.entry.description)?;
+        let all = kernel::chosen_from(&name.entry, ty);
         return Ok(all.iter().try_for_each(|name| writeln!(out, "  {name}"))?);
     }
     let variant = args.options.variant(name)?;
@@ -143,7 +143,7 @@ fn kernels(args: &KernelsArgs) -> Result<()> {
     }
     let kernel = variant.build()?;
     let ([x, y, _], threads, shared) = (kernel.block(), kernel.threads(), kernel.shared_bytes());
-    writeln!(out, "{}: {}", name.text(), name.name.description)?;
+    writeln!(out, "{}: {}", name.text(), name.entry.description)?;
     Ok(writeln!(out, "{variant}: blocks of {x}×{y} = {threads} threads, {shared} bytes of shared memory each")?)
 }
 

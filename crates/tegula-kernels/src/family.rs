@@ -17,9 +17,9 @@ use tegula_ir::{Kernel, Order2d};
 use crate::helper::HelperKernel;
 use crate::name::KernelName;
 use crate::pack::{Pack, Packing};
-use crate::plan::device::Gpu;
+use crate::plan::device::GpuDescription;
 use crate::plan::problem::{Lie, Problem};
-use crate::plan::recipe::{Candidate, Meeting, RecipeOf, Split};
+use crate::plan::recipe::{CandidateOf, Meeting, RecipeOf, Split};
 use crate::sum::{Adding, Sum};
 
 /// A configuration of a GEMM kernel, as recipes use it.
@@ -42,14 +42,14 @@ pub trait GemmVariant: Copy + PartialEq + fmt::Display {
     #[must_use]
     fn with_epilogue(self, epilogue: Epilogue) -> Self;
 
-    /// The m, n and k of a small problem that uses all of the kernel: a tile, and enough steps along
-    /// k to fill its pipeline.
+    /// The m, n and k of a small problem that uses all of the kernel: a tile, and enough steps
+    /// along k to fill its pipeline.
     fn check_size(&self) -> [u32; 3];
 
     /// Whether a recipe may split the work so, pack these operands, or compute the transpose.
     fn supports(&self, split: Split, packed: [bool; 2], swapped: bool) -> bool;
 
-    /// The recipe for operands that lie so: A, B and C.
+    /// The recipe for operands A, B and C with these layouts.
     #[must_use]
     fn fit(recipe: RecipeOf<Self>, lies: [Lie; 3]) -> RecipeOf<Self>;
 
@@ -117,17 +117,17 @@ pub trait KernelFamily: GemmVariant {
 
     /// The recipes that may compute a product, with the predicted times that are known; of those
     /// without one the most promising come first.
-    fn candidates(problem: &Problem, gpu: &Gpu) -> Vec<Candidate<Self>>;
+    fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>>;
 
-    /// A recipe to take although its time is not known, where the predicted times of other families
-    /// are known to be longer.
-    fn preferred(_problem: &Problem, _gpu: &Gpu) -> Option<RecipeOf<Self>> {
+    /// A recipe that a plan takes whatever other candidates cost: one without a predicted time for
+    /// a problem that no other family suits as well.
+    fn preferred(_problem: &Problem, _gpu: &GpuDescription) -> Option<RecipeOf<Self>> {
         None
     }
 
-    /// The names of kernels that plans choose from for large products of elements of a type, however
-    /// the operands lie.
-    fn listed(ty: Type, accuracy: Accuracy) -> Vec<String>;
+    /// The names of kernels that plans choose from for large products of elements of a type, in any
+    /// layout and to any accuracy.
+    fn listed(ty: Type) -> Vec<String>;
 
     /// The configurations that are assembled for every architecture, and must not spill: all that
     /// plans choose from, and those by name alone that differ from them.
@@ -153,7 +153,7 @@ fn layouts() -> impl Iterator<Item = (Order2d, Order2d, bool)> {
     [true, false].into_iter().flat_map(both)
 }
 
-/// A large product whose operands lie so, C in rows.
+/// A large product of operands with such layouts, C row-major.
 fn large(ty: Type, accuracy: Accuracy, (a, b, vectors): (Order2d, Order2d, bool)) -> Problem {
     let lies = [(a, vectors), (b, vectors), (Order2d::RowMajor, vectors)].map(|(order, v)| Lie::new(order, v));
     Problem { ty, accuracy, m: 8192, n: 8192, k: 8192, batches: 1, lies }

@@ -130,8 +130,9 @@ impl HelperKernel {
     }
 }
 
-/// The epilogues that kernels are assembled with: the activation with most registers and a bias along
-/// rows, and one with few, whose code is there once for each accumulator, and a bias along columns.
+/// The epilogues that kernels are assembled with: the activation with most registers and a bias
+/// along rows, and one with few, whose code is there once for each accumulator, and a bias along
+/// columns.
 pub(crate) fn assembled_epilogues(ty: Type) -> [Epilogue; 2] {
     let most = if ty.is_float() { Activation::Gelu } else { Activation::Relu };
     [

@@ -1,8 +1,9 @@
 //! The kernels: one idea a file, and what all of them share.
 //!
-//! A [`GemmKernel`] names a kernel that multiplies and its configuration, a [`HelperKernel`] one that packs operands before it or
-//! adds split work after it; a [`Variant`] is either. Building it makes a [`tegula_ir::Kernel`]. Sizes and addresses are no part of
-//! it: one built kernel serves every problem.
+//! A [`GemmKernel`] names a kernel that multiplies and its configuration, a [`HelperKernel`] one
+//! that packs operands before it or adds split work after it; a [`Variant`] is either. Building it
+//! makes a [`tegula_ir::Kernel`]. Sizes and addresses are no part of it: one built kernel serves
+//! every problem.
 //!
 //! Kernels come in families ([`KernelFamily`]), which the [`registry`] lists.
 

@@ -16,9 +16,9 @@ use crate::hopper::Hopper;
 use crate::name::KernelName;
 use crate::pack::Packing;
 use crate::plain::Plain;
-use crate::plan::device::Gpu;
+use crate::plan::device::GpuDescription;
 use crate::plan::problem::{Lie, Problem};
-use crate::plan::recipe::{Candidate, Meeting, RecipeOf, Split};
+use crate::plan::recipe::{CandidateOf, Meeting, RecipeOf, Split};
 use crate::vector::Vector;
 
 /// A family, as the command line and tests see it.
@@ -29,7 +29,7 @@ pub struct FamilyEntry {
     /// The files in which its kernels are written, and their text.
     pub sources: &'static [(&'static str, &'static str)],
     /// As [`KernelFamily::listed`].
-    pub listed: fn(Type, Accuracy) -> Vec<String>,
+    pub listed: fn(Type) -> Vec<String>,
     /// As [`KernelFamily::assembled`].
     pub assembled: fn() -> Vec<GemmKernel>,
 }
@@ -70,16 +70,16 @@ macro_rules! registry {
 
             /// The recipes of all families that may compute a product, with the predicted times that
             /// are known.
-            pub(crate) fn candidates(problem: &Problem, gpu: &Gpu) -> Vec<Candidate<Self>> {
+            pub(crate) fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>> {
                 let mut all = Vec::new();
-                $(all.extend(<$Family as KernelFamily>::candidates(problem, gpu).into_iter().map(|Candidate { recipe, microseconds }| {
-                    Candidate { recipe: recipe.map(GemmKernel::$Family), microseconds }
+                $(all.extend(<$Family as KernelFamily>::candidates(problem, gpu).into_iter().map(|CandidateOf { recipe, microseconds }| {
+                    CandidateOf { recipe: recipe.map(GemmKernel::$Family), microseconds }
                 }));)*
                 all
             }
 
             /// The first recipe that a family prefers to those with predicted times.
-            pub(crate) fn preferred(problem: &Problem, gpu: &Gpu) -> Option<RecipeOf<Self>> {
+            pub(crate) fn preferred(problem: &Problem, gpu: &GpuDescription) -> Option<RecipeOf<Self>> {
                 $(if let Some(recipe) = $Family::preferred(problem, gpu) {
                     return Some(recipe.map(GemmKernel::$Family));
                 })*

@@ -1,4 +1,5 @@
-//! The family of kernels whose blocks own a large tile of C: register tiles and Tensor Cores by warp.
+//! The family of kernels whose blocks own a large tile of C: register tiles and Tensor Cores by
+//! warp.
 
 use tegula_core::element::{Accuracy, Type};
 use tegula_core::epilogue::Epilogue;
@@ -12,9 +13,9 @@ use crate::mend::Mend;
 use crate::name::{Form, KernelName};
 use crate::pack::Packing;
 use crate::plan::candidates::{candidates, packed_factors};
-use crate::plan::device::Gpu;
+use crate::plan::device::GpuDescription;
 use crate::plan::problem::{Lie, Problem};
-use crate::plan::recipe::{Candidate, Meeting, RecipeOf, Split};
+use crate::plan::recipe::{CandidateOf, Meeting, RecipeOf, Split};
 use crate::sum::{Adding, Sum};
 
 impl GemmVariant for Blocked {
@@ -119,19 +120,21 @@ impl KernelFamily for Blocked {
     }
 
     /// Blocks copy asynchronously, as GPUs since Ampere can.
-    fn candidates(problem: &Problem, gpu: &Gpu) -> Vec<Candidate<Self>> {
+    fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>> {
         if gpu.compute < (8, 0) {
             return Vec::new();
         }
         let known = candidates(problem, gpu.multiprocessors).into_iter();
-        known.map(|(recipe, time)| Candidate { recipe, microseconds: Some(time) }).collect()
+        known.map(|(recipe, time)| CandidateOf { recipe, microseconds: Some(time) }).collect()
     }
 
-    fn listed(ty: Type, accuracy: Accuracy) -> Vec<String> {
+    fn listed(ty: Type) -> Vec<String> {
         let mut names = Vec::new();
-        for layout in layouts() {
-            let recipes = candidates(&large(ty, accuracy, layout), 132).into_iter();
-            add_new(&mut names, recipes.map(|(recipe, _)| recipe.kernel.short_name()));
+        for accuracy in [Accuracy::Full, Accuracy::Tf32] {
+            for layout in layouts() {
+                let recipes = candidates(&large(ty, accuracy, layout), 132).into_iter();
+                add_new(&mut names, recipes.map(|(recipe, _)| recipe.kernel.short_name()));
+            }
         }
         names
     }
@@ -177,7 +180,8 @@ fn chosen_from() -> Vec<Blocked> {
 }
 
 /// Few registers are left beside an epilogue: every tile that stores to C has both epilogues where
-/// its operands have the layout that it wants; f64, which has fewest left, the first in every layout.
+/// its operands have the layout that it wants; f64, which has fewest left, the first in every
+/// layout.
 fn finished(all: &[Blocked]) -> Vec<Blocked> {
     // bf16 differs from f16 by the instruction's name alone.
     let whole = |b: &&Blocked| b.ty != Type::BF16 && b.schedule != Schedule::Parts && b.vectors == [true; 3];

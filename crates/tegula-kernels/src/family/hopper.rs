@@ -11,9 +11,9 @@ use crate::blocked::Schedule;
 use crate::helper::{HelperKernel, assembled_epilogues};
 use crate::hopper::Hopper;
 use crate::name::{Form, KernelName};
-use crate::plan::device::{Caps, Gpu, HOPPER};
+use crate::plan::device::{Caps, GpuDescription, HOPPER};
 use crate::plan::problem::{Lie, Problem};
-use crate::plan::recipe::{Candidate, Meeting, RecipeOf, Split};
+use crate::plan::recipe::{CandidateOf, Meeting, RecipeOf, Split};
 use crate::plan::{groups, hopper};
 use crate::reduce::Reduce;
 
@@ -111,19 +111,19 @@ impl KernelFamily for Hopper {
         Hopper::named(name, ty)
     }
 
-    fn candidates(problem: &Problem, gpu: &Gpu) -> Vec<Candidate<Self>> {
+    fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>> {
         if gpu.compute != HOPPER {
             return Vec::new();
         }
         let known = hopper::measured(problem, gpu.multiprocessors).into_iter();
-        known.map(|(recipe, time)| Candidate { recipe, microseconds: Some(time) }).collect()
+        known.map(|(recipe, time)| CandidateOf { recipe, microseconds: Some(time) }).collect()
     }
 
-    fn listed(ty: Type, accuracy: Accuracy) -> Vec<String> {
+    fn listed(ty: Type) -> Vec<String> {
         let mut names = Vec::new();
         // Some take no right operand of rows.
         for layout in layouts().filter(|(_, b, _)| *b == Order2d::RowMajor) {
-            let recipes = hopper::measured(&large(ty, accuracy, layout), 132).into_iter();
+            let recipes = hopper::measured(&large(ty, Accuracy::Full, layout), 132).into_iter();
             let kernels = recipes.filter(|(recipe, _)| !recipe.swapped);
             add_new(&mut names, kernels.map(|(recipe, _)| recipe.kernel.short_name()));
         }
@@ -180,8 +180,8 @@ fn pipelines() -> Vec<Hopper> {
     all
 }
 
-/// Those for groups of rows that plans choose, with a B in rows or columns, and of epilogues the one
-/// with most registers.
+/// Those for groups of rows that plans choose, with a B in rows or columns, and of epilogues the
+/// one with most registers.
 fn of_groups() -> Vec<Hopper> {
     let mut all = Vec::new();
     let (row, accuracy) = (Order2d::RowMajor, Accuracy::Full);

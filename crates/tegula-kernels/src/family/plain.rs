@@ -1,6 +1,6 @@
 //! The family of plain kernels: one thread an element of C.
 
-use tegula_core::element::{Accuracy, Type};
+use tegula_core::element::Type;
 use tegula_core::epilogue::Epilogue;
 use tegula_core::error::Result;
 use tegula_ir::{Kernel, Order2d};
@@ -9,9 +9,9 @@ use super::{GemmVariant, KernelFamily, sources};
 use crate::helper::assembled_epilogues;
 use crate::name::{Form, KernelName};
 use crate::plain::{Barriers, Edges, Family, Mapping, Plain};
-use crate::plan::device::Gpu;
+use crate::plan::device::GpuDescription;
 use crate::plan::problem::{Lie, Problem};
-use crate::plan::recipe::{Candidate, RecipeOf, Split};
+use crate::plan::recipe::{CandidateOf, RecipeOf, Split};
 
 impl GemmVariant for Plain {
     fn build(&self) -> Result<Kernel> {
@@ -75,11 +75,11 @@ impl KernelFamily for Plain {
     }
 
     /// Plans take these kernels only where no other family has one.
-    fn candidates(_problem: &Problem, _gpu: &Gpu) -> Vec<Candidate<Self>> {
+    fn candidates(_problem: &Problem, _gpu: &GpuDescription) -> Vec<CandidateOf<Self>> {
         Vec::new()
     }
 
-    fn listed(_ty: Type, _accuracy: Accuracy) -> Vec<String> {
+    fn listed(_ty: Type) -> Vec<String> {
         Vec::new()
     }
 

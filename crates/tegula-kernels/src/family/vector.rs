@@ -8,10 +8,10 @@ use tegula_ir::{Kernel, Order2d, Wgmma};
 use super::{GemmVariant, KernelFamily, add_new, layouts, sources};
 use crate::helper::assembled_epilogues;
 use crate::name::{Form, KernelName};
-use crate::plan::device::{Gpu, HOPPER};
+use crate::plan::device::{GpuDescription, HOPPER};
 use crate::plan::few;
 use crate::plan::problem::{Lie, Problem};
-use crate::plan::recipe::{Candidate, RecipeOf, Split};
+use crate::plan::recipe::{CandidateOf, RecipeOf, Split};
 use crate::vector::Vector;
 
 impl GemmVariant for Vector {
@@ -65,15 +65,15 @@ impl KernelFamily for Vector {
         Vector::named(name, ty)
     }
 
-    fn candidates(problem: &Problem, gpu: &Gpu) -> Vec<Candidate<Self>> {
+    fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>> {
         let known = few::measured(problem, gpu.multiprocessors).into_iter();
-        let known = known.map(|(recipe, time)| Candidate { recipe, microseconds: Some(time) });
+        let known = known.map(|(recipe, time)| CandidateOf { recipe, microseconds: Some(time) });
         let unknown = few::likeliest(problem, gpu.multiprocessors);
-        known.chain(unknown.map(|recipe| Candidate { recipe, microseconds: None })).collect()
+        known.chain(unknown.map(|recipe| CandidateOf { recipe, microseconds: None })).collect()
     }
 
     /// Nothing else reads the large operand once. Pipelines on Hopper were measured to be faster.
-    fn preferred(problem: &Problem, gpu: &Gpu) -> Option<RecipeOf<Self>> {
+    fn preferred(problem: &Problem, gpu: &GpuDescription) -> Option<RecipeOf<Self>> {
         let is_pipelined = gpu.compute == HOPPER && Wgmma::multiplies(problem.ty);
         let is_known = is_pipelined && problem.m.min(problem.n) > 0;
         if is_known || !few::measured(problem, gpu.multiprocessors).is_empty() {
@@ -82,7 +82,7 @@ impl KernelFamily for Vector {
         few::likeliest(problem, gpu.multiprocessors).next()
     }
 
-    fn listed(ty: Type, _accuracy: Accuracy) -> Vec<String> {
+    fn listed(ty: Type) -> Vec<String> {
         let mut names = Vec::new();
         for (_, b, vectors) in layouts() {
             let likeliest = |rows| Vector::shapes(ty, rows, b == Order2d::ColMajor, vectors).into_iter().next();

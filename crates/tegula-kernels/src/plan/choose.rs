@@ -2,15 +2,12 @@
 
 use tegula_core::error::{Error, Result};
 
-use super::device::{Caps, Gpu, oldest};
-use super::fit::Recipe;
+use super::device::{Caps, GpuDescription, oldest};
+use super::fit::{Candidate, Recipe};
 use super::limits;
 use super::problem::Problem;
-use super::recipe::Candidate as CandidateOf;
 use crate::plain::{Family, Plain};
 use crate::registry::GemmKernel;
-
-type Candidate = CandidateOf<GemmKernel>;
 
 /// How to make a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +51,9 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
                 8
             };
             let recipe = match *caps {
-                Caps::Gpu { compute, multiprocessors } => fastest(problem, &Gpu { compute, multiprocessors }),
+                Caps::Gpu { compute, multiprocessors } => {
+                    fastest(problem, &GpuDescription { compute, multiprocessors })
+                }
                 _ => None,
             };
             let recipe = recipe.unwrap_or_else(|| Plain::new(Family::Tiled, problem.ty, tile).into());
@@ -65,7 +64,7 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
 
 /// The recipe that should be fastest: the one that a family prefers, or the one with the least
 /// predicted time.
-fn fastest(problem: &Problem, gpu: &Gpu) -> Option<Recipe> {
+fn fastest(problem: &Problem, gpu: &GpuDescription) -> Option<Recipe> {
     let known = |Candidate { recipe, microseconds }: Candidate| Some((recipe, microseconds?));
     GemmKernel::preferred(problem, gpu).or_else(|| {
         let all = GemmKernel::candidates(problem, gpu).into_iter().filter_map(known);

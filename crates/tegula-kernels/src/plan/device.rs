@@ -46,7 +46,7 @@ impl Caps {
 
 /// A GPU, as far as the choice of a kernel depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gpu {
+pub struct GpuDescription {
     /// Compute capability, major and minor.
     pub compute: (u32, u32),
     /// Multiprocessors.

@@ -9,7 +9,7 @@ use tegula_core::error::{Error, Result};
 use tegula_core::matrix::{Layout, Shape};
 
 use super::problem::Lie;
-use super::recipe::{RecipeOf, Split};
+use super::recipe::{CandidateOf, RecipeOf, Split};
 use crate::family::GemmVariant;
 use crate::helper::HelperKernel;
 use crate::pack::{Pack, PackBoth};
@@ -18,6 +18,9 @@ use crate::registry::GemmKernel;
 
 /// A product as launches of kernels of any family.
 pub type Recipe = RecipeOf<GemmKernel>;
+
+/// A recipe of any family that may make a product.
+pub type Candidate = CandidateOf<GemmKernel>;
 
 impl<K: GemmVariant> RecipeOf<K> {
     /// The same for matrices that lie so: A, B and C.
@@ -56,7 +59,8 @@ impl<K: GemmVariant> RecipeOf<K> {
         }
     }
 
-    /// Where a factor (0 the left one, 1 the right one) lies once it is packed, given its shape as the kernel takes it; `None` where it is not.
+    /// Where a factor (0 the left one, 1 the right one) lies once it is packed, given its shape as
+    /// the kernel takes it; `None` where it is not.
     ///
     /// # Errors
     /// [`Error::Shape`] where its elements cannot be addressed.
@@ -68,8 +72,8 @@ impl<K: GemmVariant> RecipeOf<K> {
         Layout::row_major(Shape { cols, ..shape }).map(Some)
     }
 
-    /// The kernels that pack factors which lie so, to copies of such shapes where there are any, and which factors each packs: both, if one kernel can,
-    /// since two launches take longer.
+    /// The kernels that pack factors which lie so, to copies of such shapes where there are any,
+    /// and which factors each packs: both, if one kernel can, since two launches take longer.
     pub(super) fn packs(
         &self,
         lies: [Lie; 2],
@@ -86,9 +90,10 @@ impl<K: GemmVariant> RecipeOf<K> {
 }
 
 impl Recipe {
-    /// The recipe of a name: a kernel's ([`GemmKernel::named`]), after which `:` and a number may say in how many parts sums along k are made, or
-    /// `:w` and a number how many blocks share the tiles, `:s` that the transpose is made of the transposed factors, and `:pa`, `:pb` or `:pab` that A,
-    /// B or both are packed first. [`fit`](Self::fit) it to
+    /// The recipe of a name: a kernel's ([`GemmKernel::named`]), after which `:` and a number may
+    /// say in how many parts sums along k are made, or `:w` and a number how many blocks share
+    /// the tiles, `:s` that the transpose is made of the transposed factors, and `:pa`, `:pb` or
+    /// `:pab` that A, B or both are packed first. [`fit`](Self::fit) it to
     /// how matrices lie.
     ///
     /// # Errors
@@ -136,7 +141,8 @@ mod tests {
     use super::*;
     use crate::Hopper;
 
-    /// Layouts of all sorts: what a recipe does not pack is what its kernel takes, and what it packs is, too.
+    /// Layouts of all sorts: what a recipe does not pack is what its kernel takes, and what it
+    /// packs is, too.
     #[test]
     fn what_is_taken_as_it_lies_fits_the_kernel() {
         let (sizes, pads) = ([1, 8, 40], [0, 1, 8]);
@@ -190,7 +196,8 @@ mod tests {
         }
     }
 
-    /// One matrix for the whole batch, and rows that go backwards: read 16 bytes at once as ever, but the copy engine takes a packed copy.
+    /// One matrix for the whole batch, and rows that go backwards: read 16 bytes at once as ever,
+    /// but the copy engine takes a packed copy.
     #[test]
     fn the_copy_engine_goes_forwards() {
         let shape = Shape { batches: 3, rows: 8, cols: 16 };

@@ -1,20 +1,20 @@
 //! Every recipe that may make a product: what a choice is made among, and what `tegula tune` times.
 
 use super::choose::choose;
-use super::device::{Caps, Gpu};
+use super::device::{Caps, GpuDescription};
+use super::fit::Candidate;
 use super::problem::Problem;
-use super::recipe::Candidate;
 use crate::plain::{Family, Plain};
 use crate::registry::GemmKernel;
 
-/// The recipes that may make a product on a GPU, each once; of those without a cost the likeliest come first. There are none for
-/// other devices, nor for what [`choose`](super::choose()) refuses.
-pub fn legal(problem: &Problem, caps: &Caps) -> Vec<Candidate<GemmKernel>> {
+/// The recipes that may make a product on a GPU, each once; of those without a cost the likeliest
+/// come first. There are none for other devices, nor for what [`choose`](super::choose()) refuses.
+pub fn legal(problem: &Problem, caps: &Caps) -> Vec<Candidate> {
     let Caps::Gpu { compute, multiprocessors } = *caps else { return Vec::new() };
     if choose(problem, caps).is_err() {
         return Vec::new();
     }
-    let mut all = GemmKernel::candidates(problem, &Gpu { compute, multiprocessors });
+    let mut all = GemmKernel::candidates(problem, &GpuDescription { compute, multiprocessors });
     if all.is_empty() {
         let plain = [32, 16, 8].map(|tile| Plain::new(Family::Tiled, problem.ty, tile).into());
         all.extend(plain.map(|recipe| Candidate { recipe, microseconds: None }));

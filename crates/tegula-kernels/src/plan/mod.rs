@@ -18,9 +18,9 @@ pub(crate) mod recipe;
 mod tuned;
 
 pub use choose::{Plan, choose};
-pub use device::{Caps, Gpu};
+pub use device::{Caps, GpuDescription};
 pub use explain::Explanation;
-pub use fit::Recipe;
+pub use fit::{Candidate, Recipe};
 pub use groups::of_groups;
 pub use launches::{Argument, Launch, Launches, Operands, Workspace};
 pub use legal::legal;
@@ -28,6 +28,3 @@ pub use memo::chosen;
 pub use problem::{Lie, Problem};
 pub use recipe::{Meeting, RecipeOf, Split};
 pub use tuned::{Key, Tuned, UNTUNED, Unusable, Winner};
-
-/// A recipe of any family that may make a product.
-pub type Candidate = recipe::Candidate<crate::GemmKernel>;

@@ -18,18 +18,21 @@ pub struct RecipeOf<K> {
     pub swapped: bool,
     /// How the work is split beyond tiles.
     pub split: Split,
-    /// Whether the left and the right factor, as the kernel takes them, are copied first to where it takes them fastest.
+    /// Whether the left and the right factor, as the kernel takes them, are copied first to where
+    /// it takes them fastest.
     pub packed: [bool; 2],
-    /// What happens to sums on their way to C, by the rows and columns of C itself; `finished` tells the kernels.
+    /// What happens to sums on their way to C, by the rows and columns of C itself; `finished`
+    /// tells the kernels.
     pub epilogue: Epilogue,
 }
 
-/// A recipe that may make a product.
+/// A recipe that may make a product. [`Candidate`](super::Candidate) is that of any family.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Candidate<K> {
+pub struct CandidateOf<K> {
     /// The recipe, for matrices that lie as the problem says.
     pub recipe: RecipeOf<K>,
-    /// The microseconds that it should take; `None` where the cost model does not know such kernels.
+    /// The microseconds that it should take; `None` where the cost model does not know such
+    /// kernels.
     pub microseconds: Option<f64>,
 }
 
@@ -53,17 +56,20 @@ pub enum Meeting {
     Sum,
     /// The same, and the second one is told how parts lie.
     Reduce(Fragments),
-    /// The kernel takes A, B, C and parts; a second one, which is told the steps of a tile, adds those of tiles that were shared.
+    /// The kernel takes A, B, C and parts; a second one, which is told the steps of a tile, adds
+    /// those of tiles that were shared.
     Mend {
         /// Steps along k of a tile.
         steps: u32,
     },
-    /// The kernel takes A, B, C, parts, and so many flags that are zero, by which its blocks tell each other that a part is there. It leaves zeros.
+    /// The kernel takes A, B, C, parts, and so many flags that are zero, by which its blocks tell
+    /// each other that a part is there. It leaves zeros.
     Flags(usize),
 }
 
 impl Meeting {
-    /// The numbers that the second kernel takes, of alpha, beta and what makes an argument of a number.
+    /// The numbers that the second kernel takes, of alpha, beta and what makes an argument of a
+    /// number.
     pub fn numbers<A>(self, [alpha, beta]: [A; 2], of: impl Fn(u32) -> A) -> SmallVec<[A; 4]> {
         match self {
             Meeting::Mend { steps } => smallvec![beta, of(steps)],

@@ -74,7 +74,7 @@ pub fn small() -> Vec<Case> {
 /// The presets as they are, and what else there is, in sizes for a GPU.
 #[allow(dead_code, reason = "the chore that writes a folder for a GPU takes them")]
 pub fn large() -> Vec<Case> {
-    let presets = PRESETS.iter().enumerate().map(|(at, (name, _))| {
+    let presets = PRESETS.iter().enumerate().map(|(at, name)| {
         let variant = Plain::named(name).expect("a preset");
         let sizes = if variant.edges == Edges::Floor { [2, 64, 48, 80] } else { [2, 133, 95, 71] };
         Case { variant, sizes, seed: 100 + at as u64 }

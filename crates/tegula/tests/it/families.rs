@@ -1,7 +1,8 @@
-//! Each family of the registry, in the interpreter: every name that users can type computes the right product without a race.
+//! Each family of the registry, in the interpreter: every name that users can type computes the
+//! right product without a race.
 
 use tegula::Device;
-use tegula::element::{Accuracy, with_operand_type};
+use tegula::element::with_operand_type;
 use tegula_kernels::plan::Recipe;
 use tegula_kernels::registry::FAMILIES;
 use tegula_kernels::{Form, GemmKernel, GemmVariant, KernelName};
@@ -9,7 +10,8 @@ use tegula_kernels::{Form, GemmKernel, GemmVariant, KernelName};
 use super::effort::full;
 use super::product::{Product, Sample};
 
-/// Kernels that a name stands for: of a family's parameters the smallest tile by default, all in the full run.
+/// Kernels that a name stands for: of a family's parameters the smallest tile by default, all in
+/// the full run.
 fn kernels(name: &KernelName, listed: &[String]) -> Vec<GemmKernel> {
     let named = |name: &str, ty| GemmKernel::named(name, ty).unwrap_or_else(|e| panic!("{name}: {e}"));
     if name.form != Form::Parameters {
@@ -31,9 +33,7 @@ fn is_right<T: Sample>(kernel: GemmKernel, [m, n, k]: [usize; 3]) {
 fn every_kernel_name_computes_the_product() {
     for name in FAMILIES.iter().flat_map(|family| family.names.iter().map(move |name| (family, name))) {
         let (family, name) = name;
-        let accuracies = [Accuracy::Full, Accuracy::Tf32];
-        let listed: Vec<_> = accuracies.into_iter().flat_map(|accuracy| (family.listed)(name.ty, accuracy)).collect();
-        let kernels = kernels(name, &listed);
+        let kernels = kernels(name, &(family.listed)(name.ty));
         assert!(!kernels.is_empty(), "{} names no kernel", name.name);
         for kernel in kernels {
             let sizes = match name.form {

@@ -64,7 +64,7 @@ fn gpu_equals_interpreter_bit_for_bit() {
     let Some(gpu) = gpu() else { return };
     let mut results = format!("# {} · driver {:?}\n", gpu.info().name, gpu.info().driver);
     let cubes = [0, 1, 2, 31, 32, 33, 127, 509].map(|n| (n, n, n));
-    for (preset, _) in PRESETS {
+    for preset in PRESETS {
         let variant = Plain::named(preset).unwrap();
         for ty in [Type::F32, Type::F64, Type::I32] {
             let variant = Plain { ty, ..variant };

@@ -6,7 +6,7 @@ use tegula_kernels::{PRESETS, Plain};
 
 /// The name of each kept text, and its kernel.
 pub fn kept() -> Vec<(String, Kernel)> {
-    let presets = PRESETS.iter().map(|(name, _)| {
+    let presets = PRESETS.iter().map(|name| {
         let kernel = Plain::named(name).and_then(|v| v.build()).expect("presets build");
         (name.to_ascii_lowercase(), kernel)
     });
