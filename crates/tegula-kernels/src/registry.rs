@@ -1,5 +1,5 @@
 //! The registry of kernel families. A new family is a file that implements
-//! [`KernelFamily`](crate::KernelFamily), and a name in the list at the end of this file.
+//! [`KernelFamily`], and a name in the list at the end of this file.
 
 use std::fmt;
 
