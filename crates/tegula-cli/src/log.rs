@@ -3,8 +3,12 @@
 use std::env;
 use std::io::{self, Write, stderr};
 
-use tracing_subscriber::EnvFilter;
+use tracing::Level;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::fmt::layer;
 use tracing_subscriber::fmt::time::uptime;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::{Failure, Result};
 
@@ -14,12 +18,12 @@ const VARIABLE: &str = "TEGULA_LOG";
 /// Shows events from now on, if anybody asked for them. Nothing is set up otherwise. Tells whether they are shown.
 pub fn start(verbose: u8) -> Result<bool> {
     let Some(filter) = filter(verbose)? else { return Ok(false) };
-    let events = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let events = layer()
         .with_timer(uptime())
         .with_writer(|| Lossy)
-        .log_internal_errors(false);
-    events.with_ansi(anstream::AutoStream::choice(&stderr()) != anstream::ColorChoice::Never).init();
+        .log_internal_errors(false)
+        .with_ansi(anstream::AutoStream::choice(&stderr()) != anstream::ColorChoice::Never);
+    tracing_subscriber::registry().with(events.with_filter(filter)).init();
     Ok(true)
 }
 
@@ -38,17 +42,18 @@ impl Write for Lossy {
 }
 
 /// `TEGULA_LOG`, else by how often `--verbose` was said.
-fn filter(verbose: u8) -> Result<Option<EnvFilter>> {
+fn filter(verbose: u8) -> Result<Option<Targets>> {
     if let Some(text) = env::var_os(VARIABLE).filter(|text| !text.is_empty()) {
         let wrong = |why| Failure::Usage(format!("{VARIABLE} is {text:?}: {why}; give a filter such as tegula=debug"));
         let parsed = text.to_str().ok_or_else(|| wrong("not UTF-8".to_owned()))?;
-        return EnvFilter::try_new(parsed).map(Some).map_err(|error| wrong(error.to_string()));
+        return parsed.parse().map(Some).map_err(|error: ParseError| wrong(error.to_string()));
     }
     // The libraries are called tegula and tegula_files, and so begin the same.
+    let of_tegula = |level: Level| Some(Targets::new().with_target("tegula", level));
     Ok(match verbose {
         0 => None,
-        1 => Some(EnvFilter::new("tegula=info")),
-        2 => Some(EnvFilter::new("tegula=debug")),
-        _ => Some(EnvFilter::new("tegula=trace")),
+        1 => of_tegula(Level::INFO),
+        2 => of_tegula(Level::DEBUG),
+        _ => of_tegula(Level::TRACE),
     })
 }

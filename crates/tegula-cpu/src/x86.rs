@@ -15,6 +15,8 @@ use super::vnni;
 
 /// Steps from which a tile of C is asked for before the sums are made: it lies far away, and they take a while.
 const FAR: usize = 64;
+/// Vectors of sums from which two steps hide what the loop itself costs; tiles of fewer take four.
+const LARGE: usize = 12;
 /// Bytes that a cache brings in at once.
 const LINE: usize = 64;
 
@@ -22,7 +24,7 @@ const LINE: usize = 64;
 /// C. `$widen`, `$load` and `$store` take the first lanes by a mask; there are other functions for whole vectors, since to load by a mask takes the place of a multiplication. Sums
 /// start from [`Factors::starts`] where it `$starts` them, else from 0. `$step` multiplies two vectors and adds a third.
 macro_rules! run {
-    ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $starts:literal, $widen:expr, $load:expr, $store:expr;
+    ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $starts:literal, $unmasked:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
         /// # Safety
         /// As [`super::kernel::Tile`] asks.
@@ -73,7 +75,13 @@ macro_rules! run {
                     };
                 }
                 let mut left = steps;
-                if a_step == 1 {
+                if a_step == 1 && R * V >= LARGE {
+                    while left >= 2 {
+                        step!(0);
+                        step!(1);
+                        (a, b, left) = (a.wrapping_add(2), lines.at(b, 2), left - 2);
+                    }
+                } else if a_step == 1 {
                     while left >= 4 {
                         step!(0);
                         step!(1);
@@ -113,7 +121,7 @@ macro_rules! run {
             let [rows, cols, steps] = sizes;
             // SAFETY: the caller's promise.
             unsafe {
-                if cols.is_multiple_of(LANES) {
+                if $unmasked && cols.is_multiple_of(LANES) {
                     match (cols / LANES, rows) {
                         $($(($vectors, $rows) => tile::<$rows, $vectors, true>([cols, steps], alpha, factors, beta, c, row),)+)+
                         _ => unreachable!("tiles are no larger than registers hold"),
@@ -265,50 +273,50 @@ fn wide_step_bytes(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
 
 // Of 32 registers at most 24 hold sums.
 run! {
-    run_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false,
+    run_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false, true,
     |from, mask| _mm512_maskz_loadu_ps(mask, from),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false,
+    run_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false, true,
     |from, mask| _mm512_maskz_loadu_pd(mask, from),
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false,
+    run_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 run! {
-    run_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false,
+    run_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, true,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
-    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8;
 }
 // Widened as they are read.
 run! {
-    narrow_bf16: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false,
+    narrow_bf16: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true,
     |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 run! {
-    wide_bf16: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false,
+    wide_bf16: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false, true,
     |from: *const bf16, mask| even_and_odd(_mm512_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| load_pair(from, mask), |to, mask, sum| store_pair(to, mask, sum);
     set_pair, mul_pair, add_pair, fmadd_pair;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
 }
 run! {
-    lying_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false,
+    lying_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true,
     |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
@@ -316,7 +324,7 @@ run! {
 }
 // The upper half of A's lanes is 0, so that of pairs only the first is multiplied.
 run! {
-    lying_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false,
+    lying_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false, false,
     |from: *const i8, mask| _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
@@ -324,40 +332,40 @@ run! {
 }
 // Four bytes to a lane, of which those of B are unsigned: `vnni` has made them so, and says what makes up for it.
 run! {
-    run_512_bytes: "avx512f,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true,
+    run_512_bytes: "avx512f,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true, true,
     |from: *const [u8; 4], mask| _mm512_maskz_loadu_epi32(mask, from.cast()),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_bytes;
-    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8;
 }
 // Of 16 registers at most 12 hold sums.
 run! {
-    run_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, false,
+    run_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, false, true,
     |from, mask| _mm256_maskload_ps(from, mask),
     |from, mask| _mm256_maskload_ps(from, mask), |to, mask, sum| _mm256_maskstore_ps(to, mask, sum);
     _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 run! {
-    run_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, false,
+    run_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, false, true,
     |from, mask| _mm256_maskload_pd(from, mask),
     |from, mask| _mm256_maskload_pd(from, mask), |to, mask, sum| _mm256_maskstore_pd(to, mask, sum);
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 run! {
-    run_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false,
+    run_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, false,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i32;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 run! {
-    run_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false,
+    run_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, true,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i8;
-    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
+    1: 1 2 3 4 5 6; 2: 1 2 3 4 5 6;
 }
 
 tiles! {

@@ -203,10 +203,10 @@ impl Builder {
     #[track_caller]
     fn for_loop<'k>(&'k self, [start, end, step]: [Operand; 3], unroll: u32, body: impl FnOnce(Val<'k, u32>)) {
         let location = Location::caller();
-        let counter = self.state.borrow_mut().value(Type::U32, None);
-        let body = self.region(|| body(self.val(Operand::Val(counter))));
-        let op = Op::For { start, end, step, unroll, body };
-        self.state.borrow_mut().push(op, vec![counter], location);
+        let counter = self.open_loop();
+        body(self.val(Operand::Val(counter)));
+        let op = Op::For { start, end, step, unroll, body: self.close_region() };
+        self.push(op, vec![counter], location);
     }
 
     /// The body where the predicate holds.
@@ -220,8 +220,7 @@ impl Builder {
     pub fn if_else<'k>(&'k self, condition: Pred<'k>, then: impl FnOnce(), otherwise: impl FnOnce()) {
         let location = Location::caller();
         let (then, otherwise) = (self.region(then), self.region(otherwise));
-        let op = Op::If { condition: condition.operand, then, otherwise };
-        self.state.borrow_mut().push(op, Vec::new(), location);
+        self.push(Op::If { condition: condition.operand, then, otherwise }, Vec::new(), location);
     }
 
     /// The body again and again while the condition, computed anew each time, holds.
@@ -231,13 +230,35 @@ impl Builder {
         let mut test = constant(false);
         let condition = self.region(|| test = condition().operand);
         let body = self.region(body);
-        self.state.borrow_mut().push(Op::While { condition, test, body }, Vec::new(), location);
+        self.push(Op::While { condition, test, body }, Vec::new(), location);
     }
 
     fn region(&self, build: impl FnOnce()) -> Vec<Inst> {
-        self.state.borrow_mut().regions.push(Region::default());
+        self.open_region();
         build();
+        self.close_region()
+    }
+}
+
+/// What does not depend on a closure's type. It is compiled once, not once for each closure.
+impl Builder {
+    fn open_region(&self) {
+        self.state.borrow_mut().regions.push(Region::default());
+    }
+
+    fn close_region(&self) -> Vec<Inst> {
         self.state.borrow_mut().regions.pop().map(|r| r.insts).unwrap_or_default()
+    }
+
+    /// Opens the body of a loop, and makes its counter.
+    fn open_loop(&self) -> ValId {
+        let counter = self.state.borrow_mut().value(Type::U32, None);
+        self.open_region();
+        counter
+    }
+
+    fn push(&self, op: Op, results: Vec<ValId>, location: &'static Location<'static>) {
+        self.state.borrow_mut().push(op, results, location);
     }
 }
 

@@ -56,6 +56,12 @@ pub(super) struct Region {
 /// `name` becomes the entry's name in PTX; characters other than letters, digits and `_` are replaced.
 /// The result is unchecked: hand it to [`check()`](crate::check()).
 pub fn kernel(name: &str, block: Block, build: impl for<'k> FnOnce(&'k Builder)) -> Kernel {
+    let builder = empty(name, block);
+    build(&builder);
+    finished(builder)
+}
+
+fn empty(name: &str, block: Block) -> Builder {
     let name = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let kernel = Kernel {
         name,
@@ -76,8 +82,10 @@ pub fn kernel(name: &str, block: Block, build: impl for<'k> FnOnce(&'k Builder))
     };
     let state =
         State { kernel, regions: vec![Region::default()], definitions: Vec::new(), sites: FxHashMap::default() };
-    let builder = Builder { state: RefCell::new(state) };
-    build(&builder);
+    Builder { state: RefCell::new(state) }
+}
+
+fn finished(builder: Builder) -> Kernel {
     builder.state.into_inner().finish()
 }
 

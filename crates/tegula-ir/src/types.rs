@@ -135,17 +135,19 @@ impl Builder {
     /// A computation: folded, found, or appended.
     #[track_caller]
     pub(crate) fn pure<T: Scalar>(&self, op: Op) -> Val<'_, T> {
-        let location = Location::caller();
-        let op = match fold::simplify(op, T::TYPE) {
-            fold::Simple::Operand(operand) => return self.val(operand),
+        self.val(self.pure_operand(op, T::TYPE, Location::caller()))
+    }
+
+    fn pure_operand(&self, op: Op, ty: Type, location: &'static Location<'static>) -> Operand {
+        let op = match fold::simplify(op, ty) {
+            fold::Simple::Operand(operand) => return operand,
             fold::Simple::Op(op) => op,
         };
         let mut state = self.state.borrow_mut();
-        let shared = !T::TYPE.is_float() || matches!(op, Op::Scalar(_));
-        let key = (op, T::TYPE);
+        let shared = !ty.is_float() || matches!(op, Op::Scalar(_));
+        let key = (op, ty);
         if shared && let Some(&value) = state.regions.iter().rev().find_map(|r| r.known.get(&key)) {
-            drop(state);
-            return self.val(Operand::Val(value));
+            return Operand::Val(value);
         }
         let (op, ty) = key;
         let value = state.value(ty, Some(op.clone()));
@@ -153,8 +155,7 @@ impl Builder {
             region.known.insert((op.clone(), ty), value);
         }
         state.push(op, vec![value], location);
-        drop(state);
-        self.val(Operand::Val(value))
+        Operand::Val(value)
     }
 
     /// An operation with a result that must not be shared.
@@ -166,12 +167,18 @@ impl Builder {
 
     #[track_caller]
     pub(crate) fn effect_values<T: Scalar, const N: usize>(&self, op: Op) -> [Val<'_, T>; N] {
-        let location = Location::caller();
+        let first = self.effect_results(op, T::TYPE, N, Location::caller());
+        std::array::from_fn(|i| self.val(Operand::Val(ValId(first.0 + i as u32))))
+    }
+
+    /// Appends an operation with results of one type. They are numbered from the one returned.
+    fn effect_results(&self, op: Op, ty: Type, results: usize, location: &'static Location<'static>) -> ValId {
         let mut state = self.state.borrow_mut();
-        let values: [ValId; N] = std::array::from_fn(|_| state.value(T::TYPE, None));
-        state.push(op, values.to_vec(), location);
-        drop(state);
-        values.map(|v| self.val(Operand::Val(v)))
+        let results: Vec<ValId> = (0..results).map(|_| state.value(ty, None)).collect();
+        // An operation without a result has no first; nobody asks for it then.
+        let first = results.first().copied().unwrap_or(ValId(0));
+        state.push(op, results, location);
+        first
     }
 
     /// A guard; one that is known to hold is none.
