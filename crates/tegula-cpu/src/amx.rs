@@ -13,7 +13,7 @@ use std::ops::Range;
 use half::bf16;
 use tegula_core::element::{Element, Scalar};
 
-use super::kernel::{Factors, Later, Pack, Tile, Tiles, VECTORS};
+use super::kernel::{Choice, Factors, Later, Pack, Tiles, VECTORS};
 use super::source::Source;
 use super::x86::{avx512_f32, avx512_i8, avx512_i32};
 
@@ -569,7 +569,7 @@ macro_rules! tiles {
         $(#[$doc])*
         pub fn $name() -> Tiles<$t> {
             let pack: [Pack<$t>; 2] = [$rows, $panel];
-            let run: Tile<$sums> = $run;
+            let run: Choice<$sums> = |_| $run;
             Tiles { lanes: SIDE, rows: [0; VECTORS], block: [SIDE, SIDE], kc: $kc, depth: $depth, unit: $unit, direct: $direct, whole: true, pack, enter, leave, run, lying: None, ..$vectors }
         }
     };

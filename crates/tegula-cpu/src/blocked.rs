@@ -52,12 +52,15 @@ impl<T: Operand> Product<'_, T> {
     /// The machine has the tiles' instruction set, and the way is one for this product. Every element of C lies in memory that nobody else uses meanwhile, and is
     /// initialised where `beta` is not 0. The bias has the rows and columns of C and may be read.
     pub unsafe fn run(&self, tiles: &Tiles<T>, way: &Way) -> Result<()> {
-        let [m, n, _] = self.sizes;
+        let [m, n, k] = self.sizes;
+        let block = |rows, cols, rooms| Block { product: self, tiles, way, rows, cols, rooms };
         if way.is_plain() {
             // A product of a microsecond should not wait for what it does not need.
-            let block = Block { product: self, tiles, way, rows: 0..m, cols: 0..n, rooms: [Shared::NOWHERE; 3] };
-            // SAFETY: the caller's promise; nothing is packed, and the sums are made in C.
-            unsafe { block.whole() };
+            let block = block(0..m, 0..n, [Shared::NOWHERE; 3]);
+            for depth in blocks(0..k, way.kc) {
+                // SAFETY: the caller's promise; nothing is packed, and the sums are made in C.
+                unsafe { block.add_as_it_lies(&block.part(0, (0..m, 0..n), depth)) };
+            }
             return Ok(());
         }
         let [of_a, of_b, of_c] = way.room::<T>(tiles, self.sizes);
@@ -65,11 +68,35 @@ impl<T: Operand> Product<'_, T> {
         let mut b = Buffer::new("packed parts of B", &of_b)?;
         let mut sums = Buffer::new("a block of sums", &of_c)?;
         let rooms = [a.start(), b.start(), sums.start()];
-        for rows in blocks(0..m, way.block[0]) {
-            for cols in blocks(0..n, way.block[1]) {
-                let block = Block { product: self, tiles, way, rows: rows.clone(), cols, rooms };
-                // SAFETY: the caller's promise, for a part of C.
-                unsafe { block.run() };
+        let (parts, each) = (way.cut[0] * way.cut[1], slice_of(k, way.slices, way.kc));
+        for (rows, cols) in way.blocks([m, n]) {
+            let block = block(rows, cols, rooms);
+            if way.packed[0] {
+                for depth in blocks(0..k, way.kc) {
+                    block.pack_a(depth.clone());
+                    // SAFETY: the caller's promise; parts are disjoint. Where A is packed, so is B.
+                    share(way.threads, parts, |worker, i| unsafe {
+                        block.add_packed(worker, &block.part(0, block.nth(i), depth.clone()))
+                    });
+                }
+            } else {
+                share(way.threads, parts * way.slices, |worker, i| {
+                    let (slice, place) = (i % way.slices, block.nth(i / way.slices));
+                    for depth in blocks((slice * each).min(k)..((slice + 1) * each).min(k), way.kc) {
+                        let part = block.part(slice, place.clone(), depth);
+                        // SAFETY: as above; each slice has sums of its own.
+                        unsafe {
+                            if way.packed[1] { block.add_packed(worker, &part) } else { block.add_as_it_lies(&part) }
+                        };
+                    }
+                });
+            }
+            if way.slices > 1 {
+                let (rows, cols) = (block.rows.len(), block.cols.len());
+                // SAFETY: the caller's promise; and all slices are complete.
+                share(way.threads, rows, |_, row| unsafe {
+                    block.round(row..row + 1, 0..cols, rooms[2].at(row * cols), cols)
+                });
             }
         }
         Ok(())
@@ -87,51 +114,20 @@ struct Block<'a, 'b, T: Operand> {
     rooms: [Shared<T::Acc>; 3],
 }
 
+/// Rows and columns of a block, and the run of k that is added to their sums.
+struct Part<S> {
+    rows: Range<usize>,
+    cols: Range<usize>,
+    depth: Range<usize>,
+    /// alpha and beta for these sums.
+    scale: [S; 2],
+    /// Where the sums of the block are: in C, or beside it.
+    sums: Grid<S>,
+    /// Whether they are complete then.
+    last: bool,
+}
+
 impl<T: Operand> Block<'_, '_, T> {
-    /// # Safety
-    /// As [`Product::run`].
-    unsafe fn run(&self) {
-        let Way { kc, packed, slices, threads, .. } = *self.way;
-        let [.., k] = self.product.sizes;
-        let parts = self.way.cut[0] * self.way.cut[1];
-        if packed[0] {
-            for depth in blocks(0..k, kc) {
-                self.pack_a(depth.clone());
-                // SAFETY: the caller's promise; parts are disjoint.
-                share(threads, parts, |worker, i| unsafe { self.part(worker, 0, &self.nth(i), depth.clone()) });
-            }
-        } else {
-            let each = slice_of(k, slices, kc);
-            share(threads, parts * slices, |worker, i| {
-                let (slice, part) = (i % slices, self.nth(i / slices));
-                for depth in blocks((slice * each).min(k)..((slice + 1) * each).min(k), kc) {
-                    // SAFETY: as above; each slice has sums of its own.
-                    unsafe { self.part(worker, slice, &part, depth) };
-                }
-            });
-        }
-        if slices > 1 {
-            let rows = self.rows.len();
-            let width = self.cols.len();
-            // SAFETY: the caller's promise; and all slices are complete.
-            share(threads, rows, |_, row| unsafe {
-                self.round(row..row + 1, 0..width, self.rooms[2].at(row * width), width)
-            });
-        }
-    }
-
-    /// All of it on this thread, nothing packed.
-    ///
-    /// # Safety
-    /// As [`Product::run`].
-    unsafe fn whole(&self) {
-        let (all, [.., k]) = ((self.rows.clone(), self.cols.clone()), self.product.sizes);
-        for depth in blocks(0..k, self.way.kc) {
-            // SAFETY: the caller's promise.
-            unsafe { self.part(0, 0, &all, depth) };
-        }
-    }
-
     /// The rows and columns of a part.
     fn nth(&self, i: usize) -> (Range<usize>, Range<usize>) {
         let (Way { cut: [high, wide], across, .. }, Tiles { block: [mr, _], .. }) = (*self.way, self.tiles);
@@ -154,38 +150,26 @@ impl<T: Operand> Block<'_, '_, T> {
         });
     }
 
-    /// Adds a run of k to a part, and finishes it after the last.
-    ///
-    /// # Safety
-    /// As [`Product::run`], for this part and these sums.
-    unsafe fn part(&self, worker: usize, slice: usize, part: &(Range<usize>, Range<usize>), depth: Range<usize>) {
-        let Product { sizes: [.., k], alpha, beta, meter, .. } = *self.product;
-        let Way { in_place, slices, packed, kc, .. } = *self.way;
-        let each = slice_of(k, slices, kc);
-        let first = depth.start == slice * each;
-        let (rows, cols) = part;
+    /// A run of k for these rows and columns.
+    fn part(&self, slice: usize, (rows, cols): (Range<usize>, Range<usize>), depth: Range<usize>) -> Part<T::Acc> {
+        let Product { sizes: [.., k], alpha, beta, .. } = *self.product;
+        let Way { in_place, slices, kc, .. } = *self.way;
+        let first = depth.start == slice * slice_of(k, slices, kc);
         let width = self.cols.len();
-        let (alpha, beta, c) = if in_place {
+        let (alpha, beta, sums) = if in_place {
             let Grid { start, batch, row, .. } = self.product.c.from(self.rows.start, self.cols.start);
             (alpha, beta, Grid { start: start.cast(), batch, row, col: 1 })
         } else {
             let start = self.rooms[2].at(slice * self.rows.len() * width);
             (T::Acc::ONE, T::Acc::ZERO, Grid { start, batch: 0, row: width as isize, col: 1 })
         };
-        let scale = [alpha, if first { beta } else { T::Acc::ONE }];
         let last = depth.end == k && slices == 1;
-        // SAFETY: the caller's promise; after the last run the sums are complete.
-        unsafe {
-            if packed[1] {
-                self.with_packed(worker, rows, cols, depth.clone(), scale, c, last);
-            } else {
-                self.as_it_lies(rows, cols, depth.clone(), scale, c);
-                if last {
-                    self.end(rows.clone(), cols.clone(), c);
-                }
-            }
-        }
-        if let Some(meter) = meter {
+        Part { rows, cols, depth, scale: [alpha, if first { beta } else { T::Acc::ONE }], sums, last }
+    }
+
+    /// Tells that a part is done.
+    fn count(&self, Part { rows, cols, depth, .. }: &Part<T::Acc>) {
+        if let Some(meter) = self.product.meter {
             meter.add(rows.len() as u64 * cols.len() as u64 * depth.len() as u64);
         }
     }
@@ -206,21 +190,12 @@ impl<T: Operand> Block<'_, '_, T> {
         }
     }
 
-    /// With B packed: tiles of the same height, side by side, over and over.
+    /// Adds a part with B packed: tiles of the same height, side by side, over and over.
     ///
     /// # Safety
     /// As [`Product::run`], for this part.
-    #[allow(clippy::too_many_arguments, reason = "the parts of a product")]
-    unsafe fn with_packed(
-        &self,
-        worker: usize,
-        rows: &Range<usize>,
-        cols: &Range<usize>,
-        depth: Range<usize>,
-        [alpha, beta]: [T::Acc; 2],
-        c: Grid<T::Acc>,
-        last: bool,
-    ) {
+    unsafe fn add_packed(&self, worker: usize, part: &Part<T::Acc>) {
+        let &Part { ref rows, ref cols, ref depth, scale: [alpha, beta], sums: c, last } = part;
         let (&Tiles { lanes, block: [mr, nr], run, .. }, product) = (self.tiles, self.product);
         let steps = self.tiles.steps(depth.len());
         let (most_cols, most_steps) =
@@ -268,10 +243,9 @@ impl<T: Operand> Block<'_, '_, T> {
                 let b_step = if of.len() == nr { nr } else { of.len().next_multiple_of(lanes) } as isize;
                 let starts = starts.as_ref().map_or(null(), |starts| starts.as_ptr());
                 let factors = Factors { a, a_row, a_step, b: panel(&of), b_step, starts, later };
+                let (tile, to) = (run([of_rows.len(), of.len()]), c.at(of_rows.start, of.start));
                 // SAFETY: the tile lies in C, and its factors in A, or what was packed of it, and in the panel.
-                unsafe {
-                    run([of_rows.len(), of.len(), steps], alpha, factors, beta, c.at(of_rows.start, of.start), c.row())
-                };
+                unsafe { tile([of_rows.len(), of.len(), steps], alpha, factors, beta, to, c.row()) };
             }
             if last {
                 // SAFETY: the caller's promise; they are complete, and still near.
@@ -279,6 +253,7 @@ impl<T: Operand> Block<'_, '_, T> {
             }
         }
         (self.tiles.leave)();
+        self.count(part);
     }
 
     /// Packs columns of B for a run of k.
@@ -344,18 +319,12 @@ impl<T: Operand> Block<'_, '_, T> {
         }
     }
 
-    /// With B as it lies: tiles as high as their width allows, one below the other, so that their columns of B stay in the first cache.
+    /// Adds a part with B as it lies: tiles as high as their width allows, one below the other, so that their columns of B stay in the first cache.
     ///
     /// # Safety
     /// As [`Product::run`], for this part.
-    unsafe fn as_it_lies(
-        &self,
-        rows: &Range<usize>,
-        cols: &Range<usize>,
-        depth: Range<usize>,
-        [alpha, beta]: [T::Acc; 2],
-        c: Grid<T::Acc>,
-    ) {
+    unsafe fn add_as_it_lies(&self, part: &Part<T::Acc>) {
+        let &Part { ref rows, ref cols, ref depth, scale: [alpha, beta], sums: c, last } = part;
         let (&Tiles { lanes, rows: heights, run, lying, .. }, product) = (self.tiles, self.product);
         let run = lying.unwrap_or(run);
         // As wide as can be while as high as need be.
@@ -368,19 +337,16 @@ impl<T: Operand> Block<'_, '_, T> {
                 let a = product.a.at(self.rows.start + rows.start, depth.start).cast();
                 let b = product.b.at(self.cols.start + cols.start, depth.start).cast();
                 let factors = Factors { a, a_row, a_step, b, b_step, starts: null(), later: Later::NONE };
+                let (tile, to) = (run([rows.len(), cols.len()]), c.at(rows.start, cols.start));
                 // SAFETY: the tile lies in C, and its factors in A and B, which hold values as they are summed.
-                unsafe {
-                    run(
-                        [rows.len(), cols.len(), depth.len()],
-                        alpha,
-                        factors,
-                        beta,
-                        c.at(rows.start, cols.start),
-                        c.row(),
-                    )
-                };
+                unsafe { tile([rows.len(), cols.len(), depth.len()], alpha, factors, beta, to, c.row()) };
             }
         }
+        if last {
+            // SAFETY: the caller's promise; after the last run the sums are complete.
+            unsafe { self.end(rows.clone(), cols.clone(), c) };
+        }
+        self.count(part);
     }
 
     fn ending(&self) -> Ending<T::Out> {

@@ -1,7 +1,7 @@
 //! Products by element type, compiled once: what is generic is compiled again in every crate that
 //! calls it.
 
-use tegula_core::element::for_each_operand_type;
+use tegula_core::element::{Element, for_each_operand_type};
 use tegula_core::epilogue::Activation;
 use tegula_core::error::Result;
 use tegula_core::matrix::{Layout, Shape};
@@ -12,20 +12,23 @@ use crate::panels::Panels;
 use crate::scaled::{Host, Scaled, Workspace};
 use crate::source::Source;
 
+/// [`Scaled::run`] for an element type.
+///
+/// # Safety
+/// As there.
+pub type Multiply<'a, T> = unsafe fn(
+    Scaled<'a, <T as Element>::Acc>,
+    Host<*const T>,
+    Host<*const T>,
+    Host<*mut <T as Element>::Out>,
+    Option<Host<*mut <T as Element>::Out>>,
+    Activation,
+) -> Result<()>;
+
 /// An element type whose products are compiled in this crate.
 pub trait Compiled: Operand {
     /// [`Scaled::run`].
-    ///
-    /// # Safety
-    /// As there.
-    unsafe fn multiply(
-        scaled: Scaled<'_, Self::Acc>,
-        a: Host<*const Self>,
-        b: Host<*const Self>,
-        c: Host<*mut Self::Out>,
-        bias: Option<Host<*mut Self::Out>>,
-        activation: Activation,
-    ) -> Result<()>;
+    fn multiply<'a>() -> Multiply<'a, Self>;
 
     /// [`Scaled::workspace`].
     fn workspace(scaled: Scaled<'_, Self::Acc>, layouts: [Layout; 3]) -> Result<Workspace>;
@@ -36,16 +39,10 @@ pub trait Compiled: Operand {
 
 macro_rules! compiled {
     ($($t:ty;)*) => {$(impl Compiled for $t {
-        unsafe fn multiply(
-            scaled: Scaled<'_, Self::Acc>,
-            a: Host<*const Self>,
-            b: Host<*const Self>,
-            c: Host<*mut Self::Out>,
-            bias: Option<Host<*mut Self::Out>>,
-            activation: Activation,
-        ) -> Result<()> {
-            // SAFETY: the caller's promise.
-            unsafe { scaled.run::<$t>(a, b, c, bias, activation) }
+        // Inlined elsewhere, it would have the product compiled there.
+        #[inline(never)]
+        fn multiply<'a>() -> Multiply<'a, Self> {
+            Scaled::run::<$t>
         }
 
         fn workspace(scaled: Scaled<'_, Self::Acc>, layouts: [Layout; 3]) -> Result<Workspace> {

@@ -4,6 +4,7 @@
 //! longer than a small one. Meanwhile it does whatever else the pool is asked for.
 
 use std::any::Any;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,8 +35,11 @@ pub fn share(threads: usize, tasks: usize, work: impl Fn(usize, usize) + Sync) {
     if threads < 2 || threads::count() < 2 {
         return (0..tasks).for_each(|task| work(0, task));
     }
-    if rayon::current_thread_index().is_none() && Job::run(threads, &worker) {
-        return;
+    if rayon::current_thread_index().is_none()
+        && let Some(job) = Job::open(threads, &worker)
+    {
+        worker(0);
+        return job.end();
     }
     rayon::in_place_scope(|scope| {
         for other in 1..threads {
@@ -67,31 +71,47 @@ struct Job {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: the work may be shared; `Job::run` does not end before all who joined are done with it.
+// SAFETY: the work may be shared; whoever opened the job waits for all who joined it.
 unsafe impl Send for Job {}
 // SAFETY: as above.
 unsafe impl Sync for Job {}
+
+/// Closes its job when it is dropped, and waits for those who joined.
+struct OpenJob<'a> {
+    job: Arc<Job>,
+    work: PhantomData<&'a dyn Fn(usize)>,
+}
+
+impl Drop for OpenJob<'_> {
+    fn drop(&mut self) {
+        *open() = None;
+        let mut turns = 0;
+        while self.job.done.load(Ordering::Acquire) < self.job.joined.load(Ordering::Acquire) {
+            turns += 1;
+            if turns % 64 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+}
+
+impl OpenJob<'_> {
+    /// Waits for those who joined, and panics if one of them did.
+    fn end(self) {
+        let job = self.job.clone();
+        drop(self);
+        if let Some(panic) = job.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            resume_unwind(panic);
+        }
+    }
+}
 
 fn open() -> MutexGuard<'static, Option<Arc<Job>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Job {
-    /// Does the work on this thread and on those that come, and returns when all are done; `false` where another job is open.
-    fn run(threads: usize, work: &(dyn Fn(usize) + Sync)) -> bool {
-        /// Closes the job and waits for those who joined, also if the caller panics.
-        struct Close(Arc<Job>);
-        impl Drop for Close {
-            fn drop(&mut self) {
-                *open() = None;
-                let mut turns = 0;
-                while self.0.done.load(Ordering::Acquire) < self.0.joined.load(Ordering::Acquire) {
-                    turns += 1;
-                    if turns % 64 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
-                }
-            }
-        }
-        // SAFETY: only the lifetime changes. Nobody calls it after `Close`, which ends before this function does.
+    /// Asks other threads to do the work too. `None` where another job is open.
+    fn open(threads: usize, work: &(dyn Fn(usize) + Sync)) -> Option<OpenJob<'_>> {
+        // SAFETY: only the lifetime changes. Nobody calls it after `OpenJob` is dropped, which borrows it.
         let work: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(work) };
         let job = Arc::new(Job {
             work,
@@ -103,27 +123,23 @@ impl Job {
         {
             let mut open = open();
             if open.is_some() {
-                return false;
+                return None;
             }
             *open = Some(job.clone());
         }
-        let close = Close(job.clone());
+        // Closed again also where a thread cannot be asked.
+        let job = OpenJob { job, work: PhantomData };
         JOBS.fetch_add(1, Ordering::Release);
         // No more than there are seats: where it takes longer to ask one than they wait, they would go as fast as others are asked.
-        for _ in 0..job.seats {
-            let free = |crew| (crew < job.seats).then_some(crew + 1);
+        let seats = threads - 1;
+        for _ in 0..seats {
+            let free = |crew| (crew < seats).then_some(crew + 1);
             if CREW.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).is_err() {
                 break;
             }
             rayon::spawn(attend);
         }
-        work(0);
-        drop(close);
-        let panic = job.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match panic {
-            Some(panic) => resume_unwind(panic),
-            None => true,
-        }
+        Some(job)
     }
 
     /// Joins the open job, if it has a seat left, and does the work.

@@ -73,6 +73,9 @@ impl Later {
 /// next, written, and read unless beta is 0.
 pub type Tile<S> = unsafe fn([usize; 3], S, Factors<S>, S, *mut S, row: isize);
 
+/// The function for tiles of so many rows and columns.
+pub type Choice<S> = fn([usize; 2]) -> Tile<S>;
+
 /// What the sums of a few rows of A start from: where the first number is, bytes from one row to the next, rows, and packed values of a row.
 ///
 /// # Safety
@@ -145,9 +148,9 @@ pub struct Tiles<T: Operand> {
     /// The end of that.
     pub leave: fn(),
     /// The function for packed factors.
-    pub run: Tile<T::Acc>,
+    pub run: Choice<T::Acc>,
     /// The function for factors as they lie: addresses and steps in [`Factors`] are of elements. None where they have to be packed.
-    pub lying: Option<Tile<T::Acc>>,
+    pub lying: Option<Choice<T::Acc>>,
 }
 
 impl<T: Operand> Tiles<T> {
@@ -158,7 +161,7 @@ impl<T: Operand> Tiles<T> {
         block: [usize; 2],
         kc: usize,
         pack: [Pack<T>; 2],
-        run: Tile<T::Acc>,
+        run: Choice<T::Acc>,
     ) -> Self {
         // What is summed as it is needs no packing.
         let same = T::DEPTH == 1 && size_of::<T>() == size_of::<T::Acc>();

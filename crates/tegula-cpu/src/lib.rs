@@ -77,12 +77,16 @@ macro_rules! for_type {
 /// [`Error::Shape`] where the shapes do not make a product; [`Error::Unsupported`] where a matrix lies on a GPU or `TEGULA_CPU`
 /// names an instruction set that this machine lacks; [`Error::OutOfMemory`] where there is no room to pack A and B.
 pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, c: ViewMut<T::Out>) -> Result<()> {
-    gemm_told(alpha, a, b, beta, c, Finish::default(), None, None)
+    gemm_told(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, Finish::default(), None, None)
 }
 
-/// [`gemm`] with what is done last, for each matrix of C, counting multiply-adds. B may have been packed before.
+/// [`gemm`] by an instruction set that the machine has, with what is done last, for each matrix of C, counting multiply-adds. B may have been packed before.
+///
+/// # Errors
+/// As [`gemm`].
 #[allow(clippy::too_many_arguments, reason = "the parts of a product")]
 pub fn gemm_told<T: Element>(
+    isa: Isa,
     alpha: T::Acc,
     a: View<T>,
     b: View<T>,
@@ -92,8 +96,19 @@ pub fn gemm_told<T: Element>(
     panels: Option<&Panels>,
     meter: Option<&Meter<'_>>,
 ) -> Result<()> {
-    let isa = Isa::chosen(T::TYPE)?;
-    for_type!(T, gemm_as(isa, alpha, a, b, beta, c, finish, panels, meter))
+    with_operand_type!(
+        T::TYPE,
+        U => {
+            let [alpha, beta] = [sum::<T, U>(alpha)?, sum::<T, U>(beta)?];
+            let bias = finish.bias.map(|bias| vector::<T, U>(bias, c.shape())).transpose()?;
+            let (a, b, c) = (input("A", a)?, input("B", b)?, output::<T, U>(c)?);
+            let scaled = Scaled { isa, alpha, beta, panels, meter };
+            // SAFETY: views were borrowed to read A, B and the bias, which has the shape of C, and to write C, whose
+            // elements are distinct.
+            unsafe { U::multiply()(scaled, a, b, c, bias, finish.activation) }
+        },
+        _ => Err(foreign::<T>())
+    )
 }
 
 /// All panels of B; `None` where there are no elements.
@@ -139,43 +154,6 @@ fn kernel_name_of<T: Element, U: Operand>(isa: Isa) -> Result<String> {
     Ok(format!("{} {} {rows}x{cols}", U::own(isa), T::TYPE))
 }
 
-/// [`gemm_told`] with a given instruction set, which the machine has.
-#[cfg(test)]
-#[allow(clippy::too_many_arguments, reason = "the parts of a product")]
-fn gemm_on<T: Element>(
-    isa: Isa,
-    alpha: T::Acc,
-    a: View<T>,
-    b: View<T>,
-    beta: T::Acc,
-    c: ViewMut<T::Out>,
-    finish: Finish<'_, T::Out>,
-    meter: Option<&Meter<'_>>,
-) -> Result<()> {
-    for_type!(T, gemm_as(isa, alpha, a, b, beta, c, finish, None, meter))
-}
-
-/// [`gemm_told`] where `T` is `U`.
-#[allow(clippy::too_many_arguments, reason = "the parts of a product")]
-fn gemm_as<T: Element, U: Compiled>(
-    isa: Isa,
-    alpha: T::Acc,
-    a: View<T>,
-    b: View<T>,
-    beta: T::Acc,
-    c: ViewMut<T::Out>,
-    finish: Finish<'_, T::Out>,
-    panels: Option<&Panels>,
-    meter: Option<&Meter<'_>>,
-) -> Result<()> {
-    let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
-    let scaled = Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)?, panels, meter };
-    let bias = finish.bias.map(|bias| vector::<T, U>(bias, c.shape())).transpose()?;
-    let (a, b, c) = (input("A", a)?, input("B", b)?, output::<T, U>(c)?);
-    // SAFETY: views were borrowed to read A, B and the bias, which has the shape of C, and to write C, whose elements are distinct.
-    unsafe { U::multiply(scaled, a, b, c, bias, finish.activation) }
-}
-
 /// What [`gemm`] takes for matrices that lie so.
 ///
 /// # Errors
@@ -200,8 +178,13 @@ fn workspace_as<T: Element, U: Compiled>(
     c: Layout,
     panels: Option<&Panels>,
 ) -> Result<Workspace> {
-    let sum = |x: T::Acc| bytemuck::try_cast::<_, U::Acc>(x).map_err(|_| foreign::<T>());
-    U::workspace(Scaled { isa, alpha: sum(alpha)?, beta: sum(beta)?, panels, meter: None }, [a, b, c])
+    let [alpha, beta] = [sum::<T, U>(alpha)?, sum::<T, U>(beta)?];
+    U::workspace(Scaled { isa, alpha, beta, panels, meter: None }, [a, b, c])
+}
+
+/// A number of the accumulator type, where `T` is `U`.
+fn sum<T: Element, U: Operand>(number: T::Acc) -> Result<U::Acc> {
+    bytemuck::try_cast(number).map_err(|_| foreign::<T>())
 }
 
 fn input<T: Element, U: Operand>(name: &str, view: View<'_, T>) -> Result<Host<*const U>> {

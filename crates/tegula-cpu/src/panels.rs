@@ -74,7 +74,7 @@ mod tests {
     use tegula_core::epilogue::Finish;
     use tegula_core::matrix::{Matrix, View};
 
-    use super::super::{gemm_as, prepack_as};
+    use super::super::{gemm_told, prepack_as};
     use super::*;
 
     /// A product with B packed before is within the bound, whatever the rows and batches, also through a second matrix of the same shape.
@@ -102,7 +102,7 @@ mod tests {
                 let mut c = Matrix::<T::Out>::zeros(shape(batches, m, n)).unwrap();
                 let (one, zero) = (T::Acc::ONE, T::Acc::ZERO);
                 let last = Finish::default();
-                gemm_as::<T, T>(isa, one, a.view(), b, zero, c.view_mut(), last, Some(&panels), None).unwrap();
+                gemm_told::<T>(isa, one, a.view(), b, zero, c.view_mut(), last, Some(&panels), None).unwrap();
                 let report = oracle::check::<T>(one, a.view(), b, zero, None, c.view()).unwrap();
                 assert!(report.within(oracle::bound::<T>(k)), "{isa} {} {m}×{n}×{k}: {report:?}", T::TYPE);
             }

@@ -12,7 +12,7 @@ const ROWS: usize = 4;
 
 /// Tiles of a vector's width.
 pub const fn tiles<T: Operand>() -> Tiles<T> {
-    Tiles::of_vectors(LANES, [ROWS, 0, 0, 0, 0, 0, 0, 0], [ROWS, LANES], 256, [pack_rows, pack], run::<T>)
+    Tiles::of_vectors(LANES, [ROWS, 0, 0, 0, 0, 0, 0, 0], [ROWS, LANES], 256, [pack_rows, pack], |_| run::<T>)
 }
 
 /// # Safety

@@ -45,7 +45,7 @@ fn seconds() -> f64 {
     let start = Instant::now();
     for _ in 0..TIMES {
         // SAFETY: the machine has the instruction set, and the panels and the tile are whole.
-        unsafe { (tiles.run)([mr, nr, STEPS], 1.0, factors, 0.0, c.as_mut_ptr(), nr as isize) };
+        unsafe { (tiles.run)([mr, nr])([mr, nr, STEPS], 1.0, factors, 0.0, c.as_mut_ptr(), nr as isize) };
     }
     std::hint::black_box(c);
     start.elapsed().as_secs_f64()

@@ -104,10 +104,12 @@ fn what_a_factor_of_zero_hides_is_never_read() {
         let (bad, good) = (View::new(&bad, 35, 35).unwrap(), View::new(&good, 35, 35).unwrap());
         for isa in instruction_sets() {
             let mut c = Matrix::from_vec(35, 35, vec![nan_out; 35 * 35]).unwrap();
-            gemm_on::<T>(isa, T::Acc::ONE, good, good, T::Acc::ZERO, c.view_mut(), Finish::default(), None).unwrap();
+            gemm_told::<T>(isa, T::Acc::ONE, good, good, T::Acc::ZERO, c.view_mut(), Finish::default(), None, None)
+                .unwrap();
             let want = oracle::product::<T>(T::Acc::ONE, good, good, T::Acc::ZERO, None).unwrap();
             assert_eq!(c, want, "{isa}: C was read");
-            gemm_on::<T>(isa, T::Acc::ZERO, bad, bad, T::Acc::ONE, c.view_mut(), Finish::default(), None).unwrap();
+            gemm_told::<T>(isa, T::Acc::ZERO, bad, bad, T::Acc::ONE, c.view_mut(), Finish::default(), None, None)
+                .unwrap();
             assert_eq!(c, want, "{isa}: A or B was read");
         }
     }
@@ -126,7 +128,7 @@ fn nan_and_infinity_reach_their_row_and_column_and_no_further() {
             b[3 * 19 + 9] = 0.0;
             let (a, b) = (View::new(&a, 13, 17).unwrap(), View::new(&b, 17, 19).unwrap());
             let mut c = Matrix::<f32>::zeros(Shape::new(13, 19)).unwrap();
-            gemm_on::<f32>(isa, 1.0, a, b, 0.0, c.view_mut(), Finish::default(), None).unwrap();
+            gemm_told::<f32>(isa, 1.0, a, b, 0.0, c.view_mut(), Finish::default(), None, None).unwrap();
             assert!(
                 oracle::check::<f32>(1.0, a, b, 0.0, None, c.view()).unwrap().within(oracle::bound::<f32>(17)),
                 "{isa}"
@@ -145,7 +147,7 @@ fn sixteen_bit_sums_are_rounded_once() {
     let (a, b) = (View::new(&a, 1, 20_000).unwrap(), View::new(&b, 20_000, 1).unwrap());
     for isa in instruction_sets() {
         let mut c = Matrix::<f16>::zeros(Shape::new(1, 1)).unwrap();
-        gemm_on::<f16>(isa, 1.0, a, b, 0.0, c.view_mut(), Finish::default(), None).unwrap();
+        gemm_told::<f16>(isa, 1.0, a, b, 0.0, c.view_mut(), Finish::default(), None, None).unwrap();
         let report = oracle::check::<f16>(1.0, a, b, 0.0, None, c.view()).unwrap();
         assert!(report.within(1.05), "{isa}: {report:?}");
     }
@@ -161,7 +163,7 @@ fn the_extremes_of_i8_do_not_overflow() {
             let each = 1001 * i32::from(a[0]) * i32::from(b[0]);
             let (a, b) = (View::new(&a[..m * 1001], m, 1001).unwrap(), View::new(&b[..1001 * n], 1001, n).unwrap());
             let mut c = Matrix::<i32>::zeros(Shape::new(m, n)).unwrap();
-            gemm_on::<i8>(isa, 1, a, b, 0, c.view_mut(), Finish::default(), None).unwrap();
+            gemm_told::<i8>(isa, 1, a, b, 0, c.view_mut(), Finish::default(), None, None).unwrap();
             assert!(c.as_slice().iter().all(|&sum| sum == each), "{isa} {m}×{n}: {:?}", c.as_slice());
         }
     }
@@ -214,12 +216,12 @@ fn a_single_row_or_step_may_be_any_distance_from_the_next() {
             let mut c = [0f32; 3];
             let layout = Layout { shape: Shape::new(1, 3), strides: [most, most, 1], offset: 0 };
             let view = ViewMut::strided(&mut c, layout).unwrap();
-            gemm_on::<f32>(isa, 1.0, a, b, 0.0, view, Finish::default(), None).unwrap();
+            gemm_told::<f32>(isa, 1.0, a, b, 0.0, view, Finish::default(), None, None).unwrap();
             assert_eq!(c, [9.0, 12.0, 15.0], "{isa} {most}");
             let (a, b) = (far(2, 1, [most, 1, most]), far(1, 2, [most, most, 1]));
             let mut c = [0f32; 4];
             let view = ViewMut::new(&mut c, 2, 2).unwrap();
-            gemm_on::<f32>(isa, 1.0, a, b, 0.0, view, Finish::default(), None).unwrap();
+            gemm_told::<f32>(isa, 1.0, a, b, 0.0, view, Finish::default(), None, None).unwrap();
             assert_eq!(c, [1.0, 2.0, 2.0, 4.0], "{isa} {most}");
         }
     }

@@ -171,6 +171,12 @@ impl Way {
         }
     }
 
+    /// Rows and columns of each block of C.
+    pub fn blocks(&self, [m, n]: [usize; 2]) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        let [rows, cols] = self.block;
+        blocks(0..m, rows).flat_map(move |rows| blocks(0..n, cols).map(move |cols| (rows.clone(), cols)))
+    }
+
     /// Whether one thread makes it in C, from factors as they lie.
     pub fn is_plain(&self) -> bool {
         self.in_place && self.packed == [false; 2] && self.cut == [1, 1]

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::kernel::{self, Factors, Operand, Tiles};
+use super::kernel::{self, Factors, Operand, Tile, Tiles};
 use super::pack::{pack, pack_rows};
 use super::source::Source;
 use super::vnni;
@@ -20,33 +20,25 @@ const LARGE: usize = 12;
 /// Bytes that a cache brings in at once.
 const LINE: usize = 64;
 
-/// The function of tiles of one type: `$s` as it is read, `$t` as it is summed. `$spread` makes a vector of one number of A, `$widen` of neighbours in B; `$load` and `$store` are for
+/// Which function multiplies tiles of so many rows and columns, and those functions for one type: `$s` as it is read, `$t` as it is summed. `$spread` makes a vector of one number of A, `$widen` of neighbours in B; `$load` and `$store` are for
 /// C. `$widen`, `$load` and `$store` take the first lanes by a mask; there are other functions for whole vectors, since to load by a mask takes the place of a multiplication. Sums
 /// start from [`Factors::starts`] where it `$starts` them, else from 0. `$step` multiplies two vectors and adds a third.
 macro_rules! run {
     ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $starts:literal, $unmasked:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
-        /// # Safety
-        /// As [`super::kernel::Tile`] asks.
-        #[target_feature(enable = $features)]
-        unsafe fn $run(sizes: [usize; 3], alpha: $t, factors: Factors<$t>, beta: $t, c: *mut $t, row: isize) {
+        fn $run([rows, cols]: [usize; 2]) -> Tile<$t> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
 
             /// # Safety
             /// As [`super::kernel::Tile`] asks, for `R` rows, and columns in `V` vectors of which the last is used in part unless `WHOLE`.
             #[target_feature(enable = $features)]
-            unsafe fn tile<const R: usize, const V: usize, const WHOLE: bool>([cols, steps]: [usize; 2], alpha: $t, factors: Factors<$t>, beta: $t, c: *mut $t, row: isize) {
+            unsafe fn tile<const R: usize, const V: usize, const WHOLE: bool>([_, cols, steps]: [usize; 3], alpha: $t, factors: Factors<$t>, beta: $t, c: *mut $t, row: isize) {
                 let (mut a, mut b) = (factors.a.cast::<$s>(), factors.b.cast::<$s>());
                 let Factors { a_row, a_step, b_step, .. } = factors;
                 let last = $mask(cols - (V - 1) * LANES);
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
                 if steps >= FAR {
-                    for i in 0..R {
-                        let of_row = c.wrapping_offset(i as isize * row).cast::<i8>();
-                        for line in (0..cols * size_of::<$t>()).step_by(LINE) {
-                            _mm_prefetch::<_MM_HINT_ET0>(of_row.wrapping_add(line));
-                        }
-                    }
+                    (0..R).for_each(|i| prefetch(c.wrapping_offset(i as isize * row).cast(), cols * size_of::<$t>()));
                 }
                 let mut sums = [[$splat(0 as $t); V]; R];
                 if $starts {
@@ -118,19 +110,15 @@ macro_rules! run {
                 }
             }
 
-            let [rows, cols, steps] = sizes;
-            // SAFETY: the caller's promise.
-            unsafe {
-                if $unmasked && cols.is_multiple_of(LANES) {
-                    match (cols / LANES, rows) {
-                        $($(($vectors, $rows) => tile::<$rows, $vectors, true>([cols, steps], alpha, factors, beta, c, row),)+)+
-                        _ => unreachable!("tiles are no larger than registers hold"),
-                    }
-                } else {
-                    match (cols.div_ceil(LANES), rows) {
-                        $($(($vectors, $rows) => tile::<$rows, $vectors, false>([cols, steps], alpha, factors, beta, c, row),)+)+
-                        _ => unreachable!("tiles are no larger than registers hold"),
-                    }
+            if $unmasked && cols.is_multiple_of(LANES) {
+                match (cols / LANES, rows) {
+                    $($(($vectors, $rows) => tile::<$rows, $vectors, true>,)+)+
+                    _ => unreachable!("tiles are no larger than registers hold"),
+                }
+            } else {
+                match (cols.div_ceil(LANES), rows) {
+                    $($(($vectors, $rows) => tile::<$rows, $vectors, false>,)+)+
+                    _ => unreachable!("tiles are no larger than registers hold"),
                 }
             }
         }
@@ -214,6 +202,15 @@ impl Strides {
             6 => self.three.wrapping_mul(2),
             _ => self.seven,
         })
+    }
+}
+
+/// Asks for memory that will be written.
+#[inline(always)]
+fn prefetch(row: *const i8, bytes: usize) {
+    for line in (0..bytes).step_by(LINE) {
+        // SAFETY: every processor of 64 bits has the instruction, which reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(row.wrapping_add(line)) };
     }
 }
 
@@ -408,13 +405,8 @@ pub fn avx512_bf16() -> Tiles<bf16> {
 
 /// bf16 as they lie. More than a vector of them go two at a time, the numbers of even columns apart from those of odd ones, since so they are widened by one simple instruction each; their
 /// sums are put in order when they are written.
-///
-/// # Safety
-/// As [`super::kernel::Tile`] asks.
-unsafe fn lying_bf16(sizes: [usize; 3], alpha: f32, factors: Factors<f32>, beta: f32, c: *mut f32, row: isize) {
-    let run = if sizes[1] <= 16 { narrow_bf16 } else { wide_bf16 };
-    // SAFETY: the caller's promise.
-    unsafe { run(sizes, alpha, factors, beta, c, row) }
+fn lying_bf16([rows, cols]: [usize; 2]) -> Tile<f32> {
+    if cols <= 16 { narrow_bf16([rows, cols]) } else { wide_bf16([rows, cols]) }
 }
 
 /// 32 bf16 as f32: those of even columns, and those of odd ones.

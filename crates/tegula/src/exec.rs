@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use tegula_core::progress::{Meter, Phase};
-use tegula_cpu::Panels;
+use tegula_cpu::{Isa, Panels};
 use tegula_kernels::Hopper;
 #[cfg(any(feature = "cuda", feature = "interp"))]
 use tegula_kernels::plan::explain::Engine;
@@ -42,7 +42,11 @@ impl<T: Element> Gemm<'_, T> {
         if caps == Caps::Cpu {
             // Nothing to choose, and a small product is done before it were chosen.
             tracing::debug!(device = %device.name(), plan = ?Plan::Cpu, "plan chosen");
-            return device.execute(&Plan::Cpu, product);
+            let meter = product.audience.meter(Phase::Multiply, product.work());
+            let Gemm { alpha, a, b, beta, c, finish, panels, .. } = product;
+            tegula_cpu::gemm_told::<T>(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, finish, panels, meter.as_ref())?;
+            meter.iter().for_each(Meter::finish);
+            return Ok(Report { device: device.label(), kernel: tegula_cpu::kernel_name::<T>()? });
         }
         let problem = product.problem(&caps)?;
         let plan = chosen(&problem, &caps, device.tuned())?;
@@ -142,14 +146,10 @@ impl Device {
 
     /// [`run`](Self::run) for a product that is checked.
     pub(crate) fn execute<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
-        let kernel = match (&self.0, plan) {
-            (Kind::Cpu, Plan::Cpu) => {
-                let meter = product.audience.meter(Phase::Multiply, product.work());
-                let Gemm { alpha, a, b, beta, c, finish, panels, .. } = product;
-                tegula_cpu::gemm_told::<T>(alpha, a, b, beta, c, finish, panels, meter.as_ref())?;
-                meter.iter().for_each(Meter::finish);
-                tegula_cpu::kernel_name::<T>()?
-            }
+        #[cfg(any(feature = "cuda", feature = "interp"))]
+        let report = |kernel: String| Ok(Report { device: self.label(), kernel: kernel.into() });
+        match (&self.0, plan) {
+            (Kind::Cpu, Plan::Cpu) => Gemm { device: Some(self.clone()), ..product }.run(),
             #[cfg(feature = "interp")]
             (Kind::Interp, Plan::Gpu(recipe)) => {
                 let meter = product.audience.meter(Phase::Multiply, product.work());
@@ -158,17 +158,16 @@ impl Device {
                     interpret::run(recipe, product, meter.as_ref())?;
                 }
                 meter.iter().for_each(Meter::finish);
-                name.into()
+                report(name)
             }
             #[cfg(feature = "cuda")]
             (Kind::Cuda(_), Plan::Gpu(recipe)) if product.c.shape().is_empty() => {
-                recipe.finished(product.finish.epilogue()).name().into()
+                report(recipe.finished(product.finish.epilogue()).name())
             }
             #[cfg(feature = "cuda")]
-            (Kind::Cuda(gpu), Plan::Gpu(recipe)) => gpu.multiply(Method::Recipe(recipe), product)?.into(),
-            _ => return Err(self.other_plan(T::TYPE)),
-        };
-        Ok(Report { device: self.label(), kernel })
+            (Kind::Cuda(gpu), Plan::Gpu(recipe)) => report(gpu.multiply(Method::Recipe(recipe), product)?),
+            _ => Err(self.other_plan(T::TYPE)),
+        }
     }
 
     /// A product of groups, those rows of A and C with a matrix B each, by the kernel that was

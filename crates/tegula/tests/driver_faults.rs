@@ -6,6 +6,9 @@
 //! skipped; `TEGULA_REQUIRE_CXX=1` makes that a failure. `CXX` names another.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
+mod stack;
+
+use std::backtrace::Backtrace;
 use std::env;
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -331,15 +334,11 @@ fn driver_failing_at_any_call_of_a_benchmark_is_an_error() {
     });
 }
 
-/// Names of functions on the stack at the last launch, innermost first.
-static AT_LAUNCH: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// The stack at the last launch.
+static AT_LAUNCH: Mutex<Option<Backtrace>> = Mutex::new(None);
 
 extern "C" fn note_stack() {
-    let stack = std::backtrace::Backtrace::force_capture().to_string();
-    // `  12: execute<f32>`, and where it stands on a line of its own.
-    let frames = stack.lines().filter_map(|line| line.trim_start().split_once(": "));
-    let names = frames.filter(|(number, _)| number.parse::<usize>().is_ok()).map(|(_, name)| name.to_owned());
-    *AT_LAUNCH.lock().unwrap() = names.collect();
+    *AT_LAUNCH.lock().unwrap() = Some(Backtrace::force_capture());
 }
 
 #[test]
@@ -351,11 +350,9 @@ fn path_from_matmul_to_a_launch_is_six_functions() {
         unsafe { **fake.0.get::<*mut Option<extern "C" fn()>>(b"fake_cuda_at_launch").unwrap() = Some(note_stack) };
         let a = Matrix::<f32>::zeros(Shape::new(64, 64)).unwrap();
         tegula::matmul(&a, &a).unwrap();
-        let names = AT_LAUNCH.lock().unwrap().clone();
-        // Without full debug information names have no paths: what lies between the driver and the test.
-        let between = names.iter().skip_while(|name| !name.starts_with("cuLaunchKernel")).skip(1);
-        let between = between.take_while(|name| !name.contains("closure"));
-        let functions: Vec<&str> = between.filter_map(|name| name.split('<').next()?.rsplit("::").next()).collect();
-        assert_eq!(functions, ["launch", "execute", "multiply", "execute", "run", "matmul"], "{names:#?}");
+        let frames = stack::frames(AT_LAUNCH.lock().unwrap().as_ref().unwrap());
+        let names = stack::names(&frames);
+        let driver = names.iter().position(|name| *name == "cuLaunchKernel").unwrap();
+        assert_eq!(names[driver + 1..], ["launch", "execute", "multiply", "execute", "run", "matmul"]);
     });
 }

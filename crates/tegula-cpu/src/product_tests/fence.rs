@@ -101,7 +101,7 @@ fn product<T: Element>(fences: &mut [Fence; 4], fenced: Fenced) {
     let beta = if k % 2 == 0 { T::Acc::ZERO } else { T::Acc::ONE };
     let finish = Finish { bias, activation: Activation::None };
     NOW.store((&raw const fenced).cast_mut(), Ordering::Release);
-    gemm_on::<T>(isa, T::Acc::ONE, a.unwrap(), b.unwrap(), beta, c, finish, None).unwrap();
+    gemm_told::<T>(isa, T::Acc::ONE, a.unwrap(), b.unwrap(), beta, c, finish, None, None).unwrap();
     NOW.store(null_mut(), Ordering::Release);
 }
 

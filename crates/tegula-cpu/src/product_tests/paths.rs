@@ -42,7 +42,7 @@ fn the_number_of_threads_changes_nothing() {
                 let product = || {
                     let mut after = before.clone();
                     let c = ViewMut::strided(&mut after, c).unwrap();
-                    gemm_on::<T>(isa, alpha, a, b, beta, c, Finish::default(), None).unwrap();
+                    gemm_told::<T>(isa, alpha, a, b, beta, c, Finish::default(), None, None).unwrap();
                     after.into_iter().map(Scalar::to_bits).collect::<Vec<_>>()
                 };
                 let on =

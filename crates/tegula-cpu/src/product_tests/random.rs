@@ -142,7 +142,7 @@ fn try_case<T: Element>(case: &Case) -> Result<(), TestCaseError> {
     (0..batches).for_each(|x| (0..m).for_each(|i| (0..n).for_each(|j| beside[c.at(x, i, j)] = false)));
     for isa in instruction_sets() {
         let mut after = before.clone();
-        gemm_on::<T>(isa, alpha, a, b, beta, ViewMut::strided(&mut after, c).unwrap(), finish, None).unwrap();
+        gemm_told::<T>(isa, alpha, a, b, beta, ViewMut::strided(&mut after, c).unwrap(), finish, None, None).unwrap();
         let result = View::strided(&after, c).unwrap();
         let report = oracle::check_finished::<T>(alpha, a, b, beta, Some(c0), finish, result, &|_| ()).unwrap();
         prop_assert!(report.within(bound), "{} {}: {:?}", isa, T::TYPE, report);
