@@ -21,8 +21,13 @@ const QUICK: [(&str, &str); 6] = [
     ),
 ];
 
-const FULL: [(&str, &str); 3] =
-    [("memory", "xtask memory"), ("sanitizers", "xtask sanitize"), ("fuzz", "xtask fuzz 60")];
+const FULL: [(&str, &str); 5] = [
+    ("memory", "xtask memory"),
+    ("sanitizers", "xtask sanitize"),
+    ("aarch64", "xtask aarch64"),
+    ("packages", "publish --workspace --dry-run"),
+    ("fuzz", "xtask fuzz 60"),
+];
 
 /// Runs the sections up to the first that fails.
 pub fn run(full: bool) -> Outcome {

@@ -1,6 +1,7 @@
 //! Repository tasks. It has no dependencies, so it builds at once; tasks that need the library run one
 //! of its tests.
 
+mod aarch64;
 mod ci;
 mod fuzz;
 mod layers;
@@ -22,6 +23,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   layers            holds imports against the layers
   fuzz [SECONDS]    searches for inputs that break a fuzz target
   platforms         checks the crates for other platforms
+  aarch64           runs CPU tests and a product of files under QEMU
   memory            runs CPU tests under Miri and Valgrind
   sanitize          runs CPU tests under the address and the thread sanitizer
   cuda FOLDER       writes what checks kernels in CUDA C++ with nvcc and a GPU";
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         ["fuzz"] => fuzz::run("60"),
         ["fuzz", seconds] => fuzz::run(seconds),
         ["platforms"] => platforms::run(),
+        ["aarch64"] => aarch64::run(),
         ["memory"] => memory::run(),
         ["sanitize"] => sanitize::run(),
         ["cuda", folder] => library::cuda(folder),

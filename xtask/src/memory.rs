@@ -52,11 +52,12 @@ fn valgrind() -> Outcome {
 }
 
 /// Whether a program is there.
-fn answers(command: &mut Command) -> bool {
+pub fn answers(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-fn skip(name: &str, required_by: &str, how: &str) -> Outcome {
+/// Says that a part is skipped, or why that is an error.
+pub fn skip(name: &str, required_by: &str, how: &str) -> Outcome {
     if env::var(required_by).is_ok_and(|v| v == "1") {
         return Err(format!("no {name}: {how}"));
     }

@@ -40,7 +40,8 @@ pub fn run() -> Outcome {
     Ok(())
 }
 
-fn is_installed(target: &str) -> bool {
+/// Whether the target's standard library is there.
+pub fn is_installed(target: &str) -> bool {
     let folder = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
     folder.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).exists())
 }
