@@ -13,7 +13,6 @@ const DEEPEST: usize = 16;
 
 /// A literal.
 #[derive(Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Value {
     Dict(Vec<(Value, Value)>),
     /// A tuple or a list.

@@ -43,8 +43,8 @@ use crate::error::{Error, Result};
 /// # Ok::<(), tegula::Error>(())
 /// ```
 ///
-/// Only operators panic, on what `std`'s do: `[]` where the index is out of range, and `*` where
-/// `matmul` returns an error. Everything else returns the [`Error`].
+/// Operators cannot return an error, so they panic: `[]` where the index is out of range, and `*`
+/// where `matmul` returns an error. All methods return the [`Error`].
 #[derive(Clone, PartialEq)]
 pub struct Matrix<T> {
     shape: Shape,

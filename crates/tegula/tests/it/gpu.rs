@@ -127,7 +127,7 @@ fn compare<T: Element>(gpu: &Gpu, variant: Plain, case: &Case) -> Result<String>
             if config.blocks.is_some() && !c.written(0, row, col) {
                 continue;
             }
-            let (x, y) = (there.view().get(0, row, col).unwrap(), here.view().get(0, row, col).unwrap());
+            let (x, y) = (there[[row, col]], here[[row, col]]);
             let nan = x.partial_cmp_self() && y.partial_cmp_self();
             assert!(x.to_bits() == y.to_bits() || nan, "{} ({row}, {col}): GPU {x:?}, interpreter {y:?}", case.name);
             compared += 1;

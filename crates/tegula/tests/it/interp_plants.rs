@@ -133,7 +133,7 @@ fn a_floor_launch_leaves_out_the_last_row_and_column() {
                         (0..k).map(|p| (a.get(0, row, p).unwrap().widen(), b.get(0, p, col).unwrap().widen()));
                     products.fold(T::Acc::ZERO, |sum, (a, b)| T::fused(a, b, sum))
                 };
-                let element = result.view().get(0, row, col).unwrap();
+                let element = result[[row, col]];
                 assert_eq!(element, T::narrow(sum(32)), "{variant}: ({row}, {col})");
                 element != T::narrow(sum(33))
             });

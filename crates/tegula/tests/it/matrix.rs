@@ -139,7 +139,7 @@ fn right<S: Scalar + From8>(mma: Mma, c: &Matrix<S>) -> bool {
     (0..m).all(|i| {
         (0..n).all(|j| {
             let product: i32 = (0..k).map(|p| number(i, p) * number(j, p)).sum();
-            c.view().get(0, i, j) == Some(S::from8(product + number(j, i + 3)))
+            c[[i, j]] == S::from8(product + number(j, i + 3))
         })
     })
 }
