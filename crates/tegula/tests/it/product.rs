@@ -296,7 +296,7 @@ impl<T: Sample> Product<T> {
 
     /// How far C is from what it should be.
     pub fn report(&self, c: &Buffer) -> oracle::Report {
-        let c = interpret::to_matrix::<T::Out>(&c).unwrap();
+        let c = interpret::to_matrix::<T::Out>(c).unwrap();
         oracle::check::<T>(self.alpha, self.a(), self.b(), self.beta, Some(self.before()), c.view()).unwrap()
     }
 
