@@ -24,13 +24,13 @@ fn main() -> tegula::Result<()> {
     let kernel = check(outer::<f32>(16))?;
     println!("{}", tegula_ir::ptx::print(&kernel)?.text);
 
-    let x = Matrix::from_fn(Shape::new(40, 1), |_, row, _| row as f32)?;
-    let y = Matrix::from_fn(Shape::new(50, 1), |_, row, _| 0.5 * row as f32)?;
+    let x = Matrix::from_fn(40, 1, |row, _| row as f32)?;
+    let y = Matrix::from_fn(50, 1, |row, _| 0.5 * row as f32)?;
     let shape = Shape::new(40, 50);
-    let (a, b) = (Buffer::input(x.view())?, Buffer::input(y.view())?);
+    let (a, b) = (Buffer::of_slice(x.as_slice(), x.layout())?, Buffer::of_slice(y.as_slice(), y.layout())?);
     let c = Buffer::output(Type::F32, Layout::row_major(shape)?)?;
     let outcome = interp::run(&kernel, &[(&a).into(), (&b).into(), (&c).into()], &Config::default())?.ok(&kernel)?;
-    println!("interpreted: C(39, 49) = {:?}", c.to_matrix::<f32>()?.view().get(0, 39, 49));
+    println!("interpreted: C(39, 49) = {}", Matrix::from_shape_vec(shape, c.to_vec::<f32>()?)?[[39, 49]]);
     println!("sectors read: {}", outcome.counters.global_load_sectors);
     #[cfg(feature = "cuda")]
     launch(&kernel, &x, &y, shape)?;
@@ -52,6 +52,6 @@ fn launch(kernel: &Checked<Kernel>, x: &Matrix<f32>, y: &Matrix<f32>, shape: Sha
     let args = [Arg::input(x.view())?, Arg::input(y.view())?, Arg::output(c.view_mut())?];
     // SAFETY: the interpreter has run this kernel at these sizes and found nothing out of bounds.
     unsafe { gpu.run(kernel, &args)? };
-    println!("launched: C(39, 49) = {:?}", c.download()?.view().get(0, 39, 49));
+    println!("launched: C(39, 49) = {}", c.download()?[[39, 49]]);
     Ok(())
 }

@@ -3,7 +3,6 @@
 //! QEMU runs the programs on any machine, and Debian's cross linker links them. Where one of them or the target's standard
 //! library is missing this is skipped, unless `TEGULA_REQUIRE_AARCH64` is 1.
 
-use std::env;
 use std::process::Command;
 
 use crate::memory::{answers, skip};

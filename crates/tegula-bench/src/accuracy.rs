@@ -52,20 +52,20 @@ impl Sampled {
     fn rows_of<S: Scalar>(&self, view: View<'_, S>) -> Result<Matrix<S>> {
         let shape = Shape { batches: self.batches.len(), rows: self.rows.len(), cols: view.shape().cols };
         let element = |batch, row, col| view.get(self.batches[batch], self.rows[row], col).unwrap_or(S::ZERO);
-        Matrix::from_fn(shape, element)
+        Matrix::from_shape_fn(shape, element)
     }
 
     fn bias_of<S: Scalar>(&self, bias: View<'_, S>) -> Result<Matrix<S>> {
         let Shape { rows, cols, .. } = bias.shape();
         let shape = Shape::new(if rows == 1 { 1 } else { self.rows.len() }, cols);
-        Matrix::from_fn(shape, |_, row, col| {
+        Matrix::from_shape_fn(shape, |_, row, col| {
             bias.get(0, if rows == 1 { 0 } else { self.rows[row] }, col).unwrap_or(S::ZERO)
         })
     }
 
     fn matrices_of<S: Scalar>(&self, view: View<'_, S>) -> Result<Matrix<S>> {
         let shape = Shape { batches: self.batches.len(), ..view.shape() };
-        Matrix::from_fn(shape, |batch, row, col| view.get(self.batches[batch], row, col).unwrap_or(S::ZERO))
+        Matrix::from_shape_fn(shape, |batch, row, col| view.get(self.batches[batch], row, col).unwrap_or(S::ZERO))
     }
 }
 

@@ -323,7 +323,7 @@ impl<T: Element> Inputs<T> {
             Some(c) => Matrix::from_view(c.view()),
             None => {
                 let [.., c] = self.case.stored();
-                let mut before = Matrix::zeros(c)?;
+                let mut before = Matrix::zeros_of_shape(c)?;
                 before.as_mut_slice().fill(T::Out::from_bits(u64::MAX));
                 Ok(before)
             }

@@ -72,8 +72,8 @@ fn copy_on(gpu: &Gpu) -> Result<f64> {
 }
 
 fn copy_here() -> Result<f64> {
-    let from = Matrix::from_fn(Shape::new(1, LEN), |_, _, i| i as f32)?;
-    let mut copy = Matrix::<f32>::zeros(from.shape())?;
+    let from = Matrix::from_fn(1, LEN, |_, i| i as f32)?;
+    let mut copy = Matrix::<f32>::zeros_of_shape(from.shape())?;
     let times = (0..COPIES).map(|_| {
         let start = std::time::Instant::now();
         let part = |number, to: &mut [f32]| {

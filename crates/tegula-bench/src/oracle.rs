@@ -798,7 +798,7 @@ mod tests {
         b: View<T>,
         c0: View<T>,
     ) -> Matrix<T> {
-        Matrix::from_fn(c0.shape(), |_, i, j| {
+        Matrix::from_shape_fn(c0.shape(), |_, i, j| {
             let term = |p| a.get(0, i, p).unwrap() * b.get(0, p, j).unwrap();
             let sum = (0..a.shape().cols).fold(T::ZERO, |sum, p| sum + term(p));
             alpha * sum + beta * c0.get(0, i, j).unwrap()
@@ -1028,10 +1028,10 @@ mod tests {
     #[test]
     fn batches_are_kept_apart() {
         let shape = Shape { batches: 3, rows: 17, cols: 17 };
-        let a = Matrix::from_fn(shape, |b, i, j| (100 * b + 10 * i + j) as i32).unwrap();
-        let one = Matrix::from_fn(shape, |b, i, j| i32::from(i == j) * (b as i32 + 1)).unwrap();
+        let a = Matrix::from_shape_fn(shape, |b, i, j| (100 * b + 10 * i + j) as i32).unwrap();
+        let one = Matrix::from_shape_fn(shape, |b, i, j| i32::from(i == j) * (b as i32 + 1)).unwrap();
         let c = product::<i32>(1, a.view(), one.view(), 0, None).unwrap();
-        let want = Matrix::from_fn(shape, |b, i, j| (b as i32 + 1) * (100 * b + 10 * i + j) as i32).unwrap();
+        let want = Matrix::from_shape_fn(shape, |b, i, j| (b as i32 + 1) * (100 * b + 10 * i + j) as i32).unwrap();
         assert_eq!(c, want);
         let mut wrong = want;
         wrong.as_mut_slice()[2 * 17 * 17 + 16 * 17 + 3] += 1;
@@ -1040,8 +1040,8 @@ mod tests {
 
     #[test]
     fn rows_without_columns_cost_nothing() {
-        let rows = Matrix::<f32>::zeros(Shape::new(1 << 40, 0)).unwrap();
-        let none = Matrix::<f32>::zeros(Shape::new(0, 0)).unwrap();
+        let rows = Matrix::<f32>::zeros(1 << 40, 0).unwrap();
+        let none = Matrix::<f32>::zeros(0, 0).unwrap();
         let report = check::<f32>(1.0, rows.view(), none.view(), 0.0, None, rows.view()).unwrap();
         assert_eq!(report, Report::EMPTY);
     }

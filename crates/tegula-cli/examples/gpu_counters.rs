@@ -92,7 +92,7 @@ fn one(name: &str, variant: Variant, shape: [usize; 3], gpu: Option<&Gpu>, tools
 
 fn launch<T: Element>(gpu: &Gpu, variant: Variant, [m, n, k]: [usize; 3]) -> Fallible {
     let kernel = check(variant.build()?)?;
-    let ones = |rows, cols| Matrix::<T>::from_fn(Shape::new(rows, cols), |_, _, _| T::ONE);
+    let ones = |rows, cols| Matrix::<T>::from_fn(rows, cols, |_, _| T::ONE);
     let (a, b) = (DeviceMatrix::upload(gpu, ones(m, k)?.view())?, DeviceMatrix::upload(gpu, ones(k, n)?.view())?);
     let mut c = DeviceMatrix::<T::Out>::zeros(gpu, Shape::new(m, n))?;
     let (alpha, beta) = (Arg::scalar(T::Acc::ONE), Arg::scalar(T::Acc::ZERO));

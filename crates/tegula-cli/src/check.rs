@@ -4,7 +4,7 @@ pub mod assembled;
 pub mod exercise;
 
 use tegula::element::{Element, Scalar, with_operand_type};
-use tegula::{Accuracy, Error, Matrix, Result, Shape, View};
+use tegula::{Accuracy, Error, Layout, Matrix, Result, Shape, View};
 use tegula_bench::oracle;
 use tegula_interp::{self as interp, Buffer};
 use tegula_ir as ir;
@@ -68,8 +68,8 @@ fn gather(findings: &mut Vec<Finding>, finding: Finding) {
 fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Vec<Finding>, Counters)> {
     let &Problem { recipe, m, n, k, .. } = problem;
     let mut random = Random(seed);
-    let a = Matrix::from_fn(Shape::new(m, k), |_, _, _| random.number::<T>())?;
-    let b = Matrix::from_fn(Shape::new(k, n), |_, _, _| random.number::<T>())?;
+    let a = Matrix::from_fn(m, k, |_, _| random.number::<T>())?;
+    let b = Matrix::from_fn(k, n, |_, _| random.number::<T>())?;
     let memory = passes.memory(a.view(), b.view())?;
     let config = problem.effort.config(seed);
     let (mut findings, mut counters) = (Vec::new(), interp::Counters::default());
@@ -94,10 +94,11 @@ const NAMED: usize = 4;
 /// The elements of C that nobody wrote, and those that are not what they should be.
 fn compare<T: Element>(a: View<'_, T>, b: View<'_, T>, c: &Buffer, accuracy: Accuracy) -> Result<Vec<Finding>> {
     let (alpha, beta) = (<T::Acc as Scalar>::ONE, <T::Acc as Scalar>::ZERO);
-    let (result, bound) = (c.to_matrix::<T::Out>()?, oracle::bound_at::<T>(accuracy, a.shape().cols));
-    let errors = oracle::errors(alpha, a, b, beta, None, result.view())?;
+    let (shape, result) = (c.layout().shape, c.to_vec::<T::Out>()?);
+    let errors = oracle::errors(alpha, a, b, beta, None, View::strided(&result, Layout::row_major(shape)?)?)?;
+    let bound = oracle::bound_at::<T>(accuracy, a.shape().cols);
     let (mut unwritten, mut wrong) = (Vec::new(), Vec::new());
-    let Shape { rows, cols, .. } = result.shape();
+    let Shape { rows, cols, .. } = shape;
     for (position, r) in errors.as_slice().iter().map(|r| r / oracle::coarser(accuracy)).enumerate() {
         let (row, col) = (position / cols, position % cols);
         let right = r <= bound;
@@ -156,7 +157,6 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
-    use tegula::Layout;
     use tegula_ir::prelude::*;
 
     use super::*;

@@ -151,6 +151,8 @@ impl<'a> Shown<'a> {
                 progress::Phase::Multiply => ("multiplying", Unit::MultiplyAdds),
                 progress::Phase::Download => ("downloading", Unit::Bytes),
                 progress::Phase::Check => ("verifying", Unit::Rows),
+                // A phase without a name here has no bar.
+                _ => return,
             };
             *current = Some((progress.phase, self.meter.phase(name, unit, progress.total)));
         }

@@ -8,6 +8,7 @@ use std::panic::Location;
 
 /// Why a kernel is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FaultKind {
     /// Types, sizes or coordinates that do not fit.
     Type,
@@ -75,6 +76,7 @@ pub enum Severity {
 
 /// What is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Kind {
     /// Two accesses to one element, one of them a write, that nothing orders.
     Race,
@@ -154,6 +156,26 @@ impl Kind {
             Kind::NoProgress => "no-progress",
             Kind::EqualStores => "equal-stores",
             Kind::RedundantBarrier => "redundant-barrier",
+        }
+    }
+
+    /// What the interpreter counts of the kind, in the plural. Lanes of a warp that fail together
+    /// are counted once.
+    pub const fn counted(self) -> &'static str {
+        match self {
+            Kind::Race => "pairs of accesses",
+            Kind::Uninitialised | Kind::InFlight | Kind::EarlyAccess | Kind::StaleRead => "accesses",
+            Kind::OutOfBounds | Kind::Misaligned => "accesses by warps",
+            Kind::DivergentWarp | Kind::DivisionByZero | Kind::InactiveLane => "operations of warps",
+            Kind::EqualStores => "stores by warps",
+            Kind::NotUniform => "assertions",
+            Kind::ZeroStep => "loops of warps",
+            Kind::ArrivalMismatch => "arrivals of warps",
+            Kind::Deadlock | Kind::RegisterBudget | Kind::NoProgress => "blocks",
+            Kind::UnreadyBarrier => "uses of barriers",
+            Kind::TransactionCount | Kind::EndedBlock => "copies and arrivals",
+            Kind::MissingProxyFence | Kind::MissingFence => "operations of warps",
+            Kind::RedundantBarrier => "unrolled copies",
         }
     }
 

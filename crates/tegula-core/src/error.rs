@@ -1,4 +1,5 @@
-//! What can go wrong, and what to do about it. No input makes the library panic.
+//! What can go wrong, and what to do about it. No input makes the library panic, but for operators
+//! (`*` and `[]` of matrices), which cannot return an error.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What the crates of Tegula share: element types, matrices and views, errors, epilogues, threads.
+//! What the crates of Tegula share: element types, layouts and views, errors, epilogues, threads.
 //!
 //! Programs use the crate `tegula`, which re-exports what they need of this one.
 #![deny(unsafe_code)]
@@ -20,5 +20,5 @@ pub mod threads;
 
 pub use element::Accuracy;
 pub use error::{Error, Result};
-pub use matrix::{Layout, Matrix, Shape, View, ViewMut};
+pub use matrix::{Layout, Shape, View, ViewMut};
 pub use progress::{Phase, Progress};

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Phase {
     /// Copying operands to a GPU, counted in bytes.
     Upload,

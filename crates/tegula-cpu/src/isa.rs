@@ -11,6 +11,7 @@ const VARIABLE: &str = "TEGULA_CPU";
 
 /// An instruction set that there are micro-kernels for, the slowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Isa {
     /// Plain Rust, vectorised by the compiler for the machine it builds for.
     Portable,

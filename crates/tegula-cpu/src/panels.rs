@@ -72,7 +72,7 @@ mod tests {
     use tegula_bench::oracle;
     use tegula_core::element::{Element, Scalar, Type, with_operand_type};
     use tegula_core::epilogue::Finish;
-    use tegula_core::matrix::{Matrix, View};
+    use tegula_core::matrix::{Layout, View, ViewMut};
 
     use super::super::{gemm_told, prepack_as};
     use super::*;
@@ -95,15 +95,22 @@ mod tests {
             // Miri would take hours for all.
             for (batches, of_b, [m, n, k]) in cases.into_iter().take(if cfg!(miri) { 2 } else { 6 }) {
                 let shape = |batches, rows, cols| Shape { batches, rows, cols };
-                let a = Matrix::from_fn(shape(batches, m, k), |x, i, j| number(x * 31 + i * k + j)).unwrap();
-                let b = Matrix::from_fn(shape(of_b, k, n), |x, i, j| number(7 + x * 17 + i * n + j)).unwrap();
-                let panels = prepack_as::<T, T>(isa, b.view()).unwrap().unwrap();
-                let b = b.view().broadcast(shape(batches, k, n)).unwrap();
-                let mut c = Matrix::<T::Out>::zeros(shape(batches, m, n)).unwrap();
+                let layout = |batches, rows, cols| Layout::row_major(shape(batches, rows, cols)).unwrap();
+                let numbers = |batches, rows: usize, cols: usize, first, step| -> Vec<T> {
+                    let each = rows * cols;
+                    (0..batches * each).map(|i| number(first + i / each * step + i % each)).collect()
+                };
+                let (a, b) = (numbers(batches, m, k, 0, 31), numbers(of_b, k, n, 7, 17));
+                let a = View::strided(&a, layout(batches, m, k)).unwrap();
+                let b = View::strided(&b, layout(of_b, k, n)).unwrap();
+                let panels = prepack_as::<T, T>(isa, b).unwrap().unwrap();
+                let b = b.broadcast(shape(batches, k, n)).unwrap();
+                let mut c = vec![T::Out::ZERO; batches * m * n];
+                let mut c = ViewMut::strided(&mut c, layout(batches, m, n)).unwrap();
                 let (one, zero) = (T::Acc::ONE, T::Acc::ZERO);
                 let last = Finish::default();
-                gemm_told::<T>(isa, one, a.view(), b, zero, c.view_mut(), last, Some(&panels), None).unwrap();
-                let report = oracle::check::<T>(one, a.view(), b, zero, None, c.view()).unwrap();
+                gemm_told::<T>(isa, one, a, b, zero, c.reborrow(), last, Some(&panels), None).unwrap();
+                let report = oracle::check::<T>(one, a, b, zero, None, c.as_view()).unwrap();
                 assert!(report.within(oracle::bound::<T>(k)), "{isa} {} {m}×{n}×{k}: {report:?}", T::TYPE);
             }
         }
@@ -128,8 +135,8 @@ mod tests {
 
     #[test]
     fn panels_of_another_shape_are_not_used() {
-        let b = Matrix::<f32>::zeros(Shape::new(5, 7)).unwrap();
-        let panels = prepack_as::<f32, f32>(Isa::Portable, View::from(&b)).unwrap().unwrap();
+        let b = View::new(&[0f32; 5 * 7], 5, 7).unwrap();
+        let panels = prepack_as::<f32, f32>(Isa::Portable, b).unwrap().unwrap();
         assert!(panels.of::<f32>(Isa::Portable, Shape::new(5, 7), 3).is_some());
         assert!(panels.of::<f32>(Isa::Portable, Shape::new(5, 6), 0).is_none());
         assert!(panels.of::<f32>(Isa::Avx2, Shape::new(5, 7), 0).is_none());

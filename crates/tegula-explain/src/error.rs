@@ -2,6 +2,7 @@
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The kernel could not be built or run.
     #[error(transparent)]

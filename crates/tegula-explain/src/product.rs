@@ -1,7 +1,7 @@
 //! A product to explain: a kernel, and how large the matrices are.
 
 use tegula_core::element::{Element, FloatFormat, Scalar, Type, with_operand_type};
-use tegula_core::{Layout, Matrix, Shape};
+use tegula_core::{Layout, Shape};
 use tegula_interp::{Arg, Buffer, Config};
 use tegula_ir::ptx::Image;
 use tegula_ir::{self as ir, Checked, Kernel};
@@ -43,7 +43,7 @@ impl Product {
     fn of<T: Element>(kernel: Checked<Kernel>, [m, n, k]: [usize; 3]) -> Result<Product> {
         let matrix = |rows: usize, cols: usize| {
             let of = |_, r: usize, c: usize| T::from_bits(T::TYPE.round(((r * cols + c) % 99 + 1) as f64));
-            Buffer::input(Matrix::from_fn(Shape::new(rows, cols), of)?.view())
+            Buffer::from_fn(Layout::row_major(Shape::new(rows, cols))?, of)
         };
         let c = Buffer::output(<T::Out as Scalar>::TYPE, Layout::row_major(Shape::new(m, n))?)?;
         Ok(Product {

@@ -19,6 +19,7 @@ use tegula_ir::Mma;
 
 /// Whose matrix units to stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum TensorCore {
     /// An A100's.
     Sm80,

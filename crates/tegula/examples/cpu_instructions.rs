@@ -6,8 +6,8 @@
 use std::error::Error;
 
 use gemm::Parallelism;
+use tegula::Matrix;
 use tegula::element::{Element, Scalar};
-use tegula::{Matrix, Shape};
 use tegula_cpu as cpu;
 
 const USAGE: &str = "usage: cpu_instructions ours|gemm f32|f64 SIZE TIMES";
@@ -44,5 +44,5 @@ fn theirs<T: Element>(n: usize, times: usize) -> Result<(), tegula::Error> {
 }
 
 fn ones<T: Scalar>(n: usize) -> Result<Matrix<T>, tegula::Error> {
-    Matrix::from_fn(Shape::new(n, n), |_, _, _| T::ONE)
+    Matrix::from_fn(n, n, |_, _| T::ONE)
 }

@@ -70,7 +70,7 @@ fn lap(start: &mut Instant) -> f64 {
 fn first_product() -> Fallible {
     let shape = Shape::new(1024, 1024);
     let (a, b) = (random(shape, 1)?, random(shape, 2)?);
-    let mut c = Matrix::zeros(shape)?;
+    let mut c = Matrix::zeros_of_shape(shape)?;
     let mut start = Instant::now();
     // SAFETY: looking for the library runs its initialisers; the function is called only where it was found.
     let (library, init) = unsafe {
@@ -313,7 +313,7 @@ fn link(text: &str, entry: &str) -> Fallible<sys::CUfunction> {
 
 fn random(shape: Shape, seed: u64) -> tegula::Result<Matrix<f32>> {
     let mut state = seed;
-    Matrix::from_fn(shape, |_, _, _| {
+    Matrix::from_shape_fn(shape, |_, _, _| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
     })

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use tegula::element::Type;
-use tegula::{Layout, Matrix, Shape};
+use tegula::{Layout, Shape};
 use tegula_interp::{Arg, Buffer, Config, run};
 use tegula_ir::check;
 use tegula_kernels::{Family, Plain};
@@ -15,15 +15,14 @@ fn main() -> tegula::Result<()> {
     println!("{size}³, one core, median of 5: million lane-instructions a second");
     for (family, tile) in [(Family::Naive, 16), (Family::Tiled, 16), (Family::Tiled, 32)] {
         let kernel = check(Plain::new(family, Type::F32, tile).build()?)?;
-        let input = |seed: usize| {
-            Matrix::from_fn(Shape::new(size, size), |_, r, c| ((r * 31 + c * 17 + seed) % 13) as f32 - 6.0)
-        };
-        let (a, b) = (Buffer::input(input(1)?.view())?, Buffer::input(input(2)?.view())?);
+        let layout = Layout::row_major(Shape::new(size, size))?;
+        let input = |seed: usize| Buffer::from_fn(layout, |_, r, c| ((r * 31 + c * 17 + seed) % 13) as f32 - 6.0);
+        let (a, b) = (input(1)?, input(2)?);
         let mut line = format!("{:16}", kernel.name());
         for (races, counters) in [(true, true), (false, false)] {
             let mut rates: Vec<f64> = Vec::new();
             for _ in 0..5 {
-                let c = Buffer::output(Type::F32, Layout::row_major(Shape::new(size, size))?)?;
+                let c = Buffer::output(Type::F32, layout)?;
                 let args = [Arg::from(&a), Arg::from(&b), Arg::from(&c), Arg::scalar(1f32), Arg::scalar(0f32)];
                 let counted =
                     run(&kernel, &args, &Config { races: false, blocks: Some(vec![[0; 3]]), ..Config::default() })?;

@@ -6,8 +6,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tegula::Matrix;
 use tegula::element::{Scalar, Type};
-use tegula::{Matrix, Shape};
 use tegula_bench::uniform;
 use tegula_explain::nests;
 use tegula_explain::nests::{Cache, Nest, Timing};
@@ -52,7 +52,7 @@ fn variants() -> Vec<(Nest, usize)> {
 
 /// Numbers of ±1.
 fn random(n: usize, seed: u64) -> tegula::Result<Matrix<f32>> {
-    Matrix::from_fn(Shape::new(n, n), |_, row, col| (2.0 * uniform(seed, (row * n + col) as u64) - 1.0) as f32)
+    Matrix::from_fn(n, n, |row, col| (2.0 * uniform(seed, (row * n + col) as u64) - 1.0) as f32)
 }
 
 fn misses(timing: Timing, n: usize, caches: &[Cache]) -> tegula::Result<Vec<u64>> {

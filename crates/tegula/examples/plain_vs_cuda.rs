@@ -92,7 +92,7 @@ fn launch<T: Element<Out = T>>(
 
 fn random<T: Scalar>(shape: Shape, seed: u64) -> Result<Matrix<T>> {
     let mut state = seed;
-    Matrix::from_fn(shape, |_, _, _| {
+    Matrix::from_shape_fn(shape, |_, _, _| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let value = (state >> 40) as f64 / (1u64 << 24) as f64 - 0.5;
         match T::TYPE.size() {

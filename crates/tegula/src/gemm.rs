@@ -23,7 +23,7 @@ use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
 /// [`Error::Shape`] where the shapes make no product, [`Error::OutOfMemory`], and what the device says.
 pub fn matmul<'a, T: Element>(a: impl Into<View<'a, T>>, b: impl Into<View<'a, T>>) -> Result<Matrix<T::Out>> {
     let (a, b) = (a.into(), b.into());
-    let mut c = Matrix::zeros(product_shape(a.shape(), b.shape())?)?;
+    let mut c = Matrix::zeros_of_shape(product_shape(a.shape(), b.shape())?)?;
     Gemm::new(a, b, c.view_mut()).run()?;
     Ok(c)
 }
@@ -82,6 +82,7 @@ impl<'b, T: Element> Prepacked<'b, T> {
 
 /// How a product was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// The device: `cpu`, `cuda:0`, `interp`.
     pub device: Cow<'static, str>,
@@ -193,7 +194,7 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// use std::sync::Mutex;
     /// use tegula::{Device, Gemm, Matrix, Phase, Progress, Shape};
     ///
-    /// let (a, mut c) = (Matrix::<f32>::zeros(Shape::new(8, 8))?, Matrix::zeros(Shape::new(8, 8))?);
+    /// let (a, mut c) = (Matrix::<f32>::zeros(8, 8)?, Matrix::zeros(8, 8)?);
     /// let last = Mutex::new(None);
     /// let listener = |progress: Progress| *last.lock().unwrap() = Some(progress);
     /// Gemm::new(a.view(), a.view(), c.view_mut()).on(&Device::cpu()).progress(&listener).run()?;
@@ -347,7 +348,7 @@ mod tests {
     use super::*;
 
     fn counting(rows: usize, cols: usize) -> Matrix<i32> {
-        Matrix::from_fn(Shape::new(rows, cols), |_, r, c| (r * cols + c) as i32).unwrap()
+        Matrix::from_fn(rows, cols, |r, c| (r * cols + c) as i32).unwrap()
     }
 
     #[test]
@@ -381,17 +382,18 @@ mod tests {
                 let (a, b) = (counting(m, k), counting(k, n));
                 let mut c = counting(m, n);
                 Gemm::new(a.view(), b.view(), c.view_mut()).beta(2).on(&device).run().unwrap();
-                assert_eq!(c, Matrix::from_fn(Shape::new(m, n), |_, i, j| 2 * (i * n + j) as i32).unwrap());
+                assert_eq!(c, Matrix::from_fn(m, n, |i, j| 2 * (i * n + j) as i32).unwrap());
             }
         }
     }
 
     #[test]
     fn one_matrix_serves_a_whole_batch() {
-        let a = Matrix::from_fn(Shape { batches: 3, rows: 2, cols: 2 }, |b, r, c| (4 * b + 2 * r + c) as i32).unwrap();
+        let a = Matrix::from_shape_fn(Shape { batches: 3, rows: 2, cols: 2 }, |b, r, c| (4 * b + 2 * r + c) as i32)
+            .unwrap();
         let b = counting(2, 2);
         for device in [Device::cpu(), Device::interp()] {
-            let mut c = Matrix::zeros(Shape { batches: 3, rows: 2, cols: 2 }).unwrap();
+            let mut c = Matrix::zeros_of_shape(Shape { batches: 3, rows: 2, cols: 2 }).unwrap();
             Gemm::new(a.view(), b.view(), c.view_mut()).on(&device).run().unwrap();
             assert_eq!(c.as_slice(), [2, 3, 6, 11, 10, 19, 14, 27, 18, 35, 22, 43]);
         }
@@ -413,8 +415,8 @@ mod tests {
             }
         };
         let (row, col) = (ends(1.0, 1.0), ends(3e38, -3e38));
-        let a = Matrix::from_fn(Shape::new(1, k), |_, _, p| row(p)).unwrap();
-        let b = Matrix::from_fn(Shape::new(k, 1), |_, p, _| col(p)).unwrap();
+        let a = Matrix::from_fn(1, k, |_, p| row(p)).unwrap();
+        let b = Matrix::from_fn(k, 1, |p, _| col(p)).unwrap();
         for device in [Device::cpu(), Device::interp()] {
             let mut c = Matrix::from_vec(1, 1, vec![2f32]).unwrap();
             Gemm::new(a.view(), b.view(), c.view_mut()).alpha(10.0).beta(0.5).on(&device).run().unwrap();
@@ -435,10 +437,10 @@ mod tests {
     #[test]
     fn rows_without_columns_cost_nothing() {
         let shape = Shape::new(1 << 40, 0);
-        let a = Matrix::<f32>::from_fn(shape, |_, _, _| 1.0).unwrap();
-        let b = Matrix::<f32>::zeros(Shape::new(0, 0)).unwrap();
+        let a = Matrix::<f32>::from_shape_fn(shape, |_, _, _| 1.0).unwrap();
+        let b = Matrix::<f32>::zeros(0, 0).unwrap();
         for device in [Device::cpu(), Device::interp()] {
-            let mut c = Matrix::zeros(shape).unwrap();
+            let mut c = Matrix::zeros_of_shape(shape).unwrap();
             Gemm::new(a.view(), b.view(), c.view_mut()).on(&device).run().unwrap();
         }
         let huge = matmul(counting(200_000, 1).view(), counting(2, 200_000).view());

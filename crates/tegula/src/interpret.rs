@@ -8,9 +8,9 @@ use tegula_kernels::plan::{Argument, Launch, Launches, Operands, Recipe};
 
 use crate::element::{Element, Scalar};
 use crate::epilogue::Finish;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gemm::Gemm;
-use crate::matrix::{Layout, Shape, View, ViewMut};
+use crate::matrix::{self, Layout, Matrix, Shape, View, ViewMut};
 use crate::progress::Meter;
 
 /// The device that the interpreter stands for.
@@ -59,16 +59,16 @@ impl Memory {
         let [of_a, of_b, of_c] = launches.transposed;
         let c = match before {
             None => Buffer::output(<T::Out as Scalar>::TYPE, launches.layout(2, c))?,
-            Some(before) => Buffer::in_out(oriented(before, of_c))?,
+            Some(before) => in_out(oriented(before, of_c))?,
         };
-        let bias = finish.bias.map(|bias| Buffer::input(oriented(bias, of_c))).transpose()?;
+        let bias = finish.bias.map(|bias| input(oriented(bias, of_c))).transpose()?;
         let workspaces = launches.workspaces.iter().map(|workspace| match workspace.zeroed {
             false => Buffer::output(workspace.ty, workspace.layout),
             true => Buffer::zeros(workspace.ty, workspace.layout),
         });
         Ok(Memory {
-            a: Buffer::input(oriented(a, of_a))?,
-            b: Buffer::input(oriented(b, of_b))?,
+            a: input(oriented(a, of_a))?,
+            b: input(oriented(b, of_b))?,
             c,
             bias,
             workspaces: workspaces.collect::<Result<_>>()?,
@@ -93,6 +93,72 @@ impl Memory {
     }
 }
 
+/// A buffer to read, with the elements and the layout of a view on the host.
+///
+/// Elements are copied one by one: a view owns no element that its layout does not name, so there
+/// may be no slice of the bytes between them.
+///
+/// # Errors
+/// [`Error::Unsupported`] for memory of a GPU, [`Error::OutOfMemory`] where the copy does not fit
+/// in memory.
+pub fn input<T: Scalar>(view: View<'_, T>) -> Result<Buffer> {
+    let matrix::Memory::Host(_) = view.memory() else { return Err(on_gpu::<T>()) };
+    Buffer::from_fn(view.layout(), |batch, row, col| view.get(batch, row, col).unwrap_or(T::ZERO))
+}
+
+/// A buffer to read and write, otherwise as [`input`].
+///
+/// # Errors
+/// As [`input`].
+pub fn in_out<T: Scalar>(view: View<'_, T>) -> Result<Buffer> {
+    input(view)?.writable()
+}
+
+/// Copies what kernels wrote to a view of the buffer's shape; other elements keep their value.
+///
+/// # Errors
+/// [`Error::Unsupported`] for another type or memory of a GPU, [`Error::Shape`] for another shape.
+pub fn copy_written<T: Scalar>(from: &Buffer, mut to: ViewMut<'_, T>) -> Result<()> {
+    let shape = to.shape();
+    if shape != from.layout().shape {
+        return Err(Error::Shape(format!("{} does not fit into {shape}", from.layout().shape)));
+    }
+    if from.ty() != T::TYPE {
+        let device = "the interpreter; ask for the same type".into();
+        return Err(Error::Unsupported { what: format!("a buffer of {}", from.ty()), ty: T::TYPE, device });
+    }
+    let matrix::Memory::Host(_) = to.memory() else { return Err(on_gpu::<T>()) };
+    let Shape { batches, rows, cols } = shape;
+    // An empty shape may have any number of rows, and no loop should count them.
+    for batch in 0..if shape.is_empty() { 0 } else { batches } {
+        for (row, col) in (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col))) {
+            if from.written(batch, row, col)
+                && let (Some(bits), Some(element)) = (from.bits(batch, row, col), to.get_mut(batch, row, col))
+            {
+                *element = T::from_bits(bits);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The elements of a buffer; those that were never written are 0.
+///
+/// # Errors
+/// [`Error::Unsupported`] for another type, [`Error::OutOfMemory`] where the copy does not fit in
+/// memory.
+pub fn to_matrix<T: Scalar>(from: &Buffer) -> Result<Matrix<T>> {
+    Matrix::from_shape_vec(from.layout().shape, from.to_vec()?)
+}
+
+fn on_gpu<T: Scalar>() -> Error {
+    Error::Unsupported {
+        what: "memory of a GPU".into(),
+        ty: T::TYPE,
+        device: "the interpreter; download the matrix first".into(),
+    }
+}
+
 fn oriented<T: Scalar>(view: View<'_, T>, transposed: bool) -> View<'_, T> {
     if transposed { view.t() } else { view }
 }
@@ -114,5 +180,5 @@ pub(crate) fn run<T: Element>(recipe: &Recipe, product: Gemm<'_, T>, meter: Opti
         let kernel = check(launch.kernel.build()?)?;
         tegula_interp::run_told(&kernel, &memory.arguments(launch), &Config::default(), meter)?.ok(&kernel)?;
     }
-    memory.c.copy_to(if launches.transposed[2] { ViewMut::t(c) } else { c })
+    copy_written(&memory.c, if launches.transposed[2] { ViewMut::t(c) } else { c })
 }

@@ -1,11 +1,12 @@
 //! Tiled matrix multiplication: C = act(αAB + βC + bias) for the number types people use, any shape, any strides.
 //!
 //! ```
-//! use tegula::{Matrix, matmul};
+//! use tegula::Matrix;
 //!
 //! let a = Matrix::from_vec(2, 3, vec![1f32, 2., 3., 4., 5., 6.])?;
 //! let b = Matrix::from_vec(3, 2, vec![1f32, 0., 0., 1., 1., 1.])?;
-//! let c = matmul(&a, &b)?; // on a GPU if there is one
+//! let c = &a * &b; // on a GPU if there is one; `matmul(&a, &b)?` is the same with an error
+//! assert_eq!(c[[1, 0]], 10.);
 //! assert_eq!(c.as_slice(), [4., 5., 10., 11.]);
 //! # Ok::<(), tegula::Error>(())
 //! ```
@@ -14,7 +15,8 @@
 //!   would do, [`Gemm::progress`] how far it has come.
 //! * [`Grouped`]: groups of rows by a matrix each, as expert layers need them.
 //! * [`nd`]: products of arrays of any number of axes, as `numpy.matmul` computes them.
-//! * [`Matrix`], [`View`], [`ViewMut`]: owned matrices, and strided views of memory on the host or a GPU.
+//! * [`Matrix`], [`View`], [`ViewMut`]: owned matrices with `*` and `[[row, col]]`, and strided views
+//!   of memory on the host or a GPU.
 //! * [`Device`]: where products are computed; [`cuda`]: GPUs, their memory, streams and graphs.
 //! * [`element`], [`epilogue`]: element types, bias and activations.
 //! * [`Error`]: what can go wrong, and what to do about it.
@@ -35,6 +37,7 @@
 #![deny(unsafe_code)]
 
 pub mod cache;
+pub mod convert;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod device;
@@ -43,14 +46,15 @@ mod gemm;
 #[cfg(feature = "interp")]
 #[doc(hidden)]
 pub mod interpret;
+pub mod matrix;
 pub mod nd;
 
 pub use device::Device;
 pub use gemm::{Gemm, Grouped, Prepacked, Report, matmul};
+pub use matrix::Matrix;
 pub use tegula_core::element::Accuracy;
 pub use tegula_core::{
-    Error, Layout, Matrix, Phase, Progress, Result, Shape, View, ViewMut, convert, element, epilogue, error, matrix,
-    progress,
+    Error, Layout, Phase, Progress, Result, Shape, View, ViewMut, element, epilogue, error, progress,
 };
 
 /// The README's examples compile.

@@ -209,7 +209,7 @@ fn recovers(gpu: &Gpu, scenario: Scenario) {
 const BOTH: [[c_int; 2]; 2] = [[90, 1], [80, 0]];
 
 fn numbers<T: Scalar>(rows: usize, cols: usize) -> Result<Matrix<T>> {
-    Matrix::zeros(Shape::new(rows, cols))
+    Matrix::zeros(rows, cols)
 }
 
 fn product<T: Element>(gpu: &Gpu, [m, n, k]: [usize; 3], accuracy: Accuracy) -> Result<()> {
@@ -244,7 +244,10 @@ fn driver_failing_at_any_call_of_an_epilogue_is_an_error() {
 fn driver_failing_at_any_call_of_groups_is_an_error() {
     at_every_call("driver_failing_at_any_call_of_groups_is_an_error", &BOTH, |gpu| {
         let a = DeviceMatrix::upload(gpu, numbers::<bf16>(100, 64)?.view())?;
-        let b = DeviceMatrix::upload(gpu, Matrix::<bf16>::zeros(Shape { batches: 3, rows: 64, cols: 64 })?.view())?;
+        let b = DeviceMatrix::upload(
+            gpu,
+            Matrix::<bf16>::zeros_of_shape(Shape { batches: 3, rows: 64, cols: 64 })?.view(),
+        )?;
         let mut c = DeviceMatrix::zeros(gpu, Shape::new(100, 64))?;
         Grouped::new(a.view(), b.view(), c.view_mut(), &[50, 0, 50]).on(&Device::from(gpu.clone())).run()?;
         c.download().map(drop)
@@ -348,7 +351,7 @@ fn path_from_matmul_to_a_launch_is_six_functions() {
         fake.start(0, Fault::Once, BOTH[0]);
         // SAFETY: the variable has this type; no other thread launches anything.
         unsafe { **fake.0.get::<*mut Option<extern "C" fn()>>(b"fake_cuda_at_launch").unwrap() = Some(note_stack) };
-        let a = Matrix::<f32>::zeros(Shape::new(64, 64)).unwrap();
+        let a = Matrix::<f32>::zeros(64, 64).unwrap();
         tegula::matmul(&a, &a).unwrap();
         let frames = stack::frames(AT_LAUNCH.lock().unwrap().as_ref().unwrap());
         let names = stack::names(&frames);

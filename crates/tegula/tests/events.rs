@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 
-use tegula::{Device, Gemm, Matrix, Shape};
+use tegula::{Device, Gemm, Matrix};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -40,7 +40,7 @@ impl Subscriber for Lines {
 
 #[test]
 fn a_product_says_what_was_chosen() {
-    let (a, mut c) = (Matrix::<f32>::zeros(Shape::new(3, 3)).unwrap(), Matrix::zeros(Shape::new(3, 3)).unwrap());
+    let (a, mut c) = (Matrix::<f32>::zeros(3, 3).unwrap(), Matrix::zeros(3, 3).unwrap());
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || {
         for device in [Device::cpu(), Device::interp(), Device::cpu()] {

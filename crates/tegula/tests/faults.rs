@@ -128,16 +128,16 @@ fn with_threads(granted: isize) {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let expected = (granted as usize).min(asked).min(processors).max(1);
     assert_eq!(threads::count(), expected, "{granted} granted");
-    let a = Matrix::from_fn(Shape::new(130, 140), |_, i, j| (i * 3 + j) as f32 % 7.0 - 3.0).unwrap();
+    let a = Matrix::from_fn(130, 140, |i, j| (i * 3 + j) as f32 % 7.0 - 3.0).unwrap();
     let c = matmul(&a, a.view().t()).unwrap();
     let large =
-        Matrix::from_fn(Shape { batches: 400, rows: 16, cols: 16 }, |b, i, j| ((b + i * j) % 5) as f32).unwrap();
+        Matrix::from_shape_fn(Shape { batches: 400, rows: 16, cols: 16 }, |b, i, j| ((b + i * j) % 5) as f32).unwrap();
     matmul(&large, &large).unwrap();
     let report = oracle::check::<f32>(1.0, a.view(), a.view().t(), 0.0, None, c.view()).unwrap();
     assert!(report.within(oracle::bound::<f32>(140)), "{report:?}");
     let few = a.view().rows(..40).unwrap();
     let few = few.cols(..8).unwrap();
-    let mut again = Matrix::<f32>::zeros(Shape::new(40, 40)).unwrap();
+    let mut again = Matrix::<f32>::zeros(40, 40).unwrap();
     Gemm::new(few, few.t(), again.view_mut()).on(&Device::interp()).run().unwrap();
     assert_eq!(matmul(few, few.t()).unwrap(), again);
     // A caller in a thread of its own, where one can be had.
@@ -196,13 +196,14 @@ fn every_allocation<R>(name: &str, mut work: impl FnMut() -> Result<R>) {
 fn of_type<T: Element>() {
     let name = |what: &str| format!("{} {what}", T::TYPE);
     let filled = |batches, rows, cols| {
-        Matrix::from_fn(Shape { batches, rows, cols }, |b, i, j| T::from_bits(((b + 2 * i + j) % 3) as u64)).unwrap()
+        Matrix::from_shape_fn(Shape { batches, rows, cols }, |b, i, j| T::from_bits(((b + 2 * i + j) % 3) as u64))
+            .unwrap()
     };
     let (a, b) = (filled(1, 90, 300), filled(1, 300, 70));
     every_allocation(&name("matmul"), || matmul(&a, &b));
     let one = T::Acc::ONE;
-    let mut c = Matrix::<T::Out>::zeros(Shape::new(180, 140)).unwrap();
-    let bias = Matrix::<T::Out>::zeros(Shape::new(1, 70)).unwrap();
+    let mut c = Matrix::<T::Out>::zeros(180, 140).unwrap();
+    let bias = Matrix::<T::Out>::zeros(1, 70).unwrap();
     every_allocation(&name("Gemm with strides, beta, bias and ReLU"), || {
         let c = c.view_mut().step_by(2, 2)?.flip_rows();
         let product = Gemm::new(a.view().flip_cols(), b.view().flip_rows(), c).alpha(one).beta(one);
@@ -214,12 +215,12 @@ fn of_type<T: Element>() {
     every_allocation(&name("batch"), || matmul(&many, many.view().t()));
     every_allocation(&name("prepack"), || {
         let packed = Gemm::prepack(b.view())?;
-        let mut c = Matrix::zeros(Shape::new(90, 70))?;
+        let mut c = Matrix::zeros(90, 70)?;
         Gemm::with_prepacked(a.view(), &packed, c.view_mut()).on(&Device::cpu()).run()
     });
     let experts = filled(5, 300, 40);
     every_allocation(&name("Grouped"), || {
-        let mut c = Matrix::zeros(Shape::new(90, 40))?;
+        let mut c = Matrix::zeros(90, 40)?;
         Grouped::new(a.view(), experts.view(), c.view_mut(), &[10, 0, 50, 30, 0]).on(&Device::cpu()).run()
     });
     let sizes = vec![0; 3000];
@@ -227,7 +228,7 @@ fn of_type<T: Element>() {
     let weights = filled(1, 300, 1);
     every_allocation(&name("Grouped of many"), || {
         let weights = weights.view().broadcast(Shape { batches: sizes.len(), rows: 300, cols: 1 })?;
-        let mut c = Matrix::zeros(Shape::new(0, 1))?;
+        let mut c = Matrix::zeros(0, 1)?;
         Grouped::new(none, weights, c.view_mut(), &sizes).on(&Device::cpu()).run()
     });
     let stack = NdArray::from_vec(&[3, 2, 90, 300], a.as_slice().repeat(6)).unwrap();

@@ -123,7 +123,7 @@ fn run_scale(gpu: &Gpu, function: &Function, x: View<'_, f32>, y: &ViewMut<'_, f
 }
 
 fn ramp(rows: usize, cols: usize) -> Matrix<f32> {
-    Matrix::from_fn(Shape::new(rows, cols), |_, r, c| (r * cols + c) as f32).unwrap()
+    Matrix::from_fn(rows, cols, |r, c| (r * cols + c) as f32).unwrap()
 }
 
 /// Whether two matrices, in whatever layouts, hold the same elements.

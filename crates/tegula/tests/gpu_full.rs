@@ -3,7 +3,7 @@
 #![cfg(feature = "cuda")]
 
 use tegula::cuda::{Buffer, Gpu};
-use tegula::{Device, Error, Gemm, Matrix, Shape};
+use tegula::{Device, Error, Gemm, Matrix};
 
 #[test]
 fn a_product_larger_than_the_gpu_is_refused_in_numbers() {
@@ -15,7 +15,7 @@ fn a_product_larger_than_the_gpu_is_refused_in_numbers() {
     let device = Device::from(gpu.clone());
     // Ones in A, B and C: 16 MiB each.
     let n = 2048;
-    let a = Matrix::from_fn(Shape::new(n, n), |_, _, _| 1f32).unwrap();
+    let a = Matrix::from_fn(n, n, |_, _| 1f32).unwrap();
     let mut c = a.clone();
 
     // What is left is less than one of them.

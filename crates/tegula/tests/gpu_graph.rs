@@ -24,7 +24,7 @@ fn gpu() -> Option<(Gpu, MutexGuard<'static, ()>)> {
 const SHAPES: [Shape; 3] = [Shape::new(65, 33), Shape::new(33, 41), Shape::new(65, 41)];
 
 fn numbers(shape: Shape, seed: usize) -> Matrix<f32> {
-    Matrix::from_fn(shape, |_, r, c| ((r * 7 + c * 13 + seed) % 17) as f32 - 8.0).unwrap()
+    Matrix::from_shape_fn(shape, |_, r, c| ((r * 7 + c * 13 + seed) % 17) as f32 - 8.0).unwrap()
 }
 
 /// C = A·B + C on the GPU, with what the host says of it.
@@ -65,7 +65,7 @@ impl Product {
 /// Copies a host matrix to where a matrix of the GPU lies: 1·`here` by a product with the host's identity.
 fn copy(gpu: &Gpu, there: &mut DeviceMatrix<f32>, here: &Matrix<f32>) {
     let rows = here.shape().rows;
-    let one = Matrix::from_fn(Shape::new(rows, rows), |_, r, c| f32::from(u8::from(r == c))).unwrap();
+    let one = Matrix::from_fn(rows, rows, |r, c| f32::from(u8::from(r == c))).unwrap();
     Gemm::new(one.view(), here.view(), there.view_mut()).on(&Device::from(gpu.clone())).run().unwrap();
 }
 

@@ -26,8 +26,8 @@ fn as_explained<T: Element>(device: &Device, sizes: [usize; 3], alpha: T::Acc, b
 
 fn explained<T: Element>(device: &Device, sizes: [usize; 3], alpha: T::Acc, beta: T::Acc, transposed: bool) -> u128 {
     let [m, n, k] = sizes;
-    let [a, b] = [(m, k), (k, n)].map(|(rows, cols)| Matrix::<T>::zeros(Shape::new(rows, cols)).unwrap());
-    let mut c = Matrix::zeros(if transposed { Shape::new(n, m) } else { Shape::new(m, n) }).unwrap();
+    let [a, b] = [(m, k), (k, n)].map(|(rows, cols)| Matrix::<T>::zeros(rows, cols).unwrap());
+    let mut c = Matrix::zeros_of_shape(if transposed { Shape::new(n, m) } else { Shape::new(m, n) }).unwrap();
     let c = if transposed { c.view_mut().t() } else { c.view_mut() };
     let product = Gemm::new(a.view(), b.view(), c).alpha(alpha).beta(beta).on(device);
     let (mut said, mut kernel) = (0, String::new());
@@ -80,23 +80,23 @@ fn refused(result: Result<impl Sized, Error>) -> String {
 fn what_does_not_fit_is_refused_with_numbers_and_at_once() {
     let start = Instant::now();
     let taken = most(|| {
-        let said = refused(Matrix::<f64>::zeros(Shape::new(1 << 22, 1 << 22)));
+        let said = refused(Matrix::<f64>::zeros(1 << 22, 1 << 22));
         assert!(said.contains("128.0 TiB for a 4194304×4194304 matrix of f64 on the host"), "{said}");
         assert!(refused(NdArray::<f32>::zeros(&[1 << 15, 1 << 15, 1 << 15])).contains("128.0 TiB"));
-        let row = Matrix::<f32>::zeros(Shape::new(1 << 20, 1)).unwrap();
+        let row = Matrix::<f32>::zeros(1 << 20, 1).unwrap();
         let wide = View::strided(row.as_slice(), Layout { shape: Shape::new(1, 1 << 30), offset: 0, strides: [0; 3] });
         let stack = Layout { shape: Shape { batches: 1 << 20, rows: 1, cols: 1 << 25 }, offset: 0, strides: [0; 3] };
         let stack = View::strided(row.as_slice(), stack).unwrap();
         refused(tegula::matmul(row.view(), wide.unwrap()));
         // The interpreter has its own copies, in which nothing is repeated.
-        let mut c = Matrix::zeros(Shape { batches: 1 << 20, rows: 1, cols: 1 }).unwrap();
+        let mut c = Matrix::zeros_of_shape(Shape { batches: 1 << 20, rows: 1, cols: 1 }).unwrap();
         let one = View::strided(row.as_slice(), Layout { shape: Shape::new(1 << 25, 1), offset: 0, strides: [0; 3] });
         let product = Gemm::new(stack, one.unwrap(), c.view_mut()).on(&Device::interp());
         assert!(refused(product.run()).contains("256.0 TiB for the interpreter's copies of A, B and C"));
         // So has the reference.
         let tall =
             View::strided(row.as_slice(), Layout { shape: Shape::new(1 << 22, 1 << 23), offset: 0, strides: [0; 3] });
-        let (one, wide) = (Matrix::zeros(Shape::new(1, 1 << 22)).unwrap(), Shape::new(1, 1 << 23));
+        let (one, wide) = (Matrix::zeros(1, 1 << 22).unwrap(), Shape::new(1, 1 << 23));
         let result = View::strided(row.as_slice(), Layout { shape: wide, offset: 0, strides: [0; 3] }).unwrap();
         refused(oracle::check::<f32>(1.0, one.view(), tall.unwrap(), 0.0, None, result));
     });
@@ -106,7 +106,7 @@ fn what_does_not_fit_is_refused_with_numbers_and_at_once() {
 
 #[test]
 fn explanations_say_how_operands_are_taken() {
-    let (a, mut c) = (Matrix::<f32>::zeros(Shape::new(50, 40)).unwrap(), Matrix::zeros(Shape::new(50, 50)).unwrap());
+    let (a, mut c) = (Matrix::<f32>::zeros(50, 40).unwrap(), Matrix::zeros(50, 50).unwrap());
     let on_cpu = Gemm::new(a.view(), a.view().t(), c.view_mut()).on(&Device::cpu()).explain().unwrap();
     assert_eq!(on_cpu.operands.each_ref().map(|x| &x.taken), [&Taken::Packed, &Taken::Packed, &Taken::InPlace]);
     let lines = on_cpu.to_string();
@@ -144,7 +144,7 @@ fn explanations_count_products() {
 
 #[test]
 fn explanations_refuse_what_products_refuse() {
-    let (a, mut c) = (Matrix::<f32>::zeros(Shape::new(5, 4)).unwrap(), Matrix::zeros(Shape::new(5, 5)).unwrap());
+    let (a, mut c) = (Matrix::<f32>::zeros(5, 4).unwrap(), Matrix::zeros(5, 5).unwrap());
     assert!(matches!(Gemm::new(a.view(), a.view(), c.view_mut()).explain(), Err(Error::Shape(_))));
     let long = Layout { shape: Shape::new(5, EXTENT + 1), offset: 0, strides: [0; 3] };
     let long = View::strided(a.as_slice(), long).unwrap();

@@ -8,6 +8,7 @@ use super::Blas;
 use super::ready::{Call, Operand, Product, Work};
 
 /// A crate.
+#[non_exhaustive]
 pub enum Crate {
     Gemm,
     Matrixmultiply,

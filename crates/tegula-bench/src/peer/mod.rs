@@ -27,6 +27,7 @@ use tegula::matrix::{Shape, View, check_product};
 
 /// A library that may be here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Blas {
     /// Intel's.
     Mkl,

@@ -124,7 +124,11 @@ impl<T: Element> fmt::Debug for Ready<'_, T> {
 impl<'a, T: Element> Ready<'a, T> {
     pub(super) fn new(library: &str, call: Call<'a>, shape: Shape) -> Result<Self> {
         let name = if call.name.is_empty() { library.into() } else { format!("{library} {}", call.name) };
-        let c = if call.single { Output::Single(Matrix::zeros(shape)?) } else { Output::Own(Matrix::zeros(shape)?) };
+        let c = if call.single {
+            Output::Single(Matrix::zeros_of_shape(shape)?)
+        } else {
+            Output::Own(Matrix::zeros_of_shape(shape)?)
+        };
         Ok(Ready { name, work: call.work, c })
     }
 
@@ -162,7 +166,7 @@ impl<'a, T: Element> Ready<'a, T> {
         match &self.c {
             Output::Own(own) => Matrix::from_view(own.view()),
             Output::Single(own) => {
-                let mut c = Matrix::zeros(own.shape())?;
+                let mut c = Matrix::zeros_of_shape(own.shape())?;
                 c.as_mut_slice().iter_mut().zip(own.as_slice()).for_each(|(c, own)| *c = rounded::<T>(*own));
                 Ok(c)
             }

@@ -9,7 +9,7 @@ const ALL: [Blas; 6] = [Blas::Mkl, Blas::OpenBlas, Blas::Blis, Blas::OneDnn, Bla
 
 /// Small whole numbers, so that every sum is exact.
 fn whole<T: Element>(shape: Shape, of: impl Fn(i8) -> T) -> Matrix<T> {
-    Matrix::from_fn(shape, |batch, row, col| of(((batch * 5 + row * 7 + col * 3) % 11) as i8 - 5)).unwrap()
+    Matrix::from_shape_fn(shape, |batch, row, col| of(((batch * 5 + row * 7 + col * 3) % 11) as i8 - 5)).unwrap()
 }
 
 /// Holds all products of one type in every layout against the reference; gives how many ways there were.
@@ -23,7 +23,7 @@ fn compare<T: Element>(peer: &Peer, of: impl Fn(i8) -> T, factors: [T::Acc; 2]) 
             let (a, b) = (stored(m, k, transposed[0]), stored(k, n, transposed[1]));
             let (a, b) = (a.view(), b.view());
             let (a, b) = (if transposed[0] { a.t() } else { a }, if transposed[1] { b.t() } else { b });
-            let before = Matrix::from_fn(shape(m, n), |_, _, _| T::Out::from_bits(0)).unwrap();
+            let before = Matrix::from_shape_fn(shape(m, n), |_, _, _| T::Out::from_bits(0)).unwrap();
             for mut ready in peer.ready(alpha, a, b, beta).unwrap() {
                 ready.set(&before);
                 ready.run().unwrap();

@@ -1,7 +1,7 @@
 //! `tegula check --assembled`: what a product costs in shared memory as the assembler wrote its kernels.
 
+use tegula::Matrix;
 use tegula::element::{Element, with_operand_type};
-use tegula::{Matrix, Shape};
 use tegula_explain::Error;
 use tegula_explain::assembled::{Shared, shared};
 use tegula_explain::sass::Tools;
@@ -35,7 +35,7 @@ impl Assembler {
     fn of<T: Element>(&self, problem: &Problem) -> Result<Shared, Error> {
         let passes = Passes::of(problem)?;
         // What numbers are multiplied makes no difference.
-        let zeros = |rows, cols| Matrix::<T>::zeros(Shape::new(rows, cols));
+        let zeros = |rows, cols| Matrix::<T>::zeros(rows, cols);
         let (a, b) = (zeros(problem.m, problem.k)?, zeros(problem.k, problem.n)?);
         let memory = passes.memory(a.view(), b.view())?;
         let mut total = Shared::default();

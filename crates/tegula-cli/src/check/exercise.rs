@@ -68,9 +68,10 @@ fn once(
     effort: Effort,
 ) -> Result<(Vec<Finding>, Counters)> {
     let mut random = Random(seed);
-    let a = Matrix::from_fn(Shape::new(m, k), |_, _, _| random.number::<f32>())?;
-    let b = Matrix::from_fn(Shape::new(k, n), |_, _, _| random.number::<f32>())?;
-    let (input_a, input_b) = (Buffer::input(a.view())?, Buffer::input(b.view())?);
+    let a = Matrix::from_fn(m, k, |_, _| random.number::<f32>())?;
+    let b = Matrix::from_fn(k, n, |_, _| random.number::<f32>())?;
+    let input = |matrix: &Matrix<f32>| Buffer::of_slice(matrix.as_slice(), matrix.layout());
+    let (input_a, input_b) = (input(&a)?, input(&b)?);
     let c = Buffer::output(Type::F32, Layout::row_major(Shape::new(m, n))?)?;
     let args = [(&input_a).into(), (&input_b).into(), (&c).into()];
     let outcome = interp::run(kernel, &args, &effort.config(seed))?;

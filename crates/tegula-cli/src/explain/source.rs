@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tegula::element::{Element, Scalar, with_operand_type};
 use tegula::interpret::Memory;
-use tegula::{Matrix, Shape, View};
+use tegula::{Matrix, View};
 use tegula_explain::Error;
 use tegula_explain::profile::profile;
 use tegula_explain::trace::{Trace, record};
@@ -156,7 +156,7 @@ fn counted_of<T: Element>(args: &ExplainArgs, problem: Problem) -> Result<Launch
     let matrix = |rows: usize, cols: usize| {
         // From 1 to 100 and again from 1, so that an i8 holds them.
         let number = |row: usize, col: usize| (row.wrapping_mul(cols).wrapping_add(col) % 100 + 1) as f64;
-        Matrix::from_fn(Shape::new(rows, cols), |_, row, col| T::from_bits(T::TYPE.round(number(row, col))))
+        Matrix::from_fn(rows, cols, |row, col| T::from_bits(T::TYPE.round(number(row, col))))
     };
     let (a, b) = (matrix(problem.m, problem.k)?, matrix(problem.k, problem.n)?);
     Launch::of(args, problem, [a.view(), b.view()])
@@ -181,5 +181,5 @@ fn given<T: Element + Number>(args: &ExplainArgs, a: &Array<T>, b: &Array<T>) ->
 
 /// A copy whose rows lie one after the other.
 fn rows_in_order<T: Scalar>(view: View<'_, T>) -> tegula::Result<Matrix<T>> {
-    Matrix::from_fn(view.shape(), |batch, row, col| view.get(batch, row, col).unwrap_or(T::ZERO))
+    Matrix::from_shape_fn(view.shape(), |batch, row, col| view.get(batch, row, col).unwrap_or(T::ZERO))
 }

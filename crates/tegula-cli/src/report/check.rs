@@ -163,7 +163,7 @@ impl From<&interp::Finding> for Finding {
             source: finding.source.iter().map(|at| line(at)).collect(),
             message: finding.message.clone(),
             times: finding.times,
-            counted: counted(finding.kind),
+            counted: finding.kind.counted(),
         }
     }
 }
@@ -186,29 +186,6 @@ impl From<&Fault> for Finding {
             times: 1,
             counted: "places in the kernel",
         }
-    }
-}
-
-/// What the interpreter counts of a kind. Lanes of a warp that go astray together are found together.
-fn counted(kind: interp::Kind) -> &'static str {
-    match kind {
-        interp::Kind::Race => "pairs of accesses",
-        interp::Kind::Uninitialised | interp::Kind::InFlight | interp::Kind::EarlyAccess | interp::Kind::StaleRead => {
-            "accesses"
-        }
-        interp::Kind::OutOfBounds | interp::Kind::Misaligned => "accesses by warps",
-        interp::Kind::DivergentWarp | interp::Kind::DivisionByZero | interp::Kind::InactiveLane => {
-            "operations of warps"
-        }
-        interp::Kind::EqualStores => "stores by warps",
-        interp::Kind::NotUniform => "assertions",
-        interp::Kind::ZeroStep => "loops of warps",
-        interp::Kind::ArrivalMismatch => "arrivals of warps",
-        interp::Kind::Deadlock | interp::Kind::RegisterBudget | interp::Kind::NoProgress => "blocks",
-        interp::Kind::UnreadyBarrier => "uses of barriers",
-        interp::Kind::TransactionCount | interp::Kind::EndedBlock => "copies and arrivals",
-        interp::Kind::MissingProxyFence | interp::Kind::MissingFence => "operations of warps",
-        interp::Kind::RedundantBarrier => "unrolled copies",
     }
 }
 

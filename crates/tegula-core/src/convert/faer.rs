@@ -6,7 +6,7 @@ use faer::{Mat, MatMut, MatRef, Stride};
 
 use crate::element::Scalar;
 use crate::error::{Error, Result};
-use crate::matrix::{Layout, Matrix, Memory, MemoryMut, Shape, View, ViewMut};
+use crate::matrix::{Layout, Memory, MemoryMut, Shape, View, ViewMut};
 
 impl<'a, T: Scalar, R: Stride, C: Stride> From<MatRef<'a, T, usize, usize, R, C>> for View<'a, T> {
     fn from(mat: MatRef<'a, T, usize, usize, R, C>) -> Self {
@@ -56,22 +56,6 @@ impl<'a, T: Scalar> TryFrom<ViewMut<'a, T>> for MatMut<'a, T> {
         let (start, Shape { rows, cols, .. }, [_, row, col]) = parts(memory.as_mut_ptr(), &layout)?;
         // SAFETY: the view's elements, from (0, 0) on, are distinct and borrowed for `'a` by this view alone, which ends here.
         Ok(unsafe { MatMut::from_raw_parts_mut(start, rows, cols, row, col) })
-    }
-}
-
-impl<'a, T: Scalar> TryFrom<&'a Matrix<T>> for MatRef<'a, T> {
-    type Error = Error;
-    fn try_from(matrix: &'a Matrix<T>) -> Result<Self> {
-        matrix.view().try_into()
-    }
-}
-
-/// A copy, since a `Mat` is made of columns.
-impl<T: Scalar> TryFrom<&Matrix<T>> for Mat<T> {
-    type Error = Error;
-    fn try_from(matrix: &Matrix<T>) -> Result<Self> {
-        let from = MatRef::try_from(matrix)?;
-        Ok(Mat::from_fn(from.nrows(), from.ncols(), |row, col| *from.get(row, col)))
     }
 }
 
@@ -133,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn matrices_go_there() {
-        let mut m = Matrix::from_fn(Shape::new(3, 2), |_, r, c| (10 * r + c) as i32).unwrap();
-        assert_eq!(Mat::try_from(&m).unwrap(), MatRef::try_from(&m).unwrap());
-        let mut part = MatMut::try_from(m.view_mut().flip_rows().cols(1..).unwrap()).unwrap();
+    fn views_become_faer_matrices() {
+        let mut data = [0, 1, 10, 11, 20, 21];
+        let view = ViewMut::new(&mut data, 3, 2).unwrap();
+        let mut part = MatMut::try_from(view.flip_rows().cols(1..).unwrap()).unwrap();
         part[(2, 0)] = 7;
-        assert_eq!(m.as_slice(), [0, 7, 10, 11, 20, 21]);
-        let batch = Matrix::<i32>::zeros(Shape { batches: 2, rows: 1, cols: 1 }).unwrap();
-        assert!(matches!(MatRef::try_from(&batch), Err(Error::Shape(_))));
+        assert_eq!(data, [0, 7, 10, 11, 20, 21]);
+        let batch = Layout::row_major(Shape { batches: 2, rows: 3, cols: 1 }).unwrap();
+        assert!(matches!(MatRef::try_from(View::strided(&data, batch).unwrap()), Err(Error::Shape(_))));
     }
 }

@@ -1,4 +1,5 @@
-//! Matrices: owned ones, and strided views of memory on the host or on a GPU.
+//! Strided views of matrices in memory of the host or of a GPU. Owned matrices are
+//! `tegula::Matrix`.
 //!
 //! A view is a [`Layout`] over a [`Memory`]. The layout is checked against the memory when the view is made, so that whoever
 //! holds a view may use every coordinate within its shape. Sizes and strides count elements, never bytes.
@@ -20,7 +21,6 @@ pub use layout::{Layout, distinct, span};
 pub use packed::Packed;
 pub use view::{HostMemory, HostMemoryMut, Memory, MemoryMut, View, ViewMut};
 
-use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::host;
 
@@ -106,111 +106,4 @@ fn exact_len(shape: Shape, len: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::Layout(format!("a {shape} matrix has {} elements, the slice has {len}", shape.len()?)))
-}
-
-/// An owned matrix, or a batch of them, row-major on the host.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Matrix<T> {
-    shape: Shape,
-    data: Vec<T>,
-}
-
-impl<T: Scalar> Matrix<T> {
-    /// A `rows`×`cols` matrix from its elements, row after row.
-    ///
-    /// # Errors
-    /// [`Error::Layout`] where their number is not `rows`·`cols`.
-    pub fn from_vec(rows: usize, cols: usize, data: Vec<T>) -> Result<Self> {
-        Self::from_shape_vec(Shape::new(rows, cols), data)
-    }
-
-    /// A batch of matrices from their elements, matrix after matrix, row after row.
-    ///
-    /// # Errors
-    /// [`Error::Layout`] where their number does not fit the shape.
-    pub fn from_shape_vec(shape: Shape, data: Vec<T>) -> Result<Self> {
-        exact_len(shape, data.len())?;
-        Ok(Matrix { shape, data })
-    }
-
-    /// A matrix of zeros.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] where the host has no room.
-    pub fn zeros(shape: Shape) -> Result<Self> {
-        let len = shape.len()?;
-        let mut data = host::room(&[len], || format!("a {shape} matrix of {}", T::TYPE))?;
-        data.resize(len, T::ZERO);
-        Ok(Matrix { shape, data })
-    }
-
-    /// A matrix whose element (batch, row, col) is `f(batch, row, col)`.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] where the host has no room.
-    pub fn from_fn(shape: Shape, mut f: impl FnMut(usize, usize, usize) -> T) -> Result<Self> {
-        let mut matrix = Self::zeros(shape)?;
-        let mut next = matrix.data.iter_mut();
-        // Without columns there may still be any number of rows, none of which is worth a visit.
-        for batch in 0..if shape.is_empty() { 0 } else { shape.batches } {
-            for row in 0..shape.rows {
-                for (col, element) in next.by_ref().take(shape.cols).enumerate() {
-                    *element = f(batch, row, col);
-                }
-            }
-        }
-        Ok(matrix)
-    }
-
-    /// A copy of the matrices of a view on the host.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] where the host has no room, [`Error::Layout`] where the view lies on a GPU.
-    pub fn from_view(view: View<'_, T>) -> Result<Self> {
-        let mut matrix = Self::zeros(view.shape())?;
-        view.copy_to_slice(0, &mut matrix.data)?;
-        Ok(matrix)
-    }
-
-    /// Extents.
-    pub fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    /// The elements, matrix after matrix, row after row.
-    pub fn as_slice(&self) -> &[T] {
-        &self.data
-    }
-
-    /// The elements, to change.
-    pub fn as_mut_slice(&mut self) -> &mut [T] {
-        &mut self.data
-    }
-
-    /// The elements, given away.
-    pub fn into_vec(self) -> Vec<T> {
-        self.data
-    }
-
-    /// The matrix, to read.
-    pub fn view(&self) -> View<'_, T> {
-        View::over(&self.data, self.layout())
-    }
-
-    /// The matrix, to write.
-    pub fn view_mut(&mut self) -> ViewMut<'_, T> {
-        let layout = self.layout();
-        ViewMut::over(&mut self.data, layout)
-    }
-
-    fn layout(&self) -> Layout {
-        Layout::row_major(self.shape).expect("the shape was checked when the matrix was made")
-    }
-}
-
-/// `&matrix` can stand wherever a view is taken.
-impl<'a, T: Scalar> From<&'a Matrix<T>> for View<'a, T> {
-    fn from(matrix: &'a Matrix<T>) -> Self {
-        matrix.view()
-    }
 }

@@ -459,10 +459,26 @@ fn not_on_the_host() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::Matrix;
 
-    fn counting(rows: usize, cols: usize) -> Matrix<i32> {
-        Matrix::from_fn(Shape::new(rows, cols), |_, r, c| (10 * r + c) as i32).unwrap()
+    /// A row-major matrix whose element (r, c) is 10·r + c.
+    struct Counting {
+        shape: Shape,
+        data: Vec<i32>,
+    }
+
+    impl Counting {
+        fn view(&self) -> View<'_, i32> {
+            View::new(&self.data, self.shape.rows, self.shape.cols).unwrap()
+        }
+
+        fn view_mut(&mut self) -> ViewMut<'_, i32> {
+            ViewMut::new(&mut self.data, self.shape.rows, self.shape.cols).unwrap()
+        }
+    }
+
+    fn counting(rows: usize, cols: usize) -> Counting {
+        let data = (0..rows * cols).map(|i| (10 * (i / cols) + i % cols) as i32).collect();
+        Counting { shape: Shape::new(rows, cols), data }
     }
 
     fn elements(view: View<'_, i32>) -> Vec<i32> {

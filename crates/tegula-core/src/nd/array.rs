@@ -4,7 +4,7 @@ use super::layout::{NdLayout, display, len};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::host;
-use crate::matrix::{Layout, Matrix, Memory, Shape, View, ViewMut};
+use crate::matrix::{Layout, Memory, Shape, View, ViewMut};
 
 /// A strided array of any number of axes, to read.
 #[derive(Clone, Debug)]
@@ -90,13 +90,6 @@ impl<'a, T: Scalar> NdView<'a, T> {
 impl<'a, T: Scalar> From<View<'a, T>> for NdView<'a, T> {
     fn from(view: View<'a, T>) -> Self {
         NdView { memory: view, layout: stack(view.layout()) }
-    }
-}
-
-/// `&matrix` can stand wherever a view is taken.
-impl<'a, T: Scalar> From<&'a Matrix<T>> for NdView<'a, T> {
-    fn from(matrix: &'a Matrix<T>) -> Self {
-        matrix.view().into()
     }
 }
 

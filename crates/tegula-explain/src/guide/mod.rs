@@ -49,6 +49,7 @@ pub struct Error {
 
 /// What is wrong with a directive.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Fault {
     /// A directive, subject or figure that is not written as the grammar has it.
     #[error("{what:?} is not understood; {expected}")]

@@ -8,12 +8,12 @@
 //! ```
 //! use tegula_explain::nests;
 //! use tegula_explain::nests::Nest;
-//! use tegula_core::{Matrix, Shape};
+//! use tegula_core::{View, ViewMut};
 //!
-//! let a = Matrix::from_fn(Shape::new(4, 4), |_, i, k| (i + k) as f32)?;
-//! let mut c = Matrix::zeros(a.shape())?;
-//! nests::multiply(Nest::Tiled, 2, a.view(), a.view(), c.view_mut())?;
-//! assert_eq!(c.as_slice()[..4], [14., 20., 26., 32.]);
+//! let a: Vec<f32> = (0..16).map(|place| (place / 4 + place % 4) as f32).collect();
+//! let (a, mut c) = (View::new(&a, 4, 4)?, [0f32; 16]);
+//! nests::multiply(Nest::Tiled, 2, a, a, ViewMut::new(&mut c, 4, 4)?)?;
+//! assert_eq!(c[..4], [14., 20., 26., 32.]);
 //! # Ok::<(), tegula_core::Error>(())
 //! ```
 //!

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tegula_core::error::Result;
-use tegula_core::matrix::{Matrix, Shape, View};
+use tegula_core::host;
+use tegula_core::matrix::{Shape, View, ViewMut};
 
 use super::{Entry, Nest, multiply};
 
@@ -37,13 +38,20 @@ pub struct Timing {
 /// As [`multiply`], and [`Error::OutOfMemory`](tegula_core::Error::OutOfMemory) for C.
 pub fn time<T: Entry>(nests: &[(Nest, usize)], a: View<T>, b: View<T>, budget: Duration) -> Result<Vec<Timing>> {
     let shape = Shape::new(a.shape().rows, b.shape().cols);
-    let (mut first, mut c) = (None, Matrix::<T>::zeros(shape)?);
+    let len = shape.len()?;
+    let room = || host::room(&[len], || format!("a {shape} matrix of {}", T::TYPE));
+    let (mut first, mut c): (Option<Vec<T>>, Vec<T>) = (None, room()?);
+    c.resize(len, T::ZERO);
     let mut same_bits = Vec::new();
     for &(nest, tile) in nests {
-        multiply(nest, tile, a, b, c.view_mut())?;
+        multiply(nest, tile, a, b, ViewMut::new(&mut c, shape.rows, shape.cols)?)?;
         let first = match &mut first {
             Some(first) => first,
-            None => first.insert(Matrix::from_view(c.view())?),
+            None => {
+                let copy = first.insert(room()?);
+                copy.extend_from_slice(&c);
+                copy
+            }
         };
         same_bits.push(bits(first).eq(bits(&c)));
     }
@@ -53,7 +61,7 @@ pub fn time<T: Entry>(nests: &[(Nest, usize)], a: View<T>, b: View<T>, budget: D
     while !nests.is_empty() && (rounds < ROUNDS || start.elapsed() < budget) {
         for (&(nest, tile), times) in nests.iter().zip(&mut times) {
             let began = Instant::now();
-            multiply(nest, tile, a, b, c.view_mut())?;
+            multiply(nest, tile, a, b, ViewMut::new(&mut c, shape.rows, shape.cols)?)?;
             times.push(began.elapsed());
         }
         rounds += 1;
@@ -65,6 +73,6 @@ pub fn time<T: Entry>(nests: &[(Nest, usize)], a: View<T>, b: View<T>, budget: D
     Ok(timings.collect())
 }
 
-fn bits<T: Entry>(c: &Matrix<T>) -> impl Iterator<Item = u64> {
-    c.as_slice().iter().map(|x| x.to_bits())
+fn bits<T: Entry>(c: &[T]) -> impl Iterator<Item = u64> {
+    c.iter().map(|x| x.to_bits())
 }

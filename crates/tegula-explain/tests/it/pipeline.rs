@@ -1,7 +1,7 @@
 //! What the timeline of a pipeline says, against what its kernel promises.
 
 use tegula_core::element::{Type, bf16};
-use tegula_core::{Layout, Matrix, Shape};
+use tegula_core::{Layout, Shape};
 use tegula_explain::page;
 use tegula_explain::pipeline::{Costs, Kind, Row, Span, State, Timeline, Whom};
 use tegula_explain::product::Product;
@@ -32,7 +32,7 @@ fn trace(name: &str, sizes: [usize; 3]) -> Trace {
 /// The same of ones, with this seed and on so few multiprocessors that blocks make several tiles of C.
 fn on_few(name: &str, [m, n, k]: [usize; 3], seed: u64) -> Trace {
     let kernel = check(Hopper::named(name, Type::BF16).unwrap().build().unwrap()).unwrap();
-    let ones = |rows, cols| Buffer::input(Matrix::from_fn(Shape::new(rows, cols), |_, _, _| bf16::ONE).unwrap().view());
+    let ones = |rows, cols| Buffer::from_fn(Layout::row_major(Shape::new(rows, cols)).unwrap(), |_, _, _| bf16::ONE);
     let (a, b) = (ones(m, k).unwrap(), ones(k, n).unwrap());
     let c = Buffer::output(Type::BF16, Layout::row_major(Shape::new(m, n)).unwrap()).unwrap();
     let scalars = [1.0f32, 0.0].map(Arg::scalar);

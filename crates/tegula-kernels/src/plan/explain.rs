@@ -73,6 +73,7 @@ pub struct Operand {
 
 /// What happens to an operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Taken {
     /// Nothing: it is not read.
     Unread,

@@ -44,6 +44,7 @@ impl fmt::Display for Key {
 
 /// Why a text is of no use. [`Display`](fmt::Display) gives what follows the name of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Unusable {
     /// Its winners are of another GPU, driver or version, which is named.
     #[error("is stale: it is of {0}")]

@@ -40,7 +40,7 @@ fn main() -> Fallible {
     let flops = 2.0 * (rows * N * K) as f64;
     println!("{}: {EXPERTS} groups of 0 to {MOST} rows, {rows} in all, n = {N}, k = {K}, bf16", gpu.info().name);
 
-    let numbers = |shape, random: &mut Random| Matrix::<bf16>::from_fn(shape, |_, _, _| random.number());
+    let numbers = |shape, random: &mut Random| Matrix::<bf16>::from_shape_fn(shape, |_, _, _| random.number());
     let host_a = numbers(Shape::new(rows, K), &mut random)?;
     let host_b = numbers(Shape { batches: EXPERTS, rows: K, cols: N }, &mut random)?;
     let (a, b) = (DeviceMatrix::upload(&gpu, host_a.view())?, DeviceMatrix::upload(&gpu, host_b.view())?);
@@ -78,7 +78,7 @@ fn main() -> Fallible {
     let places: Vec<_> = places.filter(|_| !libraries.is_empty()).collect();
     let operands = places.iter().map(|(stream, (group, rows))| {
         let (a, b) = (host_a.view().rows(rows.clone())?, host_b.view().batches(*group..=*group)?);
-        Operands::upload(&streams[*stream], [a, b], [false; 2], Matrix::zeros(Shape::new(rows.len(), N))?.view(), 1)
+        Operands::upload(&streams[*stream], [a, b], [false; 2], Matrix::zeros(rows.len(), N)?.view(), 1)
     });
     let operands: Vec<Operands<bf16>> = operands.collect::<Result<_>>()?;
     let candidates = places.iter().zip(&operands);

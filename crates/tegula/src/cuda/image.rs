@@ -18,6 +18,7 @@ const USUAL_SHARED_BYTES: u32 = 48 << 10;
 
 /// Where a function came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Source {
     /// It was loaded already.
     Memory,

@@ -283,7 +283,7 @@ impl<T: Stored> DeviceMatrix<T> {
     /// # Errors
     /// [`Error::OutOfMemory`]; what the driver says, which includes the failure of a kernel that was queued earlier.
     pub fn download(&self) -> Result<Matrix<T>> {
-        let mut matrix = Matrix::zeros(self.shape())?;
+        let mut matrix = Matrix::zeros_of_shape(self.shape())?;
         self.download_into(matrix.view_mut())?;
         Ok(matrix)
     }

@@ -29,7 +29,8 @@ use crate::matrix::{Shape, View, ViewMut};
 /// // Three rows: the first belongs to an expert that doubles, the others to one that swaps.
 /// let a = Matrix::from_vec(3, 2, vec![1f32, 2., 3., 4., 5., 6.])?;
 /// let experts = [[2f32, 0., 0., 2.], [0., 1., 1., 0.]];
-/// let b = Matrix::from_fn(Shape { batches: 2, rows: 2, cols: 2 }, |i, row, col| experts[i][2 * row + col])?;
+/// let shape = Shape { batches: 2, rows: 2, cols: 2 };
+/// let b = Matrix::from_shape_fn(shape, |i, row, col| experts[i][2 * row + col])?;
 /// let mut c = Matrix::from_vec(3, 2, vec![0f32; 6])?;
 /// Grouped::new(a.view(), b.view(), c.view_mut(), &[1, 2]).on(&Device::cpu()).run()?;
 /// assert_eq!(c.as_slice(), [2., 4., 4., 3., 6., 5.]);

@@ -2,6 +2,7 @@
 //! without races or bank conflicts.
 
 use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::interpret;
 use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape, View};
 use tegula_interp::{Arg, Buffer, Config, Counters, run};
 use tegula_ir::check;
@@ -115,16 +116,16 @@ fn any_product_of_short_numbers_is_right() {
 #[test]
 fn tf32_is_f32_rounded_to_nearest() {
     // Also halfway between two numbers of tf32, just below and just above.
-    let a = Matrix::from_fn(Shape::new(64, 64), |_, row, col| {
+    let a = Matrix::from_fn(64, 64, |row, col| {
         let bits = (row * 64 + col) as u32;
         f32::from_bits(1f32.to_bits() + bits / 3 * 0x1000 + bits % 3 - 1)
     });
-    let (a, one) = (a.unwrap(), Matrix::from_fn(Shape::new(64, 64), |_, row, col| f32::from(row == col)).unwrap());
+    let (a, one) = (a.unwrap(), Matrix::from_fn(64, 64, |row, col| f32::from(row == col)).unwrap());
     let rounded = |x: f32| f32::from_bits((x.to_bits() + 0x1000) & !0x1fff);
     let expected: Vec<f32> = a.as_slice().iter().map(|&x| rounded(x)).collect();
     for name in TF32 {
         let recipe = Recipe::named(name, Type::F32).unwrap();
-        let mut c = Matrix::<f32>::zeros(Shape::new(64, 64)).unwrap();
+        let mut c = Matrix::<f32>::zeros(64, 64).unwrap();
         for [a, b] in [[a.view(), one.view()], [one.view(), a.view()]] {
             for (a, b) in [(a, b), (b.t(), a.t())] {
                 let product = Gemm::new(a, b, c.view_mut());
@@ -161,11 +162,11 @@ fn splits_have_the_same_bits_on_the_gpu() {
     fn same<T: Sample>(gpu: &Device, name: &str, split: Split, random: &mut Random) {
         let sizes = [1 + random.below(2), 100 + random.below(150), 100 + random.below(150), 200 + random.below(200)];
         let (shape, [batches, m, n, k]) = (|batches, rows, cols| Shape { batches, rows, cols }, sizes);
-        let mut draw = |shape| Matrix::from_fn(shape, |_, _, _| T::element(random)).unwrap();
+        let mut draw = |shape| Matrix::from_shape_fn(shape, |_, _, _| T::element(random)).unwrap();
         let (a, b) = (draw(shape(batches, m, k)), draw(shape(batches, k, n)));
         let recipe = Recipe { split, ..Blocked::named(name, T::TYPE).unwrap().into() };
         let run = |device: &Device| {
-            let mut c = Matrix::<T::Out>::zeros(shape(batches, m, n)).unwrap();
+            let mut c = Matrix::<T::Out>::zeros_of_shape(shape(batches, m, n)).unwrap();
             device.run(&Plan::Gpu(recipe), Gemm::new(a.view(), b.view(), c.view_mut())).unwrap();
             c.as_slice().iter().map(|x| x.to_bits()).collect::<Vec<_>>()
         };
@@ -202,7 +203,7 @@ fn main_loop<T: Sample>(name: &str, lies: [Lie; 3]) -> Counters {
     let product = Product::<T>::new([1, bm as usize, bn as usize, 4 * bk as usize], lies, random, factors);
     let blocked = Blocked { vectors: [true; 3], orders: product.orders(), ..blocked };
     let kernel = check(blocked.build().unwrap()).unwrap();
-    let turn = |turned: bool, view: View<'_, T>| Buffer::input(if turned { view.t() } else { view }).unwrap();
+    let turn = |turned: bool, view: View<'_, T>| interpret::input(if turned { view.t() } else { view }).unwrap();
     let [a_turned, b_turned] = blocked.turned();
     let (a, b) = (turn(a_turned, product.a()), turn(b_turned, product.b()));
     let c = Buffer::output(<T::Out as Scalar>::TYPE, product.before().layout()).unwrap();

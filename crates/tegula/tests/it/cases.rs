@@ -9,8 +9,9 @@ use std::{fs, io};
 
 use tegula::element::{Scalar, Type, with_operand_type};
 use tegula::epilogue::{Activation, Along, Epilogue};
+use tegula::interpret;
 use tegula::{Layout, View, ViewMut};
-use tegula_interp::{Arg, Buffer, Config, run};
+use tegula_interp::{Arg, Config, run};
 use tegula_ir::launch::Field;
 use tegula_ir::{Axis, check, cpp};
 use tegula_kernels::{Barriers, Edges, Family, Mapping, PRESETS, Plain};
@@ -139,9 +140,10 @@ impl Folder {
         let source = cpp::print(&kernel).expect("it can be printed");
 
         let (c_view, bias) = (product.before(), product.bias.as_ref());
-        let bias = bias.map(|(bias, layout)| Buffer::input(View::strided(bias, *layout).expect("fits")).expect("room"));
-        let (a, b) = (Buffer::input(product.a()).expect("room"), Buffer::input(product.b()).expect("room"));
-        let c = Buffer::in_out(c_view).expect("room");
+        let bias =
+            bias.map(|(bias, layout)| interpret::input(View::strided(bias, *layout).expect("fits")).expect("room"));
+        let (a, b) = (interpret::input(product.a()).expect("room"), interpret::input(product.b()).expect("room"));
+        let c = interpret::in_out(c_view).expect("room");
         let mut args = vec![Arg::from(&a), Arg::from(&b), Arg::from(&c)];
         args.extend(bias.as_ref().map(Arg::from));
         args.extend([Arg::scalar(product.alpha), Arg::scalar(product.beta)]);
@@ -149,7 +151,8 @@ impl Folder {
             run(&kernel, &args, &Config::default()).expect("the arguments fit").ok(&kernel).expect("no error");
 
         let mut c_after = product.c.0.clone();
-        c.copy_to(ViewMut::strided(&mut c_after, product.c.1).expect("fits")).expect("it is of that type");
+        interpret::copy_written(&c, ViewMut::strided(&mut c_after, product.c.1).expect("fits"))
+            .expect("it is of that type");
         let begin = self.before.len();
         let mut places = vec![
             (self.put(&product.a.0, &product.a.0), product.a.1),

@@ -4,7 +4,7 @@
 use tegula::element::{Element, Scalar, Type, bf16, f16, with_operand_type};
 use tegula::epilogue::{Activation, Along, Epilogue};
 use tegula::nd::{NdArray, NdGemm};
-use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape, View};
+use tegula::{Accuracy, Device, Error, Gemm, Matrix, View};
 use tegula_kernels::plan::{Recipe, Split};
 use tegula_kernels::{Blocked, Family, Plain, Vector};
 
@@ -115,10 +115,9 @@ fn so_does_the_processor() {
 
 /// beta·C alone, with C of any bits: k is 0, so nothing is summed in another order.
 fn same_bits<T: Sample>(bits: impl Fn(usize) -> u64) {
-    let c =
-        Matrix::<T::Out>::from_fn(Shape::new(24, 40), |_, row, col| T::Out::from_bits(bits(40 * row + col))).unwrap();
+    let c = Matrix::<T::Out>::from_fn(24, 40, |row, col| T::Out::from_bits(bits(40 * row + col))).unwrap();
     let bias: Vec<T::Out> = (0..40).map(|i| T::result(&mut Random(i))).collect();
-    let (a, b) = (Matrix::<T>::zeros(Shape::new(24, 0)).unwrap(), Matrix::<T>::zeros(Shape::new(0, 40)).unwrap());
+    let (a, b) = (Matrix::<T>::zeros(24, 0).unwrap(), Matrix::<T>::zeros(0, 40).unwrap());
     for activation in [Activation::Relu, Activation::Gelu, Activation::Silu] {
         for biased in [false, true] {
             let run = |device: &Device| {
@@ -152,8 +151,8 @@ fn activations_have_the_same_bits_everywhere() {
 
 /// C as a layer of a network makes it.
 fn layer<T: Element>(device: &Device, bias: View<'_, T::Out>, activation: Activation) -> Result<String, Error> {
-    let (a, b) = (Matrix::<T>::zeros(Shape::new(3, 2))?, Matrix::<T>::zeros(Shape::new(2, 5))?);
-    let mut c = Matrix::zeros(Shape::new(3, 5))?;
+    let (a, b) = (Matrix::<T>::zeros(3, 2)?, Matrix::<T>::zeros(2, 5)?);
+    let mut c = Matrix::zeros(3, 5)?;
     let product = Gemm::new(a.view(), b.view(), c.view_mut()).bias(bias).activation(activation).on(device);
     // What explains itself is what runs.
     let explained = product.explain().map(|explained| explained.kernel);

@@ -9,8 +9,9 @@ use std::fmt::Write as _;
 use sha2::{Digest, Sha256};
 use tegula::cuda::{self, DeviceMatrix, Gpu};
 use tegula::element::{Element, Scalar, Type, with_operand_type};
-use tegula::{Error, Matrix, Result, Shape};
-use tegula_interp::{self as interp, Buffer, Config};
+use tegula::interpret;
+use tegula::{Error, Matrix, Result};
+use tegula_interp::{self as interp, Config};
 use tegula_ir::check;
 use tegula_kernels::{Edges, PRESETS, Plain};
 
@@ -47,7 +48,7 @@ fn element<T: Scalar>(random: &mut Random, special: bool) -> T {
 }
 
 fn matrix<T: Scalar>(random: &mut Random, rows: usize, cols: usize, special: bool) -> Matrix<T> {
-    Matrix::from_fn(Shape::new(rows, cols), |_, _, _| element(random, special)).unwrap()
+    Matrix::from_fn(rows, cols, |_, _| element(random, special)).unwrap()
 }
 
 struct Case {
@@ -114,11 +115,11 @@ fn compare<T: Element>(gpu: &Gpu, variant: Plain, case: &Case) -> Result<String>
     unsafe { gpu.run(&kernel, &args)? };
     let there = on_c.download()?;
 
-    let (a, b, c) = (Buffer::input(a.view())?, Buffer::input(b.view())?, Buffer::in_out(c.view())?);
+    let (a, b, c) = (interpret::input(a.view())?, interpret::input(b.view())?, interpret::in_out(c.view())?);
     let args = [(&a).into(), (&b).into(), (&c).into(), interp::Arg::scalar(alpha), interp::Arg::scalar(beta)];
     let config = Config { races: false, counters: false, blocks: chosen(&variant, case), ..Config::default() };
     let outcome = interp::run(&kernel, &args, &config)?.ok(&kernel)?;
-    let here = c.to_matrix::<T::Out>()?;
+    let here = interpret::to_matrix::<T::Out>(&c)?;
 
     let mut compared = 0;
     for row in 0..m {
@@ -126,7 +127,7 @@ fn compare<T: Element>(gpu: &Gpu, variant: Plain, case: &Case) -> Result<String>
             if config.blocks.is_some() && !c.written(0, row, col) {
                 continue;
             }
-            let (x, y) = (there.view().get(0, row, col).unwrap(), here.view().get(0, row, col).unwrap());
+            let (x, y) = (there[[row, col]], here[[row, col]]);
             let nan = x.partial_cmp_self() && y.partial_cmp_self();
             assert!(x.to_bits() == y.to_bits() || nan, "{} ({row}, {col}): GPU {x:?}, interpreter {y:?}", case.name);
             compared += 1;

@@ -44,9 +44,9 @@ impl<T: Sample> Product<T> {
             true => Shape { batches, rows: cols, cols: rows },
             false => Shape { batches, rows, cols },
         };
-        let a = Matrix::from_fn(shape(m, k, transposed[0]), |_, _, _| T::element(&mut random)).unwrap();
-        let b = Matrix::from_fn(shape(k, n, transposed[1]), |_, _, _| T::element(&mut random)).unwrap();
-        let c = Matrix::from_fn(shape(m, n, false), |_, _, _| T::result(&mut random)).unwrap();
+        let a = Matrix::from_shape_fn(shape(m, k, transposed[0]), |_, _, _| T::element(&mut random)).unwrap();
+        let b = Matrix::from_shape_fn(shape(k, n, transposed[1]), |_, _, _| T::element(&mut random)).unwrap();
+        let c = Matrix::from_shape_fn(shape(m, n, false), |_, _, _| T::result(&mut random)).unwrap();
         Product { a, b, c, transposed }
     }
 
@@ -137,7 +137,7 @@ fn a_graph_makes_each_call_and_goes_round_the_sets() {
     let device = Device::from(gpu.clone());
     for sets in [1, 3] {
         let operands = product.operands(&gpu, sets);
-        operands.set_c(Matrix::<i32>::zeros(Shape::new(40, 24)).unwrap().view()).unwrap();
+        operands.set_c(Matrix::<i32>::zeros(40, 24).unwrap().view()).unwrap();
         let mut queued = 0;
         let mut repeat = Repeat::new(&operands, |a, b, c| {
             queued += 1;

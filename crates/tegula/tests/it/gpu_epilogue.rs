@@ -111,8 +111,8 @@ fn a_gpu_finishes_what_small_kernels_sum() {
 fn activations_of_any_number_have_the_same_bits_on_a_gpu() {
     fn same<T: Sample>(gpu: &Device, bits: impl Fn(u64) -> u64) {
         let draw = |_, row: usize, col: usize| T::Out::from_bits(bits(Random((500 * row + col) as u64).next()));
-        let c = Matrix::<T::Out>::from_fn(Shape::new(200, 500), draw).unwrap();
-        let (a, b) = (Matrix::<T>::zeros(Shape::new(200, 0)).unwrap(), Matrix::<T>::zeros(Shape::new(0, 500)).unwrap());
+        let c = Matrix::<T::Out>::from_shape_fn(Shape::new(200, 500), draw).unwrap();
+        let (a, b) = (Matrix::<T>::zeros(200, 0).unwrap(), Matrix::<T>::zeros(0, 500).unwrap());
         for activation in Activation::ALL {
             let run = |device: &Device| {
                 let mut c = c.clone();
@@ -146,7 +146,7 @@ fn a_bias_may_lie_on_either_side() {
         assert_eq!(c.download().unwrap().as_slice(), [12, 0, 12, 0]);
     }
     // All on the host but the bias, which says where the product is made.
-    let mut on_host = Matrix::<i32>::zeros(Shape::new(2, 2)).unwrap();
+    let mut on_host = Matrix::<i32>::zeros(2, 2).unwrap();
     let report = Gemm::new(ones.view(), ones.view(), on_host.view_mut()).bias(there.view()).run().unwrap();
     assert_eq!((&*report.device, on_host.as_slice()), ("cuda:0", [12, -18, 12, -18].as_slice()));
 }

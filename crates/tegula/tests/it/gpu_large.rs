@@ -24,7 +24,7 @@ fn device() -> Option<Device> {
 
 fn random<T: Sample>(seed: u64, shape: Shape) -> Matrix<T> {
     let mut random = Random(seed);
-    Matrix::from_fn(shape, |_, _, _| T::element(&mut random)).unwrap()
+    Matrix::from_shape_fn(shape, |_, _, _| T::element(&mut random)).unwrap()
 }
 
 /// Multiplies random matrices on both, on the GPU by a kernel of this tile, and compares every bit.
@@ -35,7 +35,7 @@ where
     let (a, b) = (Shape { batches, rows: m, cols: k }, Shape { batches, rows: k, cols: n });
     let (a, b) = (random::<T>(1, a), random::<T>(2, b));
     let product = |device: &Device, plan: &Plan| {
-        let mut c = Matrix::<T::Out>::zeros(Shape { batches, rows: m, cols: n }).unwrap();
+        let mut c = Matrix::<T::Out>::zeros_of_shape(Shape { batches, rows: m, cols: n }).unwrap();
         device.run(plan, Gemm::new(a.view(), b.view(), c.view_mut())).unwrap();
         c
     };

@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 
 use tegula::cuda::{self, DeviceMatrix, Gpu, Stored};
 use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::interpret;
 use tegula::{Device, Gemm, Layout, Matrix, Shape};
-use tegula_interp::{self as interp, Arg, Buffer, Config, TensorCore};
+use tegula_interp::{self as interp, Arg, Config, TensorCore};
 use tegula_ir::{Mma, check};
 use tegula_kernels::Blocked;
 use tegula_kernels::plan::{Plan, Recipe};
@@ -128,7 +129,7 @@ impl Registers {
     }
 
     fn matrix<T: Scalar>(&self) -> Matrix<T> {
-        Matrix::from_fn(self.shape(), |_, r, c| T::from_bits(self.bits[r * self.cols + c])).unwrap()
+        Matrix::from_shape_fn(self.shape(), |_, r, c| T::from_bits(self.bits[r * self.cols + c])).unwrap()
     }
 
     fn get(&self, warp: usize, lane: u32, register: u32) -> u64 {
@@ -150,11 +151,11 @@ fn case<T: Scalar + Stored, S: Scalar + Stored>(
     let c = Registers::new(of_sums, || sum(&mut random, mma, kind));
     let kernel = check(matrix(mma)).unwrap();
     let (host_a, host_b, host_c) = (a.matrix::<T>(), b.matrix::<T>(), c.matrix::<S>());
-    let inputs = [&host_a, &host_b].map(|m| Buffer::input(m.view()).unwrap());
-    let here = Buffer::in_out(host_c.view()).unwrap();
+    let inputs = [&host_a, &host_b].map(|m| interpret::input(m.view()).unwrap());
+    let here = interpret::in_out(host_c.view()).unwrap();
     let args = [Arg::from(&inputs[0]), Arg::from(&inputs[1]), Arg::from(&here)];
     interp::run(&kernel, &args, &Config::default()).unwrap().ok(&kernel).unwrap();
-    let here = here.to_matrix::<S>().unwrap();
+    let here = interpret::to_matrix::<S>(&here).unwrap();
     let Some(gpu) = gpu else { return (0, String::new()) };
     let upload = |m: &Matrix<T>| DeviceMatrix::upload(gpu, m.view()).unwrap();
     let (device_a, device_b) = (upload(&host_a), upload(&host_b));
@@ -281,9 +282,7 @@ fn the_f64_kernel_has_the_same_bits_on_the_gpu() {
     for (k, vectors) in [(78, true), (77, false)] {
         let random = |seed, rows, cols| {
             let mut random = Random(seed);
-            Matrix::from_fn(Shape::new(rows, cols), |_, _, _| {
-                f64::from_bits(DOUBLE.number(&mut random, Numbers::Mixed))
-            })
+            Matrix::from_fn(rows, cols, |_, _| f64::from_bits(DOUBLE.number(&mut random, Numbers::Mixed)))
         };
         let (a, b, c) = (random(1, m, k).unwrap(), random(2, k, n).unwrap(), random(3, m, n).unwrap());
         let modern = gpu.info().compute == (9, 0);

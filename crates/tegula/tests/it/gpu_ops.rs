@@ -4,6 +4,7 @@
 
 use tegula::cuda::{self, DeviceMatrix, Gpu};
 use tegula::element::{Scalar, Type, bf16, f16};
+use tegula::interpret;
 use tegula::{Layout, Matrix, Result, Shape, View};
 use tegula_interp::{self as interp, Buffer, Config};
 use tegula_ir::{Access, Checked, Kernel, ParamKind, check};
@@ -71,7 +72,7 @@ struct Both {
 fn buffer<T: Scalar>(bits: &[u64], layout: Layout, access: Access) -> Result<Buffer> {
     let elements: Vec<T> = bits.iter().map(|&b| T::from_bits(b)).collect();
     let view = View::strided(&elements, layout)?;
-    if access == Access::Read { Buffer::input(view) } else { Buffer::in_out(view) }
+    if access == Access::Read { interpret::input(view) } else { interpret::in_out(view) }
 }
 
 impl Both {

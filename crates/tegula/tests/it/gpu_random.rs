@@ -39,7 +39,7 @@ impl Cut {
         let Shape { batches, rows, cols } = shape;
         let [rows, cols] = if self.transposed { [cols, rows] } else { [rows, cols] };
         let cols = self.before + cols + self.behind;
-        Matrix::from_fn(Shape { batches, rows, cols }, |_, _, _| element()).unwrap()
+        Matrix::from_shape_fn(Shape { batches, rows, cols }, |_, _, _| element()).unwrap()
     }
 }
 
@@ -82,7 +82,7 @@ fn product<T: Sample>(gpu: &Gpu, seed: u64) -> String {
     let accuracy = if T::TYPE == Type::F32 && random.chance(5) { Accuracy::Tf32 } else { Accuracy::Full };
     let bias = along.map(|along| {
         let (rows, cols) = if along == Along::Rows { (1, n) } else { (m, 1) };
-        Matrix::from_fn(Shape::new(rows, cols), |_, _, _| T::result(random)).unwrap()
+        Matrix::from_fn(rows, cols, |_, _| T::result(random)).unwrap()
     });
 
     let upload = |matrix: &Matrix<T>| DeviceMatrix::upload(gpu, matrix.view()).unwrap();

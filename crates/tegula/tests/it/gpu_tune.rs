@@ -19,7 +19,7 @@ const EFFORT: Effort = Effort { seed: 1, seconds: 0.0, all: true };
 fn product<T: Sample>(gpu: &Gpu, device: &Device, case: &Case<T>) -> String {
     let mut random = Random(7);
     let mut matrix = |rows, cols| {
-        Matrix::from_fn(Shape { batches: case.batch, rows, cols }, |_, _, _| T::element(&mut random)).unwrap()
+        Matrix::from_shape_fn(Shape { batches: case.batch, rows, cols }, |_, _, _| T::element(&mut random)).unwrap()
     };
     let (a, b) = (matrix(case.m, case.k), matrix(case.k, case.n));
     let there = [&a, &b].map(|matrix| DeviceMatrix::upload(gpu, matrix.view()).unwrap());
@@ -29,7 +29,7 @@ fn product<T: Sample>(gpu: &Gpu, device: &Device, case: &Case<T>) -> String {
     let report = gemm.run().unwrap();
     assert!(explained.tuned && explained.kernel == report.kernel, "{explained} {report:?}");
     // The same winner, whatever happens to its sums.
-    let bias = Matrix::<T::Out>::zeros(Shape::new(1, case.n)).unwrap();
+    let bias = Matrix::<T::Out>::zeros(1, case.n).unwrap();
     let biased =
         Gemm::new(there[0].view(), there[1].view(), c.view_mut()).bias(bias.view()).on(device).explain().unwrap();
     assert!(

@@ -5,8 +5,9 @@
 
 use tegula::cuda::{self, DeviceMatrix, Gpu, Stored};
 use tegula::element::{Type, bf16, f16};
+use tegula::interpret;
 use tegula::{Device, Gemm, Layout, Matrix, Shape};
-use tegula_interp::{self as interp, Arg, Buffer, Config};
+use tegula_interp::{self as interp, Arg, Config};
 use tegula_ir::prelude::*;
 use tegula_kernels::plan::{Plan, Recipe};
 
@@ -71,17 +72,17 @@ fn case<T: Element + Stored>(gpu: Option<&Gpu>, format: Format, n: u32, kind: Nu
     let (mut random, blocks) = (Random(seed), INSTRUCTIONS);
     let mut factor = |rows: u32| {
         let shape = Shape::new(rows as usize * blocks, K as usize);
-        Matrix::from_fn(shape, |_, _, _| T::from_bits(format.number(&mut random, kind))).unwrap()
+        Matrix::from_shape_fn(shape, |_, _, _| T::from_bits(format.number(&mut random, kind))).unwrap()
     };
     let (a, b) = (factor(M), factor(n));
     let shape = Shape::new(M as usize * blocks, n as usize);
-    let c = Matrix::from_fn(shape, |_, _, _| f32::from_bits(SINGLE.number(&mut random, kind) as u32)).unwrap();
+    let c = Matrix::from_shape_fn(shape, |_, _, _| f32::from_bits(SINGLE.number(&mut random, kind) as u32)).unwrap();
     let kernel = check(multiply::<T>(n)).unwrap();
-    let inputs = [&a, &b].map(|matrix| Buffer::input(matrix.view()).unwrap());
-    let here = Buffer::in_out(c.view()).unwrap();
+    let inputs = [&a, &b].map(|matrix| interpret::input(matrix.view()).unwrap());
+    let here = interpret::in_out(c.view()).unwrap();
     let args = [Arg::from(&inputs[0]), Arg::from(&inputs[1]), Arg::from(&here)];
     interp::run(&kernel, &args, &Config { seed, ..Config::default() }).unwrap().ok(&kernel).unwrap();
-    let here = here.to_matrix::<f32>().unwrap();
+    let here = interpret::to_matrix::<f32>(&here).unwrap();
     let Some(gpu) = gpu else { return (0, 0) };
     let on = [&a, &b].map(|matrix| DeviceMatrix::upload(gpu, matrix.view()).unwrap());
     let there = DeviceMatrix::upload(gpu, c.view()).unwrap();
@@ -129,13 +130,14 @@ fn pipelines_have_the_same_bits_on_the_gpu() {
     let (m, n) = (328, 264);
     // Tiles of other widths than multiples of 64 take A, which then is the right factor, as it lies: along k.
     for k in [8, 200, 520] {
-        let random = |seed, rows, cols| {
-            let mut random = Random(seed);
-            Matrix::from_fn(Shape::new(rows, cols), |_, _, _| {
-                bf16::from_bits(Format::BRAIN.number(&mut random, Numbers::Mixed) as u16)
-            })
-            .unwrap()
-        };
+        let random =
+            |seed, rows, cols| {
+                let mut random = Random(seed);
+                Matrix::from_fn(rows, cols, |_, _| {
+                    bf16::from_bits(Format::BRAIN.number(&mut random, Numbers::Mixed) as u16)
+                })
+                .unwrap()
+            };
         let (a, b, c) = (random(1, m, k), random(2, k, n), random(3, m, n));
         for name in [
             "hopper_128x256x64_2_4_1",
@@ -202,7 +204,7 @@ impl Chain {
             let side = Shape::new(Chain::SIDE, Chain::SIDE);
             let scale = (Chain::SIDE as f32).sqrt();
             let number = |_, _, _| bf16::from_f32((random.below(2001) as f32 / 1000.0 - 1.0) / scale * 2.0);
-            DeviceMatrix::upload(gpu, Matrix::from_fn(side, number).unwrap().view()).unwrap()
+            DeviceMatrix::upload(gpu, Matrix::from_shape_fn(side, number).unwrap().view()).unwrap()
         };
         Chain { first: [1, 2].map(random), other: [3, 4, 5].map(random), made: [6, 7, 8].map(random) }
     }

@@ -2,6 +2,7 @@
 
 use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue, Finish};
+use tegula::interpret;
 use tegula::{Device, Error, Grouped, Layout, Matrix, Report, Result, Shape, View, ViewMut};
 use tegula_bench::oracle;
 use tegula_interp::{self as interp, Arg, Buffer, Config, Severity};
@@ -69,7 +70,7 @@ impl<T: Sample> Groups<T> {
             Bias::Row | Bias::Rows => Shape { batches, rows: 1, cols },
             Bias::Column => Shape::new(rows, 1),
         };
-        let bias = Some(Matrix::from_fn(shape, |_, _, _| T::result(random)).unwrap());
+        let bias = Some(Matrix::from_shape_fn(shape, |_, _, _| T::result(random)).unwrap());
         Groups { bias, activation, ..self }
     }
 
@@ -123,7 +124,7 @@ impl<T: Sample> Groups<T> {
         let c = if covered && self.beta == T::Acc::ZERO {
             Buffer::output(ty, self.c.1)
         } else {
-            Buffer::in_out(self.before())
+            interpret::in_out(self.before())
         };
         let mut end = 0;
         let ends = self.sizes.iter().map(|size| {
@@ -134,10 +135,10 @@ impl<T: Sample> Groups<T> {
         let bias = self.bias.as_ref().map(|bias| {
             let Shape { rows, cols, .. } = bias.shape();
             let view = bias.view().broadcast(Shape { batches: self.sizes.len(), rows, cols });
-            Buffer::input(view.unwrap()).unwrap()
+            interpret::input(view.unwrap()).unwrap()
         });
-        let (a, b) = (Buffer::input(self.a()).unwrap(), Buffer::input(self.b()).unwrap());
-        let (ends, c) = (Buffer::input(ends.view()).unwrap(), c.unwrap());
+        let (a, b) = (interpret::input(self.a()).unwrap(), interpret::input(self.b()).unwrap());
+        let (ends, c) = (interpret::input(ends.view()).unwrap(), c.unwrap());
         let matrices = [&a, &b, &ends, &c].into_iter().chain(bias.as_ref()).map(Arg::from);
         let args: Vec<Arg<'_>> = matrices.chain([Arg::scalar(self.alpha), Arg::scalar(self.beta)]).collect();
         let config = Config { seed, device: DeviceFacts { multiprocessors: 3 }, ..Config::default() };
@@ -145,7 +146,7 @@ impl<T: Sample> Groups<T> {
         let outcome = interp::run(kernel, &args, &config).unwrap();
         let first = outcome.findings.iter().find(|f| f.severity() == Severity::Error);
         assert!(first.is_none(), "{what}: {}", first.unwrap());
-        self.must_be_right(c.to_matrix::<T::Out>().unwrap().view(), &what);
+        self.must_be_right(interpret::to_matrix::<T::Out>(&c).unwrap().view(), &what);
     }
 
     /// The kernel for these matrices.
@@ -258,7 +259,7 @@ fn ends_are_written() {
         assert!(outcome.error().is_none(), "{:?}", outcome.error());
     }
     let want: Vec<u32> = (0..2 * Ends::NUMBERS as u32).map(|i| 3 * i).collect();
-    assert_eq!(ends.to_matrix::<u32>().unwrap().as_slice(), want);
+    assert_eq!(ends.to_vec::<u32>().unwrap(), want);
 }
 
 /// Any groups.
@@ -311,9 +312,9 @@ fn what_makes_no_product_is_refused() {
     refused(Groups { b: other(random).b, ..groups(random) }, "as many columns as each matrix of B has rows");
     refused(Groups { c: other(random).c, ..groups(random) }, "B's columns");
     for shape in [Shape::new(5, 1), Shape::new(1, 3), Shape { batches: 3, rows: 1, cols: 4 }] {
-        refused(Groups { bias: Some(Matrix::zeros(shape).unwrap()), ..groups(random) }, "bias");
+        refused(Groups { bias: Some(Matrix::zeros_of_shape(shape).unwrap()), ..groups(random) }, "bias");
     }
-    let columns = Matrix::zeros(Shape { batches: 2, rows: 6, cols: 1 }).unwrap();
+    let columns = Matrix::zeros_of_shape(Shape { batches: 2, rows: 6, cols: 1 }).unwrap();
     refused(Groups { bias: Some(columns), ..groups(random) }, "6×1");
 }
 

@@ -2,6 +2,7 @@
 //! and clean on every seed; and each mistake planted in it is found on every seed.
 
 use tegula::element::{Type, bf16};
+use tegula::interpret;
 use tegula::{Layout, Matrix, Shape};
 use tegula_interp::{Arg, Buffer, Config, Finding, Kind, Outcome, Severity, run};
 use tegula_ir::prelude::*;
@@ -310,10 +311,10 @@ impl Sides {
 
     fn run(&self, kernel: &Checked<Kernel>, config: &Config) -> (Outcome, Matrix<bf16>) {
         let (m, n) = (self.a.shape().rows, self.b.shape().rows);
-        let (a, b) = (Buffer::input(self.a.view()).unwrap(), Buffer::input(self.b.view()).unwrap());
+        let (a, b) = (interpret::input(self.a.view()).unwrap(), interpret::input(self.b.view()).unwrap());
         let c = Buffer::output(Type::BF16, Layout::row_major(Shape::new(m, n)).unwrap()).unwrap();
         let outcome = run(kernel, &[Arg::from(&a), Arg::from(&b), Arg::from(&c)], config).unwrap();
-        (outcome, c.to_matrix().unwrap())
+        (outcome, interpret::to_matrix(&c).unwrap())
     }
 }
 
@@ -489,17 +490,17 @@ fn bits<'k>(k: &'k Builder, x: Val<'k, f16>) -> Val<'k, u32> {
 #[test]
 fn factors_lie_any_way() {
     let whole = |row: usize, col: usize| ((row * 7 + col * 5) % 9 + 1) as f64;
-    let a = Matrix::from_fn(Shape::new(16, 64), |_, p, i| f16::from_f64(whole(p, i))).unwrap();
-    let b = Matrix::from_fn(Shape::new(16, 128), |_, p, j| f16::from_f64(-whole(j, p))).unwrap();
+    let a = Matrix::from_fn(16, 64, |p, i| f16::from_f64(whole(p, i))).unwrap();
+    let b = Matrix::from_fn(16, 128, |p, j| f16::from_f64(-whole(j, p))).unwrap();
     for registers in [false, true] {
         let kernel = check(multiplied(registers)).unwrap();
         for seed in 0..8 {
-            let (a, b) = (Buffer::input(a.view()).unwrap(), Buffer::input(b.view()).unwrap());
+            let (a, b) = (interpret::input(a.view()).unwrap(), interpret::input(b.view()).unwrap());
             let c = Buffer::output(Type::F32, Layout::row_major(Shape::new(64, 128)).unwrap()).unwrap();
             let config = Config { seed, ..Config::default() };
             let outcome = run(&kernel, &[Arg::from(&a), Arg::from(&b), Arg::from(&c)], &config).unwrap();
             assert!(errors(&outcome).is_empty(), "{}", messages(&outcome));
-            let c = c.to_matrix::<f32>().unwrap().into_vec();
+            let c = c.to_vec::<f32>().unwrap();
             for (at, &c) in c.iter().enumerate() {
                 let terms = (0..16).map(|p| -whole(p, at / 128) * whole(at % 128, p));
                 assert_eq!(f64::from(c), terms.sum::<f64>(), "{registers} {at}");
@@ -522,12 +523,12 @@ fn matrices_are_stored_as_they_are_loaded() {
             (0..).zip(loaded).for_each(|(i, value)| y.store((i, k.lane()), value));
         });
         let kernel = check(kernel).unwrap();
-        let x = Matrix::from_fn(Shape::new(4, 32), |_, i, lane| (i << 20 | lane << 8 | (lane ^ i)) as u32).unwrap();
+        let x = Matrix::from_fn(4, 32, |i, lane| (i << 20 | lane << 8 | (lane ^ i)) as u32).unwrap();
         let y = Buffer::output(Type::U32, Layout::row_major(Shape::new(4, 32)).unwrap()).unwrap();
-        let input = Buffer::input(x.view()).unwrap();
+        let input = interpret::input(x.view()).unwrap();
         let outcome = run(&kernel, &[Arg::from(&input), Arg::from(&y)], &Config::default()).unwrap();
         assert!(errors(&outcome).is_empty(), "{}", messages(&outcome));
-        let y = y.to_matrix::<u32>().unwrap().into_vec();
+        let y = y.to_vec::<u32>().unwrap();
         assert_eq!(y, x.into_vec(), "{transposed}");
     }
 }
@@ -572,17 +573,17 @@ fn an_array_must_be_as_the_tiles_are() {
 
 #[test]
 fn a_tile_is_copied_by_parts() {
-    let a = Matrix::from_fn(Shape::new(64, 64), |_, i, j| bf16::from_f64((i % 16 * 16 + j % 16) as f64)).unwrap();
+    let a = Matrix::from_fn(64, 64, |i, j| bf16::from_f64((i % 16 * 16 + j % 16) as f64)).unwrap();
     let layout = Layout::row_major(a.shape()).unwrap();
     for (rows, first, right) in [(64, 0, true), (32, 0, true), (8, 0, true), (32, 16, false), (32, 32, false)] {
         let kernel = check(copied(rows, [64; 2], [Swizzle::B128; 2], first)).unwrap();
         for seed in 0..8 {
-            let (from, c) = (Buffer::input(a.view()).unwrap(), Buffer::output(Type::BF16, layout).unwrap());
+            let (from, c) = (interpret::input(a.view()).unwrap(), Buffer::output(Type::BF16, layout).unwrap());
             let config = Config { seed, ..Config::default() };
             let outcome = run(&kernel, &[Arg::from(&from), Arg::from(&c)], &config).unwrap();
             assert_eq!(errors(&outcome).is_empty(), right, "{rows} from {first}: {}", messages(&outcome));
             if right {
-                assert_eq!(c.to_matrix::<bf16>().unwrap().into_vec(), a.clone().into_vec(), "{rows}");
+                assert_eq!(c.to_vec::<bf16>().unwrap(), a.clone().into_vec(), "{rows}");
             }
         }
     }
@@ -634,7 +635,7 @@ fn exchange(mistake: &str, seed: u64) -> (Outcome, Vec<f32>) {
     let kernel = check(exchanged(mistake)).unwrap();
     let c = Buffer::output(Type::F32, Layout::row_major(Shape::new(4, 128)).unwrap()).unwrap();
     let outcome = run(&kernel, &[Arg::from(&c)], &Config { seed, ..Config::default() }).unwrap();
-    (outcome, c.to_matrix::<f32>().unwrap().into_vec())
+    (outcome, c.to_vec::<f32>().unwrap())
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn batches_that_overflow_only_with_their_sums_are_refused() {
     // Neither A nor B has too many elements, but A for each batch has.
     let one = [1f32];
     let (a, b) = (repeated(&one, 1, 4, 1 << 60).unwrap(), repeated(&one, 4, 1 << 60, 1).unwrap());
-    let mut c = Matrix::<f32>::zeros(shape(4, 4, 1)).unwrap();
+    let mut c = Matrix::<f32>::zeros_of_shape(shape(4, 4, 1)).unwrap();
     assert!(refused(Gemm::new(a, b, c.view_mut()).on(&Device::cpu()).run()));
     let nd = |extents: &[usize]| {
         let strides = vec![0; extents.len()];

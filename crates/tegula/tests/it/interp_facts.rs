@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use tegula::element::Scalar;
+use tegula::interpret;
 use tegula_interp::{Arg, Buffer, Config, Counters, Event, Observer, Outcome, Space, What, observe};
 use tegula_kernels::{Barriers, Family, Mapping, Plain};
 
@@ -170,7 +171,7 @@ impl Observer for Loader {
 /// The 4×4 product with tiles of 2×2; every element of A and B holds its position.
 fn watched(family: Family) -> Loader {
     let matrix = tegula::Matrix::from_vec(4, 4, (0..16).map(|i| i as f32).collect()).unwrap();
-    let (a, b) = (Buffer::input(matrix.view()).unwrap(), Buffer::input(matrix.view()).unwrap());
+    let (a, b) = (interpret::input(matrix.view()).unwrap(), interpret::input(matrix.view()).unwrap());
     let c = Buffer::output(f32::TYPE, a.layout()).unwrap();
     let args = [Arg::from(&a), Arg::from(&b), Arg::from(&c), Arg::scalar(1f32), Arg::scalar(0f32)];
     let mut loader = Loader::default();

@@ -1,13 +1,14 @@
 //! What each group of operations means, on small kernels: results against plain Rust, and mistakes by their kind.
 
 use tegula::element::Scalar;
+use tegula::interpret;
 use tegula::{Layout, Matrix, Shape, View};
 use tegula_interp::{Arg, Buffer, Config, Finding, Kind, Outcome, Severity, run};
 use tegula_ir::Float;
 use tegula_ir::prelude::*;
 
 pub fn row_of<T: Scalar>(data: &[T]) -> Buffer {
-    Buffer::in_out(View::new(data, 1, data.len()).unwrap()).unwrap()
+    interpret::in_out(View::new(data, 1, data.len()).unwrap()).unwrap()
 }
 
 pub fn empty<T: Scalar>(len: usize) -> Buffer {
@@ -15,7 +16,7 @@ pub fn empty<T: Scalar>(len: usize) -> Buffer {
 }
 
 pub fn values<T: Scalar>(buffer: &Buffer) -> Vec<T> {
-    buffer.to_matrix::<T>().unwrap().into_vec()
+    buffer.to_vec::<T>().unwrap()
 }
 
 /// A kernel of some blocks.
@@ -72,7 +73,7 @@ fn computes<T: Scalar, U: Scalar>(
         k.for_step(k.thread_x(), count, 32, |i| y.store((0, i), build(x.load((i, 0)), x.load((i, 1)))));
     });
     let flat = operands.iter().flat_map(|&(a, b)| [a, b]).collect();
-    let x = Buffer::input(Matrix::from_vec(operands.len(), 2, flat).unwrap().view()).unwrap();
+    let x = interpret::input(Matrix::from_vec(operands.len(), 2, flat).unwrap().view()).unwrap();
     let y = empty::<U>(operands.len());
     let outcome = run(&kernel, &[Arg::from(&x), Arg::from(&y)], &Config::default()).unwrap();
     assert_eq!(outcome.error(), None);
@@ -368,7 +369,7 @@ fn vectors_whole_and_in_part() {
     let layout = |cols| Layout { shape: Shape::new(1, cols), offset: 0, strides: [0, 128, 1] };
     let args = || {
         vec![
-            Buffer::input(View::strided(&x, layout(110)).unwrap()).unwrap(),
+            interpret::input(View::strided(&x, layout(110)).unwrap()).unwrap(),
             Buffer::output(Type::F32, layout(115)).unwrap(),
         ]
     };
@@ -463,7 +464,7 @@ fn a_row_ends_although_the_address_goes_on() {
         let (x, y) = (k.matrix::<f32>("x", Access::Read, Order2d::Strided, 1), k.output::<f32>("y"));
         k.when(k.thread_x().lt(6), || y.store((0, k.thread_x()), x.load((2, k.thread_x()))));
     });
-    let args = || vec![Buffer::input(View::strided(&data, inner).unwrap()).unwrap(), empty::<f32>(6)];
+    let args = || vec![interpret::input(View::strided(&data, inner).unwrap()).unwrap(), empty::<f32>(6)];
     each_seed(&kernel, args, |outcome, _| {
         let found = errors(outcome);
         assert_eq!(found.len(), 1);
@@ -709,7 +710,7 @@ fn blocks_share_no_order_of_their_own() {
         let seen = y.load((k.block_x() + 1, t));
         y.store((k.block_x(), t), seen);
     });
-    finds(Kind::Race, &other, || vec![Buffer::in_out(View::new(&[0u32; 128], 4, 32).unwrap()).unwrap()]);
+    finds(Kind::Race, &other, || vec![interpret::in_out(View::new(&[0u32; 128], 4, 32).unwrap()).unwrap()]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Mistakes that depend on luck or on the layout of memory on a GPU, and kernels that look like mistakes and are none.
 
+use tegula::interpret;
 use tegula::{Error, View};
 use tegula_interp::{Arg, Buffer, Config, Kind, Severity, run};
 use tegula_ir::prelude::*;
@@ -137,7 +138,7 @@ fn loop_with_a_step_of_zero_is_an_error_with_its_line() {
         let (x, y) = (k.input::<u32>("x"), k.output::<u32>("y"));
         k.for_step(0, 4, x.load((0, 0)), |i| y.store((0, k.lane()), i));
     });
-    let args = |step: u32| move || vec![Buffer::input(View::new(&[step], 1, 1).unwrap()).unwrap(), empty::<u32>(32)];
+    let args = |step: u32| move || vec![interpret::input(View::new(&[step], 1, 1).unwrap()).unwrap(), empty::<u32>(32)];
     finds(Kind::ZeroStep, &kernel, args(0));
     each_seed(&kernel, args(0), |outcome, _| assert_eq!(errors(outcome)[0].source[0].line(), line));
     gives(&kernel, args(3), &[3u32; 32]);

@@ -13,11 +13,11 @@ fn repeated<T: tegula::element::Scalar>(one: &[T], rows: usize, cols: usize) -> 
 fn inputs_of_more_elements_than_32_bits_count() {
     let (one, wide) = ([f32::NAN], 1 << 31);
     let (a, b) = (repeated(&one, 4, wide), repeated(&one, wide, 4));
-    let mut c = Matrix::from_fn(Shape::new(4, 4), |_, i, j| (4 * i + j) as f32).unwrap();
+    let mut c = Matrix::from_fn(4, 4, |i, j| (4 * i + j) as f32).unwrap();
     Gemm::new(a, b, c.view_mut()).alpha(0.0).beta(2.0).on(&Device::cpu()).run().unwrap();
     assert_eq!(c.as_slice(), (0..16).map(|x| 2.0 * x as f32).collect::<Vec<_>>());
     // No columns, so no work.
-    let mut c = Matrix::<f32>::zeros(Shape::new(4, 0)).unwrap();
+    let mut c = Matrix::<f32>::zeros(4, 0).unwrap();
     Gemm::new(a, repeated(&one, wide, 0), c.view_mut()).on(&Device::cpu()).run().unwrap();
 }
 
@@ -46,15 +46,15 @@ fn positions_beyond_32_bits() {
 #[test]
 fn grids_beyond_65_535_tiles_and_batches() {
     let m = 530_000; // tiles of 8
-    let a = Matrix::from_fn(Shape::new(m, 1), |_, i, _| i as i32).unwrap();
+    let a = Matrix::from_fn(m, 1, |i, _| i as i32).unwrap();
     let three = Matrix::from_vec(1, 1, vec![3i32]).unwrap();
     let batch = Shape { batches: 66_000, rows: 1, cols: 1 };
-    let stack = Matrix::from_fn(batch, |b, _, _| b as i32).unwrap();
+    let stack = Matrix::from_shape_fn(batch, |b, _, _| b as i32).unwrap();
     for device in DEVICES {
-        let mut c = Matrix::zeros(Shape::new(m, 1)).unwrap();
+        let mut c = Matrix::zeros(m, 1).unwrap();
         Gemm::new(a.view(), three.view(), c.view_mut()).on(&device()).run().unwrap();
         assert!(c.as_slice().iter().zip(0..).all(|(&c, i)| c == 3 * i));
-        let mut c = Matrix::zeros(batch).unwrap();
+        let mut c = Matrix::zeros_of_shape(batch).unwrap();
         Gemm::new(stack.view(), three.view(), c.view_mut()).on(&device()).run().unwrap();
         assert!(c.as_slice().iter().zip(0..).all(|(&c, i)| c == 3 * i));
     }

@@ -1,7 +1,8 @@
 //! Matrix instructions in the interpreter: products of small numbers, which are exact in every type, and what is refused or found.
 
-use tegula::{Matrix, Shape};
-use tegula_interp::{self as interp, Arg, Buffer, Config, Kind, Outcome};
+use tegula::Matrix;
+use tegula::interpret;
+use tegula_interp::{self as interp, Arg, Config, Kind, Outcome};
 use tegula_ir::prelude::*;
 
 /// What may be wrong on purpose.
@@ -100,17 +101,17 @@ fn number(row: usize, col: usize) -> i32 {
 fn run<T: Scalar + From8, S: Scalar + From8>(mma: Mma, kernel: Kernel, turned: bool) -> (Matrix<S>, Outcome) {
     let [m, n, k] = mma.shape().map(|extent| extent as usize);
     let kernel = check(kernel).unwrap();
-    let a = Matrix::from_fn(Shape::new(m, k), |_, r, c| T::from8(number(r, c))).unwrap();
+    let a = Matrix::from_fn(m, k, |r, c| T::from8(number(r, c))).unwrap();
     let b = if turned {
-        Matrix::from_fn(Shape::new(k, n), |_, r, c| T::from8(number(c, r))).unwrap()
+        Matrix::from_fn(k, n, |r, c| T::from8(number(c, r))).unwrap()
     } else {
-        Matrix::from_fn(Shape::new(n, k), |_, r, c| T::from8(number(r, c))).unwrap()
+        Matrix::from_fn(n, k, |r, c| T::from8(number(r, c))).unwrap()
     };
-    let c = Matrix::from_fn(Shape::new(m, n), |_, r, c| S::from8(number(c, r + 3))).unwrap();
-    let (a, b) = (Buffer::input(a.view()).unwrap(), Buffer::input(b.view()).unwrap());
-    let c = Buffer::in_out(c.view()).unwrap();
+    let c = Matrix::from_fn(m, n, |r, c| S::from8(number(c, r + 3))).unwrap();
+    let (a, b) = (interpret::input(a.view()).unwrap(), interpret::input(b.view()).unwrap());
+    let c = interpret::in_out(c.view()).unwrap();
     let outcome = interp::run(&kernel, &[Arg::from(&a), Arg::from(&b), Arg::from(&c)], &Config::default()).unwrap();
-    (c.to_matrix().unwrap(), outcome)
+    (interpret::to_matrix(&c).unwrap(), outcome)
 }
 
 /// Types that hold small whole numbers.
@@ -138,7 +139,7 @@ fn right<S: Scalar + From8>(mma: Mma, c: &Matrix<S>) -> bool {
     (0..m).all(|i| {
         (0..n).all(|j| {
             let product: i32 = (0..k).map(|p| number(i, p) * number(j, p)).sum();
-            c.view().get(0, i, j) == Some(S::from8(product + number(j, i + 3)))
+            c[[i, j]] == S::from8(product + number(j, i + 3))
         })
     })
 }

@@ -2,7 +2,7 @@
 
 use tegula::element::{Element, Scalar};
 use tegula::nd::{NdArray, NdGemm, NdLayout, NdView, NdViewMut, matmul, product_shape};
-use tegula::{Device, Error, Matrix, Shape};
+use tegula::{Device, Error, Matrix};
 
 use crate::product::{Random, Sample};
 
@@ -81,7 +81,7 @@ fn vectors_lose_their_axis_and_are_their_own_transpose() {
     let x = NdArray::from_vec(&[3], vec![1i32, 2, 3]).unwrap();
     let dot = matmul(x.view().t(), &x).unwrap();
     assert_eq!((dot.shape(), dot.as_slice()), (&[][..], &[14][..]));
-    let m = Matrix::from_fn(Shape::new(2, 3), |_, r, c| (10 * r + c) as i32).unwrap();
+    let m = Matrix::from_fn(2, 3, |r, c| (10 * r + c) as i32).unwrap();
     assert_eq!(matmul(&m, &x).unwrap().as_slice(), [8, 68]);
     assert_eq!(matmul(&x, NdView::from(&m).t()).unwrap().as_slice(), [8, 68]);
 }

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tegula::Matrix;
-use tegula_interp::{Buffer, Config, Counters, run};
+use tegula::interpret;
+use tegula_interp::{Config, Counters, run};
 use tegula_ir::prelude::*;
 
 use crate::product::Random;
@@ -119,8 +120,8 @@ impl Request {
     fn run(&self, shared: bool) -> Counters {
         let words = |f: &dyn Fn(Option<u32>) -> u32| self.starts.iter().map(|&start| f(start)).collect::<Vec<u32>>();
         let places = [words(&|start| start.unwrap_or(0) / 4), words(&|start| u32::from(start.is_some()))].concat();
-        let places = Buffer::input(Matrix::from_vec(2, 32, places).unwrap().view()).unwrap();
-        let x = Buffer::in_out(Matrix::from_vec(1, WORDS, vec![0u32; WORDS]).unwrap().view()).unwrap();
+        let places = interpret::input(Matrix::from_vec(2, 32, places).unwrap().view()).unwrap();
+        let x = interpret::in_out(Matrix::from_vec(1, WORDS, vec![0u32; WORDS]).unwrap().view()).unwrap();
         let kernel = check(self.build(shared)).unwrap();
         let config = Config { races: false, parallel: false, ..Config::default() };
         let outcome = run(&kernel, &[(&places).into(), (&x).into()], &config).unwrap();

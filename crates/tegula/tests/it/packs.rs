@@ -1,6 +1,7 @@
 //! Copies of both factors by one launch are what two launches write, without a race.
 
 use tegula::element::{Type, bf16};
+use tegula::interpret;
 use tegula::{Layout, Matrix, Shape, View};
 use tegula_interp::{self as interp, Arg, Buffer, Config, Severity};
 use tegula_ir::{Order2d, check};
@@ -27,9 +28,9 @@ fn factor<T: Sample>(order: Order2d, shape: Shape, unit: usize, random: &mut Ran
     let Shape { batches, rows, cols } = shape;
     let dense = |rows, cols| Shape { batches, rows, cols };
     let shape_there = if order == Order2d::ColMajor { dense(cols, rows) } else { dense(rows, cols) };
-    let all = Matrix::<T>::from_fn(shape_there, |_, _, _| T::element(random)).unwrap();
+    let all = Matrix::<T>::from_shape_fn(shape_there, |_, _, _| T::element(random)).unwrap();
     let view: View<'_, T> = if order == Order2d::ColMajor { all.view().t() } else { all.view() };
-    (Buffer::input(view).unwrap(), Layout::row_major(dense(rows, cols.next_multiple_of(unit))).unwrap())
+    (interpret::input(view).unwrap(), Layout::row_major(dense(rows, cols.next_multiple_of(unit))).unwrap())
 }
 
 fn both_are_as_each<T: Sample>(from: [Order2d; 2], packing: Packing, random: &mut Random) {
@@ -46,7 +47,7 @@ fn both_are_as_each<T: Sample>(from: [Order2d; 2], packing: Packing, random: &mu
     let both = PackBoth::of(each, factors.each_ref().map(|(_, layout)| layout.shape)).unwrap();
     run(HelperKernel::PackBoth(both).into(), &[&factors[0].0, &together[0], &factors[1].0, &together[1]]);
     for (alone, together) in alone.iter().zip(&together) {
-        let [alone, together] = [alone, together].map(|copy| copy.to_matrix::<T>().unwrap());
+        let [alone, together] = [alone, together].map(|copy| interpret::to_matrix::<T>(copy).unwrap());
         let same = alone.as_slice().iter().zip(together.as_slice()).all(|(x, y)| x.to_bits() == y.to_bits());
         assert!(same, "{both} of {shapes:?}");
     }

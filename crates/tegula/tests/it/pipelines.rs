@@ -93,7 +93,7 @@ fn clean<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usize; 3], bet
         let more: Vec<_> = launches.workspaces.iter().map(workspace).collect();
         let (outcome, c) = product.run_with(&kernel, &more, &config);
         if let [.., flags] = &*more {
-            assert!(flags.to_matrix::<u32>().unwrap().as_slice().iter().all(|flag| *flag == 0), "{name} leaves flags");
+            assert!(flags.to_vec::<u32>().unwrap().iter().all(|flag| *flag == 0), "{name} leaves flags");
         }
         let first = outcome.findings.iter().find(|f| f.severity() == Severity::Error);
         assert!(first.is_none(), "{name} {orders:?} {m}×{n}×{k}, seed {seed}: {}", first.unwrap());

@@ -2,6 +2,7 @@
 
 use tegula::element::{Element, Scalar, bf16, f16};
 use tegula::epilogue::{Activation, Along, Epilogue, Finish};
+use tegula::interpret;
 use tegula::{Accuracy, Device, Gemm, Layout, Shape, View, ViewMut};
 use tegula_bench::oracle;
 use tegula_interp::{Arg, Buffer, Config, Outcome, run};
@@ -250,9 +251,9 @@ impl<T: Sample> Product<T> {
     pub fn run_with(&self, kernel: &Checked<Kernel>, more: &[Buffer], config: &Config) -> (Outcome, Buffer) {
         let c = match self.beta == T::Acc::ZERO {
             true => Buffer::output(<T::Out as Scalar>::TYPE, self.c.1),
-            false => Buffer::in_out(self.before()),
+            false => interpret::in_out(self.before()),
         };
-        let (a, b, c) = (Buffer::input(self.a()).unwrap(), Buffer::input(self.b()).unwrap(), c.unwrap());
+        let (a, b, c) = (interpret::input(self.a()).unwrap(), interpret::input(self.b()).unwrap(), c.unwrap());
         let matrices = [&a, &b, &c].into_iter().chain(more).map(Arg::from);
         let args: Vec<Arg<'_>> = matrices.chain([Arg::scalar(self.alpha), Arg::scalar(self.beta)]).collect();
         let outcome = run(kernel, &args, config).unwrap();
@@ -295,7 +296,7 @@ impl<T: Sample> Product<T> {
 
     /// How far C is from what it should be.
     pub fn report(&self, c: &Buffer) -> oracle::Report {
-        let c = c.to_matrix::<T::Out>().unwrap();
+        let c = interpret::to_matrix::<T::Out>(c).unwrap();
         oracle::check::<T>(self.alpha, self.a(), self.b(), self.beta, Some(self.before()), c.view()).unwrap()
     }
 

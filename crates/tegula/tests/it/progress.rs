@@ -27,7 +27,7 @@ impl Heard {
 }
 
 fn ones(shape: Shape) -> Matrix<f32> {
-    Matrix::from_fn(shape, |_, _, _| 1.0).unwrap()
+    Matrix::from_shape_fn(shape, |_, _, _| 1.0).unwrap()
 }
 
 fn product(device: &Device, batches: usize, [m, n, k]: [usize; 3]) -> Vec<u64> {
@@ -73,7 +73,7 @@ fn several_products_are_one_whole() {
 
 #[test]
 fn the_reference_tells_of_rows() {
-    let (a, c) = (ones(Shape::new(100, 20)), Matrix::from_fn(Shape::new(100, 100), |_, _, _| 20.0).unwrap());
+    let (a, c) = (ones(Shape::new(100, 20)), Matrix::from_fn(100, 100, |_, _| 20.0).unwrap());
     let heard = Heard::default();
     let listener = |progress| heard.listen(progress);
     let report =

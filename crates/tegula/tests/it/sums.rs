@@ -3,8 +3,9 @@
 
 use tegula::element::Type;
 use tegula::epilogue::Epilogue;
+use tegula::interpret;
 use tegula::{Matrix, Shape};
-use tegula_interp::{Arg, Buffer, Config, run};
+use tegula_interp::{Arg, Config, run};
 use tegula_ir::{Order2d, check};
 use tegula_kernels::{Adding, Mend, Sum};
 
@@ -18,17 +19,18 @@ fn every_part_is_added_once() {
             let kernel = check(sum.build().unwrap()).unwrap();
             let shape = Shape { batches: 2 * parts, rows, cols };
             let element = |part: usize, row: usize, col: usize| (part * 1_000_003 + row * 1009 + col * 7) as i32;
-            let values = Matrix::from_fn(shape, element).unwrap();
-            let before = Matrix::from_fn(Shape { batches: 2, ..shape }, |_, row, col| (row + col) as i32).unwrap();
-            let (from, c) = (Buffer::input(values.view()).unwrap(), Buffer::in_out(before.view()).unwrap());
+            let values = Matrix::from_shape_fn(shape, element).unwrap();
+            let before =
+                Matrix::from_shape_fn(Shape { batches: 2, ..shape }, |_, row, col| (row + col) as i32).unwrap();
+            let (from, c) = (interpret::input(values.view()).unwrap(), interpret::in_out(before.view()).unwrap());
             let args = [Arg::from(&from), Arg::from(&c), Arg::scalar(3i32), Arg::scalar(-1i32)];
             let outcome = run(&kernel, &args, &Config::default()).unwrap();
             assert_eq!(outcome.error(), None, "{sum:?}, {parts} parts of {rows}×{cols}");
             let total =
                 |batch, row, col| (0..parts).map(|p| element(batch * parts + p, row, col)).fold(0, i32::wrapping_add);
             let want = |b, r, c| i32::wrapping_sub(i32::wrapping_mul(3, total(b, r, c)), (r + c) as i32);
-            let want = Matrix::from_fn(before.shape(), want).unwrap();
-            assert!(c.to_matrix::<i32>().unwrap() == want, "{sum:?}, {parts} parts of {rows}×{cols}");
+            let want = Matrix::from_shape_fn(before.shape(), want).unwrap();
+            assert!(interpret::to_matrix::<i32>(&c).unwrap() == want, "{sum:?}, {parts} parts of {rows}×{cols}");
         }
     }
 }
@@ -65,11 +67,11 @@ fn every_share_of_a_tile_is_added_once() {
             // What each worker has of a tile, in the slots that its kernel writes; elsewhere what would be seen.
             let value = |slot: usize, row: usize, col: usize| (slot * 100_003 + row * 1009 + col * 7) as i32;
             let parts =
-                Matrix::from_fn(Shape { batches: 2 * workers, rows: tile_rows, cols: tile_cols }, value).unwrap();
+                Matrix::from_shape_fn(Shape { batches: 2 * workers, rows: tile_rows, cols: tile_cols }, value).unwrap();
             let shape = Shape { batches: 2, rows: tile_m * tile_rows - 1, cols: tile_n * tile_cols - 1 };
             let old = |batch: usize, row: usize, col: usize| (batch + row + col) as i32;
-            let c = Buffer::in_out(Matrix::from_fn(shape, old).unwrap().view()).unwrap();
-            let parts = Buffer::input(parts.view()).unwrap();
+            let c = interpret::in_out(Matrix::from_shape_fn(shape, old).unwrap().view()).unwrap();
+            let parts = interpret::input(parts.view()).unwrap();
             let mend = Mend { ty: Type::I32, order: Order2d::RowMajor, epilogue: Epilogue::NONE };
             let kernel = check(mend.build().unwrap()).unwrap();
             let args = [Arg::from(&parts), Arg::from(&c), Arg::scalar(5i32), Arg::scalar(steps as u32)];
@@ -82,9 +84,9 @@ fn every_share_of_a_tile_is_added_once() {
                 let sum: i32 = sharing.map(|worker| value(slot(worker), row % tile_rows, col % tile_cols)).sum();
                 sum + 5 * old(batch, row, col)
             };
-            let want = Matrix::from_fn(shape, want).unwrap();
+            let want = Matrix::from_shape_fn(shape, want).unwrap();
             assert!(
-                c.to_matrix::<i32>().unwrap() == want,
+                interpret::to_matrix::<i32>(&c).unwrap() == want,
                 "{workers} workers, {tiles} tiles of {steps} steps, {across}"
             );
         }

@@ -3,6 +3,7 @@
 
 use tegula::Device;
 use tegula::element::{Scalar, Type, f16, with_operand_type};
+use tegula::interpret;
 use tegula_interp::{Arg, Buffer, Config, Counters, run};
 use tegula_ir::check;
 use tegula_kernels::Vector;
@@ -61,7 +62,7 @@ fn the_bits_do_not_depend_on_the_schedule() {
     let bits = |seed| {
         let (outcome, c) = product.run(&kernel, &Config { seed, ..Config::default() });
         assert_eq!(outcome.error(), None);
-        c.to_matrix::<f32>().unwrap().as_slice().iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+        c.to_vec::<f32>().unwrap().iter().map(|x| x.to_bits()).collect::<Vec<_>>()
     };
     let first = bits(0);
     (1..6).for_each(|seed| assert_eq!(bits(seed), first, "seed {seed}"));
@@ -101,7 +102,7 @@ fn counted<T: Sample>(few: u32, along_k: bool) -> (Counters, [u64; 2]) {
     let vector = Vector { orders: product.orders(), ..vector };
     let kernel = check(vector.build().unwrap()).unwrap();
     let b = if vector.turned() { product.b().t() } else { product.b() };
-    let (a, b) = (Buffer::input(product.a()).unwrap(), Buffer::input(b).unwrap());
+    let (a, b) = (interpret::input(product.a()).unwrap(), interpret::input(b).unwrap());
     let c = Buffer::output(<T::Out as Scalar>::TYPE, product.before().layout()).unwrap();
     let args = [Arg::from(&a), Arg::from(&b), Arg::from(&c), Arg::scalar(T::Acc::ONE), Arg::scalar(T::Acc::ZERO)];
     let outcome = run(&kernel, &args, &Config::default()).unwrap();

@@ -67,7 +67,7 @@ impl Table {
     /// The elements in a matrix of their own.
     fn dense<T: Scalar>(&self, memory: &[T]) -> Matrix<T> {
         let [batches, rows, cols] = self.shape;
-        Matrix::from_fn(Shape { batches, rows, cols }, |b, r, c| memory[self.at([b, r, c])]).unwrap()
+        Matrix::from_shape_fn(Shape { batches, rows, cols }, |b, r, c| memory[self.at([b, r, c])]).unwrap()
     }
 }
 

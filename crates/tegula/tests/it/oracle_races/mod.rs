@@ -32,7 +32,8 @@ use build::Lines;
 use model::{Element, Pairs, Party, Rules};
 use program::{Array, CELLS, Does, FLAGS, Program, Step, TILE};
 use tegula::Matrix;
-use tegula_interp::{Buffer, Config, Finding, Kind, Severity, run};
+use tegula::interpret;
+use tegula_interp::{Config, Finding, Kind, Severity, run};
 use tegula_ir::check;
 
 use crate::effort::full;
@@ -138,8 +139,8 @@ fn interpret(program: &Program, seed: u64) -> tegula::Result<All> {
     let zeros =
         |rows: u32, cols: u32| Matrix::from_vec(rows as usize, cols as usize, vec![0u32; (rows * cols) as usize]);
     let [data, flags, stored] = [(1, CELLS), (1, FLAGS), (2, TILE)]
-        .map(|(rows, cols)| Buffer::in_out(zeros(rows, cols).unwrap().view()).unwrap());
-    let copied = Buffer::input(zeros(2, TILE)?.view())?;
+        .map(|(rows, cols)| interpret::in_out(zeros(rows, cols).unwrap().view()).unwrap());
+    let copied = interpret::input(zeros(2, TILE)?.view())?;
     let config = Config { seed, counters: false, parallel: false, ..Config::default() };
     let args = [&data, &flags, &data, &copied, &stored].map(|buffer| buffer.into());
     let mut all = All::default();
