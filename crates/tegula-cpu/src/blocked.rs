@@ -114,7 +114,7 @@ struct Block<'a, 'b, T: Operand> {
     rooms: [Shared<T::Acc>; 3],
 }
 
-/// Rows and columns of a block, and the run of k that is added to their sums.
+/// Rows and columns of a block, and the run of k that is accumulated into them.
 struct Part<S> {
     rows: Range<usize>,
     cols: Range<usize>,
@@ -167,7 +167,7 @@ impl<T: Operand> Block<'_, '_, T> {
         Part { rows, cols, depth, scale: [alpha, if first { beta } else { T::Acc::ONE }], sums, last }
     }
 
-    /// Tells that a part is done.
+    /// Adds a part's multiply-adds to the progress.
     fn count(&self, Part { rows, cols, depth, .. }: &Part<T::Acc>) {
         if let Some(meter) = self.product.meter {
             meter.add(rows.len() as u64 * cols.len() as u64 * depth.len() as u64);
@@ -190,7 +190,7 @@ impl<T: Operand> Block<'_, '_, T> {
         }
     }
 
-    /// Adds a part with B packed: tiles of the same height, side by side, over and over.
+    /// Accumulates a part with B packed: a row of tiles for each few rows of A.
     ///
     /// # Safety
     /// As [`Product::run`], for this part.
@@ -319,7 +319,8 @@ impl<T: Operand> Block<'_, '_, T> {
         }
     }
 
-    /// Adds a part with B as it lies: tiles as high as their width allows, one below the other, so that their columns of B stay in the first cache.
+    /// Accumulates a part without packing B. Tiles are as high as their width allows, one below the
+    /// other, so that their columns of B stay in the L1 cache.
     ///
     /// # Safety
     /// As [`Product::run`], for this part.

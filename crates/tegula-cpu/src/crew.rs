@@ -71,12 +71,12 @@ struct Job {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: the work may be shared; whoever opened the job waits for all who joined it.
+// SAFETY: the work is `Sync`, and `OpenJob` waits for all threads that joined.
 unsafe impl Send for Job {}
 // SAFETY: as above.
 unsafe impl Sync for Job {}
 
-/// Closes its job when it is dropped, and waits for those who joined.
+/// An open job. Dropping it closes the job and waits for the threads that joined.
 struct OpenJob<'a> {
     job: Arc<Job>,
     work: PhantomData<&'a dyn Fn(usize)>,
@@ -94,7 +94,7 @@ impl Drop for OpenJob<'_> {
 }
 
 impl OpenJob<'_> {
-    /// Waits for those who joined, and panics if one of them did.
+    /// Waits for the threads that joined, and passes on the panic of one.
     fn end(self) {
         let job = self.job.clone();
         drop(self);
@@ -111,7 +111,7 @@ fn open() -> MutexGuard<'static, Option<Arc<Job>>> {
 impl Job {
     /// Asks other threads to do the work too. `None` where another job is open.
     fn open(threads: usize, work: &(dyn Fn(usize) + Sync)) -> Option<OpenJob<'_>> {
-        // SAFETY: only the lifetime changes. Nobody calls it after `OpenJob` is dropped, which borrows it.
+        // SAFETY: only the lifetime changes. `OpenJob` borrows the work; no thread calls it after the drop.
         let work: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(work) };
         let job = Arc::new(Job {
             work,

@@ -73,7 +73,7 @@ impl Later {
 /// next, written, and read unless beta is 0.
 pub type Tile<S> = unsafe fn([usize; 3], S, Factors<S>, S, *mut S, row: isize);
 
-/// The function for tiles of so many rows and columns.
+/// Selects the micro-kernel for a tile of so many rows and columns.
 pub type Choice<S> = fn([usize; 2]) -> Tile<S>;
 
 /// What the sums of a few rows of A start from: where the first number is, bytes from one row to the next, rows, and packed values of a row.

@@ -80,7 +80,8 @@ pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, c: 
     gemm_told(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, Finish::default(), None, None)
 }
 
-/// [`gemm`] by an instruction set that the machine has, with what is done last, for each matrix of C, counting multiply-adds. B may have been packed before.
+/// [`gemm`] with an instruction set that the machine has, an epilogue, B packed before, and a meter
+/// of multiply-adds.
 ///
 /// # Errors
 /// As [`gemm`].

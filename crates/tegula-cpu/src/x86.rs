@@ -15,14 +15,19 @@ use super::vnni;
 
 /// Steps from which a tile of C is asked for before the sums are made: it lies far away, and they take a while.
 const FAR: usize = 64;
-/// Vectors of sums from which two steps hide what the loop itself costs; tiles of fewer take four.
+/// Tiles of so many accumulator vectors unroll two steps of k, since their multiplications hide the
+/// loop's own instructions; smaller ones unroll four.
 const LARGE: usize = 12;
 /// Bytes that a cache brings in at once.
 const LINE: usize = 64;
 
-/// Which function multiplies tiles of so many rows and columns, and those functions for one type: `$s` as it is read, `$t` as it is summed. `$spread` makes a vector of one number of A, `$widen` of neighbours in B; `$load` and `$store` are for
-/// C. `$widen`, `$load` and `$store` take the first lanes by a mask; there are other functions for whole vectors, since to load by a mask takes the place of a multiplication. Sums
-/// start from [`Factors::starts`] where it `$starts` them, else from 0. `$step` multiplies two vectors and adds a third.
+/// The micro-kernels of one type, and `$run`, which selects the one for the rows and columns of a tile.
+///
+/// `$s` is the type of packed elements, `$t` that of the accumulators. `$spread` broadcasts an element
+/// of A, `$widen` loads neighbours of B; `$load` and `$store` are for C. All three take a mask for the
+/// first lanes. A masked load costs about as much as a multiplication, so where `$unmasked` holds there
+/// are also micro-kernels for whole vectors. Accumulators start from [`Factors::starts`] where
+/// `$starts` holds, else from 0. `$step` multiplies two vectors and adds a third.
 macro_rules! run {
     ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $starts:literal, $unmasked:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
@@ -205,7 +210,7 @@ impl Strides {
     }
 }
 
-/// Asks for memory that will be written.
+/// Prefetches a row of C that will be written.
 #[inline(always)]
 fn prefetch(row: *const i8, bytes: usize) {
     for line in (0..bytes).step_by(LINE) {
