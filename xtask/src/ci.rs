@@ -1,20 +1,23 @@
-//! All that a change is held to: sections in order, each a command as a person would type it.
+//! Checks of a change: sections in order, each a command that can be run by hand.
 //!
-//! The quick run is for every change. The full run has every seed, shape and assembly, and searches: for inputs that break a
-//! reader or a product, and for wrong accesses to memory. It is for changes of kernels, the interpreter or a printer.
+//! The quick run is for every change. The full run is for changes of kernels, the interpreter or a
+//! printer. It covers all seeds, shapes and assemblies. It also searches for inputs that break a
+//! reader or a product, and for memory errors.
 
 use std::process::Command;
 use std::time::Instant;
 
 use crate::{Outcome, passes};
 
-const QUICK: [(&str, &str); 6] = [
+const QUICK: [(&str, &str); 8] = [
     ("format", "fmt --all --check"),
     ("layers", "xtask layers"),
+    ("words", "xtask words"),
+    ("results", "xtask results --check"),
     ("lints", "clippy --workspace --all-targets -- -D warnings"),
     ("platforms", "xtask platforms"),
     ("tests", "test --workspace"),
-    // With the features that the tests ask for.
+    // With the features of the tests.
     (
         "documentation",
         "doc --workspace --no-deps --lib --features tegula/faer,tegula/interp,tegula/ndarray,tegula/ndarray-016,tegula-bench/peers",
@@ -29,7 +32,7 @@ const FULL: [(&str, &str); 5] = [
     ("fuzz", "xtask fuzz 60"),
 ];
 
-/// Runs the sections up to the first that fails.
+/// Runs the sections until one fails.
 pub fn run(full: bool) -> Outcome {
     let sections = QUICK.iter().chain(if full { &FULL[..] } else { &[] });
     sections.into_iter().try_for_each(|(name, command)| section(name, command, full))

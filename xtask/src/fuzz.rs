@@ -1,8 +1,9 @@
-//! Lets libFuzzer search for inputs that break the targets of `fuzz/`: `cargo xtask fuzz [SECONDS]`, 60 for each if not said.
+//! Runs libFuzzer on the targets of `fuzz/`: `cargo xtask fuzz [SECONDS]`, by default 60 each.
 //!
-//! The targets are built with the coverage instrumentation that libFuzzer is guided by, which stable Rust passes on to LLVM. They
-//! start from `fuzz/corpus`; what they add stays in `target/fuzz`, what breaks them goes to `fuzz/artifacts`. Without a C++
-//! compiler for libFuzzer itself this is skipped, unless `TEGULA_REQUIRE_FUZZ` is 1.
+//! The targets are built with coverage instrumentation for libFuzzer, which stable Rust passes on
+//! to LLVM. They start from `fuzz/corpus`. New inputs stay in `target/fuzz`, inputs that fail go to
+//! `fuzz/artifacts`. Without a C++ compiler for libFuzzer the task is skipped, unless
+//! `TEGULA_REQUIRE_FUZZ` is 1.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,10 +13,10 @@ use std::{env, thread};
 
 use crate::{Outcome, root};
 
-/// Targets that run at a time.
-const AT_A_TIME: usize = 2;
+/// Number of concurrent targets.
+const CONCURRENCY: usize = 2;
 
-/// What makes rustc count edges and trace comparisons for libFuzzer.
+/// Compiler options that count edges and trace comparisons for libFuzzer.
 const COVERAGE: [&str; 5] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -24,12 +25,12 @@ const COVERAGE: [&str; 5] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
 
-/// The longest that one input may take, in seconds.
+/// Time limit per input in seconds.
 const TIMEOUT: u32 = 10;
-/// The most memory that a target may take, in MiB.
+/// Memory limit per target in MiB.
 const MEMORY: u32 = 512;
-/// The longest input that is made up, in bytes.
-const LONGEST: u32 = 512;
+/// Length limit of generated inputs in bytes.
+const MAX_LENGTH: u32 = 512;
 
 /// Builds all targets and runs each for some seconds.
 pub fn run(seconds: &str) -> Outcome {
@@ -50,12 +51,12 @@ pub fn run(seconds: &str) -> Outcome {
             }
         }
     };
-    thread::scope(|scope| (0..AT_A_TIME).for_each(|_| drop(scope.spawn(work))));
+    thread::scope(|scope| (0..CONCURRENCY).for_each(|_| drop(scope.spawn(work))));
     let failures = failures.into_inner().unwrap_or_else(|e| e.into_inner());
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// Whether there is the C++ compiler that builds libFuzzer.
+/// Whether the C++ compiler for libFuzzer is available.
 fn has_compiler() -> bool {
     let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
     Command::new(compiler).arg("--version").output().is_ok_and(|output| output.status.success())
@@ -63,18 +64,18 @@ fn has_compiler() -> bool {
 
 fn skip() -> Outcome {
     if env::var("TEGULA_REQUIRE_FUZZ").is_ok_and(|v| v == "1") {
-        return Err("no C++ compiler, which libFuzzer is built with: install g++ or set CXX".into());
+        return Err("C++ compiler not found: install g++ or set CXX".into());
     }
-    println!("skipped: no C++ compiler");
+    println!("skipped: C++ compiler not found");
     Ok(())
 }
 
-/// The target triple of this machine. Naming it keeps the instrumentation away from build scripts.
+/// Target triple of the host. Naming it keeps the instrumentation out of build scripts.
 fn host() -> Result<String, String> {
     let output = Command::new("rustc").arg("-vV").output().map_err(|e| format!("rustc: {e}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_string).ok_or_else(|| "rustc -vV names no host".into())
+    host.map(str::to_string).ok_or_else(|| "rustc -vV reports no host".into())
 }
 
 fn build(host: &str) -> Outcome {
@@ -85,10 +86,10 @@ fn build(host: &str) -> Outcome {
         .current_dir(root())
         .status()
         .map_err(|e| format!("cargo: {e}"))?;
-    if status.success() { Ok(()) } else { Err("the fuzz targets could not be built".into()) }
+    if status.success() { Ok(()) } else { Err("building the fuzz targets failed".into()) }
 }
 
-/// The targets' names, those of the corpora.
+/// Names of the targets, from the corpora.
 fn targets() -> Result<Vec<String>, String> {
     let folder = root().join("fuzz/corpus");
     let entries = fs::read_dir(&folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -98,7 +99,7 @@ fn targets() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Runs one target; where it breaks, says how to see that again.
+/// Runs one target; an error includes the command to reproduce it.
 fn search(programs: &Path, target: &str, seconds: u32) -> Outcome {
     let root = root();
     let program = programs.join(target);
@@ -112,14 +113,14 @@ fn search(programs: &Path, target: &str, seconds: u32) -> Outcome {
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-timeout={TIMEOUT}"))
         .arg(format!("-rss_limit_mb={MEMORY}"))
-        .arg(format!("-max_len={LONGEST}"))
-        // All lengths from the start: what is kept is long, and a cut header is worth nothing.
+        .arg(format!("-max_len={MAX_LENGTH}"))
+        // All lengths from the start: corpus inputs are long, and a truncated header is useless.
         .arg("-len_control=0")
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .arg("-print_final_stats=1");
-    let words = root.join("fuzz/words").join(target);
-    if words.exists() {
-        command.arg(format!("-dict={}", words.display()));
+    let dictionary = root.join("fuzz/dictionaries").join(target);
+    if dictionary.exists() {
+        command.arg(format!("-dict={}", dictionary.display()));
     }
     command.arg(found).arg(root.join("fuzz/corpus").join(target));
     let errors = output.try_clone().map_err(failed)?;
@@ -130,8 +131,8 @@ fn search(programs: &Path, target: &str, seconds: u32) -> Outcome {
         return Ok(());
     }
     let written = text.lines().find_map(|line| line.split_once("Test unit written to ")).map(|(_, path)| path);
-    let again = written.map_or(format!("see {}", log.display()), |path| format!("{} {path}", program.display()));
-    Err(format!("{target} broke: {}\n    again: {again}", reason(&text)))
+    let command_line = written.map_or(format!("see {}", log.display()), |path| format!("{} {path}", program.display()));
+    Err(format!("{target} failed: {}\n    reproduce: {command_line}", reason(&text)))
 }
 
 fn folder(path: PathBuf) -> Result<PathBuf, String> {
@@ -139,19 +140,19 @@ fn folder(path: PathBuf) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// How many inputs were tried and how much of the code they reached.
+/// Number of executed inputs and covered edges.
 fn summary(log: &str) -> String {
     let tried = log.lines().rev().find_map(|line| line.strip_prefix("stat::number_of_executed_units:")).unwrap_or("?");
     let edges = log.lines().rev().find_map(|line| line.split_once(" cov: ")?.1.split(' ').next()).unwrap_or("?");
     format!("{} inputs, {edges} edges", tried.trim())
 }
 
-/// The panic's message, or what libFuzzer says.
+/// Panic message, or libFuzzer's error.
 fn reason(log: &str) -> String {
     let mut lines = log.lines();
     match lines.find(|line| line.contains("panicked at ") || line.contains("ERROR: libFuzzer")) {
         Some(line) if line.contains("panicked at ") => format!("{line} {}", lines.next().unwrap_or_default()),
         Some(line) => line.into(),
-        None => "no reason was given".into(),
+        None => "no reason reported".into(),
     }
 }

@@ -1,17 +1,16 @@
-//! Layers: which crate may depend on which, which module may import which, where unsafe code may
-//! stand, and that no files import each other in a loop. Rules as tables, and a scan of the sources
-//! against them.
+//! Layering rules: dependencies of crates, imports of modules, unsafe code, import cycles.
+//!
+//! The rules are tables; the sources are scanned against them.
 
+mod cycles;
 mod imports;
-mod loops;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{Outcome, root};
 
-/// The crates, bottom first, and what of the workspace each may depend on. What only tests need is
-/// not counted.
+/// Crates, bottom first, and the workspace crates that each may depend on, except for tests.
 const CRATES: [(&str, &[&str]); 10] = [
     ("tegula-core", &[]),
     ("tegula-ir", &["tegula-core"]),
@@ -39,45 +38,45 @@ const CRATES: [(&str, &[&str]); 10] = [
     ),
 ];
 
-/// What modules must not name of their crate and of crates below: the module, the names, and the
-/// parts of the module that may.
+/// Forbidden imports: the module, the names, and submodules that are exempt.
 const FORBIDDEN: [(&str, &[&str], &[&str]); 6] = [
-    // Printers do not know each other.
+    // Printers do not depend on each other.
     ("tegula-ir/ptx", &["cpp"], &[]),
     ("tegula-ir/cpp", &["ptx"], &[]),
-    // Kernels do not know what chooses them; their families and the registry do.
+    // Kernels do not depend on the planner; kernel families and the registry do.
     (
         "tegula-kernels",
         &["plan"],
         &["tegula-kernels/plan", "tegula-kernels/lib", "tegula-kernels/family", "tegula-kernels/registry"],
     ),
-    // The driver does not know what a kernel computes; one file binds kernels to it.
+    // The driver layer does not depend on kernels; one file binds kernels to it.
     ("tegula/cuda", &["gemm", "tegula_kernels"], &["tegula/cuda/product"]),
     ("tegula/cache", &["gemm", "exec"], &[]),
-    // Statistics know no device.
+    // Statistics do not depend on devices.
     ("tegula-bench/stats", &["cpu", "gpu", "tegula"], &[]),
 ];
 
-/// Files and folders that may hold unsafe code: the driver's calls, vectorized kernels, host memory
-/// behind a view (no slice, since elements between a view's own may be borrowed elsewhere), and
-/// views of other crates' matrices.
+/// Files and directories that may contain unsafe code.
+///
+/// These are driver calls, vectorized kernels, host memory behind a view, and views of other
+/// crates' matrices. A view is not a slice: elements between its own may be borrowed elsewhere.
 const UNSAFE: [&str; 10] = [
     "tegula/cuda",
     "tegula-bench/cublaslt",
     "tegula-bench/peer",
-    "tegula-bench/repeat",
+    "tegula-bench/graph_timer",
     "tegula-cpu",
     "tegula-core/convert",
     "tegula-core/lanes",
     "tegula-core/matrix/view",
     "tegula-cli/output",
-    "tegula-files/map",
+    "tegula-files/file_map",
 ];
 
-/// A source file: where it is, its name (`crate/module/file`), and its text without comments.
+/// A source file without comments and tests.
 struct Source {
     krate: &'static str,
-    /// The path in the crate's `src`, without the extension.
+    /// Path in the crate's `src`, without extension.
     path: String,
     code: String,
 }
@@ -88,27 +87,26 @@ impl Source {
     }
 }
 
-/// Checks every source of the crates.
+/// Checks all sources.
 pub fn run() -> Outcome {
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for (krate, may) in CRATES {
         let folder = root().join("crates").join(krate);
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).map_err(|e| format!("{krate}: {e}"))?;
-        broken.extend(
+        violations.extend(
             dependencies(&manifest)
                 .filter(|name| !may.contains(&name.as_str()))
                 .map(|name| format!("{krate} must not depend on {name}")),
         );
         let sources = sources(krate, &folder.join("src"))?;
-        broken.extend(sources.iter().flat_map(check));
-        broken.extend(
-            loops::find(&sources).iter().map(|files| format!("{krate}: a loop of imports: {}", files.join(", "))),
-        );
+        violations.extend(sources.iter().flat_map(check));
+        violations
+            .extend(cycles::find(&sources).iter().map(|files| format!("{krate}: import cycle: {}", files.join(", "))));
     }
-    if broken.is_empty() { Ok(()) } else { Err(broken.join("\n")) }
+    if violations.is_empty() { Ok(()) } else { Err(violations.join("\n")) }
 }
 
-/// The crates of the workspace that a manifest's `[dependencies]` name.
+/// Workspace crates in the `[dependencies]` section of a manifest.
 fn dependencies(manifest: &str) -> impl Iterator<Item = String> {
     let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
     let lines = lines.take_while(|line| !line.starts_with('['));
@@ -147,14 +145,14 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(all)
 }
 
-/// The source without comments and without its module of tests.
+/// Removes comments and the test module of a source.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The rules that a source breaks.
+/// Rules that a source violates.
 fn check(source: &Source) -> Vec<String> {
     let name = source.name();
     let within = |part: &&str| Path::new(&name).starts_with(part);
@@ -162,7 +160,7 @@ fn check(source: &Source) -> Vec<String> {
     let forbidden = rules.flat_map(|(_, names, _)| names.iter());
     let paths = imports::of(&source.path, &source.code);
     let words: Vec<&str> = words(&source.code).collect();
-    let mut broken: Vec<String> = forbidden
+    let mut violations: Vec<String> = forbidden
         .filter(|name| {
             paths.iter().any(|path| path.first().is_some_and(|first| first == *name))
                 || words.contains(*name) && name.starts_with("tegula")
@@ -171,14 +169,14 @@ fn check(source: &Source) -> Vec<String> {
         .collect();
     let may = UNSAFE.iter().any(within);
     if !may && words.contains(&"unsafe") {
-        broken.push(format!("{name} must not hold unsafe code"));
+        violations.push(format!("{name} must not contain unsafe code"));
     }
     if !may && source.path != "lib" && source.code.contains("allow(unsafe_code") {
-        broken.push(format!("{name} must not allow unsafe code"));
+        violations.push(format!("{name} must not allow unsafe code"));
     }
-    broken.sort();
-    broken.dedup();
-    broken
+    violations.sort();
+    violations.dedup();
+    violations
 }
 
 fn words(code: &str) -> impl Iterator<Item = &str> {
@@ -193,45 +191,45 @@ mod tests {
         Source { krate, path: path.into(), code: super::code(code) }
     }
 
-    fn broken(krate: &'static str, path: &str, code: &str) -> Vec<String> {
+    fn violations(krate: &'static str, path: &str, code: &str) -> Vec<String> {
         check(&source(krate, path, code))
     }
 
     #[test]
-    fn sources_keep_the_rules() {
-        run().expect("the rules hold");
+    fn sources_follow_the_rules() {
+        run().expect("no violations");
     }
 
     #[test]
-    fn dependencies_of_a_manifest_are_those_of_its_section() {
+    fn dependencies_are_read_from_their_section() {
         let manifest = "[features]\ncuda = [\"tegula/cuda\"]\n\n[dependencies]\nserde.workspace = true\n\
                         tegula-ir.workspace = true\ntegula = { workspace = true }\n\n[dev-dependencies]\ntegula-bench = 1\n";
         assert_eq!(dependencies(manifest).collect::<Vec<_>>(), ["tegula-ir", "tegula"]);
     }
 
     #[test]
-    fn a_forbidden_import_is_found() {
-        let wrong = broken("tegula-ir", "ptx/emit", "use crate::cpp::print;");
+    fn check_finds_forbidden_imports() {
+        let wrong = violations("tegula-ir", "ptx/emit", "use crate::cpp::print;");
         assert_eq!(wrong, ["tegula-ir/ptx/emit must not import cpp"]);
-        let wrong = broken("tegula", "cuda/launch", "fn f() { tegula_kernels::Variant::all() }");
+        let wrong = violations("tegula", "cuda/launch", "fn f() { tegula_kernels::Variant::all() }");
         assert_eq!(wrong, ["tegula/cuda/launch must not import tegula_kernels"]);
-        let wrong = broken("tegula-kernels", "tiled", "use crate::plan::Recipe;");
+        let wrong = violations("tegula-kernels", "tiled", "use crate::plan::Recipe;");
         assert_eq!(wrong, ["tegula-kernels/tiled must not import plan"]);
-        assert!(broken("tegula-kernels", "plan/cost", "use crate::plan::Recipe;").is_empty());
-        assert!(broken("tegula", "cuda/product", "use tegula_kernels::Variant;").is_empty());
-        assert!(broken("tegula-ir", "ptx/emit", "/// See [`crate::cpp`].\nuse crate::ops::Op;").is_empty());
+        assert!(violations("tegula-kernels", "plan/cost", "use crate::plan::Recipe;").is_empty());
+        assert!(violations("tegula", "cuda/product", "use tegula_kernels::Variant;").is_empty());
+        assert!(violations("tegula-ir", "ptx/emit", "/// See [`crate::cpp`].\nuse crate::ops::Op;").is_empty());
     }
 
     #[test]
-    fn unsafe_code_is_found_outside_its_modules() {
+    fn check_finds_unsafe_code() {
         assert_eq!(
-            broken("tegula-ir", "check", "fn f() { unsafe { g() } }"),
-            ["tegula-ir/check must not hold unsafe code"]
+            violations("tegula-ir", "check", "fn f() { unsafe { g() } }"),
+            ["tegula-ir/check must not contain unsafe code"]
         );
-        assert_eq!(broken("tegula", "gemm", "#![allow(unsafe_code)]"), ["tegula/gemm must not allow unsafe code"]);
-        assert!(broken("tegula-cpu", "pack", "fn f() { unsafe { g() } }").is_empty());
-        assert!(broken("tegula-core", "matrix/view", "fn f() { unsafe { g() } }").is_empty());
-        assert!(!broken("tegula-core", "matrix/layout", "fn f() { unsafe { g() } }").is_empty());
-        assert!(broken("tegula", "lib", "#![deny(unsafe_code)]").is_empty());
+        assert_eq!(violations("tegula", "gemm", "#![allow(unsafe_code)]"), ["tegula/gemm must not allow unsafe code"]);
+        assert!(violations("tegula-cpu", "pack", "fn f() { unsafe { g() } }").is_empty());
+        assert!(violations("tegula-core", "matrix/view", "fn f() { unsafe { g() } }").is_empty());
+        assert!(!violations("tegula-core", "matrix/layout", "fn f() { unsafe { g() } }").is_empty());
+        assert!(violations("tegula", "lib", "#![deny(unsafe_code)]").is_empty());
     }
 }

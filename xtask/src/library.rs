@@ -1,16 +1,18 @@
-//! Chores that are tests of the library. They are built as `cargo test --workspace` builds them, so nothing is built twice.
+//! Tasks that are tests of the library.
+//!
+//! They build the same way as `cargo test --workspace`, so nothing is built twice.
 
 use std::path::absolute;
 use std::process::Command;
 
 use crate::{Outcome, passes};
 
-/// Rewrites the kept texts of kernels, of the command line and of the guide, and what ptxas says of kernels.
+/// Rewrites expected outputs of kernels, the command line and the guide, and ptxas reports.
 pub fn bless() -> Outcome {
     let library = ["--test", "it", "--", "golden::", "kernels_assemble"];
     let command_line = ["--test", "snapshots"];
-    let guide = ["--test", "it", "--", "guide"];
-    [&library[..], &command_line, &guide].into_iter().try_for_each(|tests| {
+    let pictures = ["--test", "it", "--", "guide", "readme_picture"];
+    [&library[..], &command_line, &pictures].into_iter().try_for_each(|tests| {
         passes(
             test().args(tests).envs([("TEGULA_BLESS", "1"), ("TEGULA_REQUIRE_PTXAS", "1")]),
             &format!("tests {}", tests.join(" ")),
@@ -18,7 +20,7 @@ pub fn bless() -> Outcome {
     })
 }
 
-/// Assembles all kernels, or those with a text in their names.
+/// Assembles all kernels, or those with `part` in their names.
 pub fn assemble(part: &str) -> Outcome {
     let mut command = test();
     command.args(["--test", "it", "--", "assemble::"]);
@@ -26,13 +28,16 @@ pub fn assemble(part: &str) -> Outcome {
     passes(&mut command, "assembly")
 }
 
-/// Writes the folder of kernels in CUDA C++.
+/// Writes a directory with the kernels in CUDA C++.
 pub fn cuda(folder: &str) -> Outcome {
     let folder = absolute(folder).map_err(|e| format!("{folder}: {e}"))?;
     let mut command = test();
     command.args(["--test", "it", "--", "--ignored", "folder_for_nvcc"]).env("TEGULA_CUDA_FOLDER", &folder);
     passes(&mut command, "cuda")?;
-    println!("where there is a GPU: cd {} && nvcc -std=c++17 -arch=native driver.cu -o run && ./run", folder.display());
+    println!(
+        "on a machine with a GPU: cd {} && nvcc -std=c++17 -arch=native driver.cu -o run && ./run",
+        folder.display()
+    );
     Ok(())
 }
 

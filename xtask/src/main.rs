@@ -1,32 +1,39 @@
-//! Repository tasks. It has no dependencies, so it builds at once; tasks that need the library run one
-//! of its tests.
+//! Repository tasks.
+//!
+//! The crate has no dependencies, so it builds at once. Tasks that need the library run one of its
+//! tests.
 
 mod aarch64;
 mod ci;
 mod fuzz;
+mod json;
 mod layers;
 mod library;
 mod memory;
 mod platforms;
+mod results;
 mod sanitize;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// What a chore comes to: nothing, or why it failed.
+/// Result of a task, with an error message.
 type Outcome = Result<(), String>;
 
-const USAGE: &str = "usage: cargo xtask CHORE
-  ci [--full]       what a change is held to; with --full everything
-  bless             rewrites kept texts, and what ptxas says of kernels
-  assemble [PART]   assembles all kernels, or those with this in their names
-  layers            holds imports against the layers
+const USAGE: &str = "usage: cargo xtask TASK
+  ci [--full]       checks a change; with --full, runs all checks
+  bless             rewrites expected outputs, and ptxas reports of kernels
+  assemble [PART]   assembles all kernels, or those with PART in their names
+  layers            checks imports against the layering rules
+  results [--check] rewrites the result tables in Markdown from benchmarks/*.json, or checks them
   fuzz [SECONDS]    searches for inputs that break a fuzz target
   platforms         checks the crates for other platforms
   aarch64           runs CPU tests and a product of files under QEMU
   memory            runs CPU tests under Miri and Valgrind
   sanitize          runs CPU tests under the address and the thread sanitizer
-  cuda FOLDER       writes what checks kernels in CUDA C++ with nvcc and a GPU";
+  words             checks names, phrases and line lengths against docs/glossary.md
+  cuda FOLDER       writes a check of kernels in CUDA C++ for nvcc and a GPU";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -38,12 +45,15 @@ fn main() -> ExitCode {
         ["assemble"] => library::assemble(""),
         ["assemble", part] => library::assemble(part),
         ["layers"] => layers::run(),
+        ["results"] => results::run(false),
+        ["results", "--check"] => results::run(true),
         ["fuzz"] => fuzz::run("60"),
         ["fuzz", seconds] => fuzz::run(seconds),
         ["platforms"] => platforms::run(),
         ["aarch64"] => aarch64::run(),
         ["memory"] => memory::run(),
         ["sanitize"] => sanitize::run(),
+        ["words"] => words::run(),
         ["cuda", folder] => library::cuda(folder),
         _ => Err(USAGE.into()),
     };
@@ -56,15 +66,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// The repository's root.
+/// Root directory of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// Runs a command in the root.
+/// Runs a command in the root directory.
 ///
 /// # Errors
-/// It does not start or does not succeed; `what` is its name in the message.
+/// If it does not start or fails; `what` is its name in the message.
 fn passes(command: &mut Command, what: &str) -> Outcome {
     let status = command.current_dir(root()).status().map_err(|e| format!("{what}: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("failed: {what}")) }

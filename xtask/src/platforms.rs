@@ -1,6 +1,6 @@
 //! Checks that the crates compile for other platforms: `cargo xtask platforms`.
 //!
-//! Each target's standard library comes by `rustup target add`. A target without it is skipped,
+//! `rustup target add` installs the standard library of a target. Targets without it are skipped,
 //! unless `TEGULA_REQUIRE_TARGETS` is 1.
 
 use std::env;
@@ -10,11 +10,11 @@ use std::process::Command;
 use crate::{Outcome, passes};
 
 const WORKSPACE: &str = "--workspace";
-/// What a page in a browser needs, and the library without GPUs.
+/// Crates of a browser page, and the library without GPUs.
 const BROWSER: &str =
     "-p tegula-ir -p tegula-interp -p tegula-kernels -p tegula-explain -p tegula --no-default-features";
 
-/// The targets, and the crates that are checked for each.
+/// Targets, and the crates that are checked for each.
 const TARGETS: [(&str, &str); 4] = [
     ("aarch64-unknown-linux-gnu", WORKSPACE),
     ("aarch64-apple-darwin", WORKSPACE),
@@ -22,15 +22,15 @@ const TARGETS: [(&str, &str); 4] = [
     ("wasm32-unknown-unknown", BROWSER),
 ];
 
-/// Checks each.
+/// Checks all targets.
 pub fn run() -> Outcome {
     let required = env::var("TEGULA_REQUIRE_TARGETS").is_ok_and(|v| v == "1");
     for (target, crates) in TARGETS {
         if !is_installed(target) {
             if required {
-                return Err(format!("no standard library for {target}: rustup target add {target}"));
+                return Err(format!("standard library for {target} not found: rustup target add {target}"));
             }
-            println!("skipped: no standard library for {target}");
+            println!("skipped: standard library for {target} not found");
             continue;
         }
         let mut check = Command::new("cargo");
@@ -40,7 +40,7 @@ pub fn run() -> Outcome {
     Ok(())
 }
 
-/// Whether the target's standard library is there.
+/// Whether the target's standard library is installed.
 pub fn is_installed(target: &str) -> bool {
     let folder = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
     folder.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).exists())

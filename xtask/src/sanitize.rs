@@ -1,7 +1,8 @@
-//! Runs the CPU's tests under LLVM's sanitizers: `cargo xtask sanitize`.
+//! Runs the CPU tests under LLVM's sanitizers: `cargo xtask sanitize`.
 //!
-//! The address sanitizer sees what Valgrind does, and AVX-512 and AMX as well; the thread sanitizer sees races between the threads of a product. Both are
-//! options of nightly Rust; the standard library is built again with them, which needs its source. Where they are missing this is skipped, unless
+//! The address sanitizer finds the errors that Valgrind finds, also in AVX-512 and AMX code. The
+//! thread sanitizer finds data races between threads. Both are options of nightly Rust and rebuild
+//! the standard library, which requires its source. The task is skipped without them, unless
 //! `TEGULA_REQUIRE_SANITIZERS` is 1.
 
 use std::env;
@@ -9,26 +10,26 @@ use std::process::{Command, Stdio};
 
 use crate::{Outcome, passes, root};
 
-/// Where the sanitizers are known to work.
+/// Target for which the sanitizers are known to work.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Random products of each type.
+/// Random products per type.
 const CASES: &str = "25";
 
-/// Runs both, if they are there.
+/// Runs both, if available.
 pub fn run() -> Outcome {
-    if !is_there() {
+    if !is_installed() {
         if env::var("TEGULA_REQUIRE_SANITIZERS").is_ok_and(|v| v == "1") {
-            return Err("no sanitizers: rustup toolchain install nightly --component rust-src".into());
+            return Err("sanitizers not found: rustup toolchain install nightly --component rust-src".into());
         }
-        println!("skipped: no nightly toolchain with rust-src");
+        println!("skipped: nightly toolchain with rust-src not found");
         return Ok(());
     }
     ["address", "thread"].into_iter().try_for_each(under)
 }
 
-/// Whether there is a nightly toolchain with the source of the standard library.
-fn is_there() -> bool {
+/// Whether a nightly toolchain with the source of the standard library is installed.
+fn is_installed() -> bool {
     let mut sysroot = Command::new("rustup");
     sysroot.args(["run", "nightly", "rustc", "--print", "sysroot"]).stderr(Stdio::null());
     let Ok(output) = sysroot.output() else { return false };
@@ -39,10 +40,10 @@ fn is_there() -> bool {
 fn under(sanitizer: &str) -> Outcome {
     println!("== {sanitizer} sanitizer");
     let mut test = Command::new("rustup");
-    // What is left out loads other libraries, or is of sizes that take hours.
+    // Tests that load other libraries, and tests of sizes that take hours, are skipped.
     test.args(["run", "nightly", "cargo", "test", "-Zbuild-std", "--target", TARGET])
         .args(["--package", "tegula-cpu", "--package", "tegula-core", "--package", "tegula-bench", "--lib"])
-        .args(["--", "--skip", "sizes_past_every_block", "--skip", "peer"])
+        .args(["--", "--skip", "sizes_beyond_one_block", "--skip", "peer"])
         .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
         .env("CARGO_TARGET_DIR", root().join("target/sanitize").join(sanitizer))
         .env("TSAN_OPTIONS", "halt_on_error=1")

@@ -1,7 +1,6 @@
-//! The paths within its own crate that a source imports or names.
+//! Imports of a source within its crate.
 
-/// Paths from the crate's root, one list of names each, that the code of a file names after
-/// `crate::` or `super::`.
+/// Paths that code names after `crate::` or `super::`, as names from the crate's root.
 pub fn of(file: &str, code: &str) -> Vec<Vec<String>> {
     let own = module(file);
     let mut found = Vec::new();
@@ -24,7 +23,7 @@ pub fn of(file: &str, code: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// The module that a file is, as names from the crate's root.
+/// Path of the module of a file.
 pub fn module(file: &str) -> Vec<String> {
     let mut names: Vec<String> = file.split('/').map(String::from).collect();
     if names.last().is_some_and(|last| last == "mod" || last == "lib" || last == "main") {
@@ -33,7 +32,7 @@ pub fn module(file: &str) -> Vec<String> {
     names
 }
 
-/// The paths that a use tree begins with: one, or one for each entry of a group.
+/// Paths of a use tree: one, or one per entry of a group.
 fn tree(prefix: &[String], text: &str) -> Vec<Vec<String>> {
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(text.len());
     let (path, rest) = text.split_at(end);
@@ -47,7 +46,7 @@ fn tree(prefix: &[String], text: &str) -> Vec<Vec<String>> {
     }
 }
 
-/// The entries of a group up to its closing brace.
+/// Entries of a group up to its closing brace.
 fn entries(group: &str) -> Vec<&str> {
     let (mut depth, mut start, mut entries) = (0, 0, Vec::new());
     for (at, c) in group.char_indices() {
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_written_out_and_super_is_resolved() {
+    fn of_expands_groups_and_resolves_super() {
         assert_eq!(paths("a/b", "use crate::{c::D, e::{F, G}};"), ["c::D", "e::F", "e::G"]);
         assert_eq!(paths("a/b", "use super::{c::D, E};\nuse super::super::f::G;"), ["a::c::D", "a::E", "f::G"]);
         assert_eq!(paths("lib", "pub(crate) fn f() -> crate::Result<()> {}"), ["Result"]);

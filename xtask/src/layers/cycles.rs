@@ -1,24 +1,24 @@
-//! Files of a crate that import each other in a loop.
+//! Import cycles among files of a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Source, imports};
 
-/// The loops, each the names of its files, sorted.
+/// Cycles, each as the sorted names of its files.
 pub fn find(sources: &[Source]) -> Vec<Vec<String>> {
     let graph = graph(sources);
-    let reached: BTreeMap<usize, BTreeSet<usize>> = graph.keys().map(|&file| (file, reach(&graph, file))).collect();
-    let mut loops = BTreeSet::new();
+    let reached: BTreeMap<usize, BTreeSet<usize>> = graph.keys().map(|&file| (file, reachable(&graph, file))).collect();
+    let mut cycles = BTreeSet::new();
     for (file, reaches) in &reached {
         if reaches.contains(file) {
-            let together = reaches.iter().filter(|other| reached[other].contains(file));
-            loops.insert(together.map(|&other| sources[other].path.clone()).collect::<Vec<_>>());
+            let members = reaches.iter().filter(|other| reached[other].contains(file));
+            cycles.insert(members.map(|&other| sources[other].path.clone()).collect::<Vec<_>>());
         }
     }
-    loops.into_iter().collect()
+    cycles.into_iter().collect()
 }
 
-/// Of each file, the files that it imports from.
+/// Imported files of each file.
 fn graph(sources: &[Source]) -> BTreeMap<usize, BTreeSet<usize>> {
     let modules: BTreeMap<Vec<String>, usize> =
         sources.iter().enumerate().map(|(number, source)| (imports::module(&source.path), number)).collect();
@@ -31,8 +31,8 @@ fn graph(sources: &[Source]) -> BTreeMap<usize, BTreeSet<usize>> {
     sources.iter().enumerate().map(imported).collect()
 }
 
-/// All files that can be reached from one.
-fn reach(graph: &BTreeMap<usize, BTreeSet<usize>>, from: usize) -> BTreeSet<usize> {
+/// Files reachable from a file.
+fn reachable(graph: &BTreeMap<usize, BTreeSet<usize>>, from: usize) -> BTreeSet<usize> {
     let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(file) = next.pop() {
         next.extend(graph[&file].iter().filter(|&&other| reached.insert(other)));
@@ -49,13 +49,13 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_of_three_files_is_found_once() {
+    fn find_reports_a_cycle_once() {
         let files = [("lib", ""), ("a", "use crate::b::B;"), ("b", "use crate::c::d::D;"), ("c/d", "use crate::a::A;")];
         assert_eq!(find(&sources(&files)), [["a", "b", "c/d"]]);
     }
 
     #[test]
-    fn imports_that_lead_down_are_no_loop() {
+    fn find_acyclic_imports_is_empty() {
         let files =
             [("a", "use crate::b::B;\nuse super::c::C;"), ("b", "use crate::c::C;"), ("c", "use crate::Error;")];
         assert!(find(&sources(&files)).is_empty());
