@@ -2,8 +2,9 @@
 
     python3 benchmarks/cpu.py benchmarks/cpu-f32 one.json two.json …
 
-writes `cpu-f32.json` and `cpu-f32.svg`: a row for each shape and number of threads, of the last file that has it, and bars of the fastest peer's time by ours. The object's `runs` say
-how to make them again.
+Writes `cpu-f32.json`, a row for each shape and number of threads from the last file that has it, and
+`cpu-f32.svg`, bars of the ratio (the fastest peer's time by ours). `runs` in the object has the
+commands.
 """
 
 import json
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 
 WIDTH, BAR, GAP, LEFT, MOST = 860, 11, 7, 150, 2.0
-COLOURS = ["#3465a4", "#e08030", "#4e9a06", "#75507b"]
+COLORS = ["#3465a4", "#e08030", "#4e9a06", "#75507b"]
 
 
 def joined(paths):
@@ -41,20 +42,20 @@ def drawn(whole):
     rows = [row for row in whole["rows"] if row["ratio"]]
     shapes = list(dict.fromkeys((row["m"], row["n"], row["k"]) for row in rows))
     threads = sorted({row["threads"] for row in rows})
-    colours = dict(zip(threads, COLOURS * len(threads)))
+    colors = dict(zip(threads, COLORS * len(threads)))
     scale = (WIDTH - LEFT - 60) / MOST
     height = 50 + len(shapes) * (len(threads) * BAR + GAP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="11">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
     ]
-    said = "; ".join(
+    means = "; ".join(
         f"{count} thread{'s' if count > 1 else ''} {mean([row for row in rows if row['threads'] == count]):.3f}" for count in threads
     )
     dtype = rows[0]["dtype"]
-    parts.append(f'<text x="8" y="16" font-size="13">{dtype}: time of the fastest peer by ours; geometric mean {said}</text>')
+    parts.append(f'<text x="8" y="16" font-size="13">{dtype}: time of the fastest peer by ours; geometric mean {means}</text>')
     for i, count in enumerate(threads):
-        parts.append(f'<rect x="{8 + 90 * i}" y="24" width="9" height="9" fill="{colours[count]}"/>')
+        parts.append(f'<rect x="{8 + 90 * i}" y="24" width="9" height="9" fill="{colors[count]}"/>')
         parts.append(f'<text x="{21 + 90 * i}" y="33">{count} thread{"s" if count > 1 else ""}</text>')
     y = 44
     for shape in shapes:
@@ -64,7 +65,7 @@ def drawn(whole):
             for row in rows:
                 if (row["m"], row["n"], row["k"], row["threads"]) == (*shape, count):
                     wide = min(row["ratio"], MOST) * scale
-                    parts.append(f'<rect x="{LEFT}" y="{y}" width="{wide:.1f}" height="{BAR - 1}" fill="{colours[count]}"/>')
+                    parts.append(f'<rect x="{LEFT}" y="{y}" width="{wide:.1f}" height="{BAR - 1}" fill="{colors[count]}"/>')
                     parts.append(f'<text x="{LEFT + wide + 4:.1f}" y="{y + 9}">{row["ratio"]:.2f} {row["peer"]}</text>')
             y += BAR
         y += GAP
@@ -75,7 +76,7 @@ def drawn(whole):
 
 
 def main():
-    """Joins, writes, and says the means."""
+    """Joins, writes, draws, and prints the means."""
     out, *paths = sys.argv[1:]
     whole = joined(paths)
     Path(f"{out}.json").write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")

@@ -1,7 +1,7 @@
-//! A kernel written outside the crate: the outer product C = x·yᵀ, one thread an element. It is checked, interpreted with race
-//! detection, printed as PTX and, where there is a GPU, launched.
+//! A kernel outside the crate: the outer product C = x·yᵀ, one thread per element of C. It is
+//! checked, interpreted with race detection, printed as PTX and, where a GPU is found, launched.
 //!
-//!     cargo run --release --example own_kernel
+//!     cargo run --release -p tegula --example own_kernel
 
 use tegula::{Layout, Matrix, Shape};
 use tegula_interp::{self as interp, Buffer, Config};
@@ -27,7 +27,7 @@ fn main() -> tegula::Result<()> {
     let x = Matrix::from_fn(40, 1, |row, _| row as f32)?;
     let y = Matrix::from_fn(50, 1, |row, _| 0.5 * row as f32)?;
     let shape = Shape::new(40, 50);
-    let (a, b) = (Buffer::of_slice(x.as_slice(), x.layout())?, Buffer::of_slice(y.as_slice(), y.layout())?);
+    let (a, b) = (Buffer::from_slice(x.as_slice(), x.layout())?, Buffer::from_slice(y.as_slice(), y.layout())?);
     let c = Buffer::output(Type::F32, Layout::row_major(shape)?)?;
     let outcome = interp::run(&kernel, &[(&a).into(), (&b).into(), (&c).into()], &Config::default())?.ok(&kernel)?;
     println!("interpreted: C(39, 49) = {}", Matrix::from_shape_vec(shape, c.to_vec::<f32>()?)?[[39, 49]]);

@@ -134,7 +134,7 @@ def predict(x, t):
     multiply = jnp.where(t.workers > 0, share, multiply)
     split = np.where(t.workers > 0, (workers + left) * t.bm * t.bn, t.parts * t.m * t.n * t.batch)
     memory = ((t.m * t.k + t.k * t.n + t.m * t.n) * t.batch + split) * t.size / MEMORY
-    # As `Adding` of kernels/sum.rs.
+    # As `ReductionSchedule` of kernels/split_k_reduction.rs.
     rounds = np.where(t.parts <= 8, 1, np.where(t.m * t.n * t.batch <= 65536, np.ceil(t.parts / 32) + 1, np.ceil(t.parts / 8)))
     waits = jnp.where(t.workers > 0, g["share"] * (workers / np.maximum(left, 1) + 1), g["round"] * (rounds - 1))
     second = jnp.where(split > 0, g["second"] + waits + 2 * split * t.size / g["parts"], 0)

@@ -43,10 +43,10 @@ START = dict(
 )
 # Which numbers are which constants of plan/hopper.rs.
 CONSTANTS = dict(
-    ROWS="row0 row1 row2 row3", ALONE="alone", OUTSIDE="outside", L2="l2", START="start begin", FIRST="first", TOGETHER="together tile_together",
-    BOTH="both", STORE="store", SINGLE="single single_turned", PIECES="pieces", EXCHANGE="exchange exchange_area exchange_many",
-    MEETING="meeting meeting_area meeting_each", MEMORY="memory dram", UNEVEN="uneven", POWER="power", READING="reading", TURNED="turned_step",
-    PACKING="packing packing_turned", PACKED="packed", ADDING="adding", PARTS="parts",
+    TMA_ROW="row0 row1 row2 row3", TMA_UNSHARED="alone", TMA_ZERO_FILL="outside", L2_CONTENTION="l2", LAUNCH_START="start", TILE_START="begin", PROLOGUE="first", MULTICAST_START="together", MULTICAST_TILE="tile_together",
+    MULTICAST_BOTH="both", STORE="store", ELEMENT_STORE="single single_turned", STORE_SUBTILE="pieces", DSMEM_REDUCTION="exchange", DSMEM_REDUCTION_AREA="exchange_area", DSMEM_REDUCTION_DOUBLING="exchange_many",
+    FIX_UP="meeting", FIX_UP_AREA="meeting_area", FIX_UP_CONTRIBUTOR="meeting_each", UNHIDDEN_MEMORY="memory", MEMORY="dram", STREAM_K_STEP="uneven", POWER_LIMITED_FLOPS="power", SHARED_READ="reading", K_CONTIGUOUS_B="turned_step",
+    PACK="packing packing_turned", PACK_LAUNCH="packed", REDUCTION_LAUNCH="adding", PARTIAL_SUMS="parts",
 )
 # Of these, the test of plan/hopper.rs has the times.
 PRINTED = [
@@ -184,7 +184,7 @@ def number(value):
 
 def written(found, tested):
     """The constants and the tested times of plan/hopper.rs, replaced."""
-    path = HERE.parent.parent / "crates/tegula/src/plan/hopper.rs"
+    path = HERE.parent.parent / "crates/tegula-kernels/src/plan/hopper.rs"
     text = path.read_text()
     fit, steps = dict(zip(START, np.exp(found))), np.exp(found[len(START):])
 
@@ -200,8 +200,8 @@ def written(found, tested):
     for (r, c, of), step in zip(TILES, steps):
         table.setdefault((r, of), []).append(f"({c}, {number(step)})")
     lines = [f"    ({r}, {of}, &[{', '.join(pairs)}]),\n" for (r, of), pairs in table.items()]
-    put(r"(const STEPS: [^=]+= \[\n).*?(\];)", "".join(lines))
-    put(r"(fn times_are_those_of_the_fit\(\) \{\n        for \(sizes, name, time\) in \[\n).*?(        \] \{)", "".join(f"            {line}\n" for line in tested))
+    put(r"(const STEP_TIMES: [^=]+= \[\n).*?(\];)", "".join(lines))
+    put(r"(fn hopper_cost_matches_the_fit\(\) \{\n        for \(sizes, name, time\) in \[\n).*?(        \] \{)", "".join(f"            {line}\n" for line in tested))
     path.write_text(text)
 
 
