@@ -1,11 +1,11 @@
-//! Exercise 2, mended: a thread works where both its row and its column are there.
+//! Solution of exercise 2: the guard covers both the row and the column.
 
 use tegula_ir::prelude::*;
 
-/// Threads along each side of a block.
+/// Threads along each axis of a block.
 const SIDE: u32 = 8;
 
-/// C = A·B, an element of C by each thread.
+/// C = A·B, one element of C per thread.
 pub fn product() -> Kernel {
     kernel("exercise_2", Block::d2(SIDE, SIDE), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));

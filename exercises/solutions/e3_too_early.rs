@@ -1,11 +1,12 @@
-//! Exercise 3, mended: a barrier after the loads, so that the tiles are whole before anybody reads them.
+//! Solution of exercise 3: a barrier after the loads, so that tiles are complete before they are
+//! read.
 
 use tegula_ir::prelude::*;
 
-/// Side of a tile, and threads along each side of a block.
+/// Extent of a tile, and threads along each axis of a block.
 const T: u32 = 16;
 
-/// C = A·B, a tile of C by each block.
+/// C = A·B, one tile of C per block.
 pub fn product() -> Kernel {
     kernel("exercise_3", Block::d2(T, T), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));
@@ -16,7 +17,7 @@ pub fn product() -> Kernel {
         let (row, col) = (k.block_y() * T + y, k.block_x() * T + x);
         let sum = k.var(0.0);
         k.for_each(0, depth.div_ceil(T), |step| {
-            // Where the tile reaches over an edge it holds zeros, which add nothing.
+            // Out-of-bounds elements of a tile are zero and leave the accumulators unchanged.
             let (i, j) = (step * T + x, step * T + y);
             tile_a.store((y, x), a.load_or((row, i), row.lt(m) & i.lt(depth), 0.0));
             tile_b.store((y, x), b.load_or((j, col), j.lt(depth) & col.lt(n), 0.0));

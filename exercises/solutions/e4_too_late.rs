@@ -1,11 +1,12 @@
-//! Exercise 4, mended: a barrier after the products, so that nobody overwrites what others still read.
+//! Solution of exercise 4: a barrier after the products, so that no thread overwrites a tile in
+//! use.
 
 use tegula_ir::prelude::*;
 
-/// Side of a tile, and threads along each side of a block.
+/// Extent of a tile, and threads along each axis of a block.
 const T: u32 = 16;
 
-/// C = A·B, a tile of C by each block.
+/// C = A·B, one tile of C per block.
 pub fn product() -> Kernel {
     kernel("exercise_4", Block::d2(T, T), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));

@@ -1,11 +1,11 @@
-//! Exercise 5, mended: the slide is rounded up; what reaches over the edge is zero.
+//! Solution of exercise 5: the number of k-steps is rounded up; out-of-bounds elements are zero.
 
 use tegula_ir::prelude::*;
 
-/// Side of a tile, and threads along each side of a block.
+/// Extent of a tile, and threads along each axis of a block.
 const T: u32 = 16;
 
-/// C = A·B, a tile of C by each block.
+/// C = A·B, one tile of C per block.
 pub fn product() -> Kernel {
     kernel("exercise_5", Block::d2(T, T), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));

@@ -1,11 +1,11 @@
-//! Exercise 7, mended: rows of the tile are a number longer, so that a column of it lies in 32 banks.
+//! Solution of exercise 7: rows of the tile are padded by one element, so a column is in 32 banks.
 
 use tegula_ir::prelude::*;
 
-/// Side of a tile, and threads along each side of a block.
+/// Extent of a tile, and threads along each axis of a block.
 const T: u32 = 32;
 
-/// C = A·B, a tile of C by each block.
+/// C = A·B, one tile of C per block.
 pub fn product() -> Kernel {
     kernel("exercise_7", Block::d2(T, T), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));
@@ -17,7 +17,7 @@ pub fn product() -> Kernel {
         let sum = k.var(0.0);
         k.for_each(0, depth.div_ceil(T), |step| {
             let (i, j) = (step * T + x, step * T + y);
-            // Transposed: kernels whose threads own several rows of C then read these side by side.
+            // Transposed, so that kernels with several rows of C per thread read them contiguously.
             tile_a.store((x, y), a.load_or((row, i), row.lt(m) & i.lt(depth), 0.0));
             tile_b.store((y, x), b.load_or((j, col), j.lt(depth) & col.lt(n), 0.0));
             k.barrier();

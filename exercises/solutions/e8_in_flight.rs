@@ -1,11 +1,11 @@
-//! Exercise 8, mended: each thread waits for its own copies, then all for each other.
+//! Solution of exercise 8: each thread waits for its own copies, then all threads synchronize.
 
 use tegula_ir::prelude::*;
 
-/// Side of a tile, and threads along each side of a block.
+/// Extent of a tile, and threads along each axis of a block.
 const T: u32 = 16;
 
-/// C = A·B, a tile of C by each block.
+/// C = A·B, one tile of C per block.
 pub fn product() -> Kernel {
     kernel("exercise_8", Block::d2(T, T), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));

@@ -1,4 +1,4 @@
-//! A mending of each exercise, against which the tests hold what a check says. The shortest way, not the only one.
+//! A solution of each exercise, for the tests of the checker: the shortest one, not the only one.
 
 mod e1_wrong_numbers;
 mod e2_over_the_edge;
@@ -11,7 +11,7 @@ mod e8_in_flight;
 
 use tegula_ir::Kernel;
 
-/// The mended kernels, in the order of the exercises.
+/// The corrected kernels, in the order of the exercises.
 pub const SOLUTIONS: [fn() -> Kernel; 8] = [
     e1_wrong_numbers::product,
     e2_over_the_edge::product,

@@ -1,26 +1,29 @@
 //! Exercise 1: wrong numbers.
 //!
-//! The plain way to multiply on a GPU: every thread owns one element of C, (row, col), and adds up k products of numbers that it
-//! reads from global memory. No thread waits for another, and no tile is kept.
+//! The simplest GPU product: each thread owns one element of C, (row, col), and accumulates k
+//! products of elements that it reads from global memory. No thread waits for another, and nothing
+//! is cached in shared memory.
 //!
-//! **What is wrong.** The kernel runs to its end and every element of C is written, but with other numbers than A·B has.
+//! **Symptom.** The kernel runs to its end and writes every element of C, but the values differ
+//! from those of A·B.
 //!
-//! **Where to look.** At the two elements that thread (row, col) multiplies in turn p. A matrix is indexed by (row, column). Write
-//! down c(0, 1) of a product of 2×2 matrices by hand, and compare.
+//! **Where to look.** At the two elements that thread (row, col) multiplies in iteration p. A
+//! matrix is indexed by (row, column). Compute c(0, 1) of a product of 2×2 matrices by hand, and
+//! compare.
 //!
-//! **When it is right.** C is A·B, for matrices that are not square as well.
+//! **Goal.** C is A·B, for non-square matrices as well.
 
 use tegula_ir::prelude::*;
 
-/// Threads along each side of a block.
+/// Threads along each axis of a block.
 const SIDE: u32 = 8;
 
-/// C = A·B, an element of C by each thread.
+/// C = A·B, one element of C per thread.
 pub fn product() -> Kernel {
     kernel("exercise_1", Block::d2(SIDE, SIDE), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));
         let (m, n, depth) = (c.rows(), c.cols(), a.cols());
-        // As many blocks as it takes to have a thread for every element, also where SIDE does not divide m or n.
+        // Rounded up: every element has a thread even if SIDE does not divide m or n.
         k.grid([n.div_ceil(SIDE), m.div_ceil(SIDE), k.constant(1)]);
         let row = k.block_y() * SIDE + k.thread_y();
         let col = k.block_x() * SIDE + k.thread_x();

@@ -1,21 +1,23 @@
 //! Exercise 2: over the edge.
 //!
-//! The kernel of exercise 1 again, with the right numbers. Blocks have 8×8 threads, and the grid is rounded up, so that there is a
-//! thread for every element of C. Where 8 does not divide m or n there are more threads than elements.
+//! The kernel of exercise 1, with the right products. Blocks have 8×8 threads, and the grid is
+//! rounded up so that every element of C has a thread. If 8 does not divide m or n, there are more
+//! threads than elements.
 //!
-//! **What is wrong.** 8×8 and 16×24 are right. With 9 columns, threads read and write outside of the matrices. On a GPU this often
-//! goes unnoticed: the address past the end of a row is the start of the next, or belongs to somebody else.
+//! **Symptom.** 8×8 and 16×24 are right. With 9 columns, threads access elements out of bounds. On
+//! a GPU this often goes undetected: the address past the end of a row is the start of the next
+//! row, or part of another allocation.
 //!
-//! **Where to look.** At the threads that the message names, and at what they are asked before they may work.
+//! **Where to look.** At the threads in the message, and at the guard of their accesses.
 //!
-//! **When it is right.** Nothing is touched outside of a matrix, and C is A·B at any size.
+//! **Goal.** No access out of bounds, and C is A·B at any size.
 
 use tegula_ir::prelude::*;
 
-/// Threads along each side of a block.
+/// Threads along each axis of a block.
 const SIDE: u32 = 8;
 
-/// C = A·B, an element of C by each thread.
+/// C = A·B, one element of C per thread.
 pub fn product() -> Kernel {
     kernel("exercise_2", Block::d2(SIDE, SIDE), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));

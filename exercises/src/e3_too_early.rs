@@ -1,23 +1,25 @@
 //! Exercise 3: too early.
 //!
-//! Now with tiles. Each block owns a tile of C and slides along k: in each step its threads bring a tile of A and a tile of B into
-//! shared memory, an element each, and then every thread reads a row of the one and a column of the other. What one thread brings,
-//! T threads use, so there are T times fewer reads of global memory.
+//! The first tiled kernel. Each block owns a tile of C and slides along k. In each step its threads
+//! copy a tile of A and a tile of B into shared memory, one element each. Then each thread reads a
+//! row of the first and a column of the second. T threads use each copied element, so global reads
+//! fall T times.
 //!
-//! **What is wrong.** Threads read elements of the tiles in no order with those who write them, or before anybody did. Which
-//! numbers they get is luck.
+//! **Symptom.** Threads read elements of the tiles unordered with the writes, or uninitialized. The
+//! values that they get are a matter of chance.
 //!
-//! **Where to look.** At the two lines that the message of the race names. Threads of a block run in any order; what makes a thread
-//! that has reached the second line sure that all others have left the first?
+//! **Where to look.** At the two lines in the message of the race. Threads of a block run in any
+//! order: when a thread reaches the second line, what ensures that all other threads have passed
+//! the first?
 //!
-//! **When it is right.** No race, nothing read that nobody wrote, and C is A·B.
+//! **Goal.** No race, no uninitialized read, and C is A·B.
 
 use tegula_ir::prelude::*;
 
-/// Side of a tile, and threads along each side of a block.
+/// Extent of a tile, and threads along each axis of a block.
 const T: u32 = 16;
 
-/// C = A·B, a tile of C by each block.
+/// C = A·B, one tile of C per block.
 pub fn product() -> Kernel {
     kernel("exercise_3", Block::d2(T, T), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));
@@ -28,7 +30,7 @@ pub fn product() -> Kernel {
         let (row, col) = (k.block_y() * T + y, k.block_x() * T + x);
         let sum = k.var(0.0);
         k.for_each(0, depth.div_ceil(T), |step| {
-            // Where the tile reaches over an edge it holds zeros, which add nothing.
+            // Out-of-bounds elements of a tile are zero and leave the accumulators unchanged.
             let (i, j) = (step * T + x, step * T + y);
             tile_a.store((y, x), a.load_or((row, i), row.lt(m) & i.lt(depth), 0.0));
             tile_b.store((y, x), b.load_or((j, col), j.lt(depth) & col.lt(n), 0.0));

@@ -1,20 +1,22 @@
 //! Exercise 4: too late.
 //!
-//! The tiles of exercise 3, with the barrier that was missing there: nobody reads a tile before all of it is there.
+//! The tiles of exercise 3, with the barrier that was missing: no thread reads an incomplete tile.
 //!
-//! **What is wrong.** A product with one step along k is right. With two there is a race again, between other lines, or rather
-//! between the same lines the other way round. On a GPU such a kernel may be right a thousand times, and then once it is not.
+//! **Symptom.** A product with one k-step is right. With two there is a race again, between the
+//! same lines in the opposite order. On a GPU such a kernel can be right a thousand times, and then
+//! fail.
 //!
-//! **Where to look.** At what a fast thread does after its last product of a step, while a slow one is still at its first.
+//! **Where to look.** At the operations of a fast thread after its last product of a step, while a
+//! slow thread is still at its first.
 //!
-//! **When it is right.** No race however many steps there are, and C is A·B.
+//! **Goal.** No race for any number of steps, and C is A·B.
 
 use tegula_ir::prelude::*;
 
-/// Side of a tile, and threads along each side of a block.
+/// Extent of a tile, and threads along each axis of a block.
 const T: u32 = 16;
 
-/// C = A·B, a tile of C by each block.
+/// C = A·B, one tile of C per block.
 pub fn product() -> Kernel {
     kernel("exercise_4", Block::d2(T, T), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));

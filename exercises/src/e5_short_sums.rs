@@ -1,20 +1,22 @@
 //! Exercise 5: short sums.
 //!
-//! Tiles with both barriers: no race, nothing out of bounds, every element of C written.
+//! Tiles with both barriers: no race, no access out of bounds, every element of C written.
 //!
-//! **What is wrong.** With k = 16 and k = 32 the product is right, with k = 40 all of C is wrong. Nothing but the comparison with the
-//! right product shows it: this is the kind of mistake that a test of powers of two never finds.
+//! **Symptom.** With k = 16 and k = 32 the product is right; with k = 40 all of C is wrong. Only a
+//! comparison with the right product shows it: tests with powers of two never find this kind of
+//! bug.
 //!
-//! **Where to look.** At how often a block slides. How many of the k products of an element are made where k is 40 and T is 16?
+//! **Where to look.** At the number of k-steps of a block. How many of the k products of an element
+//! are computed for k = 40 and T = 16?
 //!
-//! **When it is right.** C is A·B for any k.
+//! **Goal.** C is A·B for any k.
 
 use tegula_ir::prelude::*;
 
-/// Side of a tile, and threads along each side of a block.
+/// Extent of a tile, and threads along each axis of a block.
 const T: u32 = 16;
 
-/// C = A·B, a tile of C by each block.
+/// C = A·B, one tile of C per block.
 pub fn product() -> Kernel {
     kernel("exercise_5", Block::d2(T, T), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));

@@ -1,29 +1,32 @@
 //! Exercise 6: scattered.
 //!
-//! A kernel that is right, and several times slower than it need be. In hardware, 32 threads are a warp: those whose x follow each
-//! other, in a block of 16×16 two rows of x. A warp asks for memory in one request, and the memory answers in sectors of 32 bytes, 8
-//! neighbouring elements of f32. Few sectors a request are cheap, many are dear.
+//! A kernel that is right, but several times slower than necessary. In hardware, 32 threads with
+//! consecutive x are a warp; in a block of 16×16, these are two rows of x. A warp accesses memory
+//! by one request, and memory answers in sectors of 32 bytes, which hold 8 adjacent f32 elements.
+//! The cost of a request is its number of sectors.
 //!
-//! **What is wrong.** The lines that read and write global memory take many sectors a request, each for a few bytes of use.
+//! **Symptom.** The lines that access global memory take many sectors per request and use few bytes
+//! of each.
 //!
-//! **Where to look.** At the elements that threads x = 0, 1, 2, … of one y touch. Which index of a row-major matrix has neighbours
-//! in memory, and is it the one that x chooses?
+//! **Where to look.** At the elements that threads x = 0, 1, 2, … of one y access. Which index of a
+//! row-major matrix is contiguous in memory, and does x select it?
 //!
-//! **When it is right.** C is A·B, and no line takes more than 4 sectors a request: two rows of 16 neighbours each.
+//! **Goal.** C is A·B, and no line takes more than 4 sectors per request: two rows of 16 adjacent
+//! elements.
 
 use tegula_ir::prelude::*;
 
-/// Side of a tile, and threads along each side of a block.
+/// Extent of a tile, and threads along each axis of a block.
 const T: u32 = 16;
 
-/// C = A·B, a tile of C by each block.
+/// C = A·B, one tile of C per block.
 pub fn product() -> Kernel {
     kernel("exercise_6", Block::d2(T, T), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));
         let (m, n, depth) = (c.rows(), c.cols(), a.cols());
         let (tile_a, tile_b) = (k.shared::<f32>("tile_a", [T, T]), k.shared::<f32>("tile_b", [T, T]));
         k.grid([m.div_ceil(T), n.div_ceil(T), k.constant(1)]);
-        // The thread's row and column within its tile.
+        // The thread's row and column in its tile.
         let (r, s) = (k.thread_x(), k.thread_y());
         let (row, col) = (k.block_x() * T + r, k.block_y() * T + s);
         let sum = k.var(0.0);

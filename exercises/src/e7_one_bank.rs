@@ -1,22 +1,24 @@
 //! Exercise 7: one bank.
 //!
-//! Another kernel that is right and slow. Shared memory has 32 banks; element e of an array of f32 lies in bank e mod 32. In one pass, a
-//! wavefront, each bank delivers or takes one element. 32 threads of a warp that go to 32 banks need one pass; if they all go to one bank, 32.
+//! Another kernel that is right but slow. Shared memory has 32 banks; element e of an f32 array is
+//! in bank e mod 32. In one wavefront each bank transfers one element. A request of 32 lanes to 32
+//! banks takes one wavefront; if all lanes access different elements of one bank, it takes 32.
 //!
-//! **What is wrong.** One line of this kernel makes the banks serve a warp in many passes. The tile of A is kept transposed, as faster
-//! kernels need it; keep it so.
+//! **Symptom.** One line of this kernel takes many wavefronts per request. The tile of A is stored
+//! transposed, as faster kernels need it; keep it transposed.
 //!
-//! **Where to look.** At the line that is named. Threads x = 0, 1, 2, … of a warp write one column of the tile: how many elements
-//! apart are two that follow each other, and what is that mod 32? An array may be larger than what is kept in it.
+//! **Where to look.** At the line in the message. Threads x = 0, 1, 2, … of a warp write one column
+//! of the tile: how many elements are two consecutive ones apart, and what is that mod 32? An array
+//! may be larger than its contents.
 //!
-//! **When it is right.** C is A·B, and no line has a bank conflict.
+//! **Goal.** C is A·B, and no line has a bank conflict.
 
 use tegula_ir::prelude::*;
 
-/// Side of a tile, and threads along each side of a block.
+/// Extent of a tile, and threads along each axis of a block.
 const T: u32 = 32;
 
-/// C = A·B, a tile of C by each block.
+/// C = A·B, one tile of C per block.
 pub fn product() -> Kernel {
     kernel("exercise_7", Block::d2(T, T), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));
@@ -28,7 +30,7 @@ pub fn product() -> Kernel {
         let sum = k.var(0.0);
         k.for_each(0, depth.div_ceil(T), |step| {
             let (i, j) = (step * T + x, step * T + y);
-            // Transposed: kernels whose threads own several rows of C then read these side by side.
+            // Transposed, so that kernels with several rows of C per thread read them contiguously.
             tile_a.store((x, y), a.load_or((row, i), row.lt(m) & i.lt(depth), 0.0));
             tile_b.store((y, x), b.load_or((j, col), j.lt(depth) & col.lt(n), 0.0));
             k.barrier();

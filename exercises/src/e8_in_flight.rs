@@ -1,22 +1,24 @@
 //! Exercise 8: in flight.
 //!
-//! The tiles are filled by asynchronous copies here: a thread starts a copy from global to shared memory (1 is how many elements;
-//! those whose guard does not hold become zero) and goes on at once, without holding the element in a register. All copies that it
-//! started since the last `copy_async_commit` are a group.
+//! Asynchronous copies fill the tiles: a thread starts a copy from global to shared memory and
+//! continues at once, without a register for the element. The argument 1 is the number of elements;
+//! elements whose guard is false become zero. All copies that a thread has started since its last
+//! `copy_async_commit` are a group.
 //!
-//! **What is wrong.** Both barriers are there, and yet threads read elements that are still on their way.
+//! **Symptom.** Both barriers are in place, and yet threads read elements that are still in flight.
 //!
-//! **Where to look.** At what a barrier waits for: threads that have come to it. Who waits for the copies? The builder has a method
-//! for that beside `copy_async_commit` (`cargo doc -p tegula --open`, `ir::Builder`), and it matters on which side of the barrier it is.
+//! **Where to look.** At the condition of a barrier: the arrival of threads. Which operation waits
+//! for the copies? The builder has a method for it beside `copy_async_commit` (`cargo doc -p tegula
+//! --open`, `ir::Builder`), and its position relative to the barrier matters.
 //!
-//! **When it is right.** Nothing is read in flight, no race, and C is A·B.
+//! **Goal.** No read of data in flight, no race, and C is A·B.
 
 use tegula_ir::prelude::*;
 
-/// Side of a tile, and threads along each side of a block.
+/// Extent of a tile, and threads along each axis of a block.
 const T: u32 = 16;
 
-/// C = A·B, a tile of C by each block.
+/// C = A·B, one tile of C per block.
 pub fn product() -> Kernel {
     kernel("exercise_8", Block::d2(T, T), |k| {
         let (a, b, c) = (k.input::<f32>("a"), k.input::<f32>("b"), k.output::<f32>("c"));

@@ -1,8 +1,10 @@
-//! Kernels with a mistake to mend, in rising order: each is a file that says what is wrong, and `tegula check exercise-1` … says when it
-//! is right.
+//! Kernels with a bug to correct, in rising order of difficulty.
 //!
-//! Here is what the command line needs to know of them; what a kernel has to do is held against it in `tegula-cli`.
+//! Each is a file that describes its bug. `cargo exercise 1` … checks one and rebuilds this crate
+//! alone; `tegula check exercise-1` … reports the same. The crate depends on the interpreter, not
+//! on the program.
 
+pub mod check;
 mod e1_wrong_numbers;
 mod e2_over_the_edge;
 mod e3_too_early;
@@ -17,29 +19,29 @@ use std::fmt;
 use tegula_interp::Counters;
 use tegula_ir::Kernel;
 
-/// A kernel to mend. It takes matrices a, b and c of f32, row-major, and makes c = a·b.
+/// A kernel to correct. It takes row-major f32 matrices a, b and c, and computes c = a·b.
 #[derive(Clone, Copy, Debug)]
 pub struct Exercise {
     /// The name on the command line.
     pub name: &'static str,
-    /// What it is about, in a few words that do not give it away.
+    /// The title, which does not give the bug away.
     pub title: &'static str,
-    /// The file to mend, seen from the root of the repository.
+    /// The file to correct, relative to the root of the repository.
     pub file: &'static str,
     /// Builds the kernel.
     pub build: fn() -> Kernel,
     /// m, n and k to try, one after the other.
     pub sizes: [[usize; 3]; 3],
-    /// What a line of the source may cost, where it is not enough that C is right.
+    /// The limit on the cost of a source line, where a correct C is not enough.
     pub bound: Option<Bound>,
 }
 
-/// What each line of a kernel's source may cost.
+/// A limit on the cost of each source line of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Sectors of global memory that a request may touch, on average.
+    /// Sectors per request to global memory, on average.
     Sectors(u64),
-    /// Passes over the banks of shared memory that conflicts may add, in all.
+    /// Wavefronts to shared memory added by bank conflicts, in all.
     BankConflicts(u64),
 }
 
@@ -112,7 +114,19 @@ pub static EXERCISES: [Exercise; 8] = [
     },
 ];
 
-/// What is asked for, in words.
+/// The exercise after this one, with its file and the command that checks it.
+pub fn next(exercise: &Exercise) -> String {
+    let mut rest = EXERCISES.iter().skip_while(|other| other.name != exercise.name).skip(1);
+    match rest.next() {
+        Some(Exercise { name, title, file, .. }) => {
+            let number = name.trim_start_matches("exercise-");
+            format!("{name}, {title}: edit {file}, then run 'cargo exercise {number}'")
+        }
+        None => "nothing; this was the last exercise. 'cargo exercise' lists all".to_owned(),
+    }
+}
+
+/// The goal as a text.
 impl fmt::Display for Exercise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [first, second, third] = self.sizes.map(|[m, n, k]| format!("{m}×{n}×{k}"));
@@ -125,7 +139,7 @@ impl fmt::Display for Exercise {
 }
 
 impl Bound {
-    /// What goes beyond it, as findings are named.
+    /// The kind of a finding above the limit.
     pub const fn kind(self) -> &'static str {
         match self {
             Bound::Sectors(_) => "uncoalesced",
@@ -133,7 +147,7 @@ impl Bound {
         }
     }
 
-    /// What a line costs, in words, where that is more than it may.
+    /// The cost of a line as a text, where it is above the limit.
     pub fn exceeded(self, line: &Counters) -> Option<String> {
         match self {
             Bound::Sectors(most) => {
@@ -141,7 +155,7 @@ impl Bound {
                 let sectors = line.global_load_sectors + line.global_store_sectors;
                 let each = sectors as f64 / requests as f64;
                 (sectors > most.saturating_mul(requests)).then(|| {
-                    format!("{each:.1} sectors a request of global memory, {sectors} in {requests}; the goal is {most}")
+                    format!("{each:.1} sectors per global memory request, {sectors} in {requests}; the limit is {most}")
                 })
             }
             Bound::BankConflicts(most) => {
@@ -149,7 +163,7 @@ impl Bound {
                 let wavefronts = line.shared_load_wavefronts + line.shared_store_wavefronts;
                 let conflicts = line.shared_bank_conflicts;
                 (conflicts > most).then(|| {
-                    format!("{wavefronts} wavefronts for {requests} requests, {conflicts} due to conflicts; the goal is {most}")
+                    format!("{wavefronts} wavefronts for {requests} requests, {conflicts} due to conflicts; the limit is {most}")
                 })
             }
         }
@@ -159,7 +173,7 @@ impl Bound {
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Bound::Sectors(most) => write!(f, "at most {most} sectors a request of global memory on any line"),
+            Bound::Sectors(most) => write!(f, "at most {most} sectors per global memory request on any line"),
             Bound::BankConflicts(0) => f.write_str("no bank conflicts on any line"),
             Bound::BankConflicts(most) => write!(f, "at most {most} bank conflicts on any line"),
         }

@@ -1,28 +1,31 @@
-//! Few elements repeated to any shape: what has more of them than memory, or than a `usize` counts, is refused at once; the rest is right.
+//! One element broadcast to any shape.
+//!
+//! Shapes with more elements than memory, or than a `usize` can count, must be rejected at once.
+//! Results of other shapes must be correct.
 
 use arbitrary::{Arbitrary, Unstructured};
 use half::{bf16, f16};
 use tegula::element::{Arith, Element, Scalar};
-use tegula::epilogue::Finish;
+use tegula::epilogue::EpilogueOperands;
 use tegula::nd::{self, NdLayout, NdView};
 use tegula::{Device, Error, Gemm, Grouped, Matrix, Result, Shape, View, ViewMut};
 use tegula_bench::oracle;
 
 use crate::bounded;
 
-/// Elements and multiplications that are worth the wait.
-const SMALL: u128 = 1 << 10;
-/// Elements for which no machine has memory.
-const VAST: u128 = 1 << 42;
-/// Multiplications that are refused.
-const ENDLESS: u128 = 1 << 60;
+/// Limit of elements and multiplications that are computed.
+const MAX_SMALL: u128 = 1 << 10;
+/// Elements that exceed the memory of any machine.
+const MIN_VAST: u128 = 1 << 42;
+/// Multiplications that are rejected.
+const MIN_ENDLESS: u128 = 1 << 60;
 
 #[derive(Arbitrary, Debug)]
 struct Case {
     ty: u8,
     /// Batch, m, n and k.
     sizes: [Extent; 4],
-    /// Whether A and B have a matrix for each of the batch.
+    /// Whether A and B have one matrix per batch.
     batched: [bool; 2],
     transposed: [bool; 2],
     bias: Option<bool>,
@@ -47,7 +50,7 @@ impl Extent {
     }
 }
 
-/// Products, copies and references of one element repeated.
+/// Products, copies and references of one broadcast element.
 pub fn broadcast(data: &[u8]) {
     let Ok(case) = Case::arbitrary_take_rest(Unstructured::new(data)) else { return };
     bounded(|| match case.ty % 6 {
@@ -60,7 +63,7 @@ pub fn broadcast(data: &[u8]) {
     });
 }
 
-/// The product of extents, 0 where one is.
+/// Product of extents, 0 if one of them is.
 fn count(extents: &[usize]) -> u128 {
     if extents.contains(&0) {
         return 0;
@@ -68,16 +71,18 @@ fn count(extents: &[usize]) -> u128 {
     extents.iter().fold(1, |count: u128, &extent| count.saturating_mul(extent as u128))
 }
 
-/// Whether a result is what so many elements, in all that is made, must come to; between the limits it may be either, and is not asked for.
-fn judged<R>(elements: u128, make: impl FnOnce() -> Result<R>) -> Option<R> {
-    if elements <= SMALL {
-        return Some(make().unwrap_or_else(|why| panic!("{elements} elements: {why}")));
+/// Checks an allocation of `elements`: small ones must succeed, vast ones must fail.
+///
+/// Others may do either and are not run.
+fn check_size<R>(elements: u128, compute: impl FnOnce() -> Result<R>) -> Option<R> {
+    if elements <= MAX_SMALL {
+        return Some(compute().unwrap_or_else(|why| panic!("{elements} elements: {why}")));
     }
-    if elements > VAST {
-        match make() {
+    if elements > MIN_VAST {
+        match compute() {
             Err(Error::OutOfMemory { .. } | Error::Shape(_)) => {}
             Err(other) => panic!("{elements} elements: {other}"),
-            Ok(_) => panic!("{elements} elements were made"),
+            Ok(_) => panic!("{elements} elements were allocated"),
         }
     }
     None
@@ -89,8 +94,8 @@ impl Case {
         let one = [one];
         let view = |batched: bool, transposed: bool, rows, cols| {
             let shape = Shape { batches: if batched { batches } else { 1 }, rows, cols };
-            let turned = if transposed { Shape { rows: cols, cols: rows, ..shape } } else { shape };
-            let view = View::new(&one, 1, 1).and_then(|view| view.broadcast(turned));
+            let stored = if transposed { Shape { rows: cols, cols: rows, ..shape } } else { shape };
+            let view = View::new(&one, 1, 1).and_then(|view| view.broadcast(stored));
             let elements = count(&[shape.batches, rows, cols]);
             assert_eq!(view.is_ok(), elements <= isize::MAX as u128, "{shape}: {view:?}");
             let extents = vec![shape.batches, rows, cols];
@@ -98,27 +103,29 @@ impl Case {
             assert_eq!(view.is_ok(), nd.is_ok());
             view.ok().map(|view| if transposed { view.t() } else { view })
         };
-        let [a_turned, b_turned] = self.transposed;
+        let [a_transposed, b_transposed] = self.transposed;
         let [a_batched, b_batched] = self.batched;
-        let (Some(a), Some(b)) = (view(a_batched, a_turned, m, k), view(b_batched, b_turned, k, n)) else { return };
+        let (Some(a), Some(b)) = (view(a_batched, a_transposed, m, k), view(b_batched, b_transposed, k, n)) else {
+            return;
+        };
 
         for matrix in [a, b] {
             let elements = count(&[matrix.shape().batches, matrix.shape().rows, matrix.shape().cols]);
-            judged(elements, || Matrix::from_view(matrix));
-            judged(elements, || NdView::from(matrix).to_array());
-            judged(elements, || Gemm::prepack(matrix));
+            check_size(elements, || Matrix::from_view(matrix));
+            check_size(elements, || NdView::from(matrix).to_array());
+            check_size(elements, || Gemm::prepack(matrix));
         }
         let batches = if a_batched || b_batched { batches } else { 1 };
         let c_shape = Shape { batches, rows: m, cols: n };
         let (elements, work) = (count(&[batches, m, n]), count(&[batches, m, n, k]));
         let alpha = if self.alpha { T::Acc::ONE } else { T::Acc::ZERO };
         self.reference(alpha, a, b, c_shape);
-        // What is given back is larger than all there is.
-        if elements > VAST {
-            judged(elements, || tegula::matmul(a, b));
-            judged(elements, || nd::matmul(NdView::from(a), NdView::from(b)));
+        // The result exceeds all memory.
+        if elements > MIN_VAST {
+            check_size(elements, || tegula::matmul(a, b));
+            check_size(elements, || nd::matmul(NdView::from(a), NdView::from(b)));
         }
-        if elements > SMALL || elements == 0 {
+        if elements > MAX_SMALL || elements == 0 {
             return;
         }
         let expected = if self.alpha { k } else { 0 };
@@ -128,7 +135,7 @@ impl Case {
             View::new(&bias, 1, 1).and_then(|bias| bias.broadcast(shape)).expect("a bias of an edge of C")
         });
         let expected = expected as f64 + f64::from(u8::from(bias_view.is_some()));
-        let right = T::narrow(T::Acc::from_f64(expected).unwrap_or(T::Acc::ZERO));
+        let expected_element = T::narrow(T::Acc::from_f64(expected).unwrap_or(T::Acc::ZERO));
         let mut memory = vec![T::Out::ZERO; elements as usize];
         let mut product = |device: &Device| {
             let shape = Shape::new(batches * m, n);
@@ -141,16 +148,16 @@ impl Case {
             }
             product.run().map(|_| memory.clone())
         };
-        if work <= SMALL || !self.alpha {
-            let made = product(&Device::cpu());
-            // A for each of the batch may be more than can be addressed, where A is not.
+        if work <= MAX_SMALL || !self.alpha {
+            let result = product(&Device::cpu());
+            // A broadcast to the batch may exceed the address space although A does not.
             let [of_a, of_b] = [count(&[batches, m, k]), count(&[batches, k, n])];
-            assert_eq!(made.is_ok(), of_a.max(of_b) <= isize::MAX as u128, "{made:?}");
-            assert!(made.is_err() || made.is_ok_and(|made| made.iter().all(|&x| x == right)));
-        } else if work > ENDLESS {
+            assert_eq!(result.is_ok(), of_a.max(of_b) <= isize::MAX as u128, "{result:?}");
+            assert!(result.is_err() || result.is_ok_and(|result| result.iter().all(|&x| x == expected_element)));
+        } else if work > MIN_ENDLESS {
             for device in [Device::cpu(), Device::interp()] {
-                let made = product(&device);
-                assert!(matches!(made, Err(Error::Shape(_) | Error::OutOfMemory { .. })), "{made:?}");
+                let result = product(&device);
+                assert!(matches!(result, Err(Error::Shape(_) | Error::OutOfMemory { .. })), "{result:?}");
             }
             self.groups(a, b, c_shape);
         }
@@ -169,29 +176,31 @@ impl Case {
         let elements = count(&[c.batches, c.rows, c.cols]);
         let depth = if self.alpha { k } else { 0 };
         let work = elements.saturating_mul(depth.max(1) as u128);
-        // What is made: the reference, or a row of it, and its copy of B.
+        // Allocated are the reference, or a row of it, and its packed copy of B.
         let largest = if elements == 0 { 0 } else { elements.max(count(&[depth, c.cols])) };
-        // Where a result fits memory it may be allocated before the refusal.
-        let fits = |count: u128| (SMALL + 1..=VAST).contains(&count);
-        if work <= SMALL || largest > VAST && !fits(elements) {
-            judged(largest, || oracle::product(alpha, a, b, T::Acc::ZERO, None));
+        // If a result fits in memory, it may be allocated before the error.
+        let fits_in_memory = |count: u128| (MAX_SMALL + 1..=MIN_VAST).contains(&count);
+        if work <= MAX_SMALL || largest > MIN_VAST && !fits_in_memory(elements) {
+            check_size(largest, || oracle::reference(alpha, a, b, T::Acc::ZERO, None));
         }
         let Ok(result) = result else { return };
         let rows = count(&[c.batches, c.rows]);
         let largest = if elements == 0 { 0 } else { rows.max(count(&[depth.max(1), c.cols])) };
-        if (work <= SMALL || largest > VAST) && !fits(rows) {
-            let finish = Finish::default();
-            judged(largest, || oracle::check_finished(alpha, a, b, T::Acc::ONE, Some(result), finish, result, &|_| ()));
-            if !fits(elements) {
-                judged(elements.max(largest), || oracle::errors(alpha, a, b, T::Acc::ZERO, None, result));
+        if (work <= MAX_SMALL || largest > MIN_VAST) && !fits_in_memory(rows) {
+            let epilogue = EpilogueOperands::default();
+            check_size(largest, || {
+                oracle::check_with_epilogue(alpha, a, b, T::Acc::ONE, Some(result), epilogue, result, &|_| ())
+            });
+            if !fits_in_memory(elements) {
+                check_size(elements.max(largest), || oracle::errors(alpha, a, b, T::Acc::ZERO, None, result));
             }
         }
     }
 
-    /// The rows of A in as many groups as there are matrices of B, with a sum that has no end.
+    /// Splits the rows of A into one group per matrix of B, with an endless inner dimension.
     fn groups<T: Element>(&self, a: View<'_, T>, b: View<'_, T>, c: Shape) {
-        let (one, endless) = (a.shape().batches == 1, count(&[c.rows, c.cols, a.shape().cols]) > ENDLESS);
-        if !one || !endless || b.shape().batches as u128 > SMALL {
+        let (one, endless) = (a.shape().batches == 1, count(&[c.rows, c.cols, a.shape().cols]) > MIN_ENDLESS);
+        if !one || !endless || b.shape().batches as u128 > MAX_SMALL {
             return;
         }
         let mut sizes = vec![0; b.shape().batches];
@@ -199,7 +208,7 @@ impl Case {
         *last = c.rows;
         let mut memory = vec![T::Out::ZERO; c.rows * c.cols];
         let Ok(c) = ViewMut::new(&mut memory, c.rows, c.cols) else { return };
-        let made = Grouped::new(a, b, c, &sizes).on(&Device::cpu()).run();
-        assert!(made.is_err(), "{made:?}");
+        let result = Grouped::new(a, b, c, &sizes).on(&Device::cpu()).run();
+        assert!(result.is_err(), "{result:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Layouts and products: whatever the shapes, offsets and strides are, they are refused or the product is right.
+//! Layouts and products: any shapes, offsets and strides are rejected or the product is correct.
 
 use arbitrary::{Arbitrary, Unstructured};
 use half::{bf16, f16};
@@ -8,12 +8,12 @@ use tegula::{Device, Gemm, Layout, Shape, View, ViewMut};
 
 use crate::bounded;
 
-/// Elements of memory under each matrix.
+/// Elements of memory for each matrix.
 const LEN: usize = 300;
-/// The most multiplications that are worth the wait.
-const LARGEST: u128 = 1 << 14;
+/// Limit of multiplications that are computed.
+const MAX_WORK: u128 = 1 << 14;
 
-// A type that is new in the table of element types needs a case here.
+// A new operand type requires a case here.
 const _: () = assert!(Type::OPERANDS.len() == 6);
 
 #[derive(Arbitrary, Debug)]
@@ -27,7 +27,7 @@ enum Case {
     Nd(Vec<Extent>),
 }
 
-/// alpha·A·B + beta·C with small factors.
+/// alpha·A·B + beta·C with small scalars.
 #[derive(Arbitrary, Debug)]
 struct Product {
     sizes: [u8; 4],
@@ -38,14 +38,14 @@ struct Product {
     c: Operand,
 }
 
-/// How a matrix of the right shape, or of another, lies in memory.
+/// Layout of a matrix, with the right shape or another one.
 #[derive(Arbitrary, Debug)]
 enum Operand {
-    /// Dense, the axes in any order and reversed or not.
+    /// Contiguous, with the axes in any order, each possibly reversed.
     Dense { order: u8, reversed: [bool; 3], offset: u8 },
-    /// Any strides.
+    /// Arbitrary strides.
     Strided { offset: u8, strides: [i8; 3] },
-    /// Anything at all.
+    /// Arbitrary shape, offset and strides.
     Wild { shape: [Extent; 3], offset: usize, strides: [isize; 3] },
 }
 
@@ -70,8 +70,8 @@ impl Operand {
         match *self {
             Operand::Dense { order, reversed, offset } => {
                 let (mut strides, mut step, mut offset) = ([0; 3], 1, offset as isize % 8);
-                for place in 0..3 {
-                    let axis = (place + usize::from(order)) % 3;
+                for step_axis in 0..3 {
+                    let axis = (step_axis + usize::from(order)) % 3;
                     let back = if reversed[axis] { -1 } else { 1 };
                     strides[axis] = back * step;
                     if reversed[axis] {
@@ -92,7 +92,7 @@ impl Operand {
     }
 }
 
-/// Products as random as the bytes, compared with the plain loop; and the shapes of arrays of any number of dimensions.
+/// Random products, compared with the plain loop; and shapes of any number of dimensions.
 pub fn gemm(data: &[u8]) {
     let Ok(case) = Case::arbitrary_take_rest(Unstructured::new(data)) else { return };
     bounded(|| match case {
@@ -107,7 +107,9 @@ pub fn gemm(data: &[u8]) {
 }
 
 impl Product {
-    /// Every number is an integer so small that all types hold every sum; only the results of 16-bit types are rounded, once.
+    /// Checks a product of small integers.
+    ///
+    /// All types represent all sums exactly; only results of 16-bit types are rounded, once.
     fn check<T: Element>(&self, number: fn(i8) -> T) {
         let [batches, m, n, k] = self.sizes.map(|size| usize::from(size % 8));
         let shape = |rows, cols| Shape { batches, rows, cols };
@@ -124,10 +126,10 @@ impl Product {
         let mut result: Vec<T::Out> = c_data.iter().map(|&x| exact::<T>(x)).collect();
         let (Ok(a_view), Ok(b_view)) = (View::strided(&memory.0, a), View::strided(&memory.1, b)) else { return };
         let Ok(c_view) = ViewMut::strided(&mut result, c) else { return };
-        if volume(&a, &c) > LARGEST {
+        if volume(&a, &c) > MAX_WORK {
             return;
         }
-        let scaled = Gemm::new(a_view, b_view, c_view).alpha(factor::<T>(alpha)).beta(factor::<T>(beta));
+        let scaled = Gemm::new(a_view, b_view, c_view).alpha(scalar::<T>(alpha)).beta(scalar::<T>(beta));
         let done = scaled.on(&Device::cpu()).run().is_ok();
 
         let mut expected = c_data;
@@ -139,13 +141,13 @@ impl Product {
     }
 }
 
-/// How many multiplications a product of these takes, if it is one.
+/// Number of multiplications of a product with these layouts.
 fn volume(a: &Layout, c: &Layout) -> u128 {
     let extents = [c.shape.batches, c.shape.rows, c.shape.cols, a.shape.cols];
     extents.into_iter().fold(1, |volume: u128, extent| volume.saturating_mul(extent as u128))
 }
 
-/// The definition of the product. What C's layout does not reach stays as it is.
+/// Plain loop. Elements outside the layout of C stay unchanged.
 fn plain(c_data: &mut [i64], [alpha, beta]: [i64; 2], a: (&[i8], Layout), b: (&[i8], Layout), c: Layout) {
     let element = |(data, layout): (&[i8], Layout), batch: usize, row, col| {
         let batch = if layout.shape.batches == 1 { 0 } else { batch };
@@ -159,23 +161,23 @@ fn plain(c_data: &mut [i64], [alpha, beta]: [i64; 2], a: (&[i8], Layout), b: (&[
         for row in 0..rows {
             for col in 0..cols {
                 let terms = (0..a.1.shape.cols).map(|p| element(a, batch, row, p) * element(b, batch, p, col));
-                let place = &mut c_data[c.at(batch, row, col)];
-                *place = alpha * terms.sum::<i64>() + beta * *place;
+                let element_c = &mut c_data[c.at(batch, row, col)];
+                *element_c = alpha * terms.sum::<i64>() + beta * *element_c;
             }
         }
     }
 }
 
-fn factor<T: Element>(value: i64) -> T::Acc {
+fn scalar<T: Element>(value: i64) -> T::Acc {
     T::Acc::from_f64(value as f64).unwrap_or(T::Acc::ZERO)
 }
 
-/// A result as C's type holds it.
+/// Converts a result to the type of C.
 fn exact<T: Element>(value: i64) -> T::Out {
-    T::narrow(factor::<T>(value))
+    T::narrow(scalar::<T>(value))
 }
 
-/// A dense layout gives every element a place of its own, with no gap, or is refused.
+/// Checks that a contiguous layout is a bijection without gaps, or is rejected.
 fn check_nd(shape: &[usize]) {
     nd::display(shape);
     let (c, fortran) = (NdLayout::row_major(shape), NdLayout::column_major(shape));
@@ -184,11 +186,12 @@ fn check_nd(shape: &[usize]) {
     let (Ok(c), Ok(fortran), Ok(len)) = (c, fortran, nd::len(shape)) else { return };
     assert_eq!((c.len().ok(), fortran.is_empty()), (Some(len), len == 0));
     for layout in [c, fortran].iter().filter(|_| (1..=4096).contains(&len)) {
-        let mut places: Vec<isize> = vec![0];
+        let mut offsets: Vec<isize> = vec![0];
         for (&extent, &stride) in layout.shape.iter().zip(&layout.strides) {
-            places = (0..extent as isize).flat_map(|i| places.iter().map(move |place| place + i * stride)).collect();
+            offsets =
+                (0..extent as isize).flat_map(|i| offsets.iter().map(move |offset| offset + i * stride)).collect();
         }
-        places.sort_unstable();
-        assert!(places.iter().copied().eq(0..len as isize), "{layout:?}");
+        offsets.sort_unstable();
+        assert!(offsets.iter().copied().eq(0..len as isize), "{layout:?}");
     }
 }

@@ -1,10 +1,12 @@
-//! What must hold for whatever bytes Tegula is given: no panic, no memory beyond what was granted, refusals of one line, and the
-//! properties that each target checks.
+//! Properties of Tegula for arbitrary bytes, and inputs to check them.
 //!
-//! `cargo xtask fuzz` lets libFuzzer search for bytes that break them, guided by what code they reach; `cargo test` runs what is
-//! kept in `corpus/`. A finding that was repaired goes there under a name that says what it was. The rest of `corpus/` was made
-//! by hand or, where a name is part of a hash, by libFuzzer: it reaches much of the code with few bytes. `words/` has what is
-//! hard to guess.
+//! The properties are: no panic, no memory beyond the limit, error messages of one line, and those
+//! that each target checks. `cargo xtask fuzz` runs libFuzzer, guided by code coverage; `cargo
+//! test` runs the inputs in `corpus/`.
+//!
+//! Inputs of fixed bugs are kept in `corpus/` under descriptive names. The others were written by
+//! hand or, if the name is part of a hash, found by libFuzzer: they cover much of the code with few
+//! bytes. `dictionaries/` has tokens that are hard to find.
 #![deny(unsafe_code)]
 
 mod broadcast;
@@ -13,49 +15,50 @@ mod gemm;
 mod text;
 
 pub use broadcast::broadcast;
-pub use files::{npy, npz, place, safetensors};
+pub use files::{array_path, npy, npz, safetensors};
 pub use gemm::gemm;
 use peak_alloc::PeakAlloc;
 pub use text::{csv, mtx};
 
-/// What is run on each input.
+/// Function that checks an input.
 pub type Target = fn(&[u8]);
 
-/// Every target by the name of its binary and its corpus.
+/// All targets by the name of their binary and corpus.
 pub const TARGETS: [(&str, Target); 8] = [
+    ("array_path", array_path),
     ("broadcast", broadcast),
     ("csv", csv),
     ("gemm", gemm),
     ("mtx", mtx),
     ("npy", npy),
     ("npz", npz),
-    ("place", place),
     ("safetensors", safetensors),
 ];
 
-/// Bytes that readers may use for an array.
-const ROOM: u64 = 1 << 20;
+/// Memory limit of readers for an array, in bytes.
+const MEMORY_LIMIT: u64 = 1 << 20;
 
-/// Bytes that they may use in all: what they do not count are buffers of fixed size and the vector that a smaller type is copied
-/// to.
-const LIMIT: usize = 8 << 20;
+/// Limit of all allocations in bytes.
+///
+/// Readers do not count buffers of fixed size and the vector for a smaller type.
+const TOTAL_LIMIT: usize = 8 << 20;
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Does some work and checks that it took no more memory than [`LIMIT`], used or not.
+/// Runs `work` and checks that its allocations stay below [`TOTAL_LIMIT`].
 fn bounded<R>(work: impl FnOnce() -> R) -> R {
-    // Threads are started once.
+    // Start the threads before measuring.
     tegula_core::threads::count();
     MEMORY.reset_peak_usage();
     let before = MEMORY.current_usage();
     let result = work();
     let taken = MEMORY.peak_usage().saturating_sub(before);
-    assert!(taken <= LIMIT, "{taken} bytes were allocated at once");
+    assert!(taken <= TOTAL_LIMIT, "{taken} bytes were allocated at once");
     result
 }
 
-/// Checks that a refusal can be shown on one line.
-fn check_refusal(why: &str) {
-    assert!(!why.is_empty() && why.len() < 2000 && !why.contains(char::is_control), "{why:?}");
+/// Checks that an error message is short and on one line.
+fn check_error_message(message: &str) {
+    assert!(!message.is_empty() && message.len() < 2000 && !message.contains(char::is_control), "{message:?}");
 }

@@ -3,17 +3,17 @@
 use std::io::{self, BufRead, BufReader, Write};
 
 use tegula::element::Scalar;
-use tegula_files::{AnyArray, Array, Number, Refusal};
+use tegula_files::{AnyArray, Array, ErrorMessage, Number};
 
-use crate::{ROOM, bounded, check_refusal};
+use crate::{MEMORY_LIMIT, bounded, check_error_message};
 
-type Read = fn(&mut dyn BufRead, u64) -> Result<AnyArray, Refusal>;
+type Read = fn(&mut dyn BufRead, u64) -> Result<AnyArray, ErrorMessage>;
 type WriteArray<T> = fn(&mut dyn Write, &[usize], &[T]) -> io::Result<()>;
 
-/// The most elements that are written: more take long and show no more.
-const WRITTEN: usize = 1000;
+/// Limit of elements that are written; larger matrices are slow and test no more.
+const MAX_WRITTEN: usize = 1000;
 
-/// An `.mtx` file: the same is read however it arrives, and comes back when it is written.
+/// An `.mtx` file: the result does not depend on buffering and round-trips.
 pub fn mtx(data: &[u8]) {
     match read(tegula_files::mtx::read, data) {
         Some(AnyArray::F64(array)) => check_written(&array, tegula_files::mtx::write, tegula_files::mtx::read),
@@ -33,24 +33,24 @@ pub fn csv(data: &[u8]) {
     }
 }
 
-/// Reads the data at once and, one time of four, a few bytes at a time as well.
+/// Reads the data at once and, for one in four lengths, with a small buffer as well.
 fn read(read: Read, data: &[u8]) -> Option<AnyArray> {
-    let array = bounded(|| read(&mut &*data, ROOM));
+    let array = bounded(|| read(&mut &*data, MEMORY_LIMIT));
     if !data.len().is_multiple_of(4) {
-        return array.inspect_err(|why| check_refusal(why)).ok();
+        return array.inspect_err(|message| check_error_message(message)).ok();
     }
-    let mut in_pieces = BufReader::with_capacity(1 + data.len() % 5, data);
-    match (array, read(&mut in_pieces, ROOM)) {
+    let mut small_buffer = BufReader::with_capacity(1 + data.len() % 5, data);
+    match (array, read(&mut small_buffer, MEMORY_LIMIT)) {
         (Ok(array), Ok(again)) => {
-            assert!(same(&array, &again), "another array when it arrives in pieces");
+            assert!(same(&array, &again), "another array with a small buffer");
             Some(array)
         }
-        (Err(why), Err(again)) => {
-            check_refusal(&why);
-            assert_eq!(why, again, "refused otherwise when it arrives in pieces");
+        (Err(message), Err(again)) => {
+            check_error_message(&message);
+            assert_eq!(message, again, "another error with a small buffer");
             None
         }
-        (array, again) => panic!("read and refused: {:?}, {:?}", array.err(), again.err()),
+        (array, again) => panic!("read and rejected: {:?}, {:?}", array.err(), again.err()),
     }
 }
 
@@ -63,7 +63,7 @@ fn same(left: &AnyArray, right: &AnyArray) -> bool {
     }
 }
 
-/// Whether the bits agree; any NaN is as good as another.
+/// Whether the bits are equal; all NaN are equal.
 fn same_elements<T: Number + Scalar>(left: &Array<T>, right: &Array<T>) -> bool {
     let same = |(x, y): (&T, &T)| x.to_bits() == y.to_bits() || (x.to_f64().is_nan() && y.to_f64().is_nan());
     left.layout == right.layout
@@ -74,13 +74,13 @@ fn same_elements<T: Number + Scalar>(left: &Array<T>, right: &Array<T>) -> bool 
 fn check_written<T: Number + Scalar>(array: &Array<T>, write: WriteArray<T>, read: Read) {
     let view = array.matrix().expect("two dimensions");
     let shape = [view.shape().rows, view.shape().cols];
-    if array.data.is_empty() || array.data.len() > WRITTEN {
+    if array.data.is_empty() || array.data.len() > MAX_WRITTEN {
         return;
     }
     let elements = (0..shape[0]).flat_map(|row| (0..shape[1]).map(move |col| (row, col)));
     let elements: Vec<T> = elements.filter_map(|(row, col)| view.get(0, row, col)).collect();
     let mut text = Vec::new();
-    write(&mut text, &shape, &elements).expect("a vector takes everything");
-    let back = T::open(read(&mut &text[..], u64::MAX).expect("what was written")).expect("the same type");
+    write(&mut text, &shape, &elements).expect("writing to a vector");
+    let back = T::downcast(read(&mut &text[..], u64::MAX).expect("the written text")).expect("the same type");
     assert!(same_elements(array, &back), "{}", String::from_utf8_lossy(&text));
 }

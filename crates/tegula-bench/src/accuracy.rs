@@ -1,61 +1,62 @@
-//! How far a result is from the reference, in as many of its rows as the reference is quick enough for.
+//! Checks of results against the reference in sampled rows.
 
 use tegula::element::{Element, Scalar};
-use tegula::epilogue::Finish;
+use tegula::epilogue::EpilogueOperands;
 use tegula::error::Result;
 use tegula::matrix::{Matrix, Shape, View};
 
 use super::{Inputs, data};
 use crate::oracle;
 
-/// Multiply-adds of the reference for one result.
-const WORK: u128 = 1 << 31;
+/// Limit of multiply-adds of the reference per check.
+const MAX_WORK: u128 = 1 << 31;
 
-/// The rows of C that are compared: the same ones in each of some matrices of the batch.
-pub struct Sampled {
+/// Sampled rows of C: the same rows in each of the sampled matrices of the batch.
+pub struct SampledRows {
     batches: Vec<usize>,
     rows: Vec<usize>,
 }
 
-impl Sampled {
-    /// Of a result of that shape with sums of k products. The first and the last row are among them.
-    pub fn of(c: Shape, k: usize, seed: u64) -> Sampled {
-        let row = (k as u128).saturating_mul(c.cols as u128).max(1);
-        let affordable = usize::try_from(WORK / row).unwrap_or(usize::MAX).max(2);
-        let batches = data::choice(affordable, c.batches, seed);
-        let rows = data::choice(affordable / batches.len().max(1), c.rows, seed);
-        Sampled { batches, rows }
+impl SampledRows {
+    /// Samples rows of C for inner dimension `k`: the last, the first, and random ones between.
+    pub fn new(c: Shape, k: usize, seed: u64) -> SampledRows {
+        let work_per_row = (k as u128).saturating_mul(c.cols as u128).max(1);
+        let affordable = usize::try_from(MAX_WORK / work_per_row).unwrap_or(usize::MAX).max(2);
+        let batches = data::sample_indices(affordable, c.batches, seed);
+        let rows = data::sample_indices(affordable / batches.len().max(1), c.rows, seed);
+        SampledRows { batches, rows }
     }
 
-    /// How many rows there are over the whole batch.
+    /// Number of sampled rows over the whole batch.
     pub fn count(&self) -> usize {
         self.batches.len() * self.rows.len()
     }
 
-    /// r of a result in these rows, see [`oracle`].
+    /// Largest error r of a result in the sampled rows, see [`oracle`].
     pub fn r<T: Element>(&self, inputs: &Inputs<T>, result: View<'_, T::Out>) -> Result<f64> {
         let case = &inputs.case;
-        let (a, c) = (self.rows_of(inputs.a())?, self.rows_of(result)?);
-        // A copy is made only where some of its matrices are left out.
+        let (a, c) = (self.select_rows(inputs.a())?, self.select_rows(result)?);
+        // B is copied only if the batch is sampled.
         let all = self.batches.len() == case.batch;
-        let few = if all { None } else { Some(self.matrices_of(inputs.b())?) };
-        let b = few.as_ref().map_or_else(|| inputs.b(), Matrix::view);
-        let c0 = inputs.c.as_ref().map(|c| self.rows_of(c.view())).transpose()?;
+        let selected = if all { None } else { Some(self.select_matrices(inputs.b())?) };
+        let b = selected.as_ref().map_or_else(|| inputs.b(), Matrix::view);
+        let c0 = inputs.c.as_ref().map(|c| self.select_rows(c.view())).transpose()?;
         let c0 = c0.as_ref().map(Matrix::view);
-        // A bias that is a row is that of every row; of a column only these elements are looked at.
-        let bias = inputs.bias.as_ref().map(|bias| self.bias_of(bias.view())).transpose()?;
-        let finish = Finish { bias: bias.as_ref().map(Matrix::view), ..inputs.finish() };
-        let report = oracle::check_finished::<T>(case.alpha, a.view(), b, case.beta, c0, finish, c.view(), &|_| {})?;
-        Ok(report.r / oracle::coarser(case.accuracy.of(T::TYPE)))
+        // A row bias applies to every row; of a column bias the sampled elements are selected.
+        let bias = inputs.bias.as_ref().map(|bias| self.select_bias(bias.view())).transpose()?;
+        let epilogue = EpilogueOperands { bias: bias.as_ref().map(Matrix::view), ..inputs.epilogue_operands() };
+        let report =
+            oracle::check_with_epilogue::<T>(case.alpha, a.view(), b, case.beta, c0, epilogue, c.view(), &|_| {})?;
+        Ok(report.r / oracle::roundoff_ratio(case.accuracy.of(T::TYPE)))
     }
 
-    fn rows_of<S: Scalar>(&self, view: View<'_, S>) -> Result<Matrix<S>> {
+    fn select_rows<S: Scalar>(&self, view: View<'_, S>) -> Result<Matrix<S>> {
         let shape = Shape { batches: self.batches.len(), rows: self.rows.len(), cols: view.shape().cols };
         let element = |batch, row, col| view.get(self.batches[batch], self.rows[row], col).unwrap_or(S::ZERO);
         Matrix::from_shape_fn(shape, element)
     }
 
-    fn bias_of<S: Scalar>(&self, bias: View<'_, S>) -> Result<Matrix<S>> {
+    fn select_bias<S: Scalar>(&self, bias: View<'_, S>) -> Result<Matrix<S>> {
         let Shape { rows, cols, .. } = bias.shape();
         let shape = Shape::new(if rows == 1 { 1 } else { self.rows.len() }, cols);
         Matrix::from_shape_fn(shape, |_, row, col| {
@@ -63,7 +64,7 @@ impl Sampled {
         })
     }
 
-    fn matrices_of<S: Scalar>(&self, view: View<'_, S>) -> Result<Matrix<S>> {
+    fn select_matrices<S: Scalar>(&self, view: View<'_, S>) -> Result<Matrix<S>> {
         let shape = Shape { batches: self.batches.len(), ..view.shape() };
         Matrix::from_shape_fn(shape, |batch, row, col| view.get(self.batches[batch], row, col).unwrap_or(S::ZERO))
     }
@@ -71,51 +72,51 @@ impl Sampled {
 
 #[cfg(test)]
 mod tests {
-    use tegula::epilogue::{Along, Epilogue};
+    use tegula::epilogue::{BiasShape, Epilogue};
 
     use super::super::Case;
     use super::*;
 
     #[test]
-    fn small_results_are_compared_whole_and_large_ones_in_rows() {
+    fn sampled_rows_are_all_rows_of_small_results() {
         let shape = |batches, rows, cols| Shape { batches, rows, cols };
-        assert_eq!(Sampled::of(shape(3, 100, 100), 100, 0).count(), 300);
-        let large = Sampled::of(shape(1, 8192, 8192), 8192, 0);
+        assert_eq!(SampledRows::new(shape(3, 100, 100), 100, 0).count(), 300);
+        let large = SampledRows::new(shape(1, 8192, 8192), 8192, 0);
         assert_eq!((large.count(), large.rows[0], large.rows[31]), (32, 0, 8191));
-        let huge = Sampled::of(shape(4, 100_000, 100_000), 100_000, 0);
+        let huge = SampledRows::new(shape(4, 100_000, 100_000), 100_000, 0);
         assert_eq!((huge.batches.len(), huge.count()), (2, 2));
-        assert_eq!(Sampled::of(shape(1 << 20, 16, 64), 64, 0).batches.len(), 1 << 19);
+        assert_eq!(SampledRows::new(shape(1 << 20, 16, 64), 64, 0).batches.len(), 1 << 19);
     }
 
     #[test]
-    fn a_wrong_element_is_seen_where_it_is_looked_for() {
+    fn r_sees_wrong_elements_in_sampled_rows_only() {
         let (transposed, (accuracy, epilogue)) = ([false, true], Default::default());
         let case = Case { m: 9, n: 8, k: 4, batch: 2, transposed, alpha: 2.0, beta: 1.0, accuracy, epilogue };
         let inputs = Inputs::<f64>::new(&case, 1).unwrap();
         let mut c = inputs.c_before().unwrap();
         let c0 = inputs.c.as_ref().map(Matrix::view);
         c.as_mut_slice()
-            .copy_from_slice(oracle::product::<f64>(2.0, inputs.a(), inputs.b(), 1.0, c0).unwrap().as_slice());
-        let rows = Sampled { batches: vec![1], rows: vec![0, 8] };
+            .copy_from_slice(oracle::reference::<f64>(2.0, inputs.a(), inputs.b(), 1.0, c0).unwrap().as_slice());
+        let rows = SampledRows { batches: vec![1], rows: vec![0, 8] };
         assert!(rows.r(&inputs, c.view()).unwrap() <= 1.0);
         c.as_mut_slice()[9 * 8 + 8] += 1.0;
-        assert!(rows.r(&inputs, c.view()).unwrap() <= 1.0, "row 1 is not looked at");
+        assert!(rows.r(&inputs, c.view()).unwrap() <= 1.0, "row 1 is not sampled");
         c.as_mut_slice()[2 * 9 * 8 - 1] += 1.0;
         assert!(rows.r(&inputs, c.view()).unwrap() > 1e10);
     }
 
     #[test]
-    fn a_bias_is_that_of_the_rows_that_are_looked_at() {
-        for along in [Along::Rows, Along::Columns] {
-            let epilogue = Epilogue { bias: Some(along), ..Epilogue::NONE };
+    fn r_applies_the_bias_of_the_sampled_rows() {
+        for bias_shape in [BiasShape::Row, BiasShape::Column] {
+            let epilogue = Epilogue { bias: Some(bias_shape), ..Epilogue::NONE };
             let (transposed, accuracy) = ([false; 2], Default::default());
             let case = Case { m: 9, n: 8, k: 4, batch: 2, transposed, alpha: 1.0, beta: 0.0, accuracy, epilogue };
             let inputs = Inputs::<f64>::new(&case, 1).unwrap();
-            let mut c = oracle::product::<f64>(1.0, inputs.a(), inputs.b(), 0.0, None).unwrap();
-            let bias = |place: usize| inputs.finish().bias_at(0, place / 8 % 9, place % 8).unwrap();
-            c.as_mut_slice().iter_mut().enumerate().for_each(|(place, c)| *c += bias(place));
-            let rows = Sampled { batches: vec![0, 1], rows: vec![3, 8] };
-            assert!(rows.r(&inputs, c.view()).unwrap() <= 3.0, "{along:?}");
+            let mut c = oracle::reference::<f64>(1.0, inputs.a(), inputs.b(), 0.0, None).unwrap();
+            let bias = |index: usize| inputs.epilogue_operands().bias_at(0, index / 8 % 9, index % 8).unwrap();
+            c.as_mut_slice().iter_mut().enumerate().for_each(|(index, c)| *c += bias(index));
+            let rows = SampledRows { batches: vec![0, 1], rows: vec![3, 8] };
+            assert!(rows.r(&inputs, c.view()).unwrap() <= 3.0, "{bias_shape:?}");
         }
     }
 }

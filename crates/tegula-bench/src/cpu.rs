@@ -1,7 +1,8 @@
-//! Rows on the processor, by the system's clock.
+//! Measurements on the CPU, by the system clock.
 //!
-//! One set of inputs, so small products find them in the cache, as most do there. A sample counts if a loop of multiply-adds runs at full speed before and after it
-//! ([`cpu::at_full_speed`]); else it is taken again, as long as there is patience.
+//! A case has one set of inputs, so small products are cache-resident, as in most applications. A
+//! sample counts if a loop of multiply-adds runs at full speed before and after it
+//! ([`cpu::at_full_speed`]). Otherwise it is discarded and repeated, within a time limit.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -13,60 +14,63 @@ use tegula::{Device, Gemm, Report};
 use tegula_core::threads;
 use tegula_cpu as cpu;
 
-use super::accuracy::Sampled;
-use super::{Case, Inputs, Measured, Rival, Settings, Side, Timed, contest, ranked_by_turns};
-use crate::peer;
+use super::accuracy::SampledRows;
+use super::{BenchReport, Case, Inputs, Measurement, PeerMeasurement, Settings, Timed, rank_interleaved, search_peers};
+use crate::peer::{PeerLibrary, PreparedProduct};
 
-/// How often a sample is taken again before it counts as it is.
-const TRIES: usize = 200;
-/// How many times the time for the turns of a row each side may spend on samples that do not count: where others have a processor all the time, all would be such.
-const PATIENCE: f64 = 5.0;
-/// How long others wait for their threads, which spin after a call and may share a processor with ours, and how long a side then works before it counts, while the
-/// system finds places for its threads.
-const SETTLE: [Duration; 2] = [Duration::from_millis(60), Duration::from_millis(25)];
+/// Attempts per sample; the last one counts in any case.
+const MAX_ATTEMPTS: usize = 200;
+/// Time limit of discarded samples, in units of the time of a measurement.
+///
+/// Under constant background load all samples would be discarded.
+const DISCARD_LIMIT: f64 = 0.5;
+/// Wait before a slot: threads of a peer library spin after a call and may share cores with Tegula.
+const SPIN_DOWN: Duration = Duration::from_millis(60);
+/// Warm-up of a slot, while the system assigns threads to cores.
+const WARM_UP: Duration = Duration::from_millis(25);
 
-/// Calls, timed on the host.
-struct Calls<'a> {
+/// A call timed on the host.
+struct HostTimer<'a> {
     call: Box<dyn FnMut() -> Result<()> + 'a>,
-    /// Samples that did not count.
+    /// Count of discarded samples.
     discarded: &'a Cell<usize>,
-    /// Seconds that may still be spent on such samples.
-    patience: f64,
-    /// Whether a peer ran just before, whose threads may still spin.
-    settles: bool,
+    /// Seconds left for samples that are discarded.
+    discard_budget: f64,
+    /// Whether threads of a peer library may still spin when a slot begins.
+    waits_for_spin_down: bool,
 }
 
-impl<'a> Calls<'a> {
+impl<'a> HostTimer<'a> {
     fn new(
         call: impl FnMut() -> Result<()> + 'a,
         settings: &Settings,
         discarded: &'a Cell<usize>,
-        settles: bool,
-    ) -> Calls<'a> {
-        Calls { call: Box::new(call), discarded, patience: PATIENCE * settings.seconds, settles }
+        waits_for_spin_down: bool,
+    ) -> HostTimer<'a> {
+        let discard_budget = DISCARD_LIMIT * settings.seconds;
+        HostTimer { call: Box::new(call), discarded, discard_budget, waits_for_spin_down }
     }
 }
 
-impl Timed for Calls<'_> {
+impl Timed for HostTimer<'_> {
     fn time(&mut self, samples: usize, calls: usize) -> Result<Vec<f64>> {
         if threads::count() > 1 {
-            let [rest, warm] = SETTLE;
-            if self.settles {
-                std::thread::sleep(rest);
+            if self.waits_for_spin_down {
+                std::thread::sleep(SPIN_DOWN);
             }
             let start = Instant::now();
-            while start.elapsed() < warm {
+            while start.elapsed() < WARM_UP {
                 (self.call)()?;
             }
         }
         (self.call)()?;
         let sample = |_| {
-            for _ in 0..TRIES {
-                if self.patience <= 0.0 {
+            for _ in 0..MAX_ATTEMPTS {
+                if self.discard_budget <= 0.0 {
                     break;
                 }
                 let before = cpu::at_full_speed();
-                // The probe has been in the cache.
+                // The probe evicted operands from the cache.
                 (self.call)()?;
                 let start = Instant::now();
                 (0..calls).try_for_each(|_| (self.call)())?;
@@ -75,7 +79,7 @@ impl Timed for Calls<'_> {
                     return Ok(seconds);
                 }
                 self.discarded.set(self.discarded.get() + 1);
-                self.patience -= start.elapsed().as_secs_f64();
+                self.discard_budget -= start.elapsed().as_secs_f64();
             }
             let start = Instant::now();
             (0..calls).try_for_each(|_| (self.call)())?;
@@ -85,17 +89,17 @@ impl Timed for Calls<'_> {
     }
 }
 
-/// A row.
+/// Measures a case on the CPU against the peer libraries.
 pub fn measure<T: Element>(
     device: &Device,
     inputs: &Inputs<T>,
     settings: &Settings,
-    peers: &[peer::Peer],
-) -> Result<Measured> {
+    peers: &[PeerLibrary],
+) -> Result<BenchReport> {
     let case = &inputs.case;
     let multiply = |c: &mut Matrix<T::Out>| -> Result<Report> {
         let product = Gemm::new(inputs.a(), inputs.b(), c.view_mut()).alpha(case.alpha).beta(case.beta);
-        let product = product.accuracy(case.accuracy).on(device).epilogue(inputs.finish());
+        let product = product.accuracy(case.accuracy).on(device).epilogue(inputs.epilogue_operands());
         match &settings.plan {
             Some(plan) => device.run(plan, product),
             None => product.run(),
@@ -104,39 +108,44 @@ pub fn measure<T: Element>(
     let (before, discarded) = (inputs.c_before()?, Cell::new(0));
     let mut c = Matrix::from_view(before.view())?;
     let report = multiply(&mut c)?;
-    let rows = Sampled::of(c.shape(), case.k, settings.seed);
+    let rows = SampledRows::new(c.shape(), case.k, settings.seed);
     let r = rows.r(inputs, c.view())?;
-    let mut ours =
-        Calls::new(|| multiply(&mut c).map(drop), settings, &discarded, !peers.is_empty() && case.epilogue.is_none());
+    let waits_for_spin_down = !peers.is_empty() && case.epilogue.is_none();
+    let mut ours = HostTimer::new(|| multiply(&mut c).map(drop), settings, &discarded, waits_for_spin_down);
 
-    let mut ready = if case.epilogue.is_none() { ready(inputs, peers)? } else { Vec::new() };
-    ready.iter_mut().for_each(|ready| ready.set(&before));
+    let mut prepared = if case.epilogue.is_none() { prepare(inputs, peers)? } else { Vec::new() };
+    prepared.iter_mut().for_each(|product| product.set_c(&before));
     let mut candidates: Vec<_> =
-        ready.iter_mut().map(|ready| Calls::new(|| ready.run(), settings, &discarded, true)).collect();
-    let contest = contest(&mut ours, &mut candidates, ranked_by_turns, 1, false, settings.seconds)?;
+        prepared.iter_mut().map(|product| HostTimer::new(|| product.run(), settings, &discarded, true)).collect();
+    let search = search_peers(&mut ours, &mut candidates, rank_interleaved, 1, false, settings.seconds)?;
     drop(candidates);
-    let rival = match (contest.best(), contest.calls().1) {
-        (Some(best), Some(call)) => {
-            // As ours, by a product that does not feed on others.
-            ready[best].set(&before);
-            ready[best].run()?;
-            let side = Side { call, r: rows.r(inputs, ready[best].c()?.view())? };
-            let others = contest.ranked[1..].iter().map(|&(which, call)| (ready[which].name().into(), call)).collect();
-            Some(Rival { name: ready[best].name().into(), candidates: ready.len(), side, others })
+    let peer = match (search.fastest(), search.call_times().1) {
+        (Some(fastest), Some(time)) => {
+            // Check one call on the initial C, as for Tegula.
+            prepared[fastest].set_c(&before);
+            prepared[fastest].run()?;
+            let measurement = Measurement { time, r: rows.r(inputs, prepared[fastest].c()?.view())? };
+            let others = search.ranking[1..].iter().map(|&(which, call)| (prepared[which].name().into(), call));
+            Some(PeerMeasurement {
+                name: prepared[fastest].name().into(),
+                candidates: prepared.len(),
+                measurement,
+                other_candidates: others.collect(),
+            })
         }
         _ => None,
     };
-    let measured = contest.measured(report.kernel.into(), r, rival, rows.count(), 1);
-    Ok(Measured { discarded: discarded.get(), threads: Some(threads::count()), ..measured })
+    let report = search.report(report.kernel.into(), r, peer, rows.count(), 1);
+    Ok(BenchReport { discarded: discarded.get(), threads: Some(threads::count()), ..report })
 }
 
-/// All ways in which libraries make a product, on as many threads as ours.
-fn ready<'a, T: Element>(inputs: &'a Inputs<T>, peers: &'a [peer::Peer]) -> Result<Vec<peer::Ready<'a, T>>> {
+/// Prepares a case with all functions of the peer libraries, on Tegula's number of threads.
+fn prepare<'a, T: Element>(inputs: &'a Inputs<T>, peers: &'a [PeerLibrary]) -> Result<Vec<PreparedProduct<'a, T>>> {
     let Case { alpha, beta, .. } = inputs.case;
     let mut all = Vec::new();
     for peer in peers {
         peer.set_threads(threads::count());
-        all.extend(peer.ready(alpha, inputs.a(), inputs.b(), beta)?);
+        all.extend(peer.prepare(alpha, inputs.a(), inputs.b(), beta)?);
     }
     Ok(all)
 }

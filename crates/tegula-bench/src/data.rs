@@ -1,6 +1,8 @@
-//! Inputs: normal numbers from a seed. Zeros, or any few values, would draw less power and so run at higher clocks than work does.
+//! Random inputs with a normal distribution.
 //!
-//! Each number is a function of the seed and its place, so that any number of threads makes the same matrix.
+//! Zeros, or few distinct values, would draw less power and run at higher clocks than real inputs.
+//! Each element is a function of seed and index, so matrices do not depend on the number of
+//! threads.
 
 use std::f64::consts::TAU;
 
@@ -9,45 +11,50 @@ use tegula::error::{Error, Result};
 use tegula::matrix::{Matrix, Shape};
 use tegula_core::{host, threads};
 
-/// Numbers that a thread makes at a time.
-const PART: usize = 1 << 14;
+/// Elements per parallel chunk.
+const CHUNK: usize = 1 << 14;
 
-/// A matrix of normal numbers of deviation 1; integers have deviation 1000, 8-bit ones 32, and are cut off at their ends.
+/// Generates a matrix of normally distributed elements with mean 0 and standard deviation 1.
+///
+/// The deviation is 1000 for 32-bit and 32 for 8-bit integers; integers saturate.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`](tegula::Error::OutOfMemory) and [`Error::Shape`](tegula::Error::Shape).
 pub fn normal<T: Scalar>(shape: Shape, seed: u64) -> Result<Matrix<T>> {
     let len = shape.len()?;
-    let mut data = host::room(&[len], || format!("a {shape} matrix of {}", T::TYPE))?;
+    let mut data = host::try_vec(&[len], || format!("a {shape} matrix of {}", T::TYPE))?;
     data.resize(len, T::ZERO);
-    threads::for_chunks(&mut data, PART, |part, numbers: &mut [T]| {
-        let places = (part * PART) as u64..;
-        numbers.iter_mut().zip(places).for_each(|(to, place)| *to = number(seed, place));
+    threads::for_chunks(&mut data, CHUNK, |chunk, elements: &mut [T]| {
+        let indices = (chunk * CHUNK) as u64..;
+        elements.iter_mut().zip(indices).for_each(|(element, index)| *element = normal_element(seed, index));
         Ok::<_, Error>(())
     })?;
     Matrix::from_shape_vec(shape, data)
 }
 
-/// Whole numbers below `below`, ascending, no two the same: the first, the last, and of those between as many as `count` asks for.
-pub fn choice(count: usize, below: usize, seed: u64) -> Vec<usize> {
-    if count >= below {
-        return (0..below).collect();
+/// Samples `count` distinct indices below `len` in ascending order.
+///
+/// The last index is included, and the first if `count` is at least 2. Returns at least one index,
+/// unless `len` is 0.
+pub fn sample_indices(count: usize, len: usize, seed: u64) -> Vec<usize> {
+    if count >= len {
+        return (0..len).collect();
     }
-    let mut chosen = std::collections::BTreeSet::from([below - 1]);
+    let mut sampled = std::collections::BTreeSet::from([len - 1]);
     if count > 1 {
-        chosen.insert(0);
+        sampled.insert(0);
     }
-    for place in 0.. {
-        if chosen.len() >= count {
+    for index in 0.. {
+        if sampled.len() >= count {
             break;
         }
-        chosen.insert((bits(seed, place) % below as u64) as usize);
+        sampled.insert((bits(seed, index) % len as u64) as usize);
     }
-    chosen.into_iter().collect()
+    sampled.into_iter().collect()
 }
 
-fn number<T: Scalar>(seed: u64, place: u64) -> T {
-    let value = gauss(seed, place);
+fn normal_element<T: Scalar>(seed: u64, index: u64) -> T {
+    let value = box_muller(seed, index);
     T::from_bits(match T::TYPE {
         ty if ty.is_float() => ty.round(value),
         ty if ty.size() == 1 => ((32.0 * value).round() as i8) as u64,
@@ -55,27 +62,31 @@ fn number<T: Scalar>(seed: u64, place: u64) -> T {
     })
 }
 
-/// By Box and Muller (A note on the generation of random normal deviates, Ann. Math. Stat. 29, 1958).
-fn gauss(seed: u64, place: u64) -> f64 {
-    let (radius, angle) = (uniform(seed, 2 * place), uniform(seed, 2 * place + 1));
+/// Normal deviate by Box and Muller.
+///
+/// Source: A note on the generation of random normal deviates, Ann. Math. Stat. 29, 1958.
+fn box_muller(seed: u64, index: u64) -> f64 {
+    let (radius, angle) = (uniform(seed, 2 * index), uniform(seed, 2 * index + 1));
     (-2.0 * radius.ln()).sqrt() * (TAU * angle).cos()
 }
 
-/// A number between 0 and 1, neither of them: any one of a seed's at once.
-pub fn uniform(seed: u64, place: u64) -> f64 {
-    ((bits(seed, place) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+/// Uniform deviate in the open interval (0, 1), with random access by index.
+pub fn uniform(seed: u64, index: u64) -> f64 {
+    ((bits(seed, index) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
 
-/// The numbers of SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014), any one at once.
-fn bits(seed: u64, place: u64) -> u64 {
+/// Output of SplitMix64, with random access by index.
+///
+/// Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
+fn bits(seed: u64, index: u64) -> u64 {
     const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |mut z: u64| {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     };
-    // Seeds that differ by a little start far apart.
-    mix(mix(seed.wrapping_add(GAMMA)).wrapping_add(place.wrapping_mul(GAMMA)))
+    // Mixing the seed separates the sequences of adjacent seeds.
+    mix(mix(seed.wrapping_add(GAMMA)).wrapping_add(index.wrapping_mul(GAMMA)))
 }
 
 #[cfg(test)]
@@ -89,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_normal_and_the_same_each_time() {
+    fn normal_is_normally_distributed_and_reproducible() {
         let matrix = normal::<f64>(Shape::new(200, 200), 7).unwrap();
         assert_eq!(matrix, normal(Shape::new(200, 200), 7).unwrap());
         assert_ne!(matrix, normal(Shape::new(200, 200), 8).unwrap());
@@ -100,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_the_same_numbers_rounded_and_cut_off() {
+    fn normal_integers_are_rounded_and_saturated() {
         let shape = Shape::new(500, 500);
         let exact = normal::<f64>(shape, 1).unwrap();
         let (small, large) = (normal::<i8>(shape, 1).unwrap(), normal::<i32>(shape, 1).unwrap());
@@ -109,15 +120,15 @@ mod tests {
             assert_eq!(f64::from(small), (32.0 * x).round().clamp(-128.0, 127.0));
             assert_eq!(f64::from(large), (1000.0 * x).round());
         }
-        assert!(exact.as_slice().iter().any(|x| 32.0 * x > 128.0), "none had to be cut off");
+        assert!(exact.as_slice().iter().any(|x| 32.0 * x > 128.0), "no element saturated");
     }
 
     #[test]
-    fn rows_are_chosen_once_with_both_ends() {
-        let rows = choice(5, 1000, 3);
+    fn sample_indices_are_distinct_with_both_ends() {
+        let rows = sample_indices(5, 1000, 3);
         assert_eq!((rows.len(), rows[0], rows[4]), (5, 0, 999));
         assert!(rows.windows(2).all(|pair| pair[0] < pair[1]));
-        assert_eq!(choice(9, 4, 0), [0, 1, 2, 3]);
-        assert_eq!((choice(1, 10, 0), choice(0, 0, 0)), (vec![9], vec![]));
+        assert_eq!(sample_indices(9, 4, 0), [0, 1, 2, 3]);
+        assert_eq!((sample_indices(1, 10, 0), sample_indices(0, 0, 0)), (vec![9], vec![]));
     }
 }

@@ -1,7 +1,13 @@
-//! Timing products so that the figures are hard to fool, see [`measure`].
+//! Benchmarks of matrix products against peer libraries, and the autotuner.
 //!
-//! `rounds` says who is timed when and `stats` what is made of the times, for anything that has a clock; `data` makes inputs and
-//! `accuracy` judges results; `tune` looks for the fastest recipe, see [`tune()`]. `cpu` and `gpu` are where products and clocks are real. No file is written and nothing is printed here.
+//! [`measure`] times a product and the best candidate of a peer library in the same run. [`tune()`]
+//! searches for the fastest kernel configuration.
+//!
+//! - `interleave` schedules samples, for anything with a clock; `stats` summarizes them;
+//! - `data` generates random inputs, `accuracy` checks results against [`oracle`];
+//! - `cpu` and `gpu` measure on a device.
+//!
+//! The crate writes no files and prints nothing.
 
 mod accuracy;
 mod cpu;
@@ -10,33 +16,39 @@ pub mod cublaslt;
 mod data;
 #[cfg(feature = "cuda")]
 mod gpu;
+#[cfg(feature = "cuda")]
+pub mod graph_timer;
+mod interleave;
 mod limits;
 pub mod nd;
 pub mod oracle;
 pub mod peer;
-#[cfg(feature = "cuda")]
-pub mod repeat;
-mod rounds;
 mod stats;
 mod tune;
 
 pub use data::uniform;
+pub use interleave::{
+    InterleavedTimes, SamplingPlan, Timed, estimate_call_time, interleave, interleave_candidates, rank_candidates,
+    rank_interleaved, screen_candidates,
+};
 pub use limits::{Ceiling, Limits, limits};
-pub use rounds::{Pace, Timed, Turns, alternate, compare, glances, pilot, ranked, ranked_by_turns};
-pub use stats::{Quantiles, median, spread};
+pub use stats::{Quantiles, median, noise_floor};
 use tegula::Device;
 use tegula::element::{Accuracy, Element, Scalar};
-use tegula::epilogue::{Along, Epilogue, Finish};
+use tegula::epilogue::{BiasShape, Epilogue, EpilogueOperands};
 use tegula::error::{Error, Result};
 use tegula::matrix::{Matrix, Shape, View};
 use tegula_kernels::plan::Plan;
-pub use tune::{Effort, Timing, Tuning};
+pub use tune::{CandidateTime, TuneEffort, TuneReport};
 
 #[cfg(feature = "cuda")]
 use crate::cublaslt::CublasLt;
 pub use crate::peer::Blas;
+use crate::peer::PeerLibrary;
 
-/// A product to be timed: C = act(alpha·A·B + beta·C + bias), A m×k, B k×n, C m×n, batches of `batch` each.
+/// A benchmark case: C = act(alpha·A·B + beta·C + bias) for `batch` matrices each.
+///
+/// A is m×k, B is k×n, C is m×n.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Case<T: Element> {
     /// Rows of A and C.
@@ -47,30 +59,32 @@ pub struct Case<T: Element> {
     pub k: usize,
     /// Matrices in the batch.
     pub batch: usize,
-    /// Whether A lies as k×m and B as n×k, row-major, and is transposed by its strides.
+    /// Whether A is stored as k×m and B as n×k, row-major, and read as its transpose.
     pub transposed: [bool; 2],
-    /// Factor of A·B.
+    /// Scalar of A·B.
     pub alpha: T::Acc,
-    /// Factor of C. Unless it is 0 the calls that are timed feed on each other's results.
+    /// Scalar of C. Unless it is 0, each timed call reads the result of the previous one.
     pub beta: T::Acc,
-    /// How exact the product has to be; the peer's is made in the same way, and r of both is in its units.
+    /// Required accuracy. The peer library computes at the same one; r of both is in its units.
     pub accuracy: Accuracy,
-    /// What happens to sums on their way to C; a bias is one for the whole batch. [`tune()`] leaves it out: it is the same for every kernel.
+    /// Epilogue; the batch shares one bias.
+    ///
+    /// [`tune()`] ignores it: its cost is the same for all kernels.
     pub epilogue: Epilogue,
 }
 
 impl<T: Element> Case<T> {
-    /// What r may be, see [`oracle::bound_of`].
+    /// Error bound of r, see [`oracle::bound_with_epilogue`].
     pub fn bound(&self) -> f64 {
-        oracle::bound_of::<T>(self.accuracy.of(T::TYPE), self.k, self.epilogue)
+        oracle::bound_with_epilogue::<T>(self.accuracy.of(T::TYPE), self.k, self.epilogue)
     }
 
-    /// Operations of one call, a multiply-add being two.
+    /// Floating-point operations of one call; a multiply-add counts as two.
     pub fn flops(&self) -> f64 {
         2.0 * self.batch as f64 * self.m as f64 * self.n as f64 * self.k as f64
     }
 
-    /// Bytes that a call has to move at the least: A, B and the bias once, C once or where it is also read, twice.
+    /// Minimum memory traffic of a call in bytes: A, B and bias once, C once, or twice if read.
     pub fn traffic(&self) -> f64 {
         let [a, b, c] = self.bytes();
         let bias = self.bias().map_or(0.0, |bias| (bias.rows * bias.cols * <T::Out as Scalar>::TYPE.size()) as f64);
@@ -88,7 +102,7 @@ impl<T: Element> Case<T> {
         [bytes(a, input), bytes(b, input), bytes(c, output)]
     }
 
-    /// A, B and C as they lie in memory.
+    /// Shapes of A, B and C in memory.
     fn stored(&self) -> [Shape; 3] {
         let shape = |rows, cols, transposed| match transposed {
             true => Shape { batches: self.batch, rows: cols, cols: rows },
@@ -98,194 +112,197 @@ impl<T: Element> Case<T> {
         [shape(self.m, self.k, a), shape(self.k, self.n, b), shape(self.m, self.n, false)]
     }
 
-    /// The bias: a row or a column.
+    /// Shape of the bias: a row or a column.
     fn bias(&self) -> Option<Shape> {
-        self.epilogue.bias.map(|along| match along {
-            Along::Rows => Shape::new(1, self.n),
-            Along::Columns => Shape::new(self.m, 1),
+        self.epilogue.bias.map(|bias_shape| match bias_shape {
+            BiasShape::Row => Shape::new(1, self.n),
+            BiasShape::Column => Shape::new(self.m, 1),
         })
     }
 
-    fn refuse_empty(&self) -> Result<()> {
+    fn reject_empty(&self) -> Result<()> {
         let sizes = [self.m, self.n, self.k, self.batch];
         if sizes.contains(&0) {
-            return Err(Error::Shape("a product of nothing takes no time; give sizes from 1 on".into()));
+            return Err(Error::Shape("an empty product has no run time; use sizes of at least 1".into()));
         }
         Ok(())
     }
 }
 
-/// How to measure.
+/// Settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Where the inputs come from.
+    /// Seed of the random inputs.
     pub seed: u64,
-    /// Seconds in which the sides take turns; long calls take what they need for a few rounds.
+    /// Seconds of interleaved sampling; long calls exceed it to complete the minimum of rounds.
     pub seconds: f64,
-    /// A kernel in place of the one that a plan would choose.
+    /// Plan to run instead of the heuristic's choice.
     pub plan: Option<Plan>,
 }
 
-/// Whom to measure against.
+/// The peer libraries of a measurement.
 #[derive(Debug)]
-pub struct Peer(Kind);
+pub struct Peer(PeerKind);
 
 #[derive(Debug)]
-enum Kind {
+enum PeerKind {
     None,
     #[cfg(feature = "cuda")]
     CublasLt(CublasLt),
-    Host(Vec<crate::peer::Peer>),
+    Host(Vec<PeerLibrary>),
 }
 
 impl Peer {
-    /// Nobody.
+    /// No peer library.
     pub const fn none() -> Peer {
-        Peer(Kind::None)
+        Peer(PeerKind::None)
     }
 
-    /// The best of all candidates of cublasLt, on the GPU that a device is.
+    /// The fastest candidate of cublasLt on a GPU.
     ///
     /// # Errors
-    /// [`Error::NoPeer`] where the library is not here or the device is no GPU.
+    /// [`Error::PeerUnavailable`] if the library is not found or the device is not a GPU.
     pub fn cublaslt(device: &Device) -> Result<Peer> {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = device.gpu() {
-            return CublasLt::open(gpu).map(|lt| Peer(Kind::CublasLt(lt)));
+            return CublasLt::open(gpu).map(|lt| Peer(PeerKind::CublasLt(lt)));
         }
-        let why = format!("it multiplies on GPUs, and the device is {}", device.name());
-        Err(Error::NoPeer { library: "cublasLt", why, advice: "choose --device cuda:0, or leave out --vs" })
+        let why = format!("it runs on GPUs, not on {}", device.name());
+        Err(Error::PeerUnavailable { library: "cublasLt", why, advice: "choose --device cuda:0, or leave out --vs" })
     }
 
-    /// Libraries of the processor: the fastest of all that they have.
+    /// The fastest candidate of several CPU libraries.
     ///
     /// # Errors
-    /// [`Error::NoPeer`] where one of them is not here or the device is no processor.
+    /// [`Error::PeerUnavailable`] if a library is not found or the device is not the CPU.
     pub fn host(which: &[Blas], device: &Device) -> Result<Peer> {
         if device.name() != "cpu" {
-            let why = format!("it multiplies on the processor, and the device is {}", device.name());
-            return Err(Error::NoPeer {
-                library: "such a library",
+            let why = format!("it runs on the CPU, not on {}", device.name());
+            return Err(Error::PeerUnavailable {
+                library: "a CPU library",
                 why,
                 advice: "choose --device cpu, or leave out --vs",
             });
         }
-        let libraries: Result<Vec<_>> = which.iter().map(|&which| crate::peer::Peer::open(which)).collect();
-        libraries.map(|libraries| Peer(Kind::Host(libraries)))
+        let libraries: Result<Vec<_>> = which.iter().map(|&which| PeerLibrary::open(which)).collect();
+        libraries.map(|libraries| Peer(PeerKind::Host(libraries)))
     }
 
-    /// Its name and version, or those of several; `None` of nobody.
+    /// Names and versions, separated by commas; `None` without a peer library.
     pub fn name(&self) -> Option<String> {
         match &self.0 {
-            Kind::None => None,
+            PeerKind::None => None,
             #[cfg(feature = "cuda")]
-            Kind::CublasLt(lt) => Some(format!("cublasLt {}", lt.version())),
-            Kind::Host(libraries) => Some(libraries.iter().map(crate::peer::Peer::name).collect::<Vec<_>>().join(", ")),
+            PeerKind::CublasLt(lt) => Some(format!("cublasLt {}", lt.version())),
+            PeerKind::Host(libraries) => Some(libraries.iter().map(PeerLibrary::name).collect::<Vec<_>>().join(", ")),
         }
     }
 }
 
-/// One side of a row.
+/// Time and error of one implementation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Side {
-    /// Seconds of a call.
-    pub call: Quantiles,
-    /// The largest error, in the units of [`oracle`]; infinite where no number tells how wrong it is.
+pub struct Measurement {
+    /// Seconds per call.
+    pub time: Quantiles,
+    /// The largest error in the units of [`oracle`]; infinite for a wrong NaN, infinity or integer.
     pub r: f64,
 }
 
-/// The side that ours is measured against.
+/// Measurement of the fastest candidate of the peer libraries.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rival {
-    /// The library and which of its candidates.
+pub struct PeerMeasurement {
+    /// The library and the candidate.
     pub name: String,
-    /// How many candidates were timed.
+    /// Number of timed candidates.
     pub candidates: usize,
-    /// Its figures.
-    pub side: Side,
-    /// The other candidates of libraries of the processor, and about how many seconds a call of each takes, the fastest first.
-    pub others: Vec<(String, f64)>,
+    /// Its time and error.
+    pub measurement: Measurement,
+    /// The other candidates of CPU libraries with estimated seconds per call, fastest first.
+    pub other_candidates: Vec<(String, f64)>,
 }
 
-/// What came out.
+/// Result of [`measure`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
-    /// Our kernel.
+pub struct BenchReport {
+    /// Tegula's kernel.
     pub kernel: String,
-    /// Our figures.
-    pub ours: Side,
-    /// The peer's; `None` without a peer or where it has no such product.
-    pub rival: Option<Rival>,
-    /// How far ours is from itself, see [`spread`].
-    pub spread: f64,
-    /// Rows of C, over the whole batch, that r was looked for in.
+    /// Tegula's time and error.
+    pub ours: Measurement,
+    /// The peer library's; `None` without one or if it does not support the product.
+    pub peer: Option<PeerMeasurement>,
+    /// Noise floor of the run, see [`noise_floor`].
+    pub noise_floor: f64,
+    /// Rows of C, over the whole batch, that were checked for errors.
     pub rows_checked: usize,
-    /// Sets of inputs that the calls went round, so that none was found in a cache.
+    /// Sets of inputs that calls rotate through, so that inputs are never cache-resident.
     pub input_sets: usize,
-    /// How the sides took turns.
-    pub pace: Pace,
-    /// How often.
+    /// Sampling of the interleaved run.
+    pub sampling: SamplingPlan,
+    /// Interleaved rounds.
     pub rounds: usize,
-    /// Samples that did not count, since the processor ran at less than full speed.
+    /// Samples discarded because the CPU clock was below its full frequency.
     pub discarded: usize,
-    /// Threads that products on the processor had; `None` of other devices.
+    /// Threads of a CPU product; `None` on other devices.
     pub threads: Option<usize>,
 }
 
-impl Measured {
-    /// The peer's median time by ours: above 1, ours is faster.
-    pub fn ratio(&self) -> Option<f64> {
-        let rival = self.rival.as_ref()?;
-        Some(rival.side.call.median / self.ours.call.median).filter(|ratio| ratio.is_finite())
+impl BenchReport {
+    /// Speedup over the peer library: its median time divided by Tegula's.
+    pub fn speedup(&self) -> Option<f64> {
+        let peer = self.peer.as_ref()?;
+        Some(peer.measurement.time.median / self.ours.time.median).filter(|ratio| ratio.is_finite())
     }
 }
 
-/// Times a product on a device, against a peer in the same run, and judges both results.
+/// Times a product on a device, interleaved with a peer library, and checks both results.
 ///
-/// Inputs are normal numbers from the seed, in as many sets as no cache holds together. Every candidate of the peer is timed and the best
-/// kept; then ours and the peer take turns, ours twice in each round, so that the row tells how far the same program is from itself.
-/// On a GPU calls are queued ahead as graphs and timed by events. The result that is judged is that of a call of the same kind.
+/// Inputs are normally distributed, in more sets than caches hold. All candidates of the peer
+/// library are timed. Then Tegula and the fastest candidate alternate; Tegula runs twice per round,
+/// which yields the noise floor. GPU calls are captured as graphs and timed by events. Results are
+/// checked on a call of the same kind.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] where a row does not fit, [`Error::Shape`] for empty products, and what the device and the peer say.
-pub fn measure<T: Element>(device: &Device, case: &Case<T>, settings: &Settings, peer: &Peer) -> Result<Measured> {
-    case.refuse_empty()?;
+/// [`Error::OutOfMemory`] if the case does not fit, [`Error::Shape`] for empty products, and errors
+/// of the device and the peer library.
+pub fn measure<T: Element>(device: &Device, case: &Case<T>, settings: &Settings, peer: &Peer) -> Result<BenchReport> {
+    case.reject_empty()?;
     let inputs = Inputs::new(case, settings.seed)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = device.gpu() {
         return gpu::measure(gpu, &inputs, settings, peer);
     }
     let libraries = match &peer.0 {
-        Kind::Host(libraries) => libraries.as_slice(),
+        PeerKind::Host(libraries) => libraries.as_slice(),
         _ => &[],
     };
     cpu::measure(device, &inputs, settings, libraries)
 }
 
-/// Looks for the fastest recipe for a product on a GPU, by timing those that may make it.
+/// Autotunes a product on a GPU: times the legal kernel configurations and returns the fastest.
 ///
-/// What the cost model thinks more than twice as slow as its best is left out, unless [`Effort::all`] says otherwise. The others are
-/// glanced at, then the few that looked fastest and the cost model's choice take turns. Inputs are those of [`measure`]. Results are not judged:
-/// every recipe is of kernels that are tested.
+/// Configurations with a predicted time of more than twice the best are skipped, unless
+/// [`TuneEffort::all`] is set. The others are screened with a few samples. The fastest of them and
+/// the cost model's choice are then timed interleaved. Inputs are those of [`measure`]. Results are
+/// not checked: all configurations use tested kernels.
 ///
 /// # Errors
-/// [`Error::Unsupported`] where the device is no GPU; else as [`measure`].
-pub fn tune<T: Element>(device: &Device, case: &Case<T>, effort: &Effort) -> Result<Tuning> {
-    case.refuse_empty()?;
+/// [`Error::Unsupported`] if the device is not a GPU; otherwise as [`measure`].
+pub fn tune<T: Element>(device: &Device, case: &Case<T>, effort: &TuneEffort) -> Result<TuneReport> {
+    case.reject_empty()?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = device.gpu() {
         return gpu::tune(gpu, &Inputs::new(case, effort.seed)?, effort);
     }
     let _ = effort;
-    Err(Error::Unsupported { what: "a choice of kernels to tune".into(), ty: T::TYPE, device: device.name() })
+    Err(Error::Unsupported { what: "tuning of kernels".into(), ty: T::TYPE, device: device.name() })
 }
 
-/// Operands on the host, as they are stored.
+/// Operands of a case on the host, as stored.
 struct Inputs<T: Element> {
     case: Case<T>,
     a: Matrix<T>,
     b: Matrix<T>,
-    /// C before the product, where that counts.
+    /// Initial C, if beta is not 0.
     c: Option<Matrix<T::Out>>,
     bias: Option<Matrix<T::Out>>,
 }
@@ -305,19 +322,19 @@ impl<T: Element> Inputs<T> {
     }
 
     fn a(&self) -> View<'_, T> {
-        turned(self.a.view(), self.case.transposed[0])
+        transpose_if(self.a.view(), self.case.transposed[0])
     }
 
     fn b(&self) -> View<'_, T> {
-        turned(self.b.view(), self.case.transposed[1])
+        transpose_if(self.b.view(), self.case.transposed[1])
     }
 
-    /// What is done last.
-    fn finish(&self) -> Finish<'_, T::Out> {
-        Finish { bias: self.bias.as_ref().map(Matrix::view), activation: self.case.epilogue.activation }
+    /// Operands of the epilogue.
+    fn epilogue_operands(&self) -> EpilogueOperands<'_, T::Out> {
+        EpilogueOperands { bias: self.bias.as_ref().map(Matrix::view), activation: self.case.epilogue.activation }
     }
 
-    /// C as it has to be before a product that is judged: what beta scales, or what every element has to be written over.
+    /// C before a checked product: the input of beta·C, or NaN that the product must overwrite.
     fn c_before(&self) -> Result<Matrix<T::Out>> {
         match &self.c {
             Some(c) => Matrix::from_view(c.view()),
@@ -331,60 +348,67 @@ impl<T: Element> Inputs<T> {
     }
 }
 
-fn turned<T: Scalar>(view: View<'_, T>, transposed: bool) -> View<'_, T> {
+fn transpose_if<T: Scalar>(view: View<'_, T>, transposed: bool) -> View<'_, T> {
     if transposed { view.t() } else { view }
 }
 
-/// Candidates, the best first, and about how many seconds a call of each takes.
+/// Indices of candidates with estimated seconds per call, fastest first.
 type Ranking = Vec<(usize, f64)>;
 
-/// What came of a contest.
-struct Contest {
-    turns: Turns,
-    pace: Pace,
-    ranked: Ranking,
+/// The ranked candidates and the interleaved times of the fastest one.
+struct PeerSearch {
+    times: InterleavedTimes,
+    sampling: SamplingPlan,
+    ranking: Ranking,
 }
 
-/// Ours against the best of the candidates, which `rank` finds.
-fn contest<P: Timed>(
+/// Ranks the candidates by `rank` and times the fastest one interleaved with Tegula.
+fn search_peers<P: Timed>(
     ours: &mut dyn Timed,
     candidates: &mut [P],
-    rank: fn(&mut [P], Pace) -> Ranking,
+    rank: fn(&mut [P], SamplingPlan) -> Ranking,
     sets: usize,
-    hungry: bool,
+    power_limited: bool,
     seconds: f64,
-) -> Result<Contest> {
-    let pace = Pace::of(pilot(ours)?, sets, hungry);
-    let ranked = rank(candidates, pace);
-    let peer = ranked.first().map(|&(best, _)| &mut candidates[best] as &mut dyn Timed);
-    let turns = alternate(ours, peer, pace, seconds)?;
-    Ok(Contest { turns, pace, ranked })
+) -> Result<PeerSearch> {
+    let sampling = SamplingPlan::new(estimate_call_time(ours)?, sets, power_limited);
+    let ranking = rank(candidates, sampling);
+    let peer = ranking.first().map(|&(best, _)| &mut candidates[best] as &mut dyn Timed);
+    let times = interleave(ours, peer, sampling, seconds)?;
+    Ok(PeerSearch { times, sampling, ranking })
 }
 
-impl Contest {
-    /// The candidate that was best.
-    fn best(&self) -> Option<usize> {
-        self.ranked.first().map(|&(best, _)| best)
+impl PeerSearch {
+    /// Index of the fastest candidate.
+    fn fastest(&self) -> Option<usize> {
+        self.ranking.first().map(|&(fastest, _)| fastest)
     }
 
-    /// Seconds of a call of ours, and of the peer's.
-    fn calls(&self) -> (Quantiles, Option<Quantiles>) {
+    /// Seconds per call of Tegula and of the fastest candidate.
+    fn call_times(&self) -> (Quantiles, Option<Quantiles>) {
         let none = Quantiles { p20: f64::NAN, median: f64::NAN, p80: f64::NAN };
-        (Quantiles::of(&self.turns.ours.concat()).unwrap_or(none), Quantiles::of(&self.turns.peer))
+        (Quantiles::of(&self.times.ours.concat()).unwrap_or(none), Quantiles::of(&self.times.peer))
     }
 
-    /// The row, with what only the device knows.
-    fn measured(&self, kernel: String, r: f64, rival: Option<Rival>, rows_checked: usize, sets: usize) -> Measured {
-        let [first, second] = &self.turns.ours;
-        Measured {
+    /// Completes the report with the kernel, the error and the inputs of the device.
+    fn report(
+        &self,
+        kernel: String,
+        r: f64,
+        peer: Option<PeerMeasurement>,
+        rows_checked: usize,
+        sets: usize,
+    ) -> BenchReport {
+        let [first, second] = &self.times.ours;
+        BenchReport {
             kernel,
-            ours: Side { call: self.calls().0, r },
-            rival,
-            spread: spread(first, second),
+            ours: Measurement { time: self.call_times().0, r },
+            peer,
+            noise_floor: noise_floor(first, second),
             rows_checked,
             input_sets: sets,
-            pace: self.pace,
-            rounds: self.turns.rounds,
+            sampling: self.sampling,
+            rounds: self.times.rounds,
             discarded: 0,
             threads: None,
         }
@@ -401,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn operands_lie_as_the_layout_says() {
+    fn inputs_have_the_shapes_and_traffic_of_the_case() {
         let case = case(3, 5, 7);
         let inputs = Inputs::new(&case, 1).unwrap();
         assert_eq!(inputs.a.shape(), Shape { batches: 2, rows: 7, cols: 3 });
@@ -412,17 +436,20 @@ mod tests {
         assert_eq!(case.flops(), 2.0 * 2.0 * 105.0);
         assert_eq!(case.traffic(), 4.0 * 2.0 * (21.0 + 35.0 + 15.0));
         assert_eq!(Case { beta: 0.5, ..case }.traffic() - case.traffic(), 4.0 * 2.0 * 15.0);
-        for (along, [rows, cols]) in [(Along::Rows, [1, 5]), (Along::Columns, [3, 1])] {
-            let biased = Case { epilogue: Epilogue { bias: Some(along), ..Epilogue::NONE }, ..case };
+        for (bias_shape, [rows, cols]) in [(BiasShape::Row, [1, 5]), (BiasShape::Column, [3, 1])] {
+            let biased = Case { epilogue: Epilogue { bias: Some(bias_shape), ..Epilogue::NONE }, ..case };
             assert_eq!(biased.traffic() - case.traffic(), 4.0 * (rows * cols) as f64);
-            assert_eq!(Inputs::new(&biased, 1).unwrap().finish().bias.unwrap().shape(), Shape::new(rows, cols));
+            assert_eq!(
+                Inputs::new(&biased, 1).unwrap().epilogue_operands().bias.unwrap().shape(),
+                Shape::new(rows, cols)
+            );
         }
         assert!(inputs.c.is_none() && inputs.c_before().unwrap().as_slice().iter().all(|x| x.is_nan()));
     }
 
     #[test]
-    fn only_a_gpu_has_kernels_to_choose_from() {
-        let effort = Effort { seed: 0, seconds: 0.0, all: false };
+    fn tune_without_gpu_is_unsupported() {
+        let effort = TuneEffort { seed: 0, seconds: 0.0, all: false };
         for device in [Device::cpu(), Device::interp()] {
             assert!(matches!(tune(&device, &case(3, 5, 7), &effort), Err(Error::Unsupported { .. })));
         }
@@ -430,9 +457,9 @@ mod tests {
     }
 
     #[test]
-    fn a_product_of_nothing_is_refused() {
+    fn measure_empty_product_is_rejected() {
         let settings = Settings { seed: 0, seconds: 0.0, plan: None };
-        let refused = measure(&Device::cpu(), &case(3, 0, 7), &settings, &Peer::none());
-        assert!(matches!(refused, Err(Error::Shape(_))));
+        let result = measure(&Device::cpu(), &case(3, 0, 7), &settings, &Peer::none());
+        assert!(matches!(result, Err(Error::Shape(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! What a device can do at most: lines that a row is seen against.
+//! Roofline limits of a device: memory bandwidth and peak instruction throughput.
 
 use tegula::Device;
 #[cfg(feature = "cuda")]
@@ -8,27 +8,27 @@ use tegula::error::Result;
 use tegula::matrix::{Matrix, Shape};
 use tegula_core::threads;
 
-/// Operations a second that an instruction sustains where no memory is touched.
+/// Sustained throughput of an instruction without memory accesses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ceiling {
-    /// Element type of the products.
+    /// Element type of A and B.
     pub ty: Type,
-    /// The instruction.
+    /// Name of the instruction.
     pub instruction: &'static str,
-    /// Operations a second, a multiply-add being two.
+    /// Operations per second; a multiply-add counts as two.
     pub flops: f64,
 }
 
-/// The limits of a device.
+/// Roofline limits of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Bytes that a copy reads and writes a second, measured now.
+    /// Measured bandwidth of a copy: bytes read and written per second.
     pub copy: f64,
-    /// Measured once, on random data, for devices that are known; empty for others.
+    /// Throughput limits of known devices, measured once on random data; empty for others.
     pub ceilings: Vec<Ceiling>,
 }
 
-/// Of an H200 at 700 W, driver 580.
+/// Throughput limits of an H200 at 700 W, driver 580.
 const H200: [Ceiling; 7] = [
     Ceiling { ty: Type::F32, instruction: "FFMA", flops: 64.5e12 },
     Ceiling { ty: Type::F64, instruction: "DMMA", flops: 66.2e12 },
@@ -39,55 +39,55 @@ const H200: [Ceiling; 7] = [
     Ceiling { ty: Type::I8, instruction: "wgmma s8", flops: 1937e12 },
 ];
 
-/// Times a copy and looks up the rest.
+/// Measures the copy bandwidth and looks up the throughput limits of a device.
 ///
 /// # Errors
-/// What the device says.
+/// Errors of the device.
 pub fn limits(device: &Device) -> Result<Limits> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = device.gpu() {
         let known = gpu.info().name.contains("H200");
-        return Ok(Limits { copy: copy_on(gpu)?, ceilings: if known { H200.to_vec() } else { Vec::new() } });
+        return Ok(Limits { copy: gpu_copy_bandwidth(gpu)?, ceilings: if known { H200.to_vec() } else { Vec::new() } });
     }
     let _ = (device, H200);
-    Ok(Limits { copy: copy_here()?, ceilings: Vec::new() })
+    Ok(Limits { copy: host_copy_bandwidth()?, ceilings: Vec::new() })
 }
 
-/// Elements of a copy: a quarter of a GiB, more than caches hold.
+/// Elements of a copy: a quarter of a GiB, larger than caches.
 const LEN: usize = 1 << 26;
 const COPIES: usize = 7;
-/// Elements that a thread copies at a time.
-const PART: usize = 1 << 20;
+/// Elements per parallel chunk.
+const CHUNK: usize = 1 << 20;
 
 #[cfg(feature = "cuda")]
-fn copy_on(gpu: &Gpu) -> Result<f64> {
-    let from = super::data::normal::<f32>(Shape::new(1, LEN), 0)?;
-    let (mut there, mut copy) = (Buffer::uninit(gpu, LEN)?, Buffer::<f32>::uninit(gpu, LEN)?);
-    there.upload(from.view())?;
-    copy.copy_from(&there)?;
-    // Several at a time, so that the first is not waited for.
-    let mut copies = || gpu.time(|| (0..COPIES).try_for_each(|_| copy.copy_from(&there)));
+fn gpu_copy_bandwidth(gpu: &Gpu) -> Result<f64> {
+    let host = super::data::normal::<f32>(Shape::new(1, LEN), 0)?;
+    let (mut source, mut copy) = (Buffer::uninit(gpu, LEN)?, Buffer::<f32>::uninit(gpu, LEN)?);
+    source.upload(host.view())?;
+    copy.copy_from(&source)?;
+    // Several copies per sample hide the latency of the first.
+    let mut copies = || gpu.time(|| (0..COPIES).try_for_each(|_| copy.copy_from(&source)));
     let times = (0..COPIES).map(|_| Ok(copies()? / COPIES as f64)).collect::<Result<Vec<_>>>()?;
-    Ok(rate(&times))
+    Ok(bandwidth(&times))
 }
 
-fn copy_here() -> Result<f64> {
-    let from = Matrix::from_fn(1, LEN, |_, i| i as f32)?;
-    let mut copy = Matrix::<f32>::zeros_of_shape(from.shape())?;
+fn host_copy_bandwidth() -> Result<f64> {
+    let source = Matrix::from_fn(1, LEN, |_, i| i as f32)?;
+    let mut copy = Matrix::<f32>::zeros_of_shape(source.shape())?;
     let times = (0..COPIES).map(|_| {
         let start = std::time::Instant::now();
-        let part = |number, to: &mut [f32]| {
-            to.copy_from_slice(&from.as_slice()[number * PART..][..to.len()]);
+        let copy_chunk = |index, to: &mut [f32]| {
+            to.copy_from_slice(&source.as_slice()[index * CHUNK..][..to.len()]);
             Ok(())
         };
-        threads::for_chunks(copy.as_mut_slice(), PART, part)?;
+        threads::for_chunks(copy.as_mut_slice(), CHUNK, copy_chunk)?;
         std::hint::black_box(&copy);
         Ok(start.elapsed().as_secs_f64())
     });
-    Ok(rate(&times.collect::<Result<Vec<_>>>()?))
+    Ok(bandwidth(&times.collect::<Result<Vec<_>>>()?))
 }
 
-/// Bytes a second, read and written.
-fn rate(times: &[f64]) -> f64 {
+/// Bytes read and written per second, from seconds per copy.
+fn bandwidth(times: &[f64]) -> f64 {
     2.0 * (LEN * size_of::<f32>()) as f64 / super::median(times)
 }

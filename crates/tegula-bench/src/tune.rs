@@ -1,113 +1,120 @@
-//! Which of the recipes for a product is fastest: those that the cost model thinks hopeless are left out, the others meet in two rounds.
+//! Autotuner: shortlists, screens and times kernel configurations.
 //!
-//! It knows recipes by what they are predicted to take and by a clock, not what runs them; nothing is kept here.
-#![cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only on GPUs there are recipes"))]
+//! The shortlist is by predicted time, screening by few samples, and finalists are timed
+//! interleaved. The module depends on predicted times and a clock, not on a device. It keeps no
+//! results.
+#![cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs have kernel configurations"))]
 
 use tegula::error::{Error, Result};
 use tegula_kernels::plan::{Candidate, Problem, Recipe};
 
-use super::rounds::{Pace, Timed, compare, glances, pilot};
+use super::interleave::{SamplingPlan, Timed, estimate_call_time, interleave_candidates, screen_candidates};
 
-/// Recipes that are predicted to take so many times as long as the best are not timed.
-const HOPELESS: f64 = 2.0;
-/// Most recipes of which nothing is predicted: some shapes of a kernel, each with a few splits.
-const UNKNOWN: usize = 24;
-/// Recipes that get the closer look, the cost model's choice among them.
+/// Predicted time, in units of the best one, above which configurations are skipped.
+const MAX_PREDICTED_RATIO: f64 = 2.0;
+/// Maximum number of configurations without a predicted time.
+///
+/// These are tile shapes of a kernel, each with a few splits.
+const MAX_UNPREDICTED: usize = 24;
+/// Configurations that are timed interleaved, the cost model's choice included.
 const FINALISTS: usize = 6;
 
-/// How to look for a winner.
+/// Effort of a search.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
-    /// Where the inputs come from.
+pub struct TuneEffort {
+    /// Seed of the random inputs.
     pub seed: u64,
-    /// Seconds in which the finalists take turns; long calls take what they need for a few rounds.
+    /// Seconds of interleaved sampling; long calls exceed it to complete the minimum of rounds.
     pub seconds: f64,
-    /// Whether recipes are timed that the cost model thinks hopeless.
+    /// Whether to time all legal configurations, regardless of predicted time.
     pub all: bool,
 }
 
-/// What came of it.
+/// Result of a search.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tuning {
-    /// The problem as a plan meets it.
+pub struct TuneReport {
+    /// The problem that was planned.
     pub problem: Problem,
-    /// How many recipes there are.
+    /// Number of legal configurations.
     pub legal: usize,
-    /// Those that were timed, as they looked at a glance, the fastest first.
-    pub timed: Vec<Timing>,
+    /// Timed configurations with their screening times, fastest first.
+    pub timed: Vec<CandidateTime>,
     /// The cost model's choice.
-    pub chosen: Timing,
-    /// The fastest, which may be the same.
-    pub winner: Timing,
+    pub model_choice: CandidateTime,
+    /// The fastest configuration, possibly the same.
+    pub fastest: CandidateTime,
 }
 
-/// A recipe and its time.
+/// A kernel configuration and its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Timing {
-    /// The recipe.
+pub struct CandidateTime {
+    /// The kernel configuration.
     pub recipe: Recipe,
-    /// The median seconds of a call.
+    /// Median seconds per call.
     pub seconds: f64,
 }
 
-impl Tuning {
-    /// The speed of the cost model's choice by the winner's: 1 where it is the winner.
-    pub fn ratio(&self) -> f64 {
-        self.winner.seconds / self.chosen.seconds
+impl TuneReport {
+    /// Speed of the cost model's choice relative to the fastest configuration, at most 1.
+    pub fn model_efficiency(&self) -> f64 {
+        self.fastest.seconds / self.model_choice.seconds
     }
 }
 
-/// The recipes that are worth timing; the cost model's choice is the first.
-pub(super) fn shortlist(legal: &[Candidate], chosen: Recipe, all: bool) -> Vec<Recipe> {
+/// Selects the configurations to time, the cost model's choice first.
+pub(super) fn shortlist(legal: &[Candidate], model_choice: Recipe, all: bool) -> Vec<Recipe> {
     let best = legal.iter().filter_map(|candidate| candidate.microseconds).fold(f64::INFINITY, f64::min);
-    let mut unknown = 0;
-    let worth = |candidate: &&Candidate| match candidate.microseconds {
-        Some(time) => all || time <= HOPELESS * best,
+    let mut unpredicted = 0;
+    let selected = |candidate: &&Candidate| match candidate.microseconds {
+        Some(time) => all || time <= MAX_PREDICTED_RATIO * best,
         None => {
-            unknown += 1;
-            all || unknown <= UNKNOWN
+            unpredicted += 1;
+            all || unpredicted <= MAX_UNPREDICTED
         }
     };
-    let others = legal.iter().filter(worth).map(|candidate| candidate.recipe).filter(|recipe| *recipe != chosen);
-    std::iter::once(chosen).chain(others).collect()
+    let others = legal.iter().filter(selected).map(|candidate| candidate.recipe);
+    std::iter::once(model_choice).chain(others.filter(|recipe| *recipe != model_choice)).collect()
 }
 
-/// Times the recipes of a shortlist, which go round `sets` sets of inputs. `open` makes a recipe ready; one that cannot be is out. Gives all that
-/// were timed, as they looked at a glance, and then the first of the list, and the fastest.
+/// Times a shortlist of configurations that rotate through `sets` sets of inputs.
+///
+/// `prepare` builds the kernel of a configuration; configurations that fail are dropped. Returns
+/// all timed configurations with their screening times. Then the interleaved times of the first of
+/// the shortlist and of the fastest.
 ///
 /// # Errors
-/// What the first of the list says: without its time there is nothing to compare with.
-pub(super) fn contest<T: Timed>(
+/// Errors of the first of the shortlist, which is the baseline.
+pub(super) fn time_shortlist<T: Timed>(
     shortlist: &[Recipe],
     sets: usize,
     seconds: f64,
-    mut open: impl FnMut(Recipe) -> Result<T>,
-) -> Result<(Vec<Timing>, [Timing; 2])> {
-    // All are ready before the first is timed: while the driver assembles, the GPU rests and its clocks fall.
-    let (mut recipes, mut sides) = (Vec::new(), Vec::new());
+    mut prepare: impl FnMut(Recipe) -> Result<T>,
+) -> Result<(Vec<CandidateTime>, [CandidateTime; 2])> {
+    // Build all before timing the first: clocks of an idle GPU fall while the driver assembles.
+    let (mut recipes, mut benchmarks) = (Vec::new(), Vec::new());
     for &recipe in shortlist {
-        match open(recipe) {
-            Ok(side) => {
+        match prepare(recipe) {
+            Ok(benchmark) => {
                 recipes.push(recipe);
-                sides.push(side);
+                benchmarks.push(benchmark);
             }
-            Err(why) if recipes.is_empty() => return Err(why),
-            Err(why) => tracing::debug!(recipe = recipe.name(), %why, "a candidate is out"),
+            Err(error) if recipes.is_empty() => return Err(error),
+            Err(error) => tracing::debug!(recipe = recipe.name(), %error, "candidate failed"),
         }
     }
-    let silent = || Error::Launch { kernel: "of tegula tune".into(), why: "it gave no times".into() };
-    let pace = Pace::brief(pilot(sides.first_mut().ok_or_else(silent)?)?, sets);
-    let glances = glances(&mut sides);
-    let mut few: Vec<_> = glances.iter().take(FINALISTS).map(|(index, _)| *index).collect();
-    if !few.contains(&0) {
-        few.truncate(FINALISTS - 1);
-        few.push(0);
+    let no_times = || Error::Launch { kernel: "of tegula tune".into(), why: "it returned no times".into() };
+    let plan = SamplingPlan::brief(estimate_call_time(benchmarks.first_mut().ok_or_else(no_times)?)?, sets);
+    let screened = screen_candidates(&mut benchmarks);
+    let mut finalists: Vec<_> = screened.iter().take(FINALISTS).map(|(index, _)| *index).collect();
+    if !finalists.contains(&0) {
+        finalists.truncate(FINALISTS - 1);
+        finalists.push(0);
     }
-    let calls = compare(&mut sides, &few, pace, seconds);
-    let timing = |(index, seconds): (usize, f64)| Timing { recipe: recipes[index], seconds };
-    let chosen = calls.iter().copied().find(|(index, _)| *index == 0).ok_or_else(silent)?;
-    let fastest = calls.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(chosen);
-    Ok((glances.into_iter().map(timing).collect(), [timing(chosen), timing(fastest)]))
+    let times = interleave_candidates(&mut benchmarks, &finalists, plan, seconds);
+    let candidate = |(index, seconds): (usize, f64)| CandidateTime { recipe: recipes[index], seconds };
+    let first = times.iter().copied().find(|(index, _)| *index == 0).ok_or_else(no_times)?;
+    let fastest = times.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(first);
+    Ok((screened.into_iter().map(candidate).collect(), [candidate(first), candidate(fastest)]))
 }
 
 #[cfg(test)]
@@ -123,18 +130,18 @@ mod tests {
     const CAPS: Caps = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
 
     fn problem([m, n, k]: [usize; 3]) -> Problem {
-        let (accuracy, lies) = Default::default();
-        Problem { ty: Type::F32, accuracy, m, n, k, batches: 1, lies }
+        let (accuracy, layouts) = Default::default();
+        Problem { ty: Type::F32, accuracy, m, n, k, batches: 1, layouts }
     }
 
-    fn chosen(problem: &Problem) -> Recipe {
+    fn model_choice(problem: &Problem) -> Recipe {
         match choose(problem, &CAPS).unwrap() {
             Plan::Gpu(recipe) => recipe,
-            Plan::Cpu => panic!("a GPU runs kernels"),
+            Plan::Cpu => panic!("expected a GPU plan"),
         }
     }
 
-    /// A recipe whose calls take known times by a clock that all share, NaN where they fail.
+    /// A configuration with a known time per call, NaN if calls fail, and a shared log.
     struct Fake {
         call: f64,
         recipe: Recipe,
@@ -152,15 +159,15 @@ mod tests {
     }
 
     type Log = Vec<(Recipe, usize)>;
-    type Outcome = Result<(Vec<Timing>, [Timing; 2])>;
+    type Outcome = Result<(Vec<CandidateTime>, [CandidateTime; 2])>;
 
-    /// A contest among recipes, the nth of which takes `times[n]` milliseconds; NaN fails when timed, 0 cannot be made ready.
-    fn held(times: &[f64], sets: usize) -> (Outcome, Vec<Recipe>, Log) {
+    /// Times fake configurations of `times` milliseconds: NaN fails when timed, 0 when prepared.
+    fn time_fakes(times: &[f64], sets: usize) -> (Outcome, Vec<Recipe>, Log) {
         let all = legal(&problem([512, 512, 512]), &CAPS);
         let recipes: Vec<_> = all.iter().map(|candidate| candidate.recipe).take(times.len()).collect();
         assert_eq!(recipes.len(), times.len());
         let log = Rc::<RefCell<Log>>::default();
-        let outcome = contest(&recipes, sets, 0.0, |recipe| {
+        let outcome = time_shortlist(&recipes, sets, 0.0, |recipe| {
             let call = 1e-3 * times[recipes.iter().position(|known| *known == recipe).unwrap()];
             match call == 0.0 {
                 true => Err(Error::KernelOption("spills".into())),
@@ -171,68 +178,70 @@ mod tests {
         (outcome, recipes, log)
     }
 
-    /// Recipes with the microseconds that they are made up to take.
+    /// Candidates with fake predicted times in microseconds.
     fn predicted(times: &[Option<f64>]) -> Vec<Candidate> {
         let all = legal(&problem([512, 512, 4096]), &CAPS).into_iter().zip(times);
-        let made_up: Vec<_> = all.map(|(candidate, &microseconds)| Candidate { microseconds, ..candidate }).collect();
-        assert_eq!(made_up.len(), times.len());
-        made_up
+        let candidates: Vec<_> =
+            all.map(|(candidate, &microseconds)| Candidate { microseconds, ..candidate }).collect();
+        assert_eq!(candidates.len(), times.len());
+        candidates
     }
 
     #[test]
-    fn the_choice_leads_a_list_without_what_is_hopeless() {
+    fn shortlist_starts_with_the_model_choice_and_skips_slow_predictions() {
         let all = predicted(&[3.0, 8.1, 1.0, 2.0, 2.1, 9.0].map(Some));
-        let recipes = |places: &[usize]| places.iter().map(|&place| all[place].recipe).collect::<Vec<_>>();
+        let recipes = |indices: &[usize]| indices.iter().map(|&index| all[index].recipe).collect::<Vec<_>>();
         assert_eq!(shortlist(&all, all[2].recipe, false), recipes(&[2, 3]));
         assert_eq!(shortlist(&all, all[2].recipe, true), recipes(&[2, 0, 1, 3, 4, 5]));
-        assert_eq!(shortlist(&all, all[1].recipe, false), recipes(&[1, 2, 3]), "the choice is on it whatever it is");
+        assert_eq!(shortlist(&all, all[1].recipe, false), recipes(&[1, 2, 3]), "the model choice is always included");
     }
 
     #[test]
-    fn of_what_is_not_predicted_the_likeliest_are_timed() {
-        let times: Vec<_> = std::iter::repeat_n(None, UNKNOWN + 3).chain([1.0, 2.5].map(Some)).collect();
+    fn shortlist_limits_unpredicted_candidates() {
+        let times: Vec<_> = std::iter::repeat_n(None, MAX_UNPREDICTED + 3).chain([1.0, 2.5].map(Some)).collect();
         let all = predicted(&times);
         let short = shortlist(&all, all[0].recipe, false);
-        let expected: Vec<_> = all[..UNKNOWN].iter().chain([&all[UNKNOWN + 3]]).map(|one| one.recipe).collect();
+        let expected: Vec<_> =
+            all[..MAX_UNPREDICTED].iter().chain([&all[MAX_UNPREDICTED + 3]]).map(|one| one.recipe).collect();
         assert_eq!(short, expected);
         assert_eq!(shortlist(&all, all[0].recipe, true).len(), all.len());
-        // The real thing: a row times a matrix, of which the choice is the likeliest.
+        // A row times a matrix: the model choice is the first legal candidate.
         let row = problem([1, 8192, 8192]);
-        assert!(legal(&row, &CAPS).len() > FINALISTS && legal(&row, &CAPS)[0].recipe == chosen(&row));
+        assert!(legal(&row, &CAPS).len() > FINALISTS && legal(&row, &CAPS)[0].recipe == model_choice(&row));
     }
 
     #[test]
-    fn the_fastest_wins_and_the_choice_is_timed_beside_it() {
-        // The choice is the slowest of nine, and no finalist of its own.
+    fn time_shortlist_finds_the_fastest_and_times_the_model_choice() {
+        // The model choice is the slowest of nine when screened.
         let times = [9.0, 2.0, 3.0, 4.0, 1.5, 5.0, 6.0, 7.0, 8.0];
-        let (outcome, recipes, log) = held(&times, 1);
-        let (timed, [chosen, winner]) = outcome.unwrap();
-        assert_eq!((timed.len(), chosen), (9, Timing { recipe: recipes[0], seconds: 1e-3 * 9.0 }));
-        assert!(timed.is_sorted_by_key(|timing| timing.seconds) && timed[0] == winner, "{timed:?}");
-        assert_eq!(winner, Timing { recipe: recipes[4], seconds: 1e-3 * 1.5 });
-        let tuning = Tuning { problem: problem([512; 3]), legal: 9, timed, chosen, winner };
-        assert!((tuning.ratio() - 1.5 / 9.0).abs() < 1e-12);
-        // The last round: the five best and the choice, in turns.
-        let places: Vec<_> =
+        let (outcome, recipes, log) = time_fakes(&times, 1);
+        let (timed, [model_choice, fastest]) = outcome.unwrap();
+        assert_eq!((timed.len(), model_choice), (9, CandidateTime { recipe: recipes[0], seconds: 1e-3 * 9.0 }));
+        assert!(timed.is_sorted_by_key(|candidate| candidate.seconds) && timed[0] == fastest, "{timed:?}");
+        assert_eq!(fastest, CandidateTime { recipe: recipes[4], seconds: 1e-3 * 1.5 });
+        let report = TuneReport { problem: problem([512; 3]), legal: 9, timed, model_choice, fastest };
+        assert!((report.model_efficiency() - 1.5 / 9.0).abs() < 1e-12);
+        // The last rounds: the five fastest and the model choice, interleaved.
+        let order: Vec<_> =
             log.iter().map(|(recipe, _)| recipes.iter().position(|known| known == recipe).unwrap()).collect();
-        assert!(places.ends_with(&[4, 1, 2, 3, 5, 0, 4, 1, 2, 3, 5, 0]), "{places:?}");
+        assert!(order.ends_with(&[4, 1, 2, 3, 5, 0, 4, 1, 2, 3, 5, 0]), "{order:?}");
     }
 
     #[test]
-    fn calls_of_the_last_round_go_round_all_sets() {
-        let (_, _, log) = held(&[0.01, 0.02], 300);
+    fn time_shortlist_calls_rotate_through_all_sets() {
+        let (_, _, log) = time_fakes(&[0.01, 0.02], 300);
         let last: Vec<_> = log.iter().rev().take(6).map(|(_, calls)| *calls).collect();
         assert_eq!(last, [300; 6]);
     }
 
     #[test]
-    fn a_candidate_that_fails_is_out_and_the_choice_must_not() {
-        let (outcome, recipes, _) = held(&[3.0, 0.0, f64::NAN, 2.0], 1);
-        let (timed, [chosen, winner]) = outcome.unwrap();
-        assert_eq!((timed.len(), chosen.recipe, winner.recipe), (2, recipes[0], recipes[3]));
-        assert!(held(&[0.0, 1.0], 1).0.unwrap_err().to_string().contains("spills"));
-        assert!(held(&[f64::NAN, 1.0], 1).0.unwrap_err().to_string().contains("fails"));
-        let (alone, recipes, _) = held(&[1.0], 1);
-        assert_eq!(alone.unwrap().1, [Timing { recipe: recipes[0], seconds: 1e-3 }; 2]);
+    fn time_shortlist_drops_failed_candidates_but_not_the_model_choice() {
+        let (outcome, recipes, _) = time_fakes(&[3.0, 0.0, f64::NAN, 2.0], 1);
+        let (timed, [model_choice, fastest]) = outcome.unwrap();
+        assert_eq!((timed.len(), model_choice.recipe, fastest.recipe), (2, recipes[0], recipes[3]));
+        assert!(time_fakes(&[0.0, 1.0], 1).0.unwrap_err().to_string().contains("spills"));
+        assert!(time_fakes(&[f64::NAN, 1.0], 1).0.unwrap_err().to_string().contains("fails"));
+        let (alone, recipes, _) = time_fakes(&[1.0], 1);
+        assert_eq!(alone.unwrap().1, [CandidateTime { recipe: recipes[0], seconds: 1e-3 }; 2]);
     }
 }

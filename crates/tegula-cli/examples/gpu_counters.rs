@@ -1,9 +1,11 @@
-//! What the interpreter counts, to hold against Nsight Compute: a line of JSON a launch, with the counters as written and, where `ptxas` and `nvdisasm`
-//! are found, shared memory's as assembled. With `--launch` each kernel is launched on the GPU once, in the order of the lines:
+//! Prints the interpreter's counters for comparison with Nsight Compute, a line of JSON per launch.
+//!
+//! A line has the counters as written and, where `ptxas` and `nvdisasm` are found, those of shared
+//! memory as assembled. With `--launch` each kernel is launched on the GPU once, in the same order:
 //!
 //!     ncu --clock-control none --csv --page raw --metrics … gpu_counters --launch
 //!
-//! `benchmarks/counters/` has what came of it.
+//! `benchmarks/counters/` has the results.
 
 use std::error::Error;
 
@@ -11,7 +13,7 @@ use serde_json::json;
 use tegula::cuda::{Arg, DeviceMatrix, Gpu};
 use tegula::element::{Element, Scalar, Type};
 use tegula::{Matrix, Shape};
-use tegula_explain::product::Product;
+use tegula_explain::sample_launch::SampleLaunch;
 use tegula_explain::sass::Tools;
 use tegula_ir::check;
 use tegula_kernels::{Blocked, Plain, Variant};
@@ -22,12 +24,12 @@ type Fallible<T = ()> = Result<T, Box<dyn Error>>;
 const SHAPES: [[usize; 3]; 3] = [[256, 256, 256], [128, 96, 64], [100, 70, 50]];
 const PLAIN: [&str; 6] = ["K1", "K2", "K3", "K4", "K5", "K6"];
 const BLOCKED: [(&str, Type); 6] = [
-    ("register_32x32x32_32x32_8x4_3_4_4", Type::F32),
-    ("register_64x64x16_32x32_8x4_4_1_4", Type::F32),
-    ("register_128x128x8_64x64_8x16_4_1_2", Type::F32),
-    ("register_64x64x16_32x32_8x4_4_1_4", Type::I32),
-    ("dmma16x16_32x32x32_16x16_16x16_4_1_3", Type::F64),
-    ("dmma16x8_64x64x16_32x32_16x16_4_1_3", Type::F64),
+    ("register_32x32x32_warp32x32_thread8x4_stages3_slices4_blocks4", Type::F32),
+    ("register_64x64x16_warp32x32_thread8x4_stages4_blocks4", Type::F32),
+    ("register_128x128x8_warp64x64_thread8x16_stages4_blocks2", Type::F32),
+    ("register_64x64x16_warp32x32_thread8x4_stages4_blocks4", Type::I32),
+    ("dmma16x16_32x32x32_warp16x16_thread16x16_stages4_blocks3", Type::F64),
+    ("dmma16x8_64x64x16_warp32x32_thread16x16_stages4_blocks3", Type::F64),
 ];
 
 fn main() -> Fallible {
@@ -35,7 +37,7 @@ fn main() -> Fallible {
     let gpu = if launch { Some(Gpu::open(0)?) } else { None };
     let tools = Tools::find();
     if tools.is_none() {
-        eprintln!("ptxas and nvdisasm are not found: nothing is counted as assembled");
+        eprintln!("ptxas and nvdisasm not found: no counts as assembled");
     }
     for shape in SHAPES {
         for name in PLAIN {
@@ -45,14 +47,20 @@ fn main() -> Fallible {
             let [_, n, k] = shape;
             let wide = |extent: usize| (extent * ty.size()).is_multiple_of(16);
             let vectors = [wide(k), wide(n), wide(n)];
-            one(name, Blocked { vectors, ..Blocked::named(name, ty)? }.into(), shape, gpu.as_ref(), tools.as_ref())?;
+            one(
+                name,
+                Blocked { aligned_16: vectors, ..Blocked::named(name, ty)? }.into(),
+                shape,
+                gpu.as_ref(),
+                tools.as_ref(),
+            )?;
         }
     }
     Ok(())
 }
 
 fn one(name: &str, variant: Variant, shape: [usize; 3], gpu: Option<&Gpu>, tools: Option<&Tools>) -> Fallible {
-    let product = Product::new(variant, shape)?;
+    let product = SampleLaunch::new(variant, shape)?;
     let counters = product.profile()?.outcome.counters;
     let assembled = match tools {
         Some(tools) => {

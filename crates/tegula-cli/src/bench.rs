@@ -1,32 +1,32 @@
-//! `tegula bench`: time products, against a peer in the same run, and keep the results as they come.
+//! `tegula bench`: times products against a peer library in the same run, and saves each result.
 
 use tegula::Device;
 use tegula::element::{Element, with_operand_type};
-use tegula_bench::{self as bench, Case, Measured, Peer, Settings, limits};
+use tegula_bench::{self as bench, BenchReport, Case, Peer, Settings, limits};
 use tegula_files::ReportFile;
 use tegula_kernels::plan::{Plan, Recipe};
 
-use crate::args::{Asked, BenchArgs, PeerName};
+use crate::args::{BenchArgs, PeerName, ProductCase};
 use crate::doctor;
 use crate::failure::{Failure, Result};
-use crate::mul::factor;
+use crate::mul::scalar;
 use crate::output::Table;
-use crate::progress::{Meter, Unit};
+use crate::progress::{ProgressDisplay, Unit};
 use crate::report::bench::{Figures, Limits, Other, Report, Row, csv, line, title};
-use crate::report::plots;
+use crate::report::{gelu_form, plots};
 use crate::shapes::Shape;
 
 /// The command.
-pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
+pub fn run(args: &BenchArgs, progress: &ProgressDisplay) -> Result<()> {
     args.check()?;
-    let all = asked(args)?;
+    let all = products(args)?;
     let files = Files::new(args)?;
     let device = args.device.open()?;
     if args.kernel.is_some() && device.name() == "cpu" {
-        return Err(Failure::new("--kernel names a kernel for a GPU, and the device is cpu; choose --device cuda:0"));
+        return Err(Failure::new("--kernel needs a GPU, and the device is cpu; choose --device cuda:0"));
     }
     if args.threads.is_some() && device.name() != "cpu" {
-        let why = format!("--threads counts threads of the processor, and the device is {}", device.name());
+        let why = format!("--threads needs the CPU, and the device is {}", device.name());
         return Err(Failure::new(format!("{why}; choose --device cpu")));
     }
     let peer = match args.vs.as_slice() {
@@ -42,14 +42,14 @@ pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
         peer: peer.name(),
         seed: args.seed,
         command: args.command(),
-        limits: if files.any() { Some(device_limits(&device, meter)?) } else { None },
+        limits: if files.any() { Some(device_limits(&device, progress)?) } else { None },
         rows: Vec::new(),
     };
-    let table = if files.take_standard_output() { Table::Beside(meter) } else { Table::Standard };
+    let table = if files.take_standard_output() { Table::StandardError(progress) } else { Table::StandardOutput };
     table.line(&format!("{}\n{}", report.heading(), title()))?;
-    for (i, asked) in all.iter().enumerate() {
-        let measuring = meter.phase(&format!("{} of {}: {asked}", i + 1, all.len()), Unit::Rows, 0);
-        let row = asked.row(args, &device, &peer)?;
+    for (i, product) in all.iter().enumerate() {
+        let measuring = progress.phase(&format!("{} of {}: {product}", i + 1, all.len()), Unit::Rows, 0);
+        let row = product.row(args, &device, &peer)?;
         drop(measuring);
         tracing::info!(command = row.command, "measured");
         table.line(&line(&row))?;
@@ -59,13 +59,13 @@ pub fn run(args: &BenchArgs, meter: &Meter) -> Result<()> {
     report.failure().map_or(Ok(()), |why| Err(Failure::new(why)))
 }
 
-/// Every product. Refuses factors that a type does not have.
-fn asked(args: &BenchArgs) -> Result<Vec<Asked>> {
+/// All products to time. Refuses scalars that a type cannot represent.
+fn products(args: &BenchArgs) -> Result<Vec<ProductCase>> {
     for &ty in &args.products.dtype {
         for (option, value) in [("--alpha", args.alpha), ("--beta", args.beta)] {
             with_operand_type!(
                 ty,
-                T => factor::<T>(option, value).map(drop),
+                T => scalar::<T>(option, value).map(drop),
                 ty => Err(tegula::Error::no_kernels(ty).into())
             )?;
         }
@@ -73,8 +73,8 @@ fn asked(args: &BenchArgs) -> Result<Vec<Asked>> {
     Ok(args.products.of(&args.products.shapes()?))
 }
 
-impl Asked {
-    /// Measures. What goes wrong with one row is said in it, and the others go on.
+impl ProductCase {
+    /// Measures the product. An error is recorded in the row, and the run continues.
     fn row(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
         with_operand_type!(
             self.ty,
@@ -85,87 +85,88 @@ impl Asked {
 
     fn row_of<T: Element>(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
         let Shape { m, n, k, batch } = self.shape;
-        let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
+        let (alpha, beta) = (scalar::<T>("--alpha", args.alpha)?, scalar::<T>("--beta", args.beta)?);
         let (transposed, accuracy, epilogue) = (self.layout.transposed(), self.accuracy, args.epilogue);
         let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy, epilogue };
-        let measured = self.plan(args).and_then(|plan| {
+        let report = self.plan(args).and_then(|plan| {
             bench::measure(device, &case, &Settings { seed: args.seed, seconds: args.time, plan }, peer)
         });
         let command = args.row_command(&device.name(), self);
-        let (figures, error) = match measured {
-            Ok(measured) => (Some(figures(&case, &measured)), None),
+        let (figures, error) = match report {
+            Ok(report) => (Some(figures(&case, &report)), None),
             Err(error) => (None, Some(error.to_string())),
         };
         let dtype = self.dtype();
         let layout = self.layout.to_string();
         let intensity = case.flops() / case.traffic();
-        Ok(Row { dtype, layout, m, n, k, batch, epilogue, figures, intensity, error, command })
+        let gelu_form = gelu_form(&epilogue);
+        Ok(Row { dtype, layout, m, n, k, batch, epilogue, figures, intensity, error, command, gelu_form })
     }
 
-    /// The kernel that was asked for, if one was.
+    /// The plan of `--kernel`, if given.
     fn plan(&self, args: &BenchArgs) -> tegula::Result<Option<Plan>> {
         args.kernel.as_deref().map(|name| Recipe::named(name, self.ty).map(Plan::Gpu)).transpose()
     }
 }
 
-/// What a row says, of what was measured.
-fn figures<T: Element>(case: &Case<T>, measured: &Measured) -> Figures {
+/// The figures of a measurement.
+fn figures<T: Element>(case: &Case<T>, report: &BenchReport) -> Figures {
     let micro = |seconds: f64| 1e6 * seconds;
-    let tflops = |side: &bench::Side| case.flops() / side.call.median / 1e12;
-    let (ours, rival) = (&measured.ours, measured.rival.as_ref());
-    let theirs = rival.map(|rival| &rival.side);
+    let tflops = |side: &bench::Measurement| case.flops() / side.time.median / 1e12;
+    let (ours, peer) = (&report.ours, report.peer.as_ref());
+    let theirs = peer.map(|peer| &peer.measurement);
     let other = |(peer, call): &(String, f64)| Other { peer: peer.clone(), us: micro(*call) };
     let bound = case.bound();
     Figures {
-        kernel: measured.kernel.clone(),
+        kernel: report.kernel.clone(),
         tflops: tflops(ours),
-        us: micro(ours.call.median),
-        p20_us: micro(ours.call.p20),
-        p80_us: micro(ours.call.p80),
-        gbs: case.traffic() / ours.call.median / 1e9,
-        peer: rival.map(|rival| rival.name.clone()),
+        us: micro(ours.time.median),
+        p20_us: micro(ours.time.p20),
+        p80_us: micro(ours.time.p80),
+        gbs: case.traffic() / ours.time.median / 1e9,
+        peer: peer.map(|peer| peer.name.clone()),
         peer_tflops: theirs.map(tflops),
-        peer_us: theirs.map(|side| micro(side.call.median)),
-        peer_p20_us: theirs.map(|side| micro(side.call.p20)),
-        peer_p80_us: theirs.map(|side| micro(side.call.p80)),
-        candidates: rival.map_or(0, |rival| rival.candidates),
-        ratio: measured.ratio(),
-        spread: measured.spread,
+        peer_us: theirs.map(|side| micro(side.time.median)),
+        peer_p20_us: theirs.map(|side| micro(side.time.p20)),
+        peer_p80_us: theirs.map(|side| micro(side.time.p80)),
+        candidates: peer.map_or(0, |peer| peer.candidates),
+        ratio: report.speedup(),
+        spread: report.noise_floor,
         r: ours.r,
         peer_r: theirs.map(|side| side.r),
         bound,
-        // So that NaN is not within it.
+        // NaN is not within the bound.
         ok: ours.r <= bound,
-        rows_checked: measured.rows_checked,
-        input_sets: measured.input_sets,
-        calls: measured.pace.calls,
-        rounds: measured.rounds,
-        segments: measured.pace.segments,
-        discarded: measured.discarded,
-        threads: measured.threads,
-        others: rival.map_or_else(Vec::new, |rival| rival.others.iter().map(other).collect()),
+        rows_checked: report.rows_checked,
+        input_sets: report.input_sets,
+        calls: report.sampling.calls_per_sample,
+        rounds: report.rounds,
+        segments: report.sampling.long_slots,
+        discarded: report.discarded,
+        threads: report.threads,
+        others: peer.map_or_else(Vec::new, |peer| peer.other_candidates.iter().map(other).collect()),
     }
 }
 
-fn device_limits(device: &Device, meter: &Meter) -> Result<Limits> {
-    let _copying = meter.phase("measuring a copy", Unit::Rows, 0);
+fn device_limits(device: &Device, progress: &ProgressDisplay) -> Result<Limits> {
+    let _copying = progress.phase("measuring a copy", Unit::Rows, 0);
     let found = limits(device)?;
     let ceiling = |ceiling: &bench::Ceiling| (ceiling.ty.name(), ceiling.instruction, ceiling.flops / 1e12);
     Ok(Limits::new(found.copy / 1e9, found.ceilings.iter().map(ceiling)))
 }
 
-/// How a report is made a text.
-type Form = fn(&Report) -> String;
+/// A format of a report.
+type Format = fn(&Report) -> String;
 
-/// Where results are kept.
-struct Files(Vec<(ReportFile, Form)>);
+/// The files of the results.
+struct Files(Vec<(ReportFile, Format)>);
 
 impl Files {
-    /// Refuses what cannot be written, before anything is measured.
+    /// Refuses files that cannot be written, before anything is measured.
     fn new(args: &BenchArgs) -> Result<Files> {
-        let forms: [(_, Form); 3] = [(&args.json, Report::json), (&args.csv, csv), (&args.html, plots::page)];
-        let asked = forms.into_iter().filter_map(|(path, form)| path.as_ref().map(|path| (path, form)));
-        Ok(Files(asked.map(|(path, form)| Ok((ReportFile::new(path)?, form))).collect::<Result<_>>()?))
+        let formats: [(_, Format); 3] = [(&args.json, Report::json), (&args.csv, csv), (&args.html, plots::page)];
+        let requested = formats.into_iter().filter_map(|(path, format)| path.as_ref().map(|path| (path, format)));
+        Ok(Files(requested.map(|(path, format)| Ok((ReportFile::new(path)?, format))).collect::<Result<_>>()?))
     }
 
     fn any(&self) -> bool {
@@ -176,9 +177,9 @@ impl Files {
         self.0.iter().any(|(file, _)| file.is_standard_output())
     }
 
-    /// Writes what there is so far; into a pipe, which keeps everything, only the last of it.
+    /// Writes the rows so far; a stream, which cannot be replaced, gets the last report only.
     fn keep(&self, report: &Report, last: bool) -> Result<()> {
-        let mut written = self.0.iter().filter(|(file, _)| last || !file.is_special());
-        written.try_for_each(|(file, form)| Ok(file.replace(form(report))?))
+        let mut written = self.0.iter().filter(|(file, _)| last || !file.is_stream());
+        written.try_for_each(|(file, format)| Ok(file.replace(format(report))?))
     }
 }

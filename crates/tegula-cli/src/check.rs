@@ -1,7 +1,7 @@
-//! `tegula check`: a kernel in the interpreter on random matrices, and its product beside the exact one.
+//! `tegula check`: runs a kernel in the interpreter on random matrices and verifies the product.
 
 pub mod assembled;
-pub mod exercise;
+pub mod exercise_report;
 
 use tegula::element::{Element, Scalar, with_operand_type};
 use tegula::{Accuracy, Error, Layout, Matrix, Result, Shape, View};
@@ -11,44 +11,52 @@ use tegula_ir as ir;
 use tegula_kernels::GemmVariant;
 
 use crate::kernel::Problem;
-use crate::launch::Passes;
-use crate::progress::{Meter, Unit};
+use crate::launch::CheckedLaunches;
+use crate::progress::{ProgressDisplay, Unit};
 use crate::report::check::{CheckReport, Counters, Finding};
 
-/// Runs a kernel with every check, once for each seed, those that pack what it takes, and where it splits its work, the one that adds what it made.
+/// Runs a kernel with every check, once for each seed, with its packing and reduction kernels.
 ///
-/// A kernel that is refused before it runs has a report too.
-pub fn run(problem: &Problem, meter: &Meter) -> Result<CheckReport> {
+/// A kernel refused by validation has a report too.
+pub fn run(problem: &Problem, progress: &ProgressDisplay) -> Result<CheckReport> {
     let name = problem.recipe.name();
-    let (findings, counters) = match Passes::of(problem) {
-        Ok(passes) => interpret(&passes, problem, meter)?,
-        Err(Error::Refused { faults, .. }) => refused(&faults),
+    let (findings, counters) = match CheckedLaunches::of(problem) {
+        Ok(launches) => interpret(&launches, problem, progress)?,
+        Err(Error::InvalidKernel { faults, .. }) => refused(&faults),
         Err(error) => return Err(error),
     };
-    Ok(CheckReport::new(name, [problem.m, problem.n, problem.k], problem.effort.seeds, findings, counters))
+    Ok(CheckReport::new(name, [problem.m, problem.n, problem.k], problem.interpreter.seeds, findings, counters))
 }
 
-/// What there is to tell of a kernel that never ran.
+/// The findings of a kernel that never ran.
 fn refused(faults: &[ir::Fault]) -> (Vec<Finding>, Counters) {
     (faults.iter().map(Finding::from).collect(), Counters::default())
 }
 
-fn interpret(passes: &Passes, problem: &Problem, meter: &Meter) -> Result<(Vec<Finding>, Counters)> {
+fn interpret(
+    launches: &CheckedLaunches,
+    problem: &Problem,
+    progress: &ProgressDisplay,
+) -> Result<(Vec<Finding>, Counters)> {
     let ty = problem.recipe.kernel.ty();
-    with_operand_type!(ty, T => over_seeds::<T>(passes, problem, meter), ty => Err(Error::no_kernels(ty)))
+    with_operand_type!(ty, T => over_seeds::<T>(launches, problem, progress), ty => Err(Error::no_kernels(ty)))
 }
 
 /// The findings of all seeds, errors first, and the counters, which are the same for all.
-fn over_seeds<T: Element>(passes: &Passes, problem: &Problem, meter: &Meter) -> Result<(Vec<Finding>, Counters)> {
+fn over_seeds<T: Element>(
+    launches: &CheckedLaunches,
+    problem: &Problem,
+    progress: &ProgressDisplay,
+) -> Result<(Vec<Finding>, Counters)> {
     let work = problem.multiply_adds();
-    let phase = meter.phase(
-        &format!("checking {}", passes.main().name()),
+    let phase = progress.phase(
+        &format!("checking {}", launches.gemm().name()),
         Unit::MultiplyAdds,
-        work.saturating_mul(problem.effort.seeds.into()),
+        work.saturating_mul(problem.interpreter.seeds.into()),
     );
     let (mut findings, mut counters) = (Vec::new(), None);
-    for seed in 0..u64::from(problem.effort.seeds) {
-        let (found, counted) = once::<T>(passes, problem, seed)?;
+    for seed in 0..u64::from(problem.interpreter.seeds) {
+        let (found, counted) = once::<T>(launches, problem, seed)?;
         found.into_iter().for_each(|finding| gather(&mut findings, finding));
         counters.get_or_insert(counted);
         phase.set(work.saturating_mul(seed + 1));
@@ -57,7 +65,8 @@ fn over_seeds<T: Element>(passes: &Passes, problem: &Problem, meter: &Meter) -> 
     Ok((findings, counters.unwrap_or_default()))
 }
 
-/// Adds a finding; one of the same kind at the same lines, of another seed or an unrolled copy, is told once and counted.
+/// Adds a finding. One of the same kind at the same lines, from another seed or an unrolled copy,
+/// is counted and kept once.
 fn gather(findings: &mut Vec<Finding>, finding: Finding) {
     match findings.iter_mut().find(|known| known.kind == finding.kind && known.source == finding.source) {
         Some(known) => known.times += finding.times,
@@ -65,20 +74,20 @@ fn gather(findings: &mut Vec<Finding>, finding: Finding) {
     }
 }
 
-fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Vec<Finding>, Counters)> {
+fn once<T: Element>(launches: &CheckedLaunches, problem: &Problem, seed: u64) -> Result<(Vec<Finding>, Counters)> {
     let &Problem { recipe, m, n, k, .. } = problem;
     let mut random = Random(seed);
     let a = Matrix::from_fn(m, k, |_, _| random.number::<T>())?;
     let b = Matrix::from_fn(k, n, |_, _| random.number::<T>())?;
-    let memory = passes.memory(a.view(), b.view())?;
-    let config = problem.effort.config(seed);
+    let memory = launches.memory(a.view(), b.view())?;
+    let config = problem.interpreter.config(seed);
     let (mut findings, mut counters) = (Vec::new(), interp::Counters::default());
-    for (kernel, args) in passes.each(&memory) {
+    for (kernel, args) in launches.each(&memory) {
         let outcome = interp::run(kernel, &args, &config)?;
         let failed = outcome.error().is_some();
         findings.extend(outcome.findings.iter().map(Finding::from));
         counters += outcome.counters;
-        // What a kernel that is wrong leaves is no input for another.
+        // The output of a wrong kernel is no valid input for the next.
         if failed {
             break;
         }
@@ -88,18 +97,18 @@ fn once<T: Element>(passes: &Passes, problem: &Problem, seed: u64) -> Result<(Ve
     Ok((findings, counters.into()))
 }
 
-/// Elements of C that are named in a message.
+/// Elements of C named in a message.
 const NAMED: usize = 4;
 
-/// The elements of C that nobody wrote, and those that are not what they should be.
+/// The elements of C that were never written, and those that are wrong.
 fn compare<T: Element>(a: View<'_, T>, b: View<'_, T>, c: &Buffer, accuracy: Accuracy) -> Result<Vec<Finding>> {
     let (alpha, beta) = (<T::Acc as Scalar>::ONE, <T::Acc as Scalar>::ZERO);
     let (shape, result) = (c.layout().shape, c.to_vec::<T::Out>()?);
     let errors = oracle::errors(alpha, a, b, beta, None, View::strided(&result, Layout::row_major(shape)?)?)?;
-    let bound = oracle::bound_at::<T>(accuracy, a.shape().cols);
+    let bound = oracle::bound_at_accuracy::<T>(accuracy, a.shape().cols);
     let (mut unwritten, mut wrong) = (Vec::new(), Vec::new());
     let Shape { rows, cols, .. } = shape;
-    for (position, r) in errors.as_slice().iter().map(|r| r / oracle::coarser(accuracy)).enumerate() {
+    for (position, r) in errors.as_slice().iter().map(|r| r / oracle::roundoff_ratio(accuracy)).enumerate() {
         let (row, col) = (position / cols, position % cols);
         let right = r <= bound;
         if !c.written(0, row, col) {
@@ -117,21 +126,21 @@ fn compare<T: Element>(a: View<'_, T>, b: View<'_, T>, c: &Buffer, accuracy: Acc
         findings.push(Finding::of_result("unwritten", [row, col], message));
     }
     if let Some(&(row, col, r)) = wrong.first() {
-        let exact = oracle::product(alpha, a, b, beta, None)?;
+        let exact = oracle::reference(alpha, a, b, beta, None)?;
         let at = row * cols + col;
         let (expected, got) = (exact.as_slice()[at], result.as_slice()[at]);
-        let far = if r.is_finite() { format!(", r = {r:.3e} where {bound} is allowed") } else { String::new() };
+        let error = if r.is_finite() { format!(", r = {r:.3e}, above the bound {bound}") } else { String::new() };
         let count = wrong.len();
         let message = format!(
-            "{count} of {all} elements of c are wrong: the first, ({row}, {col}), is {got:?} and should be {expected:?}{far}"
+            "{count} of {all} elements of c are wrong: the first, ({row}, {col}), is {got:?} and should be {expected:?}{error}"
         );
         findings.push(Finding::of_result("wrong-result", [row, col], message));
     }
     Ok(findings)
 }
 
-/// Random numbers that are the same everywhere: SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
-/// generators, OOPSLA 2014).
+/// Random numbers, the same on every machine: SplitMix64 (Steele, Lea and Flood, Fast splittable
+/// pseudorandom number generators, OOPSLA 2014).
 struct Random(u64);
 
 impl Random {
@@ -142,12 +151,12 @@ impl Random {
         x ^ (x >> 31)
     }
 
-    /// A float of the standard normal distribution, or any integer.
+    /// A float from the standard normal distribution, or any integer.
     fn number<T: Scalar>(&mut self) -> T {
         T::from_bits(if T::TYPE.is_float() { T::TYPE.round(self.normal()) } else { self.bits() >> 32 })
     }
 
-    /// By Box and Muller.
+    /// A standard normal number, by Box and Muller.
     fn normal(&mut self) -> f64 {
         let mut uniform = || ((self.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         let (x, y) = (uniform(), uniform());
@@ -162,21 +171,23 @@ mod tests {
     use super::*;
     use crate::report::check::Severity;
 
-    /// A barrier that only some threads come to.
-    fn parted() -> Kernel {
-        kernel("parted", Block::d1(64), |k| {
+    /// A kernel whose barrier only some threads reach.
+    fn divergent_barrier() -> Kernel {
+        kernel("divergent", Block::d1(64), |k| {
             k.grid([k.constant(1), k.constant(1), k.constant(1)]);
             k.when(k.thread_x().lt(7), || k.barrier());
         })
     }
 
     #[test]
-    fn a_refused_kernel_has_a_report_with_counters() {
-        let Err(Error::Refused { kernel, faults }) = ir::check(parted()) else { panic!("not refused") };
+    fn refused_kernel_has_a_report_with_counters() {
+        let Err(Error::InvalidKernel { kernel, faults }) = ir::check(divergent_barrier()) else {
+            panic!("not refused")
+        };
         let (findings, counters) = refused(&faults);
         let report = CheckReport::new(kernel, [1; 3], 1, findings, counters);
         let value = serde_json::to_value(&report).unwrap();
-        assert_eq!((&value["kernel"], &value["ok"]), (&"parted".into(), &false.into()));
+        assert_eq!((&value["kernel"], &value["ok"]), (&"divergent".into(), &false.into()));
         let finding = &value["findings"][0];
         assert_eq!((&finding["kind"], &finding["severity"]), (&"divergent-barrier".into(), &"error".into()));
         assert!(finding["source"][0].as_str().unwrap().contains("check.rs:"), "{finding}");
@@ -184,19 +195,19 @@ mod tests {
     }
 
     #[test]
-    fn unwritten_and_wrong_elements_are_told_apart() {
+    fn unwritten_and_wrong_elements_are_distinguished() {
         let ones = Matrix::from_vec(2, 2, vec![1i32; 4]).unwrap();
-        let nothing = Buffer::output(Type::I32, Layout::row_major(Shape::new(2, 2)).unwrap()).unwrap();
-        let found = compare(ones.view(), ones.view(), &nothing, Accuracy::Full).unwrap();
+        let unwritten = Buffer::output(Type::I32, Layout::row_major(Shape::new(2, 2)).unwrap()).unwrap();
+        let found = compare(ones.view(), ones.view(), &unwritten, Accuracy::Full).unwrap();
         assert_eq!(found.len(), 1);
         assert!(found[0].message.starts_with("4 of 4 elements of c are never written: (0, 0), "), "{found:?}");
         assert_eq!((found[0].severity, found[0].kind.as_str()), (Severity::Error, "unwritten"));
     }
 
     #[test]
-    fn random_numbers_are_the_same_everywhere() {
+    fn random_numbers_match_splitmix64() {
         let mut random = Random(0);
-        // The first two numbers that the published generator makes of the seed 0.
+        // The first two outputs of the published generator for seed 0.
         assert_eq!([random.bits(), random.bits()], [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]);
         let normals: Vec<f64> = (0..10_000).map(|_| random.number()).collect();
         let mean = |f: fn(f64) -> f64| normals.iter().map(|&x| f(x)).sum::<f64>() / normals.len() as f64;

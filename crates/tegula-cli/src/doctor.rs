@@ -1,4 +1,4 @@
-//! `tegula doctor`: looks for everything that products need or could use here, and tries one.
+//! `tegula doctor`: examines the CPU, memory, driver, GPUs and cache, and computes a product.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,19 +6,19 @@ use std::{env, fs};
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 use tegula::element::Type;
-use tegula::nd::{NdArray, NdFinish};
+use tegula::nd::{NdArray, NdEpilogueOperands};
 use tegula::{Accuracy, Result};
 use tegula_cpu::{self as cpu, Isa};
 
 use crate::args::DeviceChoice;
 use crate::engine::{self, Done, Operands};
-use crate::progress::Meter;
+use crate::progress::ProgressDisplay;
 use crate::report::doctor::{Cache, Cpu, Doctor, Driver, Gpu, Memory, Tegula};
 
-/// An oldest driver: the first for CUDA 12.
+/// The oldest supported driver, the first for CUDA 12.
 const DRIVER: u32 = 525;
 
-/// Looks at everything. Nothing is left behind but what a product leaves: a kernel in the cache.
+/// Examines the machine. It leaves nothing but a kernel in the driver's cache.
 pub fn examine() -> Doctor {
     let system = system();
     let (device, trouble) = ready();
@@ -37,7 +37,7 @@ pub fn examine() -> Doctor {
     }
 }
 
-/// What a device is, for a report that is read elsewhere.
+/// The description of a device in reports.
 pub fn machine(device: &tegula::Device) -> String {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = device.gpu() {
@@ -47,7 +47,7 @@ pub fn machine(device: &tegula::Device) -> String {
     format!("{}, {threads} threads ({})", model.unwrap_or_else(|| "a processor".into()), device.name())
 }
 
-/// The version of a GPU's driver; the newest CUDA that it knows where it does not tell its own.
+/// The version of a GPU's driver, else the newest CUDA version it supports.
 pub fn driver_version(device: &tegula::Device) -> Option<String> {
     if !device.name().starts_with("cuda") {
         return None;
@@ -86,7 +86,7 @@ fn processor(system: Option<&System>) -> Cpu {
     }
 }
 
-/// What is to be said of a `TEGULA_CPU`: that it is wrong, or that it holds the processor back.
+/// Advice on `TEGULA_CPU` where it is invalid or below the CPU's best instruction set.
 fn forced(value: Option<OsString>, wrong: Option<&tegula::Error>) -> Option<String> {
     let value = value.filter(|value| !value.is_empty())?;
     if let Some(error) = wrong {
@@ -94,24 +94,24 @@ fn forced(value: Option<OsString>, wrong: Option<&tegula::Error>) -> Option<Stri
     }
     let (chosen, best) = (Isa::chosen(Type::F32).ok()?, Isa::ALL.into_iter().rfind(|isa| isa.is_available())?);
     let value = value.to_string_lossy();
-    (chosen < best).then(|| format!("TEGULA_CPU={value} holds the processor back: unset it for {best}"))
+    (chosen < best).then(|| format!("TEGULA_CPU={value} limits the CPU: unset it to use {best}"))
 }
 
 fn memory(system: &System) -> Option<Memory> {
     let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
     let total = system.total_memory().min(limit);
-    // The same number by which products are refused.
+    // The limit by which products are refused.
     (total > 0).then(|| Memory { available_bytes: engine::free_memory().min(total), total_bytes: total })
 }
 
-/// The driver, and the GPUs that it shows.
+/// The driver and its GPUs.
 fn driver() -> (Driver, Vec<Gpu>) {
     let version = tegula::cache::driver_module();
     match engine::gpus() {
         Ok(gpus) => {
             let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
             let advice =
-                visible.map(|list| format!("only GPUs of CUDA_VISIBLE_DEVICES={list} are shown: unset it for all"));
+                visible.map(|list| format!("CUDA_VISIBLE_DEVICES={list} hides other GPUs: unset it to use all"));
             let cuda = gpus.first().map(|gpu| format!("{}.{}", gpu.cuda.0, gpu.cuda.1));
             (Driver { found: true, version, cuda, why: None, advice }, gpus)
         }
@@ -126,7 +126,7 @@ fn driver() -> (Driver, Vec<Gpu>) {
     }
 }
 
-/// What to do where the driver cannot be used. `version` is that of the part in the operating system's kernel.
+/// Advice for a driver that cannot be used. `version` is that of the kernel module.
 fn advice_on_driver(version: Option<&str>) -> String {
     let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
     let what = match (version, major) {
@@ -135,10 +135,10 @@ fn advice_on_driver(version: Option<&str>) -> String {
             format!("update the NVIDIA driver {version} to {DRIVER} or newer")
         }
         (Some(version), _) => format!(
-            "driver {version} is loaded, but cannot be used from here: start a container with its GPUs (--gpus all), \
+            "driver {version} is loaded, but its libraries are not found: start a container with GPUs (--gpus all), \
              or install the driver's libraries"
         ),
-        (None, _) => format!("where there is an NVIDIA GPU, install its driver, {DRIVER} or newer"),
+        (None, _) => format!("to use an NVIDIA GPU, install its driver, {DRIVER} or newer"),
     };
     format!("{what}; products run on the CPU until then")
 }
@@ -154,7 +154,7 @@ fn cache_directory() -> Option<PathBuf> {
 }
 
 fn cache() -> Cache {
-    const AGAIN: &str = "kernels are assembled anew by every process";
+    const AGAIN: &str = "every process assembles kernels again";
     let Some(directory) = cache_directory() else {
         let off = env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1");
         let (variable, advice) = match off {
@@ -166,18 +166,18 @@ fn cache() -> Cache {
     let (files, bytes) = contents(&directory);
     let writable = is_writable(&directory);
     let advice =
-        (!writable).then(|| format!("{AGAIN}: make it writable, or set CUDA_CACHE_PATH to a directory that is"));
+        (!writable).then(|| format!("{AGAIN}: make it writable, or set CUDA_CACHE_PATH to a writable directory"));
     let variable = variable_of(&directory, |name| env::var_os(name));
     Cache { directory: Some(directory.to_string_lossy().into_owned()), variable, writable, files, bytes, advice }
 }
 
-/// The variable of the environment that led to the directory.
+/// The environment variable that determines the directory.
 fn variable_of(directory: &Path, get: impl Fn(&str) -> Option<OsString>) -> Option<&'static str> {
-    let led = |name: &&str| get(name).is_some_and(|value| !value.is_empty() && directory.starts_with(value));
-    ["CUDA_CACHE_PATH", "HOME", "APPDATA"].into_iter().find(led)
+    let determines = |name: &&str| get(name).is_some_and(|value| !value.is_empty() && directory.starts_with(value));
+    ["CUDA_CACHE_PATH", "HOME", "APPDATA"].into_iter().find(determines)
 }
 
-/// Files and bytes in a directory and those below it; none where there is none. Links are not followed.
+/// Files and bytes in a directory tree, without following links.
 fn contents(directory: &Path) -> (u64, u64) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.fold((0, 0), |(files, bytes), entry| match entry.metadata() {
@@ -190,14 +190,14 @@ fn contents(directory: &Path) -> (u64, u64) {
     })
 }
 
-/// Whether a file can be made in a directory, or where it would be made.
+/// Whether a file can be created in a directory, or in its nearest existing ancestor.
 fn is_writable(directory: &Path) -> bool {
     let there = directory.ancestors().find(|path| path.as_os_str().is_empty() || path.exists());
     let there = there.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
     there.is_some_and(|path| tempfile::tempfile_in(path).is_ok())
 }
 
-/// Where a product was made, and what went wrong before.
+/// The product that succeeded, and the error of the default device.
 fn ready() -> (Option<Done>, Option<String>) {
     match try_product(DeviceChoice::Auto) {
         Ok(done) => (Some(done), None),
@@ -208,13 +208,13 @@ fn ready() -> (Option<Done>, Option<String>) {
     }
 }
 
-/// A small product, compared with the exact one.
+/// Computes and verifies a small product.
 fn try_product(device: DeviceChoice) -> Result<Done, String> {
     let product = || -> Result<_> {
         let a = NdArray::from_vec(&[40, 33], (0..40 * 33).map(|i| (i % 11) as f32 - 5.0).collect())?;
         let mut c = NdArray::zeros(&[40, 40])?;
-        let silent = Meter::new(true, false);
-        let (accuracy, finish) = (Accuracy::Full, NdFinish::default());
+        let silent = ProgressDisplay::new(true, false);
+        let (accuracy, finish) = (Accuracy::Full, NdEpilogueOperands::default());
         let operands = Operands { device, alpha: 1.0, a: a.view(), b: a.view().t(), beta: 0.0, finish, accuracy };
         let done = operands.multiply(&mut c, &silent)?;
         let verified = operands.verify(None, &c.view(), &silent)?;
@@ -222,7 +222,7 @@ fn try_product(device: DeviceChoice) -> Result<Done, String> {
     };
     match product() {
         Ok((done, verified)) if verified.ok => Ok(done),
-        Ok((done, _)) => Err(format!("a product on {} is wrong", done.device)),
+        Ok((done, _)) => Err(format!("wrong product on {}", done.device)),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -232,21 +232,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_product_is_right_here() {
+    fn small_product_is_correct() {
         assert_eq!(try_product(DeviceChoice::Cpu).map(|done| done.device), Ok("cpu".into()));
         assert!(try_product(DeviceChoice::Cuda(99)).is_err());
     }
 
     #[cfg(feature = "cuda")]
     #[test]
-    fn advice_depends_on_what_is_there() {
+    fn driver_advice_depends_on_the_installed_version() {
         assert!(advice_on_driver(None).contains("install its driver, 525 or newer"));
         assert!(advice_on_driver(Some("470.57.02")).contains("update the NVIDIA driver 470.57.02 to 525"));
         assert!(advice_on_driver(Some("550.54")).contains("--gpus all"));
     }
 
     #[test]
-    fn the_cache_is_measured_and_its_variable_named() {
+    fn cache_size_and_variable_are_found() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("a.cubin"), [0; 10]).unwrap();
         fs::create_dir_all(place.path().join("4/d")).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forced_instruction_set_is_told_of_where_it_costs() {
+    fn limiting_tegula_cpu_has_advice() {
         assert_eq!(forced(None, None), None);
         let error = tegula::Error::Unsupported { what: "TEGULA_CPU=x".into(), ty: Type::F32, device: "this".into() };
         assert!(forced(Some("x".into()), Some(&error)).unwrap().ends_with("unset TEGULA_CPU"));

@@ -1,14 +1,15 @@
-//! How a command ends when it does not succeed: one line for the user and an exit code.
+//! Failures of a command: a one-line message and an exit code.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// The result of everything in this program.
+/// The result type of the program.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// A text in which nothing moves the cursor: what files and their names hold must not become a second line or a colour.
+/// Escapes control characters: text from files must not start a line, move the cursor or set
+/// colors.
 pub fn one_line(text: &str) -> String {
-    // Beside the control characters: separators of lines, and marks that turn the direction of writing.
+    // Besides control characters: line separators, and marks of the writing direction.
     let harmless = |c: char| !c.is_control() && !matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -17,44 +18,44 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// Why a command stops early.
+/// The reason why a command ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The command line asks for something that cannot be.
+    /// The command line is invalid.
     #[error("{0}")]
     Usage(String),
-    /// The work was understood and could not be done.
+    /// The command line is valid and the work failed.
     #[error("{0}")]
     Failed(String),
-    /// No command was given and help was shown.
+    /// No command was given, and help was shown.
     #[error("no command given")]
-    HelpInstead,
-    /// Whoever reads standard output has gone away, which is their right: `tegula … | head`.
+    HelpShown,
+    /// The reader of standard output closed it, as in `tegula … | head`.
     #[error("standard output was closed")]
-    ReaderLeft,
+    OutputClosed,
 }
 
 impl Failure {
-    /// A failure told in one line.
+    /// A failure with a one-line message.
     pub fn new(message: impl Into<String>) -> Self {
         Failure::Failed(message.into())
     }
 
-    /// Says why on standard error, where there is something left to say.
-    pub fn tell(&self) {
+    /// Prints the message on standard error.
+    pub fn print(&self) {
         if let Failure::Usage(_) | Failure::Failed(_) = self {
             let style = clap::builder::Styles::default().get_error().to_owned();
-            let why = one_line(&self.to_string());
-            let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {why}");
+            let message = one_line(&self.to_string());
+            let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {message}");
         }
     }
 
-    /// 0 done, 1 failed, 2 usage.
+    /// 0 success, 1 failure, 2 usage.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Failure::Usage(_) | Failure::HelpInstead => 2,
+            Failure::Usage(_) | Failure::HelpShown => 2,
             Failure::Failed(_) => 1,
-            Failure::ReaderLeft => 0,
+            Failure::OutputClosed => 0,
         })
     }
 }
@@ -71,11 +72,11 @@ impl From<tegula_files::Error> for Failure {
     }
 }
 
-/// Only writing to standard output fails with a bare `io::Error`; whoever opens a file names it.
+/// Only writes to standard output fail with a bare `io::Error`; errors of files name the file.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::ReaderLeft,
+            io::ErrorKind::BrokenPipe => Failure::OutputClosed,
             _ => Failure::Failed(format!("standard output cannot be written: {error}")),
         }
     }
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_moves_the_cursor() {
+    fn control_characters_are_escaped() {
         assert_eq!(one_line("a\nb\r\t\x1b[31m\u{202e}.npy"), "a\\nb\\r\\t\\u{1b}[31m\\u{202e}.npy");
         for kept in ["it's \"quoted\\n\"", "Grüße, 矩陣, e\u{301}"] {
             assert_eq!(one_line(kept), kept);

@@ -1,7 +1,8 @@
-//! The kernels by name, for the command line: `naive` and `tiled` with their options, the presets K1…K6 that choose them, and the families
-//! whose kernels have their shape in their names.
+//! Kernel names on the command line: `naive` and `tiled` with options, the presets K1…K6, and
+//! families, whose kernels have their configuration in the name.
 //!
-//! What a name stands for is the library's to say ([`Variant::named`]); here is only what help tells of it.
+//! The library resolves names ([`tegula_kernels::Variant::named`]); this module parses them and has
+//! the help texts.
 
 use std::ffi::OsStr;
 
@@ -9,49 +10,62 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Command};
 use tegula::{Layout, Result, Shape};
 use tegula_core::element::Type;
-use tegula_kernels::plan::{Lie, Recipe};
+use tegula_kernels::plan::{OperandLayout, Recipe};
 use tegula_kernels::registry::FAMILIES;
-use tegula_kernels::{Form, GemmKernel, GemmVariant, HelperKernel, KernelName};
+use tegula_kernels::{GemmKernel, GemmVariant, HelperKernel, KernelName, NameSyntax, upgrade_legacy_name};
 
-use crate::effort::Effort;
+use crate::interpreter_options::InterpreterOptions;
 
-/// A kernel, or a family of them, as it is named on the command line.
+/// A kernel or a family, as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
-    /// The entry of the registry, or of the helpers.
+pub struct KernelArg {
+    /// The registry entry, or that of a helper kernel.
     pub entry: KernelName,
-    /// All that was given: the name, or one with the parameters of the kernel.
+    /// The text as given, with the configuration if any.
     text: String,
 }
 
-/// The names of the registry's families, then those of helpers.
+/// The names in the registry, then those of helper kernels.
 pub fn names() -> impl Iterator<Item = KernelName> {
     FAMILIES.iter().flat_map(|family| family.names).copied().chain(HelperKernel::NAMES)
 }
 
-/// The names that [`Named`] can have.
+/// A parser of kernel names.
 #[derive(Clone, Debug)]
-pub struct Names;
+pub struct KernelParser {
+    /// Whether help and completions list helper kernels, which compute no product by themselves.
+    helpers: bool,
+}
 
-impl TypedValueParser for Names {
-    type Value = Named;
+impl KernelParser {
+    /// All kernels.
+    pub const ALL: KernelParser = KernelParser { helpers: true };
+
+    /// The kernels that compute a product. Helpers are parsed as well, and refused where they are
+    /// built.
+    pub const PRODUCTS: KernelParser = KernelParser { helpers: false };
+}
+
+impl TypedValueParser for KernelParser {
+    type Value = KernelArg;
 
     fn parse_ref(
         &self,
         command: &Command,
         arg: Option<&Arg>,
         value: &OsStr,
-    ) -> std::result::Result<Named, clap::Error> {
+    ) -> std::result::Result<KernelArg, clap::Error> {
         let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
-        let is_meant = |name: &KernelName| match name.form {
-            Form::Options { .. } => text.eq_ignore_ascii_case(name.name),
-            Form::Parameters | Form::Helper => name.matches(&text),
+        let text = upgrade_legacy_name(&text).unwrap_or(text);
+        let matches = |name: &KernelName| match name.syntax {
+            NameSyntax::Options { .. } => text.eq_ignore_ascii_case(name.name),
+            NameSyntax::Parameters | NameSyntax::Helper => name.matches(&text),
         };
-        match names().find(is_meant) {
-            Some(name @ KernelName { form: Form::Options { .. }, .. }) => Ok(Named::of(name)),
-            Some(entry) => Ok(Named { entry, text }),
+        match names().find(matches) {
+            Some(name @ KernelName { syntax: NameSyntax::Options { .. }, .. }) => Ok(KernelArg::of(name)),
+            Some(entry) => Ok(KernelArg { entry, text }),
             None => {
-                let whole = names().filter(|name| matches!(name.form, Form::Options { .. }));
+                let whole = names().filter(|name| matches!(name.syntax, NameSyntax::Options { .. }));
                 let parser = PossibleValuesParser::new(whole.map(|name| possible(&name)));
                 Err(parser.parse_ref(command, arg, value).expect_err("no name is meant"))
             }
@@ -59,7 +73,8 @@ impl TypedValueParser for Names {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(names().map(|name| possible(&name))))
+        let listed = names().filter(|name| self.helpers || name.syntax != NameSyntax::Helper);
+        Some(Box::new(listed.map(|name| possible(&name))))
     }
 }
 
@@ -67,78 +82,101 @@ fn possible(name: &KernelName) -> PossibleValue {
     PossibleValue::new(name.name).help(name.description)
 }
 
-impl Named {
+impl KernelArg {
     fn of(entry: KernelName) -> Self {
-        Named { text: entry.name.to_owned(), entry }
+        KernelArg { text: entry.name.to_owned(), entry }
     }
 
-    /// The name in messages.
+    /// The name for messages.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether options set its tile and mapping.
+    /// Whether options set the tile and the mapping.
     pub fn takes_options(&self) -> bool {
-        matches!(self.entry.form, Form::Options { .. })
+        matches!(self.entry.syntax, NameSyntax::Options { .. })
     }
 
-    /// The m, n and k that a check takes when none is given.
+    /// The default m, n and k of a check.
     pub fn sizes(&self, kernel: &GemmKernel) -> [usize; 3] {
-        let sizes = match self.entry.form {
-            Form::Options { side, whole_tiles: true } => [side.next_multiple_of(kernel.tile()[0]); 3],
-            Form::Options { side, .. } => [side; 3],
-            Form::Parameters | Form::Helper => kernel.check_size(),
+        let sizes = match self.entry.syntax {
+            NameSyntax::Options { side, whole_tiles: true } => [side.next_multiple_of(kernel.tile()[0]); 3],
+            NameSyntax::Options { side, .. } => [side; 3],
+            NameSyntax::Parameters | NameSyntax::Helper => kernel.check_size(),
         };
         sizes.map(|size| size as usize)
     }
 
-    /// Whether all of a family is meant.
+    /// Whether it names a family without a configuration.
     pub fn is_family(&self) -> bool {
-        self.entry.form == Form::Parameters && self.text == self.entry.name
+        self.entry.syntax == NameSyntax::Parameters && self.text == self.entry.name
     }
 }
 
-/// The kernels with a name that plans choose from for large products, in any layout.
+/// The configurations of a family that plans choose from.
 pub fn chosen_from(name: &KernelName, ty: Type) -> Vec<String> {
     let families = FAMILIES.iter().filter(|family| family.names.contains(name));
     let all = families.flat_map(|family| (family.listed)(ty));
     all.filter(|kernel| name.matches(kernel)).collect()
 }
 
-/// What a mistake of [`tegula_kernels::PLANTS`] does to a kernel.
-pub fn plant_help(plant: &str) -> &'static str {
-    match plant {
-        "floor-launch" => "Grid and slide rounded down, no guards: the ragged edge is not computed",
-        "no-guards" => "Grid rounded up, nothing guarded: reads and writes outside the matrices",
-        "missing-first-barrier" => "No barrier between the loads and the products: a race",
-        "missing-second-barrier" => "No barrier between the products and the next loads: a race if k is above the tile",
-        "extra-barrier" => "A barrier inside the inner loop: correct, and slow",
+/// The configuration that a family's name stands for.
+///
+/// Of the configurations listed for the type, it is the one whose check does the least work. A type
+/// without a list takes the configuration of the family's default type.
+pub fn default_configuration(name: &KernelName, ty: Type) -> Result<String> {
+    let smallest = |ty: Type| -> Result<Option<String>> {
+        let mut best: Option<(u64, String)> = None;
+        for kernel in chosen_from(name, ty) {
+            let size = Recipe::named(&kernel, ty)?.kernel.check_size();
+            let work = size.into_iter().fold(1, |work: u64, side| work.saturating_mul(side.into()));
+            if best.as_ref().is_none_or(|(least, _)| work < *least) {
+                best = Some((work, kernel));
+            }
+        }
+        Ok(best.map(|(_, kernel)| kernel))
+    };
+    let found = match smallest(ty)? {
+        None if ty != name.ty => smallest(name.ty)?,
+        found => found,
+    };
+    Ok(found.unwrap_or_else(|| name.name.to_owned()))
+}
+
+/// The help text of a bug in [`tegula_kernels::INJECTED_BUGS`].
+pub fn bug_help(bug: &str) -> &'static str {
+    match bug {
+        "floor-launch" => "Grid and k loop rounded down, no guards: partial tiles are not computed",
+        "no-guards" => "Grid rounded up, no guards: out-of-bounds loads and stores",
+        "missing-first-barrier" => "No barrier between loads and products: a race",
+        "missing-second-barrier" => "No barrier between products and next loads: a race if k exceeds the tile",
+        "extra-barrier" => "A barrier inside the inner loop: correct and slow",
         _ => "",
     }
 }
 
-/// A kernel to check, on a problem.
+/// A kernel and a problem to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// For row-major matrices of these sizes.
+    /// The kernel and its split, for row-major matrices.
     pub recipe: Recipe,
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    pub effort: Effort,
+    pub interpreter: InterpreterOptions,
 }
 
 impl Problem {
-    /// Of row-major matrices.
-    pub fn new(recipe: Recipe, [m, n, k]: [usize; 3], effort: Effort) -> Result<Self> {
+    /// The problem of row-major matrices of these sizes.
+    pub fn new(recipe: Recipe, [m, n, k]: [usize; 3], interpreter: InterpreterOptions) -> Result<Self> {
         let ty = recipe.kernel.ty();
         let out = ty.output();
-        let lie = |rows, cols, ty| Ok(Lie::of(&Layout::row_major(Shape::new(rows, cols))?, ty, 0));
-        let lies = [lie(m, k, ty)?, lie(k, n, ty)?, lie(m, n, out)?];
-        Ok(Problem { recipe: recipe.fit(lies), m, n, k, effort })
+        let layout = |rows, cols, ty| Ok(OperandLayout::of(&Layout::row_major(Shape::new(rows, cols))?, ty, 0));
+        let layouts = [layout(m, k, ty)?, layout(k, n, ty)?, layout(m, n, out)?];
+        Ok(Problem { recipe: recipe.legalize(layouts), m, n, k, interpreter })
     }
 
-    /// What a product of this size takes.
+    /// Multiply-adds of the product.
     pub fn multiply_adds(&self) -> u64 {
         [self.m, self.n, self.k].into_iter().fold(1, |work, side| work.saturating_mul(side as u64))
     }
@@ -147,7 +185,7 @@ impl Problem {
 #[cfg(test)]
 mod tests {
     use tegula_ir::Order2d;
-    use tegula_kernels::{PLANTS, PRESETS, Plain, Variant};
+    use tegula_kernels::{INJECTED_BUGS, PRESETS, Plain, Variant};
 
     use super::*;
 
@@ -156,27 +194,27 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_and_every_mistake_of_the_library_is_described() {
+    fn every_preset_and_bug_has_a_description() {
         assert!(names().all(|name| !name.description.is_empty()));
-        let plain = names().filter(|name| matches!(name.form, Form::Options { .. }));
+        let plain = names().filter(|name| matches!(name.syntax, NameSyntax::Options { .. }));
         let plain: Vec<_> = plain.map(|name| name.name).collect();
         assert!(plain.iter().all(|name| Plain::named(name).is_ok()));
         assert!(plain[2..] == PRESETS);
-        assert!(PLANTS.iter().all(|plant| !plant_help(plant).is_empty()));
+        assert!(INJECTED_BUGS.iter().all(|plant| !bug_help(plant).is_empty()));
     }
 
     #[test]
-    fn every_family_names_kernels_that_there_are() {
-        for name in names().filter(|name| !matches!(name.form, Form::Options { .. })) {
+    fn family_lists_name_kernels_that_build() {
+        for name in names().filter(|name| !matches!(name.syntax, NameSyntax::Options { .. })) {
             let kernels = chosen_from(&name, name.ty);
-            assert_eq!(kernels.is_empty(), name.form == Form::Helper, "{name:?}");
+            assert_eq!(kernels.is_empty(), name.syntax == NameSyntax::Helper, "{name:?}");
             for kernel in kernels {
-                let aligned = [Lie::new(Order2d::RowMajor, true); 3];
-                let recipe = Recipe::named(&kernel, name.ty).unwrap().fit(aligned);
+                let aligned = [OperandLayout::new(Order2d::RowMajor, true); 3];
+                let recipe = Recipe::named(&kernel, name.ty).unwrap().legalize(aligned);
                 assert!(recipe.kernel.build().is_ok(), "{kernel}");
                 assert!(Recipe::named(&format!("{kernel}:3"), name.ty).unwrap().name().ends_with("_3"));
             }
-            assert!(name.form == Form::Parameters || Variant::named(name.name, name.ty).is_ok());
+            assert!(name.syntax == NameSyntax::Parameters || Variant::named(name.name, name.ty).is_ok());
         }
         assert_eq!(chosen_from(&named("register"), Type::F64), Vec::<String>::new());
         assert_ne!(chosen_from(&named("mma"), Type::I8), chosen_from(&named("mma"), Type::F16));

@@ -1,8 +1,8 @@
-//! The launches of a product and their memory: what `check` and `explain` run.
+//! The launches of a product, with checked kernels and memory, for `check` and `explain`.
 
 use tegula::element::{Element, Scalar};
-use tegula::epilogue::{Epilogue, Finish};
-use tegula::interpret::Memory;
+use tegula::epilogue::{Epilogue, EpilogueOperands};
+use tegula::interpret::LaunchMemory;
 use tegula::{Layout, Result, Shape, View};
 use tegula_interp::Arg;
 use tegula_ir::{self as ir, Checked, Kernel};
@@ -11,48 +11,51 @@ use tegula_kernels::plan::{Launch, Launches, Operands};
 
 use crate::kernel::Problem;
 
-/// The launches of a product, with their kernels.
-pub struct Passes {
+/// The launches of a product and their checked kernels.
+pub struct CheckedLaunches {
     launches: Launches,
     kernels: Vec<Checked<Kernel>>,
 }
 
-impl Passes {
+impl CheckedLaunches {
     /// Builds and checks the kernels, for row-major matrices.
-    pub fn of(problem: &Problem) -> Result<Passes> {
+    pub fn of(problem: &Problem) -> Result<CheckedLaunches> {
         let &Problem { recipe, m, n, k, .. } = problem;
         let layout = |rows, cols| Layout::row_major(Shape::new(rows, cols));
         let layouts = [layout(m, k)?, layout(k, n)?, layout(m, n)?];
         let launches = recipe.launches(&Operands::aligned(recipe.kernel.ty(), layouts, Epilogue::NONE))?;
         let checked = |launch: &Launch| ir::check(launch.kernel.build()?);
         let kernels = launches.launches.iter().map(checked).collect::<Result<_>>()?;
-        Ok(Passes { launches, kernels })
+        Ok(CheckedLaunches { launches, kernels })
     }
 
-    /// The kernel that multiplies.
-    pub fn main(&self) -> &Checked<Kernel> {
-        &self.kernels[self.launches.multiply]
+    /// The GEMM kernel.
+    pub fn gemm(&self) -> &Checked<Kernel> {
+        &self.kernels[self.launches.gemm_index]
     }
 
-    /// The memory of the product of row-major A and B.
-    pub fn memory<T: Element>(&self, a: View<'_, T>, b: View<'_, T>) -> Result<Memory> {
+    /// Memory for the product of row-major A and B.
+    pub fn memory<T: Element>(&self, a: View<'_, T>, b: View<'_, T>) -> Result<LaunchMemory> {
         let c = Layout::row_major(Shape::new(a.shape().rows, b.shape().cols))?;
         let scalars = [<T::Acc as Scalar>::ONE, <T::Acc as Scalar>::ZERO];
-        Memory::new(&self.launches, [a, b], c, None, scalars, Finish::default())
+        LaunchMemory::new(&self.launches, [a, b], c, None, scalars, EpilogueOperands::default())
     }
 
-    /// The kernels in order, each with its arguments.
-    pub fn each<'a>(&'a self, memory: &'a Memory) -> impl Iterator<Item = (&'a Checked<Kernel>, Vec<Arg<'a>>)> {
+    /// The kernels in launch order, each with its arguments.
+    pub fn each<'a>(&'a self, memory: &'a LaunchMemory) -> impl Iterator<Item = (&'a Checked<Kernel>, Vec<Arg<'a>>)> {
         self.kernels.iter().zip(self.launches.launches.iter().map(|launch| memory.arguments(launch)))
     }
 
-    /// The kernels before the one that multiplies, which pack A and B.
-    pub fn packing<'a>(&'a self, memory: &'a Memory) -> impl Iterator<Item = (&'a Checked<Kernel>, Vec<Arg<'a>>)> {
-        self.each(memory).take(self.launches.multiply)
+    /// The packing kernels, which run before the GEMM kernel.
+    pub fn packing<'a>(
+        &'a self,
+        memory: &'a LaunchMemory,
+    ) -> impl Iterator<Item = (&'a Checked<Kernel>, Vec<Arg<'a>>)> {
+        self.each(memory).take(self.launches.gemm_index)
     }
 
-    /// The arguments of the kernel that multiplies.
-    pub fn main_arguments<'a>(&'a self, memory: &'a Memory) -> Vec<Arg<'a>> {
-        memory.arguments(self.launches.main())
+    /// The arguments of the GEMM kernel.
+    pub fn gemm_arguments<'a>(&'a self, memory: &'a LaunchMemory) -> Vec<Arg<'a>> {
+        memory.arguments(self.launches.gemm())
     }
 }

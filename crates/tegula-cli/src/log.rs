@@ -1,4 +1,5 @@
-//! What `--verbose` and `TEGULA_LOG` show: the events of the program and its libraries, on standard error.
+//! The log of `--verbose` and `TEGULA_LOG`: events of the program and its libraries, on standard
+//! error.
 
 use std::env;
 use std::io::{self, Write, stderr};
@@ -12,10 +13,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::{Failure, Result};
 
-/// A filter such as `tegula=debug` or `tegula::cuda=trace,warn`, in place of what `--verbose` chooses.
+/// Variable with a filter such as `tegula=debug` or `tegula::cuda=trace,warn`, which overrides
+/// `--verbose`.
 const VARIABLE: &str = "TEGULA_LOG";
 
-/// Shows events from now on, if anybody asked for them. Nothing is set up otherwise. Tells whether they are shown.
+/// Starts the log, if a filter is set. Returns whether it did.
 pub fn start(verbose: u8) -> Result<bool> {
     let Some(filter) = filter(verbose)? else { return Ok(false) };
     let events = layer()
@@ -27,7 +29,7 @@ pub fn start(verbose: u8) -> Result<bool> {
     Ok(true)
 }
 
-/// Standard error, of which nobody may be listening: a line that cannot be written is no reason to lose a product.
+/// Standard error that ignores failed writes: a lost log line must not fail a product.
 struct Lossy;
 
 impl Write for Lossy {
@@ -41,14 +43,14 @@ impl Write for Lossy {
     }
 }
 
-/// `TEGULA_LOG`, else by how often `--verbose` was said.
+/// The filter of `TEGULA_LOG`, else by the number of `--verbose` flags.
 fn filter(verbose: u8) -> Result<Option<Targets>> {
     if let Some(text) = env::var_os(VARIABLE).filter(|text| !text.is_empty()) {
         let wrong = |why| Failure::Usage(format!("{VARIABLE} is {text:?}: {why}; give a filter such as tegula=debug"));
         let parsed = text.to_str().ok_or_else(|| wrong("not UTF-8".to_owned()))?;
         return parsed.parse().map(Some).map_err(|error: ParseError| wrong(error.to_string()));
     }
-    // The libraries are called tegula and tegula_files, and so begin the same.
+    // The libraries are tegula and tegula_files, with a common prefix.
     let of_tegula = |level: Level| Some(Targets::new().with_target("tegula", level));
     Ok(match verbose {
         0 => None,

@@ -1,47 +1,48 @@
-//! `tegula`: multiply matrices that live in files; check and print the tiled kernels that do it.
+//! `tegula`: multiplies matrices in files, and checks and prints tiled GPU kernels.
 //!
-//! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 usage.
+//! Results go to standard output, all else to standard error. Exit codes: 0 success, 1 failure, 2
+//! usage.
 
 mod args;
 mod bench;
 mod check;
+mod check_target;
 mod doctor;
-mod effort;
 mod engine;
 mod explain;
 mod failure;
+mod interpreter_options;
 mod kernel;
 mod launch;
 mod log;
 mod manual;
 mod mul;
-mod number;
 mod output;
 mod progress;
 mod report;
 mod shapes;
-mod subject;
 mod tune;
-mod winners;
+mod tuning_cache;
+mod whole_number;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use args::{CheckArgs, Command, DevicesArgs, DoctorArgs, KernelsArgs};
 use check::assembled::Assembler;
+use check_target::CheckTarget;
 use failure::{Failure, Result};
 use output::stdout;
-use progress::Meter;
+use progress::ProgressDisplay;
 use report::devices::Devices;
 use report::exercises::Exercises;
-use subject::Subject;
 use tegula_exercises::EXERCISES;
 
 fn main() -> ExitCode {
     match run() {
-        Ok(()) | Err(Failure::ReaderLeft) => ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.tell();
+            failure.print();
             failure.exit_code()
         }
     }
@@ -49,9 +50,9 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let Some(cli) = args::parse()? else { return Ok(()) };
-    let told = log::start(cli.talk.verbose)?;
-    // Lines of the log would go through the bar.
-    let meter = || Meter::new(cli.talk.quiet, !told);
+    let logs = log::start(cli.output.verbose)?;
+    // Log lines would break the progress bar.
+    let progress = || ProgressDisplay::new(cli.output.quiet, !logs);
     if matches!(
         cli.command,
         Command::Mul(_)
@@ -64,11 +65,11 @@ fn run() -> Result<()> {
         engine::threads(if let Command::Bench(args) = &cli.command { args.threads } else { None })?;
     }
     match &cli.command {
-        Command::Mul(args) => mul::run(args, &meter()),
-        Command::Check(args) => check(args, &meter()),
-        Command::Explain(args) => explain::run(args, &meter()),
-        Command::Bench(args) => bench::run(args, &meter()),
-        Command::Tune(args) => tune::run(args, &meter()),
+        Command::Mul(args) => mul::run(args, &progress()),
+        Command::Check(args) => check(args, &progress()),
+        Command::Explain(args) => explain::run(args, &progress()),
+        Command::Bench(args) => bench::run(args, &progress()),
+        Command::Tune(args) => tune::run(args, &progress()),
         Command::Kernels(args) => kernels(args),
         Command::Devices(args) => devices(args),
         Command::Doctor(args) => doctor(args),
@@ -77,38 +78,41 @@ fn run() -> Result<()> {
     }
 }
 
-fn check(args: &CheckArgs, meter: &Meter) -> Result<()> {
+fn check(args: &CheckArgs, progress: &ProgressDisplay) -> Result<()> {
     args.check()?;
     let assembler = args.assembled.as_deref().map(Assembler::find).transpose();
     let assembler = assembler.map_err(|why| Failure::new(why.to_string()))?;
     let mut out = stdout()?.lock();
     let report = match &args.kernel {
-        Subject::Kernel(kernel) => args.problem(kernel).and_then(|problem| check::run(&problem, meter)),
-        Subject::Exercise(exercise) => check::exercise::run(exercise, args.effort),
-        Subject::Exercises => return exercises(args),
+        CheckTarget::Kernel(kernel) => args.problem(kernel).and_then(|problem| check::run(&problem, progress)),
+        CheckTarget::Exercise(exercise) => check::exercise_report::run(exercise, args.interpreter),
+        CheckTarget::Exercises => return exercises(args),
     };
     let mut report = match report {
         Err(tegula::Error::KernelOption(why)) if args.json => {
-            // Whoever reads the object gets one, also of a kernel that cannot be built.
+            // A kernel that cannot be built has an object too.
             report::json(&mut out, &report::check::CheckReport::refused(args, &why))?;
             return Err(Failure::new(why));
         }
         report => report?,
     };
-    if let (Subject::Kernel(kernel), Some(assembler), true) = (&args.kernel, assembler, report.ok) {
-        let counted = assembler.count(&args.problem(kernel)?);
-        report.assembled = Some(counted.map_err(|why| Failure::new(why.to_string()))?);
+    if let (CheckTarget::Kernel(kernel), Some(assembler), true) = (&args.kernel, assembler, report.ok) {
+        let counts = assembler.count(&args.problem(kernel)?);
+        report.assembled = Some(counts.map_err(|why| Failure::new(why.to_string()))?);
+    }
+    if let (CheckTarget::Kernel(kernel), true) = (&args.kernel, report.ok) {
+        report.caveat = report::check::Caveat::of(args, kernel, &args.problem(kernel)?);
     }
     if args.json {
         report::json(&mut out, &report)?
     } else {
-        report::check::print(&mut out, &report)?
+        report::check::print(&mut out, &report, args.metrics)?
     }
     if report.ok { Ok(()) } else { Err(Failure::new(format!("kernel {}: {}", report.kernel, report.verdict()))) }
 }
 
 fn exercises(args: &CheckArgs) -> Result<()> {
-    let reports = EXERCISES.iter().map(|exercise| check::exercise::run(exercise, args.effort));
+    let reports = EXERCISES.iter().map(|exercise| check::exercise_report::run(exercise, args.interpreter));
     let exercises = Exercises::new(reports.collect::<tegula::Result<_>>()?);
     let mut out = stdout()?.lock();
     if args.json {
@@ -125,11 +129,15 @@ fn kernels(args: &KernelsArgs) -> Result<()> {
     let Some(name) = &args.name else {
         return Ok(kernel::names().try_for_each(|name| writeln!(out, "{:<8} {}", name.name, name.description))?);
     };
-    if name.is_family() {
+    if name.is_family() && !(args.ptx || args.cuda || args.sass.is_some()) {
         let ty = args.options.dtype.unwrap_or(name.entry.ty);
-        writeln!(out, "{}: {}\nplans choose from, for {ty}:", name.text(), name.entry.description)?;
+        writeln!(out, "{}: {}\nconfigurations that plans choose from, for {ty}:", name.text(), name.entry.description)?;
         let all = kernel::chosen_from(&name.entry, ty);
-        return Ok(all.iter().try_for_each(|name| writeln!(out, "  {name}"))?);
+        let default = kernel::default_configuration(&name.entry, ty)?;
+        return Ok(all.iter().try_for_each(|kernel| {
+            let mark = if *kernel == default { "  (default)" } else { "" };
+            writeln!(out, "  {kernel}{mark}")
+        })?);
     }
     let variant = args.options.variant(name)?;
     if args.ptx {
@@ -166,5 +174,5 @@ fn doctor(args: &DoctorArgs) -> Result<()> {
     } else {
         report::doctor::print(&mut out, &doctor)?
     }
-    if doctor.ready { Ok(()) } else { Err(Failure::new("products run on no device here")) }
+    if doctor.ready { Ok(()) } else { Err(Failure::new("no device can run products")) }
 }

@@ -1,4 +1,5 @@
-//! `tegula completions` and `tegula man`: what shells and `man` are told of the command line. Both are made from its grammar.
+//! `tegula completions` and `tegula man`: shell completions and manual pages, generated from the
+//! grammar of the command line.
 
 use std::io::{self, Write};
 
@@ -9,14 +10,14 @@ use clap_mangen::roff::{Roff, roman};
 
 use crate::args::Cli;
 
-/// The script that completes commands and options in a shell.
+/// The completion script of a shell.
 pub fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "tegula", &mut script);
     script
 }
 
-/// The page of a command, or of the program, in roff.
+/// The manual page of a command, or of the program, in roff.
 pub fn page(command: Option<&str>) -> io::Result<Vec<u8>> {
     let mut program = Cli::command();
     program.build();
@@ -41,7 +42,7 @@ pub fn page(command: Option<&str>) -> io::Result<Vec<u8>> {
     Ok(roff)
 }
 
-/// A paragraph of what help says last. The examples have a section of their own and keep their lines.
+/// Writes a paragraph of the text after help. Examples have a section of their own and keep lines.
 fn paragraph(text: &str, roff: &mut impl Write) -> io::Result<()> {
     let mut page = Roff::new();
     match text.strip_prefix("Examples:\n") {

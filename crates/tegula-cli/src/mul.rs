@@ -1,30 +1,29 @@
-//! `tegula mul`: read, multiply, verify, write.
+//! `tegula mul`: reads, multiplies, verifies and writes.
 
 use std::io::Write;
 
 use tegula::element::{Arith, Element, Scalar};
 use tegula::error::Bytes;
-use tegula::nd::{NdArray, NdFinish, NdView, display, product_shape};
-use tegula_files::{AnyArray, Array, Dtype, Number, Place, Reading, Writing};
+use tegula::nd::{NdArray, NdEpilogueOperands, NdView, display, product_shape};
+use tegula_files::{AnyArray, Array, ArrayPath, Dtype, Number, ReadOptions, WriteOptions};
 
 use crate::args::{MulArgs, short};
 use crate::engine::{self, Operands};
 use crate::failure::{Failure, Result};
 use crate::output::stdout;
-use crate::progress::{Meter, Unit};
+use crate::progress::{ProgressDisplay, Unit};
 use crate::report::product::Product;
 use crate::report::{json, plan, preview};
 
-/// Evaluates an expression with two arrays as arrays of one element type. Refuses arrays that make
-/// no product.
+/// Evaluates an expression with two arrays of one element type. Refuses types without a product.
 macro_rules! with_operands {
     ($first:expr, $second:expr, |$a:ident, $b:ident| $body:expr) => {{
         let (first, second): (&tegula_files::AnyArray, &tegula_files::AnyArray) = ($first, $second);
-        let refuse = || Err($crate::mul::no_product(first.dtype(), second.dtype()));
+        let refuse = || Err($crate::mul::product_type_error(first.dtype(), second.dtype()));
         match first.dtype().product() {
             Some(ty) => tegula::element::with_operand_type!(
                 ty,
-                T => match (<T as tegula_files::Number>::get(first), <T as tegula_files::Number>::get(second)) {
+                T => match (<T as tegula_files::Number>::downcast_ref(first), <T as tegula_files::Number>::downcast_ref(second)) {
                     (Some($a), Some($b)) => $body,
                     _ => refuse(),
                 },
@@ -37,21 +36,21 @@ macro_rules! with_operands {
 pub(crate) use with_operands;
 
 /// The command.
-pub fn run(args: &MulArgs, meter: &Meter) -> Result<()> {
+pub fn run(args: &MulArgs, progress: &ProgressDisplay) -> Result<()> {
     args.check()?;
-    let target = args.output.as_ref().map(Place::parse);
-    let (a, from_a) = load(&args.a(), args.cast, meter)?;
-    let other = (args.b != args.a).then(|| load(&args.b(), args.cast, meter)).transpose()?;
+    let target = args.output.as_ref().map(ArrayPath::parse);
+    let (a, from_a) = load(&args.a(), args.cast, progress)?;
+    let other = (args.b != args.a).then(|| load(&args.b(), args.cast, progress)).transpose()?;
     let (b, from_b) = other.as_ref().map_or((&a, &from_a), |(b, from)| (b, from));
-    let command = Mul { args, meter, target, read: [&from_a, from_b] };
+    let command = Mul { args, progress, target, read: [&from_a, from_b] };
     with_operands!(&a, b, |a, b| command.product(a, b))
 }
 
-/// The array at a place, and how it came from there: what `--explain-plan` says of it.
-pub fn load(place: &Place, cast: Option<Dtype>, meter: &Meter) -> Result<(AnyArray, String)> {
-    let reading = meter.phase(&format!("reading {place}"), Unit::Bytes, 0);
+/// Reads an array. Also returns how it was read, for `--explain-plan`.
+pub fn load(place: &ArrayPath, cast: Option<Dtype>, progress: &ProgressDisplay) -> Result<(AnyArray, String)> {
+    let reading = progress.phase(&format!("reading {place}"), Unit::Bytes, 0);
     let tell = |done, total| reading.set_of(done, total);
-    let array = tegula_files::read(place, &Reading { room: engine::free_memory(), progress: &tell })?;
+    let array = tegula_files::read(place, &ReadOptions { memory_limit: engine::free_memory(), progress: &tell })?;
     let (shape, dtype, mapped) = (display(&array.layout().shape), array.dtype(), array.is_mapped());
     tracing::info!(%shape, %dtype, mapped, "read {place}");
     let bytes = |dtype: Dtype| Bytes((array.len() * dtype.size()) as u128).to_string();
@@ -67,18 +66,18 @@ pub fn load(place: &Place, cast: Option<Dtype>, meter: &Meter) -> Result<(AnyArr
     }
 }
 
-/// Why these types make no product.
-pub fn no_product(a: Dtype, b: Dtype) -> Failure {
+/// The error for types without a product.
+pub fn product_type_error(a: Dtype, b: Dtype) -> Failure {
     if a != b {
         let example = common(a, b);
         return Failure::new(format!(
-            "A is {a}, B is {b}: give both the same type, or say --cast TYPE (for example --cast {example})"
+            "A is {a}, B is {b}: their types must match; convert with --cast TYPE, such as --cast {example}"
         ));
     }
-    Failure::new(a.no_product().unwrap_or("these types make no product"))
+    Failure::new(a.no_product().unwrap_or("these types have no product"))
 }
 
-/// A type that products take and that holds what both do, as far as there is one.
+/// An operand type that represents the values of both, as far as one exists.
 fn common(a: Dtype, b: Dtype) -> Dtype {
     let both = |test: fn(Dtype) -> bool| test(a) && test(b);
     let narrow = |dtype: Dtype| dtype.size() <= 2;
@@ -86,49 +85,49 @@ fn common(a: Dtype, b: Dtype) -> Dtype {
     if both(|dtype| matches!(dtype, Dtype::Bool | Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::U8 | Dtype::U16)) {
         return Dtype::I32;
     }
-    // Integers of up to 16 bits fit in an f32.
+    // f32 represents integers of up to 16 bits.
     let fits = |dtype: Dtype| dtype == Dtype::F32 || narrow(dtype);
     let floats = !integer(a) || !integer(b);
     if floats && fits(a) && fits(b) { Dtype::F32 } else { Dtype::F64 }
 }
 
-/// The command, once A and B are read.
+/// The command after A and B are read.
 struct Mul<'a> {
     args: &'a MulArgs,
-    meter: &'a Meter,
-    target: Option<Place>,
+    progress: &'a ProgressDisplay,
+    target: Option<ArrayPath>,
     /// How A and B were read.
     read: [&'a str; 2],
 }
 
 impl Mul<'_> {
-    /// The command for one number type.
+    /// Runs the command for one element type.
     fn product<T>(self, a: &Array<T>, b: &Array<T>) -> Result<()>
     where
         T: Element<Out: Number> + Number,
     {
-        let Mul { args, meter, target, read } = self;
+        let Mul { args, progress, target, read } = self;
         if args.accuracy.of(T::TYPE) != args.accuracy {
             let name = args.accuracy.name();
             let why =
-                format!("--accuracy {name} is a mode of f32, and A is {}: say --cast f32, or leave it out", T::TYPE);
+                format!("--accuracy {name} applies to f32, and A is {}: add --cast f32, or leave it out", T::TYPE);
             return Err(Failure::new(why));
         }
         let (a, b) = (oriented(a, args.ta)?, oriented(b, args.tb)?);
         let shape = check_shapes([args.ta, args.tb], a.shape(), b.shape())?;
-        let (alpha, beta) = (factor::<T>("--alpha", args.alpha)?, factor::<T>("--beta", args.beta)?);
+        let (alpha, beta) = (scalar::<T>("--alpha", args.alpha)?, scalar::<T>("--beta", args.beta)?);
         if let Some(target) = &target {
-            tegula_files::check(target, <T::Out as Number>::DTYPE, shape.len())?;
+            tegula_files::check_writable(target, <T::Out as Number>::DTYPE, shape.len())?;
         }
-        let c0 = args.c().map(|place| load_c0::<T>(&place, &shape, args.cast, meter)).transpose()?;
-        let bias = args.bias().map(|place| load_like_c::<T>("the bias", &place, args.cast, meter)).transpose()?;
+        let c0 = args.c().map(|place| load_c0::<T>(&place, &shape, args.cast, progress)).transpose()?;
+        let bias = args.bias().map(|place| load_like_c::<T>("the bias", &place, args.cast, progress)).transpose()?;
         let before = c0.as_ref().map(Array::view).transpose()?;
         let mut c = match &before {
             Some(c0) if args.beta != 0.0 => c0.to_array()?,
             _ => NdArray::zeros(&shape)?,
         };
         let bias = bias.as_ref().map(Array::view).transpose()?;
-        let finish = NdFinish { bias, activation: args.activation };
+        let finish = NdEpilogueOperands { bias, activation: args.activation };
         let operands = Operands { device: args.device, alpha, a, b, beta, finish, accuracy: args.accuracy };
         if args.explain_plan {
             let plan = operands.explain(&mut c)?;
@@ -140,11 +139,11 @@ impl Mul<'_> {
             }
             return Ok(());
         }
-        let done = operands.multiply(&mut c, meter)?;
+        let done = operands.multiply(&mut c, progress)?;
         let before = before.filter(|_| args.beta != 0.0);
-        let verified = args.verify.then(|| operands.verify(before.as_ref(), &c.view(), meter)).transpose()?;
+        let verified = args.verify.then(|| operands.verify(before.as_ref(), &c.view(), progress)).transpose()?;
         let product = Product::new(&operands, &shape, done, verified);
-        conclude(args, meter, target, &product, &c)
+        conclude(args, progress, target, &product, &c)
     }
 }
 
@@ -153,10 +152,11 @@ fn oriented<T: Number + Scalar>(array: &Array<T>, transpose: bool) -> Result<NdV
     Ok(if transpose { view.t() } else { view })
 }
 
-/// The shape of C. Where there is none, says which transposition would make one. `ta` and `tb` say what is transposed already.
+/// The shape of C. The error of shapes that do not match suggests a transposition. `ta` and `tb`
+/// are the transpositions already applied.
 pub fn check_shapes([ta, tb]: [bool; 2], a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     product_shape(a, b).map_err(|error| {
-        let turned = |shape: &[usize]| {
+        let transposed = |shape: &[usize]| {
             let mut shape = shape.to_vec();
             let len = shape.len();
             if len > 1 {
@@ -164,76 +164,89 @@ pub fn check_shapes([ta, tb]: [bool; 2], a: &[usize], b: &[usize]) -> Result<Vec
             }
             shape
         };
-        let (other_a, other_b) = (product_shape(&turned(a), b).is_ok(), product_shape(a, &turned(b)).is_ok());
+        let (other_a, other_b) = (product_shape(&transposed(a), b).is_ok(), product_shape(a, &transposed(b)).is_ok());
         let hint = match (other_b, other_a) {
-            (true, _) if tb => "; leave --tb out",
-            (true, _) => "; --tb would make them fit",
-            (_, true) if ta => "; leave --ta out",
-            (_, true) => "; --ta would make them fit",
+            (true, _) if tb => "; leave out --tb",
+            (true, _) => "; add --tb",
+            (_, true) if ta => "; leave out --ta",
+            (_, true) => "; add --ta",
             _ => "",
         };
-        let said = match (ta, tb) {
+        let applied = match (ta, tb) {
             (true, true) => " (A and B are transposed)",
             (true, false) => " (A is transposed)",
             (false, true) => " (B is transposed)",
             (false, false) => "",
         };
-        Failure::new(format!("{error}{said}{hint}"))
+        Failure::new(format!("{error}{applied}{hint}"))
     })
 }
 
-/// A factor of the type that sums have.
-pub fn factor<T: Element>(option: &str, value: f64) -> Result<T::Acc> {
+/// A scalar of the accumulator type.
+pub fn scalar<T: Element>(option: &str, value: f64) -> Result<T::Acc> {
     let refuse =
-        || Failure::Usage(format!("{option} {} is no {} value: give a whole number", short(value), T::Acc::TYPE));
+        || Failure::Usage(format!("{option} {}: not a value of {}; give a whole number", short(value), T::Acc::TYPE));
     T::Acc::from_f64(value).ok_or_else(refuse)
 }
 
-fn load_c0<T>(place: &Place, shape: &[usize], cast: Option<Dtype>, meter: &Meter) -> Result<Array<T::Out>>
+fn load_c0<T>(
+    place: &ArrayPath,
+    shape: &[usize],
+    cast: Option<Dtype>,
+    progress: &ProgressDisplay,
+) -> Result<Array<T::Out>>
 where
     T: Element<Out: Number>,
 {
-    let c0 = load_like_c::<T>("C0", place, cast, meter)?;
+    let c0 = load_like_c::<T>("C0", place, cast, progress)?;
     let found = &c0.layout.shape;
     if found != shape {
         let (found, shape) = (display(found), display(shape));
-        return Err(Failure::new(format!("C0 is {found}, C is {shape}: give C0 the shape of C")));
+        return Err(Failure::new(format!("C0 is {found}, C is {shape}: C0 needs the shape of C")));
     }
     Ok(c0)
 }
 
-/// An array of the type of C.
-fn load_like_c<T>(what: &str, place: &Place, cast: Option<Dtype>, meter: &Meter) -> Result<Array<T::Out>>
+/// Reads an array of C's type.
+fn load_like_c<T>(
+    what: &str,
+    place: &ArrayPath,
+    cast: Option<Dtype>,
+    progress: &ProgressDisplay,
+) -> Result<Array<T::Out>>
 where
     T: Element<Out: Number>,
 {
     let wanted = <T::Out as Number>::DTYPE;
-    let (array, _) = load(place, cast.map(|_| wanted), meter)?;
-    T::Out::open(array).map_err(|other| {
+    let (array, _) = load(place, cast.map(|_| wanted), progress)?;
+    T::Out::downcast(array).map_err(|other| {
         let found = other.dtype();
-        Failure::new(format!("{what} is {found}, C is {wanted}: give {what} the type of C, or say --cast {}", T::TYPE))
+        Failure::new(format!(
+            "{what} is {found}, C is {wanted}: {what} needs the type of C; convert with --cast {}",
+            T::TYPE
+        ))
     })
 }
 
-/// Tells and writes what was computed; writes nothing that is wrong.
+/// Reports and writes the product; a wrong one is not written.
 fn conclude<T: Number + Scalar>(
     args: &MulArgs,
-    meter: &Meter,
-    target: Option<Place>,
+    progress: &ProgressDisplay,
+    target: Option<ArrayPath>,
     product: &Product,
     c: &NdArray<T>,
 ) -> Result<()> {
     let refusal = product.refusal();
     if args.json {
-        // Before the file: where nobody can be told of the product, the old file stays.
+        // Report first: where that fails, the old file stays.
         let mut out = stdout()?;
         json(&mut out, product)?;
         out.flush()?;
     }
     if let (Some(target), None) = (&target, &refusal) {
-        let writing = meter.phase(&format!("writing {target}"), Unit::Bytes, 0);
+        let writing = progress.phase(&format!("writing {target}"), Unit::Bytes, 0);
         let tell = |done, total| writing.set_of(done, total);
-        tegula_files::write(target, c.shape(), c.as_slice(), &Writing { progress: &tell })?;
+        tegula_files::write(target, c.shape(), c.as_slice(), &WriteOptions { progress: &tell })?;
     }
     if !args.json && target.is_none() && refusal.is_none() {
         preview::print(&mut stdout()?, c)?;
@@ -241,7 +254,7 @@ fn conclude<T: Number + Scalar>(
     match refusal {
         Some(refusal) => Err(Failure::Failed(refusal)),
         None => {
-            meter.line(product);
+            progress.line(product);
             Ok(())
         }
     }
@@ -257,7 +270,7 @@ mod tests {
     use crate::engine::{Done, Verified};
 
     #[test]
-    fn a_product_that_fails_verification_is_not_written() {
+    fn product_that_fails_verification_is_not_written() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("c.npy");
         let line = ["tegula", "mul", "a.npy", "b.npy", "--verify", "-o"].map(Into::into);
@@ -272,14 +285,14 @@ mod tests {
             a: one.view(),
             b: one.view(),
             beta: 0.0,
-            finish: NdFinish::default(),
+            finish: NdEpilogueOperands::default(),
             accuracy: Accuracy::Full,
         };
         let conclude_with = |r| {
             let done = Done { device: "cpu".into(), kernel: "loop".into(), seconds: 1.0 };
             let verified = Some(Verified { ok: r <= 5.0, r, bound: 5.0, worst: Some(vec![0, 0]), overflows: 0 });
             let product = Product::new(&operands, &[1, 1], done, verified);
-            conclude(&args, &Meter::new(true, false), Some(Place::parse(&path)), &product, &one)
+            conclude(&args, &ProgressDisplay::new(true, false), Some(ArrayPath::parse(&path)), &product, &one)
         };
         assert!(matches!(conclude_with(5.5), Err(Failure::Failed(_))));
         assert!(!path.exists());

@@ -1,26 +1,26 @@
-//! Standard output: all that is printed goes through here, so that one that takes nothing is an error instead of a loss.
+//! Standard output: every write goes through here, so that a closed one is an error, not a loss.
 
 use std::io::{self, Stdout, Write};
 
 use crate::failure::Result;
-use crate::progress::Meter;
+use crate::progress::ProgressDisplay;
 
-/// Standard output, for whoever is about to write there.
+/// Standard output, checked to be open for writing.
 ///
 /// # Errors
-/// Where it is closed, or open only for reading: the standard library would take each write for done.
+/// Where it is closed, or open for reading only: the standard library would ignore each write.
 pub fn stdout() -> Result<Stdout> {
     tegula_files::check_standard_output()?;
     Ok(io::stdout())
 }
 
-/// Runs before the standard library, which opens the null device for writing in place of a standard stream that is closed; then
-/// nobody knows. This opens it for reading only.
+/// Opens the null device for reading in place of a closed standard stream, before the standard
+/// library opens it for writing, which would hide that the stream is closed.
 #[cfg(unix)]
 #[ctor::ctor(unsafe)]
 fn keep_closed_streams_closed() {
     use std::os::fd::{AsRawFd, IntoRawFd};
-    // A file gets the lowest number that is free.
+    // A file gets the lowest free descriptor.
     while let Ok(null) = std::fs::File::open("/dev/null") {
         if null.as_raw_fd() > 2 {
             break;
@@ -29,26 +29,26 @@ fn keep_closed_streams_closed() {
     }
 }
 
-/// Where a table goes line by line: to standard output, or, where a report goes there that is to stand alone, to standard error.
+/// The destination of a table: standard output, or standard error where a report takes the former.
 #[derive(Clone, Copy)]
 pub enum Table<'a> {
-    Standard,
-    Beside(&'a Meter),
+    StandardOutput,
+    StandardError(&'a ProgressDisplay),
 }
 
 impl Table<'_> {
-    /// Writes a line, at once.
+    /// Writes a line and flushes it.
     ///
     /// # Errors
-    /// As [`stdout`], and where it cannot be written.
+    /// As [`stdout`], and where the write fails.
     pub fn line(self, text: &str) -> Result<()> {
         match self {
-            Table::Standard => {
+            Table::StandardOutput => {
                 let mut out = stdout()?.lock();
                 writeln!(out, "{text}")?;
                 out.flush()?;
             }
-            Table::Beside(meter) => meter.line(text),
+            Table::StandardError(progress) => progress.line(text),
         }
         Ok(())
     }

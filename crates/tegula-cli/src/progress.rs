@@ -1,8 +1,8 @@
-//! What is said on standard error while work goes on: a bar for its longer part, and a line when it is done.
+//! Progress on standard error: a bar during long work, and lines.
 //!
-//! Whoever works names a phase and sets how far it is, from any thread, at the cost of an atomic operation. A thread of the
-//! meter's own looks at that ten times a second and draws. Nothing is drawn unless a person looks at a terminal and has waited a
-//! while, and what was drawn is gone before anything else is said. It knows nothing of what the work is.
+//! Work starts a phase and sets its progress from any thread, which costs an atomic operation. A
+//! drawing thread reads it ten times a second. A bar appears on a terminal only, after a delay, and
+//! is erased before any other output. The module does not depend on the work.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write, stderr};
@@ -16,16 +16,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::failure::one_line;
 
-/// Seconds of work before anything is drawn, in place of the usual ones. For tests.
+/// Variable with the seconds before a bar is drawn, for tests.
 const DELAY_VARIABLE: &str = "TEGULA_PROGRESS_DELAY";
 
-/// Work shorter than this shows no bar.
+/// Default delay before a bar is drawn.
 const DELAY: Duration = Duration::from_millis(500);
 
-/// Time between two drawings.
+/// Time between two redraws.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// What a phase counts.
+/// Unit of a phase's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Bytes,
@@ -34,14 +34,14 @@ pub enum Unit {
     Products,
 }
 
-/// Shows how far a command is.
+/// Displays the progress of a command.
 #[derive(Debug)]
-pub struct Meter {
+pub struct ProgressDisplay {
     quiet: bool,
     screen: Option<Arc<Screen>>,
 }
 
-/// What the meter and its thread share, where something is drawn at all.
+/// State shared with the drawing thread, where bars are drawn.
 #[derive(Debug, Default)]
 struct Screen {
     state: Mutex<State>,
@@ -54,14 +54,14 @@ struct State {
     over: bool,
 }
 
-/// How far a phase is, in its units. Of a total of 0 nothing is known.
+/// Progress of a phase in its units. A total of 0 is unknown.
 #[derive(Debug, Default)]
 struct Counts {
     done: AtomicU64,
     total: AtomicU64,
 }
 
-/// The phase that is shown.
+/// The displayed phase.
 #[derive(Debug)]
 struct Current {
     counts: Arc<Counts>,
@@ -69,20 +69,20 @@ struct Current {
     bar: ProgressBar,
 }
 
-impl Meter {
-    /// A meter that draws where `bar` is wanted and standard error is a terminal that can.
-    pub fn new(quiet: bool, bar: bool) -> Meter {
+impl ProgressDisplay {
+    /// A display that draws bars if `bar` is set and standard error is a capable terminal.
+    pub fn new(quiet: bool, bar: bool) -> ProgressDisplay {
         let dumb = cfg!(unix) && env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let screen = (bar && !quiet && !dumb && stderr().is_terminal()).then(Arc::<Screen>::default);
         if let Some(screen) = screen.clone() {
-            // Where no thread can be had there is no bar, and the work goes on.
+            // Without a thread the work runs without a bar.
             let _ = thread::Builder::new().spawn(move || screen.draw_until_over(delay()));
         }
-        Meter { quiet, screen }
+        ProgressDisplay { quiet, screen }
     }
 
-    /// Begins a phase of `total` units, which is shown until it is dropped. Of a phase that never says how far it is, the time
-    /// is shown.
+    /// Starts a phase of `total` units, displayed until it is dropped. A phase without progress
+    /// shows the elapsed time.
     pub fn phase(&self, name: &str, unit: Unit, total: u64) -> Phase {
         tracing::info!("{name}");
         let counts = Arc::new(Counts { done: AtomicU64::new(0), total: AtomicU64::new(total) });
@@ -95,7 +95,7 @@ impl Meter {
         Phase { counts, screen: self.screen.clone() }
     }
 
-    /// A line on standard error, unless nothing is to be said. Nobody may be listening there.
+    /// Prints a line on standard error unless quiet. A failed write is ignored.
     pub fn line(&self, text: impl Display) {
         if !self.quiet {
             let _ = writeln!(stderr(), "{text}");
@@ -103,7 +103,7 @@ impl Meter {
     }
 }
 
-impl Drop for Meter {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         if let Some(screen) = &self.screen {
             screen.state().over = true;
@@ -112,7 +112,7 @@ impl Drop for Meter {
     }
 }
 
-/// A part of the work. Setting how far it is costs an atomic operation and may be done from any thread.
+/// A phase of the work. Any thread may set its progress, which costs an atomic operation.
 #[derive(Debug)]
 pub struct Phase {
     counts: Arc<Counts>,
@@ -120,12 +120,12 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// So many units are done. What was said before is never taken back.
+    /// Sets the completed units. Progress never decreases.
     pub fn set(&self, done: u64) {
         self.counts.done.fetch_max(done, Ordering::Relaxed);
     }
 
-    /// So many of so many units are done; 0 of those where their number is not known.
+    /// Sets the completed and the total units; a total of 0 is unknown.
     pub fn set_of(&self, done: u64, total: u64) {
         self.counts.total.store(total, Ordering::Relaxed);
         self.set(done);
@@ -133,7 +133,7 @@ impl Phase {
 }
 
 impl Drop for Phase {
-    /// Leaves the terminal as it was.
+    /// Erases the bar.
     fn drop(&mut self) {
         let Some(screen) = &self.screen else { return };
         let mut state = screen.state();
@@ -161,7 +161,7 @@ impl Screen {
 }
 
 impl Current {
-    /// Draws on a terminal of so many columns.
+    /// Draws the bar on a terminal with `columns` columns.
     fn draw(&self, columns: u16) {
         let (done, unit) = (self.counts.done.load(Ordering::Relaxed), self.unit);
         let total = self.counts.total.load(Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl Current {
             .with_key("left", |state: &ProgressState, text: &mut dyn std::fmt::Write| {
                 let _ = write!(text, "{} left", time(state.eta()));
             })
-            .with_key("spent", |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            .with_key("elapsed", |state: &ProgressState, text: &mut dyn std::fmt::Write| {
                 let _ = text.write_str(&time(state.elapsed()));
             });
         self.bar.set_style(style);
@@ -184,17 +184,17 @@ impl Current {
     }
 }
 
-/// What fits. The name has what the rest leaves, and is cut short to it.
+/// The template that fits. The name is truncated to the remaining columns.
 fn template(columns: u16, counted: bool) -> &'static str {
     match columns {
-        _ if !counted => "{wide_msg} {spent:>8}",
+        _ if !counted => "{wide_msg} {elapsed:>8}",
         70.. => "{wide_msg} [{bar:20.cyan}] {percent:>3}% {rate:>12} {left:>12}",
         45.. => "{wide_msg} [{bar:10.cyan}] {percent:>3}% {left:>12}",
         _ => "{wide_msg} {percent:>3}%",
     }
 }
 
-/// `1.25 GB/s`, `830 GFLOP/s`; a multiply-add is two operations.
+/// A rate, such as `1.25 GB/s` or `830 GFLOP/s`; a multiply-add is two operations.
 fn rate(unit: Unit, per_second: f64) -> String {
     let (amount, name) = match unit {
         Unit::Bytes => (per_second, "B"),
@@ -210,7 +210,7 @@ fn rate(unit: Unit, per_second: f64) -> String {
     format!("{scaled:.digits$} {}{name}/s", PREFIXES[power as usize])
 }
 
-/// `12 s`, `3:07`, `2:10:45`.
+/// A duration, such as `12 s`, `3:07` or `2:10:45`.
 fn time(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn times_are_short() {
+    fn durations_are_short() {
         let times = [0, 59, 60, 187, 3600, 7845, u64::MAX].map(|seconds| time(Duration::from_secs(seconds)));
         assert_eq!(times, ["0 s", "59 s", "1:00", "3:07", "1:00:00", "2:10:45", "days"]);
     }
 
     #[test]
-    fn a_phase_never_goes_back() {
-        let phase = Meter::new(true, true).phase("counting", Unit::Bytes, 10);
+    fn phase_progress_never_decreases() {
+        let phase = ProgressDisplay::new(true, true).phase("counting", Unit::Bytes, 10);
         thread::scope(|scope| {
             let phase = &phase;
             for i in 0..4 {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn every_template_is_one() {
+    fn every_template_is_valid() {
         for (columns, counted) in [(80, true), (50, true), (20, true), (80, false)] {
             assert!(ProgressStyle::with_template(template(columns, counted)).is_ok(), "{columns}");
         }

@@ -1,4 +1,4 @@
-//! Which products a benchmark times: sizes, ranges of them, files of shapes, and shapes by chance.
+//! Shapes of products to time: lists and ranges of sizes, files of shapes, and random shapes.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use tegula_bench as bench;
 
 use crate::failure::{Failure, Result};
 
-/// Most sizes of a list, or shapes by chance: more are a slip of the keyboard.
-pub const MOST: usize = 100_000;
+/// Maximum sizes of a list, or random shapes; more are taken for a typing error.
+pub const MAX_SHAPES: usize = 100_000;
 
-/// Sizes as they are written: `512,1024:4096:1024` are 512, 1024, 2048, 3072 and 4096.
+/// A list of sizes: `512,1024:4096:1024` is 512, 1024, 2048, 3072 and 4096.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
     sizes: Vec<usize>,
@@ -19,7 +19,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As they were written.
+    /// The list as given.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -34,40 +34,40 @@ impl FromStr for Sizes {
             let numbers = part.split(':').map(size).collect::<Result<Vec<_>, _>>()?;
             match numbers[..] {
                 [size] => sizes.push(size),
-                [start, end, step] => sizes.extend(range(start, end, step, MOST - sizes.len().min(MOST))?),
-                _ => return Err(format!("'{part}' is no size and no range START:END:STEP")),
+                [start, end, step] => sizes.extend(range(start, end, step, MAX_SHAPES - sizes.len().min(MAX_SHAPES))?),
+                _ => return Err(format!("'{part}': neither a size nor a range START:END:STEP")),
             }
-            if sizes.len() > MOST {
-                return Err(format!("these are more than {MOST} sizes"));
+            if sizes.len() > MAX_SHAPES {
+                return Err(format!("more than {MAX_SHAPES} sizes"));
             }
         }
         Ok(Sizes { sizes, text: text.into() })
     }
 }
 
-/// The sizes from `start` to `end`, both among them where the step gets there.
+/// The sizes from `start` to `end` inclusive.
 fn range(start: usize, end: usize, step: usize, room: usize) -> Result<impl Iterator<Item = usize>, String> {
     if start > end {
-        return Err(format!("the range {start}:{end}:{step} goes backwards; write the smaller end first"));
+        return Err(format!("range {start}:{end}:{step}: START exceeds END"));
     }
     if (end - start) / step >= room {
-        return Err(format!("the range {start}:{end}:{step} has more than {MOST} sizes"));
+        return Err(format!("range {start}:{end}:{step}: more than {MAX_SHAPES} sizes"));
     }
     Ok((start..=end).step_by(step))
 }
 
-/// A size: from 1 on, as far as a matrix can have it.
+/// Parses a size, from 1 to the maximum of a matrix.
 fn size(text: &str) -> Result<usize, String> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse::<usize>().ok().filter(|size| *size > 0 && isize::try_from(*size).is_ok());
     match number {
         Some(size) if digits => Ok(size),
         None if digits && text.bytes().any(|byte| byte != b'0') => Err(format!("{text} is too large")),
-        _ => Err(format!("'{text}' is no size: give a whole number from 1 on, or a range START:END:STEP")),
+        _ => Err(format!("'{text}': not a size; give a whole number of at least 1, or a range START:END:STEP")),
     }
 }
 
-/// The sizes of a product.
+/// The shape of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub m: usize,
@@ -76,8 +76,7 @@ pub struct Shape {
     pub batch: usize,
 }
 
-/// The products of lists that go together: the first of each, the second of each. A list of one is for all; without n or k they are m,
-/// without batch it is 1.
+/// Zips lists of sizes into shapes. A list of one applies to all; n and k default to m, batch to 1.
 pub fn zipped(m: &Sizes, n: Option<&Sizes>, k: Option<&Sizes>, batch: Option<&Sizes>) -> Result<Vec<Shape>> {
     let lists = [("--m", Some(m)), ("--n", n), ("--k", k), ("--batch", batch)];
     let given = || lists.iter().filter_map(|(name, list)| list.map(|list| (name, list.sizes.len())));
@@ -85,7 +84,7 @@ pub fn zipped(m: &Sizes, n: Option<&Sizes>, k: Option<&Sizes>, batch: Option<&Si
     if let Some((name, len)) = given().find(|(_, len)| *len != 1 && *len != count) {
         let (longest, _) = given().find(|(_, len)| *len == count).unwrap_or((&"--m", count));
         return Err(Failure::Usage(format!(
-            "{name} has {len} sizes and {longest} has {count}: the lists are read side by side, so give as many, or one for all"
+            "{name} has {len} sizes and {longest} has {count}: give the same number, or one for all"
         )));
     }
     let at = |list: Option<&Sizes>, i: usize| list.and_then(|list| list.sizes.get(i).or(list.sizes.first())).copied();
@@ -96,7 +95,8 @@ pub fn zipped(m: &Sizes, n: Option<&Sizes>, k: Option<&Sizes>, batch: Option<&Si
     Ok((0..count).filter_map(shape).collect())
 }
 
-/// The products that a file lists, one a line: `m n k`, `m n k batch`, `MxNxK` or `MxNxKxBATCH`. What follows a # is a comment.
+/// Reads shapes from a file, one per line: `m n k`, `m n k batch`, `MxNxK` or `MxNxKxBATCH`; `#`
+/// starts a comment.
 pub fn file(path: &Path) -> Result<Vec<Shape>> {
     let name = path.display();
     let text = fs::read_to_string(path).map_err(|error| Failure::new(format!("{name}: cannot be read: {error}")))?;
@@ -109,12 +109,12 @@ pub fn file(path: &Path) -> Result<Vec<Shape>> {
         }
     }
     if shapes.is_empty() {
-        return Err(Failure::new(format!("{name}: holds no shape; write one a line, such as 1024 1024 64")));
+        return Err(Failure::new(format!("{name}: no shapes; write one per line, such as 1024 1024 64")));
     }
     Ok(shapes)
 }
 
-/// So many products with sizes from `from` to `to`, each of their logarithms as likely as any other.
+/// `count` random shapes with sizes from `from` to `to`, log-uniformly distributed.
 pub fn random(count: usize, [from, to]: [u32; 2], seed: u64) -> Vec<Shape> {
     let (low, high) = (f64::from(from).ln(), (f64::from(to) + 1.0).ln());
     let size = |place| (low + bench::uniform(seed, place) * (high - low)).exp().clamp(from.into(), to.into()) as usize;
@@ -128,7 +128,7 @@ fn shape(line: &str) -> Result<Shape, String> {
     match sizes[..] {
         [m, n, k] => Ok(Shape { m, n, k, batch: 1 }),
         [m, n, k, batch] => Ok(Shape { m, n, k, batch }),
-        _ => Err(format!("'{line}' is no shape: write m n k, and if there are more matrices, how many")),
+        _ => Err(format!("'{line}': not a shape; write m n k or m n k batch")),
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_ranges_mix() {
+    fn lists_and_ranges_combine() {
         assert_eq!(sizes("7"), [7]);
         assert_eq!(sizes("1024:4096:1024"), [1024, 2048, 3072, 4096]);
         assert_eq!(sizes("512,1024:4096:1024,5"), [512, 1024, 2048, 3072, 4096, 5]);
@@ -153,18 +153,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_said_to_be() {
+    fn invalid_sizes_are_rejected() {
         for text in ["", "0", "-1", "x", "1,", ",1", "1:2", "1:2:3:4", "1:2:0", "1 2", "+1", "1.5"] {
-            assert!(wrong(text).contains("is no size"), "{text}: {}", wrong(text));
+            assert!(
+                wrong(text).contains("not a size") || wrong(text).contains("neither a size"),
+                "{text}: {}",
+                wrong(text)
+            );
         }
-        assert!(wrong("9:1:1").contains("backwards"));
+        assert!(wrong("9:1:1").contains("START exceeds END"));
         assert_eq!(wrong("99999999999999999999"), "99999999999999999999 is too large");
         assert!(wrong("1:999999999:1").contains("more than 100000"));
         assert!(wrong("1:60000:1,1:60000:1").contains("more than 100000"));
     }
 
     #[test]
-    fn lists_are_read_side_by_side() {
+    fn lists_are_zipped() {
         let list = |text: &str| text.parse::<Sizes>().unwrap();
         let shape = |m, n, k, batch| Shape { m, n, k, batch };
         let cubes = zipped(&list("1:2:1"), None, None, None).unwrap();
@@ -176,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_by_chance_are_of_all_magnitudes_alike() {
+    fn random_sizes_are_log_uniform() {
         let shapes = random(2000, [64, 8192], 7);
         assert_eq!(shapes, random(2000, [64, 8192], 7));
         assert_ne!(shapes, random(2000, [64, 8192], 8));
@@ -188,13 +192,13 @@ mod tests {
             assert!((share - 1.0 / 7.0).abs() < 0.02, "{doubling}: {share}");
         }
         let dice: Vec<_> = random(50, [1, 2], 1).iter().map(|shape| shape.m).collect();
-        assert!(dice.contains(&1) && dice.contains(&2), "both ends can come: {dice:?}");
+        assert!(dice.contains(&1) && dice.contains(&2), "both ends occur: {dice:?}");
         assert_eq!(random(1, [5, 5], 1), [Shape { m: 5, n: 5, k: 5, batch: 1 }]);
         assert!(random(3, [u32::MAX, u32::MAX], 0).iter().all(|shape| shape.m == u32::MAX as usize));
     }
 
     #[test]
-    fn a_file_has_a_shape_a_line() {
+    fn shape_file_has_a_shape_per_line() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("shapes.txt");
         let put = |text: &str| fs::write(&path, text).unwrap();
@@ -202,10 +206,10 @@ mod tests {
         let found: Vec<_> = file(&path).unwrap().iter().map(|s| [s.m, s.n, s.k, s.batch]).collect();
         assert_eq!(found, [[1, 2, 3, 1], [4, 5, 6, 7], [8, 9, 10, 1]]);
         for (text, says) in [
-            ("1 2 3\n4 5\n", "shapes.txt:2: '4 5' is no shape"),
-            ("\n\n1 2 0", "shapes.txt:3: '0' is no size"),
-            ("1 2 3 4 5", "shapes.txt:1: '1 2 3 4 5' is no shape"),
-            ("# nothing\n", "shapes.txt: holds no shape"),
+            ("1 2 3\n4 5\n", "shapes.txt:2: '4 5': not a shape"),
+            ("\n\n1 2 0", "shapes.txt:3: '0': not a size"),
+            ("1 2 3 4 5", "shapes.txt:1: '1 2 3 4 5': not a shape"),
+            ("# nothing\n", "shapes.txt: no shapes"),
         ] {
             put(text);
             let why = file(&path).unwrap_err().to_string();

@@ -1,28 +1,28 @@
-//! `tegula tune`: find the fastest recipe for each product, and keep it for products to come.
+//! `tegula tune`: times the kernels of each product and caches the fastest.
 
 use tegula::Device;
 use tegula::element::{Element, Scalar, with_operand_type};
 use tegula::epilogue::Epilogue;
-use tegula_bench::{self as bench, Case, Effort, Timing, Tuning};
+use tegula_bench::{self as bench, CandidateTime, Case, TuneEffort, TuneReport};
 use tegula_files::ReportFile;
-use tegula_kernels::plan::Winner;
+use tegula_kernels::plan::TunedEntry;
 
-use crate::args::{Asked, DeviceChoice, TuneArgs};
+use crate::args::{DeviceChoice, ProductCase, TuneArgs};
 use crate::doctor;
 use crate::failure::{Failure, Result};
 use crate::output::Table;
-use crate::progress::{Meter, Unit};
+use crate::progress::{ProgressDisplay, Unit};
 use crate::report::tune::{Figures, Glance, Report, Row, line, title};
 use crate::shapes::Shape;
-use crate::winners::Winners;
+use crate::tuning_cache::TuningCache;
 
 /// The command.
-pub fn run(args: &TuneArgs, meter: &Meter) -> Result<()> {
+pub fn run(args: &TuneArgs, progress: &ProgressDisplay) -> Result<()> {
     args.check()?;
     let all = args.products.of(&args.shapes()?);
     let json = args.json.as_deref().map(ReportFile::new).transpose()?;
     let device = open(args.device)?;
-    let mut winners = if args.dry_run { None } else { Some(keeper(&device, meter)?) };
+    let mut cache = if args.dry_run { None } else { Some(open_cache(&device, progress)?) };
     let mut report = Report {
         machine: doctor::machine(&device),
         driver: doctor::driver_version(&device),
@@ -32,88 +32,88 @@ pub fn run(args: &TuneArgs, meter: &Meter) -> Result<()> {
         rows: Vec::new(),
     };
     let taken = json.as_ref().is_some_and(ReportFile::is_standard_output);
-    let table = if taken { Table::Beside(meter) } else { Table::Standard };
+    let table = if taken { Table::StandardError(progress) } else { Table::StandardOutput };
     table.line(&format!("{}\n{}", report.heading(), title()))?;
-    for (i, asked) in all.iter().enumerate() {
-        let measuring = meter.phase(&format!("{} of {}: {asked}", i + 1, all.len()), Unit::Rows, 0);
-        let tuning = asked.tune(args, &device);
+    for (i, product) in all.iter().enumerate() {
+        let measuring = progress.phase(&format!("{} of {}: {product}", i + 1, all.len()), Unit::Rows, 0);
+        let tuning = product.tune(args, &device);
         drop(measuring);
-        if let (Ok(Tuning { problem, winner, .. }), Some(winners)) = (&tuning, &mut winners) {
-            let Timing { recipe, seconds } = winner;
-            winners.keep(*problem, Winner { recipe: recipe.name(), microseconds: 1e6 * seconds })?;
+        if let (Ok(TuneReport { problem, fastest, .. }), Some(cache)) = (&tuning, &mut cache) {
+            let CandidateTime { recipe, seconds } = fastest;
+            cache.keep(*problem, TunedEntry { recipe: recipe.name(), microseconds: 1e6 * seconds })?;
         }
-        let row = row(asked, &tuning);
+        let row = row(product, &tuning);
         table.line(&line(&row))?;
         report.rows.push(row);
-        if let Some(file) = json.iter().find(|file| i + 1 == all.len() || !file.is_special()) {
+        if let Some(file) = json.iter().find(|file| i + 1 == all.len() || !file.is_stream()) {
             file.replace(report.json())?;
         }
     }
     table.line(&report.verdict())?;
-    if let Some(winners) = &winners {
-        meter.line(format_args!("winners are kept in {}", winners.path().display()));
+    if let Some(cache) = &cache {
+        progress.line(format_args!("the fastest kernels are saved in {}", cache.path().display()));
     }
     report.failure().map_or(Ok(()), |why| Err(Failure::new(why)))
 }
 
-/// The GPU. Another device has nothing to choose from.
+/// Opens the GPU. Other devices have no kernels to tune.
 fn open(device: DeviceChoice) -> Result<Device> {
     let ordinal = if let DeviceChoice::Cuda(ordinal) = device { ordinal } else { 0 };
     Device::cuda(ordinal).map_err(|error| match error {
-        tegula::Error::NoDriver { why } => Failure::new(format!("no GPU to tune for: no NVIDIA driver: {why}")),
+        tegula::Error::NoDriver { why } => Failure::new(format!("no GPU to tune: no NVIDIA driver: {why}")),
         other => other.into(),
     })
 }
 
-/// Where winners are kept. What is there and of no use is told of.
+/// Opens the tuning cache, and reports an unusable file.
 #[cfg(feature = "cuda")]
-fn keeper(device: &Device, meter: &Meter) -> Result<Winners> {
-    let gpu = device.gpu().ok_or_else(|| Failure::new(format!("{} is no GPU to tune for", device.name())))?;
-    let (winners, told) = Winners::open(tegula::cache::key(gpu.info()))?;
-    told.iter().for_each(|told| meter.line(crate::failure::one_line(told)));
-    Ok(winners)
+fn open_cache(device: &Device, progress: &ProgressDisplay) -> Result<TuningCache> {
+    let gpu = device.gpu().ok_or_else(|| Failure::new(format!("{}: not a GPU to tune", device.name())))?;
+    let (cache, warning) = TuningCache::open(tegula::cache::key(gpu.info()))?;
+    warning.iter().for_each(|warning| progress.line(crate::failure::one_line(warning)));
+    Ok(cache)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn keeper(device: &Device, _: &Meter) -> Result<Winners> {
-    Err(Failure::new(format!("{} is no GPU to tune for", device.name())))
+fn open_cache(device: &Device, _: &ProgressDisplay) -> Result<TuningCache> {
+    Err(Failure::new(format!("{}: not a GPU to tune", device.name())))
 }
 
-impl Asked {
-    fn tune(&self, args: &TuneArgs, device: &Device) -> tegula::Result<Tuning> {
+impl ProductCase {
+    fn tune(&self, args: &TuneArgs, device: &Device) -> tegula::Result<TuneReport> {
         with_operand_type!(self.ty, T => self.tune_of::<T>(args, device), ty => Err(tegula::Error::no_kernels(ty)))
     }
 
-    fn tune_of<T: Element>(&self, args: &TuneArgs, device: &Device) -> tegula::Result<Tuning> {
+    fn tune_of<T: Element>(&self, args: &TuneArgs, device: &Device) -> tegula::Result<TuneReport> {
         let Shape { m, n, k, batch } = self.shape;
         let (transposed, alpha, beta) = (self.layout.transposed(), T::Acc::ONE, T::Acc::ZERO);
         let (accuracy, epilogue) = (self.accuracy, Epilogue::NONE);
         let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy, epilogue };
-        bench::tune(device, &case, &Effort { seed: args.seed, seconds: args.time, all: args.all })
+        bench::tune(device, &case, &TuneEffort { seed: args.seed, seconds: args.time, all: args.all })
     }
 }
 
-/// What came of it. What goes wrong with one row is said in it, and the others go on.
-fn row(asked: &Asked, tuning: &tegula::Result<Tuning>) -> Row {
-    let Shape { m, n, k, batch } = asked.shape;
+/// The row of a product. An error is recorded in it, and the run continues.
+fn row(product: &ProductCase, tuning: &tegula::Result<TuneReport>) -> Row {
+    let Shape { m, n, k, batch } = product.shape;
     let flops = [m, n, k, batch].into_iter().fold(2.0, |flops, extent| flops * extent as f64);
-    let figures = |tuning: &Tuning| {
-        let &Tuning { legal: candidates, ref timed, chosen, winner, .. } = tuning;
-        let glance = |timing: &Timing| Glance { kernel: timing.recipe.name(), us: 1e6 * timing.seconds };
-        let tflops = |timing: Timing| flops / timing.seconds / 1e12;
+    let figures = |tuning: &TuneReport| {
+        let &TuneReport { legal: candidates, ref timed, model_choice: chosen, fastest, .. } = tuning;
+        let glance = |timing: &CandidateTime| Glance { kernel: timing.recipe.name(), us: 1e6 * timing.seconds };
+        let tflops = |timing: CandidateTime| flops / timing.seconds / 1e12;
         Figures {
             candidates,
             timed: timed.len(),
             chosen: chosen.recipe.name(),
             chosen_tflops: tflops(chosen),
             chosen_us: 1e6 * chosen.seconds,
-            winner: winner.recipe.name(),
-            winner_tflops: tflops(winner),
-            winner_us: 1e6 * winner.seconds,
-            ratio: tuning.ratio(),
+            fastest: fastest.recipe.name(),
+            fastest_tflops: tflops(fastest),
+            fastest_us: 1e6 * fastest.seconds,
+            ratio: tuning.model_efficiency(),
             glances: timed.iter().map(glance).collect(),
         }
     };
     let (figures, error) = (tuning.as_ref().ok().map(figures), tuning.as_ref().err().map(ToString::to_string));
-    Row { dtype: asked.dtype(), layout: asked.layout.to_string(), m, n, k, batch, figures, error }
+    Row { dtype: product.dtype(), layout: product.layout.to_string(), m, n, k, batch, figures, error }
 }

@@ -1,4 +1,4 @@
-//! `tegula bench` as its users meet it, on the processor and with tiny products. Times are whatever they are.
+//! `tegula bench` on the CPU with tiny products. Times are not verified.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,12 +8,12 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A directory of its own for each test, and the program run in it.
-struct Place(TempDir);
+/// A temporary directory, in which the program runs.
+struct TestDir(TempDir);
 
-impl Place {
-    fn new() -> Place {
-        Place(TempDir::new().unwrap())
+impl TestDir {
+    fn new() -> TestDir {
+        TestDir(TempDir::new().unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -26,14 +26,15 @@ impl Place {
         command
     }
 
-    /// Runs a line that must succeed; gives standard output.
+    /// Runs a command that must succeed; returns standard output.
     fn done(&self, line: &str) -> String {
         let output = self.command(line).output().unwrap();
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));
         text(&output.stdout)
     }
 
-    /// Runs a line that must fail with one line on standard error, which is given back; what was `measured` may be printed before.
+    /// Runs a command that must fail with one line on standard error, and returns that line. Rows
+    /// may be printed before if `measured`.
     fn fails(&self, line: &str, code: i32, measured: bool) -> String {
         let Output { status, stderr, stdout } = self.command(line).output().unwrap();
         let said = text(&stderr);
@@ -60,8 +61,8 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn every_type_layout_and_shape_has_a_row_with_its_figures() {
-    let place = Place::new();
+fn every_type_layout_and_shape_has_a_row() {
+    let place = TestDir::new();
     let said = place.done(
         "bench --m 3,8 --n 5 --k 7,1 --batch 2 --dtype f64,f32,f16,bf16,i32,i8 --layout nn,tt --alpha 2 --beta 1 \
          --device cpu --time 0 --json r.json --csv r.csv --html r.html",
@@ -104,8 +105,8 @@ fn every_type_layout_and_shape_has_a_row_with_its_figures() {
 }
 
 #[test]
-fn an_epilogue_is_timed_judged_and_said() {
-    let place = Place::new();
+fn epilogue_is_timed_verified_and_reported() {
+    let place = TestDir::new();
     let measured = |options: &str| {
         place.done(&format!(
             "bench --m 5 --n 9 --k 7 --batch 2 --device cpu --time 0 --json r.json --csv r.csv {options}"
@@ -118,6 +119,7 @@ fn an_epilogue_is_timed_judged_and_said() {
     assert_eq!(rows.len(), bounds.len());
     for (row, bound) in rows.iter().zip(bounds) {
         assert_eq!((&row["epilogue"], &row["bound"], &row["ok"]), (&"bias+gelu".into(), &bound.into(), &true.into()));
+        assert_eq!(row["gelu_form"], "tanh");
         assert!(
             row["command"].as_str().unwrap().contains(" --device cpu --beta 0.5 --epilogue bias+gelu --seed"),
             "{row}"
@@ -138,8 +140,8 @@ fn an_epilogue_is_timed_judged_and_said() {
 }
 
 #[test]
-fn the_command_of_a_row_measures_that_row() {
-    let place = Place::new();
+fn row_command_measures_that_row() {
+    let place = TestDir::new();
     fs::write(place.path("shapes.txt"), "4 5 6 # small\n7x8x9x2\n").unwrap();
     place.done("bench --shapes shapes.txt --layout tn --seed 9 --device cpu --time 0 --json all.json");
     let row = place.json("all.json")["rows"][1].clone();
@@ -154,19 +156,19 @@ fn the_command_of_a_row_measures_that_row() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_is_measured() {
-    let place = Place::new();
+fn invalid_options_are_refused_before_measuring() {
+    let place = TestDir::new();
     fs::write(place.path("bad.txt"), "1 2 3\n4 5\n").unwrap();
     fs::create_dir(place.path("folder")).unwrap();
     for (line, code, says) in [
-        ("bench --m 1:2", 2, "is no size and no range START:END:STEP"),
-        ("bench --m 9:1:1", 2, "goes backwards"),
+        ("bench --m 1:2", 2, "neither a size nor a range START:END:STEP"),
+        ("bench --m 9:1:1", 2, "START exceeds END"),
         ("bench --m 1,2,3 --n 1,2", 2, "--n has 2 sizes and --m has 3"),
         ("bench --dtype f31", 2, "f31"),
         ("bench --layout nx", 2, "nx"),
         ("bench --vs abacus", 2, "abacus"),
         ("bench --time -1", 2, "give seconds from 0"),
-        ("bench --device interp", 2, "the interpreter is no device to time"),
+        ("bench --device interp", 2, "--device interp cannot be timed"),
         (
             "bench --epilogue bias+tanh",
             2,
@@ -177,24 +179,20 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
             2,
             "--epilogue bias+silu: the activation silu is not available for i8",
         ),
-        ("bench --dtype i32 --alpha 0.5", 2, "--alpha 0.5 is no i32 value"),
-        ("bench --shapes bad.txt", 1, "bad.txt:2: '4 5' is no shape"),
+        ("bench --dtype i32 --alpha 0.5", 2, "--alpha 0.5: not a value of i32"),
+        ("bench --shapes bad.txt", 1, "bad.txt:2: '4 5': not a shape"),
         ("bench --shapes none.txt", 1, "none.txt: cannot be read"),
         ("bench --m 4 --json folder", 1, "folder: cannot be written: it is a directory"),
         ("bench --m 4 --html none/r.html", 1, "its directory does not exist"),
-        (
-            "bench --m 4 --device cpu --vs cublaslt",
-            1,
-            "cublasLt is not here: it multiplies on GPUs, and the device is cpu",
-        ),
-        ("bench --m 4 --device cpu --kernel tiled", 1, "--kernel names a kernel for a GPU"),
-        ("bench --m 4 --device cpu --threads 0", 2, "give a whole number from 1 on"),
-        ("bench --m 4 --device cpu --threads -1", 2, "give a whole number from 1 on"),
-        ("bench --m 4 --device cpu --threads 1,2", 2, "give a whole number from 1 on"),
-        ("bench --m 4 --device cpu --threads 123456789", 1, "--threads 123456789: there are at most"),
+        ("bench --m 4 --device cpu --vs cublaslt", 1, "cublasLt is not available: it runs on GPUs, not on cpu"),
+        ("bench --m 4 --device cpu --kernel tiled", 1, "--kernel needs a GPU"),
+        ("bench --m 4 --device cpu --threads 0", 2, "not a whole number of at least 1"),
+        ("bench --m 4 --device cpu --threads -1", 2, "not a whole number of at least 1"),
+        ("bench --m 4 --device cpu --threads 1,2", 2, "not a whole number of at least 1"),
+        ("bench --m 4 --device cpu --threads 123456789", 1, "--threads 123456789: the maximum is"),
         ("bench --m 4 --device cpu --vs mkl,abacus", 2, "abacus"),
-        ("bench --m 4 --device cpu --vs mkl,cublaslt", 2, "--vs cublaslt stands alone"),
-        ("bench --m 4 --device cpu --vs none,mkl", 2, "--vs none stands alone"),
+        ("bench --m 4 --device cpu --vs mkl,cublaslt", 2, "--vs cublaslt excludes other peers"),
+        ("bench --m 4 --device cpu --vs none,mkl", 2, "--vs none excludes other peers"),
     ] {
         let said = place.fails(line, code, false);
         assert!(said.contains(says), "{line}: {said}");
@@ -205,8 +203,8 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
 }
 
 #[test]
-fn a_row_that_does_not_fit_says_so_and_the_others_go_on() {
-    let place = Place::new();
+fn row_out_of_memory_is_reported_and_others_run() {
+    let place = TestDir::new();
     // No machine has the memory for the second.
     let said = place.fails("bench --m 4,8000000 --n 4,8000000 --k 4 --device cpu --time 0 --json r.json", 1, true);
     assert_eq!(said, "error: 1 of 2 rows could not be measured\n");
@@ -216,10 +214,10 @@ fn a_row_that_does_not_fit_says_so_and_the_others_go_on() {
     assert!(why.starts_with("out of memory: ") && rows[1]["tflops"].is_null(), "{why}");
 }
 
-/// Whatever ends the program: the files hold the rows so far and can be read.
+/// However the program ends, the files hold the rows so far.
 #[test]
-fn a_run_that_is_killed_leaves_whole_files() {
-    let place = Place::new();
+fn killed_run_leaves_whole_files() {
+    let place = TestDir::new();
     let line = "bench --m 2:900:1 --n 2 --k 2 --device cpu --time 0 --json r.json --html r.html";
     let mut child = place.command(line).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -233,19 +231,19 @@ fn a_run_that_is_killed_leaves_whole_files() {
     assert_eq!(left, ["r.html", "r.json"]);
 }
 
-/// With `-v` the log has a line a row, with the command that measures it again.
+/// With `-v` the log has a line per row, with its command.
 #[test]
-fn the_log_has_each_row() {
-    let place = Place::new();
+fn log_has_each_row() {
+    let place = TestDir::new();
     let output = place.command("bench -v --m 4 --device cpu --time 0").output().unwrap();
     let said = text(&output.stderr);
     assert!(said.contains("1 of 1: f32 nn 4×4×4") && said.contains("tegula bench --m 4 --n 4 --k 4"), "{said}");
 }
 
-/// A GPU without the library, and a library that is none.
+/// A GPU without the library, and a file that is not a library.
 #[test]
-fn a_peer_that_is_not_here_is_one_clear_line() {
-    let place = Place::new();
+fn missing_cublaslt_is_a_one_line_error() {
+    let place = TestDir::new();
     let output =
         place.command("bench --m 4 --device cuda:0 --vs cublaslt").env("TEGULA_CUBLASLT", "/no/lib.so").output();
     let Output { status, stderr, .. } = output.unwrap();
@@ -255,28 +253,28 @@ fn a_peer_that_is_not_here_is_one_clear_line() {
     assert!(either, "{said}");
 }
 
-/// One that is missing is an error also among several.
+/// A missing library is an error among several, too.
 #[test]
-fn a_library_that_is_not_here_is_one_clear_line() {
-    let place = Place::new();
+fn missing_cpu_library_is_a_one_line_error() {
+    let place = TestDir::new();
     for vs in ["mkl", "mkl,openblas", "onednn"] {
         let mut command = place.command(&format!("bench --m 4 --device cpu --vs {vs}"));
         let output = command.env("TEGULA_MKL", "/no/lib.so").env("TEGULA_ONEDNN", "/no/lib.so").output().unwrap();
         let said = text(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
         let variable = if vs == "onednn" { "TEGULA_ONEDNN" } else { "TEGULA_MKL" };
-        assert!(said.contains(&format!("let {variable} name")) && output.stdout.is_empty(), "{said}");
+        assert!(said.contains(&format!("set {variable} to")) && output.stdout.is_empty(), "{said}");
     }
 }
 
-/// The crates are there only where they were asked for when the program was built.
+/// The peer crates exist in builds with their feature only.
 #[test]
-fn crates_are_measured_against_or_say_how_to_have_them() {
-    let place = Place::new();
+fn peer_crates_are_measured_or_name_their_feature() {
+    let place = TestDir::new();
     let line = "bench --m 20 --dtype f32,i8 --device cpu --threads 1 --vs gemm,matrixmultiply --time 0 --json r.json";
     let output = place.command(line).output().unwrap();
     let said = text(&output.stderr);
-    if said.contains("without it") {
+    if said.contains("does not include it") {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         assert!(said.ends_with("build with '--features peers'\n"), "{said}");
@@ -294,8 +292,8 @@ fn crates_are_measured_against_or_say_how_to_have_them() {
 }
 
 #[test]
-fn rows_tell_how_many_threads_they_had() {
-    let place = Place::new();
+fn rows_report_their_threads() {
+    let place = TestDir::new();
     for threads in [1, 2] {
         let said = place.done(&format!("bench --m 8,200 --device cpu --threads {threads} --time 0 --json r.json"));
         let heading = if threads == 1 { "(cpu), 1 thread; Tegula" } else { "(cpu), 2 threads; Tegula" };
@@ -308,8 +306,8 @@ fn rows_tell_how_many_threads_they_had() {
 }
 
 #[test]
-fn a_row_says_that_tf32_was_asked_for() {
-    let place = Place::new();
+fn row_reports_tf32() {
+    let place = TestDir::new();
     let said = place.done("bench --m 8 --accuracy tf32 --device cpu --time 0 --json r.json");
     assert!(said.contains("\ntf32 nn"), "{said}");
     let row = &place.json("r.json")["rows"][0];
@@ -320,5 +318,15 @@ fn a_row_says_that_tf32_was_asked_for() {
     // The processor multiplies in full, which is far below a unit of tf32.
     assert!(row["r"].as_f64().unwrap() < 0.01, "{row}");
     let said = place.fails("bench --m 8 --accuracy tf32 --dtype f32,f64 --device cpu", 2, false);
-    assert!(said.contains("--dtype names f64"), "{said}");
+    assert!(said.contains("--dtype has f64"), "{said}");
+}
+
+/// `--time` includes warm-up and discarded samples; input generation and the reference add little.
+#[test]
+fn time_spent_is_within_twice_the_time_asked_for() {
+    let place = TestDir::new();
+    let start = std::time::Instant::now();
+    place.done("bench --device cpu --m 256 --time 2");
+    let spent = start.elapsed().as_secs_f64();
+    assert!(spent < 4.0, "{spent} s");
 }

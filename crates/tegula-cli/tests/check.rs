@@ -1,21 +1,21 @@
-//! `tegula check` as its users meet it: planted mistakes are found, sound kernels are not blamed, and costs are counted.
+//! `tegula check`: injected bugs are found, correct kernels have no errors, and costs are counted.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// What a check says with `--json`, and its exit code.
+/// The object of a check with `--json`, and its exit code.
 fn check(line: &str) -> (Value, i32) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
     let output = command.arg("check").args(line.split_whitespace()).arg("--json").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     let complained = String::from_utf8_lossy(&output.stderr);
-    // Whoever prints a second object fails here.
+    // A second object fails here.
     let report = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{line}: {error}: {said}{complained}"));
     (report, output.status.code().unwrap())
 }
 
-/// The kinds of the findings that are errors, and that are notes.
+/// The kinds of errors and of notes.
 fn kinds(report: &Value) -> (Vec<&str>, Vec<&str>) {
     let of = |severity: &str| {
         let findings = report["findings"].as_array().unwrap().iter();
@@ -49,7 +49,7 @@ fn counter(report: &Value, name: &str) -> u64 {
 }
 
 /// A race names both threads, the shared element and both lines.
-fn is_told_in_full(race: &Value) {
+fn assert_race_is_complete(race: &Value) {
     assert_eq!(race["space"], "shared", "{race}");
     assert!(["tile_a", "tile_b"].contains(&race["name"].as_str().unwrap()), "{race}");
     assert_eq!(race["index"].as_array().unwrap().len(), 2, "{race}");
@@ -67,28 +67,28 @@ fn is_told_in_full(race: &Value) {
 }
 
 #[test]
-fn a_missing_first_barrier_is_a_race() {
+fn missing_first_barrier_is_a_race() {
     for (tile, mapping, ty) in [(2, "x-col", "f32"), (4, "x-row", "f64"), (8, "x-row", "i32"), (16, "x-col", "f16")] {
         let k = 2 * tile;
         let line = format!(
             "tiled --tile {tile} --mapping {mapping} --dtype {ty} --m {k} --n {k} --k {k} --plant missing-first-barrier"
         );
-        is_told_in_full(&error(&line, "race"));
+        assert_race_is_complete(&error(&line, "race"));
     }
 }
 
 #[test]
-fn a_missing_second_barrier_is_a_race_where_there_is_a_second_step() {
+fn missing_second_barrier_is_a_race_with_two_steps() {
     for tile in [2, 8, 32] {
         let with = |k| format!("tiled --tile {tile} --m 33 --n 7 --k {k} --plant missing-second-barrier --seeds 2");
-        is_told_in_full(&error(&with(tile + 1), "race"));
+        assert_race_is_complete(&error(&with(tile + 1), "race"));
         sound(&with(tile));
         sound(&with(1));
     }
 }
 
 #[test]
-fn a_rounded_down_launch_leaves_elements_wrong_and_unwritten() {
+fn floor_launch_leaves_elements_wrong_and_unwritten() {
     for line in ["K4 --m 33 --n 33 --k 33", "tiled --m 33 --n 33 --k 33 --plant floor-launch"] {
         let unwritten = error(line, "unwritten");
         assert_eq!((&unwritten["space"], &unwritten["name"]), (&"global".into(), &"c".into()));
@@ -98,13 +98,13 @@ fn a_rounded_down_launch_leaves_elements_wrong_and_unwritten() {
         let wrong = error(line, "wrong-result");
         assert_eq!(wrong["index"], serde_json::json!([0, 0]));
         let message = wrong["message"].as_str().unwrap();
-        // In floats a product near 0 may be missing without being missed.
+        // A missing float product near 0 may be within the bound.
         let wrong: u32 = message.split(' ').next().unwrap().parse().unwrap();
         assert!((1000..=1024).contains(&wrong) && message.contains("of 1089 elements of c are wrong"), "{message}");
     }
     let exact = error("K4 --m 33 --n 33 --k 33 --dtype i32", "wrong-result");
     assert!(exact["message"].as_str().unwrap().starts_with("1024 of 1089"), "{exact}");
-    // The rows that are written are right where k is a multiple of the tile.
+    // Written rows are correct where k is a multiple of the tile.
     let (report, _) = check("K4 --m 33 --n 32 --k 32");
     assert_eq!(kinds(&report).0, ["unwritten"], "{report}");
 }
@@ -119,11 +119,11 @@ fn no_guards_are_out_of_bounds() {
 }
 
 #[test]
-fn an_extra_barrier_is_a_note() {
+fn extra_barrier_is_a_note() {
     for line in ["K5", "tiled --plant extra-barrier"] {
         let report = sound(line);
         assert_eq!(kinds(&report), (vec![], vec!["redundant-barrier"]), "{line}: {report}");
-        // Unrolled copies of one line are told once.
+        // Unrolled copies of a line are one finding.
         assert_eq!(report["findings"].as_array().unwrap().len(), 1, "{report}");
         let note = &report["findings"][0];
         assert!(note["space"].is_null() && note["block"].is_null(), "{note}");
@@ -132,7 +132,7 @@ fn an_extra_barrier_is_a_note() {
 }
 
 #[test]
-fn the_presets_are_sound() {
+fn presets_have_no_findings() {
     for line in [
         "K1",
         "K2",
@@ -150,7 +150,7 @@ fn the_presets_are_sound() {
 }
 
 #[test]
-fn rows_along_x_cost_sectors_and_conflicts() {
+fn x_row_mapping_costs_sectors_and_conflicts() {
     let (k3, k6) = (sound("K3"), sound("K6"));
     let sectors = |report| counter(report, "global_load_sectors") / counter(report, "global_load_requests");
     // Two half-warps of 16 rows: 16 sectors for A and for B; against 32 neighbours in a row: 4.
@@ -162,7 +162,8 @@ fn rows_along_x_cost_sectors_and_conflicts() {
 #[test]
 fn four_by_four_with_tiles_of_two() {
     let (k5, tiled) = (sound("K5"), sound("tiled --tile 2 --m 4 --n 4 --k 4"));
-    // 4 blocks of one warp, two steps each: a barrier after the loads, and one after each product or after both.
+    // 4 blocks of one warp, two steps each: a barrier after the loads, and one after each product
+    // or after both.
     assert_eq!((counter(&k5, "barriers"), counter(&tiled, "barriers")), (4 * 6, 4 * 4));
     for report in [&k5, &tiled] {
         assert_eq!(counter(report, "global_load_requests"), 4 * 2 * 2);
@@ -173,7 +174,7 @@ fn four_by_four_with_tiles_of_two() {
 }
 
 #[test]
-fn people_get_a_short_report() {
+fn text_report_is_short() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
     let output = command.args(["check", "tiled", "--tile", "2", "--plant", "missing-first-barrier"]).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
@@ -186,7 +187,7 @@ fn people_get_a_short_report() {
 }
 
 #[test]
-fn a_kernel_that_cannot_be_built_has_an_object_too() {
+fn kernel_that_cannot_be_built_has_a_json_object() {
     let out = Command::new(env!("CARGO_BIN_EXE_tegula")).args(["check", "tiled", "--tile", "33", "--json"]).output();
     let out = out.unwrap();
     assert_eq!(out.status.code(), Some(1));
@@ -197,7 +198,7 @@ fn a_kernel_that_cannot_be_built_has_an_object_too() {
 }
 
 #[test]
-fn two_mistakes_of_a_sort_are_refused() {
+fn excluding_bugs_are_refused() {
     for plants in [["missing-first-barrier", "missing-second-barrier"], ["no-guards", "floor-launch"]] {
         let mut tegula = Command::new(env!("CARGO_BIN_EXE_tegula"));
         let out = tegula.args(["check", "tiled", "--plant", plants[0], "--plant", plants[1]]).output().unwrap();
@@ -207,22 +208,22 @@ fn two_mistakes_of_a_sort_are_refused() {
 }
 
 #[test]
-fn kernels_of_blocks_run_clean_and_what_adds_split_sums_too() {
+fn blocked_and_split_kernels_have_no_errors() {
     for kernel in [
-        "register_32x32x8_32x16_4x4_2_1_1",
-        "mma_64x64x32_32x32_16x8_3_1_1:2 --dtype bf16",
-        "limbs_64x32x32_32x16_16x8_3_1_1:w3 --m 80 --n 72",
-        "vector_4x4_8x4_8:2",
+        "register_32x32x8_warp32x16_thread4x4_stages2",
+        "mma_64x64x32_warp32x32_thread16x8_stages3:2 --dtype bf16",
+        "limbs_64x32x32_warp32x16_thread16x8_stages3:w3 --m 80 --n 72",
+        "vector_4x4_threads8x4_load8:2",
     ] {
         let (report, code) = check(&format!("{kernel} --k 200"));
         assert_eq!((report["ok"].as_bool(), code), (Some(true), 0), "{kernel}: {report}");
         assert!(report["counters"]["global_load_requests"].as_u64() > Some(0), "{kernel}: {report}");
     }
-    assert_eq!(check("register_32x32x8_32x16_4x4_2_1_1:0").1, 1);
+    assert_eq!(check("register_32x32x8_warp32x16_thread4x4_stages2:0").1, 1);
 }
 
 #[test]
-fn an_exercise_names_its_goal_and_the_line_to_mend() {
+fn exercise_report_has_goal_and_file() {
     let (report, code) = check("Exercise-3 --seeds 2");
     assert_eq!((code, &report["ok"], &report["kernel"]), (1, &false.into(), &"exercise-3".into()), "{report}");
     assert_eq!(kinds(&report), (vec!["race", "uninitialised", "wrong-result"], vec![]));
@@ -248,7 +249,7 @@ fn all_exercises_have_a_line_each() {
     assert!(said.lines().all(|line| line.contains("  not yet  ") && line.contains("(exercises/src/e")), "{said}");
 }
 
-/// Where a toolkit is; elsewhere that is said before any work.
+/// Needs a CUDA toolkit; without one the error comes before any work.
 #[test]
 fn shared_memory_is_counted_as_assembled() {
     let run = |line: &str, without: bool| {
@@ -269,16 +270,81 @@ fn shared_memory_is_counted_as_assembled() {
     if !run("kernels K6 --sass", false).status.success() && !required {
         return println!("skipped: no ptxas and nvdisasm");
     }
-    assert!(sound("K6")["assembled"].is_null(), "only where it is asked for");
+    assert!(sound("K6")["assembled"].is_null(), "only with --assembled");
     let report = sound("K6 --assembled");
-    // 4 blocks of 32 warps, 2 steps: 64 loads of a number; or 8 of four, two wavefronts each, and 32 of one.
+    // 4 blocks of 32 warps, 2 steps: 64 loads of a number; or 8 of four, two wavefronts each, and
+    // 32 of one.
     assert_eq!(counter(&report, "shared_load_wavefronts"), 4 * 32 * 2 * 64);
     assert_eq!(report["assembled"]["shared_load_wavefronts"], 4 * 32 * 2 * (8 * 2 + 32));
     assert_eq!(report["assembled"]["gpu"], "sm_90");
     // Three kernels, of which one multiplies.
-    let packed = sound("limbs_64x32x32_32x16_16x8_3_1_1:2 --assembled=sm_80");
+    let packed = sound("limbs_64x32x32_warp32x16_thread16x8_stages3:2 --assembled=sm_80");
     assert!(packed["assembled"]["shared_load_requests"].as_u64() > Some(0) && packed["assembled"]["gpu"] == "sm_80");
     let printed = String::from_utf8(run("check K6 --assembled", false).stdout).unwrap();
     assert!(printed.contains("shared load wavefronts            12,288  as assembled for sm_90"), "{printed}");
     assert!(check("tiled --plant missing-first-barrier --assembled").0["assembled"].is_null());
+}
+
+/// The text of a command and its exit code.
+fn printed(line: &str) -> (String, i32) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tegula")).args(line.split_whitespace()).output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
+}
+
+#[test]
+fn family_name_runs_its_default_configuration() {
+    for (family, kernel) in [
+        ("vector", "vector_"),
+        ("register", "register_"),
+        ("dmma", "dmma16x"),
+        ("mma", "mma_f16_"),
+        ("tf32", "tf32"),
+        ("limbs", "limbs_"),
+        ("hopper", "hopper_"),
+    ] {
+        let report = sound(family);
+        let name = report["kernel"].as_str().unwrap();
+        assert!(name.starts_with(kernel) && kinds(&report).0.is_empty(), "{family}: {report}");
+    }
+    let bf16 = sound("mma --dtype bf16");
+    assert!(bf16["kernel"].as_str().unwrap().starts_with("mma_bf16_"), "{bf16}");
+    let (listed, code) = printed("kernels mma");
+    assert!(code == 0 && listed.matches("  (default)\n").count() == 1, "{listed}");
+    let (ptx, code) = printed("kernels mma --ptx");
+    assert!(code == 0 && ptx.contains(".entry mma_f16_"), "{ptx}");
+    let (help, _) = printed("check --help");
+    assert!(help.contains("- register:") && !help.contains("- pack:"), "helpers compute no product: {help}");
+}
+
+#[test]
+fn kernel_correct_at_some_sizes_only_names_a_size_that_fails() {
+    for (line, says) in [
+        ("check K4", "correct only where m, n and k are multiples of 16"),
+        ("check K4 --tile 8 --dtype i32", "correct only where m, n and k are multiples of 8"),
+        ("check tiled --inject no-guards", "correct only where m, n and k are multiples of 16"),
+        ("check tiled --plant missing-second-barrier --k 16", "correct only where k is at most 16, a single step"),
+    ] {
+        let (text, code) = printed(line);
+        assert!(code == 0 && text.contains(": no errors at these sizes\n") && text.contains(says), "{line}: {text}");
+        let command = text.split('\'').nth(1).unwrap();
+        let (text, code) = printed(command.strip_prefix("tegula ").unwrap());
+        assert!(code == 1 && !text.contains("correct only"), "{command}: {text}");
+    }
+    let caveat = &sound("K4")["caveat"];
+    assert_eq!(caveat["command"], "tegula check K4 --m 65 --n 65 --k 65");
+    assert!(sound("K6")["caveat"].is_null());
+}
+
+#[test]
+fn metrics_are_printed_on_request_only() {
+    let (text, _) = printed("check K5");
+    assert!(!text.contains("l1tex__") && text.contains("  barriers "), "{text}");
+    let (text, _) = printed("check K5 --metrics");
+    assert!(text.contains("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum") && text.contains("(f64: dfma)"), "{text}");
+}
+
+#[test]
+fn inject_is_an_alias_of_plant() {
+    let [inject, plant] = ["--inject", "--plant"].map(|flag| check(&format!("tiled {flag} missing-first-barrier")));
+    assert_eq!((&inject, inject.1), (&plant, 1));
 }

@@ -1,6 +1,8 @@
-//! What the program says of drivers that cannot be used, and of one that fails at its n-th call, for every n. The driver is the one
-//! of the library's tests (`tegula/tests/fake_driver/cuda.c`), compiled here. Without a C compiler the tests that need one say that
-//! they are skipped; `TEGULA_REQUIRE_CXX=1` makes that a failure. `CXX` names another.
+//! Errors of drivers that cannot be used, and of one that fails at its n-th call, for every n.
+//!
+//! The driver is that of the library's tests (`tegula/tests/fake_driver/cuda.c`), compiled here.
+//! Without a C compiler its tests are skipped; `TEGULA_REQUIRE_CXX=1` makes that a failure. `CXX`
+//! names another compiler.
 #![cfg(all(feature = "cuda", target_os = "linux", target_pointer_width = "64"))]
 
 use std::path::Path;
@@ -9,7 +11,7 @@ use std::{env, fs};
 
 use tempfile::TempDir;
 
-/// Runs a line with the libraries of a folder before the system's, and caches in it.
+/// Runs a command with a folder first in the library path, and as the cache.
 fn run(folder: &Path, line: &str, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
     command.args(line.split_whitespace()).current_dir(folder).env("LD_LIBRARY_PATH", folder);
@@ -17,7 +19,7 @@ fn run(folder: &Path, line: &str, variables: &[(&str, &str)]) -> Output {
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
-/// A driver in a folder of its own, or `None` where there is no compiler and none is required.
+/// The fake driver in a temporary folder; `None` without a compiler, if none is required.
 fn fake() -> Option<TempDir> {
     let folder = TempDir::new().unwrap();
     let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
@@ -65,7 +67,8 @@ fn driver_library_that_is_none_has_the_loaders_reason() {
 fn driver_library_cut_short_is_refused_at_any_length() {
     let folder = TempDir::new().unwrap();
     let library = folder.path().join("libcuda.so.1");
-    // Any ELF file does: the loader would die of it before it looks for a symbol. What debuggers read comes after the segments.
+    // Any ELF file does: the loader would die of it before it looks for a symbol. What debuggers
+    // read comes after the segments.
     let whole = fs::read(env!("CARGO_BIN_EXE_tegula")).unwrap();
     for part in [1, 2, 5, 10] {
         fs::write(&library, &whole[..whole.len() * part / 100]).unwrap();

@@ -1,4 +1,4 @@
-//! `tegula explain` as programs use it: facts of the tiling articles as figures, traces that are kept, and what is refused.
+//! `tegula explain` without a terminal: counts, text, trace files, pages and errors.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,18 +15,18 @@ fn explain(place: &Path, line: &str) -> Output {
     command.output().unwrap()
 }
 
-/// What a line prints, if all is well.
-fn told(place: &Path, line: &str) -> String {
+/// The output of a command that must succeed.
+fn output_of(place: &Path, line: &str) -> String {
     let output = explain(place, line);
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn figures(line: &str) -> Value {
-    serde_json::from_str(&told(Path::new("."), &format!("{line} --json"))).unwrap()
+    serde_json::from_str(&output_of(Path::new("."), &format!("{line} --json"))).unwrap()
 }
 
-/// The line that refuses, and the exit code.
+/// The one-line error of a command, and the exit code.
 fn refused(place: &Path, line: &str) -> (String, i32) {
     let output = explain(place, line);
     let (err, out) = (String::from_utf8(output.stderr).unwrap(), String::from_utf8(output.stdout).unwrap());
@@ -43,7 +43,7 @@ fn matrix(path: &Path, [rows, cols]: [usize; 2], numbers: &[f32]) {
 }
 
 #[test]
-fn tiling_halves_the_reads_of_a_thread() {
+fn tiling_halves_loads_per_thread() {
     let (naive, tiled) = (figures("--kernel naive"), figures("--kernel tiled"));
     assert_eq!((&naive["per_thread"]["global_loads"], &tiled["per_thread"]["global_loads"]), (&8.into(), &4.into()));
     assert_eq!(tiled["per_thread"]["shared_loads"], 8);
@@ -55,7 +55,7 @@ fn tiling_halves_the_reads_of_a_thread() {
 }
 
 #[test]
-fn counters_are_those_of_check() {
+fn counters_equal_those_of_check() {
     let sizes = "--m 33 --n 20 --k 17 --dtype i32";
     let explained = figures(&format!("--kernel K3 {sizes}"));
     let checked = Command::new(env!("CARGO_BIN_EXE_tegula"))
@@ -70,27 +70,27 @@ fn counters_are_those_of_check() {
 }
 
 #[test]
-fn a_kept_trace_tells_the_same_story() {
+fn trace_file_prints_the_same_text() {
     let place = TempDir::new().unwrap();
     let line = "--m 5 --n 3 --k 7 --dtype f64";
-    let story = told(place.path(), line);
-    assert_eq!(told(place.path(), &format!("{line} --trace t.trace")), "");
-    assert_eq!(told(place.path(), "t.trace"), story);
-    let other = told(place.path(), "t.trace --block 1,2 --thread 0,0");
+    let story = output_of(place.path(), line);
+    assert_eq!(output_of(place.path(), &format!("{line} --trace t.trace")), "");
+    assert_eq!(output_of(place.path(), "t.trace"), story);
+    let other = output_of(place.path(), "t.trace --block 1,2 --thread 0,0");
     assert!(other.contains("thread 0,0 of block 1,2 writes c42"), "{other}");
-    // Written whole or not at all: what is there stays.
+    // A refused trace keeps the file.
     let before = fs::read(place.path().join("t.trace")).unwrap();
-    let (why, code) = refused(place.path(), "--m 4096 --n 4096 --k 4096 --tile 32 --trace t.trace");
-    assert!(why.contains("--blocks 0,0") && code == 1, "{why}");
+    let (why, code) = refused(place.path(), "--m 64 --n 64 --k 99999 --blocks 0,0 --trace t.trace");
+    assert!(why.contains("--steps 0:4") && code == 1, "{why}");
     assert_eq!(fs::read(place.path().join("t.trace")).unwrap(), before);
 }
 
 #[test]
-fn one_block_of_many_can_be_kept() {
+fn one_block_of_many_can_be_recorded() {
     let place = TempDir::new().unwrap();
     let line = "--m 1024 --n 1024 --k 1024 --tile 32 --blocks 5,7 --steps 0:2 --trace block.trace";
-    told(place.path(), line);
-    let story = told(place.path(), "block.trace --thread 3,4");
+    output_of(place.path(), line);
+    let story = output_of(place.path(), "block.trace --thread 3,4");
     assert!(story.contains("recorded: blocks 5,7, steps 0..2"), "{story}");
     assert!(story.contains("A[224..256, 0..32] → tile_a, B[0..32, 160..192] → tile_b"), "{story}");
     assert!(story.contains("thread 3,4 of block 5,7 writes c[228,163]"), "{story}");
@@ -98,34 +98,36 @@ fn one_block_of_many_can_be_kept() {
 }
 
 #[test]
-fn the_user_s_own_numbers_are_multiplied() {
+fn files_are_multiplied() {
     let place = TempDir::new().unwrap();
     matrix(&place.path().join("a.npy"), [2, 3], &[0.5, -1., 2., 3., 4., 5.]);
-    let story = told(place.path(), "a.npy a.npy --tb --thread 1,0");
+    let story = output_of(place.path(), "a.npy a.npy --tb --thread 1,0");
     assert!(story.contains("c01 = a00·b01 + a01·b11 + a02·b21 + 0·0 = 0.5·3 + -1·4 + 2·5 + 0·0 = 7.5"), "{story}");
     let (why, code) = refused(place.path(), "a.npy a.npy");
-    assert!(why.contains("--tb would make them fit") && code == 1, "{why}");
-    assert!(told(place.path(), "a.npy a.npy --ta --dtype i32").contains("c00 = a00·b00 + a01·b10 = 0·0 + 3·3 = 9"));
+    assert!(why.contains("add --tb") && code == 1, "{why}");
+    assert!(
+        output_of(place.path(), "a.npy a.npy --ta --dtype i32").contains("c00 = a00·b00 + a01·b10 = 0·0 + 3·3 = 9")
+    );
 }
 
 #[test]
-fn mistakes_play_and_are_told_where_they_happen() {
+fn injected_bugs_are_reported_with_their_phase() {
     let place = Path::new(".");
-    let race = told(place, "--plant missing-first-barrier");
+    let race = output_of(place, "--plant missing-first-barrier");
     assert!(race.contains("error: race (step 0, multiply)"), "{race}");
-    let ragged = told(place, "--kernel K4 --tile 2 --m 5 --n 5 --k 4");
+    let ragged = output_of(place, "--kernel K4 --tile 2 --m 5 --n 5 --k 4");
     assert!(ragged.contains("error: unwritten: 9 of 25 elements of C are never written"), "{ragged}");
-    let wasteful = told(place, "--kernel K5");
+    let wasteful = output_of(place, "--kernel K5");
     assert!(wasteful.contains("for nothing") && wasteful.contains("note: redundant-barrier"), "{wasteful}");
 }
 
 #[test]
-fn other_kernels_are_explained_as_far_as_they_are_followed() {
+fn blocked_kernels_are_explained() {
     let place = Path::new(".");
     for (kernel, product) in [
-        ("mma_64x64x32_32x32_16x8_3_1_1", "matrix"),
-        ("register_128x128x8_64x64_8x16_4_1_2", "writes c[0,0]"),
-        ("mma_64x64x32_32x32_16x8_3_1_1:2", "matrix"),
+        ("mma_64x64x32_warp32x32_thread16x8_stages3", "Tensor Cores"),
+        ("register_128x128x8_warp64x64_thread8x16_stages4_blocks2", "writes c[0,0]"),
+        ("mma_64x64x32_warp32x32_thread16x8_stages3:2", "Tensor Cores"),
     ] {
         let output = explain(place, &format!("--kernel {kernel} --k 64"));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -136,29 +138,29 @@ fn other_kernels_are_explained_as_far_as_they_are_followed() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_refused_in_a_line() {
+fn invalid_requests_are_one_line_errors() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("no.trace"), "tegula trace 1\nbut then something else").unwrap();
     fs::write(place.path().join("text"), "1 2 3 4 5 6 7 8 9").unwrap();
     for (line, says, code) in [
-        ("no.trace", "no.trace: this is no trace that can be read", 1),
-        ("text", "it does not begin with", 1),
-        ("none.trace", "there is no such file", 1),
+        ("no.trace", "no.trace: invalid trace", 1),
+        ("text", "the first line is not", 1),
+        ("none.trace", "file not found", 1),
         ("text text", "text", 1),
         ("--kernel K9", "K9", 2),
         ("--tile 33", "33", 1),
-        ("--block 2,0", "block 2,0 is not there: the grid has 2×2 blocks", 1),
-        ("--thread 2,0", "thread 2,0 is not there", 1),
-        ("--blocks 9,9", "--blocks 9,9 is not there", 1),
+        ("--block 2,0", "block 2,0 is out of range: the grid has 2×2 blocks", 1),
+        ("--thread 2,0", "thread 2,0 is out of range", 1),
+        ("--blocks 9,9", "--blocks 9,9: the grid has", 1),
         ("--m 0", "nothing was recorded", 1),
         ("--trace none/t.trace", "its directory does not exist", 1),
-        ("no.trace --json", "a trace is played as it was recorded", 2),
-        ("--m 2000 --n 2000 --k 2000", "would take hours", 1),
-        ("--m 400 --n 400 --k 400", "numbers of single threads", 1),
+        ("no.trace --json", "a trace file allows --block, --thread and --plain only", 2),
+        ("--m 64 --n 64 --k 99999999 --blocks 0,0", "would take hours", 1),
+        ("--m 64 --n 64 --k 99999 --blocks 0,0", "per-thread values", 1),
         ("--steps 7:9", "", 0),
     ] {
         if code == 0 {
-            told(place.path(), line);
+            output_of(place.path(), line);
             continue;
         }
         let (why, found) = refused(place.path(), line);
@@ -168,7 +170,7 @@ fn what_cannot_be_explained_is_refused_in_a_line() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_told_in_a_line() {
+fn full_disk_is_a_one_line_error() {
     let (why, code) = refused(Path::new("."), "--trace /dev/full");
     assert!(why.contains("no space left") && code == 1, "{why}");
     let line = "explain --json > /dev/full";
@@ -182,18 +184,22 @@ fn a_full_disk_is_told_in_a_line() {
 }
 
 #[test]
-fn a_page_is_written_whole_or_not_at_all() {
+fn page_is_replaced_atomically() {
     let folder = TempDir::new().unwrap();
     let page = folder.path().join("page.html");
-    assert_eq!(told(folder.path(), "--html page.html --kernel naive --dtype i32"), "");
+    assert_eq!(output_of(folder.path(), "--html page.html --kernel naive --dtype i32"), "");
     let whole = fs::read_to_string(&page).unwrap();
     assert!(whole.starts_with("<!doctype html>") && whole.trim_end().ends_with("</html>"));
     let refusals = [
-        ("--html page.html --kernel register_64x64x16_32x32_8x4_3_1_2", 1, "a page shows naive, tiled and K1 to K6"),
+        (
+            "--html page.html --kernel register_64x64x16_warp32x32_thread8x4_stages3_blocks2",
+            1,
+            "a page shows naive, tiled and K1 to K6",
+        ),
         ("--html page.html --m 65", 1, "a page shows products of 1 to 64"),
         ("--html page.html --tile 33", 1, "tile 33"),
         ("--html nowhere/page.html", 1, "nowhere"),
-        ("--serve --kernel mma", 1, "is no blocking"),
+        ("--serve --kernel mma", 1, "a page shows naive, tiled and K1 to K6"),
     ];
     for (line, code, why) in refusals {
         let (said, exit) = refused(folder.path(), line);
@@ -203,37 +209,40 @@ fn a_page_is_written_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_pipeline_has_a_timeline() {
+fn pipeline_has_a_timeline() {
     let place = TempDir::new().unwrap();
     // Two blocks of a cluster: the second one's half of B comes from both.
-    let line = "--kernel hopper_64x128x64_1_2_2 --dtype bf16 --m 128 --block 1,0";
-    let story = told(place.path(), line);
-    assert!(story.contains("pipeline of block 1,0") && story.contains("who waited for whom"), "{story}");
-    assert!(story.contains("the copy engine stores C") && !story.contains("unwritten"), "{story}");
+    let line = "--kernel hopper_64x128x64_consumers1_stages2_cluster2x1 --dtype bf16 --m 128 --block 1,0";
+    let story = output_of(place.path(), line);
+    assert!(story.contains("pipeline of block 1,0") && story.contains("\nwaits\n"), "{story}");
+    assert!(story.contains("TMA stores C") && !story.contains("unwritten"), "{story}");
     assert!(story.lines().all(|line| line.chars().count() <= 110), "{story}");
-    told(place.path(), "--kernel hopper_64x128x64_1_2_2 --dtype bf16 --m 128 --trace t.trace");
-    assert_eq!(told(place.path(), "t.trace --block 1,0"), story);
-    assert_eq!(told(place.path(), &format!("{line} --html page.html")), "");
+    output_of(
+        place.path(),
+        "--kernel hopper_64x128x64_consumers1_stages2_cluster2x1 --dtype bf16 --m 128 --trace t.trace",
+    );
+    assert_eq!(output_of(place.path(), "t.trace --block 1,0"), story);
+    assert_eq!(output_of(place.path(), &format!("{line} --html page.html")), "");
     let page = fs::read_to_string(place.path().join("page.html")).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("block 1,0") && page.contains("<svg "));
-    // Of a long one the beginning and the end.
-    let long = told(place.path(), "--kernel hopper_64x64x64_1_3_1 --k 4096");
+    // A long timeline shows its start and end.
+    let long = output_of(place.path(), "--kernel hopper_64x64x64_consumers1_stages3 --k 4096");
     let row = long.lines().find(|line| line.trim_start().starts_with("consumer ") && line.contains(" … ")).unwrap();
     assert!(row.contains("×0 ") && row.contains("×63"), "{row}");
-    // Whoever stores element by element is seen to write all of C.
-    let plain = told(place.path(), "--kernel hopper_64x64x64_1_2_1 --m 61 --n 59 --k 200");
+    // Element-wise stores are traced.
+    let plain = output_of(place.path(), "--kernel hopper_64x64x64_consumers1_stages2 --m 61 --n 59 --k 200");
     assert!(plain.contains("pipeline of block 0,0") && !plain.contains("unwritten"), "{plain}");
-    // Blocks that share k say when sums go from one to the other.
-    let shared = told(place.path(), "--kernel hopper_64x64x64_1_2_1_k2 --k 192 --block 1,0");
+    // DSMEM reductions are in the timeline.
+    let shared = output_of(place.path(), "--kernel hopper_64x64x64_consumers1_stages2_clusterk2 --k 192 --block 1,0");
     let row = shared.lines().find(|line| line.trim_start().starts_with("consumer ")).unwrap();
-    assert!(row.contains("×0 ×0 <0 <0 .") && shared.contains("for the other blocks' sums"), "{shared}");
-    assert!(!shared.contains("for ever") && !shared.contains("unwritten"), "{shared}");
-    let (why, code) = refused(place.path(), "--kernel hopper_64x64x64_1_2_1 --k 0 --html none.html");
-    assert!(why.contains("there is nothing to multiply") && code == 1, "{why}");
+    assert!(row.contains("×0 ×0 <0 <0 .") && shared.contains("for partial sums of other blocks"), "{shared}");
+    assert!(!shared.contains("deadlock") && !shared.contains("unwritten"), "{shared}");
+    let (why, code) = refused(place.path(), "--kernel hopper_64x64x64_consumers1_stages2 --k 0 --html none.html");
+    assert!(why.contains("nothing to multiply") && code == 1, "{why}");
 }
 
 #[test]
-fn a_page_is_given_out_on_this_machine() {
+fn page_is_served_locally() {
     let mut server = Command::new(env!("CARGO_BIN_EXE_tegula"))
         .args(["explain", "--serve", "--tile", "4", "--dtype", "f64"])
         .stdout(Stdio::piped())
@@ -249,8 +258,41 @@ fn a_page_is_given_out_on_this_machine() {
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("<!doctype html>"));
     // The port is taken now.
-    let (said, exit) = refused(Path::new("."), &format!("--serve {}", host.rsplit(':').next().unwrap()));
-    assert!(exit == 1 && said.contains("cannot be used"), "{said}");
+    let output = explain(Path::new("."), &format!("--serve {}", host.rsplit(':').next().unwrap()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("cannot be used"), "{said}");
+    assert!(said.starts_with("starting the server"), "it says so before the first product is traced: {said}");
     server.kill().unwrap();
     server.wait().unwrap();
+}
+
+/// The digits of the README, 1797×64, times their transpose: 113×113 blocks.
+#[test]
+fn product_too_large_for_a_trace_is_sampled_by_one_block() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let output = explain(&examples, "digits.npy digits.npy --tb");
+    let (text, note) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success() && text.contains("recorded: blocks 0,0"), "{note}{text}");
+    assert_eq!(note.lines().count(), 1, "{note}");
+    assert!(
+        note.contains("113×113 blocks is too large: tracing block 0,0 only; choose others with --blocks"),
+        "{note}"
+    );
+    let other = output_of(&examples, "digits.npy digits.npy --tb --block 3,2 --thread 1,0");
+    assert!(other.contains("thread 1,0 of block 3,2 writes c[32,49]"), "{other}");
+}
+
+#[test]
+fn page_written_names_the_file_to_open() {
+    let folder = TempDir::new().unwrap();
+    for kernel in ["naive", "hopper_64x64x64_consumers1_stages2"] {
+        let output = explain(folder.path(), &format!("--html page.html --kernel {kernel}"));
+        let note = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            note.starts_with("wrote /") && note.ends_with("/page.html; open it in a browser\n"),
+            "{kernel}: {note}"
+        );
+    }
+    let quiet = explain(folder.path(), "--html page.html --kernel naive --quiet");
+    assert!(quiet.status.success() && quiet.stderr.is_empty());
 }

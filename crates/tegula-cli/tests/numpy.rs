@@ -1,14 +1,15 @@
-//! `tegula mul` against NumPy, on random shapes. Needs Python with NumPy: `TEGULA_PYTHON` names the interpreter.
+//! `tegula mul` against NumPy, on random shapes. Needs Python with NumPy: `TEGULA_PYTHON` names the
+//! interpreter.
 //!
-//! Without NumPy the tests say that they were skipped; `TEGULA_REQUIRE_NUMPY=1` makes that a failure. Real data are in the folder that
-//! `TEGULA_REAL_DATA` names; `real_data.py` says which. Without it that test says that it was skipped, unless
-//! `TEGULA_REQUIRE_REAL_DATA` is 1.
+//! Without NumPy the tests are skipped; `TEGULA_REQUIRE_NUMPY=1` makes that a failure.
+//! `TEGULA_REAL_DATA` is the folder of real data, listed in `real_data.py`. Without it that test is
+//! skipped; `TEGULA_REQUIRE_REAL_DATA=1` makes that a failure.
 
 use std::env;
 use std::path::Path;
 use std::process::Command;
 
-/// The Python to use, or `None` where it lacks a module and none is required.
+/// The Python interpreter; `None` without a module, if none is required.
 fn python(modules: &str) -> Option<String> {
     let python = env::var("TEGULA_PYTHON").unwrap_or_else(|_| "python3".into());
     let import = format!("import {modules}");
@@ -27,7 +28,7 @@ fn required(variable: &str) -> bool {
     env::var(variable).is_ok_and(|required| required == "1")
 }
 
-/// Runs a script of this folder, which must end with a line.
+/// Runs a script of this folder, whose last line must be `last`.
 fn run(python: &str, script: &str, arguments: &[&str], last: &str) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
     let output = Command::new(python).arg(script).arg(env!("CARGO_BIN_EXE_tegula")).args(arguments).output().unwrap();

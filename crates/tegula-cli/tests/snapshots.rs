@@ -1,5 +1,5 @@
-//! What each command prints, byte for byte but for what a machine or a moment decides. `cargo xtask bless` rewrites the files;
-//! review them as a diff.
+//! Snapshots of each command's output, without what depends on the machine or the time. `cargo
+//! xtask bless` rewrites the files; review them as a diff.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn two_by_three(descr: &str, bytes: [[u8; 4]; 6]) -> Vec<u8> {
     [b"\x93NUMPY\x01\x00", &(dict.len() as u16).to_le_bytes()[..], dict.as_bytes(), bytes.as_flattened()].concat()
 }
 
-/// A place with a few files, where nothing of the user's is seen.
+/// A temporary directory with a few files.
 fn place() -> TempDir {
     let place = TempDir::new().unwrap();
     let floats = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0].map(f32::to_le_bytes);
@@ -25,7 +25,8 @@ fn place() -> TempDir {
     place
 }
 
-/// What a line prints: standard output as it is, standard error behind `2>`, and an exit code that is not 0.
+/// The transcript of a command: standard output, standard error behind `2>`, and a nonzero exit
+/// code.
 fn said(place: &Path, line: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
     command.args(line.split_whitespace()).current_dir(place).env("HOME", place);
@@ -49,7 +50,7 @@ fn said(place: &Path, line: &str) -> String {
     format!("{}\n{out}{err}{code}", format!("$ tegula {line}").trim_end())
 }
 
-/// Compares what the lines print with the file of that name.
+/// Compares the transcripts of commands with a snapshot.
 fn agree(name: &str, lines: &[&str], mask: fn(&str) -> Option<String>) {
     let place = place();
     let transcripts: Vec<String> = lines
@@ -62,10 +63,10 @@ fn agree(name: &str, lines: &[&str], mask: fn(&str) -> Option<String>) {
     }
     let kept = fs::read_to_string(&file).unwrap_or_default();
     let differs = kept.lines().zip(text.lines()).find(|(kept, now)| kept != now);
-    assert!(kept == text, "{name} is otherwise: {differs:#?}; if that is meant, `cargo xtask bless`\n{text}");
+    assert!(kept == text, "{name} differs: {differs:#?}; if intended, run `cargo xtask bless`\n{text}");
 }
 
-/// Whether the files are to be rewritten rather than compared.
+/// Whether snapshots are rewritten instead of compared.
 fn blessing() -> bool {
     std::env::var("TEGULA_BLESS").is_ok_and(|bless| bless == "1")
 }
@@ -78,7 +79,7 @@ fn plain(line: &str) -> Option<String> {
     Some(line.replace(env!("CARGO_PKG_VERSION"), "VERSION"))
 }
 
-/// Without the numbers that follow `key`.
+/// Masks the numbers after `key`.
 fn without_numbers(line: &str, key: &str) -> String {
     let mut parts = line.split(key);
     let first = parts.next().unwrap_or_default().to_owned();
@@ -89,12 +90,12 @@ fn without_numbers(line: &str, key: &str) -> String {
     })
 }
 
-/// Lines of the kernels' sources move.
+/// Masks line numbers of kernel sources.
 fn sources(line: &str) -> Option<String> {
     Some(without_numbers(line, ".rs:"))
 }
 
-/// Where, by what and how fast a product was made.
+/// Masks device, kernel, time and speed of a product.
 fn figures(line: &str) -> Option<String> {
     let line = ["\"seconds\":", "\"gflops\":"].iter().fold(line.to_owned(), |line, key| without_numbers(&line, key));
     let speed = [" GFLOP/s", " MFLOP/s"].iter().find_map(|unit| line.split_once(unit));
@@ -103,12 +104,12 @@ fn figures(line: &str) -> Option<String> {
     Some(format!("{head}), TIME, SPEED GFLOP/s{tail}"))
 }
 
-/// The names of devices that every machine has.
+/// Keeps the devices that every machine has.
 fn devices(line: &str) -> Option<String> {
     (!line.starts_with("cuda")).then(|| titles(line)).flatten()
 }
 
-/// Commands, and the first word of every other line; a machine without a GPU has no other lines than those with one.
+/// Keeps commands, and the first word of every other line, which do not depend on GPUs.
 fn titles(line: &str) -> Option<String> {
     let title = line.split(' ').next().filter(|title| !title.is_empty() && !title.starts_with("cuda:"))?;
     Some(if title == "$" { line.into() } else { format!("{title} …") })
@@ -134,8 +135,8 @@ fn errors() {
         "check K7",
         "check exercise-9",
         "check exercise-1 --tile 8",
-        "check hopper_64x64x64_1_2_1:s --dtype bf16",
-        "check hopper_64x64x64_1_2_1x3 --dtype bf16",
+        "check hopper_64x64x64_consumers1_stages2:s --dtype bf16",
+        "check hopper_64x64x64_consumers1_stages2_cluster1x3 --dtype bf16",
         "check tiled --tiel 3",
         "check tiled --tile 0",
         "check tiled --tile -3",
@@ -154,13 +155,13 @@ fn errors() {
         "explain a.npy ints.npy --tb",
         "explain a.npy a.npy --m 3",
         "explain a.npy --json",
-        "explain --m 4096 --n 4096 --k 4096",
+        "explain --m 64 --n 64 --k 99999999 --blocks 0,0",
         "explain --block 2,0",
         "explain --steps 3",
         "explain --trace none/t.trace",
         "kernels --tile 64",
         "kernels --ptx",
-        "kernels mma_64x64x32_32x32_16x8_3_1_1 --cuda",
+        "kernels mma_64x64x32_warp32x32_thread16x8_stages3 --cuda",
         "kernels tiled --dtype f31",
         "man chek",
         "completions tcsh",
@@ -195,6 +196,8 @@ fn errors() {
 fn checks() {
     let lines = [
         "check K5",
+        "check K5 --metrics",
+        "check K4",
         "check K4 --m 33 --n 33 --k 33 --dtype i32",
         "check tiled --tile 4 --m 8 --n 8 --k 8 --dtype i32 --plant missing-first-barrier",
         "check tiled --tile 4 --m 9 --n 9 --k 9 --dtype i32 --plant no-guards --seeds 2",
@@ -216,7 +219,7 @@ fn explanations() {
         "explain --kernel naive --m 2 --n 2 --k 3",
         "explain --kernel K5 --block 1,0",
         "explain --m 20 --n 4 --k 20 --tile 2 --plant missing-second-barrier --block 0,9 --thread 1,1",
-        "explain --kernel hopper_128x64x64_2_4_1 --dtype bf16",
+        "explain --kernel hopper_128x64x64_consumers2_stages4 --dtype bf16",
         "explain --json",
     ];
     agree("explain", &lines, sources);
@@ -242,13 +245,13 @@ fn products() {
 }
 
 #[test]
-fn what_is_here() {
+fn devices_and_doctor() {
     agree("devices", &["devices"], devices);
     agree("doctor", &["doctor"], titles);
 }
 
 #[test]
-fn a_doctor_names_what_it_found() {
+fn doctor_reports_cache_and_variables() {
     let place = place();
     let doctor = |cache: Option<&str>, cpu: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
@@ -284,9 +287,9 @@ fn a_doctor_names_what_it_found() {
     assert_eq!(here["ready"], !here["gpus"].as_array().unwrap().is_empty());
 }
 
-/// As many lines as tell which shell and which program a script is for.
+/// Each script has a line that identifies its shell and program.
 #[test]
-fn scripts_for_shells() {
+fn shell_completions() {
     let place = place();
     for (shell, says) in [
         ("bash", "complete -F _tegula -o nosort -o bashdefault -o default tegula"),
@@ -306,7 +309,7 @@ fn scripts_for_shells() {
     }
 }
 
-/// Where the shell is here, it takes the script.
+/// Parses the script by its shell, where installed.
 fn parses(shell: &str, script: &str) {
     let place = TempDir::new().unwrap();
     let file = place.path().join("script");
@@ -324,7 +327,7 @@ fn pages() {
 }
 
 #[test]
-fn every_kept_file_has_a_test() {
+fn every_snapshot_has_a_test() {
     let files = fs::read_dir(file("help").parent().unwrap()).unwrap();
     let mut names: Vec<_> = files.map(|file| file.unwrap().path().file_stem().unwrap().to_owned()).collect();
     names.sort();

@@ -1,4 +1,4 @@
-//! What a person sees: the program in a pseudo-terminal, whose screen is drawn as a terminal would.
+//! The program in a pseudo-terminal with an emulated screen.
 #![cfg(unix)]
 
 use std::io::Read;
@@ -8,22 +8,22 @@ use vt100::Parser;
 
 /// A session at a terminal.
 struct Session {
-    /// What was on the screen after each piece of output.
+    /// The screen after each piece of output.
     screens: Vec<String>,
-    /// No line went over the right edge.
+    /// Whether a line wrapped at the right edge.
     wrapped: bool,
-    /// All that was written.
+    /// The raw output.
     raw: String,
 }
 
 impl Session {
-    /// Runs a line of a shell in which `$T` is the program.
+    /// Runs a shell command, with the program as `$T`.
     fn run(line: &str, [columns, rows]: [u16; 2], environment: &[(&str, &str)]) -> Session {
         let size = PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 };
         let pty = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new("sh");
         command.args(["-c", line]);
-        // A terminal of a build service (CI) has colours whatever its kind.
+        // A terminal of a build service (CI) has colors whatever its kind.
         for variable in ["CI", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TEGULA_LOG", "COLUMNS"] {
             command.env_remove(variable);
         }
@@ -52,7 +52,7 @@ impl Session {
         self.screens.last().map_or("", String::as_str)
     }
 
-    /// The screens with a share of the work on them.
+    /// The screens with a percentage.
     fn shares(&self) -> Vec<&str> {
         self.screens.iter().map(String::as_str).filter(|screen| screen.contains('%')).collect()
     }
@@ -60,12 +60,12 @@ impl Session {
 
 const USUAL: [u16; 2] = [80, 24];
 
-/// A check of so many seeds, its report thrown away.
+/// A check of `seeds` seeds, without its report.
 fn check(seeds: u32) -> String {
     format!("$T check K6 --m 64 --n 64 --k 64 --seeds {seeds} --json >/dev/null")
 }
 
-/// A check that takes long enough for its share to be drawn, on a machine of whatever speed.
+/// A check long enough for its percentage to be drawn on any machine.
 fn long_check(size: [u16; 2], environment: &[(&str, &str)]) -> Session {
     let sessions = (2..14).map(|power| Session::run(&check(1 << power), size, environment));
     let mut sessions = sessions.skip_while(|session| session.shares().is_empty());
@@ -73,7 +73,7 @@ fn long_check(size: [u16; 2], environment: &[(&str, &str)]) -> Session {
 }
 
 #[test]
-fn a_bar_is_drawn_and_cleaned_away() {
+fn bar_is_drawn_and_erased() {
     let session = long_check(USUAL, &[]);
     let shares = session.shares();
     assert!(shares.iter().all(|screen| screen.starts_with("checking tiled_f32_32 ")), "{shares:?}");
@@ -84,7 +84,7 @@ fn a_bar_is_drawn_and_cleaned_away() {
 }
 
 #[test]
-fn a_narrow_terminal_has_a_bar_of_one_line() {
+fn bar_on_narrow_terminal_is_one_line() {
     for columns in [20, 30, 46, 79] {
         let session = long_check([columns, 10], &[]);
         assert!(session.screens.iter().all(|screen| screen.trim_end().lines().count() <= 1), "{:?}", session.screens);
@@ -94,7 +94,7 @@ fn a_narrow_terminal_has_a_bar_of_one_line() {
 }
 
 #[test]
-fn the_share_never_shrinks() {
+fn progress_never_decreases() {
     let session = long_check(USUAL, &[]);
     let share = |screen: &&str| screen.split('%').next()?.rsplit(' ').next()?.parse::<u32>().ok();
     let shares: Vec<_> = session.shares().iter().filter_map(share).collect();
@@ -102,7 +102,7 @@ fn the_share_never_shrinks() {
 }
 
 #[test]
-fn nothing_but_the_report_is_left() {
+fn terminal_has_only_the_report_at_the_end() {
     let line = "$T check K6 --m 64 --n 64 --k 64 --seeds 8";
     let session = Session::run(line, USUAL, &[]);
     let report = Session::run(&format!("{line} --quiet | cat"), USUAL, &[]);
@@ -111,7 +111,7 @@ fn nothing_but_the_report_is_left() {
 }
 
 #[test]
-fn no_bar_where_nobody_wants_one() {
+fn bar_is_off_when_quiet_or_not_a_terminal() {
     // A bar would be drawn at once.
     let line = check(4);
     let silent = [
@@ -128,15 +128,15 @@ fn no_bar_where_nobody_wants_one() {
 }
 
 #[test]
-fn a_bar_without_colours() {
-    let coloured = |session: &Session| session.raw.contains("\x1b[36m");
-    assert!(coloured(&long_check(USUAL, &[])));
+fn bar_respects_no_color() {
+    let colored = |session: &Session| session.raw.contains("\x1b[36m");
+    assert!(colored(&long_check(USUAL, &[])));
     let session = long_check(USUAL, &[("NO_COLOR", "1")]);
-    assert!(!coloured(&session), "{:?}", session.raw);
+    assert!(!colored(&session), "{:?}", session.raw);
 }
 
 #[test]
-fn verbose_lines_take_the_bar_s_place() {
+fn verbose_log_replaces_the_bar() {
     let session = Session::run(&format!("{} -v", check(8)), [200, 24], &[]);
     assert!(session.last().contains("INFO") && session.last().contains("checking tiled_f32_32"), "{}", session.last());
     assert!(session.shares().is_empty() && session.raw.contains('\x1b'));
@@ -147,10 +147,10 @@ fn verbose_lines_take_the_bar_s_place() {
 }
 
 #[test]
-fn errors_and_help_have_colours_on_a_terminal_only() {
+fn errors_and_help_have_colors_on_a_terminal_only() {
     for (line, expected) in [("$T chek", "error: unrecognized subcommand"), ("$T --help", "Usage: tegula")] {
-        let coloured = Session::run(line, [120, 50], &[]);
-        assert!(coloured.raw.contains('\x1b') && coloured.last().contains(expected), "{:?}", coloured.raw);
+        let colored = Session::run(line, [120, 50], &[]);
+        assert!(colored.raw.contains('\x1b') && colored.last().contains(expected), "{:?}", colored.raw);
         let plain = [("NO_COLOR", "1"), ("TERM", "dumb")];
         for environment in plain {
             let session = Session::run(line, [120, 50], &[environment]);
@@ -162,12 +162,12 @@ fn errors_and_help_have_colours_on_a_terminal_only() {
 }
 
 #[test]
-fn a_file_s_name_cannot_reach_the_terminal() {
+fn control_characters_in_file_names_are_escaped() {
     let session = Session::run("$T mul \"$(printf 'a\\nb\\033[2J')\" x", USUAL, &[("NO_COLOR", "1")]);
-    assert_eq!(session.last(), "error: a\\nb\\u{1b}[2J: there is no such file");
+    assert_eq!(session.last(), "error: a\\nb\\u{1b}[2J: file not found");
 }
 
-/// A program at a terminal whose keys are pressed here.
+/// An interactive session.
 struct Live {
     pty: Box<dyn portable_pty::MasterPty + Send>,
     keys: Box<dyn std::io::Write + Send>,
@@ -213,7 +213,7 @@ impl Live {
         self.parser.lock().unwrap().screen().contents()
     }
 
-    /// The screen as soon as it says so and stays as it is: a picture comes in pieces.
+    /// The screen once it contains `says` and is stable; output comes in pieces.
     fn until(&self, says: &str) -> String {
         let mut before = String::new();
         for _ in 0..600 {
@@ -229,23 +229,23 @@ impl Live {
 }
 
 #[test]
-fn a_product_is_played() {
+fn player_steps_through_a_product() {
     let mut live = Live::start("echo earlier; $T explain; echo after $?; sleep 5", USUAL, &[]);
-    let start = live.until("Nothing has happened yet");
+    let start = live.until("Not started");
     assert!(!start.contains("earlier") && start.contains("q quit"), "{start}");
     live.press("\x1b[C");
-    live.until("step 0 of 2, act 1 of 10: load, moment 1 of 4");
+    live.until("step 0 of 2, phase 1 of 10: load, tick 1 of 4");
     live.press("n ");
-    live.until("moment 3 of 4");
+    live.until("tick 3 of 4");
     live.press("\x1b[D");
-    let back = live.until("moment 2 of 4");
+    let back = live.until("tick 2 of 4");
     assert!(back.contains("tile_a") && back.contains("A[0..2, 0..2] → tile_a"), "{back}");
     live.press("]]]");
-    let multiplied = live.until("act 3 of 10: multiply");
+    let multiplied = live.until("phase 3 of 10: multiply");
     assert!(multiplied.contains("c00 = 1·1 + 2·5 + a02·b20 + a03·b30"), "{multiplied}");
     assert!(multiplied.contains("= 11 so far") && multiplied.contains("46)"), "{multiplied}");
     live.press("[");
-    live.until("act 2 of 10: wait");
+    live.until("phase 2 of 10: wait");
     live.press("t\x1b[C\x1b[Bt");
     live.until("thread 1,1");
     live.press("h");
@@ -255,12 +255,12 @@ fn a_product_is_played() {
     live.press("v");
     live.until("a11");
     live.press("?");
-    live.until("Any key goes back.");
+    live.until("Any key returns.");
     live.press("xG");
-    let end = live.until("act 10 of 10: store");
+    let end = live.until("phase 10 of 10: store");
     assert!(end.contains(", written"), "{end}");
     live.resize([40, 12]);
-    live.until("takes 60×18");
+    live.until("needs 60×18");
     live.resize([60, 18]);
     let small = live.until("? help q quit");
     assert!(small.contains("C 4×4") && small.contains("written"), "{small}");
@@ -274,10 +274,10 @@ fn a_product_is_played() {
 }
 
 #[test]
-fn an_interrupt_ends_the_player_and_gives_the_screen_back() {
+fn interrupt_ends_the_player_and_restores_the_screen() {
     let mut live =
         Live::start("echo earlier; $T explain --m 40 --n 30 --k 20; stty -a | grep -o ' echo '; sleep 5", USUAL, &[]);
-    let start = live.until("Nothing has happened yet");
+    let start = live.until("Not started");
     assert!(start.contains("C 40×30") && start.contains('⋮') && start.contains('…'), "{start}");
     live.press("\x03");
     let after = live.until("echo");
@@ -286,19 +286,19 @@ fn an_interrupt_ends_the_player_and_gives_the_screen_back() {
 }
 
 #[test]
-fn a_signal_ends_the_player_and_gives_the_screen_back() {
+fn signal_ends_the_player_and_restores_the_screen() {
     for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pid");
         let player = "sh -c 'echo $$ >\"$PID\"; exec \"$T\" explain'";
         let line = format!("echo earlier; {player}; echo after $?; stty -a | grep -o ' echo '; sleep 5");
         let mut live = Live::start(&line, USUAL, &[("PID", file.to_str().unwrap())]);
-        live.until("Nothing has happened yet");
+        live.until("Not started");
         let pid = std::fs::read_to_string(&file).unwrap();
         let sent = std::process::Command::new("kill").args([format!("-{signal}").as_str(), pid.trim()]).status();
         assert!(sent.unwrap().success());
         let after = live.until(&format!("after {status}"));
-        assert!(after.contains("earlier") && !after.contains("Nothing has happened"), "{signal}: {after}");
+        assert!(after.contains("earlier") && !after.contains("Not started"), "{signal}: {after}");
         live.until(" echo ");
         let parser = live.parser.lock().unwrap();
         assert!(!parser.screen().alternate_screen() && !parser.screen().hide_cursor(), "{signal}");
@@ -307,9 +307,9 @@ fn a_signal_ends_the_player_and_gives_the_screen_back() {
     }
 }
 
-/// Both threads and the element are named and marked, at the moment at which it happens.
+/// Threads and the element are named and marked at the tick of the finding.
 #[test]
-fn what_goes_wrong_is_shown_where_it_happens() {
+fn player_marks_findings_at_their_tick() {
     let race = "race: block [0, 0, 0]: thread";
     let cases = [
         ("--plant missing-first-barrier", race, "reads tile_a[0, 0] and thread [0, 0, 0] writes it", 3),
@@ -319,7 +319,7 @@ fn what_goes_wrong_is_shown_where_it_happens() {
     ];
     for (line, what, who, marks) in cases {
         let mut live = Live::start(&format!("$T explain {line}"), USUAL, &[("NO_COLOR", "1")]);
-        live.until("Nothing has happened yet");
+        live.until("Not started");
         let words = |screen: &str| screen.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut place = 0;
         let shown = loop {
@@ -333,7 +333,7 @@ fn what_goes_wrong_is_shown_where_it_happens() {
             std::thread::sleep(std::time::Duration::from_millis(60));
         };
         assert!(words(&shown).contains(who), "{line}: {shown}");
-        // Behind the lines that tell of it; a mark before and one behind.
+        // Below the description: one mark before and one after each.
         let marked = shown.lines().skip(4).collect::<String>().matches('!').count();
         assert_eq!(marked, 2 * marks, "{line}: {shown}");
         live.press("q");
@@ -342,19 +342,53 @@ fn what_goes_wrong_is_shown_where_it_happens() {
 }
 
 #[test]
-fn a_player_without_colours_still_tells_tiles_apart() {
+fn player_without_colors_marks_tiles() {
     let mut live = Live::start("$T explain", USUAL, &[("NO_COLOR", "1")]);
-    live.until("Nothing has happened yet");
+    live.until("Not started");
     live.press("]");
-    let loaded = live.until("act 1 of 10: load, moment 4 of 4");
+    let loaded = live.until("phase 1 of 10: load, tick 4 of 4");
     assert!(loaded.contains("[  2]") && loaded.contains("{  6}") && loaded.contains('<'), "{loaded}");
     let parser = live.parser.lock().unwrap();
     let (rows, columns) = parser.screen().size();
-    let coloured = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))).any(|(row, column)| {
+    let colored = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))).any(|(row, column)| {
         parser.screen().cell(row, column).is_some_and(|cell| cell.fgcolor() != vt100::Color::Default)
     });
-    assert!(!coloured);
+    assert!(!colored);
     drop(parser);
     live.press("q");
     live.child.wait().unwrap();
+}
+
+#[test]
+fn player_narrows_cells_where_columns_do_not_fit() {
+    let mut live = Live::start("$T explain --m 8 --n 8 --k 8", USUAL, &[("NO_COLOR", "1")]);
+    let start = live.until("Not started");
+    // All of A's first row, 1 to 8, and more than half of the columns of B, whose first row is the
+    // same.
+    let row = start.lines().find(|line| line.trim_start().starts_with("1 ") && line.contains(" 8 "));
+    assert!(row.is_some(), "{start}");
+    let cols = start.lines().find_map(|line| Some(line.split_once("cols ")?.1.split(' ').next()?.to_owned()));
+    let [from, to] = [0, 1].map(|at| cols.as_deref().unwrap().split("..").nth(at).unwrap().parse::<u32>().unwrap());
+    assert!(to - from >= 4, "{start}");
+    live.press("q");
+    live.child.wait().unwrap();
+}
+
+#[test]
+fn player_counts_findings_and_warns_at_the_end() {
+    let mut live = Live::start("$T explain --plant missing-first-barrier", USUAL, &[("NO_COLOR", "1")]);
+    let start = live.until("Not started");
+    assert!(start.lines().nth(1).unwrap().ends_with(" (race)"), "{start}");
+    live.press("G");
+    let end = live.until("The result cannot be trusted");
+    assert!(end.lines().nth(1).unwrap().ends_with(" (race)"), "{end}");
+    live.press("q");
+    live.child.wait().unwrap();
+    let mut sound = Live::start("$T explain", USUAL, &[]);
+    let start = sound.until("Not started");
+    assert!(!start.contains("error") && !start.contains("note"), "{start}");
+    sound.press("G");
+    assert!(!sound.until(", written").contains("cannot be trusted"));
+    sound.press("q");
+    sound.child.wait().unwrap();
 }

@@ -1,5 +1,5 @@
-//! `tegula tune` as its users meet it. Without a GPU it is told what it lacks, and the rest says that it is skipped;
-//! `TEGULA_REQUIRE_GPU=1` makes that a failure.
+//! `tegula tune`. Without a GPU the error is tested and the rest is skipped; `TEGULA_REQUIRE_GPU=1`
+//! makes that a failure.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Runs a line in a directory, with its folder `cache` for winners.
+/// Runs a command in a directory, with its folder `cache` as the tuning cache.
 fn run(place: &Path, line: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
     command.current_dir(place).args(line.split_whitespace()).env("TEGULA_CACHE_DIR", place.join("cache"));
     command.output().unwrap()
 }
 
-/// Runs a line that must succeed; gives standard output and standard error.
+/// Runs a command that must succeed; returns standard output and standard error.
 fn done(place: &Path, line: &str) -> (String, String) {
     let Output { status, stdout, stderr } = run(place, line);
     let (out, err) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
@@ -23,7 +23,7 @@ fn done(place: &Path, line: &str) -> (String, String) {
     (out, err)
 }
 
-/// A directory, or `None` where there is no GPU and none is required.
+/// A temporary directory; `None` without a GPU, if none is required.
 fn place() -> Option<TempDir> {
     let place = TempDir::new().unwrap();
     let Output { status, stderr, .. } = run(place.path(), "tune --m 32 --dry-run --time 0");
@@ -36,7 +36,7 @@ fn place() -> Option<TempDir> {
     None
 }
 
-/// The only file with winners.
+/// The only cache file.
 fn file(place: &Path) -> PathBuf {
     let paths = fs::read_dir(place.join("cache")).unwrap().map(|entry| entry.unwrap().path());
     let mut files = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
@@ -50,29 +50,29 @@ fn json(path: &Path) -> Value {
 }
 
 #[test]
-fn without_a_gpu_one_line_says_so_and_nothing_is_left() {
+fn missing_gpu_is_a_one_line_error() {
     let place = TempDir::new().unwrap();
     // No machine has so many.
     for line in ["tune --m 64 --device cuda:99 --json t.json", "tune --random 2 --device cuda:99"] {
         let Output { status, stdout, stderr } = run(place.path(), line);
         let said = String::from_utf8(stderr).unwrap();
         assert_eq!((status.code(), said.lines().count(), stdout.len()), (Some(1), 1, 0), "{line}: {said}");
-        let either = ["error: no GPU to tune for: no NVIDIA driver: ", "error: there is no cuda:99"];
+        let either = ["error: no GPU to tune: no NVIDIA driver: ", "error: cuda:99 not found"];
         assert!(either.iter().any(|start| said.starts_with(start)), "{said}");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 }
 
 #[test]
-fn what_cannot_be_is_refused_first() {
+fn invalid_options_are_refused_first() {
     let place = TempDir::new().unwrap();
     for (line, code, says) in [
-        ("tune --device cpu", 2, "kernels are tuned for a GPU, and --device is cpu"),
-        ("tune --device interp", 2, "kernels are tuned for a GPU, and --device is interp"),
+        ("tune --device cpu", 2, "--device cpu: only GPUs are tuned"),
+        ("tune --device interp", 2, "--device interp: only GPUs are tuned"),
         ("tune --to 8", 2, "--random"),
         ("tune --random 2 --shapes s.txt", 2, "cannot be used with"),
-        ("tune --random 2 --from 100 --to 99", 2, "--from 100 is more than --to 99"),
-        ("tune --random 1000000000000000000", 2, "is too many; 100000 is the most"),
+        ("tune --random 2 --from 100 --to 99", 2, "--from 100 exceeds --to 99"),
+        ("tune --random 1000000000000000000", 2, "the maximum is 100000"),
         ("tune --m 1,2,3 --n 1,2", 2, "--n has 2 sizes and --m has 3"),
         ("tune --time x", 2, "give seconds"),
         ("tune --shapes none.txt", 1, "none.txt: cannot be read"),
@@ -86,7 +86,7 @@ fn what_cannot_be_is_refused_first() {
 }
 
 #[test]
-fn winners_are_kept_added_and_used() {
+fn tuned_entries_are_saved_extended_and_used() {
     let Some(place) = place() else { return };
     let place = place.path();
     let (table, said) = done(place, "tune --m 96,200 --n 100 --k 64 --time 0.01 --json t.json");
@@ -106,13 +106,13 @@ fn winners_are_kept_added_and_used() {
     fs::write(place.join("b.csv"), row(100).repeat(64)).unwrap();
     let plan = |extra: &str| done(place, &format!("mul a.csv b.csv --cast f32 --explain-plan{extra}")).0;
     let winner = json(&kept)["winners"][0]["recipe"].as_str().unwrap().to_owned();
-    assert!(plan("").contains(&format!("kernel: {winner}, the winner of tegula tune")), "{}", plan(""));
+    assert!(plan("").contains(&format!("kernel: {winner}, tuned by tegula tune")), "{}", plan(""));
     assert_eq!(serde_json::from_str::<Value>(&plan(" --json")).unwrap()["tuned"], true);
     let (product, _) = done(place, "mul a.csv b.csv --cast f32 --verify --json");
     let product: Value = serde_json::from_str(&product).unwrap();
     assert_eq!((product["kernel"].as_str(), &product["ok"]), (Some(winner.as_str()), &true.into()));
     let (doctor, _) = done(place, "doctor");
-    assert!(doctor.contains("2 winners of tegula tune in "), "{doctor}");
+    assert!(doctor.contains("2 tuned entries in "), "{doctor}");
     // A dry run leaves the file alone; another run adds to it.
     let before = fs::read(&kept).unwrap();
     done(place, "tune --m 33 --time 0 --dry-run");
@@ -122,7 +122,7 @@ fn winners_are_kept_added_and_used() {
 }
 
 #[test]
-fn a_corrupt_file_is_reported_and_rebuilt_and_harms_no_product() {
+fn corrupt_cache_is_reported_and_replaced() {
     let Some(place) = place() else { return };
     let place = place.path();
     done(place, "tune --m 40 --time 0");

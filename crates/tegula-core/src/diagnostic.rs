@@ -1,26 +1,27 @@
-//! Diagnostics: why a kernel is refused before it runs ([`Fault`]), and what the interpreter finds
-//! when it runs ([`Finding`]).
+//! Diagnostics: faults of kernel descriptions ([`Fault`]), findings of the interpreter
+//! ([`Finding`]).
 //!
 //! Plain data, below the crates that report it, so that [`Error`](crate::Error) can carry it.
 
 use std::fmt;
 use std::panic::Location;
 
-/// Why a kernel is refused.
+/// The kind of a fault in a kernel's description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// Types, sizes or coordinates that do not fit.
+    /// Mismatched types, sizes or coordinates.
     Type,
-    /// An access that is wider than its memory's alignment, or of a width the hardware lacks.
+    /// An access wider than the alignment of its memory, or of a width that the hardware does not
+    /// have.
     Width,
-    /// A barrier in control flow on which the threads that should meet there do not agree.
+    /// A barrier in divergent control flow: not all of its threads are sure to arrive.
     DivergentBarrier,
-    /// A warp-wide operation in control flow on which the lanes of the warp do not agree.
+    /// A warp-wide operation in control flow that is divergent within the warp.
     DivergentWarp,
     /// A variable that may be read before it is set.
-    Uninitialised,
-    /// A value used outside the loop or branch that computes it.
+    Uninitialized,
+    /// A value used outside the loop or branch that defines it.
     Scope,
     /// More shared memory than a block can have.
     SharedMemory,
@@ -36,7 +37,7 @@ impl FaultKind {
             FaultKind::Width => "width",
             FaultKind::DivergentBarrier => "divergent-barrier",
             FaultKind::DivergentWarp => "divergent-warp",
-            FaultKind::Uninitialised => "uninitialised",
+            FaultKind::Uninitialized => "uninitialised",
             FaultKind::Scope => "scope",
             FaultKind::SharedMemory => "shared-memory",
             FaultKind::Launch => "launch",
@@ -44,14 +45,14 @@ impl FaultKind {
     }
 }
 
-/// Something in a kernel's description that is wrong whatever the data.
+/// An error in a kernel's description, whatever the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What kind.
+    /// The kind.
     pub kind: FaultKind,
-    /// What it is, and what to do.
+    /// The error, and how to fix it.
     pub message: String,
-    /// Where it was written, if it was written anywhere.
+    /// The source location of the operation, if the fault has one.
     pub source: Option<&'static Location<'static>>,
 }
 
@@ -65,59 +66,57 @@ impl fmt::Display for Fault {
     }
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
     /// The kernel is wrong.
     Error,
-    /// The kernel is right but does more than it must.
+    /// The kernel is correct but does unnecessary work.
     Note,
 }
 
-/// What is found.
+/// The kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Kind {
-    /// Two accesses to one element, one of them a write, that nothing orders.
+pub enum FindingKind {
+    /// A data race: two unordered accesses to one element, at least one of them a write.
     Race,
     /// An access outside its matrix or array.
     OutOfBounds,
-    /// A read of what nobody wrote.
-    Uninitialised,
-    /// A use of memory that an asynchronous copy is still on its way to, or of sums of a
-    /// multiplication that was not waited for.
+    /// A read of an element that was never written.
+    Uninitialized,
+    /// A use of memory or accumulators before their asynchronous operation has been waited for.
     InFlight,
-    /// A vector access at an element that is no multiple of its width, or a copy of a tile from or
-    /// to where none may begin.
+    /// A misaligned vector access, or a TMA copy at an unsupported address or coordinate.
     Misaligned,
-    /// Threads that wait for what never comes.
+    /// Threads that wait forever.
     Deadlock,
-    /// A barrier that was called with different numbers of threads, by threads that had parted, or
-    /// more often than it takes.
+    /// A barrier with mismatched thread counts, divergent threads, or too many arrivals.
     ArrivalMismatch,
-    /// A warp-wide operation that not exactly the lanes of its mask came to.
+    /// A warp-wide operation whose active lanes are not exactly those of its mask.
     DivergentWarp,
-    /// An integer divided by zero.
+    /// An integer division by zero.
     DivisionByZero,
-    /// A barrier in shared memory that is used before it was begun, or in no order with that.
+    /// An mbarrier used before, or unordered with, its initialization.
     UnreadyBarrier,
-    /// Bytes of a copy that count in another phase of a barrier than the one it was started in.
+    /// Bytes of a copy that complete in another phase of the mbarrier than the one the copy started
+    /// in.
     TransactionCount,
-    /// An access past the caches to what a thread wrote without a proxy fence after it.
+    /// An access by the asynchronous proxy to memory that a thread wrote without a proxy fence.
     MissingProxyFence,
     /// A load through the read-only path of an element that the same launch has written.
     StaleRead,
-    /// A multiplication into sums that were used otherwise without a fence after that.
+    /// A `wgmma` on accumulators that were accessed otherwise without a `wgmma` fence after it.
     MissingFence,
-    /// Registers that a block has not got.
+    /// A request for more registers than the block has.
     RegisterBudget,
-    /// Shared memory of a block of the cluster that may have ended.
+    /// An access to shared memory of a block of the cluster that may have exited.
     EndedBlock,
-    /// A use of a matrix before the launches that precede this one have ended.
+    /// An access to a matrix before the preceding launches have completed.
     EarlyAccess,
-    /// A shuffle that reads a lane which does not take part in it.
+    /// A shuffle that reads a lane which does not participate.
     InactiveLane,
-    /// Threads that disagree on a value which the kernel asserts to be uniform.
+    /// A value asserted to be uniform that differs between threads.
     NotUniform,
     /// A loop whose step is 0.
     ZeroStep,
@@ -129,71 +128,75 @@ pub enum Kind {
     RedundantBarrier,
 }
 
-impl Kind {
+impl FindingKind {
     /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::Race => "race",
-            Kind::OutOfBounds => "out-of-bounds",
-            Kind::Uninitialised => "uninitialised",
-            Kind::InFlight => "in-flight",
-            Kind::Misaligned => "misaligned",
-            Kind::Deadlock => "deadlock",
-            Kind::ArrivalMismatch => "arrival-mismatch",
-            Kind::DivergentWarp => "divergent-warp",
-            Kind::DivisionByZero => "division-by-zero",
-            Kind::UnreadyBarrier => "unready-barrier",
-            Kind::TransactionCount => "transaction-count",
-            Kind::MissingProxyFence => "missing-proxy-fence",
-            Kind::StaleRead => "stale-read",
-            Kind::MissingFence => "missing-wgmma-fence",
-            Kind::RegisterBudget => "register-budget",
-            Kind::EndedBlock => "ended-block",
-            Kind::EarlyAccess => "early-access",
-            Kind::InactiveLane => "inactive-lane",
-            Kind::NotUniform => "not-uniform",
-            Kind::ZeroStep => "zero-step",
-            Kind::NoProgress => "no-progress",
-            Kind::EqualStores => "equal-stores",
-            Kind::RedundantBarrier => "redundant-barrier",
+            FindingKind::Race => "race",
+            FindingKind::OutOfBounds => "out-of-bounds",
+            FindingKind::Uninitialized => "uninitialised",
+            FindingKind::InFlight => "in-flight",
+            FindingKind::Misaligned => "misaligned",
+            FindingKind::Deadlock => "deadlock",
+            FindingKind::ArrivalMismatch => "arrival-mismatch",
+            FindingKind::DivergentWarp => "divergent-warp",
+            FindingKind::DivisionByZero => "division-by-zero",
+            FindingKind::UnreadyBarrier => "unready-barrier",
+            FindingKind::TransactionCount => "transaction-count",
+            FindingKind::MissingProxyFence => "missing-proxy-fence",
+            FindingKind::StaleRead => "stale-read",
+            FindingKind::MissingFence => "missing-wgmma-fence",
+            FindingKind::RegisterBudget => "register-budget",
+            FindingKind::EndedBlock => "ended-block",
+            FindingKind::EarlyAccess => "early-access",
+            FindingKind::InactiveLane => "inactive-lane",
+            FindingKind::NotUniform => "not-uniform",
+            FindingKind::ZeroStep => "zero-step",
+            FindingKind::NoProgress => "no-progress",
+            FindingKind::EqualStores => "equal-stores",
+            FindingKind::RedundantBarrier => "redundant-barrier",
         }
     }
 
-    /// What the interpreter counts of the kind, in the plural. Lanes of a warp that fail together
-    /// are counted once.
-    pub const fn counted(self) -> &'static str {
+    /// The unit of [`Finding::times`], in the plural. Lanes of a warp that fail together count
+    /// once.
+    pub const fn count_unit(self) -> &'static str {
         match self {
-            Kind::Race => "pairs of accesses",
-            Kind::Uninitialised | Kind::InFlight | Kind::EarlyAccess | Kind::StaleRead => "accesses",
-            Kind::OutOfBounds | Kind::Misaligned => "accesses by warps",
-            Kind::DivergentWarp | Kind::DivisionByZero | Kind::InactiveLane => "operations of warps",
-            Kind::EqualStores => "stores by warps",
-            Kind::NotUniform => "assertions",
-            Kind::ZeroStep => "loops of warps",
-            Kind::ArrivalMismatch => "arrivals of warps",
-            Kind::Deadlock | Kind::RegisterBudget | Kind::NoProgress => "blocks",
-            Kind::UnreadyBarrier => "uses of barriers",
-            Kind::TransactionCount | Kind::EndedBlock => "copies and arrivals",
-            Kind::MissingProxyFence | Kind::MissingFence => "operations of warps",
-            Kind::RedundantBarrier => "unrolled copies",
+            FindingKind::Race => "pairs of accesses",
+            FindingKind::Uninitialized | FindingKind::InFlight | FindingKind::EarlyAccess | FindingKind::StaleRead => {
+                "accesses"
+            }
+            FindingKind::OutOfBounds | FindingKind::Misaligned => "accesses by warps",
+            FindingKind::DivergentWarp | FindingKind::DivisionByZero | FindingKind::InactiveLane => {
+                "operations of warps"
+            }
+            FindingKind::EqualStores => "stores by warps",
+            FindingKind::NotUniform => "assertions",
+            FindingKind::ZeroStep => "loops of warps",
+            FindingKind::ArrivalMismatch => "arrivals of warps",
+            FindingKind::Deadlock | FindingKind::RegisterBudget | FindingKind::NoProgress => "blocks",
+            FindingKind::UnreadyBarrier => "uses of barriers",
+            FindingKind::TransactionCount | FindingKind::EndedBlock => "copies and arrivals",
+            FindingKind::MissingProxyFence | FindingKind::MissingFence => "operations of warps",
+            FindingKind::RedundantBarrier => "unrolled copies",
         }
     }
 
-    /// How bad it is.
+    /// The severity of the kind.
     pub const fn severity(self) -> Severity {
         match self {
-            Kind::RedundantBarrier | Kind::EqualStores => Severity::Note,
+            FindingKind::RedundantBarrier | FindingKind::EqualStores => Severity::Note,
             _ => Severity::Error,
         }
     }
 }
 
-/// Memory that a finding is about.
+/// The memory space of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
-    /// A matrix.
+    /// A matrix in global memory.
     Global,
-    /// A shared array.
+    /// An array in shared memory.
     Shared,
 }
 
@@ -207,31 +210,32 @@ impl Space {
     }
 }
 
-/// One finding: where, who, and which lines of the source.
+/// A finding: kind, message, threads, element and source lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is.
-    pub kind: Kind,
-    /// What happened, in words, with everything below.
+    /// The kind.
+    pub kind: FindingKind,
+    /// The complete message, which includes the fields below.
     pub message: String,
-    /// The block, along x, y and z.
+    /// The index of the block, along x, y and z.
     pub block: [u32; 3],
-    /// The threads, each along x, y and z in its block: the one that looked, then the one it met.
+    /// Indices in the block, along x, y and z: the thread of the access, then the conflicting
+    /// thread.
     pub threads: Vec<[u32; 3]>,
-    /// The memory, if it is about memory.
+    /// The memory space, if the finding concerns memory.
     pub space: Option<Space>,
     /// The name of the matrix or array.
     pub name: String,
-    /// Coordinates of the element.
+    /// The coordinates of the element.
     pub index: Vec<u64>,
-    /// The lines: of the access, then of the one it met.
+    /// Source locations: of the access, then of the conflicting access.
     pub source: Vec<&'static Location<'static>>,
-    /// How often it happened, over all blocks that ran.
+    /// The number of occurrences, over all blocks that ran.
     pub times: u64,
 }
 
 impl Finding {
-    /// How bad it is.
+    /// The severity of the finding.
     pub fn severity(&self) -> Severity {
         self.kind.severity()
     }

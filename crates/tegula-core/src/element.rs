@@ -1,7 +1,7 @@
-//! Number types: what a matrix may hold, what its products are summed in, and what comes out.
+//! Element types of operands, accumulators and results.
 //!
-//! Types are rows of one table (`element/table.rs`). This is the bottom layer: it knows nothing of
-//! matrices, kernels or devices.
+//! The types are the rows of one table (`element/table.rs`). This is the bottom layer: it does not
+//! depend on matrices, kernels or devices.
 
 mod table;
 
@@ -11,23 +11,23 @@ pub use half::{bf16, f16};
 
 pub use crate::{for_each_operand_type, with_operand_type};
 
-/// What the values of a type are.
+/// The class of a type's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TypeKind {
     /// Floating-point numbers.
     Float(FloatFormat),
-    /// Integers in two's complement.
+    /// Two's complement integers.
     Signed,
-    /// Integers from 0.
+    /// Unsigned integers.
     Unsigned,
-    /// Truth values.
+    /// Booleans.
     Predicate,
 }
 
 /// A binary floating-point format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FloatFormat {
-    /// Bits of the significand, with the implicit one.
+    /// Bits of the significand, including the implicit bit.
     pub precision: i32,
     /// Least exponent of a normal number.
     pub min_exponent: i32,
@@ -36,12 +36,12 @@ pub struct FloatFormat {
 }
 
 impl FloatFormat {
-    /// The greatest relative error of rounding a number to nearest.
+    /// The unit roundoff: the greatest relative error of rounding to nearest.
     pub fn unit_roundoff(self) -> f64 {
         2f64.powi(-self.precision)
     }
 
-    /// The least number that rounds to infinity.
+    /// The overflow threshold: the least number that rounds to infinity.
     pub fn overflow(self) -> f64 {
         (2.0 - self.unit_roundoff()) * 2f64.powi(self.max_exponent)
     }
@@ -49,20 +49,20 @@ impl FloatFormat {
 
 macro_rules! kind {
     (float($bits:ty, $precision:literal, $min:literal, $max:literal)) => {
-        Kind::Float(FloatFormat { precision: $precision, min_exponent: $min, max_exponent: $max })
+        TypeKind::Float(FloatFormat { precision: $precision, min_exponent: $min, max_exponent: $max })
     };
     (signed($bits:ty)) => {
-        Kind::Signed
+        TypeKind::Signed
     };
     (unsigned($bits:ty)) => {
-        Kind::Unsigned
+        TypeKind::Unsigned
     };
     (predicate($bits:ty)) => {
-        Kind::Predicate
+        TypeKind::Predicate
     };
 }
 
-/// A function from a value to f64 (`to`), and from f64 to the nearest value (`of`).
+/// The conversion of a value to f64 (`to`), or of an f64 to the nearest value (`of`).
 macro_rules! number {
     (to float $t:ty) => {
         <f64 as From<$t>>::from
@@ -93,7 +93,7 @@ macro_rules! define {
         operands { $($tag:ident $name:literal [$rust:ty] $kind:ident $format:tt [$acc:ty] [$out:ty] $doc:literal;)* }
         others { $($tag_2:ident $name_2:literal [$rust_2:ty] $kind_2:ident $format_2:tt $doc_2:literal;)* }
     ) => {
-        /// A number type at run time: the tag that files, kernels and plans carry.
+        /// A number type at run time: the tag in files, kernels and plans.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
         pub enum Type {
@@ -105,18 +105,18 @@ macro_rules! define {
             /// Every type.
             pub const ALL: &[Type] = &[$(Type::$tag,)* $(Type::$tag_2,)*];
 
-            /// The types that A and B of a product may have.
+            /// The types that the operands A and B can have.
             pub const OPERANDS: [Type; [$($name),*].len()] = [$(Type::$tag),*];
 
-            /// What its values are.
-            pub const fn kind(self) -> Kind {
+            /// The class of the type's values.
+            pub const fn kind(self) -> TypeKind {
                 match self {
                     $(Type::$tag => kind!($kind $format),)*
                     $(Type::$tag_2 => kind!($kind_2 $format_2),)*
                 }
             }
 
-            /// Bytes of a value in memory. A predicate is never stored; its size counts as 1.
+            /// Bytes of a value in memory. Predicates are never stored; their size counts as 1.
             pub const fn size(self) -> usize {
                 match self {
                     $(Type::$tag => size_of::<$rust>(),)*
@@ -124,7 +124,7 @@ macro_rules! define {
                 }
             }
 
-            /// The name used on the command line and in messages: `f32`, `bf16`, …
+            /// The name in messages and on the command line: `f32`, `bf16`, …
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Type::$tag => $name,)*
@@ -132,8 +132,9 @@ macro_rules! define {
                 }
             }
 
-            /// The type of the accumulator, alpha and beta where A and B have this type. A type
-            /// that A and B do not have is its own.
+            /// The accumulator type for operands of this type; alpha and beta have it, too.
+            ///
+            /// A type that operands cannot have is its own accumulator.
             pub const fn accumulator(self) -> Type {
                 match self {
                     $(Type::$tag => <$acc as Scalar>::TYPE,)*
@@ -141,8 +142,9 @@ macro_rules! define {
                 }
             }
 
-            /// The type of C where A and B have this type. A type that A and B do not have is its
-            /// own.
+            /// The type of C for operands of this type.
+            ///
+            /// A type that operands cannot have is its own output.
             pub const fn output(self) -> Type {
                 match self {
                     $(Type::$tag => <$out as Scalar>::TYPE,)*
@@ -150,7 +152,7 @@ macro_rules! define {
                 }
             }
 
-            /// The value of a bit pattern. It is exact, but 64-bit integers beyond 2⁵³ are
+            /// The value of a bit pattern. Exact, except that 64-bit integers beyond 2⁵³ are
             /// rounded to nearest.
             #[inline]
             pub fn to_f64(self, bits: u64) -> f64 {
@@ -160,8 +162,10 @@ macro_rules! define {
                 }
             }
 
-            /// The bit pattern of a number. Floats are rounded once, to nearest even. Of integers
-            /// the fraction is cut off, and the lower bits are kept.
+            /// The bit pattern of a number.
+            ///
+            /// Floats are rounded once, to nearest even. For integers the fraction is truncated and
+            /// the low bits are kept.
             #[inline]
             pub fn round(self, value: f64) -> u64 {
                 match self {
@@ -182,8 +186,8 @@ macro_rules! define {
                 <$acc>::from(self)
             }
             #[inline(always)]
-            fn narrow(sum: $acc) -> $out {
-                <$out as Round<$acc>>::round(sum)
+            fn narrow(accumulator: $acc) -> $out {
+                <$out as Round<$acc>>::round(accumulator)
             }
             #[inline(always)]
             fn widen_out(out: $out) -> $acc {
@@ -194,7 +198,7 @@ macro_rules! define {
 }
 
 macro_rules! scalar {
-    // The exponent of 1 is 0, stored as `1 - min_exponent` above the bits of the significand.
+    // The exponent of 1 is 0, stored as `1 - min_exponent` above the significand.
     (float($bits:ty, $precision:literal, $min:literal, $max:literal) $rust:ty, $tag:ident) => {
         scalar! {
             $rust, $tag, $bits, <$rust>::from_bits(0), <$rust>::from_bits((1i32 - $min) as $bits << ($precision - 1)),
@@ -227,49 +231,49 @@ macro_rules! scalar {
 crate::element_types! { [define] }
 
 impl Type {
-    /// The type of A and B that has this [`name`](Type::name).
+    /// The operand type with the given [`name`](Type::name).
     pub fn operand_named(name: &str) -> Option<Type> {
         Type::OPERANDS.into_iter().find(|ty| ty.name() == name)
     }
 
-    /// The names of the types of A and B in a sentence: `f64, f32, … i32 or i8`.
+    /// The names of the operand types, for messages: `f64, f32, … i32 or i8`.
     pub fn operand_names() -> String {
         let names = Type::OPERANDS.map(Type::name);
-        let (last, others) = names.split_last().unwrap_or((&"", &[]));
-        format!("{} or {last}", others.join(", "))
+        let (last, init) = names.split_last().unwrap_or((&"", &[]));
+        format!("{} or {last}", init.join(", "))
     }
 
-    /// Whether A and B of a product may have this type.
+    /// Whether the operands A and B can have this type.
     pub fn is_operand(self) -> bool {
         Type::OPERANDS.contains(&self)
     }
 
-    /// Its format, if it is a floating-point type.
+    /// The format of a floating-point type; `None` for other types.
     pub const fn float_format(self) -> Option<FloatFormat> {
         match self.kind() {
-            Kind::Float(format) => Some(format),
-            Kind::Signed | Kind::Unsigned | Kind::Predicate => None,
+            TypeKind::Float(format) => Some(format),
+            TypeKind::Signed | TypeKind::Unsigned | TypeKind::Predicate => None,
         }
     }
 
-    /// Whether this is one of the floating-point types.
+    /// Whether this is a floating-point type.
     pub const fn is_float(self) -> bool {
-        matches!(self.kind(), Kind::Float(_))
+        matches!(self.kind(), TypeKind::Float(_))
     }
 
-    /// Whether this is one of the 16-bit floating-point types.
+    /// Whether this is a 16-bit floating-point type.
     pub const fn is_half_float(self) -> bool {
         self.is_float() && self.size() == 2
     }
 
-    /// Whether this is one of the integer types.
+    /// Whether this is an integer type.
     pub const fn is_int(self) -> bool {
-        matches!(self.kind(), Kind::Signed | Kind::Unsigned)
+        matches!(self.kind(), TypeKind::Signed | TypeKind::Unsigned)
     }
 
     /// Whether this is a signed integer type.
     pub const fn is_signed(self) -> bool {
-        matches!(self.kind(), Kind::Signed)
+        matches!(self.kind(), TypeKind::Signed)
     }
 }
 
@@ -279,9 +283,9 @@ impl fmt::Display for Type {
     }
 }
 
-/// A Rust type that a kernel can hold in a register.
+/// A Rust type that a register of a kernel can hold.
 ///
-/// Values travel between engines as bits, right-aligned in a `u64`.
+/// Engines exchange values as bits, right-aligned in a `u64`.
 pub trait Scalar: Copy + PartialEq + fmt::Debug + Send + Sync + 'static {
     /// The run-time tag.
     const TYPE: Type;
@@ -295,21 +299,22 @@ pub trait Scalar: Copy + PartialEq + fmt::Debug + Send + Sync + 'static {
     fn from_bits(bits: u64) -> Self;
 }
 
-/// Rounds to odd: a value that is no f32 goes to the neighbour whose last bit is 1.
+/// Rounds an f64 to f32 by round-to-odd: an inexact value becomes the neighbor whose last bit is 1.
 ///
-/// Rounding that to a 16-bit float gives the same as rounding the value itself once, which rounding to the nearest f32 first does
-/// not (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
-pub fn to_odd(value: f64) -> f32 {
-    let near = value as f32;
-    let bits = near.to_bits();
-    if value.is_nan() || f64::from(near) == value || bits & 1 == 1 {
-        return near;
+/// Rounding the result to a 16-bit float equals rounding the value once. Rounding to the nearest
+/// f32 first would not (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved
+/// algorithms using rounding to odd", 2008).
+pub fn round_to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    let bits = nearest.to_bits();
+    if value.is_nan() || f64::from(nearest) == value || bits & 1 == 1 {
+        return nearest;
     }
-    let outward = f64::from(near).abs() < value.abs();
+    let outward = f64::from(nearest).abs() < value.abs();
     f32::from_bits(if outward { bits + 1 } else { bits - 1 })
 }
 
-/// Rounding to a type: once, to nearest even.
+/// Conversion with one rounding, to nearest even.
 trait Round<From> {
     /// The nearest value.
     fn round(value: From) -> Self;
@@ -325,22 +330,22 @@ macro_rules! round {
     })*};
 }
 
-// From f64 every float, from an accumulator every type of C.
+// The conversions of f64 to every float, and of an accumulator to every type of C.
 round! {
     f64, f64, |x| x;
     f32, f64, |x| x as f32;
     f32, f32, |x| x;
-    f16, f64, |x| f16::from_f32(to_odd(x));
+    f16, f64, |x| f16::from_f32(round_to_odd(x));
     f16, f32, f16::from_f32;
-    bf16, f64, |x| bf16::from_f32(to_odd(x));
+    bf16, f64, |x| bf16::from_f32(round_to_odd(x));
     bf16, f32, bf16::from_f32;
     i32, i32, |x| x;
 }
 
-/// A type that plain kernels do arithmetic in.
+/// A type that kernels compute in.
 pub trait Arith: Scalar {
-    /// The value of a decimal number, rounded to nearest for floats.
-    /// `None` where an integer type cannot hold it exactly.
+    /// The value of an f64: rounded to nearest for floats, `None` where an integer type cannot hold
+    /// it.
     fn from_f64(value: f64) -> Option<Self>;
 }
 
@@ -358,24 +363,27 @@ macro_rules! arith {
 arith! { float f64 f32 f16 bf16 }
 arith! { int i32 u32 i64 u64 }
 
-/// How exact a product has to be. A product may always be more exact than asked for.
+/// The required accuracy of a product. An engine can always compute more accurately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Accuracy {
-    /// As the plain loop of the type.
+    /// The accuracy of the plain loop in the accumulator type.
     #[default]
     Full,
-    /// f32 may be rounded to tf32, to 10 bits behind the point, before it is multiplied; sums are of f32. Other types have no such mode.
+    /// f32 operands may be rounded to tf32 (10 fraction bits) before multiplication; f32
+    /// accumulators.
+    ///
+    /// Other types have no such mode.
     Tf32,
 }
 
 impl Accuracy {
-    /// The same for products of elements of that type.
+    /// The accuracy that applies to operands of the type `ty`.
     #[must_use]
     pub fn of(self, ty: Type) -> Self {
         if ty == Type::F32 { self } else { Accuracy::Full }
     }
 
-    /// The name used on the command line and in messages: `full`, `tf32`.
+    /// The name in messages and on the command line: `full`, `tf32`.
     pub const fn name(self) -> &'static str {
         match self {
             Accuracy::Full => "full",
@@ -384,9 +392,9 @@ impl Accuracy {
     }
 }
 
-/// An element type of A and B, with the type its products are summed in and the type of C.
+/// A type of the operands A and B, with its accumulator type and the type of C.
 ///
-/// | A, B | sum (and alpha, beta) | C |
+/// | A, B | accumulator, alpha, beta | C |
 /// |---|---|---|
 /// | f64 | f64 | f64 |
 /// | f32 | f32 | f32 |
@@ -394,15 +402,15 @@ impl Accuracy {
 /// | i32 | i32, wrapping mod 2³² | i32 |
 /// | i8 | i32, wrapping mod 2³² | i32 |
 pub trait Element: Scalar + bytemuck::Pod {
-    /// The type that sums, alpha and beta have.
+    /// The type of the accumulator, alpha and beta.
     type Acc: Arith + bytemuck::Pod;
     /// The type of C.
     type Out: Scalar + bytemuck::Pod;
-    /// An element as a summand factor, exactly.
+    /// Converts an operand to the accumulator type, exactly.
     fn widen(self) -> Self::Acc;
-    /// A result as C stores it, rounded to nearest even where C is narrower.
-    fn narrow(sum: Self::Acc) -> Self::Out;
-    /// A stored element of C as `beta` scales it, exactly.
+    /// Converts an accumulator to the type of C, rounded to nearest even where C is narrower.
+    fn narrow(accumulator: Self::Acc) -> Self::Out;
+    /// Converts an element of C to the accumulator type, exactly, for scaling by beta.
     fn widen_out(out: Self::Out) -> Self::Acc;
 }
 

@@ -1,17 +1,19 @@
-//! Memory of the host: how much is free, and vectors that are refused rather than promised.
+//! Host memory: free memory, and allocations that fail before the system does.
 //!
-//! Linux grants nearly any amount and ends the process when it is used, so that an allocation which succeeds says nothing; what is free
-//! has to be asked for. It knows bytes, not what they are for.
+//! Linux overcommits: an allocation succeeds, and the process is killed when it uses the memory.
+//! Allocations are therefore checked against the memory that is free. This module counts bytes;
+//! their use does not matter here.
 //!
-//! Every size that reaches an allocation is a product of extents that [`room`] multiplies itself, checked; no caller multiplies them.
+//! [`try_vec`] computes every allocation size from extents, with checked multiplication. No caller
+//! multiplies extents itself.
 
 pub use crate::available::available;
 use crate::error::{Error, Result};
 
-/// Up to so many bytes nobody asks what is free: asking takes longer than a small product.
+/// Allocations up to this size skip the check, which takes longer than a small product.
 const SMALL: u128 = 256 << 20;
 
-/// Refuses what does not fit in the memory that is free.
+/// Checks that an allocation fits in free memory.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`] with the numbers.
@@ -25,7 +27,9 @@ pub fn check(bytes: u128, what: impl FnOnce() -> String) -> Result<()> {
     }
 }
 
-/// The number of elements of such extents: 0 where one is 0, however large the others are, and `None` where it exceeds `isize::MAX`.
+/// The number of elements of the given extents; `None` where it exceeds `isize::MAX`.
+///
+/// It is 0 where one extent is 0, however large the others are.
 pub fn count(extents: &[usize]) -> Option<usize> {
     if extents.contains(&0) {
         return Some(0);
@@ -34,7 +38,7 @@ pub fn count(extents: &[usize]) -> Option<usize> {
     count.filter(|&count| isize::try_from(count).is_ok())
 }
 
-/// The bytes of elements of type `T` of such extents, for messages: the largest number where there are more.
+/// The bytes of elements of type `T` with the given extents, saturating; for messages.
 pub fn bytes<T>(extents: &[usize]) -> u128 {
     if extents.contains(&0) {
         return 0;
@@ -42,19 +46,21 @@ pub fn bytes<T>(extents: &[usize]) -> u128 {
     extents.iter().fold(size_of::<T>() as u128, |bytes, &extent| bytes.saturating_mul(extent as u128))
 }
 
-/// An empty vector with capacity for elements of such extents; `what` says what it is for.
+/// Allocates an empty vector with capacity for elements of the given extents.
+///
+/// `what` describes the data in the error.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] where they do not fit, also where their number is no `usize`.
-pub fn room<T>(extents: &[usize], what: impl Fn() -> String) -> Result<Vec<T>> {
+/// [`Error::OutOfMemory`] where they do not fit, also where their number exceeds `usize`.
+pub fn try_vec<T>(extents: &[usize], what: impl Fn() -> String) -> Result<Vec<T>> {
     let bytes = bytes::<T>(extents);
     check(bytes, &what)?;
-    let mut room = Vec::new();
-    let reserved = count(extents).is_some_and(|len| room.try_reserve_exact(len).is_ok());
-    if reserved { Ok(room) } else { Err(out_of_memory(bytes, what)) }
+    let mut vec = Vec::new();
+    let reserved = count(extents).is_some_and(|len| vec.try_reserve_exact(len).is_ok());
+    if reserved { Ok(vec) } else { Err(out_of_memory(bytes, what)) }
 }
 
-/// The error, with what is free now.
+/// The out-of-memory error, with the memory that is free now.
 pub fn out_of_memory(bytes: u128, what: impl FnOnce() -> String) -> Error {
     Error::OutOfMemory { what: what(), bytes, device: "the host".into(), available: available() }
 }
@@ -65,35 +71,35 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_is_not_there_is_refused_with_numbers() {
-        let free = available().expect("this system tells");
+    fn allocation_beyond_free_memory_is_rejected_with_numbers() {
+        let free = available().expect("Linux reports free memory");
         assert!(free > 1 << 20);
         assert!(check(SMALL, || unreachable!()).is_ok());
         let Err(Error::OutOfMemory { what, bytes, available, .. }) = check(1 << 60, || "it".into()) else {
-            panic!("nobody has so much")
+            panic!("2^60 bytes were granted")
         };
         assert_eq!((what.as_str(), bytes), ("it", 1 << 60));
         assert!(available.is_some_and(|free| free < 1 << 60));
-        assert!(room::<u64>(&[1 << 50], || "it".into()).is_err());
-        assert!(room::<u64>(&[usize::MAX], || "it".into()).is_err());
-        assert!(room::<u64>(&[100], || unreachable!()).unwrap().capacity() >= 100);
+        assert!(try_vec::<u64>(&[1 << 50], || "it".into()).is_err());
+        assert!(try_vec::<u64>(&[usize::MAX], || "it".into()).is_err());
+        assert!(try_vec::<u64>(&[100], || unreachable!()).unwrap().capacity() >= 100);
     }
 
     #[test]
-    fn extents_whose_product_overflows_are_refused() {
+    fn extents_with_an_overflowing_product_are_rejected() {
         for extents in
             [[usize::MAX; 3], [1 << 32, 1 << 32, 1], [1 << 62, 2, 1], [1 << 61, 1, 4], [3, usize::MAX / 2, 1]]
         {
             assert_eq!(count(&extents), None, "{extents:?}");
-            let Err(Error::OutOfMemory { bytes, .. }) = room::<u64>(&extents, || "it".into()) else {
+            let Err(Error::OutOfMemory { bytes, .. }) = try_vec::<u64>(&extents, || "it".into()) else {
                 panic!("{extents:?}")
             };
             assert!(bytes > 1 << 63, "{bytes}");
         }
         assert_eq!(count(&[usize::MAX, 0, usize::MAX]), Some(0));
-        assert_eq!(room::<u64>(&[usize::MAX, usize::MAX, 0], || unreachable!()).unwrap().capacity(), 0);
+        assert_eq!(try_vec::<u64>(&[usize::MAX, usize::MAX, 0], || unreachable!()).unwrap().capacity(), 0);
         assert_eq!((count(&[3, 5, 7]), count(&[]), bytes::<u32>(&[3, 5])), (Some(105), Some(1), 60));
-        // No element of a type without size needs memory, but their number is bounded as any other.
-        assert!(room::<()>(&[usize::MAX, 2], || "it".into()).is_err());
+        // Zero-sized elements need no memory, but their number is bounded as well.
+        assert!(try_vec::<()>(&[usize::MAX, 2], || "it".into()).is_err());
     }
 }

@@ -1,18 +1,20 @@
-//! Fused multiply-add over the 32 lanes of a warp, for the interpreter.
+//! Fused multiply-add over the 32 lanes of a warp, for the interpreter and the reference.
 //!
-//! Each lane is `f32::mul_add` (or `f64::mul_add`): one rounding. Where the machine has FMA instructions but the program was built
-//! for machines without, `mul_add` is a library call; here it is compiled a second time with FMA on and chosen at run time.
+//! Each lane computes `f32::mul_add` (or `f64::mul_add`), with one rounding. In a program built
+//! without FMA instructions, `mul_add` is a library call. The functions are therefore compiled a
+//! second time with FMA enabled, and selected at run time.
 
 macro_rules! lanes {
     ($name:ident, $fused:ident, $plain:ident, $t:ty) => {
-        #[doc = concat!("`out[i] = a[i]·b[i] + c[i]`, rounded once, as [`", stringify!($t), "::mul_add`] does it.")]
+        #[doc = concat!("`out[i] = a[i]·b[i] + c[i]`, rounded once, as by [`", stringify!($t), "::mul_add`].")]
         ///
-        /// The bits are those of `mul_add` for every lane that is not NaN; which NaN comes out is left open, as Rust leaves it.
+        /// The bits equal those of `mul_add` for every lane that is not NaN. The payload of a NaN
+        /// is unspecified, as in Rust.
         #[inline]
         pub fn $name(a: &[$t; 32], b: &[$t; 32], c: &[$t; 32], out: &mut [$t; 32]) {
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("fma") && is_x86_feature_detected!("avx2") {
-                // SAFETY: both features that the function is compiled for were found on this machine.
+                // SAFETY: the processor has both features that the function is compiled for.
                 return unsafe { $fused(a, b, c, out) };
             }
             $plain(a, b, c, out);
@@ -42,14 +44,14 @@ mod tests {
 
     use super::*;
 
-    /// Any bit pattern at all: subnormals, infinities and NaN among them.
+    /// Arbitrary bit patterns, including subnormals, infinities and NaN.
     fn warp() -> impl Strategy<Value = [u64; 32]> {
         proptest::array::uniform32(any::<u64>())
     }
 
     proptest! {
         #[test]
-        fn every_lane_is_mul_add(a in warp(), b in warp(), c in warp()) {
+        fn every_lane_equals_mul_add(a in warp(), b in warp(), c in warp()) {
             let ([a, b, c], mut out) = ([a, b, c].map(|x| x.map(f64::from_bits)), [0.0; 32]);
             mul_add_f64(&a, &b, &c, &mut out);
             for i in 0..32 {
@@ -65,7 +67,7 @@ mod tests {
         }
 
         #[test]
-        fn the_product_is_not_rounded_before_the_sum(x in 1.0f64..2.0) {
+        fn product_is_not_rounded_before_the_addition(x in 1.0f64..2.0) {
             let (a, mut out) = ([x; 32], [0.0; 32]);
             mul_add_f64(&a, &a, &[-(x * x); 32], &mut out);
             prop_assert_eq!(out, [x.mul_add(x, -(x * x)); 32]);

@@ -1,6 +1,6 @@
-//! What the crates of Tegula share: element types, layouts and views, errors, epilogues, threads.
+//! Shared foundation of Tegula's crates: element types, layouts, views, errors, epilogues, threads.
 //!
-//! Programs use the crate `tegula`, which re-exports what they need of this one.
+//! Programs depend on the crate `tegula`, which re-exports the public part of this crate.
 #![deny(unsafe_code)]
 
 mod available;

@@ -1,11 +1,11 @@
-//! How far a product has come, for those who wait for it. It knows numbers, not work.
+//! Progress of a running product: phases, fractions, and a thread-safe meter.
 
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What is being done.
+/// A phase of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
@@ -19,94 +19,99 @@ pub enum Phase {
     Check,
 }
 
-/// How far a phase has come.
+/// The progress of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Progress {
-    /// What is being done.
+    /// The phase.
     pub phase: Phase,
-    /// How much of it is done, in the phase's unit.
+    /// Completed work, in the phase's unit.
     pub done: u64,
-    /// How much there is to do.
+    /// Total work, in the phase's unit.
     pub total: u64,
 }
 
 impl Progress {
-    /// The same among `count` equal parts of a whole, of which this is the one after `before` others.
+    /// The progress of a whole of `count` equal parts, of which `before` are complete and this one
+    /// runs.
     pub fn of_parts(self, before: u64, count: u64) -> Progress {
         let done = self.total.saturating_mul(before).saturating_add(self.done);
         Progress { done, total: self.total.saturating_mul(count), ..self }
     }
 
-    /// The part that is done, 0 to 1; 1 where there is nothing to do.
+    /// The completed fraction, 0 to 1; 1 for an empty phase.
     pub fn fraction(&self) -> f64 {
         if self.done == self.total { 1.0 } else { self.done as f64 / self.total as f64 }
     }
 }
 
-/// Is told how far a product has come: from any thread, but one call at a time, so it should return at once. Within a phase `done` never
-/// falls, and where the work succeeds it ends at `total`.
-pub type Listener<'a> = dyn Fn(Progress) + Sync + 'a;
+/// A callback for progress.
+///
+/// It is called from any thread, one call at a time, and should return at once. Within a phase
+/// `done` never decreases; after a successful phase it equals `total`.
+pub type ProgressSink<'a> = dyn Fn(Progress) + Sync + 'a;
 
-/// Who listens, if anybody.
+/// An optional [`ProgressSink`].
 #[derive(Clone, Copy, Default)]
-pub struct Audience<'a>(pub Option<&'a Listener<'a>>);
+pub struct ProgressReporter<'a>(pub Option<&'a ProgressSink<'a>>);
 
-impl<'a> Audience<'a> {
-    /// Counts a phase, if anybody listens.
-    pub fn meter(self, phase: Phase, total: u128) -> Option<Meter<'a>> {
-        Some(Meter::new(self.0?, phase, u64::try_from(total).unwrap_or(u64::MAX)))
+impl<'a> ProgressReporter<'a> {
+    /// Creates the meter of a phase, if a sink is set.
+    pub fn meter(self, phase: Phase, total: u128) -> Option<ProgressMeter<'a>> {
+        Some(ProgressMeter::new(self.0?, phase, u64::try_from(total).unwrap_or(u64::MAX)))
     }
 }
 
-impl fmt::Debug for Audience<'_> {
+impl fmt::Debug for ProgressReporter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "listening" } else { "nobody" })
+        f.write_str(if self.0.is_some() { "ProgressReporter(set)" } else { "ProgressReporter(none)" })
     }
 }
 
-/// Counts one phase, from any number of threads.
-pub struct Meter<'a> {
-    listener: &'a Listener<'a>,
+/// The thread-safe meter of one phase.
+pub struct ProgressMeter<'a> {
+    sink: &'a ProgressSink<'a>,
     phase: Phase,
     total: u64,
     done: AtomicU64,
-    /// What was told last; held while telling.
-    told: Mutex<Option<u64>>,
+    /// The last value reported. Locked during a report.
+    reported: Mutex<Option<u64>>,
 }
 
-impl<'a> Meter<'a> {
-    /// Nothing done yet, and nobody told.
-    pub fn new(listener: &'a Listener<'a>, phase: Phase, total: u64) -> Self {
-        Meter { listener, phase, total, done: AtomicU64::new(0), told: Mutex::new(None) }
+impl<'a> ProgressMeter<'a> {
+    /// Creates a meter with nothing done and nothing reported.
+    pub fn new(sink: &'a ProgressSink<'a>, phase: Phase, total: u64) -> Self {
+        ProgressMeter { sink, phase, total, done: AtomicU64::new(0), reported: Mutex::new(None) }
     }
 
-    /// So much more is done.
+    /// Adds completed work.
     pub fn add(&self, more: u64) {
         self.done.fetch_add(more, Relaxed);
-        self.tell();
+        self.report();
     }
 
-    /// `part` of `whole` is done, or more already.
-    pub fn reach(&self, part: u64, whole: u64) {
+    /// Raises the completed work to the fraction `part`/`whole`, rounded down; it never decreases.
+    pub fn raise_to(&self, part: u64, whole: u64) {
         let done = u128::from(self.total) * u128::from(part) / u128::from(whole.max(1));
         self.done.fetch_max(done as u64, Relaxed);
-        self.tell();
+        self.report();
     }
 
-    /// All is done; the last to be told.
+    /// Sets the phase to complete, as the last report.
     pub fn finish(&self) {
         self.done.fetch_max(self.total, Relaxed);
-        self.tell();
+        self.report();
     }
 
-    /// Tells what is done by now, unless another thread is telling: waiting for it would stop the work, and for good where the listener
-    /// itself makes the thread look for work.
-    fn tell(&self) {
-        let Ok(mut told) = self.told.try_lock() else { return };
+    /// Reports the completed work, unless another thread is reporting.
+    ///
+    /// Waiting for that thread would stall the work. It would deadlock where the sink makes its
+    /// thread steal work.
+    fn report(&self) {
+        let Ok(mut reported) = self.reported.try_lock() else { return };
         let done = self.done.load(Relaxed);
-        if told.is_none_or(|before| before < done) {
-            *told = Some(done);
-            (self.listener)(Progress { phase: self.phase, done, total: self.total });
+        if reported.is_none_or(|before| before < done) {
+            *reported = Some(done);
+            (self.sink)(Progress { phase: self.phase, done, total: self.total });
         }
     }
 }
@@ -118,10 +123,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_rises_to_the_total_from_many_threads() {
+    fn concurrent_reports_increase_to_the_total() {
         let seen = Mutex::new(Vec::new());
-        let listener = |progress: Progress| seen.lock().unwrap().push(progress.done);
-        let meter = Meter::new(&listener, Phase::Multiply, 10_000);
+        let sink = |progress: Progress| seen.lock().unwrap().push(progress.done);
+        let meter = ProgressMeter::new(&sink, Phase::Multiply, 10_000);
         (0..1000).into_par_iter().for_each(|_| meter.add(10));
         meter.finish();
         let seen = seen.lock().unwrap();
@@ -130,22 +135,22 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_do_is_told_once() {
+    fn empty_phase_is_reported_once() {
         let seen = Mutex::new(Vec::new());
-        let listener = |progress: Progress| seen.lock().unwrap().push((progress, progress.fraction()));
-        let meter = Meter::new(&listener, Phase::Upload, 0);
+        let sink = |progress: Progress| seen.lock().unwrap().push((progress, progress.fraction()));
+        let meter = ProgressMeter::new(&sink, Phase::Upload, 0);
         meter.finish();
         meter.finish();
         assert_eq!(*seen.lock().unwrap(), [(Progress { phase: Phase::Upload, done: 0, total: 0 }, 1.0)]);
     }
 
     #[test]
-    fn parts_are_rounded_down() {
+    fn fraction_is_rounded_down() {
         let seen = Mutex::new(Vec::new());
-        let listener = |progress: Progress| seen.lock().unwrap().push(progress.done);
-        let meter = Meter::new(&listener, Phase::Multiply, 10);
+        let sink = |progress: Progress| seen.lock().unwrap().push(progress.done);
+        let meter = ProgressMeter::new(&sink, Phase::Multiply, 10);
         for part in [1, 2, 1, 3] {
-            meter.reach(part, 3);
+            meter.raise_to(part, 3);
         }
         assert_eq!(*seen.lock().unwrap(), [3, 6, 10]);
     }

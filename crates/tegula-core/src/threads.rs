@@ -1,8 +1,9 @@
-//! Threads that do the work: those of the rayon pool that the caller is in, else of the global one, which is made here.
+//! The worker threads: those of the caller's rayon pool, else of the global pool, created here.
 //!
-//! Rayon would make the global pool when it is first used, and panic where the system refuses a thread: at a limit on processes, in a control
-//! group, or where memory is short. So every module asks [`count`] first, which starts the threads itself, as many as it can, and gives them to
-//! rayon. One thread is the caller's own: then rayon is not used.
+//! Rayon would create the global pool at its first use, and panic where the system refuses a thread
+//! (process limit, control group, memory). Every module therefore calls [`count`] first. It starts
+//! as many threads as the system grants and gives them to rayon. With one thread, rayon is not
+//! used.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -12,60 +13,65 @@ use std::thread;
 use rayon::prelude::*;
 use rayon::{ThreadBuilder, ThreadPoolBuilder};
 
-/// Bytes that must still be free when a thread is started, so that the work has memory for more than threads.
+/// Bytes that must remain free when a thread starts, so that the work itself has memory.
 const RESERVE: usize = 32 << 20;
 
-/// How many threads work on what the calling thread asks for; the caller is one of them, or waits for them.
+/// The number of threads that work for the calling thread, which is one of them or waits for them.
 ///
-/// In a rayon pool they are that pool's. Elsewhere they are those of rayon's global pool. Where the program has none yet, the first call makes it: with
-/// a thread for each processor that the process may use (its affinity and the quota of its control group count), or as many as `RAYON_NUM_THREADS` says
-/// if that is less. Where the system does not grant so many, fewer do the work, down to the caller's alone, which is told through `tracing` at level debug.
+/// In a rayon pool, this is the size of that pool. Elsewhere it is the size of rayon's global pool.
+/// Where the program has no global pool yet, the first call creates it. It has one thread for each
+/// processor available to the process (affinity and control-group quota count), or
+/// `RAYON_NUM_THREADS` if that is less. Where the system grants fewer threads, fewer are used, down
+/// to the calling thread alone; this is logged through `tracing` at level debug.
 ///
-/// A program that wants another number makes rayon's global pool before, or calls from a pool of its own.
+/// A program that needs another number creates rayon's global pool first, or calls from its own
+/// pool.
 pub fn count() -> usize {
     static GLOBAL: OnceLock<usize> = OnceLock::new();
     match rayon::current_thread_index() {
         Some(_) => rayon::current_num_threads(),
-        None => *GLOBAL.get_or_init(|| make(wanted())),
+        None => *GLOBAL.get_or_init(|| build_pool(requested())),
     }
 }
 
-/// Threads for as many processors as can be used, at most what the variable asks for.
-fn wanted() -> usize {
+/// The number of available processors, limited by the environment variable.
+fn requested() -> usize {
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
-    let wanted = asked.filter(|&count| count > 0).map_or(processors, |count: usize| count.min(processors));
-    if asked.is_some_and(|asked| asked > wanted) {
-        tracing::debug!(?asked, wanted, "fewer threads: as many as processors that can be used");
+    let variable = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
+    let requested = variable.filter(|&count| count > 0).map_or(processors, |count: usize| count.min(processors));
+    if variable.is_some_and(|variable| variable > requested) {
+        tracing::debug!(?variable, requested, "RAYON_NUM_THREADS exceeds the available processors");
     }
-    wanted.min(rayon::max_num_threads())
+    requested.min(rayon::max_num_threads())
 }
 
-/// Makes the global pool, and says how many threads there are to work with.
-fn make(wanted: usize) -> usize {
-    let started = start(wanted);
-    if started.len() < wanted {
-        tracing::debug!(wanted, started = started.len(), "fewer threads: the system grants no more");
+/// Builds the global pool, and returns the number of usable threads.
+fn build_pool(requested: usize) -> usize {
+    let started = spawn_threads(requested);
+    if started.len() < requested {
+        tracing::debug!(requested, started = started.len(), "fewer threads: the system refused to start more");
     }
     if started.is_empty() {
         return 1;
     }
     let count = started.len();
-    let mut waiting = started.into_iter();
-    let hand = |worker: ThreadBuilder| {
-        let sender = waiting.next().ok_or(std::io::ErrorKind::WouldBlock)?;
+    let mut idle = started.into_iter();
+    let assign = |worker: ThreadBuilder| {
+        let sender = idle.next().ok_or(std::io::ErrorKind::WouldBlock)?;
         sender.send(worker).map_err(|_| std::io::ErrorKind::BrokenPipe.into())
     };
-    match ThreadPoolBuilder::new().num_threads(count).spawn_handler(hand).build_global() {
+    match ThreadPoolBuilder::new().num_threads(count).spawn_handler(assign).build_global() {
         Ok(()) => count,
-        // The program has made one, or tried to: then asking for it panics.
+        // The program has built the pool, or failed to: then querying it panics.
         Err(_) => std::panic::catch_unwind(rayon::current_num_threads).unwrap_or(1),
     }
 }
 
-/// Up to so many threads that wait to be workers, and end when their sender is dropped.
-fn start(wanted: usize) -> Vec<Sender<ThreadBuilder>> {
-    let one = |_| {
+/// Starts up to `requested` threads, each of which waits for a rayon worker.
+///
+/// A thread exits when its sender is dropped.
+fn spawn_threads(requested: usize) -> Vec<Sender<ThreadBuilder>> {
+    let spawn = |_| {
         let mut reserve = Vec::<u8>::new();
         reserve.try_reserve_exact(RESERVE).ok()?;
         drop(black_box(reserve));
@@ -78,21 +84,23 @@ fn start(wanted: usize) -> Vec<Sender<ThreadBuilder>> {
         thread::Builder::new().spawn(wait).ok()?;
         Some(sender)
     };
-    (0..wanted).map_while(one).collect()
+    (0..requested).map_while(spawn).collect()
 }
 
-/// Does all tasks, on several threads if there are any, up to the first that fails.
+/// Runs all tasks, in parallel if several threads exist, until the first error.
 pub fn for_each<E: Send>(tasks: usize, work: impl Fn(usize) -> Result<(), E> + Send + Sync) -> Result<(), E> {
     if count() < 2 { (0..tasks).try_for_each(work) } else { (0..tasks).into_par_iter().try_for_each(work) }
 }
 
-/// Works on a slice in chunks of a size that is not 0, the last perhaps smaller: on several threads if there are any, up to the first that fails.
+/// Processes a slice in chunks, in parallel if several threads exist, until the first error.
+///
+/// The chunks have `size` elements (not 0); the last can be shorter.
 pub fn for_chunks<T: Send, E: Send>(
     items: &mut [T],
     size: usize,
     work: impl Fn(usize, &mut [T]) -> Result<(), E> + Send + Sync,
 ) -> Result<(), E> {
-    let work = |(number, chunk): (usize, &mut [T])| work(number, chunk);
+    let work = |(index, chunk): (usize, &mut [T])| work(index, chunk);
     if count() < 2 {
         items.chunks_mut(size).enumerate().try_for_each(work)
     } else {
@@ -105,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn count_in_a_pool_is_that_of_the_pool() {
+    fn count_in_a_pool_is_the_size_of_the_pool() {
         let pool = ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         assert_eq!(pool.install(count), 3);
         assert_eq!(count(), rayon::current_num_threads());
@@ -113,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_and_chunks_are_done_once_and_a_failure_ends_them() {
+    fn tasks_and_chunks_run_once_and_stop_at_an_error() {
         let mut items = [0; 100];
         let fill = |number: usize, chunk: &mut [usize]| {
             chunk.iter_mut().enumerate().for_each(|(i, item)| *item += 7 * number + i);

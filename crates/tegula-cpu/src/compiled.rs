@@ -1,56 +1,56 @@
-//! Products by element type, compiled once: what is generic is compiled again in every crate that
-//! calls it.
+//! Products of each element type, compiled in this crate. Generic code would be compiled again in
+//! every crate that calls it.
 
 use tegula_core::element::{Element, for_each_operand_type};
 use tegula_core::epilogue::Activation;
 use tegula_core::error::Result;
 use tegula_core::matrix::{Layout, Shape};
 
+use crate::host_gemm::{HostGemm, HostMatrix, Workspace};
 use crate::isa::Isa;
-use crate::kernel::Operand;
-use crate::panels::Panels;
-use crate::scaled::{Host, Scaled, Workspace};
-use crate::source::Source;
+use crate::micro_kernel::CpuElement;
+use crate::pack_source::PackSource;
+use crate::packed_b::PackedB;
 
-/// [`Scaled::run`] for an element type.
+/// [`HostGemm::run`] for an element type.
 ///
 /// # Safety
-/// As there.
+/// As for [`HostGemm::run`].
 pub type Multiply<'a, T> = unsafe fn(
-    Scaled<'a, <T as Element>::Acc>,
-    Host<*const T>,
-    Host<*const T>,
-    Host<*mut <T as Element>::Out>,
-    Option<Host<*mut <T as Element>::Out>>,
+    HostGemm<'a, <T as Element>::Acc>,
+    HostMatrix<*const T>,
+    HostMatrix<*const T>,
+    HostMatrix<*mut <T as Element>::Out>,
+    Option<HostMatrix<*mut <T as Element>::Out>>,
     Activation,
 ) -> Result<()>;
 
 /// An element type whose products are compiled in this crate.
-pub trait Compiled: Operand {
-    /// [`Scaled::run`].
+pub trait Compiled: CpuElement {
+    /// [`HostGemm::run`].
     fn multiply<'a>() -> Multiply<'a, Self>;
 
-    /// [`Scaled::workspace`].
-    fn workspace(scaled: Scaled<'_, Self::Acc>, layouts: [Layout; 3]) -> Result<Workspace>;
+    /// [`HostGemm::workspace`].
+    fn workspace(gemm: HostGemm<'_, Self::Acc>, layouts: [Layout; 3]) -> Result<Workspace>;
 
-    /// [`Panels::pack`].
-    fn panels(isa: Isa, columns: Source<Self>, shape: Shape) -> Result<Panels>;
+    /// [`PackedB::pack`].
+    fn pack_b(isa: Isa, columns: PackSource<Self>, shape: Shape) -> Result<PackedB>;
 }
 
 macro_rules! compiled {
     ($($t:ty;)*) => {$(impl Compiled for $t {
-        // Inlined elsewhere, it would have the product compiled there.
+        // Inlined into another crate, it would compile the product there.
         #[inline(never)]
         fn multiply<'a>() -> Multiply<'a, Self> {
-            Scaled::run::<$t>
+            HostGemm::run::<$t>
         }
 
-        fn workspace(scaled: Scaled<'_, Self::Acc>, layouts: [Layout; 3]) -> Result<Workspace> {
-            scaled.workspace::<$t>(layouts)
+        fn workspace(gemm: HostGemm<'_, Self::Acc>, layouts: [Layout; 3]) -> Result<Workspace> {
+            gemm.workspace::<$t>(layouts)
         }
 
-        fn panels(isa: Isa, columns: Source<Self>, shape: Shape) -> Result<Panels> {
-            Panels::pack(isa, columns, shape)
+        fn pack_b(isa: Isa, columns: PackSource<Self>, shape: Shape) -> Result<PackedB> {
+            PackedB::pack(isa, columns, shape)
         }
     })*};
 }

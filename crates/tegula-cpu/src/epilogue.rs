@@ -1,42 +1,42 @@
-//! What happens to sums on their way to C, a piece of a row at a time: a bias is added and an activation applied.
+//! The epilogue of a row of C: adds the bias, then applies the activation.
 
 use tegula_core::element::Scalar;
 use tegula_core::epilogue::{Activation, Gate};
 
-use super::grid::Grid;
 use super::isa::Isa;
-use super::kernel::{Accumulator, Operand, Sum};
+use super::matrix_ptr::MatrixPtr;
+use super::micro_kernel::{Accumulate, Accumulator, CpuElement};
 
-/// The epilogue of a matrix, or of a part of it.
+/// The epilogue of a matrix or a submatrix.
 #[derive(Clone, Copy)]
-pub struct Ending<O> {
+pub struct MatrixEpilogue<O> {
     pub isa: Isa,
-    /// The bias as a matrix like C, with strides of 0; nobody writes to it.
-    pub bias: Option<Grid<O>>,
+    /// The bias with the shape of C, broadcast by strides of 0; never written.
+    pub bias: Option<MatrixPtr<O>>,
     pub activation: Activation,
 }
 
-impl<O: Scalar> Ending<O> {
-    /// Whether nothing happens.
+impl<O: Scalar> MatrixEpilogue<O> {
+    /// Whether the epilogue has neither bias nor activation.
     pub fn is_none(&self) -> bool {
         self.bias.is_none() && self.activation == Activation::None
     }
 
-    /// That of another matrix of the batch.
+    /// The epilogue of the matrix `batch` of the batch.
     pub fn batch(self, batch: usize) -> Self {
-        Ending { bias: self.bias.map(|bias| bias.batch(batch)), ..self }
+        MatrixEpilogue { bias: self.bias.map(|bias| bias.batch(batch)), ..self }
     }
 
-    /// That of a part, from an element on.
-    pub fn from(self, row: usize, col: usize) -> Self {
-        Ending { bias: self.bias.map(|bias| bias.from(row, col)), ..self }
+    /// The epilogue of the submatrix whose first element is (row, col).
+    pub fn submatrix(self, row: usize, col: usize) -> Self {
+        MatrixEpilogue { bias: self.bias.map(|bias| bias.submatrix(row, col)), ..self }
     }
 
-    /// Finishes values of a row, from a column on.
+    /// Applies the epilogue to accumulators of a row, from column `col` on.
     ///
     /// # Safety
-    /// The bias has as many columns, and may be read. The machine has the instruction set.
-    pub unsafe fn apply<T: Operand<Out = O>>(&self, row: usize, col: usize, values: &mut [T::Acc]) {
+    /// The bias has these columns, and can be read. The CPU has the instruction set.
+    pub unsafe fn apply<T: CpuElement<Out = O>>(&self, row: usize, col: usize, values: &mut [T::Acc]) {
         if let Some(bias) = self.bias {
             for (i, value) in values.iter_mut().enumerate() {
                 // SAFETY: the caller's promise.
@@ -51,32 +51,33 @@ impl<O: Scalar> Ending<O> {
         }
     }
 
-    fn gate<T: Operand>(&self, gate: Gate, values: &mut [T::Acc]) {
+    fn gate<T: CpuElement>(&self, gate: Gate, values: &mut [T::Acc]) {
         let fused = self.isa != Isa::Portable;
-        // The casts fail for no type, since the tag says which it is.
+        // The tag is that of the type, so the casts cannot fail.
         match T::Acc::ACCUMULATOR {
             Accumulator::F64 => gate_f64(fused, gate, bytemuck::cast_slice_mut(values)),
             Accumulator::F32 if T::Out::TYPE.size() <= 2 => gate_short(fused, gate, bytemuck::cast_slice_mut(values)),
             Accumulator::F32 => gate_f32(fused, gate, bytemuck::cast_slice_mut(values)),
-            // Refused before: integers have no gates.
+            // Unreachable: gates of integers are refused before.
             Accumulator::I32 => {}
         }
     }
 }
 
-/// NaN stays.
+/// ReLU; NaN stays NaN.
 fn relu<S: Scalar + PartialOrd>(values: &mut [S]) {
     values.iter_mut().for_each(|value| *value = if *value < S::ZERO { S::ZERO } else { *value });
 }
 
-/// A gate of many values. Where the program was built for machines without FMA it is compiled a second time with it.
+/// Applies a gate to many values. On x86-64 it is compiled twice: for the build target, and with
+/// FMA.
 macro_rules! gate {
     ($name:ident, $with_fma:ident, $plain:ident, $apply:ident, $t:ty) => {
-        #[allow(unused_variables, reason = "other machines have FMA always, or never")]
+        #[allow(unused_variables, reason = "other architectures always have FMA, or never")]
         fn $name(fused: bool, gate: Gate, values: &mut [$t]) {
             #[cfg(target_arch = "x86_64")]
             if fused {
-                // SAFETY: an instruction set that is not the portable one has both features.
+                // SAFETY: every instruction set except the portable one includes both features.
                 return unsafe { $with_fma(gate, values) };
             }
             $plain(gate, values);
@@ -90,7 +91,7 @@ macro_rules! gate {
 
         #[inline(always)]
         fn $plain(gate: Gate, values: &mut [$t]) {
-            // A loop for each, which the compiler can make of vectors.
+            // One loop per gate, which the compiler can vectorize.
             match gate {
                 Gate::Tanh => values.iter_mut().for_each(|x| *x = Gate::Tanh.$apply(*x)),
                 Gate::Logistic => values.iter_mut().for_each(|x| *x = Gate::Logistic.$apply(*x)),
@@ -101,5 +102,5 @@ macro_rules! gate {
 
 gate!(gate_f32, fused_f32, plain_f32, apply, f32);
 gate!(gate_f64, fused_f64, plain_f64, apply, f64);
-// For results of 16 bits.
+// For 16-bit results.
 gate!(gate_short, fused_short, plain_short, apply_short, f32);

@@ -1,4 +1,4 @@
-//! Which instructions this machine has, and which of them the products use.
+//! Detection and choice of the instruction set.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -6,30 +6,31 @@ use std::sync::OnceLock;
 use tegula_core::element::Type;
 use tegula_core::error::{Error, Result};
 
-/// Forces one instruction set: `portable`, `avx2`, `avx512`, `vnni` or `amx`.
+/// Environment variable that forces an instruction set: `portable`, `avx2`, `avx512`, `vnni` or
+/// `amx`.
 const VARIABLE: &str = "TEGULA_CPU";
 
-/// An instruction set that there are micro-kernels for, the slowest first.
+/// An instruction set with micro-kernels, in order of speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Isa {
-    /// Plain Rust, vectorised by the compiler for the machine it builds for.
+    /// Plain Rust, vectorized by the compiler for the build target.
     Portable,
     /// AVX2 and FMA: 256-bit vectors.
     Avx2,
     /// AVX-512 F, BW and VL: 512-bit vectors.
     Avx512,
-    /// VNNI besides: products of bytes, four to a lane.
+    /// AVX-512 with VNNI: products of bytes, four to a lane.
     Vnni,
-    /// AMX besides: tiles of bf16 and of bytes.
+    /// AVX-512 with VNNI and AMX: tiles of bf16 and of bytes.
     Amx,
 }
 
 impl Isa {
-    /// Every instruction set, the slowest first.
+    /// All instruction sets, the slowest first.
     pub const ALL: [Isa; 5] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Vnni, Isa::Amx];
 
-    /// The name that `TEGULA_CPU` takes.
+    /// The name, as in `TEGULA_CPU`.
     pub const fn name(self) -> &'static str {
         match self {
             Isa::Portable => "portable",
@@ -40,7 +41,7 @@ impl Isa {
         }
     }
 
-    /// Whether this machine has it.
+    /// Whether this CPU has the instruction set.
     pub fn is_available(self) -> bool {
         let has = |needed: &[&str]| features().iter().filter(|(name, _)| needed.contains(name)).all(|&(_, has)| has);
         match self {
@@ -52,10 +53,10 @@ impl Isa {
         }
     }
 
-    /// The one that products use: what `TEGULA_CPU` names, else the best that this machine has. Looked up once.
+    /// The instruction set of products: by `TEGULA_CPU`, else the fastest of this CPU. Chosen once.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where `TEGULA_CPU` names one that is unknown or not on this machine.
+    /// [`Error::Unsupported`] where `TEGULA_CPU` is unknown or not available on this CPU.
     pub fn chosen(ty: Type) -> Result<Isa> {
         static CHOSEN: OnceLock<Result<Isa, String>> = OnceLock::new();
         let forced = || {
@@ -63,8 +64,9 @@ impl Isa {
                 .filter(|value| !value.is_empty())
                 .map(|value| value.to_string_lossy().into_owned())
         };
-        let chosen =
-            || choose(forced()).inspect(|isa| tracing::debug!(%isa, machine = ?features(), "instruction set chosen"));
+        let chosen = || {
+            choose(forced()).inspect(|isa| tracing::debug!(%isa, cpu_features = ?features(), "instruction set chosen"))
+        };
         CHOSEN.get_or_init(chosen).clone().map_err(|name| Error::Unsupported {
             what: format!("{VARIABLE}={name}"),
             ty,
@@ -79,12 +81,12 @@ impl fmt::Display for Isa {
     }
 }
 
-/// The instruction sets of this machine, the slowest first.
+/// The instruction sets of this CPU, the slowest first.
 fn available() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
 
-/// The named instruction set, or the best; the name back where there is none such here.
+/// The named instruction set, else the fastest; `Err` with the name where it is not available.
 fn choose(forced: Option<String>) -> Result<Isa, String> {
     match forced {
         None => Ok(available().last().unwrap_or(Isa::Portable)),
@@ -92,7 +94,7 @@ fn choose(forced: Option<String>) -> Result<Isa, String> {
     }
 }
 
-/// The processor features that the micro-kernels ask for, and whether this machine has them.
+/// The CPU features that micro-kernels need, and whether this CPU has them.
 pub fn features() -> Vec<(&'static str, bool)> {
     #[cfg(target_arch = "x86_64")]
     return vec![
@@ -102,8 +104,8 @@ pub fn features() -> Vec<(&'static str, bool)> {
         ("avx512bw", is_x86_feature_detected!("avx512bw")),
         ("avx512vl", is_x86_feature_detected!("avx512vl")),
         ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
-        // Miri has none of them, and no way to ask for this one.
-        ("amx", !cfg!(miri) && super::tiles::is_available()),
+        // Miri has none of these features, and cannot detect AMX.
+        ("amx", !cfg!(miri) && super::amx_detect::is_available()),
     ];
     #[cfg(not(target_arch = "x86_64"))]
     Vec::new()
@@ -114,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_machine_has_can_be_forced() {
+    fn forced_instruction_set_must_be_available() {
         assert_eq!(choose(Some("portable".into())), Ok(Isa::Portable));
         assert_eq!(choose(Some("avx1024".into())), Err("avx1024".into()));
         assert_eq!(choose(Some("".into())), Err("".into()));

@@ -1,46 +1,55 @@
-//! The product on the CPU: C ← act(alpha·A·B + beta·C + bias), blocked for the caches and vectorised for the machine it finds itself on.
+//! GEMM on the CPU: C ← act(alpha·A·B + beta·C + bias).
 //!
-//! - `isa`: which instructions there are, and which are used;
-//! - `scaled`: batches and threads; `compiled`: the same for each element type;
-//! - `kernel`: what a micro-kernel is (`portable`, `x86`, `vnni` and `amx` hold them);
-//! - `way`: what is packed, how C is cut, for how many threads;
-//! - `blocked`: the loops, written once;
-//! - `pack`: A and B in the order a micro-kernel reads them; `panels`: all of B packed once;
-//! - `crew`: threads that share tasks; `caches`: how large they are here;
-//! - `epilogue`: what happens to sums last;
-//! - `probe`: whether the processor runs at full speed.
+//! The loops are blocked for the caches, and micro-kernels vectorized for the instruction set.
+//!
+//! - `isa`, `amx_detect`: detection and choice of the instruction set;
+//! - `host_gemm`: batches and threads; `compiled`: the same for each element type;
+//! - `elements`: packing and rounding of each element type;
+//! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `vnni` and
+//!   `amx`;
+//! - `blocking`: the plan, with MC, NC, KC, packing and tasks; `caches`: cache sizes;
+//! - `macro_kernel`: LOOP 5 to LOOP 1, written once;
+//! - `pack`: packed panels of A and B; `packed_b`: all of B packed once; `scratch`: their memory;
+//! - `pack_source`, `matrix_ptr`: strided operands to read, and a strided C to write;
+//! - `thread_pool`: `parallel_for`;
+//! - `epilogue`: bias and activation;
+//! - `probe`: whether the CPU runs at full speed.
 //!
 //! # Accuracy
-//! Sums are kept in [`Element::Acc`] and added in order of k, in runs of KC: each run is summed from 0 (bytes with VNNI from what makes up for their packing) and added to those before; alpha and beta
-//! scale the whole.
-//! AMX takes subnormal numbers of bf16, and makes those of a bf16 result, zeros (2⁻¹²⁶ and more are normal).
-//! So the result stays within the bound of `tegula_bench::oracle`, 16-bit results are rounded once, and no result depends
-//! on the number of threads.
+//! Accumulators are of type [`Element::Acc`]. Products are added in order of k, in steps of KC.
+//! Each step starts from 0 (for bytes with VNNI, from a compensation for their packing), and its
+//! sum is added to the sum of the steps before. alpha and beta scale the whole.
+//!
+//! AMX reads subnormal bf16 numbers as zeros, and writes zeros for subnormal bf16 results. Numbers
+//! from 2⁻¹²⁶ on are normal.
+//!
+//! So the error is within the bound of `tegula_bench::oracle`. 16-bit results are rounded once. No
+//! result depends on the number of threads.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
-mod blocked;
-mod buffer;
+#[cfg(target_arch = "x86_64")]
+mod amx_detect;
+mod blocking;
 mod caches;
 mod compiled;
-mod crew;
+mod elements;
 mod epilogue;
-mod grid;
+mod host_gemm;
 mod isa;
-mod kernel;
-mod operands;
+mod macro_kernel;
+mod matrix_ptr;
+mod micro_kernel;
 mod pack;
-mod panels;
+mod pack_source;
+mod packed_b;
 mod portable;
 mod probe;
-mod scaled;
-mod source;
-#[cfg(target_arch = "x86_64")]
-mod tiles;
+mod scratch;
+mod thread_pool;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
-mod way;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -48,127 +57,134 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use compiled::Compiled;
+pub use host_gemm::Workspace;
+use host_gemm::{HostGemm, HostMatrix};
 pub use isa::{Isa, features};
-use kernel::Operand;
-pub use panels::Panels;
+use micro_kernel::CpuElement;
+use pack_source::PackSource;
+pub use packed_b::PackedB;
 pub use probe::at_full_speed;
-pub use scaled::Workspace;
-use scaled::{Host, Scaled};
-use source::Source;
 use tegula_core::element::{Element, Scalar, Type, with_operand_type};
-use tegula_core::epilogue::Finish;
+use tegula_core::epilogue::EpilogueOperands;
 use tegula_core::error::{Error, Result};
 use tegula_core::matrix::{DeviceMemory, Layout, Memory, MemoryMut, Shape, View, ViewMut};
-use tegula_core::progress::Meter;
+use tegula_core::progress::ProgressMeter;
 
-/// Runs a function for the number type that `T` is at run time.
+/// Calls a generic function with the built-in element type of the same `TYPE` as `T`.
 macro_rules! for_type {
     ($t:ty, $function:ident($($argument:expr),*)) => {
         with_operand_type!(<$t as Scalar>::TYPE, U => $function::<$t, U>($($argument),*), _ => Err(foreign::<$t>()))
     };
 }
 
-/// C ← alpha·A·B + beta·C, where A is m×k, B is k×n and C is m×n, or batches of as many such matrices each.
+/// C ← alpha·A·B + beta·C, where A is m×k, B is k×n and C is m×n, or batches of equal length.
 ///
-/// Any strides will do: transposed, reversed, and for A and B broadcast (0). Where `beta` is 0, C is not read; where `alpha` is 0,
-/// A and B are not. k may be 0. The [threads](tegula_core::threads::count) are those of the current rayon pool; small products use only the caller's.
+/// Strides may have any value: transposed, reversed, and for A and B broadcast (0). Where `beta` is
+/// 0, C is not read. Where `alpha` is 0, A and B are not read. k may be 0. Threads are
+/// [those](tegula_core::threads::count) of the current rayon pool. Small products use only the
+/// caller's thread.
 ///
 /// # Errors
-/// [`Error::Shape`] where the shapes do not make a product; [`Error::Unsupported`] where a matrix lies on a GPU or `TEGULA_CPU`
-/// names an instruction set that this machine lacks; [`Error::OutOfMemory`] where there is no room to pack A and B.
+/// - [`Error::Shape`] where the shapes do not match.
+/// - [`Error::Unsupported`] where a matrix is in GPU memory, or `TEGULA_CPU` is not available on
+///   this CPU.
+/// - [`Error::OutOfMemory`] where packed A and B do not fit in memory.
 pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, c: ViewMut<T::Out>) -> Result<()> {
-    gemm_told(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, Finish::default(), None, None)
+    gemm_with_options(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, EpilogueOperands::default(), None, None)
 }
 
-/// [`gemm`] with an instruction set that the machine has, an epilogue, B packed before, and a meter
-/// of multiply-adds.
+/// [`gemm`] with an instruction set, an epilogue, packed B, and a progress meter.
+///
+/// The CPU must have the instruction set. The meter counts multiply-adds.
 ///
 /// # Errors
-/// As [`gemm`].
-#[allow(clippy::too_many_arguments, reason = "the parts of a product")]
-pub fn gemm_told<T: Element>(
+/// As for [`gemm`].
+#[allow(clippy::too_many_arguments, reason = "the arguments of a product")]
+pub fn gemm_with_options<T: Element>(
     isa: Isa,
     alpha: T::Acc,
     a: View<T>,
     b: View<T>,
     beta: T::Acc,
     c: ViewMut<T::Out>,
-    finish: Finish<'_, T::Out>,
-    panels: Option<&Panels>,
-    meter: Option<&Meter<'_>>,
+    epilogue: EpilogueOperands<'_, T::Out>,
+    packed_b: Option<&PackedB>,
+    meter: Option<&ProgressMeter<'_>>,
 ) -> Result<()> {
     with_operand_type!(
         T::TYPE,
         U => {
-            let [alpha, beta] = [sum::<T, U>(alpha)?, sum::<T, U>(beta)?];
-            let bias = finish.bias.map(|bias| vector::<T, U>(bias, c.shape())).transpose()?;
+            let [alpha, beta] = [accumulator::<T, U>(alpha)?, accumulator::<T, U>(beta)?];
+            let bias = epilogue.bias.map(|bias| bias_matrix::<T, U>(bias, c.shape())).transpose()?;
             let (a, b, c) = (input("A", a)?, input("B", b)?, output::<T, U>(c)?);
-            let scaled = Scaled { isa, alpha, beta, panels, meter };
-            // SAFETY: views were borrowed to read A, B and the bias, which has the shape of C, and to write C, whose
-            // elements are distinct.
-            unsafe { U::multiply()(scaled, a, b, c, bias, finish.activation) }
+            let gemm = HostGemm { isa, alpha, beta, packed_b, meter };
+            // SAFETY: A, B and the bias, which has the shape of C, are borrowed to read. C is
+            // borrowed to write, and its elements are distinct.
+            unsafe { U::multiply()(gemm, a, b, c, bias, epilogue.activation) }
         },
         _ => Err(foreign::<T>())
     )
 }
 
-/// All panels of B; `None` where there are no elements.
+/// Packs all of B; `None` for an empty B.
 ///
 /// # Errors
-/// As [`gemm`].
-pub fn prepack<T: Element>(b: View<T>) -> Result<Option<Panels>> {
+/// As for [`gemm`].
+pub fn prepack<T: Element>(b: View<T>) -> Result<Option<PackedB>> {
     let isa = Isa::chosen(T::TYPE)?;
     for_type!(T, prepack_as(isa, b))
 }
 
-fn prepack_as<T: Element, U: Compiled>(isa: Isa, b: View<T>) -> Result<Option<Panels>> {
+fn prepack_as<T: Element, U: Compiled>(isa: Isa, b: View<T>) -> Result<Option<PackedB>> {
     let b = input::<T, U>("B", b)?;
     let shape = b.layout.shape;
     if shape.is_empty() {
         return Ok(None);
     }
-    // SAFETY: the view was borrowed to be read.
-    let columns = unsafe { Source::rows(b.memory, b.layout.transposed()) };
-    U::panels(isa, columns, shape).map(Some)
+    // SAFETY: the view borrows B to read.
+    let columns = unsafe { PackSource::rows(b.memory, b.layout.transposed()) };
+    U::pack_b(isa, columns, shape).map(Some)
 }
 
-/// The micro-kernel that large products of this type use: instruction set, type, and the tile of C it holds, such as `avx2 f32 4x24`.
+/// The name of the micro-kernel for large products of this type.
+///
+/// It has the instruction set, the type, and MR×NR, such as `avx2 f32 4x24`.
 ///
 /// # Errors
-/// [`Error::Unsupported`] where `TEGULA_CPU` names an instruction set that this machine lacks.
+/// [`Error::Unsupported`] where `TEGULA_CPU` is not available on this CPU.
 pub fn kernel_name<T: Element>() -> Result<Cow<'static, str>> {
-    // Every product tells it. By type, of which there are fewer.
+    // Every product reports its name, so names are kept by type.
     static NAMES: [OnceLock<String>; Type::ALL.len()] = [const { OnceLock::new() }; Type::ALL.len()];
     let isa = Isa::chosen(T::TYPE)?;
-    let kept = NAMES.get(T::TYPE as usize);
-    match kept.and_then(OnceLock::get) {
+    let cached = NAMES.get(T::TYPE as usize);
+    match cached.and_then(OnceLock::get) {
         Some(name) => Ok(Cow::Borrowed(name)),
         None => {
             let name = for_type!(T, kernel_name_of(isa))?;
-            Ok(kept.map_or(Cow::Owned(name.clone()), |kept| Cow::Borrowed(kept.get_or_init(|| name))))
+            Ok(cached.map_or(Cow::Owned(name.clone()), |cached| Cow::Borrowed(cached.get_or_init(|| name))))
         }
     }
 }
 
-fn kernel_name_of<T: Element, U: Operand>(isa: Isa) -> Result<String> {
-    let [rows, cols] = U::tiles(isa).block;
-    Ok(format!("{} {} {rows}x{cols}", U::own(isa), T::TYPE))
+fn kernel_name_of<T: Element, U: CpuElement>(isa: Isa) -> Result<String> {
+    let [rows, cols] = U::micro_kernel(isa).tile;
+    Ok(format!("{} {} {rows}x{cols}", U::micro_kernel_isa(isa), T::TYPE))
 }
 
-/// What [`gemm`] takes for matrices that lie so.
+/// The workspace that [`gemm`] allocates for these layouts.
 ///
 /// # Errors
-/// As [`kernel_name`].
+/// As for [`kernel_name`].
 pub fn workspace<T: Element>(
     alpha: T::Acc,
     a: Layout,
     b: Layout,
     beta: T::Acc,
     c: Layout,
-    panels: Option<&Panels>,
+    packed_b: Option<&PackedB>,
 ) -> Result<Workspace> {
     let isa = Isa::chosen(T::TYPE)?;
-    for_type!(T, workspace_as(isa, alpha, [a, b], beta, c, panels))
+    for_type!(T, workspace_as(isa, alpha, [a, b], beta, c, packed_b))
 }
 
 fn workspace_as<T: Element, U: Compiled>(
@@ -177,49 +193,51 @@ fn workspace_as<T: Element, U: Compiled>(
     [a, b]: [Layout; 2],
     beta: T::Acc,
     c: Layout,
-    panels: Option<&Panels>,
+    packed_b: Option<&PackedB>,
 ) -> Result<Workspace> {
-    let [alpha, beta] = [sum::<T, U>(alpha)?, sum::<T, U>(beta)?];
-    U::workspace(Scaled { isa, alpha, beta, panels, meter: None }, [a, b, c])
+    let [alpha, beta] = [accumulator::<T, U>(alpha)?, accumulator::<T, U>(beta)?];
+    U::workspace(HostGemm { isa, alpha, beta, packed_b, meter: None }, [a, b, c])
 }
 
-/// A number of the accumulator type, where `T` is `U`.
-fn sum<T: Element, U: Operand>(number: T::Acc) -> Result<U::Acc> {
+/// Casts a scalar to the accumulator type of `U`, where `T` is `U`.
+fn accumulator<T: Element, U: CpuElement>(number: T::Acc) -> Result<U::Acc> {
     bytemuck::try_cast(number).map_err(|_| foreign::<T>())
 }
 
-fn input<T: Element, U: Operand>(name: &str, view: View<'_, T>) -> Result<Host<*const U>> {
-    // Views of other crates' matrices are made without a check.
+fn input<T: Element, U: CpuElement>(name: &str, view: View<'_, T>) -> Result<HostMatrix<*const U>> {
+    // Views of other crates' matrices are created without a check.
     view.shape().len()?;
     match view.memory() {
         Memory::Device(device) => Err(on_gpu::<T>(name, device)),
         Memory::Host(memory) => {
-            Ok(Host { memory: same::<T, T, U>(memory.as_ptr().cast_mut())?, layout: view.layout() })
+            Ok(HostMatrix { memory: checked_cast::<T, T, U>(memory.as_ptr().cast_mut())?, layout: view.layout() })
         }
     }
 }
 
-/// The bias as a matrix like C. It is never written to.
-fn vector<T: Element, U: Operand>(bias: View<'_, T::Out>, c: Shape) -> Result<Host<*mut U::Out>> {
+/// The bias, broadcast to the shape of C; never written.
+fn bias_matrix<T: Element, U: CpuElement>(bias: View<'_, T::Out>, c: Shape) -> Result<HostMatrix<*mut U::Out>> {
     let bias = bias.broadcast(c)?;
     match bias.memory() {
         Memory::Device(device) => Err(on_gpu::<T>("bias", device)),
         Memory::Host(memory) => {
-            Ok(Host { memory: same::<T, _, _>(memory.as_ptr().cast_mut())?, layout: bias.layout() })
+            Ok(HostMatrix { memory: checked_cast::<T, _, _>(memory.as_ptr().cast_mut())?, layout: bias.layout() })
         }
     }
 }
 
-fn output<T: Element, U: Operand>(view: ViewMut<'_, T::Out>) -> Result<Host<*mut U::Out>> {
+fn output<T: Element, U: CpuElement>(view: ViewMut<'_, T::Out>) -> Result<HostMatrix<*mut U::Out>> {
     let layout = view.layout();
     match view.into_memory() {
         MemoryMut::Device(device) => Err(on_gpu::<T>("C", device)),
-        MemoryMut::Host(mut memory) => Ok(Host { memory: same::<T, _, _>(memory.as_mut_ptr())?, layout }),
+        MemoryMut::Host(mut memory) => Ok(HostMatrix { memory: checked_cast::<T, _, _>(memory.as_mut_ptr())?, layout }),
     }
 }
 
-/// The address of elements that are of the type `U` by their tag; refused where a foreign type's tag lies.
-fn same<T: Element, S: Scalar, U: Scalar>(memory: *mut S) -> Result<*mut U> {
+/// Casts a pointer to elements whose `TYPE` is that of `U`.
+///
+/// Refuses an element type of another crate whose size or alignment is not that of its `TYPE`.
+fn checked_cast<T: Element, S: Scalar, U: Scalar>(memory: *mut S) -> Result<*mut U> {
     let memory = memory.cast::<U>();
     let same = S::TYPE == U::TYPE && size_of::<S>() == size_of::<U>() && memory.is_aligned();
     if same { Ok(memory) } else { Err(foreign::<T>()) }
@@ -227,13 +245,13 @@ fn same<T: Element, S: Scalar, U: Scalar>(memory: *mut S) -> Result<*mut U> {
 
 fn on_gpu<T: Element>(name: &str, memory: DeviceMemory) -> Error {
     Error::Unsupported {
-        what: format!("a product whose {name} lies on cuda:{}", memory.ordinal()),
+        what: format!("a product with {name} on cuda:{}", memory.ordinal()),
         ty: T::TYPE,
         device: "the CPU; copy it to the host first".into(),
     }
 }
 
-/// An element type of somebody else's, for which there are no micro-kernels.
+/// The error for an element type of another crate, which has no micro-kernels.
 fn foreign<T: Element>() -> Error {
     Error::Unsupported { what: "a product".into(), ty: T::TYPE, device: "the CPU".into() }
 }

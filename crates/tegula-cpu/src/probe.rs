@@ -1,7 +1,7 @@
-//! Whether the processor is as fast as it can be.
+//! A probe for throttling: whether the CPU runs at full speed.
 //!
-//! On shared hardware vector code can run at half its rate for seconds while the system's clocks look normal. A short loop of multiply-adds, timed before and after
-//! what is measured, tells.
+//! On shared hardware vector code can run at half its rate for seconds while the reported clocks
+//! look normal. A short loop of multiply-adds, timed before and after a measurement, detects that.
 
 use std::ptr::null;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,42 +10,43 @@ use std::time::Instant;
 use tegula_core::element::Type;
 use tegula_core::threads;
 
-use super::crew::share;
 use super::isa::Isa;
-use super::kernel::{Factors, Later, Operand};
+use super::micro_kernel::{CpuElement, MicroOperands, OverlappedPacking};
+use super::thread_pool::parallel_for;
 
-/// Steps of a micro-kernel whose panels stay in the first-level cache.
+/// Steps of k of the micro-kernel; its panels stay in the L1 cache.
 const STEPS: usize = 64;
-/// How often they are gone through: some 20 µs.
-const TIMES: usize = 80;
-/// A processor is at full speed within so much of the best there was.
-const WITHIN: f64 = 1.25;
+/// Repetitions, about 20 µs in all.
+const REPEATS: usize = 80;
+/// Largest ratio of a time to the best time at full speed.
+const TOLERANCE: f64 = 1.25;
 
-/// The least time there was, as the bits of an f64.
-static BEST: AtomicU64 = AtomicU64::new(f64::INFINITY.to_bits());
+/// The best time so far in seconds, as the bits of an f64.
+static BEST_SECONDS: AtomicU64 = AtomicU64::new(f64::INFINITY.to_bits());
 
-/// Whether this thread, and those of the pool if there are several, multiply at full speed just now.
+/// Whether this thread and the other threads of the pool multiply at full speed now.
 pub fn at_full_speed() -> bool {
-    let (threads, most) = (threads::count(), AtomicU64::new(0));
-    // Of numbers that are not negative the bits are in order.
-    share(threads, threads, |_, _| _ = most.fetch_max(seconds().to_bits(), Ordering::Relaxed));
-    let slowest = f64::from_bits(most.into_inner());
-    let fastest = BEST.fetch_min(slowest.to_bits(), Ordering::Relaxed);
-    slowest <= WITHIN * f64::from_bits(fastest)
+    let (threads, slowest) = (threads::count(), AtomicU64::new(0));
+    // The bits of nonnegative floats are in the order of their values.
+    parallel_for(threads, threads, |_, _| _ = slowest.fetch_max(seconds().to_bits(), Ordering::Relaxed));
+    let slowest = f64::from_bits(slowest.into_inner());
+    let best = BEST_SECONDS.fetch_min(slowest.to_bits(), Ordering::Relaxed);
+    slowest <= TOLERANCE * f64::from_bits(best)
 }
 
-/// Seconds of the loop on this thread.
+/// Time of the loop on this thread in seconds.
 fn seconds() -> f64 {
-    let tiles = <f32 as Operand>::tiles(Isa::chosen(Type::F32).unwrap_or(Isa::Portable));
-    let [mr, nr] = tiles.block;
+    let kernel = <f32 as CpuElement>::micro_kernel(Isa::chosen(Type::F32).unwrap_or(Isa::Portable));
+    let [mr, nr] = kernel.tile;
     let (a, b, mut c) = (vec![1.0; STEPS * mr], vec![1.0; STEPS * nr], vec![0.0; mr * nr]);
-    let a_row = (STEPS * size_of::<f32>()) as isize;
-    let (a, b, b_step) = (a.as_ptr(), b.as_ptr(), nr as isize);
-    let factors = Factors { a, a_row, a_step: 1, b, b_step, starts: null(), later: Later::NONE };
+    let a_row_stride = (STEPS * size_of::<f32>()) as isize;
+    let (a, b, b_k_stride) = (a.as_ptr(), b.as_ptr(), nr as isize);
+    let (compensation, overlap) = (null(), OverlappedPacking::NONE);
+    let operands = MicroOperands { a, a_row_stride, a_k_stride: 1, b, b_k_stride, compensation, overlap };
     let start = Instant::now();
-    for _ in 0..TIMES {
-        // SAFETY: the machine has the instruction set, and the panels and the tile are whole.
-        unsafe { (tiles.run)([mr, nr])([mr, nr, STEPS], 1.0, factors, 0.0, c.as_mut_ptr(), nr as isize) };
+    for _ in 0..REPEATS {
+        // SAFETY: the CPU has the instruction set, and the panels and the micro-tile are full.
+        unsafe { (kernel.select_packed)([mr, nr])([mr, nr, STEPS], 1.0, operands, 0.0, c.as_mut_ptr(), nr as isize) };
     }
     std::hint::black_box(c);
     start.elapsed().as_secs_f64()
@@ -56,9 +57,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_there_was_is_full_speed() {
+    fn best_of_many_probes_is_at_full_speed() {
         let all: Vec<bool> = (0..50).map(|_| at_full_speed()).collect();
-        assert!(all.contains(&true), "the fastest of them was at full speed");
+        assert!(all.contains(&true), "the fastest probe was at full speed");
         assert!(seconds() > 0.0);
     }
 }

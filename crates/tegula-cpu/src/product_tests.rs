@@ -1,8 +1,9 @@
-//! Every instruction set that the machine has, against the oracle.
+//! Products by every instruction set of this CPU, compared with the oracle.
 //!
-//! One that it lacks is listed, and is a failure where `TEGULA_REQUIRE_CPU` (names with commas) asks for it.
+//! Instruction sets that the CPU lacks are listed as skipped. `TEGULA_REQUIRE_CPU`, names separated
+//! by commas, makes their absence a failure.
 
-/// Runs a function for every type there are micro-kernels for.
+/// Runs a function for every element type that has micro-kernels.
 macro_rules! for_every_type {
     ($function:ident $(, $argument:expr)*) => {
         for ty in Type::OPERANDS {
@@ -22,7 +23,7 @@ use tegula_core::epilogue::Activation;
 
 use super::*;
 
-/// The instruction sets to test here.
+/// The instruction sets to test on this CPU.
 fn instruction_sets() -> Vec<Isa> {
     let required = std::env::var("TEGULA_REQUIRE_CPU").unwrap_or_default();
     for name in required.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -45,7 +46,7 @@ impl Random {
         (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB) >> 13
     }
 
-    /// Any integer; a float in ±1, as one of 16 bits holds it.
+    /// Any integer, or a float in [-1, 1] of few enough digits for 16 bits.
     fn scalar<S: Scalar>(&mut self) -> S {
         let bits = self.bits();
         let float = (bits % 2001) as f64 / 1000.0 - 1.0;
@@ -57,33 +58,34 @@ impl Random {
     }
 }
 
-/// How a test lays out a matrix.
+/// The layout of a test matrix.
 #[derive(Clone, Copy, Debug, Default)]
 struct Style {
     transposed: bool,
-    /// Rows and columns backwards.
+    /// Whether rows and columns have negative strides.
     reversed: [bool; 2],
-    /// Elements from one to the next, at least 1.
-    apart: usize,
+    /// Element stride, at least 1.
+    spacing: usize,
     /// Elements before the first.
     shift: usize,
-    /// Every row the same (inputs only).
+    /// Whether the row stride is 0 (inputs only).
     broadcast: bool,
-    /// Every batch the same (inputs only).
+    /// Whether the batch stride is 0 (inputs only).
     repeated: bool,
 }
 
 impl Style {
-    /// A layout of this style, and how many elements of memory it needs.
+    /// A layout of this style, and the elements of memory that it needs.
     fn layout(self, shape: Shape) -> (Layout, usize) {
-        let apart = self.apart.max(1) as isize;
+        let spacing = self.spacing.max(1) as isize;
         let (rows, cols) = (shape.rows as isize, shape.cols as isize);
-        let gap = self.apart as isize;
-        let mut strides = if self.transposed { [0, apart, apart * rows + gap] } else { [0, apart * cols + gap, apart] };
+        let gap = self.spacing as isize;
+        let mut strides =
+            if self.transposed { [0, spacing, spacing * rows + gap] } else { [0, spacing * cols + gap, spacing] };
         strides[0] = if self.transposed { strides[2] * cols } else { strides[1] * rows };
         strides[0] *= isize::from(!self.repeated);
         strides[1] *= isize::from(!self.broadcast);
-        let mut offset = (self.apart + self.shift) as isize;
+        let mut offset = (self.spacing + self.shift) as isize;
         for (axis, extent) in [(1, rows), (2, cols)] {
             if self.reversed[axis - 1] {
                 offset += strides[axis] * (extent - 1).max(0);
@@ -91,24 +93,45 @@ impl Style {
             }
         }
         let layout = Layout { shape, offset: offset as usize, strides };
-        (layout, layout.span().unwrap().map_or(0, |(_, last)| last + 1) + self.apart)
+        (layout, layout.span().unwrap().map_or(0, |(_, last)| last + 1) + self.spacing)
     }
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
-fn what_a_factor_of_zero_hides_is_never_read() {
+fn operands_with_a_scalar_of_zero_are_not_read() {
     fn all<T: Element>(nan: T, nan_out: T::Out) {
         let (bad, good) = (vec![nan; 35 * 35], vec![T::ONE; 35 * 35]);
         let (bad, good) = (View::new(&bad, 35, 35).unwrap(), View::new(&good, 35, 35).unwrap());
         for isa in instruction_sets() {
             let mut data = vec![nan_out; 35 * 35];
             let mut c = ViewMut::new(&mut data, 35, 35).unwrap();
-            gemm_told::<T>(isa, T::Acc::ONE, good, good, T::Acc::ZERO, c.reborrow(), Finish::default(), None, None)
-                .unwrap();
-            let want = oracle::product::<T>(T::Acc::ONE, good, good, T::Acc::ZERO, None).unwrap();
+            gemm_with_options::<T>(
+                isa,
+                T::Acc::ONE,
+                good,
+                good,
+                T::Acc::ZERO,
+                c.reborrow(),
+                EpilogueOperands::default(),
+                None,
+                None,
+            )
+            .unwrap();
+            let want = oracle::reference::<T>(T::Acc::ONE, good, good, T::Acc::ZERO, None).unwrap();
             assert_eq!(c.as_mut_slice().unwrap(), want.as_slice(), "{isa}: C was read");
-            gemm_told::<T>(isa, T::Acc::ZERO, bad, bad, T::Acc::ONE, c, Finish::default(), None, None).unwrap();
+            gemm_with_options::<T>(
+                isa,
+                T::Acc::ZERO,
+                bad,
+                bad,
+                T::Acc::ONE,
+                c,
+                EpilogueOperands::default(),
+                None,
+                None,
+            )
+            .unwrap();
             assert_eq!(data, want.as_slice(), "{isa}: A or B was read");
         }
     }
@@ -119,7 +142,7 @@ fn what_a_factor_of_zero_hides_is_never_read() {
 }
 
 #[test]
-fn nan_and_infinity_reach_their_row_and_column_and_no_further() {
+fn nan_and_infinity_stay_in_their_row_and_column() {
     for isa in instruction_sets() {
         for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let (mut a, mut b) = (vec![1f32; 13 * 17], vec![2f32; 17 * 19]);
@@ -128,7 +151,8 @@ fn nan_and_infinity_reach_their_row_and_column_and_no_further() {
             let (a, b) = (View::new(&a, 13, 17).unwrap(), View::new(&b, 17, 19).unwrap());
             let mut data = vec![0f32; 13 * 19];
             let mut c = ViewMut::new(&mut data, 13, 19).unwrap();
-            gemm_told::<f32>(isa, 1.0, a, b, 0.0, c.reborrow(), Finish::default(), None, None).unwrap();
+            gemm_with_options::<f32>(isa, 1.0, a, b, 0.0, c.reborrow(), EpilogueOperands::default(), None, None)
+                .unwrap();
             assert!(
                 oracle::check::<f32>(1.0, a, b, 0.0, None, c.as_view()).unwrap().within(oracle::bound::<f32>(17)),
                 "{isa}"
@@ -139,25 +163,26 @@ fn nan_and_infinity_reach_their_row_and_column_and_no_further() {
     }
 }
 
-/// A sum of numbers above 0 that is rounded once is at most a unit off; one that is rounded after each run of k is further.
+/// A sum of positive numbers rounded once is at most 1 ulp off. Rounded after each KC step, its
+/// error is larger.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
-fn sixteen_bit_sums_are_rounded_once() {
+fn sixteen_bit_results_are_rounded_once() {
     let (a, b) = (vec![f16::from_f64(0.3); 20_000], vec![f16::ONE; 20_000]);
     let (a, b) = (View::new(&a, 1, 20_000).unwrap(), View::new(&b, 20_000, 1).unwrap());
     for isa in instruction_sets() {
         let mut c = [f16::ZERO];
         let mut c = ViewMut::new(&mut c, 1, 1).unwrap();
-        gemm_told::<f16>(isa, 1.0, a, b, 0.0, c.reborrow(), Finish::default(), None, None).unwrap();
+        gemm_with_options::<f16>(isa, 1.0, a, b, 0.0, c.reborrow(), EpilogueOperands::default(), None, None).unwrap();
         let report = oracle::check::<f16>(1.0, a, b, 0.0, None, c.as_view()).unwrap();
         assert!(report.within(1.05), "{isa}: {report:?}");
     }
 }
 
 #[test]
-fn the_extremes_of_i8_do_not_overflow() {
+fn i8_extremes_do_not_overflow() {
     let extremes = [i8::MIN, i8::MAX].map(|value| vec![value; 1001 * 17]);
-    // As they lie, and packed, which takes Miri minutes.
+    // Unpacked, and packed, which takes Miri minutes.
     let packed = if cfg!(miri) { [1, 1] } else { [9, 17] };
     for (isa, [m, n]) in instruction_sets().into_iter().flat_map(|isa| [(isa, [1, 1]), (isa, packed)]) {
         for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(a, b)| (&extremes[a], &extremes[b])) {
@@ -165,14 +190,14 @@ fn the_extremes_of_i8_do_not_overflow() {
             let (a, b) = (View::new(&a[..m * 1001], m, 1001).unwrap(), View::new(&b[..1001 * n], 1001, n).unwrap());
             let mut c = vec![0i32; m * n];
             let view = ViewMut::new(&mut c, m, n).unwrap();
-            gemm_told::<i8>(isa, 1, a, b, 0, view, Finish::default(), None, None).unwrap();
+            gemm_with_options::<i8>(isa, 1, a, b, 0, view, EpilogueOperands::default(), None, None).unwrap();
             assert!(c.iter().all(|&sum| sum == each), "{isa} {m}×{n}: {c:?}");
         }
     }
 }
 
 #[test]
-fn wrong_shapes_are_named() {
+fn wrong_shapes_are_refused_with_the_shapes() {
     let data = [0f32; 12];
     let mut c = [0f32; 12];
     let mut try_sizes = |a: (usize, usize), b: (usize, usize), c_size: (usize, usize)| {
@@ -188,25 +213,26 @@ fn wrong_shapes_are_named() {
 
 /// The loops rely on these.
 #[test]
-fn every_kernel_keeps_the_rules_of_blocking() {
-    fn one<T: Operand>() {
+fn micro_kernels_meet_the_constraints_of_blocking() {
+    fn one<T: CpuElement>() {
         for isa in instruction_sets() {
-            let kernel::Tiles { lanes, rows, block: [mr, nr], kc, depth, unit, direct, starts, .. } = T::tiles(isa);
-            let widths = rows.iter().take_while(|&&rows| rows > 0).count();
-            assert!(rows[widths..].iter().all(|&rows| rows == 0), "{isa} {}", T::TYPE);
-            assert!(nr % lanes == 0, "{isa} {}", T::TYPE);
-            // One function is for packed factors and for those that lie.
-            assert!(!direct || widths == 0 || rows[nr / lanes - 1] >= mr, "{isa} {}", T::TYPE);
-            assert!(kc % (depth * unit) == 0, "{isa} {}", T::TYPE);
-            assert!(starts.is_none() || mr <= kernel::STARTS, "{isa} {}", T::TYPE);
+            let kernel = T::micro_kernel(isa);
+            let micro_kernel::MicroKernel { vector_len, max_rows, tile: [mr, nr], kc, k_pack, k_unit, .. } = kernel;
+            let widths = max_rows.iter().take_while(|&&rows| rows > 0).count();
+            assert!(max_rows[widths..].iter().all(|&rows| rows == 0), "{isa} {}", T::TYPE);
+            assert!(nr % vector_len == 0, "{isa} {}", T::TYPE);
+            // One function serves packed and unpacked operands.
+            assert!(!kernel.direct_a || widths == 0 || max_rows[nr / vector_len - 1] >= mr, "{isa} {}", T::TYPE);
+            assert!(kc % (k_pack * k_unit) == 0, "{isa} {}", T::TYPE);
+            assert!(kernel.compensation.is_none() || mr <= micro_kernel::COMPENSATED_ROWS, "{isa} {}", T::TYPE);
         }
     }
     for_every_type!(one);
 }
 
-/// The stride of an axis of one place is never used, and may be anything.
+/// The stride of an axis of extent 1 is never used, and may have any value.
 #[test]
-fn a_single_row_or_step_may_be_any_distance_from_the_next() {
+fn strides_of_extent_one_may_have_any_value() {
     let data = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0];
     let far = |rows, cols, strides| {
         let layout = Layout { shape: Shape::new(rows, cols), strides, offset: 0 };
@@ -218,12 +244,12 @@ fn a_single_row_or_step_may_be_any_distance_from_the_next() {
             let mut c = [0f32; 3];
             let layout = Layout { shape: Shape::new(1, 3), strides: [most, most, 1], offset: 0 };
             let view = ViewMut::strided(&mut c, layout).unwrap();
-            gemm_told::<f32>(isa, 1.0, a, b, 0.0, view, Finish::default(), None, None).unwrap();
+            gemm_with_options::<f32>(isa, 1.0, a, b, 0.0, view, EpilogueOperands::default(), None, None).unwrap();
             assert_eq!(c, [9.0, 12.0, 15.0], "{isa} {most}");
             let (a, b) = (far(2, 1, [most, 1, most]), far(1, 2, [most, most, 1]));
             let mut c = [0f32; 4];
             let view = ViewMut::new(&mut c, 2, 2).unwrap();
-            gemm_told::<f32>(isa, 1.0, a, b, 0.0, view, Finish::default(), None, None).unwrap();
+            gemm_with_options::<f32>(isa, 1.0, a, b, 0.0, view, EpilogueOperands::default(), None, None).unwrap();
             assert_eq!(c, [1.0, 2.0, 2.0, 4.0], "{isa} {most}");
         }
     }

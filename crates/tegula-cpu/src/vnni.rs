@@ -1,80 +1,85 @@
-//! Bytes as VNNI multiplies them: four of A, signed, by four of B, unsigned, to a lane of 32 bits (Intel SDM, volume 2, VPDPBUSD).
+//! Packing for VNNI, which multiplies four signed bytes of A by four unsigned bytes of B per lane.
 //!
-//! A is read as it lies. B, which is packed anyway, is made unsigned then: 128 more. That adds 128 times the sum of A's row to every sum of the row, so
-//! each starts from as much less. All is mod 2³², so nothing is lost. Steps of k that are not there are zeros in A, whatever they are in B.
+//! The instruction is VPDPBUSD (Intel SDM, volume 2), with 32-bit lanes.
+//!
+//! A is read unpacked. Packing B makes it unsigned by adding 128. That adds 128 times the sum of a
+//! row of A to every accumulator of the row. So accumulators start from a compensation of -128
+//! times that sum. Arithmetic is mod 2³², so the result is exact. Steps out of bounds are zeros in
+//! A, and any value in B.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::kernel::STARTS;
-use super::source::Source;
+use super::micro_kernel::COMPENSATED_ROWS;
+use super::pack_source::PackSource;
 
 /// Steps of k in one packed value.
-pub const DEPTH: usize = 4;
+pub const K_PACK: usize = 4;
 /// Lanes of a vector.
 const LANES: usize = 16;
-/// What makes a signed byte 128 more, unsigned.
+/// The sign bit: flipping it converts a signed byte to unsigned, plus 128.
 const SIGN: u8 = 0x80;
 
-/// -128 times the sum of each row of A.
+/// Computes the compensation: -128 times the sum of each row of A.
 ///
 /// # Safety
-/// As [`super::kernel::Starts`] asks, for no more than [`STARTS`] rows.
+/// As for [`super::micro_kernel::CompensationFn`], for at most [`COMPENSATED_ROWS`] rows.
 #[target_feature(enable = "avx512f,avx512vnni")]
-pub unsafe fn starts(a: *const i32, row: isize, rows: usize, steps: usize) -> [i32; STARTS] {
+pub unsafe fn compensation(a: *const i32, row: isize, rows: usize, k_groups: usize) -> [i32; COMPENSATED_ROWS] {
     let times = _mm512_set1_epi8(SIGN as i8);
-    let mut starts = [0; STARTS];
-    for (i, start) in starts.iter_mut().enumerate().take(rows) {
+    let mut compensation = [0; COMPENSATED_ROWS];
+    for (i, value) in compensation.iter_mut().enumerate().take(rows) {
         let a = a.wrapping_byte_offset(i as isize * row);
         let mut sum = _mm512_setzero_si512();
-        for step in (0..steps).step_by(LANES) {
-            let there = u16::MAX >> (LANES - LANES.min(steps - step));
-            // SAFETY: the caller's promise; what is masked off is not read.
-            sum = _mm512_dpbusd_epi32(sum, times, unsafe { _mm512_maskz_loadu_epi32(there, a.wrapping_add(step)) });
+        for group in (0..k_groups).step_by(LANES) {
+            let mask = u16::MAX >> (LANES - LANES.min(k_groups - group));
+            // SAFETY: the caller's promise; masked lanes are not read.
+            sum = _mm512_dpbusd_epi32(sum, times, unsafe { _mm512_maskz_loadu_epi32(mask, a.wrapping_add(group)) });
         }
-        *start = _mm512_reduce_add_epi32(sum).wrapping_neg();
+        *value = _mm512_reduce_add_epi32(sum).wrapping_neg();
     }
-    starts
+    compensation
 }
 
-/// Packs rows of A, bytes as they are, each `width` values after the one before. Steps that are not there are zeros up to a whole value.
+/// Packs rows of A unconverted, `width` values apart. Steps out of bounds are zeros, up to a whole
+/// value.
 ///
 /// # Safety
-/// As [`super::kernel::Pack`] asks.
+/// As for [`super::micro_kernel::PackFn`].
 #[target_feature(enable = "avx512f,avx512bw")]
-pub unsafe fn pack_rows(from: Source<i8>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut i32) {
-    from.contains(&lanes, &k);
+pub unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut i32) {
+    from.assert_contains(&lanes, &k);
     let row = |i: usize| to.wrapping_add(i * width).cast::<i8>();
     let [lane, step] = from.strides();
-    // Where columns lie together, eight of eight bytes at a time.
-    let turned = if lane == 1 && lanes.len() == 8 { k.len() / 8 * 8 } else { 0 };
-    for at in (0..turned).step_by(8) {
-        // SAFETY: the caller's promise: these elements are in the matrix, and there is room for all steps.
+    // Contiguous columns are transposed in 8×8 blocks of bytes.
+    let transposed = if lane == 1 && lanes.len() == 8 { k.len() / 8 * 8 } else { 0 };
+    for at in (0..transposed).step_by(8) {
+        // SAFETY: the caller's promise: these elements are in the matrix, and `to` holds all steps.
         unsafe {
             let column = |i| from.at(lanes.start, k.start + at + i).cast::<u64>().read_unaligned();
-            let rows = turn([0, 1, 2, 3, 4, 5, 6, 7].map(column));
+            let rows = transpose([0, 1, 2, 3, 4, 5, 6, 7].map(column));
             (0..8).for_each(|i| row(i).add(at).cast::<u64>().write_unaligned(rows[i]));
         }
     }
     for i in 0..lanes.len() {
-        // SAFETY: as above; whole values have room for the zeros.
+        // SAFETY: as above; whole values include the zeros.
         unsafe {
             let at = |done: usize| from.at(lanes.start + i, k.start + done);
             if step == 1 {
                 row(i).copy_from_nonoverlapping(at(0), k.len());
             } else {
-                (turned..k.len()).for_each(|done| row(i).add(done).write(at(done).read()));
+                (transposed..k.len()).for_each(|done| row(i).add(done).write(at(done).read()));
             }
-            row(i).add(k.len()).write_bytes(0, k.len().next_multiple_of(DEPTH) - k.len());
+            row(i).add(k.len()).write_bytes(0, k.len().next_multiple_of(K_PACK) - k.len());
         }
     }
 }
 
-/// Eight columns of eight bytes as eight rows.
+/// Transposes an 8×8 block of bytes, columns to rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn turn(columns: [u64; 8]) -> [u64; 8] {
-    // The bytes of two columns side by side, then those pairs row by row.
+fn transpose(columns: [u64; 8]) -> [u64; 8] {
+    // Interleave the bytes of two columns, then gather those pairs row by row.
     let pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
     let order: [u16; 32] = const { rows_of_pairs() };
     // SAFETY: both are 64 bytes.
@@ -86,7 +91,8 @@ fn turn(columns: [u64; 8]) -> [u64; 8] {
     unsafe { std::mem::transmute::<__m512i, [u64; 8]>(rows) }
 }
 
-/// Where four pairs of each of eight rows come from, of four times eight.
+/// The permutation that gathers the four byte pairs of each of eight rows, from four groups of
+/// eight.
 const fn rows_of_pairs() -> [u16; 32] {
     let mut order = [0; 32];
     let mut i = 0;
@@ -97,62 +103,63 @@ const fn rows_of_pairs() -> [u16; 32] {
     order
 }
 
-/// Packs columns of B, 128 more each: step after step, `width` values after the one before, four bytes along k to a value. What lies between, and bytes of
-/// steps that are not there, is anything.
+/// Packs columns of B, plus 128: step after step, `width` values apart, four bytes along k per
+/// value. Values between steps, and bytes out of bounds, are unspecified.
 ///
 /// # Safety
-/// As [`super::kernel::Pack`] asks.
+/// As for [`super::micro_kernel::PackFn`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub unsafe fn pack_panel(from: Source<i8>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut i32) {
-    from.contains(&lanes, &k);
+pub unsafe fn pack_panel(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut i32) {
+    from.assert_contains(&lanes, &k);
     for lane in lanes.clone().step_by(LANES) {
         let vector = lane..lanes.end.min(lane + LANES);
         let mut at = k.start;
         while at < k.end {
-            let (vector, to) = (vector.clone(), to.wrapping_add((at - k.start) / DEPTH * width + lane - lanes.start));
-            // SAFETY: the caller's promise: these elements are in the matrix, and there is room for whole vectors of all steps.
+            let (vector, to) = (vector.clone(), to.wrapping_add((at - k.start) / K_PACK * width + lane - lanes.start));
+            // SAFETY: the caller's promise: these elements are in the matrix, and `to` holds whole
+            // vectors of all steps.
             unsafe {
                 at += match from.strides() {
                     [1, _] => pack_step(from, vector, at..k.end, to),
                     [_, 1] => pack_four(from, vector, at..k.end, width, to),
-                    _ => pack_any(from, vector, at..k.end.min(at + DEPTH), to),
+                    _ => pack_any(from, vector, at..k.end.min(at + K_PACK), to),
                 };
             }
         }
     }
 }
 
-/// A step of up to 16 columns that lie side by side; returns how far it goes in k.
+/// Packs a step of up to 16 adjacent columns, and returns its extent along k.
 ///
 /// # Safety
-/// These elements are in the matrix, there are some, and there is room for a whole vector.
+/// These elements are in the matrix, at least one, and `to` holds a whole vector.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_step(from: Source<i8>, lanes: Range<usize>, k: Range<usize>, to: *mut i32) -> usize {
-    // Four columns of each row together, then these four by four.
+unsafe fn pack_step(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, to: *mut i32) -> usize {
+    // Group four columns of each row, then transpose each 4×4 block.
     let columns = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     let order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    // SAFETY: the caller's promise; for rows that are not there the last one does as well.
+    // SAFETY: the caller's promise; rows out of bounds repeat the last one.
     unsafe {
-        let rows = four([0, 1, 2, 3].map(|d| from.at(lanes.start, (k.start + d).min(k.end - 1))), lanes.len());
+        let rows = load_four([0, 1, 2, 3].map(|d| from.at(lanes.start, (k.start + d).min(k.end - 1))), lanes.len());
         let step = _mm512_shuffle_epi8(_mm512_permutexvar_epi32(columns, rows), order);
         _mm512_storeu_si512(to.cast(), unsigned(step));
     }
-    DEPTH
+    K_PACK
 }
 
-/// Up to four steps of up to 16 columns that lie along k; returns how far four go.
+/// Packs up to four steps of up to 16 columns contiguous along k. Returns the extent of four steps.
 ///
 /// # Safety
-/// As [`pack_step`], for each step.
+/// As for [`pack_step`], for each step.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_four(from: Source<i8>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut i32) -> usize {
-    // SAFETY: the caller's promise; for columns that are not there the last one does as well.
+unsafe fn pack_four(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut i32) -> usize {
+    // SAFETY: the caller's promise; columns out of bounds repeat the last one.
     unsafe {
         let at = |i: usize| from.at((lanes.start + i).min(lanes.end - 1), k.start);
         // Every fourth column, four values of each.
-        let columns = [0, 1, 2, 3].map(|i| four([0, 4, 8, 12].map(|more| at(i + more)), k.len().min(LANES)));
+        let columns = [0, 1, 2, 3].map(|i| load_four([0, 4, 8, 12].map(|more| at(i + more)), k.len().min(LANES)));
         let low = [0, 2].map(|i| _mm512_unpacklo_epi32(columns[i], columns[i + 1]));
         let high = [0, 2].map(|i| _mm512_unpackhi_epi32(columns[i], columns[i + 1]));
         let steps = [
@@ -161,48 +168,48 @@ unsafe fn pack_four(from: Source<i8>, lanes: Range<usize>, k: Range<usize>, widt
             _mm512_unpacklo_epi64(high[0], high[1]),
             _mm512_unpackhi_epi64(high[0], high[1]),
         ];
-        for (i, step) in steps.into_iter().enumerate().take(k.len().div_ceil(DEPTH)) {
+        for (i, step) in steps.into_iter().enumerate().take(k.len().div_ceil(K_PACK)) {
             _mm512_storeu_si512(to.add(i * width).cast(), unsigned(step));
         }
     }
-    4 * DEPTH
+    4 * K_PACK
 }
 
-/// A step of up to 16 columns, wherever they lie; returns how far it goes in k.
+/// Packs a step of up to 16 columns of any strides, and returns its extent along k.
 ///
 /// # Safety
-/// As [`pack_step`].
-unsafe fn pack_any(from: Source<i8>, lanes: Range<usize>, k: Range<usize>, to: *mut i32) -> usize {
+/// As for [`pack_step`].
+unsafe fn pack_any(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, to: *mut i32) -> usize {
     for (i, lane) in lanes.enumerate() {
-        let mut bytes = [SIGN; DEPTH];
+        let mut bytes = [SIGN; K_PACK];
         // SAFETY: the caller's promise.
         bytes.iter_mut().zip(k.clone()).for_each(|(to, k)| *to = unsafe { from.at(lane, k).read() } as u8 ^ SIGN);
         // SAFETY: as above.
         unsafe { to.add(i).write(i32::from_ne_bytes(bytes)) };
     }
-    DEPTH
+    K_PACK
 }
 
-/// Four times 16 bytes as one vector, of which so many are there, the same of each.
+/// Loads a vector of four times 16 bytes; of each 16, only the first `len` are read.
 ///
 /// # Safety
-/// Those can be read.
+/// Those bytes can be read.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn four(from: [*const i8; 4], there: usize) -> __m512i {
-    // SAFETY: the caller's promise; what is masked off is not read.
+unsafe fn load_four(from: [*const i8; 4], len: usize) -> __m512i {
+    // SAFETY: the caller's promise; masked bytes are not read.
     let [first, second, third, fourth] = unsafe {
-        if there == LANES {
+        if len == LANES {
             from.map(|from| _mm_loadu_epi8(from))
         } else {
-            from.map(|from| _mm_maskz_loadu_epi8(u16::MAX >> (LANES - there), from))
+            from.map(|from| _mm_maskz_loadu_epi8(u16::MAX >> (LANES - len), from))
         }
     };
     let vector = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(first), second);
     _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(vector, third), fourth)
 }
 
-/// Signed bytes, 128 more each.
+/// Converts signed bytes to unsigned, plus 128.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn unsigned(bytes: __m512i) -> __m512i {

@@ -1,111 +1,120 @@
-//! Micro-kernels for x86-64, by the vector instructions of `std::arch`.
+//! Micro-kernels for x86-64 with the vector intrinsics of `std::arch`.
 //!
-//! All are one loop: hold a tile of C in registers, and for each step of k load a row of B and multiply it by each value
-//! of a column of A. They differ in the vector type, the tiles that fit its registers, and the instruction that multiplies and adds.
+//! All share one loop: a micro-tile of C accumulates in registers. Each step of k loads a row of B
+//! and multiplies it by each value of a column of A. They differ in the vector type, the
+//! micro-tiles that fit its registers, and the multiply-add instruction.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::kernel::{self, Factors, Operand, Tile, Tiles};
+use super::micro_kernel::{self, CpuElement, MicroKernel, MicroKernelFn, MicroOperands};
 use super::pack::{pack, pack_rows};
-use super::source::Source;
+use super::pack_source::PackSource;
 use super::vnni;
 
-/// Steps from which a tile of C is asked for before the sums are made: it lies far away, and they take a while.
-const FAR: usize = 64;
-/// Tiles of so many accumulator vectors unroll two steps of k, since their multiplications hide the
-/// loop's own instructions; smaller ones unroll four.
+/// Steps of k from which a micro-kernel prefetches its C: enough to hide the cache miss.
+const PREFETCH_STEPS: usize = 64;
+/// Accumulator vectors from which the loop unrolls two steps of k instead of four.
+///
+/// Their multiplications hide the loop overhead.
 const LARGE: usize = 12;
-/// Bytes that a cache brings in at once.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The micro-kernels of one type, and `$run`, which selects the one for the rows and columns of a tile.
+/// Defines the micro-kernels of one type.
 ///
-/// `$s` is the type of packed elements, `$t` that of the accumulators. `$spread` broadcasts an element
-/// of A, `$widen` loads neighbours of B; `$load` and `$store` are for C. All three take a mask for the
-/// first lanes. A masked load costs about as much as a multiplication, so where `$unmasked` holds there
-/// are also micro-kernels for whole vectors. Accumulators start from [`Factors::starts`] where
-/// `$starts` holds, else from 0. `$step` multiplies two vectors and adds a third.
-macro_rules! run {
-    ($run:ident: $features:literal, $s:ty, $spread:expr, $t:ty as $vector:ty, $mask:ident, $starts:literal, $unmasked:literal, $widen:expr, $load:expr, $store:expr;
+/// `$select` selects one by the rows and columns of a micro-tile.
+///
+/// `$s` is the type of packed elements, `$t` that of the accumulators. `$broadcast` broadcasts an
+/// element of A, `$widen` loads adjacent elements of B; `$load` and `$store` are for C. All three
+/// take a mask of the first lanes. A masked load costs about as much as a multiplication, so where
+/// `$unmasked` holds, whole vectors have their own micro-kernels. Accumulators start from
+/// [`MicroOperands::compensation`] where `$compensated` holds, else from 0. `$step` multiplies two
+/// vectors and adds a third.
+macro_rules! select {
+    ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty, $mask:ident, $compensated:literal, $unmasked:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
-        fn $run([rows, cols]: [usize; 2]) -> Tile<$t> {
+        fn $select([rows, cols]: [usize; 2]) -> MicroKernelFn<$t> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
 
             /// # Safety
-            /// As [`super::kernel::Tile`] asks, for `R` rows, and columns in `V` vectors of which the last is used in part unless `WHOLE`.
+            /// As for [`super::micro_kernel::MicroKernelFn`], for `R` rows and `V` vectors of
+            /// columns. The last vector is partial unless `WHOLE`.
             #[target_feature(enable = $features)]
-            unsafe fn tile<const R: usize, const V: usize, const WHOLE: bool>([_, cols, steps]: [usize; 3], alpha: $t, factors: Factors<$t>, beta: $t, c: *mut $t, row: isize) {
-                let (mut a, mut b) = (factors.a.cast::<$s>(), factors.b.cast::<$s>());
-                let Factors { a_row, a_step, b_step, .. } = factors;
+            unsafe fn micro_kernel<const R: usize, const V: usize, const WHOLE: bool>([_, cols, k_groups]: [usize; 3], alpha: $t, operands: MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
+                let (mut a, mut b) = (operands.a.cast::<$s>(), operands.b.cast::<$s>());
+                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, .. } = operands;
                 let last = $mask(cols - (V - 1) * LANES);
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
-                if steps >= FAR {
+                if k_groups >= PREFETCH_STEPS {
                     (0..R).for_each(|i| prefetch(c.wrapping_offset(i as isize * row).cast(), cols * size_of::<$t>()));
                 }
-                let mut sums = [[$splat(0 as $t); V]; R];
-                if $starts {
+                let mut accumulators = [[$splat(0 as $t); V]; R];
+                if $compensated {
                     for i in 0..R {
-                        // SAFETY: these tiles' sums have something to start from, in every row.
-                        sums[i] = [$splat(unsafe { *factors.starts.add(i) }); V];
+                        // SAFETY: the compensation has a value for every row.
+                        accumulators[i] = [$splat(unsafe { *operands.compensation.add(i) }); V];
                     }
                 }
-                let (rows, lines) = (Strides::of(a_row), Strides::of(b_step.wrapping_mul(size_of::<$s>() as isize)));
-                // One step, so many `ahead`, where the numbers of A lie together.
+                let (a_rows, b_rows) = (RowStrides::of(a_row_stride), RowStrides::of(b_k_stride.wrapping_mul(size_of::<$s>() as isize)));
+                // The step of k `ahead` steps on; values of A are contiguous where `ahead` is not
+                // 0.
                 macro_rules! step {
                     ($ahead:expr) => {
-                        // SAFETY: the caller says that A has these rows, B these columns, and both so many steps.
+                        // SAFETY: the caller's promise: A has these rows, B these columns, and both
+                        // these steps.
                         unsafe {
-                            let mut of_b = [$splat(0 as $t); V];
+                            let mut b_row = [$splat(0 as $t); V];
                             for v in 0..V {
-                                of_b[v] = $widen(lines.at(b, $ahead).add(v * LANES), mask(v));
+                                b_row[v] = $widen(b_rows.at(b, $ahead).add(v * LANES), mask(v));
                             }
                             for i in 0..R {
-                                let a = $spread(*rows.at(a, i).add($ahead));
+                                let a = $broadcast(*a_rows.at(a, i).add($ahead));
                                 for v in 0..V {
-                                    sums[i][v] = $step(a, of_b[v], sums[i][v]);
+                                    accumulators[i][v] = $step(a, b_row[v], accumulators[i][v]);
                                 }
                             }
                         }
                     };
                 }
-                let mut left = steps;
-                if a_step == 1 && R * V >= LARGE {
+                let mut left = k_groups;
+                if a_k_stride == 1 && R * V >= LARGE {
                     while left >= 2 {
                         step!(0);
                         step!(1);
-                        (a, b, left) = (a.wrapping_add(2), lines.at(b, 2), left - 2);
+                        (a, b, left) = (a.wrapping_add(2), b_rows.at(b, 2), left - 2);
                     }
-                } else if a_step == 1 {
+                } else if a_k_stride == 1 {
                     while left >= 4 {
                         step!(0);
                         step!(1);
                         step!(2);
                         step!(3);
-                        (a, b, left) = (a.wrapping_add(4), lines.at(b, 4), left - 4);
+                        (a, b, left) = (a.wrapping_add(4), b_rows.at(b, 4), left - 4);
                     }
                 }
                 for _ in 0..left {
                     step!(0);
-                    (a, b) = (a.wrapping_offset(a_step), lines.at(b, 1));
+                    (a, b) = (a.wrapping_offset(a_k_stride), b_rows.at(b, 1));
                 }
                 let (scale, keep) = ($splat(alpha), $splat(beta));
-                // A multiplication of 32-bit integers costs as much as many steps.
+                // A multiplication of 32-bit integers costs as much as several steps.
                 if alpha != 1 as $t {
-                    for of_row in &mut sums {
-                        for sum in of_row {
+                    for row in &mut accumulators {
+                        for sum in row {
                             *sum = $mul(scale, *sum);
                         }
                     }
                 }
                 for i in 0..R {
                     for v in 0..V {
-                        // SAFETY: the caller says that C has these rows and columns, readable unless beta is 0.
+                        // SAFETY: the caller's promise: C has these rows and columns, and can be
+                        // read unless beta is 0.
                         unsafe {
                             let c = c.offset(i as isize * row).add(v * LANES);
-                            let mut sum = sums[i][v];
+                            let mut sum = accumulators[i][v];
                             if beta != 0 as $t {
                                 sum = $add(sum, $mul(keep, $load(c, mask(v))));
                             }
@@ -117,32 +126,32 @@ macro_rules! run {
 
             if $unmasked && cols.is_multiple_of(LANES) {
                 match (cols / LANES, rows) {
-                    $($(($vectors, $rows) => tile::<$rows, $vectors, true>,)+)+
-                    _ => unreachable!("tiles are no larger than registers hold"),
+                    $($(($vectors, $rows) => micro_kernel::<$rows, $vectors, true>,)+)+
+                    _ => unreachable!("micro-tiles fit the registers"),
                 }
             } else {
                 match (cols.div_ceil(LANES), rows) {
-                    $($(($vectors, $rows) => tile::<$rows, $vectors, false>,)+)+
-                    _ => unreachable!("tiles are no larger than registers hold"),
+                    $($(($vectors, $rows) => micro_kernel::<$rows, $vectors, false>,)+)+
+                    _ => unreachable!("micro-tiles fit the registers"),
                 }
             }
         }
     };
 }
 
-/// Tiles of one type, by their function.
-macro_rules! tiles {
-    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $run:ident, rows $most:expr, block $high:literal x $wide:literal, kc $kc:literal) => {
+/// Defines the constructor of a [`MicroKernel`] from its selector.
+macro_rules! micro_kernels {
+    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal) => {
         $(#[$doc])*
-        pub fn $name<T: Operand<Acc = $t>>() -> Tiles<T> {
+        pub fn $name<T: CpuElement<Acc = $t>>() -> MicroKernel<T> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
 
             /// [`pack_rows`], compiled for these instructions.
             ///
             /// # Safety
-            /// As [`super::kernel::Pack`] asks.
+            /// As for [`super::micro_kernel::PackFn`].
             #[target_feature(enable = $features)]
-            unsafe fn rows<T: Operand<Acc = $t>>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut $t) {
+            unsafe fn rows<T: CpuElement<Acc = $t>>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut $t) {
                 // SAFETY: the caller's promise.
                 unsafe { pack_rows(from, lanes, k, width, to) }
             }
@@ -150,29 +159,31 @@ macro_rules! tiles {
             /// [`pack`], compiled for these instructions.
             ///
             /// # Safety
-            /// As [`super::kernel::Pack`] asks.
+            /// As for [`super::micro_kernel::PackFn`].
             #[target_feature(enable = $features)]
-            unsafe fn panel<T: Operand<Acc = $t>>(from: Source<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut $t) {
+            unsafe fn panel<T: CpuElement<Acc = $t>>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut $t) {
                 // SAFETY: the caller's promise.
                 unsafe { pack(from, lanes, k, width, to) }
             }
+
             /// # Safety
-            /// As [`super::kernel::Narrow`] asks.
+            /// As for [`super::micro_kernel::NarrowFn`].
             #[target_feature(enable = $features)]
-            unsafe fn narrow<T: Operand<Acc = $t>>(from: *const $t, width: usize, to: *mut T::Out, row: isize, sizes: [usize; 2]) {
+            unsafe fn narrow<T: CpuElement<Acc = $t>>(from: *const $t, width: usize, to: *mut T::Out, row: isize, sizes: [usize; 2]) {
                 // SAFETY: the caller's promise.
-                unsafe { kernel::narrow::<T>(from, width, to, row, sizes) }
+                unsafe { micro_kernel::narrow::<T>(from, width, to, row, sizes) }
             }
 
-            Tiles { narrow: narrow::<T>, ..Tiles::of_vectors(LANES, $most, [$high, $wide * LANES], $kc, [rows, panel], $run) }
+            MicroKernel { narrow: narrow::<T>, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
         }
     };
 }
 
-/// Bytes from a row to others, so kept that an address is one register and a multiple of another: else the compiler would walk from row to row, with instructions that take the place of
+/// Multiples of a row stride in bytes, so that an address is one register plus a multiple of
+/// another. The compiler would otherwise step from row to row, with instructions that displace
 /// multiplications.
 #[derive(Clone, Copy)]
-struct Strides {
+struct RowStrides {
     one: isize,
     three: isize,
     five: isize,
@@ -180,20 +191,20 @@ struct Strides {
     eight: isize,
 }
 
-impl Strides {
+impl RowStrides {
     #[inline(always)]
-    fn of(row: isize) -> Strides {
+    fn of(row: isize) -> RowStrides {
         let hidden = |mut times: isize| {
-            // SAFETY: nothing happens.
+            // SAFETY: the assembly is a comment.
             unsafe { std::arch::asm!("/* {0} */", inout(reg) times, options(nomem, nostack, preserves_flags, pure)) };
             times
         };
-        // The stride of a single row is never used, and may be anything.
+        // The stride of a single row is never used, and may have any value.
         let [one, three, five, seven, eight] = [1, 3, 5, 7, 8].map(|times| row.wrapping_mul(times));
-        Strides { one: hidden(one), three: hidden(three), five: hidden(five), seven: hidden(seven), eight }
+        RowStrides { one: hidden(one), three: hidden(three), five: hidden(five), seven: hidden(seven), eight }
     }
 
-    /// The address of the number below `from`, `i` rows on.
+    /// The address `i` rows below `from`.
     #[inline(always)]
     fn at<S>(self, from: *const S, i: usize) -> *const S {
         let from = if i < 8 { from } else { from.wrapping_byte_offset(self.eight) };
@@ -210,16 +221,16 @@ impl Strides {
     }
 }
 
-/// Prefetches a row of C that will be written.
+/// Prefetches a row of C for writing.
 #[inline(always)]
 fn prefetch(row: *const i8, bytes: usize) {
     for line in (0..bytes).step_by(LINE) {
-        // SAFETY: every processor of 64 bits has the instruction, which reads nothing.
+        // SAFETY: every x86-64 CPU has the instruction, which accesses no memory.
         unsafe { _mm_prefetch::<_MM_HINT_ET0>(row.wrapping_add(line)) };
     }
 }
 
-/// The first lanes of a vector of so many bits.
+/// Defines masks of the first lanes of a vector.
 macro_rules! masks {
     ($($name:ident: $features:literal, $mask:ty, $lanes:ident => $made:expr;)*) => {$(
         #[inline]
@@ -266,155 +277,157 @@ fn wide_step_i8(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
     _mm512_add_epi32(sum, _mm512_madd_epi16(a, b))
 }
 
-/// `sum` plus the products of the four signed bytes of each lane of `a` and the unsigned ones of `b`, wrapping.
+/// `sum` plus the products of four signed bytes of `a` and four unsigned bytes of `b`, wrapping.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn wide_step_bytes(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
     _mm512_dpbusd_epi32(sum, b, a)
 }
 
-// Of 32 registers at most 24 hold sums.
-run! {
-    run_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false, true,
+// At most 24 of 32 registers hold accumulators.
+select! {
+    packed_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false, true,
     |from, mask| _mm512_maskz_loadu_ps(mask, from),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
-run! {
-    run_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false, true,
+select! {
+    packed_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false, true,
     |from, mask| _mm512_maskz_loadu_pd(mask, from),
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
-run! {
-    run_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false,
+select! {
+    packed_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
-run! {
-    run_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, true,
+select! {
+    packed_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, true,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8;
 }
-// Widened as they are read.
-run! {
-    narrow_bf16: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true,
+// Widened by the load.
+select! {
+    unpacked_bf16_one_vector: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true,
     |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
-run! {
-    wide_bf16: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false, true,
+select! {
+    unpacked_bf16_pairs: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false, true,
     |from: *const bf16, mask| even_and_odd(_mm512_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| load_pair(from, mask), |to, mask, sum| store_pair(to, mask, sum);
     set_pair, mul_pair, add_pair, fmadd_pair;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
 }
-run! {
-    lying_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true,
+select! {
+    unpacked_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true,
     |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
-// The upper half of A's lanes is 0, so that of pairs only the first is multiplied.
-run! {
-    lying_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false, false,
+// The upper half of each lane of A is 0, so only the first of each pair is multiplied.
+select! {
+    unpacked_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false, false,
     |from: *const i8, mask| _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
-// Four bytes to a lane, of which those of B are unsigned: `vnni` has made them so, and says what makes up for it.
-run! {
-    run_512_bytes: "avx512f,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true, true,
+// Four bytes per lane, those of B unsigned: `vnni` packs them so, and computes the compensation.
+select! {
+    packed_512_bytes: "avx512f,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true, true,
     |from: *const [u8; 4], mask| _mm512_maskz_loadu_epi32(mask, from.cast()),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_bytes;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8;
 }
-// Of 16 registers at most 12 hold sums.
-run! {
-    run_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, false, true,
+// At most 12 of 16 registers hold accumulators.
+select! {
+    packed_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, false, true,
     |from, mask| _mm256_maskload_ps(from, mask),
     |from, mask| _mm256_maskload_ps(from, mask), |to, mask, sum| _mm256_maskstore_ps(to, mask, sum);
     _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
-run! {
-    run_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, false, true,
+select! {
+    packed_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, false, true,
     |from, mask| _mm256_maskload_pd(from, mask),
     |from, mask| _mm256_maskload_pd(from, mask), |to, mask, sum| _mm256_maskstore_pd(to, mask, sum);
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
-run! {
-    run_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, false,
+select! {
+    packed_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, false,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i32;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
-run! {
-    run_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, true,
+select! {
+    packed_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, true,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i8;
     1: 1 2 3 4 5 6; 2: 1 2 3 4 5 6;
 }
 
-tiles! {
+micro_kernels! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    avx512_f32: "avx512f", f32 as __m512, run_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], block 8 x 3, kc 256
+    avx512_f32: "avx512f", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256
 }
-tiles! {
+micro_kernels! {
     /// f64 with AVX-512.
-    avx512_f64: "avx512f", f64 as __m512d, run_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], block 8 x 3, kc 256
+    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256
 }
-tiles! {
+micro_kernels! {
     /// i32 with AVX-512.
-    avx512_i32: "avx512f", i32 as __m512i, run_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], block 8 x 3, kc 512
+    avx512_i32: "avx512f", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512
 }
-tiles! {
+micro_kernels! {
     /// Pairs of i8 with AVX-512.
-    avx512_i8: "avx512f,avx512bw", i32 as __m512i, run_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], block 8 x 3, kc 384
+    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384
 }
-tiles! {
+micro_kernels! {
     /// f32 with AVX2, and 16-bit floats widened to it.
-    avx2_f32: "avx2,fma", f32 as __m256, run_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], block 6 x 2, kc 256
+    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256
 }
-tiles! {
+micro_kernels! {
     /// f64 with AVX2.
-    avx2_f64: "avx2,fma", f64 as __m256d, run_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], block 6 x 2, kc 256
+    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256
 }
-tiles! {
+micro_kernels! {
     /// i32 with AVX2.
-    avx2_i32: "avx2", i32 as __m256i, run_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], block 6 x 2, kc 256
+    avx2_i32: "avx2", i32 as __m256i, packed_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256
 }
-tiles! {
+micro_kernels! {
     /// Pairs of i8 with AVX2.
-    avx2_i8: "avx2", i32 as __m256i, run_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], block 6 x 2, kc 256
+    avx2_i8: "avx2", i32 as __m256i, packed_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256
 }
 
 /// bf16 with AVX-512.
-pub fn avx512_bf16() -> Tiles<bf16> {
-    Tiles { lying: Some(lying_bf16), rows: [12, 12, 6, 6, 4, 4, 3, 3], kc: 512, ..avx512_f32() }
+pub fn avx512_bf16() -> MicroKernel<bf16> {
+    MicroKernel { select_unpacked: Some(unpacked_bf16), max_rows: [12, 12, 6, 6, 4, 4, 3, 3], kc: 512, ..avx512_f32() }
 }
 
-/// bf16 as they lie. More than a vector of them go two at a time, the numbers of even columns apart from those of odd ones, since so they are widened by one simple instruction each; their
-/// sums are put in order when they are written.
-fn lying_bf16([rows, cols]: [usize; 2]) -> Tile<f32> {
-    if cols <= 16 { narrow_bf16([rows, cols]) } else { wide_bf16([rows, cols]) }
+/// The micro-kernels on unpacked bf16.
+///
+/// More than one vector is processed as pairs, even columns apart from odd ones: each is then
+/// widened by one simple instruction. The store restores the order of the columns.
+fn unpacked_bf16([rows, cols]: [usize; 2]) -> MicroKernelFn<f32> {
+    if cols <= 16 { unpacked_bf16_one_vector([rows, cols]) } else { unpacked_bf16_pairs([rows, cols]) }
 }
 
-/// 32 bf16 as f32: those of even columns, and those of odd ones.
+/// Widens 32 bf16 to f32: even columns, and odd columns.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn even_and_odd(from: __m512i) -> [__m512; 2] {
@@ -422,12 +435,13 @@ fn even_and_odd(from: __m512i) -> [__m512; 2] {
     [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(from)), _mm512_castsi512_ps(odd)]
 }
 
-/// For every lane of two vectors where it comes from in two others: from 16 on in the second.
-const ORDER: [[i32; 16]; 2] = [
+/// The permutation from even and odd columns to columns in order. Indices from 16 on are of the
+/// second vector.
+const IN_ORDER: [[i32; 16]; 2] = [
     [0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23],
     [8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31],
 ];
-/// The other way round.
+/// The inverse permutation.
 const EVEN_AND_ODD: [[i32; 16]; 2] = [
     [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30],
     [1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31],
@@ -437,7 +451,7 @@ const EVEN_AND_ODD: [[i32; 16]; 2] = [
 #[target_feature(enable = "avx512f")]
 fn permuted(pair: [__m512; 2], order: &[[i32; 16]; 2]) -> [__m512; 2] {
     order.map(|order| {
-        // SAFETY: there are as many.
+        // SAFETY: the array has the 16 indices of a vector.
         let order = unsafe { _mm512_loadu_epi32(order.as_ptr()) };
         _mm512_permutex2var_ps(pair[0], order, pair[1])
     })
@@ -463,7 +477,7 @@ unsafe fn load_pair(from: *const f32, mask: __mmask32) -> [__m512; 2] {
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn store_pair(to: *mut f32, mask: __mmask32, sums: [__m512; 2]) {
-    let [low, high] = permuted(sums, &ORDER);
+    let [low, high] = permuted(sums, &IN_ORDER);
     // SAFETY: the caller's promise.
     unsafe {
         _mm512_mask_storeu_ps(to, mask as __mmask16, low);
@@ -471,7 +485,7 @@ unsafe fn store_pair(to: *mut f32, mask: __mmask32, sums: [__m512; 2]) {
     }
 }
 
-/// What the macro asks of a vector, of two.
+/// Defines an operation of `select!` on a pair of vectors.
 macro_rules! pairs {
     ($($name:ident($($x:ident),*) = $one:ident;)*) => {$(
         #[inline]
@@ -495,31 +509,32 @@ fn set_pair(x: f32) -> [__m512; 2] {
 }
 
 /// f16 with AVX-512.
-pub fn avx512_f16() -> Tiles<f16> {
-    Tiles { lying: Some(lying_f16), kc: 512, ..avx512_f32() }
+pub fn avx512_f16() -> MicroKernel<f16> {
+    MicroKernel { select_unpacked: Some(unpacked_f16), kc: 512, ..avx512_f32() }
 }
 
 /// i8 with AVX-512.
-pub fn avx512_bytes() -> Tiles<i8> {
-    Tiles { lying: Some(lying_i8), ..avx512_i8() }
+pub fn avx512_bytes() -> MicroKernel<i8> {
+    MicroKernel { select_unpacked: Some(unpacked_i8), ..avx512_i8() }
 }
 
-/// i8 with VNNI, four to a lane. They are multiplied so fast that only the least products are better not packed.
-pub fn vnni_bytes() -> Tiles<i8> {
-    Tiles {
+/// i8 with VNNI, four per lane. It multiplies so fast that packing pays for all but the smallest
+/// products.
+pub fn vnni_bytes() -> MicroKernel<i8> {
+    MicroKernel {
         kc: 1024,
-        depth: vnni::DEPTH,
-        small: 1 << 13,
-        few: 2,
-        direct: true,
-        starts: Some(vnni::starts),
+        k_pack: vnni::K_PACK,
+        small_work: 1 << 13,
+        skinny_rows: 2,
+        direct_a: true,
+        compensation: Some(vnni::compensation),
         pack: [vnni::pack_rows, vnni::pack_panel],
-        run: run_512_bytes,
+        select_packed: packed_512_bytes,
         ..avx512_bytes()
     }
 }
 
-/// bf16 as f32.
+/// Widens bf16 to f32.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn widened(from: __m256i) -> __m512 {

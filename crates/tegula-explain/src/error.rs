@@ -1,57 +1,58 @@
-//! What can go wrong, and what to do.
+//! Errors of traces, listings and the page.
 
-/// What can go wrong.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The kernel could not be built or run.
     #[error(transparent)]
     Kernel(#[from] tegula_core::Error),
-    /// More happens than a trace holds.
+    /// The launch records more than a trace may hold.
     #[error(
-        "the trace would hold more than {most} numbers of single threads; trace some of it (blocks, warps, steps) or a smaller problem"
+        "the trace would hold more than {limit} per-thread values; trace fewer blocks, warps or steps, \
+         or a smaller problem"
     )]
-    TooLong {
-        /// How many it may hold.
-        most: usize,
+    TraceTooLarge {
+        /// The limit.
+        limit: usize,
     },
-    /// Bytes that are no trace, or one this version cannot read.
-    #[error("this is no trace that can be read: {0}")]
-    Unreadable(String),
-    /// The page could not be given out.
-    #[error("port {port} of this machine cannot be used: {why}; another one can be chosen")]
+    /// Bytes that are no valid trace, or a trace of another version.
+    #[error("invalid trace: {0}")]
+    InvalidTrace(String),
+    /// The page could not be served.
+    #[error("port {port} cannot be used: {reason}; choose another port")]
     Serve {
         /// The port.
         port: u16,
-        /// Why not.
-        why: String,
+        /// The system's message.
+        reason: String,
     },
-    /// Whoever asked for a product has gone.
-    #[error("stopped: nobody waits for it any more")]
-    Stopped,
-    /// There is no assembler and disassembler.
+    /// The client closed the connection before the launch was traced.
+    #[error("canceled: the client closed the connection")]
+    Canceled,
+    /// The assembler and the disassembler are not installed.
     #[error(
-        "ptxas and nvdisasm are not found; install the CUDA toolkit, or let TEGULA_PTXAS name its ptxas (no GPU is needed)"
+        "ptxas and nvdisasm not found; install the CUDA toolkit, or set TEGULA_PTXAS to its ptxas (no GPU is needed)"
     )]
-    NoTools,
-    /// A program of the CUDA toolkit did not do its work.
-    #[error("{program}: {why}")]
+    ToolsNotFound,
+    /// A program of the CUDA toolkit failed.
+    #[error("{program}: {reason}")]
     Tool {
         /// The program.
         program: String,
-        /// What it said.
-        why: String,
+        /// Its message.
+        reason: String,
     },
-    /// The machine code is not that of the kernel, or does what cannot be followed.
-    #[error("the machine code cannot be put beside the kernel: {0}")]
-    Unlike(String),
-    /// What the program knows of devices is not as it should be.
-    #[error("what is known of devices cannot be read: {0}")]
-    Devices(String),
+    /// The machine code cannot be matched with the kernel's operations.
+    #[error("the machine code does not match the kernel: {0}")]
+    Mismatch(String),
+    /// The built-in device descriptions are invalid.
+    #[error("invalid device descriptions: {0}")]
+    InvalidDevices(String),
     /// A trace could not be written.
-    #[error("the trace could not be written: {0}")]
+    #[error("cannot write the trace: {0}")]
     Output(#[from] std::io::Error),
 }
 
-/// What came of it.
+/// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,19 +1,20 @@
-//! What a kernel does, thread by thread, and what it costs.
+//! Traces, cost counts and visualizations of tiled kernels, by thread.
 //!
-//! The interpreter runs the kernels that run on the GPU; [`trace`] writes down what it saw, and everything shown to people is made from
-//! that alone, so no picture can drift from the code.
+//! The interpreter runs the kernels that run on the GPU, and [`trace`] records each of their
+//! operations. Text, figures and pages are derived from traces alone, so none can drift from the
+//! code.
 
 pub mod assembled;
 pub mod formula;
 pub mod guide;
+pub mod memory_state;
 pub mod nests;
 pub mod number;
 pub mod page;
 pub mod pipeline;
-pub mod product;
 pub mod profile;
+pub mod sample_launch;
 pub mod sass;
-pub mod scene;
 #[cfg(not(target_family = "wasm"))]
 pub mod serve;
 mod svg;

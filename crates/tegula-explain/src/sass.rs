@@ -1,6 +1,7 @@
-//! What the assembler makes of a kernel: machine code, each instruction with the line of PTX that it comes from, and the registers it takes.
+//! Machine code (SASS) of a kernel: instructions with their PTX lines, registers and spills.
 //!
-//! That takes `ptxas` and `nvdisasm` of a CUDA toolkit; no GPU. The driver's assembler is that of the toolkit of its version.
+//! Needs `ptxas` and `nvdisasm` of a CUDA toolkit, but no GPU. The driver's assembler is that of
+//! the toolkit of its version.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,8 @@ use tegula_ir::ptx::Image;
 
 use crate::error::{Error, Result};
 
-/// How long one of the two programs may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit of one program run.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The assembler and the disassembler.
 #[derive(Clone, Debug)]
@@ -22,30 +23,31 @@ pub struct Tools {
     nvdisasm: PathBuf,
 }
 
-/// An instruction of the machine.
+/// A machine instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// Where it stands in the kernel, in bytes.
+    /// The byte offset in the kernel.
     pub address: u32,
-    /// As the disassembler writes it.
+    /// The disassembler's text.
     pub text: String,
-    /// The line of the PTX text that it comes from, the first being 0. Of several that became one instruction it is one of them.
+    /// The line of the PTX text, from 0; one of them where several lines became one instruction.
     pub line: Option<usize>,
 }
 
-/// A kernel's machine code.
+/// The machine code of a kernel.
 #[derive(Clone, Debug)]
 pub struct Listing {
     /// The instructions.
     pub code: Vec<Instruction>,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Bytes of a thread that found no register: written to memory, and read again.
+    /// Spilled bytes per thread.
     pub spilled: u32,
 }
 
 impl Tools {
-    /// The programs beside the `ptxas` that `TEGULA_PTXAS` names, or on the path, or under `CUDA_HOME` or `/usr/local/cuda`.
+    /// Finds both programs: beside the `ptxas` that `TEGULA_PTXAS` names, in `PATH`, in `CUDA_HOME`
+    /// or in `/usr/local/cuda`.
     pub fn find() -> Option<Tools> {
         let named = env::var_os("TEGULA_PTXAS").map(PathBuf::from);
         let path = env::var_os("PATH").unwrap_or_default();
@@ -59,47 +61,47 @@ impl Tools {
         })
     }
 
-    /// Assembles PTX for a GPU such as `sm_90` and takes the result apart.
+    /// Assembles PTX for a target such as `sm_90` and disassembles the result.
     ///
     /// # Errors
-    /// [`Error::Tool`] with what a program said, or where one takes longer than a minute; [`Error::Output`] where there is no room for files.
+    /// [`Error::Tool`] with the program's message, or after a minute without a result;
+    /// [`Error::Output`] if temporary files cannot be written.
     pub fn disassemble(&self, image: &Image, target: &str) -> Result<Listing> {
         let folder = tempfile::tempdir()?;
         let [text, binary] = ["kernel.ptx", "kernel.cubin"].map(|name| folder.path().join(name));
         fs::write(&text, &image.text)?;
         let arch = format!("-arch={target}");
-        let said = run(
+        let log = run(
             &self.ptxas,
             &[OsStr::new("-v"), "-lineinfo".as_ref(), arch.as_ref(), text.as_ref(), "-o".as_ref(), binary.as_ref()],
             folder.path(),
         )?;
         let listing = run(&self.nvdisasm, &["-c".as_ref(), "-gp".as_ref(), binary.as_ref()], folder.path())?;
         let number = |after: &str, before: &str| {
-            let (_, rest) = said.split_once(after)?;
+            let (_, rest) = log.split_once(after)?;
             rest.split_once(before)?.0.trim().parse().ok()
         };
-        let spilled =
-            said.split_once("bytes stack frame,").and_then(|(_, rest)| rest.split_once(" bytes spill stores"));
+        let spilled = log.split_once("bytes stack frame,").and_then(|(_, rest)| rest.split_once(" bytes spill stores"));
         Ok(Listing {
             code: code(&listing),
             registers: number("Used ", " registers")
-                .ok_or_else(|| tool(&self.ptxas, "it did not say how many registers it took"))?,
+                .ok_or_else(|| tool(&self.ptxas, "its output has no register count"))?,
             spilled: spilled.and_then(|(bytes, _)| bytes.trim().parse().ok()).unwrap_or(0),
         })
     }
 }
 
-/// The instructions of a listing. Before those of another line of PTX there is a remark that names it.
+/// The instructions of a listing, in which a comment precedes the instructions of each PTX line.
 fn code(listing: &str) -> Vec<Instruction> {
     let (mut code, mut line) = (Vec::new(), None);
     for text in listing.lines().map(str::trim) {
-        if let Some(remark) = text.strip_prefix("//## File") {
-            let number = remark.rsplit_once("line ").and_then(|(_, number)| number.trim().parse::<usize>().ok());
+        if let Some(comment) = text.strip_prefix("//## File") {
+            let number = comment.rsplit_once("line ").and_then(|(_, number)| number.trim().parse::<usize>().ok());
             line = number.and_then(|number| number.checked_sub(1));
         } else if let Some((address, rest)) = text.strip_prefix("/*").and_then(|text| text.split_once("*/")) {
             let Ok(address) = u32::from_str_radix(address, 16) else { continue };
             let text = rest.trim().trim_end_matches(';').trim_end();
-            // A second half of an encoding has an address of its own and no text.
+            // The second half of an encoding has an address but no text.
             if !text.is_empty() {
                 code.push(Instruction { address, text: text.into(), line });
             }
@@ -108,32 +110,34 @@ fn code(listing: &str) -> Vec<Instruction> {
     code
 }
 
-fn tool(program: &Path, why: impl Into<String>) -> Error {
-    Error::Tool { program: program.display().to_string(), why: why.into() }
+fn tool(program: &Path, reason: impl Into<String>) -> Error {
+    Error::Tool { program: program.display().to_string(), reason: reason.into() }
 }
 
-/// What a program wrote to both its outputs, which go to a file so that it never waits for a reader.
+/// Runs a program and returns its standard output and error.
+///
+/// Both go to a file, so the program never blocks on a full pipe.
 fn run(program: &Path, arguments: &[&OsStr], folder: &Path) -> Result<String> {
     let log = folder.join("log");
     let output = fs::File::create(&log)?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
-    let mut child = command.spawn().map_err(|why| tool(program, why.to_string()))?;
+    let mut child = command.spawn().map_err(|error| tool(program, error.to_string()))?;
     let start = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if start.elapsed() > PATIENCE {
-            // It may have ended by itself meanwhile.
+        if start.elapsed() > TIMEOUT {
+            // The kill fails if the program has just ended.
             let _ = child.kill();
             child.wait()?;
-            return Err(tool(program, "it took longer than a minute"));
+            return Err(tool(program, "no result after a minute"));
         }
         thread::sleep(Duration::from_millis(5));
     };
-    let said = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-    if status.success() { Ok(said) } else { Err(tool(program, said.trim())) }
+    let output = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    if status.success() { Ok(output) } else { Err(tool(program, output.trim())) }
 }
 
 #[cfg(test)]
@@ -141,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listings_are_read() {
+    fn listing_maps_instructions_to_ptx_lines() {
         let listing = "\
 .text.k:\n\
 \t//## File \".nv_debug_ptx_txt\", line 38\n\

@@ -1,12 +1,13 @@
-//! The page, given out on this machine alone, whose products are run anew as they are asked for.
+//! A loopback HTTP server for the page, which traces launches on request.
 //!
-//! Only programs on this machine can connect. Pages of other sites, which a browser on this machine may show, are kept out by what
-//! browsers say of themselves: a request must name this server as its host (so that a foreign name that leads here is refused: DNS
-//! rebinding), and one that comes from another origin is refused.
+//! Only local programs can connect. Scripts of other sites in a local browser are rejected by
+//! request headers. *Host* must name this server, which defeats DNS rebinding; *Origin* and
+//! *Sec-Fetch-Site*, if present, must name the page itself.
 //!
-//! Only products take time. They wait in a queue of bounded length, `AT_A_TIME` of them run, and all else is answered at once.
-//! When a client closes its connection, or its half of it, a product that waits leaves the queue, and one that runs is stopped: the
-//! two cannot be told apart before an answer is sent.
+//! Only traces take time. At most `WORKERS` run at once, further ones wait in a bounded queue, and
+//! every other request is answered at once. When a client closes its connection, or its writing
+//! half, a waiting trace leaves the queue and a running one is canceled: before an answer is sent,
+//! a server cannot distinguish a full close from a half close.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,106 +33,106 @@ use tokio::sync::Semaphore;
 use tokio::{task, time};
 
 use crate::error::{Error, Result};
-pub use crate::page::LARGEST;
-use crate::page::{self, Book, Choice};
+pub use crate::page::MAX_EXTENT;
+use crate::page::{self, Catalog, Selection};
 
-/// Products that are run at a time.
-const AT_A_TIME: usize = 4;
+/// Traces that run at once.
+const WORKERS: usize = 4;
 
-/// Products that are run or wait; more are refused.
+/// Traces that run or wait; further requests are rejected.
 const QUEUE: usize = 128;
 
-/// How long a connection may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time limit for a request to arrive.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A page that is given out.
-pub struct Page {
+/// A server of one page.
+pub struct Server {
     listener: TcpListener,
     runtime: Runtime,
     site: Arc<Site>,
 }
 
-/// What is given out, and where.
+/// The page, its address and its queue.
 struct Site {
     at: SocketAddr,
     html: Bytes,
-    /// Places in the queue, and among those that run.
+    /// Permits to enter the queue, and to run.
     queue: Semaphore,
     running: Arc<Semaphore>,
 }
 
-/// What is answered: a status, a type and a text.
-type Answer = (StatusCode, &'static str, Bytes);
+/// A response: status, content type, body.
+type Reply = (StatusCode, &'static str, Bytes);
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// What a request comes to.
-enum Asked {
-    Answer(Answer),
-    Product(Choice),
+/// A routed request: an immediate reply, or a launch to trace.
+enum Route {
+    Reply(Reply),
+    Launch(Selection),
 }
 
-impl Page {
-    /// Makes the page, which opens with a product, and takes a port of the loopback interface; 0 for any that is free.
+impl Server {
+    /// Creates the page, which opens with `start`, and binds a loopback port; 0 for any free port.
     ///
     /// # Errors
-    /// Where the port is taken, or the product cannot be traced.
-    pub fn open(port: u16, start: Choice) -> Result<Page> {
-        let failed = |why: io::Error| Error::Serve { port, why: why.to_string() };
+    /// A port in use, or a launch that cannot be traced.
+    pub fn bind(port: u16, start: Selection) -> Result<Server> {
+        let failed = |error: io::Error| Error::Serve { port, reason: error.to_string() };
         let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let at = listener.local_addr().map_err(failed)?;
         let mut runtime = runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).max_blocking_threads(AT_A_TIME).enable_all().build().map_err(failed)?;
+        let runtime = runtime.worker_threads(2).max_blocking_threads(WORKERS).enable_all().build().map_err(failed)?;
         let listener = {
             let _within = runtime.enter();
             TcpListener::from_std(listener).map_err(failed)?
         };
-        let html = page::html(&Book::served(vec![start]), &|_| {})?;
-        let (queue, running) = (Semaphore::new(QUEUE), Arc::new(Semaphore::new(AT_A_TIME)));
-        Ok(Page { listener, runtime, site: Arc::new(Site { at, html: html.into(), queue, running }) })
+        let html = page::html(&Catalog::served(vec![start]), &|_| {})?;
+        let (queue, running) = (Semaphore::new(QUEUE), Arc::new(Semaphore::new(WORKERS)));
+        Ok(Server { listener, runtime, site: Arc::new(Site { at, html: html.into(), queue, running }) })
     }
 
-    /// Where it can be seen.
+    /// The URL of the page.
     pub fn url(&self) -> String {
         format!("http://{}/", self.site.at)
     }
 
-    /// Answers requests, for ever.
+    /// Answers requests; never returns.
     pub fn run(&self) {
         self.runtime.block_on(async {
             loop {
                 let Ok((stream, _)) = self.listener.accept().await else {
-                    // As many files are open as may be: some will be closed.
+                    // The limit of open files is reached: wait until some are closed.
                     time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
-                let Ok((stream, client)) = twice(stream) else { continue };
+                let Ok((stream, client)) = duplicate(stream) else { continue };
                 let (site, client) = (Arc::clone(&self.site), Arc::new(client));
                 let service = service_fn(move |request| respond(Arc::clone(&site), Arc::clone(&client), request));
                 let mut http = http1::Builder::new();
-                // Programs may say that they have said all, and still listen.
+                // A client may close its writing half and still read.
                 http.half_close(true);
-                http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(1 << 14);
+                http.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT).max_buf_size(1 << 14);
                 let connection = http.serve_connection(TokioIo::new(stream), service);
-                // Whoever has left by now misses nothing.
+                // An error here means that the client has gone.
                 task::spawn(async { _ = connection.await });
             }
         });
     }
 }
 
-/// A connection for hyper, and one to see whether the client is still there.
-fn twice(stream: TcpStream) -> io::Result<(TcpStream, TcpStream)> {
+/// Duplicates a connection: one handle for hyper, one to detect a close.
+fn duplicate(stream: TcpStream) -> io::Result<(TcpStream, TcpStream)> {
     let stream = stream.into_std()?;
     let other = stream.try_clone()?;
     Ok((TcpStream::from_std(stream)?, TcpStream::from_std(other)?))
 }
 
-/// Ends when a client has closed its connection, or its half of it.
-async fn gone(client: &TcpStream) {
+/// Completes when a client closes its connection, or its writing half.
+async fn closed(client: &TcpStream) {
     if let Ok(1..) = client.peek(&mut [0]).await {
-        // It has asked for more, and stays for the answers.
+        // A pipelined request: the client is still connected.
         future::pending::<()>().await;
     }
 }
@@ -141,14 +142,15 @@ async fn respond(
     client: Arc<TcpStream>,
     request: Request<Incoming>,
 ) -> std::result::Result<Response<Full<Bytes>>, Infallible> {
-    let (status, kind, text) = match site.asked(&request) {
-        Asked::Answer(answer) => answer,
-        Asked::Product(choice) => {
-            let (mut product, mut gone) = (pin!(site.product(choice)), pin!(gone(&client)));
-            let left = || refuse(StatusCode::REQUEST_TIMEOUT, "the connection was closed before the product was made");
-            let either = future::poll_fn(|context| match product.as_mut().poll(context) {
-                Poll::Pending => gone.as_mut().poll(context).map(|()| left()),
-                made => made,
+    let (status, kind, text) = match site.route(&request) {
+        Route::Reply(reply) => reply,
+        Route::Launch(selection) => {
+            let (mut launch, mut closed) = (pin!(site.launch(selection)), pin!(closed(&client)));
+            let canceled =
+                || reject(StatusCode::REQUEST_TIMEOUT, "the connection was closed before the launch was traced");
+            let either = future::poll_fn(|context| match launch.as_mut().poll(context) {
+                Poll::Pending => closed.as_mut().poll(context).map(|()| canceled()),
+                ready => ready,
             });
             either.await
         }
@@ -164,123 +166,122 @@ async fn respond(
     Ok(response)
 }
 
-fn refuse(status: StatusCode, why: &str) -> Answer {
-    (status, PLAIN, Bytes::from(why.to_string()))
+fn reject(status: StatusCode, reason: &str) -> Reply {
+    (status, PLAIN, Bytes::from(reason.to_string()))
 }
 
-/// Set when what waits for a product is dropped.
+/// Cancels a trace when its request is dropped.
 #[derive(Default)]
-struct Stop(Arc<AtomicBool>);
+struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Drop for Stop {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl Site {
-    /// What a request asks for. Takes no time.
-    fn asked(&self, request: &Request<Incoming>) -> Asked {
-        Asked::Answer(if !self.is_ours(request) {
-            refuse(StatusCode::FORBIDDEN, "this page answers nobody but itself")
+    /// Routes a request, without blocking.
+    fn route(&self, request: &Request<Incoming>) -> Route {
+        Route::Reply(if !self.is_same_origin(request) {
+            reject(StatusCode::FORBIDDEN, "requests must come from this page")
         } else if *request.method() != Method::GET {
-            refuse(StatusCode::METHOD_NOT_ALLOWED, "this page is only read")
+            reject(StatusCode::METHOD_NOT_ALLOWED, "only GET is supported")
         } else {
             match request.uri().path() {
                 "/" => (StatusCode::OK, "text/html; charset=utf-8", self.html.clone()),
-                "/product" => match choice(request.uri().query().unwrap_or_default()) {
-                    Ok(choice) => return Asked::Product(choice),
-                    Err(why) => refuse(StatusCode::BAD_REQUEST, &why),
+                "/product" => match selection(request.uri().query().unwrap_or_default()) {
+                    Ok(selection) => return Route::Launch(selection),
+                    Err(reason) => reject(StatusCode::BAD_REQUEST, &reason),
                 },
-                _ => refuse(StatusCode::NOT_FOUND, "there is nothing here"),
+                _ => reject(StatusCode::NOT_FOUND, "not found"),
             }
         })
     }
 
-    /// A product, when its turn comes.
-    async fn product(&self, choice: Choice) -> Answer {
-        let unavailable =
-            || refuse(StatusCode::SERVICE_UNAVAILABLE, "too many products are asked for; ask again later");
-        let Ok(_place) = self.queue.try_acquire() else { return unavailable() };
-        let Ok(turn) = Arc::clone(&self.running).acquire_owned().await else { return unavailable() };
-        let stop = Stop::default();
-        let stopped = Arc::clone(&stop.0);
-        let made = task::spawn_blocking(move || {
-            // Held until the work has ended, whether or not its client is still there.
-            let _turn = turn;
-            choice.packed(&stopped)
+    /// Traces a launch once a worker is free.
+    async fn launch(&self, selection: Selection) -> Reply {
+        let unavailable = || reject(StatusCode::SERVICE_UNAVAILABLE, "too many requests; try again later");
+        let Ok(_queued) = self.queue.try_acquire() else { return unavailable() };
+        let Ok(permit) = Arc::clone(&self.running).acquire_owned().await else { return unavailable() };
+        let cancel = CancelOnDrop::default();
+        let canceled = Arc::clone(&cancel.0);
+        let packed = task::spawn_blocking(move || {
+            // Held until the work ends, even if the client has gone.
+            let _permit = permit;
+            selection.packed(&canceled)
         });
-        match made.await {
+        match packed.await {
             Ok(Ok(packed)) => (StatusCode::OK, PLAIN, packed.into()),
-            Ok(Err(why)) => refuse(StatusCode::BAD_REQUEST, &why.to_string()),
-            Err(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "this product cannot be made"),
+            Ok(Err(error)) => reject(StatusCode::BAD_REQUEST, &error.to_string()),
+            Err(_) => reject(StatusCode::INTERNAL_SERVER_ERROR, "the launch could not be traced"),
         }
     }
 
-    /// Whether a request was meant for this server, and comes from its page, from the address bar, or from no browser.
-    fn is_ours(&self, request: &Request<Incoming>) -> bool {
-        let named = |name: &str| -> Vec<String> {
+    /// Whether a request names this server and comes from its page, the address bar, or no browser.
+    fn is_same_origin(&self, request: &Request<Incoming>) -> bool {
+        let header = |name: &str| -> Vec<String> {
             let values = request.headers().get_all(name);
             values.iter().map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase()).collect()
         };
         let port = self.at.port();
-        // Browsers leave out the port that is usual.
-        let is_here = |host: &str| {
+        // Browsers leave out the default port.
+        let is_this_host = |host: &str| {
             ["127.0.0.1", "localhost"]
                 .iter()
                 .any(|name| host == format!("{name}:{port}") || port == 80 && host == *name)
         };
-        let from_here = |origin: &String| origin.strip_prefix("http://").is_some_and(is_here);
-        let hosts = named("host");
+        let is_own_origin = |origin: &String| origin.strip_prefix("http://").is_some_and(is_this_host);
+        let hosts = header("host");
         hosts.len() == 1
-            && is_here(&hosts[0])
-            && named("origin").iter().all(from_here)
-            && named("sec-fetch-site").iter().all(|site| site == "same-origin" || site == "none")
+            && is_this_host(&hosts[0])
+            && header("origin").iter().all(is_own_origin)
+            && header("sec-fetch-site").iter().all(|site| site == "same-origin" || site == "none")
     }
 }
 
-/// The product that a request asks for, or why it cannot be had.
-fn choice(query: &str) -> std::result::Result<Choice, String> {
-    let mut plain = Plain::named("tiled").map_err(|why| why.to_string())?;
-    let (mut sizes, mut mistake) = ([4; 3], None);
+/// Parses a query into a selection; the error is the message for the client.
+fn selection(query: &str) -> std::result::Result<Selection, String> {
+    let mut plain = Plain::named("tiled").map_err(|error| error.to_string())?;
+    let (mut extents, mut bug) = ([4; 3], None);
     let mut given = Vec::new();
     for (key, value) in
         query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
     {
         if given.contains(&key) {
-            return Err(format!("{} is given twice", shown(key)));
+            return Err(format!("{}: given twice", quoted(key)));
         }
         given.push(key);
-        let unknown = || format!("there is no {} {}", shown(key), shown(value));
+        let unknown = || format!("{}: unknown value {}", quoted(key), quoted(value));
         match key {
             "kernel" => match value {
-                "naive" | "tiled" => plain.family = Plain::named(value).map_err(|why| why.to_string())?.family,
+                "naive" | "tiled" => plain.kind = Plain::named(value).map_err(|error| error.to_string())?.kind,
                 _ => return Err(unknown()),
             },
             "tile" => plain.tile = number(key, value, 32)? as u32,
             "mapping" => plain.mapping = value.parse::<Mapping>().map_err(|_| unknown())?,
             "dtype" => plain.ty = Type::operand_named(value).ok_or_else(unknown)?,
-            "mistake" => mistake = (!value.is_empty()).then_some(value),
-            "m" => sizes[0] = number(key, value, LARGEST)?,
-            "n" => sizes[1] = number(key, value, LARGEST)?,
-            "k" => sizes[2] = number(key, value, LARGEST)?,
-            _ => return Err(format!("nothing is known of {}", shown(key))),
+            "mistake" => bug = (!value.is_empty()).then_some(value),
+            "m" => extents[0] = number(key, value, MAX_EXTENT)?,
+            "n" => extents[1] = number(key, value, MAX_EXTENT)?,
+            "k" => extents[2] = number(key, value, MAX_EXTENT)?,
+            _ => return Err(format!("unknown parameter {}", quoted(key))),
         }
     }
-    let plain = match mistake {
-        Some(mistake) => plain.planted(mistake).map_err(|why| why.to_string())?,
+    let plain = match bug {
+        Some(bug) => plain.with_bug(bug).map_err(|error| error.to_string())?,
         None => plain,
     };
-    Ok(Choice { plain, sizes })
+    Ok(Selection { plain, extents })
 }
 
-fn number(key: &str, value: &str, largest: usize) -> std::result::Result<usize, String> {
-    let number = value.parse().ok().filter(|number| (1..=largest).contains(number));
-    number.ok_or_else(|| format!("{key} is {}; it may be 1 to {largest}", shown(value)))
+fn number(key: &str, value: &str, max: usize) -> std::result::Result<usize, String> {
+    let number = value.parse().ok().filter(|number| (1..=max).contains(number));
+    number.ok_or_else(|| format!("{key} is {}; the range is 1 to {max}", quoted(value)))
 }
 
-/// A word from outside, short and harmless.
-fn shown(word: &str) -> String {
+/// Quotes client input: printable ASCII, at most 24 characters.
+fn quoted(word: &str) -> String {
     let word: String = word.chars().filter(|c| c.is_ascii_graphic()).take(24).collect();
     format!("{word:?}")
 }

@@ -1,11 +1,12 @@
 //! Converts an array from one file format, and number type, to another: `convert IN OUT [DTYPE]`.
 //!
-//! The formats are those of the extensions; `-` is standard input or output, and `file.npz:name` an array in a container.
+//! The formats are those of the extensions; `-` is standard input or output, and `file.npz:name` an
+//! array in a container.
 
 use std::process::ExitCode;
 
 use tegula_core::nd::NdLayout;
-use tegula_files::{AnyArray, Array, Number, Place, Reading, Writing, check, read, write};
+use tegula_files::{AnyArray, Array, ArrayPath, Number, ReadOptions, WriteOptions, check_writable, read, write};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -17,21 +18,21 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match convert(&Place::parse(from), &Place::parse(to), dtype.as_deref()) {
+    match convert(&ArrayPath::parse(from), &ArrayPath::parse(to), dtype.as_deref()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("error: {why}");
+        Err(message) => {
+            eprintln!("error: {message}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn convert(from: &Place, to: &Place, dtype: Option<&str>) -> Result<(), String> {
-    let mut array = read(from, &Reading::default()).map_err(|error| error.to_string())?;
+fn convert(from: &ArrayPath, to: &ArrayPath, dtype: Option<&str>) -> Result<(), String> {
+    let mut array = read(from, &ReadOptions::default()).map_err(|error| error.to_string())?;
     if let Some(dtype) = dtype {
         array = array.cast(dtype.parse()?)?;
     }
-    check(to, array.dtype(), array.layout().shape.len()).map_err(|error| error.to_string())?;
+    check_writable(to, array.dtype(), array.layout().shape.len()).map_err(|error| error.to_string())?;
     match &array {
         AnyArray::F64(array) => save(to, array),
         AnyArray::F32(array) => save(to, array),
@@ -51,11 +52,12 @@ fn convert(from: &Place, to: &Place, dtype: Option<&str>) -> Result<(), String> 
     }
 }
 
-fn save<T: Number>(to: &Place, array: &Array<T>) -> Result<(), String> {
+fn save<T: Number>(to: &ArrayPath, array: &Array<T>) -> Result<(), String> {
     let NdLayout { shape, .. } = &array.layout;
     let in_order = NdLayout::row_major(shape).is_ok_and(|order| order == array.layout);
     let data = if in_order { None } else { Some(in_c_order(array)) };
-    write(to, shape, data.as_deref().unwrap_or(&array.data), &Writing::default()).map_err(|error| error.to_string())
+    write(to, shape, data.as_deref().unwrap_or(&array.data), &WriteOptions::default())
+        .map_err(|error| error.to_string())
 }
 
 /// The elements with the last axis running fastest.

@@ -1,4 +1,4 @@
-//! Arrays as files store them: in memory, or mapped where they lie.
+//! Arrays as stored in files: owned or memory-mapped.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,11 +8,13 @@ use tegula_core::nd::{NdLayout, NdView};
 use tegula_core::{Layout, Shape, View};
 
 use crate::dtype::{Dtype, for_each_dtype};
-use crate::map::Mapped;
+use crate::file_map::Mapped;
 use crate::number::Number;
-use crate::{Refusal, cast};
+use crate::{ErrorMessage, cast};
 
-/// The elements of an array, to read: an owned vector or part of a mapped file. A copy of the latter shares the map.
+/// Elements of an array: an owned vector or part of a memory-mapped file.
+///
+/// Clones of mapped elements share the map.
 #[derive(Clone)]
 pub struct Data<T>(Storage<T>);
 
@@ -23,7 +25,7 @@ enum Storage<T> {
 }
 
 impl<T> Data<T> {
-    /// Whether the elements lie in a file, so that they take no memory of their own.
+    /// Whether the elements are memory-mapped, without an allocation.
     pub fn is_mapped(&self) -> bool {
         matches!(self.0, Storage::Mapped(_))
     }
@@ -52,40 +54,40 @@ impl<T> From<Mapped<T>> for Data<T> {
     }
 }
 
-/// The number of elements, not each of them: there may be any number.
+/// Prints the number of elements, not the elements.
 impl<T: Number> fmt::Debug for Data<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kept, len) = (if self.is_mapped() { "mapped" } else { "owned" }, self.len());
-        write!(f, "{len} {} {kept}", T::DTYPE)
+        let (storage, len) = (if self.is_mapped() { "mapped" } else { "owned" }, self.len());
+        write!(f, "{len} {} {storage}", T::DTYPE)
     }
 }
 
-/// An array as its file stores it. Fortran order stays as it is and becomes a layout; nothing is moved.
+/// An array as stored. Fortran order is expressed by the layout; no element is moved.
 #[derive(Clone, Debug)]
 pub struct Array<T: Number> {
-    /// The elements, in the file's order.
+    /// Elements in the order of the file.
     pub data: Data<T>,
-    /// Where each element lies in `data`.
+    /// Layout of the elements in `data`.
     pub layout: NdLayout,
 }
 
 impl<T: Number + Scalar> Array<T> {
-    /// The array, to read.
+    /// Read-only view of the array.
     ///
     /// # Errors
-    /// Never, unless `data` and `layout` were changed so that they do not fit.
+    /// Only if `data` and `layout` were changed to be inconsistent.
     pub fn view(&self) -> tegula_core::Result<NdView<'_, T>> {
         NdView::strided(&self.data, self.layout.clone())
     }
 
-    /// The array as one matrix, to read.
+    /// Read-only view of a two-dimensional array.
     ///
     /// # Errors
-    /// [`tegula_core::Error::Shape`] where it has not two dimensions.
+    /// [`tegula_core::Error::Shape`] for other numbers of dimensions.
     pub fn matrix(&self) -> tegula_core::Result<View<'_, T>> {
         let (&[rows, cols], &[row, col]) = (self.layout.shape.as_slice(), self.layout.strides.as_slice()) else {
             let (dimensions, shape) = (self.layout.shape.len(), tegula_core::nd::display(&self.layout.shape));
-            return Err(tegula_core::Error::Shape(format!("a {dimensions}-D array ({shape}) is no matrix")));
+            return Err(tegula_core::Error::Shape(format!("a {dimensions}-D array ({shape}) is not a matrix")));
         };
         View::strided(
             &self.data,
@@ -96,20 +98,20 @@ impl<T: Number + Scalar> Array<T> {
 
 macro_rules! any_array {
     ($($tag:ident, $t:ty, $name:literal, $size:literal, $doc:literal;)*) => {
-        /// An array of any of the number types, as stored.
+        /// An array of any dtype, as stored.
         #[derive(Clone, Debug)]
         pub enum AnyArray {
             $(#[doc = $doc] $tag(Array<$t>),)*
         }
 
-        /// Evaluates an expression with the array inside, whatever its type.
+        /// Evaluates an expression with the array of any dtype.
         macro_rules! with_array {
             ($any:expr, $array:ident => $body:expr) => {
                 match $any { $(AnyArray::$tag($array) => $body,)* }
             };
         }
 
-        /// Evaluates an expression with the Rust type of a number type at hand.
+        /// Evaluates an expression with the Rust type of a dtype.
         macro_rules! with_number {
             ($dtype:expr, $number:ident => $body:expr) => {
                 match $dtype {
@@ -126,7 +128,7 @@ macro_rules! any_array {
 for_each_dtype!(any_array);
 
 impl AnyArray {
-    /// The number type.
+    /// Dtype of the elements.
     pub fn dtype(&self) -> Dtype {
         fn of<T: Number>(_: &Array<T>) -> Dtype {
             T::DTYPE
@@ -134,31 +136,31 @@ impl AnyArray {
         with_array!(self, array => of(array))
     }
 
-    /// Where each element lies.
+    /// Layout of the elements.
     pub fn layout(&self) -> &NdLayout {
         with_array!(self, array => &array.layout)
     }
 
-    /// Elements that are stored.
+    /// Number of stored elements.
     pub fn len(&self) -> usize {
         with_array!(self, array => array.data.len())
     }
 
-    /// Whether there is none.
+    /// Whether the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the elements lie in a file, mapped.
+    /// Whether the elements are memory-mapped.
     pub fn is_mapped(&self) -> bool {
         with_array!(self, array => array.data.is_mapped())
     }
 
-    /// The same array in another number type, in the same order. The original is given up as soon as the copy is there.
+    /// Casts the elements to another dtype, in the same order. Frees the original afterwards.
     ///
     /// # Errors
-    /// Where the host has no room for it, and for the 8-bit floats and truth values, which are only read.
-    pub fn cast(self, dtype: Dtype) -> Result<AnyArray, Refusal> {
+    /// If the copy does not fit in memory, and for 8-bit floats and booleans, which are read-only.
+    pub fn cast(self, dtype: Dtype) -> Result<AnyArray, ErrorMessage> {
         if self.dtype() == dtype {
             return Ok(self);
         }

@@ -1,21 +1,21 @@
-//! Converting an array from one number type to another, for `--cast`.
+//! Casts of arrays between dtypes, for `--cast`.
 //!
-//! What NumPy's `astype` does, made total: a number is rounded once to the nearest of a narrower float, ties to even, and
-//! overflows to an infinity; on the way to an integer a fraction is cut off, a value out of range becomes the nearest end of it,
-//! and NaN becomes 0.
+//! The semantics are those of NumPy's `astype`, defined for all values. Casts to narrower floats
+//! round once to nearest, ties to even, and overflow to infinity. Casts to integers truncate
+//! fractions, saturate values out of range, and map NaN to 0.
 
-use tegula_core::element::to_odd;
+use tegula_core::element::round_to_odd;
 
 use crate::dtype::Dtype;
 use crate::number::{Bool, F8E4M3, F8E5M2, Number, bf16, f16};
-use crate::{AnyArray, Array, Refusal};
+use crate::{AnyArray, Array, ErrorMessage};
 
-/// A type to convert from: it goes by the widest type of its kind.
+/// A type to cast from, widened to f64, i64 or u64.
 pub(crate) trait Source: Number {
     fn cast<T: Target>(self) -> T;
 }
 
-/// A type to convert to: it takes the widest types and rounds once.
+/// A type to cast to, rounded once from f64, i64 or u64.
 pub(crate) trait Target: Number {
     fn round_f64(value: f64) -> Self;
     fn round_i64(value: i64) -> Self;
@@ -52,7 +52,7 @@ sources! {
 }
 
 macro_rules! targets {
-    // Rust's conversions to these round to nearest once.
+    // Rust's casts to these round once to nearest.
     (wide $($t:ty)*) => {$(
         impl Target for $t {
             fn round_f64(value: f64) -> Self { value as $t }
@@ -62,12 +62,12 @@ macro_rules! targets {
     )*};
     (half $($t:ty)*) => {$(
         impl Target for $t {
-            fn round_f64(value: f64) -> Self { <$t>::from_f32(to_odd(value)) }
-            fn round_i64(value: i64) -> Self { Self::round_f64(odd(value.unsigned_abs()).copysign(if value < 0 { -1.0 } else { 1.0 })) }
-            fn round_u64(value: u64) -> Self { Self::round_f64(odd(value)) }
+            fn round_f64(value: f64) -> Self { <$t>::from_f32(round_to_odd(value)) }
+            fn round_i64(value: i64) -> Self { Self::round_f64(round_u64_to_odd(value.unsigned_abs()).copysign(if value < 0 { -1.0 } else { 1.0 })) }
+            fn round_u64(value: u64) -> Self { Self::round_f64(round_u64_to_odd(value)) }
         }
     )*};
-    // Rust's conversion from floats saturates.
+    // Rust's casts from floats saturate.
     (int $($t:ty)*) => {$(
         impl Target for $t {
             fn round_f64(value: f64) -> Self { value as $t }
@@ -81,17 +81,18 @@ targets! { wide f64 f32 }
 targets! { half f16 bf16 }
 targets! { int i64 i32 i16 i8 u64 u32 u16 u8 }
 
-/// Rounds to odd: a value that is no f64 goes to the neighbour whose last bit is 1, so that rounding it further gives the same as
-/// rounding once. See [`to_odd`].
-fn odd(value: u64) -> f64 {
+/// Rounds to odd: an inexact value becomes the neighbor with an odd last bit.
+///
+/// Rounding the result again gives the same as rounding once. See [`round_to_odd`].
+fn round_u64_to_odd(value: u64) -> f64 {
     let excess = 11u32.saturating_sub(value.leading_zeros());
-    let kept = value >> excess;
-    let lost = u64::from(kept << excess != value);
-    (kept | lost) as f64 * (1u64 << excess) as f64
+    let truncated = value >> excess;
+    let sticky = u64::from(truncated << excess != value);
+    (truncated | sticky) as f64 * (1u64 << excess) as f64
 }
 
-/// The array in another type, in the same order.
-pub(crate) fn array<S: Source>(array: Array<S>, dtype: Dtype) -> Result<AnyArray, Refusal> {
+/// Casts an array, in the same order.
+pub(crate) fn array<S: Source>(array: Array<S>, dtype: Dtype) -> Result<AnyArray, ErrorMessage> {
     match dtype {
         Dtype::F64 => convert::<S, f64>(array),
         Dtype::F32 => convert::<S, f32>(array),
@@ -105,19 +106,17 @@ pub(crate) fn array<S: Source>(array: Array<S>, dtype: Dtype) -> Result<AnyArray
         Dtype::U32 => convert::<S, u32>(array),
         Dtype::U16 => convert::<S, u16>(array),
         Dtype::U8 => convert::<S, u8>(array),
-        Dtype::F8E4M3 | Dtype::F8E5M2 | Dtype::Bool => {
-            Err(format!("cannot be cast to {dtype}, which Tegula reads and does not make"))
-        }
+        Dtype::F8E4M3 | Dtype::F8E5M2 | Dtype::Bool => Err(format!("cannot be cast to {dtype}: the type is read-only")),
     }
 }
 
-fn convert<S: Source, T: Target>(array: Array<S>) -> Result<AnyArray, Refusal> {
+fn convert<S: Source, T: Target>(array: Array<S>) -> Result<AnyArray, ErrorMessage> {
     let shape = tegula_core::nd::display(&array.layout.shape);
-    let what = || format!("{shape} {} beside the original", T::DTYPE);
-    let mut data = tegula_core::host::room::<T>(&[array.data.len()], what)
+    let what = || format!("{shape} {} in addition to the original", T::DTYPE);
+    let mut data = tegula_core::host::try_vec::<T>(&[array.data.len()], what)
         .map_err(|_| format!("does not fit in memory: {}", what()))?;
     data.extend(array.data.iter().map(|&x| x.cast::<T>()));
-    Ok(T::hold(Array { data: data.into(), layout: array.layout }))
+    Ok(T::into_any(Array { data: data.into(), layout: array.layout }))
 }
 
 #[cfg(test)]
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sixteen_bit_types_are_rounded_once() {
+    fn cast_to_16_bits_rounds_once() {
         let above_tie = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
         assert_eq!(above_tie.cast::<f16>(), f16::from_bits(0x3c01));
         assert_eq!((1.0 + 2f64.powi(-11)).cast::<f16>(), f16::ONE);
@@ -136,8 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn wide_integers_are_rounded_once() {
-        // One above a tie of bf16 (8 bits), of f32 (24 bits): rounding to f64 first would lose the one.
+    fn cast_of_64_bit_integers_rounds_once() {
+        // One above a tie of bf16 (8 bits) and f32 (24 bits): rounding to f64 first would lose it.
         let (tie8, tie24) = ((1u64 << 63) + (1 << 55), (1u64 << 63) + (1 << 39));
         assert_eq!(tie8.cast::<bf16>().to_f64(), 2f64.powi(63));
         assert_eq!((tie8 + 1).cast::<bf16>().to_f64(), 2f64.powi(63) + 2f64.powi(56));
@@ -152,14 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn rounding_to_odd_keeps_what_fits() {
-        assert_eq!([0, 1, 1 << 53, u64::MAX << 11].map(odd), [0.0, 1.0, 2f64.powi(53), (u64::MAX << 11) as f64]);
-        assert_eq!(odd((1 << 53) + 1).to_bits() & 1, 1);
-        assert_eq!(odd(u64::MAX).to_bits() & 1, 1);
+    fn round_to_odd_keeps_exact_values() {
+        assert_eq!(
+            [0, 1, 1 << 53, u64::MAX << 11].map(round_u64_to_odd),
+            [0.0, 1.0, 2f64.powi(53), (u64::MAX << 11) as f64]
+        );
+        assert_eq!(round_u64_to_odd((1 << 53) + 1).to_bits() & 1, 1);
+        assert_eq!(round_u64_to_odd(u64::MAX).to_bits() & 1, 1);
     }
 
     #[test]
-    fn the_ends_of_the_range_are_kept() {
+    fn cast_to_float_overflows_to_infinity() {
         assert_eq!(1e300.cast::<f16>(), f16::INFINITY);
         assert_eq!(f64::NEG_INFINITY.cast::<bf16>(), bf16::NEG_INFINITY);
         assert!(f64::NAN.cast::<f16>().is_nan());
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_cut_saturate_and_turn_nan_to_zero() {
+    fn cast_to_integer_truncates_and_saturates() {
         assert_eq!((-2.9).cast::<i32>(), -2);
         assert_eq!(3e9.cast::<i32>(), i32::MAX);
         assert_eq!(f64::NEG_INFINITY.cast::<i8>(), -128);

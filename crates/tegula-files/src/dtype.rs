@@ -1,19 +1,19 @@
-//! The number types that files hold: their names and sizes, and which of them products take.
+//! Dtypes of files: names, sizes, and the operand types that products accept.
 
 use std::fmt;
 
 use tegula_core::element::Type;
 
-/// Hands the number types to a macro: variant, Rust type, name, bytes.
+/// Calls a macro with all dtypes: variant, Rust type, name, bytes, description.
 macro_rules! for_each_dtype {
     ($each:ident) => {
         $each! {
             F64, f64, "f64", 8, "64-bit floats";
             F32, f32, "f32", 4, "32-bit floats";
             F16, ::tegula_core::element::f16, "f16", 2, "IEEE half precision";
-            BF16, ::tegula_core::element::bf16, "bf16", 2, "the upper half of a 32-bit float";
-            F8E4M3, $crate::stored::F8E4M3, "f8e4m3", 1, "8-bit floats of the OCP with 4 bits of exponent and no infinities (E4M3FN)";
-            F8E5M2, $crate::stored::F8E5M2, "f8e5m2", 1, "8-bit floats of the OCP with 5 bits of exponent";
+            BF16, ::tegula_core::element::bf16, "bf16", 2, "bfloat16, the upper half of a 32-bit float";
+            F8E4M3, $crate::storage_types::F8E4M3, "f8e4m3", 1, "8-bit floats of the OCP with 4 bits of exponent and no infinities (E4M3FN)";
+            F8E5M2, $crate::storage_types::F8E5M2, "f8e5m2", 1, "8-bit floats of the OCP with 5 bits of exponent";
             I64, i64, "i64", 8, "64-bit integers";
             I32, i32, "i32", 4, "32-bit integers";
             I16, i16, "i16", 2, "16-bit integers";
@@ -22,7 +22,7 @@ macro_rules! for_each_dtype {
             U32, u32, "u32", 4, "unsigned 32-bit integers";
             U16, u16, "u16", 2, "unsigned 16-bit integers";
             U8, u8, "u8", 1, "unsigned 8-bit integers";
-            Bool, $crate::stored::Bool, "bool", 1, "truth values, one byte each";
+            Bool, $crate::storage_types::Bool, "bool", 1, "booleans, one byte each";
         }
     };
 }
@@ -30,22 +30,22 @@ pub(crate) use for_each_dtype;
 
 macro_rules! define {
     ($($tag:ident, $rust:ty, $name:literal, $size:literal, $doc:literal;)*) => {
-        /// A number type as a file stores it.
+        /// Dtype of an array in a file.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Dtype {
             $(#[doc = $doc] $tag,)*
         }
 
         impl Dtype {
-            /// Every number type.
+            /// All dtypes.
             pub const ALL: &[Dtype] = &[$(Dtype::$tag),*];
 
-            /// The name used on the command line and in messages: `f32`, `f8e4m3`, …
+            /// Name on the command line and in messages, such as `f32` or `f8e4m3`.
             pub const fn name(self) -> &'static str {
                 match self { $(Dtype::$tag => $name,)* }
             }
 
-            /// Bytes one number takes.
+            /// Bytes per element.
             pub const fn size(self) -> usize {
                 match self { $(Dtype::$tag => $size,)* }
             }
@@ -55,28 +55,28 @@ macro_rules! define {
 for_each_dtype!(define);
 
 impl Dtype {
-    /// The type as products know it, or `None` where they take no such numbers.
+    /// Operand type of products, or `None` if unsupported.
     pub fn product(self) -> Option<Type> {
         Type::OPERANDS.into_iter().find(|&ty| Dtype::from(ty) == self)
     }
 
-    /// For a type that products do not take: a sentence that says so and which `--cast` helps.
+    /// Message for a dtype without products, with a suitable `--cast`; `None` for operand types.
     pub const fn no_product(self) -> Option<&'static str> {
         Some(match self {
-            Dtype::F8E4M3 => "f8e4m3 is read but not multiplied: say --cast f16 (exact) or f32",
-            Dtype::F8E5M2 => "f8e5m2 is read but not multiplied: say --cast f16 (exact) or f32",
-            Dtype::I64 => "i64 is read but not multiplied: say --cast f64 (exact up to 2^53) or i32",
-            Dtype::I16 => "i16 is read but not multiplied: say --cast i32 (exact) or f32",
-            Dtype::U64 => "u64 is read but not multiplied: say --cast f64 (exact up to 2^53) or i32",
-            Dtype::U32 => "u32 is read but not multiplied: say --cast f64 (exact) or i32",
-            Dtype::U16 => "u16 is read but not multiplied: say --cast i32 (exact) or f32",
-            Dtype::U8 => "u8 is read but not multiplied: say --cast i32 (exact) or f32",
-            Dtype::Bool => "bool is read but not multiplied: say --cast i8 or f32 (both exact)",
+            Dtype::F8E4M3 => "f8e4m3 cannot be multiplied: use --cast f16 (exact) or f32",
+            Dtype::F8E5M2 => "f8e5m2 cannot be multiplied: use --cast f16 (exact) or f32",
+            Dtype::I64 => "i64 cannot be multiplied: use --cast f64 (exact up to 2^53) or i32",
+            Dtype::I16 => "i16 cannot be multiplied: use --cast i32 (exact) or f32",
+            Dtype::U64 => "u64 cannot be multiplied: use --cast f64 (exact up to 2^53) or i32",
+            Dtype::U32 => "u32 cannot be multiplied: use --cast f64 (exact) or i32",
+            Dtype::U16 => "u16 cannot be multiplied: use --cast i32 (exact) or f32",
+            Dtype::U8 => "u8 cannot be multiplied: use --cast i32 (exact) or f32",
+            Dtype::Bool => "bool cannot be multiplied: use --cast i8 or f32 (both exact)",
             Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::I32 | Dtype::I8 => return None,
         })
     }
 
-    /// Whether this is one of the integer types.
+    /// Whether this is an integer type.
     pub const fn is_int(self) -> bool {
         use Dtype::*;
         matches!(self, I64 | I32 | I16 | I8 | U64 | U32 | U16 | U8)
@@ -95,7 +95,7 @@ impl std::str::FromStr for Dtype {
     fn from_str(text: &str) -> Result<Self, String> {
         let known = || Dtype::ALL.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ");
         let found = Dtype::ALL.iter().find(|dtype| dtype.name() == text);
-        found.copied().ok_or_else(|| format!("no such number type; choose one of {}", known()))
+        found.copied().ok_or_else(|| format!("unknown dtype; use one of {}", known()))
     }
 }
 
@@ -122,10 +122,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_is_multiplied_or_says_why_not() {
+    fn dtype_without_product_suggests_a_cast() {
         for dtype in Dtype::ALL {
             assert_ne!(dtype.product().is_some(), dtype.no_product().is_some(), "{dtype}");
-            assert!(dtype.no_product().is_none_or(|why| why.starts_with(dtype.name())));
+            assert!(dtype.no_product().is_none_or(|message| message.starts_with(dtype.name())));
             assert!(dtype.product().is_none_or(|ty| ty.name() == dtype.name() && Dtype::from(ty) == *dtype));
             assert_eq!(dtype.name().parse(), Ok(*dtype));
         }

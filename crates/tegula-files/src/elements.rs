@@ -1,29 +1,30 @@
-//! Numbers from bytes and to bytes, a piece at a time.
+//! Conversion of elements from and to bytes, in chunks.
 
 use std::io::{self, Read, Write};
 
 use tegula_core::nd;
 
-use crate::Refusal;
+use crate::ErrorMessage;
 use crate::dtype::Dtype;
 use crate::number::Number;
-use crate::reading::{Reading, read_up_to};
+use crate::options::{ReadOptions, read_up_to};
 
-/// Bytes that are made room for and read at a time. They stay in the cache between the two.
+/// Bytes per chunk, which stay in the cache between allocation and use.
 const CHUNK: usize = 1 << 20;
 
-/// Reads as many elements as the shape has, straight into a vector. Room is made as bytes arrive, so a pipe whose header lies
-/// costs no memory.
+/// Reads the elements of `shape` into a vector.
+///
+/// The vector grows as bytes arrive, so a corrupt header in a pipe costs no memory.
 pub(crate) fn read<T: Number>(
     source: &mut dyn Read,
     shape: &[usize],
     native: bool,
-    reading: &Reading,
-) -> Result<Vec<T>, Refusal> {
+    options: &ReadOptions,
+) -> Result<Vec<T>, ErrorMessage> {
     let too_many = || format!("does not fit in memory: {} {}", nd::display(shape), T::DTYPE);
     let len = nd::len(shape).map_err(|_| too_many())?;
     let total = len.checked_mul(size_of::<T>()).ok_or_else(too_many)? as u64;
-    reading.check_room(total)?;
+    options.check_memory(total)?;
     let mut data: Vec<T> = Vec::new();
     while data.len() < len {
         let start = data.len();
@@ -34,7 +35,7 @@ pub(crate) fn read<T: Number>(
         if found < bytes.len() {
             return Err(truncated(shape, T::DTYPE, done));
         }
-        (reading.progress)(done, total);
+        (options.progress)(done, total);
     }
     if !native {
         swap_bytes(&mut data);
@@ -42,7 +43,7 @@ pub(crate) fn read<T: Number>(
     Ok(data)
 }
 
-/// Writes the elements, the least significant byte first.
+/// Writes elements in little-endian order.
 pub(crate) fn write<T: Number>(sink: &mut dyn Write, data: &[T]) -> io::Result<()> {
     if cfg!(target_endian = "little") {
         return sink.write_all(bytemuck::cast_slice(data));
@@ -55,18 +56,18 @@ pub(crate) fn write<T: Number>(sink: &mut dyn Write, data: &[T]) -> io::Result<(
     Ok(())
 }
 
-/// The refusal of a source that ends too early.
-pub(crate) fn truncated(shape: &[usize], dtype: Dtype, found: u64) -> Refusal {
+/// Error message of a source with `found` instead of the expected bytes.
+pub(crate) fn truncated(shape: &[usize], dtype: Dtype, found: u64) -> ErrorMessage {
     let expected = shape.iter().map(|&x| x as u128).product::<u128>() * dtype.size() as u128;
     let shape = nd::display(shape);
-    format!("is truncated: {shape} {dtype} takes {expected} bytes after the header, {found} are there")
+    format!("data is truncated: {shape} {dtype} needs {expected} bytes after the header, found {found}")
 }
 
-/// Makes room by doubling, but for no more than all.
-fn grow<T: Number>(data: &mut Vec<T>, end: usize, len: usize) -> Result<(), Refusal> {
+/// Grows a vector to `end` elements, doubling its capacity up to `len`.
+fn grow<T: Number>(data: &mut Vec<T>, end: usize, len: usize) -> Result<(), ErrorMessage> {
     let wanted = end.max(2 * data.capacity()).min(len);
-    let no_room = |_| format!("does not fit in memory: it takes {} bytes", len * size_of::<T>());
-    data.try_reserve_exact(wanted - data.len()).map_err(no_room)?;
+    let out_of_memory = |_| format!("does not fit in memory: {} bytes are needed", len * size_of::<T>());
+    data.try_reserve_exact(wanted - data.len()).map_err(out_of_memory)?;
     data.resize(end, T::zeroed());
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! The formats: which one a file has, by its name or else by how it starts, and what each can hold.
+//! File formats, by extension or content, and the arrays that each supports.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::dtype::Dtype;
-use crate::{Refusal, safetensors};
+use crate::{ErrorMessage, safetensors};
 
-/// What tells the formats apart needs no more bytes.
+/// Bytes at the start that identify a format.
 pub(crate) const START: usize = 64;
-/// What is taken, for those who gave something else.
+/// Supported extensions, for messages.
 pub(crate) const KNOWN: &str = ".npy, .npz, .safetensors, .mtx or .csv";
 
 /// A file format.
@@ -22,7 +22,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// By the extension of a path.
+    /// Format by extension.
     pub fn of_path(path: &Path) -> Option<Format> {
         let extension = path.extension().and_then(OsStr::to_str)?.to_ascii_lowercase();
         Some(match extension.as_str() {
@@ -35,10 +35,10 @@ impl Format {
         })
     }
 
-    /// By the first bytes, [`START`] of them. Comma-separated numbers are only told by being nothing but text.
+    /// Format by the first [`START`] bytes. CSV is recognized as plain text only.
     pub fn of_content(start: &[u8]) -> Option<Format> {
         let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
-        // What editors on Windows put first.
+        // UTF-8 byte order mark.
         let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
         if start.starts_with(b"\x93NUMPY") {
             Some(Format::Npy)
@@ -46,7 +46,7 @@ impl Format {
             Some(Format::Npz)
         } else if start.len() >= 14 && start[..14].eq_ignore_ascii_case(b"%%MatrixMarket") {
             Some(Format::Mtx)
-        } else if safetensors::starts_so(start) {
+        } else if safetensors::matches_start(start) {
             Some(Format::Safetensors)
         } else if !text.is_empty() && text.iter().all(is_text) {
             Some(Format::Csv)
@@ -55,12 +55,12 @@ impl Format {
         }
     }
 
-    /// Whether a file holds several arrays by name.
+    /// Whether files of the format contain named arrays.
     pub fn is_container(self) -> bool {
         matches!(self, Format::Npz | Format::Safetensors)
     }
 
-    /// The usual extension.
+    /// Usual extension.
     pub const fn extension(self) -> &'static str {
         match self {
             Format::Npy => ".npy",
@@ -71,19 +71,19 @@ impl Format {
         }
     }
 
-    /// Refuses what the format cannot hold.
-    pub fn check(self, dtype: Dtype, dimensions: usize) -> Result<(), Refusal> {
+    /// Rejects arrays that the format does not support.
+    pub fn check(self, dtype: Dtype, dimensions: usize) -> Result<(), ErrorMessage> {
         let extension = self.extension();
         match self {
             Format::Mtx | Format::Csv if !(1..=2).contains(&dimensions) => {
-                Err(format!("{extension} holds no {dimensions}-D array; choose .npy, .npz or .safetensors"))
+                Err(format!("{extension} does not support {dimensions}-D arrays; use .npy, .npz or .safetensors"))
             }
             Format::Mtx | Format::Csv | Format::Safetensors => Ok(()),
             Format::Npy | Format::Npz if dimensions > 64 => {
-                Err(format!("{extension} holds no {dimensions}-D array; choose .safetensors"))
+                Err(format!("{extension} does not support {dimensions}-D arrays; use .safetensors"))
             }
             Format::Npy | Format::Npz if matches!(dtype, Dtype::F8E4M3 | Dtype::F8E5M2) => {
-                Err(format!("{extension} holds no {dtype}; choose .safetensors"))
+                Err(format!("{extension} does not support {dtype}; use .safetensors"))
             }
             Format::Npy | Format::Npz => Ok(()),
         }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_tells_formats_apart() {
+    fn format_is_detected_by_content() {
         let of = |start: &[u8]| Format::of_content(start);
         assert_eq!(of(b"\x93NUMPY\x01\x00"), Some(Format::Npy));
         assert_eq!(of(b"PK\x03\x04"), Some(Format::Npz));

@@ -1,17 +1,20 @@
-//! Arrays in files: read as they are stored, written whole or not at all.
+//! Array files: readers for arrays as stored, and atomic writers.
 //!
-//! [`read()`] reads the array at a [`Place`], [`write()`] writes one; `.npy`, `.npz`, `.safetensors`, `.mtx` and `.csv` are known. Every
-//! reader treats its file as hostile: what a header claims is checked before anybody allocates by it, and a refusal is one line
-//! that names the file and says what to do. The crate knows formats and number types; it multiplies nothing.
+//! [`read()`] reads the array at an [`ArrayPath`], [`write()`] writes one. Formats are `.npy`,
+//! `.npz`, `.safetensors`, `.mtx` and `.csv`. Readers treat files as untrusted: they check the
+//! claims of a header before they allocate memory for it. An error is one line with the file, the
+//! problem and the remedy. The crate depends on formats and dtypes, not on matrix products.
 //!
 //! ```
-//! use tegula_files::{AnyArray, Place, Reading, Writing, read, write};
+//! use tegula_files::{AnyArray, ArrayPath, ReadOptions, WriteOptions, read, write};
 //!
 //! let folder = tempfile::tempdir()?;
-//! let place = Place::parse(folder.path().join("model.safetensors:weights"));
-//! write(&place, &[2, 3], &[1f32, 2., 3., 4., 5., 6.], &Writing::default())?;
+//! let array_path = ArrayPath::parse(folder.path().join("model.safetensors:weights"));
+//! write(&array_path, &[2, 3], &[1f32, 2., 3., 4., 5., 6.], &WriteOptions::default())?;
 //!
-//! let AnyArray::F32(weights) = read(&place, &Reading::default())? else { panic!("another number type") };
+//! let AnyArray::F32(weights) = read(&array_path, &ReadOptions::default())? else {
+//!     panic!("unexpected dtype")
+//! };
 //! assert_eq!(weights.layout.shape, [2, 3]);
 //! assert_eq!(weights.data[5], 6.);
 //! assert!(weights.data.is_mapped());
@@ -20,56 +23,56 @@
 #![deny(unsafe_code)]
 
 mod array;
+mod array_path;
+mod atomic_replace;
 mod cast;
-mod choose;
 pub mod csv;
 mod decimal;
+mod display;
 mod dtype;
 mod elements;
+mod file_map;
 mod format;
 mod header;
 mod literal;
-mod map;
 pub mod mtx;
 mod npy;
 mod npz;
 pub mod number;
-mod output;
-mod place;
+mod options;
 mod read;
-mod reading;
 mod report;
 mod safetensors;
-mod show;
+mod select;
 #[cfg(unix)]
 mod signals;
-mod standard;
-mod stored;
+mod stdout;
+mod storage_types;
 mod text;
 mod write;
 
 pub use array::{AnyArray, Array, Data};
+pub use array_path::ArrayPath;
 pub use dtype::Dtype;
 pub use number::Number;
-pub use place::Place;
+pub use options::ReadOptions;
 pub use read::read;
-pub use reading::Reading;
 pub use report::ReportFile;
-pub use standard::check_standard_output;
-pub use write::{Writing, check, write};
+pub use stdout::check_standard_output;
+pub use write::{WriteOptions, check_writable, write};
 
-/// Why a file is refused: the half of a sentence that follows the file's name.
-pub type Refusal = String;
+/// Message of an [`Error`], without the name of the file.
+pub type ErrorMessage = String;
 
-/// A file that cannot be read or written, and why.
+/// Error of reading or writing a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: {why}")]
+#[error("{file}: {message}")]
 pub struct Error {
-    /// The file as the user named it, on one line.
+    /// File as named by the user, on one line.
     pub file: String,
-    /// The rest of the sentence.
-    pub why: Refusal,
+    /// Description of the problem, on one line.
+    pub message: ErrorMessage,
 }
 
-/// The result of reading or writing a file.
+/// Result of reading or writing a file.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,15 +1,18 @@
-//! Reads Python literals, as far as headers of `.npy` files have them: dictionaries, tuples, lists,
-//! strings, integers, `True`, `False` and `None`.
+//! Parser of Python literals, as in headers of `.npy` files.
 //!
-//! By recursive descent, to a fixed depth. The grammar is that of the Python reference, chapter 2.4; prefixes of strings,
-//! names of characters, floats and operators are left out, since no header has them.
+//! Supported are dictionaries, tuples, lists, strings, integers, `True`, `False` and `None`. The
+//! parser is recursive descent with a fixed depth limit. The grammar is that of the Python
+//! reference, chapter 2.4. String prefixes, character names, floats and operators do not occur in
+//! headers and are left out.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// How deep brackets nest: a plain array's do twice, those of structures in a structured array, which is refused by name, a
-/// few times.
-const DEEPEST: usize = 16;
+/// Depth limit of brackets.
+///
+/// Plain arrays nest to depth two, structured arrays, which are rejected with a specific message, a
+/// few levels deeper.
+const MAX_DEPTH: usize = 16;
 
 /// A literal.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,14 +21,14 @@ pub enum Value {
     /// A tuple or a list.
     Sequence(Vec<Value>),
     String(String),
-    /// Its digits, of which there may be any number, after a sign.
+    /// Sign and digits, of any number.
     Integer(String),
     Boolean(bool),
     None,
 }
 
 impl Value {
-    /// The literal that a text is, between spaces; `None` where it is not one.
+    /// Parses a text with optional surrounding spaces; `None` if it is not a literal.
     pub fn parse(text: &str) -> Option<Value> {
         let mut parser = Parser(text.chars().peekable());
         let value = parser.value(0)?;
@@ -41,7 +44,7 @@ impl Parser<'_> {
         while self.0.next_if(char::is_ascii_whitespace).is_some() {}
     }
 
-    /// Skips spaces and consumes `wanted` if it is next.
+    /// Skips spaces, and consumes `wanted` if it is next.
     fn takes(&mut self, wanted: char) -> bool {
         self.skip_space();
         self.0.next_if_eq(&wanted).is_some()
@@ -50,12 +53,12 @@ impl Parser<'_> {
     fn value(&mut self, depth: usize) -> Option<Value> {
         self.skip_space();
         match *self.0.peek()? {
-            _ if depth >= DEEPEST => None,
+            _ if depth >= MAX_DEPTH => None,
             '{' => self.items('{', '}', |parser| parser.pair(depth + 1)).map(|(pairs, _)| Value::Dict(pairs)),
             '[' => self.items('[', ']', |parser| parser.value(depth + 1)).map(|(items, _)| Value::Sequence(items)),
             '(' => {
                 let (mut items, comma) = self.items('(', ')', |parser| parser.value(depth + 1))?;
-                // Brackets around one value and no comma are only brackets.
+                // Parentheses around one value without a comma are not a tuple.
                 if items.len() == 1 && !comma { items.pop() } else { Some(Value::Sequence(items)) }
             }
             '\'' | '"' => self.string().map(Value::String),
@@ -64,7 +67,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Items between brackets, and whether a comma is behind the last one.
+    /// Parses items between brackets; returns whether a comma follows the last one.
     fn items<T>(
         &mut self,
         open: char,
@@ -105,7 +108,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What a backslash and the following characters stand for. Python leaves a backslash before other characters as it is.
+    /// Parses an escape sequence. As in Python, a backslash before other characters is kept.
     fn escape(&mut self) -> Option<impl Iterator<Item = char> + use<>> {
         let c = self.0.next()?;
         let (before, one) = match c {
@@ -132,7 +135,7 @@ impl Parser<'_> {
         code.and_then(char::from_u32)
     }
 
-    /// Python 2 wrote an `L` behind long ones.
+    /// Parses an integer; Python 2 appended an `L` to long ones.
     fn integer(&mut self) -> Option<String> {
         let mut text: String = self.0.next_if(|c| matches!(c, '-' | '+')).into_iter().collect();
         let signs = text.len();
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_read_as_python_reads_them() {
+    fn literal_is_parsed_as_in_python() {
         let two = || vec![integer("1"), integer("-2")];
         for (text, value) in [
             (" 12 ", integer("12")),
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn literal_other_text_is_rejected() {
         for text in [
             "",
             "(,)",

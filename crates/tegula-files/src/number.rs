@@ -1,4 +1,4 @@
-//! The number types of files: their run-time tag, their value, and the array that holds them.
+//! Element types of files: dtype, value as f64, and conversion to and from [`AnyArray`].
 
 use std::fmt;
 
@@ -6,24 +6,24 @@ use bytemuck::Pod;
 pub use tegula_core::element::{bf16, f16};
 
 use crate::dtype::Dtype;
-pub use crate::stored::{Bool, F8E4M3, F8E5M2};
+pub use crate::storage_types::{Bool, F8E4M3, F8E5M2};
 use crate::{AnyArray, Array};
 
-/// A number type that files hold.
+/// An element type of files.
 pub trait Number: Pod + PartialEq + fmt::Debug + Send + Sync {
-    /// The run-time tag.
+    /// Run-time dtype.
     const DTYPE: Dtype;
-    /// The value; exact, but for i64 and u64 beyond 2⁵³, which are rounded to nearest.
+    /// Value as f64; exact, except for i64 and u64 beyond 2⁵³, which round to nearest.
     fn to_f64(self) -> f64;
-    /// An array of this type among all.
-    fn hold(array: Array<Self>) -> AnyArray;
-    /// The array, if it is of this type.
+    /// Wraps an array of this type.
+    fn into_any(array: Array<Self>) -> AnyArray;
+    /// Unwraps an array of this type.
     ///
     /// # Errors
-    /// Gives the array back otherwise.
-    fn open(any: AnyArray) -> Result<Array<Self>, AnyArray>;
-    /// The array, if it is of this type.
-    fn get(any: &AnyArray) -> Option<&Array<Self>>;
+    /// Returns the array if it has another type.
+    fn downcast(any: AnyArray) -> Result<Array<Self>, AnyArray>;
+    /// Borrows an array of this type; `None` if it has another type.
+    fn downcast_ref(any: &AnyArray) -> Option<&Array<Self>>;
 }
 
 macro_rules! number {
@@ -34,16 +34,16 @@ macro_rules! number {
                 let to_f64: fn($t) -> f64 = $to_f64;
                 to_f64(self)
             }
-            fn hold(array: Array<Self>) -> AnyArray {
+            fn into_any(array: Array<Self>) -> AnyArray {
                 AnyArray::$tag(array)
             }
-            fn open(any: AnyArray) -> Result<Array<Self>, AnyArray> {
+            fn downcast(any: AnyArray) -> Result<Array<Self>, AnyArray> {
                 match any {
                     AnyArray::$tag(array) => Ok(array),
                     other => Err(other),
                 }
             }
-            fn get(any: &AnyArray) -> Option<&Array<Self>> {
+            fn downcast_ref(any: &AnyArray) -> Option<&Array<Self>> {
                 match any {
                     AnyArray::$tag(array) => Some(array),
                     _ => None,
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_the_table() {
+    fn number_sizes_match_dtypes() {
         fn check<T: Number>() {
             assert_eq!(T::DTYPE.size(), size_of::<T>(), "{}", T::DTYPE);
         }

@@ -1,13 +1,13 @@
-//! Files that are written again and again as results come in, each time whole.
+//! Report files that are rewritten as results arrive, each time atomically.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::output::Target;
-use crate::standard::{check_standard_output, standard_output};
-use crate::{Error, Result, show};
+use crate::atomic_replace::Target;
+use crate::stdout::{check_standard_output, standard_output};
+use crate::{Error, Result, display};
 
-/// A file that is replaced whenever there is more to say: whatever ends the program leaves it whole, with what was said last.
+/// A file that is atomically replaced with each update, so that it is complete at any time.
 ///
 /// ```
 /// let folder = tempfile::tempdir()?;
@@ -20,41 +20,42 @@ use crate::{Error, Result, show};
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReportFile {
-    /// Standard output where there is none.
+    /// `None` for standard output.
     path: Option<PathBuf>,
-    special: bool,
+    is_stream: bool,
 }
 
 impl ReportFile {
-    /// Finds out whether a file can be made there, before work is spent on what goes into it. Leaves nothing. `-` is standard
-    /// output.
+    /// Checks whether the file can be written, before the work for its content.
+    ///
+    /// Leaves no file. `-` is standard output.
     ///
     /// # Errors
-    /// Where it cannot.
+    /// If the file cannot be written.
     pub fn new(path: &Path) -> Result<Self> {
         if path == "-" {
             check_standard_output()?;
-            return Ok(ReportFile { path: None, special: true });
+            return Ok(ReportFile { path: None, is_stream: true });
         }
-        let target = Target::of(path).and_then(|target| target.check().map(|()| target));
-        let target = target.map_err(|why| Error { file: show::path(path), why })?;
-        Ok(ReportFile { special: target.special, path: Some(path.to_owned()) })
+        let target = Target::resolve(path).and_then(|target| target.check().map(|()| target));
+        let target = target.map_err(|message| Error { file: display::path(path), message })?;
+        Ok(ReportFile { is_stream: target.is_stream, path: Some(path.to_owned()) })
     }
 
-    /// A device, a pipe or standard output, which cannot be replaced: what is written there comes after what was.
-    pub fn is_special(&self) -> bool {
-        self.special
+    /// Whether this is a device, a pipe or standard output: content is appended, not replaced.
+    pub fn is_stream(&self) -> bool {
+        self.is_stream
     }
 
-    /// Whether it is standard output, and nothing else should be written there.
+    /// Whether this is standard output, which nothing else may then use.
     pub fn is_standard_output(&self) -> bool {
         self.path.is_none()
     }
 
-    /// Makes the file of this content.
+    /// Replaces the content atomically.
     ///
     /// # Errors
-    /// Where it cannot be written; then it is as it was.
+    /// If the file cannot be written; then it is unchanged.
     pub fn replace(&self, content: impl AsRef<[u8]>) -> Result<()> {
         let content = content.as_ref();
         let Some(path) = &self.path else {
@@ -63,9 +64,9 @@ impl ReportFile {
                 .map_err(|error| Error::of_standard_output(&error));
         };
         let replace = || {
-            let target = Target::of(path)?;
+            let target = Target::resolve(path)?;
             target.replace(content.len() as u64, &|_, _| {}, |sink| sink.write_all(content))
         };
-        replace().map_err(|why| Error { file: show::path(path), why })
+        replace().map_err(|message| Error { file: display::path(path), message })
     }
 }

@@ -1,7 +1,8 @@
-//! Signals that ask the process to end while a file is being written: the write is told, and only then they have their way.
+//! Termination signals, deferred while a file is written.
 //!
-//! Handlers are installed at the first write, for those of SIGINT, SIGTERM, SIGHUP and SIGXFSZ that the process leaves as the system
-//! has them; what it ignores or handles itself stays so. While nothing is written they do what the system does by default.
+//! Handlers are installed at the first write, for those of SIGINT, SIGTERM, SIGHUP and SIGXFSZ with
+//! the default disposition. Signals that the process ignores or handles stay so. Without a write in
+//! progress, signals have their default effect.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,22 +13,22 @@ use signal_hook::{flag, low_level};
 
 static WRITERS: Mutex<usize> = Mutex::new(0);
 static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
-/// The signal that came during a write, or 0.
+/// Signal received during a write, or 0.
 static PENDING: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// As long as this lives, signals are kept; then the one that came ends the process.
-pub(crate) struct Kept(());
+/// Guard that defers signals; when dropped, a pending signal terminates the process.
+pub(crate) struct DeferredSignals(());
 
-impl Kept {
-    pub fn new() -> Kept {
+impl DeferredSignals {
+    pub fn new() -> DeferredSignals {
         static ONCE: Once = Once::new();
         ONCE.call_once(install);
         count_writers(|count| count + 1);
-        Kept(())
+        DeferredSignals(())
     }
 }
 
-impl Drop for Kept {
+impl Drop for DeferredSignals {
     fn drop(&mut self) {
         count_writers(|count| count - 1);
         if IDLE.load(Ordering::SeqCst) && pending() {
@@ -37,7 +38,7 @@ impl Drop for Kept {
     }
 }
 
-/// Whether a signal waits for the write to stop.
+/// Whether a pending signal requests that the write stop.
 pub(crate) fn pending() -> bool {
     PENDING.load(Ordering::SeqCst) != 0
 }
@@ -48,10 +49,10 @@ fn count_writers(change: impl FnOnce(usize) -> usize) {
     IDLE.store(*count == 0, Ordering::SeqCst);
 }
 
-/// Where a handler cannot be installed, a signal does what it does by default.
+/// Installs the handlers. If that fails, a signal has its default effect.
 fn install() {
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGXFSZ].into_iter().filter(|&signal| is_default(signal)) {
-        // Beyond the limit on a file's size, writing then fails with an error, which is all that is wanted.
+        // Beyond the file size limit the write then fails with an error, as required.
         if signal != SIGXFSZ {
             let _ = flag::register_usize(signal, Arc::clone(&PENDING), signal as usize);
         }
@@ -59,7 +60,9 @@ fn install() {
     }
 }
 
-/// Whether the process neither ignores nor handles a signal, as far as the system tells: Linux does.
+/// Whether the process neither ignores nor handles a signal.
+///
+/// Based on procfs: without it, the signal counts as default.
 fn is_default(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let masks = status.lines().filter_map(|line| line.strip_prefix("SigIgn:").or_else(|| line.strip_prefix("SigCgt:")));

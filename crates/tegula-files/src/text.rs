@@ -1,15 +1,17 @@
-//! Lines of a text file in one buffer of fixed size, and how messages quote what a file holds. It knows no format.
+//! Lines of text files in a fixed buffer, and quotes of files in messages.
+//!
+//! The module does not depend on a format.
 
 use std::io::{self, BufRead};
 
 use memchr::memchr;
 
-use crate::{Refusal, show};
+use crate::{ErrorMessage, display};
 
-/// The longest line or cell, in bytes. A number with every digit that matters takes less than 800.
-pub(crate) const LONGEST: usize = 4096;
+/// Limit of a line or cell in bytes. A number with all significant digits takes less than 800.
+pub(crate) const MAX_LINE_BYTES: usize = 4096;
 
-/// The lines of a source, in order.
+/// Lines of a source, in order.
 pub(crate) struct Lines<'a> {
     source: &'a mut dyn BufRead,
     line: Vec<u8>,
@@ -21,11 +23,11 @@ impl<'a> Lines<'a> {
         Lines { source, line: Vec::new(), number: 0 }
     }
 
-    /// Reads the next line; `false` after the last.
+    /// Reads the next line; `false` at the end.
     ///
     /// # Errors
-    /// Where the source cannot be read or the line is too long for the buffer.
-    pub fn advance(&mut self) -> Result<bool, Refusal> {
+    /// If the source cannot be read or the line exceeds the buffer.
+    pub fn advance(&mut self) -> Result<bool, ErrorMessage> {
         self.line.clear();
         let mut bytes = fill(self.source)?;
         if bytes.is_empty() {
@@ -35,11 +37,8 @@ impl<'a> Lines<'a> {
         while !bytes.is_empty() {
             let end = memchr(b'\n', bytes);
             let taken = end.unwrap_or(bytes.len());
-            if self.line.len() + taken > LONGEST {
-                return Err(at(
-                    self.number,
-                    format_args!("is longer than {LONGEST} bytes, which no line of numbers is"),
-                ));
+            if self.line.len() + taken > MAX_LINE_BYTES {
+                return Err(at(self.number, format_args!("longer than the limit of {MAX_LINE_BYTES} bytes")));
             }
             self.line.extend_from_slice(&bytes[..taken]);
             self.source.consume(taken + usize::from(end.is_some()));
@@ -51,59 +50,59 @@ impl<'a> Lines<'a> {
         Ok(true)
     }
 
-    /// The line that was read last, without its end.
+    /// Current line without its terminator.
     pub fn line(&self) -> &[u8] {
         &self.line
     }
 
-    /// Its number, from 1.
+    /// Number of the current line, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
 }
 
-/// The bytes that the source has ready; none at its end.
-pub(crate) fn fill(source: &mut dyn BufRead) -> Result<&[u8], Refusal> {
-    let refuse = |error: io::Error| format!("cannot be read: {}", show::error(&error));
+/// Buffered bytes of the source; empty at the end.
+pub(crate) fn fill(source: &mut dyn BufRead) -> Result<&[u8], ErrorMessage> {
+    let reject = |error: io::Error| format!("cannot be read: {}", display::error(&error));
     while let Err(error) = source.fill_buf() {
         if error.kind() != io::ErrorKind::Interrupted {
-            return Err(refuse(error));
+            return Err(reject(error));
         }
     }
-    // What was read is still there.
-    source.fill_buf().map_err(refuse)
+    // The buffer is filled already.
+    source.fill_buf().map_err(reject)
 }
 
-/// What is wrong at a line.
-pub(crate) fn at(line: u64, why: impl std::fmt::Display) -> Refusal {
-    format!("line {line}: {why}")
+/// Error message with a line number.
+pub(crate) fn at(line: u64, message: impl std::fmt::Display) -> ErrorMessage {
+    format!("line {line}: {message}")
 }
 
-/// A piece of a file as a message shows it: in quotes, on one line, not too long.
+/// Quotes part of a file for a message: on one line, at most 32 characters.
 pub(crate) fn quoted(piece: &[u8]) -> String {
     const SHOWN: usize = 32;
     let text = String::from_utf8_lossy(&piece[..piece.len().min(4 * SHOWN)]);
     let shown: String = text.chars().take(SHOWN).collect();
     let rest = if shown.len() < piece.len() && text.chars().count() > SHOWN { "…" } else { "" };
-    format!("'{}{rest}'", show::name(&shown))
+    format!("'{}{rest}'", display::name(&shown))
 }
 
-/// Rows and columns of an array that a text format can write: a matrix, or a vector as one column.
+/// Rows and columns of an array in a text format: a matrix, or a vector as one column.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] for other shapes, and where the elements are not as many as the shape has.
+/// [`io::ErrorKind::InvalidInput`] for other shapes, and if the number of elements does not match.
 pub(crate) fn rows_and_cols(shape: &[usize], elements: usize) -> io::Result<(usize, usize)> {
-    let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let reject = |message: String| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     let (rows, cols) = match *shape {
         [rows] => (rows, 1),
         [rows, cols] => (rows, cols),
         _ => {
             let (dimensions, shape) = (shape.len(), tegula_core::nd::display(shape));
-            return refuse(format!("a {dimensions}-D array ({shape}) has no place in a text file; write a .npy file"));
+            return reject(format!("a {dimensions}-D array ({shape}) cannot be written as text; use a .npy file"));
         }
     };
     if rows.checked_mul(cols) != Some(elements) {
-        return refuse(format!("{rows}×{cols} elements are to be written, {elements} are there"));
+        return reject(format!("shape {rows}×{cols} does not match {elements} elements"));
     }
     Ok((rows, cols))
 }
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_numbered_whatever_the_buffer_holds_of_them() {
+    fn lines_are_independent_of_buffer_size() {
         let text = "a\n\nlonger than three\r\nlast";
         for capacity in 1..30 {
             let mut source = BufReader::with_capacity(capacity, text.as_bytes());
@@ -130,15 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_takes_no_memory() {
+    fn lines_longer_than_the_limit_are_rejected() {
         let mut source = BufReader::new("1\n".as_bytes().chain(io::repeat(b'7')));
         let mut lines = Lines::new(&mut source);
         assert!(lines.advance().unwrap());
-        assert_eq!(lines.advance().unwrap_err(), "line 2: is longer than 4096 bytes, which no line of numbers is");
+        assert_eq!(lines.advance().unwrap_err(), "line 2: longer than the limit of 4096 bytes");
     }
 
     #[test]
-    fn quotes_are_short_and_stay_on_their_line() {
+    fn quoted_text_is_short_and_on_one_line() {
         assert_eq!(quoted(b"a\n\"b\"\xff"), r#"'a\n"b"�'"#);
         assert_eq!(quoted(&[b'x'; 1000]), format!("'{}…'", "x".repeat(32)));
         assert_eq!(quoted("é".repeat(32).as_bytes()), format!("'{}'", "é".repeat(32)));
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_are_columns_and_stacks_are_refused() {
+    fn rows_and_cols_accepts_matrices_and_vectors_only() {
         assert_eq!(rows_and_cols(&[3], 3).unwrap(), (3, 1));
         assert_eq!(rows_and_cols(&[2, 3], 6).unwrap(), (2, 3));
         assert!(rows_and_cols(&[2, 3], 5).is_err());

@@ -1,10 +1,12 @@
-//! Calls of the system that fail, each in turn: a conversion of files whose n-th call fails, for every n until a run sees no
-//! failure. Each ends in one line and exit code 1, with the old file as it was, or in the whole new file; killed before any call it
-//! leaves one of these and at most a temporary file, which the next run removes.
+//! Fault injection: file conversions whose n-th system call fails, for every n until no call fails.
 //!
-//! `faults/calls.c`, compiled here, stands before the C library's functions. The crate `rustix` calls the kernel without these,
-//! so these tests build it with its feature `use-libc`. Without a C compiler the tests say that they are skipped;
-//! `TEGULA_REQUIRE_CXX=1` makes that a failure. `CXX` names another.
+//! Each run ends with one line and exit code 1, with the old file unchanged, or with the complete
+//! new file. A run that is killed before a call leaves one of these and at most a temporary file,
+//! which the next run removes.
+//!
+//! `faults/calls.c`, compiled here, interposes functions of the C library. The crate `rustix` would
+//! call the kernel directly, so these tests enable its feature `use-libc`. Without a C compiler the
+//! tests are skipped; `TEGULA_REQUIRE_CXX=1` makes that a failure. `CXX` selects a compiler.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -18,33 +20,33 @@ mod common;
 
 use common::{convert, floats, names, npy, one_line, scratch};
 
-const OLD: &[u8] = b"the file that was there";
+const OLD: &[u8] = b"the file that was existing";
 /// More calls than a conversion makes.
-const MOST: usize = 2000;
+const MAX_CALLS: usize = 2000;
 
-/// What is there when a conversion begins.
+/// Output file before a conversion.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum There {
+enum Existing {
     Nothing,
-    /// A file of [`OLD`], with permissions of its own.
+    /// A file with content [`OLD`] and non-default permissions.
     File,
     /// A link to such a file.
     Link,
 }
 
-/// A conversion in a folder of its own.
+/// A conversion in its own directory.
 struct Conversion {
     folder: tempfile::TempDir,
     shim: PathBuf,
     input: &'static str,
     output: &'static str,
-    there: There,
+    existing: Existing,
     tmpfile: bool,
-    /// What the output is when all goes well.
-    whole: Vec<u8>,
+    /// Expected output.
+    expected: Vec<u8>,
 }
 
-/// The library, or `None` where there is no compiler and none is required.
+/// Builds the library; `None` if no compiler is found and none is required.
 fn shim(folder: &Path) -> Option<PathBuf> {
     let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
     let (source, shim) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/calls.c"), folder.join("calls.so"));
@@ -55,9 +57,9 @@ fn shim(folder: &Path) -> Option<PathBuf> {
             assert!(status.success(), "{command:?}: {status}");
             Some(shim)
         }
-        Err(why) => {
+        Err(message) => {
             let required = env::var("TEGULA_REQUIRE_CXX").is_ok_and(|required| required == "1");
-            assert!(!required, "{} does not run, which TEGULA_REQUIRE_CXX=1 asks for: {why}", compiler.display());
+            assert!(!required, "{} does not run, which TEGULA_REQUIRE_CXX=1 asks for: {message}", compiler.display());
             eprintln!("skipped: {} does not run", compiler.display());
             None
         }
@@ -65,7 +67,7 @@ fn shim(folder: &Path) -> Option<PathBuf> {
 }
 
 impl Conversion {
-    fn new(shim: &Path, [input, output]: [&'static str; 2], there: There, tmpfile: bool) -> Self {
+    fn new(shim: &Path, [input, output]: [&'static str; 2], existing: Existing, tmpfile: bool) -> Self {
         let folder = scratch();
         let a = npy("'<f4'", "(20, 30)", &floats(600));
         fs::write(folder.path().join("in.npy"), a).unwrap();
@@ -74,10 +76,10 @@ impl Conversion {
             assert!(command.args(["in.npy", input]).current_dir(folder.path()).status().unwrap().success());
             fs::remove_file(folder.path().join("in.npy")).unwrap();
         }
-        let mut new = Conversion { folder, shim: shim.into(), input, output, there, tmpfile, whole: Vec::new() };
-        new.put();
+        let mut new = Conversion { folder, shim: shim.into(), input, output, existing, tmpfile, expected: Vec::new() };
+        new.reset();
         new.succeeds();
-        new.whole = fs::read(new.path(output)).unwrap();
+        new.expected = fs::read(new.path(output)).unwrap();
         new
     }
 
@@ -85,15 +87,15 @@ impl Conversion {
         self.folder.path().join(name)
     }
 
-    /// What is there at first, and nothing else.
-    fn put(&self) {
+    /// Restores the initial files and removes all others.
+    fn reset(&self) {
         for name in names(self.folder.path()).iter().filter(|name| *name != self.input) {
             fs::remove_file(self.path(name)).unwrap();
         }
-        let file = match self.there {
-            There::Nothing => return,
-            There::File => self.output,
-            There::Link => {
+        let file = match self.existing {
+            Existing::Nothing => return,
+            Existing::File => self.output,
+            Existing::Link => {
                 symlink("file", self.path(self.output)).unwrap();
                 "file"
             }
@@ -116,9 +118,9 @@ impl Conversion {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Runs with a fault at call n. Gives also the name of the call that failed, if it came to that.
+    /// Runs with a fault at call n. Returns the name of the failed call as well, if any.
     fn fault(&self, n: usize, kind: &str, errno: i32, calls: &str) -> (Output, Option<String>) {
-        // Beside the folder, whose names are looked at.
+        // Outside the directory, whose names are checked.
         let report = self.shim.with_file_name("report");
         let _ = fs::remove_file(&report);
         let mut command = self.command();
@@ -130,31 +132,33 @@ impl Conversion {
         (command.output().unwrap(), fs::read_to_string(report).ok())
     }
 
-    /// Whether the output is the whole new file rather than what was there; where it is neither, panics.
+    /// Whether the output is the complete new file.
+    ///
+    /// Panics if it is neither the old nor the new one.
     fn is_new(&self, at: &str) -> bool {
-        if self.there == There::Link {
+        if self.existing == Existing::Link {
             assert!(self.path(self.output).is_symlink(), "{at}: the link is gone");
         }
         let found = fs::read(self.path(self.output)).ok();
-        if self.there != There::Nothing {
+        if self.existing != Existing::Nothing {
             let mode = fs::metadata(self.path(self.output)).unwrap().permissions().mode();
-            assert_eq!(mode & 0o777, 0o640, "{at}: the permissions are others");
+            assert_eq!(mode & 0o777, 0o640, "{at}: wrong permissions");
         }
-        let new = found.as_ref() == Some(&self.whole);
-        let old = if self.there == There::Nothing { found.is_none() } else { found.as_deref() == Some(OLD) };
+        let new = found.as_ref() == Some(&self.expected);
+        let old = if self.existing == Existing::Nothing { found.is_none() } else { found.as_deref() == Some(OLD) };
         assert!(new || old, "{at}: neither the old file nor the new one");
         new
     }
 
-    /// Names beside the input, the output and what it links to.
+    /// Names other than the input, the output and its link target.
     fn left(&self) -> Vec<String> {
         let known = [self.input, self.output, "file"];
         names(self.folder.path()).into_iter().filter(|name| !known.contains(&&name[..])).collect()
     }
 
-    /// Checks that what was left behind is recognized, and that another run removes it.
-    fn next_run_tidies_up(&self, at: &str) {
-        let (left, base) = (self.left(), if self.there == There::Link { "file" } else { self.output });
+    /// Checks that a temporary file has a recognized name and that the next run removes it.
+    fn next_run_removes_drafts(&self, at: &str) {
+        let (left, base) = (self.left(), if self.existing == Existing::Link { "file" } else { self.output });
         let recognized = |name: &String| name.starts_with(&format!(".{base}.tegula-")) && name.ends_with(".tmp");
         assert!(left.len() <= 1 && left.iter().all(recognized), "{at}: {left:?}");
         self.succeeds();
@@ -162,10 +166,12 @@ impl Conversion {
     }
 }
 
-/// Conversions that read and write each format, each over nothing, a file and a link, with files without names and without.
-fn each(mut work: impl FnMut(&Conversion)) {
-    let place = scratch();
-    let Some(shim) = shim(place.path()) else { return };
+/// Conversions from and to each format, over no file, a file and a link.
+///
+/// Each with and without unnamed files.
+fn for_each_conversion(mut work: impl FnMut(&Conversion)) {
+    let folder = scratch();
+    let Some(shim) = shim(folder.path()) else { return };
     let formats = [
         ["in.npy", "out.npy"],
         ["in.npz", "out.safetensors"],
@@ -174,11 +180,11 @@ fn each(mut work: impl FnMut(&Conversion)) {
         ["in.mtx", "out.npz"],
     ];
     for (i, files) in formats.into_iter().enumerate() {
-        for there in [There::Nothing, There::File, There::Link] {
-            // What it is that writes does not depend on the format of what is written.
+        for existing in [Existing::Nothing, Existing::File, Existing::Link] {
+            // The writer does not depend on the output format.
             for tmpfile in [true, false] {
-                if i == 0 || there == There::Nothing && tmpfile {
-                    work(&Conversion::new(&shim, files, there, tmpfile));
+                if i == 0 || existing == Existing::Nothing && tmpfile {
+                    work(&Conversion::new(&shim, files, existing, tmpfile));
                 }
             }
         }
@@ -192,12 +198,12 @@ const ENOSPC: i32 = 28;
 const EINTR: i32 = 4;
 
 #[test]
-fn files_any_call_that_fails_is_one_line_and_leaves_the_old_file() {
+fn files_failed_call_leaves_the_old_file() {
     let mut seen = BTreeMap::<String, [usize; 2]>::new();
-    each(|conversion| {
+    for_each_conversion(|conversion| {
         for errno in [EIO, ENOSPC, ENOMEM, EMFILE] {
-            for n in 1..MOST {
-                conversion.put();
+            for n in 1..MAX_CALLS {
+                conversion.reset();
                 let (output, failed) = conversion.fault(n, "error", errno, "");
                 let Some(failed) = failed else {
                     assert!(output.status.success());
@@ -205,7 +211,7 @@ fn files_any_call_that_fails_is_one_line_and_leaves_the_old_file() {
                 };
                 let at = format!(
                     "{} to {} over {:?}, call {n}, {failed}, error {errno}",
-                    conversion.input, conversion.output, conversion.there
+                    conversion.input, conversion.output, conversion.existing
                 );
                 let new = conversion.is_new(&at);
                 let counts = seen.entry(failed.clone()).or_default();
@@ -213,15 +219,15 @@ fn files_any_call_that_fails_is_one_line_and_leaves_the_old_file() {
                     assert!(new, "{at}: success without a file");
                     counts[0] += 1;
                 } else {
-                    let said = one_line(&output);
-                    // After the file has its name only its folder is made to last, which is not an error.
-                    assert!(!new, "{at}: {said}");
-                    assert!(said.contains(conversion.input) || said.contains(conversion.output), "{at}: {said}");
+                    let stderr = one_line(&output);
+                    // After publication only the directory is synced, whose errors are ignored.
+                    assert!(!new, "{at}: {stderr}");
+                    assert!(stderr.contains(conversion.input) || stderr.contains(conversion.output), "{at}: {stderr}");
                     counts[1] += 1;
                 }
                 if !conversion.left().is_empty() {
                     assert!(failed.starts_with("unlink"), "{at}: {:?} is left", conversion.left());
-                    conversion.next_run_tidies_up(&at);
+                    conversion.next_run_removes_drafts(&at);
                 }
             }
         }
@@ -233,22 +239,22 @@ fn files_any_call_that_fails_is_one_line_and_leaves_the_old_file() {
 }
 
 #[test]
-fn files_a_process_killed_before_any_call_leaves_the_old_file_or_the_new_one() {
+fn files_killed_process_leaves_the_old_or_the_new_file() {
     let mut left = BTreeMap::<String, usize>::new();
     let mut runs = 0;
-    each(|conversion| {
-        for n in 1..MOST {
-            conversion.put();
+    for_each_conversion(|conversion| {
+        for n in 1..MAX_CALLS {
+            conversion.reset();
             let (output, failed) = conversion.fault(n, "kill", EIO, "");
             let Some(failed) = failed else { break };
-            let at = format!("{} over {:?}, killed at call {n}, {failed}", conversion.output, conversion.there);
+            let at = format!("{} over {:?}, killed at call {n}, {failed}", conversion.output, conversion.existing);
             assert_eq!(output.status.signal(), Some(9), "{at}");
             conversion.is_new(&at);
             runs += 1;
             if !conversion.left().is_empty() {
                 *left.entry(failed).or_default() += 1;
             }
-            conversion.next_run_tidies_up(&at);
+            conversion.next_run_removes_drafts(&at);
         }
     });
     println!("{runs} runs killed; a temporary file was left before {left:?}");
@@ -256,12 +262,12 @@ fn files_a_process_killed_before_any_call_leaves_the_old_file_or_the_new_one() {
 }
 
 #[test]
-fn files_short_and_interrupted_calls_change_nothing() {
+fn files_short_and_interrupted_calls_are_retried() {
     let mut runs = 0;
-    each(|conversion| {
+    for_each_conversion(|conversion| {
         for (kind, calls) in [("short", "read write"), ("error", "open read write fsync flock")] {
-            for n in 1..MOST {
-                conversion.put();
+            for n in 1..MAX_CALLS {
+                conversion.reset();
                 let (output, failed) = conversion.fault(n, kind, EINTR, calls);
                 let Some(failed) = failed else { break };
                 let at = format!("{} to {}, {kind} {failed}, call {n}", conversion.input, conversion.output);

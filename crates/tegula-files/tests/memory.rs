@@ -1,14 +1,16 @@
-//! What lies in a file is not copied. Alone in its process, since all threads share the count of its memory.
+//! Memory-mapped elements are not copied.
+//!
+//! The only test of its process, since threads share the memory counter.
 #![cfg(target_os = "linux")]
 
 use std::fs::{self, File};
 use std::io::Write;
 
-use tegula_files::{AnyArray, Place, Reading, read};
+use tegula_files::{AnyArray, ArrayPath, ReadOptions, read};
 
 mod common;
 
-/// KiB of memory that is not part of a file.
+/// Anonymous memory of the process in KiB.
 fn anonymous() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -16,7 +18,7 @@ fn anonymous() -> u64 {
 }
 
 #[test]
-fn a_mapped_array_takes_no_memory_of_its_own() {
+fn read_mapped_array_allocates_no_elements() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.npy");
     let mut file = File::create(&path).unwrap();
@@ -24,7 +26,9 @@ fn a_mapped_array_takes_no_memory_of_its_own() {
     file.set_len(128 + (256 << 20)).unwrap();
 
     let before = anonymous();
-    let AnyArray::F32(array) = read(&Place::parse(&path), &Reading { room: 0, ..Reading::default() }).unwrap() else {
+    let AnyArray::F32(array) =
+        read(&ArrayPath::parse(&path), &ReadOptions { memory_limit: 0, ..ReadOptions::default() }).unwrap()
+    else {
         panic!("f4 is f32")
     };
     let sum: f64 = array.data.iter().map(|&x| f64::from(x)).sum();

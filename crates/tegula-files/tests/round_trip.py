@@ -1,4 +1,4 @@
-"""Compares what `convert` makes of 200 random arrays with what NumPy and safetensors read and write, bit for bit.
+"""Compares 200 random arrays converted by `convert` with NumPy and safetensors, bit for bit.
 
 Usage: round_trip.py CONVERT [SEED]
 
@@ -30,7 +30,7 @@ def dtype_of(name):
 
 
 def random_array(rng, name, shape):
-    """Any bits at all, NaN and infinities among them; for truth values, 0 and 1."""
+    """Random bits, including NaN and infinities; booleans are 0 and 1."""
     dtype = dtype_of(name)
     if name == "bool":
         return rng.integers(0, 2, shape).astype(bool)
@@ -40,7 +40,7 @@ def random_array(rng, name, shape):
 
 def in_some_order(rng, array):
     array = np.asarray(array, order="F" if rng.random() < 0.5 else "C")
-    # bfloat16 is stored as raw bytes, which have no other order.
+    # bfloat16 is stored as raw bytes, which have no byte order.
     if rng.random() < 0.4 and array.dtype.name in PLAIN:
         array = array.astype(array.dtype.newbyteorder(">"))
     return array
@@ -59,13 +59,13 @@ def write_npz_compressed(path, array, rng):
 
 
 def write_safetensors(path, array, rng):
-    # An odd number of bytes first leaves the other tensor unaligned in some files.
+    # An odd number of bytes first leaves the second tensor unaligned in some files.
     first = {"a": np.zeros(int(rng.integers(1, 9)), np.uint8)} if rng.random() < 0.5 else {}
     safetensors.numpy.save_file({**first, "the array": np.asarray(array, order="C")}, path)
 
 
 def write_safetensors_raw(path, array, rng):
-    """Without the format's library: tensors in order of their names, so that one may be unaligned."""
+    """Writes tensors in order of their names, without the format's library, so that one may be unaligned."""
     pad = int(rng.integers(0, 9))
     info = lambda tag, shape, start, end: f'{{"dtype":"{tag}","shape":{list(shape)},"data_offsets":[{start},{end}]}}'
     tag = TAGS[array.dtype.name]
@@ -84,7 +84,7 @@ def read_npz(path):
 
 
 def read_safetensors(path):
-    """The tensor's bytes by hand, since not every version of the library knows every type; and the library's view of them."""
+    """Reads the tensor's bytes by hand, since old versions of the library lack types, and by the library."""
     data = path.read_bytes()
     length = struct.unpack("<Q", data[:8])[0]
     ((name, info),) = __import__("json").loads(data[8 : 8 + length]).items()
@@ -96,7 +96,7 @@ def read_safetensors(path):
     return array
 
 
-# Name: types, most dimensions, writer, reader, extension, and the name of the array among others, if it has one.
+# Name: types, maximum dimensions, writer, reader, extension, and the array name in a container.
 FORMATS = {
     "npy": (PLAIN + HALF, 4, write_npy, read_npy, ".npy", None),
     "npz": (PLAIN + HALF, 4, write_npz, read_npz, ".npz", "the array"),
@@ -107,7 +107,7 @@ FORMATS = {
 
 
 def bits(array):
-    """All that must agree. bfloat16 comes back from .npy as two raw bytes."""
+    """Runs one case. NumPy reads bfloat16 from .npy as two raw bytes."""
     array = array.astype(array.dtype.newbyteorder("<")) if array.dtype.name in PLAIN else array
     return array.shape, array.dtype.itemsize, array.tobytes()
 
@@ -137,7 +137,7 @@ def one_case(convert, folder, rng, case):
 
 
 def check_casts(convert, folder, rng):
-    """Conversions that NumPy and ml_dtypes make, too: every one that is exact or rounds to nearest once."""
+    """Casts that NumPy and ml_dtypes support: exact ones, and those that round to nearest once."""
     # NumPy rounds u64 to bfloat16 twice, so the integers here have few digits.
     wide = rng.integers(-(2**50), 2**50, 1000) * 2 ** int(rng.integers(0, 12))
     floats = np.concatenate([rng.standard_normal(1000) * 10.0 ** rng.integers(-10, 10, 1000), [0.0, -0.0, np.inf, -np.inf]])

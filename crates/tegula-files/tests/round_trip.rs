@@ -1,6 +1,7 @@
-//! What `convert` makes of random arrays against NumPy and safetensors. Needs Python with those: `TEGULA_PYTHON` names it.
+//! Random arrays, converted by `convert`, against NumPy and safetensors.
 //!
-//! Without them the test says that it was skipped; `TEGULA_REQUIRE_NUMPY=1` makes that a failure.
+//! `TEGULA_PYTHON` is a Python interpreter with both. Without them the test is skipped;
+//! `TEGULA_REQUIRE_NUMPY=1` makes that a failure.
 
 use std::env;
 use std::process::Command;
@@ -11,8 +12,8 @@ mod common;
 fn files_agree_with_python() {
     let python = env::var("TEGULA_PYTHON").unwrap_or_else(|_| "python3".into());
     let imports = "import numpy, scipy, safetensors.numpy, ml_dtypes";
-    let ready = Command::new(&python).args(["-c", imports]).output().is_ok_and(|output| output.status.success());
-    if !ready {
+    let available = Command::new(&python).args(["-c", imports]).output().is_ok_and(|output| output.status.success());
+    if !available {
         let required = env::var("TEGULA_REQUIRE_NUMPY").is_ok_and(|required| required == "1");
         assert!(!required, "{python} cannot '{imports}', which TEGULA_REQUIRE_NUMPY=1 asks for");
         eprintln!("skipped: {python} cannot '{imports}'; set TEGULA_PYTHON to one that can");
@@ -20,7 +21,7 @@ fn files_agree_with_python() {
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/round_trip.py");
     let output = Command::new(&python).arg(script).arg(common::convert()).output().unwrap();
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}{complained}");
-    assert!(said.contains("200 arrays agree"), "{said}");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}{stderr}");
+    assert!(stdout.contains("200 arrays agree"), "{stdout}");
 }

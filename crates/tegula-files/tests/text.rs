@@ -1,7 +1,8 @@
-//! `.mtx` and `.csv` against SciPy and NumPy. Needs Python with both: `TEGULA_PYTHON` names the interpreter.
+//! `.mtx` and `.csv` files against SciPy and NumPy.
 //!
-//! Without them the test says that it was skipped; `TEGULA_REQUIRE_NUMPY=1` makes that a failure. `TEGULA_MTX_DIR` names a folder
-//! of `.mtx` files that both read as well.
+//! `TEGULA_PYTHON` is a Python interpreter with both. Without them the test is skipped;
+//! `TEGULA_REQUIRE_NUMPY=1` makes that a failure. `TEGULA_MTX_DIR` is a directory of `.mtx` files
+//! that both read as well.
 
 use std::env;
 use std::process::Command;
@@ -25,8 +26,8 @@ fn text_files_agree_with_scipy_and_numpy() {
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/text_round_trip.py");
     let output = Command::new(&python).arg(script).arg(common::convert()).args(folder).output().unwrap();
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    println!("{said}");
-    assert!(output.status.success(), "{said}{complained}");
-    assert!(said.contains("200 matrices agree"), "{said}");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{stdout}");
+    assert!(output.status.success(), "{stdout}{stderr}");
+    assert!(stdout.contains("200 matrices agree"), "{stdout}");
 }

@@ -1,4 +1,4 @@
-"""Compares what tegula-files reads and writes as .mtx and .csv with SciPy and NumPy, bit for bit, on 200 random matrices.
+"""Compares .mtx and .csv files of tegula-files with SciPy and NumPy on 200 random matrices, bit for bit.
 
 Usage: text_round_trip.py CONVERT [FOLDER]
 
@@ -18,7 +18,7 @@ DTYPES = ["float64", "int32", "float32", "int64", "float16", "uint8"]
 
 
 def random_array(rng, shape, dtype):
-    """Any bits: all exponents, both zeros, infinities; NaN is one of them."""
+    """Random bits: all exponents, both zeros, infinities, and one NaN."""
     info = np.iinfo({"f2": "i2", "f4": "i4", "f8": "i8"}.get(np.dtype(dtype).str[1:], dtype))
     array = rng.integers(info.min, info.max, shape, info.dtype, endpoint=True).view(dtype)
     if np.issubdtype(array.dtype, np.floating):
@@ -29,7 +29,7 @@ def random_array(rng, shape, dtype):
 
 
 def check_same(found, expected, what):
-    """Two arrays agree in shape, type and bits; any NaN is as good as another."""
+    """Checks that arrays agree in shape, type and bits; all NaN are equal."""
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype), (what, found, expected)
     unlike = (found != expected) | (np.signbit(found) != np.signbit(expected))
     unlike &= ~(np.isnan(found) & np.isnan(expected))
@@ -37,12 +37,12 @@ def check_same(found, expected, what):
 
 
 def unsigned_zeros(array):
-    """SciPy forgets the sign of a zero when it reads an .mtx file."""
+    """Drops signs of zeros, as SciPy does when it reads an .mtx file."""
     return array + array.dtype.type(0)
 
 
 def dense(matrix):
-    """What SciPy read, in the type that Tegula reads it as."""
+    """Converts a matrix read by SciPy to the type that Tegula reads."""
     matrix = np.asarray(matrix.toarray() if scipy.sparse.issparse(matrix) else matrix)
     if not np.issubdtype(matrix.dtype, np.integer):
         return matrix.astype(np.float64)
@@ -115,7 +115,7 @@ class Case:
         self.compare("d.mtx")
 
     def write_coordinates(self, lower, symmetry):
-        """One half as SciPy writes it, under a first line that names the symmetry: it would write both halves' duplicates."""
+        """Writes one triangle, then sets the symmetry: SciPy itself would write duplicates of both triangles."""
         scipy.io.mmwrite(self.folder / "d.mtx", lower, symmetry="general")
         text = (self.folder / "d.mtx").read_text().replace("general", symmetry, 1)
         (self.folder / "d.mtx").write_text(text)
@@ -129,16 +129,16 @@ class Case:
 
 
 def compare_real(case, folder):
-    """Every .mtx file of a folder: both agree on it, or both refuse it."""
+    """Compares every .mtx file of a folder: both agree on it, or both reject it."""
     files = sorted(Path(folder).rglob("*.mtx"))
-    assert files, f"there is no .mtx file in {folder}"
+    assert files, f"no .mtx file in {folder}"
     for path in files:
         try:
             expected = dense(scipy.io.mmread(path))
         except ValueError as why:
             done = subprocess.run([case.convert, path, case.folder / "r.npy"], capture_output=True, text=True)
             assert done.returncode == 1, (path, why)
-            print(f"{path.name}: refused by both ({done.stderr.strip()}; SciPy: {why})")
+            print(f"{path.name}: rejected by both ({done.stderr.strip()}; SciPy: {why})")
             continue
         found = case.theirs_to_npy(path)
         check_same(unsigned_zeros(found), expected, path)

@@ -1,184 +1,206 @@
-//! Loads, stores, atomic operations and asynchronous copies: which element each lane means, whether it may have it, what it
-//! costs, and the value.
+//! Loads, stores, atomic operations and `cp.async` copies: addressing, checks, costs, values.
 
 use rustc_hash::FxHashMap;
-use tegula_core::diagnostic::{Kind, Space};
+use tegula_core::diagnostic::{FindingKind, Space};
 use tegula_core::element::Type;
 use tegula_core::matrix::Shape;
-use tegula_ir::{AtomicOp, Compare, Holds, Order, Scope, SharedArray, SiteId, Swizzle};
+use tegula_ir::{ArrayContents, AtomicOp, Compare, MemoryOrder, Scope, SharedArray, SiteId, Swizzle};
 
-use super::agent::Agent;
-use super::asynchronous::Flight;
+use super::access_summary::RacingAccess;
+use super::agent::AsyncAgent;
 use super::count::{
-    Passes, SECTOR, atomic_sectors, atomic_wavefronts, bytes, load_wavefronts, sectors, sectors_past_the_cache,
-    wavefronts,
+    SECTOR_BYTES, WavefrontCount, atomic_sectors, atomic_wavefronts, bytes, l1_bypass_sectors, load_wavefronts,
+    sectors, wavefronts,
 };
-use super::lanes::{Reg, bits_of, mask};
+use super::lanes::{Reg, active_lanes, lanes_where};
 use super::launch::Arg;
 use super::memory::Buffer;
-use super::observe::{Request, What};
-use super::owners::Use;
-use super::program::{At, Coordinate, Only, WIDEST};
-use super::race::{AGENT, Access, Conflict, Does, Eyes, Knowledge, Now, lanes_of};
-use super::report::Mistake;
+use super::observe::{EventKind, Request};
+use super::pending_copies::PendingCopy;
+use super::program::{CheckedCoordinate, ElementAddress, GuardRegister, MAX_WIDTH};
+use super::race::{Access, AccessKind, ClockView, CurrentAccess, FIRST_AGENT, OrderSource, Race, threads_of};
+use super::report::Diagnostic;
 use super::semantics;
 use super::semantics::register_bits;
-use super::shadow::{Equals, Proxy};
-use super::warp::Run;
+use super::shadow::{Proxy, SameValueWrites};
+use super::warp::WarpContext;
 
-/// What the lanes of one access mean, after guards and bounds.
+/// The elements that the lanes of an access address, after guards and bounds checks.
 pub(super) struct Target {
-    place: Which,
-    /// First element of each lane, by its position in the matrix or array.
+    object: MemoryObject,
+    /// First element of each lane, as an index into the matrix or array.
     first: [usize; 32],
-    /// For each element of the access, the lanes that take part.
-    lanes: [u32; WIDEST],
+    /// For each element of the access, the mask of the active lanes.
+    lanes: [u32; MAX_WIDTH],
 }
 
 #[derive(Clone, Copy)]
-enum Which {
+enum MemoryObject {
     Global(usize),
     Shared(usize),
 }
 
-impl Run<'_, '_> {
-    pub fn load(&mut self, ty: Type, dst: &[Reg], at: At, only: Only, fill: Reg, (order, scope): (Order, Scope)) {
-        let target = self.target(ty, at, only, dst.len() as u32);
-        self.tally(ty, at, &target, dst.len() as u32, load_wavefronts);
+impl WarpContext<'_, '_> {
+    pub fn load(
+        &mut self,
+        ty: Type,
+        dst: &[Reg],
+        at: ElementAddress,
+        guard: GuardRegister,
+        fill: Reg,
+        (order, scope): (MemoryOrder, Scope),
+    ) {
+        let target = self.resolve_guarded(ty, at, guard, dst.len() as u32);
+        self.count_access(ty, at, &target, dst.len() as u32, load_wavefronts);
         for (e, &dst) in dst.iter().enumerate() {
             let mut bits = match target.lanes[e] {
                 u32::MAX => [0; 32],
                 _ => self.warp.registers.bits(ty, fill),
             };
-            self.check_lanes(&target, e, Does::Read, ordered(order, scope));
-            if order == Order::Weak {
+            self.check_lanes(&target, e, AccessKind::Read, strong_scope(order, scope));
+            if order == MemoryOrder::Weak {
                 self.check_read_only(&target, e);
             }
             self.fetch_lanes(&target, e, &mut bits);
-            if order != Order::Weak {
-                for lane in bits_of(target.lanes[e]) {
-                    self.acquire(target.place, target.first[lane] + e, lane, order, scope);
+            if order != MemoryOrder::Weak {
+                for lane in active_lanes(target.lanes[e]) {
+                    self.acquire(target.object, target.first[lane] + e, lane, order, scope);
                 }
             }
             self.warp.registers.put_bits(ty, dst, &bits);
-            self.observe_access(&target, e, Does::Read, Some(dst), &bits);
+            self.observe_access(&target, e, AccessKind::Read, Some(dst), &bits);
         }
     }
 
-    pub fn store(&mut self, ty: Type, values: &[Reg], at: At, only: Only, (order, scope): (Order, Scope)) {
-        let mut target = self.target(ty, at, only, values.len() as u32);
-        self.tally(ty, at, &target, values.len() as u32, wavefronts);
+    pub fn store(
+        &mut self,
+        ty: Type,
+        values: &[Reg],
+        at: ElementAddress,
+        guard: GuardRegister,
+        (order, scope): (MemoryOrder, Scope),
+    ) {
+        let mut target = self.resolve_guarded(ty, at, guard, values.len() as u32);
+        self.count_access(ty, at, &target, values.len() as u32, wavefronts);
         for (e, &value) in values.iter().enumerate() {
             let bits = self.warp.registers.bits(ty, value);
-            if order == Order::Weak {
-                let equal = self.merge_equal_stores(&mut target, e, &bits);
-                self.check_lanes(&target, e, Does::Write, None);
-                for (index, access) in equal {
-                    let (block, at) = (self.block.linear as u32, self.memory_of(target.place, index));
-                    self.equals(target.place).add(at, block, access);
+            if order == MemoryOrder::Weak {
+                let merged = self.merge_same_value_writes(&mut target, e, &bits);
+                self.check_lanes(&target, e, AccessKind::Write, None);
+                for (index, access) in merged {
+                    let (block, at) = (self.block.linear as u32, self.shadow_key(target.object, index));
+                    self.same_value_writes(target.object).add(at, block, access);
                 }
                 self.put_lanes(&target, e, &bits);
             } else {
-                for lane in self.one_by_one(target.lanes[e]) {
+                for lane in self.atomic_order(target.lanes[e]) {
                     let index = target.first[lane] + e;
-                    self.check(target.place, index, lane, Does::Write, Some(scope));
-                    self.release(target.place, index, lane, order, scope, false);
-                    self.put(target.place, index, bits[lane]);
+                    self.check(target.object, index, lane, AccessKind::Write, Some(scope));
+                    self.release(target.object, index, lane, order, scope, false);
+                    self.put(target.object, index, bits[lane]);
                 }
             }
-            self.observe_access(&target, e, Does::Write, Some(value), &bits);
+            self.observe_access(&target, e, AccessKind::Write, Some(value), &bits);
         }
     }
 
-    /// Lanes that store the same value to one element in one instruction do not race with each other: one of them stores, the others are
-    /// left out and given, with what they mean.
-    fn merge_equal_stores(&mut self, target: &mut Target, e: usize, bits: &[u64; 32]) -> Vec<(usize, Access)> {
+    /// Merges stores of the same value to one element in one instruction.
+    ///
+    /// These do not race with each other. One lane stores; the accesses of the other lanes are
+    /// returned, with their elements.
+    fn merge_same_value_writes(&mut self, target: &mut Target, e: usize, bits: &[u64; 32]) -> Vec<(usize, Access)> {
         let lanes = target.lanes[e];
-        let mut elements = bits_of(lanes).map(|lane| target.first[lane]);
+        let mut elements = active_lanes(lanes).map(|lane| target.first[lane]);
         if !self.machine.config.races || elements.by_ref().is_sorted_by(|a, b| a < b) {
             return Vec::new();
         }
         let mut first: FxHashMap<usize, (usize, bool)> = FxHashMap::default();
-        for lane in bits_of(lanes) {
+        for lane in active_lanes(lanes) {
             let (of, same) = first.entry(target.first[lane]).or_insert((lane, true));
             *same &= bits[*of] == bits[lane];
         }
-        let merged = mask(|lane| {
+        let merged = lanes_where(|lane| {
             let stores = lanes >> lane & 1 == 1;
             stores && first.get(&target.first[lane]).is_some_and(|&(of, same)| same && of != lane)
         });
         if merged != 0 {
             let lane = merged.trailing_zeros() as usize;
-            let (element, text) = self.element(target.place, target.first[lane] + e);
-            let message = format!("several lanes store the same value to {text} in one instruction; one would do");
+            let (element, text) = self.element(target.object, target.first[lane] + e);
+            let message =
+                format!("several lanes store the same value to {text} in one instruction; one store is enough");
             let (pc, thread) = (self.warp.pc, self.thread(lane));
-            self.report(Kind::EqualStores, pc, &[thread.into()], Some(element), message);
+            self.report(FindingKind::EqualStores, pc, &[thread.into()], Some(element), message);
             target.lanes[e] &= !merged;
         }
-        let others = bits_of(merged).map(|lane| {
+        let merged_accesses = active_lanes(merged).map(|lane| {
             let (index, now) = (target.first[lane] + e, self.now(lane, None));
-            let conflict = self.would_race(target.place, index, &now);
-            if let Some(conflict) = conflict.or_else(|| self.unordered_equal(target.place, index, now)) {
-                self.race(target.place, index, now, Does::Write, conflict);
+            let race = self.find_race(target.object, index, &now);
+            if let Some(race) = race.or_else(|| self.unordered_same_value_write(target.object, index, now)) {
+                self.report_race(target.object, index, now, AccessKind::Write, race);
             }
             (index, now.access())
         });
-        others.collect()
+        merged_accesses.collect()
     }
 
-    /// The lanes of one atomic instruction or ordered store, in the order in which they access
-    /// memory.
-    fn one_by_one(&mut self, lanes: u32) -> Vec<usize> {
-        let mut order: Vec<_> = bits_of(lanes).collect();
-        self.block.vary(&mut order);
+    /// The lanes of an atomic instruction or strong store, in the order of their accesses.
+    fn atomic_order(&mut self, lanes: u32) -> Vec<usize> {
+        let mut order: Vec<_> = active_lanes(lanes).collect();
+        self.block.permute(&mut order);
         order
     }
 
-    fn equals(&mut self, place: Which) -> &mut Equals {
-        match place {
-            Which::Shared(_) => &mut self.block.shadow.equals,
-            Which::Global(_) => &mut self.global.equals,
+    fn same_value_writes(&mut self, object: MemoryObject) -> &mut SameValueWrites {
+        match object {
+            MemoryObject::Shared(_) => &mut self.block.shadow.same_value_writes,
+            MemoryObject::Global(_) => &mut self.global.same_value_writes,
         }
     }
 
-    /// A write that was merged with the last one and is unordered with an access now.
-    fn unordered_equal(&mut self, place: Which, index: usize, now: Now) -> Option<Conflict> {
-        let (at, clocks) = (self.memory_of(place, index), &mut self.block.clocks);
-        let equals = match place {
-            Which::Shared(_) => &self.block.shadow.equals,
-            Which::Global(_) => &self.global.equals,
+    /// Returns a write merged with the last one that does not happen before the current access.
+    fn unordered_same_value_write(&mut self, object: MemoryObject, index: usize, now: CurrentAccess) -> Option<Race> {
+        let (at, clocks) = (self.shadow_key(object, index), &mut self.block.clocks);
+        let same_value_writes = match object {
+            MemoryObject::Shared(_) => &self.block.shadow.same_value_writes,
+            MemoryObject::Global(_) => &self.global.same_value_writes,
         };
-        equals.unordered(clocks, at, &Eyes::Thread(now))
+        same_value_writes.unordered(clocks, at, &OrderSource::Thread(now))
     }
 
-    /// An access that a plain write would race with.
-    fn would_race(&mut self, place: Which, index: usize, now: &Now) -> Option<Conflict> {
+    /// Returns an access that a weak write would race with.
+    fn find_race(&mut self, object: MemoryObject, index: usize, now: &CurrentAccess) -> Option<Race> {
         let clocks = &mut self.block.clocks;
-        match place {
-            Which::Shared(array) => self.block.shadow.would_race(clocks, array, index, now),
-            Which::Global(param) => {
-                self.global.would_race(clocks, self.machine.memory[param] as u32, index as u64, now)
+        match object {
+            MemoryObject::Shared(array) => self.block.shadow.find_race(clocks, array, index, now),
+            MemoryObject::Global(param) => {
+                self.global.find_race(clocks, self.machine.allocations[param] as u32, index as u64, now)
             }
         }
     }
 
-    /// An access races with each write that was made together with the last one and is in no order with it.
-    fn check_equals(&mut self, place: Which, index: usize, now: Now, does: Does) {
-        let conflict = self.unordered_equal(place, index, now);
-        if does == Does::Write && now.ordered.is_none() {
-            let at = self.memory_of(place, index);
-            self.equals(place).clear(at);
+    /// Reports a race with a write merged with the last one.
+    fn check_same_value_writes(
+        &mut self,
+        object: MemoryObject,
+        index: usize,
+        now: CurrentAccess,
+        access_kind: AccessKind,
+    ) {
+        let race = self.unordered_same_value_write(object, index, now);
+        if access_kind == AccessKind::Write && now.scope.is_none() {
+            let at = self.shadow_key(object, index);
+            self.same_value_writes(object).clear(at);
         }
-        if let Some(conflict) = conflict {
-            self.race(place, index, now, does, conflict);
+        if let Some(race) = race {
+            self.report_race(object, index, now, access_kind, race);
         }
     }
 
-    /// By what an element is remembered: its array or memory, and its index.
-    fn memory_of(&self, place: Which, index: usize) -> (u32, u64) {
-        let memory = match place {
-            Which::Shared(array) => array,
-            Which::Global(param) => self.machine.memory[param],
+    /// Key of an element in shadow memory: its array or allocation, and its index.
+    fn shadow_key(&self, object: MemoryObject, index: usize) -> (u32, u64) {
+        let memory = match object {
+            MemoryObject::Shared(array) => array,
+            MemoryObject::Global(param) => self.machine.allocations[param],
         };
         (memory as u32, index as u64)
     }
@@ -188,89 +210,89 @@ impl Run<'_, '_> {
         op: AtomicOp,
         ty: Type,
         [dst, value, expected]: [Reg; 3],
-        at: At,
-        (order, scope): (Order, Scope),
+        at: ElementAddress,
+        (order, scope): (MemoryOrder, Scope),
     ) {
-        let target = self.target(ty, at, Only::Always, 1);
-        self.tally_by(ty, at, &target, 1, atomic_wavefronts(op, ty), |addresses, _| atomic_sectors(addresses));
+        let target = self.resolve_guarded(ty, at, GuardRegister::Always, 1);
+        self.count_access_by(ty, at, &target, 1, atomic_wavefronts(op, ty), |addresses, _| atomic_sectors(addresses));
         let (values, expected) = (self.warp.registers.bits(ty, value), self.warp.registers.bits(ty, expected));
         let (mut old, mut new) = ([0; 32], [0; 32]);
-        for lane in self.one_by_one(target.lanes[0]) {
+        for lane in self.atomic_order(target.lanes[0]) {
             let index = target.first[lane];
-            self.check(target.place, index, lane, Does::Read, Some(scope));
-            self.acquire(target.place, index, lane, order, scope);
-            old[lane] = self.fetch(target.place, index);
+            self.check(target.object, index, lane, AccessKind::Read, Some(scope));
+            self.acquire(target.object, index, lane, order, scope);
+            old[lane] = self.fetch(target.object, index);
             new[lane] = semantics::atomic(op, ty, old[lane], values[lane], expected[lane]);
-            // A comparison that fails is a read: it neither writes nor releases.
+            // A failed comparison is a read: it neither writes nor releases.
             if matches!(op, AtomicOp::CompareExchange { .. }) && old[lane] != expected[lane] {
                 continue;
             }
-            self.check(target.place, index, lane, Does::Write, Some(scope));
-            self.release(target.place, index, lane, order, scope, true);
-            self.put(target.place, index, new[lane]);
+            self.check(target.object, index, lane, AccessKind::Write, Some(scope));
+            self.release(target.object, index, lane, order, scope, true);
+            self.put(target.object, index, new[lane]);
         }
         self.warp.registers.put_bits(ty, dst, &old);
-        self.observe_access(&target, 0, Does::Write, None, &new);
+        self.observe_access(&target, 0, AccessKind::Write, None, &new);
     }
 
-    /// Whether every lane sees what it waits for; then all of them acquire it.
-    pub fn wait_until(&mut self, ty: Type, at: At, how: Compare, value: Reg, scope: Scope) -> bool {
-        let target = self.target(ty, at, Only::Always, 1);
+    /// Whether the condition holds in every lane; if so, all lanes acquire.
+    pub fn wait_until(&mut self, ty: Type, at: ElementAddress, cmp: Compare, value: Reg, scope: Scope) -> bool {
+        let target = self.resolve_guarded(ty, at, GuardRegister::Always, 1);
         let values = self.warp.registers.bits(ty, value);
-        let place = target.place;
+        let object = target.object;
         let waits = |run: &Self, lane: usize| {
-            let bits = extended(ty, run.fetch(place, target.first[lane]));
-            !semantics::compare(how, ty, bits, values[lane])
+            let bits = extended(ty, run.fetch(object, target.first[lane]));
+            !semantics::compare(cmp, ty, bits, values[lane])
         };
-        let waiting = mask(|lane| target.lanes[0] >> lane & 1 == 1 && waits(self, lane));
+        let waiting = lanes_where(|lane| target.lanes[0] >> lane & 1 == 1 && waits(self, lane));
         if waiting != 0 {
             self.warp.satisfied = self.warp.mask & !waiting;
             return false;
         }
-        if let Some(some) = self.block.some_of(target.lanes[0]) {
+        if let Some(some) = self.block.random_subset(target.lanes[0]) {
             self.warp.satisfied = some;
             return false;
         }
-        self.tally(ty, at, &target, 1, load_wavefronts);
-        for lane in bits_of(target.lanes[0]) {
+        self.count_access(ty, at, &target, 1, load_wavefronts);
+        for lane in active_lanes(target.lanes[0]) {
             let index = target.first[lane];
-            self.check(place, index, lane, Does::Read, Some(scope));
+            self.check(object, index, lane, AccessKind::Read, Some(scope));
             if self.machine.config.races {
                 let (now, block, (memory, at)) =
-                    (self.now(lane, Some(scope)), self.block.linear as u32, self.memory_of(place, index));
-                match place {
-                    Which::Shared(_) => self.block.shadow.waited(block, (memory, at as u32), &now, scope),
-                    Which::Global(_) => self.global.waited(block, (memory, at), &now, scope),
+                    (self.now(lane, Some(scope)), self.block.linear as u32, self.shadow_key(object, index));
+                match object {
+                    MemoryObject::Shared(_) => self.block.shadow.record_wait(block, (memory, at as u32), &now, scope),
+                    MemoryObject::Global(_) => self.global.record_wait(block, (memory, at), &now, scope),
                 }
             }
-            self.acquire(place, index, lane, Order::Acquire, scope);
+            self.acquire(object, index, lane, MemoryOrder::Acquire, scope);
         }
         true
     }
 
-    pub fn copy_async(&mut self, ty: Type, to: At, from: At, width: u32, only: Only) {
-        let source = self.target(ty, from, only, width);
-        let target = self.target(ty, to, Only::Always, width);
-        self.tally(ty, from, &source, width, wavefronts);
-        self.tally_past_the_cache(ty, from, &source, &target, width);
+    pub fn copy_async(&mut self, ty: Type, to: ElementAddress, from: ElementAddress, width: u32, guard: GuardRegister) {
+        let source = self.resolve_guarded(ty, from, guard, width);
+        let target = self.resolve_guarded(ty, to, GuardRegister::Always, width);
+        self.count_access(ty, from, &source, width, wavefronts);
+        self.count_l1_bypass(ty, from, &source, &target, width);
         let reading = self.request;
-        self.tally_shared_write(ty, &target, width);
+        self.count_shared_write(ty, &target, width);
         let writing = self.request;
-        let Which::Shared(array) = target.place else { return };
+        let MemoryObject::Shared(array) = target.object else { return };
         let site = self.machine.program.sites[self.warp.pc];
         for e in 0..width as usize {
             let mut copied = [0; 32];
-            for lane in bits_of(target.lanes[e]) {
+            for lane in active_lanes(target.lanes[e]) {
                 let bits = if source.lanes[e] >> lane & 1 == 1 {
                     let index = source.first[lane] + e;
-                    self.check(source.place, index, lane, Does::Read, None);
-                    self.read_until_waited(source.place, index, lane);
-                    self.fetch(source.place, index)
+                    self.check(source.object, index, lane, AccessKind::Read, None);
+                    self.track_copy_read(source.object, index, lane);
+                    self.fetch(source.object, index)
                 } else {
                     0
                 };
                 let index = target.first[lane] + e;
-                self.check(target.place, index, lane, Does::Write, None);
+                self.check(target.object, index, lane, AccessKind::Write, None);
                 let thread = (self.warp.index * 32) as u16 + lane as u16;
                 if self.block.random(2) == 0 {
                     self.block.shared.arrays[array][index] = bits;
@@ -278,296 +300,320 @@ impl Run<'_, '_> {
                 if self.machine.config.races {
                     self.block.shadow.cell(array, index).in_flight = thread + 1;
                 }
-                let flight = Flight { array: array as u32, index: index as u32, bits, site };
-                self.block.flights.start(thread, flight);
+                let copy = PendingCopy { array: array as u32, index: index as u32, bits, site };
+                self.block.pending_copies.start(thread, copy);
                 copied[lane] = bits;
             }
-            for (target, does, request) in [(&source, Does::Read, reading), (&target, Does::Write, writing)] {
+            for (target, access_kind, request) in
+                [(&source, AccessKind::Read, reading), (&target, AccessKind::Write, writing)]
+            {
                 self.request = request.filter(|_| e == 0);
-                self.observe_access(target, e, does, None, &copied);
+                self.observe_access(target, e, access_kind, None, &copied);
             }
         }
     }
 
-    /// An asynchronous copy reads its source until its thread has waited for it.
-    fn read_until_waited(&mut self, source: Which, index: usize, lane: usize) {
-        let (Which::Global(param), true) = (source, self.machine.config.races) else { return };
+    /// Records that a `cp.async` copy reads its source until its thread waits for it.
+    fn track_copy_read(&mut self, source: MemoryObject, index: usize, lane: usize) {
+        let (MemoryObject::Global(param), true) = (source, self.machine.config.races) else { return };
         if matches!(self.machine.args[param], Arg::Matrix(buffer) if buffer.is_writable()) {
             let (thread, site, now) = (self.thread(lane), self.site(), self.now(lane, None));
-            let clock = self.block.flights.read(thread, site);
-            let agent = Access { clock, site: site.0, lane: self.machine.agents.lane(Agent::Copies(thread)) };
-            let at = (self.machine.memory[param] as u32, index as u64);
-            // That nothing races with the start of the copy was checked for its thread.
-            self.global.read_by_agent(&mut self.block.clocks, at, &Eyes::Thread(now), (agent, Proxy::Generic));
+            let clock = self.block.pending_copies.start_read(thread, site);
+            let agent = Access { clock, site: site.0, lane: self.machine.agents.lane(AsyncAgent::CopyAsync(thread)) };
+            let at = (self.machine.allocations[param] as u32, index as u64);
+            // The check of the issuing thread covers races with the start of the copy.
+            self.global.read_by_agent(&mut self.block.clocks, at, &OrderSource::Thread(now), (agent, Proxy::Generic));
         }
     }
 
-    /// The lanes wait for their copies: these are written now, by the lanes, as far as others are concerned.
-    pub fn land(&mut self, pending: u32) {
-        for lane in lanes_of(self.warp.index, self.warp.mask) {
-            if let Some(done) = self.block.flights.read_until(lane, pending) {
-                let agent = self.machine.agents.lane(Agent::Copies(lane));
-                let known = Knowledge::of_agent(self.block.linear as u32, agent, done);
-                self.block.clocks.acquire(lane, &known);
+    /// Completes `cp.async` copies of the lanes; from here on, the lanes count as the writers.
+    pub fn wait_copies(&mut self, pending: u32) {
+        for lane in threads_of(self.warp.index, self.warp.mask) {
+            if let Some(done) = self.block.pending_copies.complete_reads(lane, pending) {
+                let agent = self.machine.agents.lane(AsyncAgent::CopyAsync(lane));
+                let view = ClockView::of_agent(self.block.linear as u32, agent, done);
+                self.block.clocks.acquire(lane, &view);
             }
-            for flight in self.block.flights.wait(lane, pending) {
-                let (array, index) = (flight.array as usize, flight.index as usize);
-                self.block.shared.arrays[array][index] = flight.bits;
+            for copy in self.block.pending_copies.wait(lane, pending) {
+                let (array, index) = (copy.array as usize, copy.index as usize);
+                self.block.shared.arrays[array][index] = copy.bits;
                 if self.machine.config.races {
                     let clock = self.block.clocks.clock(lane);
                     let cell = self.block.shadow.cell(array, index);
                     cell.in_flight = 0;
-                    cell.write = Access { clock, site: flight.site.index() as u32, lane };
+                    cell.write = Access { clock, site: copy.site.index() as u32, lane };
                 }
             }
         }
     }
 
-    /// Which elements the lanes mean: guards applied, what lies outside reported and left out.
-    fn target(&mut self, ty: Type, at: At, only: Only, width: u32) -> Target {
-        self.located(ty, at, self.guarded(only, width), width)
+    /// Resolves the elements of the lanes: applies guards, reports and drops those out of bounds.
+    fn resolve_guarded(&mut self, ty: Type, at: ElementAddress, guard: GuardRegister, width: u32) -> Target {
+        self.resolve(ty, at, self.guarded_lanes(guard, width), width)
     }
 
-    /// [`Run::target`] of the lanes that access each of their elements.
-    pub fn located(&mut self, ty: Type, at: At, lanes: [u32; WIDEST], width: u32) -> Target {
+    /// Resolves the elements of an access as [`WarpContext::resolve_guarded`], given the active
+    /// lanes.
+    pub fn resolve(&mut self, ty: Type, at: ElementAddress, lanes: [u32; MAX_WIDTH], width: u32) -> Target {
         match at {
-            At::Shared { array, index, offset, axes } => {
+            ElementAddress::Shared { array, index, offset, axes } => {
                 let indices = self.warp.registers.u32s(index);
                 // Indices are 32-bit and wrap, as they do in registers.
                 let first = std::array::from_fn(|lane| indices[lane].wrapping_add(offset) as usize);
-                let target = Target { place: Which::Shared(array.index()), first, lanes };
+                let target = Target { object: MemoryObject::Shared(array.index()), first, lanes };
                 let highest = first.into_iter().fold(0, usize::max);
-                let target = self.in_axes(array.index(), axes, target, width);
-                self.in_array(array.index(), target, highest as u64, width)
+                let target = self.check_axes(array.index(), axes, target, width);
+                self.check_array_bounds(array.index(), target, highest as u64, width)
             }
-            At::Global { param, batch, row, col } => {
+            ElementAddress::Global { param, batch, row, col } => {
                 let coordinates = [batch, row, col].map(|r| self.warp.registers.u32s(r));
-                self.in_matrix(ty, param.index(), coordinates, lanes, width)
+                self.check_matrix_bounds(ty, param.index(), coordinates, lanes, width)
             }
         }
     }
 
-    /// The lanes that access each of their elements, by mask and guard.
-    fn guarded(&self, only: Only, width: u32) -> [u32; WIDEST] {
+    /// Mask of the active lanes of each element, by path and guard.
+    fn guarded_lanes(&self, guard: GuardRegister, width: u32) -> [u32; MAX_WIDTH] {
         let first_lanes = |mask: u32| std::array::from_fn(|e| if e < width as usize { mask } else { 0 });
-        match only {
-            Only::Always => first_lanes(self.warp.mask),
-            Only::If(predicate) => first_lanes(self.warp.mask & self.warp.registers.predicates[predicate as usize]),
-            Only::First(count) => {
+        match guard {
+            GuardRegister::Always => first_lanes(self.warp.mask),
+            GuardRegister::If(predicate) => {
+                first_lanes(self.warp.mask & self.warp.registers.predicates[predicate as usize])
+            }
+            GuardRegister::First(count) => {
                 let count = self.warp.registers.u32s(count);
                 std::array::from_fn(|e| {
-                    if e < width as usize { self.warp.mask & mask(|lane| count[lane] > e as u32) } else { 0 }
+                    if e < width as usize { self.warp.mask & lanes_where(|lane| count[lane] > e as u32) } else { 0 }
                 })
             }
         }
     }
 
-    /// Leaves out what lies outside along an axis, and reports it: an index past the end of a row is no element of the next one.
-    fn in_axes(&mut self, array: usize, axes: u32, mut target: Target, width: u32) -> Target {
+    /// Reports and drops coordinates beyond their extent.
+    ///
+    /// An index past the end of a row is not an element of the next row.
+    fn check_axes(&mut self, array: usize, axes: u32, mut target: Target, width: u32) -> Target {
         let machine = self.machine;
-        for &Coordinate { axis, last, value, fixed, extent } in &machine.program.axes[axes as usize] {
+        for &CheckedCoordinate { axis, last, value, fixed, extent } in &machine.program.axes[axes as usize] {
             let coordinates = self.warp.registers.u32s(value);
             let at: [u64; 32] = std::array::from_fn(|lane| u64::from(coordinates[lane]) + u64::from(fixed));
-            let further = if last { u64::from(width) - 1 } else { 0 };
-            if at.iter().all(|&at| at + further < u64::from(extent)) {
+            let extra = if last { u64::from(width) - 1 } else { 0 };
+            if at.iter().all(|&at| at + extra < u64::from(extent)) {
                 continue;
             }
             for (e, lanes) in target.lanes.iter_mut().enumerate().take(width as usize) {
                 let along = if last { e as u64 } else { 0 };
-                let outside = mask(|lane| at[lane] + along >= u64::from(extent)) & *lanes;
-                if outside != 0 {
-                    *lanes &= !outside;
-                    let lane = outside.trailing_zeros() as usize;
-                    self.outside_axis(array, (axis, at[lane] + along, extent), target.first[lane] + e, lane);
+                let out_of_bounds = lanes_where(|lane| at[lane] + along >= u64::from(extent)) & *lanes;
+                if out_of_bounds != 0 {
+                    *lanes &= !out_of_bounds;
+                    let lane = out_of_bounds.trailing_zeros() as usize;
+                    self.report_axis_bounds(array, (axis, at[lane] + along, extent), target.first[lane] + e, lane);
                 }
             }
         }
         target
     }
 
-    /// `highest` is the largest first element of any lane, also of those that do not take part.
-    fn in_array(&mut self, array: usize, mut target: Target, highest: u64, width: u32) -> Target {
+    /// Reports and drops elements beyond the array.
+    ///
+    /// `highest` is the largest first element of any lane, inactive lanes included.
+    fn check_array_bounds(&mut self, array: usize, mut target: Target, highest: u64, width: u32) -> Target {
         let len = self.block.shared.arrays[array].len() as u64;
         let elements = if highest + u64::from(width) <= len { 0 } else { width as usize };
         for e in 0..elements {
-            let outside = mask(|lane| (target.first[lane] + e) as u64 >= len) & target.lanes[e];
-            if outside != 0 {
-                let lane = outside.trailing_zeros() as usize;
-                self.outside_array(array, (target.first[lane] + e) as u64, len, lane);
-                target.lanes[e] &= !outside;
+            let out_of_bounds = lanes_where(|lane| (target.first[lane] + e) as u64 >= len) & target.lanes[e];
+            if out_of_bounds != 0 {
+                let lane = out_of_bounds.trailing_zeros() as usize;
+                self.report_array_bounds(array, (target.first[lane] + e) as u64, len, lane);
+                target.lanes[e] &= !out_of_bounds;
             }
         }
         if width > 1 {
-            let odd = mask(|lane| !target.first[lane].is_multiple_of(width as usize)) & target.lanes[0];
-            self.misaligned(odd, width);
+            let misaligned = lanes_where(|lane| !target.first[lane].is_multiple_of(width as usize)) & target.lanes[0];
+            self.report_misaligned(misaligned, width);
         }
         target
     }
 
-    fn in_matrix(
+    fn check_matrix_bounds(
         &mut self,
         ty: Type,
         param: usize,
         [batches, rows, cols]: [[u32; 32]; 3],
-        mut lanes: [u32; WIDEST],
+        mut lanes: [u32; MAX_WIDTH],
         width: u32,
     ) -> Target {
-        let place = Which::Global(param);
+        let object = MemoryObject::Global(param);
         let Arg::Matrix(buffer) = self.machine.args[param] else {
-            return Target { place, first: [0; 32], lanes: [0; WIDEST] };
+            return Target { object, first: [0; 32], lanes: [0; MAX_WIDTH] };
         };
         let Shape { batches: all, rows: high, cols: wide } = buffer.layout().shape;
-        // Positions of coordinates outside may wrap; they are not used.
+        // Indices of coordinates out of bounds may wrap; they are unused.
         let first = std::array::from_fn(|lane| {
             let row = (batches[lane] as usize).wrapping_mul(high).wrapping_add(rows[lane] as usize);
             row.wrapping_mul(wide).wrapping_add(cols[lane] as usize)
         });
-        // Mostly no lane is outside, not even one that takes no part; only otherwise they are looked at one by one.
-        let most = |lanes: &[u32; 32]| lanes.iter().fold(0, |most, &x| most.max(x)) as usize;
-        let inside = most(&batches) < all && most(&rows) < high && most(&cols) + width as usize <= wide;
-        let row_outside =
-            if inside { 0 } else { mask(|lane| batches[lane] as usize >= all || rows[lane] as usize >= high) };
-        for (e, lanes) in lanes.iter_mut().enumerate().take(if inside { 0 } else { width as usize }) {
-            let outside = (row_outside | mask(|lane| cols[lane] as usize + e >= wide)) & *lanes;
-            if outside != 0 {
-                let lane = outside.trailing_zeros() as usize;
+        // Usually every lane is in bounds, inactive lanes included; only otherwise check lane by
+        // lane.
+        let max_of = |lanes: &[u32; 32]| lanes.iter().fold(0, |max, &x| max.max(x)) as usize;
+        let in_bounds = max_of(&batches) < all && max_of(&rows) < high && max_of(&cols) + width as usize <= wide;
+        let row_out_of_bounds = if in_bounds {
+            0
+        } else {
+            lanes_where(|lane| batches[lane] as usize >= all || rows[lane] as usize >= high)
+        };
+        for (e, lanes) in lanes.iter_mut().enumerate().take(if in_bounds { 0 } else { width as usize }) {
+            let out_of_bounds = (row_out_of_bounds | lanes_where(|lane| cols[lane] as usize + e >= wide)) & *lanes;
+            if out_of_bounds != 0 {
+                let lane = out_of_bounds.trailing_zeros() as usize;
                 let at = [batches[lane].into(), rows[lane].into(), u64::from(cols[lane]) + e as u64];
-                self.outside_matrix(param, buffer, at, lane);
-                *lanes &= !outside;
+                self.report_matrix_bounds(param, buffer, at, lane);
+                *lanes &= !out_of_bounds;
             }
         }
         if width > 1 {
             let unit = u64::from(bytes(ty, width));
-            let odd = mask(|lane| {
+            let misaligned = lanes_where(|lane| {
                 let [b, r, c] = [batches[lane], rows[lane], cols[lane]].map(u64::from);
                 !buffer.address(param, b, r, c).is_multiple_of(unit)
             });
-            self.misaligned(odd & lanes[0], width);
+            self.report_misaligned(misaligned & lanes[0], width);
         }
-        Target { place, first, lanes }
+        Target { object, first, lanes }
     }
 
-    /// The values that the lanes read as their element number `e`.
+    /// Loads element `e` of each active lane.
     pub fn fetch_lanes(&self, target: &Target, e: usize, bits: &mut [u64; 32]) {
         let lanes = target.lanes[e];
-        match target.place {
-            Which::Shared(array) => {
+        match target.object {
+            MemoryObject::Shared(array) => {
                 let words = &self.block.shared.arrays[array][..];
                 if lanes == u32::MAX {
                     for lane in 0..32 {
                         bits[lane] = words[target.first[lane] + e];
                     }
                 } else {
-                    bits_of(lanes).for_each(|lane| bits[lane] = words[target.first[lane] + e]);
+                    active_lanes(lanes).for_each(|lane| bits[lane] = words[target.first[lane] + e]);
                 }
             }
-            Which::Global(param) => {
+            MemoryObject::Global(param) => {
                 if let Arg::Matrix(buffer) = self.machine.args[param] {
                     buffer.gather(&target.first, e, lanes, bits);
                     if buffer.ty().size() == 1 {
-                        bits_of(lanes).for_each(|lane| bits[lane] = extended(buffer.ty(), bits[lane]));
+                        active_lanes(lanes).for_each(|lane| bits[lane] = extended(buffer.ty(), bits[lane]));
                     }
                 }
             }
         }
     }
 
-    /// As [`Run::check`], for the element number `e` of all lanes that access one.
-    pub fn check_lanes(&mut self, target: &Target, e: usize, does: Does, ordered: Option<Scope>) {
+    /// Checks element `e` of all active lanes, as [`WarpContext::check`].
+    pub fn check_lanes(&mut self, target: &Target, e: usize, access_kind: AccessKind, scope: Option<Scope>) {
         let lanes = target.lanes[e];
         if !self.machine.config.races || lanes == 0 {
             return;
         }
-        match target.place {
-            Which::Global(param) => {
+        match target.object {
+            MemoryObject::Global(param) => {
                 if matches!(self.machine.args[param], Arg::Matrix(buffer) if !buffer.is_writable()) {
                     return;
                 }
             }
-            Which::Shared(array) if does == Does::Read => return self.check_shared_reads(array, target, e, ordered),
-            Which::Shared(_) => {}
+            MemoryObject::Shared(array) if access_kind == AccessKind::Read => {
+                return self.check_shared_reads(array, target, e, scope);
+            }
+            MemoryObject::Shared(_) => {}
         }
-        for lane in bits_of(lanes) {
-            self.check(target.place, target.first[lane] + e, lane, does, ordered);
+        for lane in active_lanes(lanes) {
+            self.check(target.object, target.first[lane] + e, lane, access_kind, scope);
         }
     }
 
-    /// A plain load of a parameter that is only read goes through the read-only path, which need
-    /// not see what the launch wrote before, in whatever order.
+    /// Checks weak loads of a read-only parameter.
+    ///
+    /// They use the read-only path, which need not observe earlier writes of the launch, even
+    /// ordered ones.
     fn check_read_only(&mut self, target: &Target, e: usize) {
-        let Which::Global(param) = target.place else { return };
+        let MemoryObject::Global(param) = target.object else { return };
         if !self.machine.read_only[param] {
             return;
         }
-        for lane in bits_of(target.lanes[e]) {
+        for lane in active_lanes(target.lanes[e]) {
             let (index, now) = (target.first[lane] + e, self.now(lane, None));
-            let at = self.memory_of(target.place, index);
-            if let Some(write) = self.global.written(&mut self.block.clocks, at, now) {
-                self.stale(param, index, now, write);
+            let at = self.shadow_key(target.object, index);
+            if let Some(write) = self.global.last_ordered_write(&mut self.block.clocks, at, now) {
+                self.report_stale_read(param, index, now, write);
             }
         }
     }
 
-    fn stale(&mut self, param: usize, index: usize, now: Now, write: Access) {
-        let (element, text) = self.element(Which::Global(param), index);
+    fn report_stale_read(&mut self, param: usize, index: usize, now: CurrentAccess, write: Access) {
+        let (element, text) = self.element(MemoryObject::Global(param), index);
         let message = format!(
-            "reads {text} through the read-only path, where what {} wrote in this launch may never come; bind the matrix to one parameter only, and declare it `Access::ReadWrite`",
-            self.machine.who(write.lane)
+            "reads {text} through the read-only path, which need not observe the write by {} in this launch; bind the matrix to one parameter, and declare it `Access::ReadWrite`",
+            self.machine.describe_lane(write.lane)
         );
         let (sites, lanes) = (vec![now.site, SiteId(write.site)], vec![now.lane, write.lane]);
-        self.mistake(Mistake { kind: Kind::StaleRead, sites, lanes, element: Some(element), message });
+        self.report_diagnostic(Diagnostic {
+            kind: FindingKind::StaleRead,
+            sites,
+            lanes,
+            element: Some(element),
+            message,
+        });
     }
 
-    /// The commonest check of all, with short cuts for what is surely in order.
-    fn check_shared_reads(&mut self, array: usize, target: &Target, e: usize, ordered: Option<Scope>) {
+    /// Checks reads of shared memory, the most frequent check, with fast paths.
+    fn check_shared_reads(&mut self, array: usize, target: &Target, e: usize, scope: Option<Scope>) {
         let mut lanes = target.lanes[e];
         let index = target.first[lanes.trailing_zeros() as usize] + e;
-        if lanes.count_ones() > 2 && bits_of(lanes).all(|lane| target.first[lane] + e == index) {
-            // All lanes read one element: if that is in order for two of them, it is for all, and two readers are remembered.
+        if lanes.count_ones() > 2 && active_lanes(lanes).all(|lane| target.first[lane] + e == index) {
+            // All lanes read one element. Shadow memory records two readers; if two are ordered,
+            // all are.
             let last = 1 << (31 - lanes.leading_zeros());
             let pair = last | 1 << (31 - (lanes & !last).leading_zeros());
-            if bits_of(pair).all(|lane| self.read_settled(array, index, lane, ordered)) {
+            if active_lanes(pair).all(|lane| self.read_fast_path(array, index, lane, scope)) {
                 return;
             }
             lanes &= !pair;
-            bits_of(pair).for_each(|lane| self.check(target.place, index, lane, Does::Read, ordered));
+            active_lanes(pair).for_each(|lane| self.check(target.object, index, lane, AccessKind::Read, scope));
         }
-        for lane in bits_of(lanes) {
+        for lane in active_lanes(lanes) {
             let index = target.first[lane] + e;
-            if !self.read_settled(array, index, lane, ordered) {
-                self.check(target.place, index, lane, Does::Read, ordered);
+            if !self.read_fast_path(array, index, lane, scope) {
+                self.check(target.object, index, lane, AccessKind::Read, scope);
             }
         }
     }
 
     #[inline]
-    fn read_settled(&mut self, array: usize, index: usize, lane: usize, ordered: Option<Scope>) -> bool {
-        let now = self.now(lane, ordered);
-        self.block.shadow.read_settled(&mut self.block.clocks, array, index, &now)
+    fn read_fast_path(&mut self, array: usize, index: usize, lane: usize, scope: Option<Scope>) -> bool {
+        let now = self.now(lane, scope);
+        self.block.shadow.read_fast_path(&mut self.block.clocks, array, index, &now)
     }
 
-    /// A lane's access as it is remembered.
+    /// The access of a lane at the current instruction.
     #[inline]
-    pub fn now(&self, lane: usize, ordered: Option<Scope>) -> Now {
+    pub fn now(&self, lane: usize, scope: Option<Scope>) -> CurrentAccess {
         let thread = self.thread(lane);
-        Now { lane: thread, clock: self.block.clocks.clock(thread), site: self.site(), ordered }
+        CurrentAccess { lane: thread, clock: self.block.clocks.clock(thread), site: self.site(), scope }
     }
 
-    fn fetch(&self, place: Which, index: usize) -> u64 {
-        match place {
-            Which::Shared(array) => self.block.shared.arrays[array][index],
-            Which::Global(param) => match self.machine.args[param] {
+    fn fetch(&self, object: MemoryObject, index: usize) -> u64 {
+        match object {
+            MemoryObject::Shared(array) => self.block.shared.arrays[array][index],
+            MemoryObject::Global(param) => match self.machine.args[param] {
                 Arg::Matrix(buffer) => extended(buffer.ty(), buffer.load(index)),
                 Arg::Scalar { .. } => 0,
             },
         }
     }
 
-    fn put(&mut self, place: Which, index: usize, bits: u64) {
-        self.changed = self.changed || self.fetch(place, index) != bits;
-        match place {
-            Which::Shared(array) => self.block.shared.arrays[array][index] = bits,
-            Which::Global(param) => {
+    fn put(&mut self, object: MemoryObject, index: usize, bits: u64) {
+        self.changed = self.changed || self.fetch(object, index) != bits;
+        match object {
+            MemoryObject::Shared(array) => self.block.shared.arrays[array][index] = bits,
+            MemoryObject::Global(param) => {
                 if let Arg::Matrix(buffer) = self.machine.args[param] {
                     buffer.store(index, bits);
                 }
@@ -575,198 +621,237 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Stores the lanes' element number `e`.
+    /// Stores element `e` of each active lane.
     pub fn put_lanes(&mut self, target: &Target, e: usize, bits: &[u64; 32]) {
-        bits_of(target.lanes[e]).for_each(|lane| self.put(target.place, target.first[lane] + e, bits[lane]));
+        active_lanes(target.lanes[e]).for_each(|lane| self.put(target.object, target.first[lane] + e, bits[lane]));
     }
 
-    /// Whether the lane may access the element now: initialised, landed, and ordered after what others did with it.
+    /// Checks an access: initialized, no copy in flight, ordered after conflicting accesses.
     #[inline]
-    fn check(&mut self, place: Which, index: usize, lane: usize, does: Does, ordered: Option<Scope>) {
+    fn check(
+        &mut self,
+        object: MemoryObject,
+        index: usize,
+        lane: usize,
+        access_kind: AccessKind,
+        scope: Option<Scope>,
+    ) {
         if !self.machine.config.races {
             return;
         }
-        let now = self.now(lane, ordered);
-        match place {
-            Which::Shared(array) => self.check_shared(array, index, now, does),
-            Which::Global(param) => self.check_global(param, index, now, does),
+        let now = self.now(lane, scope);
+        match object {
+            MemoryObject::Shared(array) => self.check_shared(array, index, now, access_kind),
+            MemoryObject::Global(param) => self.check_global(param, index, now, access_kind),
         }
     }
 
     #[inline]
-    fn check_shared(&mut self, array: usize, index: usize, now: Now, does: Does) {
-        let place = Which::Shared(array);
+    fn check_shared(&mut self, array: usize, index: usize, now: CurrentAccess, access_kind: AccessKind) {
+        let object = MemoryObject::Shared(array);
         let (clocks, shadow) = (&mut self.block.clocks, &mut self.block.shadow);
         let cell = shadow.cell(array, index);
         let (in_flight, empty) = (cell.in_flight, !cell.written);
-        let conflict = match does {
-            Does::Read => shadow.read(clocks, array, index, &now),
-            Does::Write => shadow.write(clocks, array, index, &now),
+        let race = match access_kind {
+            AccessKind::Read => shadow.read(clocks, array, index, &now),
+            AccessKind::Write => shadow.write(clocks, array, index, &now),
         };
         if in_flight != 0 {
-            self.in_flight(place, index, now, in_flight - 1);
-        } else if empty && does == Does::Read {
-            self.uninitialised(place, index, now);
+            self.report_in_flight(object, index, now, in_flight - 1);
+        } else if empty && access_kind == AccessKind::Read {
+            self.report_uninitialized(object, index, now);
         }
-        if let Some(conflict) = conflict {
-            self.race(place, index, now, does, conflict);
+        if let Some(race) = race {
+            self.report_race(object, index, now, access_kind, race);
         }
-        self.check_equals(place, index, now, does);
+        self.check_same_value_writes(object, index, now, access_kind);
     }
 
-    pub fn check_global(&mut self, param: usize, index: usize, now: Now, does: Does) {
-        self.check_early(param, index, now);
+    pub fn check_global(&mut self, param: usize, index: usize, now: CurrentAccess, access_kind: AccessKind) {
+        self.check_launch_dependency(param, index, now);
         let Arg::Matrix(buffer) = self.machine.args[param] else { return };
         if !buffer.is_writable() {
             return;
         }
-        let place = Which::Global(param);
-        if does == Does::Read && !buffer.is_initialised(index) {
-            self.uninitialised(place, index, now);
+        let object = MemoryObject::Global(param);
+        if access_kind == AccessKind::Read && !buffer.is_initialized(index) {
+            self.report_uninitialized(object, index, now);
         }
         let clocks = &mut self.block.clocks;
-        let memory = self.machine.memory[param] as u32;
-        let within = self.global.access(clocks, memory, index as u64, &now, does == Does::Write);
-        self.machine.own(param, index, self.block.linear, now.lane, now.site, does == Does::Write);
-        if let Some(conflict) = within {
-            self.race(place, index, now, does, conflict);
+        let memory = self.machine.allocations[param] as u32;
+        let within = self.global.access(clocks, memory, index as u64, &now, access_kind == AccessKind::Write);
+        self.machine.record_access(
+            param,
+            index,
+            self.block.linear,
+            now.lane,
+            now.site,
+            access_kind == AccessKind::Write,
+        );
+        if let Some(race) = within {
+            self.report_race(object, index, now, access_kind, race);
         }
-        self.check_equals(place, index, now, does);
+        self.check_same_value_writes(object, index, now, access_kind);
     }
 
-    fn acquire(&mut self, place: Which, index: usize, lane: usize, order: Order, scope: Scope) {
+    fn acquire(&mut self, object: MemoryObject, index: usize, lane: usize, order: MemoryOrder, scope: Scope) {
         if !self.machine.config.races {
             return;
         }
         let thread = (self.warp.index * 32) as u16 + lane as u16;
-        let acquires = matches!(order, Order::Acquire | Order::AcqRel);
-        let (memory, site) = (&self.machine.memory, self.site());
+        let acquires = matches!(order, MemoryOrder::Acquire | MemoryOrder::AcqRel);
+        let (allocations, site) = (&self.machine.allocations, self.site());
         let clocks = &mut self.block.clocks;
-        let published = match place {
-            Which::Shared(array) => self.block.shadow.published(array as u32, index as u32),
-            Which::Global(param) => self.global.published(memory[param] as u32, index as u64),
+        let element = match object {
+            MemoryObject::Shared(array) => self.block.shadow.releases(array as u32, index as u32),
+            MemoryObject::Global(param) => self.global.releases(allocations[param] as u32, index as u64),
         };
-        let missed = published.load(clocks, thread, acquires, scope);
-        clocks.missed.extend(missed.map(|block| (block, site)));
+        let missed = element.load(clocks, thread, acquires, scope);
+        clocks.missed_releases.extend(missed.map(|block| (block, site)));
     }
 
-    fn release(&mut self, place: Which, index: usize, lane: usize, order: Order, scope: Scope, both: bool) {
+    fn release(
+        &mut self,
+        object: MemoryObject,
+        index: usize,
+        lane: usize,
+        order: MemoryOrder,
+        scope: Scope,
+        read_modify_write: bool,
+    ) {
         if !self.machine.config.races {
             return;
         }
         let thread = (self.warp.index * 32) as u16 + lane as u16;
-        let releases = matches!(order, Order::Release | Order::AcqRel);
+        let releases = matches!(order, MemoryOrder::Release | MemoryOrder::AcqRel);
         let clocks = &mut self.block.clocks;
-        match place {
-            Which::Shared(array) => {
-                let published = self.block.shadow.published(array as u32, index as u32);
-                published.store(clocks, thread, releases, scope, both);
+        match object {
+            MemoryObject::Shared(array) => {
+                let element = self.block.shadow.releases(array as u32, index as u32);
+                element.store(clocks, thread, releases, scope, read_modify_write);
             }
-            Which::Global(param) => {
-                let published = self.global.published(self.machine.memory[param] as u32, index as u64);
-                published.store(clocks, thread, releases, scope, both);
+            MemoryObject::Global(param) => {
+                let element = self.global.releases(self.machine.allocations[param] as u32, index as u64);
+                element.store(clocks, thread, releases, scope, read_modify_write);
             }
         }
     }
 }
 
-/// Whom an access speaks to, where it is not a plain one.
-fn ordered(order: Order, scope: Scope) -> Option<Scope> {
-    (order != Order::Weak).then_some(scope)
+/// Scope of a strong access; `None` for a weak one.
+fn strong_scope(order: MemoryOrder, scope: Scope) -> Option<Scope> {
+    (order != MemoryOrder::Weak).then_some(scope)
 }
 
-/// An element as registers hold it: 8-bit integers extended.
+/// An element as a register holds it: 8-bit integers are extended.
 fn extended(ty: Type, bits: u64) -> u64 {
     if ty.size() == 8 { bits } else { u64::from(register_bits(ty, bits)) }
 }
 
-/// Counts sectors of an access to global memory by its addresses and bytes a lane.
-type Sectors = fn(&[u64], u64) -> u64;
+/// Counts the sectors of a global-memory access from addresses and bytes a lane.
+type SectorCount = fn(&[u64], u64) -> u64;
 
-/// Counting.
-impl Run<'_, '_> {
-    /// `how` counts the wavefronts of an access to shared memory.
-    pub fn tally(&mut self, ty: Type, at: At, target: &Target, width: u32, how: Passes) {
-        self.tally_by(ty, at, target, width, how, sectors);
+/// Cost counters.
+impl WarpContext<'_, '_> {
+    /// Counts an access; `count` is the wavefront rule for shared memory.
+    pub fn count_access(&mut self, ty: Type, at: ElementAddress, target: &Target, width: u32, count: WavefrontCount) {
+        self.count_access_by(ty, at, target, width, count, sectors);
     }
 
-    /// The same, with another count of sectors.
-    fn tally_by(&mut self, ty: Type, at: At, target: &Target, width: u32, how: Passes, sectors: Sectors) {
+    /// Counts an access with another rule for sectors.
+    fn count_access_by(
+        &mut self,
+        ty: Type,
+        at: ElementAddress,
+        target: &Target,
+        width: u32,
+        count: WavefrontCount,
+        sectors: SectorCount,
+    ) {
         if !self.machine.config.counters {
             return;
         }
-        let (passes, conflicts) = match target.place {
-            Which::Shared(_) => self.shared_passes(ty, target, width, how),
-            Which::Global(param) => (self.global_sectors(ty, at, param, target, sectors), 0),
+        let (passes, conflicts) = match target.object {
+            MemoryObject::Shared(_) => self.shared_cost(ty, target, width, count),
+            MemoryObject::Global(param) => (self.global_sectors(ty, at, param, target, sectors), 0),
         };
-        self.request = Some(Request { width, passes, conflicts });
-        let tally = &mut self.gathered.tallies[self.warp.pc];
-        tally.elements += target.lanes.iter().map(|l| u64::from(l.count_ones())).sum::<u64>();
-        tally.requests += u64::from(target.lanes[0] != 0);
-        tally.passes += passes;
-        tally.conflicts += conflicts;
+        self.request = Some(Request { width, transactions: passes, conflicts });
+        let counts = &mut self.partial.instruction_counts[self.warp.pc];
+        counts.elements += target.lanes.iter().map(|l| u64::from(l.count_ones())).sum::<u64>();
+        counts.requests += u64::from(target.lanes[0] != 0);
+        counts.transactions += passes;
+        counts.conflicts += conflicts;
     }
 
-    fn tally_shared_write(&mut self, ty: Type, target: &Target, width: u32) {
+    fn count_shared_write(&mut self, ty: Type, target: &Target, width: u32) {
         if self.machine.config.counters {
-            let (passes, conflicts) = self.shared_passes(ty, target, width, wavefronts);
-            let tally = &mut self.gathered.tallies[self.warp.pc];
-            tally.written += passes;
-            tally.conflicts += conflicts;
-            self.request = Some(Request { width, passes, conflicts });
+            let (passes, conflicts) = self.shared_cost(ty, target, width, wavefronts);
+            let counts = &mut self.partial.instruction_counts[self.warp.pc];
+            counts.write_wavefronts += passes;
+            counts.conflicts += conflicts;
+            self.request = Some(Request { width, transactions: passes, conflicts });
         }
     }
 
-    /// Copies of 16 bytes a lane go past the first cache, and are counted by where they go as well ([`sectors_past_the_cache`]).
-    fn tally_past_the_cache(&mut self, ty: Type, from: At, source: &Target, target: &Target, width: u32) {
+    /// Counts the sectors of copies of 16 bytes a lane, which bypass L1 ([`l1_bypass_sectors`]).
+    fn count_l1_bypass(&mut self, ty: Type, from: ElementAddress, source: &Target, target: &Target, width: u32) {
         let size = ty.size() as u64;
         if !self.machine.config.counters || size * u64::from(width) != 16 {
             return;
         }
-        let (Which::Global(param), Which::Shared(array)) = (source.place, target.place) else { return };
+        let (MemoryObject::Global(param), MemoryObject::Shared(array)) = (source.object, target.object) else { return };
         let Some(read) = self.global_addresses(from, param) else { return };
         let start = u64::from(self.machine.kernel.shared()[array].start);
         let written = std::array::from_fn(|lane| start + target.first[lane] as u64 * size);
-        let sectors = sectors_past_the_cache(&read, &written, source.lanes[0]);
+        let sectors = l1_bypass_sectors(&read, &written, source.lanes[0]);
         let Some(request) = &mut self.request else { return };
-        self.gathered.tallies[self.warp.pc].passes += sectors - request.passes;
-        request.passes = sectors;
+        self.partial.instruction_counts[self.warp.pc].transactions += sectors - request.transactions;
+        request.transactions = sectors;
     }
 
-    fn shared_passes(&mut self, ty: Type, target: &Target, width: u32, how: Passes) -> (u64, u64) {
-        let Which::Shared(array) = target.place else { return (0, 0) };
-        let SharedArray { start, holds, .. } = self.machine.kernel.shared()[array];
+    fn shared_cost(&mut self, ty: Type, target: &Target, width: u32, count: WavefrontCount) -> (u64, u64) {
+        let MemoryObject::Shared(array) = target.object else { return (0, 0) };
+        let SharedArray { start, contents, .. } = self.machine.kernel.shared()[array];
         let size = ty.size() as u32;
         let lanes = target.lanes[0];
-        // Elements are kept in order; of tiles, memory has their pieces elsewhere.
-        let swizzle = if let Holds::Tiles(swizzle) = holds { swizzle } else { Swizzle::None };
+        // The interpreter stores elements in logical order; tiles in memory are swizzled.
+        let swizzle = if let ArrayContents::Tiles(swizzle) = contents { swizzle } else { Swizzle::None };
         let addresses = std::array::from_fn(|lane| {
-            u64::from(start) + u64::from(swizzle.place((target.first[lane] as u32).wrapping_mul(size)))
+            u64::from(start) + u64::from(swizzle.permute((target.first[lane] as u32).wrapping_mul(size)))
         });
-        let pattern = &mut self.gathered.patterns[self.warp.pc][0];
-        pattern.cost(&addresses, lanes, 4, || how(&addresses, lanes, size * width))
+        let cache = &mut self.partial.request_caches[self.warp.pc][0];
+        cache.cost(&addresses, lanes, 4, || count(&addresses, lanes, size * width))
     }
 
-    fn global_sectors(&mut self, ty: Type, at: At, param: usize, target: &Target, sectors: Sectors) -> u64 {
+    fn global_sectors(
+        &mut self,
+        ty: Type,
+        at: ElementAddress,
+        param: usize,
+        target: &Target,
+        sectors: SectorCount,
+    ) -> u64 {
         let Some(addresses) = self.global_addresses(at, param) else { return 0 };
         let lanes = target.lanes[0];
         let count = || {
             let mut touched = [0; 32];
-            let taking_part = bits_of(lanes).map(|lane| addresses[lane]);
-            let len = touched.iter_mut().zip(taking_part).map(|(to, address)| *to = address).count();
+            let active_addresses = active_lanes(lanes).map(|lane| addresses[lane]);
+            let len = touched.iter_mut().zip(active_addresses).map(|(to, address)| *to = address).count();
             let widest = target.lanes.iter().filter(|&&lanes| lanes != 0).count().max(1);
             (sectors(&touched[..len], u64::from(bytes(ty, widest as u32))), 0)
         };
         if target.lanes[1..].iter().any(|&l| l != 0 && l != lanes) {
-            // A vector that some lanes read in part: not the pattern of the first elements alone.
+            // Some lanes read only part of a vector: the pattern of the first elements is not
+            // enough.
             return count().0;
         }
-        self.gathered.patterns[self.warp.pc][1].cost(&addresses, lanes, SECTOR, count).0
+        self.partial.request_caches[self.warp.pc][1].cost(&addresses, lanes, SECTOR_BYTES, count).0
     }
 
-    /// Where the lanes' elements of a matrix in global memory are.
-    fn global_addresses(&self, at: At, param: usize) -> Option<[u64; 32]> {
-        let (Arg::Matrix(buffer), At::Global { batch, row, col, .. }) = (self.machine.args[param], at) else {
+    /// Modeled addresses of the lanes' elements in a matrix.
+    fn global_addresses(&self, at: ElementAddress, param: usize) -> Option<[u64; 32]> {
+        let (Arg::Matrix(buffer), ElementAddress::Global { batch, row, col, .. }) = (self.machine.args[param], at)
+        else {
             return None;
         };
         let [batches, rows, cols] = [batch, row, col].map(|r| self.warp.registers.u32s(r));
@@ -776,7 +861,14 @@ impl Run<'_, '_> {
         }))
     }
 
-    pub fn observe_access(&mut self, target: &Target, e: usize, does: Does, register: Option<Reg>, bits: &[u64; 32]) {
+    pub fn observe_access(
+        &mut self,
+        target: &Target,
+        e: usize,
+        access_kind: AccessKind,
+        register: Option<Reg>,
+        bits: &[u64; 32],
+    ) {
         let request = self.request.take();
         if self.observer.is_none() {
             return;
@@ -784,99 +876,121 @@ impl Run<'_, '_> {
         let elements =
             std::array::from_fn(|lane| (target.lanes[e] >> lane & 1 == 1).then(|| (target.first[lane] + e) as u64));
         let kernel = self.machine.kernel;
-        let (space, memory, name) = match target.place {
-            Which::Shared(array) => (Space::Shared, array, kernel.shared()[array].name.as_str()),
-            Which::Global(param) => (Space::Global, param, kernel.params()[param].name.as_str()),
+        let (space, memory, name) = match target.object {
+            MemoryObject::Shared(array) => (Space::Shared, array, kernel.shared()[array].name.as_str()),
+            MemoryObject::Global(param) => (Space::Global, param, kernel.params()[param].name.as_str()),
         };
-        let write = does == Does::Write;
-        self.observe(What::Access { write, space, name, memory, register, elements: &elements, bits, request });
+        let write = access_kind == AccessKind::Write;
+        self.observe(EventKind::Access { write, space, name, memory, register, elements: &elements, bits, request });
     }
 }
 
-/// Reporting.
-impl Run<'_, '_> {
-    /// The space, name and coordinates of an element, and how messages write it.
-    fn element(&self, place: Which, index: usize) -> ((Space, String, Vec<u64>), String) {
-        match place {
-            Which::Shared(array) => self.machine.element(Space::Shared, array, index),
-            Which::Global(param) => self.machine.element(Space::Global, param, index),
+/// Diagnostics.
+impl WarpContext<'_, '_> {
+    /// The space, name and coordinates of an element, and its text for messages.
+    fn element(&self, object: MemoryObject, index: usize) -> ((Space, String, Vec<u64>), String) {
+        match object {
+            MemoryObject::Shared(array) => self.machine.element(Space::Shared, array, index),
+            MemoryObject::Global(param) => self.machine.element(Space::Global, param, index),
         }
     }
 
-    fn outside_axis(&mut self, array: usize, (axis, at, extent): (usize, u64, u32), index: usize, lane: usize) {
+    fn report_axis_bounds(&mut self, array: usize, (axis, at, extent): (usize, u64, u32), index: usize, lane: usize) {
         let array = &self.machine.kernel.shared()[array];
         let name = array.name.clone();
-        let message =
-            format!("coordinate {at} along axis {axis} of shared array {name} {:?}, which has {extent}", array.dims);
+        let message = format!(
+            "coordinate {at} along axis {axis} of shared array {name} {:?}, whose extent is {extent}",
+            array.dims
+        );
         let (pc, thread) = (self.warp.pc, self.warp.index * 32 + lane as u32);
-        self.report(Kind::OutOfBounds, pc, &[thread], Some((Space::Shared, name, vec![index as u64])), message);
+        self.report(FindingKind::OutOfBounds, pc, &[thread], Some((Space::Shared, name, vec![index as u64])), message);
     }
 
-    pub fn outside_array(&mut self, array: usize, index: u64, len: u64, lane: usize) {
+    pub fn report_array_bounds(&mut self, array: usize, index: u64, len: u64, lane: usize) {
         let name = self.machine.kernel.shared()[array].name.clone();
-        let message = format!("element {index} of shared array {name}, which has {len}");
+        let message = format!("element {index} of shared array {name}, which has {len} elements");
         let thread = self.warp.index * 32 + lane as u32;
         let pc = self.warp.pc;
-        self.report(Kind::OutOfBounds, pc, &[thread], Some((Space::Shared, name, vec![index])), message);
+        self.report(FindingKind::OutOfBounds, pc, &[thread], Some((Space::Shared, name, vec![index])), message);
     }
 
-    fn outside_matrix(&mut self, param: usize, buffer: &Buffer, [b, r, c]: [u64; 3], lane: usize) {
+    fn report_matrix_bounds(&mut self, param: usize, buffer: &Buffer, [b, r, c]: [u64; 3], lane: usize) {
         let name = self.machine.kernel.params()[param].name.clone();
         let shape = buffer.layout().shape;
         let batch = if shape.batches == 1 && b == 0 { String::new() } else { format!(" of matrix {b}") };
         let message = format!("element ({r}, {c}){batch} of {name}, which is {shape}");
         let thread = self.warp.index * 32 + lane as u32;
         let pc = self.warp.pc;
-        self.report(Kind::OutOfBounds, pc, &[thread], Some((Space::Global, name, vec![r, c])), message);
+        self.report(FindingKind::OutOfBounds, pc, &[thread], Some((Space::Global, name, vec![r, c])), message);
     }
 
-    fn misaligned(&mut self, lanes: u32, width: u32) {
+    fn report_misaligned(&mut self, lanes: u32, width: u32) {
         if lanes == 0 {
             return;
         }
         let lane = lanes.trailing_zeros();
-        let message = format!("{width} elements at once from an element that is no multiple of {width}");
+        let message = format!("vector access of {width} elements, whose first element is not at a multiple of {width}");
         let thread = self.warp.index * 32 + lane;
         let pc = self.warp.pc;
-        self.report(Kind::Misaligned, pc, &[thread], None, message);
+        self.report(FindingKind::Misaligned, pc, &[thread], None, message);
     }
 
-    fn uninitialised(&mut self, place: Which, index: usize, now: Now) {
-        let (element, text) = self.element(place, index);
+    fn report_uninitialized(&mut self, object: MemoryObject, index: usize, now: CurrentAccess) {
+        let (element, text) = self.element(object, index);
         let pc = self.warp.pc;
-        let message = format!("reads {text}, which nobody has written");
-        self.report(Kind::Uninitialised, pc, &[now.lane.into()], Some(element), message);
+        let message = format!("reads {text}, which is uninitialized");
+        self.report(FindingKind::Uninitialized, pc, &[now.lane.into()], Some(element), message);
     }
 
-    fn in_flight(&mut self, place: Which, index: usize, now: Now, copier: u16) {
-        let (element, text) = self.element(place, index);
+    fn report_in_flight(&mut self, object: MemoryObject, index: usize, now: CurrentAccess, copier: u16) {
+        let (element, text) = self.element(object, index);
         let pc = self.warp.pc;
         let owner = self.machine.thread(copier.into());
-        let message = format!("uses {text} while a copy of thread {owner:?} is on its way there; wait for it first");
-        self.report(Kind::InFlight, pc, &[now.lane.into(), copier.into()], Some(element), message);
+        let message = format!(
+            "accesses {text} while a `cp.async` copy of thread {owner:?} to it is in flight; wait for the copy first"
+        );
+        self.report(FindingKind::InFlight, pc, &[now.lane.into(), copier.into()], Some(element), message);
     }
 
-    /// A write of a matrix that races.
-    pub fn race_at(&mut self, param: usize, index: usize, now: Now, conflict: Conflict) {
-        self.race(Which::Global(param), index, now, Does::Write, conflict);
+    /// Reports a race of a write to a matrix.
+    pub fn report_write_race(&mut self, param: usize, index: usize, now: CurrentAccess, race: Race) {
+        self.report_race(MemoryObject::Global(param), index, now, AccessKind::Write, race);
     }
 
-    fn race(&mut self, place: Which, index: usize, now: Now, does: Does, conflict: Conflict) {
+    fn report_race(
+        &mut self,
+        object: MemoryObject,
+        index: usize,
+        now: CurrentAccess,
+        access_kind: AccessKind,
+        race: Race,
+    ) {
         let machine = self.machine;
-        let Conflict { block, earlier, earlier_writes } = conflict;
-        if earlier.lane >= AGENT {
-            let (space, memory) = match place {
-                Which::Shared(array) => (Space::Shared, array),
-                Which::Global(param) => (Space::Global, param),
+        let Race { block, earlier, earlier_writes } = race;
+        if earlier.lane >= FIRST_AGENT {
+            let (space, memory) = match object {
+                MemoryObject::Shared(array) => (Space::Shared, array),
+                MemoryObject::Global(param) => (Space::Global, param),
             };
-            return self.mistake(machine.conflict(space, memory, index, (now.site, now.lane, does), conflict));
+            return self.report_diagnostic(machine.race_diagnostic(
+                space,
+                memory,
+                index,
+                (now.site, now.lane, access_kind),
+                race,
+            ));
         }
         let here = self.block.linear;
-        let one = Use { block: here as u32, lane: now.lane, site: now.site, writes: does == Does::Write };
-        let other = Use { block, lane: earlier.lane, site: SiteId(earlier.site), writes: earlier_writes };
+        let one = RacingAccess {
+            block: here as u32,
+            lane: now.lane,
+            site: now.site,
+            writes: access_kind == AccessKind::Write,
+        };
+        let other = RacingAccess { block, lane: earlier.lane, site: SiteId(earlier.site), writes: earlier_writes };
         let sites = [one, other].map(|u| machine.kernel.site(u.site));
-        let (element, _) = self.element(place, index);
-        let missed = self.block.clocks.missed.get(&block).copied();
-        self.found(Kind::Race, &sites, || machine.race(element, one, other, missed));
+        let (element, _) = self.element(object, index);
+        let missed = self.block.clocks.missed_releases.get(&block).copied();
+        self.record_finding(FindingKind::Race, &sites, || machine.race_finding(element, one, other, missed));
     }
 }

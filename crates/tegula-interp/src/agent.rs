@@ -1,116 +1,125 @@
-//! Who works beside the threads of a block: copies to each part of a tile and each slot of an inbox, the matrix instructions of each warp, the
-//! stores of tiles and the asynchronous copies of each thread. Each is an agent, with a lane and a clock of its own; `race` says what for.
+//! Asynchronous agents: work that runs concurrently with the threads of a block.
+//!
+//! These are bulk copies, by destination (a part of a tile, or a DSMEM buffer), the matrix
+//! instructions of each warp, and the bulk stores and `cp.async` copies of each thread. Each agent
+//! has a lane number and a clock of its own, for the race detector (`race`).
 
-use tegula_ir::{Holds, Kernel, SharedArray, SiteId};
+use tegula_ir::{ArrayContents, Kernel, SharedArray, SiteId};
 
-use super::race::AGENT;
+use super::race::FIRST_AGENT;
 
-/// An agent.
+/// An asynchronous agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Agent {
-    /// Copies that begin with a part of an array, of [`part_elements`]; or to all of an inbox with that first index.
-    Part { array: usize, part: u32 },
+pub(super) enum AsyncAgent {
+    /// Copies to a unit of an array ([`copy_unit_elements`]).
+    ///
+    /// In a DSMEM buffer, a unit is all elements with the same first index.
+    BulkCopy { array: usize, unit: u32 },
     /// Matrix instructions of a warp.
-    Warp(u32),
-    /// Stores of tiles by a thread, as they read shared memory.
-    Thread(u16),
-    /// The same, as they write a matrix.
-    Stores(u16),
-    /// Asynchronous copies by a thread, which read a matrix.
-    Copies(u16),
+    Wgmma(u32),
+    /// Shared-memory reads of a thread's bulk stores.
+    StoreRead(u16),
+    /// Global-memory writes of a thread's bulk stores.
+    StoreWrite(u16),
+    /// Global-memory reads of a thread's `cp.async` copies.
+    CopyAsync(u16),
 }
 
-/// The agents of a block, in a row: parts, warps, threads.
+/// The agents of a block, numbered: copy units, warps, threads.
 #[derive(Debug)]
-pub(super) struct Agents {
-    /// The first part of each array.
+pub(super) struct AsyncAgents {
+    /// Number of the first unit of each array.
     first: Vec<u32>,
-    parts: u32,
+    copy_units: u32,
     warps: u32,
     threads: u32,
 }
 
-/// Elements of a tile of an array.
+/// Elements of one tile of an array.
 pub(super) fn tile_elements(array: &SharedArray) -> u32 {
     array.dims[1..].iter().product::<u32>().max(1)
 }
 
-/// Elements of the least part of an array that is copied at once: eight rows, where tiles have as many, else a tile.
-pub(super) fn part_elements(array: &SharedArray) -> u32 {
-    match (array.holds, &array.dims[..]) {
-        (Holds::Tiles(_), &[_, rows, row]) if rows % 8 == 0 => (8 * row).max(1),
+/// Elements of the smallest unit of a bulk copy: eight rows of a tile, or a smaller tile.
+pub(super) fn copy_unit_elements(array: &SharedArray) -> u32 {
+    match (array.contents, &array.dims[..]) {
+        (ArrayContents::Tiles(_), &[_, rows, row]) if rows % 8 == 0 => (8 * row).max(1),
         _ => tile_elements(array),
     }
 }
 
-impl Agents {
+impl AsyncAgents {
     pub fn of(kernel: &Kernel) -> Self {
-        let mut parts = 0;
+        let mut copy_units = 0;
         let first = kernel.shared().iter().map(|array| {
-            let (before, part) = (parts, part_elements(array));
-            // What is copied has 16 bytes at least, so there are never more agents than lanes for them.
-            let copied = matches!(array.holds, Holds::Tiles(_) | Holds::Inbox) && part as usize * array.ty.size() >= 16;
-            parts += if copied { array.len() as u32 / part } else { 0 };
+            let (before, unit) = (copy_units, copy_unit_elements(array));
+            // A copy has at least 16 bytes, so the agents never exceed the lane numbers reserved
+            // for them.
+            let copied = matches!(array.contents, ArrayContents::Tiles(_) | ArrayContents::DsmemBuffer)
+                && unit as usize * array.ty.size() >= 16;
+            copy_units += if copied { array.len() as u32 / unit } else { 0 };
             before
         });
         let threads = kernel.threads();
-        Agents { first: first.collect(), parts, warps: threads.div_ceil(32), threads }
+        AsyncAgents { first: first.collect(), copy_units, warps: threads.div_ceil(32), threads }
     }
 
-    pub fn parts(&self) -> u32 {
-        self.parts
+    pub fn copy_units(&self) -> u32 {
+        self.copy_units
     }
 
-    /// The agent's lane.
-    pub fn lane(&self, agent: Agent) -> u16 {
+    /// Lane number of an agent.
+    pub fn lane(&self, agent: AsyncAgent) -> u16 {
         let number = match agent {
-            Agent::Part { array, part } => self.first[array] + part,
-            Agent::Warp(warp) => self.parts + warp,
-            Agent::Thread(thread) => self.parts + self.warps + u32::from(thread),
-            Agent::Copies(thread) => self.parts + self.warps + self.threads + u32::from(thread),
-            Agent::Stores(thread) => self.parts + self.warps + 2 * self.threads + u32::from(thread),
+            AsyncAgent::BulkCopy { array, unit } => self.first[array] + unit,
+            AsyncAgent::Wgmma(warp) => self.copy_units + warp,
+            AsyncAgent::StoreRead(thread) => self.copy_units + self.warps + u32::from(thread),
+            AsyncAgent::CopyAsync(thread) => self.copy_units + self.warps + self.threads + u32::from(thread),
+            AsyncAgent::StoreWrite(thread) => self.copy_units + self.warps + 2 * self.threads + u32::from(thread),
         };
-        AGENT | number as u16
+        FIRST_AGENT | number as u16
     }
 
-    /// The agent of a lane, unless it is a thread's.
-    pub fn agent(&self, lane: u16) -> Option<Agent> {
-        let number = u32::from(lane.checked_sub(AGENT)?);
-        Some(if number < self.parts {
-            // Arrays without parts begin where the next one does.
+    /// The agent of a lane number; `None` for a thread.
+    pub fn agent(&self, lane: u16) -> Option<AsyncAgent> {
+        let number = u32::from(lane.checked_sub(FIRST_AGENT)?);
+        Some(if number < self.copy_units {
+            // Arrays without copy units start at the same number as the next array.
             let array = self.first.partition_point(|&first| first <= number) - 1;
-            Agent::Part { array, part: number - self.first[array] }
-        } else if number < self.parts + self.warps {
-            Agent::Warp(number - self.parts)
+            AsyncAgent::BulkCopy { array, unit: number - self.first[array] }
+        } else if number < self.copy_units + self.warps {
+            AsyncAgent::Wgmma(number - self.copy_units)
         } else {
-            let number = number - self.parts - self.warps;
+            let number = number - self.copy_units - self.warps;
             let thread = (number % self.threads) as u16;
             match number / self.threads {
-                0 => Agent::Thread(thread),
-                1 => Agent::Copies(thread),
-                _ => Agent::Stores(thread),
+                0 => AsyncAgent::StoreRead(thread),
+                1 => AsyncAgent::CopyAsync(thread),
+                _ => AsyncAgent::StoreWrite(thread),
             }
         })
     }
 }
 
-/// Work that is waited for in groups: the number of a group is the agent's clock while it is made.
+/// Asynchronous operations that are committed and awaited in groups.
+///
+/// The number of the open group is the agent's clock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Groups {
+pub(super) struct AsyncGroups {
     open: u32,
     done: u32,
-    /// The last that was started: its group, and where.
+    /// The last operation: its group and source location.
     last: Option<(u32, SiteId)>,
 }
 
-impl Default for Groups {
+impl Default for AsyncGroups {
     fn default() -> Self {
-        Groups { open: 1, done: 0, last: None }
+        AsyncGroups { open: 1, done: 0, last: None }
     }
 }
 
-impl Groups {
-    /// Something more is started; its group.
+impl AsyncGroups {
+    /// Starts an operation in the open group; returns the number of the group.
     pub fn start(&mut self, site: SiteId) -> u32 {
         self.last = Some((self.open, site));
         self.open
@@ -120,8 +129,10 @@ impl Groups {
         self.open += 1;
     }
 
-    /// Waits for all but the latest groups; the last that is done by this wait. An earlier wait
-    /// may have been for more groups, and for less of what each does.
+    /// Waits for all but the latest `pending` groups; returns the last group that this wait
+    /// completes.
+    ///
+    /// An earlier wait may have covered more groups, but less of their effects.
     pub fn wait(&mut self, pending: u32) -> u32 {
         let done = (self.open - 1).saturating_sub(pending);
         self.done = self.done.max(done);
@@ -132,7 +143,7 @@ impl Groups {
         group <= self.done
     }
 
-    /// What was started and never waited for.
+    /// Source location of the last operation, if no wait completed it.
     pub fn unfinished(&self) -> Option<SiteId> {
         self.last.filter(|&(group, _)| group > self.done).map(|(_, site)| site)
     }
@@ -145,21 +156,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_have_numbers_and_back() {
+    fn async_agent_lane_numbers_round_trip() {
         let kernel = kernel("agents", Block::d1(256), |k| {
             k.tiles::<f32>("a", 3, [16, 32], Swizzle::B128);
             k.shared::<f32>("x", [7]);
             k.tiles::<f32>("b", 2, [8, 32], Swizzle::B128);
         });
-        let agents = Agents::of(&kernel);
-        let parts = [(0, 0), (0, 5), (2, 0), (2, 1)].map(|(array, part)| Agent::Part { array, part });
-        for agent in parts.into_iter().chain([
-            Agent::Warp(0),
-            Agent::Warp(7),
-            Agent::Thread(0),
-            Agent::Thread(255),
-            Agent::Copies(0),
-            Agent::Copies(255),
+        let agents = AsyncAgents::of(&kernel);
+        let copy_units = [(0, 0), (0, 5), (2, 0), (2, 1)].map(|(array, unit)| AsyncAgent::BulkCopy { array, unit });
+        for agent in copy_units.into_iter().chain([
+            AsyncAgent::Wgmma(0),
+            AsyncAgent::Wgmma(7),
+            AsyncAgent::StoreRead(0),
+            AsyncAgent::StoreRead(255),
+            AsyncAgent::CopyAsync(0),
+            AsyncAgent::CopyAsync(255),
         ]) {
             assert_eq!(agents.agent(agents.lane(agent)), Some(agent));
         }
@@ -167,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_done_when_it_was_committed_and_waited_for() {
-        let (mut groups, site) = (Groups::default(), SiteId(0));
+    fn async_group_committed_and_awaited_is_done() {
+        let (mut groups, site) = (AsyncGroups::default(), SiteId(0));
         assert_eq!((groups.start(site), groups.wait(0)), (1, 0));
         groups.commit();
         assert_eq!((groups.start(site), groups.wait(0)), (2, 1));

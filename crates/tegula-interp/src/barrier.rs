@@ -1,68 +1,73 @@
-//! The barriers of a block: those in shared memory, which count arrivals and bytes phase by phase,
-//! named ones, and its side of the barrier of its cluster.
+//! Barriers of a block: mbarriers, named barriers, and its part of the barrier of the cluster.
+//!
+//! Mbarriers count arrivals and bytes for each phase.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::race::{Access, Clocks, Eyes, Fences, Knowledge};
+use super::race::{Access, BlockClocks, ClockView, Fences, OrderSource};
 
-/// A barrier in shared memory.
+/// An mbarrier in shared memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Barrier {
-    /// Who began it.
-    pub begun: Option<Access>,
-    /// Arrivals that a phase takes, and those that this one still needs.
+pub(super) struct Mbarrier {
+    /// The access that initialized it.
+    pub init: Option<Access>,
+    /// Arrivals that complete a phase, and those pending in the current phase.
     pub arrivals: u32,
-    missing: u32,
-    /// Bytes that were announced and have not come. Those that come before they are announced are
-    /// below nothing.
-    pub bytes: i64,
-    /// Phases that have ended.
+    pending_arrivals: u32,
+    /// Bytes expected and not completed. Negative if bytes complete before they are expected.
+    pub tx_count: i64,
+    /// Number of completed phases.
     phase: u32,
-    /// What was published in this phase, and until the last one ended.
-    gathered: Knowledge,
-    pub published: Arc<Knowledge>,
+    /// Views released in the current phase, and those published by the completed phases.
+    released: ClockView,
+    pub published: Arc<ClockView>,
 }
 
 /// A named barrier in one of its uses.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Named {
+pub(super) struct NamedBarrier {
     pub threads: u32,
     pub arrived: u32,
     pub waiting: Vec<u32>,
-    pub known: Knowledge,
-    /// The arrivals of this use, a thread for each warp, and those of the use before it.
+    pub view: ClockView,
+    /// Arrivals of this use, one thread for each warp, and those of the previous use.
     pub arrivals: Vec<Access>,
-    pub before: Vec<Access>,
+    pub previous_arrivals: Vec<Access>,
 }
 
-/// Which barrier in shared memory: the array, and the element.
-pub(super) type Which = (usize, usize);
+/// An mbarrier: the index of the shared array, and the index of its element.
+pub(super) type MbarrierId = (usize, usize);
 
-/// Why a barrier cannot be used.
+/// Reason why an mbarrier is not ready for use.
 #[derive(Clone, Copy)]
-pub(super) enum Unready {
-    Never,
+pub(super) enum MbarrierError {
+    Uninitialized,
     Unordered(Access),
     Unfenced(Access),
 }
 
-impl Barrier {
-    pub fn begin(&mut self, by: Access, arrivals: u32) {
-        *self = Barrier { begun: Some(by), arrivals, missing: arrivals, ..Barrier::default() };
+impl Mbarrier {
+    pub fn init(&mut self, by: Access, arrivals: u32) {
+        *self = Mbarrier { init: Some(by), arrivals, pending_arrivals: arrivals, ..Mbarrier::default() };
     }
 
-    pub fn unready(&self, clocks: &mut Clocks, fences: &Fences, eyes: &Eyes<'_>) -> Option<Unready> {
-        let Some(begun) = self.begun else { return Some(Unready::Never) };
-        if !clocks.seen_by(eyes, &begun) {
-            return Some(Unready::Unordered(begun));
+    pub fn usability_error(
+        &self,
+        clocks: &mut BlockClocks,
+        fences: &Fences,
+        source: &OrderSource<'_>,
+    ) -> Option<MbarrierError> {
+        let Some(init) = self.init else { return Some(MbarrierError::Uninitialized) };
+        if !clocks.precedes(source, &init) {
+            return Some(MbarrierError::Unordered(init));
         }
-        let fenced = fences.is_after(clocks, eyes, clocks.block, &begun);
-        (!fenced).then_some(Unready::Unfenced(begun))
+        let fenced = fences.fence_precedes(clocks, source, clocks.block, &init);
+        (!fenced).then_some(MbarrierError::Unfenced(init))
     }
 
-    /// Whether the phase of that parity has ended, where it is this one or the one before.
-    pub fn has_passed(&self, parity: u32) -> bool {
+    /// Whether the phase of this parity, the current or the previous one, is complete.
+    pub fn has_completed(&self, parity: u32) -> bool {
         self.phase & 1 != parity & 1
     }
 
@@ -70,93 +75,93 @@ impl Barrier {
         self.phase
     }
 
-    /// False where the phase has all arrivals it takes.
-    pub fn arrive(&mut self, known: &Knowledge) -> bool {
-        let Some(missing) = self.missing.checked_sub(1) else { return false };
-        self.missing = missing;
-        self.gathered.join(known);
+    /// Records an arrival; false if the phase has all its arrivals.
+    pub fn arrive(&mut self, view: &ClockView) -> bool {
+        let Some(pending_arrivals) = self.pending_arrivals.checked_sub(1) else { return false };
+        self.pending_arrivals = pending_arrivals;
+        self.released.join(view);
         self.end_phase();
         true
     }
 
-    /// So many bytes have come.
-    pub fn count(&mut self, bytes: u32, known: &Knowledge) {
-        if self.begun.is_some() {
-            self.bytes -= i64::from(bytes);
-            self.gathered.join(known);
+    /// Completes transferred bytes (`complete_tx`).
+    pub fn complete_tx(&mut self, bytes: u32, view: &ClockView) {
+        if self.init.is_some() {
+            self.tx_count -= i64::from(bytes);
+            self.released.join(view);
             self.end_phase();
         }
     }
 
     fn end_phase(&mut self) {
-        if self.missing == 0 && self.bytes == 0 {
+        if self.pending_arrivals == 0 && self.tx_count == 0 {
             self.phase += 1;
-            self.missing = self.arrivals;
-            Arc::make_mut(&mut self.published).join(&std::mem::take(&mut self.gathered));
+            self.pending_arrivals = self.arrivals;
+            Arc::make_mut(&mut self.published).join(&std::mem::take(&mut self.released));
         }
     }
 
-    /// What the phase waits for.
-    pub fn waits_for(&self) -> String {
-        let Barrier { arrivals, missing, bytes, phase, .. } = self;
+    /// Describes the pending arrivals and bytes of the phase.
+    pub fn wait_status(&self) -> String {
+        let Mbarrier { arrivals, pending_arrivals, tx_count: bytes, phase, .. } = self;
         let bytes = match bytes {
             0 => String::new(),
-            1.. => format!(", {bytes} bytes are still expected that no copy brings"),
-            _ => format!(", {} bytes more than were announced have come", -bytes),
+            1.. => format!(", {bytes} bytes are still expected, but no copy transfers them"),
+            _ => format!(", {} bytes more than expected were transferred", -bytes),
         };
-        format!("phase {phase}, {} of {arrivals} arrivals came{bytes}", arrivals - missing)
+        format!("phase {phase}, {} of {arrivals} arrivals{bytes}", arrivals - pending_arrivals)
     }
 }
 
-/// A block's side of the barrier of its cluster.
+/// The part of a block in the barrier of its cluster.
 #[derive(Debug, Default)]
-pub(super) struct Meeting {
-    /// Warps of the block that have come, and what they published.
-    pub came: u32,
-    pub gathered: Knowledge,
-    /// Meetings that are over, and what was published in them.
-    pub over: u32,
-    pub published: Arc<Knowledge>,
-    /// To how many meetings each warp has come.
-    pub of_warps: BTreeMap<u32, u32>,
+pub(super) struct ClusterBarrier {
+    /// Warps of the block that arrived, and the views that they released.
+    pub arrived: u32,
+    pub released: ClockView,
+    /// Number of completed barriers, and the view published by the last.
+    pub completed: u32,
+    pub published: Arc<ClockView>,
+    /// Number of arrivals of each warp.
+    pub warp_arrivals: BTreeMap<u32, u32>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn begun(arrivals: u32) -> Barrier {
-        let mut barrier = Barrier::default();
-        barrier.begin(Access { clock: 1, site: 0, lane: 0 }, arrivals);
+    fn init(arrivals: u32) -> Mbarrier {
+        let mut barrier = Mbarrier::default();
+        barrier.init(Access { clock: 1, site: 0, lane: 0 }, arrivals);
         barrier
     }
 
     #[test]
-    fn a_phase_ends_with_its_last_arrival_and_its_last_byte() {
-        let (mut barrier, nothing) = (begun(2), Knowledge::default());
-        assert!(barrier.has_passed(1) && !barrier.has_passed(0));
-        // Bytes may come before they are announced.
-        barrier.count(512, &nothing);
+    fn mbarrier_last_arrival_and_byte_complete_the_phase() {
+        let (mut barrier, nothing) = (init(2), ClockView::default());
+        assert!(barrier.has_completed(1) && !barrier.has_completed(0));
+        // Bytes may complete before they are expected.
+        barrier.complete_tx(512, &nothing);
         assert!(barrier.arrive(&nothing));
-        barrier.bytes += 1024;
+        barrier.tx_count += 1024;
         assert!(barrier.arrive(&nothing));
         assert_eq!(
-            barrier.waits_for(),
-            "phase 0, 2 of 2 arrivals came, 512 bytes are still expected that no copy brings"
+            barrier.wait_status(),
+            "phase 0, 2 of 2 arrivals, 512 bytes are still expected, but no copy transfers them"
         );
         assert!(!barrier.arrive(&nothing), "the phase has its arrivals");
-        barrier.count(512, &nothing);
-        assert_eq!((barrier.phase(), barrier.has_passed(0), barrier.has_passed(1)), (1, true, false));
-        assert_eq!(barrier.waits_for(), "phase 1, 0 of 2 arrivals came");
+        barrier.complete_tx(512, &nothing);
+        assert_eq!((barrier.phase(), barrier.has_completed(0), barrier.has_completed(1)), (1, true, false));
+        assert_eq!(barrier.wait_status(), "phase 1, 0 of 2 arrivals");
     }
 
     #[test]
-    fn what_is_published_is_seen_when_the_phase_has_ended() {
-        let mut barrier = begun(1);
-        barrier.bytes += 16;
-        barrier.arrive(&Knowledge::of_agent(0, 7, 3));
-        assert_eq!(*barrier.published, Knowledge::default());
-        barrier.count(16, &Knowledge::of_agent(0, 9, 1));
+    fn mbarrier_completed_phase_publishes_released_views() {
+        let mut barrier = init(1);
+        barrier.tx_count += 16;
+        barrier.arrive(&ClockView::of_agent(0, 7, 3));
+        assert_eq!(*barrier.published, ClockView::default());
+        barrier.complete_tx(16, &ClockView::of_agent(0, 9, 1));
         let published = &barrier.published;
         let covers = |lane, clock| published.covers(0, &Access { clock, site: 0, lane });
         assert!(covers(7, 3) && covers(9, 1) && !covers(9, 2));

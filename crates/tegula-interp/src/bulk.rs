@@ -1,71 +1,70 @@
-//! Bulk copies that have not landed, and stores of tiles that did not happen yet.
+//! Bulk copies in flight, and pending bulk stores.
 
-use super::agent::Groups;
-use super::barrier::Which;
+use super::agent::AsyncGroups;
+use super::barrier::MbarrierId;
 use super::race::Access;
 
-/// A tile of a matrix, where it goes in an array, and the barrier that counts it.
+/// A bulk tensor load: tile of a matrix, destination, mbarrier.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tile {
+pub(super) struct TmaLoad {
     pub matrix: usize,
     /// Batch, row and column.
     pub at: [u32; 3],
     pub array: usize,
     pub first: usize,
-    pub barrier: Which,
+    pub barrier: MbarrierId,
 }
 
-/// Numbers for an array, and the barrier that counts their bytes.
+/// A store to the shared memory of another block: values, destination, mbarrier.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Words {
+pub(super) struct StoreAsync {
     pub array: usize,
     pub first: usize,
     pub bits: [u32; 4],
     pub count: usize,
-    pub barrier: Which,
+    pub barrier: MbarrierId,
 }
 
-/// What is copied to shared memory.
+/// A copy to shared memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Cargo {
-    Tile(Tile),
-    Words(Words),
+pub(super) enum BulkCopy {
+    Tile(TmaLoad),
+    Words(StoreAsync),
 }
 
-impl Cargo {
-    /// The array, the first element, and the barrier.
-    pub fn to(&self) -> (usize, usize, Which) {
+impl BulkCopy {
+    /// The destination array and element, and the mbarrier.
+    pub fn destination(&self) -> (usize, usize, MbarrierId) {
         match *self {
-            Cargo::Tile(Tile { array, first, barrier, .. }) | Cargo::Words(Words { array, first, barrier, .. }) => {
-                (array, first, barrier)
-            }
+            BulkCopy::Tile(TmaLoad { array, first, barrier, .. })
+            | BulkCopy::Words(StoreAsync { array, first, barrier, .. }) => (array, first, barrier),
         }
     }
 }
 
-/// What has not landed.
+/// A copy in flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coming {
-    pub cargo: Cargo,
-    /// How its landing is known.
+pub(super) struct InFlightCopy {
+    pub copy: BulkCopy,
+    /// The epoch of the copy's writes.
     pub access: Access,
-    /// The barrier's phase when it was started.
+    /// Phase of the mbarrier when the copy started.
     pub phase: u32,
-    /// Whose mistake it is if it comes in another.
+    /// The block that issued the copy, for a diagnostic if it completes in another phase.
     pub from: u32,
     pub sender: Access,
 }
 
-/// A thread's stores of tiles.
+/// Bulk stores of a thread.
 #[derive(Debug, Default)]
-pub(super) struct Stores {
-    pub groups: Groups,
-    /// Those that did not happen yet, with their groups.
-    pub late: Vec<(u32, Leaving)>,
+pub(super) struct ThreadStores {
+    pub groups: AsyncGroups,
+    /// Stores not performed yet, with their groups.
+    pub pending: Vec<(u32, TmaStore)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leaving {
+pub(super) struct TmaStore {
     pub matrix: usize,
     pub at: [u32; 3],
     pub array: usize,

@@ -1,223 +1,236 @@
-//! Clusters: blocks that run together, and what they do to each other's shared memory.
+//! Clusters: blocks that run together, and their operations on each other's shared memory.
 //!
-//! What a block does to another one travels as a letter, which comes when the seed says so. The letter tells what its sender knew, and
-//! so it is found on every run whether the other block surely had begun its barrier by then, and whether it surely will not have ended.
+//! An operation on another block is delivered at a time that the seed selects. It carries the clock
+//! view of its sender. So a use before the other block's mbarrier initialization is found on every
+//! run, and so is a use after its end.
 
 use std::sync::Arc;
 
-use tegula_core::diagnostic::Kind;
+use tegula_core::diagnostic::FindingKind;
 use tegula_ir::SiteId;
 
-use super::block::Running;
-use super::gathered::Gathered;
+use super::block::BlockState;
 use super::machine::Machine;
+use super::partial_outcome::PartialOutcome;
 use super::path::State;
-use super::race::{Access, Eyes, Knowledge};
-use super::remote::{Brings, Letter, Visit};
-use super::report::Mistake;
+use super::race::{Access, ClockView, OrderSource};
+use super::remote::{ExitDependency, RemoteEffect, RemoteOp};
+use super::report::Diagnostic;
 use super::shadow::GlobalShadow;
-use super::warp::Run;
+use super::warp::WarpContext;
 
-/// The blocks of a cluster, and what is on its way between them.
-pub(super) struct Group {
-    pub blocks: Vec<Running>,
-    letters: Vec<Letter>,
+/// The blocks of a cluster, and the remote operations in transit.
+pub(super) struct Cluster {
+    pub blocks: Vec<BlockState>,
+    in_transit: Vec<RemoteOp>,
 }
 
-impl Letter {
-    /// The sender publishes what it knows.
-    pub fn new(block: &mut Running, to: u32, (thread, site): (u16, SiteId), brings: Brings) -> Self {
+impl RemoteOp {
+    /// Creates a remote operation; the sender releases its clock view.
+    pub fn new(block: &mut BlockState, to: u32, (thread, site): (u16, SiteId), effect: RemoteEffect) -> Self {
         let sender = Access { clock: block.clocks.clock(thread), site: site.0, lane: thread };
-        Letter { to, from: block.linear as u32, sender, known: block.clocks.release(thread), brings }
+        RemoteOp { to, from: block.linear as u32, sender, view: block.clocks.release(thread), effect }
     }
 }
 
-impl Group {
+impl Cluster {
     pub fn is_done(&self) -> bool {
-        let nothing_comes = |block: &Running| block.engine.coming.is_empty() && block.engine.outbox.is_empty();
-        let done = |block: &Running| block.warps.iter().all(|w| w.state == State::Done) && nothing_comes(block);
-        self.letters.is_empty() && self.blocks.iter().all(done)
+        let is_idle = |block: &BlockState| block.hopper.in_flight.is_empty() && block.hopper.outgoing.is_empty();
+        let done = |block: &BlockState| block.warps.iter().all(|w| w.state == State::Done) && is_idle(block);
+        self.in_transit.is_empty() && self.blocks.iter().all(done)
     }
 }
 
 impl Machine<'_> {
-    pub fn start_group(&self, first: u64) -> Group {
+    pub fn start_cluster(&self, first: u64) -> Cluster {
         let blocks = first..first + u64::from(self.kernel.cluster());
-        Group { blocks: blocks.map(|block| self.start(block)).collect(), letters: Vec::new() }
+        Cluster { blocks: blocks.map(|block| self.start_block(block)).collect(), in_transit: Vec::new() }
     }
 
-    /// A block's position in its cluster.
-    pub fn rank(&self, block: &Running) -> u32 {
+    /// Rank of a block in its cluster.
+    pub fn rank(&self, block: &BlockState) -> u32 {
         block.id[0] % self.kernel.cluster()
     }
 
-    /// Brings letters, and ends a meeting to which all have come. Where nobody else could go on, something must come. False where
-    /// nothing does.
-    pub fn exchange(
+    /// Delivers remote operations, and completes the cluster barrier once all warps have arrived.
+    ///
+    /// Without other progress, one operation must be delivered. Returns false if none is left.
+    pub fn deliver_in_transit(
         &self,
-        group: &mut Group,
+        cluster: &mut Cluster,
         global: &mut GlobalShadow,
-        gathered: &mut Gathered,
+        partial: &mut PartialOutcome,
         progress: bool,
     ) -> bool {
-        let Group { blocks, letters } = group;
+        let Cluster { blocks, in_transit } = cluster;
         for block in &mut *blocks {
-            letters.append(&mut block.engine.outbox);
+            in_transit.append(&mut block.hopper.outgoing);
         }
-        let mut came = meet(blocks);
+        let mut delivered = complete_cluster_barrier(blocks);
         let mut at = 0;
-        while at < letters.len() {
+        while at < in_transit.len() {
             if blocks[0].random(2) == 0 {
-                self.deliver((blocks, global), letters.swap_remove(at), gathered);
-                came = true;
+                self.deliver((blocks, global), in_transit.swap_remove(at), partial);
+                delivered = true;
             } else {
                 at += 1;
             }
         }
-        if progress || came {
+        if progress || delivered {
             return true;
         }
-        if !letters.is_empty() {
-            let at = blocks[0].random(letters.len() as u64) as usize;
-            self.deliver((blocks, global), letters.swap_remove(at), gathered);
+        if !in_transit.is_empty() {
+            let at = blocks[0].random(in_transit.len() as u64) as usize;
+            self.deliver((blocks, global), in_transit.swap_remove(at), partial);
             return true;
         }
         let count = blocks.len() as u64;
         let first = blocks[0].random(count) as usize;
         let (before, after) = blocks.split_at_mut(first);
-        after.iter_mut().chain(before).any(|block| self.land_one(block, gathered))
+        after.iter_mut().chain(before).any(|block| self.land_one(block, partial))
     }
 
-    fn deliver(&self, (blocks, global): (&mut [Running], &mut GlobalShadow), letter: Letter, gathered: &mut Gathered) {
-        let Letter { to, from, sender, known, brings } = letter;
+    fn deliver(
+        &self,
+        (blocks, global): (&mut [BlockState], &mut GlobalShadow),
+        remote_op: RemoteOp,
+        partial: &mut PartialOutcome,
+    ) {
+        let RemoteOp { to, from, sender, view, effect } = remote_op;
         let Some(block) = blocks.get_mut(to as usize) else { return };
-        let (eyes, site) = (Eyes::Sender(&known), SiteId(sender.site));
-        let mistakes = match brings {
-            Brings::Arrival { which, expect } => {
-                let unready = self.ready(block, which, &eyes, (site, sender.lane));
-                let wrong = self.arrive(block, which, expect, &known, (site, sender.lane));
-                let visit = Visit { from, sender, block: from, access: sender };
-                block.engine.visits.insert((from, sender.lane), visit);
-                unready.or(wrong).into_iter().collect()
+        let (source, site) = (OrderSource::Sender(&view), SiteId(sender.site));
+        let diagnostics = match effect {
+            RemoteEffect::Arrival { barrier, expect } => {
+                let usability_error = self.check_mbarrier(block, barrier, &source, (site, sender.lane));
+                let wrong = self.arrive(block, barrier, expect, &view, (site, sender.lane));
+                let dependency = ExitDependency { from, sender, block: from, access: sender };
+                block.hopper.exit_dependencies.insert((from, sender.lane), dependency);
+                usability_error.or(wrong).into_iter().collect()
             }
-            Brings::Cargo(cargo) => self.start_copy((block, global), cargo, &eyes, (from, sender)),
+            RemoteEffect::Copy(copy) => self.start_copy((block, global), copy, &source, (from, sender)),
         };
-        mistakes.into_iter().for_each(|mistake| self.note(gathered, from, mistake));
+        diagnostics.into_iter().for_each(|diagnostic| self.record(partial, from, diagnostic));
     }
 
-    /// What the block never came to know of: work of its own, and others who came when it may have ended.
-    /// With the block whose mistake it is.
-    pub fn left_behind(&self, block: &Running) -> Vec<(u32, Mistake)> {
+    /// Reports work that is unfinished when the block ends, with the responsible block.
+    ///
+    /// These are the block's own asynchronous operations, and accesses by other blocks that may
+    /// come after its end.
+    pub fn unfinished_at_exit(&self, block: &BlockState) -> Vec<(u32, Diagnostic)> {
         if !self.config.races {
             return Vec::new();
         }
-        let unawaited = |thread: usize, site, message: &str| Mistake {
-            kind: Kind::InFlight,
+        let unawaited = |thread: usize, site, message: &str| Diagnostic {
+            kind: FindingKind::InFlight,
             sites: vec![site],
             lanes: vec![thread as u16],
             element: None,
             message: message.into(),
         };
-        let stores = block.engine.stores.iter().enumerate().filter_map(|(thread, stores)| {
-            let message = "shared memory is given up while a store of a tile may still read it; commit it, and call `await_reads`";
+        let stores = block.hopper.stores.iter().enumerate().filter_map(|(thread, stores)| {
+            let message = "the block ends while a bulk store may still read shared memory; commit it, and call `bulk_wait_group_read`";
             stores.groups.unfinished().map(|site| unawaited(thread, site, message))
         });
-        let products = block.engine.multiplying.iter().enumerate().filter_map(|(warp, multiplying)| {
+        let products = block.hopper.wgmma_queues.iter().enumerate().filter_map(|(warp, queue)| {
             let message =
-                "the block ends while a multiplication may still read shared memory; commit it, and call `wgmma_wait`";
-            multiplying.groups.unfinished().map(|site| unawaited(32 * warp, site, message))
+                "the block ends while a matrix instruction may still read shared memory; commit it, and call `wgmma_wait_group`";
+            queue.groups.unfinished().map(|site| unawaited(32 * warp, site, message))
         });
-        let known = block.clocks.of_all();
-        let unseen = block.engine.visits.values().filter(|visit| !known.covers(visit.block, &visit.access));
-        let visits = unseen.map(|visit| {
-            let (kind, message) = if u64::from(visit.from) == block.linear {
-                (Kind::InFlight, "starts a copy of a tile that nobody waits for before the block ends".into())
+        let view = block.clocks.view_of_all();
+        let unobserved = block
+            .hopper
+            .exit_dependencies
+            .values()
+            .filter(|dependency| !view.covers(dependency.block, &dependency.access));
+        let exit_dependencies = unobserved.map(|dependency| {
+            let (kind, message) = if u64::from(dependency.from) == block.linear {
+                (FindingKind::InFlight, "starts a bulk copy that no thread waits for before the block ends".into())
             } else {
                 let message = format!(
-                    "comes to shared memory of block {:?}, which may have ended by then; let the cluster meet at the end",
+                    "accesses shared memory of block {:?}, which may have ended; synchronize the cluster at the end",
                     block.id
                 );
-                (Kind::EndedBlock, message)
+                (FindingKind::EndedBlock, message)
             };
-            let (sites, lanes) = (vec![SiteId(visit.sender.site)], vec![visit.sender.lane]);
-            (visit.from, Mistake { kind, sites, lanes, element: None, message })
+            let (sites, lanes) = (vec![SiteId(dependency.sender.site)], vec![dependency.sender.lane]);
+            (dependency.from, Diagnostic { kind, sites, lanes, element: None, message })
         });
-        let waited = block.engine.waited.as_ref().is_none_or(|waited| waited.contains(&true));
+        let waited = block.hopper.launch_awaited.as_ref().is_none_or(|waited| waited.contains(&true));
         let early = (!waited).then(|| {
-            let message = "ends and never waited for the launches before; whoever waits for this one would not wait for those; call `await_launches`";
-            Mistake { kind: Kind::EarlyAccess, ..unawaited(0, SiteId(0), message) }
+            let message = "ends without waiting for the preceding launches; a wait for this launch would not cover them; call `griddep_wait`";
+            Diagnostic { kind: FindingKind::EarlyAccess, ..unawaited(0, SiteId(0), message) }
         });
-        let own = stores.chain(products).chain(early).map(|mistake| (block.linear as u32, mistake));
-        own.chain(visits).collect()
+        let own = stores.chain(products).chain(early).map(|diagnostic| (block.linear as u32, diagnostic));
+        own.chain(exit_dependencies).collect()
     }
 }
 
-/// Ends a meeting to which all warps have come.
-fn meet(blocks: &mut [Running]) -> bool {
-    if !blocks.iter().all(|block| block.engine.meeting.came as usize == block.warps.len()) {
+/// Completes the cluster barrier if all warps have arrived.
+fn complete_cluster_barrier(blocks: &mut [BlockState]) -> bool {
+    if !blocks.iter().all(|block| block.hopper.cluster_barrier.arrived as usize == block.warps.len()) {
         return false;
     }
-    let mut all = Knowledge::default();
-    blocks.iter().for_each(|block| all.join(&block.engine.meeting.gathered));
+    let mut all = ClockView::default();
+    blocks.iter().for_each(|block| all.join(&block.hopper.cluster_barrier.released));
     let all = Arc::new(all);
     for block in blocks {
-        let meeting = &mut block.engine.meeting;
-        meeting.came = 0;
-        meeting.gathered = Knowledge::default();
-        meeting.over += 1;
-        meeting.published = all.clone();
+        let cluster_barrier = &mut block.hopper.cluster_barrier;
+        cluster_barrier.arrived = 0;
+        cluster_barrier.released = ClockView::default();
+        cluster_barrier.completed += 1;
+        cluster_barrier.published = all.clone();
     }
     true
 }
 
-impl Run<'_, '_> {
-    /// Whether there is such a block in the cluster.
+impl WarpContext<'_, '_> {
+    /// Reports a rank beyond the cluster; true if the rank is valid.
     pub fn in_cluster(&mut self, lane: usize, rank: u32) -> bool {
         let blocks = self.machine.kernel.cluster();
         if rank < blocks {
             return true;
         }
-        let message = format!("means block {rank} of a cluster of {blocks}");
+        let message = format!("addresses block {rank} of a cluster of {blocks} blocks");
         let (pc, thread) = (self.warp.pc, self.thread(lane));
-        self.report(Kind::OutOfBounds, pc, &[thread.into()], None, message);
+        self.report(FindingKind::OutOfBounds, pc, &[thread.into()], None, message);
         false
     }
 
     pub fn cluster_arrive(&mut self) {
         let warp = self.warp.index;
-        let known = self.block.clocks.release_lanes(warp, self.warp.mask);
-        let meeting = &mut self.block.engine.meeting;
-        let times = meeting.of_warps.entry(warp).or_default();
-        let again = *times > meeting.over;
-        *times += 1;
-        meeting.came += 1;
-        meeting.gathered.join(&known);
+        let view = self.block.clocks.release_lanes(warp, self.warp.mask);
+        let cluster_barrier = &mut self.block.hopper.cluster_barrier;
+        let arrivals = cluster_barrier.warp_arrivals.entry(warp).or_default();
+        let again = *arrivals > cluster_barrier.completed;
+        *arrivals += 1;
+        cluster_barrier.arrived += 1;
+        cluster_barrier.released.join(&view);
         if again {
-            self.mismatch("comes to the barrier of the cluster again before it has waited there");
+            self.report_arrival_mismatch("arrives at the barrier of the cluster again without waiting there");
         }
     }
 
-    /// Whether the meeting is over to which the warp came.
+    /// Whether the cluster barrier that the warp arrived at is complete.
     pub fn cluster_wait(&mut self) -> bool {
         let warp = self.warp.index;
-        let meeting = &self.block.engine.meeting;
-        match meeting.of_warps.get(&warp) {
-            Some(&times) if times > meeting.over => {
+        let cluster_barrier = &self.block.hopper.cluster_barrier;
+        match cluster_barrier.warp_arrivals.get(&warp) {
+            Some(&arrivals) if arrivals > cluster_barrier.completed => {
                 self.warp.state = State::Cluster;
                 return false;
             }
             Some(_) => {}
-            None => self.mismatch("waits at the barrier of the cluster, to which it has not come"),
+            None => self.report_arrival_mismatch("waits at the barrier of the cluster without arriving there"),
         }
         if self.machine.config.races {
-            let published = self.block.engine.meeting.published.clone();
+            let published = self.block.hopper.cluster_barrier.published.clone();
             self.block.clocks.acquire_lanes(warp, self.warp.mask, &published);
         }
         true
     }
 
-    fn mismatch(&mut self, message: &str) {
+    fn report_arrival_mismatch(&mut self, message: &str) {
         let (pc, thread) = (self.warp.pc, self.warp.index * 32);
-        self.report(Kind::ArrivalMismatch, pc, &[thread], None, message.into());
+        self.report(FindingKind::ArrivalMismatch, pc, &[thread], None, message.into());
     }
 }

@@ -1,386 +1,400 @@
-//! Tiles on their way between matrices and shared memory, and numbers on their way to other blocks of a cluster.
+//! Bulk tensor copies (TMA), and stores to the shared memory of other blocks of a cluster.
 //!
-//! They land, or is read, at once or as late as the waits allow, as the seed decides; a kernel that is right cannot tell.
+//! The seed selects when a copy reads and writes: at once, or as late as the waits allow. The
+//! result of a correct kernel does not depend on it.
 
-use tegula_core::diagnostic::{Kind, Space};
+use tegula_core::diagnostic::{FindingKind, Space};
 use tegula_ir::{Order2d, ParamKind, SiteId, Tiles};
 
-use super::agent::{Agent, part_elements, tile_elements};
-use super::block::Running;
-use super::bulk::{Cargo, Coming, Leaving, Tile, Words};
-use super::gathered::Gathered;
-use super::lanes::{Reg, bits_of};
+use super::agent::{AsyncAgent, copy_unit_elements, tile_elements};
+use super::block::BlockState;
+use super::bulk::{BulkCopy, InFlightCopy, StoreAsync, TmaLoad, TmaStore};
+use super::lanes::{Reg, active_lanes};
 use super::launch::Arg;
 use super::machine::Machine;
 use super::memory::Buffer;
-use super::observe::{Place, What};
-use super::program::At;
-use super::race::{Access, Does, Eyes, Knowledge};
-use super::remote::{Brings, Letter, Visit};
-use super::report::Mistake;
+use super::observe::{EventKind, SharedRef};
+use super::partial_outcome::PartialOutcome;
+use super::program::ElementAddress;
+use super::race::{Access, AccessKind, ClockView, OrderSource};
+use super::remote::{ExitDependency, RemoteEffect, RemoteOp};
+use super::report::Diagnostic;
 use super::shadow::{GlobalShadow, Hazard, Proxy};
-use super::warp::Run;
+use super::warp::WarpContext;
 
-/// Bytes at multiples of which lines of a tile that is stored begin.
-const STORED: u32 = 16;
+/// Alignment in bytes of the first element of a stored line.
+const STORE_ALIGNMENT: u32 = 16;
 
-/// How a matrix is cut.
-struct Cut {
+/// The tiling and storage order of a matrix.
+struct TensorMap {
     tiles: Tiles,
     order: Order2d,
 }
 
-impl Cut {
-    /// Where an element of a tile is in its matrix; nowhere outside. Coordinates are signed.
+impl TensorMap {
+    /// Index of an element of a tile in its matrix; `None` out of bounds. Coordinates are signed.
     fn index(&self, buffer: &Buffer, [batch, row, col]: [u32; 3], element: usize) -> Option<usize> {
         let [_, length] = self.tiles.lines(self.order).map(|extent| extent as usize);
-        let [line, place] = [element / length, element % length].map(|offset| offset as i64);
-        let (down, right) = if self.order == Order2d::ColMajor { (place, line) } else { (line, place) };
-        let at = |start: u32, further: i64| u64::try_from(i64::from(start as i32) + further).ok();
+        let [line, position] = [element / length, element % length].map(|offset| offset as i64);
+        let (down, right) = if self.order == Order2d::ColMajor { (position, line) } else { (line, position) };
+        let at = |start: u32, offset: i64| u64::try_from(i64::from(start as i32) + offset).ok();
         buffer.index(at(batch, 0)?, at(row, down)?, at(col, right)?)
     }
 }
 
-/// Keeps the first hazard of each kind and line, which stands for the others.
-fn note_hazard(hazards: &mut Vec<(usize, Hazard)>, index: usize, hazard: Option<Hazard>) {
-    let new = hazard.filter(|hazard| !hazards.iter().any(|(_, other)| other.line() == hazard.line()));
+/// Keeps the first hazard of each kind and source line.
+fn push_hazard(hazards: &mut Vec<(usize, Hazard)>, index: usize, hazard: Option<Hazard>) {
+    let new = hazard.filter(|hazard| !hazards.iter().any(|(_, other)| other.dedup_key() == hazard.dedup_key()));
     hazards.extend(new.map(|hazard| (index, hazard)));
 }
 
 impl Machine<'_> {
-    fn matrix(&self, param: usize) -> Option<(&Buffer, Cut)> {
+    fn tensor_map(&self, param: usize) -> Option<(&Buffer, TensorMap)> {
         match (self.args[param], &self.kernel.params()[param].kind) {
             (Arg::Matrix(buffer), &ParamKind::Matrix { tiles: Some(tiles), order, .. }) => {
-                Some((buffer, Cut { tiles, order }))
+                Some((buffer, TensorMap { tiles, order }))
             }
             _ => None,
         }
     }
 
-    /// How events write the tile that an element is in.
-    pub fn tile(&self, array: usize, first: usize) -> Place<'_> {
-        self.place((array, first / tile_elements(&self.kernel.shared()[array]) as usize))
+    /// The tile of an element, as events name it.
+    pub fn tile_ref(&self, array: usize, first: usize) -> SharedRef<'_> {
+        self.shared_ref((array, first / tile_elements(&self.kernel.shared()[array]) as usize))
     }
 
-    /// Elements of a tile of a matrix.
-    fn copied(&self, matrix: usize) -> u32 {
-        self.matrix(matrix).map_or(0, |(_, cut)| cut.tiles.elements())
+    /// Elements of a tile (TMA box) of a matrix.
+    fn box_elements(&self, matrix: usize) -> u32 {
+        self.tensor_map(matrix).map_or(0, |(_, map)| map.tiles.elements())
     }
 
-    /// The cells that elements of an array are in.
+    /// Range of the shadow cells of elements of an array.
     fn cells(&self, array: usize, first: usize, elements: usize) -> std::ops::Range<usize> {
         let granule = self.granules[array];
         first / granule..(first + elements).div_ceil(granule)
     }
 
-    /// A thread of the cluster starts a copy: from now on nobody may use what it goes to who has not waited for it.
+    /// Starts a copy for a thread of the cluster; from now on, any use of its destination must
+    /// wait.
     pub fn start_copy(
         &self,
-        (block, global): (&mut Running, &mut GlobalShadow),
-        cargo: Cargo,
-        eyes: &Eyes<'_>,
+        (block, global): (&mut BlockState, &mut GlobalShadow),
+        copy: BulkCopy,
+        source: &OrderSource<'_>,
         (from, sender): (u32, Access),
-    ) -> Vec<Mistake> {
-        let (array, first, barrier) = cargo.to();
+    ) -> Vec<Diagnostic> {
+        let (array, first, barrier) = copy.destination();
         let site = SiteId(sender.site);
-        let count = match cargo {
-            Cargo::Tile(tile) => self.copied(tile.matrix) as usize,
-            Cargo::Words(words) => words.count,
+        let count = match copy {
+            BulkCopy::Tile(tile) => self.box_elements(tile.matrix) as usize,
+            BulkCopy::Words(words) => words.count,
         };
-        let part = first as u32 / part_elements(&self.kernel.shared()[array]);
-        let lane = self.agents.lane(Agent::Part { array, part });
-        let access = Access { clock: block.engine.tick(lane), site: sender.site, lane };
-        let mut mistakes: Vec<_> = self.ready(block, barrier, eyes, (site, sender.lane)).into_iter().collect();
+        let unit = first as u32 / copy_unit_elements(&self.kernel.shared()[array]);
+        let lane = self.agents.lane(AsyncAgent::BulkCopy { array, unit });
+        let access = Access { clock: block.hopper.next_copy_clock(lane), site: sender.site, lane };
+        let mut diagnostics: Vec<_> =
+            self.check_mbarrier(block, barrier, source, (site, sender.lane)).into_iter().collect();
         if self.config.races {
-            let (granule, by) = (self.granules[array], (site, sender.lane, Does::Write));
-            let proxy = if matches!(cargo, Cargo::Tile(_)) { Proxy::Async } else { Proxy::Generic };
-            let (mut conflicts, mut others) = (Vec::new(), Vec::new());
+            let (granule, by) = (self.granules[array], (site, sender.lane, AccessKind::Write));
+            let proxy = if matches!(copy, BulkCopy::Tile(_)) { Proxy::Async } else { Proxy::Generic };
+            let (mut races, mut other_hazards) = (Vec::new(), Vec::new());
             for cell in self.cells(array, first, count) {
                 let agent = (access, proxy);
-                match block.shadow.write_by_agent(&mut block.clocks, (array, cell), eyes, agent) {
-                    Some(Hazard::Conflict(conflict)) => conflicts.push((cell * granule, conflict)),
-                    hazard => note_hazard(&mut others, cell * granule, hazard),
+                match block.shadow.write_by_agent(&mut block.clocks, (array, cell), source, agent) {
+                    Some(Hazard::Race(race)) => races.push((cell * granule, race)),
+                    hazard => push_hazard(&mut other_hazards, cell * granule, hazard),
                 }
             }
-            let worst = conflicts.iter().find(|(_, conflict)| conflict.earlier_writes).or(conflicts.first());
-            let worst = worst.map(|&(index, conflict)| (index, Hazard::Conflict(conflict)));
-            let hazards = worst.into_iter().chain(others);
-            mistakes.extend(hazards.map(|(index, hazard)| self.hazard((Space::Shared, array, index), by, hazard)));
-            if let Cargo::Tile(tile) = cargo {
-                mistakes.extend(self.read_tile((block, global), tile, eyes, access, (from, sender)));
+            let worst = races.iter().find(|(_, race)| race.earlier_writes).or(races.first());
+            let worst = worst.map(|&(index, race)| (index, Hazard::Race(race)));
+            let hazards = worst.into_iter().chain(other_hazards);
+            diagnostics.extend(
+                hazards.map(|(index, hazard)| self.hazard_diagnostic((Space::Shared, array, index), by, hazard)),
+            );
+            if let BulkCopy::Tile(tile) = copy {
+                diagnostics.extend(self.read_tile((block, global), tile, source, access, (from, sender)));
             }
             let here = block.linear as u32;
-            block.engine.visits.insert((here, lane), Visit { from, sender, block: here, access });
+            block.hopper.exit_dependencies.insert((here, lane), ExitDependency { from, sender, block: here, access });
         }
-        let phase = block.engine.barriers[barrier.0][barrier.1].phase();
-        block.engine.coming.push(Coming { cargo, access, phase, from, sender });
-        mistakes
+        let phase = block.hopper.mbarriers[barrier.0][barrier.1].phase();
+        block.hopper.in_flight.push(InFlightCopy { copy, access, phase, from, sender });
+        diagnostics
     }
 
-    /// A copy reads its part of a matrix until its barrier has been waited for; what is wrong with that.
+    /// Records that a copy reads its tile until its mbarrier is awaited; returns the bugs in that.
     fn read_tile(
         &self,
-        (block, global): (&mut Running, &mut GlobalShadow),
-        Tile { matrix, at, .. }: Tile,
-        eyes: &Eyes<'_>,
+        (block, global): (&mut BlockState, &mut GlobalShadow),
+        TmaLoad { matrix, at, .. }: TmaLoad,
+        source: &OrderSource<'_>,
         agent: Access,
         (from, sender): (u32, Access),
-    ) -> Vec<Mistake> {
-        let Some((buffer, cut)) = self.matrix(matrix).filter(|(buffer, _)| buffer.is_writable()) else {
+    ) -> Vec<Diagnostic> {
+        let Some((buffer, map)) = self.tensor_map(matrix).filter(|(buffer, _)| buffer.is_writable()) else {
             return Vec::new();
         };
-        let (memory, site) = (self.memory[matrix] as u32, SiteId(sender.site));
+        let (memory, site) = (self.allocations[matrix] as u32, SiteId(sender.site));
         let mut hazards = Vec::new();
-        for index in (0..cut.tiles.elements() as usize).filter_map(|element| cut.index(buffer, at, element)) {
-            self.own(matrix, index, from.into(), sender.lane, site, false);
+        for index in (0..map.tiles.elements() as usize).filter_map(|element| map.index(buffer, at, element)) {
+            self.record_access(matrix, index, from.into(), sender.lane, site, false);
             let (element, agent) = ((memory, index as u64), (agent, Proxy::Async));
-            note_hazard(&mut hazards, index, global.read_by_agent(&mut block.clocks, element, eyes, agent));
+            push_hazard(&mut hazards, index, global.read_by_agent(&mut block.clocks, element, source, agent));
         }
-        let by = (site, sender.lane, Does::Read);
-        let mistake = |(index, hazard)| self.hazard((Space::Global, matrix, index), by, hazard);
-        hazards.into_iter().map(mistake).collect()
+        let by = (site, sender.lane, AccessKind::Read);
+        let diagnostic = |(index, hazard)| self.hazard_diagnostic((Space::Global, matrix, index), by, hazard);
+        hazards.into_iter().map(diagnostic).collect()
     }
 
-    /// What is wrong with an access by an agent.
-    fn hazard(
+    /// Describes a hazard of an agent's access.
+    fn hazard_diagnostic(
         &self,
         (space, memory, index): (Space, usize, usize),
-        (site, lane, does): (SiteId, u16, Does),
+        (site, lane, access_kind): (SiteId, u16, AccessKind),
         hazard: Hazard,
-    ) -> Mistake {
+    ) -> Diagnostic {
         let (element, text) = self.element(space, memory, index);
-        let verb = if does == Does::Write { "writes" } else { "reads" };
+        let verb = if access_kind == AccessKind::Write { "writes" } else { "reads" };
         match hazard {
-            Hazard::Conflict(conflict) => self.conflict(space, memory, index, (site, lane, does), conflict),
-            Hazard::Unwritten => Mistake {
-                kind: Kind::Uninitialised,
+            Hazard::Race(race) => self.race_diagnostic(space, memory, index, (site, lane, access_kind), race),
+            Hazard::Uninitialized => Diagnostic {
+                kind: FindingKind::Uninitialized,
                 sites: vec![site],
                 lanes: vec![lane],
                 element: Some(element),
-                message: format!("{verb} {text}, which nobody has written"),
+                message: format!("{verb} {text}, which is uninitialized"),
             },
-            Hazard::BehindCaches(write) => Mistake {
-                kind: Kind::MissingProxyFence,
+            Hazard::MissingProxyFence(write) => Diagnostic {
+                kind: FindingKind::MissingProxyFence,
                 sites: vec![site, SiteId(write.site)],
                 lanes: vec![lane, write.lane],
                 element: Some(element),
                 message: format!(
-                    "{verb} {text} past the caches, where what {} wrote may not have come; each writer calls `{}` before the threads synchronise",
-                    self.who(write.lane),
-                    if space == Space::Global { "fence_proxy_global" } else { "fence_proxy" }
+                    "{verb} {text} through the asynchronous proxy, which need not observe the write by {}; each writer must call `{}` before the threads synchronize",
+                    self.describe_lane(write.lane),
+                    if space == Space::Global { "fence_proxy_async_global" } else { "fence_proxy_async" }
                 ),
             },
         }
     }
 
-    /// One of the copies that are on their way to a block lands, or a store that was put off happens. False where there is none.
-    pub fn land_one(&self, block: &mut Running, gathered: &mut Gathered) -> bool {
-        if block.engine.coming.is_empty() {
+    /// Completes one copy in flight to a block; false if there are none.
+    pub fn land_one(&self, block: &mut BlockState, partial: &mut PartialOutcome) -> bool {
+        if block.hopper.in_flight.is_empty() {
             return false;
         }
-        let which = block.random(block.engine.coming.len() as u64) as usize;
-        let coming = block.engine.coming.swap_remove(which);
-        if let Some(mistake) = self.land(block, coming) {
-            self.note(gathered, coming.from, mistake);
+        let which = block.random(block.hopper.in_flight.len() as u64) as usize;
+        let in_flight = block.hopper.in_flight.swap_remove(which);
+        if let Some(diagnostic) = self.land(block, in_flight) {
+            self.record(partial, in_flight.from, diagnostic);
         }
         true
     }
 
-    fn land(&self, block: &mut Running, coming: Coming) -> Option<Mistake> {
-        let Coming { cargo, access, phase, sender, .. } = coming;
-        let (array, first, barrier) = cargo.to();
-        let places = block.shared.arrays[array][first..].iter_mut();
-        let bytes = match cargo {
-            Cargo::Tile(Tile { matrix, at, .. }) => {
-                let (buffer, cut) = self.matrix(matrix)?;
-                let elements = cut.tiles.elements();
-                for (element, place) in places.enumerate().take(elements as usize) {
-                    *place = cut.index(buffer, at, element).map_or(0, |index| buffer.load(index));
+    fn land(&self, block: &mut BlockState, in_flight: InFlightCopy) -> Option<Diagnostic> {
+        let InFlightCopy { copy, access, phase, sender, .. } = in_flight;
+        let (array, first, barrier) = copy.destination();
+        let slots = block.shared.arrays[array][first..].iter_mut();
+        let bytes = match copy {
+            BulkCopy::Tile(TmaLoad { matrix, at, .. }) => {
+                let (buffer, map) = self.tensor_map(matrix)?;
+                let elements = map.tiles.elements();
+                for (element, slot) in slots.enumerate().take(elements as usize) {
+                    *slot = map.index(buffer, at, element).map_or(0, |index| buffer.load(index));
                 }
                 elements * buffer.ty().size() as u32
             }
-            Cargo::Words(Words { bits, count, .. }) => {
-                places.zip(bits).take(count).for_each(|(place, bits)| *place = bits.into());
+            BulkCopy::Words(StoreAsync { bits, count, .. }) => {
+                slots.zip(bits).take(count).for_each(|(slot, bits)| *slot = bits.into());
                 4 * count as u32
             }
         };
-        let counter = &mut block.engine.barriers[barrier.0][barrier.1];
+        let counter = &mut block.hopper.mbarriers[barrier.0][barrier.1];
         let now = counter.phase();
-        let known = Knowledge::of_agent(block.linear as u32, access.lane, access.clock);
-        counter.count(bytes, &known);
-        (now != phase).then(|| Mistake {
-            kind: Kind::TransactionCount,
+        let view = ClockView::of_agent(block.linear as u32, access.lane, access.clock);
+        counter.complete_tx(bytes, &view);
+        (now != phase).then(|| Diagnostic {
+            kind: FindingKind::TransactionCount,
             sites: vec![SiteId(sender.site)],
             lanes: vec![sender.lane],
             element: None,
             message: format!(
-                "starts a copy in phase {phase} of barrier {}, which ends without it: its bytes count in phase {now}; announce all bytes of a phase",
-                self.barrier_name(barrier)
+                "starts a copy in phase {phase} of barrier {}, which completes without it: its bytes count in phase {now}; expect all bytes of a phase",
+                self.mbarrier_name(barrier)
             ),
         })
     }
 
-    /// Does what stores of tiles were put off up to a group.
-    fn leave(&self, block: &mut Running, thread: usize, done: u32) {
-        let Some(stores) = block.engine.stores.get_mut(thread) else { return };
-        for (_, leaving) in stores.late.extract_if(.., |(group, _)| *group <= done) {
-            self.store_now(&block.shared.arrays, leaving);
+    /// Performs a thread's pending stores up to a group.
+    fn complete_stores(&self, block: &mut BlockState, thread: usize, done: u32) {
+        let Some(stores) = block.hopper.stores.get_mut(thread) else { return };
+        for (_, store) in stores.pending.extract_if(.., |(group, _)| *group <= done) {
+            self.store_now(&block.shared.arrays, store);
         }
     }
 
-    /// Does all that was put off: the block has ended.
-    pub fn leave_all(&self, block: &mut Running) {
-        (0..block.engine.stores.len()).for_each(|thread| self.leave(block, thread, u32::MAX));
+    /// Performs all pending stores, after the end of the block.
+    pub fn complete_all_stores(&self, block: &mut BlockState) {
+        (0..block.hopper.stores.len()).for_each(|thread| self.complete_stores(block, thread, u32::MAX));
     }
 
-    fn store_now(&self, arrays: &[Vec<u64>], Leaving { matrix, at, array, first }: Leaving) {
-        let Some((buffer, cut)) = self.matrix(matrix) else { return };
-        for (element, &bits) in arrays[array][first..].iter().enumerate().take(cut.tiles.elements() as usize) {
-            if let Some(index) = cut.index(buffer, at, element) {
+    fn store_now(&self, arrays: &[Vec<u64>], TmaStore { matrix, at, array, first }: TmaStore) {
+        let Some((buffer, map)) = self.tensor_map(matrix) else { return };
+        for (element, &bits) in arrays[array][first..].iter().enumerate().take(map.tiles.elements() as usize) {
+            if let Some(index) = map.index(buffer, at, element) {
                 buffer.store(index, bits);
             }
         }
     }
 }
 
-impl Run<'_, '_> {
-    /// The tiles of a matrix that the lanes mean: of each lane its coordinates, and where its tile begins in the array.
-    fn tiles_at(&mut self, matrix: usize, at: [Reg; 3], place: At) -> Vec<(usize, [u32; 3], usize)> {
-        let At::Shared { array, .. } = place else { return Vec::new() };
+impl WarpContext<'_, '_> {
+    /// Resolves the tiles of the lanes: coordinates in the matrix, first element in the array.
+    fn tiles_at(&mut self, matrix: usize, at: [Reg; 3], shared: ElementAddress) -> Vec<(usize, [u32; 3], usize)> {
+        let ElementAddress::Shared { array, .. } = shared else { return Vec::new() };
         let at = at.map(|reg| self.warp.registers.u32s(reg));
         let len = self.machine.kernel.shared()[array.index()].len() as usize;
-        let size = (self.machine.copied(matrix) as usize).max(1);
-        let tiles = self.elements_at(place, len + 1 - size);
-        let (whole, odd): (Vec<_>, Vec<_>) = tiles.into_iter().partition(|(_, first)| first % size == 0);
-        if let Some(&(lane, first)) = odd.first() {
-            let message = format!("copies a tile from element {first} on, where none begins");
+        let size = (self.machine.box_elements(matrix) as usize).max(1);
+        let tiles = self.elements_at(shared, len + 1 - size);
+        let (aligned, report_misaligned): (Vec<_>, Vec<_>) =
+            tiles.into_iter().partition(|(_, first)| first % size == 0);
+        if let Some(&(lane, first)) = report_misaligned.first() {
+            let message = format!("copies a tile at element {first}, which is not the first of a tile");
             let (pc, thread) = (self.warp.pc, self.thread(lane));
-            self.report(Kind::Misaligned, pc, &[thread.into()], None, message);
+            self.report(FindingKind::Misaligned, pc, &[thread.into()], None, message);
         }
-        whole.into_iter().map(|(lane, first)| (lane, at.map(|at| at[lane]), first)).collect()
+        aligned.into_iter().map(|(lane, first)| (lane, at.map(|at| at[lane]), first)).collect()
     }
 
-    pub fn copy_tile(&mut self, matrix: usize, at: [Reg; 3], to: At, barrier: At, blocks: Option<Reg>) {
-        let At::Shared { array, .. } = to else { return };
+    pub fn tma_load(
+        &mut self,
+        matrix: usize,
+        at: [Reg; 3],
+        to: ElementAddress,
+        barrier: ElementAddress,
+        blocks: Option<Reg>,
+    ) {
+        let ElementAddress::Shared { array, .. } = to else { return };
         let array = array.index();
         let own = self.machine.rank(self.block);
-        let barriers = self.barriers_at(barrier);
+        let barriers = self.mbarriers_at(barrier);
         let masks = blocks.map(|reg| self.warp.registers.u32s(reg));
         for (lane, at, first) in self.tiles_at(matrix, at, to) {
             let Some(&(_, barrier)) = barriers.iter().find(|(of, _)| *of == lane) else { continue };
-            let tile = Cargo::Tile(Tile { matrix, at, array, first, barrier });
+            let tile = BulkCopy::Tile(TmaLoad { matrix, at, array, first, barrier });
             let (machine, blocks) = (self.machine, masks.map_or(1 << own, |masks| masks[lane]));
-            self.observe(What::CopyTile {
+            self.observe(EventKind::TmaLoad {
                 matrix: &machine.kernel.params()[matrix].name,
-                to: machine.tile(array, first),
-                bytes: machine.copied(matrix) * machine.kernel.shared()[array].ty.size() as u32,
-                barrier: machine.place(barrier),
+                to: machine.tile_ref(array, first),
+                bytes: machine.box_elements(matrix) * machine.kernel.shared()[array].ty.size() as u32,
+                barrier: machine.shared_ref(barrier),
                 blocks,
             });
             if machine.config.races {
                 let now = self.now(lane, None);
-                self.check_early(matrix, 0, now);
+                self.check_launch_dependency(matrix, 0, now);
             }
-            for rank in bits_of(blocks) {
+            for rank in active_lanes(blocks) {
                 self.start_copy(lane, tile, rank as u32);
             }
         }
     }
 
-    /// The lane starts a copy to a block of its cluster.
-    fn start_copy(&mut self, lane: usize, cargo: Cargo, rank: u32) {
+    /// Starts a copy of a lane to a block of its cluster.
+    fn start_copy(&mut self, lane: usize, copy: BulkCopy, rank: u32) {
         let (thread, site) = (self.thread(lane), self.site());
         if rank != self.machine.rank(self.block) {
             if self.in_cluster(lane, rank) {
-                let letter = Letter::new(self.block, rank, (thread, site), Brings::Cargo(cargo));
-                self.block.engine.outbox.push(letter);
+                let remote_op = RemoteOp::new(self.block, rank, (thread, site), RemoteEffect::Copy(copy));
+                self.block.hopper.outgoing.push(remote_op);
             }
             return;
         }
         let now = self.now(lane, None);
         let sender = Access { clock: now.clock, site: site.0, lane: thread };
         let from = self.block.linear as u32;
-        let mistakes = self.machine.start_copy((self.block, self.global), cargo, &Eyes::Thread(now), (from, sender));
-        mistakes.into_iter().for_each(|mistake| self.mistake(mistake));
+        let diagnostics =
+            self.machine.start_copy((self.block, self.global), copy, &OrderSource::Thread(now), (from, sender));
+        diagnostics.into_iter().for_each(|diagnostic| self.report_diagnostic(diagnostic));
         if self.block.random(2) == 0 {
-            self.machine.land_one(self.block, self.gathered);
+            self.machine.land_one(self.block, self.partial);
         }
     }
 
-    pub fn send(&mut self, to: At, values: &[Reg], block: Reg, barrier: At) {
-        let At::Shared { array, .. } = to else { return };
+    pub fn store_async(&mut self, to: ElementAddress, values: &[Reg], block: Reg, barrier: ElementAddress) {
+        let ElementAddress::Shared { array, .. } = to else { return };
         let (array, count) = (array.index(), values.len());
         let ranks = self.warp.registers.u32s(block);
         let mut bits = [[0; 32]; 4];
         bits.iter_mut().zip(values).for_each(|(bits, &reg)| *bits = self.warp.registers.u32s(reg));
-        let barriers = self.barriers_at(barrier);
+        let barriers = self.mbarriers_at(barrier);
         let end = self.machine.kernel.shared()[array].len() as usize + 1 - count;
         let mut sent = Vec::new();
         for (lane, first) in self.elements_at(to, end) {
             let Some(&(_, barrier)) = barriers.iter().find(|(of, _)| *of == lane) else { continue };
             if first % count != 0 {
-                let message = format!("sends {count} numbers to element {first} on, which is no multiple of {count}");
+                let message = format!("stores {count} values at element {first}, which is not a multiple of {count}");
                 let (pc, thread) = (self.warp.pc, self.thread(lane));
-                self.report(Kind::Misaligned, pc, &[thread.into()], None, message);
+                self.report(FindingKind::Misaligned, pc, &[thread.into()], None, message);
                 continue;
             }
-            sent.push((lane, Words { array, first, bits: bits.map(|bits| bits[lane]), count, barrier }));
+            sent.push((lane, StoreAsync { array, first, bits: bits.map(|bits| bits[lane]), count, barrier }));
         }
         let machine = self.machine;
         for alike in sent.chunk_by(|(one, a), (other, b)| (ranks[*one], a.barrier) == (ranks[*other], b.barrier)) {
-            let (lane, Words { barrier, .. }) = alike[0];
+            let (lane, StoreAsync { barrier, .. }) = alike[0];
             let bytes = (4 * count * alike.len()) as u32;
-            self.observe(What::Send { block: ranks[lane], barrier: machine.place(barrier), bytes });
+            self.observe(EventKind::StoreAsync { block: ranks[lane], barrier: machine.shared_ref(barrier), bytes });
         }
         for (lane, words) in sent {
-            self.start_copy(lane, Cargo::Words(words), ranks[lane]);
+            self.start_copy(lane, BulkCopy::Words(words), ranks[lane]);
         }
     }
 
-    pub fn store_tile(&mut self, matrix: usize, at: [Reg; 3], from: At) {
-        let At::Shared { array, .. } = from else { return };
+    pub fn tma_store(&mut self, matrix: usize, at: [Reg; 3], from: ElementAddress) {
+        let ElementAddress::Shared { array, .. } = from else { return };
         let (machine, array, site) = (self.machine, array.index(), self.site());
-        let Some((buffer, cut)) = machine.matrix(matrix) else { return };
+        let Some((buffer, map)) = machine.tensor_map(matrix) else { return };
         for (lane, at, first) in self.tiles_at(matrix, at, from) {
             let thread = self.thread(lane);
-            // Loads may begin anywhere; stores, as an H200 has it, are illegal instructions then.
-            let start = at[if cut.order == Order2d::ColMajor { 1 } else { 2 }];
-            let unit = STORED / machine.kernel.shared()[array].ty.size() as u32;
+            // Loads may start anywhere. A misaligned store is an illegal instruction on an H200.
+            let start = at[if map.order == Order2d::ColMajor { 1 } else { 2 }];
+            let unit = STORE_ALIGNMENT / machine.kernel.shared()[array].ty.size() as u32;
             if !start.is_multiple_of(unit) {
                 let message = format!(
-                    "stores a tile whose lines begin at {start}; the copy engine stores from multiples of {unit} elements, 16 bytes, on"
+                    "stores a tile whose lines begin at element {start}; TMA stores begin at multiples of {unit} elements (16 bytes)"
                 );
                 let pc = self.warp.pc;
-                self.report(Kind::Misaligned, pc, &[thread.into()], None, message);
+                self.report(FindingKind::Misaligned, pc, &[thread.into()], None, message);
                 continue;
             }
-            let (name, from) = (&machine.kernel.params()[matrix].name, machine.tile(array, first));
-            self.observe(What::StoreTile { matrix: name, from });
-            let group = self.block.engine.stores[usize::from(thread)].groups.start(site);
-            let agent = Access { clock: group, site: site.0, lane: machine.agents.lane(Agent::Thread(thread)) };
+            let (name, from) = (&machine.kernel.params()[matrix].name, machine.tile_ref(array, first));
+            self.observe(EventKind::TmaStore { matrix: name, from });
+            let group = self.block.hopper.stores[usize::from(thread)].groups.start(site);
+            let agent = Access { clock: group, site: site.0, lane: machine.agents.lane(AsyncAgent::StoreRead(thread)) };
             let now = self.now(lane, None);
-            let elements = cut.tiles.elements() as usize;
+            let elements = map.tiles.elements() as usize;
             self.read_by_agent(array, machine.cells(array, first, elements), now, agent);
             for element in 0..elements {
-                if let (true, Some(index)) = (machine.config.races, cut.index(buffer, at, element)) {
-                    self.write_until_waited(matrix, index, now, group);
+                if let (true, Some(index)) = (machine.config.races, map.index(buffer, at, element)) {
+                    self.track_store_write(matrix, index, now, group);
                 }
             }
-            let leaving = Leaving { matrix, at, array, first };
+            let store = TmaStore { matrix, at, array, first };
             if self.observer.is_some() || self.block.random(2) == 0 {
-                machine.store_now(&self.block.shared.arrays, leaving);
+                machine.store_now(&self.block.shared.arrays, store);
             } else {
-                self.block.engine.stores[usize::from(thread)].late.push((group, leaving));
+                self.block.hopper.stores[usize::from(thread)].pending.push((group, store));
             }
         }
     }
 
-    /// An agent that the lane has started reads cells of an array.
+    /// Records reads of shadow cells by an agent that the lane started.
     pub fn read_by_agent(
         &mut self,
         array: usize,
         cells: impl Iterator<Item = usize>,
-        now: super::race::Now,
+        now: super::race::CurrentAccess,
         agent: Access,
     ) {
         if !self.machine.config.races {
@@ -388,49 +402,54 @@ impl Run<'_, '_> {
         }
         let mut hazards = Vec::new();
         for cell in cells {
-            let hazard =
-                self.block.shadow.read_by_agent(&mut self.block.clocks, (array, cell), &Eyes::Thread(now), agent);
-            note_hazard(&mut hazards, cell * self.machine.granules[array], hazard);
+            let hazard = self.block.shadow.read_by_agent(
+                &mut self.block.clocks,
+                (array, cell),
+                &OrderSource::Thread(now),
+                agent,
+            );
+            push_hazard(&mut hazards, cell * self.machine.granules[array], hazard);
         }
         for (index, hazard) in hazards {
-            let by = (now.site, now.lane, Does::Read);
-            self.mistake(self.machine.hazard((Space::Shared, array, index), by, hazard));
+            let by = (now.site, now.lane, AccessKind::Read);
+            self.report_diagnostic(self.machine.hazard_diagnostic((Space::Shared, array, index), by, hazard));
         }
     }
 
-    /// A store of a tile writes until its thread has waited for it.
-    fn write_until_waited(&mut self, matrix: usize, index: usize, now: super::race::Now, group: u32) {
+    /// Records that a bulk store writes until its thread waits for it.
+    fn track_store_write(&mut self, matrix: usize, index: usize, now: super::race::CurrentAccess, group: u32) {
         let machine = self.machine;
-        self.check_early(matrix, index, now);
-        machine.own(matrix, index, self.block.linear, now.lane, now.site, true);
-        let agent = Access { clock: group, site: now.site.0, lane: machine.agents.lane(Agent::Stores(now.lane)) };
-        let at = (machine.memory[matrix] as u32, index as u64);
+        self.check_launch_dependency(matrix, index, now);
+        machine.record_access(matrix, index, self.block.linear, now.lane, now.site, true);
+        let agent =
+            Access { clock: group, site: now.site.0, lane: machine.agents.lane(AsyncAgent::StoreWrite(now.lane)) };
+        let at = (machine.allocations[matrix] as u32, index as u64);
         match self.global.write_by_agent(&mut self.block.clocks, at, &now, agent) {
-            Some(Hazard::Conflict(conflict)) => self.race_at(matrix, index, now, conflict),
+            Some(Hazard::Race(race)) => self.report_write_race(matrix, index, now, race),
             Some(hazard) => {
-                let by = (now.site, now.lane, Does::Write);
-                self.mistake(machine.hazard((Space::Global, matrix, index), by, hazard));
+                let by = (now.site, now.lane, AccessKind::Write);
+                self.report_diagnostic(machine.hazard_diagnostic((Space::Global, matrix, index), by, hazard));
             }
             None => {}
         }
     }
 
-    pub fn commit_stores(&mut self) {
-        self.lanes().for_each(|lane| self.block.engine.stores[usize::from(lane)].groups.commit());
-        self.observe(What::CommitStores);
+    pub fn bulk_commit_group(&mut self) {
+        self.active_threads().for_each(|lane| self.block.hopper.stores[usize::from(lane)].groups.commit());
+        self.observe(EventKind::BulkCommitGroup);
     }
 
-    /// The lanes wait for their stores, or for what these read; that is when those are known.
-    pub fn await_stores(&mut self, pending: u32, read: bool) {
-        self.observe(What::AwaitStores(pending));
-        for lane in self.lanes() {
-            let done = self.block.engine.stores[usize::from(lane)].groups.wait(pending);
-            self.machine.leave(self.block, usize::from(lane), done);
+    /// Waits for the lanes' bulk stores, or only for their reads, and acquires the agents' clocks.
+    pub fn bulk_wait_group(&mut self, pending: u32, read: bool) {
+        self.observe(EventKind::BulkWaitGroup(pending));
+        for lane in self.active_threads() {
+            let done = self.block.hopper.stores[usize::from(lane)].groups.wait(pending);
+            self.machine.complete_stores(self.block, usize::from(lane), done);
             if self.machine.config.races && done > 0 {
-                let agents = [Agent::Thread(lane), Agent::Stores(lane)];
+                let agents = [AsyncAgent::StoreRead(lane), AsyncAgent::StoreWrite(lane)];
                 for &agent in &agents[..if read { 1 } else { 2 }] {
-                    let known = Knowledge::of_agent(self.block.linear as u32, self.machine.agents.lane(agent), done);
-                    self.block.clocks.acquire(lane, &known);
+                    let view = ClockView::of_agent(self.block.linear as u32, self.machine.agents.lane(agent), done);
+                    self.block.clocks.acquire(lane, &view);
                 }
             }
         }

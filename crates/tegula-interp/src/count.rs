@@ -1,5 +1,6 @@
-//! What a kernel costs: requests, sectors, wavefronts and arithmetic, as Nsight Compute's metrics of the same names count them,
-//! at the access widths the kernel is written with.
+//! Cost counters of a kernel: requests, sectors, wavefronts, arithmetic.
+//!
+//! They follow Nsight Compute's metrics of the same names, at the access widths of the kernel.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -8,22 +9,26 @@ use serde::{Deserialize, Serialize};
 use tegula_core::element::Type;
 use tegula_ir::{AtomicOp, Binary, SiteId, Wgmma};
 
-use super::program::{Act, At, Code, Multiply, Program};
+use super::program::{ElementAddress, Instruction, LoweredOp, Program, WgmmaInstruction};
 
 /// Bytes of a sector of global memory.
-pub const SECTOR: u64 = 32;
+pub const SECTOR_BYTES: u64 = 32;
 /// Banks of shared memory, 4 bytes wide each.
 pub const BANKS: u64 = 32;
 
-/// What Nsight Compute calls the counters that it has too, by the names of [`Counters`]'s fields. Of multiply-adds the metric is that of f32;
-/// of f64 it is that of `dfma`.
+/// Nsight Compute's metrics for fields of [`Counters`], as (field, metric).
 ///
-/// Wavefronts of loads carry the name of the hardware's counter, which the rules here follow. On a
-/// busy GPU that counter is up to 0.6 % larger. The instrumented one (`smsp__sass_l1tex_…`) does
-/// not vary, but departs from the hardware for some wide loads, and omits
-/// `ldmatrix`. Wavefronts of stores carry the instrumented name, since the hardware's counter
-/// includes what asynchronous copies write; it omits `stmatrix`. Atomic operations count as stores
-/// here; Nsight Compute has them under `_op_atom`, or under `_op_red` where the result is unused.
+/// The metric for multiply-adds is that of f32; for f64 it is that of `dfma`.
+///
+/// Wavefronts of loads have the name of the hardware's counter, which the rules here follow. On a
+/// busy GPU that counter is up to 0.6 % larger. The instrumented counter (`smsp__sass_l1tex_…`)
+/// does not vary. It deviates from the hardware for some wide loads, and omits `ldmatrix`.
+///
+/// Wavefronts of stores have the instrumented name, because the hardware's counter includes the
+/// writes of asynchronous copies. It omits `stmatrix`.
+///
+/// Atomic operations count as stores here. Nsight Compute counts them under `_op_atom`, or under
+/// `_op_red` if the result is unused.
 pub const METRICS: [(&str, &str); 7] = [
     ("global_load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"),
     ("global_load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
@@ -34,50 +39,55 @@ pub const METRICS: [(&str, &str); 7] = [
     ("fma", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
 ];
 
-/// Counters, of a whole launch or of one line of its source.
+/// Counters of a launch, or of one source line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Warp-wide loads from global memory with at least one lane that reads.
+    /// Warp-wide loads from global memory with at least one active lane.
     pub global_load_requests: u64,
-    /// 32-byte sectors those loads touch, request by request. Asynchronous copies of 16 bytes a lane go past the first cache, and
-    /// fetch a sector that several lanes want for each sector of shared memory that it fills.
+    /// 32-byte sectors that those loads access, counted for each request.
+    ///
+    /// Asynchronous copies of 16 bytes a lane bypass L1. They fetch a sector requested by several
+    /// lanes once for each sector of shared memory that they fill.
     pub global_load_sectors: u64,
-    /// Elements they read, lane by lane.
+    /// Elements that they read, counted for each lane.
     pub global_load_elements: u64,
-    /// Warp-wide stores to global memory with at least one lane that writes, and atomic operations.
+    /// Warp-wide stores to global memory with at least one active lane, and atomic operations.
     pub global_store_requests: u64,
-    /// 32-byte sectors those stores touch, request by request. Lanes of an atomic operation at one
-    /// address each touch its sector.
+    /// 32-byte sectors that those stores access, counted for each request.
+    ///
+    /// Lanes of an atomic operation at one address count its sector once each.
     pub global_store_sectors: u64,
-    /// Elements they write, lane by lane.
+    /// Elements that they write, counted for each lane.
     pub global_store_elements: u64,
     /// Warp-wide loads from shared memory.
     pub shared_load_requests: u64,
-    /// Passes over the banks that those loads take.
+    /// Wavefronts of those loads.
     pub shared_load_wavefronts: u64,
-    /// Elements they read, lane by lane.
+    /// Elements that they read, counted for each lane.
     pub shared_load_elements: u64,
     /// Warp-wide stores to shared memory, and atomic operations.
     pub shared_store_requests: u64,
-    /// Passes over the banks that those stores take.
+    /// Wavefronts of those stores.
     pub shared_store_wavefronts: u64,
-    /// Elements they write, lane by lane.
+    /// Elements that they write, counted for each lane.
     pub shared_store_elements: u64,
-    /// Warp-wide asynchronous copies to shared memory; what they read counts as loads from global memory.
+    /// Warp-wide asynchronous copies to shared memory; their reads count as global loads.
     pub shared_copy_requests: u64,
-    /// Passes over the banks that stores to the same places would take. A GPU also waits where what copies read lies in one bank of its cache.
+    /// Wavefronts of stores to the same addresses.
+    ///
+    /// A GPU also stalls where the copies read from one bank of its cache.
     pub shared_copy_wavefronts: u64,
-    /// Elements they write, lane by lane.
+    /// Elements that they write, counted for each lane.
     pub shared_copy_elements: u64,
-    /// Passes beyond those the same accesses would take without conflicts.
+    /// Wavefronts caused by bank conflicts.
     pub shared_bank_conflicts: u64,
-    /// Multiply-adds, lane by lane; those of a matrix instruction once a warp.
+    /// Multiply-adds, counted for each lane; those of a matrix instruction once a warp.
     pub fma: u64,
-    /// Floating-point operations, lane by lane; a multiply-add is two.
+    /// Floating-point operations, counted for each lane; a multiply-add counts as two.
     pub flops: u64,
-    /// Barriers, warp by warp.
+    /// Barriers, counted for each warp.
     pub barriers: u64,
-    /// Operations, lane by lane; moves and jumps are not counted.
+    /// Instructions, counted for each lane, without moves and jumps.
     pub lane_instructions: u64,
 }
 
@@ -128,43 +138,46 @@ impl AddAssign for Counters {
     }
 }
 
-/// What one instruction of the program did, over all warps that ran it.
+/// Counts of one instruction of the program, over all warps.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
-    /// Times a warp ran it.
+pub(super) struct InstructionCounts {
+    /// Executions by a warp.
     pub warps: u64,
-    /// Lanes it ran in.
+    /// Active lanes, over all executions.
     pub lanes: u64,
-    /// Elements it moved.
+    /// Elements loaded or stored.
     pub elements: u64,
-    /// Requests with at least one lane.
+    /// Requests with at least one active lane.
     pub requests: u64,
     /// Sectors or wavefronts.
-    pub passes: u64,
-    /// Wavefronts beyond the fewest possible.
+    pub transactions: u64,
+    /// Wavefronts caused by bank conflicts.
     pub conflicts: u64,
-    /// For asynchronous copies, which read and write: wavefronts of the write.
-    pub written: u64,
+    /// Wavefronts of the write of an asynchronous copy, which reads and writes.
+    pub write_wavefronts: u64,
 }
 
-impl AddAssign for Tally {
+impl AddAssign for InstructionCounts {
     fn add_assign(&mut self, other: Self) {
         self.warps += other.warps;
         self.lanes += other.lanes;
         self.elements += other.elements;
         self.requests += other.requests;
-        self.passes += other.passes;
+        self.transactions += other.transactions;
         self.conflicts += other.conflicts;
-        self.written += other.written;
+        self.write_wavefronts += other.write_wavefronts;
     }
 }
 
-/// The counters of a launch, whole and line by line.
-pub(super) fn summarise(program: &Program, tallies: &[Tally]) -> (Counters, BTreeMap<SiteId, Counters>) {
+/// Sums up the counters of a launch, in total and for each source line.
+pub(super) fn summarize(
+    program: &Program,
+    instruction_counts: &[InstructionCounts],
+) -> (Counters, BTreeMap<SiteId, Counters>) {
     let mut total = Counters::default();
     let mut lines: BTreeMap<SiteId, Counters> = BTreeMap::new();
-    for ((code, &site), tally) in program.code.iter().zip(&program.sites).zip(tallies) {
-        let counters = of_instruction(code, tally);
+    for ((code, &site), counts) in program.code.iter().zip(&program.sites).zip(instruction_counts) {
+        let counters = instruction_counters(code, counts);
         total += counters;
         *lines.entry(site).or_default() += counters;
     }
@@ -172,92 +185,95 @@ pub(super) fn summarise(program: &Program, tallies: &[Tally]) -> (Counters, BTre
     (total, lines)
 }
 
-fn of_instruction(code: &Code, tally: &Tally) -> Counters {
+fn instruction_counters(code: &Instruction, counts: &InstructionCounts) -> Counters {
     let mut c = Counters::default();
     if code.counts() {
-        c.lane_instructions = tally.lanes;
+        c.lane_instructions = counts.lanes;
     }
     match code {
-        Code::MulAdd { ty, .. } => {
-            c.fma = tally.lanes;
-            c.flops = if ty.is_float() { 2 * tally.lanes } else { 0 };
+        Instruction::MulAdd { ty, .. } => {
+            c.fma = counts.lanes;
+            c.flops = if ty.is_float() { 2 * counts.lanes } else { 0 };
         }
-        Code::Binary { op: Binary::Add | Binary::Sub | Binary::Mul | Binary::Div, ty, .. } if ty.is_float() => {
-            c.flops = tally.lanes;
+        Instruction::Binary { op: Binary::Add | Binary::Sub | Binary::Mul | Binary::Div, ty, .. } if ty.is_float() => {
+            c.flops = counts.lanes;
         }
-        Code::Mma { mma, .. } => {
-            c.fma = mma.products() * tally.warps;
-            c.flops = if mma.sums().is_float() { 2 * c.fma } else { 0 };
+        Instruction::Mma { mma, .. } => {
+            c.fma = mma.multiply_adds() * counts.warps;
+            c.flops = if mma.accumulator_type().is_float() { 2 * c.fma } else { 0 };
         }
-        Code::Hopper(act) => match **act {
-            Act::Wgmma(Multiply { wgmma, .. }) => {
-                // A warp's quarter.
-                c.fma = u64::from(Wgmma::M / 4 * wgmma.n * Wgmma::K) * tally.warps;
+        Instruction::Hopper(op) => match **op {
+            LoweredOp::Wgmma(WgmmaInstruction { wgmma, .. }) => {
+                // Each of the four warps computes a quarter of the rows.
+                c.fma = u64::from(Wgmma::M / 4 * wgmma.n * Wgmma::K) * counts.warps;
                 c.flops = 2 * c.fma;
             }
-            Act::StoreMatrix { .. } => {
-                c.shared_store_requests = tally.requests;
-                c.shared_store_wavefronts = tally.passes;
-                c.shared_store_elements = tally.elements;
-                c.shared_bank_conflicts = tally.conflicts;
+            LoweredOp::StoreMatrix { .. } => {
+                c.shared_store_requests = counts.requests;
+                c.shared_store_wavefronts = counts.transactions;
+                c.shared_store_elements = counts.elements;
+                c.shared_bank_conflicts = counts.conflicts;
             }
             _ => {}
         },
-        Code::Barrier | Code::NamedBarrier { .. } => c.barriers = tally.warps,
-        Code::Load { at: At::Global { .. }, .. } | Code::WaitUntil { at: At::Global { .. }, .. } => {
-            c.global_load_requests = tally.requests;
-            c.global_load_sectors = tally.passes;
-            c.global_load_elements = tally.elements;
+        Instruction::Barrier | Instruction::NamedBarrier { .. } => c.barriers = counts.warps,
+        Instruction::Load { at: ElementAddress::Global { .. }, .. }
+        | Instruction::WaitUntil { at: ElementAddress::Global { .. }, .. } => {
+            c.global_load_requests = counts.requests;
+            c.global_load_sectors = counts.transactions;
+            c.global_load_elements = counts.elements;
         }
-        Code::Store { at: At::Global { .. }, .. } | Code::Atomic { at: At::Global { .. }, .. } => {
-            c.global_store_requests = tally.requests;
-            c.global_store_sectors = tally.passes;
-            c.global_store_elements = tally.elements;
+        Instruction::Store { at: ElementAddress::Global { .. }, .. }
+        | Instruction::Atomic { at: ElementAddress::Global { .. }, .. } => {
+            c.global_store_requests = counts.requests;
+            c.global_store_sectors = counts.transactions;
+            c.global_store_elements = counts.elements;
         }
-        Code::Load { at: At::Shared { .. }, .. }
-        | Code::LoadMatrix { .. }
-        | Code::WaitUntil { at: At::Shared { .. }, .. } => {
-            c.shared_load_requests = tally.requests;
-            c.shared_load_wavefronts = tally.passes;
-            c.shared_load_elements = tally.elements;
-            c.shared_bank_conflicts = tally.conflicts;
+        Instruction::Load { at: ElementAddress::Shared { .. }, .. }
+        | Instruction::LoadMatrix { .. }
+        | Instruction::WaitUntil { at: ElementAddress::Shared { .. }, .. } => {
+            c.shared_load_requests = counts.requests;
+            c.shared_load_wavefronts = counts.transactions;
+            c.shared_load_elements = counts.elements;
+            c.shared_bank_conflicts = counts.conflicts;
         }
-        Code::Store { at: At::Shared { .. }, .. } | Code::Atomic { at: At::Shared { .. }, .. } => {
-            c.shared_store_requests = tally.requests;
-            c.shared_store_wavefronts = tally.passes;
-            c.shared_store_elements = tally.elements;
-            c.shared_bank_conflicts = tally.conflicts;
+        Instruction::Store { at: ElementAddress::Shared { .. }, .. }
+        | Instruction::Atomic { at: ElementAddress::Shared { .. }, .. } => {
+            c.shared_store_requests = counts.requests;
+            c.shared_store_wavefronts = counts.transactions;
+            c.shared_store_elements = counts.elements;
+            c.shared_bank_conflicts = counts.conflicts;
         }
-        Code::CopyAsync { .. } => {
-            c.global_load_requests = tally.requests;
-            c.global_load_sectors = tally.passes;
-            c.global_load_elements = tally.elements;
-            c.shared_copy_requests = tally.requests;
-            c.shared_copy_wavefronts = tally.written;
-            c.shared_copy_elements = tally.elements;
-            c.shared_bank_conflicts = tally.conflicts;
+        Instruction::CopyAsync { .. } => {
+            c.global_load_requests = counts.requests;
+            c.global_load_sectors = counts.transactions;
+            c.global_load_elements = counts.elements;
+            c.shared_copy_requests = counts.requests;
+            c.shared_copy_wavefronts = counts.write_wavefronts;
+            c.shared_copy_elements = counts.elements;
+            c.shared_bank_conflicts = counts.conflicts;
         }
         _ => {}
     }
     c
 }
 
-/// The addresses of an instruction's last request and what it cost.
+/// The last request of an instruction, and its cost.
 ///
-/// An instruction mostly asks for the same pattern again, only elsewhere; a pattern costs the same wherever it starts, as long as
-/// it starts equally far into a sector or word.
+/// An instruction mostly repeats one address pattern from another base. The cost of a pattern is
+/// the same at every base with the same offset in a sector or word.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pattern {
+pub(super) struct RequestCache {
     lanes: u32,
     phase: u64,
     offsets: [u64; 32],
     cost: (u64, u64),
 }
 
-impl Pattern {
-    pub const NONE: Pattern = Pattern { lanes: 0, phase: 0, offsets: [0; 32], cost: (0, 0) };
+impl RequestCache {
+    pub const NONE: RequestCache = RequestCache { lanes: 0, phase: 0, offsets: [0; 32], cost: (0, 0) };
 
-    /// The cost of a request: remembered, or counted.
+    /// Returns the cost of a request, cached or counted.
     pub fn cost(
         &mut self,
         addresses: &[u64; 32],
@@ -272,18 +288,18 @@ impl Pattern {
         let offsets =
             std::array::from_fn(|lane| if lanes >> lane & 1 == 1 { addresses[lane].wrapping_sub(base) } else { 0 });
         if self.lanes != lanes || self.phase != base % unit || self.offsets != offsets {
-            *self = Pattern { lanes, phase: base % unit, offsets, cost: count() };
+            *self = RequestCache { lanes, phase: base % unit, offsets, cost: count() };
         }
         self.cost
     }
 }
 
-/// Distinct 32-byte sectors under accesses of `bytes` bytes at these addresses.
+/// Number of distinct 32-byte sectors of accesses of `bytes` bytes at these addresses.
 pub(super) fn sectors(addresses: &[u64], bytes: u64) -> u64 {
     let mut touched = [0u64; 64];
     let mut len = 0;
     for &address in addresses {
-        for sector in address / SECTOR..=(address + bytes - 1) / SECTOR {
+        for sector in address / SECTOR_BYTES..=(address + bytes - 1) / SECTOR_BYTES {
             if len == 0 || touched[len - 1] != sector {
                 touched[len] = sector;
                 len += 1;
@@ -296,27 +312,28 @@ pub(super) fn sectors(addresses: &[u64], bytes: u64) -> u64 {
     distinct(&mut touched[..len]) as u64
 }
 
-/// Sectors under an atomic operation at these addresses: of each sector, the most lanes at one
-/// address.
+/// Sectors of an atomic operation: of each sector, the most lanes at one address.
 ///
 /// Equal to `l1tex__t_sectors_pipe_lsu_mem_global_op_atom` and `_op_red` on an H100 for 695 of 701
 /// random requests (`benchmarks/counters/h100-patterns.md`). The other six have 8 bytes a lane, and
-/// are compare-and-exchange or have no result; the GPU counts one or two sectors more.
+/// are compare-and-exchange or have no result. For them the GPU counts one or two sectors more.
 pub(super) fn atomic_sectors(addresses: &[u64]) -> u64 {
     let mut sorted = [0; 32];
     let sorted = &mut sorted[..addresses.len()];
     sorted.copy_from_slice(addresses);
     sorted.sort_unstable();
     let of_sector = |sector: &[u64]| sector.chunk_by(|a, b| a == b).map(<[u64]>::len).max().unwrap_or(0) as u64;
-    sorted.chunk_by(|a, b| a / SECTOR == b / SECTOR).map(of_sector).sum()
+    sorted.chunk_by(|a, b| a / SECTOR_BYTES == b / SECTOR_BYTES).map(of_sector).sum()
 }
 
-/// Sectors of a warp's asynchronous copies of 16 bytes: of each line of 128 bytes that is read, its sectors, or the sectors of shared memory that they
-/// fill if those are more. So Nsight Compute counts on an H200.
-pub(super) fn sectors_past_the_cache(read: &[u64; 32], written: &[u64; 32], lanes: u32) -> u64 {
+/// Sectors of a warp's asynchronous copies of 16 bytes a lane, which bypass L1.
+///
+/// For each 128-byte line read: its sectors, or the shared-memory sectors filled from it, whichever
+/// are more. This is Nsight Compute's count on an H200.
+pub(super) fn l1_bypass_sectors(read: &[u64; 32], written: &[u64; 32], lanes: u32) -> u64 {
     let (mut copies, mut len) = ([(0, 0); 32], 0);
     for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
-        copies[len] = (read[lane] / SECTOR, written[lane] / SECTOR);
+        copies[len] = (read[lane] / SECTOR_BYTES, written[lane] / SECTOR_BYTES);
         len += 1;
     }
     let copies = &mut copies[..len];
@@ -335,7 +352,7 @@ pub(super) fn sectors_past_the_cache(read: &[u64; 32], written: &[u64; 32], lane
     copies.chunk_by(|a, b| a.0 / 4 == b.0 / 4).map(of_line).sum()
 }
 
-/// Sorts, and moves each different number to the front once; gives how many there are.
+/// Sorts and deduplicates the front of the slice; returns the number of distinct values.
 fn distinct(numbers: &mut [u64]) -> usize {
     if !numbers.is_sorted() {
         numbers.sort_unstable();
@@ -350,135 +367,140 @@ fn distinct(numbers: &mut [u64]) -> usize {
     len
 }
 
-/// Wavefronts that loads of `bytes` bytes by the lanes of a mask take, and how many of them are due to conflicts.
+/// Counts wavefronts of shared-memory loads of `bytes` bytes a lane, and those due to conflicts.
 ///
-/// Lanes are served in groups, as other accesses are ([`wavefronts`]), but the groups of wide loads
-/// (8 or 16 bytes a lane) are twice as large where lanes come in pairs. They do if, in the whole
-/// warp, each lane and its neighbor at distance 1 (i and i ^ 1) load from the same address, or each
-/// lane and its neighbor at distance 2 (i and i ^ 2). A pair with an inactive lane does not break
-/// the rule.
+/// Lanes are served in groups, as for other accesses ([`wavefronts`]). The groups of wide loads (8
+/// or 16 bytes a lane) are twice as large if the lanes are paired. They are paired if each lane of
+/// the warp and its neighbor at distance 1 (i and i ^ 1) load from the same address, or each lane
+/// and its neighbor at distance 2 (i and i ^ 2). A pair with an inactive lane does not break the
+/// rule.
 ///
 /// Equal to the hardware's counter `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld` on an H100
 /// for all of 1,908 random requests of 1 to 16 bytes a lane
 /// (`benchmarks/counters/h100-patterns.md`).
 pub(super) fn load_wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
     let words = bytes.div_ceil(4);
-    let paired = words > 1 && [1, 2].iter().any(|&distance| in_pairs(addresses, lanes, distance));
+    let paired = words > 1 && [1, 2].iter().any(|&distance| is_paired(addresses, lanes, distance));
     let group = if paired { 64 / words } else { 32 / words };
-    let (passes, fewest) = served(addresses, lanes, words, group);
-    (passes, passes - fewest)
+    let (total, fewest) = group_wavefronts(addresses, lanes, words, group);
+    (total, total - fewest)
 }
 
-/// Whether lanes so far apart want the same, where both take part.
-fn in_pairs(addresses: &[u64; 32], lanes: u32, distance: usize) -> bool {
+/// Whether all active lanes at this distance access the same address.
+fn is_paired(addresses: &[u64; 32], lanes: u32, distance: usize) -> bool {
     let both = |lane: usize| lanes >> lane & 1 == 1 && lanes >> (lane ^ distance) & 1 == 1;
     (0..32).all(|lane| !both(lane) || addresses[lane] == addresses[lane ^ distance])
 }
 
-/// `count` lanes from the `first` on.
-fn group_of(count: u32, first: usize) -> u32 {
+/// Mask of `count` lanes, beginning with lane `first`.
+fn lane_group(count: u32, first: usize) -> u32 {
     (((1u64 << count) - 1) as u32) << first
 }
 
-/// Wavefronts that accesses of `bytes` bytes by the lanes of a mask take, and how many of them are due to conflicts.
+/// Counts wavefronts of shared-memory accesses of `bytes` bytes a lane, and those due to conflicts.
 ///
-/// Addresses are bytes in shared memory. Lanes are served in groups that ask for at most 128 bytes: all 32, halves, or quarters
-/// of a warp; in a group, a bank delivers one 4-byte word a pass, to all lanes that ask for it.
+/// Addresses are bytes in shared memory. Lanes are served in groups of at most 128 bytes: all 32,
+/// halves, or quarters of a warp. In each wavefront of a group, a bank delivers one 4-byte word, to
+/// all lanes that request it.
 ///
 /// Equal to the hardware's counter `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st` on an H100
 /// for all of 770 random stores of 1 to 16 bytes a lane (`benchmarks/counters/h100-patterns.md`).
 pub(super) fn wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
     let words = bytes.div_ceil(4);
-    let (passes, fewest) = served(addresses, lanes, words, 32 / words);
-    (passes, passes - fewest)
+    let (total, fewest) = group_wavefronts(addresses, lanes, words, 32 / words);
+    (total, total - fewest)
 }
 
-/// Wavefronts of lanes that are served in groups of so many, and how few there would be without conflicts.
-fn served(addresses: &[u64; 32], lanes: u32, words: u32, group: u32) -> (u64, u64) {
-    groups(lanes, group)
-        .fold((0, 0), |(passes, fewest), members| (passes + worst_bank(addresses, members, words), fewest + 1))
+/// Wavefronts of lanes served in groups of `group` lanes, and the number without conflicts.
+fn group_wavefronts(addresses: &[u64; 32], lanes: u32, words: u32, group: u32) -> (u64, u64) {
+    lane_groups(lanes, group)
+        .fold((0, 0), |(total, fewest), members| (total + worst_bank(addresses, members, words), fewest + 1))
 }
 
-/// The lanes of a mask in groups of so many; empty groups are left out.
-fn groups(lanes: u32, count: u32) -> impl Iterator<Item = u32> {
-    (0..32).step_by(count as usize).map(move |first| lanes & group_of(count, first)).filter(|&members| members != 0)
+/// Splits a mask into groups of `count` lanes, without empty groups.
+fn lane_groups(lanes: u32, count: u32) -> impl Iterator<Item = u32> {
+    (0..32).step_by(count as usize).map(move |first| lanes & lane_group(count, first)).filter(|&members| members != 0)
 }
 
-/// Counts wavefronts of an access to shared memory by its addresses, lanes and bytes a lane. Gives
-/// them, and how many of them are due to conflicts.
-pub(super) type Passes = fn(&[u64; 32], u32, u32) -> (u64, u64);
-
-/// How wavefronts of an atomic operation on shared memory are counted.
+/// Counts the wavefronts of a shared-memory access from addresses, lanes and bytes a lane.
 ///
-/// Lanes are served in groups: all 32, or halves of a warp at 8 bytes a lane. In a group, a bank
-/// serves one lane a pass, also where lanes access the same word: 32 lanes at one address take 32
-/// wavefronts. A pass of compare-and-exchange counts as two wavefronts.
+/// Returns all wavefronts, and those due to conflicts.
+pub(super) type WavefrontCount = fn(&[u64; 32], u32, u32) -> (u64, u64);
+
+/// Selects the wavefront rule of an atomic operation on shared memory.
 ///
-/// Operations without an instruction of their own are assembled as a loop of load, compute and
-/// compare-and-exchange: sums of f32, f64 and u64, and all others of 8 bytes but exchanges. Each
-/// round serves one lane of each bank in each group, the lowest, unless an earlier group served its
-/// address. The other lanes try again.
+/// Lanes are served in groups: all 32, or halves of a warp at 8 bytes a lane. In each wavefront of
+/// a group, a bank serves one lane, even if lanes access the same word. 32 lanes at one address
+/// take 32 wavefronts. A step of compare-and-exchange counts as two wavefronts.
+///
+/// Operations without a native instruction are assembled as a loop of load, compute and
+/// compare-and-exchange. These are additions of f32, f64 and u64, and all other 8-byte operations
+/// but exchanges. Each iteration serves one lane of each bank in each group, the lowest, unless an
+/// earlier group served its address. The other lanes retry.
 ///
 /// Equal to the hardware's counter `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom` on an H100
-/// for all of 1,035 random requests (`benchmarks/counters/h100-patterns.md`). Three things are not
-/// modeled. The loads of those loops are not counted. `min` and `max` of 8 bytes leave their loop
-/// early where memory holds the result already. If the assembler can tell that all lanes have one
-/// address, it reduces 4-byte integers within the warp first.
-pub(super) fn atomic_wavefronts(op: AtomicOp, ty: Type) -> Passes {
+/// for all of 1,035 random requests (`benchmarks/counters/h100-patterns.md`). Three effects are not
+/// modeled. The loads of those loops are not counted. `min` and `max` of 8 bytes exit their loop
+/// early if memory holds the result already. If the assembler can prove that all lanes have one
+/// address, it first reduces 4-byte integers within the warp.
+pub(super) fn atomic_wavefronts(op: AtomicOp, ty: Type) -> WavefrontCount {
     let loops = ty.is_float() || ty.size() == 8;
     match op {
-        AtomicOp::CompareExchange { .. } => |addresses, lanes, bytes| in_turns(addresses, lanes, bytes, 2),
-        AtomicOp::Exchange => |addresses, lanes, bytes| in_turns(addresses, lanes, bytes, 1),
-        _ if loops => in_rounds,
-        _ => |addresses, lanes, bytes| in_turns(addresses, lanes, bytes, 1),
+        AtomicOp::CompareExchange { .. } => |addresses, lanes, bytes| serialized_wavefronts(addresses, lanes, bytes, 2),
+        AtomicOp::Swap => |addresses, lanes, bytes| serialized_wavefronts(addresses, lanes, bytes, 1),
+        _ if loops => compare_exchange_wavefronts,
+        _ => |addresses, lanes, bytes| serialized_wavefronts(addresses, lanes, bytes, 1),
     }
 }
 
-/// Wavefronts where a bank serves one lane a pass, and how many of them are due to conflicts. A
-/// pass counts as `each`.
-fn in_turns(addresses: &[u64; 32], lanes: u32, bytes: u32, each: u64) -> (u64, u64) {
-    let (mut passes, mut fewest) = (0, 0);
-    for members in groups(lanes, 128 / bytes) {
-        let mut turns = [0u64; BANKS as usize];
-        lanes_of(members).for_each(|lane| turns[bank(addresses[lane])] += 1);
-        passes += each * turns.into_iter().max().unwrap_or(0);
+/// Wavefronts of a bank that serves one lane at a time, and those due to conflicts.
+///
+/// Each step counts as `each` wavefronts.
+fn serialized_wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32, each: u64) -> (u64, u64) {
+    let (mut total, mut fewest) = (0, 0);
+    for members in lane_groups(lanes, 128 / bytes) {
+        let mut loads = [0u64; BANKS as usize];
+        active_lanes(members).for_each(|lane| loads[bank(addresses[lane])] += 1);
+        total += each * loads.into_iter().max().unwrap_or(0);
         fewest += each;
     }
-    (passes, passes - fewest)
+    (total, total - fewest)
 }
 
-/// Wavefronts of loops of compare-and-exchange, and how many of them are due to conflicts.
-fn in_rounds(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
-    let (mut left, mut passes) = (lanes, 0);
-    while left != 0 {
+/// Wavefronts of compare-and-exchange loops, and those due to conflicts.
+fn compare_exchange_wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
+    let (mut remaining, mut total) = (lanes, 0);
+    while remaining != 0 {
         let mut served = 0u32;
-        for members in groups(left, 128 / bytes) {
+        for members in lane_groups(remaining, 128 / bytes) {
             let (mut busy, before) = ([false; BANKS as usize], served);
-            for lane in lanes_of(members) {
+            for lane in active_lanes(members) {
                 let first = !std::mem::replace(&mut busy[bank(addresses[lane])], true);
-                if first && lanes_of(before).all(|other| addresses[other] != addresses[lane]) {
+                if first && active_lanes(before).all(|other| addresses[other] != addresses[lane]) {
                     served |= 1 << lane;
                 }
             }
-            passes += 2;
+            total += 2;
         }
-        left &= !served;
+        remaining &= !served;
     }
-    (passes, passes - 2 * groups(lanes, 128 / bytes).count() as u64)
+    (total, total - 2 * lane_groups(lanes, 128 / bytes).count() as u64)
 }
 
-/// The lanes of a mask.
-fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
+/// Iterates over the lanes of a mask.
+fn active_lanes(mask: u32) -> impl Iterator<Item = usize> {
     (0..32).filter(move |lane| mask >> lane & 1 == 1)
 }
 
-/// The bank of an address in shared memory.
+/// Bank of a shared-memory address.
 fn bank(address: u64) -> usize {
     (address / 4 % BANKS) as usize
 }
 
-/// Wavefronts that an access of a warp to shared memory takes, and how many of them are due to conflicts: `bytes` bytes (1 to 16) at these addresses
-/// (in bytes from the start of a block's shared memory) for each lane of the mask.
+/// Counts the wavefronts of a shared-memory access of a warp, and those due to conflicts.
+///
+/// Each lane of the mask accesses `bytes` bytes (1 to 16) at its address, in bytes from the start
+/// of the block's shared memory.
 ///
 /// The rules are those of the hardware's counters (`benchmarks/counters/h100-patterns.md`).
 pub fn shared_wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32, write: bool) -> (u64, u64) {
@@ -486,12 +508,12 @@ pub fn shared_wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32, write: b
     count(addresses, lanes, bytes.clamp(1, 16))
 }
 
-/// The most distinct words that one bank has to deliver.
+/// The largest number of distinct words that one bank delivers.
 fn worst_bank(addresses: &[u64; 32], members: u32, words: u32) -> u64 {
-    // The first word asked of each bank; further ones, which are conflicts, go to a list.
+    // The first word of each bank; later words, which conflict, go to a list.
     let mut held = [u64::MAX; BANKS as usize];
     let mut count = [1u8; BANKS as usize];
-    let mut further = [0; 32];
+    let mut extra = [0; 32];
     let (mut len, mut worst) = (0, 1);
     for (lane, address) in addresses.iter().enumerate() {
         if members >> lane & 1 == 0 {
@@ -501,8 +523,8 @@ fn worst_bank(addresses: &[u64; 32], members: u32, words: u32) -> u64 {
             let bank = (word % BANKS) as usize;
             if held[bank] == u64::MAX {
                 held[bank] = word;
-            } else if held[bank] != word && !further[..len].contains(&word) {
-                further[len] = word;
+            } else if held[bank] != word && !extra[..len].contains(&word) {
+                extra[len] = word;
                 len += 1;
                 count[bank] += 1;
                 worst = worst.max(count[bank]);
@@ -512,7 +534,7 @@ fn worst_bank(addresses: &[u64; 32], members: u32, words: u32) -> u64 {
     u64::from(worst)
 }
 
-/// The type's size as the counters see it.
+/// Bytes of an access of `width` elements.
 pub(super) fn bytes(ty: Type, width: u32) -> u32 {
     ty.size() as u32 * width
 }
@@ -528,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn banks_conflict_where_words_differ() {
+    fn shared_stores_distinct_words_of_a_bank_conflict() {
         assert_eq!(wavefronts(&lanes(|i| 4 * i), u32::MAX, 4), (1, 0));
         assert_eq!(wavefronts(&lanes(|_| 64), u32::MAX, 4), (1, 0));
         assert_eq!(wavefronts(&lanes(|i| 128 * i), u32::MAX, 4), (32, 31));
@@ -539,10 +561,12 @@ mod tests {
         assert_eq!(wavefronts(&[0; 32], 0, 4), (0, 0));
     }
 
-    /// What was measured on an H200: a load of 16 bytes takes 4 wavefronts where all lanes read different ones, and 2 where it is a
-    /// broadcast, or lanes of a pair (one apart, or two) read the same.
+    /// Wide loads as measured on an H200.
+    ///
+    /// A load of 16 bytes a lane takes 4 wavefronts if all lanes read different addresses. It takes
+    /// 2 if it is a broadcast, or if the lanes of pairs (at distance 1 or 2) read the same address.
     #[test]
-    fn wide_loads_of_pairs_go_together() {
+    fn wide_loads_paired_lanes_share_wavefronts() {
         let all = u32::MAX;
         let wide = |f: &dyn Fn(u64) -> u64| load_wavefronts(&lanes(|i| 16 * f(i)), all, 16);
         assert_eq!(wide(&|i| i), (4, 0));
@@ -560,12 +584,12 @@ mod tests {
         assert_eq!(load_wavefronts(&[0; 32], 0, 16), (0, 0));
     }
 
-    /// As measured on an H200, as many others were.
+    /// As measured on an H200.
     #[test]
-    fn copies_past_the_cache_take_a_sector_for_each_that_they_fill() {
+    fn async_copies_bypassing_l1_count_filled_sectors() {
         let count = |read: fn(u64) -> u64, written: fn(u64) -> u64| {
             let of = |f: fn(u64) -> u64| std::array::from_fn(|lane| f(lane as u64));
-            sectors_past_the_cache(&of(read), &of(written), u32::MAX)
+            l1_bypass_sectors(&of(read), &of(written), u32::MAX)
         };
         let in_rows = |i: u64| i / 4 * 144 + i % 4 * 16;
         assert_eq!(count(|i| 16 * i, |i| 16 * i), 16);
@@ -575,11 +599,11 @@ mod tests {
         assert_eq!(count(|_| 0, in_rows), 20);
         assert_eq!(count(|i| 4096 * i, |i| 16 * i), 32);
         assert_eq!(count(|i| i / 2 * 16, |i| (i ^ (i / 8)) * 16), 16);
-        assert_eq!(sectors_past_the_cache(&[0; 32], &[0; 32], 0), 0);
+        assert_eq!(l1_bypass_sectors(&[0; 32], &[0; 32], 0), 0);
     }
 
     #[test]
-    fn sectors_are_counted_once_a_request() {
+    fn sectors_of_one_request_are_deduplicated() {
         let at = |f: &dyn Fn(u64) -> u64| (0..32).map(f).collect::<Vec<_>>();
         assert_eq!(sectors(&at(&|i| 4 * i), 4), 4);
         assert_eq!(sectors(&at(&|i| 4 * (31 - i)), 4), 4);
@@ -591,7 +615,7 @@ mod tests {
         assert_eq!(sectors(&[], 4), 0);
     }
 
-    /// A row of `benchmarks/counters/h100-patterns.csv.gz`: a request, and what an H100 counted.
+    /// A row of `benchmarks/counters/h100-patterns.csv.gz`: a request, and the count of an H100.
     struct Measured {
         kind: String,
         lanes: u32,
@@ -641,12 +665,12 @@ mod tests {
         lanes(|i| 16 * if mask >> i & 1 == 1 { 3 } else { 5 })
     }
 
-    /// An inactive lane does not break its pair; pairs are a matter of the whole warp.
+    /// An inactive lane does not break its pair; the pair rule applies to the whole warp.
     #[test]
-    fn load_wavefronts_of_partial_masks_are_as_measured() {
+    fn load_wavefronts_partial_masks_match_h100() {
         let wide = |f: &dyn Fn(u64) -> u64, mask| load_wavefronts(&lanes(|i| 16 * f(i)), mask, 16);
-        // One address a quarter, and inactive lanes: two, then every other one. Two active lanes, of
-        // different quarters, then of different halves.
+        // One address for each quarter, with inactive lanes: two, then every second one. Then two
+        // active lanes, of different quarters and of different halves.
         assert_eq!(wide(&|i| 201 + i / 8, 0xffff_fdfb), (2, 0));
         assert_eq!(wide(&|i| 115 + i / 8, 0x5555_5555), (2, 0));
         assert_eq!(wide(&|_| 55, 0x0000_8001), (1, 0));
@@ -654,7 +678,7 @@ mod tests {
         // The first half in pairs at distance 1, the second at distance 2.
         assert_eq!(wide(&|i| if i < 16 { i / 2 % 4 } else { i & 1 }, u32::MAX), (4, 0));
         assert_eq!(wide(&|i| if i < 16 { i / 2 % 4 } else { i & 1 }, 0xffff), (1, 0));
-        // One lane that breaks all pairs, until it is inactive.
+        // One lane breaks all pairs while it is active.
         let mut odd = three_or_five(0x0f0f_0f0f);
         odd[7] += 16;
         assert_eq!(load_wavefronts(&odd, u32::MAX, 16), (4, 0));
@@ -662,28 +686,28 @@ mod tests {
     }
 
     #[test]
-    fn atomic_wavefronts_count_a_lane_of_a_bank_a_turn() {
+    fn shared_atomics_lanes_of_a_bank_serialize() {
         let all = u32::MAX;
         let add = atomic_wavefronts(AtomicOp::Add, Type::U32);
         assert_eq!(add(&lanes(|i| 4 * i), all, 4), (1, 0));
         assert_eq!(add(&lanes(|_| 64), all, 4), (32, 31));
         assert_eq!(add(&lanes(|_| 64), 0xff00, 4), (8, 7));
-        // Two addresses: of one bank, and of two.
+        // Two addresses: in one bank, and in two.
         assert_eq!(add(&lanes(|i| 128 * (i % 2)), all, 4), (32, 31));
         assert_eq!(add(&lanes(|i| 4 * (i % 2)), all, 4), (16, 15));
         assert_eq!(add(&[0; 32], 0, 4), (0, 0));
         let compare = AtomicOp::CompareExchange { expected: Operand::Const(Type::U32, 0) };
         assert_eq!(atomic_wavefronts(compare, Type::U32)(&lanes(|i| 4 * i), all, 4), (2, 0));
         assert_eq!(atomic_wavefronts(compare, Type::U64)(&lanes(|_| 8), all, 8), (64, 60));
-        assert_eq!(atomic_wavefronts(AtomicOp::Exchange, Type::F64)(&lanes(|i| 8 * i), all, 8), (2, 0));
-        // Loops. Where both halves access one address, each round serves a lane of one half only.
+        assert_eq!(atomic_wavefronts(AtomicOp::Swap, Type::F64)(&lanes(|i| 8 * i), all, 8), (2, 0));
+        // Loops. If both halves access one address, each iteration serves a lane of one half only.
         assert_eq!(atomic_wavefronts(AtomicOp::Add, Type::F32)(&lanes(|_| 8), all, 4), (64, 62));
         assert_eq!(atomic_wavefronts(AtomicOp::Add, Type::U64)(&lanes(|_| 8), all, 8), (96, 92));
         assert_eq!(atomic_wavefronts(AtomicOp::Xor, Type::U64)(&lanes(|i| 8 * (i / 16)), all, 8), (64, 60));
     }
 
     #[test]
-    fn atomic_sectors_count_again_for_lanes_at_one_address() {
+    fn atomic_sectors_lanes_at_one_address_count_each() {
         let at = |f: &dyn Fn(u64) -> u64| atomic_sectors(&(0..32).map(f).collect::<Vec<_>>());
         assert_eq!(at(&|i| 4 * i), 4);
         assert_eq!(at(&|_| 96), 32);
@@ -694,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_and_stores_of_any_lanes_count_as_measured() {
+    fn shared_loads_and_stores_match_h100() {
         let mut rows = 0;
         for row in measured().iter().filter(|row| row.kind.starts_with("ld") || row.kind.starts_with("st")) {
             let count = if row.kind.starts_with("ld") { load_wavefronts } else { wavefronts };
@@ -705,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_atomics_count_as_measured() {
+    fn shared_atomics_match_h100() {
         let mut rows = 0;
         for row in measured() {
             let Some((op, ty)) = operation(&row.kind) else { continue };
@@ -717,10 +741,10 @@ mod tests {
     }
 
     #[test]
-    fn global_requests_count_as_measured() {
+    fn global_requests_match_h100() {
         let (mut rows, mut more) = (0, BTreeMap::new());
         for row in measured().into_iter().filter(|row| row.kind.starts_with('g')) {
-            let addresses: Vec<u64> = lanes_of(row.lanes).map(|lane| row.addresses[lane]).collect();
+            let addresses: Vec<u64> = active_lanes(row.lanes).map(|lane| row.addresses[lane]).collect();
             let moves = row.kind.starts_with("gld") || row.kind.starts_with("gst");
             let count = if moves { sectors(&addresses, row.bytes.into()) } else { atomic_sectors(&addresses) };
             if count < row.count {
@@ -731,11 +755,11 @@ mod tests {
             rows += 1;
         }
         assert_eq!(rows, 848);
-        // The rule does not explain these: the GPU counts more sectors.
+        // The rule does not explain these requests: the GPU counts more sectors.
         assert_eq!(more, BTreeMap::from([("gcas_b64".into(), 4), ("gred_u64".into(), 2)]));
     }
 
-    /// The operation of a kind of rows, if it is an atomic one on shared memory.
+    /// Parses the kind of a row as an atomic operation on shared memory.
     fn operation(kind: &str) -> Option<(AtomicOp, Type)> {
         Some(match kind {
             "add_u32" | "red_u32" => (AtomicOp::Add, Type::U32),
@@ -744,8 +768,8 @@ mod tests {
             "add_f64" => (AtomicOp::Add, Type::F64),
             "min_u32" => (AtomicOp::Min, Type::U32),
             "xor_b32" => (AtomicOp::Xor, Type::U32),
-            "exch_b32" => (AtomicOp::Exchange, Type::U32),
-            "exch_b64" => (AtomicOp::Exchange, Type::U64),
+            "exch_b32" => (AtomicOp::Swap, Type::U32),
+            "exch_b64" => (AtomicOp::Swap, Type::U64),
             "cas_b32" => (AtomicOp::CompareExchange { expected: Operand::Const(Type::U32, 0) }, Type::U32),
             "cas_b64" => (AtomicOp::CompareExchange { expected: Operand::Const(Type::U32, 0) }, Type::U64),
             _ => return None,

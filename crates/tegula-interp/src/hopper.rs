@@ -1,92 +1,100 @@
-//! What only Hopper has, as a warp runs it: the dispatch of its operations, and the registers that
-//! warps hand to each other. The meaning of the other operations is in `arrive`, `copy`, `wgmma`,
-//! `cluster` and `matrix`.
+//! Hopper's operations in a warp: dispatch, `setmaxnreg`, and `griddepcontrol`.
+//!
+//! The other operations are implemented in `arrive`, `copy`, `wgmma`, `cluster` and `matrix`.
 
-use tegula_core::diagnostic::{Kind, Space};
+use tegula_core::diagnostic::{FindingKind, Space};
 
 use super::path::State;
-use super::program::{Act, At};
-use super::race::{Now, lanes_of};
-use super::report::Mistake;
-use super::warp::Run;
+use super::program::{ElementAddress, LoweredOp};
+use super::race::{CurrentAccess, threads_of};
+use super::report::Diagnostic;
+use super::warp::WarpContext;
 
-impl Run<'_, '_> {
-    /// Runs an operation. False where the warp waits.
-    pub fn act(&mut self, pc: usize, act: &Act) -> bool {
-        match *act {
-            Act::InitBarrier { barrier, arrivals } => self.begin_barrier(barrier, arrivals),
-            Act::FenceInit => {
-                self.lanes().for_each(|lane| self.block.engine.begun.add(&mut self.block.clocks, lane));
+impl WarpContext<'_, '_> {
+    /// Executes an operation; false if the warp must wait.
+    pub fn execute_hopper(&mut self, pc: usize, op: &LoweredOp) -> bool {
+        match *op {
+            LoweredOp::MbarrierInit { barrier, arrivals } => self.mbarrier_init(barrier, arrivals),
+            LoweredOp::FenceMbarrierInit => {
+                self.active_threads().for_each(|lane| self.block.hopper.init_fences.add(&mut self.block.clocks, lane));
             }
-            Act::Arrive { barrier, block, expect } => self.arrive_at(barrier, block, expect),
-            Act::Await { barrier, parity } => return self.await_barrier(barrier, parity),
-            Act::CopyTile { matrix, at, to, barrier, blocks } => self.copy_tile(matrix, at, to, barrier, blocks),
-            Act::Send { to, ref values, block, barrier } => self.send(to, values, block, barrier),
-            Act::StoreTile { matrix, at, from } => self.store_tile(matrix, at, from),
-            Act::CommitStores => self.commit_stores(),
-            Act::AwaitStores { pending, read } => self.await_stores(pending, read),
-            Act::FenceProxy { global } => self.fence_proxy(global),
-            Act::Wgmma(ref multiply) => self.wgmma(pc, multiply),
-            Act::WgmmaFence => self.wgmma_fence(pc),
-            Act::WgmmaCommit => self.wgmma_commit(pc),
-            Act::WgmmaWait { pending } => self.wgmma_wait(pc, pending),
-            Act::StoreMatrix { ty, to, ref values, transposed } => self.store_matrix(pc, ty, values, to, transposed),
-            Act::SetRegisters { count, more } => return self.set_registers(pc, count, more),
-            Act::ClusterArrive => self.cluster_arrive(),
-            Act::ClusterWait => return self.cluster_wait(),
-            Act::AwaitLaunches => self.await_launches(),
-            Act::Nothing => {}
+            LoweredOp::MbarrierArrive { barrier, block, expect } => self.mbarrier_arrive(barrier, block, expect),
+            LoweredOp::MbarrierWait { barrier, parity } => return self.mbarrier_wait(barrier, parity),
+            LoweredOp::TmaLoad { matrix, at, to, barrier, blocks } => self.tma_load(matrix, at, to, barrier, blocks),
+            LoweredOp::StoreAsync { to, ref values, block, barrier } => self.store_async(to, values, block, barrier),
+            LoweredOp::TmaStore { matrix, at, from } => self.tma_store(matrix, at, from),
+            LoweredOp::BulkCommitGroup => self.bulk_commit_group(),
+            LoweredOp::BulkWaitGroup { pending, read } => self.bulk_wait_group(pending, read),
+            LoweredOp::FenceProxyAsync { global } => self.fence_proxy_async(global),
+            LoweredOp::Wgmma(ref multiply) => self.wgmma(pc, multiply),
+            LoweredOp::WgmmaFence => self.wgmma_fence(pc),
+            LoweredOp::WgmmaCommitGroup => self.wgmma_commit_group(pc),
+            LoweredOp::WgmmaWaitGroup { pending } => self.wgmma_wait_group(pc, pending),
+            LoweredOp::StoreMatrix { ty, to, ref values, transposed } => {
+                self.store_matrix(pc, ty, values, to, transposed)
+            }
+            LoweredOp::SetMaxRegisters { count, increase } => return self.set_max_registers(pc, count, increase),
+            LoweredOp::ClusterArrive => self.cluster_arrive(),
+            LoweredOp::ClusterWait => return self.cluster_wait(),
+            LoweredOp::GriddepWait => self.griddep_wait(),
+            LoweredOp::Nop => {}
         }
         true
     }
 
-    /// The elements that the lanes mean, those from `end` on reported and left out.
-    pub fn elements_at(&mut self, at: At, end: usize) -> Vec<(usize, usize)> {
-        let At::Shared { array, index, offset, .. } = at else { return Vec::new() };
+    /// Resolves the elements of the lanes; those from `end` on are reported and dropped.
+    pub fn elements_at(&mut self, at: ElementAddress, end: usize) -> Vec<(usize, usize)> {
+        let ElementAddress::Shared { array, index, offset, .. } = at else { return Vec::new() };
         let indices = self.warp.registers.u32s(index);
-        let elements = lanes_of(0, self.warp.mask).map(|lane| {
+        let elements = threads_of(0, self.warp.mask).map(|lane| {
             let lane = usize::from(lane);
             (lane, indices[lane].wrapping_add(offset) as usize)
         });
-        let (inside, outside): (Vec<_>, Vec<_>) = elements.partition(|&(_, index)| index < end);
-        if let Some(&(lane, index)) = outside.first() {
+        let (in_bounds, out_of_bounds): (Vec<_>, Vec<_>) = elements.partition(|&(_, index)| index < end);
+        if let Some(&(lane, index)) = out_of_bounds.first() {
             let len = self.machine.kernel.shared()[array.index()].len();
-            self.outside_array(array.index(), index as u64, len, lane);
+            self.report_array_bounds(array.index(), index as u64, len, lane);
         }
-        inside
+        in_bounds
     }
 
-    fn fence_proxy(&mut self, global: bool) {
+    fn fence_proxy_async(&mut self, global: bool) {
         let fences = if global { &mut self.global.fences } else { &mut self.block.shadow.fences };
-        lanes_of(self.warp.index, self.warp.mask).for_each(|lane| fences.add(&mut self.block.clocks, lane));
+        threads_of(self.warp.index, self.warp.mask).for_each(|lane| fences.add(&mut self.block.clocks, lane));
     }
 
-    fn await_launches(&mut self) {
-        let lanes = self.lanes();
-        if let Some(waited) = &mut self.block.engine.waited {
+    fn griddep_wait(&mut self) {
+        let lanes = self.active_threads();
+        if let Some(waited) = &mut self.block.hopper.launch_awaited {
             lanes.for_each(|lane| waited[usize::from(lane)] = true);
         }
     }
 
-    /// A thread reads or writes an element of a matrix: the launches before must have ended.
-    pub fn check_early(&mut self, param: usize, index: usize, now: Now) {
-        let waited = self.block.engine.waited.as_ref().is_none_or(|waited| waited[usize::from(now.lane)]);
+    /// Reports an access to a matrix before the wait for the preceding launches.
+    pub fn check_launch_dependency(&mut self, param: usize, index: usize, now: CurrentAccess) {
+        let waited = self.block.hopper.launch_awaited.as_ref().is_none_or(|waited| waited[usize::from(now.lane)]);
         if waited {
             return;
         }
         let (element, text) = self.machine.element(Space::Global, param, index);
-        let message = format!("uses {text}, which a launch before this one may still use; call `await_launches` first");
+        let message = format!("accesses {text}, which a preceding launch may still access; call `griddep_wait` first");
         let (sites, lanes) = (vec![now.site], vec![now.lane]);
-        self.mistake(Mistake { kind: Kind::EarlyAccess, sites, lanes, element: Some(element), message });
+        self.report_diagnostic(Diagnostic {
+            kind: FindingKind::EarlyAccess,
+            sites,
+            lanes,
+            element: Some(element),
+            message,
+        });
     }
 
-    fn set_registers(&mut self, pc: usize, count: u32, more: bool) -> bool {
-        let (warp, pool) = (self.warp.index as usize, &mut self.block.engine.pool);
-        let had = pool.of_warps[warp];
-        if more != (count > had) && count != had {
-            let (verb, than) = if more { ("takes", "more") } else { ("gives back down to", "fewer") };
-            let message = format!("{verb} {count} registers a thread, no {than} than the {had} that it has");
-            self.report(Kind::RegisterBudget, pc, &[self.warp.index * 32], None, message);
+    fn set_max_registers(&mut self, pc: usize, count: u32, increase: bool) -> bool {
+        let (warp, pool) = (self.warp.index as usize, &mut self.block.hopper.register_pool);
+        let had = pool.per_warp[warp];
+        if increase != (count > had) && count != had {
+            let (verb, than) = if increase { ("increases to", "more") } else { ("decreases to", "fewer") };
+            let message = format!("{verb} {count} registers a thread, which is not {than} than the current {had}");
+            self.report(FindingKind::RegisterBudget, pc, &[self.warp.index * 32], None, message);
             return true;
         }
         let needed = 32 * count.saturating_sub(had);
@@ -96,7 +104,7 @@ impl Run<'_, '_> {
         }
         pool.free += 32 * had.saturating_sub(count);
         pool.free -= needed;
-        pool.of_warps[warp] = count;
+        pool.per_warp[warp] = count;
         true
     }
 }

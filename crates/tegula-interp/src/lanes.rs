@@ -1,7 +1,7 @@
-//! Arithmetic on the 32 lanes of a warp.
+//! Registers, and arithmetic on the 32 lanes of a warp.
 //!
-//! Every operation computes all lanes, also those that are masked out: nobody reads their results, and loops without branches
-//! become vector instructions.
+//! Every operation computes all lanes, inactive ones included. Their results are unused, and loops
+//! without branches compile to vector instructions.
 
 use std::hash::Hasher;
 
@@ -12,24 +12,24 @@ use tegula_ir::{Binary, Compare, Unary};
 
 use super::semantics::{self, Half};
 
-/// A register: 32 lanes of 4 bytes, two of them for 8-byte types, or a predicate's 32 bits.
+/// A register index: 32 lanes of 4 bytes, two such registers for 8-byte types, or a predicate.
 pub(super) type Reg = u32;
 
 /// 32 lanes of 4 bytes.
 #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
-pub(super) struct Line(pub [u32; 32]);
+pub(super) struct VectorRegister(pub [u32; 32]);
 
-/// A warp's registers.
+/// The registers of a warp.
 #[derive(Clone, Debug)]
 pub(super) struct Registers {
-    pub lines: Vec<Line>,
+    pub vectors: Vec<VectorRegister>,
     pub predicates: Vec<u32>,
 }
 
-/// Which lanes a line holds: all of them, 4 bytes each, or half of them, 8 bytes each.
+/// The lanes in a vector register: all, 4 bytes each, or half, 8 bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LineLanes {
+pub(super) enum RegisterLanes {
     All,
     Low,
     High,
@@ -39,61 +39,61 @@ type Lanes<T> = [T; 32];
 
 impl Registers {
     pub const fn none() -> Self {
-        Registers { lines: Vec::new(), predicates: Vec::new() }
+        Registers { vectors: Vec::new(), predicates: Vec::new() }
     }
 
     #[inline]
     pub fn u32s(&self, reg: Reg) -> Lanes<u32> {
-        self.lines[reg as usize].0
+        self.vectors[reg as usize].0
     }
 
     #[inline]
     pub fn u64s(&self, reg: Reg) -> Lanes<u64> {
-        bytemuck::cast([self.lines[reg as usize], self.lines[reg as usize + 1]])
+        bytemuck::cast([self.vectors[reg as usize], self.vectors[reg as usize + 1]])
     }
 
     #[inline]
     pub fn put_u32s(&mut self, reg: Reg, lanes: Lanes<u32>) {
-        self.lines[reg as usize].0 = lanes;
+        self.vectors[reg as usize].0 = lanes;
     }
 
     #[inline]
     pub fn put_u64s(&mut self, reg: Reg, lanes: Lanes<u64>) {
-        let [low, high] = bytemuck::cast::<Lanes<u64>, [Line; 2]>(lanes);
-        self.lines[reg as usize] = low;
-        self.lines[reg as usize + 1] = high;
+        let [low, high] = bytemuck::cast::<Lanes<u64>, [VectorRegister; 2]>(lanes);
+        self.vectors[reg as usize] = low;
+        self.vectors[reg as usize + 1] = high;
     }
 
-    /// Takes what other registers hold in some lanes.
-    pub fn take(&mut self, other: &Registers, lanes: u32, line_lanes: &[LineLanes]) {
+    /// Copies the given lanes of another register file.
+    pub fn copy_lanes(&mut self, other: &Registers, lanes: u32, register_lanes: &[RegisterLanes]) {
         if lanes == 0 {
             return;
         }
-        for ((line, theirs), part) in self.lines.iter_mut().zip(&other.lines).zip(line_lanes) {
+        for ((vector, source), part) in self.vectors.iter_mut().zip(&other.vectors).zip(register_lanes) {
             let lane = |word: usize| match part {
-                LineLanes::All => word,
-                LineLanes::Low => word / 2,
-                LineLanes::High => 16 + word / 2,
+                RegisterLanes::All => word,
+                RegisterLanes::Low => word / 2,
+                RegisterLanes::High => 16 + word / 2,
             };
             for word in (0..32).filter(|&word| lanes >> lane(word) & 1 == 1) {
-                line.0[word] = theirs.0[word];
+                vector.0[word] = source.0[word];
             }
         }
-        for (mine, theirs) in self.predicates.iter_mut().zip(&other.predicates) {
-            *mine = *mine & !lanes | theirs & lanes;
+        for (own, source) in self.predicates.iter_mut().zip(&other.predicates) {
+            *own = *own & !lanes | source & lanes;
         }
     }
 
-    /// A digest of all registers and of the lanes that run.
+    /// Hashes all registers and the mask of active lanes.
     pub fn hash(&self, lanes: u32) -> u64 {
         let mut hasher = FxHasher::default();
         hasher.write_u32(lanes);
-        hasher.write(bytemuck::cast_slice(&self.lines));
+        hasher.write(bytemuck::cast_slice(&self.vectors));
         hasher.write(bytemuck::cast_slice(&self.predicates));
         hasher.finish()
     }
 
-    /// A register of any type as bits.
+    /// Reads a register of any type as bits.
     pub fn bits(&self, ty: Type, reg: Reg) -> Lanes<u64> {
         match ty {
             Type::Pred => {
@@ -108,17 +108,17 @@ impl Registers {
         }
     }
 
-    /// Sets a register of any type from bits, as registers hold them.
+    /// Writes a register of any type from bits in register format.
     pub fn put_bits(&mut self, ty: Type, reg: Reg, bits: &Lanes<u64>) {
         match ty {
-            Type::Pred => self.predicates[reg as usize] = mask(|lane| bits[lane] & 1 == 1),
+            Type::Pred => self.predicates[reg as usize] = lanes_where(|lane| bits[lane] & 1 == 1),
             ty if ty.size() == 8 => self.put_u64s(reg, *bits),
             ty if ty.size() == 4 => self.put_u32s(reg, std::array::from_fn(|lane| bits[lane] as u32)),
             _ => self.put_u32s(reg, std::array::from_fn(|lane| semantics::register_bits(ty, bits[lane]))),
         }
     }
 
-    /// dst = a, in the lanes of the mask.
+    /// Copies a register in the lanes of the mask: dst = a.
     pub fn copy(&mut self, ty: Type, dst: Reg, a: Reg, lanes: u32) {
         match ty {
             Type::Pred => {
@@ -126,17 +126,17 @@ impl Registers {
                 self.predicates[dst as usize] = old & !lanes | new & lanes;
             }
             ty if ty.size() == 8 => {
-                self.copy_line(dst, a, |lane| lanes >> (lane / 2) & 1 == 1, lanes);
-                self.copy_line(dst + 1, a + 1, |lane| lanes >> (16 + lane / 2) & 1 == 1, lanes);
+                self.copy_vector(dst, a, |lane| lanes >> (lane / 2) & 1 == 1, lanes);
+                self.copy_vector(dst + 1, a + 1, |lane| lanes >> (16 + lane / 2) & 1 == 1, lanes);
             }
-            _ => self.copy_line(dst, a, |lane| lanes >> lane & 1 == 1, lanes),
+            _ => self.copy_vector(dst, a, |lane| lanes >> lane & 1 == 1, lanes),
         }
     }
 
     #[inline]
-    fn copy_line(&mut self, dst: Reg, a: Reg, active: impl Fn(usize) -> bool, lanes: u32) {
-        let new = self.lines[a as usize];
-        let old = &mut self.lines[dst as usize];
+    fn copy_vector(&mut self, dst: Reg, a: Reg, active: impl Fn(usize) -> bool, lanes: u32) {
+        let new = self.vectors[a as usize];
+        let old = &mut self.vectors[dst as usize];
         if lanes == u32::MAX {
             *old = new;
             return;
@@ -189,17 +189,17 @@ impl Registers {
         }
     }
 
-    /// Gives the lanes that divided an integer by zero.
+    /// Executes a binary operation; returns the lanes that divided an integer by zero.
     pub fn binary(&mut self, op: Binary, ty: Type, dst: Reg, a: Reg, b: Reg) -> u32 {
         let r = [dst, a, b];
         let by_zero = match (op, ty) {
             (Binary::Div | Binary::Rem, ty) if ty.is_int() && ty.size() < 8 => {
                 let divisors = self.u32s(b);
-                mask(|lane| divisors[lane] == 0)
+                lanes_where(|lane| divisors[lane] == 0)
             }
             (Binary::Div | Binary::Rem, ty) if ty.is_int() => {
                 let divisors = self.u64s(b);
-                mask(|lane| divisors[lane] == 0)
+                lanes_where(|lane| divisors[lane] == 0)
             }
             _ => 0,
         };
@@ -265,37 +265,43 @@ impl Registers {
         self.put_u32s(dst, std::array::from_fn(|i| f(a[i], b[i], c[i])));
     }
 
-    pub fn compare(&mut self, how: Compare, ty: Type, dst: Reg, a: Reg, b: Reg) {
-        let holds = match ty {
+    pub fn compare(&mut self, cmp: Compare, ty: Type, dst: Reg, a: Reg, b: Reg) {
+        let mask = match ty {
             Type::U32 => {
                 let (a, b) = (self.u32s(a), self.u32s(b));
-                compare_lanes(how, &a, &b)
+                compare_lanes(cmp, &a, &b)
             }
             Type::F32 => {
                 let (a, b): (Lanes<f32>, Lanes<f32>) = (bytemuck::cast(self.u32s(a)), bytemuck::cast(self.u32s(b)));
-                compare_lanes(how, &a, &b)
+                compare_lanes(cmp, &a, &b)
             }
             _ => {
                 let (a, b) = (self.bits(ty, a), self.bits(ty, b));
-                mask(|lane| semantics::compare(how, ty, a[lane], b[lane]))
+                lanes_where(|lane| semantics::compare(cmp, ty, a[lane], b[lane]))
             }
         };
-        self.predicates[dst as usize] = holds;
+        self.predicates[dst as usize] = mask;
     }
 
-    pub fn select(&mut self, ty: Type, condition: u32, [dst, yes, no]: [Reg; 3]) {
+    pub fn select(&mut self, ty: Type, condition: u32, [dst, if_true, if_false]: [Reg; 3]) {
         match ty {
             Type::Pred => {
-                let (yes, no) = (self.predicates[yes as usize], self.predicates[no as usize]);
-                self.predicates[dst as usize] = condition & yes | !condition & no;
+                let (if_true, if_false) = (self.predicates[if_true as usize], self.predicates[if_false as usize]);
+                self.predicates[dst as usize] = condition & if_true | !condition & if_false;
             }
             ty if ty.size() == 8 => {
-                let (yes, no) = (self.u64s(yes), self.u64s(no));
-                self.put_u64s(dst, std::array::from_fn(|i| if condition >> i & 1 == 1 { yes[i] } else { no[i] }));
+                let (if_true, if_false) = (self.u64s(if_true), self.u64s(if_false));
+                self.put_u64s(
+                    dst,
+                    std::array::from_fn(|i| if condition >> i & 1 == 1 { if_true[i] } else { if_false[i] }),
+                );
             }
             _ => {
-                let (yes, no) = (self.u32s(yes), self.u32s(no));
-                self.put_u32s(dst, std::array::from_fn(|i| if condition >> i & 1 == 1 { yes[i] } else { no[i] }));
+                let (if_true, if_false) = (self.u32s(if_true), self.u32s(if_false));
+                self.put_u32s(
+                    dst,
+                    std::array::from_fn(|i| if condition >> i & 1 == 1 { if_true[i] } else { if_false[i] }),
+                );
             }
         }
     }
@@ -322,7 +328,7 @@ macro_rules! integers {
                     Binary::And => self.map2(r, |a: $t, b: $t| a & b),
                     Binary::Or => self.map2(r, |a: $t, b: $t| a | b),
                     Binary::Xor => self.map2(r, |a: $t, b: $t| a ^ b),
-                    // A count is unsigned, so a negative one is beyond the width.
+                    // A shift count is unsigned, so a negative one exceeds the width.
                     Binary::Shl => self.map2(r, |a: $t, b: $t| if (0..bits).contains(&b) { a << b } else { 0 }),
                     Binary::Shr => {
                         self.map2(r, |a: $t, b: $t| {
@@ -359,20 +365,20 @@ fn float64(op: Binary) -> fn(f64, f64) -> f64 {
     }
 }
 
-fn compare_lanes<T: PartialOrd>(how: Compare, a: &Lanes<T>, b: &Lanes<T>) -> u32 {
-    match how {
-        Compare::Eq => mask(|i| a[i] == b[i]),
-        Compare::Ne => mask(|i| a[i] != b[i]),
-        Compare::Lt => mask(|i| a[i] < b[i]),
-        Compare::Le => mask(|i| a[i] <= b[i]),
-        Compare::Gt => mask(|i| a[i] > b[i]),
-        Compare::Ge => mask(|i| a[i] >= b[i]),
+fn compare_lanes<T: PartialOrd>(cmp: Compare, a: &Lanes<T>, b: &Lanes<T>) -> u32 {
+    match cmp {
+        Compare::Eq => lanes_where(|i| a[i] == b[i]),
+        Compare::Ne => lanes_where(|i| a[i] != b[i]),
+        Compare::Lt => lanes_where(|i| a[i] < b[i]),
+        Compare::Le => lanes_where(|i| a[i] <= b[i]),
+        Compare::Gt => lanes_where(|i| a[i] > b[i]),
+        Compare::Ge => lanes_where(|i| a[i] >= b[i]),
     }
 }
 
-/// One bit a lane where `f` holds.
+/// Mask of the lanes for which `f` returns true.
 #[inline]
-pub(super) fn mask(f: impl Fn(usize) -> bool) -> u32 {
+pub(super) fn lanes_where(f: impl Fn(usize) -> bool) -> u32 {
     let mut mask = 0;
     for lane in 0..32 {
         mask |= u32::from(f(lane)) << lane;
@@ -380,9 +386,9 @@ pub(super) fn mask(f: impl Fn(usize) -> bool) -> u32 {
     mask
 }
 
-/// The lanes of a mask.
+/// Iterates over the lanes of a mask.
 #[inline]
-pub(super) fn bits_of(mut lanes: u32) -> impl Iterator<Item = usize> {
+pub(super) fn active_lanes(mut lanes: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lane = (lanes != 0).then(|| lanes.trailing_zeros() as usize);
         lanes &= lanes.wrapping_sub(1);

@@ -1,9 +1,9 @@
-//! A launch: its arguments, how to run it, and what it did.
+//! A launch: arguments, configuration, outcome.
 
 use tegula_core::diagnostic::{Finding, Severity};
 use tegula_core::element::{Scalar, Type};
 use tegula_core::error::Result;
-use tegula_ir::launch::DeviceFacts;
+use tegula_ir::launch::DeviceProperties;
 use tegula_ir::{Kernel, Site};
 
 use super::count::Counters;
@@ -15,9 +15,9 @@ use super::tensor::TensorCore;
 pub enum Arg<'a> {
     /// A matrix.
     Matrix(&'a Buffer),
-    /// A number.
+    /// A scalar.
     Scalar {
-        /// Its type.
+        /// Type of the scalar.
         ty: Type,
         /// Its bits.
         bits: u64,
@@ -31,45 +31,48 @@ impl<'a> From<&'a Buffer> for Arg<'a> {
 }
 
 impl Arg<'_> {
-    /// Whether both are the same matrix.
+    /// Whether both arguments are the same matrix.
     pub(super) fn is_same(&self, other: &Arg<'_>) -> bool {
         matches!((self, other), (Arg::Matrix(one), Arg::Matrix(other)) if std::ptr::eq(*one, *other))
     }
 
-    /// A number.
+    /// A scalar argument.
     pub fn scalar<T: Scalar>(value: T) -> Self {
         Arg::Scalar { ty: T::TYPE, bits: value.to_bits() }
     }
 }
 
-/// How to run.
+/// Configuration of a run.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Decides in which order warps run and when asynchronous copies land. With any seed but 0, it
-    /// also decides the order of blocks and of the lanes of an atomic instruction, and which lanes
-    /// leave a wait first; with 0 these are ascending, and lanes leave a wait together.
+    /// Selects the order of warps and the completion times of asynchronous copies.
+    ///
+    /// A seed other than 0 also permutes blocks and the lanes of atomic instructions, and selects
+    /// the lanes that leave a wait first. With seed 0 these are in ascending order, and all lanes
+    /// leave a wait together.
     pub seed: u64,
-    /// Look for races, uninitialised reads and redundant barriers.
+    /// Detect races, uninitialized reads and redundant barriers.
     pub races: bool,
-    /// Count.
+    /// Count requests, transactions and instructions.
     pub counters: bool,
-    /// Run these blocks only, each along x, y and z; all where `None`. Blocks outside the grid are
-    /// passed over.
+    /// Run only these blocks, each along x, y and z; `None` runs all.
+    ///
+    /// Blocks outside the grid are ignored.
     pub blocks: Option<Vec<[u32; 3]>>,
-    /// Spread blocks over the cores of this machine, where the kernel lets them run independently.
+    /// Run blocks on all cores of the host, where the blocks of the kernel are independent.
     pub parallel: bool,
-    /// The device to stand for.
-    pub device: DeviceFacts,
-    /// Whose matrix instructions to run.
+    /// The modeled device.
+    pub device: DeviceProperties,
+    /// The GPU generation whose Tensor Core arithmetic is modeled.
     pub tensor_core: TensorCore,
-    /// Instructions that a warp may run before it counts as one that never ends.
+    /// Limit of instructions for a warp; beyond it, the kernel is taken as nonterminating.
     pub steps: u64,
-    /// Blocks that are on the device at a time, for kernels whose blocks wait for each other.
+    /// Number of resident blocks, for kernels whose blocks wait for each other.
     pub resident: u32,
 }
 
 impl Default for Config {
-    /// Everything on, seed 0, all blocks, an H200's 132 multiprocessors with one block each.
+    /// All checks, seed 0, all blocks, an H200: 132 SMs with one block each.
     fn default() -> Self {
         Config {
             seed: 0,
@@ -77,7 +80,7 @@ impl Default for Config {
             counters: true,
             blocks: None,
             parallel: true,
-            device: DeviceFacts { multiprocessors: 132 },
+            device: DeviceProperties { multiprocessors: 132 },
             tensor_core: TensorCore::Sm90,
             steps: 1 << 28,
             resident: 132,
@@ -85,35 +88,35 @@ impl Default for Config {
     }
 }
 
-/// What a launch did, besides what it wrote.
+/// Outcome of a launch, besides its memory writes.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Errors first, then notes, each in the order of the source.
+    /// Errors first, then notes, each in source order.
     pub findings: Vec<Finding>,
-    /// What it cost.
+    /// Cost of the launch.
     pub counters: Counters,
-    /// What each line cost.
+    /// Cost of each source line.
     pub lines: Vec<(Site, Counters)>,
-    /// The grid.
+    /// Blocks of the grid along x, y and z.
     pub grid: [u32; 3],
-    /// Blocks that ran.
+    /// Number of blocks that ran.
     pub blocks: u64,
 }
 
 impl Outcome {
-    /// The first error.
+    /// Returns the first error.
     pub fn error(&self) -> Option<&Finding> {
         self.findings.iter().find(|f| f.severity() == Severity::Error)
     }
 
-    /// The outcome, or its first error.
+    /// Returns the outcome, or its first error as an [`Err`].
     ///
     /// # Errors
-    /// [`tegula_core::Error::Found`] where the kernel did something wrong.
+    /// [`tegula_core::Error::Found`] if a finding is an error.
     pub fn ok(self, kernel: &Kernel) -> Result<Self> {
         match self.error() {
             Some(finding) => {
-                Err(tegula_core::Error::Found { kernel: kernel.name().into(), finding: Box::new(finding.clone()) })
+                Err(tegula_core::Error::Finding { kernel: kernel.name().into(), finding: Box::new(finding.clone()) })
             }
             None => Ok(self),
         }

@@ -1,64 +1,70 @@
-//! The interpreter: it *defines* what the kernel language means, on any machine.
+//! The interpreter: it runs kernels on any machine, and *defines* the meaning of the kernel
+//! language.
 //!
-//! It runs a launch, or chosen blocks of one, warp by warp, and finds what is wrong with a kernel on every run rather than by
-//! luck: a race is two accesses that nothing orders, whatever order they happened to run in ([`race`](self)); reads of memory
-//! that nobody wrote or that a copy is still on its way to, accesses outside a matrix even where the address exists, barriers
-//! and waits that never end, loops in which nothing changes any more. Divergent lanes are scheduled independently, and all make progress. It counts what the kernel costs, in all and line by line.
+//! It runs a launch, or selected blocks of a launch, warp by warp. Its race detector reports a bug
+//! on every run, not by chance. A data race is two conflicting accesses without a happens-before
+//! order, whatever order they ran in (`race.rs`). It also reports:
 //!
-//! | file | |
+//! * reads of uninitialized memory, and of memory with a copy in flight;
+//! * out-of-bounds accesses, even where the address exists;
+//! * barriers and waits that never complete, and loops without progress.
+//!
+//! Divergent lanes are scheduled independently, and all of them make progress. The interpreter also
+//! counts the costs of a kernel, in total and for each source line.
+//!
+//! | file | contents |
 //! |---|---|
-//! | `launch` | arguments of a launch, how to run it, and what it did |
-//! | `program` | a kernel as a flat list of instructions |
-//! | `lower` | from the structured kernel to that list |
-//! | `warp` | runs them, 32 lanes at a time |
-//! | `path` | lanes of a warp that part and come together again |
-//! | `lanes` | arithmetic on 32 lanes |
-//! | `semantics` | arithmetic on one number, where it has corners |
-//! | `tensor`, `matrix` | matrix instructions: what they compute, and on what |
-//! | `hopper` | Hopper's operations: their dispatch, and registers that warps hand over |
-//! | `engine` | what a block keeps for the operations of Hopper |
+//! | `launch` | arguments, configuration and outcome of a launch |
+//! | `program` | the flat program: a list of instructions |
+//! | `lower` | lowering from the structured kernel to the flat program |
+//! | `warp` | the instruction loop of a warp of 32 lanes |
+//! | `path` | divergence and reconvergence of the lanes of a warp |
+//! | `lanes` | registers, and arithmetic on 32 lanes |
+//! | `semantics` | scalar arithmetic where it has special cases |
+//! | `tensor`, `matrix` | Tensor Core arithmetic; fragments of the warp's matrix instructions |
+//! | `hopper` | dispatch of Hopper's operations, `setmaxnreg`, `griddepcontrol` |
+//! | `hopper_state` | per-block state of Hopper's operations |
 //! | `wgmma` | matrix instructions of a warpgroup |
-//! | `product` | products of these that were not added yet |
-//! | `copy` | tiles on their way |
-//! | `bulk` | copies and stores of tiles that have not landed |
-//! | `barrier` | the barriers of a block: in shared memory, named, of its cluster |
-//! | `arrive` | arrivals at barriers in shared memory, and waits for their phases |
+//! | `pending_wgmma` | warpgroup products not accumulated yet |
+//! | `copy` | bulk tensor copies (TMA), and stores to other blocks of a cluster |
+//! | `bulk` | bulk copies and stores in flight |
+//! | `barrier` | mbarriers, named barriers, and the barrier of a cluster |
+//! | `arrive` | arrivals at mbarriers, and waits for their phases |
 //! | `remote` | operations on another block of the cluster |
-//! | `cluster` | blocks that reach each other's shared memory |
-//! | `agent` | who works beside the threads |
+//! | `cluster` | the blocks of a cluster, and their operations on each other |
+//! | `agent` | asynchronous agents: TMA, `wgmma`, stores, `cp.async` |
 //! | `machine` | a kernel with its arguments, ready to run |
-//! | `schedule` | blocks of a grid, their warps, and barriers of a block |
-//! | `block` | the state of a block that runs |
-//! | `gathered` | counts and findings of the blocks that ran |
-//! | `random` | the choices of a seed |
+//! | `schedule` | scheduling of blocks and warps, barriers of a block |
+//! | `block` | the state of a running block |
+//! | `partial_outcome` | counts and findings of the blocks of one core |
+//! | `random` | pseudorandom choices of a seed |
 //! | `memory`, `access` | matrices and shared arrays; loads and stores |
-//! | `owners` | which blocks use each element of a matrix |
-//! | `race` | what is ordered |
-//! | `shadow` | what is remembered of each element of memory |
-//! | `history` | accesses that a later one may race with |
-//! | `release` | releases, and who acquires them |
-//! | `asynchronous` | copies on their way |
+//! | `access_summary` | the blocks that access each element of a matrix |
+//! | `race` | vector clocks and the happens-before order |
+//! | `shadow` | shadow memory: the state of each element |
+//! | `history` | access history: the accesses that a later access may race with |
+//! | `release` | releases at an element, and their acquires |
+//! | `pending_copies` | `cp.async` copies in flight |
 //! | `count` | requests, sectors, wavefronts |
-//! | `uniform` | values that are asserted to be uniform |
-//! | `report` | lanes, elements and mistakes in words |
-//! | `findings` | collects what is reported |
-//! | `observe` | what an observer sees |
+//! | `uniform` | uniformity assertions |
+//! | `report` | diagnostics: lanes, elements and findings as text |
+//! | `findings` | the findings of a launch, without duplicates |
+//! | `observe` | events for an observer |
 
 mod access;
+mod access_summary;
 mod agent;
 mod arrive;
-mod asynchronous;
 mod barrier;
 mod block;
 mod bulk;
 mod cluster;
 mod copy;
 mod count;
-mod engine;
 mod findings;
-mod gathered;
 mod history;
 mod hopper;
+mod hopper_state;
 mod lanes;
 mod launch;
 mod lower;
@@ -66,9 +72,10 @@ mod machine;
 mod matrix;
 mod memory;
 mod observe;
-mod owners;
+mod partial_outcome;
 mod path;
-mod product;
+mod pending_copies;
+mod pending_wgmma;
 mod program;
 mod race;
 mod random;
@@ -83,39 +90,41 @@ mod uniform;
 mod warp;
 mod wgmma;
 
-pub use count::{BANKS, Counters, METRICS, SECTOR, shared_wavefronts};
+pub use count::{BANKS, Counters, METRICS, SECTOR_BYTES, shared_wavefronts};
 pub use launch::{Arg, Config, Outcome};
 pub use memory::{Buffer, footprint};
-pub use observe::{Computation, Event, Observer, Place, Request, What};
-pub use tegula_core::diagnostic::{Finding, Kind, Severity, Space};
+pub use observe::{Computation, Event, EventKind, Observer, Request, SharedRef};
+pub use tegula_core::diagnostic::{Finding, FindingKind, Severity, Space};
 use tegula_core::error::Result;
-use tegula_core::progress::Meter;
+use tegula_core::progress::ProgressMeter;
 use tegula_ir::{Checked, Kernel};
 pub use tensor::TensorCore;
 
 /// Runs a kernel.
 ///
 /// # Errors
-/// [`tegula_core::Error::Launch`] where the arguments do not fit. What the kernel itself does wrong is in the outcome's findings.
+/// [`tegula_core::Error::Launch`] for arguments that do not fit the kernel. Bugs of the kernel
+/// itself are in the outcome's findings.
 pub fn run(kernel: &Checked<Kernel>, args: &[Arg<'_>], config: &Config) -> Result<Outcome> {
     machine::Machine::new(kernel, args, config)?.run(None)
 }
 
-/// [`run`] on the whole grid, counting its blocks.
-pub fn run_told(
+/// Runs the whole grid like [`run`], and reports the number of finished blocks.
+pub fn run_with_progress(
     kernel: &Checked<Kernel>,
     args: &[Arg<'_>],
     config: &Config,
-    meter: Option<&Meter<'_>>,
+    meter: Option<&ProgressMeter<'_>>,
 ) -> Result<Outcome> {
-    machine::Machine::new(kernel, args, config)?.told_to(meter).run(None)
+    machine::Machine::new(kernel, args, config)?.with_progress(meter).run(None)
 }
 
-/// Runs a kernel, one block after the other, under an observer's eyes. Where the observer ends the launch early, the outcome is of what
-/// ran.
+/// Runs a kernel block by block, and passes each event to an observer.
+///
+/// If the observer ends the launch early, the outcome covers the part that ran.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub fn observe(
     kernel: &Checked<Kernel>,
     args: &[Arg<'_>],

@@ -1,5 +1,7 @@
-//! From the structured kernel to a flat list of instructions that a warp runs: control flow becomes jumps with a stack of lane
-//! masks, values get registers that are used again once a value is dead.
+//! Lowering from the structured kernel to the flat program of a warp.
+//!
+//! Control flow becomes jumps with a stack of lane masks. Values get registers, which are reused
+//! after the last use of a value.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,108 +9,111 @@ use std::sync::Arc;
 use tegula_core::element::Type;
 use tegula_ir::bounds::Bounds;
 use tegula_ir::{
-    AtomicOp, CoordinatesId, Factor, Guard, Hopper, Inst, Kernel, LeftFactor, Op, Operand, Place, SharedArray,
-    SharedId, SiteId, VarId,
+    AtomicOp, CoordinatesId, Guard, HopperOp, Inst, Kernel, LeftOperand, MemoryRef, Op, Operand, SharedArray, SharedId,
+    SharedOperand, SiteId, VarId,
 };
 
-use super::lanes::{Line, LineLanes, Reg};
-use super::program::{self, Act, At, Code, Coordinate, Fragments, Left, Multiply, Only, Program, WIDEST};
+use super::lanes::{Reg, RegisterLanes, VectorRegister};
+use super::program::{
+    self, CheckedCoordinate, ElementAddress, Fragments, GuardRegister, Instruction, LoweredLeftOperand, LoweredOp,
+    MAX_WIDTH, Program, WgmmaInstruction,
+};
 use super::semantics::register_bits;
 
-const ZERO: Line = Line([0; 32]);
+const ZERO: VectorRegister = VectorRegister([0; 32]);
 
 /// Lowers a kernel.
 pub(super) fn lower(kernel: &Kernel) -> Program {
-    let lives = Lives::of(kernel);
-    let mut lower = Lower {
+    let live_ranges = LiveRanges::of(kernel);
+    let mut lower = Lowering {
         kernel,
-        last_use: lives.last_use,
+        last_use: live_ranges.last_use,
         position: 0,
         program: Program {
             code: Vec::new(),
             sites: Vec::new(),
-            lines: Vec::new(),
+            vectors: Vec::new(),
             axes: Vec::new(),
-            line_lanes: Arc::new([]),
+            register_lanes: Arc::new([]),
             predicates: Vec::new(),
-            slides: Vec::new(),
+            main_loops: Vec::new(),
         },
         registers: vec![None; kernel.value_types().len()],
         vars: Vec::new(),
-        sums: vec![false; kernel.var_types().len()],
+        accumulators: vec![false; kernel.var_types().len()],
         constants: HashMap::new(),
         free: Default::default(),
-        line_lanes: Vec::new(),
+        register_lanes: Vec::new(),
         bounds: Bounds::of(kernel),
         known_axes: HashMap::new(),
         before: Vec::new(),
         temporaries: Vec::new(),
     };
-    mark_sums(kernel.body(), &mut lower.sums);
+    mark_accumulators(kernel.body(), &mut lower.accumulators);
     lower.vars = kernel.var_types().iter().map(|&ty| lower.allocate(ty)).collect();
     lower.region(kernel.body());
-    lower.program.slides = slides(&lower.program.code);
-    lower.program.line_lanes = lower.line_lanes.into();
+    lower.program.main_loops = main_loops(&lower.program.code);
+    lower.program.register_lanes = lower.register_lanes.into();
     lower.program
 }
 
-/// Marks the variables that warpgroups add to.
-fn mark_sums(insts: &[Inst], sums: &mut [bool]) {
+/// Marks the variables that warpgroups accumulate into.
+fn mark_accumulators(insts: &[Inst], accumulators: &mut [bool]) {
     for inst in insts {
-        if let Op::Hopper(Hopper::Wgmma { wgmma, sums: first, .. }) = &inst.op {
-            sums[first.index()..][..wgmma.sums() as usize].fill(true);
+        if let Op::Hopper(HopperOp::Wgmma { wgmma, accumulators: first, .. }) = &inst.op {
+            accumulators[first.index()..][..wgmma.accumulators() as usize].fill(true);
         }
-        inst.op.bodies().for_each(|body| mark_sums(body, sums));
+        inst.op.bodies().for_each(|body| mark_accumulators(body, accumulators));
     }
 }
 
-/// Which loops are slides: those whose body adds products, unless a loop within it does.
-fn slides(code: &[Code]) -> Vec<bool> {
-    let mut slides = vec![false; code.len()];
-    // The loops around, each with whether it adds products itself and whether one within it does.
-    let mut around: Vec<(usize, bool, bool)> = Vec::new();
+/// Finds the main loops: those that multiply and accumulate, without an inner loop that does.
+fn main_loops(code: &[Instruction]) -> Vec<bool> {
+    let mut main_loops = vec![false; code.len()];
+    // The enclosing loops: whether each accumulates itself, and whether an inner loop does.
+    let mut enclosing: Vec<(usize, bool, bool)> = Vec::new();
     for (at, code) in code.iter().enumerate() {
         match code {
-            Code::For { .. } | Code::While { .. } => around.push((at, false, false)),
-            Code::Next { .. } | Code::Jump { .. } => {
-                if let Some((at, adds, within)) = around.pop() {
-                    slides[at] = adds && !within;
-                    around.iter_mut().for_each(|outer| outer.2 |= adds || within);
+            Instruction::For { .. } | Instruction::While { .. } => enclosing.push((at, false, false)),
+            Instruction::Next { .. } | Instruction::Jump { .. } => {
+                if let Some((at, adds, within)) = enclosing.pop() {
+                    main_loops[at] = adds && !within;
+                    enclosing.iter_mut().for_each(|outer| outer.2 |= adds || within);
                 }
             }
-            // Numbers of type u32 are indices.
-            Code::MulAdd { ty: Type::U32, .. } => {}
-            Code::Hopper(act) if !matches!(**act, Act::Wgmma(_)) => {}
-            Code::MulAdd { .. } | Code::Mma { .. } | Code::Hopper(_) => {
-                around.last_mut().into_iter().for_each(|inner| inner.1 = true)
+            // Multiply-adds of u32 compute indices.
+            Instruction::MulAdd { ty: Type::U32, .. } => {}
+            Instruction::Hopper(op) if !matches!(**op, LoweredOp::Wgmma(_)) => {}
+            Instruction::MulAdd { .. } | Instruction::Mma { .. } | Instruction::Hopper(_) => {
+                enclosing.last_mut().into_iter().for_each(|inner| inner.1 = true)
             }
             _ => {}
         }
     }
-    slides
+    main_loops
 }
 
-/// Until which operation each value is needed, by position in a walk through the kernel.
-struct Lives {
+/// Live ranges of values: the position of the last use, in program order.
+struct LiveRanges {
     last_use: Vec<u32>,
     depth: Vec<usize>,
     loops: Vec<Vec<usize>>,
     position: u32,
 }
 
-impl Lives {
+impl LiveRanges {
     fn of(kernel: &Kernel) -> Self {
         let n = kernel.value_types().len();
-        let mut lives = Lives { last_use: vec![0; n], depth: vec![0; n], loops: Vec::new(), position: 0 };
-        lives.region(kernel, kernel.body());
-        lives
+        let mut live_ranges = LiveRanges { last_use: vec![0; n], depth: vec![0; n], loops: Vec::new(), position: 0 };
+        live_ranges.region(kernel, kernel.body());
+        live_ranges
     }
 
     fn read(&mut self, operand: Operand) {
         if let Operand::Val(value) = operand {
             let value = value.index();
             self.last_use[value] = self.last_use[value].max(self.position);
-            // Made outside a loop and read inside: needed until the loop is over.
+            // Defined outside a loop and read inside: live until the end of the loop.
             if let Some(outer) = self.loops.get_mut(self.depth[value]) {
                 outer.push(value);
             }
@@ -122,19 +127,19 @@ impl Lives {
                 self.depth[value.index()] = self.loops.len() + usize::from(is_loop);
             }
             if !matches!(inst.op, Op::While { .. }) {
-                each_read(kernel, &inst.op, |o| self.read(o));
+                for_each_read(kernel, &inst.op, |o| self.read(o));
             }
             self.position += 1;
             match &inst.op {
                 Op::For { end, step, body, .. } => {
-                    self.looped(|s| {
+                    self.in_loop(|s| {
                         s.region(kernel, body);
                         s.read(*end);
                         s.read(*step);
                     });
                     self.last_use[inst.results[0].index()] = self.position;
                 }
-                Op::While { condition, test, body } => self.looped(|s| {
+                Op::While { condition, test, body } => self.in_loop(|s| {
                     s.region(kernel, condition);
                     s.read(*test);
                     s.position += 1;
@@ -150,7 +155,7 @@ impl Lives {
         }
     }
 
-    fn looped(&mut self, walk: impl FnOnce(&mut Self)) {
+    fn in_loop(&mut self, walk: impl FnOnce(&mut Self)) {
         self.loops.push(Vec::new());
         walk(self);
         for value in self.loops.pop().unwrap_or_default() {
@@ -159,33 +164,33 @@ impl Lives {
     }
 }
 
-/// Calls `f` with all that an operation reads here: its operands, and the coordinates of its places.
-fn each_read(kernel: &Kernel, op: &Op, mut f: impl FnMut(Operand)) {
+/// Calls `f` for each value that an operation reads: its operands and its coordinates.
+fn for_each_read(kernel: &Kernel, op: &Op, mut f: impl FnMut(Operand)) {
     op.for_each_operand(&mut f);
-    op.for_each_place(|place| {
-        if let Place::Shared { coordinates, .. } = *place {
+    op.for_each_memory_ref(|memory_ref| {
+        if let MemoryRef::Shared { coordinates, .. } = *memory_ref {
             kernel.coordinates(coordinates).iter().for_each(|&(value, _)| f(value));
         }
     });
 }
 
-struct Lower<'a> {
+struct Lowering<'a> {
     kernel: &'a Kernel,
     last_use: Vec<u32>,
     position: u32,
     program: Program,
     registers: Vec<Option<Reg>>,
     vars: Vec<Reg>,
-    /// Variables that warpgroups add to.
-    sums: Vec<bool>,
+    /// Whether each variable is an accumulator of a warpgroup.
+    accumulators: Vec<bool>,
     constants: HashMap<(Type, u64), Reg>,
-    /// Registers nobody needs any more: predicates, single lines, pairs of lines.
+    /// Free registers: predicates, single vectors, pairs of vectors.
     free: [Vec<Reg>; 3],
-    line_lanes: Vec<LineLanes>,
+    register_lanes: Vec<RegisterLanes>,
     bounds: Bounds,
-    known_axes: HashMap<Vec<Coordinate>, u32>,
-    /// What goes before the instruction at hand, and the registers that only it reads.
-    before: Vec<Code>,
+    known_axes: HashMap<Vec<CheckedCoordinate>, u32>,
+    /// Instructions to emit before the current one, and the temporaries that only it reads.
+    before: Vec<Instruction>,
     temporaries: Vec<Reg>,
 }
 
@@ -197,38 +202,39 @@ fn class(ty: Type) -> usize {
     }
 }
 
-impl Lower<'_> {
+impl Lowering<'_> {
     fn allocate(&mut self, ty: Type) -> Reg {
         let class = class(ty);
         if let Some(reg) = self.free[class].pop() {
             return reg;
         }
-        let reg = if class == 0 { self.program.predicates.len() } else { self.program.lines.len() };
+        let reg = if class == 0 { self.program.predicates.len() } else { self.program.vectors.len() };
         match class {
             0 => self.program.predicates.push(0),
-            1 => self.lines(&[ZERO]),
-            _ => self.lines(&[ZERO; 2]),
+            1 => self.push_vectors(&[ZERO]),
+            _ => self.push_vectors(&[ZERO; 2]),
         }
         reg as Reg
     }
 
-    /// A register of one line, or of two.
-    fn lines(&mut self, lines: &[Line]) {
-        self.program.lines.extend(lines);
-        let lanes: &[_] = if lines.len() == 2 { &[LineLanes::Low, LineLanes::High] } else { &[LineLanes::All] };
-        self.line_lanes.extend(lanes);
+    /// Adds a register of one vector, or of two.
+    fn push_vectors(&mut self, vectors: &[VectorRegister]) {
+        self.program.vectors.extend(vectors);
+        let lanes: &[_] =
+            if vectors.len() == 2 { &[RegisterLanes::Low, RegisterLanes::High] } else { &[RegisterLanes::All] };
+        self.register_lanes.extend(lanes);
     }
 
     fn constant(&mut self, ty: Type, bits: u64) -> Reg {
         if let Some(&reg) = self.constants.get(&(ty, bits)) {
             return reg;
         }
-        // A register of its own: constants are written once, before the kernel starts.
-        let reg = if ty == Type::Pred { self.program.predicates.len() } else { self.program.lines.len() } as Reg;
+        // A register of its own: constants are initialized once, before the kernel starts.
+        let reg = if ty == Type::Pred { self.program.predicates.len() } else { self.program.vectors.len() } as Reg;
         match class(ty) {
             0 => self.program.predicates.push(if bits & 1 == 1 { u32::MAX } else { 0 }),
-            1 => self.lines(&[Line([register_bits(ty, bits); 32])]),
-            _ => self.lines(&bytemuck::cast::<[u64; 32], [Line; 2]>([bits; 32])),
+            1 => self.push_vectors(&[VectorRegister([register_bits(ty, bits); 32])]),
+            _ => self.push_vectors(&bytemuck::cast::<[u64; 32], [VectorRegister; 2]>([bits; 32])),
         }
         self.constants.insert((ty, bits), reg);
         reg
@@ -243,70 +249,74 @@ impl Lower<'_> {
         }
     }
 
-    fn at(&mut self, place: &Place) -> At {
-        match *place {
-            Place::Global { param, batch, row, col } => {
-                At::Global { param, batch: self.operand(batch), row: self.operand(row), col: self.operand(col) }
+    fn at(&mut self, memory_ref: &MemoryRef) -> ElementAddress {
+        match *memory_ref {
+            MemoryRef::Global { param, batch, row, col } => ElementAddress::Global {
+                param,
+                batch: self.operand(batch),
+                row: self.operand(row),
+                col: self.operand(col),
+            },
+            MemoryRef::Cursor { param, batch, cursor, row, col } => {
+                let [row, col] =
+                    [(0, row), (1, col)].map(|(which, offset)| self.offset_coordinate(cursor, which, offset));
+                ElementAddress::Global { param, batch: self.operand(batch), row, col }
             }
-            Place::Cursor { param, batch, cursor, row, col } => {
-                let [row, col] = [(0, row), (1, col)].map(|(which, further)| self.further(cursor, which, further));
-                At::Global { param, batch: self.operand(batch), row, col }
-            }
-            Place::Shared { array, index, offset, coordinates } => {
+            MemoryRef::Shared { array, index, offset, coordinates } => {
                 let axes = self.axes(array, coordinates);
-                At::Shared { array, index: self.operand(index), offset, axes }
+                ElementAddress::Shared { array, index: self.operand(index), offset, axes }
             }
         }
     }
 
-    /// The coordinates of a place that are not known to be inside.
+    /// Selects the coordinates of a reference that are not provably in bounds.
     fn axes(&mut self, array: SharedId, coordinates: CoordinatesId) -> u32 {
         let kernel = self.kernel;
         let SharedArray { dims, .. } = &kernel.shared()[array.index()];
         let mut axes = Vec::new();
         for (axis, (&(value, fixed), &extent)) in kernel.coordinates(coordinates).iter().zip(dims).enumerate() {
             let last = axis + 1 == dims.len();
-            // A vector is at most as wide as it is aligned.
-            let widest = if last { WIDEST as u64 - 1 } else { 0 };
-            if self.bounds.most(value) + u64::from(fixed) + widest >= u64::from(extent) {
-                axes.push(Coordinate { axis, last, value: self.operand(value), fixed, extent });
+            // A vector is at most as wide as its alignment.
+            let widest = if last { MAX_WIDTH as u64 - 1 } else { 0 };
+            if self.bounds.max(value) + u64::from(fixed) + widest >= u64::from(extent) {
+                axes.push(CheckedCoordinate { axis, last, value: self.operand(value), fixed, extent });
             }
         }
-        let known = &mut self.program.axes;
-        let next = known.len() as u32;
+        let axes_lists = &mut self.program.axes;
+        let next = axes_lists.len() as u32;
         *self.known_axes.entry(axes).or_insert_with_key(|axes| {
-            known.push(axes.clone());
+            axes_lists.push(axes.clone());
             next
         })
     }
 
-    /// A coordinate of a cursor, so much further on.
-    fn further(&mut self, cursor: VarId, which: usize, by: u32) -> Reg {
+    /// A coordinate of a cursor, plus an offset.
+    fn offset_coordinate(&mut self, cursor: VarId, which: usize, by: u32) -> Reg {
         let a = self.vars[cursor.index() + which];
         if by == 0 {
             return a;
         }
         let (dst, b) = (self.allocate(Type::U32), self.constant(Type::U32, u64::from(by)));
-        self.before.push(Code::Advance { dst, a, b });
+        self.before.push(Instruction::AddSaturating { dst, a, b });
         self.temporaries.push(dst);
         dst
     }
 
-    fn only(&mut self, guard: Guard) -> Only {
+    fn guard_register(&mut self, guard: Guard) -> GuardRegister {
         match guard {
-            Guard::Always => Only::Always,
-            Guard::If(predicate) => Only::If(self.operand(predicate)),
-            Guard::First(count) => Only::First(self.operand(count)),
+            Guard::Always => GuardRegister::Always,
+            Guard::If(predicate) => GuardRegister::If(self.operand(predicate)),
+            Guard::First(count) => GuardRegister::First(self.operand(count)),
         }
     }
 
-    fn push(&mut self, code: Code, site: SiteId) -> usize {
+    fn push(&mut self, code: Instruction, site: SiteId) -> usize {
         self.program.code.push(code);
         self.program.sites.push(site);
         self.program.code.len() - 1
     }
 
-    fn here(&self) -> u32 {
+    fn next_position(&self) -> u32 {
         self.program.code.len() as u32
     }
 
@@ -315,26 +325,26 @@ impl Lower<'_> {
             let start = self.position;
             self.inst(inst);
             self.position += 1;
-            // Whatever was last needed here is free from now on, what nobody needs at all included.
+            // Values with their last use here are dead from now on, and so are unused results.
             let mut done = Vec::new();
             let mut visit = |operand: Operand| {
                 if let Operand::Val(value) = operand {
                     done.push(value);
                 }
             };
-            each_read(self.kernel, &inst.op, &mut visit);
+            for_each_read(self.kernel, &inst.op, &mut visit);
             done.extend(&inst.results);
             for value in done {
                 self.release(value.index(), start);
             }
         }
-        // Values that outlived their last reader because a loop held them.
+        // Values that outlived their last use because a loop kept them live.
         for value in insts.iter().flat_map(|i| &i.results) {
             self.release(value.index(), u32::MAX);
         }
     }
 
-    /// Frees a value's register where nothing after `position` reads it.
+    /// Frees the register of a value without uses after `position`.
     fn release(&mut self, value: usize, position: u32) {
         if self.last_use[value] <= position
             && let Some(reg) = self.registers[value].take()
@@ -365,103 +375,120 @@ impl Lower<'_> {
         let [start, end, step] = [start, end, step].map(|o| self.operand(o));
         let counter = self.allocate(Type::U32);
         self.registers[inst.results[0].index()] = Some(counter);
-        let enter = self.push(Code::For { counter, start, end, step, exit: 0 }, inst.site);
+        let enter = self.push(Instruction::For { counter, start, end, step, exit: 0 }, inst.site);
         self.position += 1;
-        let first = self.here();
+        let first = self.next_position();
         self.region(body);
-        self.push(Code::Next { counter, end, step, body: first }, inst.site);
-        let after = self.here();
-        if let Code::For { exit, .. } = &mut self.program.code[enter] {
+        self.push(Instruction::Next { counter, end, step, body: first }, inst.site);
+        let after = self.next_position();
+        if let Instruction::For { exit, .. } = &mut self.program.code[enter] {
             *exit = after;
         }
     }
 
     fn branch(&mut self, inst: &Inst, condition: Operand, then: &[Inst], otherwise: &[Inst]) {
         let condition = self.operand(condition);
-        let enter = self.push(Code::If { condition, otherwise: 0 }, inst.site);
+        let enter = self.push(Instruction::If { condition, else_target: 0 }, inst.site);
         self.position += 1;
         self.region(then);
-        let middle = self.push(Code::Else { end: 0 }, inst.site);
+        let middle = self.push(Instruction::Else { end: 0 }, inst.site);
         self.region(otherwise);
-        let end = self.push(Code::End, inst.site) as u32;
-        if let Code::If { otherwise, .. } = &mut self.program.code[enter] {
-            *otherwise = middle as u32;
+        let end = self.push(Instruction::End, inst.site) as u32;
+        if let Instruction::If { else_target, .. } = &mut self.program.code[enter] {
+            *else_target = middle as u32;
         }
-        self.program.code[middle] = Code::Else { end };
+        self.program.code[middle] = Instruction::Else { end };
     }
 
     fn while_loop(&mut self, inst: &Inst, condition: &[Inst], test: Operand, body: &[Inst]) {
-        let enter = self.push(Code::While { exit: 0 }, inst.site);
+        let enter = self.push(Instruction::While { exit: 0 }, inst.site);
         self.position += 1;
-        let again = self.here();
-        // The test is read after the condition's own scope ends, so its registers are freed only after the body.
+        let again = self.next_position();
+        // The body follows the condition's scope and the test reads its result: free its registers
+        // after the body.
         for inst in condition {
             self.inst(inst);
             self.position += 1;
         }
         let condition_register = self.operand(test);
-        let leave = self.push(Code::Test { condition: condition_register, exit: 0 }, inst.site);
+        let leave = self.push(Instruction::Test { condition: condition_register, exit: 0 }, inst.site);
         self.position += 1;
         self.region(body);
-        self.push(Code::Jump { to: again }, inst.site);
-        let end = self.push(Code::End, inst.site) as u32;
-        self.program.code[leave] = Code::Test { condition: condition_register, exit: end };
-        self.program.code[enter] = Code::While { exit: end + 1 };
+        self.push(Instruction::Jump { to: again }, inst.site);
+        let end = self.push(Instruction::End, inst.site) as u32;
+        self.program.code[leave] = Instruction::Test { condition: condition_register, exit: end };
+        self.program.code[enter] = Instruction::While { exit: end + 1 };
         for value in condition.iter().flat_map(|i| &i.results) {
             self.release(value.index(), u32::MAX);
         }
     }
 
-    /// An operation without a body.
-    fn simple(&mut self, op: &Op, ty: Type, inst: &Inst) -> Code {
+    /// Lowers an operation without a body.
+    fn simple(&mut self, op: &Op, ty: Type, inst: &Inst) -> Instruction {
         let kernel = self.kernel;
-        if let (Op::Get(var) | Op::Set(var, _), true) = (op, self.is_sum(op)) {
+        if let (Op::Get(var) | Op::Set(var, _), true) = (op, self.is_accumulator(op)) {
             return match op {
-                Op::Set(_, a) => Code::PutSum { a: self.operand(*a), dst: self.vars[var.index()] },
-                _ => Code::TakeSum { a: self.vars[var.index()], dst: self.result(inst, 0) },
+                Op::Set(_, a) => Instruction::WriteAccumulator { a: self.operand(*a), dst: self.vars[var.index()] },
+                _ => Instruction::ReadAccumulator { a: self.vars[var.index()], dst: self.result(inst, 0) },
             };
         }
         let mut r = |o: &Operand| self.operand(*o);
-        // Operands first: a result may take the register of an operand that ends here only if it is read before it is written,
-        // which holds for whole registers but not lane by lane, so results get registers before operands give theirs back.
+        // Operands come first. A result may reuse an operand's register only if the operand is read
+        // before the result is written. That holds for whole registers, but not lane by lane. So
+        // results get registers before operands free theirs.
         match op {
-            Op::Special(what) => Code::Special { dst: self.result(inst, 0), what: *what },
-            Op::Extent(param, axis) => Code::Extent { dst: self.result(inst, 0), param: *param, axis: *axis },
-            Op::Scalar(param) => Code::Scalar { dst: self.result(inst, 0), ty, param: *param },
-            Op::Unary(op, a) => Code::Unary { op: *op, ty, a: r(a), dst: self.result(inst, 0) },
-            Op::Binary(op, a, b) => Code::Binary { op: *op, ty, a: r(a), b: r(b), dst: self.result(inst, 0) },
-            Op::MulAdd(a, b, c) => Code::MulAdd { ty, a: r(a), b: r(b), c: r(c), dst: self.result(inst, 0) },
-            Op::Compare(how, a, b) => {
-                Code::Compare { how: *how, ty: kernel.operand_type(*a), a: r(a), b: r(b), dst: self.result(inst, 0) }
+            Op::SpecialRegister(register) => {
+                Instruction::SpecialRegister { dst: self.result(inst, 0), register: *register }
             }
-            Op::Select(condition, yes, no) => {
-                Code::Select { ty, condition: r(condition), yes: r(yes), no: r(no), dst: self.result(inst, 0) }
-            }
+            Op::Extent(param, axis) => Instruction::Extent { dst: self.result(inst, 0), param: *param, axis: *axis },
+            Op::Scalar(param) => Instruction::Scalar { dst: self.result(inst, 0), ty, param: *param },
+            Op::Unary(op, a) => Instruction::Unary { op: *op, ty, a: r(a), dst: self.result(inst, 0) },
+            Op::Binary(op, a, b) => Instruction::Binary { op: *op, ty, a: r(a), b: r(b), dst: self.result(inst, 0) },
+            Op::MulAdd(a, b, c) => Instruction::MulAdd { ty, a: r(a), b: r(b), c: r(c), dst: self.result(inst, 0) },
+            Op::Compare(cmp, a, b) => Instruction::Compare {
+                cmp: *cmp,
+                ty: kernel.operand_type(*a),
+                a: r(a),
+                b: r(b),
+                dst: self.result(inst, 0),
+            },
+            Op::Select(condition, if_true, if_false) => Instruction::Select {
+                ty,
+                condition: r(condition),
+                if_true: r(if_true),
+                if_false: r(if_false),
+                dst: self.result(inst, 0),
+            },
             Op::Convert(a) => {
-                Code::Convert { from: kernel.operand_type(*a), to: ty, a: r(a), dst: self.result(inst, 0) }
+                Instruction::Convert { from: kernel.operand_type(*a), to: ty, a: r(a), dst: self.result(inst, 0) }
             }
-            // Registers extend 8-bit integers, each in its way: converting keeps their bits.
+            // Registers extend 8-bit integers by sign or zero, so a conversion keeps their bits.
             // Floats are extended as unsigned integers.
             Op::Bitcast(a) if ty.size() == 1 => {
                 let int = |ty: Type| if ty.is_float() { Type::U8 } else { ty };
-                Code::Convert { from: int(kernel.operand_type(*a)), to: int(ty), a: r(a), dst: self.result(inst, 0) }
+                Instruction::Convert {
+                    from: int(kernel.operand_type(*a)),
+                    to: int(ty),
+                    a: r(a),
+                    dst: self.result(inst, 0),
+                }
             }
-            Op::Bitcast(a) => Code::Copy { ty, a: r(a), dst: self.result(inst, 0) },
-            Op::Get(var) => Code::Copy { ty, a: self.vars[var.index()], dst: self.result(inst, 0) },
-            Op::Set(var, a) => Code::Set { ty: kernel.var_type(*var), a: r(a), dst: self.vars[var.index()] },
+            Op::Bitcast(a) => Instruction::Copy { ty, a: r(a), dst: self.result(inst, 0) },
+            Op::Get(var) => Instruction::Copy { ty, a: self.vars[var.index()], dst: self.result(inst, 0) },
+            Op::Set(var, a) => Instruction::Set { ty: kernel.var_type(*var), a: r(a), dst: self.vars[var.index()] },
             Op::Load { from, width, guard, fill, order, scope } => {
-                let (at, only, fill) = (self.at(from), self.only(*guard), self.operand(*fill));
+                let (at, guard, fill) = (self.at(from), self.guard_register(*guard), self.operand(*fill));
                 let dst = (0..*width as usize).map(|i| self.result(inst, i)).collect();
-                Code::Load { ty, dst, at, only, fill, order: *order, scope: *scope }
+                Instruction::Load { ty, dst, at, guard, fill, order: *order, scope: *scope }
             }
             Op::Store { to, values, guard, order, scope } => {
-                let (at, only) = (self.at(to), self.only(*guard));
+                let (at, guard) = (self.at(to), self.guard_register(*guard));
                 let mut registers = [0; 4];
                 for (register, value) in registers.iter_mut().zip(values) {
                     *register = self.operand(*value);
                 }
-                let (ty, width) = (kernel.place_type(to), values.len() as u32);
-                Code::Store { ty, values: registers, width, at, only, order: *order, scope: *scope }
+                let (ty, width) = (kernel.element_type(to), values.len() as u32);
+                Instruction::Store { ty, values: registers, width, at, guard, order: *order, scope: *scope }
             }
             Op::Atomic { op, at, value, order, scope } => {
                 let (at, value) = (self.at(at), self.operand(*value));
@@ -470,32 +497,46 @@ impl Lower<'_> {
                     _ => value,
                 };
                 let dst = self.result(inst, 0);
-                Code::Atomic { op: *op, ty, dst, at, value, expected, order: *order, scope: *scope }
+                Instruction::Atomic { op: *op, ty, dst, at, value, expected, order: *order, scope: *scope }
             }
             Op::WaitUntil { at, compare, value, scope } => {
-                let ty = kernel.place_type(at);
-                Code::WaitUntil { ty, at: self.at(at), how: *compare, value: self.operand(*value), scope: *scope }
+                let ty = kernel.element_type(at);
+                Instruction::WaitUntil {
+                    ty,
+                    at: self.at(at),
+                    cmp: *compare,
+                    value: self.operand(*value),
+                    scope: *scope,
+                }
             }
-            Op::Fence(scope) => Code::Fence { scope: *scope },
+            Op::Fence(scope) => Instruction::Fence { scope: *scope },
             Op::CopyAsync { to, from, width, guard } => {
-                let ty = kernel.place_type(to);
-                let (to, from, only) = (self.at(to), self.at(from), self.only(*guard));
-                Code::CopyAsync { ty, to, from, width: *width, only }
+                let ty = kernel.element_type(to);
+                let (to, from, guard) = (self.at(to), self.at(from), self.guard_register(*guard));
+                Instruction::CopyAsync { ty, to, from, width: *width, guard }
             }
-            Op::CopyAsyncCommit => Code::Commit,
-            Op::CopyAsyncWait { pending } => Code::WaitGroups { pending: *pending },
-            Op::Barrier => Code::Barrier,
-            Op::NamedBarrier { id, threads, wait } => Code::NamedBarrier { id: r(id), threads: *threads, wait: *wait },
-            Op::SyncWarp { mask } => Code::SyncWarp { mask: *mask },
-            Op::Shuffle { mode, value, lane, mask } => {
-                Code::Shuffle { mode: *mode, value: r(value), lane: r(lane), mask: *mask, dst: self.result(inst, 0) }
+            Op::CopyAsyncCommit => Instruction::CopyAsyncCommit,
+            Op::CopyAsyncWait { pending } => Instruction::CopyAsyncWait { pending: *pending },
+            Op::Barrier => Instruction::Barrier,
+            Op::NamedBarrier { id, threads, wait } => {
+                Instruction::NamedBarrier { id: r(id), threads: *threads, wait: *wait }
             }
+            Op::SyncWarp { mask } => Instruction::SyncWarp { mask: *mask },
+            Op::Shuffle { mode, value, lane, mask } => Instruction::Shuffle {
+                mode: *mode,
+                value: r(value),
+                lane: r(lane),
+                mask: *mask,
+                dst: self.result(inst, 0),
+            },
             Op::Vote { mode, value, mask } => {
-                Code::Vote { mode: *mode, value: r(value), mask: *mask, dst: self.result(inst, 0) }
+                Instruction::Vote { mode: *mode, value: r(value), mask: *mask, dst: self.result(inst, 0) }
             }
             Op::SetCursor(cursor, at) => {
-                let Place::Global { row, col, .. } = at else { unreachable!("checked: a cursor stands in a matrix") };
-                let [first, second] = [(row, 0), (col, 1)].map(|(a, which)| Code::Set {
+                let MemoryRef::Global { row, col, .. } = at else {
+                    unreachable!("checked: a cursor points into a matrix")
+                };
+                let [first, second] = [(row, 0), (col, 1)].map(|(a, which)| Instruction::Set {
                     ty: Type::U32,
                     a: self.operand(*a),
                     dst: self.vars[cursor.index() + which],
@@ -506,99 +547,116 @@ impl Lower<'_> {
             Op::MoveCursor { cursor, rows, cols, .. } => {
                 let [first, second] = [(rows, 0), (cols, 1)].map(|(b, which)| {
                     let dst = self.vars[cursor.index() + which];
-                    Code::Advance { dst, a: dst, b: self.operand(*b) }
+                    Instruction::AddSaturating { dst, a: dst, b: self.operand(*b) }
                 });
                 self.before.push(first);
                 second
             }
-            Op::Uniform(scope, a) => Code::Uniform { scope: *scope, ty, a: r(a), dst: self.result(inst, 0) },
-            Op::RoundTf32(a) => Code::RoundTf32 { a: r(a), dst: self.result(inst, 0) },
-            Op::Pack(a, b) => Code::Pack { a: r(a), b: r(b), dst: self.result(inst, 0) },
-            Op::Mma { mma, a, b, sums } => {
+            Op::Uniform(scope, a) => Instruction::Uniform { scope: *scope, ty, a: r(a), dst: self.result(inst, 0) },
+            Op::RoundTf32(a) => Instruction::RoundTf32 { a: r(a), dst: self.result(inst, 0) },
+            Op::Pack(a, b) => Instruction::Pack { a: r(a), b: r(b), dst: self.result(inst, 0) },
+            Op::Mma { mma, a, b, accumulators } => {
                 let mut fragments = Fragments::default();
                 fragments.a.iter_mut().zip(a).for_each(|(reg, a)| *reg = r(a));
                 fragments.b.iter_mut().zip(b).for_each(|(reg, b)| *reg = r(b));
-                fragments.sums.iter_mut().zip(&self.vars[sums.index()..]).for_each(|(reg, &var)| *reg = var);
-                Code::Mma { mma: *mma, fragments }
+                fragments
+                    .accumulators
+                    .iter_mut()
+                    .zip(&self.vars[accumulators.index()..])
+                    .for_each(|(reg, &var)| *reg = var);
+                Instruction::Mma { mma: *mma, fragments }
             }
             Op::LoadMatrix { from, count, transposed } => {
-                let (ty, at) = (kernel.place_type(from), self.at(from));
+                let (ty, at) = (kernel.element_type(from), self.at(from));
                 let mut dst = [0; 4];
                 for (i, dst) in dst.iter_mut().enumerate().take(*count as usize) {
                     *dst = self.result(inst, i);
                 }
-                Code::LoadMatrix { ty, dst, count: *count, at, transposed: *transposed }
+                Instruction::LoadMatrix { ty, dst, count: *count, at, transposed: *transposed }
             }
-            Op::Hopper(op) => Code::Hopper(Box::new(self.hopper(op))),
+            Op::Hopper(op) => Instruction::Hopper(Box::new(self.hopper(op))),
             Op::For { .. } | Op::If { .. } | Op::While { .. } => unreachable!("lowered with their bodies"),
         }
     }
 
-    /// Whether a variable is read or written that a warpgroup adds to.
-    fn is_sum(&self, op: &Op) -> bool {
-        matches!(op, Op::Get(var) | Op::Set(var, _) if self.sums[var.index()])
+    /// Whether an operation reads or writes an accumulator of a warpgroup.
+    fn is_accumulator(&self, op: &Op) -> bool {
+        matches!(op, Op::Get(var) | Op::Set(var, _) if self.accumulators[var.index()])
     }
 
-    fn hopper(&mut self, op: &Hopper) -> Act {
+    fn hopper(&mut self, op: &HopperOp) -> LoweredOp {
         match op {
-            Hopper::InitBarrier { barrier, arrivals } => {
-                Act::InitBarrier { barrier: self.at(barrier), arrivals: *arrivals }
+            HopperOp::MbarrierInit { barrier, arrivals } => {
+                LoweredOp::MbarrierInit { barrier: self.at(barrier), arrivals: *arrivals }
             }
-            Hopper::FenceInit => Act::FenceInit,
-            Hopper::Arrive { barrier, block, expect } => {
+            HopperOp::FenceMbarrierInit => LoweredOp::FenceMbarrierInit,
+            HopperOp::MbarrierArrive { barrier, block, expect } => {
                 let [block, expect] = [block, expect].map(|o| o.map(|o| self.operand(o)));
-                Act::Arrive { barrier: self.at(barrier), block, expect }
+                LoweredOp::MbarrierArrive { barrier: self.at(barrier), block, expect }
             }
-            Hopper::Await { barrier, parity } => {
-                Act::Await { barrier: self.at(barrier), parity: self.operand(*parity) }
+            HopperOp::MbarrierWait { barrier, parity } => {
+                LoweredOp::MbarrierWait { barrier: self.at(barrier), parity: self.operand(*parity) }
             }
-            Hopper::CopyTile { matrix, at, to, barrier, blocks } => Act::CopyTile {
+            HopperOp::TmaLoad { matrix, at, to, barrier, blocks } => LoweredOp::TmaLoad {
                 matrix: matrix.index(),
                 at: at.map(|o| self.operand(o)),
                 to: self.at(to),
                 barrier: self.at(barrier),
                 blocks: blocks.map(|o| self.operand(o)),
             },
-            Hopper::Send { to, values, block, barrier } => {
+            HopperOp::StoreAsync { to, values, block, barrier } => {
                 let values = values.iter().map(|&o| self.operand(o)).collect();
-                Act::Send { to: self.at(to), values, block: self.operand(*block), barrier: self.at(barrier) }
+                LoweredOp::StoreAsync {
+                    to: self.at(to),
+                    values,
+                    block: self.operand(*block),
+                    barrier: self.at(barrier),
+                }
             }
-            Hopper::StoreTile { matrix, at, from } => {
-                Act::StoreTile { matrix: matrix.index(), at: at.map(|o| self.operand(o)), from: self.at(from) }
+            HopperOp::TmaStore { matrix, at, from } => {
+                LoweredOp::TmaStore { matrix: matrix.index(), at: at.map(|o| self.operand(o)), from: self.at(from) }
             }
-            Hopper::CommitStores => Act::CommitStores,
-            Hopper::AwaitStores { pending, read } => Act::AwaitStores { pending: *pending, read: *read },
-            Hopper::FenceProxy { global } => Act::FenceProxy { global: *global },
-            Hopper::Wgmma { wgmma, a, b, sums, add } => {
+            HopperOp::BulkCommitGroup => LoweredOp::BulkCommitGroup,
+            HopperOp::BulkWaitGroup { pending, read } => LoweredOp::BulkWaitGroup { pending: *pending, read: *read },
+            HopperOp::FenceProxyAsync { global } => LoweredOp::FenceProxyAsync { global: *global },
+            HopperOp::Wgmma { wgmma, a, b, accumulators, accumulate } => {
                 let a = match a {
-                    LeftFactor::Shared(a) => Left::Shared(self.factor(a)),
-                    LeftFactor::Registers(a) => {
+                    LeftOperand::Shared(a) => LoweredLeftOperand::Shared(self.shared_operand(a)),
+                    LeftOperand::Registers(a) => {
                         let mut registers = [0; 4];
                         registers.iter_mut().zip(a).for_each(|(reg, &a)| *reg = self.operand(a));
-                        Left::Registers(registers)
+                        LoweredLeftOperand::Registers(registers)
                     }
                 };
-                let sums = self.vars[sums.index()..][..wgmma.sums() as usize].into();
-                Act::Wgmma(Multiply { wgmma: *wgmma, a, b: self.factor(b), sums, add: self.operand(*add) })
+                let accumulators = self.vars[accumulators.index()..][..wgmma.accumulators() as usize].into();
+                LoweredOp::Wgmma(WgmmaInstruction {
+                    wgmma: *wgmma,
+                    a,
+                    b: self.shared_operand(b),
+                    accumulators,
+                    accumulate: self.operand(*accumulate),
+                })
             }
-            Hopper::WgmmaFence => Act::WgmmaFence,
-            Hopper::WgmmaCommit => Act::WgmmaCommit,
-            Hopper::WgmmaWait { pending } => Act::WgmmaWait { pending: *pending },
-            Hopper::StoreMatrix { to, values, transposed } => {
-                let ty = self.kernel.place_type(to);
+            HopperOp::WgmmaFence => LoweredOp::WgmmaFence,
+            HopperOp::WgmmaCommitGroup => LoweredOp::WgmmaCommitGroup,
+            HopperOp::WgmmaWaitGroup { pending } => LoweredOp::WgmmaWaitGroup { pending: *pending },
+            HopperOp::StoreMatrix { to, values, transposed } => {
+                let ty = self.kernel.element_type(to);
                 let (to, values) = (self.at(to), values.iter().map(|&o| self.operand(o)).collect());
-                Act::StoreMatrix { ty, to, values, transposed: *transposed }
+                LoweredOp::StoreMatrix { ty, to, values, transposed: *transposed }
             }
-            Hopper::SetRegisters { count, more } => Act::SetRegisters { count: *count, more: *more },
-            Hopper::ClusterArrive => Act::ClusterArrive,
-            Hopper::ClusterWait => Act::ClusterWait,
-            Hopper::AwaitLaunches => Act::AwaitLaunches,
-            Hopper::Prefetch { .. } | Hopper::AllowNext => Act::Nothing,
+            HopperOp::SetMaxRegisters { count, increase } => {
+                LoweredOp::SetMaxRegisters { count: *count, increase: *increase }
+            }
+            HopperOp::ClusterArrive => LoweredOp::ClusterArrive,
+            HopperOp::ClusterWait => LoweredOp::ClusterWait,
+            HopperOp::GriddepWait => LoweredOp::GriddepWait,
+            HopperOp::PrefetchTensorMap { .. } | HopperOp::GriddepLaunchDependents => LoweredOp::Nop,
         }
     }
 
-    fn factor(&mut self, factor: &Factor) -> program::Factor {
-        program::Factor { at: self.at(&factor.at), along_k: factor.along_k }
+    fn shared_operand(&mut self, operand: &SharedOperand) -> program::LoweredSharedOperand {
+        program::LoweredSharedOperand { at: self.at(&operand.at), k_major: operand.k_major }
     }
 
     fn result(&mut self, inst: &Inst, which: usize) -> Reg {

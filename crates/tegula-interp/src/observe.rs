@@ -1,4 +1,4 @@
-//! What an observer sees while a kernel runs.
+//! Events of a running kernel, for an observer.
 
 use std::ops::ControlFlow;
 
@@ -6,195 +6,205 @@ use tegula_core::diagnostic::{Finding, Space};
 use tegula_core::element::Type;
 use tegula_ir::{Binary, Mma, Site, Unary, Wgmma};
 
-/// Sees what happens while a kernel runs, one warp-wide operation at a time.
+/// Receives the events of a running kernel, one warp-wide operation at a time.
 pub trait Observer {
-    /// Called after each operation that computes, touches memory or synchronises, and for each new finding. Blocks run one after
-    /// the other (those of a cluster in turns), and the warps of a block each as far as it can; `Break` ends the launch there.
+    /// Handles an event; `Break` ends the launch.
+    ///
+    /// Called after each operation that computes, accesses memory or synchronizes, and for each new
+    /// finding. Blocks run one after the other, those of a cluster interleaved. Each warp of a
+    /// block runs until it must wait.
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()>;
 }
 
-/// A warp-wide operation that just happened.
+/// A completed warp-wide operation.
 #[derive(Debug)]
 pub struct Event<'a> {
     /// The block, along x, y and z.
     pub block: [u32; 3],
-    /// The warp of the block.
+    /// Index of the warp in the block.
     pub warp: u32,
-    /// One bit a lane that took part.
+    /// Mask of the active lanes, one bit a lane.
     pub lanes: u32,
-    /// Where it was written.
+    /// Source location.
     pub site: Site,
-    /// Which operation: its position in the kernel's flat program. What stands later in the kernel has a greater one.
+    /// The instruction, by its position in the kernel's flat program, which is in source order.
     pub operation: u32,
-    /// The loops around it, outermost first: each one's position in the program, and how often its body was begun before. Ordered by
-    /// these and then by their operations, events stand as the program's text runs.
+    /// The enclosing loops, outermost first: the position of each, and its iteration.
+    ///
+    /// Sorted by these and then by `operation`, events are in the order of the program.
     pub loops: &'a [(u32, u32)],
-    /// The step of the slide: how often the body of the loop that adds products, of several nested ones the innermost, was begun
-    /// before. `None` outside of it.
+    /// Step of the main loop: the iteration of the innermost loop that multiplies and accumulates.
+    ///
+    /// `None` outside that loop.
     pub step: Option<u32>,
-    /// What it did.
-    pub what: What<'a>,
+    /// The operation, with its operands and results.
+    pub kind: EventKind<'a>,
 }
 
-/// What a warp-wide operation did.
+/// The kind of a warp-wide operation, with its operands and results.
 ///
-/// Registers have numbers, a warp's own; a number is used again once nobody needs the value. Predicates are numbered apart.
+/// Registers are numbered for each warp, predicates separately. A number is reused after the last
+/// use of its value.
 #[derive(Debug)]
-pub enum What<'a> {
-    /// Computed a number in each lane.
+pub enum EventKind<'a> {
+    /// Computed a value in each lane.
     Compute {
-        /// How.
-        how: Computation,
-        /// Of the results.
+        /// The computation.
+        op: Computation,
+        /// Type of the results.
         ty: Type,
-        /// The register that the results are in.
-        into: u32,
-        /// Registers they were computed from, in order, as far as `how` tells what they are for.
-        from: &'a [u32],
-        /// The results, as bits of the type; meaningful in the lanes that took part.
+        /// Destination register.
+        dst: u32,
+        /// Source registers, in order, as far as `op` defines their roles.
+        src: &'a [u32],
+        /// The results, as bits of the type; valid in the active lanes.
         bits: &'a [u64; 32],
     },
-    /// Read or wrote one element in each lane; a vector access is one event for each of its elements, an asynchronous copy one for
-    /// what it reads and one for what it will write.
+    /// Read or wrote one element in each lane.
+    ///
+    /// A vector access is one event for each element. An asynchronous copy is one event for its
+    /// read and one for its write.
     Access {
-        /// Whether it wrote.
+        /// Whether it is a write.
         write: bool,
-        /// Which memory.
+        /// Global or shared memory.
         space: Space,
-        /// The matrix or array.
+        /// Name of the matrix or array.
         name: &'a str,
-        /// Its position among the parameters, or among the shared arrays.
+        /// Index of the parameter, or of the shared array.
         memory: usize,
-        /// The register read into or written from, where there is one.
+        /// The destination or source register, if any.
         register: Option<u32>,
-        /// Position of the element in its matrix or array, row after row; `None` where the lane took no part.
+        /// Index of each lane's element in its matrix or array, in row-major order.
+        ///
+        /// `None` in lanes that do not take part.
         elements: &'a [Option<u64>; 32],
-        /// What was read or written, as bits.
+        /// The values, as bits.
         bits: &'a [u64; 32],
-        /// What the request cost, with the first element of the access; `None` with further ones.
+        /// Cost of the request, with the first element of the access; `None` with later elements.
         request: Option<Request>,
     },
-    /// Came to a barrier of the block.
+    /// Arrived at a barrier of the block.
     Barrier {
-        /// 0, or the number of a named one.
+        /// 0 for the barrier of the block, or the number of a named barrier.
         id: u32,
-        /// Threads that meet there.
+        /// Number of participating threads.
         threads: u32,
-        /// Whether it waits for the others; who does not has only come.
+        /// Whether the warp waits; otherwise it only arrives.
         waits: bool,
     },
-    /// Waited until at most so many groups of asynchronous copies were on their way.
-    Wait(u32),
-    /// Started a copy of a tile from a matrix to shared memory.
-    CopyTile {
-        /// The matrix.
+    /// Waited until at most this many groups of `cp.async` copies were pending.
+    CopyAsyncWait(u32),
+    /// Started a bulk copy of a tile from a matrix to shared memory.
+    TmaLoad {
+        /// Name of the matrix.
         matrix: &'a str,
-        /// Where to.
-        to: Place<'a>,
-        /// Its bytes.
+        /// The destination tile.
+        to: SharedRef<'a>,
+        /// Bytes copied.
         bytes: u32,
-        /// The barrier that counts them.
-        barrier: Place<'a>,
-        /// To which blocks of the cluster, one bit each.
+        /// The mbarrier that counts the bytes.
+        barrier: SharedRef<'a>,
+        /// The destination blocks of the cluster, as a mask.
         blocks: u32,
     },
-    /// Sent numbers to another block of the cluster.
-    Send {
-        /// Which block.
+    /// Stored values to the shared memory of another block of the cluster.
+    StoreAsync {
+        /// Rank of the destination block.
         block: u32,
-        /// The barrier there that counts them.
-        barrier: Place<'a>,
-        /// Bytes, of all lanes.
+        /// The mbarrier of the destination block that counts the bytes.
+        barrier: SharedRef<'a>,
+        /// Bytes stored by all lanes.
         bytes: u32,
     },
-    /// Started a copy of a tile from shared memory to a matrix.
-    StoreTile {
-        /// The matrix.
+    /// Started a bulk store of a tile from shared memory to a matrix.
+    TmaStore {
+        /// Name of the matrix.
         matrix: &'a str,
-        /// Where from.
-        from: Place<'a>,
+        /// The source tile.
+        from: SharedRef<'a>,
     },
-    /// Closed a group of stores of tiles.
-    CommitStores,
-    /// Waited until the tiles of all but so many groups of stores had been read.
-    AwaitStores(u32),
-    /// Began a barrier in shared memory.
-    Begin {
-        /// Which.
-        barrier: Place<'a>,
-        /// Arrivals that a phase takes.
+    /// Committed a group of bulk stores.
+    BulkCommitGroup,
+    /// Waited until at most this many groups of bulk stores were pending.
+    BulkWaitGroup(u32),
+    /// Initialized an mbarrier.
+    MbarrierInit {
+        /// The mbarrier.
+        barrier: SharedRef<'a>,
+        /// Arrivals that complete a phase.
         arrivals: u32,
     },
-    /// Arrived at a barrier in shared memory.
-    Arrive {
-        /// Which.
-        barrier: Place<'a>,
-        /// Of which block of the cluster.
+    /// Arrived at an mbarrier.
+    MbarrierArrive {
+        /// The mbarrier.
+        barrier: SharedRef<'a>,
+        /// Rank of the block that holds it.
         block: u32,
-        /// Bytes that it announced.
+        /// Bytes that the arrival expects (`expect_tx`).
         bytes: u32,
     },
-    /// Went on when a phase of a barrier in shared memory had ended.
-    Await {
-        /// Which.
-        barrier: Place<'a>,
-        /// The parity of the phase: 0 of the first.
+    /// Waited for the completion of a phase of an mbarrier.
+    MbarrierWait {
+        /// The mbarrier.
+        barrier: SharedRef<'a>,
+        /// Parity of the phase; the first phase has parity 0.
         parity: u32,
     },
-    /// Started a matrix instruction of a warpgroup.
-    Multiply {
-        /// Which.
+    /// Issued a matrix instruction of a warpgroup.
+    Wgmma {
+        /// The instruction.
         wgmma: Wgmma,
-        /// The tiles that it reads: of A, unless that is in registers, and of B.
-        tiles: &'a [Place<'a>],
+        /// The tiles that it reads: of A, unless A is in registers, and of B.
+        tiles: &'a [SharedRef<'a>],
     },
-    /// Closed a group of such instructions.
-    CommitProducts,
-    /// Waited until all but so many groups of them had added their products.
-    AwaitProducts(u32),
-    /// Something is wrong with the operation, and was not found before at these lines.
-    Found(&'a Finding),
+    /// Committed a group of warpgroup matrix instructions.
+    WgmmaCommitGroup,
+    /// Waited until at most this many groups of warpgroup matrix instructions were pending.
+    WgmmaWaitGroup(u32),
+    /// A bug in the operation, the first of its kind at these source lines.
+    Finding(&'a Finding),
 }
 
-/// A tile or a barrier of an array in shared memory.
+/// A tile or an mbarrier of a shared array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place<'a> {
-    /// The array.
+pub struct SharedRef<'a> {
+    /// Name of the array.
     pub array: &'a str,
-    /// Its position among the shared arrays.
+    /// Index of the shared array.
     pub memory: usize,
-    /// Which of its tiles or barriers.
+    /// Index of the tile or mbarrier in the array.
     pub index: usize,
 }
 
-/// How numbers were computed.
+/// A computation, with the roles of its source registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Computation {
-    /// From one register, as it was.
+    /// Copy of one register.
     Move,
-    /// From one register of another type.
+    /// Type conversion of one register.
     Convert,
-    /// From one register.
+    /// Operation on one register.
     Unary(Unary),
-    /// From two registers.
+    /// Operation on two registers.
     Binary(Binary),
-    /// The product of two registers, and a third.
+    /// Multiply-add: the product of two registers, plus a third.
     MulAdd,
-    /// By a matrix instruction: sums in one of its registers.
+    /// Matrix instruction of a warp: one register of accumulators.
     Matrix(Mma),
-    /// By a warpgroup's matrix instruction: sums in one of its registers.
+    /// Matrix instruction of a warpgroup: one register of accumulators.
     Warpgroup(Wgmma),
-    /// Otherwise.
+    /// Any other computation.
     Other,
 }
 
-/// What a warp-wide access cost.
+/// Cost of a warp-wide memory request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Elements each lane asked for.
+    /// Elements accessed by each lane.
     pub width: u32,
-    /// 32-byte sectors of global memory, or passes over the banks of shared memory.
-    pub passes: u64,
-    /// Those of the passes that a request without conflicts would not have taken.
+    /// 32-byte sectors of global memory, or wavefronts of shared memory.
+    pub transactions: u64,
+    /// Wavefronts caused by bank conflicts.
     pub conflicts: u64,
 }

@@ -1,77 +1,86 @@
-//! Divergence: independent thread scheduling, as NVIDIA GPUs have had it since Volta.
+//! Divergence: independent thread scheduling, as in NVIDIA GPUs since Volta.
 //!
-//! The lanes of a warp that run together are a *path*. A warp starts with one. Where a path waits, the lanes that have still to run the
-//! other branch become a path of their own, so that divergent lanes make progress whatever they wait for. Paths reconverge at
-//! the end of the branch or loop in which they parted: the one that comes first is absorbed by one that is still inside.
-//! Reconvergence decides how accesses are counted as requests, never whether lanes get on: where nothing else in the launch can run,
-//! lanes that wait at the end of a branch or loop, and lanes whose own wait is over, go ahead ([`Warp::release`]).
+//! A *path* is a divergent subset of the lanes of a warp, which run together (a warp split). A warp
+//! starts with one path. If a path waits, the lanes that have yet to run the other branch become a
+//! path of their own. So divergent lanes make progress, whatever they wait for. Paths reconverge at
+//! the end of the branch or loop where they diverged: the path that arrives first merges into one
+//! that is still inside.
 //!
-//! Each path has registers of its own, of which those of the lanes that it carries count. Every lane is carried by one path.
+//! Reconvergence affects how accesses are counted as requests, but not whether lanes make progress.
+//! If nothing else in the launch can run, two kinds of lanes continue on their own
+//! ([`Warp::release_stalled`]): those waiting for reconvergence, and those whose wait is over.
+//!
+//! Each path has its own registers; only those of the lanes that it carries are valid. Every lane
+//! is carried by exactly one path.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::lanes::{LineLanes, Registers};
-use super::program::{Code, Program};
+use super::lanes::{RegisterLanes, Registers};
+use super::program::{Instruction, Program};
 
-/// Why a warp does not run.
+/// The run state of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Ready,
-    /// At the block's barrier.
+    /// Waits at the barrier of the block.
     Barrier,
-    /// At a named barrier.
-    Named(u32),
-    /// Waiting for an element of memory to change.
+    /// Waits at a named barrier.
+    NamedBarrier(u32),
+    /// Waits for an element of memory to change.
     Polling,
-    /// At a barrier in shared memory.
-    Await,
-    /// Waiting for registers.
+    /// Waits at an mbarrier.
+    Mbarrier,
+    /// Waits for registers.
     Registers,
-    /// At the barrier of the cluster.
+    /// Waits at the barrier of the cluster.
     Cluster,
-    /// At an instruction of the whole warp, for lanes on other paths.
+    /// Waits at a warp-wide instruction, for lanes of other paths.
     Converge,
-    /// In a loop that has gone round for long, or that nothing changes any more.
+    /// Ran a loop for many iterations, or without any change of state.
     Spinning,
-    /// Absorbed by another path, or at the end of the kernel before others of its warp.
-    Gone,
+    /// The path has ended, but its warp has not: the path merged into another one, or reached the
+    /// end of the kernel before the parked paths. The next switch drops it.
+    Retired,
+    /// The last path of the warp reached the end of the kernel: the warp has ended.
     Done,
 }
 
 impl State {
-    /// Whether the warp itself looks again and again whether it can go on.
-    pub fn looks(self) -> bool {
-        use State::{Await, Cluster, Converge, Polling, Registers, Spinning};
-        matches!(self, Polling | Await | Registers | Cluster | Converge | Spinning)
+    /// Whether the warp polls its condition itself.
+    pub fn polls(self) -> bool {
+        use State::{Cluster, Converge, Mbarrier, Polling, Registers, Spinning};
+        matches!(self, Polling | Mbarrier | Registers | Cluster | Converge | Spinning)
     }
 }
 
-/// 32 lanes with their registers: the path at hand, and those that are parked.
+/// 32 lanes with their registers: the current path, and the parked ones.
 pub(super) struct Warp {
     pub index: u32,
     pub registers: Registers,
     pub pc: usize,
-    /// Lanes that run.
+    /// Active lanes.
     pub mask: u32,
-    /// Lanes there are.
-    pub existing: u32,
-    /// Lanes whose registers are here: those that run, those that wait for them at the end of a branch or loop, and those that have still to
-    /// run another branch.
+    /// Lanes that exist in the block.
+    pub existing_lanes: u32,
+    /// Lanes with valid registers here: active, waiting for reconvergence, or with another branch
+    /// to run.
     pub carried: u32,
-    /// Of the lanes that wait, those whose own wait is over.
+    /// Waiting lanes whose own condition holds: their wait is over.
     pub satisfied: u32,
-    /// The branches and loops it is in.
+    /// The enclosing branches and loops.
     pub stack: Vec<Frame>,
-    /// The loops it is in, outermost first: the position of each, and how often its body was begun before.
+    /// The enclosing loops, outermost first: the position of each, and its iteration.
     pub loops: Vec<(u32, u32)>,
+    /// The state of the current path.
     pub state: State,
+    /// The other paths, in the order in which they run next.
     pub parked: VecDeque<Path>,
-    /// Branches and loops that were opened.
+    /// Number of branches and loops entered so far.
     pub frames: u32,
-    /// Instructions that it ran.
+    /// Number of instructions executed.
     pub steps: u64,
-    pub line_lanes: Arc<[LineLanes]>,
+    pub register_lanes: Arc<[RegisterLanes]>,
 }
 
 /// Lanes of a warp that run together.
@@ -86,7 +95,7 @@ pub(super) struct Path {
     pub state: State,
 }
 
-/// A branch or loop that a path is in.
+/// A branch or loop that encloses a path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     /// The same in all paths that reconverge at its end.
@@ -95,55 +104,56 @@ pub(super) struct Frame {
     pub opened: u32,
     /// The lanes that reconverge at its end.
     pub lanes: u32,
-    /// Those of them that have still to run the other branch.
-    pub otherwise: u32,
+    /// The lanes among them that have yet to run the other branch.
+    pub else_lanes: u32,
 }
 
 impl Path {
-    fn shares(&self, id: u32) -> bool {
+    fn contains(&self, id: u32) -> bool {
         self.stack.iter().any(|frame| frame.id == id)
     }
 
-    /// The lanes that are inside the frame at a depth, or have still to run its other branch.
-    fn inside(&self, depth: usize) -> u32 {
+    /// The lanes inside the frame at a depth, or with its other branch to run.
+    fn lanes_inside(&self, depth: usize) -> u32 {
         let running = self.stack.get(depth + 1).map_or(self.mask, |inner| inner.lanes);
-        running | self.stack[depth].otherwise
+        running | self.stack[depth].else_lanes
     }
 }
 
-/// Whether a frame that this instruction opens is a loop.
-fn is_loop(code: &Code) -> bool {
-    matches!(code, Code::For { .. } | Code::While { .. })
+/// Whether the instruction opens a loop.
+fn is_loop(code: &Instruction) -> bool {
+    matches!(code, Instruction::For { .. } | Instruction::While { .. })
 }
 
-/// Where a branch has its other body and its end.
-fn branch(code: &[Code], opened: u32) -> Option<(usize, usize)> {
-    let Code::If { otherwise, .. } = code[opened as usize] else { return None };
-    let Code::Else { end } = code[otherwise as usize] else { return None };
-    Some((otherwise as usize + 1, end as usize))
+/// Positions of the else body and the end of a branch.
+fn branch(code: &[Instruction], opened: u32) -> Option<(usize, usize)> {
+    let Instruction::If { else_target, .. } = code[opened as usize] else { return None };
+    let Instruction::Else { end } = code[else_target as usize] else { return None };
+    Some((else_target as usize + 1, end as usize))
 }
 
-/// The instruction after a branch or loop.
-fn after(code: &[Code], opened: u32) -> usize {
+/// Position after a branch or loop.
+fn after(code: &[Instruction], opened: u32) -> usize {
     match code[opened as usize] {
-        Code::For { exit, .. } | Code::While { exit } => exit as usize,
+        Instruction::For { exit, .. } | Instruction::While { exit } => exit as usize,
         _ => branch(code, opened).map_or(code.len(), |(_, end)| end + 1),
     }
 }
 
 impl Warp {
-    /// Opens a branch or loop that `lanes` of the path have come to.
-    pub fn enter(&mut self, lanes: u32, otherwise: u32) {
+    /// Enters a branch or loop with the given lanes of the path.
+    pub fn push_frame(&mut self, lanes: u32, else_lanes: u32) {
         self.frames += 1;
-        self.stack.push(Frame { id: self.frames, opened: self.pc as u32, lanes, otherwise });
+        self.stack.push(Frame { id: self.frames, opened: self.pc as u32, lanes, else_lanes });
     }
 
-    /// Reconverges at the end of the innermost branch or loop. Where other paths are still inside, one of them absorbs this one,
-    /// which is gone then.
-    pub fn leave(&mut self) {
+    /// Reconverges at the end of the innermost branch or loop.
+    ///
+    /// If another path is still inside, this path merges into it and retires.
+    pub fn reconverge(&mut self) {
         let Some(&Frame { id, lanes, .. }) = self.stack.last() else { return };
-        match self.parked.iter().position(|path| path.shares(id)) {
-            Some(survivor) => self.dissolve_into(survivor),
+        match self.parked.iter().position(|path| path.contains(id)) {
+            Some(survivor) => self.merge_into(survivor),
             None => {
                 self.stack.pop();
                 self.mask = lanes;
@@ -151,30 +161,30 @@ impl Warp {
         }
     }
 
-    /// Lets a parked path take over all that this one carries.
-    fn dissolve_into(&mut self, survivor: usize) {
+    /// Merges the lanes and registers of this path into a parked one.
+    fn merge_into(&mut self, survivor: usize) {
         let survivor = &mut self.parked[survivor];
-        survivor.registers.take(&self.registers, self.carried, &self.line_lanes);
+        survivor.registers.copy_lanes(&self.registers, self.carried, &self.register_lanes);
         survivor.carried |= self.carried;
         for frame in &mut survivor.stack {
             let shared = self.stack.iter().find(|own| own.id == frame.id);
-            frame.otherwise |= shared.map_or(0, |own| own.otherwise);
+            frame.else_lanes |= shared.map_or(0, |own| own.else_lanes);
         }
         self.carried = 0;
-        self.state = State::Gone;
+        self.state = State::Retired;
     }
 
-    /// Whether one path of the warp may get on when it is run.
+    /// Whether any path of the warp may make progress.
     pub fn can_run(&self) -> bool {
-        let runs = |state: State| state == State::Ready || state.looks();
+        let runs = |state: State| state == State::Ready || state.polls();
         runs(self.state) || self.parked.iter().any(|path| runs(path.state))
     }
 
-    /// Parks the path and goes on with the one that has been parked longest. A path that is gone is dropped.
-    pub fn switch(&mut self) {
+    /// Parks the current path and resumes the one parked longest. A retired path is dropped.
+    pub fn switch_path(&mut self) {
         let Some(next) = self.parked.pop_front() else { return };
         let last = self.resume(next);
-        if last.state != State::Gone {
+        if last.state != State::Retired {
             self.parked.push_back(last);
         }
     }
@@ -193,25 +203,27 @@ impl Warp {
         }
     }
 
-    /// Makes a path of the lanes that have still to run the other branch of the innermost frame that has such; it is next to run.
-    /// False where none has.
-    pub fn fork(&mut self, code: &[Code]) -> bool {
-        let pending = |frame: &Frame| branch(code, frame.opened).filter(|_| frame.otherwise != 0).map(|(body, _)| body);
+    /// Forks a path of the lanes that have yet to run another branch; it runs next.
+    ///
+    /// The innermost frame with such lanes is used. Returns false if there are none.
+    pub fn fork_else_path(&mut self, code: &[Instruction]) -> bool {
+        let pending =
+            |frame: &Frame| branch(code, frame.opened).filter(|_| frame.else_lanes != 0).map(|(body, _)| body);
         let Some((depth, pc)) =
             self.stack.iter().enumerate().rev().find_map(|(depth, frame)| Some((depth, pending(frame)?)))
         else {
             return false;
         };
-        let mask = std::mem::take(&mut self.stack[depth].otherwise);
+        let mask = std::mem::take(&mut self.stack[depth].else_lanes);
         let path = self.split_off(depth + 1, mask, pc, code);
         self.parked.push_front(path);
         true
     }
 
-    /// A path of lanes that this one carries, within its outer frames.
-    fn split_off(&mut self, depth: usize, mask: u32, pc: usize, code: &[Code]) -> Path {
+    /// Splits off a path of carried lanes, within the outer frames.
+    fn split_off(&mut self, depth: usize, mask: u32, pc: usize, code: &[Instruction]) -> Path {
         self.carried &= !mask;
-        let stack: Vec<_> = self.stack[..depth].iter().map(|&frame| Frame { otherwise: 0, ..frame }).collect();
+        let stack: Vec<_> = self.stack[..depth].iter().map(|&frame| Frame { else_lanes: 0, ..frame }).collect();
         let loops = stack.iter().filter(|frame| is_loop(&code[frame.opened as usize])).count();
         Path {
             registers: self.registers.clone(),
@@ -225,20 +237,23 @@ impl Warp {
         }
     }
 
-    /// Lets lanes go ahead of others of their path that nothing else lets on: those whose own wait is over, else those that wait for others at the
-    /// end of the innermost branch or loop. False where there are none.
-    pub fn release(&mut self, code: &[Code]) -> bool {
+    /// Lets stalled lanes continue without the other lanes of their path.
+    ///
+    /// These are lanes whose wait is over, otherwise lanes that wait for reconvergence in the
+    /// innermost frame. Returns false if there are none.
+    pub fn release_stalled(&mut self, code: &[Instruction]) -> bool {
         (0..=self.parked.len()).any(|_| {
-            self.switch();
-            self.split_wait(code)
-        }) || self.go_ahead(code)
+            self.switch_path();
+            self.split_off_satisfied(code)
+        }) || self.split_reconverging(code)
     }
 
-    /// Makes a path of the lanes whose own wait is over; it is next to run. False where there are
-    /// none, or no others.
-    pub fn split_wait(&mut self, code: &[Code]) -> bool {
+    /// Splits off the lanes whose wait is over; they run next.
+    ///
+    /// Returns false if there are none, or if it is over for all.
+    pub fn split_off_satisfied(&mut self, code: &[Instruction]) -> bool {
         let satisfied = self.satisfied & self.mask;
-        if !matches!(self.state, State::Polling | State::Await) || satisfied == 0 || satisfied == self.mask {
+        if !matches!(self.state, State::Polling | State::Mbarrier) || satisfied == 0 || satisfied == self.mask {
             return false;
         }
         let path = self.split_off(self.stack.len(), satisfied, self.pc, code);
@@ -248,33 +263,34 @@ impl Warp {
         true
     }
 
-    fn go_ahead(&mut self, code: &[Code]) -> bool {
+    fn split_reconverging(&mut self, code: &[Instruction]) -> bool {
         if self.state == State::Done {
             return false;
         }
-        // Every path in its turn as the one at hand; the deepest frame with lanes at its end, and the path to take it from.
+        // Examine every path as the current one; find the deepest frame with lanes that wait at its
+        // end.
         let mut found: Option<(usize, usize, u32)> = None;
-        for turn in 0..=self.parked.len() {
+        for rotation in 0..=self.parked.len() {
             for (depth, frame) in self.stack.iter().enumerate() {
-                let others = self.parked.iter().filter_map(|path| {
+                let other_lanes = self.parked.iter().filter_map(|path| {
                     let depth = path.stack.iter().position(|other| other.id == frame.id)?;
-                    Some(path.inside(depth))
+                    Some(path.lanes_inside(depth))
                 });
                 let running = self.stack.get(depth + 1).map_or(self.mask, |inner| inner.lanes);
-                let waiting = frame.lanes & !others.fold(running | frame.otherwise, |all, lanes| all | lanes);
+                let waiting = frame.lanes & !other_lanes.fold(running | frame.else_lanes, |all, lanes| all | lanes);
                 if waiting != 0 && found.is_none_or(|(_, deepest, _)| depth > deepest) {
-                    found = Some((turn, depth, waiting));
+                    found = Some((rotation, depth, waiting));
                 }
             }
-            self.switch();
+            self.switch_path();
         }
-        let Some((turn, depth, lanes)) = found else { return false };
-        (0..turn).for_each(|_| self.switch());
+        let Some((rotation, depth, lanes)) = found else { return false };
+        (0..rotation).for_each(|_| self.switch_path());
         let Frame { id, opened, .. } = self.stack[depth];
         let mut path = self.split_off(depth, lanes, after(code, opened), code);
         self.stack[depth].lanes &= !lanes;
         for other in &mut self.parked {
-            path.registers.take(&other.registers, other.carried & lanes, &self.line_lanes);
+            path.registers.copy_lanes(&other.registers, other.carried & lanes, &self.register_lanes);
             other.carried &= !lanes;
             other.stack.iter_mut().filter(|frame| frame.id == id).for_each(|frame| frame.lanes &= !lanes);
         }
@@ -282,8 +298,8 @@ impl Warp {
         true
     }
 
-    /// Joins with the parked paths that wait at this instruction for the rest of the warp.
-    pub fn converge(&mut self) {
+    /// Merges the parked paths that wait at this warp-wide instruction.
+    pub fn merge_waiting_paths(&mut self) {
         let (pc, shape) = (self.pc, |stack: &[Frame]| stack.iter().map(|frame| frame.opened).collect::<Vec<_>>());
         let here = shape(&self.stack);
         while let Some(at) = self
@@ -292,15 +308,15 @@ impl Warp {
             .position(|path| path.state == State::Converge && path.pc == pc && shape(&path.stack) == here)
         {
             let Some(other) = self.parked.remove(at) else { return };
-            self.registers.take(&other.registers, other.carried, &self.line_lanes);
+            self.registers.copy_lanes(&other.registers, other.carried, &self.register_lanes);
             self.carried |= other.carried;
             self.mask |= other.mask;
-            for (frame, theirs) in self.stack.iter_mut().zip(&other.stack) {
-                frame.otherwise |= theirs.otherwise;
-                frame.lanes |= theirs.lanes;
+            for (frame, merged) in self.stack.iter_mut().zip(&other.stack) {
+                frame.else_lanes |= merged.else_lanes;
+                frame.lanes |= merged.lanes;
                 let all = frame.lanes;
                 let frames = self.parked.iter_mut().flat_map(|path| &mut path.stack);
-                for shared in frames.filter(|shared| shared.id == theirs.id || shared.id == frame.id) {
+                for shared in frames.filter(|shared| shared.id == merged.id || shared.id == frame.id) {
                     (shared.id, shared.lanes) = (frame.id, all);
                 }
             }
@@ -309,15 +325,15 @@ impl Warp {
 }
 
 impl Warp {
-    pub fn new(index: u32, existing: u32, program: &Program) -> Self {
-        let registers = Registers { lines: program.lines.clone(), predicates: program.predicates.clone() };
+    pub fn new(index: u32, existing_lanes: u32, program: &Program) -> Self {
+        let registers = Registers { vectors: program.vectors.clone(), predicates: program.predicates.clone() };
         Warp {
             index,
             registers,
             pc: 0,
-            mask: existing,
-            existing,
-            carried: existing,
+            mask: existing_lanes,
+            existing_lanes,
+            carried: existing_lanes,
             satisfied: 0,
             stack: Vec::new(),
             loops: Vec::new(),
@@ -325,18 +341,18 @@ impl Warp {
             parked: Default::default(),
             frames: 0,
             steps: 0,
-            line_lanes: program.line_lanes.clone(),
+            register_lanes: program.register_lanes.clone(),
         }
     }
 
-    /// What stands in a block's place for a warp that runs.
+    /// The placeholder in the block while the warp runs.
     pub fn placeholder(&self) -> Self {
         Warp {
             index: self.index,
             registers: Registers::none(),
             pc: self.pc,
             mask: self.mask,
-            existing: self.existing,
+            existing_lanes: self.existing_lanes,
             carried: self.carried,
             satisfied: 0,
             stack: Vec::new(),
@@ -345,7 +361,7 @@ impl Warp {
             parked: Default::default(),
             frames: self.frames,
             steps: self.steps,
-            line_lanes: self.line_lanes.clone(),
+            register_lanes: self.register_lanes.clone(),
         }
     }
 }

@@ -1,25 +1,25 @@
-//! The flat program: the instructions that a warp runs, with registers in place of values.
+//! The flat program: the instructions of a warp, with registers instead of values.
 
 use std::sync::Arc;
 
 use tegula_core::element::Type;
 use tegula_ir::{
-    AtomicOp, Axis, Binary, Compare, Mma, Order, ParamId, Scope, SharedId, Shuffle, SiteId, Special, Unary, Uniform,
-    Vote, Wgmma,
+    AtomicOp, Axis, Binary, Compare, MemoryOrder, Mma, ParamId, Scope, SharedId, Shuffle, SiteId, SpecialRegister,
+    Unary, Uniform, Vote, Wgmma,
 };
 
-use super::lanes::{Line, LineLanes, Reg};
+use super::lanes::{Reg, RegisterLanes, VectorRegister};
 
-/// An element of memory; coordinates in registers.
+/// The address of an element of memory, with coordinates in registers.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum At {
+pub(super) enum ElementAddress {
     Global {
         param: ParamId,
         batch: Reg,
         row: Reg,
         col: Reg,
     },
-    /// `axes` says which coordinates are to be held to their extents.
+    /// `axes` selects the coordinates to check against their extents.
     Shared {
         array: SharedId,
         index: Reg,
@@ -28,35 +28,34 @@ pub(super) enum At {
     },
 }
 
-/// The most elements that one lane accesses at once: 16 bytes of a copy.
-pub(super) const WIDEST: usize = 16;
+/// Maximum number of elements that one lane accesses: 16 bytes of a copy.
+pub(super) const MAX_WIDTH: usize = 16;
 
-/// A coordinate along an axis of a shared array that may be outside: a register and what to add to
-/// it.
+/// A coordinate along an axis of a shared array that may be out of bounds: register plus offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Coordinate {
+pub(super) struct CheckedCoordinate {
     pub axis: usize,
-    /// Whether elements of a vector lie along it.
+    /// Whether it is the last axis, along which the elements of a vector are contiguous.
     pub last: bool,
     pub value: Reg,
     pub fixed: u32,
     pub extent: u32,
 }
 
-/// A guard in a register.
+/// A guard, with its value in a register.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Only {
+pub(super) enum GuardRegister {
     Always,
     If(Reg),
     First(Reg),
 }
 
-/// One instruction. `dst` is written, the rest is read.
+/// An instruction. `dst` is written, the other registers are read.
 #[derive(Clone, Debug)]
-pub(super) enum Code {
-    Special {
+pub(super) enum Instruction {
+    SpecialRegister {
         dst: Reg,
-        what: Special,
+        register: SpecialRegister,
     },
     Extent {
         dst: Reg,
@@ -89,7 +88,7 @@ pub(super) enum Code {
         c: Reg,
     },
     Compare {
-        how: Compare,
+        cmp: Compare,
         ty: Type,
         dst: Reg,
         a: Reg,
@@ -99,8 +98,8 @@ pub(super) enum Code {
         ty: Type,
         dst: Reg,
         condition: Reg,
-        yes: Reg,
-        no: Reg,
+        if_true: Reg,
+        if_false: Reg,
     },
     Convert {
         from: Type,
@@ -118,17 +117,17 @@ pub(super) enum Code {
         dst: Reg,
         a: Reg,
     },
-    /// `Copy` and `Set` of a sum that a warpgroup's instruction adds to.
-    TakeSum {
+    /// `Copy` and `Set` of an accumulator of a warpgroup.
+    ReadAccumulator {
         dst: Reg,
         a: Reg,
     },
-    PutSum {
+    WriteAccumulator {
         dst: Reg,
         a: Reg,
     },
-    /// The sum of two `u32`, or the greatest where there is none.
-    Advance {
+    /// Saturating sum of two `u32`.
+    AddSaturating {
         dst: Reg,
         a: Reg,
         b: Reg,
@@ -136,35 +135,35 @@ pub(super) enum Code {
     Load {
         ty: Type,
         dst: Box<[Reg]>,
-        at: At,
-        only: Only,
+        at: ElementAddress,
+        guard: GuardRegister,
         fill: Reg,
-        order: Order,
+        order: MemoryOrder,
         scope: Scope,
     },
     Store {
         ty: Type,
         values: [Reg; 4],
         width: u32,
-        at: At,
-        only: Only,
-        order: Order,
+        at: ElementAddress,
+        guard: GuardRegister,
+        order: MemoryOrder,
         scope: Scope,
     },
     Atomic {
         op: AtomicOp,
         ty: Type,
         dst: Reg,
-        at: At,
+        at: ElementAddress,
         value: Reg,
         expected: Reg,
-        order: Order,
+        order: MemoryOrder,
         scope: Scope,
     },
     WaitUntil {
         ty: Type,
-        at: At,
-        how: Compare,
+        at: ElementAddress,
+        cmp: Compare,
         value: Reg,
         scope: Scope,
     },
@@ -173,13 +172,13 @@ pub(super) enum Code {
     },
     CopyAsync {
         ty: Type,
-        to: At,
-        from: At,
+        to: ElementAddress,
+        from: ElementAddress,
         width: u32,
-        only: Only,
+        guard: GuardRegister,
     },
-    Commit,
-    WaitGroups {
+    CopyAsyncCommit,
+    CopyAsyncWait {
         pending: u32,
     },
     Barrier,
@@ -214,7 +213,7 @@ pub(super) enum Code {
         dst: Reg,
         a: Reg,
     },
-    /// Two halves of a word.
+    /// Packs two 16-bit halves into a word.
     Pack {
         dst: Reg,
         a: Reg,
@@ -228,10 +227,10 @@ pub(super) enum Code {
         ty: Type,
         dst: [Reg; 4],
         count: u32,
-        at: At,
+        at: ElementAddress,
         transposed: bool,
     },
-    Hopper(Box<Act>),
+    Hopper(Box<LoweredOp>),
     For {
         counter: Reg,
         start: Reg,
@@ -247,7 +246,7 @@ pub(super) enum Code {
     },
     If {
         condition: Reg,
-        otherwise: u32,
+        else_target: u32,
     },
     Else {
         end: u32,
@@ -262,159 +261,160 @@ pub(super) enum Code {
     Jump {
         to: u32,
     },
-    /// Takes back the mask that `If` or `While` put aside.
+    /// Restores the mask that `If` or `While` saved.
     End,
 }
 
-impl Code {
-    /// Whether it counts as a lane-instruction: moves and the bookkeeping of control flow do not.
+impl Instruction {
+    /// Whether it counts as a lane instruction; moves and control flow do not.
     pub fn counts(&self) -> bool {
         !matches!(
             self,
-            Code::Copy { .. }
-                | Code::Set { .. }
-                | Code::TakeSum { .. }
-                | Code::PutSum { .. }
-                | Code::Advance { .. }
-                | Code::Uniform { .. }
-                | Code::Else { .. }
-                | Code::While { .. }
-                | Code::Jump { .. }
-                | Code::End
+            Instruction::Copy { .. }
+                | Instruction::Set { .. }
+                | Instruction::ReadAccumulator { .. }
+                | Instruction::WriteAccumulator { .. }
+                | Instruction::AddSaturating { .. }
+                | Instruction::Uniform { .. }
+                | Instruction::Else { .. }
+                | Instruction::While { .. }
+                | Instruction::Jump { .. }
+                | Instruction::End
         )
     }
 }
 
-/// The registers of a matrix instruction: those of A, of B, and the sums.
+/// Registers of a matrix instruction: A, B, accumulators.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fragments {
     pub a: [Reg; 8],
     pub b: [Reg; 4],
-    pub sums: [Reg; 4],
+    pub accumulators: [Reg; 4],
 }
 
-/// An operation, lowered: registers in place of values.
+/// A lowered operation of Hopper, with registers instead of values.
 #[derive(Clone, Debug)]
-pub(super) enum Act {
-    InitBarrier {
-        barrier: At,
+pub(super) enum LoweredOp {
+    MbarrierInit {
+        barrier: ElementAddress,
         arrivals: u32,
     },
-    FenceInit,
-    Arrive {
-        barrier: At,
+    FenceMbarrierInit,
+    MbarrierArrive {
+        barrier: ElementAddress,
         block: Option<Reg>,
         expect: Option<Reg>,
     },
-    Await {
-        barrier: At,
+    MbarrierWait {
+        barrier: ElementAddress,
         parity: Reg,
     },
-    CopyTile {
+    TmaLoad {
         matrix: usize,
         at: [Reg; 3],
-        to: At,
-        barrier: At,
+        to: ElementAddress,
+        barrier: ElementAddress,
         blocks: Option<Reg>,
     },
-    Send {
-        to: At,
+    StoreAsync {
+        to: ElementAddress,
         values: Box<[Reg]>,
         block: Reg,
-        barrier: At,
+        barrier: ElementAddress,
     },
-    StoreTile {
+    TmaStore {
         matrix: usize,
         at: [Reg; 3],
-        from: At,
+        from: ElementAddress,
     },
-    CommitStores,
-    /// For what they read of shared memory, or also for what they write to a matrix.
-    AwaitStores {
+    BulkCommitGroup,
+    /// `read` waits only for the reads of shared memory, not for the writes to a matrix.
+    BulkWaitGroup {
         pending: u32,
         read: bool,
     },
-    FenceProxy {
+    FenceProxyAsync {
         global: bool,
     },
-    Wgmma(Multiply),
+    Wgmma(WgmmaInstruction),
     WgmmaFence,
-    WgmmaCommit,
-    WgmmaWait {
+    WgmmaCommitGroup,
+    WgmmaWaitGroup {
         pending: u32,
     },
     StoreMatrix {
         ty: Type,
-        to: At,
+        to: ElementAddress,
         values: Box<[Reg]>,
         transposed: bool,
     },
-    SetRegisters {
+    SetMaxRegisters {
         count: u32,
-        more: bool,
+        increase: bool,
     },
     ClusterArrive,
     ClusterWait,
-    AwaitLaunches,
-    /// For the launch after this one, or for nobody who can tell.
-    Nothing,
+    GriddepWait,
+    /// Affects only the next launch, or performance.
+    Nop,
 }
 
-impl Act {
-    /// Whether all lanes of a warp run it together.
-    pub fn is_of_whole_warps(&self) -> bool {
+impl LoweredOp {
+    /// Whether all lanes of a warp execute it together.
+    pub fn is_warp_wide(&self) -> bool {
         matches!(
             self,
-            Act::Wgmma(_)
-                | Act::WgmmaFence
-                | Act::WgmmaCommit
-                | Act::WgmmaWait { .. }
-                | Act::StoreMatrix { .. }
-                | Act::SetRegisters { .. }
-                | Act::ClusterArrive
-                | Act::ClusterWait
+            LoweredOp::Wgmma(_)
+                | LoweredOp::WgmmaFence
+                | LoweredOp::WgmmaCommitGroup
+                | LoweredOp::WgmmaWaitGroup { .. }
+                | LoweredOp::StoreMatrix { .. }
+                | LoweredOp::SetMaxRegisters { .. }
+                | LoweredOp::ClusterArrive
+                | LoweredOp::ClusterWait
         )
     }
 }
 
-/// A multiplication, lowered.
+/// A lowered matrix instruction of a warpgroup.
 #[derive(Clone, Debug)]
-pub(super) struct Multiply {
+pub(super) struct WgmmaInstruction {
     pub wgmma: Wgmma,
-    pub a: Left,
-    pub b: Factor,
-    pub sums: Box<[Reg]>,
-    /// A predicate.
-    pub add: Reg,
+    pub a: LoweredLeftOperand,
+    pub b: LoweredSharedOperand,
+    pub accumulators: Box<[Reg]>,
+    /// Predicate: add to the old accumulators, or overwrite them.
+    pub accumulate: Reg,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Left {
-    Shared(Factor),
+pub(super) enum LoweredLeftOperand {
+    Shared(LoweredSharedOperand),
     Registers([Reg; 4]),
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Factor {
-    pub at: At,
-    pub along_k: bool,
+pub(super) struct LoweredSharedOperand {
+    pub at: ElementAddress,
+    pub k_major: bool,
 }
 
-/// A kernel ready to run.
+/// A lowered kernel.
 #[derive(Debug)]
 pub(super) struct Program {
-    pub code: Vec<Code>,
-    /// Where each instruction was written.
+    pub code: Vec<Instruction>,
+    /// Source location of each instruction.
     pub sites: Vec<SiteId>,
-    /// Registers a warp starts with: constants in place.
-    pub lines: Vec<Line>,
-    /// Coordinates of places in shared arrays, as [`At::Shared`] names them.
-    pub axes: Vec<Vec<Coordinate>>,
-    /// Which lanes each of them holds.
-    pub line_lanes: Arc<[LineLanes]>,
-    /// Predicates a warp starts with.
+    /// Initial vector registers, with constants in place.
+    pub vectors: Vec<VectorRegister>,
+    /// Coordinates to check, as selected by [`ElementAddress::Shared`].
+    pub axes: Vec<Vec<CheckedCoordinate>>,
+    /// The lanes in each vector register.
+    pub register_lanes: Arc<[RegisterLanes]>,
+    /// Initial predicates.
     pub predicates: Vec<u32>,
-    /// For each loop, by its position, whether it is the slide: its body adds products, and no loop
-    /// within it does.
-    pub slides: Vec<bool>,
+    /// For each loop, by position, whether it is a main loop.
+    ///
+    /// Its body multiplies and accumulates, and no inner loop does.
+    pub main_loops: Vec<bool>,
 }

@@ -1,83 +1,97 @@
-//! Releases and acquires at an element of memory: what a strong read of it makes known.
+//! Releases and acquires at an element of memory: the clock views that strong reads acquire.
 //!
-//! A release and the later strong writes of its thread to the element are a release pattern (PTX ISA,
-//! "Memory Consistency Model"). It synchronizes with an acquire that observes it where the scope of
-//! each includes the other's thread.
+//! A release and the later strong writes of its thread to the element are a release pattern (PTX
+//! ISA, "Memory Consistency Model"). It synchronizes with an acquire that observes it if the scope
+//! of each includes the other's thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tegula_ir::Scope;
 
-use super::race::{ByReach, Clocks, Knowledge};
+use super::race::{BlockClocks, ByScope, ClockView};
 
-/// The releases that a read of an element observes now: those of its last strong write and, where that
-/// was an atomic operation, those that it observed itself.
+/// The releases that a read of an element observes.
+///
+/// These are the releases of its last strong write and, if that is an atomic operation, the
+/// releases that it observed itself.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Published {
+pub(super) struct ElementReleases {
     releases: Vec<Release>,
     /// Writer of the last strong write.
     last: Option<Writer>,
-    /// Each thread's last release at the element. A later strong write of the thread continues it,
-    /// whatever other threads write in between.
-    own: BTreeMap<(Writer, u16), Arc<Knowledge>>,
-    /// Releases that each thread observed and did not acquire. A later acquire of the element does.
-    seen: BTreeMap<(u32, u16), Vec<Release>>,
+    /// Each thread's last release at the element.
+    ///
+    /// A later strong write of the thread continues it, whatever other threads write in between.
+    own_releases: BTreeMap<(Writer, u16), Arc<ClockView>>,
+    /// Releases that a thread observed without acquiring; a later acquire of the element does.
+    unacquired: BTreeMap<(u32, u16), Vec<Release>>,
 }
 
-/// Where a strong write, or a release, comes from.
+/// The origin of a strong write or a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Writer {
     pub block: u32,
     /// Whether its scope includes other blocks.
-    pub wide: bool,
+    pub device_scope: bool,
 }
 
 impl Writer {
     pub fn new(block: u32, scope: Scope) -> Self {
-        Writer { block, wide: scope != Scope::Block }
+        Writer { block, device_scope: scope != Scope::Block }
     }
 
-    /// Whether the write and an access by a block are morally strong: the scope of each includes the other's thread.
-    pub fn is_strong_with(self, block: u32, scope: Scope) -> bool {
-        self.block == block || self.wide && scope != Scope::Block
+    /// Whether the write and an access by a block are morally strong.
+    ///
+    /// The scope of each includes the other's thread.
+    pub fn is_morally_strong_with(self, block: u32, scope: Scope) -> bool {
+        self.block == block || self.device_scope && scope != Scope::Block
     }
 }
 
 #[derive(Clone, Debug)]
 struct Release {
     by: Writer,
-    known: Arc<Knowledge>,
+    view: Arc<ClockView>,
 }
 
-impl Published {
-    /// Records an ordered store, or the write half of an atomic operation. An atomic operation continues
-    /// the releases that it observed; both continue those of their own thread.
-    pub fn store(&mut self, clocks: &mut Clocks, lane: u16, releases: bool, scope: Scope, read_modify_write: bool) {
+impl ElementReleases {
+    /// Records a strong store, or the write half of an atomic operation.
+    ///
+    /// An atomic operation continues the releases that it observed. Both continue the releases of
+    /// their own thread.
+    pub fn store(
+        &mut self,
+        clocks: &mut BlockClocks,
+        lane: u16,
+        releases: bool,
+        scope: Scope,
+        read_modify_write: bool,
+    ) {
         let by = Writer::new(clocks.block, scope);
         if !read_modify_write || !self.is_observed_by(by.block, scope) {
             self.releases.clear();
         }
         self.last = Some(by);
-        for wide in [false, true] {
-            let own = Writer { wide, ..by };
-            if let Some(known) = self.own.get(&(own, lane)).cloned() {
-                add(&mut self.releases, own, &known);
+        for device_scope in [false, true] {
+            let own = Writer { device_scope, ..by };
+            if let Some(view) = self.own_releases.get(&(own, lane)).cloned() {
+                add(&mut self.releases, own, &view);
             }
         }
         if releases {
-            let known = Arc::new(clocks.release(lane));
-            self.own.insert((by, lane), known.clone());
-            add(&mut self.releases, by, &known);
+            let view = Arc::new(clocks.release(lane));
+            self.own_releases.insert((by, lane), view.clone());
+            add(&mut self.releases, by, &view);
         }
-        // A fence before the write releases as far as the fence reaches.
-        let ByReach { block: near, device: far } = clocks.fenced[usize::from(lane)].clone();
-        for (wide, known) in [(false, near), (true, far)] {
-            known.iter().for_each(|known| add(&mut self.releases, Writer { wide, ..by }, known));
+        // A fence before the write releases with the scope of the fence.
+        let ByScope { block: block_view, device: device_view } = clocks.fence_views[usize::from(lane)].clone();
+        for (device_scope, view) in [(false, block_view), (true, device_view)] {
+            view.iter().for_each(|view| add(&mut self.releases, Writer { device_scope, ..by }, view));
         }
     }
 
-    /// A plain store, which publishes nothing.
+    /// Records a weak store, which releases nothing.
     pub fn clear(&mut self) {
         self.releases.clear();
         self.last = None;
@@ -85,46 +99,47 @@ impl Published {
 
     /// Whether a read observes the last write, and with it the releases that the write continues.
     fn is_observed_by(&self, block: u32, scope: Scope) -> bool {
-        self.last.is_none_or(|last| last.is_strong_with(block, scope))
+        self.last.is_none_or(|last| last.is_morally_strong_with(block, scope))
     }
 
-    /// An ordered load, or the read half of an atomic operation. Gives the block whose release it
-    /// reads in vain, since a scope is too narrow.
+    /// Records a strong load, or the read half of an atomic operation.
+    ///
+    /// Returns the block of a release that it misses because a scope is too narrow.
     ///
     /// An acquire pattern is an acquire, or a strong read followed by an acquire of the same
     /// element or by a fence. Its scope is that of the acquire or of the fence. The read's own
     /// scope decides only whether it observes the last write.
-    pub fn load(&mut self, clocks: &mut Clocks, lane: u16, acquires: bool, scope: Scope) -> Option<u32> {
-        let mine = clocks.block;
-        let observed = if self.is_observed_by(mine, scope) { &self.releases[..] } else { &[] };
-        let is_reached = |release: &&Release| release.by.is_strong_with(mine, scope);
+    pub fn load(&mut self, clocks: &mut BlockClocks, lane: u16, acquires: bool, scope: Scope) -> Option<u32> {
+        let own_block = clocks.block;
+        let observed = if self.is_observed_by(own_block, scope) { &self.releases[..] } else { &[] };
+        let is_reached = |release: &&Release| release.by.is_morally_strong_with(own_block, scope);
         if acquires {
-            let earlier = self.seen.get(&(mine, lane)).into_iter().flatten();
-            observed.iter().chain(earlier).filter(is_reached).for_each(|release| clocks.acquire(lane, &release.known));
+            let earlier = self.unacquired.get(&(own_block, lane)).into_iter().flatten();
+            observed.iter().chain(earlier).filter(is_reached).for_each(|release| clocks.acquire(lane, &release.view));
         }
         for release in observed.iter().filter(|release| !acquires || !is_reached(release)) {
-            let seen = &mut clocks.seen[usize::from(lane)];
-            // No fence reaches a release to another block that is narrow.
-            let seen = match release.by {
-                Writer { block, .. } if block == mine => &mut seen.block,
-                Writer { wide: true, .. } => &mut seen.device,
+            let pending = &mut clocks.pending_acquires[usize::from(lane)];
+            // No fence acquires a block-scope release of another block.
+            let pending = match release.by {
+                Writer { block, .. } if block == own_block => &mut pending.block,
+                Writer { device_scope: true, .. } => &mut pending.device,
                 Writer { .. } => continue,
             };
-            seen.get_or_insert_default().join(&release.known);
-            add(self.seen.entry((mine, lane)).or_default(), release.by, &release.known);
+            pending.get_or_insert_default().join(&release.view);
+            add(self.unacquired.entry((own_block, lane)).or_default(), release.by, &release.view);
         }
-        let mut missed = self.releases.iter().filter(|release| observed.is_empty() || !is_reached(release));
-        missed.find_map(|missed| {
-            let same = |release: &Release| release.by.block == missed.by.block && is_reached(&release);
-            (!observed.iter().any(same)).then_some(missed.by.block)
+        let mut missed_releases = self.releases.iter().filter(|release| observed.is_empty() || !is_reached(release));
+        missed_releases.find_map(|missed_releases| {
+            let same = |release: &Release| release.by.block == missed_releases.by.block && is_reached(&release);
+            (!observed.iter().any(same)).then_some(missed_releases.by.block)
         })
     }
 }
 
-/// Adds a release to some, those of one writer as one.
-fn add(releases: &mut Vec<Release>, by: Writer, known: &Arc<Knowledge>) {
+/// Adds a release; releases of one writer are joined.
+fn add(releases: &mut Vec<Release>, by: Writer, view: &Arc<ClockView>) {
     match releases.iter_mut().find(|release| release.by == by) {
-        Some(release) => Arc::make_mut(&mut release.known).join(known),
-        None => releases.push(Release { by, known: known.clone() }),
+        Some(release) => Arc::make_mut(&mut release.view).join(view),
+        None => releases.push(Release { by, view: view.clone() }),
     }
 }

@@ -1,35 +1,34 @@
-//! Remote operations: what the threads of a block do to another block of its cluster.
+//! Remote operations of threads on another block of their cluster.
 
 use std::collections::BTreeMap;
 
-use super::barrier::Which;
-use super::bulk::Cargo;
-use super::race::{Access, Knowledge};
+use super::barrier::MbarrierId;
+use super::bulk::BulkCopy;
+use super::race::{Access, ClockView};
 
-/// Something that a thread does to another block of its cluster.
-pub(super) struct Letter {
+/// An operation of a thread on another block of its cluster.
+pub(super) struct RemoteOp {
     pub to: u32,
-    /// The sending block and the access by which it is known.
+    /// The sending block, and the epoch of the operation.
     pub from: u32,
     pub sender: Access,
-    pub known: Knowledge,
-    pub brings: Brings,
+    pub view: ClockView,
+    pub effect: RemoteEffect,
 }
 
-pub(super) enum Brings {
-    Arrival { which: Which, expect: Option<u32> },
-    Cargo(Cargo),
+pub(super) enum RemoteEffect {
+    Arrival { barrier: MbarrierId, expect: Option<u32> },
+    Copy(BulkCopy),
 }
 
-/// What a block does to another: who did it, and the access that the other must come to know before
-/// it ends.
+/// An access to a block that must happen before the block ends, and its issuer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Visit {
+pub(super) struct ExitDependency {
     pub from: u32,
     pub sender: Access,
     pub block: u32,
     pub access: Access,
 }
 
-/// The latest visits to a block by the lane that is to be known: who knows one knows those before.
-pub(super) type Visits = BTreeMap<(u32, u16), Visit>;
+/// The latest such accesses by lane; a view that covers one covers the earlier ones.
+pub(super) type ExitDependencies = BTreeMap<(u32, u16), ExitDependency>;

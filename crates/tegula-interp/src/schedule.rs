@@ -1,254 +1,258 @@
-//! Scheduling: the blocks of a grid, their warps, and the barriers at which warps meet.
+//! Scheduling: the blocks of a grid, their warps, and the barriers of a block.
 //!
-//! Blocks that cannot wait for each other run one after the other on each core. Blocks of a kernel
-//! that orders accesses between blocks (atomics, acquire, release, `wait_until`) run together, a
-//! device full at a time, each making progress in turn.
+//! Independent blocks run one after the other on each core. Blocks of a kernel that orders accesses
+//! between blocks (atomics, acquire, release, `wait_until`) run interleaved, as many as are
+//! resident on the device.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use rayon::prelude::*;
-use tegula_core::diagnostic::{Finding, Kind, Severity};
+use tegula_core::diagnostic::{Finding, FindingKind, Severity};
 use tegula_core::error::Result;
 use tegula_core::threads;
 
-use super::barrier::Named;
-use super::block::{Progress, Running};
-use super::cluster::Group;
-use super::count::{Pattern, Tally, summarise};
-use super::gathered::Gathered;
+use super::barrier::NamedBarrier;
+use super::block::{BlockState, Progress};
+use super::cluster::Cluster;
+use super::count::{InstructionCounts, RequestCache, summarize};
 use super::launch::Outcome;
 use super::machine::Machine;
 use super::observe::Observer;
+use super::partial_outcome::PartialOutcome;
 use super::path::{State, Warp};
-use super::program::{Act, Code};
+use super::program::{Instruction, LoweredOp};
 use super::random::{mix, shuffle};
 use super::shadow::GlobalShadow;
-use super::warp::Run;
+use super::warp::WarpContext;
 
 impl Machine<'_> {
     pub fn run(&self, observer: Option<&mut dyn Observer>) -> Result<Outcome> {
-        let blocks = self.groups();
-        let gathered = if self.cooperative {
-            self.together(&blocks, observer)
+        let blocks = self.clusters();
+        let partial = if self.cooperative {
+            self.run_cooperative(&blocks, observer)
         } else if self.config.parallel && observer.is_none() && blocks.len() > 1 && threads::count() > 1 {
             blocks
                 .par_iter()
                 .fold(
-                    || self.gathered(),
-                    |mut gathered, &block| {
-                        self.alone(block, &mut gathered, None);
-                        gathered
+                    || self.empty_outcome(),
+                    |mut partial, &block| {
+                        self.run_cluster(block, &mut partial, None);
+                        partial
                     },
                 )
-                .reduce(|| self.gathered(), Gathered::merge)
+                .reduce(|| self.empty_outcome(), PartialOutcome::merge)
         } else {
-            let mut gathered = self.gathered();
+            let mut partial = self.empty_outcome();
             let mut observer = observer;
             for &block in &blocks {
-                self.alone(block, &mut gathered, reborrow(&mut observer));
-                if gathered.stopped {
+                self.run_cluster(block, &mut partial, reborrow(&mut observer));
+                if partial.stopped {
                     break;
                 }
             }
-            gathered
+            partial
         };
-        Ok(self.outcome(gathered))
+        Ok(self.outcome(partial))
     }
 
-    /// The clusters to run, by the position of their first blocks. A cluster runs whole.
-    fn groups(&self) -> Vec<u64> {
+    /// The clusters to run, by their first blocks. A cluster always runs as a whole.
+    fn clusters(&self) -> Vec<u64> {
         let (blocks, cluster) = (self.blocks(), u64::from(self.kernel.cluster()));
         if cluster == 1 {
             return blocks;
         }
-        let mut groups: Vec<_> = blocks.into_iter().map(|block| block / cluster * cluster).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        groups
+        let mut clusters: Vec<_> = blocks.into_iter().map(|block| block / cluster * cluster).collect();
+        clusters.sort_unstable();
+        clusters.dedup();
+        clusters
     }
 
-    /// The blocks to run, by position in the grid (x fastest).
+    /// The blocks to run, by linear index in the grid (x fastest).
     fn blocks(&self) -> Vec<u64> {
         let [x, y, z] = self.grid.map(u64::from);
         match &self.config.blocks {
             None => (0..x * y * z).collect(),
             Some(chosen) => {
-                let inside = |id: &&[u32; 3]| id.iter().zip(self.grid).all(|(&i, n)| i < n);
+                let in_grid = |id: &&[u32; 3]| id.iter().zip(self.grid).all(|(&i, n)| i < n);
                 chosen
                     .iter()
-                    .filter(inside)
+                    .filter(in_grid)
                     .map(|&[i, j, k]| u64::from(i) + x * (u64::from(j) + y * u64::from(k)))
                     .collect()
             }
         }
     }
 
-    fn gathered(&self) -> Gathered {
+    fn empty_outcome(&self) -> PartialOutcome {
         let n = self.program.code.len();
-        Gathered {
-            tallies: vec![Tally::default(); n],
-            patterns: vec![[Pattern::NONE; 2]; n],
+        PartialOutcome {
+            instruction_counts: vec![InstructionCounts::default(); n],
+            request_caches: vec![[RequestCache::NONE; 2]; n],
             barriers: vec![(false, false); n],
             ..Default::default()
         }
     }
 
     /// Runs one cluster from start to end.
-    fn alone(&self, first: u64, gathered: &mut Gathered, mut observer: Option<&mut dyn Observer>) {
-        if gathered.stopped {
+    fn run_cluster(&self, first: u64, partial: &mut PartialOutcome, mut observer: Option<&mut dyn Observer>) {
+        if partial.stopped {
             return;
         }
-        let mut group = self.start_group(first);
+        let mut cluster = self.start_cluster(first);
         let mut global = GlobalShadow::default();
         loop {
-            let progress = self.advance_group(&mut group, &mut global, gathered, reborrow(&mut observer));
-            let released = progress != Progress::Ran && self.release_lanes(&mut group);
-            if gathered.stopped || progress == Progress::None && !released {
+            let progress = self.advance_cluster(&mut cluster, &mut global, partial, reborrow(&mut observer));
+            let released = progress != Progress::Ran && self.release_lanes(&mut cluster);
+            if partial.stopped || progress == Progress::None && !released {
                 break;
             }
         }
-        if !gathered.stopped {
-            self.finish_group(&mut group, gathered);
+        if !partial.stopped {
+            self.finish_cluster(&mut cluster, partial);
         }
     }
 
-    /// Lets lanes go ahead of others that nothing lets on any more. False where there are none.
-    fn release_lanes(&self, group: &mut Group) -> bool {
-        group.blocks.iter_mut().flat_map(|block| &mut block.warps).any(|warp| warp.release(&self.program.code))
+    /// Lets stalled lanes continue without the others of their path; false if there are none.
+    fn release_lanes(&self, cluster: &mut Cluster) -> bool {
+        cluster
+            .blocks
+            .iter_mut()
+            .flat_map(|block| &mut block.warps)
+            .any(|warp| warp.release_stalled(&self.program.code))
     }
 
-    /// Runs every block of a cluster in turn.
-    fn advance_group(
+    /// Runs every block of a cluster until all its warps wait or end.
+    fn advance_cluster(
         &self,
-        group: &mut Group,
+        cluster: &mut Cluster,
         global: &mut GlobalShadow,
-        gathered: &mut Gathered,
+        partial: &mut PartialOutcome,
         mut observer: Option<&mut dyn Observer>,
     ) -> Progress {
         let mut progress = Progress::None;
-        let mut order: Vec<usize> = (0..group.blocks.len()).collect();
-        group.blocks[0].vary(&mut order);
+        let mut order: Vec<usize> = (0..cluster.blocks.len()).collect();
+        cluster.blocks[0].permute(&mut order);
         for at in order {
-            let block = &mut group.blocks[at];
-            progress = progress.max(self.advance(block, global, gathered, reborrow(&mut observer)));
-            if gathered.stopped {
+            let block = &mut cluster.blocks[at];
+            progress = progress.max(self.advance(block, global, partial, reborrow(&mut observer)));
+            if partial.stopped {
                 return Progress::None;
             }
         }
-        if self.hopper {
-            progress.or(self.exchange(group, global, gathered, progress == Progress::Ran))
+        if self.uses_hopper {
+            progress.or(self.deliver_in_transit(cluster, global, partial, progress == Progress::Ran))
         } else {
             progress
         }
     }
 
-    /// What is to be said about a cluster that has ended, or never will.
-    fn finish_group(&self, group: &mut Group, gathered: &mut Gathered) {
-        let ended = group.blocks.iter().all(|block| block.warps.iter().all(|w| w.state == State::Done));
-        for block in &mut group.blocks {
-            self.finish(block, gathered);
-            if self.hopper && ended {
-                self.leave_all(block);
-                for (whose, mistake) in self.left_behind(block) {
-                    self.note(gathered, whose, mistake);
+    /// Reports the findings of a cluster that has ended or is deadlocked.
+    fn finish_cluster(&self, cluster: &mut Cluster, partial: &mut PartialOutcome) {
+        let ended = cluster.blocks.iter().all(|block| block.warps.iter().all(|w| w.state == State::Done));
+        for block in &mut cluster.blocks {
+            self.finish(block, partial);
+            if self.uses_hopper && ended {
+                self.complete_all_stores(block);
+                for (responsible, diagnostic) in self.unfinished_at_exit(block) {
+                    self.record(partial, responsible, diagnostic);
                 }
             }
         }
     }
 
-    /// Runs blocks that may wait for each other: as many as the device holds, each in turn.
-    fn together(&self, blocks: &[u64], mut observer: Option<&mut dyn Observer>) -> Gathered {
-        let (mut gathered, mut global) = (self.gathered(), GlobalShadow::default());
+    /// Runs blocks that may wait for each other, interleaved, as many as are resident.
+    fn run_cooperative(&self, blocks: &[u64], mut observer: Option<&mut dyn Observer>) -> PartialOutcome {
+        let (mut partial, mut global) = (self.empty_outcome(), GlobalShadow::default());
         let mut waiting = blocks.iter();
-        let mut resident: Vec<Group> = Vec::new();
+        let mut resident: Vec<Cluster> = Vec::new();
         let mut random = mix(self.config.seed);
         loop {
             while resident.len() < (self.config.resident / self.kernel.cluster()).max(1) as usize {
                 let Some(&first) = waiting.next() else { break };
-                resident.push(self.start_group(first));
+                resident.push(self.start_cluster(first));
             }
             if resident.is_empty() {
-                return gathered;
+                return partial;
             }
             let mut progress = Progress::None;
-            let mut turns: Vec<&mut Group> = resident.iter_mut().collect();
+            let mut order: Vec<&mut Cluster> = resident.iter_mut().collect();
             if self.config.seed != 0 {
-                shuffle(&mut turns, &mut random);
+                shuffle(&mut order, &mut random);
             }
-            for group in turns {
-                progress = progress.max(self.advance_group(group, &mut global, &mut gathered, reborrow(&mut observer)));
+            for cluster in order {
+                progress =
+                    progress.max(self.advance_cluster(cluster, &mut global, &mut partial, reborrow(&mut observer)));
             }
-            if gathered.stopped {
-                return gathered;
+            if partial.stopped {
+                return partial;
             }
             let before = resident.len();
-            resident.retain_mut(|group| {
-                let done = group.is_done();
+            resident.retain_mut(|cluster| {
+                let done = cluster.is_done();
                 if done {
-                    self.finish_group(group, &mut gathered);
+                    self.finish_cluster(cluster, &mut partial);
                 }
                 !done
             });
             if progress == Progress::Ran || resident.len() != before {
                 continue;
             }
-            let released = resident.iter_mut().any(|group| self.release_lanes(group));
+            let released = resident.iter_mut().any(|cluster| self.release_lanes(cluster));
             if progress == Progress::None && !released {
-                for group in &mut resident {
-                    self.finish_group(group, &mut gathered);
+                for cluster in &mut resident {
+                    self.finish_cluster(cluster, &mut partial);
                 }
-                return gathered;
+                return partial;
             }
         }
     }
 
-    /// Runs every warp of a block that can run until it cannot, then lets through who has met at a
-    /// barrier.
+    /// Runs every warp of a block until it must wait, then completes the block's barrier.
     fn advance(
         &self,
-        block: &mut Running,
+        block: &mut BlockState,
         global: &mut GlobalShadow,
-        gathered: &mut Gathered,
+        partial: &mut PartialOutcome,
         mut observer: Option<&mut dyn Observer>,
     ) -> Progress {
         let mut order: Vec<usize> = (0..block.warps.len()).collect();
         shuffle(&mut order, &mut block.random);
         let mut progress = Progress::None;
         for warp in order {
-            if !block.engine.coming.is_empty() && block.random(4) == 0 {
-                progress = progress.or(self.land_one(block, gathered));
+            if !block.hopper.in_flight.is_empty() && block.random(4) == 0 {
+                progress = progress.or(self.land_one(block, partial));
             }
             if !block.warps[warp].can_run() {
                 continue;
             }
-            // The warp leaves its block while it runs, so that both can be changed.
+            // The warp is moved out of its block while it runs, so that both are mutable.
             let placeholder = block.warps[warp].placeholder();
             let mut running = std::mem::replace(&mut block.warps[warp], placeholder);
-            let mut run = Run {
+            let mut run = WarpContext {
                 machine: self,
                 block,
                 global,
-                gathered,
+                partial,
                 observer: reborrow(&mut observer),
                 warp: &mut running,
                 request: None,
                 changed: false,
             };
-            progress = progress.max(run.until_blocked());
+            progress = progress.max(run.run_until_blocked());
             block.warps[warp] = running;
-            if gathered.stopped {
+            if partial.stopped {
                 return Progress::None;
             }
         }
-        progress.or(self.release_barrier(block, gathered))
+        progress.or(self.release_barrier(block, partial))
     }
 
-    /// Lets the block go on once every warp is at the barrier.
-    fn release_barrier(&self, block: &mut Running, gathered: &mut Gathered) -> bool {
+    /// Completes the barrier of the block once every warp has arrived.
+    fn release_barrier(&self, block: &mut BlockState, partial: &mut PartialOutcome) -> bool {
         if !block.warps.iter().all(|w| w.state == State::Barrier) {
             return false;
         }
-        block.judge_barrier(gathered);
+        block.record_barrier_use(partial);
         block.last_barrier = block.warps.first().map(|w| w.pc as u32);
         block.clocks.barrier();
         for warp in &mut block.warps {
@@ -258,41 +262,40 @@ impl Machine<'_> {
         true
     }
 
-    /// What is to be said about a block that has ended, or never will.
-    fn finish(&self, block: &mut Running, gathered: &mut Gathered) {
-        block.judge_barrier(gathered);
-        gathered.blocks += 1;
+    /// Reports the findings of a block that has ended or is deadlocked.
+    fn finish(&self, block: &mut BlockState, partial: &mut PartialOutcome) {
+        block.record_barrier_use(partial);
+        partial.blocks += 1;
         if let Some((meter, finished)) = &self.meter {
-            meter.reach(finished.fetch_add(1, Relaxed) + 1, self.grid.into_iter().map(u64::from).product());
+            meter.raise_to(finished.fetch_add(1, Relaxed) + 1, self.grid.into_iter().map(u64::from).product());
         }
-        // Each path that waits: its state, its warp, for what, its first thread, and where.
+        // For each waiting path: its state, warp, reason, first thread and position.
         let mut stuck: Vec<(State, u32, String, [u32; 3], usize)> = Vec::new();
         for warp in 0..block.warps.len() {
             for _ in 0..=block.warps[warp].parked.len() {
                 let path = &block.warps[warp];
                 if path.state != State::Done {
                     let thread = self.thread(path.index * 32 + path.mask.trailing_zeros().min(31));
-                    // A warp at a named barrier already stands behind it.
-                    let pc = path.pc - usize::from(matches!(path.state, State::Named(_)));
-                    stuck.push((path.state, path.index, self.waits_for(block, path), thread, pc));
+                    // A warp at a named barrier has already advanced past it.
+                    let pc = path.pc - usize::from(matches!(path.state, State::NamedBarrier(_)));
+                    stuck.push((path.state, path.index, self.describe_wait(block, path), thread, pc));
                 }
-                block.warps[warp].switch();
+                block.warps[warp].switch_path();
             }
         }
-        // Lanes that wait for others of their warp only do so because those wait for something
-        // else.
+        // Lanes that wait for other lanes of their warp are a consequence; report the cause.
         if stuck.iter().any(|(state, ..)| *state != State::Converge) {
             stuck.retain(|(state, ..)| *state != State::Converge);
         }
         let Some(&(.., first)) = stuck.first() else { return };
         let is = |state: State| stuck.iter().any(|(other, ..)| *other == state);
         let kind = match () {
-            () if is(State::Registers) => Kind::RegisterBudget,
-            () if is(State::Converge) => Kind::DivergentWarp,
-            () if is(State::Spinning) => Kind::NoProgress,
-            () => Kind::Deadlock,
+            () if is(State::Registers) => FindingKind::RegisterBudget,
+            () if is(State::Converge) => FindingKind::DivergentWarp,
+            () if is(State::Spinning) => FindingKind::NoProgress,
+            () => FindingKind::Deadlock,
         };
-        // Those together that wait for the same.
+        // Group the warps by the reason of their wait.
         let mut waits: Vec<(String, Vec<u32>)> = Vec::new();
         for (_, warp, what, ..) in &stuck {
             match waits.iter_mut().find(|(other, _)| other == what) {
@@ -320,46 +323,48 @@ impl Machine<'_> {
             source: vec![site.location],
             times: 1,
         };
-        gathered.findings.add(kind, &[site], block.linear, finding);
+        partial.findings.add(kind, &[site], block.linear, finding);
     }
 
-    fn waits_for(&self, block: &Running, warp: &Warp) -> String {
+    fn describe_wait(&self, block: &BlockState, warp: &Warp) -> String {
         match warp.state {
-            State::Barrier => "wait at a barrier to which the rest of the block never comes".into(),
-            State::Named(id) => {
-                let Named { threads, arrived, .. } = block.named[id as usize];
-                format!("wait at named barrier {id}: {arrived} of {threads} threads came")
+            State::Barrier => "wait at a barrier that the rest of the block never reaches".into(),
+            State::NamedBarrier(id) => {
+                let NamedBarrier { threads, arrived, .. } = block.named[id as usize];
+                format!("wait at named barrier {id}: {arrived} of {threads} threads arrived")
             }
-            State::Await => format!("wait {}", self.awaited(block, warp).unwrap_or_default()),
+            State::Mbarrier => format!("wait {}", self.mbarrier_wait_status(block, warp).unwrap_or_default()),
             State::Registers => match self.program.code.get(warp.pc) {
-                Some(Code::Hopper(act)) => match **act {
-                    Act::SetRegisters { count, .. } => format!("wait {}", block.engine.wanted(warp.index, count)),
+                Some(Instruction::Hopper(op)) => match **op {
+                    LoweredOp::SetMaxRegisters { count, .. } => {
+                        format!("wait {}", block.hopper.register_wait(warp.index, count))
+                    }
                     _ => String::new(),
                 },
                 _ => String::new(),
             },
-            State::Cluster => "wait at the barrier of the cluster, to which not all of its threads come".into(),
+            State::Cluster => "wait at the barrier of the cluster, where not all of its threads arrive".into(),
             State::Converge => {
                 format!(
-                    "wait with lanes {:#010x} at an instruction of the warp to which the other lanes never come",
+                    "wait with lanes {:#010x} at a warp-wide instruction that the other lanes never reach",
                     warp.mask
                 )
             }
-            State::Spinning => "repeat a loop in which nothing changes any more".into(),
-            _ => "wait for an element of memory that nobody changes any more".into(),
+            State::Spinning => "repeat a loop without any change of state".into(),
+            _ => "wait for an element of memory that no thread changes".into(),
         }
     }
 
-    fn outcome(&self, mut gathered: Gathered) -> Outcome {
+    fn outcome(&self, mut partial: PartialOutcome) -> Outcome {
         if self.config.races && !self.cooperative {
-            self.races_of_blocks(&mut gathered);
-            self.note_redundant_barriers(&mut gathered);
+            self.report_block_races(&mut partial);
+            self.report_redundant_barriers(&mut partial);
         }
-        let (counters, lines) = summarise(&self.program, &gathered.tallies);
-        let mut findings = gathered.findings.into_vec();
+        let (counters, lines) = summarize(&self.program, &partial.instruction_counts);
+        let mut findings = partial.findings.into_vec();
         findings.sort_by_key(|f| f.severity() == Severity::Note);
         let lines = lines.into_iter().map(|(site, counters)| (self.kernel.site(site), counters)).collect();
-        Outcome { findings, counters, lines, grid: self.grid, blocks: gathered.blocks }
+        Outcome { findings, counters, lines, grid: self.grid, blocks: partial.blocks }
     }
 }
 

@@ -1,8 +1,8 @@
-//! What the operations compute, number by number, for every type: conversions and the corners of 16-bit arithmetic.
+//! Scalar semantics for every type: conversions, and the special cases of 16-bit arithmetic.
 
-use tegula_core::element::{Scalar, Type, bf16, f16, to_odd};
+use tegula_core::element::{Scalar, Type, bf16, f16, round_to_odd};
 
-/// A number of any type as bits, in another type: the meaning of [`tegula_ir::Op::Convert`].
+/// Converts a value between types: the semantics of [`tegula_ir::Op::Convert`].
 pub(super) fn convert(from: Type, to: Type, bits: u64) -> u64 {
     match (from.is_float(), to.is_float()) {
         (true, true) => to.round(from.to_f64(bits)),
@@ -12,13 +12,13 @@ pub(super) fn convert(from: Type, to: Type, bits: u64) -> u64 {
     }
 }
 
-/// An integer of any type, of which registers hold the bits.
+/// Value of an integer of any type, from register bits.
 fn int_value(ty: Type, bits: u64) -> i128 {
     let unused = 64 - 8 * ty.size();
     if ty.is_signed() { i128::from((bits << unused) as i64 >> unused) } else { i128::from(bits << unused >> unused) }
 }
 
-/// The lower bits of a number, as registers hold an integer of a type.
+/// Truncates to an integer type, in register format.
 fn truncate(ty: Type, value: i128) -> u64 {
     if ty.size() == 8 { value as u64 } else { u64::from(register_bits(ty, value as u64)) }
 }
@@ -27,22 +27,22 @@ fn int_to_float(to: Type, value: i128) -> u64 {
     match to {
         Type::F64 => (value as f64).to_bits(),
         Type::F32 => u64::from((value as f32).to_bits()),
-        // Rounded to odd first, so that the second rounding decides.
-        _ => to.round(odd(value as f64, (value - value as f64 as i128) as f64)),
+        // Rounded to odd first, so that the second rounding is correct.
+        _ => to.round(round_sum_to_odd(value as f64, (value - value as f64 as i128) as f64)),
     }
 }
 
 fn float_to_int(from: Type, to: Type, value: f64) -> u64 {
     let bits = 8 * to.size();
     if value.is_nan() {
-        // The hardware's value: where a 64-bit type takes part, the highest bit of the result alone.
+        // The hardware's result for NaN: if either type has 64 bits, only the highest bit is set.
         return if to.size().max(from.size()) == 8 { truncate(to, 1 << (bits - 1)) } else { 0 };
     }
-    let (least, most) = if to.is_signed() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
-    truncate(to, (value as i128).clamp(least, most))
+    let (min, max) = if to.is_signed() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+    truncate(to, (value as i128).clamp(min, max))
 }
 
-/// The 16-bit floats, as far as rounding them needs.
+/// A 16-bit float, with the operations needed for rounding.
 pub(super) trait Half: Copy {
     fn wide(self) -> f64;
     fn of_f32(value: f32) -> Self;
@@ -80,13 +80,13 @@ impl Half for bf16 {
     }
 }
 
-/// The nearest 16-bit float.
+/// Rounds to the nearest 16-bit float.
 fn round16<H: Half>(value: f64) -> u16 {
-    H::of_f32(to_odd(value)).bits()
+    H::of_f32(round_to_odd(value)).bits()
 }
 
-/// value + rest in f64, rounded to odd, for |rest| at most half a last place of value.
-fn odd(value: f64, rest: f64) -> f64 {
+/// Rounds value + rest to odd, in f64, for |rest| of at most half an ulp of value.
+fn round_sum_to_odd(value: f64, rest: f64) -> f64 {
     if rest == 0.0 || !value.is_finite() || value.to_bits() & 1 == 1 {
         return value;
     }
@@ -97,18 +97,22 @@ fn odd(value: f64, rest: f64) -> f64 {
     f64::from_bits(if away { value.to_bits() + 1 } else { value.to_bits() - 1 })
 }
 
-/// a·b + c of 16-bit floats, rounded once. The product is exact in f64; the sum is rounded to odd before the last rounding.
+/// Fused a·b + c of 16-bit floats, rounded once.
+///
+/// The product is exact in f64. The sum is rounded to odd before the last rounding.
 pub(super) fn mul_add16<H: Half>(a: u32, b: u32, c: u32) -> u32 {
     let [a, b, c] = [a, b, c].map(|x| H::from_u16(x as u16).wide());
     let product = a * b;
     let sum = product + c;
-    // Knuth's exact error of the sum.
+    // Knuth's exact rounding error of the addition.
     let part = sum - product;
     let error = (product - (sum - part)) + (c - part);
-    u32::from(round16::<H>(if sum.is_finite() { odd(sum, error) } else { sum }))
+    u32::from(round16::<H>(if sum.is_finite() { round_sum_to_odd(sum, error) } else { sum }))
 }
 
-/// +, −, ×, ÷ of 16-bit floats. Computing in f32 first cannot change the rounding: 24 bits are at least 2·11 + 2.
+/// +, −, ×, ÷ of 16-bit floats, computed in f32.
+///
+/// Double rounding is innocuous: 24 bits of precision are at least 2·11 + 2.
 pub(super) fn arith16<H: Half>(a: u32, b: u32, f: impl Fn(f32, f32) -> f32) -> u32 {
     let [a, b] = [a, b].map(|x| H::from_u16(x as u16).wide() as f32);
     u32::from(H::of_f32(f(a, b)).bits())
@@ -116,11 +120,11 @@ pub(super) fn arith16<H: Half>(a: u32, b: u32, f: impl Fn(f32, f32) -> f32) -> u
 
 macro_rules! min_max {
     ($min:ident $max:ident $t:ty) => {
-        /// The lesser; the other where one is NaN; −0 before +0.
+        /// Minimum; if one operand is NaN, the other; −0 is less than +0.
         pub(super) fn $min(a: $t, b: $t) -> $t {
             if a.is_nan() || b < a || (a == b && b.is_sign_negative()) { b } else { a }
         }
-        /// The greater; the other where one is NaN; +0 after −0.
+        /// Maximum; if one operand is NaN, the other; +0 is greater than −0.
         pub(super) fn $max(a: $t, b: $t) -> $t {
             if a.is_nan() || b > a || (a == b && b.is_sign_positive()) { b } else { a }
         }
@@ -129,20 +133,20 @@ macro_rules! min_max {
 min_max! { min_f32 max_f32 f32 }
 min_max! { min_f64 max_f64 f64 }
 
-/// The sum, least, greatest … that an atomic operation leaves behind.
+/// The value that an atomic operation writes.
 pub(super) fn atomic(op: tegula_ir::AtomicOp, ty: Type, old: u64, value: u64, expected: u64) -> u64 {
     use tegula_ir::AtomicOp as A;
     match op {
         A::Add if ty == Type::F32 => (f32::from_bits(old as u32) + f32::from_bits(value as u32)).to_bits().into(),
         A::Add if ty == Type::F64 => (f64::from_bits(old) + f64::from_bits(value)).to_bits(),
-        // The checker refuses sums of shorter floats.
+        // The validator rejects atomic additions of 16-bit floats.
         A::Add => truncate(ty, int_value(ty, old) + int_value(ty, value)),
         A::Min => truncate(ty, int_value(ty, old).min(int_value(ty, value))),
         A::Max => truncate(ty, int_value(ty, old).max(int_value(ty, value))),
         A::And => old & value,
         A::Or => old | value,
         A::Xor => old ^ value,
-        A::Exchange => value,
+        A::Swap => value,
         A::CompareExchange { .. } => {
             if old == expected {
                 value
@@ -153,8 +157,8 @@ pub(super) fn atomic(op: tegula_ir::AtomicOp, ty: Type, old: u64, value: u64, ex
     }
 }
 
-/// Whether two numbers of a type compare so.
-pub(super) fn compare(how: tegula_ir::Compare, ty: Type, a: u64, b: u64) -> bool {
+/// Compares two values of a type.
+pub(super) fn compare(cmp: tegula_ir::Compare, ty: Type, a: u64, b: u64) -> bool {
     use tegula_ir::Compare as C;
     let order = if ty.is_float() {
         ty.to_f64(a).partial_cmp(&ty.to_f64(b))
@@ -163,7 +167,7 @@ pub(super) fn compare(how: tegula_ir::Compare, ty: Type, a: u64, b: u64) -> bool
     } else {
         Some(int_value(ty, a).cmp(&int_value(ty, b)))
     };
-    match how {
+    match cmp {
         C::Eq => order.is_some_and(|o| o.is_eq()),
         C::Ne => !order.is_some_and(|o| o.is_eq()),
         C::Lt => order.is_some_and(|o| o.is_lt()),
@@ -173,7 +177,7 @@ pub(super) fn compare(how: tegula_ir::Compare, ty: Type, a: u64, b: u64) -> bool
     }
 }
 
-/// A value of at most 4 bytes as a 4-byte register holds it: shorter ones sign- or zero-extended.
+/// Extends a value of at most 4 bytes to a 4-byte register, by sign or zero.
 pub(super) fn register_bits(ty: Type, bits: u64) -> u32 {
     let (bits, unused) = (bits as u32, 32 - 8 * ty.size());
     if ty.is_signed() { ((bits << unused) as i32 >> unused) as u32 } else { bits << unused >> unused }
@@ -184,9 +188,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sixteen_bit_multiply_add_rounds_once() {
+    fn mul_add16_near_tie_rounds_once() {
         let bits = |x: f32| u32::from(bf16::from_f32(x).to_bits());
-        // The product is a tie between two bf16 numbers; the tiny summand must decide, although f64 cannot hold the sum.
+        // The product is a tie between two bf16 values. The tiny addend decides, although f64
+        // cannot represent the sum.
         let (a, b) = (bits(1.0 + 1.0 / 128.0), bits(1.5));
         let tiny = bits(1e-30);
         let product = f64::from(1.0f32 + 1.0 / 128.0) * 1.5;
@@ -197,8 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn conversions_to_sixteen_bits_round_once() {
-        // Just above a tie of f16 by less than f32 can see.
+    fn convert_f64_to_f16_rounds_once() {
+        // Just above a tie of f16, by less than an ulp of f32.
         let value = 1.0 + 1.0 / 2048.0 + 1e-12;
         assert_eq!(convert(Type::F64, Type::F16, value.to_bits()), 0x3c01);
         assert_eq!(convert(Type::F64, Type::F16, (1.0f64 + 1.0 / 2048.0).to_bits()), 0x3c00);
@@ -212,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn conversions_to_integers_clamp() {
+    fn convert_float_to_int_saturates() {
         let f = |x: f32, to| convert(Type::F32, to, u64::from(x.to_bits()));
         assert_eq!(f(-1.5, Type::I32) as u32 as i32, -1);
         assert_eq!(f(1e20, Type::I32) as u32 as i32, i32::MAX);
@@ -223,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn lesser_and_greater_know_nan_and_signed_zero() {
+    fn min_max_handle_nan_and_signed_zero() {
         assert_eq!(min_f32(f32::NAN, 1.0), 1.0);
         assert_eq!(max_f32(1.0, f32::NAN), 1.0);
         assert!(min_f32(0.0, -0.0).is_sign_negative() && min_f32(-0.0, 0.0).is_sign_negative());

@@ -1,27 +1,29 @@
-//! What the builder knows to be true of integers and predicates: constants are computed, neutral operands dropped, and
-//! multiplications and divisions by powers of two become shifts.
+//! Constant folding of integers and predicates.
+//!
+//! Constants are evaluated, identity operands are removed, and multiplications and divisions by
+//! powers of two become shifts.
 
 use tegula_core::element::Type;
 
 use super::ops::{Binary, Compare, Op, Operand, Unary};
 
-/// What an operation comes down to.
-pub(crate) enum Simple {
-    /// A value that is there already.
+/// The simplified form of an operation.
+pub(crate) enum Simplified {
+    /// An existing value.
     Operand(Operand),
     /// An operation to append.
     Op(Op),
 }
 
-/// The simplest form of a pure operation with a result of type `ty`.
-pub(crate) fn simplify(op: Op, ty: Type) -> Simple {
-    let simple = match op {
+/// Simplifies a pure operation with a result of type `ty`.
+pub(crate) fn simplify(op: Op, ty: Type) -> Simplified {
+    let operand = match op {
         Op::Unary(op, Operand::Const(of, a)) => unary(op, of, a),
         Op::Binary(op, Operand::Const(of, a), Operand::Const(_, b)) => {
             binary(op, of, a, b).map(|bits| Operand::Const(of, bits))
         }
         Op::Binary(op, a, Operand::Const(of, b)) => return with_constant(op, a, of, b),
-        Op::Binary(op, Operand::Const(of, a), b) if commutes(op) => return with_constant(op, b, of, a),
+        Op::Binary(op, Operand::Const(of, a), b) if is_commutative(op) => return with_constant(op, b, of, a),
         Op::Compare(how, Operand::Const(of, a), Operand::Const(_, b)) => compare(how, of, a, b),
         Op::Select(Operand::Const(_, condition), yes, no) => Some(if condition == 1 { yes } else { no }),
         Op::Convert(Operand::Const(Type::U32, a)) => match ty {
@@ -30,22 +32,22 @@ pub(crate) fn simplify(op: Op, ty: Type) -> Simple {
         },
         _ => None,
     };
-    simple.map_or(Simple::Op(op), Simple::Operand)
+    operand.map_or(Simplified::Op(op), Simplified::Operand)
 }
 
-fn commutes(op: Binary) -> bool {
+fn is_commutative(op: Binary) -> bool {
     use Binary::*;
     matches!(op, Add | Mul | Min | Max | And | Or | Xor)
 }
 
-/// A value with a constant on its right.
-fn with_constant(op: Binary, a: Operand, ty: Type, b: u64) -> Simple {
+/// Simplifies an operation with a constant right operand.
+fn with_constant(op: Binary, a: Operand, ty: Type, b: u64) -> Simplified {
     use Binary::*;
-    let same = Simple::Operand(a);
-    let constant = |bits| Simple::Operand(Operand::Const(ty, bits));
-    let again = |op, bits| Simple::Op(Op::Binary(op, a, Operand::Const(ty, bits)));
+    let same = Simplified::Operand(a);
+    let constant = |bits| Simplified::Operand(Operand::Const(ty, bits));
+    let rebuilt = |op, bits| Simplified::Op(Op::Binary(op, a, Operand::Const(ty, bits)));
     if ty.is_float() {
-        return again(op, b);
+        return rebuilt(op, b);
     }
     let unsigned = matches!(ty, Type::U32 | Type::U64);
     match (op, b) {
@@ -53,10 +55,10 @@ fn with_constant(op: Binary, a: Operand, ty: Type, b: u64) -> Simple {
         (Mul | And, 0) => constant(0),
         (And, 1) if ty == Type::Pred => same,
         (Or, 1) if ty == Type::Pred => constant(1),
-        (Mul, b) if b.is_power_of_two() => again(Shl, b.trailing_zeros().into()),
-        (Div, b) if unsigned && b.is_power_of_two() => again(Shr, b.trailing_zeros().into()),
-        (Rem, b) if unsigned && b.is_power_of_two() => again(And, b - 1),
-        _ => again(op, b),
+        (Mul, b) if b.is_power_of_two() => rebuilt(Shl, b.trailing_zeros().into()),
+        (Div, b) if unsigned && b.is_power_of_two() => rebuilt(Shr, b.trailing_zeros().into()),
+        (Rem, b) if unsigned && b.is_power_of_two() => rebuilt(And, b - 1),
+        _ => rebuilt(op, b),
     }
 }
 
@@ -70,7 +72,7 @@ fn unary(op: Unary, ty: Type, a: u64) -> Option<Operand> {
     Some(Operand::Const(ty, bits))
 }
 
-/// The result of an integer or predicate operation; `None` where it is left to run time.
+/// Evaluates an integer or predicate operation; `None` where it is not folded.
 fn binary(op: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
     use Binary::*;
     match ty {

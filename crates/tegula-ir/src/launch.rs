@@ -1,6 +1,8 @@
-//! What a kernel is launched with: the arguments bound to its parameters, checked, and the grid that follows from them.
+//! Launch parameters: arguments bound to a kernel's parameters, and the grid that follows from
+//! them.
 //!
-//! Callers never say how many blocks there are; the kernel does. Both engines bind through here, so they accept the same.
+//! The kernel defines its grid; callers do not. Both engines bind arguments here, so they accept
+//! the same arguments.
 
 use tegula_core::element::Type;
 use tegula_core::error::{Error, Result};
@@ -8,25 +10,27 @@ use tegula_core::matrix::Layout;
 
 use super::ops::*;
 
-/// The largest grid along y and z; x goes to 2³¹ − 1.
+/// The largest grid along y and z; along x it is 2³¹ − 1.
 pub const GRID_YZ_LIMIT: u32 = 65_535;
 
-/// The greatest extent of a matrix along any axis: indices are 32-bit and may run one tile past the end.
+/// The largest extent of a matrix along any axis.
+///
+/// Indices are 32-bit and may exceed the extent by one tile.
 pub const MAX_EXTENT: usize = (1 << 31) - 1025;
 
-/// An argument, as far as a launch needs to know it.
+/// An argument of a launch, as far as checks and the grid depend on it.
 #[derive(Clone, Copy, Debug)]
-pub enum Bound {
-    /// A matrix in some memory.
+pub enum BoundArgument {
+    /// A matrix.
     Matrix {
-        /// Of its elements.
+        /// The type of its elements.
         ty: Type,
         /// Extents and strides, in elements.
         layout: Layout,
-        /// Byte address of element (0, 0, 0), as far as alignment needs it.
+        /// The byte address of element (0, 0, 0), for alignment checks.
         address: u64,
     },
-    /// A number.
+    /// A scalar.
     Scalar {
         /// Its type.
         ty: Type,
@@ -35,30 +39,30 @@ pub enum Bound {
     },
 }
 
-/// What a kernel's grid may depend on besides sizes.
+/// The device properties that a grid can depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceFacts {
-    /// Multiprocessors.
+pub struct DeviceProperties {
+    /// The number of SMs.
     pub multiprocessors: u32,
 }
 
-/// One entry of a kernel's parameter list, in the order of the PTX text. Strides are passed in bytes.
+/// An entry of a kernel's parameter list, in the order of the PTX text. Strides are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
-    /// Address of element (0, 0, 0): `u64`.
+    /// The address of element (0, 0, 0): `u64`.
     Address(ParamId),
-    /// How the copy engine finds tiles: 128 bytes that the driver makes.
+    /// The tensor map for TMA: 128 bytes, encoded by the driver.
     Tensor(ParamId),
-    /// Extent: `u32`.
+    /// An extent: `u32`.
     Extent(ParamId, Axis),
-    /// Distance of neighbours along an axis in bytes: `i64`.
+    /// The stride of an axis in bytes: `i64`.
     Stride(ParamId, Axis),
-    /// The number itself.
+    /// The scalar.
     Scalar(ParamId, Type),
 }
 
 impl Kernel {
-    /// The parameter list. A stride that the declaration fixes is not passed.
+    /// The parameter list. A stride that the declaration fixes is omitted.
     pub fn fields(&self) -> Vec<Field> {
         let mut fields = Vec::new();
         for (i, param) in self.params().iter().enumerate() {
@@ -82,7 +86,7 @@ impl Kernel {
         fields
     }
 
-    /// Bytes of the parameter list, each entry aligned as PTX does it.
+    /// The size of the parameter list in bytes, with the alignment of PTX.
     pub fn parameter_bytes(&self) -> u64 {
         self.fields().iter().fold(0, |end: u64, field| {
             let (size, align) = match field {
@@ -98,15 +102,20 @@ impl Kernel {
     /// Checks arguments against the parameters and computes the grid.
     ///
     /// # Errors
-    /// [`Error::Launch`] naming the parameter that an argument does not fit, or the axis along which the grid is too large.
-    pub fn bind(&self, args: &[Bound], device: &DeviceFacts) -> Result<[u32; 3]> {
+    /// [`Error::Launch`] with the mismatched parameter, or the axis along which the grid is too
+    /// large.
+    pub fn bind(&self, args: &[BoundArgument], device: &DeviceProperties) -> Result<[u32; 3]> {
         if args.len() != self.params().len() {
-            return Err(self.unfit(format!("it takes {} arguments, {} were given", self.params().len(), args.len())));
+            return Err(self.launch_error(format!(
+                "it takes {} arguments, but {} were given",
+                self.params().len(),
+                args.len()
+            )));
         }
         for (param, arg) in self.params().iter().zip(args) {
-            check_argument(param, arg).map_err(|why| self.unfit(format!("parameter {} {why}", param.name)))?;
+            check_argument(param, arg).map_err(|why| self.launch_error(format!("parameter {} {why}", param.name)))?;
         }
-        let Some(grid) = &self.grid else { return Err(self.unfit("it has no grid".into())) };
+        let Some(grid) = &self.grid else { return Err(self.launch_error("it has no grid".into())) };
         let mut blocks = [0; 3];
         for ((blocks, size), (axis, limit)) in blocks.iter_mut().zip(grid).zip([
             ("x", (1 << 31) - 1),
@@ -114,28 +123,34 @@ impl Kernel {
             ("z", u64::from(GRID_YZ_LIMIT)),
         ]) {
             let count = size.evaluate(args, device).filter(|&count| count <= limit);
-            *blocks =
-                count.ok_or_else(|| self.unfit(format!("the grid has more than {limit} blocks along {axis}")))? as u32;
+            *blocks = count
+                .ok_or_else(|| self.launch_error(format!("the grid has more than {limit} blocks along {axis}")))?
+                as u32;
         }
         if !blocks[0].is_multiple_of(self.cluster()) {
             let (x, cluster) = (blocks[0], self.cluster());
-            return Err(self.unfit(format!("the grid has {x} blocks along x, in clusters of {cluster}")));
+            return Err(self.launch_error(format!(
+                "the grid has {x} blocks along x, which is not a multiple of the cluster size {cluster}"
+            )));
         }
         Ok(blocks)
     }
 
-    fn unfit(&self, why: String) -> Error {
+    fn launch_error(&self, why: String) -> Error {
         Error::Launch { kernel: self.name().into(), why }
     }
 }
 
-fn check_argument(param: &Param, arg: &Bound) -> Result<(), String> {
+fn check_argument(param: &Param, arg: &BoundArgument) -> Result<(), String> {
     match (&param.kind, arg) {
-        (ParamKind::Scalar(want), Bound::Scalar { ty, .. }) if want == ty => Ok(()),
-        (ParamKind::Scalar(want), _) => Err(format!("takes a number of type {want}")),
-        (&ParamKind::Matrix { ty: want, access, order, aligned, tiles }, &Bound::Matrix { ty, layout, address }) => {
+        (ParamKind::Scalar(want), BoundArgument::Scalar { ty, .. }) if want == ty => Ok(()),
+        (ParamKind::Scalar(want), _) => Err(format!("needs a scalar of type {want}")),
+        (
+            &ParamKind::Matrix { ty: want, access, order, aligned, tiles },
+            &BoundArgument::Matrix { ty, layout, address },
+        ) => {
             if want != ty {
-                return Err(format!("takes a matrix of {want}, not of {ty}"));
+                return Err(format!("needs a matrix of {want}, not of {ty}"));
             }
             check_extents(&layout)?;
             check_order(&layout, order)?;
@@ -148,7 +163,7 @@ fn check_argument(param: &Param, arg: &Bound) -> Result<(), String> {
             }
             Ok(())
         }
-        (ParamKind::Matrix { ty, .. }, _) => Err(format!("takes a matrix of {ty}")),
+        (ParamKind::Matrix { ty, .. }, _) => Err(format!("needs a matrix of {ty}")),
     }
 }
 
@@ -156,7 +171,7 @@ fn check_extents(layout: &Layout) -> Result<(), String> {
     let shape = layout.shape;
     for (name, extent) in [("batches", shape.batches), ("rows", shape.rows), ("columns", shape.cols)] {
         if extent > MAX_EXTENT {
-            return Err(format!("has {extent} {name}; kernels index up to {MAX_EXTENT}"));
+            return Err(format!("has {extent} {name}; the limit is {MAX_EXTENT}"));
         }
     }
     Ok(())
@@ -165,12 +180,8 @@ fn check_extents(layout: &Layout) -> Result<(), String> {
 fn check_order(layout: &Layout, order: Order2d) -> Result<(), String> {
     let [_, row, col] = layout.strides;
     match order {
-        Order2d::RowMajor if layout.shape.cols > 1 && col != 1 => {
-            Err(format!("takes columns side by side, not {col} elements apart"))
-        }
-        Order2d::ColMajor if layout.shape.rows > 1 && row != 1 => {
-            Err(format!("takes rows side by side, not {row} elements apart"))
-        }
+        Order2d::RowMajor if layout.shape.cols > 1 && col != 1 => Err(format!("needs a column stride of 1, not {col}")),
+        Order2d::ColMajor if layout.shape.rows > 1 && row != 1 => Err(format!("needs a row stride of 1, not {row}")),
         _ => Ok(()),
     }
 }
@@ -182,10 +193,13 @@ fn check_alignment(layout: &Layout, ty: Type, address: u64, aligned: u32) -> Res
     if strides_fit && address.is_multiple_of(u64::from(aligned) * ty.size() as u64) {
         return Ok(());
     }
-    Err(format!("takes a base and strides that are multiples of {aligned} elements"))
+    Err(format!("needs a base address and strides that are multiples of {aligned} elements"))
 }
 
-/// Whether the copy engine finds its way: rows (columns) and matrices begin at multiples of 16 bytes, less than 2⁴⁰ apart, and forwards.
+/// Checks the requirements of TMA.
+///
+/// The base, the lines (rows or columns) and the matrices start at multiples of 16 bytes. The
+/// strides are positive and below 2⁴⁰ bytes.
 fn check_tiled(layout: &Layout, ty: Type, address: u64, order: Order2d) -> Result<(), String> {
     let [batch, row, col] = layout.strides;
     let (lines, line) = if order == Order2d::ColMajor { (layout.shape.cols, col) } else { (layout.shape.rows, row) };
@@ -198,24 +212,24 @@ fn check_tiled(layout: &Layout, ty: Type, address: u64, order: Order2d) -> Resul
     if fits(lines, line) && fits(layout.shape.batches, batch) && address.is_multiple_of(16) {
         return Ok(());
     }
-    Err("takes a base and strides that are multiples of 16 bytes, and strides of more than 0".into())
+    Err("needs a base address that is a multiple of 16 bytes, and positive strides below 2⁴⁰ bytes that are multiples of 16 bytes".into())
 }
 
-impl Size {
-    /// The number of blocks; `None` where it is no number (a division by zero, an overflow, a negative count).
-    pub fn evaluate(&self, args: &[Bound], device: &DeviceFacts) -> Option<u64> {
+impl GridExtent {
+    /// The number of blocks; `None` for a division by zero, an overflow or a negative number.
+    pub fn evaluate(&self, args: &[BoundArgument], device: &DeviceProperties) -> Option<u64> {
         match self {
-            Size::Const(n) => Some(u64::from(*n)),
-            Size::Multiprocessors => Some(u64::from(device.multiprocessors)),
-            Size::Extent(param, axis) => match args.get(param.index())? {
-                Bound::Matrix { layout, .. } => Some(match axis {
+            GridExtent::Const(n) => Some(u64::from(*n)),
+            GridExtent::Multiprocessors => Some(u64::from(device.multiprocessors)),
+            GridExtent::Extent(param, axis) => match args.get(param.index())? {
+                BoundArgument::Matrix { layout, .. } => Some(match axis {
                     Axis::Batches => layout.shape.batches as u64,
                     Axis::Rows => layout.shape.rows as u64,
                     Axis::Cols => layout.shape.cols as u64,
                 }),
-                Bound::Scalar { .. } => None,
+                BoundArgument::Scalar { .. } => None,
             },
-            Size::Binary(op, a, b) => {
+            GridExtent::Binary(op, a, b) => {
                 let (a, b) = (a.evaluate(args, device)?, b.evaluate(args, device)?);
                 match op {
                     Binary::Add => a.checked_add(b),

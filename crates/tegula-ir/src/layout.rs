@@ -1,13 +1,13 @@
-//! Layouts of matrix parameters.
+//! Declared layouts of matrix parameters.
 
-/// How a matrix parameter may be laid out.
+/// The storage order of a matrix parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Order2d {
-    /// Any strides.
+    /// Arbitrary strides.
     #[default]
     Strided,
-    /// Columns lie side by side: the column stride is 1.
+    /// Row-major: the column stride is 1.
     RowMajor,
-    /// Rows lie side by side: the row stride is 1.
+    /// Column-major: the row stride is 1.
     ColMajor,
 }

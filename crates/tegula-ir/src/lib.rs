@@ -1,23 +1,29 @@
-//! The kernel language: one description that is printed as PTX and run by the interpreter.
+//! The kernel language: a typed, structured IR, printed as PTX and run by the interpreter.
 //!
-//! A kernel is built by [`kernel()`], checked by [`check()`], and only then used: [`Checked`] is what every engine takes.
+//! [`kernel()`] builds a kernel, [`check()`] checks it, and every engine takes a [`Checked`]
+//! kernel.
 //!
-//! * **Threads.** A grid of blocks of at most 1024 threads; 32 consecutive threads (x fastest) are a warp. Each thread computes
-//!   with its own registers. Control flow is structured: `for`, `if`, `while`.
-//! * **Values and variables.** A [`Val`] is the result of one operation and never changes; a [`Var`] is a register that does.
-//!   Types are those of [`tegula_core::element::Type`]; there are no implicit conversions.
-//! * **Global memory** is matrices ([`Global`]), indexed by coordinates: reading past a row is an error even where the address
-//!   exists. Extents are below 2³¹, strides are 64-bit, so matrices of more than 2³² elements work.
-//! * **Shared memory** is arrays ([`Shared`]), one arena a block, uninitialised when the block starts.
-//! * **Order.** Two accesses to one element, one of them a write, from two threads, need something that orders them: a barrier, a
-//!   warp synchronisation, or a release that an acquire saw. Without it they race, whatever the schedule does; also within a warp.
-//! * **Floating point.** Addition, multiplication and multiply-add round once to nearest even and keep subnormals. Matrix
-//!   instructions ([`Mma`]) do as the hardware does; the interpreter says what that is.
+//! * **Threads.** A grid of blocks of at most 1024 threads; 32 consecutive threads (x fastest) form
+//!   a warp. Each thread has its own registers. Control flow is structured: `for`, `if`, `while`.
+//! * **Values and variables.** A [`Val`] is the immutable result of one operation; a [`Var`] is a
+//!   mutable register. Types are those of [`tegula_core::element::Type`], without implicit
+//!   conversions.
+//! * **Global memory** consists of matrices ([`Global`]), indexed by coordinates. An access beyond
+//!   the end of a row is an error even where the address is valid. Extents are below 2³¹. Strides
+//!   have 64 bits, so a matrix can have more than 2³² elements.
+//! * **Shared memory** consists of arrays ([`Shared`]) in one arena for each block, uninitialized
+//!   when the block starts.
+//! * **Memory model.** Two accesses to one element by two threads, one of them a write, must be
+//!   ordered: by a barrier, a warp synchronization, or a release observed by an acquire. Otherwise
+//!   they are a data race under any schedule, also within a warp.
+//! * **Floating point.** Addition, multiplication and multiply-add round once, to nearest even, and
+//!   keep subnormals. Matrix instructions ([`Mma`]) compute as the hardware does; the interpreter
+//!   defines their result.
 //!
 //! ```
 //! use tegula_ir::prelude::*;
 //!
-//! /// y = 2·x, one thread an element of a single row.
+//! /// y = 2·x for a single row, one element for each thread.
 //! let double = kernel("double", Block::d1(128), |k| {
 //!     let (x, y) = (k.input::<f32>("x"), k.output::<f32>("y"));
 //!     k.grid([x.cols().div_ceil(128), k.constant(1), k.constant(1)]);
@@ -35,7 +41,6 @@ mod check;
 pub mod cpp;
 mod fold;
 mod hopper;
-mod infer;
 pub mod launch;
 mod layout;
 mod mma;
@@ -47,11 +52,12 @@ mod real;
 mod recorder;
 mod types;
 mod uniform;
+mod uniformity;
 
 pub use build::FULL_WARP;
 pub use check::{Checked, MAX_PARAMETER_BYTES, MAX_SHARED_BYTES, MAX_THREADS, check};
-pub use hopper::build::{Barriers, Tensor};
-pub use hopper::{Factor, Hopper, LeftFactor, Swizzle, Tiles, Wgmma};
+pub use hopper::build::{Mbarriers, Tensor};
+pub use hopper::{HopperOp, LeftOperand, SharedOperand, Swizzle, Tiles, Wgmma};
 pub use launch::GRID_YZ_LIMIT;
 pub use mma::Mma;
 pub use ops::*;

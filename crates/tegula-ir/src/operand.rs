@@ -1,95 +1,95 @@
-//! What operations name: values, variables, parameters, and elements of memory.
+//! Operands of operations: values, variables, parameters and memory references.
 
 use tegula_core::element::Type;
 
-/// A value: the result of one operation, in one register a lane.
+/// A value: the result of one operation, one register for each lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValId(pub u32);
-/// A variable: a register a lane that is written more than once.
+/// A variable: a mutable register for each lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VarId(pub u32);
-/// A parameter, by position.
+/// The index of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ParamId(pub u32);
-/// A shared array, by position.
+/// The index of a shared array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SharedId(pub u32);
-/// Coordinates of an element of a shared array, axis by axis; [`Kernel::coordinates`](crate::Kernel::coordinates) says.
+/// The index of an element's coordinates; see [`Kernel::coordinates`](crate::Kernel::coordinates).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CoordinatesId(pub u32);
-/// Where an operation was written; [`Kernel::site`](crate::Kernel::site) says.
+/// The index of a source location; see [`Kernel::site`](crate::Kernel::site).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteId(pub u32);
 
 macro_rules! index {
     ($($id:ty)*) => {$(impl $id {
-        /// The position, as an index.
+        /// The id as an index.
         pub const fn index(self) -> usize { self.0 as usize }
     })*};
 }
 index! { ValId VarId ParamId SharedId CoordinatesId SiteId }
 
-/// What an operation reads: a value or a constant's bits.
+/// An input of an operation: a value or a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operand {
     /// The result of an earlier operation.
     Val(ValId),
-    /// A constant known when the kernel is built.
+    /// A constant of the type, by its bits.
     Const(Type, u64),
 }
 
-/// An element of memory, by coordinates.
+/// A reference to an element of memory, by coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// Of a matrix parameter. The coordinates are `u32`.
+pub enum MemoryRef {
+    /// An element of a matrix parameter. The coordinates are `u32`.
     Global {
-        /// Which matrix.
+        /// The matrix.
         param: ParamId,
-        /// Which of the batch.
+        /// The index in the batch.
         batch: Operand,
-        /// Row.
+        /// The row.
         row: Operand,
-        /// Column; a vector goes on from there along the row.
+        /// The column; a vector access continues along the row.
         col: Operand,
     },
-    /// Of a matrix parameter, relative to a cursor.
+    /// An element of a matrix parameter, relative to a cursor.
     Cursor {
-        /// Which matrix.
+        /// The matrix.
         param: ParamId,
-        /// Which of the batch, as when the cursor was set.
+        /// The index in the batch, the same as where the cursor was set.
         batch: Operand,
         /// The cursor: the first of two `u32` variables, its row and its column.
         cursor: VarId,
-        /// Rows further on.
+        /// The row offset.
         row: u32,
-        /// Columns further on.
+        /// The column offset.
         col: u32,
     },
-    /// Of a shared array: element `index + offset`, row-major.
+    /// An element of a shared array: the flat index `index + offset`, row-major.
     Shared {
-        /// Which array.
+        /// The array.
         array: SharedId,
-        /// The part known at run time, `u32`.
+        /// The dynamic part of the index, `u32`.
         index: Operand,
-        /// The part known when the kernel is built; it becomes the immediate of the instruction's address.
+        /// The static part of the index, which becomes the immediate of the address.
         offset: u32,
-        /// What the two were computed from, so that each axis can be held to its extent.
+        /// The coordinates, from which each axis is checked against its extent.
         coordinates: CoordinatesId,
     },
 }
 
-impl Place {
-    /// Whether it lies in shared memory.
+impl MemoryRef {
+    /// Whether the element is in shared memory.
     pub fn is_shared(&self) -> bool {
-        matches!(self, Place::Shared { .. })
+        matches!(self, MemoryRef::Shared { .. })
     }
 
-    /// The operands that say where it is.
+    /// The operands of the coordinates.
     pub fn operands(&self) -> impl Iterator<Item = Operand> + use<> {
         let operands = match *self {
-            Place::Global { batch, row, col, .. } => [Some(batch), Some(row), Some(col)],
-            Place::Cursor { batch, .. } => [Some(batch), None, None],
-            Place::Shared { index, .. } => [Some(index), None, None],
+            MemoryRef::Global { batch, row, col, .. } => [Some(batch), Some(row), Some(col)],
+            MemoryRef::Cursor { batch, .. } => [Some(batch), None, None],
+            MemoryRef::Shared { index, .. } => [Some(index), None, None],
         };
         operands.into_iter().flatten()
     }

@@ -1,22 +1,22 @@
-//! The operations and the kernel that holds them: plain data, no behaviour beyond looking things up.
+//! The operations of the IR, and the kernel that holds them: plain data with accessors.
 //!
-//! `tegula_interp` defines what each operation means; [`crate::ptx`] says how it is spelled for a GPU.
+//! `tegula_interp` defines the semantics of each operation; [`crate::ptx`] defines its PTX.
 
 use std::panic::Location;
 
 use tegula_core::diagnostic::Fault;
 use tegula_core::element::Type;
 
-use super::hopper::{Hopper, Swizzle, Tiles, Wgmma};
+use super::hopper::{HopperOp, Swizzle, Tiles, Wgmma};
 pub use super::layout::Order2d;
 use super::mma::Mma;
 pub use super::operand::*;
 use super::uniform::Uniform;
 
-/// Values that differ from thread to thread or block to block without any computation. All are `u32`.
+/// Built-in indices, which differ between threads or blocks. All are `u32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "CUDA's names")]
-pub enum Special {
+#[allow(missing_docs, reason = "the names are those of CUDA")]
+pub enum SpecialRegister {
     ThreadX,
     ThreadY,
     ThreadZ,
@@ -26,23 +26,23 @@ pub enum Special {
     GridX,
     GridY,
     GridZ,
-    /// Position in the warp, 0 to 31.
+    /// The lane's index in its warp, 0 to 31.
     Lane,
-    /// The warp's position in the block.
+    /// The warp's index in its block.
     Warp,
-    /// The warpgroup's position in the block: four warps each.
+    /// The warpgroup's index in its block; four warps each.
     Warpgroup,
-    /// The cluster's position in the grid along x.
+    /// The cluster's index in the grid along x.
     Cluster,
-    /// The block's position in its cluster.
+    /// The block's rank in its cluster.
     ClusterRank,
-    /// Multiprocessors of the device: known to the grid alone.
+    /// The number of SMs of the device; available to the grid only.
     Multiprocessors,
 }
 
 /// The axes of a matrix parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "plain words")]
+#[allow(missing_docs, reason = "the names are the documentation")]
 pub enum Axis {
     Batches,
     Rows,
@@ -54,9 +54,9 @@ pub enum Axis {
 pub enum Unary {
     /// −x; wraps for integers.
     Neg,
-    /// Every bit flipped; `!` for predicates.
+    /// Bitwise complement; logical negation for predicates.
     Not,
-    /// |x|; the least integer stays itself.
+    /// |x|; the least integer is unchanged.
     Abs,
 }
 
@@ -65,17 +65,17 @@ pub enum Unary {
 pub enum Binary {
     /// Rounded to nearest even for floats, wrapping for integers.
     Add,
-    /// As `Add`.
+    /// Rounded and wrapping as `Add`.
     Sub,
-    /// As `Add`; integers keep the low half.
+    /// Rounded as `Add`; integers keep the low half.
     Mul,
-    /// Floats: rounded to nearest even. Integers: towards zero; dividing by zero is an error.
+    /// Rounded to nearest even for floats. Integers truncate; dividing by zero is an error.
     Div,
-    /// Integers only; the sign of the dividend.
+    /// Integers only; the result has the sign of the dividend.
     Rem,
-    /// The other operand where one is NaN; −0 is less than +0.
+    /// The minimum; the other operand where one is NaN. −0 is less than +0.
     Min,
-    /// As `Min`.
+    /// The maximum, with the rules of `Min`.
     Max,
     /// Integers and predicates.
     And,
@@ -85,13 +85,13 @@ pub enum Binary {
     Xor,
     /// Integers; counts beyond the width give 0.
     Shl,
-    /// Integers; arithmetic for signed types; counts beyond the width give 0 or the sign.
+    /// Integers; arithmetic for signed types. Counts beyond the width give 0 or the sign.
     Shr,
 }
 
-/// Comparisons. Every one but `Ne` is false where an operand is NaN; `Ne` is true.
+/// Comparisons. With a NaN operand, `Ne` is true and all others are false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "plain words")]
+#[allow(missing_docs, reason = "the names are the documentation")]
 pub enum Compare {
     Eq,
     Ne,
@@ -101,14 +101,14 @@ pub enum Compare {
     Ge,
 }
 
-/// Read-modify-write operations on memory.
+/// Atomic read-modify-write operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AtomicOp {
-    /// The sum: u32, i32, u64, f32, f64.
+    /// Addition: u32, i32, u64, f32, f64.
     Add,
-    /// The lesser: u32, i32, u64, i64.
+    /// Minimum: u32, i32, u64, i64.
     Min,
-    /// The greater: u32, i32, u64, i64.
+    /// Maximum: u32, i32, u64, i64.
     Max,
     /// Bitwise and: u32, i32, u64, i64.
     And,
@@ -116,81 +116,82 @@ pub enum AtomicOp {
     Or,
     /// Bitwise exclusive or: u32, i32, u64, i64.
     Xor,
-    /// The new value whatever was there: 4- and 8-byte types.
-    Exchange,
-    /// The new value where the old one equals `expected`: 4- and 8-byte integers.
+    /// Exchange with the new value: 4- and 8-byte types.
+    Swap,
+    /// Compare and exchange: 4- and 8-byte integers. Stores the new value if the old equals
+    /// `expected`.
     CompareExchange {
-        /// What must be there for the new value to be stored.
+        /// The expected old value.
         expected: Operand,
     },
 }
 
-/// What a memory operation orders around itself.
+/// The memory order of an access, as in PTX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Order {
-    /// Nothing; racing with another access is an error.
+pub enum MemoryOrder {
+    /// No ordering; a conflict with an unordered access is a data race.
     Weak,
-    /// Nothing, but it may race with other ordered accesses.
+    /// No ordering, but no data race with other strong accesses.
     Relaxed,
-    /// What follows comes after what the matching release published.
+    /// Orders later accesses after the accesses published by the matching release.
     Acquire,
-    /// What came before is published.
+    /// Publishes the earlier accesses.
     Release,
-    /// Both.
+    /// Acquire and release.
     AcqRel,
 }
 
-/// Which threads an ordered operation speaks to.
+/// The scope of a strong access: the threads with which it synchronizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// The threads of the block.
     Block,
     /// The threads of the device.
     Device,
-    /// Every thread of every device, and the host.
+    /// All threads of all devices, and the host.
     System,
 }
 
-/// Where a shuffle's lane reads from.
+/// The source lane of a shuffle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shuffle {
     /// Lane `operand`, modulo 32.
     Index,
-    /// Own lane − `operand`; own value where there is none.
+    /// Own lane − `operand`; the own value where that lane does not exist.
     Up,
-    /// Own lane + `operand`; own value where there is none.
+    /// Own lane + `operand`; the own value where that lane does not exist.
     Down,
     /// Own lane ^ `operand`, modulo 32.
     Xor,
 }
 
-/// What a vote answers.
+/// The result of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Vote {
-    /// True where every voter says true.
+    /// Whether the predicate is true in all lanes.
     All,
-    /// True where one voter says true.
+    /// Whether the predicate is true in any lane.
     Any,
-    /// One bit a voter that says true, as u32.
+    /// One bit for each lane with a true predicate, as u32.
     Ballot,
 }
 
-/// Which elements of a memory operation happen.
+/// The predication of a memory operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Guard {
-    /// All of them.
+    /// Accesses all elements.
     Always,
-    /// All where the predicate holds, else none.
+    /// Accesses all elements if the predicate is true, else none.
     If(Operand),
-    /// The first n, where n is `u32`; all where n is greater than the width.
+    /// Accesses the first n elements, where n is `u32`; all where n exceeds the width.
     First(Operand),
 }
 
-/// One operation. Operations that do not say otherwise have one result.
+/// An operation. It has one result unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// A built-in index.
-    Special(Special),
+    SpecialRegister(SpecialRegister),
     /// An extent of a matrix, as `u32`.
     Extent(ParamId, Axis),
     /// The value of a scalar parameter.
@@ -201,234 +202,251 @@ pub enum Op {
     Binary(Binary, Operand, Operand),
     /// a·b + c: floats round once, integers wrap.
     MulAdd(Operand, Operand, Operand),
-    /// A predicate from two numbers of one type.
+    /// Compares two numbers of one type; the result is a predicate.
     Compare(Compare, Operand, Operand),
-    /// The second operand where the first (a predicate) holds, else the third.
+    /// Selects the second operand if the first (a predicate) is true, else the third.
     Select(Operand, Operand, Operand),
-    /// A number in the result's type. To a float: to nearest even. To an integer: from floats towards zero, clamped, NaN gives 0
-    /// (2⁶³ to 64-bit integers, and from f64 to n bits 2ⁿ⁻¹, as the hardware has it); from integers truncated or extended.
+    /// Converts a number to the type of the result.
+    ///
+    /// To a float: rounded to nearest even. Float to integer: truncated and clamped, NaN gives 0.
+    /// Like the hardware, NaN gives 2⁶³ for 64-bit integers, and 2ⁿ⁻¹ from f64 to n bits. Integer
+    /// to integer: truncated or extended.
     Convert(Operand),
-    /// The same bits as another type of the same size.
+    /// Reinterprets the bits as another type of the same size.
     Bitcast(Operand),
-    /// Two 16-bit numbers as a `u32`, the first in the lower half.
+    /// Packs two 16-bit numbers into a `u32`, the first in the lower half.
     Pack(Operand, Operand),
-    /// The same value, which the kernel asserts to be the same for all threads of a group. The interpreter verifies that; a GPU trusts it.
+    /// The same value, asserted to be uniform over a scope. The interpreter verifies it; a GPU
+    /// trusts it.
     Uniform(Uniform, Operand),
-    /// Only NVIDIA has it. An f32 rounded to tf32 (10 bits behind the point), to nearest, ties away from zero; the result is a
-    /// `u32`, as [`Op::Mma`] takes it.
+    /// Rounds an f32 to tf32 (10 fraction bits), to nearest, ties away from zero.
+    ///
+    /// The result is a `u32`, as [`Op::Mma`] takes it. NVIDIA only.
     RoundTf32(Operand),
-    /// A variable's value now.
+    /// Reads a variable.
     Get(VarId),
-    /// No result: a variable changes.
+    /// Writes a variable. No result.
     Set(VarId, Operand),
-    /// No result: a cursor stands at an element of a matrix, which is a [`Place::Global`].
-    SetCursor(VarId, Place),
-    /// No result: a cursor moves on by rows and columns, `u32`. It never comes back: beyond 2³² − 1, which is outside of every matrix, it
-    /// stays.
+    /// Sets a cursor to an element of a matrix, a [`MemoryRef::Global`]. No result.
+    SetCursor(VarId, MemoryRef),
+    /// Advances a cursor by rows and columns, `u32`. No result.
+    ///
+    /// The coordinates saturate at 2³² − 1, which is out of bounds for every matrix.
     MoveCursor {
-        /// Which cursor.
+        /// The cursor.
         cursor: VarId,
-        /// Its matrix.
+        /// The cursor's matrix.
         param: ParamId,
-        /// Rows.
+        /// The number of rows.
         rows: Operand,
-        /// Columns.
+        /// The number of columns.
         cols: Operand,
     },
-    /// As many results as elements. Elements that the guard leaves out are `fill`.
+    /// Loads elements, one result each. Elements that the guard excludes are `fill`.
     Load {
-        /// First element.
-        from: Place,
+        /// The first element.
+        from: MemoryRef,
         /// Elements: 1, 2, 4, 8 or 16, of at most 16 bytes.
         width: u32,
-        /// Which of them.
+        /// The predication.
         guard: Guard,
-        /// What the others read as; a constant or a value of the element type.
+        /// The value of excluded elements: a constant or a value of the element type.
         fill: Operand,
         /// `Weak`, `Relaxed` or `Acquire`.
-        order: Order,
-        /// For ordered loads.
+        order: MemoryOrder,
+        /// The scope, for strong loads.
         scope: Scope,
     },
-    /// No result.
+    /// Stores elements. No result.
     Store {
-        /// First element.
-        to: Place,
+        /// The first element.
+        to: MemoryRef,
         /// 1, 2 or 4 values.
         values: Vec<Operand>,
-        /// Which of them are stored.
+        /// The predication.
         guard: Guard,
         /// `Weak`, `Relaxed` or `Release`.
-        order: Order,
-        /// For ordered stores.
+        order: MemoryOrder,
+        /// The scope, for strong stores.
         scope: Scope,
     },
-    /// Reads, computes and writes at once; the result is what was there.
+    /// Atomically reads, computes and writes an element. The result is the old value.
     Atomic {
-        /// What to compute.
+        /// The operation.
         op: AtomicOp,
-        /// Which element.
-        at: Place,
+        /// The element.
+        at: MemoryRef,
         /// The operand, or the new value.
         value: Operand,
-        /// What it orders.
-        order: Order,
-        /// Whom it speaks to.
+        /// The memory order.
+        order: MemoryOrder,
+        /// The scope.
         scope: Scope,
     },
-    /// No result: orders this thread's accesses around it (acquire and release).
+    /// Fence (acquire and release) of the thread's accesses. No result.
     Fence(Scope),
-    /// No result: waits until the element compares so with the operand, then acquires.
+    /// Spins until the element compares with the value as given, then acquires. No result.
     WaitUntil {
-        /// Which element, of a 4- or 8-byte integer type.
-        at: Place,
-        /// Element `compare` value.
+        /// The element, of a 4- or 8-byte integer type.
+        at: MemoryRef,
+        /// The comparison: element `compare` value.
         compare: Compare,
-        /// What to compare with.
+        /// The value.
         value: Operand,
-        /// Whom it listens to.
+        /// The scope.
         scope: Scope,
     },
-    /// No result: starts copying elements from global to shared memory; elements that the guard leaves out become zero.
+    /// Starts an asynchronous copy (`cp.async`) from global to shared memory. No result.
+    ///
+    /// Elements that the guard excludes are zero-filled.
     CopyAsync {
-        /// First element in shared memory.
-        to: Place,
-        /// First element in global memory.
-        from: Place,
-        /// Elements; together 4, 8 or 16 bytes.
+        /// The first element in shared memory.
+        to: MemoryRef,
+        /// The first element in global memory.
+        from: MemoryRef,
+        /// Elements, of together 4, 8 or 16 bytes.
         width: u32,
-        /// Which of them.
+        /// The predication.
         guard: Guard,
     },
-    /// No result: the thread's copies since the last commit become one group.
+    /// Commits the thread's pending copies as one group. No result.
     CopyAsyncCommit,
-    /// No result: waits until at most `pending` of the thread's latest groups are on their way.
+    /// Waits until at most `pending` of the thread's latest copy groups are incomplete. No result.
     CopyAsyncWait {
-        /// Groups that may still be on their way.
+        /// The number of groups that may be incomplete.
         pending: u32,
     },
-    /// No result: waits for all threads of the block.
+    /// Block barrier (`bar.sync 0`). No result.
     Barrier,
-    /// No result: barrier `id` (1 to 15) among `threads` threads.
+    /// Named barrier `id` (1 to 15) of `threads` threads. No result.
     NamedBarrier {
-        /// Which of the block's barriers, `u32`; the same for all lanes of a warp.
+        /// The barrier, `u32`; uniform within a warp.
         id: Operand,
-        /// How many threads take part, a multiple of 32.
+        /// The number of participating threads, a multiple of 32.
         threads: u32,
-        /// Whether this thread waits, or only arrives.
+        /// Whether the thread waits (`sync`) or only arrives.
         wait: bool,
     },
-    /// No result: waits for the lanes of the mask, and orders their accesses.
+    /// Warp barrier for the lanes of the mask, which orders their accesses. No result.
     SyncWarp {
-        /// One bit a lane.
+        /// One bit for each lane.
         mask: u32,
     },
-    /// A value of another lane. Synchronises the lanes of the mask, but orders no memory.
+    /// Reads the value of another lane. Synchronizes the lanes of the mask, but orders no memory.
     Shuffle {
-        /// How `lane` is meant.
+        /// The interpretation of `lane`.
         mode: Shuffle,
-        /// The value each lane offers: a 4-byte type.
+        /// The value of each lane: a 4-byte type.
         value: Operand,
-        /// `u32`.
+        /// The source lane, `u32`.
         lane: Operand,
-        /// One bit a lane that takes part.
+        /// One bit for each participating lane.
         mask: u32,
     },
-    /// What the lanes say together. Synchronises them, but orders no memory.
+    /// Votes among lanes. Synchronizes them, but orders no memory.
     Vote {
-        /// The question.
+        /// The result.
         mode: Vote,
-        /// Each lane's answer.
+        /// The predicate of each lane.
         value: Operand,
-        /// One bit a lane that takes part.
+        /// One bit for each participating lane.
         mask: u32,
     },
-    /// No result. Only NVIDIA has it. All lanes of the warp add the product of two matrices to a third: sums += A·B. Orders no
-    /// memory.
+    /// Warp-level matrix multiply-accumulate: accumulators += A·B. No result.
+    ///
+    /// All lanes of the warp execute it. It orders no memory. NVIDIA only.
     Mma {
-        /// What is multiplied, and which lane holds which element.
+        /// The instruction: shape, types and fragment layouts.
         mma: Mma,
         /// The lane's registers of A.
         a: Vec<Operand>,
         /// The lane's registers of B.
         b: Vec<Operand>,
-        /// The first of the lane's sums: consecutive variables.
-        sums: VarId,
+        /// The first of the lane's accumulators, which are consecutive variables.
+        accumulators: VarId,
     },
-    /// One `u32` a matrix. Only NVIDIA has it. All lanes of the warp read matrices of 8 rows of 16 bytes from shared memory: lane
-    /// 8·j + i says where row i of matrix j begins. Of each matrix a lane gets 4 bytes of row lane / 4, the (lane % 4)-th, or
-    /// transposed, seen as 16-bit elements, those in column lane / 4 of rows 2·(lane % 4) and 2·(lane % 4) + 1.
+    /// Loads matrices of 8 rows of 16 bytes from shared memory (`ldmatrix`), one `u32` result each.
+    ///
+    /// All lanes of the warp execute it. Lane 8·j + i gives the address of row i of matrix j. Each
+    /// lane receives 4 bytes of row lane / 4 of each matrix, at index lane % 4. Transposed, with
+    /// 16-bit elements, it receives column lane / 4 of rows 2·(lane % 4) and 2·(lane % 4) + 1.
+    /// NVIDIA only.
     LoadMatrix {
-        /// The first element of a row, of any type; places of lanes beyond the matrices' rows are not used.
-        from: Place,
+        /// The first element of a row, of any type; addresses of lanes beyond the last row are not
+        /// used.
+        from: MemoryRef,
         /// Matrices: 1, 2 or 4.
         count: u32,
-        /// Whether 16-bit elements change rows for columns.
+        /// Whether each matrix of 16-bit elements is transposed.
         transposed: bool,
     },
-    /// No result: what Hopper brought.
-    Hopper(Hopper),
-    /// The body once for each value of its result from `start` in steps of `step` while it is less than `end`; all are `u32`.
+    /// A Hopper operation. No result.
+    Hopper(HopperOp),
+    /// Executes the body for each value of its result from `start` to before `end` in steps of
+    /// `step`.
+    ///
+    /// All are `u32`.
     For {
-        /// First value.
+        /// The first value.
         start: Operand,
-        /// The first value that is too great.
+        /// The exclusive end.
         end: Operand,
-        /// Not zero; a sum beyond `u32` ends the loop.
+        /// The step, not zero. The loop ends where the sum exceeds `u32`.
         step: Operand,
-        /// How many rounds a printer may write one after the other, where the step is 1.
+        /// The unroll factor for printers, where the step is 1.
         unroll: u32,
-        /// What is repeated.
+        /// The body.
         body: Vec<Inst>,
     },
-    /// No result: one of two bodies.
+    /// Executes one of two bodies. No result.
     If {
-        /// Which.
+        /// The condition.
         condition: Operand,
-        /// Where it holds.
+        /// The body for a true condition.
         then: Vec<Inst>,
-        /// Where it does not.
+        /// The body for a false condition.
         otherwise: Vec<Inst>,
     },
-    /// No result: `body` while `test`, which `condition` computes anew each time, holds.
+    /// Executes `body` while `test` is true; `condition` recomputes it each time. No result.
     While {
-        /// Computes the test.
+        /// The operations that compute the test.
         condition: Vec<Inst>,
-        /// A predicate.
+        /// The predicate.
         test: Operand,
-        /// What is repeated.
+        /// The body.
         body: Vec<Inst>,
     },
 }
 
-/// An operation in its place.
+/// An operation with its results and its source location.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Inst {
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// Its results: consecutive values. A loop's result is its counter, defined within the body only.
+    /// Its results: consecutive values. The result of a loop is its counter, in scope in the body
+    /// only.
     pub results: Vec<ValId>,
-    /// Where it was written.
+    /// The source location.
     pub site: SiteId,
 }
 
-/// A line of a kernel's source and, where the line was reached repeatedly while building, which time this was.
+/// A source location of a kernel, with the number of earlier visits while the kernel was built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Site {
     /// File, line and column of the builder's caller.
     pub location: &'static Location<'static>,
-    /// 0 the first time the line was reached within its region.
+    /// 0 for the first visit within its region.
     pub iteration: u32,
 }
 
-/// What a kernel does with a matrix.
+/// The access of a kernel to a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Reads.
     Read,
-    /// Writes; reading back what the launch itself wrote is fine.
+    /// Writes; the kernel may read back elements that the launch wrote.
     Write,
-    /// Reads what was there, and writes.
+    /// Reads the old elements, and writes.
     ReadWrite,
 }
 
@@ -437,27 +455,28 @@ pub enum Access {
 pub struct Param {
     /// The name in messages and in the PTX text.
     pub name: String,
-    /// What is passed.
+    /// The kind of the argument.
     pub kind: ParamKind,
 }
 
-/// What a parameter is.
+/// The kind of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParamKind {
     /// A matrix in global memory.
     Matrix {
-        /// Of its elements.
+        /// The type of its elements.
         ty: Type,
-        /// What the kernel does with it.
+        /// The kernel's access.
         access: Access,
-        /// What is known of its strides.
+        /// The declared storage order.
         order: Order2d,
-        /// The base, the row stride and the batch stride are multiples of so many elements: 1, 2 or 4 and more.
+        /// The declared alignment of the base, the row stride and the batch stride, in elements: 1,
+        /// 2, 4, …
         aligned: u32,
-        /// The tiles by which the copy engine reaches it, where it alone does.
+        /// The TMA tiles, where the matrix is accessed by TMA only.
         tiles: Option<Tiles>,
     },
-    /// One number.
+    /// A scalar.
     Scalar(Type),
 }
 
@@ -466,43 +485,45 @@ pub enum ParamKind {
 pub struct SharedArray {
     /// The name in messages and in the PTX text.
     pub name: String,
-    /// Of its elements.
+    /// The type of its elements.
     pub ty: Type,
     /// Extents, outermost first.
     pub dims: Vec<u32>,
-    /// Of its first byte.
+    /// The alignment in bytes.
     pub align: u32,
-    /// Where it starts in the arena, in bytes.
+    /// The offset in the arena, in bytes.
     pub start: u32,
-    /// What is in it.
-    pub holds: Holds,
+    /// The contents.
+    pub contents: ArrayContents,
 }
 
-/// What an array in shared memory holds.
+/// The contents of a shared array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
-    /// Elements, one after the other.
+pub enum ArrayContents {
+    /// Elements in row-major order.
     Elements,
-    /// Tiles whose pieces change places.
+    /// Swizzled tiles.
     Tiles(Swizzle),
-    /// Barriers that count arrivals and bytes.
-    Barriers,
-    /// What other blocks of the cluster send; of each first index nobody uses anything before all of it has come.
-    Inbox,
+    /// Mbarriers.
+    Mbarriers,
+    /// A buffer for DSMEM stores of other blocks of the cluster.
+    ///
+    /// For each first index, nothing is read before all of the data has arrived.
+    DsmemBuffer,
 }
 
 impl SharedArray {
-    /// Number of elements.
+    /// The number of elements.
     pub fn len(&self) -> u64 {
         self.dims.iter().fold(1, |product: u64, &d| product.saturating_mul(u64::from(d)))
     }
 
-    /// Whether there is no element.
+    /// Whether the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes it takes.
+    /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         self.len().saturating_mul(self.ty.size() as u64)
     }
@@ -519,32 +540,33 @@ impl SharedArray {
     }
 }
 
-/// One axis of the grid, from the sizes of the problem and the device.
+/// The extent of the grid along one axis, as an expression of problem and device sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Size {
-    /// A number.
+pub enum GridExtent {
+    /// A constant.
     Const(u32),
     /// An extent of a matrix.
     Extent(ParamId, Axis),
-    /// Multiprocessors of the device.
+    /// The number of SMs of the device.
     Multiprocessors,
-    /// Two sizes together: +, −, ×, ÷ (rounded down), min, max.
-    Binary(Binary, Box<Size>, Box<Size>),
+    /// +, −, ×, ÷ (rounded down), min or max of two expressions.
+    Binary(Binary, Box<GridExtent>, Box<GridExtent>),
 }
 
-/// A kernel as it was built: unchecked. [`crate::check()`] makes it usable.
+/// A kernel as it was built, unchecked. [`crate::check()`] makes it usable.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub(crate) name: String,
     pub(crate) notes: Vec<String>,
     pub(crate) block: [u32; 3],
-    pub(crate) grid: Option<[Size; 3]>,
+    pub(crate) grid: Option<[GridExtent; 3]>,
     pub(crate) min_blocks: u32,
     pub(crate) cluster: u32,
-    pub(crate) early: bool,
+    pub(crate) griddep_wait: bool,
     pub(crate) params: Vec<Param>,
     pub(crate) shared: Vec<SharedArray>,
-    /// Of each place in a shared array of several axes, its coordinates: a value and what to add to it.
+    /// The coordinates of each reference to a shared array of several axes: a value and a constant
+    /// each.
     pub(crate) coordinates: Vec<Box<[(Operand, u32)]>>,
     pub(crate) vars: Vec<Type>,
     pub(crate) values: Vec<Type>,
@@ -559,7 +581,7 @@ impl Kernel {
         &self.name
     }
 
-    /// What the kernel was built with, a line each: they stand as comments in the PTX text.
+    /// The notes of the builder, one line each, which are comments in the PTX text.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -574,7 +596,7 @@ impl Kernel {
         self.block.iter().fold(1, |product: u32, &d| product.saturating_mul(d))
     }
 
-    /// How many blocks a multiprocessor should be able to hold; 0 where the kernel does not say.
+    /// The minimum number of resident blocks on an SM (`.minnctapersm`); 0 where unspecified.
     pub fn min_blocks(&self) -> u32 {
         self.min_blocks
     }
@@ -589,12 +611,12 @@ impl Kernel {
         &self.params
     }
 
-    /// The arrays of shared memory.
+    /// The shared arrays.
     pub fn shared(&self) -> &[SharedArray] {
         &self.shared
     }
 
-    /// Bytes of shared memory a block takes.
+    /// Bytes of shared memory of a block.
     pub fn shared_bytes(&self) -> u64 {
         self.shared.iter().map(|a| u64::from(a.start).saturating_add(a.bytes())).max().unwrap_or(0)
     }
@@ -604,17 +626,20 @@ impl Kernel {
         &self.body
     }
 
-    /// The coordinates of an element of a shared array, outermost first, each a value and what to add to it; none where the array has one axis.
+    /// The coordinates of an element of a shared array, outermost first: a value and a constant
+    /// each.
+    ///
+    /// Empty for an array of one axis.
     pub fn coordinates(&self, of: CoordinatesId) -> &[(Operand, u32)] {
         &self.coordinates[of.index()]
     }
 
-    /// The types of all values, by number.
+    /// The types of all values, by id.
     pub fn value_types(&self) -> &[Type] {
         &self.values
     }
 
-    /// The types of all variables, by number.
+    /// The types of all variables, by id.
     pub fn var_types(&self) -> &[Type] {
         &self.vars
     }
@@ -637,17 +662,19 @@ impl Kernel {
         }
     }
 
-    /// The type of the element at a place.
-    pub fn place_type(&self, place: &Place) -> Type {
-        match *place {
-            Place::Global { param, .. } | Place::Cursor { param, .. } => match self.params[param.index()].kind {
-                ParamKind::Matrix { ty, .. } | ParamKind::Scalar(ty) => ty,
-            },
-            Place::Shared { array, .. } => self.shared[array.index()].ty,
+    /// The type of the referenced element.
+    pub fn element_type(&self, memory_ref: &MemoryRef) -> Type {
+        match *memory_ref {
+            MemoryRef::Global { param, .. } | MemoryRef::Cursor { param, .. } => {
+                match self.params[param.index()].kind {
+                    ParamKind::Matrix { ty, .. } | ParamKind::Scalar(ty) => ty,
+                }
+            }
+            MemoryRef::Shared { array, .. } => self.shared[array.index()].ty,
         }
     }
 
-    /// A line of the source.
+    /// The source location of an id.
     pub fn site(&self, site: SiteId) -> Site {
         self.sites[site.index()]
     }
@@ -664,11 +691,11 @@ impl Guard {
 }
 
 impl Op {
-    /// Whether it only computes: no memory, no variable, no other thread, no control flow.
+    /// Whether the operation only computes: no memory, variables, other threads or control flow.
     pub fn is_pure(&self) -> bool {
         matches!(
             self,
-            Op::Special(_)
+            Op::SpecialRegister(_)
                 | Op::Extent(..)
                 | Op::Scalar(_)
                 | Op::Unary(..)
@@ -683,11 +710,11 @@ impl Op {
         )
     }
 
-    /// Calls `f` with every operand of this operation itself, in order; those of operations in its bodies are not its own.
+    /// Calls `f` with every operand of this operation, in order, without those of nested bodies.
     pub fn for_each_operand(&self, mut f: impl FnMut(Operand)) {
-        let place = |p: &Place, f: &mut dyn FnMut(Operand)| p.operands().for_each(f);
+        let memory_ref = |at: &MemoryRef, f: &mut dyn FnMut(Operand)| at.operands().for_each(f);
         match self {
-            Op::Special(_)
+            Op::SpecialRegister(_)
             | Op::Extent(..)
             | Op::Scalar(_)
             | Op::Get(_)
@@ -703,40 +730,40 @@ impl Op {
             | Op::RoundTf32(a)
             | Op::Uniform(_, a)
             | Op::Set(_, a) => f(*a),
-            Op::SetCursor(_, at) => place(at, &mut f),
+            Op::SetCursor(_, at) => memory_ref(at, &mut f),
             Op::MoveCursor { rows, cols, .. } => [*rows, *cols].into_iter().for_each(f),
             Op::Binary(_, a, b) | Op::Compare(_, a, b) | Op::Pack(a, b) => [*a, *b].into_iter().for_each(f),
             Op::MulAdd(a, b, c) | Op::Select(a, b, c) => [*a, *b, *c].into_iter().for_each(f),
             Op::Load { from, guard, fill, .. } => {
-                place(from, &mut f);
+                memory_ref(from, &mut f);
                 guard.operand().into_iter().for_each(&mut f);
                 f(*fill);
             }
             Op::Store { to, values, guard, .. } => {
-                place(to, &mut f);
+                memory_ref(to, &mut f);
                 values.iter().copied().for_each(&mut f);
                 guard.operand().into_iter().for_each(f);
             }
             Op::Atomic { op, at, value, .. } => {
-                place(at, &mut f);
+                memory_ref(at, &mut f);
                 f(*value);
                 if let AtomicOp::CompareExchange { expected } = op {
                     f(*expected);
                 }
             }
             Op::WaitUntil { at, value, .. } => {
-                place(at, &mut f);
+                memory_ref(at, &mut f);
                 f(*value);
             }
             Op::CopyAsync { to, from, guard, .. } => {
-                place(to, &mut f);
-                place(from, &mut f);
+                memory_ref(to, &mut f);
+                memory_ref(from, &mut f);
                 guard.operand().into_iter().for_each(f);
             }
             Op::Shuffle { value, lane, .. } => [*value, *lane].into_iter().for_each(f),
             Op::Vote { value, .. } => f(*value),
             Op::Mma { a, b, .. } => a.iter().chain(b).copied().for_each(f),
-            Op::LoadMatrix { from, .. } => place(from, &mut f),
+            Op::LoadMatrix { from, .. } => memory_ref(from, &mut f),
             Op::Hopper(op) => op.for_each_operand(&mut f),
             Op::For { start, end, step, .. } => [*start, *end, *step].into_iter().for_each(f),
             Op::If { condition, .. } => f(*condition),
@@ -744,13 +771,13 @@ impl Op {
         }
     }
 
-    /// Calls `f` with every place that this operation itself means.
-    pub fn for_each_place(&self, mut f: impl FnMut(&Place)) {
+    /// Calls `f` with every memory reference of this operation.
+    pub fn for_each_memory_ref(&self, mut f: impl FnMut(&MemoryRef)) {
         match self {
             Op::Load { from: at, .. } | Op::Store { to: at, .. } | Op::Atomic { at, .. } => f(at),
             Op::WaitUntil { at, .. } | Op::SetCursor(_, at) | Op::LoadMatrix { from: at, .. } => f(at),
             Op::CopyAsync { to, from, .. } => [to, from].into_iter().for_each(f),
-            Op::Hopper(op) => op.for_each_place(&mut f),
+            Op::Hopper(op) => op.for_each_memory_ref(&mut f),
             _ => {}
         }
     }
@@ -767,13 +794,13 @@ impl Op {
     }
 }
 
-/// The positions of a matrix instruction's sums.
-pub(super) fn vars_of(mma: Mma, first: VarId) -> std::ops::Range<usize> {
+/// The indices of the accumulator variables of a warp's matrix instruction.
+pub(super) fn mma_accumulators(mma: Mma, first: VarId) -> std::ops::Range<usize> {
     let [.., count] = mma.registers();
     first.index()..first.index() + count as usize
 }
 
-/// The positions of the sums of a warpgroup's instruction.
-pub(super) fn sums_of(wgmma: Wgmma, first: VarId) -> std::ops::Range<usize> {
-    first.index()..first.index() + wgmma.sums() as usize
+/// The indices of the accumulator variables of a warpgroup's matrix instruction.
+pub(super) fn wgmma_accumulators(wgmma: Wgmma, first: VarId) -> std::ops::Range<usize> {
+    first.index()..first.index() + wgmma.accumulators() as usize
 }

@@ -1,4 +1,4 @@
-//! Values of a kernel as real numbers, for activations (`tegula_core::epilogue`).
+//! [`Real`] for values of a kernel: activations of `tegula_core::epilogue` in kernels.
 
 use tegula_core::real::{Precision, Real};
 
@@ -6,31 +6,31 @@ use super::types::{Pred, Val};
 
 macro_rules! real {
     ($($t:ident $bits:ident $precision:ident;)*) => {$(impl<'k> Real for Val<'k, $t> {
-        type Truth = Pred<'k>;
+        type Predicate = Pred<'k>;
         const PRECISION: Precision = Precision::$precision;
         fn number(self, value: f64) -> Self {
             self.k.constant(value as $t)
         }
-        fn fused(self, b: Self, c: Self) -> Self {
+        fn fma(self, b: Self, c: Self) -> Self {
             self.mul_add(b, c)
         }
-        fn size_up_to(self, most: f64) -> Self {
-            self.abs().min(most as $t)
+        fn abs_min(self, max: f64) -> Self {
+            self.abs().min(max as $t)
         }
-        fn is_less(self, than: f64) -> Pred<'k> {
-            self.lt(than as $t)
+        fn is_less(self, bound: f64) -> Pred<'k> {
+            self.lt(bound as $t)
         }
-        fn select(which: Pred<'k>, yes: Self, no: Self) -> Self {
-            which.select(yes, no)
+        fn select(condition: Pred<'k>, yes: Self, no: Self) -> Self {
+            condition.select(yes, no)
         }
-        fn power(self, more: u64) -> Self {
-            const POINT: u32 = $t::MANTISSA_DIGITS - 1;
+        fn exp2_bits(self, bias: u64) -> Self {
+            const MANTISSA_BITS: u32 = $t::MANTISSA_DIGITS - 1;
             let one = (1.0 as $t).to_bits();
-            ((self.bitcast::<$bits>() << $bits::from(POINT)) + (one + ((more as $bits) << POINT))).bitcast()
+            ((self.bitcast::<$bits>() << $bits::from(MANTISSA_BITS)) + (one + ((bias as $bits) << MANTISSA_BITS))).bitcast()
         }
-        fn times_power(self, integer: Self) -> Self {
-            const POINT: u32 = $t::MANTISSA_DIGITS - 1;
-            (self.bitcast::<$bits>() + (integer.bitcast::<$bits>() << $bits::from(POINT))).bitcast()
+        fn scale_exp2(self, integer: Self) -> Self {
+            const MANTISSA_BITS: u32 = $t::MANTISSA_DIGITS - 1;
+            (self.bitcast::<$bits>() + (integer.bitcast::<$bits>() << $bits::from(MANTISSA_BITS))).bitcast()
         }
     })*};
 }

@@ -1,4 +1,4 @@
-//! The record of a kernel under construction: its regions, values and sites, and what was noted as wrong.
+//! The state of a kernel under construction: regions, values, source locations and faults.
 
 use std::cell::RefCell;
 use std::panic::Location;
@@ -9,28 +9,28 @@ use tegula_core::element::Type;
 
 use super::ops::*;
 
-/// Threads of a block.
+/// The dimensions of a block, in threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block([u32; 3]);
 
 impl Block {
-    /// A row of threads.
+    /// A one-dimensional block.
     pub const fn d1(x: u32) -> Self {
         Block([x, 1, 1])
     }
 
-    /// A rectangle of threads; `x` runs fastest.
+    /// A two-dimensional block; `x` is the fastest axis.
     pub const fn d2(x: u32, y: u32) -> Self {
         Block([x, y, 1])
     }
 
-    /// A box of threads; `x` runs fastest.
+    /// A three-dimensional block; `x` is the fastest axis.
     pub const fn d3(x: u32, y: u32, z: u32) -> Self {
         Block([x, y, z])
     }
 }
 
-/// Collects the operations of one kernel. Made by [`kernel`].
+/// Collects the operations of one kernel. Created by [`kernel`].
 pub struct Builder {
     pub(super) state: RefCell<State>,
 }
@@ -38,23 +38,23 @@ pub struct Builder {
 pub(super) struct State {
     pub(super) kernel: Kernel,
     pub(super) regions: Vec<Region>,
-    /// What each value is, where it is pure: constants are peeled off and grids read from it.
+    /// The definition of each pure value, from which constants are split off and grids are derived.
     definitions: Vec<Option<Op>>,
     sites: FxHashMap<Site, SiteId>,
 }
 
-/// A list of operations being written, with what it already holds.
+/// An open list of operations, with the values that it defines.
 #[derive(Default)]
 pub(super) struct Region {
     pub(super) insts: Vec<Inst>,
     pub(super) known: FxHashMap<(Op, Type), ValId>,
-    reached: FxHashMap<&'static Location<'static>, u32>,
+    visits: FxHashMap<&'static Location<'static>, u32>,
 }
 
-/// Builds a kernel: calls `build` once and keeps what it did.
+/// Builds a kernel: calls `build` once and returns the recorded operations.
 ///
-/// `name` becomes the entry's name in PTX; characters other than letters, digits and `_` are replaced.
-/// The result is unchecked: hand it to [`check()`](crate::check()).
+/// `name` becomes the name of the PTX entry; characters other than letters, digits and `_` are
+/// replaced. The result is unchecked: pass it to [`check()`](crate::check()).
 pub fn kernel(name: &str, block: Block, build: impl for<'k> FnOnce(&'k Builder)) -> Kernel {
     let builder = empty(name, block);
     build(&builder);
@@ -70,7 +70,7 @@ fn empty(name: &str, block: Block) -> Builder {
         grid: None,
         min_blocks: 0,
         cluster: 1,
-        early: false,
+        griddep_wait: false,
         params: Vec::new(),
         shared: Vec::new(),
         coordinates: vec![Box::new([])],
@@ -93,16 +93,16 @@ impl State {
     fn finish(mut self) -> Kernel {
         let mut body = self.regions.pop().map(|r| r.insts).unwrap_or_default();
         let mut used = vec![false; self.kernel.values.len()];
-        drop_unused(&mut body, &mut used);
+        eliminate_dead_code(&mut body, &mut used);
         self.kernel.body = body;
         self.kernel
     }
 
     fn site(&mut self, location: &'static Location<'static>) -> SiteId {
         let region = self.regions.last_mut().expect("the outermost region stays open while a kernel is built");
-        let reached = region.reached.entry(location).or_insert(0);
-        let site = Site { location, iteration: *reached };
-        *reached += 1;
+        let visits = region.visits.entry(location).or_insert(0);
+        let site = Site { location, iteration: *visits };
+        *visits += 1;
         let next = SiteId(self.kernel.sites.len() as u32);
         let id = *self.sites.entry(site).or_insert(next);
         if id == next {
@@ -123,28 +123,36 @@ impl State {
         region.insts.push(Inst { op, results, site });
     }
 
-    /// A size of the grid from the value a kernel computed for it.
-    pub(super) fn size(&self, operand: Operand) -> Option<Size> {
+    /// Converts the value computed for an axis of the grid to an expression.
+    pub(super) fn grid_extent(&self, operand: Operand) -> Option<GridExtent> {
         let value = match operand {
-            Operand::Const(_, bits) => return Some(Size::Const(bits as u32)),
+            Operand::Const(_, bits) => return Some(GridExtent::Const(bits as u32)),
             Operand::Val(value) => value,
         };
         match self.definitions[value.index()].as_ref()? {
-            Op::Extent(param, axis) => Some(Size::Extent(*param, *axis)),
-            Op::Special(Special::Multiprocessors) => Some(Size::Multiprocessors),
+            Op::Extent(param, axis) => Some(GridExtent::Extent(*param, *axis)),
+            Op::SpecialRegister(SpecialRegister::Multiprocessors) => Some(GridExtent::Multiprocessors),
             Op::Binary(Binary::Shr, a, Operand::Const(_, shift)) => {
                 let divisor = 1u32.checked_shl(*shift as u32)?;
-                Some(Size::Binary(Binary::Div, Box::new(self.size(*a)?), Box::new(Size::Const(divisor))))
+                Some(GridExtent::Binary(
+                    Binary::Div,
+                    Box::new(self.grid_extent(*a)?),
+                    Box::new(GridExtent::Const(divisor)),
+                ))
             }
             Op::Binary(Binary::Shl, a, Operand::Const(_, shift)) => {
-                let factor = 1u32.checked_shl(*shift as u32)?;
-                Some(Size::Binary(Binary::Mul, Box::new(self.size(*a)?), Box::new(Size::Const(factor))))
+                let multiplier = 1u32.checked_shl(*shift as u32)?;
+                Some(GridExtent::Binary(
+                    Binary::Mul,
+                    Box::new(self.grid_extent(*a)?),
+                    Box::new(GridExtent::Const(multiplier)),
+                ))
             }
             Op::Binary(
                 op @ (Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Min | Binary::Max),
                 a,
                 b,
-            ) => Some(Size::Binary(*op, Box::new(self.size(*a)?), Box::new(self.size(*b)?))),
+            ) => Some(GridExtent::Binary(*op, Box::new(self.grid_extent(*a)?), Box::new(self.grid_extent(*b)?))),
             _ => None,
         }
     }
@@ -161,7 +169,7 @@ impl Builder {
         self.state.borrow_mut().fault(kind, message, Location::caller());
     }
 
-    /// An operation without a result.
+    /// Appends an operation without a result.
     #[track_caller]
     pub(crate) fn effect(&self, op: Op) {
         self.state.borrow_mut().push(op, Vec::new(), Location::caller());
@@ -172,22 +180,22 @@ impl Builder {
         let mut state = self.state.borrow_mut();
         let id = ParamId(state.kernel.params.len() as u32);
         if state.kernel.params.iter().any(|p| p.name == name) {
-            let message = format!("two parameters are called {name}");
+            let message = format!("two parameters have the name {name}");
             state.fault(FaultKind::Launch, message, Location::caller());
         }
         state.kernel.params.push(Param { name: name.into(), kind });
         id
     }
 
-    pub(super) fn set_early(&self) {
-        self.state.borrow_mut().kernel.early = true;
+    pub(super) fn set_griddep_wait(&self) {
+        self.state.borrow_mut().kernel.griddep_wait = true;
     }
 
     pub(super) fn set_cluster(&self, blocks: u32) {
         self.state.borrow_mut().kernel.cluster = blocks;
     }
 
-    /// A `u32` as a part known at run time and a constant to add to it.
+    /// Splits a `u32` into a dynamic part and a constant to add.
     pub(super) fn split(&self, operand: Operand) -> (Operand, u32) {
         let value = match operand {
             Operand::Const(_, bits) => return (Operand::Const(Type::U32, 0), bits as u32),
@@ -200,12 +208,13 @@ impl Builder {
     }
 }
 
-/// Drops computations whose results nothing reads, last first, so that what only they read goes as well.
-fn drop_unused(insts: &mut Vec<Inst>, used: &mut [bool]) {
+/// Removes pure operations without uses, from the last to the first, with operands that become
+/// unused.
+fn eliminate_dead_code(insts: &mut Vec<Inst>, used: &mut [bool]) {
     let mut kept = Vec::with_capacity(insts.len());
     while let Some(mut inst) = insts.pop() {
-        let idle = inst.op.is_pure() || matches!(inst.op, Op::Get(_));
-        if idle && inst.results.iter().all(|r| !used[r.index()]) {
+        let removable = inst.op.is_pure() || matches!(inst.op, Op::Get(_));
+        if removable && inst.results.iter().all(|r| !used[r.index()]) {
             continue;
         }
         inst.op.for_each_operand(|operand| {
@@ -214,14 +223,14 @@ fn drop_unused(insts: &mut Vec<Inst>, used: &mut [bool]) {
             }
         });
         match &mut inst.op {
-            Op::For { body, .. } => drop_unused(body, used),
+            Op::For { body, .. } => eliminate_dead_code(body, used),
             Op::If { then, otherwise, .. } => {
-                drop_unused(otherwise, used);
-                drop_unused(then, used);
+                eliminate_dead_code(otherwise, used);
+                eliminate_dead_code(then, used);
             }
             Op::While { condition, body, .. } => {
-                drop_unused(body, used);
-                drop_unused(condition, used);
+                eliminate_dead_code(body, used);
+                eliminate_dead_code(condition, used);
             }
             _ => {}
         }

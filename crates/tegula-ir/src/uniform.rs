@@ -1,18 +1,21 @@
-//! Groups of threads over which a value can be uniform.
+//! Uniformity scopes: the groups of threads over which a value can be uniform.
 
-/// Groups of threads, widest first: a value is uniform over a group where all its threads hold the same.
+/// A uniformity scope: all threads of the group hold the same value.
+///
+/// Ordered widest first: a smaller variant is a stronger guarantee, and the join of two is their
+/// maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Uniform {
     /// All threads of the launch.
     Grid,
-    /// The blocks of a cluster.
+    /// All threads of a cluster.
     Cluster,
-    /// The threads of a block.
+    /// All threads of a block.
     Block,
-    /// Four consecutive warps, the first a multiple of four.
+    /// The threads of an aligned group of four warps.
     Warpgroup,
-    /// The lanes of a warp.
+    /// The threads of a warp.
     Warp,
-    /// Each thread for itself.
+    /// No uniformity: values may differ between the lanes of a warp.
     Lane,
 }

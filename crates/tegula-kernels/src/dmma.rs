@@ -1,34 +1,38 @@
-//! f64 on matrix units: tiles in shared memory, filled asynchronously a few steps ahead, multiplied by whole warps.
+//! `mma.sync` kernels for f64, with a `cp.async` pipeline.
 //!
-//! * **Every load from shared memory is 16 bytes wide.** Where k runs along the tile, a lane takes two neighbours along k; where rows
-//!   or columns do, two of those. An instruction does not care which k is which as long as A and B agree, nor which column is
-//!   which as long as C is stored accordingly: within each 8 of k the lane that the manual gives k and k + 4 gets 2k and 2k + 1,
-//!   and the columns of two neighbouring fragments are dealt out in turn.
-//! * **What is loaded at once is multiplied at once.** The registers of an instruction's operand follow each other, those of its left one
-//!   row by row, those of its right one k by k. So the left operand is best one whose rows lie side by side, and the right one
-//!   best lies along k: where that is B and A, the kernel computes the transpose of C.
-//! * **No two lanes of a quarter warp want one bank.** Pieces of 16 bytes change places within 128 bytes, depending on the row.
-//! * **A warp always has something to multiply.** Fragments are loaded one ahead, also across the one barrier of a step.
-//! * **Copies begin early in a step**, between its products, by running addresses and a predicate: cheap enough to hide there.
+//! * **16-byte shared loads.** A lane loads two elements adjacent along k, or two adjacent rows or
+//!   columns. The order of k is arbitrary if A and B agree, and the order of columns if C is stored
+//!   accordingly. Within 8 of k, the lane to which the PTX manual assigns k and k + 4 gets 2k and
+//!   2k + 1, and the columns of two adjacent fragments are interleaved.
+//! * **Consecutive operand registers.** The registers of an instruction's left operand are ordered
+//!   row by row, those of its right operand k by k. So the left operand is best contiguous along
+//!   its rows, and the right one along k. If these are B and A, the kernel computes the transpose
+//!   of C.
+//! * **No bank conflicts.** An XOR swizzle permutes 16-byte chunks within 128 bytes by their row.
+//! * **Software pipelining.** Fragments are loaded one ahead, also across the one barrier of a
+//!   k-step.
+//! * **Early copies.** Copies are issued between the first products of a k-step, with incremented
+//!   addresses and one predicate, so that they are hidden there.
 
 use tegula_core::error::{Error, Result};
 use tegula_ir::prelude::*;
 
 use super::blocked::{Blocked, Blocking};
-use super::epilogue::in_rounds;
-use super::product::Product;
+use super::epilogue::for_each_subtile;
+use super::product::{IS_A, Product};
 
-/// How an operand gets into shared memory.
+/// How an operand is staged in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Staging {
-    /// Whether k is the axis along which the tile lies, or rows of A (columns of B) are.
+    /// Whether the tile is contiguous along k; otherwise along rows of A (columns of B).
     along_k: bool,
-    /// Whether pairs of elements can be copied at once: they lie side by side, aligned to 16 bytes.
+    /// Whether pairs of elements are copied at once: they are contiguous and aligned to 16 bytes.
     pairs: bool,
 }
 
-/// Whether the parts fit together: whole warps, and rounds of copies that begin at whole lines of a tile, or end there.
-fn fits(blocking: &Blocking) -> bool {
+/// Whether the blocking is valid: whole warps, and rounds of copies that begin or end at whole
+/// lines of a tile.
+fn is_valid(blocking: &Blocking) -> bool {
     let Blocking { block: [bm, bn, bk], warp: [wm, wn], slices, .. } = *blocking;
     let threads = blocking.threads();
     let rounds = |outer: u32, width: u32| {
@@ -36,102 +40,103 @@ fn fits(blocking: &Blocking) -> bool {
         let lines = round.is_multiple_of(outer) && (round / outer).is_power_of_two() || outer.is_multiple_of(round);
         lines && (outer * LINE).is_multiple_of(round) && round.is_multiple_of(2 * LINE)
     };
-    let parts = [(bm, wm), (bn, wn)].iter().all(|(all, part)| part % ROWS == 0 && all % part == 0);
+    let warps = [(bm, wm), (bn, wn)].iter().all(|(block, warp)| warp % ROWS == 0 && block % warp == 0);
     let rounds = [bm, bn].iter().all(|&outer| rounds(outer, 1) && rounds(outer, 2));
-    parts && rounds && bk % LINE == 0 && slices == 1
+    warps && rounds && bk % LINE == 0 && slices == 1
 }
 
-/// Rows of a warp tile that the sums of one [`Mma`] go through, or two of the small one.
+/// Rows of the accumulators of one [`Mma`], or of two of the small one.
 const ROWS: u32 = 16;
 /// Columns of a fragment of B.
 const COLS: u32 = 8;
-/// How far along k the lanes go with one load of 16 bytes each.
+/// Elements along k that the lanes cover with one 16-byte load each.
 const DEPTH: u32 = 8;
 /// Elements of 128 bytes.
 const LINE: u32 = 16;
-/// Products of two elements in a step that is large.
+/// Multiply-adds of a k-step from which it counts as large.
 const LARGE: u32 = 128 * 64 * 32;
 
-/// Builds the kernel, with one of the instructions of f64.
+/// Builds the kernel for an f64 instruction.
 pub(super) fn build(variant: &Blocked, mma: Mma) -> Result<Kernel> {
     let Blocking { block: [bm, bn, bk], warp: [wm, wn], stages, blocks, .. } = variant.blocking;
-    if !fits(&variant.blocking) {
-        return Err(Error::KernelOption(format!("the tiles of {variant} are not shared out evenly")));
+    if !is_valid(&variant.blocking) {
+        return Err(Error::KernelOption(format!("the tiles of {variant} do not divide evenly among its threads")));
     }
     let blocking = variant.blocking;
     Ok(kernel(&variant.to_string(), Block::d1(blocking.threads()), |k| {
-        let (turned, pairs, orders) = (variant.turned(), variant.vectors, variant.orders);
-        let product = Product::<f64>::of_blocks(k, variant);
+        let (transposed, pairs, orders) = (variant.transposed(), variant.aligned_16, variant.orders);
+        let product = Product::<f64>::for_blocked(k, variant);
         k.min_blocks(blocks);
         let depth = product.depth();
-        let [(m, _), (n, _)] = product.sides();
+        let [(m, _), (n, _)] = product.operand_extents();
         let staging = |order: Order2d, along_k: Order2d, pairs: bool| Staging {
             along_k: order == along_k || order == Order2d::Strided,
             pairs: pairs && order != Order2d::Strided,
         };
-        let of_a = staging(orders[0], Order2d::RowMajor, pairs[0]);
-        let of_b = staging(orders[1], Order2d::ColMajor, pairs[1]);
-        let room_a = k.shared::<f64>("tile_a", [stages * bk * bm]);
-        let room_b = k.shared::<f64>("tile_b", [stages * bk * bn]);
+        let a_staging = staging(orders[0], Order2d::RowMajor, pairs[0]);
+        let b_staging = staging(orders[1], Order2d::ColMajor, pairs[1]);
+        let a_stages = k.shared::<f64>("tile_a", [stages * bk * bm]);
+        let b_stages = k.shared::<f64>("tile_b", [stages * bk * bn]);
         let warps = bn / wn;
         let (warp_row, warp_col) = (k.warp() / warps * wm, k.warp() % warps * wn);
-        product.for_tiles([bm, bn], depth.div_ceil(bk), |product, [tile_row, tile_col], share| {
+        product.for_each_tile([bm, bn], depth.div_ceil(bk), |product, [tile_row, tile_col], range| {
             let (row, col) = (tile_row * bm, tile_col * bn);
-            let side = |staging, global, room, outer, span, extent, first, part, rows, turned| Side {
-                k,
-                blocking,
-                staging,
-                global,
-                room,
-                outer,
-                span,
-                extent,
-                first,
-                depth,
-                part,
-                rows,
-                turned,
-            };
-            let a = side(of_a, product.a, room_a, bm, wm, m, row, warp_row, true, turned[0]);
-            let b = side(of_b, product.b, room_b, bn, wn, n, col, warp_col, false, turned[1]);
-            let (left, right) = if of_a.along_k && !of_b.along_k { (&b, &a) } else { (&a, &b) };
-            let sums = multiply(k, blocking, mma, left, right, share);
-            store(product, pairs[2], [left, right], sums, [row + warp_row, col + warp_col]);
+            let operand =
+                |staging, global, buffer, outer, span, extent, first, origin, is_a, transposed| StagedOperand {
+                    k,
+                    blocking,
+                    staging,
+                    global,
+                    buffer,
+                    outer,
+                    span,
+                    extent,
+                    first,
+                    depth,
+                    origin,
+                    is_a,
+                    transposed,
+                };
+            let a = operand(a_staging, product.a, a_stages, bm, wm, m, row, warp_row, IS_A, transposed[0]);
+            let b = operand(b_staging, product.b, b_stages, bn, wn, n, col, warp_col, !IS_A, transposed[1]);
+            let (left, right) = if a_staging.along_k && !b_staging.along_k { (&b, &a) } else { (&a, &b) };
+            let accumulators = multiply(k, blocking, mma, left, right, range);
+            store(product, pairs[2], [left, right], accumulators, [row + warp_row, col + warp_col]);
         });
     }))
 }
 
-/// One operand: where it comes from, where it is staged, and which part of it a warp multiplies.
-struct Side<'k> {
+/// An operand: its source, its stages in shared memory, and a warp's part of its tile.
+struct StagedOperand<'k> {
     k: &'k Builder,
     blocking: Blocking,
     staging: Staging,
     global: Global<'k, f64>,
-    room: Shared<'k, f64>,
+    buffer: Shared<'k, f64>,
     /// Rows of A (columns of B) of a tile.
     outer: u32,
-    /// Those of a warp's part.
+    /// Rows of A (columns of B) of the warp's part.
     span: u32,
-    /// Those of the whole operand.
+    /// Rows of A (columns of B) of the operand.
     extent: Val<'k, u32>,
-    /// Where the tile begins in the operand.
+    /// The first row (column) of the tile in the operand.
     first: Val<'k, u32>,
     depth: Val<'k, u32>,
-    /// Where the warp's part begins in the tile.
-    part: Val<'k, u32>,
+    /// The first row (column) of the warp's part in the tile.
+    origin: Val<'k, u32>,
     /// Whether this is A.
-    rows: bool,
-    /// Whether it was passed transposed.
-    turned: bool,
+    is_a: bool,
+    /// Whether the operand is passed transposed.
+    transposed: bool,
 }
 
-impl<'k> Side<'k> {
-    /// How many copies a thread makes of a tile.
+impl<'k> StagedOperand<'k> {
+    /// Asynchronous copies of a thread per tile.
     fn copies(&self) -> u32 {
         self.outer * self.blocking.block[2] / self.round()
     }
 
-    /// Elements that the threads copy at once.
+    /// Elements of a round of copies: one by each thread.
     fn round(&self) -> u32 {
         self.blocking.threads() * self.width()
     }
@@ -140,93 +145,94 @@ impl<'k> Side<'k> {
         if self.staging.pairs { 2 } else { 1 }
     }
 
-    /// Elements of a line of the tile: 16 along k, or one k of all rows (columns).
+    /// Elements of a line of the tile: 16 along k, or all rows (columns) of one k.
     fn line(&self) -> u32 {
         if self.staging.along_k { LINE } else { self.outer }
     }
 
-    /// The thread's first element of a tile, (row or column, k).
+    /// The thread's first element of a tile: row (column), k.
     fn start(&self) -> [Val<'k, u32>; 2] {
         let thread = self.k.thread_x() * self.width();
-        let (across, along) = (thread / self.line(), thread % self.line());
-        if self.staging.along_k { [across, along] } else { [along, across] }
+        let (line, element) = (thread / self.line(), thread % self.line());
+        if self.staging.along_k { [line, element] } else { [element, line] }
     }
 
-    /// How much further the thread's copy number `which` is.
-    fn further(&self, which: u32) -> [u32; 2] {
-        let (across, along) = (which * self.round() / self.line(), which * self.round() % self.line());
-        if self.staging.along_k { [across % self.outer, across / self.outer * LINE] } else { [along, across] }
+    /// The offset of the thread's copy number `index`: row (column), k.
+    fn copy_offset(&self, index: u32) -> [u32; 2] {
+        let (line, element) = (index * self.round() / self.line(), index * self.round() % self.line());
+        if self.staging.along_k { [line % self.outer, line / self.outer * LINE] } else { [element, line] }
     }
 
-    /// A walk along the tiles from the one that is `first` steps along k.
-    fn walk(&self, first: Val<'k, u32>) -> Walk<'k> {
+    /// A cursor over the tiles from k-step `first` on.
+    fn cursor(&self, first: Val<'k, u32>) -> TileCursor<'k> {
         let [outer, p] = self.start();
         let p = first * self.blocking.block[2] + p;
         let mut lines: Vec<Line<'k>> = Vec::new();
-        for [aside, _] in (0..self.copies()).map(|which| self.further(which)) {
-            if lines.iter().all(|line| line.aside != aside) {
-                let outer = self.first + outer + aside;
+        for [offset, _] in (0..self.copies()).map(|index| self.copy_offset(index)) {
+            if lines.iter().all(|line| line.offset != offset) {
+                let outer = self.first + outer + offset;
                 let limit = outer.lt(self.extent).select(self.depth, 0u32);
-                lines.push(Line { aside, limit, cursor: self.global.cursor(self.place(outer, p)) });
+                lines.push(Line { offset, limit, cursor: self.global.cursor(self.coordinates(outer, p)) });
             }
         }
-        Walk { lines, p: self.k.var(p) }
+        TileCursor { lines, p: self.k.var(p) }
     }
 
-    /// To the next tile.
-    fn advance(&self, walk: &Walk<'k>) {
+    /// Advances to the next tile.
+    fn advance(&self, tiles: &TileCursor<'k>) {
         let [.., bk] = self.blocking.block;
-        let [rows, cols] = if self.rows != self.turned { [0, bk] } else { [bk, 0] };
-        walk.lines.iter().for_each(|line| line.cursor.advance(rows, cols));
-        walk.p.set(walk.p.get() + bk);
+        let [rows, cols] = if self.is_a != self.transposed { [0, bk] } else { [bk, 0] };
+        tiles.lines.iter().for_each(|line| line.cursor.advance(rows, cols));
+        tiles.p.set(tiles.p.get() + bk);
     }
 
-    /// Starts the thread's copy number `which` of the tile that the walk has reached, to a stage. Beyond the edges there are zeros.
+    /// Issues the thread's copy number `index` of the cursor's tile to a stage. Out-of-bounds
+    /// elements are zero-filled.
     ///
-    /// Along k, the tile lies as rows of 16 k, 16 after 16; the pieces of odd rows have their halves exchanged. Otherwise it lies k
-    /// after k, and pieces change places within eight of them.
-    fn copy(&self, walk: &Walk<'k>, stage: Val<'k, u32>, which: u32) {
-        let ([outer, p], [aside, deeper], line) = (self.start(), self.further(which), self.line());
-        let (across, along) = if self.staging.along_k { (outer, p) } else { (p, outer) };
-        let (more, behind) = (which * self.round() / line * line, which * self.round() % line);
-        let moved = if self.staging.along_k {
-            along ^ (across % 2 * DEPTH)
+    /// A tile along k consists of rows of 16 k, one slab of 16 after the other; odd rows have their
+    /// halves exchanged. Any other tile is stored k by k, and chunks are permuted within eight.
+    fn copy(&self, tiles: &TileCursor<'k>, stage: Val<'k, u32>, index: u32) {
+        let ([outer, p], [outer_offset, k_offset], line) = (self.start(), self.copy_offset(index), self.line());
+        let (row, element) = if self.staging.along_k { (outer, p) } else { (p, outer) };
+        let (line_offset, element_offset) = (index * self.round() / line * line, index * self.round() % line);
+        let swizzled = if self.staging.along_k {
+            element ^ (row % 2 * DEPTH)
         } else {
-            (along + behind) ^ ((across / 2 % 4 * 4) ^ (more / line / 2 % 4 * 4))
+            (element + element_offset) ^ ((row / 2 % 4 * 4) ^ (line_offset / line / 2 % 4 * 4))
         };
-        let to = stage * (self.blocking.block[2] * self.outer) + (across * line + moved) + more;
-        let from = self.place(self.k.constant(0), self.k.constant(deeper));
-        for line in walk.lines.iter().filter(|line| line.aside == aside) {
-            let valid = Builder::guard((walk.p.get() + deeper).lt(line.limit));
-            self.room.copy_async((to,), line.cursor, from, self.width(), valid);
+        let to = stage * (self.blocking.block[2] * self.outer) + (row * line + swizzled) + line_offset;
+        let from = self.coordinates(self.k.constant(0), self.k.constant(k_offset));
+        for line in tiles.lines.iter().filter(|line| line.offset == outer_offset) {
+            let valid = Builder::guard((tiles.p.get() + k_offset).lt(line.limit));
+            self.buffer.copy_async((to,), line.cursor, from, self.width(), valid);
         }
     }
 
-    /// Coordinates of an element from its row of A (column of B) and its k.
-    fn place(&self, outer: Val<'k, u32>, p: Val<'k, u32>) -> (Val<'k, u32>, Val<'k, u32>) {
-        if self.rows != self.turned { (outer, p) } else { (p, outer) }
+    /// The matrix coordinates of a row of A (column of B) and a k.
+    fn coordinates(&self, outer: Val<'k, u32>, p: Val<'k, u32>) -> (Val<'k, u32>, Val<'k, u32>) {
+        if self.is_a != self.transposed { (outer, p) } else { (p, outer) }
     }
 
-    /// The lane's elements of `count` eights of k from number `eight` on, of 16 rows of A (columns of B): for each of the two rows
-    /// that are the lane's, those along k.
-    fn load(&self, stage: Val<'k, u32>, fragment: u32, eight: u32, count: u32) -> [Vec<Val<'k, f64>>; 2] {
+    /// Loads the lane's elements of 16 rows of A (columns of B) in `count` groups of 8 k from group
+    /// `group` on: for each of the lane's two rows, the elements along k.
+    fn load(&self, stage: Val<'k, u32>, fragment: u32, group: u32, count: u32) -> [Vec<Val<'k, f64>>; 2] {
         let [.., bk] = self.blocking.block;
         let lane = self.k.lane();
         let (g, t, base) = (lane / 4, lane % 4, stage * (bk * self.outer));
         let mut pair = [Vec::new(), Vec::new()];
-        for eight in eight..eight + count {
+        for group in group..group + count {
             if self.staging.along_k {
-                let half = if eight % 2 == 0 { g % 2 * DEPTH } else { ((g % 2) ^ 1) * DEPTH };
-                let lane_part = base + ((self.part + g) * LINE + (half + t * 2));
+                let half = if group % 2 == 0 { g % 2 * DEPTH } else { ((g % 2) ^ 1) * DEPTH };
+                let lane_part = base + ((self.origin + g) * LINE + (half + t * 2));
                 for (i, row) in pair.iter_mut().enumerate() {
-                    let fixed = eight / 2 * self.outer * LINE + (fragment * ROWS + i as u32 * 8) * LINE;
-                    row.extend(self.room.load_vec::<2>((lane_part + fixed,)));
+                    let fixed = group / 2 * self.outer * LINE + (fragment * ROWS + i as u32 * 8) * LINE;
+                    row.extend(self.buffer.load_vec::<2>((lane_part + fixed,)));
                 }
             } else {
-                let lane_part = base + (t * 2 * self.outer + self.part + ((g ^ (t * 2)) * 2));
+                let lane_part = base + (t * 2 * self.outer + self.origin + ((g ^ (t * 2)) * 2));
                 for p in 0..2 {
-                    let fixed = (eight * DEPTH + p) * self.outer + fragment * ROWS;
-                    let [x, y] = self.room.load_vec::<2>((lane_part + fixed,));
+                    let fixed = (group * DEPTH + p) * self.outer + fragment * ROWS;
+                    let [x, y] = self.buffer.load_vec::<2>((lane_part + fixed,));
                     pair[0].push(x);
                     pair[1].push(y);
                 }
@@ -236,64 +242,64 @@ impl<'k> Side<'k> {
     }
 }
 
-/// Where a thread's copies of a tile come from.
-struct Walk<'k> {
+/// The sources of a thread's copies of a tile.
+struct TileCursor<'k> {
     lines: Vec<Line<'k>>,
-    /// Where the thread's first copy is along k.
+    /// The k of the thread's first copy.
     p: Var<'k, u32>,
 }
 
-/// A row of A (column of B) that a thread copies parts of.
+/// A row of A (column of B) of a thread's copies.
 struct Line<'k> {
-    /// How much further it is than the first.
-    aside: u32,
+    /// Its distance from the first.
+    offset: u32,
     cursor: Cursor<'k, f64>,
-    /// As much of k as it has: nothing beyond the edge.
+    /// Its extent along k; 0 if out of bounds.
     limit: Val<'k, u32>,
 }
 
-/// What fills the stages: the thread's copies of tiles of A, and of B.
-struct Feed<'s, 'k> {
-    sides: [(&'s Side<'k>, Walk<'k>); 2],
+/// The producer side of the pipeline: the thread's copies of both operands.
+struct StageCopies<'s, 'k> {
+    operands: [(&'s StagedOperand<'k>, TileCursor<'k>); 2],
 }
 
-impl<'k> Feed<'_, 'k> {
-    /// How many copies a thread makes of the two tiles of a step.
+impl<'k> StageCopies<'_, 'k> {
+    /// Copies of a thread per k-step.
     fn copies(&self) -> u32 {
-        self.sides.iter().map(|(side, _)| side.copies()).sum()
+        self.operands.iter().map(|(operand, _)| operand.copies()).sum()
     }
 
-    /// Starts copy number `which` of the tiles that have been reached, to a stage.
-    fn copy(&self, stage: Val<'k, u32>, which: u32) {
-        let [(a, of_a), (b, of_b)] = &self.sides;
-        match which.checked_sub(a.copies()) {
-            None => a.copy(of_a, stage, which),
-            Some(which) => b.copy(of_b, stage, which),
+    /// Issues copy number `index` of the cursors' tiles to a stage.
+    fn copy(&self, stage: Val<'k, u32>, index: u32) {
+        let [(a, a_tiles), (b, b_tiles)] = &self.operands;
+        match index.checked_sub(a.copies()) {
+            None => a.copy(a_tiles, stage, index),
+            Some(index) => b.copy(b_tiles, stage, index),
         }
     }
 
-    /// The same, in steps that ask whether there is more to copy only where there is.
-    fn copy_if(&self, there: Option<Pred<'k>>, stage: Val<'k, u32>, which: u32) {
-        match there {
-            Some(there) => self.sides[0].0.k.when(there, || self.copy(stage, which)),
-            None => self.copy(stage, which),
+    /// Issues the copy under a condition, if one is given.
+    fn copy_if(&self, condition: Option<Pred<'k>>, stage: Val<'k, u32>, index: u32) {
+        match condition {
+            Some(condition) => self.operands[0].0.k.when(condition, || self.copy(stage, index)),
+            None => self.copy(stage, index),
         }
     }
 
-    /// Starts all of them, as a group.
+    /// Issues all copies of a stage as a commit group.
     fn fill(&self, stage: u32) {
-        let k = self.sides[0].0.k;
-        (0..self.copies()).for_each(|which| self.copy(k.constant(stage), which));
+        let k = self.operands[0].0.k;
+        (0..self.copies()).for_each(|index| self.copy(k.constant(stage), index));
         k.copy_async_commit();
     }
 
-    /// To the next tiles.
+    /// Advances to the next tiles.
     fn advance(&self) {
-        self.sides.iter().for_each(|(side, walk)| side.advance(walk));
+        self.operands.iter().for_each(|(operand, tiles)| operand.advance(tiles));
     }
 }
 
-/// Variables that hold what the lane multiplies next.
+/// The registers of a lane's fragment.
 #[derive(Clone, Copy)]
 struct Fragment<'k>(Array<'k, f64>);
 
@@ -314,155 +320,179 @@ impl<'k> Fragment<'k> {
     }
 }
 
-/// The warp's sums, 16 rows of the left operand by 8 columns of the right one after each other, all of a row of them first.
+/// The main loop: the warp's accumulators in fragments of 16 rows of the left operand by 8 columns
+/// of the right one, row by row.
 ///
-/// What the next slab of k begins with is loaded while the last rows of this one are multiplied: the matrix units take long enough
-/// for an instruction that everything else fits in between, as long as it stands there.
+/// The first fragments of the next slab of k are loaded while the last rows of this one are
+/// multiplied. An instruction takes long enough on the Tensor Cores to hide everything issued
+/// between two of them.
 ///
-/// `first` and `steps` say which steps along k.
+/// The range is the first k-step and their number.
 fn multiply<'k>(
     k: &'k Builder,
     blocking: Blocking,
     mma: Mma,
-    a: &Side<'k>,
-    b: &Side<'k>,
+    a: &StagedOperand<'k>,
+    b: &StagedOperand<'k>,
     [first, steps]: [Val<'k, u32>; 2],
 ) -> Array<'k, f64> {
     let Blocking { block: [.., bk], stages, .. } = blocking;
-    let eights = mma.shape()[2].div_ceil(DEPTH);
-    let (slabs, high, wide) = (bk / (DEPTH * eights), a.span / ROWS, b.span / ROWS);
-    let sums = k.array::<f64>(high * wide * 2 * 4);
-    (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
-    let feed = Feed { sides: [(a, a.walk(first)), (b, b.walk(first))] };
-    let copies = feed.copies();
+    let groups = mma.shape()[2].div_ceil(DEPTH);
+    let (slabs, fragments_m, fragments_n) = (bk / (DEPTH * groups), a.span / ROWS, b.span / ROWS);
+    let accumulators = k.array::<f64>(fragments_m * fragments_n * 2 * 4);
+    (0..accumulators.len()).for_each(|i| accumulators.at(i).set(0.0));
+    let producer = StageCopies { operands: [(a, a.cursor(first)), (b, b.cursor(first))] };
+    let copies = producer.copies();
     for stage in 0..stages - 1 {
-        feed.fill(stage);
-        feed.advance();
+        producer.fill(stage);
+        producer.advance();
     }
-    // All stages begin to fill at once, which is what a short k waits for. Large steps leave the last to the loop and copy beyond the last step, too:
-    // they are for a long k, and to ask in each of them whether there is more to copy costs more.
-    let large = a.outer * b.outer * bk >= LARGE;
-    if !large {
-        feed.fill(stages - 1);
+    // All stages fill at once, which hides the latency of a short k. Large steps leave the last
+    // stage to the loop and also copy past the last k-step: they are for a long k, and a condition
+    // in each step costs more.
+    let is_large = a.outer * b.outer * bk >= LARGE;
+    if !is_large {
+        producer.fill(stages - 1);
     }
-    k.copy_async_wait(stages - if large { 2 } else { 1 });
+    k.copy_async_wait(stages - if is_large { 2 } else { 1 });
     k.barrier();
-    let next_a = Fragment::new(k, 2 * eights);
-    let next_b: Vec<_> = (0..wide).map(|_| Fragment::new(k, 2 * eights)).collect();
+    let next_a = Fragment::new(k, 2 * groups);
+    let next_b: Vec<_> = (0..fragments_n).map(|_| Fragment::new(k, 2 * groups)).collect();
     let zero = k.constant(0);
-    next_a.set(&a.load(zero, 0, 0, eights));
-    (0..).zip(&next_b).for_each(|(j, next)| next.set(&b.load(zero, j, 0, eights)));
-    // Copies begin among the products of the first half of what comes before the barrier, or the compiler gathers them at the end of the
-    // step. Where nothing comes before it, they come first.
-    let half = ((slabs * high - 1) * wide).div_ceil(2);
-    let part = |place: u32| (place.min(half) * copies).checked_div(half).unwrap_or(copies);
+    next_a.set(&a.load(zero, 0, 0, groups));
+    (0..).zip(&next_b).for_each(|(j, next)| next.set(&b.load(zero, j, 0, groups)));
+    // Copies are spread over the first half of the products before the barrier; otherwise ptxas
+    // gathers them at the end of the step. Without products before the barrier, the copies come
+    // first.
+    let half = ((slabs * fragments_m - 1) * fragments_n).div_ceil(2);
+    let copies_before = |slot: u32| (slot.min(half) * copies).checked_div(half).unwrap_or(copies);
     let (full, free) = (k.var(0u32), k.var(stages - 1));
     k.for_each(0, steps, |step| {
-        let there = (!large).then(|| step.gt(0u32) & (step + (stages - 1)).lt(steps));
-        let (now, empty) = (full.get(), free.get());
-        let after = (now + 1).lt(stages).select(now + 1, 0u32);
-        (0..part(0)).for_each(|which| feed.copy_if(there, empty, which));
-        for (slab, i) in (0..slabs).flat_map(|slab| (0..high).map(move |i| (slab, i))) {
-            let (of_a, last_rows, last) = (next_a.get(), i + 1 == high, i + 1 == high && slab + 1 == slabs);
+        let has_more = (!is_large).then(|| step.gt(0u32) & (step + (stages - 1)).lt(steps));
+        let (current, empty) = (full.get(), free.get());
+        let next_stage = (current + 1).lt(stages).select(current + 1, 0u32);
+        (0..copies_before(0)).for_each(|index| producer.copy_if(has_more, empty, index));
+        for (slab, i) in (0..slabs).flat_map(|slab| (0..fragments_m).map(move |i| (slab, i))) {
+            let last_rows = i + 1 == fragments_m;
+            let (of_a, last) = (next_a.get(), last_rows && slab + 1 == slabs);
             if last {
-                // Long after the last copies began: an address must not change until they have read it.
-                feed.advance();
-                // Everyone has loaded the last of this stage, and the next has come.
+                // Long after the last copies were issued: they must have read an address before it
+                // changes.
+                producer.advance();
+                // All threads have loaded the last fragments of this stage, and the next stage has
+                // arrived.
                 k.copy_async_commit();
                 k.copy_async_wait(stages - 2);
                 k.barrier();
             }
-            let (from, ahead) = if last { (after, 0) } else { (now, slab + u32::from(last_rows)) };
-            next_a.set(&a.load(from, if last_rows { 0 } else { i + 1 }, ahead * eights, eights));
-            for j in 0..wide {
+            let (from, next_slab) = if last { (next_stage, 0) } else { (current, slab + u32::from(last_rows)) };
+            next_a.set(&a.load(from, if last_rows { 0 } else { i + 1 }, next_slab * groups, groups));
+            for j in 0..fragments_n {
                 for (half, of_b) in (0..).zip(next_b[j as usize].get()) {
-                    multiply_fragments(k, mma, &of_a, &of_b, sums.part(((i * wide + j) * 2 + half) * 4, 4));
+                    multiply_fragments(
+                        k,
+                        mma,
+                        &of_a,
+                        &of_b,
+                        accumulators.slice(((i * fragments_n + j) * 2 + half) * 4, 4),
+                    );
                 }
                 if last_rows {
-                    next_b[j as usize].set(&b.load(from, j, ahead * eights, eights));
+                    next_b[j as usize].set(&b.load(from, j, next_slab * groups, groups));
                 }
-                let place = (slab * high + i) * wide + j;
-                (part(place)..part(place + 1)).for_each(|which| feed.copy_if(there, empty, which));
+                let slot = (slab * fragments_m + i) * fragments_n + j;
+                (copies_before(slot)..copies_before(slot + 1))
+                    .for_each(|index| producer.copy_if(has_more, empty, index));
             }
         }
-        full.set(after);
-        free.set(now);
+        full.set(next_stage);
+        free.set(current);
     });
-    sums
+    accumulators
 }
 
-/// 16 rows times 8 columns.
+/// Multiplies 16 rows by 8 columns.
 fn multiply_fragments<'k>(
     k: &'k Builder,
     mma: Mma,
     [upper, lower]: &[Vec<Val<'k, f64>>; 2],
     b: &[Val<'k, f64>],
-    sums: Array<'k, f64>,
+    accumulators: Array<'k, f64>,
 ) {
     let [m, _, depth] = mma.shape();
-    // The lane's share of the instruction's k.
-    let share = (depth / 4) as usize;
-    for p in (0..b.len()).step_by(share) {
-        let b = &b[p..p + share];
+    // The lane's elements along the instruction's k.
+    let lane_k = (depth / 4) as usize;
+    for p in (0..b.len()).step_by(lane_k) {
+        let b = &b[p..p + lane_k];
         if m == 8 {
-            k.mma(mma, &upper[p..p + share], b, sums.part(0, 2));
-            k.mma(mma, &lower[p..p + share], b, sums.part(2, 2));
+            k.mma(mma, &upper[p..p + lane_k], b, accumulators.slice(0, 2));
+            k.mma(mma, &lower[p..p + lane_k], b, accumulators.slice(2, 2));
         } else {
-            let a: Vec<_> = (p..p + share).flat_map(|p| [upper[p], lower[p]]).collect();
-            k.mma(mma, &a, b, sums);
+            let a: Vec<_> = (p..p + lane_k).flat_map(|p| [upper[p], lower[p]]).collect();
+            k.mma(mma, &a, b, accumulators);
         }
     }
 }
 
-/// Stores what the lane has: in each 16×16 of the warp's part, four pairs of neighbours in rows of C.
+/// Stores the lane's accumulators: four pairs of adjacent columns in each 16×16 of the warp's part.
 fn store<'k>(
     product: &Product<'k, f64>,
     aligned: bool,
-    [left, right]: [&Side<'k>; 2],
-    sums: Array<'k, f64>,
+    [left, right]: [&StagedOperand<'k>; 2],
+    accumulators: Array<'k, f64>,
     [row, col]: [Val<'k, u32>; 2],
 ) {
-    let high = left.span / ROWS;
-    if !product.ends_long() {
-        return store_rows(product, aligned, [left, right], sums, [row, col], high);
+    let fragments_m = left.span / ROWS;
+    if !product.has_long_epilogue() {
+        return store_fragments(product, aligned, [left, right], accumulators, [row, col], fragments_m);
     }
-    in_rounds(product.k, sums, high, |i, sums| {
-        let at = if left.rows { [row + i * ROWS, col] } else { [row, col + i * ROWS] };
-        store_rows(product, aligned, [left, right], sums, at, 1);
+    for_each_subtile(product.k, accumulators, fragments_m, |i, accumulators| {
+        let at = if left.is_a { [row + i * ROWS, col] } else { [row, col + i * ROWS] };
+        store_fragments(product, aligned, [left, right], accumulators, at, 1);
     });
 }
 
-/// Of so many times 16 rows of the left operand.
-fn store_rows<'k>(
+/// Stores `fragments_m` times 16 rows of the left operand.
+fn store_fragments<'k>(
     product: &Product<'k, f64>,
     aligned: bool,
-    [left, right]: [&Side<'k>; 2],
-    sums: Array<'k, f64>,
+    [left, right]: [&StagedOperand<'k>; 2],
+    accumulators: Array<'k, f64>,
     [row, col]: [Val<'k, u32>; 2],
-    high: u32,
+    fragments_m: u32,
 ) {
     let lane = product.k.lane();
-    let (g, t, wide) = (lane / 4, lane % 4, right.span / ROWS);
-    product.store_runs(aligned, |store| {
-        for (i, j, pair) in (0..high).flat_map(|i| (0..wide).flat_map(move |j| (0..4).map(move |pair| (i, j, pair)))) {
-            // Of the left operand's upper or lower row, of the right one's first or second fragment, of its first or second column.
-            let sum = |lower: u32, fragment: u32, column: u32| {
-                sums.at(((i * wide + j) * 2 + fragment) * 4 + lower * 2 + column).get()
+    let (g, t, fragments_n) = (lane / 4, lane % 4, right.span / ROWS);
+    product.store_pairs(aligned, |store| {
+        let blocks = (0..fragments_m).flat_map(|i| (0..fragments_n).map(move |j| (i, j)));
+        for (i, j, pair) in blocks.flat_map(|(i, j)| (0..4).map(move |pair| (i, j, pair))) {
+            // Upper or lower row of the left operand, first or second fragment of the right one,
+            // first or second column.
+            let value = |lower: u32, fragment: u32, column: u32| {
+                accumulators.at(((i * fragments_n + j) * 2 + fragment) * 4 + lower * 2 + column).get()
             };
-            let (one, other) = (pair / 2, pair % 2);
-            if !left.rows {
-                // The left operand is B, whose columns lie side by side.
-                let (row, col) = (row + (j * ROWS + one * COLS + other) + t * 2, col + i * ROWS + g * 2);
-                store(row, col, [0, 1].map(|lower| sum(lower, one, other)));
+            let (lower, right_half) = (pair / 2, pair % 2);
+            if !left.is_a {
+                // The left operand is B, whose columns are contiguous.
+                let (row, col) = (row + (j * ROWS + lower * COLS + right_half) + t * 2, col + i * ROWS + g * 2);
+                store(row, col, [0, 1].map(|column| value(column, lower, right_half)));
                 continue;
             }
-            // Rows and columns that were loaded in pairs were dealt out in turn.
+            // Rows and columns that are loaded in pairs are interleaved.
             let row =
-                if left.staging.along_k { row + (i * ROWS + one * 8) + g } else { row + (i * ROWS + one) + g * 2 };
+                if left.staging.along_k { row + (i * ROWS + lower * 8) + g } else { row + (i * ROWS + lower) + g * 2 };
             if right.staging.along_k {
-                store(row, col + (j * ROWS + other * COLS) + t * 2, [0, 1].map(|column| sum(one, other, column)));
+                store(
+                    row,
+                    col + (j * ROWS + right_half * COLS) + t * 2,
+                    [0, 1].map(|column| value(lower, right_half, column)),
+                );
             } else {
-                store(row, col + (j * ROWS + other * 2) + t * 4, [0, 1].map(|fragment| sum(one, fragment, other)));
+                store(
+                    row,
+                    col + (j * ROWS + right_half * 2) + t * 4,
+                    [0, 1].map(|fragment| value(lower, fragment, right_half)),
+                );
             }
         }
     });

@@ -1,73 +1,75 @@
-//! What a kernel does to finished sums before it stores them: a bias is added and an activation applied.
+//! The epilogue of a kernel: a bias and an activation, applied to complete sums before the store.
 //!
-//! Nothing of it is in the main loop, and a kernel without an epilogue is the kernel that it would be if there were none.
+//! It adds nothing to the main loop, and nothing at all to a kernel without an epilogue.
 
-use tegula_core::epilogue::{Activation, Along, Epilogue};
+use tegula_core::epilogue::{Activation, BiasShape, Epilogue};
 use tegula_ir::prelude::*;
 
-/// The epilogue of a kernel, with the parameter that it takes.
+/// The epilogue of a kernel, with its parameter `bias`.
 #[derive(Clone, Copy)]
-pub(super) struct Ending<'k, T: Element> {
-    bias: Option<(Along, Global<'k, T::Out>)>,
+pub(super) struct KernelEpilogue<'k, T: Element> {
+    bias: Option<(BiasShape, Global<'k, T::Out>)>,
     activation: Activation,
 }
 
-impl<'k, T: Element> Ending<'k, T> {
-    /// Declares the parameter `bias`, if there is one: a row (1×n) or a column (m×1) for each matrix of the batch. Matrices come before numbers.
+impl<'k, T: Element> KernelEpilogue<'k, T> {
+    /// Declares the parameter `bias`, if any: a row (1×n) or a column (m×1) for each matrix of the
+    /// batch. Matrices come before scalars.
     pub fn declare(k: &'k Builder, Epilogue { bias, activation }: Epilogue) -> Self {
-        let bias = bias.map(|along| (along, k.matrix("bias", Access::Read, Order2d::Strided, 1)));
-        Ending { bias, activation }
+        let bias = bias.map(|shape| (shape, k.matrix("bias", Access::Read, Order2d::Strided, 1)));
+        KernelEpilogue { bias, activation }
     }
 
-    /// Of parts of sums, to which nothing happens yet.
+    /// The empty epilogue of partial sums.
     pub fn none() -> Self {
-        Ending { bias: None, activation: Activation::None }
+        KernelEpilogue { bias: None, activation: Activation::None }
     }
 
-    /// Whether nothing happens.
+    /// Whether the epilogue is empty.
     pub fn is_none(&self) -> bool {
         self.bias.is_none() && self.activation == Activation::None
     }
 
-    /// Whether its instructions are so many that they must not be there once for each sum of a thread: more than a hundred times forty are more
-    /// than instruction caches hold beside a main loop. [`in_rounds`] keeps them few.
+    /// Whether the epilogue is too long to be emitted once for each accumulator of a thread: more
+    /// than a hundred times forty instructions exceed the instruction cache, with a main loop.
+    /// [`for_each_subtile`] emits them once.
     pub fn is_long(&self) -> bool {
         self.activation.gate().is_some()
     }
 
     /// The same for one matrix of the batch.
     pub fn batch(self, batch: Val<'k, u32>) -> Self {
-        Ending { bias: self.bias.map(|(along, bias)| (along, bias.batch(batch))), ..self }
+        KernelEpilogue { bias: self.bias.map(|(shape, bias)| (shape, bias.batch(batch))), ..self }
     }
 
-    /// act(value + bias) for neighbours in a row of C, the first at `at`; `inside` says which of them there are. There is no branch, so that
-    /// neighbours and pieces overlap.
-    pub fn finish<const N: usize>(
+    /// act(value + bias) for adjacent columns of C, the first at `at`. `in_bounds`: which of them
+    /// exist. Branch-free, so that columns and vectors overlap.
+    pub fn apply<const N: usize>(
         &self,
         values: [Val<'k, T::Acc>; N],
         at: (Val<'k, u32>, Val<'k, u32>),
-        inside: impl Fn(u32) -> Pred<'k>,
+        in_bounds: impl Fn(u32) -> Pred<'k>,
     ) -> [Val<'k, T::Out>; N] {
-        let bias = self.bias_of::<N>(at, inside);
-        std::array::from_fn(|i| self.activated(bias.map_or(values[i], |bias| values[i] + bias[i].to::<T::Acc>())))
+        let bias = self.bias_of::<N>(at, in_bounds);
+        std::array::from_fn(|i| self.activate(bias.map_or(values[i], |bias| values[i] + bias[i].to::<T::Acc>())))
     }
 
     /// act(value), for a value with its bias.
-    pub fn activated(&self, value: Val<'k, T::Acc>) -> Val<'k, T::Out> {
+    pub fn activate(&self, value: Val<'k, T::Acc>) -> Val<'k, T::Out> {
         activate::<_, T::Out>(self.activation, value).to()
     }
 
-    /// Along what the bias has a number for each of so many rows and columns of C, if there is one.
-    pub fn biased(&self) -> Option<Along> {
+    /// The shape of the bias, if any.
+    pub fn bias_shape(&self) -> Option<BiasShape> {
         self.bias.map(|(along, _)| along)
     }
 
-    /// The bias of a row of C, or of a column; 0 behind the last of them.
+    /// The bias of a row or column of C; 0 out of bounds.
     pub fn bias_at(&self, at: Val<'k, u32>) -> Option<Val<'k, T::Acc>> {
-        let (along, bias) = self.bias?;
-        let bias = match along {
-            Along::Rows => bias.load_or((0u32, at), at.lt(bias.cols()), T::Out::ZERO),
-            Along::Columns => bias.load_or((at, 0u32), at.lt(bias.rows()), T::Out::ZERO),
+        let (shape, bias) = self.bias?;
+        let bias = match shape {
+            BiasShape::Row => bias.load_or((0u32, at), at.lt(bias.cols()), T::Out::ZERO),
+            BiasShape::Column => bias.load_or((at, 0u32), at.lt(bias.rows()), T::Out::ZERO),
         };
         Some(bias.to())
     }
@@ -75,20 +77,20 @@ impl<'k, T: Element> Ending<'k, T> {
     fn bias_of<const N: usize>(
         &self,
         (row, col): (Val<'k, u32>, Val<'k, u32>),
-        inside: impl Fn(u32) -> Pred<'k>,
+        in_bounds: impl Fn(u32) -> Pred<'k>,
     ) -> Option<[Val<'k, T::Out>; N]> {
-        let (along, bias) = self.bias?;
-        Some(match along {
-            Along::Rows => {
-                std::array::from_fn(|i| bias.load_or((0u32, col + i as u32), inside(i as u32), T::Out::ZERO))
+        let (shape, bias) = self.bias?;
+        Some(match shape {
+            BiasShape::Row => {
+                std::array::from_fn(|i| bias.load_or((0u32, col + i as u32), in_bounds(i as u32), T::Out::ZERO))
             }
-            // The first is inside where any is.
-            Along::Columns => [bias.load_or((row, 0u32), inside(0), T::Out::ZERO); N],
+            // If any is in bounds, the first is.
+            BiasShape::Column => [bias.load_or((row, 0u32), in_bounds(0), T::Out::ZERO); N],
         })
     }
 }
 
-/// An activation of a sum that will be rounded to `Out`.
+/// Applies an activation to a sum that is then rounded to `Out`.
 fn activate<'k, S: Arith, Out: Scalar>(activation: Activation, x: Val<'k, S>) -> Val<'k, S> {
     let Some(gate) = activation.gate() else {
         return if activation == Activation::Relu { x.lt(S::ZERO).select(S::ZERO, x) } else { x };
@@ -97,24 +99,27 @@ fn activate<'k, S: Arith, Out: Scalar>(activation: Activation, x: Val<'k, S>) ->
         Type::F32 if Out::TYPE.size() <= 2 => gate.apply_short(x.to::<f32>()).to(),
         Type::F32 => gate.apply(x.to::<f32>()).to(),
         Type::F64 => gate.apply(x.to::<f64>()).to(),
-        // No accumulators.
+        // Not accumulator types.
         Type::F16 | Type::BF16 => x,
-        // `Epilogue::check` has refused gates of integers.
+        // `Epilogue::check` rejects gates of integers.
         Type::I8 | Type::U8 | Type::I32 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => x,
     }
 }
 
-/// The body for each of so many equal parts of a thread's sums, of which it is given the number, and the registers where it finds them: the first
-/// of all, where the other parts move up to after each round. So the body's code is there once. The sums are gone afterwards.
-pub(super) fn in_rounds<'k, S: Scalar>(
+/// Runs the body for each epilogue subtile, with its index and accumulators: the `subtiles` equal
+/// parts of a thread's accumulators.
+///
+/// The body always reads the first registers; the other parts move there after each run. So its
+/// code is emitted once. The accumulators are overwritten.
+pub(super) fn for_each_subtile<'k, S: Scalar>(
     k: &'k Builder,
-    sums: Array<'k, S>,
-    rounds: u32,
+    accumulators: Array<'k, S>,
+    subtiles: u32,
     body: impl FnOnce(Val<'k, u32>, Array<'k, S>),
 ) {
-    let each = sums.len() / rounds;
-    k.for_each(0, rounds, |round| {
-        body(round, sums.part(0, each));
-        (each..sums.len()).for_each(|i| sums.at(i - each).set(sums.at(i).get()));
+    let each = accumulators.len() / subtiles;
+    k.for_each(0, subtiles, |subtile| {
+        body(subtile, accumulators.slice(0, each));
+        (each..accumulators.len()).for_each(|i| accumulators.at(i - each).set(accumulators.at(i).get()));
     });
 }

@@ -1,51 +1,55 @@
-//! Kernels that help those that multiply: what packs operands before them, and what adds split work
-//! after them.
+//! Helper kernels: packing before a GEMM kernel, and reductions of partial sums after it.
 
 use std::fmt;
 
 use tegula_core::element::Type;
-use tegula_core::epilogue::{Activation, Along, Epilogue};
+use tegula_core::epilogue::{Activation, BiasShape, Epilogue};
 use tegula_core::error::Result;
 use tegula_ir::{Kernel, Order2d};
 
-use crate::ends::Ends;
-use crate::mend::{self, Mend};
-use crate::name::{Form, KernelName};
+use crate::fix_up::{self, FixUp};
+use crate::fragment_reduction::FragmentReduction;
+use crate::group_ends::GroupEnds;
+use crate::name::{KernelName, NameSyntax};
 use crate::pack::{self, Pack, PackBoth, Packing};
-use crate::reduce::Reduce;
-use crate::sum::{Adding, Sum};
+use crate::split_k_reduction::{ReductionSchedule, SplitKReduction};
 
 /// A helper kernel and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HelperKernel {
-    /// Adds what blocks computed along k.
-    Sum(Sum),
-    /// Adds what pipelines computed along k.
-    Reduce(Reduce),
-    /// Adds the partial sums of tiles that several blocks shared.
-    Mend(Mend),
-    /// Copies a matrix to the layout that another kernel takes.
+    /// Adds the split-K partial sums of blocked kernels.
+    SplitKReduction(SplitKReduction),
+    /// Adds the split-K partial sums of `wgmma` pipelines.
+    FragmentReduction(FragmentReduction),
+    /// Adds the stream-K partial sums of split tiles.
+    FixUp(FixUp),
+    /// Packs an operand.
     Pack(Pack),
-    /// Copies both operands so.
+    /// Packs both operands.
     PackBoth(PackBoth),
-    /// Writes where the groups of a product end.
-    Ends(Ends),
+    /// Writes the ends of the groups of a grouped GEMM.
+    GroupEnds(GroupEnds),
 }
 
 impl HelperKernel {
-    /// The helpers that have a name of their own.
+    /// The helpers with a name on the command line.
     pub const NAMES: [KernelName; 3] = [
-        name("sum", "Second pass where sums along k were made in parts: adds them in order"),
-        name("mend", "Second pass where blocks shared tiles: adds the pieces in order"),
-        name("pack", "First pass where a kernel cannot take A or B as it lies, or not as fast: copies it"),
+        name("reduce", "Split-K reduction: adds the partial sums in a fixed order"),
+        name("fixup", "Stream-K fix-up: adds the partial sums of split tiles in the order of k"),
+        name("pack", "Packing pass: copies A or B to a layout that the kernel supports or reads faster"),
     ];
 
-    /// The helper of that name, for row-major matrices.
+    /// Parses the name of a helper, for row-major matrices.
     pub fn named(name: &str, ty: Type) -> Option<Self> {
         let (order, epilogue) = (Order2d::RowMajor, Epilogue::NONE);
         match name {
-            "sum" => Some(HelperKernel::Sum(Sum { ty, order, adding: Adding::Few, epilogue })),
-            "mend" => Some(HelperKernel::Mend(Mend { ty, order, epilogue })),
+            "reduce" => Some(HelperKernel::SplitKReduction(SplitKReduction {
+                ty,
+                order,
+                schedule: ReductionSchedule::Prefetch4,
+                epilogue,
+            })),
+            "fixup" => Some(HelperKernel::FixUp(FixUp { ty, order, epilogue })),
             "pack" => Some(HelperKernel::Pack(Pack { ty, from: order, packing: Packing::Same })),
             _ => None,
         }
@@ -54,46 +58,46 @@ impl HelperKernel {
     /// Builds the kernel.
     ///
     /// # Errors
-    /// [`Error::KernelOption`](tegula_core::Error::KernelOption) for a type without such a kernel.
+    /// [`Error::KernelOption`](tegula_core::Error::KernelOption) for an unsupported type.
     pub fn build(&self) -> Result<Kernel> {
         match self {
-            HelperKernel::Sum(sum) => sum.build(),
-            HelperKernel::Reduce(reduce) => reduce.build(),
-            HelperKernel::Mend(mend) => mend.build(),
+            HelperKernel::SplitKReduction(reduction) => reduction.build(),
+            HelperKernel::FragmentReduction(reduction) => reduction.build(),
+            HelperKernel::FixUp(fix_up) => fix_up.build(),
             HelperKernel::Pack(pack) => pack.build(),
             HelperKernel::PackBoth(packs) => packs.build(),
-            HelperKernel::Ends(ends) => Ok(ends.build()),
+            HelperKernel::GroupEnds(ends) => Ok(ends.build()),
         }
     }
 
-    /// Whether it runs before the kernel that multiplies.
-    pub fn comes_first(&self) -> bool {
+    /// Whether it runs before the GEMM kernel.
+    pub fn runs_before_gemm(&self) -> bool {
         match self {
-            HelperKernel::Pack(_) | HelperKernel::PackBoth(_) | HelperKernel::Ends(_) => true,
-            HelperKernel::Sum(_) | HelperKernel::Reduce(_) | HelperKernel::Mend(_) => false,
+            HelperKernel::Pack(_) | HelperKernel::PackBoth(_) | HelperKernel::GroupEnds(_) => true,
+            HelperKernel::SplitKReduction(_) | HelperKernel::FragmentReduction(_) | HelperKernel::FixUp(_) => false,
         }
     }
 
-    /// Element type of A and B, or of what is written.
+    /// Element type of A and B, or of the output.
     pub fn ty(&self) -> Type {
         match self {
-            HelperKernel::Sum(sum) => sum.ty,
-            HelperKernel::Reduce(reduce) => reduce.ty,
-            HelperKernel::Mend(mend) => mend.ty,
+            HelperKernel::SplitKReduction(reduction) => reduction.ty,
+            HelperKernel::FragmentReduction(reduction) => reduction.ty,
+            HelperKernel::FixUp(fix_up) => fix_up.ty,
             HelperKernel::Pack(pack) => pack.ty,
             HelperKernel::PackBoth(packs) => packs.ty,
-            HelperKernel::Ends(_) => Type::U32,
+            HelperKernel::GroupEnds(_) => Type::U32,
         }
     }
 
-    /// Rows and columns that a block writes.
+    /// Rows and columns of a block's output.
     pub fn tile(&self) -> [u32; 2] {
         match self {
-            HelperKernel::Sum(sum) => sum.tile(),
-            HelperKernel::Reduce(_) => Reduce::TILE,
-            HelperKernel::Mend(_) => [1, mend::ELEMENTS],
+            HelperKernel::SplitKReduction(reduction) => reduction.tile(),
+            HelperKernel::FragmentReduction(_) => FragmentReduction::TILE,
+            HelperKernel::FixUp(_) => [1, fix_up::ELEMENTS],
             HelperKernel::Pack(_) | HelperKernel::PackBoth(_) => [pack::TILE; 2],
-            HelperKernel::Ends(_) => [1, Ends::NUMBERS as u32],
+            HelperKernel::GroupEnds(_) => [1, GroupEnds::PER_LAUNCH as u32],
         }
     }
 
@@ -109,51 +113,54 @@ impl HelperKernel {
             .flat_map(|&Pack { ty, from, packing }| orders.map(|b| PackBoth { ty, from: [from, b], packing }));
         let mut all: Vec<Self> = packs.iter().map(|&pack| HelperKernel::Pack(pack)).collect();
         all.extend(both.map(HelperKernel::PackBoth));
-        all.push(HelperKernel::Ends(Ends));
+        all.push(HelperKernel::GroupEnds(GroupEnds));
         let bias = |along, activation| Epilogue { bias: Some(along), activation };
-        let epilogues = [Epilogue::NONE, bias(Along::Rows, Activation::Gelu), bias(Along::Columns, Activation::Relu)];
+        let epilogues =
+            [Epilogue::NONE, bias(BiasShape::Row, Activation::Gelu), bias(BiasShape::Column, Activation::Relu)];
         for (order, epilogue) in orders.into_iter().flat_map(|order| epilogues.map(|epilogue| (order, epilogue))) {
-            all.extend(
-                [false, true].map(|shared| HelperKernel::Reduce(Reduce { ty: Type::BF16, order, shared, epilogue })),
-            );
+            all.extend([false, true].map(|cooperative| {
+                HelperKernel::FragmentReduction(FragmentReduction { ty: Type::BF16, order, cooperative, epilogue })
+            }));
         }
         let order = Order2d::RowMajor;
-        // bf16 differs from f16 by the instruction's name alone.
+        // bf16 differs from f16 only in the name of the instruction.
         for ty in Type::OPERANDS.into_iter().filter(|ty| *ty != Type::BF16) {
             for epilogue in assembled_epilogues(ty) {
-                let sum = |adding| HelperKernel::Sum(Sum { ty, order, adding, epilogue });
-                all.extend([Adding::Few, Adding::More, Adding::Shared].map(sum));
-                all.push(HelperKernel::Mend(Mend { ty, order, epilogue }));
+                let sum = |schedule| HelperKernel::SplitKReduction(SplitKReduction { ty, order, schedule, epilogue });
+                all.extend(
+                    [ReductionSchedule::Prefetch4, ReductionSchedule::Prefetch8, ReductionSchedule::MultiThread]
+                        .map(sum),
+                );
+                all.push(HelperKernel::FixUp(FixUp { ty, order, epilogue }));
             }
         }
         all
     }
 }
 
-/// The epilogues that kernels are assembled with: the activation with most registers and a bias
-/// along rows, and one with few, whose code is there once for each accumulator, and a bias along
-/// columns.
+/// The epilogues of assembled kernels: the activation with the most registers and a row bias, and
+/// one with few, which is emitted once for each accumulator, and a column bias.
 pub(crate) fn assembled_epilogues(ty: Type) -> [Epilogue; 2] {
     let most = if ty.is_float() { Activation::Gelu } else { Activation::Relu };
     [
-        Epilogue { bias: Some(Along::Rows), activation: most },
-        Epilogue { bias: Some(Along::Columns), activation: Activation::Relu },
+        Epilogue { bias: Some(BiasShape::Row), activation: most },
+        Epilogue { bias: Some(BiasShape::Column), activation: Activation::Relu },
     ]
 }
 
 const fn name(name: &'static str, description: &'static str) -> KernelName {
-    KernelName { name, ty: Type::F32, description, form: Form::Helper }
+    KernelName { name, ty: Type::F32, description, syntax: NameSyntax::Helper }
 }
 
 impl fmt::Display for HelperKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HelperKernel::Sum(sum) => sum.fmt(f),
-            HelperKernel::Reduce(reduce) => reduce.fmt(f),
-            HelperKernel::Mend(mend) => mend.fmt(f),
+            HelperKernel::SplitKReduction(reduction) => reduction.fmt(f),
+            HelperKernel::FragmentReduction(reduction) => reduction.fmt(f),
+            HelperKernel::FixUp(fix_up) => fix_up.fmt(f),
             HelperKernel::Pack(pack) => pack.fmt(f),
             HelperKernel::PackBoth(packs) => packs.fmt(f),
-            HelperKernel::Ends(ends) => ends.fmt(f),
+            HelperKernel::GroupEnds(ends) => ends.fmt(f),
         }
     }
 }

@@ -1,28 +1,36 @@
-//! 16-bit numbers on Hopper's matrix units: some warps have tiles copied, others multiply them, and blocks go on from tile to tile of C.
+//! Warp-specialized, persistent `wgmma` kernels for 16-bit types on Hopper's Tensor Cores.
 //!
-//! * **Producer and consumers.** One thread asks the copy engine for tiles of A and B, a stage at a time, as soon as a stage is free; one to three
-//!   warpgroups multiply what has come. After the start the block does not meet any more: stages are handed over by two barriers each, *full* and
-//!   *empty*. The producer's warps give their registers to the consumers.
-//! * **Tiles as they lie.** What lies along k is read by rows, what lies along rows or columns by lines of 128 bytes that the instruction transposes:
-//!   no factor is packed for its order.
-//! * **Cooperative or ping-pong.** Consumers have a part of a tile's rows each, or a tile each, in turns: then one multiplies while another stores.
-//! * **The next tile comes while this one is stored.** Sums go through shared memory, 64 rows and up to 64 columns at a time, from where the copy engine stores them.
-//! * **Clusters**: blocks whose tiles are below each other share B, those beside each other A. Each copies its part of what it shares, to all that do,
-//!   or all of it in its turn: what takes the copy engine's time are the rows that a block asks for. Or blocks share the steps along k of one tile, whose
-//!   sums meet in shared memory: each block finishes a part of them. Or both.
-//! * **Tiles left over** may be shared evenly, step by step: who has a tile's first step waits for the sums of the others, in the same launch (`balance`).
-//! * **Groups** of rows may have matrices B of their own, all in one launch: `groups` says which tiles fall to a block.
+//! * **Producer and consumers.** One producer thread issues TMA copies of tiles of A and B into the
+//!   stages of a pipeline; one to three consumer warpgroups multiply them. After setup the block
+//!   has no block-wide barrier: each stage has a *full* and an *empty* mbarrier. The producer's
+//!   warpgroup releases registers to the consumers.
+//! * **Any storage order.** An operand contiguous along k is read by rows. One contiguous along m
+//!   or n is read by lines of 128 bytes that `wgmma` transposes. Operands are never packed for
+//!   their order.
+//! * **Cooperative or ping-pong.** Each consumer has a part of a tile's rows, or consumers
+//!   alternate between whole tiles, so that one multiplies while another stores.
+//! * **Overlapped epilogue.** The next tile is copied while this one is stored. Accumulators go
+//!   through shared memory in subtiles of 64 rows and up to 64 columns, and TMA stores them.
+//! * **Clusters.** Blocks along m share tiles of B by multicast, blocks along n tiles of A. Each
+//!   block copies its part of a shared tile to all, or the blocks copy whole tiles, round-robin by
+//!   stage: TMA's time is spent on the rows that a block requests. Blocks may also split the
+//!   k-steps of one tile; a reduction in distributed shared memory adds their accumulators, and
+//!   each block stores a part of the tile.
+//! * **Stream-K.** The remaining tiles may be split by k-steps. The block with a tile's first step
+//!   waits for the partial sums of the tile's other contributors, in the same launch (`stream_k`).
+//! * **Grouped GEMM.** Groups of rows may have their own matrices B, all in one launch (`grouped`).
 //!
-//! After the kernels of CUTLASS and of DeepGEMM for this GPU, and Osama et al. for how work is shared; see [`tegula_ir::Hopper`] for the terms.
+//! After the kernels of CUTLASS and DeepGEMM for this GPU, and Osama et al. for stream-K; see
+//! [`tegula_ir::HopperOp`] for the terms.
 
-mod balance;
-mod exchange;
-mod groups;
+mod dsmem_reduction;
+mod epilogue_store;
+mod grouped;
+mod multicast;
+mod operand_tiles;
+mod ping_pong;
 mod pipeline;
-mod sharing;
-mod side;
-mod store;
-mod turns;
+mod stream_k;
 
 use std::fmt;
 
@@ -32,97 +40,110 @@ use tegula_core::error::{Error, Result};
 use tegula_ir::MAX_SHARED_BYTES;
 use tegula_ir::prelude::*;
 
-use self::balance::{Balance, Portion};
-use self::exchange::Exchange;
-use self::groups::{Group, Groups};
+use self::dsmem_reduction::DsmemReduction;
+use self::epilogue_store::EpilogueStore;
+use self::grouped::{Group, GroupedScheduler};
+use self::multicast::Cluster;
+use self::operand_tiles::OperandTiles;
+use self::ping_pong::PingPongOrder;
 pub use self::pipeline::Pipeline;
-use self::sharing::Cluster;
-use self::side::Side;
-use self::store::Store;
-use self::turns::Turns;
-use super::blocked::{Schedule, grouped};
+use self::stream_k::{StreamKScheduler, StreamKWork};
+use super::blocked::{Schedule, raster_order};
+use super::name_fields::upgrade_legacy_name;
 use super::orders::order_letters;
-use super::product::Product;
+use super::product::{IS_A, Product};
 
 /// Threads of a warpgroup, and its warps.
-const GROUP: u32 = Wgmma::THREADS;
-const WARPS: u32 = GROUP / 32;
-/// Bytes of a row in shared memory.
-const ROW: u32 = 128;
-/// Sums of a thread at most.
-const MOST_SUMS: u32 = 128;
-/// So many leave hardly a register, to two consumers and to three.
-const LARGE_SUMS: [u32; 2] = [120, 64];
-/// Columns of C that three consumers store at a time, at most, where much happens to sums on their way: for more they have no registers.
-const COLS_OF_THREE: u32 = 40;
-/// The first named barrier of consumers; each has its own.
-const MEETING: u32 = 1;
+const WARPGROUP: u32 = Wgmma::THREADS;
+const WARPS: u32 = WARPGROUP / 32;
+/// Bytes of a row in shared memory: the width of the 128-byte swizzle.
+const ROW_BYTES: u32 = 128;
+/// The maximum number of accumulators of a thread.
+const MAX_ACCUMULATORS: u32 = 128;
+/// Accumulators of a thread from which stream-K lacks registers: with two consumers and with three.
+const STREAM_K_ACCUMULATORS: [u32; 2] = [120, 64];
+/// The maximum columns of an epilogue subtile of three consumers with an epilogue, for lack of
+/// registers.
+const NARROW_SUBTILE_COLS: u32 = 40;
+/// The named barrier of the first consumer; each consumer has its own.
+const CONSUMER_BARRIER: u32 = 1;
 
-/// A kernel on Hopper's matrix units, and everything that shapes it.
+/// A `wgmma` pipeline kernel and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hopper {
     /// Element type: f16 or bf16.
     pub ty: Type,
-    /// What a block does.
+    /// Tile, warpgroups, stages and cluster.
     pub pipeline: Pipeline,
-    /// Along what A, B and C lie: rows or columns.
+    /// Storage orders of A, B and C.
     pub orders: [Order2d; 3],
-    /// Whether the copy engine can store C: its address and strides are multiples of 16 bytes.
-    pub stores_tiles: bool,
-    /// How the work is shared out to blocks.
+    /// Whether TMA can store C: its address and strides are multiples of 16 bytes.
+    pub tma_store: bool,
+    /// How the work is distributed over blocks.
     pub schedule: Schedule,
-    /// What happens to sums on their way to C; nothing to parts of them.
+    /// The epilogue; none for partial sums.
     pub epilogue: Epilogue,
 }
 
 impl Hopper {
-    /// With row-major factors, and a C that the copy engine stores.
+    /// A kernel for row-major operands whose C is stored by TMA.
     pub const fn new(ty: Type, pipeline: Pipeline) -> Self {
-        let (orders, schedule) = ([Order2d::RowMajor; 3], Schedule::Tiles);
-        Hopper { ty, pipeline, orders, stores_tiles: true, schedule, epilogue: Epilogue::NONE }
+        let (orders, schedule) = ([Order2d::RowMajor; 3], Schedule::DataParallel);
+        Hopper { ty, pipeline, orders, tma_store: true, schedule, epilogue: Epilogue::NONE }
     }
 
-    /// The kernel of a name without type and layouts: `hopper_128x256x64_2_4_1`.
+    /// Parses a name without type and layouts: `hopper_128x256x64_consumers2_stages4`.
     ///
     /// # Errors
-    /// [`Error::KernelOption`] that says what a name looks like.
+    /// [`Error::KernelOption`] with the syntax of names.
     pub fn named(name: &str, ty: Type) -> Result<Self> {
+        let name = upgrade_legacy_name(name).unwrap_or_else(|| name.into());
         Ok(Hopper::new(ty, name.strip_prefix("hopper_").unwrap_or_default().parse()?))
     }
 
-    /// The name without type and layouts, as [`named`](Self::named) takes it.
+    /// The name without type and layouts, as [`named`](Self::named) parses it.
     pub fn short_name(&self) -> String {
         format!("hopper_{}", self.pipeline)
     }
 
-    /// Whether blocks may [share tiles evenly](Schedule::Balanced): they do not share k already, consumers do not take turns, and registers are left. The largest tiles have none beside
-    /// an epilogue, nor where they are stored in rounds of an odd number, so that which of two tiles in shared memory is next has to be kept.
-    pub fn shares_tiles(&self) -> bool {
-        let (sums, large) = (self.pipeline.sums(), LARGE_SUMS[usize::from(self.pipeline.consumers == 3)]);
-        let in_turns = || self.store_cols().is_some_and(|cols| (sums / (cols / 2)).is_multiple_of(2));
-        self.pipeline.split == 1 && !self.pipeline.ping_pong && (sums < large || self.epilogue.is_none() && in_turns())
+    /// Whether the pipeline supports [stream-K](Schedule::StreamK): without split-K in the cluster
+    /// or ping-pong, and with registers left.
+    ///
+    /// The largest tiles lack registers with an epilogue, and with an odd number of subtiles, which
+    /// requires a variable for the next of the two staging tiles.
+    pub fn supports_stream_k(&self) -> bool {
+        let accumulators = self.pipeline.accumulators();
+        let limit = STREAM_K_ACCUMULATORS[usize::from(self.pipeline.consumers == 3)];
+        let has_even_subtiles =
+            || self.subtile_cols().is_some_and(|cols| (accumulators / (cols / 2)).is_multiple_of(2));
+        self.pipeline.cluster_k == 1
+            && !self.pipeline.ping_pong
+            && (accumulators < limit || self.epilogue.is_none() && has_even_subtiles())
     }
 
-    /// Columns of C that are stored at a time.
-    fn store_cols(&self) -> Option<u32> {
-        let is_tight = self.pipeline.consumers == 3 && !self.epilogue.is_none();
-        self.pipeline.store_cols(if is_tight { COLS_OF_THREE } else { ROW / 2 })
+    /// Columns of an epilogue subtile: the part of a consumer's tile, 64 rows high, that is staged
+    /// and stored at once.
+    fn subtile_cols(&self) -> Option<u32> {
+        let is_register_limited = self.pipeline.consumers == 3 && !self.epilogue.is_none();
+        self.pipeline.subtile_cols(if is_register_limited { NARROW_SUBTILE_COLS } else { ROW_BYTES / 2 })
     }
 
-    /// Whether such kernels take a factor that lies so, or only a packed one.
-    pub fn takes(order: Order2d, tiles: bool) -> bool {
-        tiles && order != Order2d::Strided
+    /// Whether these kernels accept an operand of this order without packing; `is_tma_compatible`:
+    /// whether TMA can copy it.
+    pub fn accepts(order: Order2d, is_tma_compatible: bool) -> bool {
+        is_tma_compatible && order != Order2d::Strided
     }
 
-    /// Checks the parameters against each other, without building the kernel; only the exact size of shared memory is left
-    /// to [`build`](Self::build).
+    /// Checks the configuration without building the kernel. Only the exact size of shared memory
+    /// is left to [`build`](Self::build).
     ///
     /// # Errors
-    /// [`Error::KernelOption`] for a type without such kernels, or tiles that do not divide or do not fit.
+    /// [`Error::KernelOption`] for an unsupported type, and for tiles that do not divide or do not
+    /// fit.
     pub fn validate(&self) -> Result<()> {
         self.epilogue.check(self.ty)?;
-        match self.lacks() {
-            Some(needed) => Err(Error::KernelOption(format!("{self} cannot be: a pipeline has {needed}"))),
+        match self.violated_constraint() {
+            Some(constraint) => Err(Error::KernelOption(format!("invalid kernel {self}: {constraint}"))),
             None => Ok(()),
         }
     }
@@ -130,117 +151,135 @@ impl Hopper {
     /// Builds the kernel.
     ///
     /// # Errors
-    /// As [`validate`](Self::validate) says, and where shared memory does not suffice.
+    /// As [`validate`](Self::validate), and where the stages exceed shared memory.
     pub fn build(&self) -> Result<Kernel> {
         self.validate()?;
         let kernel = match self.ty {
             Type::F16 => self.kernel::<f16>(),
             Type::BF16 => self.kernel::<bf16>(),
-            ty => return Err(Error::KernelOption(format!("hopper multiplies f16 and bf16, not {ty}"))),
+            ty => return Err(Error::KernelOption(format!("hopper kernels support f16 and bf16, not {ty}"))),
         };
         if kernel.shared_bytes() > MAX_SHARED_BYTES {
-            return Err(Error::KernelOption(format!("{self} takes {} bytes of shared memory", kernel.shared_bytes())));
+            let bytes = kernel.shared_bytes();
+            return Err(Error::KernelOption(format!(
+                "{self}: needs {bytes} bytes of shared memory; the limit is {MAX_SHARED_BYTES}. Use fewer stages"
+            )));
         }
         Ok(kernel)
     }
 
-    /// What a pipeline has and this one would not.
-    fn lacks(&self) -> Option<&'static str> {
-        let Pipeline { tile: [rows, cols, depth], consumers, ping_pong, stages, cluster, split, group } = self.pipeline;
+    /// The first violated constraint on the configuration.
+    fn violated_constraint(&self) -> Option<&'static str> {
+        let Pipeline { tile: [rows, cols, depth], consumers, ping_pong, stages, cluster, cluster_k, group_m } =
+            self.pipeline;
         let along_k = self.orders[1] == Order2d::ColMajor;
         let bytes = || {
             u64::from(stages) * u64::from((rows + self.pipeline.staged_cols(along_k)) * depth) * self.ty.size() as u64
         };
-        let is_whole = |order: &Order2d| *order != Order2d::Strided;
-        // Names may come from outside: the first of these keep those behind them from overflow, and from taking forever.
-        let needed: [(&dyn Fn() -> bool, &str); 16] = [
-            (&|| Wgmma::multiplies(self.ty), "factors of f16 or bf16"),
-            (&|| (1..=3).contains(&consumers), "one to three consumers"),
+        let is_contiguous = |order: &Order2d| *order != Order2d::Strided;
+        // Names are untrusted input: the first constraints keep the later ones from overflow and
+        // from long loops.
+        let constraints: [(&dyn Fn() -> bool, &str); 16] = [
+            (&|| Wgmma::supports(self.ty), "operands must be f16 or bf16"),
+            (&|| (1..=3).contains(&consumers), "consumers must be 1 to 3"),
             (
-                &|| !ping_pong || consumers > 1 && split == 1,
-                "two or three consumers if they take turns, and no blocks that share k",
+                &|| !ping_pong || consumers > 1 && cluster_k == 1,
+                "ping-pong needs 2 or 3 consumers, and no split-K in the cluster",
             ),
-            (&|| matches!(cluster, [1 | 2 | 4, 1 | 2 | 4]), "one, two or four blocks that share a factor"),
-            (&|| matches!(self.pipeline.blocks(), 1 | 2 | 4 | 8), "clusters of one, two, four or eight blocks"),
+            (&|| matches!(cluster, [1 | 2 | 4, 1 | 2 | 4]), "cluster dimensions must be 1, 2 or 4"),
+            (&|| matches!(self.pipeline.cluster_blocks(), 1 | 2 | 4 | 8), "clusters must have 1, 2, 4 or 8 blocks"),
             (
-                &|| (64..=256).contains(&rows) && rows.is_multiple_of(64 * self.pipeline.together()),
-                "64 rows for each consumer, or a multiple, up to 256",
-            ),
-            (&|| (16..=256).contains(&cols) && cols.is_multiple_of(8), "16 to 256 columns in multiples of 8"),
-            (&|| depth == 64, "steps of 64"),
-            (&|| stages >= 2 && bytes() <= MAX_SHARED_BYTES, "two stages or more, which fit in shared memory"),
-            (&|| (1..=1024).contains(&group), "1 to 1024 rows of tiles that are made together"),
-            (&|| self.pipeline.sums() <= MOST_SUMS, "no more sums than a thread has registers for"),
-            (&|| self.store_cols().is_some(), "as many columns, in multiples of 8, for each block that shares k"),
-            (&|| self.orders[..2].iter().all(is_whole), "factors that lie along rows or columns"),
-            (
-                &|| self.schedule != Schedule::Balanced || self.shares_tiles(),
-                "fewer sums a thread, no blocks that share k and no consumers that take turns, if tiles are to be shared evenly",
+                &|| (64..=256).contains(&rows) && rows.is_multiple_of(64 * self.pipeline.consumers_per_tile()),
+                "tile rows must be a multiple of 64 for each consumer, at most 256",
             ),
             (
-                &|| self.schedule != Schedule::Groups || self.pipeline.blocks() == 1,
-                "no cluster if rows of A come in groups",
+                &|| (16..=256).contains(&cols) && cols.is_multiple_of(8),
+                "tile columns must be a multiple of 8 from 16 to 256",
+            ),
+            (&|| depth == 64, "the depth of a k-step must be 64"),
+            (&|| stages >= 2 && bytes() <= MAX_SHARED_BYTES, "stages must be at least 2 and fit in shared memory"),
+            (&|| (1..=1024).contains(&group_m), "the raster group must have 1 to 1024 tile rows"),
+            (
+                &|| self.pipeline.accumulators() <= MAX_ACCUMULATORS,
+                "a thread can have at most 128 accumulators: use smaller tiles or more consumers",
             ),
             (
-                &|| !self.stores_tiles || is_whole(&self.orders[2]) && self.schedule != Schedule::Parts,
-                "a whole C that lies along rows or columns if it is stored by tiles",
+                &|| self.subtile_cols().is_some(),
+                "split-K in the cluster must divide the tile columns into multiples of 8",
+            ),
+            (&|| self.orders[..2].iter().all(is_contiguous), "A and B must be row-major or column-major"),
+            (
+                &|| self.schedule != Schedule::StreamK || self.supports_stream_k(),
+                "stream-K needs fewer accumulators per thread, no split-K in the cluster and no ping-pong",
+            ),
+            (
+                &|| self.schedule != Schedule::Grouped || self.pipeline.cluster_blocks() == 1,
+                "grouped products need clusters of 1 block",
+            ),
+            (
+                &|| !self.tma_store || is_contiguous(&self.orders[2]) && self.schedule != Schedule::SplitK,
+                "TMA stores need a row-major or column-major C without split-K",
             ),
         ];
-        needed.into_iter().find(|(holds, _)| !holds()).map(|(_, needed)| needed)
+        constraints.into_iter().find(|(holds, _)| !holds()).map(|(_, constraint)| constraint)
     }
 
     fn kernel<T: Element<Acc = f32>>(&self) -> Kernel {
-        let threads = GROUP * (1 + self.pipeline.consumers);
+        let threads = WARPGROUP * (1 + self.pipeline.consumers);
         kernel(&self.to_string(), Block::d1(threads), |k| body::<T>(k, self))
     }
 }
 
-/// The kernel: who meets, what there is to do, and the two jobs.
+/// The kernel body: barriers, tile scheduler, and the producer and consumer roles.
 fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     let pipeline = variant.pipeline;
     let Pipeline { tile: [rows, cols, depth], consumers, stages, .. } = pipeline;
-    let blocks = pipeline.blocks();
+    let blocks = pipeline.cluster_blocks();
     k.min_blocks(1);
     k.cluster(blocks);
-    let sharing = Cluster::of(k, &pipeline);
-    let a = Side::<T>::declare(k, variant.orders[0], true, [rows, depth], stages, sharing.sharers(true));
-    let b = Side::<T>::declare(k, variant.orders[1], false, [cols, depth], stages, sharing.sharers(false));
-    let neighbours = sharing.neighbours(b.in_turns);
+    let cluster = Cluster::of(k, &pipeline);
+    let a = OperandTiles::<T>::declare(k, variant.orders[0], IS_A, [rows, depth], stages, cluster.group(IS_A));
+    let b = OperandTiles::<T>::declare(k, variant.orders[1], !IS_A, [cols, depth], stages, cluster.group(!IS_A));
+    let source_ranks = cluster.source_ranks(b.rotates);
     let ends =
-        (variant.schedule == Schedule::Groups).then(|| k.matrix::<u32>("ends", Access::Read, Order2d::RowMajor, 1));
-    let store = Store::declare(k, variant, [a.tensor.elements(), b.tensor.elements()]);
-    let (full, empty) = (k.barriers("full", stages), k.barriers("empty", stages));
-    let exchange = (pipeline.split > 1).then(|| Exchange::declare(k, &pipeline));
-    let turns = pipeline.ping_pong.then(|| Turns::declare(k, &pipeline));
-    k.allow_next();
-    // A thread for each barrier.
+        (variant.schedule == Schedule::Grouped).then(|| k.matrix::<u32>("ends", Access::Read, Order2d::RowMajor, 1));
+    let store = EpilogueStore::declare(k, variant, [a.tensor.elements(), b.tensor.elements()]);
+    let (full, empty) = (k.mbarriers("full", stages), k.mbarriers("empty", stages));
+    let reduction = (pipeline.cluster_k > 1).then(|| DsmemReduction::declare(k, &pipeline));
+    let sequence = pipeline.ping_pong.then(|| PingPongOrder::declare(k, &pipeline));
+    k.griddep_launch_dependents();
+    // Thread i initializes both mbarriers of stage i. `full` expects one arrival, the producer's.
+    // `empty` expects one arrival from each warp that multiplies the stage, in each block to which
+    // this block copies. If B is copied round-robin by stage, these are the block itself and the
+    // others along n; at its own stages of B also the others along m.
     let thread = k.thread_x();
     k.when(thread.lt(stages), || {
         full.init(thread, 1);
-        let arrive = |blocks: u32| empty.init(thread, pipeline.together() * WARPS * blocks);
-        let always = neighbours.len() as u32;
-        match b.in_turns {
+        let init_empty = |blocks: u32| empty.init(thread, pipeline.consumers_per_tile() * WARPS * blocks);
+        let count = source_ranks.len() as u32;
+        match b.rotates {
             true => k.if_else(
-                sharing.in_turn(thread).eq(sharing.own()),
-                || arrive(always + pipeline.cluster[0] - 1),
-                || arrive(always),
+                cluster.rotating_producer(thread).eq(cluster.rank()),
+                || init_empty(count + pipeline.cluster[0] - 1),
+                || init_empty(count),
             ),
-            false => arrive(always),
+            false => init_empty(count),
         }
-        k.fence_init();
+        k.fence_mbarrier_init();
     });
-    if let Some(exchange) = &exchange {
+    if let Some(reduction) = &reduction {
         k.when(thread.lt(consumers), || {
-            exchange.init(thread);
-            k.fence_init();
+            reduction.init(thread);
+            k.fence_mbarrier_init();
         });
     }
-    if let Some(turns) = turns {
+    if let Some(sequence) = sequence {
         k.when(thread.lt(consumers), || {
-            turns.init(thread);
-            k.fence_init();
+            sequence.init(thread);
+            k.fence_mbarrier_init();
         });
     }
+    // The first lane of warp 1, while warp 0 initializes the mbarriers.
     k.when(thread.eq(32), || {
         a.tensor.prefetch();
         b.tensor.prefetch();
@@ -248,338 +287,371 @@ fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
             c.prefetch();
         }
     });
-    let jobs = Jobs::declare(k, pipeline, &store, ends);
+    let scheduler = TileScheduler::declare(k, pipeline, &store, ends);
     if blocks > 1 {
         k.cluster_arrive();
     }
-    match pipeline.sharing() {
+    match pipeline.multicast_blocks() {
         1 => k.barrier(),
-        // Blocks that share a factor write to each other from the start.
+        // Multicast writes to other blocks' shared memory from the start.
         _ => k.cluster_wait(),
     }
-    if jobs.groups.is_some() {
-        // A launch before this one may write where groups end.
-        k.await_launches();
+    if scheduler.grouped.is_some() {
+        // An earlier launch may write the ends of the groups.
+        k.griddep_wait();
     }
-    let in_turn = b.in_turns.then_some(sharing);
-    let work = Work { k, pipeline, a, b, full, empty, neighbours, in_turn, jobs, exchange, turns, store };
-    let registers = work.registers();
+    let rotation = b.rotates.then_some(cluster);
+    let context = PipelineContext {
+        k,
+        pipeline,
+        a,
+        b,
+        full,
+        empty,
+        source_ranks,
+        rotation,
+        scheduler,
+        reduction,
+        sequence,
+        store,
+    };
+    let registers = context.registers();
     k.if_else(
         k.warpgroup().eq(0),
         || {
-            if let Some([few, _]) = registers {
-                k.give_registers(few);
+            if let Some([producer, _]) = registers {
+                k.setmaxnreg_dec(producer);
             }
-            k.when(k.thread_x().eq(0), || work.produce());
+            k.when(k.thread_x().eq(0), || context.produce());
             k.sync_warp(FULL_WARP);
-            work.meet_those_that_share_k();
+            context.wait_for_cluster();
         },
         || {
-            if let Some([_, many]) = registers {
-                k.take_registers(many);
+            if let Some([_, consumer]) = registers {
+                k.setmaxnreg_inc(consumer);
             }
-            // Their barriers are there before the first sums are sent.
-            work.meet_those_that_share_k();
-            work.consume();
+            // The mbarriers of all blocks are initialized before the first DSMEM store.
+            context.wait_for_cluster();
+            context.consume();
         },
     );
-    // Blocks without work end after the launches before as well: whoever waits for this launch counts on that.
-    k.await_launches();
-    if pipeline.sharing() > 1 {
-        // Another block may still write to this one's memory.
+    // Blocks without work also wait for earlier launches: a launch that waits for this one relies
+    // on it.
+    k.griddep_wait();
+    if pipeline.multicast_blocks() > 1 {
+        // Another block may still multicast to this block's shared memory.
         k.cluster_arrive();
         k.cluster_wait();
     }
 }
 
-/// The tiles of C, and which of them fall to a block.
-struct Jobs<'k> {
+/// The tiles of C, and their assignment to blocks.
+struct TileScheduler<'k> {
     k: &'k Builder,
     pipeline: Pipeline,
-    /// Tiles (of a cluster) along m and along n.
+    /// Cluster tiles along m and along n.
     tiles: [Val<'k, u32>; 2],
     count: Val<'k, u32>,
-    /// The first of this block, and how far on the next is.
-    first: Val<'k, u32>,
-    workers: Val<'k, u32>,
-    /// Steps along k.
+    /// The first cluster tile of this block, and the distance to the next.
+    first_tile: Val<'k, u32>,
+    tile_stride: Val<'k, u32>,
+    /// k-steps of a tile.
     steps: Val<'k, u32>,
-    /// Where tiles are shared evenly.
-    balance: Option<Balance<'k>>,
-    /// Where rows of A come in groups: then these say what there is to do.
-    groups: Option<Groups<'k>>,
+    /// The stream-K scheduler, if any.
+    stream_k: Option<StreamKScheduler<'k>>,
+    /// The scheduler of a grouped GEMM, if any; it replaces the tiles above.
+    grouped: Option<GroupedScheduler<'k>>,
 }
 
-impl<'k> Jobs<'k> {
-    /// Says how many blocks there are: one on each multiprocessor, if there are so many tiles, or as many as share them.
+impl<'k> TileScheduler<'k> {
+    /// Declares the grid: one block per SM, at most one per tile, or the blocks of stream-K.
     fn declare<T: Element>(
         k: &'k Builder,
         pipeline: Pipeline,
-        store: &Store<'k, T>,
+        store: &EpilogueStore<'k, T>,
         ends: Option<Global<'k, u32>>,
     ) -> Self {
         let product = &store.product;
         let Pipeline { tile: [rows, cols, depth], .. } = pipeline;
-        let (blocks, [down, across]) = (pipeline.blocks(), pipeline.cluster);
+        let (blocks, [cluster_m, cluster_n]) = (pipeline.cluster_blocks(), pipeline.cluster);
         let (m, n, _) = product.extents();
-        let tiles = [m.div_ceil(rows * down), n.div_ceil(cols * across)];
+        let tiles = [m.div_ceil(rows * cluster_m), n.div_ceil(cols * cluster_n)];
         let count = tiles[0] * tiles[1] * product.batches();
-        let [clusters, of] = pipeline.at_a_time();
-        let most = (k.multiprocessors() * clusters / of).max(1);
-        let groups = ends.map(|ends| Groups::declare(k, pipeline, product, ends));
-        if groups.is_none() {
-            let clusters = store.parts.map_or(count.min(most), |parts| parts.blocks() / blocks);
+        let [clusters, sms] = pipeline.resident_clusters();
+        let resident = (k.multiprocessors() * clusters / sms).max(1);
+        let grouped = ends.map(|ends| GroupedScheduler::declare(k, pipeline, product, ends));
+        if grouped.is_none() {
+            let clusters = store.workspace.map_or(count.min(resident), |workspace| workspace.blocks() / blocks);
             k.grid([clusters * blocks, k.constant(1), k.constant(1)]);
         }
-        let (first, workers) =
+        let (first_tile, tile_stride) =
             if blocks > 1 { (k.cluster_x(), k.grid_x() / blocks) } else { (k.block_x(), k.grid_x()) };
         let steps = product.depth().div_ceil(depth);
-        let balance = store.parts.map(|parts| Balance::new(k, pipeline, parts, [first, workers], [count, steps]));
-        Jobs { k, pipeline, tiles, count, first, workers, steps, balance, groups }
+        let stream_k = store
+            .workspace
+            .map(|workspace| StreamKScheduler::new(k, pipeline, workspace, [first_tile, tile_stride], [count, steps]));
+        TileScheduler { k, pipeline, tiles, count, first_tile, tile_stride, steps, stream_k, grouped }
     }
 
-    /// The body for each job.
-    fn each(&self, body: impl FnOnce(Job<'k>)) {
-        match (&self.balance, &self.groups) {
-            (Some(balance), _) => balance.each(|number, portion| body(self.job(number, Some(portion)))),
-            (None, Some(groups)) => groups.each(body),
-            _ => self.k.for_step(self.first, self.count, self.workers, |number| body(self.job(number, None))),
+    /// Runs the body for each work tile of this block.
+    fn each(&self, body: impl FnOnce(WorkTile<'k>)) {
+        match (&self.stream_k, &self.grouped) {
+            (Some(stream_k), _) => stream_k.each(|number, work| body(self.work_tile(number, Some(work)))),
+            (None, Some(grouped)) => grouped.each(body),
+            _ => self
+                .k
+                .for_step(self.first_tile, self.count, self.tile_stride, |number| body(self.work_tile(number, None))),
         }
     }
 
-    fn job(&self, number: Val<'k, u32>, portion: Option<Portion<'k>>) -> Job<'k> {
+    fn work_tile(&self, number: Val<'k, u32>, stream_k: Option<StreamKWork<'k>>) -> WorkTile<'k> {
         let Pipeline { tile: [rows, cols, _], .. } = self.pipeline;
         let tiles = self.tiles[0] * self.tiles[1];
-        // Never more than there are, so that the rows of a group times the columns fit.
-        let group = self.tiles[0].min(self.pipeline.group);
-        let (tile_m, tile_n) = grouped(number % tiles, self.tiles, group);
+        // At most the tile rows of C, so that group times columns fits in 32 bits.
+        let group_m = self.tiles[0].min(self.pipeline.group_m);
+        let (tile_m, tile_n) = raster_order(number % tiles, self.tiles, group_m);
         let [tile_m, tile_n] = Cluster::of(self.k, &self.pipeline).tile([tile_m, tile_n]);
-        let is_last = (self.count - number).le(self.workers);
-        Job { matrix: number / tiles, at: [tile_m * rows, tile_n * cols], is_last, portion, group: None }
+        let is_last = (self.count - number).le(self.tile_stride);
+        WorkTile { matrix: number / tiles, at: [tile_m * rows, tile_n * cols], is_last, stream_k, group: None }
     }
 
-    /// The block's part of the steps of a tile: the first, and how many.
-    fn part(&self, steps: [Val<'k, u32>; 2], portion: Option<Portion<'k>>) -> [Val<'k, u32>; 2] {
-        portion.map_or_else(|| Cluster::of(self.k, &self.pipeline).steps(steps), |portion| portion.steps)
+    /// The block's range of a tile's k-steps: the first, and their number.
+    fn block_steps(&self, steps: [Val<'k, u32>; 2], stream_k: Option<StreamKWork<'k>>) -> [Val<'k, u32>; 2] {
+        stream_k.map_or_else(|| Cluster::of(self.k, &self.pipeline).steps(steps), |work| work.steps)
     }
 }
 
-/// A tile of C.
-struct Job<'k> {
-    /// Of the batch, or of its parts.
+/// A tile of C that a block computes.
+struct WorkTile<'k> {
+    /// The matrix of the batch, or of the split-K workspace.
     matrix: Val<'k, u32>,
-    /// The row and column where it begins.
+    /// Its first row and column.
     at: [Val<'k, u32>; 2],
-    /// Whether it is the block's last.
+    /// Whether it is the block's last tile. Meaningful only without stream-K and groups: the DSMEM
+    /// reduction, which reads it, excludes both.
     is_last: Pred<'k>,
-    /// What the block makes of it, where tiles are shared evenly.
-    portion: Option<Portion<'k>>,
-    /// The group of rows that it belongs to, if there are groups.
+    /// The block's part of the tile under stream-K.
+    stream_k: Option<StreamKWork<'k>>,
+    /// Its group in a grouped GEMM.
     group: Option<Group<'k>>,
 }
 
-/// What producer and consumers share.
-struct Work<'k, T: Element> {
+/// The state shared by producer and consumers.
+struct PipelineContext<'k, T: Element> {
     k: &'k Builder,
     pipeline: Pipeline,
-    a: Side<'k, T>,
-    b: Side<'k, T>,
-    /// Of each stage: whether it has come, and whether it has been multiplied.
-    full: Barriers<'k>,
-    empty: Barriers<'k>,
-    /// The blocks of the cluster that copy to this one at each stage.
-    neighbours: Vec<Val<'k, u32>>,
-    /// Where blocks copy B in turns.
-    in_turn: Option<Cluster<'k>>,
-    jobs: Jobs<'k>,
-    /// Where blocks share the steps of a tile.
-    exchange: Option<Exchange<'k>>,
-    /// Where consumers take turns.
-    turns: Option<Turns<'k>>,
-    store: Store<'k, T>,
+    a: OperandTiles<'k, T>,
+    b: OperandTiles<'k, T>,
+    /// Mbarriers of each stage: its tiles have arrived, and its tiles have been multiplied.
+    full: Mbarriers<'k>,
+    empty: Mbarriers<'k>,
+    /// The ranks of the blocks that copy to this block at each stage.
+    source_ranks: Vec<Val<'k, u32>>,
+    /// The cluster, if its blocks copy B round-robin by stage.
+    rotation: Option<Cluster<'k>>,
+    scheduler: TileScheduler<'k>,
+    /// The reduction over blocks that split the k-steps of a tile.
+    reduction: Option<DsmemReduction<'k>>,
+    /// The sequence of consumers in the ping-pong schedule.
+    sequence: Option<PingPongOrder<'k>>,
+    store: EpilogueStore<'k, T>,
 }
 
-impl<'k, T: Element<Acc = f32>> Work<'k, T> {
-    /// Registers of a thread that has tiles copied, and of one that multiplies; one warpgroup that multiplies has as many as there are from the start.
+impl<'k, T: Element<Acc = f32>> PipelineContext<'k, T> {
+    /// Registers per thread of producer and consumers (`setmaxnreg`), multiples of 8.
+    ///
+    /// At launch all threads have the same number: 168 (65,536 / 384, rounded down) with two
+    /// consumers, 128 with three. Afterwards the sum over warpgroups is the same: 40 + 2·232 =
+    /// 3·168, and 32 + 3·160 = 4·128. A single consumer has enough from the start.
     fn registers(&self) -> Option<[u32; 2]> {
         match self.pipeline.consumers {
             1 => None,
             2 => Some([40, 232]),
-            // Three: there are no more.
             _ => Some([32, 160]),
         }
     }
 
-    /// The parameters for a job, and its steps along k: the first, and how many.
-    fn share(&self, matrix: Val<'k, u32>, group: Option<Group<'k>>) -> (Product<'k, T>, [Val<'k, u32>; 2]) {
+    /// The operands of a work tile, and its range of k-steps: the first, and their number.
+    fn tile_operands(&self, matrix: Val<'k, u32>, group: Option<Group<'k>>) -> (Product<'k, T>, [Val<'k, u32>; 2]) {
         match group {
-            Some(Group { number, end }) => {
-                (self.store.product.group(number, end), [self.k.constant(0), self.jobs.steps])
+            Some(Group { index, end }) => {
+                (self.store.product.group(index, end), [self.k.constant(0), self.scheduler.steps])
             }
-            None => self.store.product.share(matrix, self.jobs.steps),
+            None => self.store.product.split_k_range(matrix, self.scheduler.steps),
         }
     }
 
-    /// The end of what [`body`] begins with a cluster whose blocks share k, if they have not met before.
-    fn meet_those_that_share_k(&self) {
-        if self.exchange.is_some() && self.pipeline.sharing() == 1 {
+    /// Completes the cluster barrier that [`body`] starts, if the DSMEM reduction alone needs it.
+    fn wait_for_cluster(&self) {
+        if self.reduction.is_some() && self.pipeline.multicast_blocks() == 1 {
             self.k.cluster_wait();
         }
     }
 
-    /// One thread's job: has stage after stage copied, as they become free.
+    /// The producer thread: copies k-step after k-step into free stages.
     fn produce(&self) {
         let Pipeline { tile: [_, _, depth], stages, .. } = self.pipeline;
         let bytes = self.a.bytes() + self.b.bytes();
-        let at = Ring::new(self.k, stages);
-        self.jobs.each(|Job { matrix, at: [row, col], portion, group, .. }| {
-            let (product, steps) = self.share(matrix, group);
-            let [begin, count] = self.jobs.part(steps, portion);
+        let state = PipelineState::new(self.k, stages);
+        self.scheduler.each(|WorkTile { matrix, at: [row, col], stream_k, group, .. }| {
+            let (product, steps) = self.tile_operands(matrix, group);
+            let [begin, count] = self.scheduler.block_steps(steps, stream_k);
             let (a, b) = (self.a.batch_of(product.a), self.b.batch_of(product.b));
             self.k.for_each(begin, begin + count, |step| {
-                let (stage, parity) = at.get();
-                // Of the first phase nobody waits for the end.
+                let (stage, parity) = state.get();
+                // Stages are empty at first, so the first wait passes.
                 self.empty.wait(stage, parity ^ 1);
-                // Not before: where the first tile lies is worked out while the launches before this one end. (Before the wait for the stage, the
-                // assembler would move it up again. For later tiles it is no wait.)
-                self.k.when(step.eq(begin), || self.k.await_launches());
-                self.full.expect(stage, bytes);
+                // Earlier launches are awaited as late as possible, so that the address of the
+                // first tile is computed while they finish. If this wait preceded that for the
+                // stage, ptxas would hoist it. For later tiles it does not block.
+                self.k.when(step.eq(begin), || self.k.griddep_wait());
+                self.full.arrive_expect_tx(stage, bytes);
                 a.copy(stage, row, step * depth, (self.full, stage));
                 b.copy(stage, col, step * depth, (self.full, stage));
-                at.advance();
+                state.advance();
             });
         });
     }
 
-    /// A warpgroup's job: multiplies its rows of each tile, or all of them if it is its turn, and stores them.
+    /// A consumer warpgroup: multiplies its rows of each tile (ping-pong: all rows of its own
+    /// tiles) and stores them.
     fn consume(&self) {
         let k = self.k;
         let Pipeline { tile: [rows, cols, _], stages, .. } = self.pipeline;
-        let (consumer, rows) = (k.warpgroup() - 1, rows / self.pipeline.together());
-        let own = if self.turns.is_some() { k.constant(0) } else { consumer * rows };
+        let (consumer, rows) = (k.warpgroup() - 1, rows / self.pipeline.consumers_per_tile());
+        let first_row = if self.sequence.is_some() { k.constant(0) } else { consumer * rows };
         let wgmma = Wgmma { ty: T::TYPE, n: cols };
-        let sums = k.array::<f32>(rows / Wgmma::M * wgmma.sums());
-        let at = Ring::new(k, stages);
-        self.jobs.each(|Job { matrix, at: [row, col], is_last, portion, group }| {
-            let (product, steps) = self.share(matrix, group);
-            let [_, count] = self.jobs.part(steps, portion);
-            let first = row + own;
-            let store = |sums, of| self.store.store(&product, matrix, consumer, [first, col], (sums, of));
-            let make = || {
-                self.sum(&at, count, wgmma, (consumer, own), sums);
-                // Launches before this one may still use C, the bias, or parts.
-                k.await_launches();
-                match (&self.exchange, &self.jobs.balance, portion) {
-                    (Some(exchange), ..) => exchange.add((consumer, is_last), sums, store),
-                    (None, Some(balance), Some(portion)) => balance.meet(consumer, portion, sums, || store(sums, 0)),
-                    _ => store(sums, 0),
+        let accumulators = k.array::<f32>(rows / Wgmma::M * wgmma.accumulators());
+        let state = PipelineState::new(k, stages);
+        self.scheduler.each(|WorkTile { matrix, at: [row, col], is_last, stream_k, group }| {
+            let (product, steps) = self.tile_operands(matrix, group);
+            let [_, count] = self.scheduler.block_steps(steps, stream_k);
+            let first = row + first_row;
+            let store = |part, index| self.store.store(&product, matrix, consumer, [first, col], (part, index));
+            let process_tile = || {
+                self.accumulate(&state, count, wgmma, (consumer, first_row), accumulators);
+                // Earlier launches may still use C, the bias, or the workspace.
+                k.griddep_wait();
+                match (&self.reduction, &self.scheduler.stream_k, stream_k) {
+                    (Some(reduction), ..) => reduction.reduce((consumer, is_last), accumulators, store),
+                    (None, Some(scheduler), Some(work)) => {
+                        scheduler.fix_up(consumer, work, accumulators, || store(accumulators, 0));
+                    }
+                    _ => store(accumulators, 0),
                 }
             };
-            match (self.turns, group) {
-                (Some(turns), _) => {
-                    k.if_else(turns.is_next(consumer), make, || at.skip(count));
-                    turns.advance();
+            match (self.sequence, group) {
+                (Some(sequence), _) => {
+                    k.if_else(sequence.owns_tile(consumer), process_tile, || state.advance_by(count));
+                    sequence.advance();
                 }
-                // The others have the matrix units for themselves in a tile of which the group has no more than their rows.
-                (None, Some(Group { end, .. })) => k.if_else(first.lt(end), make, || self.pass(&at, count)),
-                (None, None) => make(),
+                // A consumer whose rows are all past the group's end leaves the Tensor Cores to the
+                // other consumers.
+                (None, Some(Group { end, .. })) => {
+                    k.if_else(first.lt(end), process_tile, || self.skip_stages(&state, count))
+                }
+                (None, None) => process_tile(),
             }
         });
-        self.store.finish();
+        self.store.drain();
     }
 
-    /// The sums of so many steps, of the rows from `first` on.
-    fn sum(
+    /// Accumulates `count` k-steps of the rows from `first` on: the main loop.
+    fn accumulate(
         &self,
-        at: &Ring<'k>,
+        state: &PipelineState<'k>,
         count: Val<'k, u32>,
         wgmma: Wgmma,
         (consumer, first): (Val<'k, u32>, Val<'k, u32>),
-        sums: Array<'k, f32>,
+        accumulators: Array<'k, f32>,
     ) {
         let k = self.k;
-        (0..sums.len()).for_each(|i| sums.at(i).set(0.0));
-        let before = k.var(0u32);
-        if let Some(turns) = self.turns {
-            turns.begin(consumer);
+        (0..accumulators.len()).for_each(|i| accumulators.at(i).set(0.0));
+        let previous = k.var(0u32);
+        if let Some(sequence) = self.sequence {
+            sequence.begin(consumer);
         }
         k.for_each(0, count, |step| {
-            let (stage, parity) = at.get();
+            let (stage, parity) = state.get();
             self.full.wait(stage, parity);
-            self.multiply(wgmma, stage, first, sums);
-            // One step is multiplied while the next is started.
-            k.wgmma_wait(1);
-            k.when(step.gt(0), || self.release(before.get()));
-            before.set(stage);
-            at.advance();
+            self.multiply(wgmma, stage, first, accumulators);
+            // One step is in flight while the next is issued.
+            k.wgmma_wait_group(1);
+            k.when(step.gt(0), || self.release(previous.get()));
+            previous.set(stage);
+            state.advance();
         });
-        if let Some(turns) = self.turns {
-            turns.end(consumer);
+        if let Some(sequence) = self.sequence {
+            sequence.end(consumer);
         }
-        k.wgmma_wait(0);
-        k.when(count.gt(0), || self.release(before.get()));
+        k.wgmma_wait_group(0);
+        k.when(count.gt(0), || self.release(previous.get()));
     }
 
-    /// Lets so many steps pass.
-    fn pass(&self, at: &Ring<'k>, count: Val<'k, u32>) {
+    /// Releases `count` stages without multiplying them.
+    fn skip_stages(&self, state: &PipelineState<'k>, count: Val<'k, u32>) {
         self.k.for_each(0, count, |_| {
-            let (stage, parity) = at.get();
+            let (stage, parity) = state.get();
             self.full.wait(stage, parity);
-            // Nothing else keeps the lanes together: one that fell behind would miss a phase.
+            // Nothing else converges the lanes: a lane that falls behind would miss a phase.
             self.k.sync_warp(FULL_WARP);
             self.release(stage);
-            at.advance();
+            state.advance();
         });
     }
 
-    /// Starts a step, of the rows from `first` on.
-    fn multiply(&self, wgmma: Wgmma, stage: Val<'k, u32>, first: Val<'k, u32>, sums: Array<'k, f32>) {
+    /// Issues the `wgmma` of a k-step, of the rows from `first` on.
+    fn multiply(&self, wgmma: Wgmma, stage: Val<'k, u32>, first: Val<'k, u32>, accumulators: Array<'k, f32>) {
         let [.., depth] = self.pipeline.tile;
         self.k.wgmma_fence();
+        let accumulate = true;
         for p in (0..depth).step_by(Wgmma::K as usize) {
-            for i in 0..sums.len() / wgmma.sums() {
-                let a = self.a.factor(stage, first + i * Wgmma::M, p);
-                let sums = sums.part(i * wgmma.sums(), wgmma.sums());
-                self.k.wgmma(wgmma, a, self.b.factor(stage, self.k.constant(0), p), sums, true);
+            for i in 0..accumulators.len() / wgmma.accumulators() {
+                let a = self.a.wgmma_operand(stage, first + i * Wgmma::M, p);
+                let part = accumulators.slice(i * wgmma.accumulators(), wgmma.accumulators());
+                self.k.wgmma(wgmma, a, self.b.wgmma_operand(stage, self.k.constant(0), p), part, accumulate);
             }
         }
-        self.k.wgmma_commit();
+        self.k.wgmma_commit_group();
     }
 
-    /// The warp has multiplied a stage. In a cluster all producers wait for that which write to the block there, and no others: a block that were told
-    /// and does not write might be told twice by one before it is told by another.
+    /// Arrives at the empty mbarriers of a stage that the warp has multiplied.
+    ///
+    /// In a cluster, the warp arrives only at the mbarriers of blocks that copy to its own block at
+    /// this stage. If blocks arrived at mbarriers of blocks that do not write to them, a fast
+    /// block's next-phase arrival could stand in for a slow block's and complete the phase early.
     fn release(&self, stage: Val<'k, u32>) {
         self.k.when(self.k.is_first_lane(), || {
-            match self.neighbours[..] {
+            match self.source_ranks[..] {
                 [_] => self.empty.arrive(stage),
-                ref blocks => blocks.iter().for_each(|block| self.empty.arrive_at(stage, *block)),
+                ref ranks => ranks.iter().for_each(|rank| self.empty.arrive_remote(stage, *rank)),
             }
-            if let Some(cluster) = &self.in_turn {
-                let copies = cluster.in_turn(stage);
-                self.k.when(copies.ne(cluster.own()), || self.empty.arrive_at(stage, copies));
+            if let Some(cluster) = &self.rotation {
+                let producer = cluster.rotating_producer(stage);
+                self.k.when(producer.ne(cluster.rank()), || self.empty.arrive_remote(stage, producer));
             }
         });
     }
 }
 
-/// A stage, and the parity of its phase: both go round.
-struct Ring<'k> {
+/// The current stage of the pipeline, and the parity of its phase.
+struct PipelineState<'k> {
     stages: u32,
     stage: Var<'k, u32>,
     parity: Var<'k, u32>,
 }
 
-impl<'k> Ring<'k> {
+impl<'k> PipelineState<'k> {
     fn new(k: &'k Builder, stages: u32) -> Self {
-        Ring { stages, stage: k.var(0u32), parity: k.var(0u32) }
+        PipelineState { stages, stage: k.var(0u32), parity: k.var(0u32) }
     }
 
     fn get(&self) -> (Val<'k, u32>, Val<'k, u32>) {
         (self.stage.get(), self.parity.get())
     }
 
-    /// Goes on by so many stages.
-    fn skip(&self, count: Val<'k, u32>) {
+    /// Advances by `count` stages.
+    fn advance_by(&self, count: Val<'k, u32>) {
         let next = self.stage.get() + count;
         self.stage.set(next % self.stages);
         self.parity.set(self.parity.get() ^ (next / self.stages % 2));
@@ -587,9 +659,9 @@ impl<'k> Ring<'k> {
 
     fn advance(&self) {
         let next = self.stage.get() + 1;
-        let around = next.eq(self.stages);
-        self.stage.set(around.select(0u32, next));
-        self.parity.set(self.parity.get() ^ around.select(1u32, 0u32));
+        let wraps = next.eq(self.stages);
+        self.stage.set(wraps.select(0u32, next));
+        self.parity.set(self.parity.get() ^ wraps.select(1u32, 0u32));
     }
 }
 
@@ -597,12 +669,13 @@ impl fmt::Display for Hopper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "hopper_{}_{}", self.ty, self.pipeline)?;
         f.write_str(&order_letters(self.orders))?;
-        f.write_str(if self.stores_tiles { "" } else { "_e" })?;
+        // `_e`: C is stored by elements, not by TMA.
+        f.write_str(if self.tma_store { "" } else { "_e" })?;
         f.write_str(match self.schedule {
-            Schedule::Tiles => "",
-            Schedule::Parts => "_parts",
-            Schedule::Groups => "_groups",
-            Schedule::Balanced => "_balanced",
+            Schedule::DataParallel => "",
+            Schedule::SplitK => "_splitk",
+            Schedule::Grouped => "_groups",
+            Schedule::StreamK => "_streamk",
         })?;
         f.write_str(&self.epilogue.suffix())
     }

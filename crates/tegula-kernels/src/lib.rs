@@ -1,13 +1,16 @@
-//! The kernels: one idea a file, and what all of them share.
+//! GPU kernels for matrix products, and the plan that chooses among them.
 //!
-//! A [`GemmKernel`] names a kernel that multiplies and its configuration, a [`HelperKernel`] one
-//! that packs operands before it or adds split work after it; a [`Variant`] is either. Building it
-//! makes a [`tegula_ir::Kernel`]. Sizes and addresses are no part of it: one built kernel serves
-//! every problem.
+//! A [`GemmKernel`] is a GEMM kernel with its configuration. A [`HelperKernel`] packs operands
+//! before it, or reduces partial sums after it. A [`Variant`] is either, and builds a
+//! [`tegula_ir::Kernel`]. Extents and addresses are launch arguments: one built kernel serves every
+//! problem.
 //!
-//! Kernels come in families ([`KernelFamily`]), which the [`registry`] lists.
+//! Kernels belong to families ([`KernelFamily`]), which the [`registry`] lists.
+//!
+//! In the functions that build kernels, `k` is the kernel's [`Builder`](tegula_ir::Builder), by
+//! convention, and never the extent k of a product.
 
-/// A kernel function for the element type of that tag, where plain arithmetic has it.
+/// Instantiates a kernel function for an element type with plain arithmetic.
 macro_rules! of_type {
     ($ty:expr, $kernel:ident($variant:expr)) => {
         tegula_core::element::with_operand_type!(
@@ -21,49 +24,51 @@ macro_rules! of_type {
 mod blocked;
 mod dispatch;
 mod dmma;
-mod ends;
 mod epilogue;
 mod family;
-mod fragments;
+mod fix_up;
+mod fragment_layout;
+mod fragment_reduction;
+mod group_ends;
 mod helper;
 mod hopper;
 mod limbs;
-mod mend;
 mod mma;
 mod naive;
 mod name;
+mod name_fields;
 mod orders;
 mod pack;
 mod plain;
 pub mod plan;
 mod product;
-mod reduce;
 mod register;
 pub mod registry;
+mod split_k_reduction;
 mod stage;
-mod sum;
 mod tiled;
 mod variant;
 mod vector;
 
-pub use blocked::{Blocked, Blocking, Core, Schedule};
-pub use ends::Ends;
+pub use blocked::{Blocked, Blocking, MathInstruction, Schedule};
 pub use family::{GemmVariant, KernelFamily};
-pub use fragments::Fragments;
+pub use fix_up::FixUp;
+pub use fragment_layout::FragmentLayout;
+pub use fragment_reduction::FragmentReduction;
+pub use group_ends::GroupEnds;
 pub use helper::HelperKernel;
 pub use hopper::{Hopper, Pipeline};
-pub use mend::Mend;
-pub use name::{Form, KernelName};
+pub use name::{KernelName, NameSyntax};
+pub use name_fields::upgrade_legacy_name;
 pub use pack::{Pack, PackBoth, Packing};
-pub use plain::{Barriers, Edges, Family, Mapping, PLANTS, PRESETS, Plain};
-pub use reduce::Reduce;
+pub use plain::{Barriers, Edges, INJECTED_BUGS, Mapping, PRESETS, Plain, PlainKind};
 pub use registry::GemmKernel;
-pub use sum::{Adding, Sum};
+pub use split_k_reduction::{ReductionSchedule, SplitKReduction};
 pub use variant::Variant;
 pub use vector::Vector;
 
-/// The files in which kernels are written, and their text: where the lines of a kernel's operations
-/// ([`tegula_ir::Site`]) lie. Those of families, and those that they share.
+/// The source files of kernels and their text, to which the lines of a kernel's operations
+/// ([`tegula_ir::Site`]) refer: those of families, and those that they share.
 pub fn sources() -> impl Iterator<Item = (&'static str, &'static str)> {
     let families = registry::FAMILIES.iter().flat_map(|family| family.sources).copied();
     families.chain(SHARED.iter().copied())

@@ -1,39 +1,40 @@
-//! Names of kernels, as users type them.
+//! Kernel names on the command line.
 
 use tegula_core::element::Type;
 
-/// A name of a kernel, or what names of a family begin with.
+/// The name of a kernel, or the prefix of a family's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelName {
     /// The name.
     pub name: &'static str,
-    /// The element type that is meant where none is given.
+    /// The default element type.
     pub ty: Type,
-    /// One line that describes it.
+    /// A description of one line.
     pub description: &'static str,
-    /// What else a name takes.
-    pub form: Form,
+    /// The syntax after the name.
+    pub syntax: NameSyntax,
 }
 
-/// What stands behind a name of a kernel.
+/// The syntax of a kernel name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Nothing: it names a kernel whose tile and mapping options set. A check is of matrices with
-    /// this side, or, where the kernel needs whole tiles, with the next multiple of the tile.
+pub enum NameSyntax {
+    /// The name of a kernel whose tile and mapping are command line options. A check multiplies
+    /// square matrices of this side, or of the next multiple of the tile if the kernel needs whole
+    /// tiles.
     Options {
         /// Rows and columns.
         side: u32,
         /// Whether the side is a multiple of the tile.
         whole_tiles: bool,
     },
-    /// The parameters of the kernel, as in `vector_16x4_32x8_8`.
+    /// A prefix, followed by the parameters of the kernel, as in `vector_16x4_threads32x8_load8`.
     Parameters,
-    /// Nothing: it names a kernel that helps others.
+    /// The name of a helper kernel.
     Helper,
 }
 
 impl KernelName {
-    /// Whether a name is this one or begins with it.
+    /// Whether `name` begins with this name, ignoring case.
     pub fn matches(&self, name: &str) -> bool {
         name.get(..self.name.len()).is_some_and(|start| start.eq_ignore_ascii_case(self.name))
     }

@@ -1,8 +1,8 @@
-//! Orders of matrices in names of kernels.
+//! Storage orders in kernel names.
 
 use tegula_ir::Order2d;
 
-/// Orders of A, B and C as a suffix of a name; nothing if all are row-major.
+/// The name suffix for the orders of A, B and C; empty if all are row-major.
 pub(super) fn order_letters(orders: [Order2d; 3]) -> String {
     if orders == [Order2d::RowMajor; 3] {
         return String::new();

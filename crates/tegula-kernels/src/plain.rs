@@ -1,4 +1,5 @@
-//! The plain kernels, one thread an element of C: those of the tiling articles, with the mistakes that can be planted in them.
+//! The plain kernels of the tiling articles, with one thread per element of C, and the bugs that
+//! can be injected into them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,73 +11,75 @@ use tegula_ir::{MAX_THREADS, Order2d};
 
 use super::orders::order_letters;
 
-/// Which of the plain kernels.
+/// The kinds of plain kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Family {
-    /// One thread an element of C, all reads from global memory.
+pub enum PlainKind {
+    /// One thread per element of C, with all loads from global memory.
     Naive,
-    /// Square tiles in shared memory, one thread an element of C.
+    /// Square tiles in shared memory, one thread per element of C.
     Tiled,
 }
 
-/// Which index of a thread runs along a row of C.
+/// The mapping of thread indices to rows and columns of C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Mapping {
-    /// x is the column: neighbouring threads read neighbouring elements.
+    /// x is the column: adjacent threads access adjacent elements.
     #[default]
     XCol,
-    /// x is the row: neighbouring threads read elements a row apart.
+    /// x is the row: adjacent threads access elements a row apart.
     XRow,
 }
 
-/// What happens where a tile reaches over the edge of a matrix.
+/// The handling of tiles that extend past the edge of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Edges {
-    /// The grid is rounded up; every load and store is guarded.
+    /// The grid is rounded up, and every load and store is guarded.
     #[default]
     Guarded,
-    /// The grid and the slide are rounded down and nothing is guarded: right for multiples of the tile only.
+    /// Grid and k-steps are rounded down, and nothing is guarded: correct for multiples of the tile
+    /// only.
     Floor,
-    /// The grid is rounded up and nothing is guarded: wrong but for multiples of the tile.
+    /// The grid is rounded up, and nothing is guarded: out of bounds except for multiples of the
+    /// tile.
     Unguarded,
 }
 
-/// Where the tiled kernel's barriers stand.
+/// The barriers of the tiled kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Barriers {
     /// After the loads and after the products.
     #[default]
     Both,
-    /// Not after the loads: a race.
+    /// Not after the loads: a data race.
     NoFirst,
-    /// Not after the products: a race when there is more than one step.
+    /// Not after the products: a data race with more than one step.
     NoSecond,
-    /// After the loads and after every product: right but wasteful.
+    /// After the loads and after every product: correct but slow.
     Extra,
 }
 
-/// Mistakes to plant, by the names the command line knows.
-pub const PLANTS: [&str; 5] =
+/// The bugs that can be injected, by their names on the command line.
+pub const INJECTED_BUGS: [&str; 5] =
     ["floor-launch", "no-guards", "missing-first-barrier", "missing-second-barrier", "extra-barrier"];
 
-/// A plain kernel and everything that shapes it.
+/// A plain kernel and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plain {
-    /// Which kernel.
-    pub family: Family,
+    /// The kind of kernel.
+    pub kind: PlainKind,
     /// Element type of A and B.
     pub ty: Type,
-    /// Threads along each side of a block, and elements along each side of a tile.
+    /// Threads per side of a block, and elements per side of a tile.
     pub tile: u32,
-    /// Which index is the column.
+    /// The mapping of thread indices.
     pub mapping: Mapping,
-    /// What happens at the edges.
+    /// The handling of edges.
     pub edges: Edges,
-    /// Where the barriers stand.
+    /// The barriers.
     pub barriers: Barriers,
-    /// What is known of the strides of A, B and C.
+    /// Storage orders of A, B and C.
     pub orders: [Order2d; 3],
-    /// What happens to sums on their way to C.
+    /// The epilogue.
     pub epilogue: Epilogue,
 }
 
@@ -84,10 +87,10 @@ pub struct Plain {
 pub const PRESETS: [&str; 6] = ["K1", "K2", "K3", "K4", "K5", "K6"];
 
 impl Plain {
-    /// A kernel in its plain form: guarded, row-major, x the column.
-    pub const fn new(family: Family, ty: Type, tile: u32) -> Self {
+    /// A correct kernel: guarded, row-major, with x as the column.
+    pub const fn new(kind: PlainKind, ty: Type, tile: u32) -> Self {
         Plain {
-            family,
+            kind,
             ty,
             tile,
             mapping: Mapping::XCol,
@@ -98,33 +101,34 @@ impl Plain {
         }
     }
 
-    /// The kernel called `name`: `naive`, `tiled`, one of them with its tile and mapping as in `tiled_32` and `naive_16_x_row`, or a preset `K1` to
-    /// `K6`, in upper or lower case.
+    /// Parses a name: `naive`, `tiled`, one of them with its tile and mapping as in `tiled_32` and
+    /// `naive_16_x_row`, or a preset `K1` to `K6`, in upper or lower case.
     ///
     /// # Errors
-    /// [`Error::KernelOption`] listing the names there are.
+    /// [`Error::KernelOption`] with the known names.
     pub fn named(name: &str) -> Result<Self> {
-        let tiled = |ty, tile| Plain::new(Family::Tiled, ty, tile);
+        let tiled = |ty, tile| Plain::new(PlainKind::Tiled, ty, tile);
         Ok(match name.to_ascii_lowercase().as_str() {
-            "naive" => Plain::new(Family::Naive, Type::F32, 16),
+            "naive" => Plain::new(PlainKind::Naive, Type::F32, 16),
             "tiled" => tiled(Type::F32, 16),
-            "k1" => Plain::new(Family::Naive, Type::F32, 16),
+            "k1" => Plain::new(PlainKind::Naive, Type::F32, 16),
             "k2" => tiled(Type::F64, 16),
             "k3" => Plain { mapping: Mapping::XRow, ..tiled(Type::I32, 16) },
             "k4" => Plain { edges: Edges::Floor, ..tiled(Type::F32, 16) },
             "k5" => Plain { barriers: Barriers::Extra, ..tiled(Type::F32, 2) },
             "k6" => tiled(Type::F32, 32),
             other => {
-                return Plain::spelled(other).ok_or_else(|| {
+                return Plain::with_parameters(other).ok_or_else(|| {
                     Error::KernelOption(format!(
-                        "there is no kernel {name:?}; there are naive, tiled, the presets K1 to K6, and those that `tegula kernels` tells of"
+                        "unknown kernel {name:?}; use naive, tiled, a preset K1 to K6, or a kernel listed by \
+                         `tegula kernels`"
                     ))
                 });
             }
         })
     }
 
-    fn spelled(name: &str) -> Option<Self> {
+    fn with_parameters(name: &str) -> Option<Self> {
         let (family, rest) = name.split_once('_')?;
         let plain = matches!(family, "naive" | "tiled").then(|| Plain::named(family).ok())??;
         let (tile, mapping) = match rest.strip_suffix("_x_row") {
@@ -134,62 +138,64 @@ impl Plain {
         Some(Plain { tile: tile.parse().ok()?, mapping, ..plain })
     }
 
-    /// The same kernel with a mistake in it, by name (see [`PLANTS`]). One of the same sort that it has already is replaced.
+    /// Injects a bug by its name (see [`INJECTED_BUGS`]). It replaces a bug of the same kind.
     ///
     /// # Errors
-    /// [`Error::KernelOption`] where there is no such mistake, or the kernel cannot have it.
-    pub fn planted(self, plant: &str) -> Result<Self> {
-        let planted = match plant {
+    /// [`Error::KernelOption`] for an unknown bug, or one that the kernel cannot have.
+    pub fn with_bug(self, bug: &str) -> Result<Self> {
+        let kernel = match bug {
             "floor-launch" => Plain { edges: Edges::Floor, ..self },
             "no-guards" => Plain { edges: Edges::Unguarded, ..self },
             "missing-first-barrier" => Plain { barriers: Barriers::NoFirst, ..self },
             "missing-second-barrier" => Plain { barriers: Barriers::NoSecond, ..self },
             "extra-barrier" => Plain { barriers: Barriers::Extra, ..self },
             _ => {
-                let known = PLANTS.join(", ");
-                return Err(Error::KernelOption(format!("there is no mistake {plant:?}; there are {known}")));
+                let known = INJECTED_BUGS.join(", ");
+                return Err(Error::KernelOption(format!("unknown bug {bug:?}; the bugs are {known}")));
             }
         };
-        planted.check()?;
-        Ok(planted)
+        kernel.check()?;
+        Ok(kernel)
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        let refuse = |why: String| Err(Error::KernelOption(why));
+        let invalid = |why: String| Err(Error::KernelOption(why));
         if self.tile == 0 || u64::from(self.tile).pow(2) > u64::from(MAX_THREADS) {
-            return refuse(format!(
+            return invalid(format!(
                 "tile {} makes blocks of {} threads; a block has 1 to {MAX_THREADS}, so a tile of 1 to 32",
                 self.tile,
                 u64::from(self.tile).pow(2)
             ));
         }
-        if self.family == Family::Naive && self.barriers != Barriers::Both {
-            return refuse("the naive kernel has no barriers to miss or to add".into());
+        if self.kind == PlainKind::Naive && self.barriers != Barriers::Both {
+            return invalid("the naive kernel has no barriers: barrier bugs apply to tiled".into());
         }
         self.epilogue.check(self.ty)
     }
 
-    /// The name: of the kernel, its element type and its tile.
+    /// The name: kernel, element type and tile.
     pub fn name(&self) -> String {
         format!("{self}")
     }
 }
 
-/// Blocks of `tile`×`tile` threads that fill a multiprocessor: plain kernels hide latency by threads alone, so the assembler is
-/// asked not to spend registers that would keep a block out. (It would: relocatable code, which is what the driver's linker
-/// makes, took 42 registers instead of 32 for tile 32 and lost a third of the speed.)
-pub(super) fn full_multiprocessor(tile: u32) -> u32 {
+/// Blocks of `tile`×`tile` threads per SM at full occupancy.
+///
+/// Plain kernels hide latency by occupancy alone, so ptxas must not use registers that lower it.
+/// Without this bound, relocatable code for the driver's linker took 42 registers instead of 32 for
+/// tile 32, and was a third slower.
+pub(super) fn blocks_at_full_occupancy(tile: u32) -> u32 {
     const THREADS: u32 = 2048;
-    // More small blocks fit, but with so few threads each no register is ever short.
+    // More small blocks fit, but their few threads never exhaust the registers.
     const BLOCKS: u32 = 8;
     (THREADS / (tile * tile).next_multiple_of(32)).min(BLOCKS)
 }
 
 impl fmt::Display for Plain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let family = match self.family {
-            Family::Naive => "naive",
-            Family::Tiled => "tiled",
+        let family = match self.kind {
+            PlainKind::Naive => "naive",
+            PlainKind::Tiled => "tiled",
         };
         write!(f, "{family}_{}_{}", self.ty, self.tile)?;
         if self.mapping == Mapping::XRow {
@@ -217,7 +223,7 @@ impl FromStr for Mapping {
         match name {
             "x-col" => Ok(Mapping::XCol),
             "x-row" => Ok(Mapping::XRow),
-            _ => Err(Error::KernelOption(format!("there is no mapping {name:?}; there are x-col and x-row"))),
+            _ => Err(Error::KernelOption(format!("unknown mapping {name:?}; use x-col or x-row"))),
         }
     }
 }

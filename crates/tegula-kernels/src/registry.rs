@@ -17,16 +17,16 @@ use crate::name::KernelName;
 use crate::pack::Packing;
 use crate::plain::Plain;
 use crate::plan::device::GpuDescription;
-use crate::plan::problem::{Lie, Problem};
-use crate::plan::recipe::{CandidateOf, Meeting, RecipeOf, Split};
+use crate::plan::problem::{OperandLayout, Problem};
+use crate::plan::recipe::{CandidateOf, RecipeOf, Split, SplitReduction};
 use crate::vector::Vector;
 
-/// A family, as the command line and tests see it.
+/// A family, for the command line and tests.
 #[derive(Clone, Copy, Debug)]
 pub struct FamilyEntry {
-    /// The names of its kernels, or what they begin with.
+    /// The names of its kernels, or their prefixes.
     pub names: &'static [KernelName],
-    /// The files in which its kernels are written, and their text.
+    /// The source files of its kernels, and their text.
     pub sources: &'static [(&'static str, &'static str)],
     /// As [`KernelFamily::listed`].
     pub listed: fn(Type) -> Vec<String>,
@@ -34,10 +34,10 @@ pub struct FamilyEntry {
     pub assembled: fn() -> Vec<GemmKernel>,
 }
 
-/// Defines [`GemmKernel`] with a variant for each family, and what it passes on to them.
+/// Defines [`GemmKernel`] with a variant for each family, and its dispatch to them.
 macro_rules! registry {
     ($($Family:ident),*) => {
-        /// A kernel that multiplies, of one of the families of the registry.
+        /// A GEMM kernel of one of the families of the registry.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum GemmKernel {
             $(
@@ -55,12 +55,11 @@ macro_rules! registry {
         }),*];
 
         impl GemmKernel {
-            /// The kernel of that name, for row-major matrices: a [name](KernelFamily::NAMES) of a
-            /// family, and its parameters.
+            /// Parses a name, for row-major matrices: a [name](KernelFamily::NAMES) of a family,
+            /// and its parameters.
             ///
             /// # Errors
-            /// [`Error::KernelOption`](tegula_core::Error::KernelOption) that says what names there
-            /// are.
+            /// [`Error::KernelOption`](tegula_core::Error::KernelOption) with the known names.
             pub fn named(name: &str, ty: Type) -> Result<Self> {
                 $(if $Family::NAMES.iter().any(|known| known.matches(name)) {
                     return <$Family as KernelFamily>::named(name, ty).map(GemmKernel::$Family);
@@ -68,17 +67,19 @@ macro_rules! registry {
                 <Plain as KernelFamily>::named(name, ty).map(GemmKernel::Plain)
             }
 
-            /// The recipes of all families that may compute a product, with the predicted times that
-            /// are known.
+            /// The candidates of all families for a product.
             pub(crate) fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>> {
                 let mut all = Vec::new();
-                $(all.extend(<$Family as KernelFamily>::candidates(problem, gpu).into_iter().map(|CandidateOf { recipe, microseconds }| {
-                    CandidateOf { recipe: recipe.map(GemmKernel::$Family), microseconds }
-                }));)*
+                $(
+                    let candidates = <$Family as KernelFamily>::candidates(problem, gpu).into_iter();
+                    all.extend(candidates.map(|CandidateOf { recipe, microseconds }| {
+                        CandidateOf { recipe: recipe.map(GemmKernel::$Family), microseconds }
+                    }));
+                )*
                 all
             }
 
-            /// The first recipe that a family prefers to those with predicted times.
+            /// The first recipe that a family prefers regardless of predicted times.
             pub(crate) fn preferred(problem: &Problem, gpu: &GpuDescription) -> Option<RecipeOf<Self>> {
                 $(if let Some(recipe) = $Family::preferred(problem, gpu) {
                     return Some(recipe.map(GemmKernel::$Family));
@@ -86,7 +87,7 @@ macro_rules! registry {
                 None
             }
 
-            /// Whether it is one of those whose speed is measured.
+            /// Whether the speed of this configuration is measured.
             pub fn is_measured(&self) -> bool {
                 match self { $(GemmKernel::$Family(kernel) => kernel.is_measured()),* }
             }
@@ -117,10 +118,10 @@ macro_rules! registry {
                 match self { $(GemmKernel::$Family(kernel) => kernel.supports(split, packed, swapped)),* }
             }
 
-            fn fit(recipe: RecipeOf<Self>, lies: [Lie; 3]) -> RecipeOf<Self> {
+            fn legalize(recipe: RecipeOf<Self>, layouts: [OperandLayout; 3]) -> RecipeOf<Self> {
                 match recipe.kernel {
                     $(GemmKernel::$Family(kernel) => {
-                        $Family::fit(recipe.map(|_| kernel), lies).map(GemmKernel::$Family)
+                        $Family::legalize(recipe.map(|_| kernel), layouts).map(GemmKernel::$Family)
                     }),*
                 }
             }
@@ -145,12 +146,22 @@ macro_rules! registry {
                 match self { $(GemmKernel::$Family(kernel) => kernel.workspace(split, c)),* }
             }
 
-            fn meeting(&self, split: Split, k: usize) -> Meeting {
-                match self { $(GemmKernel::$Family(kernel) => kernel.meeting(split, k)),* }
+            fn split_reduction(&self, split: Split, k: usize) -> SplitReduction {
+                match self { $(GemmKernel::$Family(kernel) => kernel.split_reduction(split, k)),* }
             }
 
-            fn second(&self, split: Split, order: Order2d, elements: usize, epilogue: Epilogue) -> Option<HelperKernel> {
-                match self { $(GemmKernel::$Family(kernel) => kernel.second(split, order, elements, epilogue)),* }
+            fn reduction_kernel(
+                &self,
+                split: Split,
+                order: Order2d,
+                elements: usize,
+                epilogue: Epilogue,
+            ) -> Option<HelperKernel> {
+                match self {
+                    $(GemmKernel::$Family(kernel) => {
+                        kernel.reduction_kernel(split, order, elements, epilogue)
+                    }),*
+                }
             }
         }
 

@@ -1,28 +1,28 @@
-//! Tiles in shared memory: each element of A and B is read from global memory once a tile, not once a thread.
+//! Tiling in shared memory: elements of A and B are loaded once per tile, not once per thread.
 
 use tegula_ir::prelude::*;
 
-use super::plain::{Barriers, Mapping, Plain, full_multiprocessor};
+use super::plain::{Barriers, Mapping, Plain, blocks_at_full_occupancy};
 use super::product::Product;
 
-/// Each block owns a TILE×TILE tile of C and slides along k; each thread owns one element.
+/// Each block computes a TILE×TILE tile of C in steps along k; each thread computes one element.
 ///
-/// In each step every thread loads one element of A's tile and one of B's, the block waits, every thread adds TILE products,
-/// and the block waits again before the next step overwrites the tiles.
+/// In each step every thread loads one element of each tile, and the block synchronizes. Then every
+/// thread adds TILE products, and the block synchronizes before the next step overwrites the tiles.
 pub(super) fn tiled<T: Element>(variant: &Plain) -> Kernel {
     let tile = variant.tile;
     kernel(&variant.name(), Block::d2(tile, tile), |k| {
         let product = Product::<T>::declare(k, variant);
-        // Beside an epilogue of f64, the registers of a full multiprocessor are too few.
+        // With an epilogue of f64, the registers at full occupancy do not suffice.
         if variant.epilogue.is_none() || variant.ty.accumulator().size() < 8 {
-            k.min_blocks(full_multiprocessor(tile));
+            k.min_blocks(blocks_at_full_occupancy(tile));
         }
         let (m, n, depth) = product.extents();
-        let (tiles_m, tiles_n) = (product.tiles(m, tile), product.tiles(n, tile));
+        let (tiles_m, tiles_n) = (product.tile_count(m, tile), product.tile_count(n, tile));
         let tile_a = k.shared::<T>("tile_a", [tile, tile]);
         let tile_b = k.shared::<T>("tile_b", [tile, tile]);
         let (x, y) = (k.thread_x(), k.thread_y());
-        // The thread's row and column within a tile, and the grid's axes, go together.
+        // The thread's row and column in a tile, and the matching axes of the grid.
         let (r, c, grid) = match variant.mapping {
             Mapping::XCol => (y, x, [tiles_n, tiles_m]),
             Mapping::XRow => (x, y, [tiles_m, tiles_n]),
@@ -35,7 +35,7 @@ pub(super) fn tiled<T: Element>(variant: &Plain) -> Kernel {
             let (row, col) = (block_row * tile + r, block_col * tile + c);
             let product = product.batch(batch);
             let sum = k.var(T::Acc::ZERO);
-            k.for_each(0, product.tiles(depth, tile), |step| {
+            k.for_each(0, product.tile_count(depth, tile), |step| {
                 let (i, j) = (step * tile + c, step * tile + r);
                 let (in_a, in_b) = (row.lt(m) & i.lt(depth), j.lt(depth) & col.lt(n));
                 tile_a.store((r, c), product.a.load_or((row, i), product.guard(in_a), T::ZERO));

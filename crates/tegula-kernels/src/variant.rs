@@ -1,4 +1,4 @@
-//! A kernel of a launch: one that multiplies, or one that helps.
+//! The kernel of a launch: a GEMM kernel or a helper.
 
 use std::fmt;
 
@@ -13,18 +13,18 @@ use crate::registry::GemmKernel;
 /// A kernel and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Variant {
-    /// Multiplies.
+    /// A GEMM kernel.
     Gemm(GemmKernel),
-    /// Helps those that multiply.
+    /// A kernel before or after a GEMM kernel.
     Helper(HelperKernel),
 }
 
 impl Variant {
-    /// The kernel of that name, for row-major matrices: one that multiplies ([`GemmKernel::named`])
-    /// or a helper ([`HelperKernel::named`]).
+    /// Parses a name, for row-major matrices: of a GEMM kernel ([`GemmKernel::named`]) or a helper
+    /// ([`HelperKernel::named`]).
     ///
     /// # Errors
-    /// [`Error::KernelOption`](tegula_core::Error::KernelOption) that says what names there are.
+    /// [`Error::KernelOption`](tegula_core::Error::KernelOption) with the known names.
     pub fn named(name: &str, ty: Type) -> Result<Self> {
         match HelperKernel::named(name, ty) {
             Some(helper) => Ok(Variant::Helper(helper)),
@@ -32,7 +32,7 @@ impl Variant {
         }
     }
 
-    /// The name: of the kernel, its element type and its parameters.
+    /// The name: kernel, element type and parameters.
     pub fn name(&self) -> String {
         self.to_string()
     }
@@ -40,8 +40,8 @@ impl Variant {
     /// Builds the kernel.
     ///
     /// # Errors
-    /// [`Error::KernelOption`](tegula_core::Error::KernelOption) for a shape or a type that the
-    /// kernel cannot have.
+    /// [`Error::KernelOption`](tegula_core::Error::KernelOption) for an invalid configuration, or
+    /// an unsupported type.
     pub fn build(&self) -> Result<Kernel> {
         match self {
             Variant::Gemm(kernel) => kernel.build(),
@@ -49,23 +49,25 @@ impl Variant {
         }
     }
 
-    /// Builds the kernel for GPUs since Hopper, where launches overlap: one may begin before those
-    /// before it have ended, if they allow it and it waits for them itself. Pipelines do both by
-    /// themselves, and so does what adds their parts. Passes before them only allow the next to
-    /// begin: they are several blocks a multiprocessor, which would begin where there is room, not
+    /// Builds the kernel for overlapping launches (programmatic dependent launch, since Hopper).
+    ///
+    /// A launch may start before earlier ones have ended, if they signal it
+    /// (`griddepcontrol.launch_dependents`) and it waits for them (`griddepcontrol.wait`).
+    /// Pipelines do both, and so does the reduction of their partial sums. Passes before them only
+    /// signal: they have several blocks per SM, which would start on the first free SMs, not
     /// evenly.
     ///
     /// # Errors
     /// As [`Variant::build`].
-    pub fn build_overlapping(&self) -> Result<Kernel> {
+    pub fn build_with_griddep(&self) -> Result<Kernel> {
         let kernel = self.build()?;
         Ok(match self {
-            Variant::Helper(helper) if helper.comes_first() => kernel.allowing_next(),
+            Variant::Helper(helper) if helper.runs_before_gemm() => kernel.with_griddep_launch_dependents(),
             Variant::Gemm(_) | Variant::Helper(_) => kernel,
         })
     }
 
-    /// Element type of A and B, or of what a helper writes.
+    /// Element type of A and B, or of a helper's output.
     pub fn ty(&self) -> Type {
         match self {
             Variant::Gemm(kernel) => kernel.ty(),

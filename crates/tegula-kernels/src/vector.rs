@@ -1,9 +1,10 @@
-//! Matrix times vector, or times a few of them: C has few rows, B is large and is read once, at the speed of memory.
+//! GEMV and skinny GEMM: C has few rows, and the large operand B is read once, at memory bandwidth.
 //!
-//! Of a block's threads `across` lie along n and `down` along k. Each owns `cols` columns of all `few` rows of C and takes `deep` rows of B at
-//! a time, which it loads ahead, 16 bytes at once where B allows it. Neighbouring threads are neighbours along whichever side of B
-//! lies side by side. The block keeps the few rows of A in shared memory, a chunk along k at a time. At the end the threads down k add what
-//! they have, always in the same order.
+//! A block has `threads_n` threads along n and `threads_k` along k. Each thread computes `cols`
+//! columns of all `rows` rows of C. It loads `load_depth` rows of B at a time in advance, as
+//! 16-byte vectors if B is aligned. Adjacent threads are adjacent along the contiguous axis of B.
+//! The block keeps its rows of A in shared memory, a chunk along k at a time. At the end the
+//! partial sums of the threads along k are added in a fixed order.
 
 use std::fmt;
 
@@ -14,84 +15,101 @@ use tegula_ir::prelude::*;
 use tegula_ir::{Kernel, MAX_THREADS};
 
 use super::blocked::Schedule;
+use super::name_fields::{NameFields, upgrade_legacy_name};
 use super::orders::order_letters;
 use super::product::{Parameters, Product};
 
-/// Sums that a block's threads bring to shared memory at once at the end, if a row of C has no more.
-const EXCHANGED: u32 = 4096;
+/// Partial sums in shared memory per round of the final reduction, unless one row of C has more.
+const REDUCTION_ELEMENTS: u32 = 4096;
 
-/// Elements of A that a thread brings to shared memory at once, if a step is no larger.
-const STAGED: u32 = 8;
+/// Elements of A per thread and chunk, unless a k-step has more.
+const STAGED_ELEMENTS: u32 = 8;
 
-/// A kernel for a C of few rows, and everything that shapes it.
+/// A kernel for a C of few rows, and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vector {
     /// Element type of A and B.
     pub ty: Type,
-    /// Rows of C that a block makes: 1, 2, 4, 8 or 16.
-    pub few: u32,
-    /// Columns of C that a thread owns.
+    /// Rows of C per block: 1, 2, 4, 8 or 16.
+    pub rows: u32,
+    /// Columns of C per thread.
     pub cols: u32,
     /// Threads of a block along n.
-    pub across: u32,
+    pub threads_n: u32,
     /// Threads of a block along k.
-    pub down: u32,
-    /// Rows of B that a thread loads before it needs the first of them.
-    pub deep: u32,
-    /// What is known of the strides of A, B and C.
+    pub threads_k: u32,
+    /// Rows of B that a thread loads before it uses the first.
+    pub load_depth: u32,
+    /// Storage orders of A, B and C.
     pub orders: [Order2d; 3],
-    /// Whether B may be read 16 bytes at once: its address and strides are multiples, and so is the extent along which elements lie side by
-    /// side.
-    pub vectors: bool,
-    /// Whether the sums along k are split: C is then a workspace with a matrix for each part, `batch` times `parts` of them, and
-    /// neither alpha nor beta is applied, nor an epilogue.
+    /// Whether B can be read as 16-byte vectors: its address, strides and contiguous extent are
+    /// multiples of 16 bytes.
+    pub aligned_16: bool,
+    /// Whether the kernel computes split-K partial sums. C is then a workspace of `batch` times
+    /// `splits` matrices, and neither alpha, beta nor an epilogue is applied.
     pub split: bool,
-    /// What happens to sums on their way to C.
+    /// The epilogue.
     pub epilogue: Epilogue,
 }
 
 impl Vector {
-    /// Row-major, one element at a time.
-    pub const fn new(ty: Type, few: u32, cols: u32, [across, down]: [u32; 2], deep: u32) -> Self {
+    /// A kernel for row-major operands, without vector loads.
+    pub const fn new(ty: Type, rows: u32, cols: u32, [threads_n, threads_k]: [u32; 2], load_depth: u32) -> Self {
         let orders = [Order2d::RowMajor; 3];
-        Vector { ty, few, cols, across, down, deep, orders, vectors: false, split: false, epilogue: Epilogue::NONE }
-    }
-
-    /// The kernel of that name without type and layouts: `vector_16x4_32x8_8`.
-    ///
-    /// # Errors
-    /// [`Error::KernelOption`] that says what a name looks like.
-    pub fn named(name: &str, ty: Type) -> Result<Self> {
-        let numbers = name.strip_prefix("vector_").into_iter().flat_map(|shape| shape.split(['x', '_']));
-        let numbers: Option<Vec<u32>> = numbers.map(|number| number.parse().ok()).collect();
-        match numbers.as_deref() {
-            Some(&[few, cols, across, down, deep]) => Ok(Vector::new(ty, few, cols, [across, down], deep)),
-            _ => Err(Error::KernelOption(format!(
-                "there is no kernel {name:?}; one is vector_16x4_32x8_8: rows and columns, threads along n and k, depth"
-            ))),
+        Vector {
+            ty,
+            rows,
+            cols,
+            threads_n,
+            threads_k,
+            load_depth,
+            orders,
+            aligned_16: false,
+            split: false,
+            epilogue: Epilogue::NONE,
         }
     }
 
-    /// The name without type and layouts, as [`named`](Self::named) takes it.
-    pub fn short_name(&self) -> String {
-        let Vector { few, cols, across, down, deep, .. } = self;
-        format!("vector_{few}x{cols}_{across}x{down}_{deep}")
+    /// Parses a name without type and layouts: `vector_16x4_threads32x8_load8`.
+    ///
+    /// # Errors
+    /// [`Error::KernelOption`] with the syntax of names.
+    pub fn named(name: &str, ty: Type) -> Result<Self> {
+        let name = upgrade_legacy_name(name).unwrap_or_else(|| name.into());
+        let parse = || {
+            let mut fields = NameFields::parse(name.strip_prefix("vector_")?)?;
+            let ([rows, cols], threads) = (fields.tile()?, fields.take("threads", None)?);
+            let [load_depth] = fields.take("load", None)?;
+            fields.finish(Vector::new(ty, rows, cols, threads, load_depth))
+        };
+        parse().ok_or_else(|| {
+            Error::KernelOption(format!(
+                "unknown kernel {name:?}; expected rows and columns, threads along n and k, and loads in flight \
+                 as in vector_16x4_threads32x8_load8"
+            ))
+        })
     }
 
-    /// Shapes worth trying for a C of `rows` rows, the likeliest first. `along_k` says that B lies side by side along k, `vectors`
-    /// that it may be read 16 bytes at once.
+    /// The name without type and layouts, as [`named`](Self::named) parses it.
+    pub fn short_name(&self) -> String {
+        let Vector { rows, cols, threads_n, threads_k, load_depth, .. } = self;
+        format!("vector_{rows}x{cols}_threads{threads_n}x{threads_k}_load{load_depth}")
+    }
+
+    /// The candidates for a C of `rows` rows, the most promising first. `along_k`: B is contiguous
+    /// along k. `aligned_16`: B can be read as 16-byte vectors.
     ///
-    /// Enough bytes must be on their way to cover the time that memory takes: about 32 KB on each multiprocessor, which 256 threads with 8
-    /// loads of 16 bytes are. More rows of C take more registers, so that fewer loads fit; so do the addresses of many
-    /// single elements.
-    pub fn shapes(ty: Type, rows: usize, along_k: bool, vectors: bool) -> Vec<Self> {
-        let few = rows.clamp(1, 16).next_power_of_two() as u32;
-        let all = (16 / ty.size()) as u32;
-        let wide = if vectors { all } else { all.min(4) };
+    /// The bytes in flight must hide the latency of memory: about 32 KB per SM, which is 256
+    /// threads with 8 loads of 16 bytes. More rows of C need more registers, which leaves fewer
+    /// loads in flight; so do the addresses of single elements.
+    pub fn shapes(ty: Type, rows: usize, along_k: bool, aligned_16: bool) -> Vec<Self> {
+        let rows = rows.clamp(1, 16).next_power_of_two() as u32;
+        let unit = (16 / ty.size()) as u32;
+        let width = if aligned_16 { unit } else { unit.min(4) };
         let mut candidates = Vec::new();
-        let mut add = |cols, threads, deep| {
-            let vector = Vector { vectors, ..Vector::new(ty, few, cols, threads, deep) };
-            if few * cols <= 64 && vector.fits() && few * vector.step() <= 8192 && vector.check().is_ok() {
+        let mut add = |cols, threads, load_depth| {
+            let vector = Vector { aligned_16, ..Vector::new(ty, rows, cols, threads, load_depth) };
+            if rows * cols <= 64 && vector.fits() && rows * vector.step() <= 8192 && vector.check().is_ok() {
                 candidates.push(vector);
             }
         };
@@ -99,13 +117,13 @@ impl Vector {
             for (cols, groups) in [(2, 4), (4, 2), (4, 1), (8, 1), (1, 4), (2, 2), (2, 1)] {
                 [[4, 64], [8, 32], [2, 128], [1, 256], [16, 16]]
                     .into_iter()
-                    .for_each(|threads| add(cols, threads, groups * wide));
+                    .for_each(|threads| add(cols, threads, groups * width));
             }
         } else {
-            for cols in [wide, wide.min(4), 2 * wide] {
-                for deep in [8, 4, 16] {
+            for cols in [width, width.min(4), 2 * width] {
+                for load_depth in [8, 4, 16] {
                     for threads in [[32, 8], [16, 16], [8, 32], [64, 4], [8, 64], [8, 128]] {
-                        add(cols, threads, deep);
+                        add(cols, threads, load_depth);
                     }
                 }
             }
@@ -113,88 +131,94 @@ impl Vector {
         candidates
     }
 
-    /// Whether B's elements lie side by side along k; the kernel then takes B transposed.
-    pub fn turned(&self) -> bool {
+    /// Whether B is contiguous along k; it is then passed transposed.
+    pub fn transposed(&self) -> bool {
         self.orders[1] == Order2d::ColMajor
     }
 
-    /// Columns of C that a block makes.
+    /// Columns of C per block.
     pub(super) const fn columns(&self) -> u32 {
-        self.across * self.cols
+        self.threads_n * self.cols
     }
 
-    /// Rows of B that a block takes in a step: `deep` for each thread, twice, since two loads follow each other.
+    /// Rows of B of a k-step: `load_depth` for each thread along k, twice, for double buffering.
     pub const fn step(&self) -> u32 {
-        2 * self.down * self.deep
+        2 * self.threads_k * self.load_depth
     }
 
     const fn threads(&self) -> u32 {
-        self.across * self.down
+        self.threads_n * self.threads_k
     }
 
-    /// Registers of an element.
+    /// Registers per element.
     fn words(&self) -> u32 {
         (self.ty.size() as u32).div_ceil(4)
     }
 
-    /// Blocks for whose registers a multiprocessor has room. Asked for so many, the assembler neither spills to make room for more nor
-    /// spends registers that would keep one out.
+    /// Resident blocks per SM by their registers. With this bound, ptxas neither spills for a
+    /// higher occupancy nor uses registers that would lower it.
     fn blocks(&self) -> u32 {
-        const ALL: u32 = 65_536;
-        // Addresses that are multiples of a stride apart cost more where each element needs one.
-        let addresses = 2 * self.deep * self.cols / self.width() * if self.vectors { 2 } else { 4 };
+        const REGISTERS: u32 = 65_536;
+        // Strided addresses cost more where each element needs its own.
+        let addresses = 2 * self.load_depth * self.cols / self.width() * if self.aligned_16 { 2 } else { 4 };
         let indices = 24 + self.ty.size() as u32;
-        // Sixteen bytes are in four registers before they are in one each.
-        let bytes = if self.ty.size() == 1 && self.turned() { 16 } else { 0 };
-        ALL / (self.threads() * (self.registers() + addresses + indices + bytes))
+        // 16 bytes are loaded to four registers before they are unpacked to one each.
+        let bytes = if self.ty.size() == 1 && self.transposed() { 16 } else { 0 };
+        REGISTERS / (self.threads() * (self.registers() + addresses + indices + bytes))
     }
 
-    /// Whether its loads, each with its address, and its sums fit in a thread's registers.
+    /// Whether the loads in flight, their addresses and the accumulators fit in a thread's
+    /// registers.
     fn fits(&self) -> bool {
-        self.registers() <= 144 && self.blocks() >= 1 && (self.vectors || self.deep * self.cols * self.words() <= 16)
+        self.registers() <= 144
+            && self.blocks() >= 1
+            && (self.aligned_16 || self.load_depth * self.cols * self.words() <= 16)
     }
 
-    /// Registers of a thread for elements of B, of which the narrow ones take a whole one each, and for sums.
+    /// Registers of a thread for elements of B, of which narrow ones take a register each, and for
+    /// accumulators.
     fn registers(&self) -> u32 {
-        (2 * self.deep * self.cols + self.few * self.cols) * self.words()
+        (2 * self.load_depth * self.cols + self.rows * self.cols) * self.words()
     }
 
-    /// Steps for which A is in shared memory.
+    /// k-steps of a chunk of A in shared memory.
     fn chunk(&self) -> u32 {
-        (STAGED * self.threads() / (self.few * self.step())).max(1)
+        (STAGED_ELEMENTS * self.threads() / (self.rows * self.step())).max(1)
     }
 
-    /// Rows of C whose sums are added at once.
+    /// Rows of C per round of the final reduction.
     fn round(&self) -> u32 {
-        (EXCHANGED / (self.threads() * self.cols)).clamp(1, self.few)
+        (REDUCTION_ELEMENTS / (self.threads() * self.cols)).clamp(1, self.rows)
     }
 
-    /// Elements of 16 bytes.
+    /// Elements in 16 bytes.
     fn unit(&self) -> u32 {
         (16 / self.ty.size()) as u32
     }
 
-    /// Elements of B in one load.
+    /// Elements of B per load.
     fn width(&self) -> u32 {
-        match (self.vectors, self.turned()) {
+        match (self.aligned_16, self.transposed()) {
             (false, _) => 1,
             (true, false) => self.unit().min(self.cols),
-            (true, true) => self.unit().min(self.deep),
+            (true, true) => self.unit().min(self.load_depth),
         }
     }
 
     fn check(&self) -> Result<()> {
-        let powers = [self.few, self.cols, self.across, self.down, self.deep].iter().all(|x| x.is_power_of_two());
+        let powers =
+            [self.rows, self.cols, self.threads_n, self.threads_k, self.load_depth].iter().all(|x| x.is_power_of_two());
         let fits = powers
-            && self.few <= 16
-            && self.cols.max(self.deep) <= 64
-            && [self.across, self.down].iter().all(|&x| x <= MAX_THREADS)
+            && self.rows <= 16
+            && self.cols.max(self.load_depth) <= 64
+            && [self.threads_n, self.threads_k].iter().all(|&x| x <= MAX_THREADS)
             && (32..=MAX_THREADS).contains(&self.threads())
-            && self.deep >= 4;
+            && self.load_depth >= 4;
         match fits {
             true => self.epilogue.check(self.ty),
             false => Err(Error::KernelOption(format!(
-                "{self} is no kernel: rows, columns, depth and threads are powers of two, rows at most 16, the depth 4 to 64, threads 32 to {MAX_THREADS}"
+                "invalid kernel {self}: rows, columns, depth and threads must be powers of 2, with at most 16 rows, \
+                 depth 4 to 64 and 32 to {MAX_THREADS} threads"
             ))),
         }
     }
@@ -202,7 +226,7 @@ impl Vector {
     /// Builds the kernel.
     ///
     /// # Errors
-    /// [`Error::KernelOption`] for a type without kernels, or numbers that make none.
+    /// [`Error::KernelOption`] for an unsupported type, or an invalid configuration.
     pub fn build(&self) -> Result<Kernel> {
         self.check()?;
         of_type!(self.ty, build(self))
@@ -214,35 +238,36 @@ fn build<T: Element>(variant: &Vector) -> Kernel {
 }
 
 fn body<T: Element>(k: &Builder, variant: &Vector) {
-    let Vector { few, orders, .. } = *variant;
-    let product = Product::<T>::with(
+    let Vector { rows, orders, .. } = *variant;
+    let product = Product::<T>::with_parameters(
         k,
         &Parameters {
             name: &variant.to_string(),
-            orders: [orders[0], if variant.turned() { Order2d::RowMajor } else { orders[1] }, orders[2]],
-            turned: [false, variant.turned()],
+            orders: [orders[0], if variant.transposed() { Order2d::RowMajor } else { orders[1] }, orders[2]],
+            transposed: [false, variant.transposed()],
             widths: [1, variant.width(), 1],
-            schedule: if variant.split { Schedule::Parts } else { Schedule::Tiles },
+            schedule: if variant.split { Schedule::SplitK } else { Schedule::DataParallel },
             epilogue: variant.epilogue,
         },
     );
     let (m, n, depth) = product.extents();
     k.min_blocks(variant.blocks().max(1));
-    let worker = Worker::new(k, variant);
-    k.for_blocks([n.div_ceil(variant.columns()), m.div_ceil(few), product.batches()], |[x, y, z]| {
-        let (product, [first, steps]) = product.share(z, depth.div_ceil(variant.step()));
-        let (row, col) = (y * few, x * variant.columns());
-        // What is left over when k is no multiple of a step is missing from the very first, so that all others are whole. Rows of A and B
-        // before the matrix wrap around to beyond its end.
+    let thread = ThreadState::new(k, variant);
+    k.for_blocks([n.div_ceil(variant.columns()), m.div_ceil(rows), product.batches()], |[x, y, z]| {
+        let (product, [first, steps]) = product.split_k_range(z, depth.div_ceil(variant.step()));
+        let (row, col) = (y * rows, x * variant.columns());
+        // If k is no multiple of a step, the very first step is short, so that all others are
+        // whole. Its rows of A and B before the matrix wrap around to out-of-bounds indices.
         let missing = depth.div_ceil(variant.step()) * variant.step() - depth;
-        let walk = Walk { product: &product, m, n, depth, row, col, start: first * variant.step() - missing, steps };
-        worker.walk(&walk);
-        worker.finish(&walk);
+        let range =
+            BlockRange { product: &product, m, n, depth, row, col, start: first * variant.step() - missing, steps };
+        thread.accumulate(&range);
+        thread.reduce(&range);
     });
 }
 
-/// What a block works on.
-struct Walk<'w, 'k, T: Element> {
+/// A block's tile of C and its range of k-steps.
+struct BlockRange<'w, 'k, T: Element> {
     product: &'w Product<'k, T>,
     m: Val<'k, u32>,
     n: Val<'k, u32>,
@@ -250,146 +275,150 @@ struct Walk<'w, 'k, T: Element> {
     /// The block's first row and column of C.
     row: Val<'k, u32>,
     col: Val<'k, u32>,
-    /// Its first k; wraps where that is before the matrix.
+    /// Its first k; wraps around before the matrix.
     start: Val<'k, u32>,
     steps: Val<'k, u32>,
 }
 
-/// What a thread owns, and where it stands among the block's.
-struct Worker<'k, T: Element> {
+/// A thread's position in the block, its accumulators and its loads in flight.
+struct ThreadState<'k, T: Element> {
     k: &'k Builder,
     variant: Vector,
-    /// Along n and along k.
+    /// The thread's index along n and along k.
     x: Val<'k, u32>,
     y: Val<'k, u32>,
-    /// The rows of A, a chunk along k.
+    /// A chunk along k of the rows of A.
     a: Shared<'k, T::Acc>,
-    /// What the threads down k have for some rows of C.
-    exchange: Shared<'k, T::Acc>,
-    sums: Array<'k, T::Acc>,
-    /// Elements of B for each half of a step: while those of one are multiplied, those of the other are on their way.
+    /// The partial sums of the threads along k for some rows of C.
+    partial_sums: Shared<'k, T::Acc>,
+    accumulators: Array<'k, T::Acc>,
+    /// Elements of B of each half of a k-step: one is multiplied while the other is loaded.
     halves: [Array<'k, T>; 2],
 }
 
-impl<'k, T: Element> Worker<'k, T> {
+impl<'k, T: Element> ThreadState<'k, T> {
     fn new(k: &'k Builder, variant: &Vector) -> Self {
-        let Vector { few, cols, across, down, deep, .. } = *variant;
+        let Vector { rows, cols, threads_n, threads_k, load_depth, .. } = *variant;
         let thread = k.thread_x();
-        let (x, y) = if variant.turned() { (thread / down, thread % down) } else { (thread % across, thread / across) };
-        Worker {
+        let (x, y) = if variant.transposed() {
+            (thread / threads_k, thread % threads_k)
+        } else {
+            (thread % threads_n, thread / threads_n)
+        };
+        ThreadState {
             k,
             variant: *variant,
             x,
             y,
-            a: k.shared("rows_a", [few, variant.chunk() * variant.step()]),
-            // One more, so that threads down k meet different banks.
-            exchange: k.shared("sums", [down, variant.round() * variant.columns() + 1]),
-            sums: k.array(few * cols),
-            halves: [k.array(deep * cols), k.array(deep * cols)],
+            a: k.shared("rows_a", [rows, variant.chunk() * variant.step()]),
+            // Padded against bank conflicts between threads along k.
+            partial_sums: k.shared("sums", [threads_k, variant.round() * variant.columns() + 1]),
+            accumulators: k.array(rows * cols),
+            halves: [k.array(load_depth * cols), k.array(load_depth * cols)],
         }
     }
 
-    /// Rows of B, side by side along k, that a thread takes at once: as many as one load of B or of A has.
+    /// Consecutive rows of B of a thread: the elements of one load of B or of A.
     fn group(&self) -> u32 {
-        match self.variant.turned() {
+        match self.variant.transposed() {
             true => self.variant.width(),
-            false => factors::<T>(),
+            false => shared_vector_len::<T>(),
         }
     }
 
-    /// The thread's k number `i` of half a step.
+    /// The thread's k number `i` in half a step.
     fn depth_at(&self, i: u32) -> Val<'k, u32> {
         let group = self.group();
-        self.y * group + (i / group * (group * self.variant.down) + i % group)
+        self.y * group + (i / group * (group * self.variant.threads_k) + i % group)
     }
 
-    /// Column `j`, a constant or not, of thread `x` within the block's. Pieces as wide as a load lie side by side.
+    /// The column in the block of column `j` of thread `x`. The vectors of a load are interleaved.
     fn column(&self, j: Val<'k, u32>, x: Val<'k, u32>) -> Val<'k, u32> {
-        let width = if self.variant.turned() { 1 } else { self.variant.width() };
-        j / width * (self.variant.across * width) + x * width + j % width
+        let width = if self.variant.transposed() { 1 } else { self.variant.width() };
+        j / width * (self.variant.threads_n * width) + x * width + j % width
     }
 
-    /// Loads the elements of B of half a step; zeros for a k that is not `inside`.
+    /// Loads the elements of B of half a step; zeros for a k out of bounds.
     fn fetch(
         &self,
-        walk: &Walk<'_, 'k, T>,
+        range: &BlockRange<'_, 'k, T>,
         start: Val<'k, u32>,
-        inside: impl Fn(Val<'k, u32>) -> Pred<'k>,
+        in_bounds: impl Fn(Val<'k, u32>) -> Pred<'k>,
         to: Array<'k, T>,
     ) {
-        let Vector { cols, deep, .. } = self.variant;
-        let (turned, width) = (self.variant.turned(), self.variant.width());
-        let [k_width, n_width] = if turned { [width, 1] } else { [1, width] };
-        for i in (0..deep).step_by(k_width as usize) {
+        let Vector { cols, load_depth, .. } = self.variant;
+        let (transposed, width) = (self.variant.transposed(), self.variant.width());
+        let [k_width, n_width] = if transposed { [width, 1] } else { [1, width] };
+        for i in (0..load_depth).step_by(k_width as usize) {
             for j in (0..cols).step_by(n_width as usize) {
                 let depth = start + self.depth_at(i);
-                let col = walk.col + self.column(self.k.constant(j), self.x);
-                // Beyond the edge, columns at the edge are loaded again: sums of them are never stored.
-                let col = col.min(walk.n - n_width);
-                let at = if turned { (col, depth) } else { (depth, col) };
-                let values = load(walk.product.b, at, width, inside(depth));
+                let col = range.col + self.column(self.k.constant(j), self.x);
+                // Out-of-bounds columns are clamped: their accumulators are never stored.
+                let col = col.min(range.n - n_width);
+                let at = if transposed { (col, depth) } else { (depth, col) };
+                let values = load(range.product.b, at, width, in_bounds(depth));
                 (0..).zip(values).for_each(|(e, value)| {
-                    let (i, j) = if turned { (i + e, j) } else { (i, j + e) };
+                    let (i, j) = if transposed { (i + e, j) } else { (i, j + e) };
                     to.at(i * cols + j).set(value);
                 });
             }
         }
     }
 
-    /// Brings a chunk of A to shared memory, zeros where it is outside.
-    fn stage(&self, walk: &Walk<'_, 'k, T>, start: Val<'k, u32>) {
+    /// Copies a chunk of A to shared memory, with zero fill.
+    fn stage(&self, range: &BlockRange<'_, 'k, T>, start: Val<'k, u32>) {
         let chunk = self.variant.chunk() * self.variant.step();
-        let (threads, all) = (self.variant.threads(), self.variant.few * chunk);
-        let places = (0..all.div_ceil(threads)).map(|turn| {
-            let place = self.k.thread_x() + turn * threads;
-            (place / chunk, place % chunk, place.lt(all))
+        let (threads, elements) = (self.variant.threads(), self.variant.rows * chunk);
+        let coordinates = (0..elements.div_ceil(threads)).map(|round| {
+            let index = self.k.thread_x() + round * threads;
+            (index / chunk, index % chunk, index.lt(elements))
         });
-        let staged = places.map(|(row, depth, there)| {
-            let (from_row, from_depth) = (walk.row + row, start + depth);
-            let inside = from_row.lt(walk.m) & from_depth.lt(walk.depth);
-            (row, depth, there, walk.product.a.load_or((from_row, from_depth), inside & there, T::ZERO))
+        let staged = coordinates.map(|(row, depth, valid)| {
+            let (from_row, from_depth) = (range.row + row, start + depth);
+            let in_bounds = from_row.lt(range.m) & from_depth.lt(range.depth);
+            (row, depth, valid, range.product.a.load_or((from_row, from_depth), in_bounds & valid, T::ZERO))
         });
-        // All loads are on their way before the first is waited for.
-        for (row, depth, there, value) in staged.collect::<Vec<_>>() {
-            self.a.store_if((row, depth), value.to::<T::Acc>(), there);
+        // All loads are issued before the first is used.
+        for (row, depth, valid, value) in staged.collect::<Vec<_>>() {
+            self.a.store_if((row, depth), value.to::<T::Acc>(), valid);
         }
     }
 
-    /// Adds the products of all steps.
-    fn walk(&self, walk: &Walk<'_, 'k, T>) {
+    /// The main loop over the k-steps of the range.
+    fn accumulate(&self, range: &BlockRange<'_, 'k, T>) {
         let (k, step, chunk) = (self.k, self.variant.step(), self.variant.chunk());
-        (0..self.sums.len()).for_each(|i| self.sums.at(i).set(T::Acc::ZERO));
+        (0..self.accumulators.len()).for_each(|i| self.accumulators.at(i).set(T::Acc::ZERO));
         let halves = || self.halves.into_iter().zip((0..step).step_by(step as usize / 2));
-        halves().for_each(|(b, half)| self.fetch(walk, walk.start + half, |depth| depth.lt(walk.depth), b));
-        k.for_step(0, walk.steps, chunk, |first| {
-            let start = walk.start + first * step;
-            // The chunk before must have been read by all.
+        halves().for_each(|(b, half)| self.fetch(range, range.start + half, |depth| depth.lt(range.depth), b));
+        k.for_step(0, range.steps, chunk, |first| {
+            let start = range.start + first * step;
+            // All threads have read the previous chunk.
             k.barrier();
-            self.stage(walk, start);
+            self.stage(range, start);
             k.barrier();
-            k.for_each(0, (walk.steps - first).min(chunk), |within| {
-                let after = within + 1;
-                // A guard and no branch: nothing that waits for one half may come before the loads of the other.
-                let there = (first + after).lt(walk.steps);
+            k.for_each(0, (range.steps - first).min(chunk), |within| {
+                let next = within + 1;
+                // Predicated, not branched: no use of one half may precede the loads of the other.
+                let has_next = (first + next).lt(range.steps);
                 for (b, half) in halves() {
                     self.multiply(within * step + half, b);
-                    self.fetch(walk, start + after * step + half, |_| there, b);
+                    self.fetch(range, start + next * step + half, |_| has_next, b);
                 }
             });
         });
     }
 
-    /// Adds the products of half a step, whose rows of A begin at `start` of the chunk.
+    /// Accumulates half a step, whose rows of A begin at `start` in the chunk.
     fn multiply(&self, start: Val<'k, u32>, b: Array<'k, T>) {
-        let Vector { few, cols, deep, .. } = self.variant;
+        let Vector { rows, cols, load_depth, .. } = self.variant;
         let group = self.group();
-        for first in (0..deep).step_by(group as usize) {
+        for first in (0..load_depth).step_by(group as usize) {
             let b: Vec<_> = (0..group * cols).map(|i| b.at(first * cols + i).get().to::<T::Acc>()).collect();
-            for row in 0..few {
-                let a = self.factors(row, start + self.depth_at(first), group);
+            for row in 0..rows {
+                let a = self.load_a(row, start + self.depth_at(first), group);
                 for (a, b) in a.into_iter().zip(b.chunks(cols as usize)) {
                     (0..).zip(b).for_each(|(j, &b)| {
-                        let sum = self.sums.at(row * cols + j);
+                        let sum = self.accumulators.at(row * cols + j);
                         sum.set(a.mul_add(b, sum.get()));
                     });
                 }
@@ -397,51 +426,51 @@ impl<'k, T: Element> Worker<'k, T> {
         }
     }
 
-    /// Elements of A that lie side by side along k.
-    fn factors(&self, row: u32, depth: Val<'k, u32>, count: u32) -> Vec<Val<'k, T::Acc>> {
-        let width = count.min(factors::<T>());
+    /// Loads consecutive elements of A along k.
+    fn load_a(&self, row: u32, depth: Val<'k, u32>, count: u32) -> Vec<Val<'k, T::Acc>> {
+        let width = count.min(shared_vector_len::<T>());
         (0..count)
             .step_by(width as usize)
             .flat_map(|i| load(self.a, (self.k.constant(row), depth + i), width, self.k.constant(true)))
             .collect()
     }
 
-    /// Adds what the threads down k have and stores it, some rows of C at a time.
-    fn finish(&self, walk: &Walk<'_, 'k, T>) {
-        let Vector { few, cols, across, down, .. } = self.variant;
+    /// Adds the partial sums of the threads along k and stores them, some rows of C at a time.
+    fn reduce(&self, range: &BlockRange<'_, 'k, T>) {
+        let Vector { rows, cols, threads_n, threads_k, .. } = self.variant;
         let (k, columns, threads) = (self.k, self.variant.columns(), self.variant.threads());
-        let rows = self.variant.round();
-        for first in (0..few).step_by(rows as usize) {
+        let round = self.variant.round();
+        for first in (0..rows).step_by(round as usize) {
             k.barrier();
-            for row in 0..rows {
+            for row in 0..round {
                 for j in 0..cols {
-                    let sum = self.sums.at((first + row) * cols + j).get();
-                    self.exchange.store((self.y, self.x + (row * columns + j * across)), sum);
+                    let sum = self.accumulators.at((first + row) * cols + j).get();
+                    self.partial_sums.store((self.y, self.x + (row * columns + j * threads_n)), sum);
                 }
             }
             k.barrier();
-            k.for_step(k.thread_x(), rows * columns, threads, |place| {
-                let (row, col) = (place / columns, place % columns);
+            k.for_step(k.thread_x(), round * columns, threads, |index| {
+                let (row, col) = (index / columns, index % columns);
                 let total = k.var(T::Acc::ZERO);
-                let unrolled = down.min(8);
-                k.for_step(0, down, unrolled, |y| {
+                let unrolled = threads_k.min(8);
+                k.for_step(0, threads_k, unrolled, |y| {
                     for i in 0..unrolled {
-                        total.set(total.get() + self.exchange.load((y + i, place)));
+                        total.set(total.get() + self.partial_sums.load((y + i, index)));
                     }
                 });
-                let at = (walk.row + first + row, walk.col + self.column(col / across, col % across));
-                k.when(at.0.lt(walk.m) & at.1.lt(walk.n), || walk.product.store(at.0, at.1, total.get()));
+                let at = (range.row + first + row, range.col + self.column(col / threads_n, col % threads_n));
+                k.when(at.0.lt(range.m) & at.1.lt(range.n), || range.product.store(at.0, at.1, total.get()));
             });
         }
     }
 }
 
-/// Elements of A in a load of 16 bytes of shared memory.
-fn factors<T: Element>() -> u32 {
+/// Elements of A in a 16-byte load from shared memory.
+fn shared_vector_len<T: Element>() -> u32 {
     16 / size_of::<T::Acc>() as u32
 }
 
-/// Elements side by side in one access, or zeros where the guard does not hold.
+/// Loads a vector of elements, or zeros if the guard is false.
 fn load<'k, U: Scalar, M: Elements<'k, U>>(
     from: M,
     at: (Val<'k, u32>, Val<'k, u32>),
@@ -459,9 +488,13 @@ fn load<'k, U: Scalar, M: Elements<'k, U>>(
 
 impl fmt::Display for Vector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Vector { ty, few, cols, across, down, deep, .. } = self;
-        write!(f, "vector_{ty}_{few}x{cols}_{across}x{down}_{deep}{}", order_letters(self.orders))?;
-        f.write_str(if self.vectors { "_v" } else { "" })?;
+        let Vector { ty, rows, cols, threads_n, threads_k, load_depth, .. } = self;
+        write!(
+            f,
+            "vector_{ty}_{rows}x{cols}_threads{threads_n}x{threads_k}_load{load_depth}{}",
+            order_letters(self.orders)
+        )?;
+        f.write_str(if self.aligned_16 { "_v" } else { "" })?;
         f.write_str(if self.split { "_split" } else { "" })?;
         f.write_str(&self.epilogue.suffix())
     }

@@ -1,5 +1,7 @@
-//! What a product on a GPU costs beside its kernel: the first one of a process, with and without the driver's cache of assembled
-//! kernels; each later one on the host; and what code from the driver's linker would cost instead of its loader's.
+//! The overhead of a GPU product beyond its kernel.
+//!
+//! Measures the first product of a process, with and without the driver's kernel cache; the host
+//! time of later products; and code from the driver's linker instead of its loader.
 //!
 //!     cargo run --release --example gpu_overhead
 
@@ -20,8 +22,9 @@ use tegula_kernels::plan::{Plan, Problem, choose};
 
 type Fallible<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Calls that are timed of each kind, and how many are queued before the host waits.
+/// Timed calls of each kind.
 const CALLS: usize = 10_000;
+/// Calls queued before the host waits.
 const QUEUED: usize = 500;
 
 fn main() -> Fallible {
@@ -35,32 +38,32 @@ fn main() -> Fallible {
     linked_or_loaded(&gpu)
 }
 
-/// The first product in fresh processes: nothing kept, then kept by the one before, then nothing kept by the driver's own will.
+/// The first product in new processes: with an empty, a filled and a disabled cache.
 fn first_products() -> Fallible {
     println!(
-        "first product, 1024³ f32 from host matrices to a host matrix, in ms; the bars: 300 with nothing kept, 30 from the cache"
+        "first product, 1024³ f32 from host matrices to a host matrix, in ms; targets: 300 with an empty cache, 30 with a filled one"
     );
     println!("               driver cuInit context | open upload queue   wait download = beyond cuInit and context");
     let directory = std::env::temp_dir().join(format!("tegula-overhead-{}", std::process::id()));
     let child = |name: &str, variable: &str, value: &Path| -> Fallible {
         let mut command = Command::new(std::env::current_exe()?);
         let output = command.arg("first").env(variable, value).output()?;
-        let (said, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if !output.status.success() {
-            return Err(error.trim().into());
+            return Err(stderr.trim().into());
         }
-        println!("{name:14} {}", said.trim_end());
+        println!("{name:14} {}", stdout.trim_end());
         Ok(())
     };
-    let runs = ["nothing kept", "from the cache", "from the cache", "from the cache"];
+    let runs = ["empty cache", "filled cache", "filled cache", "filled cache"];
     let done = runs.into_iter().try_for_each(|name| child(name, "CUDA_CACHE_PATH", &directory));
-    // Not there where there is no GPU.
+    // Missing where no GPU is present.
     let _ = std::fs::remove_dir_all(&directory);
     done?;
     child("cache disabled", "CUDA_CACHE_DISABLE", Path::new("1"))
 }
 
-/// Milliseconds since `start`, which is set to now.
+/// Milliseconds since `start`, which becomes now.
 fn lap(start: &mut Instant) -> f64 {
     let ms = start.elapsed().as_secs_f64() * 1e3;
     *start = Instant::now();
@@ -72,10 +75,11 @@ fn first_product() -> Fallible {
     let (a, b) = (random(shape, 1)?, random(shape, 2)?);
     let mut c = Matrix::zeros_of_shape(shape)?;
     let mut start = Instant::now();
-    // SAFETY: looking for the library runs its initialisers; the function is called only where it was found.
+    // SAFETY: opening the library runs its initializers; the function is called only after that
+    // succeeds.
     let (library, init) = unsafe {
         if !sys::is_culib_present() {
-            return Err("there is no NVIDIA driver".into());
+            return Err("NVIDIA driver not found".into());
         }
         sys::culib();
         let library = lap(&mut start);
@@ -103,7 +107,7 @@ fn first_product() -> Fallible {
     Ok(())
 }
 
-/// The kernel that a product of square matrices on the GPU takes, as text.
+/// The kernel that the plan chooses for n×n matrices on the GPU, and its PTX.
 fn kernel(gpu: &Gpu, n: usize) -> Fallible<(tegula_ir::Checked<tegula_ir::Kernel>, tegula_ir::ptx::Image)> {
     let problem = Problem {
         ty: tegula::element::Type::F32,
@@ -112,10 +116,10 @@ fn kernel(gpu: &Gpu, n: usize) -> Fallible<(tegula_ir::Checked<tegula_ir::Kernel
         n,
         k: n,
         batches: 1,
-        lies: [tegula_kernels::plan::Lie::new(tegula_ir::Order2d::RowMajor, true); 3],
+        layouts: [tegula_kernels::plan::OperandLayout::new(tegula_ir::Order2d::RowMajor, true); 3],
     };
     let Plan::Gpu(recipe) = choose(&problem, &tegula::Device::from(gpu.clone()).caps())? else {
-        return Err("the plan is no kernel".into());
+        return Err("the plan has no GPU kernel".into());
     };
     let mut start = Instant::now();
     let kernel = check(recipe.kernel.build()?)?;
@@ -124,7 +128,7 @@ fn kernel(gpu: &Gpu, n: usize) -> Fallible<(tegula_ir::Checked<tegula_ir::Kernel
     Ok((kernel, image))
 }
 
-/// A launch of the driver's own call: a function, with the parameters that Tegula gives it.
+/// A launch by the driver API alone: a function, with the parameters that Tegula passes.
 struct Bare {
     function: sys::CUfunction,
     grid: [u32; 3],
@@ -161,7 +165,7 @@ impl Bare {
         };
         let params = kernel.fields().iter().map(param).collect();
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // SAFETY: the function is loaded. A refusal shows at the launch.
+        // SAFETY: the function is loaded. The launch reports a failure.
         let _ = unsafe { sys::cuFuncSetAttribute(function, most, image.shared_bytes as i32) };
         Bare { function, grid, block: image.block, shared: image.shared_bytes, params }
     }
@@ -170,7 +174,8 @@ impl Bare {
         let mut pointers: [*mut c_void; 64] = [null_mut(); 64];
         pointers.iter_mut().zip(&mut self.params).for_each(|(to, param)| *to = from_mut(param).cast());
         let ([gx, gy, gz], [bx, by, bz]) = (self.grid, self.block);
-        // SAFETY: the parameters are the kernel's, over matrices that are alive until the caller waits.
+        // SAFETY: the parameters are the kernel's, over matrices that are alive until the caller
+        // waits.
         let done = unsafe {
             let pointers = &mut pointers[..self.params.len()];
             result::launch_kernel(
@@ -186,10 +191,10 @@ impl Bare {
     }
 }
 
-/// Whoever queues one product.
+/// Queues one product.
 type Queue<'a> = Box<dyn FnMut() -> tegula::Result<()> + 'a>;
 
-/// The host's time for a product, when everything is warm.
+/// Host time of a product, with all kernels loaded.
 fn later_products(gpu: &Gpu) -> Fallible {
     let n = 64;
     let shape = Shape::new(n, n);
@@ -217,12 +222,13 @@ fn later_products(gpu: &Gpu) -> Fallible {
             "Gemm on the matrices' stream",
             Box::new(|| Gemm::new(a.view(), b.view(), c.view_mut()).on(&device).run().map(drop)),
         ),
-        ("Gemm, nothing said of where", Box::new(|| Gemm::new(a.view(), b.view(), d.view_mut()).run().map(drop))),
+        ("Gemm without a device", Box::new(|| Gemm::new(a.view(), b.view(), d.view_mut()).run().map(drop))),
         (
             "Gemm on another stream",
             Box::new(|| Gemm::new(a.view(), b.view(), e.view_mut()).on(&elsewhere).run().map(drop)),
         ),
-        // SAFETY: the matrices are alive until the host has waited, and all else that is queued on them reads.
+        // SAFETY: the matrices are alive until the host has waited, and other queued work only
+        // reads them.
         ("a captured Gemm", Box::new(|| unsafe { graph.launch() })),
     ];
     let mut times = vec![Vec::with_capacity(CALLS); kinds.len()];
@@ -242,7 +248,7 @@ fn later_products(gpu: &Gpu) -> Fallible {
         }
     }
     println!(
-        "host's time for a product of {n}³ in µs, {CALLS} calls, waiting every {QUEUED}; the bar: 3.0 over the launch alone"
+        "host time of a product of {n}³ in µs, {CALLS} calls, waiting every {QUEUED}; target: 3.0 over the launch alone"
     );
     println!("{:28}   median    p20    p80   over the launch", "");
     let mut alone = None;
@@ -254,7 +260,7 @@ fn later_products(gpu: &Gpu) -> Fallible {
     Ok(())
 }
 
-/// The same text through the loader, as Tegula does it, and through the linker.
+/// The same PTX through the loader, as in Tegula, and through the linker.
 fn linked_or_loaded(gpu: &Gpu) -> Fallible {
     const ROUNDS: usize = 21;
     let n = 2048;
@@ -280,26 +286,27 @@ fn linked_or_loaded(gpu: &Gpu) -> Fallible {
         seconds.sort_by(f64::total_cmp);
         let mut registers = 0;
         let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS;
-        // SAFETY: the function is loaded, its context current, and the driver writes one number.
+        // SAFETY: the function is loaded, its context is current, and the driver writes one number.
         unsafe { sys::cuFuncGetAttribute(&mut registers, which, function) }.result()?;
         println!("{name}: {:.3} TFLOP/s, {registers} registers", 2.0 * (n as f64).powi(3) / seconds[ROUNDS / 2] / 1e12);
     }
     Ok(())
 }
 
-/// A function of a text, whole-program code. The context is current; the module stays loaded.
+/// Loads a function as whole-program code. The context is current; the module stays loaded.
 fn load(text: &str, entry: &str) -> Fallible<sys::CUfunction> {
     let text = CString::new(text)?;
     // SAFETY: the text is a C string.
     unsafe { Ok(result::module::get_function(result::module::load_data(text.as_ptr().cast())?, CString::new(entry)?)?) }
 }
 
-/// The same from the linker: relocatable code.
+/// Loads the same function as relocatable code, by the linker.
 fn link(text: &str, entry: &str) -> Fallible<sys::CUfunction> {
     let text = CString::new(text)?.into_bytes_with_nul();
     let kind = sys::CUjitInputType::CU_JIT_INPUT_PTX;
     let (mut state, mut binary, mut len) = (null_mut(), null_mut(), 0);
-    // SAFETY: the text ends in a NUL byte, which is counted; the binary is loaded before the link that owns it is destroyed.
+    // SAFETY: the text ends in a NUL byte, which is counted; the binary is loaded before the link
+    // that owns it is destroyed.
     unsafe {
         sys::cuLinkCreate_v2(0, null_mut(), null_mut(), &mut state).result()?;
         let data = text.as_ptr().cast_mut().cast();

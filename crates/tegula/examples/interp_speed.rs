@@ -1,4 +1,6 @@
-//! How fast the interpreter is: lane-instructions a second on one core, with and without race checks and counters.
+//! Speed of the interpreter: lane instructions per second, with and without checks.
+//!
+//! It runs on one core, with and without race checks and counters.
 //!
 //!     cargo run --release --example interp_speed
 
@@ -8,12 +10,12 @@ use tegula::element::Type;
 use tegula::{Layout, Shape};
 use tegula_interp::{Arg, Buffer, Config, run};
 use tegula_ir::check;
-use tegula_kernels::{Family, Plain};
+use tegula_kernels::{Plain, PlainKind};
 
 fn main() -> tegula::Result<()> {
     let size = std::env::args().nth(1).map_or(256, |s| s.parse().unwrap_or(256));
     println!("{size}³, one core, median of 5: million lane-instructions a second");
-    for (family, tile) in [(Family::Naive, 16), (Family::Tiled, 16), (Family::Tiled, 32)] {
+    for (family, tile) in [(PlainKind::Naive, 16), (PlainKind::Tiled, 16), (PlainKind::Tiled, 32)] {
         let kernel = check(Plain::new(family, Type::F32, tile).build()?)?;
         let layout = Layout::row_major(Shape::new(size, size))?;
         let input = |seed: usize| Buffer::from_fn(layout, |_, r, c| ((r * 31 + c * 17 + seed) % 13) as f32 - 6.0);

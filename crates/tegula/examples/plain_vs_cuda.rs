@@ -1,4 +1,4 @@
-//! The tiled kernel against the same kernel written in CUDA C++, in one run, interleaved.
+//! The tiled kernel against the same kernel in CUDA C++, in interleaved timings.
 //!
 //!     nvcc -arch=sm_90 -O3 -cubin benchmarks/plain/tiled.cu -o tiled.cubin
 //!     cargo run --release --example plain_vs_cuda -- tiled.cubin [size]
@@ -17,7 +17,7 @@ type Fallible = std::result::Result<(), Box<dyn std::error::Error>>;
 
 fn main() -> Fallible {
     let mut args = std::env::args().skip(1);
-    let cubin = std::fs::read(args.next().ok_or("give the cubin that nvcc made of benchmarks/plain/tiled.cu")?)?;
+    let cubin = std::fs::read(args.next().ok_or("give the cubin that nvcc compiled from benchmarks/plain/tiled.cu")?)?;
     let size = args.next().map_or(Ok(4096), |s| s.parse())?;
     let gpu = Gpu::open(0)?;
     println!("{}, driver {:?}, {size}³, tile 32, median of {ROUNDS} interleaved", gpu.info().name, gpu.info().driver);
@@ -31,7 +31,7 @@ fn main() -> Fallible {
 fn compare<T: Element<Out = T>>(gpu: &Gpu, cubin: &[u8], size: usize) -> Fallible {
     let (device, mut name) = (Device::from(gpu.clone()), String::new());
     gpu.context().bind_to_thread()?;
-    // SAFETY: the context is current and the bytes are a whole cubin; the module stays loaded to the end of the program.
+    // SAFETY: the context is current and the bytes are a complete cubin; the module stays loaded.
     let theirs = unsafe {
         let module = result::module::load_data(cubin.as_ptr().cast())?;
         result::module::get_function(module, CString::new(format!("tiled_{}", T::TYPE))?)?
@@ -83,7 +83,8 @@ fn launch<T: Element<Out = T>>(
     let [a, b, c] = addresses.each_mut().map(|address| from_mut(address).cast::<c_void>());
     let n = from_mut(&mut n).cast();
     let mut params = [a, b, c, n, n, n, from_mut(&mut alpha).cast(), from_mut(&mut beta).cast()];
-    // SAFETY: the kernel's parameters in its order, over three matrices of size×size that outlive the launch's wait.
+    // SAFETY: the kernel's parameters in its order; the three size×size matrices outlive the
+    // launch.
     let launched = unsafe {
         result::launch_kernel(kernel, (tiles, tiles, 1), (32, 32, 1), 0, gpu.stream().cu_stream(), &mut params)
     };

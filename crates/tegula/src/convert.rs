@@ -1,7 +1,9 @@
-//! Views of other crates' matrices, owned matrices made of them, and back, each behind the feature
-//! of the crate's name: `ndarray` (0.17), `ndarray-016` and `faer`. No conversion copies elements
-//! unless the table says so. A view keeps the layout of the other crate's matrix, reversed and
-//! repeated axes included, so it can be an operand as it is.
+//! Conversions from and to matrices of other crates, each behind a feature.
+//!
+//! The features are `ndarray` (0.17), `ndarray-016` and `faer`.
+//!
+//! No conversion copies elements unless the table says so. A view keeps the layout of the other
+//! crate's matrix, reversed and broadcast axes included, and is a valid operand.
 //!
 //! | from | to | |
 //! |---|---|---|
@@ -13,10 +15,10 @@
 //! | faer's `MatMut`, `&mut Mat` | [`ViewMut`](crate::ViewMut) | `From` |
 //! | [`View`](crate::View), `&Matrix` | faer's `MatRef` | `TryFrom` |
 //! | [`ViewMut`](crate::ViewMut) | faer's `MatMut` | `TryFrom` |
-//! | `&Matrix` | faer's `Mat` | `TryFrom`, copies: a `Mat` is made of columns |
+//! | `&Matrix` | faer's `Mat` | `TryFrom`, copies: a `Mat` is column-major |
 //!
-//! The last axis of an array is the columns, the one before the rows, the first of three the batch.
-//! `TryFrom` refuses a batch where one matrix is wanted, and memory of a GPU.
+//! The last axis of an array is the columns, the second-last the rows, the first of three the
+//! batch. `TryFrom` refuses a batch where one matrix is required, and GPU memory.
 //!
 //! ```
 //! # #[cfg(feature = "ndarray")] {
@@ -27,7 +29,7 @@
 //! let c: Array2<f32> = matmul(&a, a.t().slice(s![.., ..;-1]))?.try_into()?;
 //! assert_eq!(c, array![[32., 14.], [77., 32.]]);
 //!
-//! // One column of an array is replaced; the others are left alone.
+//! // Only one column of the array is written.
 //! let mut wide = Array2::<f32>::ones((2, 3));
 //! let ones = Array2::<f32>::ones((3, 1));
 //! Gemm::new((&a).into(), (&ones).into(), wide.slice_mut(s![.., 1..2]).into()).run()?;

@@ -1,9 +1,9 @@
-//! Devices: where products are computed.
+//! Devices that compute products: CPU, interpreter, GPUs.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-use tegula_kernels::plan::{Caps, Tuned, UNTUNED};
+use tegula_kernels::plan::{Caps, TuningTable, UNTUNED};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::Gpu;
@@ -11,12 +11,12 @@ use crate::element::{Element, Type};
 use crate::error::{Error, Result};
 use crate::matrix::{Memory, View};
 
-/// A device to compute on, and winners of its own where it was given any.
+/// A device that computes products, with its own tuning table where one was given.
 #[derive(Clone, Debug)]
-pub struct Device(pub(crate) Kind, Option<Arc<Tuned>>);
+pub struct Device(pub(crate) Backend, Option<Arc<TuningTable>>);
 
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum Backend {
     Cpu,
     #[cfg(feature = "interp")]
     Interp,
@@ -25,29 +25,29 @@ pub(crate) enum Kind {
 }
 
 impl Device {
-    /// The processor, all its cores.
+    /// The CPU, on all cores.
     pub fn cpu() -> Self {
-        Device(Kind::Cpu, None)
+        Device(Backend::Cpu, None)
     }
 
-    /// The interpreter: slow, but it runs GPU kernels anywhere and finds what is wrong with them.
-    /// Needs the feature `interp`.
+    /// The interpreter: runs GPU kernels without a GPU, slowly, and checks them for races and
+    /// bounds. Needs the feature `interp`.
     #[cfg(feature = "interp")]
     pub fn interp() -> Self {
-        Device(Kind::Interp, None)
+        Device(Backend::Interp, None)
     }
 
     /// A GPU by its ordinal.
     ///
     /// # Errors
-    /// [`Error::NoDriver`] without a driver (or in a build without the `cuda` feature),
+    /// [`Error::NoDriver`] without a driver, or in a build without the `cuda` feature;
     /// [`Error::NoSuchGpu`].
     #[cfg(feature = "cuda")]
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Gpu::open(ordinal).map(Self::from)
     }
 
-    /// A GPU by its ordinal; this build has none.
+    /// A GPU by its ordinal; this build lacks the `cuda` feature.
     ///
     /// # Errors
     /// [`Error::NoDriver`], always.
@@ -56,18 +56,18 @@ impl Device {
         Err(Error::NoDriver { why: "this build of the library is without its `cuda` feature".into() })
     }
 
-    /// The first GPU, if it works and is not too old for the kernels, else the processor. Looked
-    /// for once in a process.
+    /// The first GPU, if it works and its compute capability is high enough for the kernels, else
+    /// the CPU. Detected once per process.
     pub fn best() -> Self {
         static BEST: OnceLock<Device> = OnceLock::new();
-        let gpu = || Device::shared(0).ok().filter(|gpu| gpu.caps().runs_kernels());
+        let gpu = || Device::cached(0).ok().filter(|gpu| gpu.caps().runs_kernels());
         BEST.get_or_init(|| gpu().unwrap_or_else(Device::cpu)).clone()
     }
 
-    /// A GPU by its ordinal, the same handle each time: opening one anew for every product would
-    /// cost more than a small product.
+    /// A GPU by its ordinal, from a cache of handles: opening a handle costs more than a small
+    /// product.
     #[cfg(feature = "cuda")]
-    fn shared(ordinal: usize) -> Result<Self> {
+    fn cached(ordinal: usize) -> Result<Self> {
         use std::collections::BTreeMap;
         use std::sync::{Mutex, PoisonError};
         static OPEN: Mutex<BTreeMap<usize, Device>> = Mutex::new(BTreeMap::new());
@@ -81,39 +81,39 @@ impl Device {
     }
 
     #[cfg(not(feature = "cuda"))]
-    fn shared(ordinal: usize) -> Result<Self> {
+    fn cached(ordinal: usize) -> Result<Self> {
         Device::cuda(ordinal)
     }
 
-    /// The same device, with these winners in place of those that `tegula tune` has left in the
-    /// [cache](crate::cache). Without winners (`Tuned::default()`) the cost model chooses every
-    /// kernel. Another kernel may add in another order, so results can differ in their
-    /// last bits.
+    /// Uses this tuning table instead of the [tuning cache](crate::cache) of `tegula tune`.
+    ///
+    /// With an empty table (`TuningTable::default()`) the cost model chooses every kernel. Another
+    /// kernel may add in another order, so results can differ in their last bits.
     #[must_use]
-    pub fn tuned_by(self, winners: Tuned) -> Self {
-        Device(self.0, Some(Arc::new(winners)))
+    pub fn with_tuning(self, table: TuningTable) -> Self {
+        Device(self.0, Some(Arc::new(table)))
     }
 
-    /// The winners that choices are made by.
-    pub(crate) fn tuned(&self) -> &Tuned {
+    /// The tuning table for plans on this device.
+    pub(crate) fn tuned(&self) -> &TuningTable {
         match (&self.1, &self.0) {
             (Some(own), _) => own,
             #[cfg(feature = "cuda")]
-            (None, Kind::Cuda(gpu)) => crate::cache::tuned(gpu.info()),
+            (None, Backend::Cuda(gpu)) => crate::cache::tuned(gpu.info()),
             (None, _) => &UNTUNED,
         }
     }
 
-    /// Where a product's matrices lie; the best device where they are on the host.
-    pub(crate) fn holding<T: Element>(
+    /// The GPU that holds the operands; the best device where all are on the host.
+    pub(crate) fn for_operands<T: Element>(
         a: View<'_, T>,
         b: View<'_, T>,
         c: View<'_, T::Out>,
         bias: Option<View<'_, T::Out>>,
     ) -> Result<Self> {
-        let of_bias = || bias.and_then(|bias| gpu_of(&bias.memory()));
-        match gpu_of(&c.memory()).or(gpu_of(&a.memory())).or(gpu_of(&b.memory())).or_else(of_bias) {
-            Some(ordinal) => Device::shared(ordinal),
+        let bias_gpu = || bias.and_then(|bias| gpu_of(&bias.memory()));
+        match gpu_of(&c.memory()).or(gpu_of(&a.memory())).or(gpu_of(&b.memory())).or_else(bias_gpu) {
+            Some(ordinal) => Device::cached(ordinal),
             None => Ok(Device::best()),
         }
     }
@@ -123,50 +123,50 @@ impl Device {
         self.label().into_owned()
     }
 
-    /// What it can do.
+    /// The capabilities that plans depend on.
     pub fn caps(&self) -> Caps {
         match &self.0 {
-            Kind::Cpu => Caps::Cpu,
+            Backend::Cpu => Caps::Cpu,
             #[cfg(feature = "interp")]
-            Kind::Interp => Caps::Interp,
+            Backend::Interp => Caps::Interp,
             #[cfg(feature = "cuda")]
-            Kind::Cuda(gpu) => {
+            Backend::Cuda(gpu) => {
                 let info = gpu.info();
                 Caps::Gpu { compute: info.compute, multiprocessors: info.multiprocessors }
             }
         }
     }
 
-    /// [`name`](Self::name), without memory where it is always the same.
+    /// [`name`](Self::name), without an allocation where it is constant.
     pub(crate) fn label(&self) -> Cow<'static, str> {
         match &self.0 {
-            Kind::Cpu => "cpu".into(),
+            Backend::Cpu => "cpu".into(),
             #[cfg(feature = "interp")]
-            Kind::Interp => "interp".into(),
+            Backend::Interp => "interp".into(),
             #[cfg(feature = "cuda")]
-            Kind::Cuda(gpu) => format!("cuda:{}", gpu.ordinal()).into(),
+            Backend::Cuda(gpu) => format!("cuda:{}", gpu.ordinal()).into(),
         }
     }
 
     pub(crate) fn ordinal(&self) -> Option<usize> {
         match &self.0 {
-            Kind::Cpu => None,
+            Backend::Cpu => None,
             #[cfg(feature = "interp")]
-            Kind::Interp => None,
+            Backend::Interp => None,
             #[cfg(feature = "cuda")]
-            Kind::Cuda(gpu) => Some(gpu.ordinal()),
+            Backend::Cuda(gpu) => Some(gpu.ordinal()),
         }
     }
 
-    pub(crate) fn other_plan(&self, ty: Type) -> Error {
+    pub(crate) fn wrong_device_plan(&self, ty: Type) -> Error {
         Error::Unsupported { what: "a plan made for another device".into(), ty, device: self.name() }
     }
 
-    /// The GPU, if it is one.
+    /// The GPU handle, if the device is a GPU.
     #[cfg(feature = "cuda")]
     pub fn gpu(&self) -> Option<&Gpu> {
         match &self.0 {
-            Kind::Cuda(gpu) => Some(gpu),
+            Backend::Cuda(gpu) => Some(gpu),
             _ => None,
         }
     }
@@ -175,11 +175,11 @@ impl Device {
 #[cfg(feature = "cuda")]
 impl From<Gpu> for Device {
     fn from(gpu: Gpu) -> Self {
-        Device(Kind::Cuda(gpu), None)
+        Device(Backend::Cuda(gpu), None)
     }
 }
 
-/// The GPU that memory lies on.
+/// The ordinal of the GPU that holds the memory; `None` for the host.
 pub(crate) fn gpu_of<T>(memory: &Memory<'_, T>) -> Option<usize> {
     match memory {
         Memory::Device(memory) => Some(memory.ordinal()),

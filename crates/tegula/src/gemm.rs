@@ -1,26 +1,29 @@
-//! The problem: C = act(alpha·A·B + beta·C + bias). What [`Gemm::run`] refuses, no engine has to look for again.
+//! GEMM: C = act(alpha·A·B + beta·C + bias). [`Gemm::run`] checks the problem, and engines rely on
+//! that.
 
 mod grouped;
 
 use std::borrow::Cow;
 
 pub use grouped::Grouped;
-use tegula_core::progress::{Audience, Listener};
-use tegula_cpu::{Panels, prepack};
-use tegula_kernels::plan::{Caps, Lie, Problem};
+use tegula_core::progress::{ProgressReporter, ProgressSink};
+use tegula_cpu::{PackedB, prepack};
+use tegula_kernels::plan::{Caps, OperandLayout, Problem};
 
 use crate::device::Device;
 use crate::element::{Accuracy, Element, Scalar};
-use crate::epilogue::{Activation, Finish};
+use crate::epilogue::{Activation, EpilogueOperands};
 use crate::error::{Error, Result};
 use crate::matrix::{Matrix, Memory, Shape, View, ViewMut};
 
-/// A·B in a new matrix on the host, on the best device present: the first GPU, else the CPU.
+/// A·B in a new host matrix, on the best device: the first GPU, else the CPU.
 ///
-/// A is m×k, B is k×n; both may be batches of the same length, or one of them a single matrix used for all.
+/// A is m×k, B is k×n. Both may be batches of the same length. A single matrix is broadcast to the
+/// batch of the other.
 ///
 /// # Errors
-/// [`Error::Shape`] where the shapes make no product, [`Error::OutOfMemory`], and what the device says.
+/// [`Error::Shape`] where the shapes do not match, [`Error::OutOfMemory`], and errors of the
+/// device.
 pub fn matmul<'a, T: Element>(a: impl Into<View<'a, T>>, b: impl Into<View<'a, T>>) -> Result<Matrix<T::Out>> {
     let (a, b) = (a.into(), b.into());
     let mut c = Matrix::zeros_of_shape(product_shape(a.shape(), b.shape())?)?;
@@ -28,14 +31,16 @@ pub fn matmul<'a, T: Element>(a: impl Into<View<'a, T>>, b: impl Into<View<'a, T
     Ok(c)
 }
 
-/// C = act(alpha·A·B + beta·C + bias), with alpha 1, beta 0, no bias and no activation unless said otherwise.
+/// C = act(alpha·A·B + beta·C + bias). The defaults are alpha 1, beta 0, no bias and no activation.
 ///
-/// Any strides will do, so transposes are views. With beta = 0, C is not read and may hold anything; with alpha = 0, A and B are
-/// not read. Where m, n or the batch is 0 nothing happens; where k is 0, C becomes act(beta·C + bias).
+/// Strides may have any value, so transposes are views. With beta = 0, C is not read and may be
+/// uninitialized. With alpha = 0, A and B are not read. Where m, n or the batch is 0, the call does
+/// nothing. Where k is 0, C becomes act(beta·C + bias).
 ///
-/// How large a product may be is said in [`plan::limits`](tegula_kernels::plan::limits): beyond 2³¹ − 1025 along an axis only the CPU multiplies;
-/// matrices may have more than 2³² elements, and batches and grids any number of members. What does not fit in memory is
-/// [`Error::OutOfMemory`] before anything is copied or computed.
+/// [`plan::limits`](tegula_kernels::plan::limits) lists the limits. Beyond 2³¹ − 1025 along an axis
+/// only the CPU multiplies. Matrices may have more than 2³² elements, and batches any length. A
+/// product that does not fit in memory is [`Error::OutOfMemory`] before anything is copied or
+/// computed.
 ///
 /// ```
 /// use tegula::{Device, Gemm, Matrix};
@@ -47,40 +52,41 @@ pub fn matmul<'a, T: Element>(a: impl Into<View<'a, T>>, b: impl Into<View<'a, T
 /// # Ok::<(), tegula::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "nothing happens before `run`"]
+#[must_use = "a product is computed by `run`"]
 pub struct Gemm<'a, T: Element> {
     pub(crate) alpha: T::Acc,
     pub(crate) a: View<'a, T>,
     pub(crate) b: View<'a, T>,
     pub(crate) beta: T::Acc,
     pub(crate) c: ViewMut<'a, T::Out>,
-    pub(crate) finish: Finish<'a, T::Out>,
-    pub(crate) panels: Option<&'a Panels>,
-    pub(crate) audience: Audience<'a>,
+    pub(crate) epilogue: EpilogueOperands<'a, T::Out>,
+    pub(crate) packed_b: Option<&'a PackedB>,
+    pub(crate) progress: ProgressReporter<'a>,
     pub(crate) accuracy: Accuracy,
     pub(crate) device: Option<Device>,
 }
 
-/// A matrix B, and a copy of it in the order in which the CPU's kernels read it. Where they would rather read B itself, and on other devices, that is what is read.
+/// A matrix B with its packed panels for the CPU. Other devices read B itself, as does the CPU
+/// where that is faster.
 #[derive(Debug)]
 pub struct Prepacked<'b, T: Element> {
     b: View<'b, T>,
-    panels: Option<Panels>,
+    packed_b: Option<PackedB>,
 }
 
 impl<'b, T: Element> Prepacked<'b, T> {
-    /// B as it was given.
+    /// B itself.
     pub fn view(&self) -> View<'b, T> {
         self.b
     }
 
-    /// Bytes that the copy takes.
+    /// Bytes of the packed panels.
     pub fn bytes(&self) -> usize {
-        self.panels.as_ref().map_or(0, Panels::bytes)
+        self.packed_b.as_ref().map_or(0, PackedB::bytes)
     }
 }
 
-/// How a product was made.
+/// The device and kernel that computed a product.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -94,12 +100,14 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// C = A·B.
     pub fn new(a: View<'a, T>, b: View<'a, T>, c: ViewMut<'a, T::Out>) -> Self {
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
-        let (finish, audience) = (Finish::default(), Audience::default());
-        Gemm { alpha, a, b, beta, c, finish, panels: None, audience, accuracy: Accuracy::Full, device: None }
+        let (epilogue, progress) = (EpilogueOperands::default(), ProgressReporter::default());
+        Gemm { alpha, a, b, beta, c, epilogue, packed_b: None, progress, accuracy: Accuracy::Full, device: None }
     }
 
-    /// Packs B for the CPU, for products of which it is the second factor again and again, as the weights of a layer are. With a few rows of A
-    /// packing takes most of the time of a product: sixteen rows of bf16 are multiplied several times as fast.
+    /// Packs B for the CPU, for many products with the same B, such as the weights of a layer.
+    ///
+    /// With a few rows of A packing takes most of the time of a product. Sixteen rows of bf16 are
+    /// several times as fast with packed B.
     ///
     /// ```
     /// use tegula::{Device, Gemm, Matrix};
@@ -107,7 +115,7 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// let w = Matrix::from_vec(2, 2, vec![1f32, 2., 3., 4.])?;
     /// let packed = Gemm::prepack(w.view())?;
     /// for x in [[1f32, 0.], [0., 1.]] {
-    ///     let (x, mut y) = (Matrix::from_vec(1, 2, x.to_vec())?, Matrix::from_vec(1, 2, vec![0f32; 2])?);
+    ///     let (x, mut y) = (Matrix::from_vec(1, 2, x.to_vec())?, Matrix::zeros(1, 2)?);
     ///     Gemm::with_prepacked(x.view(), &packed, y.view_mut()).on(&Device::cpu()).run()?;
     ///     assert_eq!(y.as_slice(), if x.as_slice()[0] == 1. { [1., 2.] } else { [3., 4.] });
     /// }
@@ -115,58 +123,65 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where B lies on a GPU or `TEGULA_CPU` names an instruction set that this machine lacks; [`Error::OutOfMemory`] where
-    /// there is no room for the copy.
+    /// [`Error::Unsupported`] where B is in GPU memory, or `TEGULA_CPU` is not available on this
+    /// CPU; [`Error::OutOfMemory`] where the panels do not fit in memory.
     pub fn prepack(b: View<'a, T>) -> Result<Prepacked<'a, T>> {
-        Ok(Prepacked { b, panels: prepack(b)? })
+        Ok(Prepacked { b, packed_b: prepack(b)? })
     }
 
-    /// C = A·B for a B that [`prepack`](Self::prepack) has packed.
+    /// C = A·B for a B packed by [`prepack`](Self::prepack).
     pub fn with_prepacked(a: View<'a, T>, b: &'a Prepacked<'_, T>, c: ViewMut<'a, T::Out>) -> Self {
-        Gemm { panels: b.panels.as_ref(), ..Gemm::new(a, b.b, c) }
+        Gemm { packed_b: b.packed_b.as_ref(), ..Gemm::new(a, b.b, c) }
     }
 
-    /// The factor of A·B.
+    /// Sets alpha, which scales A·B.
     pub fn alpha(self, alpha: T::Acc) -> Self {
         Gemm { alpha, ..self }
     }
 
-    /// The factor of what C holds.
+    /// Sets beta, which scales the previous C.
     pub fn beta(self, beta: T::Acc) -> Self {
         Gemm { beta, ..self }
     }
 
-    /// A vector to add: a row (1×n), added to every row of C, or a column (m×1), added to every column; for all matrices of a batch, or as
-    /// many of them. It is added to the sums before they are rounded to the type of C, which is its own. Any strides will do.
+    /// Sets the bias: a row (1×n), added to every row of C, or a column (m×1), added to every
+    /// column.
+    ///
+    /// One bias serves the whole batch, or a batch of biases has one for each matrix. It has the
+    /// type of C, and is added to the accumulators before they are rounded. Strides may have any
+    /// value.
     ///
     /// ```
     /// use tegula::{Device, Gemm, Matrix, View};
     /// use tegula::epilogue::Activation;
     ///
-    /// let (x, w) = (Matrix::from_vec(2, 1, vec![1f32, 2.0])?, Matrix::from_vec(1, 3, vec![1f32, -1.0, 0.0])?);
+    /// let x = Matrix::from_vec(2, 1, vec![1f32, 2.0])?;
+    /// let w = Matrix::from_vec(1, 3, vec![1f32, -1.0, 0.0])?;
     /// let (bias, mut y) = ([0.5, 0.5, -3.0], Matrix::from_vec(2, 3, vec![0.0; 6])?);
-    /// let layer = Gemm::new(x.view(), w.view(), y.view_mut()).bias(View::new(&bias, 1, 3)?).activation(Activation::Relu);
-    /// layer.on(&Device::cpu()).run()?;
+    /// let layer = Gemm::new(x.view(), w.view(), y.view_mut()).bias(View::new(&bias, 1, 3)?);
+    /// layer.activation(Activation::Relu).on(&Device::cpu()).run()?;
     /// assert_eq!(y.as_slice(), [1.5, 0.0, 0.0, 2.5, 0.0, 0.0]);
     /// # Ok::<(), tegula::Error>(())
     /// ```
     pub fn bias(self, bias: View<'a, T::Out>) -> Self {
-        Gemm { finish: Finish { bias: Some(bias), ..self.finish }, ..self }
+        Gemm { epilogue: EpilogueOperands { bias: Some(bias), ..self.epilogue }, ..self }
     }
 
-    /// The function that is applied last, before the result is rounded to the type of C.
+    /// Sets the activation, applied last, before the result is rounded to the type of C.
     pub fn activation(self, activation: Activation) -> Self {
-        Gemm { finish: Finish { activation, ..self.finish }, ..self }
+        Gemm { epilogue: EpilogueOperands { activation, ..self.epilogue }, ..self }
     }
 
-    /// Bias and activation together.
+    /// Sets bias and activation together.
     #[doc(hidden)]
-    pub fn epilogue(self, finish: Finish<'a, T::Out>) -> Self {
-        Gemm { finish, ..self }
+    pub fn epilogue(self, epilogue: EpilogueOperands<'a, T::Out>) -> Self {
+        Gemm { epilogue, ..self }
     }
 
-    /// How exact the product has to be: in full unless said otherwise. A GPU may then multiply f32 in tf32, by matrix units, with an error
-    /// of up to 2⁻¹⁰·|A||B|; what it multiplies otherwise, and the CPU and the interpreter, are as exact as ever.
+    /// Sets the required accuracy; the default is full.
+    ///
+    /// With `Tf32` a GPU may multiply f32 as tf32 on Tensor Cores, with an error of up to
+    /// 2⁻¹⁰·|A||B|. The other kernels, the CPU and the interpreter keep full accuracy.
     ///
     /// ```
     /// use tegula::{Accuracy, Gemm, Matrix};
@@ -181,14 +196,18 @@ impl<'a, T: Element> Gemm<'a, T> {
         Gemm { accuracy, ..self }
     }
 
-    /// Where to compute, and for a GPU on which stream. Without this, where the matrices lie: on the GPU that C lies on, else A or B, on
-    /// the stream that is its home; or where all lie on the host, on the best device present.
+    /// Sets the device, and for a GPU the stream.
+    ///
+    /// The default is the GPU that holds C, else A or B, and the home stream of that matrix. Where
+    /// all are on the host, it is the best device.
     pub fn on(self, device: &Device) -> Self {
         Gemm { device: Some(device.clone()), ..self }
     }
 
-    /// Who is told how far the work has come. A GPU multiplies in one go: that phase is told when it begins and when it is over, or where C
-    /// stays on the GPU, queued.
+    /// Sets the progress sink.
+    ///
+    /// A GPU reports its multiplication twice: when it begins, and when it is complete, or queued
+    /// where C stays on the GPU.
     ///
     /// ```
     /// use std::sync::Mutex;
@@ -196,37 +215,41 @@ impl<'a, T: Element> Gemm<'a, T> {
     ///
     /// let (a, mut c) = (Matrix::<f32>::zeros(8, 8)?, Matrix::zeros(8, 8)?);
     /// let last = Mutex::new(None);
-    /// let listener = |progress: Progress| *last.lock().unwrap() = Some(progress);
-    /// Gemm::new(a.view(), a.view(), c.view_mut()).on(&Device::cpu()).progress(&listener).run()?;
-    /// assert_eq!(*last.lock().unwrap(), Some(Progress { phase: Phase::Multiply, done: 512, total: 512 }));
+    /// let sink = |progress: Progress| *last.lock().unwrap() = Some(progress);
+    /// Gemm::new(a.view(), a.view(), c.view_mut()).on(&Device::cpu()).progress(&sink).run()?;
+    /// let complete = Progress { phase: Phase::Multiply, done: 512, total: 512 };
+    /// assert_eq!(*last.lock().unwrap(), Some(complete));
     /// # Ok::<(), tegula::Error>(())
     /// ```
-    pub fn progress(self, listener: &'a Listener<'a>) -> Self {
-        Gemm { audience: Audience(Some(listener)), ..self }
+    pub fn progress(self, sink: &'a ProgressSink<'a>) -> Self {
+        Gemm { progress: ProgressReporter(Some(sink)), ..self }
     }
 
-    /// Makes the problem one that engines may rely on: shapes fit, A and B have C's batch, and what must not be read is gone. Left as it was where it is refused.
+    /// Checks the problem and normalizes it for the engines.
+    ///
+    /// Shapes match, A and B are broadcast to the batch of C, and operands that must not be read
+    /// are empty. On an error nothing changes.
     pub(crate) fn check(&mut self) -> Result<()> {
         let c = self.c.as_view();
-        let inputs = inputs(self.alpha, self.a, self.b, c)?;
-        self.finish = finish::<T>(self.finish, c)?;
+        let inputs = input_operands(self.alpha, self.a, self.b, c)?;
+        self.epilogue = epilogue_operands::<T>(self.epilogue, c)?;
         (self.alpha, self.a, self.b) = inputs;
         Ok(())
     }
 
-    /// Whether the caller has named a device, and with it a stream.
+    /// Whether the caller has set a device, and with it a stream.
     #[cfg(feature = "cuda")]
-    pub(crate) fn is_placed(&self) -> bool {
+    pub(crate) fn has_device(&self) -> bool {
         self.device.is_some()
     }
 
-    /// The problem as far as a plan depends on it.
+    /// The part of the problem that a plan depends on.
     #[doc(hidden)]
     pub fn problem(&self, caps: &Caps) -> Result<Problem> {
         problem(self.accuracy, self.a, self.b, self.c.as_view(), caps)
     }
 
-    /// Multiply-adds.
+    /// Number of multiply-adds.
     pub(crate) fn work(&self) -> u128 {
         let Shape { batches, rows, cols } = self.c.shape();
         [batches, rows, cols]
@@ -235,8 +258,8 @@ impl<'a, T: Element> Gemm<'a, T> {
     }
 }
 
-/// alpha, A and B as engines may rely on them.
-pub(crate) fn inputs<'a, T: Element>(
+/// alpha, A and B, checked and broadcast for the engines.
+pub(crate) fn input_operands<'a, T: Element>(
     mut alpha: T::Acc,
     mut a: View<'a, T>,
     mut b: View<'a, T>,
@@ -248,12 +271,12 @@ pub(crate) fn inputs<'a, T: Element>(
         return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
     }
     for (name, input) in [("A", a), ("B", b)] {
-        refuse_overlap(name, used(input)?, used(c)?)?;
+        refuse_overlap(name, device_range(input)?, device_range(c)?)?;
     }
     a = a.broadcast(Shape { batches: expected.batches, ..a.shape() })?;
     b = b.broadcast(Shape { batches: expected.batches, ..b.shape() })?;
     if alpha == T::Acc::ZERO || a.shape().cols == 0 {
-        // No products: sums of nothing, whatever A and B hold and alpha is.
+        // No multiply-adds: the operands become empty, so that no engine reads them.
         alpha = T::Acc::ZERO;
         a = a.cols(..0)?;
         b = b.rows(..0)?;
@@ -261,18 +284,22 @@ pub(crate) fn inputs<'a, T: Element>(
     Ok((alpha, a, b))
 }
 
-/// What is done last, as engines may rely on it: a bias for each matrix of C, and an activation that there is.
-pub(crate) fn finish<'a, T: Element>(last: Finish<'a, T::Out>, c: View<'_, T::Out>) -> Result<Finish<'a, T::Out>> {
-    if let Some(bias) = last.bias {
-        refuse_overlap("bias", used(bias)?, used(c)?)?;
+/// The epilogue, checked for the engines: a bias for each matrix of C, and a supported activation.
+pub(crate) fn epilogue_operands<'a, T: Element>(
+    epilogue: EpilogueOperands<'a, T::Out>,
+    c: View<'_, T::Out>,
+) -> Result<EpilogueOperands<'a, T::Out>> {
+    if let Some(bias) = epilogue.bias {
+        refuse_overlap("bias", device_range(bias)?, device_range(c)?)?;
     }
-    last.for_each_of(c.shape(), T::TYPE)
+    epilogue.broadcast_to(c.shape(), T::TYPE)
 }
 
-/// The device addresses that a view uses. On the host a view to write through is borrowed alone, which `from_raw_parts` makes its caller promise.
-fn used<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
+/// The GPU addresses that a view uses; `None` on the host, where the borrow checker, or the
+/// contract of `from_raw_parts`, rules out overlap with a mutable view.
+fn device_range<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
     match view.memory() {
-        Memory::Device(_) => Ok(addresses(view, view.layout().span()?)),
+        Memory::Device(_) => Ok(address_range(view, view.layout().span()?)),
         Memory::Host(_) => Ok(None),
     }
 }
@@ -285,29 +312,29 @@ pub(crate) fn problem<T: Element>(
     caps: &Caps,
 ) -> Result<Problem> {
     let Shape { batches, rows: m, cols: n } = c.shape();
-    let lies = [lie_there(a, caps)?, lie_there(b, caps)?, lie_there(c, caps)?];
-    Ok(Problem { ty: T::TYPE, accuracy: accuracy.of(T::TYPE), m, n, k: a.shape().cols, batches, lies })
+    let layouts = [operand_layout(a, caps)?, operand_layout(b, caps)?, operand_layout(c, caps)?];
+    Ok(Problem { ty: T::TYPE, accuracy: accuracy.of(T::TYPE), m, n, k: a.shape().cols, batches, layouts })
 }
 
-/// How the matrix lies where a kernel meets it: a GPU has a copy of what lies on the host.
-fn lie_there<T: Scalar>(view: View<'_, T>, caps: &Caps) -> Result<Lie> {
+/// The layout of the matrix that a kernel reads: on a GPU the copy of a host matrix.
+fn operand_layout<T: Scalar>(view: View<'_, T>, caps: &Caps) -> Result<OperandLayout> {
     let layout = view.layout();
     Ok(match (view.memory(), caps) {
-        (Memory::Host(_), Caps::Gpu { .. }) => Lie::of(&layout.packed()?.to, T::TYPE, 0),
-        // The interpreter pretends that the first element is aligned.
-        (Memory::Host(_), _) => Lie::of(&layout, T::TYPE, 0),
-        (Memory::Device(memory), _) => Lie::of(&layout, T::TYPE, layout.origin(T::TYPE, memory.address())),
+        (Memory::Host(_), Caps::Gpu { .. }) => OperandLayout::of(&layout.packed()?.to, T::TYPE, 0),
+        // The interpreter treats the first element as aligned.
+        (Memory::Host(_), _) => OperandLayout::of(&layout, T::TYPE, 0),
+        (Memory::Device(memory), _) => OperandLayout::of(&layout, T::TYPE, layout.origin(T::TYPE, memory.address())),
     })
 }
 
-/// The device addresses that a view uses, or `None` on the host, where memory that overlaps cannot be borrowed so, and for an empty one.
-pub(crate) fn addresses<T: Scalar>(view: View<'_, T>, span: Option<(usize, usize)>) -> Option<(u128, u128)> {
+/// The GPU addresses of a span of elements; `None` on the host, and for an empty span.
+pub(crate) fn address_range<T: Scalar>(view: View<'_, T>, span: Option<(usize, usize)>) -> Option<(u128, u128)> {
     let (Memory::Device(memory), Some((low, high))) = (view.memory(), span) else { return None };
     let byte = |position: usize| u128::from(memory.address()) + position as u128 * T::TYPE.size() as u128;
     Some((byte(low), byte(high + 1)))
 }
 
-/// Refuses an output among the addresses of an input.
+/// Refuses an output whose addresses overlap those of an input.
 pub(crate) fn refuse_overlap(
     input: &'static str,
     range: Option<(u128, u128)>,
@@ -323,7 +350,7 @@ pub(crate) fn refuse_overlap(
 pub(crate) fn product_shape(a: Shape, b: Shape) -> Result<Shape> {
     if a.cols != b.rows {
         return Err(Error::Shape(format!(
-            "A is {a} and B is {b}: A's {} columns must be as many as B's {} rows",
+            "A is {a} and B is {b}: A's {} columns must equal B's {} rows",
             a.cols, b.rows
         )));
     }
@@ -335,9 +362,9 @@ fn batches_of(a: Shape, b: Shape) -> Result<usize> {
         (x, y) if x == y => Ok(x),
         (1, y) => Ok(y),
         (x, 1) => Ok(x),
-        (x, y) => {
-            Err(Error::Shape(format!("A is a batch of {x} and B of {y}; they must agree, or one be a single matrix")))
-        }
+        (x, y) => Err(Error::Shape(format!(
+            "A is a batch of {x} and B of {y}; the batches must have equal length, or length 1"
+        ))),
     }
 }
 
@@ -352,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_must_make_a_product() {
+    fn shapes_that_do_not_match_are_refused() {
         let (a, b) = (counting(2, 3), counting(2, 3));
         let error = matmul(&a, &b).unwrap_err().to_string();
         assert!(error.contains("3 columns") && error.contains("2 rows"), "{error}");
@@ -362,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_that_must_not_be() {
+    fn operands_with_a_scalar_of_zero_are_not_read() {
         for device in [Device::cpu(), Device::interp()] {
             let a = Matrix::from_vec(1, 1, vec![f32::NAN]).unwrap();
             let mut c = Matrix::from_vec(1, 1, vec![2f32]).unwrap();
@@ -388,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn one_matrix_serves_a_whole_batch() {
+    fn single_matrix_is_broadcast_to_the_batch() {
         let a = Matrix::from_shape_fn(Shape { batches: 3, rows: 2, cols: 2 }, |b, r, c| (4 * b + 2 * r + c) as i32)
             .unwrap();
         let b = counting(2, 2);
@@ -401,7 +428,7 @@ mod tests {
 
     #[test]
     fn alpha_scales_the_whole_sum() {
-        // Parts of the sum times alpha overflow; the whole is 0.
+        // alpha times a partial sum overflows; the whole sum is 0.
         let k = 4096;
         let ends = |x: f32, y: f32| {
             move |p: usize| {
@@ -425,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn executors_refuse_what_is_no_product() {
+    fn device_run_refuses_shapes_that_do_not_match() {
         let (a, mut c) = (counting(4, 4), counting(1, 1));
         for device in [Device::cpu(), Device::interp()] {
             let product = Gemm::new(a.view(), a.view(), c.view_mut());
@@ -435,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_columns_cost_nothing() {
+    fn rows_without_columns_need_no_memory() {
         let shape = Shape::new(1 << 40, 0);
         let a = Matrix::<f32>::from_shape_fn(shape, |_, _, _| 1.0).unwrap();
         let b = Matrix::<f32>::zeros(0, 0).unwrap();

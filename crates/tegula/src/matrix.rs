@@ -1,4 +1,4 @@
-//! Owned matrices, and strided views of matrices in memory of the host or of a GPU.
+//! Owned matrices, and strided views of matrices in host or GPU memory.
 
 mod operators;
 
@@ -98,7 +98,7 @@ impl<T: Scalar> Matrix<T> {
     pub fn from_shape_fn(shape: Shape, mut f: impl FnMut(usize, usize, usize) -> T) -> Result<Self> {
         let mut matrix = Self::zeros_of_shape(shape)?;
         let mut next = matrix.data.iter_mut();
-        // An empty shape may have any number of rows, and no loop should count them.
+        // An empty shape may have any number of rows, too many to iterate.
         for batch in 0..if shape.is_empty() { 0 } else { shape.batches } {
             for row in 0..shape.rows {
                 for (col, element) in next.by_ref().take(shape.cols).enumerate() {
@@ -115,7 +115,7 @@ impl<T: Scalar> Matrix<T> {
     /// As [`Matrix::zeros`].
     pub fn zeros_of_shape(shape: Shape) -> Result<Self> {
         let len = shape.len()?;
-        let mut data = host::room(&[len], || format!("a {shape} matrix of {}", T::TYPE))?;
+        let mut data = host::try_vec(&[len], || format!("a {shape} matrix of {}", T::TYPE))?;
         data.resize(len, T::ZERO);
         Ok(Matrix { shape, data })
     }
@@ -124,7 +124,7 @@ impl<T: Scalar> Matrix<T> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] where they do not fit in memory, [`Error::Layout`] where the view is
-    /// of memory of a GPU.
+    /// in GPU memory.
     pub fn from_view(view: View<'_, T>) -> Result<Self> {
         let mut matrix = Self::zeros_of_shape(view.shape())?;
         view.copy_to_slice(0, &mut matrix.data)?;
@@ -146,7 +146,7 @@ impl<T: Scalar> Matrix<T> {
         self.shape.batches
     }
 
-    /// Extents.
+    /// The shape: batch, rows and columns.
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -156,12 +156,12 @@ impl<T: Scalar> Matrix<T> {
         Layout::row_major(self.shape).expect("the shape was checked when the matrix was made")
     }
 
-    /// One row of a single matrix; `None` out of range and for a batch.
+    /// A row of a single matrix; `None` out of range and for a batch.
     pub fn row(&self, row: usize) -> Option<&[T]> {
         if self.shape.batches == 1 { self.view().row(0, row) } else { None }
     }
 
-    /// One matrix of a batch, to read.
+    /// A read-only view of one matrix of a batch.
     ///
     /// # Errors
     /// [`Error::Layout`] where the batch has fewer matrices.
@@ -174,7 +174,7 @@ impl<T: Scalar> Matrix<T> {
         &self.data
     }
 
-    /// The elements, to change.
+    /// The mutable elements, in the same order.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         &mut self.data
     }
@@ -184,12 +184,12 @@ impl<T: Scalar> Matrix<T> {
         self.data
     }
 
-    /// The matrix, to read.
+    /// A read-only view.
     pub fn view(&self) -> View<'_, T> {
         View::strided(&self.data, self.layout()).expect("the data is as long as the shape says")
     }
 
-    /// The matrix, to write.
+    /// A mutable view.
     pub fn view_mut(&mut self) -> ViewMut<'_, T> {
         let layout = self.layout();
         ViewMut::strided(&mut self.data, layout).expect("the data is as long as the shape says")
@@ -280,13 +280,14 @@ impl<T: Scalar> IndexMut<[usize; 3]> for Matrix<T> {
 impl<T: Scalar> fmt::Debug for Matrix<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Matrix {} of {}: ", self.shape, T::TYPE)?;
-        // `{:#?}` would spread each element over lines of its own.
+        // `{:#?}` would put each element on a line.
         self.show(f, |element| format!("{element:?}"))
     }
 }
 
-/// Rows in brackets, columns aligned: `[[1, 2],\n [3, 4]]`. Of an axis longer than 12 only both
-/// ends are shown; a precision, as in `{:.3}`, is that of each element.
+/// Rows in brackets, columns aligned: `[[1, 2],\n [3, 4]]`.
+///
+/// An axis longer than 12 shows only its ends. A precision, as in `{:.3}`, applies to each element.
 impl<T: Scalar + fmt::Display> fmt::Display for Matrix<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match f.precision() {
@@ -296,7 +297,7 @@ impl<T: Scalar + fmt::Display> fmt::Display for Matrix<T> {
     }
 }
 
-/// Places of an axis that [`Matrix`] shows at each end of one that is too long to show.
+/// Indices shown at each end of an axis that is too long to show.
 const EDGE: usize = 6;
 
 impl<T: Scalar> Matrix<T> {
@@ -306,14 +307,17 @@ impl<T: Scalar> Matrix<T> {
             Some(col) => element(&self[[batch, row, col]]),
             None => "…".into(),
         };
-        let places = || shown(batches).flat_map(|b| shown(rows).flat_map(move |r| shown(cols).map(move |c| (b, r, c))));
-        let widths = places().filter_map(|(b, r, c)| Some(text(b?, r?, c).chars().count()));
+        let indices = || {
+            shown_indices(batches)
+                .flat_map(|b| shown_indices(rows).flat_map(move |r| shown_indices(cols).map(move |c| (b, r, c))))
+        };
+        let widths = indices().filter_map(|(b, r, c)| Some(text(b?, r?, c).chars().count()));
         let width = if self.shape.is_empty() { 0 } else { widths.max().unwrap_or(0) };
         let line = |f: &mut fmt::Formatter<'_>, batch, row| {
-            bracketed(f, cols, ", ", |f, col| write!(f, "{:>width$}", text(batch, row, col)))
+            write_bracketed(f, cols, ", ", |f, col| write!(f, "{:>width$}", text(batch, row, col)))
         };
         let one = |f: &mut fmt::Formatter<'_>, batch, between: &str| {
-            bracketed(f, rows, between, |f, row| match row {
+            write_bracketed(f, rows, between, |f, row| match row {
                 Some(row) => line(f, batch, row),
                 None => f.write_str("…"),
             })
@@ -321,44 +325,44 @@ impl<T: Scalar> Matrix<T> {
         if batches == 1 {
             return one(f, 0, ",\n ");
         }
-        bracketed(f, batches, ",\n\n ", |f, batch| match batch {
+        write_bracketed(f, batches, ",\n\n ", |f, batch| match batch {
             Some(batch) => one(f, batch, ",\n  "),
             None => f.write_str("…"),
         })
     }
 }
 
-/// The places of an axis to show, with `None` where some are left out.
-fn shown(extent: usize) -> impl Iterator<Item = Option<usize>> {
+/// The indices of an axis to show, with `None` for omitted ones.
+fn shown_indices(extent: usize) -> impl Iterator<Item = Option<usize>> {
     let all = extent <= 2 * EDGE;
     let (first, last) = if all { (extent, extent) } else { (EDGE, extent - EDGE) };
     (0..first).map(Some).chain((!all).then_some(None)).chain((last..extent).map(Some))
 }
 
-fn bracketed(
+fn write_bracketed(
     f: &mut fmt::Formatter<'_>,
     extent: usize,
     between: &str,
     mut item: impl FnMut(&mut fmt::Formatter<'_>, Option<usize>) -> fmt::Result,
 ) -> fmt::Result {
     f.write_str("[")?;
-    for (number, place) in shown(extent).enumerate() {
+    for (number, index) in shown_indices(extent).enumerate() {
         if number > 0 {
             f.write_str(between)?;
         }
-        item(f, place)?;
+        item(f, index)?;
     }
     f.write_str("]")
 }
 
-/// `&matrix` stands wherever a view is taken.
+/// Lets `&matrix` be passed as a view.
 impl<'a, T: Scalar> From<&'a Matrix<T>> for View<'a, T> {
     fn from(matrix: &'a Matrix<T>) -> Self {
         matrix.view()
     }
 }
 
-/// `&matrix` stands wherever a view of an array is taken.
+/// Lets `&matrix` be passed as a view of an array.
 impl<'a, T: Scalar> From<&'a Matrix<T>> for NdView<'a, T> {
     fn from(matrix: &'a Matrix<T>) -> Self {
         matrix.view().into()
@@ -441,7 +445,7 @@ mod tests {
         assert_eq!(wide.lines().next(), Some("[[7, 7, 7, 7, 7, 7, …, 7, 7, 7, 7, 7, 7],"));
         assert_eq!((wide.lines().count(), wide.lines().nth(6)), (13, Some(" …,")));
         assert_eq!(Matrix::<i32>::zeros(0, 3).unwrap().to_string(), "[]");
-        // Rows without columns are as many as one likes.
+        // Rows without columns may have any number.
         assert_eq!(Matrix::<i32>::zeros(usize::MAX, 0).unwrap().to_string().lines().count(), 13);
     }
 }

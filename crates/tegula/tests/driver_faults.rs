@@ -1,9 +1,11 @@
-//! A driver that fails at its n-th call, for every n until a run sees no failure: each ends in an error of the right kind or a
-//! success, leaves nothing allocated on the device, and leaves a handle that works once the driver does again.
+//! Fault injection: the driver fails at its n-th call, for every n until a run sees no failure.
+//! Each run ends in success or an error of the right kind, and frees all device memory. The handle
+//! works again after the driver recovers.
 //!
-//! The driver is `fake_driver/cuda.c`, compiled here. The loader reads `LD_LIBRARY_PATH` when a process starts, so a test runs its
-//! scenario in a child process, which also tells crashes and hangs from failures. Without a C compiler the tests say that they are
-//! skipped; `TEGULA_REQUIRE_CXX=1` makes that a failure. `CXX` names another.
+//! The driver is `fake_driver/cuda.c`, compiled here. The loader reads `LD_LIBRARY_PATH` when a
+//! process starts, so a test runs its scenario in a child process. This also separates crashes and
+//! hangs from failures. Without a C compiler the tests are skipped; `TEGULA_REQUIRE_CXX=1` makes
+//! that a failure. `CXX` selects the compiler.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod stack;
@@ -22,58 +24,59 @@ use tegula::cuda::{self, DeviceMatrix, Gpu};
 use tegula::element::{Element, Scalar, bf16, f16};
 use tegula::epilogue::Activation;
 use tegula::{Accuracy, Device, Error, Gemm, Grouped, Matrix, Result, Shape};
-use tegula_bench::repeat::{Operands, Repeat};
+use tegula_bench::graph_timer::{GraphTimer, OperandSets};
 use tegula_ir::{self as ir, ptx};
 use tegula_kernels::Plain;
 
-/// Set in the child process: the folder with the driver.
+/// Environment variable of the child process: the folder with the driver.
 const CHILD: &str = "TEGULA_TEST_FAKE_DRIVER";
 
-/// A hang is longer than all of a test takes.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Time limit of a child process, longer than any test takes.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How the driver fails.
+/// Failure of the driver.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// Once, with an error that means nothing in particular.
+    /// Once, with an unspecified error.
     Once,
-    /// Once, for want of memory.
-    Memory,
-    /// Once, as while a stream is captured.
+    /// Once, out of memory.
+    OutOfMemory,
+    /// Once, as during stream capture.
     Capture,
-    /// From then on: the context is lost.
-    Lost,
+    /// At this and all later calls: the context is lost.
+    ContextLost,
 }
 
 impl Fault {
-    const ALL: [Fault; 4] = [Fault::Once, Fault::Memory, Fault::Capture, Fault::Lost];
+    const ALL: [Fault; 4] = [Fault::Once, Fault::OutOfMemory, Fault::Capture, Fault::ContextLost];
 
     fn code(self) -> c_int {
         match self {
             Fault::Once => 999,
-            Fault::Memory => 2,
+            Fault::OutOfMemory => 2,
             Fault::Capture => 901,
-            Fault::Lost => 700,
+            Fault::ContextLost => 700,
         }
     }
 }
 
-/// What the fake driver has for tests.
+/// Test interface of the fake driver.
 struct Fake(Library);
 
 impl Fake {
     fn open() -> Fake {
-        // SAFETY: the library was made for this; its constructor reads the environment.
+        // SAFETY: the library is the fake driver; its constructor only reads the environment.
         Fake(unsafe { Library::new("libcuda.so.1") }.expect("the fake driver"))
     }
 
-    /// Makes a new device of this compute capability, with or without memory pools, whose driver fails at the n-th call.
+    /// Resets to a device of this compute capability, with or without memory pools, whose driver
+    /// fails at the n-th call.
     fn start(&self, n: c_long, fault: Fault, [capability, pools]: [c_int; 2]) {
         // SAFETY: the function has this signature. No other thread calls the driver.
         unsafe {
             let start: Symbol<'_, unsafe extern "C" fn(c_long, c_int, c_int, c_int, c_int)> =
                 self.0.get(b"fake_cuda_start").unwrap();
-            start(n, fault.code(), c_int::from(fault == Fault::Lost), capability, pools);
+            start(n, fault.code(), c_int::from(fault == Fault::ContextLost), capability, pools);
         }
     }
 
@@ -82,7 +85,7 @@ impl Fake {
         unsafe { self.0.get::<unsafe extern "C" fn()>(b"fake_cuda_stop").unwrap()() };
     }
 
-    /// The name of the call that failed, if it came to that.
+    /// The name of the failed call, if any failed.
     fn failed(&self) -> Option<String> {
         // SAFETY: as above; the text is the library's own.
         let name = unsafe {
@@ -91,7 +94,7 @@ impl Fake {
         Some(name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
     }
 
-    /// What is allocated, all but the modules and contexts that built-in kernels keep.
+    /// Live allocations, except modules and contexts, which built-in kernels keep.
     fn live(&self) -> Vec<(&'static str, c_long)> {
         let names = ["device memory", "page-locked memory", "streams", "events", "graphs", "executable graphs"];
         // SAFETY: as above.
@@ -101,23 +104,24 @@ impl Fake {
     }
 }
 
-/// Something to do with a GPU.
+/// Work on a GPU.
 type Scenario = fn(&Gpu) -> Result<()>;
 
-/// Whether every call fails in its turn, and not only every third.
+/// Whether every call is made to fail, instead of every third.
 fn full() -> bool {
     env::var("TEGULA_FULL").is_ok_and(|full| full == "1")
 }
 
-/// Runs a test's scenario for every n, or every third, and every fault, in a child process. `name` is the test's.
-fn at_every_call(name: &str, gpus: &[[c_int; 2]], scenario: Scenario) {
+/// Runs a scenario in a child process with every fault at every n-th call, or every third. `name`
+/// is the test's.
+fn fail_every_call(name: &str, gpus: &[[c_int; 2]], scenario: Scenario) {
     in_child(name, || gpus.iter().for_each(|gpu| Fault::ALL.iter().for_each(|fault| run(*gpu, *fault, scenario))));
 }
 
-/// Runs a part of a test in a child process, where the fake driver is the driver. `name` is the test's.
-fn in_child(name: &str, part: impl FnOnce()) {
+/// Runs `body` in a child process that loads the fake driver. `name` is the test's.
+fn in_child(name: &str, body: impl FnOnce()) {
     if env::var_os(CHILD).is_some() {
-        return part();
+        return body();
     }
     let folder = tempfile::tempdir().unwrap();
     if !compile(folder.path()) {
@@ -131,16 +135,16 @@ fn in_child(name: &str, part: impl FnOnce()) {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             child.kill().unwrap();
-            panic!("{name} hangs");
+            panic!("{name}: no end after {TIMEOUT:?}");
         }
         std::thread::sleep(Duration::from_millis(20));
     };
     assert!(status.success(), "{name}: {status}");
 }
 
-/// Makes the library. `false` where there is no compiler and none is required.
+/// Compiles the fake driver. Returns `false` if no compiler is found and none is required.
 fn compile(folder: &Path) -> bool {
     let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_driver/cuda.c");
@@ -153,35 +157,35 @@ fn compile(folder: &Path) -> bool {
         }
         Err(why) => {
             let required = env::var("TEGULA_REQUIRE_CXX").is_ok_and(|required| required == "1");
-            assert!(!required, "{} does not run, which TEGULA_REQUIRE_CXX=1 asks for: {why}", compiler.display());
-            eprintln!("skipped: {} does not run", compiler.display());
+            assert!(!required, "{}: {why}; TEGULA_REQUIRE_CXX=1 requires a compiler", compiler.display());
+            eprintln!("skipped: {}: compiler not found", compiler.display());
             false
         }
     }
 }
 
-/// The child's part.
+/// Runs a scenario in the child until no call fails.
 fn run(gpu: [c_int; 2], fault: Fault, scenario: Scenario) {
     let fake = Fake::open();
-    // What is looked up once a process is looked up before.
+    // Symbols are looked up once per process, so look them up first.
     fake.start(0, fault, gpu);
     cuda::devices().unwrap();
-    // In the quick run each kind of failure meets another third of the calls.
+    // In the quick run each fault covers a different third of the calls.
     let (first, step) = if full() { (1, 1) } else { (1 + fault as c_long % 3, 3) };
     for n in (first..).step_by(step) {
         fake.start(n, fault, gpu);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let gpu = Gpu::open(0)?;
             let outcome = scenario(&gpu);
-            if outcome.is_err() && fault != Fault::Lost {
+            if outcome.is_err() && fault != Fault::ContextLost {
                 fake.stop();
-                recovers(&gpu, scenario);
+                assert_recovers(&gpu, scenario);
             }
             outcome
         }));
         let failed = fake.failed();
         let at = format!("gpu {gpu:?}, {fault:?} at call {n}, {failed:?}");
-        let outcome = outcome.unwrap_or_else(|_| panic!("{at}: a panic"));
+        let outcome = outcome.unwrap_or_else(|_| panic!("{at}: panicked"));
         if let Err(error) = &outcome {
             let typed = matches!(
                 error,
@@ -189,8 +193,12 @@ fn run(gpu: [c_int; 2], fault: Fault, scenario: Scenario) {
             );
             assert!(typed && failed.is_some(), "{at}: {error:?}");
         }
-        // A driver that never answers again frees nothing either.
-        assert!(fault == Fault::Lost || fake.live().is_empty(), "{at}: left behind: {:?}; {outcome:?}", fake.live());
+        // A lost context cannot free memory.
+        assert!(
+            fault == Fault::ContextLost || fake.live().is_empty(),
+            "{at}: not released: {:?}; {outcome:?}",
+            fake.live()
+        );
         if failed.is_none() {
             outcome.unwrap();
             println!("gpu {gpu:?}, {fault:?}: {} calls", n - 1);
@@ -199,42 +207,43 @@ fn run(gpu: [c_int; 2], fault: Fault, scenario: Scenario) {
     }
 }
 
-/// cudarc reports what went wrong in a destructor at its next call, so the first run after a failure may fail once more.
-fn recovers(gpu: &Gpu, scenario: Scenario) {
+/// Checks that the handle works again. cudarc reports an error of a destructor at its next call, so
+/// the first runs may fail.
+fn assert_recovers(gpu: &Gpu, scenario: Scenario) {
     let last = (0..3).map(|_| scenario(gpu)).find(Result::is_ok);
-    assert!(last.is_some(), "the handle is of no use any more: {:?}", scenario(gpu));
+    assert!(last.is_some(), "the handle does not recover: {:?}", scenario(gpu));
 }
 
 /// An H100 with memory pools, an A100 without.
-const BOTH: [[c_int; 2]; 2] = [[90, 1], [80, 0]];
+const H100_AND_A100: [[c_int; 2]; 2] = [[90, 1], [80, 0]];
 
-fn numbers<T: Scalar>(rows: usize, cols: usize) -> Result<Matrix<T>> {
+fn zeros<T: Scalar>(rows: usize, cols: usize) -> Result<Matrix<T>> {
     Matrix::zeros(rows, cols)
 }
 
-fn product<T: Element>(gpu: &Gpu, [m, n, k]: [usize; 3], accuracy: Accuracy) -> Result<()> {
-    let (a, b, mut c) = (numbers::<T>(m, k)?, numbers::<T>(k, n)?, numbers::<T::Out>(m, n)?);
+fn gemm<T: Element>(gpu: &Gpu, [m, n, k]: [usize; 3], accuracy: Accuracy) -> Result<()> {
+    let (a, b, mut c) = (zeros::<T>(m, k)?, zeros::<T>(k, n)?, zeros::<T::Out>(m, n)?);
     let product = Gemm::new(a.view(), b.view(), c.view_mut()).accuracy(accuracy);
     product.on(&Device::from(gpu.clone())).run().map(drop)
 }
 
 #[test]
 fn driver_failing_at_any_call_of_products_is_an_error() {
-    at_every_call("driver_failing_at_any_call_of_products_is_an_error", &BOTH, |gpu| {
-        product::<f32>(gpu, [40, 30, 20], Accuracy::Full)?;
-        // Few results of long sums: parts of them in a workspace, and a second kernel.
-        product::<f64>(gpu, [8, 8, 4000], Accuracy::Full)?;
-        // Packed before they are multiplied.
-        product::<i32>(gpu, [65, 33, 70], Accuracy::Full)?;
-        product::<f32>(gpu, [65, 33, 71], Accuracy::Tf32)
+    fail_every_call("driver_failing_at_any_call_of_products_is_an_error", &H100_AND_A100, |gpu| {
+        gemm::<f32>(gpu, [40, 30, 20], Accuracy::Full)?;
+        // Small C and large k: split-K with a workspace and a reduction kernel.
+        gemm::<f64>(gpu, [8, 8, 4000], Accuracy::Full)?;
+        // Operands are packed first.
+        gemm::<i32>(gpu, [65, 33, 70], Accuracy::Full)?;
+        gemm::<f32>(gpu, [65, 33, 71], Accuracy::Tf32)
     });
 }
 
 #[test]
 fn driver_failing_at_any_call_of_an_epilogue_is_an_error() {
-    at_every_call("driver_failing_at_any_call_of_an_epilogue_is_an_error", &BOTH, |gpu| {
-        let (a, b, bias) = (numbers::<f16>(64, 128)?, numbers::<f16>(128, 72)?, numbers::<f16>(1, 72)?);
-        let mut c = numbers::<f16>(64, 72)?;
+    fail_every_call("driver_failing_at_any_call_of_an_epilogue_is_an_error", &H100_AND_A100, |gpu| {
+        let (a, b, bias) = (zeros::<f16>(64, 128)?, zeros::<f16>(128, 72)?, zeros::<f16>(1, 72)?);
+        let mut c = zeros::<f16>(64, 72)?;
         let product = Gemm::new(a.view(), b.view(), c.view_mut()).beta(2.0).bias(bias.view());
         product.activation(Activation::Relu).on(&Device::from(gpu.clone())).run().map(drop)
     });
@@ -242,8 +251,8 @@ fn driver_failing_at_any_call_of_an_epilogue_is_an_error() {
 
 #[test]
 fn driver_failing_at_any_call_of_groups_is_an_error() {
-    at_every_call("driver_failing_at_any_call_of_groups_is_an_error", &BOTH, |gpu| {
-        let a = DeviceMatrix::upload(gpu, numbers::<bf16>(100, 64)?.view())?;
+    fail_every_call("driver_failing_at_any_call_of_groups_is_an_error", &H100_AND_A100, |gpu| {
+        let a = DeviceMatrix::upload(gpu, zeros::<bf16>(100, 64)?.view())?;
         let b = DeviceMatrix::upload(
             gpu,
             Matrix::<bf16>::zeros_of_shape(Shape { batches: 3, rows: 64, cols: 64 })?.view(),
@@ -256,18 +265,18 @@ fn driver_failing_at_any_call_of_groups_is_an_error() {
 
 #[test]
 fn driver_failing_at_any_call_of_copies_is_an_error() {
-    at_every_call("driver_failing_at_any_call_of_copies_is_an_error", &BOTH, |gpu| {
-        // A copy by halves, and back.
-        let long = DeviceMatrix::upload(gpu, numbers::<f64>(3, 300_000)?.view())?;
+    fail_every_call("driver_failing_at_any_call_of_copies_is_an_error", &H100_AND_A100, |gpu| {
+        // An upload through both halves of the staging buffer, and a download.
+        let long = DeviceMatrix::upload(gpu, zeros::<f64>(3, 300_000)?.view())?;
         long.download()?;
         let mut other = DeviceMatrix::uninit(gpu, Shape::new(3, 5))?;
-        // No driver sets 64 bits at a time.
+        // The driver has no 64-bit memset.
         other.fill(1.5f64)?;
         let mut third = cuda::Buffer::zeroed(gpu, 15)?;
         third.copy_from(other.buffer())?;
         cuda::Buffer::<f16>::zeroed(gpu, 9)?;
         cuda::Buffer::<i8>::zeroed(gpu, 9)?;
-        // Dropped before what they are of.
+        // Dropped before the buffers copied from it.
         drop(long);
         gpu.synchronize()
     });
@@ -275,7 +284,7 @@ fn driver_failing_at_any_call_of_copies_is_an_error() {
 
 #[test]
 fn driver_failing_at_any_call_of_graphs_is_an_error() {
-    at_every_call("driver_failing_at_any_call_of_graphs_is_an_error", &BOTH, |gpu| {
+    fail_every_call("driver_failing_at_any_call_of_graphs_is_an_error", &H100_AND_A100, |gpu| {
         let shape = Shape::new(48, 48);
         let (a, b) = (DeviceMatrix::<f32>::zeros(gpu, shape)?, DeviceMatrix::<f32>::zeros(gpu, shape)?);
         let mut c = DeviceMatrix::<f32>::zeros(gpu, shape)?;
@@ -283,10 +292,10 @@ fn driver_failing_at_any_call_of_graphs_is_an_error() {
         let mut multiply = || Gemm::new(a.view(), b.view(), c.view_mut()).on(&device).run().map(drop);
         multiply()?;
         let graph = gpu.capture(multiply)?;
-        // SAFETY: all that it uses is alive.
+        // SAFETY: all operands are alive.
         unsafe { graph.launch() }?;
         c.download()?;
-        // The graph outlives what it was made of.
+        // The graph outlives its operands.
         drop((a, b, c));
         drop(graph);
         Ok(())
@@ -295,7 +304,7 @@ fn driver_failing_at_any_call_of_graphs_is_an_error() {
 
 #[test]
 fn driver_failing_at_any_call_on_two_streams_is_an_error() {
-    at_every_call("driver_failing_at_any_call_on_two_streams_is_an_error", &BOTH[..1], |gpu| {
+    fail_every_call("driver_failing_at_any_call_on_two_streams_is_an_error", &H100_AND_A100[..1], |gpu| {
         let fork = gpu.context().new_stream();
         let other = gpu.with_stream(fork.map_err(|_| driver_error())?)?;
         let shape = Shape::new(33, 33);
@@ -303,20 +312,20 @@ fn driver_failing_at_any_call_on_two_streams_is_an_error() {
         let mut c = DeviceMatrix::<f32>::zeros(gpu, shape)?;
         Gemm::new(a.view(), b.view(), c.view_mut()).on(&Device::from(other.clone())).run()?;
         gpu.wait_for(&other)?;
-        // The stream goes first.
+        // The stream is dropped first.
         drop(other);
         c.download().map(drop)
     });
 }
 
-/// For cudarc's own error, which has no conversion.
+/// An error for cudarc's own error type, which has no conversion.
 fn driver_error() -> Error {
-    Error::Capture { why: "a stream could not be made".into() }
+    Error::Capture { why: "stream creation failed".into() }
 }
 
 #[test]
-fn driver_failing_at_any_call_of_a_kernel_of_ones_own_is_an_error() {
-    at_every_call("driver_failing_at_any_call_of_a_kernel_of_ones_own_is_an_error", &BOTH, |gpu| {
+fn driver_failing_at_any_call_of_a_user_kernel_is_an_error() {
+    fail_every_call("driver_failing_at_any_call_of_a_user_kernel_is_an_error", &H100_AND_A100, |gpu| {
         let kernel = ir::check(Plain::named("K6")?.build()?)?;
         let (function, _) = gpu.load(&ptx::print(&kernel)?)?;
         function.blocks_per_multiprocessor()?;
@@ -327,33 +336,33 @@ fn driver_failing_at_any_call_of_a_kernel_of_ones_own_is_an_error() {
 
 #[test]
 fn driver_failing_at_any_call_of_a_benchmark_is_an_error() {
-    at_every_call("driver_failing_at_any_call_of_a_benchmark_is_an_error", &BOTH, |gpu| {
-        let (a, b, c) = (numbers::<f32>(20, 30)?, numbers::<f32>(30, 40)?, numbers::<f32>(20, 40)?);
-        let operands = Operands::upload(gpu, [a.view(), b.view()], [false; 2], c.view(), 2)?;
+    fail_every_call("driver_failing_at_any_call_of_a_benchmark_is_an_error", &H100_AND_A100, |gpu| {
+        let (a, b, c) = (zeros::<f32>(20, 30)?, zeros::<f32>(30, 40)?, zeros::<f32>(20, 40)?);
+        let operands = OperandSets::upload(gpu, [a.view(), b.view()], [false; 2], c.view(), 2)?;
         let device = Device::from(gpu.clone());
-        let mut repeat = Repeat::new(&operands, |a, b, c| Gemm::new(a, b, c).on(&device).run().map(drop));
+        let mut repeat = GraphTimer::new(&operands, |a, b, c| Gemm::new(a, b, c).on(&device).run().map(drop));
         repeat.time(2, 3)?;
         operands.c().map(drop)
     });
 }
 
-/// The stack at the last launch.
-static AT_LAUNCH: Mutex<Option<Backtrace>> = Mutex::new(None);
+/// Stack of the last launch.
+static LAUNCH_STACK: Mutex<Option<Backtrace>> = Mutex::new(None);
 
-extern "C" fn note_stack() {
-    *AT_LAUNCH.lock().unwrap() = Some(Backtrace::force_capture());
+extern "C" fn record_stack() {
+    *LAUNCH_STACK.lock().unwrap() = Some(Backtrace::force_capture());
 }
 
 #[test]
 fn path_from_matmul_to_a_launch_is_six_functions() {
     in_child("path_from_matmul_to_a_launch_is_six_functions", || {
         let fake = Fake::open();
-        fake.start(0, Fault::Once, BOTH[0]);
+        fake.start(0, Fault::Once, H100_AND_A100[0]);
         // SAFETY: the variable has this type; no other thread launches anything.
-        unsafe { **fake.0.get::<*mut Option<extern "C" fn()>>(b"fake_cuda_at_launch").unwrap() = Some(note_stack) };
+        unsafe { **fake.0.get::<*mut Option<extern "C" fn()>>(b"fake_cuda_at_launch").unwrap() = Some(record_stack) };
         let a = Matrix::<f32>::zeros(64, 64).unwrap();
         tegula::matmul(&a, &a).unwrap();
-        let frames = stack::frames(AT_LAUNCH.lock().unwrap().as_ref().unwrap());
+        let frames = stack::frames(LAUNCH_STACK.lock().unwrap().as_ref().unwrap());
         let names = stack::names(&frames);
         let driver = names.iter().position(|name| *name == "cuLaunchKernel").unwrap();
         assert_eq!(names[driver + 1..], ["launch", "execute", "multiply", "execute", "run", "matmul"]);

@@ -1,4 +1,5 @@
-//! What the library says through `tracing`. In a process of its own, since some of it is said once a process.
+//! Events that the library emits through `tracing`. In a separate process, since some events occur
+//! once per process.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -8,7 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Keeps every event as a line.
+/// Records every event as a line.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -39,7 +40,7 @@ impl Subscriber for Lines {
 }
 
 #[test]
-fn a_product_says_what_was_chosen() {
+fn gemm_run_logs_the_plan_and_the_instruction_set() {
     let (a, mut c) = (Matrix::<f32>::zeros(3, 3).unwrap(), Matrix::zeros(3, 3).unwrap());
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || {

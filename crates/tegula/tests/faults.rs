@@ -1,13 +1,17 @@
-//! What the system refuses: memory at the n-th allocation, and threads from the n-th on, for every n.
+//! Fault injection: memory fails at the n-th allocation, thread creation from the n-th on, for
+//! every n.
 //!
-//! The test is a program of its own. Its allocator refuses, and its `pthread_create` stands before the C library's, which the standard library calls for
-//! every thread; `sched_getaffinity` says that there are eight processors. Rayon's pool is made once in a process, so each number of threads has one.
+//! The test has its own `main`. Its allocator fails, and its `pthread_create` replaces the C
+//! library's, which the standard library calls for every thread. `sched_getaffinity` reports eight
+//! processors. Rayon's pool is created once per process, so each number of threads has a process.
 //!
-//! Refused are allocations of [`LEAST`] bytes and more, all whose size depends on the caller's matrices. Below that are bookkeeping and messages of a fixed
-//! size, for which Rust ends the process when memory is gone: a system that has not so little left cannot say so either.
+//! Allocations of [`MIN_FAILING_BYTES`] bytes and more fail, which are all whose size depends on
+//! the caller's matrices. Smaller ones are bookkeeping and messages of a fixed size, for which Rust
+//! aborts the process when memory is exhausted. A system without that little memory cannot report
+//! an error either.
 #![cfg(target_os = "linux")]
 
-use std::alloc::{GlobalAlloc, Layout as Block, System};
+use std::alloc::{GlobalAlloc, Layout as MemoryLayout, System};
 use std::ffi::{c_int, c_void};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::Ordering::SeqCst;
@@ -20,58 +24,60 @@ use tegula::{Device, Error, Gemm, Grouped, Matrix, Result, Shape, matmul};
 use tegula_bench::oracle;
 use tegula_core::threads;
 
-/// Bytes of the smallest allocation that is refused.
-const LEAST: usize = 4096;
+/// Size of the smallest allocation that fails, in bytes.
+const MIN_FAILING_BYTES: usize = 4096;
 
-/// Allocations that succeed before the first that is refused; a negative number refuses none.
-static BEFORE: AtomicIsize = AtomicIsize::new(-1);
-/// How many are refused then.
-static REFUSED: AtomicUsize = AtomicUsize::new(0);
-/// How many have been.
-static SO_FAR: AtomicUsize = AtomicUsize::new(0);
+/// Allocations that succeed before the first failure; negative for no failure.
+static ALLOCATIONS_BEFORE_FAILURE: AtomicIsize = AtomicIsize::new(-1);
+/// Number of consecutive failures.
+static FAILURES: AtomicUsize = AtomicUsize::new(0);
+/// Number of failures so far.
+static FAILED: AtomicUsize = AtomicUsize::new(0);
 
-struct Scarce;
+struct FailingAllocator;
 
-fn refuses(bytes: usize) -> bool {
-    if bytes < LEAST || BEFORE.load(SeqCst) < 0 {
+fn fails(bytes: usize) -> bool {
+    if bytes < MIN_FAILING_BYTES || ALLOCATIONS_BEFORE_FAILURE.load(SeqCst) < 0 {
         return false;
     }
-    let refuse = BEFORE.fetch_update(SeqCst, SeqCst, |left| if left > 0 { Some(left - 1) } else { None }).is_err();
-    refuse && SO_FAR.fetch_add(1, SeqCst) < REFUSED.load(SeqCst)
+    let fail = ALLOCATIONS_BEFORE_FAILURE
+        .fetch_update(SeqCst, SeqCst, |left| if left > 0 { Some(left - 1) } else { None })
+        .is_err();
+    fail && FAILED.fetch_add(1, SeqCst) < FAILURES.load(SeqCst)
 }
 
-// SAFETY: what is granted is the system's.
-unsafe impl GlobalAlloc for Scarce {
-    unsafe fn alloc(&self, block: Block) -> *mut u8 {
+// SAFETY: all allocations are those of `System`.
+unsafe impl GlobalAlloc for FailingAllocator {
+    unsafe fn alloc(&self, layout: MemoryLayout) -> *mut u8 {
         // SAFETY: the caller's promise.
-        if refuses(block.size()) { std::ptr::null_mut() } else { unsafe { System.alloc(block) } }
+        if fails(layout.size()) { std::ptr::null_mut() } else { unsafe { System.alloc(layout) } }
     }
 
-    unsafe fn dealloc(&self, at: *mut u8, block: Block) {
-        // SAFETY: the caller's promise; all memory is the system's.
-        unsafe { System.dealloc(at, block) }
+    unsafe fn dealloc(&self, at: *mut u8, layout: MemoryLayout) {
+        // SAFETY: the caller's promise; all memory is from `System`.
+        unsafe { System.dealloc(at, layout) }
     }
 
-    unsafe fn realloc(&self, at: *mut u8, block: Block, bytes: usize) -> *mut u8 {
+    unsafe fn realloc(&self, at: *mut u8, layout: MemoryLayout, bytes: usize) -> *mut u8 {
         // SAFETY: as above.
-        if refuses(bytes) { std::ptr::null_mut() } else { unsafe { System.realloc(at, block, bytes) } }
+        if fails(bytes) { std::ptr::null_mut() } else { unsafe { System.realloc(at, layout, bytes) } }
     }
 }
 
 #[global_allocator]
-static MEMORY: Scarce = Scarce;
+static ALLOCATOR: FailingAllocator = FailingAllocator;
 
-/// Threads that are granted; a negative number is any.
-static THREADS: AtomicIsize = AtomicIsize::new(-1);
-/// The variable that says how many to a process of its own.
-const GRANTED: &str = "TEGULA_TEST_THREADS";
+/// Threads that may be created; negative for no limit.
+static THREADS_GRANTED: AtomicIsize = AtomicIsize::new(-1);
+/// Environment variable that sets the limit in a child process.
+const THREADS_VARIABLE: &str = "TEGULA_TEST_THREADS";
 
 type Create = unsafe extern "C" fn(*mut c_void, *const c_void, *const c_void, *mut c_void) -> c_int;
 
-/// Stands before the C library's.
+/// Replaces the C library's function.
 ///
 /// # Safety
-/// As that asks.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_create(
     thread: *mut c_void,
@@ -79,20 +85,23 @@ unsafe extern "C" fn pthread_create(
     start: *const c_void,
     with: *mut c_void,
 ) -> c_int {
-    if THREADS.fetch_update(SeqCst, SeqCst, |left| if left == 0 { None } else { Some((left - 1).max(-1)) }).is_err() {
+    if THREADS_GRANTED
+        .fetch_update(SeqCst, SeqCst, |left| if left == 0 { None } else { Some((left - 1).max(-1)) })
+        .is_err()
+    {
         return libc::EAGAIN;
     }
-    // SAFETY: the next definition is the C library's, and the arguments are as it asks.
+    // SAFETY: the next definition is the C library's, and the arguments are the caller's.
     unsafe {
         let next = libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr());
         std::mem::transmute::<*mut c_void, Create>(next)(thread, how, start, with)
     }
 }
 
-/// Eight processors, whatever there are.
+/// Reports eight processors, regardless of the machine.
 ///
 /// # Safety
-/// `set` has room for `bytes`.
+/// `set` points to `bytes` writable bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sched_getaffinity(_: c_int, bytes: usize, set: *mut u8) -> c_int {
     // SAFETY: the caller's promise.
@@ -104,13 +113,15 @@ unsafe extern "C" fn sched_getaffinity(_: c_int, bytes: usize, set: *mut u8) -> 
 }
 
 fn main() -> ExitCode {
-    if let Some(granted) = std::env::var(GRANTED).ok().and_then(|text| text.parse().ok()) {
-        with_threads(granted);
+    if let Some(granted) = std::env::var(THREADS_VARIABLE).ok().and_then(|text| text.parse().ok()) {
+        check_with_threads(granted);
         return ExitCode::SUCCESS;
     }
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 2] =
-        [("allocation_that_fails_is_a_typed_error", memory), ("thread_that_fails_is_done_without", every_count)];
+    let tests: [(&str, fn()); 2] = [
+        ("allocation_failure_is_an_out_of_memory_error", allocation_failures),
+        ("thread_creation_failure_reduces_the_pool", every_thread_count),
+    ];
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&filter)) {
         test();
         println!("test {name} ... ok");
@@ -120,9 +131,9 @@ fn main() -> ExitCode {
 
 // Threads.
 
-/// Products, a reference and a kernel with so many threads granted.
-fn with_threads(granted: isize) {
-    THREADS.store(granted, SeqCst);
+/// Checks products, a reference and a kernel with a limit on threads.
+fn check_with_threads(granted: isize) {
+    THREADS_GRANTED.store(granted, SeqCst);
     let asked: usize = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or(usize::MAX);
     // A quota of the control group may leave fewer processors than eight.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -135,22 +146,22 @@ fn with_threads(granted: isize) {
     matmul(&large, &large).unwrap();
     let report = oracle::check::<f32>(1.0, a.view(), a.view().t(), 0.0, None, c.view()).unwrap();
     assert!(report.within(oracle::bound::<f32>(140)), "{report:?}");
-    let few = a.view().rows(..40).unwrap();
-    let few = few.cols(..8).unwrap();
+    let block = a.view().rows(..40).unwrap();
+    let block = block.cols(..8).unwrap();
     let mut again = Matrix::<f32>::zeros(40, 40).unwrap();
-    Gemm::new(few, few.t(), again.view_mut()).on(&Device::interp()).run().unwrap();
-    assert_eq!(matmul(few, few.t()).unwrap(), again);
-    // A caller in a thread of its own, where one can be had.
-    THREADS.store(-1, SeqCst);
+    Gemm::new(block, block.t(), again.view_mut()).on(&Device::interp()).run().unwrap();
+    assert_eq!(matmul(block, block.t()).unwrap(), again);
+    // A caller in another thread, with no limit.
+    THREADS_GRANTED.store(-1, SeqCst);
     std::thread::scope(|scope| scope.spawn(|| assert_eq!(matmul(&a, a.view().t()).unwrap(), c)).join().unwrap());
 }
 
-fn every_count() {
+fn every_thread_count() {
     let program = std::env::current_exe().unwrap();
     for granted in 0..=9 {
         for asked in if granted < 9 { vec![None, Some("3")] } else { vec![None, Some("5000")] } {
             let mut run = Command::new(&program);
-            run.env(GRANTED, granted.to_string()).env_remove("RAYON_NUM_THREADS");
+            run.env(THREADS_VARIABLE, granted.to_string()).env_remove("RAYON_NUM_THREADS");
             asked.iter().for_each(|asked| _ = run.env("RAYON_NUM_THREADS", asked));
             let output = run.output().unwrap();
             let errors = String::from_utf8_lossy(&output.stderr);
@@ -161,28 +172,28 @@ fn every_count() {
 
 // Memory.
 
-/// Products that were refused for want of memory.
-static ERRORS: AtomicUsize = AtomicUsize::new(0);
+/// Number of out-of-memory errors.
+static OUT_OF_MEMORY_ERRORS: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs `work` again and again, each time with the next allocation refused, alone or with all behind it, until none is refused any more.
-/// What threads keep from product to product is not asked for again.
-fn every_allocation<R>(name: &str, mut work: impl FnMut() -> Result<R>) {
+/// Runs `work` repeatedly, each time with the next allocation failing, alone or with all later
+/// ones, until none fails. Memory that threads keep between products is not allocated again.
+fn fail_every_allocation<R>(name: &str, mut work: impl FnMut() -> Result<R>) {
     let mut errors = 0;
-    for refused in [1, usize::MAX] {
+    for failures in [1, usize::MAX] {
         for before in 0.. {
-            assert!(before < 10_000, "{name}: no end");
-            SO_FAR.store(0, SeqCst);
-            REFUSED.store(refused, SeqCst);
-            BEFORE.store(before, SeqCst);
+            assert!(before < 10_000, "{name}: still failing after 10,000 allocations");
+            FAILED.store(0, SeqCst);
+            FAILURES.store(failures, SeqCst);
+            ALLOCATIONS_BEFORE_FAILURE.store(before, SeqCst);
             let result = work();
-            BEFORE.store(-1, SeqCst);
-            let refusals = SO_FAR.load(SeqCst);
+            ALLOCATIONS_BEFORE_FAILURE.store(-1, SeqCst);
+            let failed = FAILED.load(SeqCst);
             match result {
-                Ok(_) if refusals == 0 => break,
-                // What can be done without is.
+                Ok(_) if failed == 0 => break,
+                // A failed allocation may have a fallback.
                 Ok(_) => {}
                 Err(Error::OutOfMemory { .. }) => {
-                    assert!(refusals > 0, "{name}: refused with memory for all");
+                    assert!(failed > 0, "{name}: out of memory although no allocation failed");
                     errors += 1;
                 }
                 Err(other) => panic!("{name}, allocation {before}: {other}"),
@@ -190,70 +201,70 @@ fn every_allocation<R>(name: &str, mut work: impl FnMut() -> Result<R>) {
         }
     }
     println!("{name}: {errors} errors");
-    ERRORS.fetch_add(errors, SeqCst);
+    OUT_OF_MEMORY_ERRORS.fetch_add(errors, SeqCst);
 }
 
-fn of_type<T: Element>() {
+fn check_type<T: Element>() {
     let name = |what: &str| format!("{} {what}", T::TYPE);
     let filled = |batches, rows, cols| {
         Matrix::from_shape_fn(Shape { batches, rows, cols }, |b, i, j| T::from_bits(((b + 2 * i + j) % 3) as u64))
             .unwrap()
     };
     let (a, b) = (filled(1, 90, 300), filled(1, 300, 70));
-    every_allocation(&name("matmul"), || matmul(&a, &b));
+    fail_every_allocation(&name("matmul"), || matmul(&a, &b));
     let one = T::Acc::ONE;
     let mut c = Matrix::<T::Out>::zeros(180, 140).unwrap();
     let bias = Matrix::<T::Out>::zeros(1, 70).unwrap();
-    every_allocation(&name("Gemm with strides, beta, bias and ReLU"), || {
+    fail_every_allocation(&name("Gemm with strides, beta, bias and ReLU"), || {
         let c = c.view_mut().step_by(2, 2)?.flip_rows();
         let product = Gemm::new(a.view().flip_cols(), b.view().flip_rows(), c).alpha(one).beta(one);
         product.bias(bias.view()).activation(Activation::Relu).on(&Device::cpu()).run()
     });
     let long = filled(1, 40, 9000);
-    every_allocation(&name("long sums"), || matmul(&long, long.view().t()));
-    let many = filled(70, 30, 31);
-    every_allocation(&name("batch"), || matmul(&many, many.view().t()));
-    every_allocation(&name("prepack"), || {
+    fail_every_allocation(&name("long k"), || matmul(&long, long.view().t()));
+    let batch = filled(70, 30, 31);
+    fail_every_allocation(&name("batch"), || matmul(&batch, batch.view().t()));
+    fail_every_allocation(&name("prepack"), || {
         let packed = Gemm::prepack(b.view())?;
         let mut c = Matrix::zeros(90, 70)?;
         Gemm::with_prepacked(a.view(), &packed, c.view_mut()).on(&Device::cpu()).run()
     });
     let experts = filled(5, 300, 40);
-    every_allocation(&name("Grouped"), || {
+    fail_every_allocation(&name("Grouped"), || {
         let mut c = Matrix::zeros(90, 40)?;
         Grouped::new(a.view(), experts.view(), c.view_mut(), &[10, 0, 50, 30, 0]).on(&Device::cpu()).run()
     });
     let sizes = vec![0; 3000];
     let none = a.view().rows(..0).unwrap();
     let weights = filled(1, 300, 1);
-    every_allocation(&name("Grouped of many"), || {
+    fail_every_allocation(&name("Grouped of 3000"), || {
         let weights = weights.view().broadcast(Shape { batches: sizes.len(), rows: 300, cols: 1 })?;
         let mut c = Matrix::zeros(0, 1)?;
         Grouped::new(none, weights, c.view_mut(), &sizes).on(&Device::cpu()).run()
     });
     let stack = NdArray::from_vec(&[3, 2, 90, 300], a.as_slice().repeat(6)).unwrap();
-    every_allocation(&name("nd"), || nd::matmul(&stack, b.view()));
-    every_allocation(&name("NdGemm"), || {
+    fail_every_allocation(&name("nd"), || nd::matmul(&stack, b.view()));
+    fail_every_allocation(&name("NdGemm"), || {
         let mut c = NdArray::zeros(&[3, 2, 90, 70])?;
         NdGemm::new(stack.view(), b.view().into(), c.view_mut()).alpha(one).on(&Device::cpu()).run()
     });
-    every_allocation(&name("copy"), || stack.view().t().to_array());
+    fail_every_allocation(&name("copy"), || stack.view().t().to_array());
     let (a, b) = (filled(1, 40, 64), filled(1, 64, 30));
     let c = matmul(&a, &b).unwrap();
-    every_allocation(&name("reference"), || {
-        oracle::product(one, a.view(), b.view(), T::Acc::ZERO, None)?;
+    fail_every_allocation(&name("reference"), || {
+        oracle::reference(one, a.view(), b.view(), T::Acc::ZERO, None)?;
         oracle::errors(one, a.view(), b.view(), T::Acc::ZERO, None, c.view())?;
         oracle::check(one, a.view(), b.view(), one, Some(c.view()), c.view())
     });
 }
 
-fn memory() {
-    // One that lasts, so that what is counted is the same each time: the pool is made, and what the library asks once is asked.
+fn allocation_failures() {
+    // Create the pool and run one-time queries first, so that every run has the same allocations.
     threads::count();
     tegula_core::host::available();
     for ty in Type::OPERANDS {
-        let before = ERRORS.load(SeqCst);
-        with_operand_type!(ty, T => of_type::<T>(), ty => panic!("no products of {ty}"));
-        assert!(ERRORS.load(SeqCst) > before, "nothing was refused");
+        let before = OUT_OF_MEMORY_ERRORS.load(SeqCst);
+        with_operand_type!(ty, T => check_type::<T>(), ty => panic!("no products of {ty}"));
+        assert!(OUT_OF_MEMORY_ERRORS.load(SeqCst) > before, "no product ran out of memory");
     }
 }

@@ -1,12 +1,12 @@
-//! A product that does not fit in a GPU's memory. In a process of its own, since it takes all of that memory. Without a GPU the test
-//! says that it is skipped; `TEGULA_REQUIRE_GPU=1` makes that a failure.
+//! A product that does not fit in GPU memory. In a separate process, since it allocates all of that
+//! memory. Without a GPU the test is skipped; `TEGULA_REQUIRE_GPU=1` makes that a failure.
 #![cfg(feature = "cuda")]
 
 use tegula::cuda::{Buffer, Gpu};
 use tegula::{Device, Error, Gemm, Matrix};
 
 #[test]
-fn a_product_larger_than_the_gpu_is_refused_in_numbers() {
+fn gemm_larger_than_gpu_memory_is_an_error_with_sizes() {
     let gpu = match Gpu::open(0) {
         Ok(gpu) => gpu,
         Err(why) if std::env::var("TEGULA_REQUIRE_GPU").is_ok_and(|value| value == "1") => panic!("no GPU: {why}"),
@@ -18,11 +18,11 @@ fn a_product_larger_than_the_gpu_is_refused_in_numbers() {
     let a = Matrix::from_fn(n, n, |_, _| 1f32).unwrap();
     let mut c = a.clone();
 
-    // What is left is less than one of them.
-    let (mut hoard, mut bytes) = (Vec::new(), gpu.info().memory_bytes as usize);
+    // Fill the memory, so that less than one matrix fits.
+    let (mut buffers, mut bytes) = (Vec::new(), gpu.info().memory_bytes as usize);
     while bytes > 4 << 20 {
         match Buffer::<i8>::uninit(&gpu, bytes) {
-            Ok(buffer) => hoard.push(buffer),
+            Ok(buffer) => buffers.push(buffer),
             Err(Error::OutOfMemory { .. }) => bytes /= 2,
             Err(other) => panic!("{other}"),
         }
@@ -35,9 +35,9 @@ fn a_product_larger_than_the_gpu_is_refused_in_numbers() {
         }
         other => panic!("expected OutOfMemory, found {other}"),
     }
-    assert_eq!(c.as_slice(), a.as_slice(), "C is as it was");
+    assert_eq!(c.as_slice(), a.as_slice(), "C is unchanged");
 
-    drop(hoard);
+    drop(buffers);
     Gemm::new(a.view(), a.view(), c.view_mut()).on(&device).run().unwrap();
-    assert!(c.as_slice().iter().all(|x| *x == n as f32), "a refusal does no harm");
+    assert!(c.as_slice().iter().all(|x| *x == n as f32), "the device works after the error");
 }

@@ -1,5 +1,6 @@
-//! The functions and numbers of cublasLt that are used, as its headers have had them since version 11: those of 12.4 and 13.1 were
-//! compared. The library is opened when it is first asked for and stays loaded.
+//! Functions and constants of cublasLt, as in its headers since version 11.
+//!
+//! The headers of 12.4 and 13.1 were compared. The library is loaded on first use and stays loaded.
 
 use std::env;
 use std::ffi::{CStr, OsString, c_char, c_void};
@@ -10,7 +11,7 @@ use libloading::Library;
 /// `cublasStatus_t`.
 pub type Status = i32;
 pub const SUCCESS: Status = 0;
-/// There is no such product.
+/// The product is not supported.
 pub const NOT_SUPPORTED: Status = 15;
 
 /// `cudaDataType`.
@@ -31,7 +32,7 @@ pub mod compute {
     pub const F32_BY_TF32: i32 = 77;
 }
 
-/// `cublasOperation_t`, as the attributes take it.
+/// `cublasOperation_t`.
 pub mod operation {
     pub const AS_STORED: i32 = 0;
     pub const TRANSPOSED: i32 = 1;
@@ -45,7 +46,7 @@ pub mod product {
     pub const BIAS: i32 = 8;
 }
 
-/// `cublasLtEpilogue_t`, of which the flags are added.
+/// `cublasLtEpilogue_t`, a set of flags.
 pub mod epilogue {
     pub const NONE: u32 = 1;
     pub const RELU: u32 = 2;
@@ -61,12 +62,12 @@ pub mod layout {
 
 /// `cublasLtMatmulPreferenceAttributes_t`.
 pub mod preference {
-    pub const MOST_WORKSPACE: i32 = 1;
-    /// Of A, B, C and D.
+    pub const MAX_WORKSPACE: i32 = 1;
+    /// Minimum alignments of A, B, C and D.
     pub const ALIGNMENTS: [i32; 4] = [5, 6, 7, 8];
 }
 
-/// `cublasLtMatmulAlgoConfigAttributes_t`.
+/// `cublasLtMatmulAlgoConfigAttributes_t`, with sizes in bytes.
 pub mod config {
     pub const ID: (i32, usize) = (0, 4);
     pub const TILE: (i32, usize) = (1, 4);
@@ -97,18 +98,18 @@ type Handle = *mut c_void;
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $field:ident = $name:ident($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions.
+        /// Function table of the library.
         pub struct Functions {
             $($(#[$doc])* pub $field: unsafe extern "C" fn($($argument),*) -> $result,)*
-            /// Loaded for as long as they may be called.
+            /// Keeps the library loaded.
             _library: Library,
         }
 
         impl Functions {
-            /// Looks every function up.
-            fn of(library: Library) -> Result<Functions, String> {
+            /// Looks up all functions.
+            fn load(library: Library) -> Result<Functions, String> {
                 $(
-                    // SAFETY: the type is that of the function in the library's headers.
+                    // SAFETY: the type is that of the library's header.
                     let $field = *unsafe {
                         library.get::<unsafe extern "C" fn($($argument),*) -> $result>(stringify!($name).as_bytes())
                     }
@@ -125,7 +126,7 @@ functions! {
     status_name = cublasLtGetStatusName(Status) -> *const c_char;
     create = cublasLtCreate(*mut Handle) -> Status;
     destroy = cublasLtDestroy(Handle) -> Status;
-    /// Computation, type of alpha and beta.
+    /// Compute type, type of alpha and beta.
     product = cublasLtMatmulDescCreate(*mut Handle, i32, i32) -> Status;
     product_set = cublasLtMatmulDescSetAttribute(Handle, i32, *const c_void, usize) -> Status;
     product_destroy = cublasLtMatmulDescDestroy(Handle) -> Status;
@@ -136,24 +137,24 @@ functions! {
     preference = cublasLtMatmulPreferenceCreate(*mut Handle) -> Status;
     preference_set = cublasLtMatmulPreferenceSetAttribute(Handle, i32, *const c_void, usize) -> Status;
     preference_destroy = cublasLtMatmulPreferenceDestroy(Handle) -> Status;
-    /// Product, A, B, C, D, preference; how many at most, where they go, how many there are.
+    /// Operation, A, B, C, D, preference; capacity, results, number of results.
     heuristics = cublasLtMatmulAlgoGetHeuristic(
         Handle, Handle, Handle, Handle, Handle, Handle, Handle, i32, *mut Heuristic, *mut i32
     ) -> Status;
-    /// Attribute, where it goes, its size, how much was written.
+    /// Attribute, destination, size, bytes written.
     config = cublasLtMatmulAlgoConfigGetAttribute(*const Algorithm, i32, *mut c_void, usize, *mut usize) -> Status;
-    /// Product; alpha, A and its layout, B and its layout, beta, C and its layout, D and its layout; algorithm, workspace, its size,
-    /// stream.
+    /// Operation; alpha, A and its layout, B and its layout, beta, C and its layout, D and its
+    /// layout; algorithm, workspace, its size, stream.
     matmul = cublasLtMatmul(
         Handle, Handle, *const c_void, u64, Handle, u64, Handle, *const c_void, u64, Handle, u64, Handle,
         *const Algorithm, u64, usize, *mut c_void
     ) -> Status;
 }
 
-/// Names a library to open in place of the ones that are looked for.
+/// Environment variable with the path of the library to load.
 pub const VARIABLE: &str = "TEGULA_CUBLASLT";
 
-/// Where it is looked for: first where the system looks, then where toolkits are installed.
+/// Names to load: first for the dynamic linker, then paths of CUDA toolkits.
 #[cfg(not(windows))]
 const NAMES: [&str; 6] = [
     "libcublasLt.so.13",
@@ -166,38 +167,38 @@ const NAMES: [&str; 6] = [
 #[cfg(windows)]
 const NAMES: [&str; 2] = ["cublasLt64_13.dll", "cublasLt64_12.dll"];
 
-/// The library, opened once a process; why not, where it cannot be.
+/// The library, loaded once per process, or the error of loading it.
 pub fn functions() -> Result<&'static Functions, String> {
-    static OPENED: OnceLock<Result<Functions, String>> = OnceLock::new();
-    OPENED.get_or_init(|| open(env::var_os(VARIABLE))).as_ref().map_err(Clone::clone)
+    static LOADED: OnceLock<Result<Functions, String>> = OnceLock::new();
+    LOADED.get_or_init(|| open(env::var_os(VARIABLE))).as_ref().map_err(Clone::clone)
 }
 
-fn open(named: Option<OsString>) -> Result<Functions, String> {
-    if let Some(path) = named.filter(|path| !path.is_empty()) {
-        // SAFETY: opening a library runs its initialisers, which is what whoever named it asks for.
+fn open(path: Option<OsString>) -> Result<Functions, String> {
+    if let Some(path) = path.filter(|path| !path.is_empty()) {
+        // SAFETY: loading a library runs its initializers. The user requested this library.
         let library = unsafe { Library::new(&path) };
-        let why = |why| format!("{VARIABLE} names {}, which cannot be opened: {why}", path.to_string_lossy());
-        return Functions::of(library.map_err(why)?);
+        let message = |error| format!("{VARIABLE}={} cannot be loaded: {error}", path.to_string_lossy());
+        return Functions::load(library.map_err(message)?);
     }
-    // SAFETY: as above, of a library whose initialisers are known to be harmless.
+    // SAFETY: as above; the initializers of cublasLt are harmless.
     let found = NAMES.into_iter().find_map(|name| unsafe { Library::new(name) }.ok());
-    Functions::of(found.ok_or_else(|| format!("none of {} was found", NAMES[..NAMES.len().min(3)].join(", ")))?)
+    Functions::load(found.ok_or_else(|| format!("found none of {}", NAMES[..NAMES.len().min(3)].join(", ")))?)
 }
 
 impl Functions {
-    /// The library's name of a status.
-    pub fn name_of(&self, status: Status) -> String {
-        // SAFETY: any number may be asked for; the text is static.
+    /// Name of a status.
+    pub fn status_text(&self, status: Status) -> String {
+        // SAFETY: the function accepts any number.
         let name = unsafe { (self.status_name)(status) };
         if name.is_null() {
             return format!("status {status}");
         }
-        // SAFETY: it is a C string that is never freed.
+        // SAFETY: the name is a static C string.
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
     }
 }
 
-/// `13.1.0` of the number that the library gives.
+/// Formats a version number of the library, such as 130100 as `13.1.0`.
 pub fn version_text(version: usize) -> String {
     format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
 }
@@ -214,9 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_not_there_is_said_to_be() {
-        let why = open(Some("/nowhere/libcublasLt.so".into())).err().unwrap();
-        assert!(why.starts_with("TEGULA_CUBLASLT names /nowhere/libcublasLt.so, which cannot be opened"), "{why}");
+    fn open_missing_library_names_the_path() {
+        let message = open(Some("/nowhere/libcublasLt.so".into())).err().unwrap();
+        assert!(message.starts_with("TEGULA_CUBLASLT=/nowhere/libcublasLt.so cannot be loaded"), "{message}");
         assert_eq!((version_text(130_100).as_str(), version_text(120_405).as_str()), ("13.1.0", "12.4.5"));
     }
 }

@@ -1,13 +1,13 @@
-//! Crates for Rust, which are part of the program.
+//! Rust crates that are linked into the program.
 
 use gemm::Parallelism;
 use tegula::element::Type;
 use tegula_core::threads;
 
 use super::Blas;
-use super::ready::{Call, Operand, Product, Work};
+use super::prepared::{CallFn, Operand, PeerCall, PeerProblem};
 
-/// A crate.
+/// A Rust crate with a matrix product.
 #[non_exhaustive]
 pub enum Crate {
     Gemm,
@@ -26,46 +26,45 @@ impl Crate {
         }
     }
 
-    /// The way to make a product, on as many threads as the pool has.
-    pub fn calls<'a>(&self, product: &Product<'a>) -> Vec<Call<'a>> {
+    /// Calls that compute a product, on all threads of the pool.
+    pub fn calls<'a>(&self, product: &PeerProblem<'a>) -> Vec<PeerCall<'a>> {
         let threads = threads::count();
-        let work = match (self, product.ty) {
-            (Crate::Gemm, Type::F32) => Some(by_gemm(product, product.singles(), threads)),
-            (Crate::Gemm, Type::F64) => Some(by_gemm(product, product.doubles(), threads)),
-            // Its threads are those of an environment variable that is read once; it is measured without.
+        let function = match (self, product.ty) {
+            (Crate::Gemm, Type::F32) => Some(gemm_call(product, product.f32_scalars(), threads)),
+            (Crate::Gemm, Type::F64) => Some(gemm_call(product, product.f64_scalars(), threads)),
+            // It reads its number of threads once, from the environment; only one is measured.
             (Crate::Matrixmultiply, _) if threads > 1 => None,
             (Crate::Matrixmultiply, Type::F32) => {
-                Some(by_matrixmultiply(product, product.singles(), matrixmultiply::sgemm))
+                Some(matrixmultiply_call(product, product.f32_scalars(), matrixmultiply::sgemm))
             }
             (Crate::Matrixmultiply, Type::F64) => {
-                Some(by_matrixmultiply(product, product.doubles(), matrixmultiply::dgemm))
+                Some(matrixmultiply_call(product, product.f64_scalars(), matrixmultiply::dgemm))
             }
             _ => None,
         };
-        work.map(|work| Call { name: "", single: false, work }).into_iter().collect()
+        function.map(|function| PeerCall { name: "", f32_c: false, function }).into_iter().collect()
     }
 }
 
-/// Strides between rows and columns.
+/// Row and column strides.
 fn strides(operand: &Operand<'_>) -> [isize; 2] {
     let [_, row, col] = operand.layout.strides;
     [row, col]
 }
 
-fn by_gemm<'a, T: Copy + PartialEq + Default + 'static>(
-    product: &Product<'a>,
+fn gemm_call<'a, T: Copy + PartialEq + Default + 'static>(
+    product: &PeerProblem<'a>,
     [alpha, beta]: [T; 2],
     threads: usize,
-) -> Work<'a> {
+) -> CallFn<'a> {
     let ([m, n, k], batches, a, b) = (product.sizes(), product.shape.batches, product.a, product.b);
     let ([ar, ac], [br, bc], cr) = (strides(&a), strides(&b), n as isize);
     let parallelism = if threads > 1 { Parallelism::Rayon(threads) } else { Parallelism::None };
-    let (reads, plain) = (beta != T::default(), [false; 3]);
-    let [c_plain, a_plain, b_plain] = plain;
+    let (reads_c, [conj_c, conj_a, conj_b]) = (beta != T::default(), [false; 3]);
     Box::new(move |c| {
         for batch in 0..batches {
             let (a, b, c) = (a.at::<T>(batch), b.at::<T>(batch), c.cast::<T>().wrapping_add(batch * m * n));
-            // SAFETY: A and B are borrowed to be read, with layouts that lie within their memory, and C has room for the batch.
+            // SAFETY: A and B are borrowed, their layouts are in bounds, and C holds the batch.
             unsafe {
                 gemm::gemm(
                     m,
@@ -74,7 +73,7 @@ fn by_gemm<'a, T: Copy + PartialEq + Default + 'static>(
                     c,
                     1,
                     cr,
-                    reads,
+                    reads_c,
                     a,
                     ac,
                     ar,
@@ -83,9 +82,9 @@ fn by_gemm<'a, T: Copy + PartialEq + Default + 'static>(
                     br,
                     beta,
                     alpha,
-                    c_plain,
-                    a_plain,
-                    b_plain,
+                    conj_c,
+                    conj_a,
+                    conj_b,
                     parallelism,
                 );
             }
@@ -94,21 +93,23 @@ fn by_gemm<'a, T: Copy + PartialEq + Default + 'static>(
     })
 }
 
-/// `sgemm` and `dgemm` of the crate: m, k, n, alpha, A and its strides, B and its strides, beta, C and its strides.
+/// `sgemm` and `dgemm` of matrixmultiply.
+///
+/// Arguments: m, k, n, alpha, A and its strides, B and its strides, beta, C and its strides.
 type Matrixmultiply<T> =
     unsafe fn(usize, usize, usize, T, *const T, isize, isize, *const T, isize, isize, T, *mut T, isize, isize);
 
-fn by_matrixmultiply<'a, T: Copy + 'static>(
-    product: &Product<'a>,
+fn matrixmultiply_call<'a, T: Copy + 'static>(
+    product: &PeerProblem<'a>,
     [alpha, beta]: [T; 2],
     multiply: Matrixmultiply<T>,
-) -> Work<'a> {
+) -> CallFn<'a> {
     let ([m, n, k], batches, a, b) = (product.sizes(), product.shape.batches, product.a, product.b);
     let ([ar, ac], [br, bc], cr) = (strides(&a), strides(&b), n as isize);
     Box::new(move |c| {
         for batch in 0..batches {
             let (a, b, c) = (a.at(batch), b.at(batch), c.cast::<T>().wrapping_add(batch * m * n));
-            // SAFETY: A and B are borrowed to be read, with layouts that lie within their memory, and C has room for the batch.
+            // SAFETY: A and B are borrowed, their layouts are in bounds, and C holds the batch.
             unsafe { multiply(m, k, n, alpha, a, ar, ac, b, br, bc, beta, c, cr, 1) };
         }
         Ok(())

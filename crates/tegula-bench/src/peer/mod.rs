@@ -1,16 +1,16 @@
-//! Libraries of other people that multiply on this processor, to be measured against.
+//! Peer libraries on the CPU, for comparison.
 //!
-//! - `blas`: those with the interface of BLAS, opened while the program runs;
-//! - `onednn`: oneDNN, likewise;
-//! - `crates`: crates for Rust, where the feature `peers` is on.
+//! - `blas`: libraries with the C interface of BLAS, loaded at run time;
+//! - `onednn`: oneDNN, loaded at run time;
+//! - `crates`: Rust crates, with the feature `peers`.
 //!
-//! Each makes a product `ready` once, with all that it can do beforehand, and then makes it again and again: [`Ready`].
+//! A library prepares a product once and then runs it repeatedly: [`PreparedProduct`].
 
 mod blas;
 #[cfg(feature = "peers")]
 mod crates;
 mod onednn;
-mod ready;
+mod prepared;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -19,19 +19,19 @@ use std::ffi::c_int;
 use std::{env, fmt};
 
 use libloading::Library;
-pub use ready::Ready;
-use ready::{Operand, Product};
+pub use prepared::PreparedProduct;
+use prepared::{Operand, PeerProblem};
 use tegula::element::{Element, Scalar};
 use tegula::error::{Error, Result};
 use tegula::matrix::{Shape, View, check_product};
 
-/// A library that may be here.
+/// A peer library on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Blas {
-    /// Intel's.
+    /// Intel MKL.
     Mkl,
-    /// OpenBLAS, also as NumPy and SciPy bring it.
+    /// OpenBLAS, including the builds of NumPy and SciPy.
     OpenBlas,
     /// BLIS.
     Blis,
@@ -43,49 +43,51 @@ pub enum Blas {
     Matrixmultiply,
 }
 
-/// What looking for a library takes.
-struct Place {
+/// How to find a library.
+struct LibrarySearch {
     name: &'static str,
+    /// Environment variable with the library's path.
     variable: &'static str,
+    /// File names for the dynamic linker, without the variable.
     files: &'static [&'static str],
     advice: &'static str,
 }
 
 impl Blas {
-    /// Where it may be; `None` of a crate.
-    const fn place(self) -> Option<Place> {
+    /// How to find the library; `None` for a crate.
+    const fn search(self) -> Option<LibrarySearch> {
         Some(match self {
-            Blas::Mkl => Place {
+            Blas::Mkl => LibrarySearch {
                 name: "MKL",
                 variable: "TEGULA_MKL",
                 files: &["libmkl_rt.so.2", "libmkl_rt.so", "libmkl_rt.so.3"],
-                advice: "let TEGULA_MKL name its libmkl_rt (the PyPI package mkl has it)",
+                advice: "set TEGULA_MKL to the path of libmkl_rt (in the PyPI package mkl)",
             },
-            Blas::OpenBlas => Place {
+            Blas::OpenBlas => LibrarySearch {
                 name: "OpenBLAS",
                 variable: "TEGULA_OPENBLAS",
                 files: &["libopenblas.so.0", "libopenblas.so"],
-                advice: "let TEGULA_OPENBLAS name it (Debian's libopenblas0 and the PyPI package scipy-openblas64 have it)",
+                advice: "set TEGULA_OPENBLAS to its path (in Debian's libopenblas0 and the PyPI package scipy-openblas64)",
             },
-            Blas::Blis => Place {
+            Blas::Blis => LibrarySearch {
                 name: "BLIS",
                 variable: "TEGULA_BLIS",
                 files: &["libblis.so.4", "libblis.so"],
-                advice: "let TEGULA_BLIS name it (Debian's libblis4 has it)",
+                advice: "set TEGULA_BLIS to its path (in Debian's libblis4)",
             },
-            Blas::OneDnn => Place {
+            Blas::OneDnn => LibrarySearch {
                 name: "oneDNN",
                 variable: "TEGULA_ONEDNN",
                 files: &["libdnnl.so.3", "libdnnl.so"],
-                advice: "let TEGULA_ONEDNN name a libdnnl built for OpenMP (the PyPI package onednn-cpu-gomp has it)",
+                advice: "set TEGULA_ONEDNN to the path of a libdnnl built for OpenMP (in the PyPI package onednn-cpu-gomp)",
             },
             Blas::Gemm | Blas::Matrixmultiply => return None,
         })
     }
 }
 
-/// A library that can be used.
-pub struct Peer {
+/// A loaded peer library.
+pub struct PeerLibrary {
     name: String,
     kind: Kind,
 }
@@ -97,23 +99,24 @@ enum Kind {
     Crate(crates::Crate),
 }
 
-impl fmt::Debug for Peer {
+impl fmt::Debug for PeerLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
 }
 
-impl Peer {
-    /// Opens a library: what its environment variable names, or what the system finds.
+impl PeerLibrary {
+    /// Loads a library: from the path in its environment variable, or as the system finds it.
     ///
     /// # Errors
-    /// [`Error::NoPeer`] where it is not here, or lacks what it should have.
-    pub fn open(which: Blas) -> Result<Peer> {
-        let Some(place) = which.place() else { return built_in(which) };
-        // It is never closed: its threads may outlast the last call.
-        let library: &'static Library = Box::leak(Box::new(open(&place)?));
-        let refused = |why: &str| Error::NoPeer { library: place.name, why: why.into(), advice: place.advice };
-        // SAFETY: it is the library that it was asked for as.
+    /// [`Error::PeerUnavailable`] if the library or a function of it is not found.
+    pub fn open(which: Blas) -> Result<PeerLibrary> {
+        let Some(search) = which.search() else { return built_in(which) };
+        // The library is never unloaded: its threads may outlive the last call.
+        let library: &'static Library = Box::leak(Box::new(open(&search)?));
+        let unavailable =
+            |why: &str| Error::PeerUnavailable { library: search.name, why: why.into(), advice: search.advice };
+        // SAFETY: `library` is the library `which`.
         let (kind, version) = unsafe {
             let version = version::of(library, which);
             let kind = if which == Blas::OneDnn {
@@ -121,101 +124,105 @@ impl Peer {
             } else {
                 blas::Functions::of(library, which).map(Kind::Blas)
             };
-            (kind.map_err(refused)?, version)
+            (kind.map_err(unavailable)?, version)
         };
-        let name = version.map_or_else(|| place.name.into(), |version| format!("{} {version}", place.name));
-        Ok(Peer { name, kind })
+        let name = version.map_or_else(|| search.name.into(), |version| format!("{} {version}", search.name));
+        Ok(PeerLibrary { name, kind })
     }
 
-    /// Its name and, where it tells, its version.
+    /// Name and, if known, version.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many threads it may use from now on, for products that are made ready then.
+    /// Sets the number of threads, for products that are prepared afterwards.
     pub fn set_threads(&self, count: usize) {
         match &self.kind {
             Kind::Blas(functions) => functions.threads.set(count),
             Kind::OneDnn(functions) => functions.threads.set(count),
-            // They are told with each product.
+            // Crates take the number of threads per product.
             #[cfg(feature = "peers")]
             Kind::Crate(_) => {}
         }
     }
 
-    /// Makes C ← alpha·A·B + beta·C ready, in each way that the library has; none where it has no such product. C is row-major, and as
-    /// [`Ready::set`] leaves it.
+    /// Prepares C ← alpha·A·B + beta·C with each function of the library that supports it.
+    ///
+    /// C is row-major; [`PreparedProduct::set_c`] sets its initial value.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the shapes do not make a product, [`Error::OutOfMemory`].
-    pub fn ready<'a, T: Element>(
+    /// [`Error::Shape`] if the shapes do not agree, [`Error::OutOfMemory`].
+    pub fn prepare<'a, T: Element>(
         &'a self,
         alpha: T::Acc,
         a: View<'a, T>,
         b: View<'a, T>,
         beta: T::Acc,
-    ) -> Result<Vec<Ready<'a, T>>> {
-        let (Some(from), Some(to)) = (Operand::of(a), Operand::of(b)) else { return Ok(Vec::new()) };
+    ) -> Result<Vec<PreparedProduct<'a, T>>> {
+        let (Some(a_operand), Some(b_operand)) = (Operand::of(a), Operand::of(b)) else { return Ok(Vec::new()) };
         let shape = Shape { batches: a.shape().batches, rows: a.shape().rows, cols: b.shape().cols };
         check_product(a.shape(), b.shape(), shape)?;
-        let factors = [alpha.to_bits(), beta.to_bits()];
-        let product = Product { ty: T::TYPE, shape, k: a.shape().cols, a: from, b: to, factors };
+        let scalars = [alpha.to_bits(), beta.to_bits()];
+        let product = PeerProblem { ty: T::TYPE, shape, k: a.shape().cols, a: a_operand, b: b_operand, scalars };
         let calls = match &self.kind {
             Kind::Blas(functions) => functions.calls(&product)?,
             Kind::OneDnn(functions) => functions.calls(&product)?,
             #[cfg(feature = "peers")]
             Kind::Crate(which) => which.calls(&product),
         };
-        calls.into_iter().map(|call| Ready::new(&self.name, call, shape)).collect()
+        calls.into_iter().map(|call| PreparedProduct::new(&self.name, call, shape)).collect()
     }
 }
 
-/// A crate that is part of the program, or not.
-fn built_in(which: Blas) -> Result<Peer> {
+/// A crate that is linked with the feature `peers`.
+fn built_in(which: Blas) -> Result<PeerLibrary> {
     #[cfg(feature = "peers")]
-    return Ok(Peer { name: crates::Crate::of(which).name().into(), kind: Kind::Crate(crates::Crate::of(which)) });
+    return Ok(PeerLibrary {
+        name: crates::Crate::of(which).name().into(),
+        kind: Kind::Crate(crates::Crate::of(which)),
+    });
     #[cfg(not(feature = "peers"))]
-    Err(Error::NoPeer {
+    Err(Error::PeerUnavailable {
         library: if which == Blas::Gemm { "the crate gemm" } else { "the crate matrixmultiply" },
-        why: "this program was built without it".into(),
+        why: "this build does not include it".into(),
         advice: "build with '--features peers'",
     })
 }
 
-fn open(place: &Place) -> Result<Library> {
-    let named = env::var(place.variable).ok().filter(|name| !name.is_empty());
-    let names = named.as_deref().map_or_else(|| place.files.to_vec(), |named| vec![named]);
+fn open(search: &LibrarySearch) -> Result<Library> {
+    let path = env::var(search.variable).ok().filter(|path| !path.is_empty());
+    let names = path.as_deref().map_or_else(|| search.files.to_vec(), |path| vec![path]);
     let mut why = String::new();
     let open = |name: &&str| {
-        // SAFETY: opening a library runs its initialisers. It is one that the user asked for by name.
+        // SAFETY: loading a library runs its initializers. The user requested this library.
         unsafe { Library::new(*name) }.inspect_err(|error| why = error.to_string()).ok()
     };
-    names.iter().find_map(open).ok_or(Error::NoPeer { library: place.name, why, advice: place.advice })
+    names.iter().find_map(open).ok_or(Error::PeerUnavailable { library: search.name, why, advice: search.advice })
 }
 
-/// A function that sets how many threads there are.
+/// A function that sets the number of threads, by the width of its argument.
 enum Threads {
-    Narrow(unsafe extern "C" fn(c_int)),
-    Wide(unsafe extern "C" fn(i64)),
+    Int32(unsafe extern "C" fn(c_int)),
+    Int64(unsafe extern "C" fn(i64)),
 }
 
 impl Threads {
     fn set(&self, count: usize) {
-        // SAFETY: these functions take any number from 1 on.
+        // SAFETY: these functions accept any number of at least 1.
         unsafe {
             match self {
-                Threads::Narrow(set) => set(c_int::try_from(count).unwrap_or(c_int::MAX)),
-                Threads::Wide(set) => set(i64::try_from(count).unwrap_or(i64::MAX)),
+                Threads::Int32(set) => set(c_int::try_from(count).unwrap_or(c_int::MAX)),
+                Threads::Int64(set) => set(i64::try_from(count).unwrap_or(i64::MAX)),
             }
         }
     }
 }
 
-/// The first function there is of these names, in a library or in those that it came with.
+/// Looks up the first of `names` that a library, or one of its dependencies, exports.
 ///
 /// # Safety
 /// `F` is the type of each function of these names.
 unsafe fn symbol<F: Copy>(library: &Library, names: &[impl AsRef<str>]) -> Option<F> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     names.iter().find_map(|name| unsafe { library.get::<F>(name.as_ref().as_bytes()) }.ok().map(|function| *function))
 }

@@ -4,38 +4,43 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 use tegula::element::Type;
-use tegula_explain::trace::Sample;
+use tegula_explain::trace::TraceFilter;
 
 use super::{VariantArgs, both_standard, is_standard, whole};
-use crate::effort::Effort;
 use crate::failure::Failure;
-use crate::kernel::{Named, Names, Problem};
+use crate::interpreter_options::InterpreterOptions;
+use crate::kernel::{KernelArg, KernelParser, Problem};
 
-/// What help ends with.
+/// Examples and notes after help.
 pub const EXAMPLES: &str = "\
 Examples:
   tegula explain                                    4×4 in tiles of 2×2, played
   tegula explain a.npy b.npy --thread 1,0           your own numbers
-  tegula explain --kernel naive | less              the story as text
-  tegula explain --plant missing-first-barrier      a race, and where it happens
-  tegula explain --m 256 --n 256 --k 256 --json     what each thread does
+  tegula explain --kernel naive | less              as text
+  tegula explain --inject missing-first-barrier     a race, and where it occurs
+  tegula explain --m 256 --n 256 --k 256 --json     counts per thread
   tegula explain --m 999 --blocks 5,0 --trace b.trace
-  tegula explain b.trace                            play what was kept
-  tegula explain --kernel hopper_128x64x64_2_4_1    a pipeline and its waits
+  tegula explain b.trace                            play a recorded trace
+  tegula explain --kernel hopper_128x64x64_consumers2_stages4   a pipeline
   tegula explain --html tiles.html                  a page for a browser
-  tegula explain --serve                            one that runs new choices
+  tegula explain --serve                            a page that runs new choices
 
-On a terminal the multiplication is played: → and ← go on and back, ] and [ by whole acts, ? tells of all keys, q ends. Elsewhere, or with \
---plain, it is told as text. A and B are as for mul, but two-dimensional; without files A and B are 1, 2, 3 … row after row, from 1 again after 100. \
-A kernel with a mistake in it is played like any other, and the exit code is 0.
+On a terminal the product is played: → and ← step forward and back, ] and [ by phases, ? lists all \
+keys, q quits. Elsewhere, or with --plain, it is printed as text. A and B are as for mul, but \
+two-dimensional; without files they are 1, 2, 3 … row by row, from 1 again after 100. A kernel with \
+a bug is played like any other, and the exit code is 0. A trace of all blocks that is too large has \
+one block instead, that of --block or the first.
 
-Of a kernel with a pipeline, as those of the family hopper, a timeline tells which step along k each stage of shared memory holds when, and who waited \
-for whom. A column of it is a unit of logical time: to ask for copies takes 1, the copies 4, the products of a step 2, to store a tile 2, to send sums to other \
-blocks 2, all else nothing. Since its warps do different things at once, such a kernel is told as text, and not played.
+A kernel with a pipeline, such as the hopper family, has a timeline: the step along k that each \
+stage of shared memory holds, and the waits. A column is a unit of logical time: issuing a copy \
+takes 1, the copy 4, the products of a step 2, storing a tile 2, sending accumulators to other \
+blocks 2, all else 0. Since its warps run concurrently, such a kernel is printed as text and not \
+played.
 
-The object of --json has kernel, m, n, k, grid, block, steps, per_thread (global_loads, global_stores, shared_loads, shared_stores, fma: each the \
-greatest of any thread), barriers_per_block, and counters and findings as check --json has them. With --blocks these are of the blocks that ran. Of kernels that pack or split their work the \
-multiplying kernel is explained.";
+The object of --json has kernel, m, n, k, grid, block, steps, per_thread (global_loads, \
+global_stores, shared_loads, shared_stores, fma: the maximum over threads of each), \
+barriers_per_block, and counters and findings as in check --json. With --blocks they cover the \
+blocks that ran. For kernels that pack operands or split their work, the GEMM kernel is explained.";
 
 #[derive(Debug, Args)]
 #[command(mut_arg("tile", |tile| tile.help(
@@ -46,12 +51,13 @@ multiplying kernel is explained.";
     "Type of A and B [default: that of the files, else f32; K2: f64; K3: i32; dmma: f64; mma and hopper: f16; limbs: i32]"
 )))]
 pub struct ExplainArgs {
-    /// A and B: matrices in files, as for mul; or one trace that --trace wrote
+    /// A and B: matrices in files, as for mul; or one trace file of --trace
     #[arg(value_name = "A B | TRACE", num_args = 0..=2, value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
-    /// The kernel: naive, tiled, a preset K1 to K6, or a kernel with its shape in its name
-    #[arg(long, value_name = "NAME", default_value = "tiled", ignore_case = true, value_parser = Names)]
-    pub kernel: Named,
+    /// The kernel: naive, tiled, a preset K1 to K6, a family for its default configuration, or a
+    /// configuration
+    #[arg(long, value_name = "NAME", default_value = "tiled", ignore_case = true, value_parser = KernelParser::PRODUCTS)]
+    pub kernel: KernelArg,
     /// Rows of A and C [default: 4; K1 to K6 and other kernels: as for check]
     #[arg(long, allow_negative_numbers = true, value_parser = whole::<usize>(0))]
     pub m: Option<usize>,
@@ -69,34 +75,35 @@ pub struct ExplainArgs {
     pub tb: bool,
     #[command(flatten)]
     pub options: VariantArgs,
-    /// The block to begin with, along x and y [default: the first]
+    /// Block to start with, along x and y [default: the first]
     #[arg(long, value_name = "X,Y", value_parser = At::parse)]
     pub block: Option<At>,
-    /// The thread of the block to begin with
+    /// Thread of the block to start with
     #[arg(long, value_name = "X,Y", value_parser = At::parse)]
     pub thread: Option<At>,
-    /// Run these blocks only
+    /// Run and record these blocks only [default: all; one block if all are too many]
     #[arg(long, value_name = "X,Y", value_delimiter = ';', value_parser = At::parse)]
     pub blocks: Option<Vec<At>>,
-    /// Record these warps of a block only
+    /// Record these warps of each block only
     #[arg(long, value_name = "WARP", value_delimiter = ',', value_parser = whole::<u32>(0))]
     pub warps: Option<Vec<u32>>,
-    /// Record these steps along k only, the second one left out
+    /// Record these steps along k only, without TO
     #[arg(long, value_name = "FROM:TO", value_parser = steps)]
     pub steps: Option<[u32; 2]>,
-    /// Write what happens to this file, to be played later; - for standard output
+    /// Write the trace to this file, to play it later; - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
-    /// Tell it as text, also on a terminal
+    /// Print text, also on a terminal
     #[arg(long)]
     pub plain: bool,
-    /// Print what threads do and what it costs as one JSON object
+    /// Print counts per thread and costs as one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Write a page for a browser that holds every tile, mapping and mistake of small products; of a hopper kernel, its timeline
+    /// Write an HTML page with every tile, mapping and bug of small products; for a hopper kernel,
+    /// its timeline
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["files", "trace", "json", "plain", "serve"])]
     pub html: Option<PathBuf>,
-    /// Give such a page out to browsers on this machine, and run what is chosen there; without a port at any that is free
+    /// Serve such a page on this machine and run what is chosen there [default port: any free one]
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "0", conflicts_with_all = ["files", "trace", "json", "plain"])]
     pub serve: Option<u16>,
 }
@@ -111,43 +118,43 @@ impl At {
         match numbers.as_deref() {
             Some(&[x, y]) => Ok(At([x, y, 0])),
             Some(&[x, y, z]) => Ok(At([x, y, z])),
-            _ => Err("give X,Y, such as 0,1".into()),
+            _ => Err("not X,Y, such as 0,1".into()),
         }
     }
 }
 
 fn steps(text: &str) -> Result<[u32; 2], String> {
     let ends = text.split_once(':').and_then(|(from, to)| Some([from.parse().ok()?, to.parse().ok()?]));
-    ends.filter(|[from, to]| from < to).ok_or_else(|| "give FROM:TO, such as 0:4".into())
+    ends.filter(|[from, to]| from < to).ok_or_else(|| "not FROM:TO, such as 0:4".into())
 }
 
 impl ExplainArgs {
-    /// What no single option can tell is wrong.
+    /// Refuses combinations of options that exclude each other.
     pub fn check(&self) -> Result<(), Failure> {
         let refuse = |why: &str| Err(Failure::Usage(why.into()));
         let sizes = self.m.is_some() || self.n.is_some() || self.k.is_some();
         let other = self.options.given().next().is_some() || self.kernel.text() != "tiled" || self.ta || self.tb;
         let sampled = self.blocks.is_some() || self.warps.is_some() || self.steps.is_some();
         match self.files.len() {
-            1 if sizes || other || sampled || self.json || self.trace.is_some() => refuse(
-                "a trace is played as it was recorded: beside one file there are --block, --thread and --plain only; give A and B to run a kernel on them",
-            ),
+            1 if sizes || other || sampled || self.json || self.trace.is_some() => {
+                refuse("a trace file allows --block, --thread and --plain only; give A and B to run a kernel")
+            }
             _ if self.json && is_standard(self.trace.as_ref()) => Err(both_standard("--json", "--trace")),
-            2 if sizes => refuse("the files say what m, n and k are; leave --m, --n and --k out"),
+            2 if sizes => refuse("the files determine m, n and k; leave out --m, --n and --k"),
             _ => Ok(()),
         }
     }
 
-    /// What is recorded.
-    pub fn sample(&self) -> Sample {
-        Sample {
+    /// The part of the launch to record.
+    pub fn sample(&self) -> TraceFilter {
+        TraceFilter {
             blocks: self.blocks.as_ref().map(|blocks| blocks.iter().map(|at| at.0).collect()),
             warps: self.warps.clone(),
             steps: self.steps,
         }
     }
 
-    /// The problem asked for; of the files' type and sizes, where there are files.
+    /// The problem, with the type and sizes of the files, if given.
     pub fn problem(&self, ty: Option<Type>, sizes: Option<[usize; 3]>) -> tegula::Result<Problem> {
         let mut options = VariantArgs { dtype: self.options.dtype.or(ty), ..self.options.clone() };
         let simple = matches!(self.kernel.text(), "naive" | "tiled");
@@ -159,11 +166,11 @@ impl ExplainArgs {
         let recipe = options.recipe(&self.kernel)?;
         let usual = if simple { simple_sizes } else { self.kernel.sizes(&recipe.kernel) };
         let sizes = sizes.unwrap_or([0, 1, 2].map(|side| asked[side].unwrap_or(usual[side])));
-        Problem::new(recipe, sizes, Effort::default())
+        Problem::new(recipe, sizes, InterpreterOptions::default())
     }
 }
 
-/// The side of tiles that shows most of a product of these sizes: a few tiles along each side.
+/// The tile side that suits a product of these sizes: a few tiles along each side.
 fn tile(sizes: [usize; 3]) -> u32 {
     match sizes.into_iter().max() {
         Some(33..) => 16,
@@ -177,7 +184,7 @@ fn tile(sizes: [usize; 3]) -> u32 {
 mod tests {
     use clap::Parser;
     use tegula_explain::pipeline::Costs;
-    use tegula_kernels::{Family, GemmVariant, Plain};
+    use tegula_kernels::{GemmVariant, Plain, PlainKind};
 
     use super::super::{Cli, Command};
     use super::*;
@@ -190,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn small_products_have_small_tiles() {
+    fn small_product_has_small_tiles() {
         let of = |line| {
             let problem = explain(line).problem(None, None).unwrap();
             (problem.recipe.kernel.tile()[0], [problem.m, problem.n, problem.k])
@@ -202,11 +209,11 @@ mod tests {
         assert_eq!(of("--kernel k5 --k 6"), (2, [4, 4, 6]));
         assert_eq!(of("--tile 8"), (8, [4; 3]));
         let files = explain("a b").problem(Some(Type::I32), Some([2, 3, 4])).unwrap();
-        assert_eq!(files.recipe.kernel, Plain::new(Family::Tiled, Type::I32, 2).into());
+        assert_eq!(files.recipe.kernel, Plain::new(PlainKind::Tiled, Type::I32, 2).into());
     }
 
     #[test]
-    fn samples_are_parsed() {
+    fn sample_options_are_parsed() {
         let sample = explain("--blocks 1,2;3,4,5 --warps 0,2 --steps 3:5").sample();
         assert_eq!(sample.blocks, Some(vec![[1, 2, 0], [3, 4, 5]]));
         assert_eq!((sample.warps, sample.steps), (Some(vec![0, 2]), Some([3, 5])));
@@ -217,16 +224,17 @@ mod tests {
     }
 
     #[test]
-    fn help_says_what_a_column_is() {
-        let Costs { ask, copy, multiply, store, send } = Costs::USUAL;
-        let told = format!(
-            "takes {ask}, the copies {copy}, the products of a step {multiply}, to store a tile {store}, to send sums to other blocks {send}, all"
+    fn help_states_timeline_costs() {
+        let Costs { issue, copy, multiply, store, send } = Costs::DEFAULT;
+        let costs = format!(
+            "issuing a copy takes {issue}, the copy {copy}, the products of a step {multiply}, storing a tile {store}, \
+             sending accumulators to other blocks {send}, all else 0"
         );
-        assert!(EXAMPLES.contains(&told), "{told}");
+        assert!(EXAMPLES.contains(&costs), "{costs}");
     }
 
     #[test]
-    fn what_cannot_go_together_is_refused() {
+    fn excluding_options_are_refused() {
         for wrong in ["x.trace --tile 4", "x.trace --json", "x.trace --blocks 0,0", "a b --m 4", "x --kernel naive"] {
             assert!(matches!(explain(wrong).check(), Err(Failure::Usage(_))), "{wrong}");
         }

@@ -1,4 +1,4 @@
-//! Which products `bench` and `tune` time: shapes, types and layouts.
+//! Products that `bench` and `tune` time: shapes, types and layouts.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::{accuracy_parser, type_parser};
 use crate::failure::Failure;
 use crate::shapes::{self, Shape, Sizes};
 
-/// Products: each type in each layout in each shape.
+/// Options of products: every type in every layout in every shape.
 #[derive(Debug, Args)]
 pub struct ProductsArgs {
     /// Rows of A and C [default: 512,1024,2048]
@@ -27,16 +27,16 @@ pub struct ProductsArgs {
     /// Matrices in the batch [default: 1]
     #[arg(long, value_name = "SIZES", conflicts_with = "shapes")]
     pub batch: Option<Sizes>,
-    /// Take m, n, k and batch from a file, a product a line
+    /// Read m, n, k and batch from a file, one product per line
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub shapes: Option<PathBuf>,
     /// Types of A and B
     #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32", value_parser = type_parser())]
     pub dtype: Vec<Type>,
-    /// How A and B are stored: n as they are multiplied, t transposed
+    /// Layouts of A and B: n row-major, t transposed
     #[arg(long, value_name = "LAYOUTS", value_delimiter = ',', default_value = "nn", value_parser = layout_parser())]
     pub layout: Vec<Layout>,
-    /// How exact products have to be, a peer's too; see 'mul --help'
+    /// Accuracy, also of a peer; see 'mul --help'
     #[arg(long, value_name = "HOW", default_value = "full", value_parser = accuracy_parser())]
     pub accuracy: Accuracy,
 }
@@ -44,18 +44,18 @@ pub struct ProductsArgs {
 const DEFAULT_SIZES: &str = "512,1024,2048";
 
 impl ProductsArgs {
-    /// What no single option can tell is wrong.
+    /// Refuses combinations of options that exclude each other.
     pub fn check(&self) -> Result<(), Failure> {
         match self.dtype.iter().find(|&&ty| self.accuracy.of(ty) != self.accuracy) {
             Some(other) => {
                 let name = self.accuracy.name();
-                Err(Failure::Usage(format!("--accuracy {name} is a mode of f32, and --dtype names {other}")))
+                Err(Failure::Usage(format!("--accuracy {name} applies to f32, and --dtype has {other}")))
             }
             None => Ok(()),
         }
     }
 
-    /// The shapes that are asked for.
+    /// The shapes of `--shapes` or of the lists of sizes.
     pub fn shapes(&self) -> Result<Vec<Shape>, Failure> {
         if let Some(path) = &self.shapes {
             return shapes::file(path);
@@ -65,18 +65,18 @@ impl ProductsArgs {
         shapes::zipped(&m, self.n.as_ref(), self.k.as_ref(), self.batch.as_ref())
     }
 
-    /// Every type in every layout in every one of these shapes.
-    pub fn of(&self, shapes: &[Shape]) -> Vec<Asked> {
+    /// Every type in every layout in each of these shapes.
+    pub fn of(&self, shapes: &[Shape]) -> Vec<ProductCase> {
         let mut all = Vec::new();
         for &ty in &self.dtype {
             for &layout in &self.layout {
-                all.extend(shapes.iter().map(|&shape| Asked { ty, layout, shape, accuracy: self.accuracy }));
+                all.extend(shapes.iter().map(|&shape| ProductCase { ty, layout, shape, accuracy: self.accuracy }));
             }
         }
         all
     }
 
-    /// The options that say the types and layouts again.
+    /// The options of types, layouts and accuracy.
     pub fn kinds(&self) -> String {
         let types = self.dtype.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(",");
         let layouts = self.layout.iter().map(Layout::to_string).collect::<Vec<_>>().join(",");
@@ -84,7 +84,7 @@ impl ProductsArgs {
     }
 }
 
-/// The options that say these products again. Of files only names are told.
+/// The options that repeat these products. Files have their names only.
 impl fmt::Display for ProductsArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.shapes.as_ref().and_then(|path| path.file_name()) {
@@ -100,43 +100,43 @@ impl fmt::Display for ProductsArgs {
     }
 }
 
-/// The option that says how exact products have to be, where it is not the usual one.
+/// The option of the accuracy, where it is not the default.
 fn mode(accuracy: Accuracy) -> String {
     if accuracy == Accuracy::Full { String::new() } else { format!(" --accuracy {}", accuracy.name()) }
 }
 
-/// A product that is to be timed.
+/// A product to time.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct ProductCase {
     pub ty: Type,
     pub layout: Layout,
     pub shape: Shape,
     pub accuracy: Accuracy,
 }
 
-impl Asked {
-    /// What a report calls the type. A mode of a type is told as a type: its figures stand beside others.
+impl ProductCase {
+    /// The type's name in reports; an accuracy mode counts as a type.
     pub fn dtype(&self) -> &'static str {
         if self.accuracy == Accuracy::Full { self.ty.name() } else { self.accuracy.name() }
     }
 
-    /// The options that say it again.
+    /// The options that repeat it.
     pub fn options(&self) -> String {
-        let &Asked { ty, layout, shape: Shape { m, n, k, batch }, accuracy } = self;
+        let &ProductCase { ty, layout, shape: Shape { m, n, k, batch }, accuracy } = self;
         let mode = mode(accuracy);
         format!("--m {m} --n {n} --k {k} --batch {batch} --dtype {ty} --layout {layout}{mode}")
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for ProductCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Asked { layout, shape: Shape { m, n, k, batch }, .. } = self;
+        let ProductCase { layout, shape: Shape { m, n, k, batch }, .. } = self;
         write!(f, "{} {layout} {m}×{n}×{k}", self.dtype())?;
-        if *batch == 1 { Ok(()) } else { write!(f, ", {batch} of them") }
+        if *batch == 1 { Ok(()) } else { write!(f, ", batch of {batch}") }
     }
 }
 
-/// How A and B are stored.
+/// The layouts of A and B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout([bool; 2]);
 

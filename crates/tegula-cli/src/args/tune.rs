@@ -11,54 +11,57 @@ use crate::shapes::{self, Shape};
 pub const EXAMPLES: &str = "\
 Examples:
   tegula tune --m 512:4096:512 --dtype f32,f64      cubes of two types
-  tegula tune --shapes model.txt --layout nn,nt     the products of a model
-  tegula tune --random 200 --seed 1 --dry-run       how good is the cost model?
-  tegula tune --m 4096 --all --json t.json          time every kernel there is
+  tegula tune --shapes model.txt --layout nn,nt     the shapes of a model
+  tegula tune --random 200 --seed 1 --dry-run       evaluate the cost model
+  tegula tune --m 4096 --all --json t.json          time every kernel
 
-Products that come later, from any program that uses the library, take the winner where one is kept for their type, shape and layout, and else \
-what the cost model chooses. Winners are kept for the GPU, driver and version of Tegula that they were measured with; those of another are not \
-used, and a file that is corrupt is said to be and made anew. A winner may add in another order than the cost model's choice, so results can differ in their \
-last bits.
+Later products, in any program that uses the library, use the tuned entry for their type, shape and \
+layout, else the cost model's choice. Entries are cached for the GPU, driver and version of Tegula \
+that they were measured with; those of another are not used, and a corrupt file is reported and \
+replaced. A tuned kernel may accumulate in another order than the cost model's choice, so results \
+can differ in their last bits.
 
-Sizes and files of shapes are those of bench; so are inputs. All kernels that may make a product are timed, with all splits of its sums, but \
-for those that the cost model takes to be more than twice as slow as its best. ratio is the speed of its choice by the winner's, so 1 where it \
-has chosen the fastest. A kernel that was never used here is assembled first, which takes the driver a tenth of a second or more.
+Sizes, files of shapes and inputs are as for bench. All legal kernels are timed, with all split-K and \
+stream-K schedules, except those predicted to be more than twice as slow as the best. ratio is the \
+speed of the cost model's choice divided by that of the fastest, so 1 where it chose the fastest. A \
+kernel used for the first time is assembled by the driver, which takes a tenth of a second or more.
 
 The object of --json has machine, driver, version, seed, command, within_5_percent and rows; a row has dtype, layout, m, n, k, batch, \
-candidates, timed, chosen, chosen_tflops, chosen_us, winner, winner_tflops, winner_us, ratio, glances and error; glances are all that \
-were timed, each with its kernel and us, as they looked at first. Times are microseconds of a call; what there is not \
-is null. The file and the winners are written anew after each row, always whole.
+candidates, timed, chosen, chosen_tflops, chosen_us, winner (the fastest), winner_tflops, winner_us, \
+ratio, glances and error; glances are the first timings of all timed kernels, each with kernel and \
+us. Times are microseconds per call; missing values are null. The file and the cache are replaced \
+atomically after each row.
 
-Environment: TEGULA_CACHE_DIR is where winners are kept, in place of $XDG_CACHE_HOME/tegula or ~/.cache/tegula. Exit code 1 also where a \
+Environment: TEGULA_CACHE_DIR is the cache directory, in place of $XDG_CACHE_HOME/tegula or ~/.cache/tegula. Exit code 1 also where a \
 row could not be measured.";
 
 #[derive(Debug, Args)]
 pub struct TuneArgs {
     #[command(flatten)]
     pub products: ProductsArgs,
-    /// Take so many shapes by chance, sizes of all magnitudes alike
+    /// Time this number of random shapes, log-uniformly distributed
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = whole::<usize>(1),
         conflicts_with_all = ["m", "n", "k", "batch", "shapes"])]
     pub random: Option<usize>,
-    /// The least size of those by chance [default: 64]
+    /// Minimum size of random shapes [default: 64]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = whole::<u32>(1), requires = "random")]
     pub from: Option<u32>,
-    /// The greatest size of those by chance [default: 8192]
+    /// Maximum size of random shapes [default: 8192]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = whole::<u32>(1), requires = "random")]
     pub to: Option<u32>,
     /// auto or cuda:N
     #[arg(long, default_value = "auto", value_hint = ValueHint::Other)]
     pub device: DeviceChoice,
-    /// Where shapes by chance and the inputs come from
+    /// Seed of random shapes and inputs
     #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u64>(0))]
     pub seed: u64,
-    /// Time for the turns of the best few of a row; long calls take what a few rounds need
+    /// Seconds to compare the best few kernels of a row; three rounds run in any case
     #[arg(long, value_name = "SECONDS", default_value_t = 0.2, allow_hyphen_values = true, value_parser = seconds)]
     pub time: f64,
-    /// Time also what the cost model takes to be hopeless
+    /// Also time kernels that the cost model rules out
     #[arg(long)]
     pub all: bool,
-    /// Keep no winners
+    /// Do not write the cache
     #[arg(long)]
     pub dry_run: bool,
     /// Write one JSON object to this file, or - for standard output
@@ -66,30 +69,28 @@ pub struct TuneArgs {
     pub json: Option<PathBuf>,
 }
 
-/// The sizes of shapes by chance, unless said otherwise.
+/// The default sizes of random shapes.
 const SIZES: [u32; 2] = [64, 8192];
 
 impl TuneArgs {
-    /// What no single option can tell is wrong.
+    /// Refuses combinations of options that exclude each other.
     pub fn check(&self) -> Result<(), Failure> {
         if let DeviceChoice::Cpu | DeviceChoice::Interp = self.device {
             let device = self.device;
-            return Err(Failure::Usage(format!(
-                "kernels are tuned for a GPU, and --device is {device}; choose auto or cuda:N"
-            )));
+            return Err(Failure::Usage(format!("--device {device}: only GPUs are tuned; choose auto or cuda:N")));
         }
         self.products.check()?;
-        if let Some(count) = self.random.filter(|count| *count > shapes::MOST) {
-            return Err(Failure::Usage(format!("--random {count} is too many; {} is the most", shapes::MOST)));
+        if let Some(count) = self.random.filter(|count| *count > shapes::MAX_SHAPES) {
+            return Err(Failure::Usage(format!("--random {count}: the maximum is {}", shapes::MAX_SHAPES)));
         }
         let [from, to] = self.ends();
         if from > to {
-            return Err(Failure::Usage(format!("--from {from} is more than --to {to}")));
+            return Err(Failure::Usage(format!("--from {from} exceeds --to {to}")));
         }
         Ok(())
     }
 
-    /// The shapes that are asked for.
+    /// The shapes to time.
     pub fn shapes(&self) -> Result<Vec<Shape>, Failure> {
         match self.random {
             Some(count) => Ok(shapes::random(count, self.ends(), self.seed)),
@@ -97,7 +98,7 @@ impl TuneArgs {
         }
     }
 
-    /// The line that says this run again, but for the file that it writes.
+    /// The command that repeats this run, without its output file.
     pub fn command(&self) -> String {
         let products = match self.random {
             Some(count) => {
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_said_again_without_its_file() {
+    fn tune_command_repeats_the_run_without_output_file() {
         let line = "tegula tune --m 512:1024:512 --k 64 --dtype f32 --layout nt --accuracy tf32 --device cuda:1 --seed 7 --time 0.5 --all --dry-run";
         assert_eq!(tune(&format!("{line} --json /there/t.json")).command(), line);
         let chance = tune("tegula tune --random 3 --to 100");

@@ -1,11 +1,11 @@
-//! The explanation as a page for a browser: written to a file, or given out on this machine.
+//! The explanation as an HTML page, written to a file or served on this machine.
 
 use std::io::Write;
 use std::path::Path;
 
-use tegula_explain::page::{Book, Choice, html, pipeline};
+use tegula_explain::page::{Catalog, Selection, html, pipeline};
 use tegula_explain::pipeline::{Costs, Timeline};
-use tegula_explain::serve::{LARGEST, Page};
+use tegula_explain::serve::{MAX_EXTENT, Server};
 use tegula_files::ReportFile;
 use tegula_kernels::GemmKernel;
 
@@ -13,39 +13,52 @@ use super::chosen;
 use super::source::Launch;
 use super::text::at;
 use crate::args::ExplainArgs;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, one_line};
 use crate::output::stdout;
-use crate::progress::{Meter, Unit};
+use crate::progress::{ProgressDisplay, Unit};
 
-/// Writes the page: of a kernel with a pipeline its timeline.
-pub fn write(file: &Path, args: &ExplainArgs, meter: &Meter) -> Result<()> {
+/// Writes the page; for a kernel with a pipeline, its timeline.
+pub fn write(file: &Path, args: &ExplainArgs, progress: &ProgressDisplay) -> Result<()> {
     if matches!(args.problem(None, None)?.recipe.kernel, GemmKernel::Hopper(_)) {
-        return write_pipeline(file, args, meter);
+        return write_pipeline(file, args, progress);
     }
     let choice = choice(args)?;
-    // Before any work: a file that cannot be written is refused.
+    // Refuse a file that cannot be written before any work.
     let to = ReportFile::new(file)?;
-    let book = Book::small(choice.plain.ty).opening_with(choice);
-    let phase = meter.phase("tracing small products", Unit::Products, book.len() as u64);
+    let book = Catalog::small(choice.plain.ty).starting_with(choice);
+    let phase = progress.phase("tracing small products", Unit::Products, book.len() as u64);
     let page = html(&book, &|done| phase.set(done as u64)).map_err(|why| Failure::new(why.to_string()))?;
+    drop(phase);
     to.replace(page.as_bytes())?;
+    written(&to, file, progress);
     Ok(())
 }
 
-fn write_pipeline(file: &Path, args: &ExplainArgs, meter: &Meter) -> Result<()> {
+/// KernelParser the file to open.
+fn written(to: &ReportFile, file: &Path, progress: &ProgressDisplay) {
+    if !to.is_stream() {
+        let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        progress.line(format!("wrote {}; open it in a browser", one_line(&path.display().to_string())));
+    }
+}
+
+fn write_pipeline(file: &Path, args: &ExplainArgs, progress: &ProgressDisplay) -> Result<()> {
     let to = ReportFile::new(file)?;
-    let trace = Launch::new(args, meter)?.trace(args, meter)?;
+    let trace = Launch::new(args, progress)?.trace(args, progress)?;
     let (block, _) = chosen(&trace.header, &trace.blocks(), args)?;
-    let Some(timeline) = Timeline::of(&trace, block, Costs::USUAL) else {
-        return Err(Failure::new(format!("block {} has no tiles copied: there is nothing to multiply", at(block))));
+    let Some(timeline) = Timeline::of(&trace, block, Costs::DEFAULT) else {
+        return Err(Failure::new(format!("block {} copies no tiles: nothing to multiply", at(block))));
     };
     to.replace(pipeline(&trace, block, &timeline).as_bytes())?;
+    written(&to, file, progress);
     Ok(())
 }
 
-/// Says where the page is, and gives it out until the program is ended.
-pub fn serve(port: u16, args: &ExplainArgs) -> Result<()> {
-    let page = Page::open(port, choice(args)?).map_err(|why| Failure::new(why.to_string()))?;
+/// Prints the URL and serves the page until the program ends.
+pub fn serve(port: u16, args: &ExplainArgs, progress: &ProgressDisplay) -> Result<()> {
+    let choice = choice(args)?;
+    progress.line("starting the server: tracing the first product …");
+    let page = Server::bind(port, choice).map_err(|why| Failure::new(why.to_string()))?;
     let mut out = stdout()?.lock();
     writeln!(out, "{}", page.url())?;
     out.flush()?;
@@ -54,20 +67,20 @@ pub fn serve(port: u16, args: &ExplainArgs) -> Result<()> {
     Ok(())
 }
 
-/// What the page opens with.
-fn choice(args: &ExplainArgs) -> Result<Choice> {
+/// The product that the page opens with.
+fn choice(args: &ExplainArgs) -> Result<Selection> {
     let problem = args.problem(None, None)?;
     let GemmKernel::Plain(plain) = problem.recipe.kernel else {
         let name = args.kernel.text();
         return Err(Failure::new(format!(
-            "a page shows naive, tiled and K1 to K6, or with --html a hopper kernel, not {name}; leave out --html and --serve"
+            "{name}: a page shows naive, tiled and K1 to K6, or with --html a hopper kernel; leave out --html and --serve"
         )));
     };
     let sizes = [problem.m, problem.n, problem.k];
-    if sizes.iter().any(|size| !(1..=LARGEST).contains(size)) {
+    if sizes.iter().any(|size| !(1..=MAX_EXTENT).contains(size)) {
         return Err(Failure::new(format!(
-            "a page shows products of 1 to {LARGEST} rows and columns; choose smaller --m, --n and --k"
+            "a page shows products of 1 to {MAX_EXTENT} rows and columns; choose smaller --m, --n and --k"
         )));
     }
-    Ok(Choice { plain, sizes })
+    Ok(Selection { plain, extents: sizes })
 }

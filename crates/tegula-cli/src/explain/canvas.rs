@@ -1,38 +1,38 @@
-//! Text with styles on a rectangle of characters: what a screen is made of before it is shown.
+//! A rectangle of styled characters, drawn before it is shown on a screen.
 
-/// What stands out by colour; each is told by something else too.
+/// Colors; each has a mark of its own as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Colour {
+pub enum Color {
     /// Blue: the tile of A.
     A,
     /// Orange: the tile of B.
     B,
     /// Green: the tile of C.
     C,
-    /// Vermilion: something is wrong.
+    /// Vermilion: a finding.
     Wrong,
 }
 
-/// How characters look.
+/// Style of a character.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    pub colour: Option<Colour>,
+    pub color: Option<Color>,
     pub bold: bool,
     pub underlined: bool,
     pub dim: bool,
 }
 
 impl Style {
-    pub const PLAIN: Style = Style { colour: None, bold: false, underlined: false, dim: false };
+    pub const PLAIN: Style = Style { color: None, bold: false, underlined: false, dim: false };
     pub const BOLD: Style = Style { bold: true, ..Style::PLAIN };
     pub const DIM: Style = Style { dim: true, ..Style::PLAIN };
 
-    pub const fn of(colour: Colour) -> Style {
-        Style { colour: Some(colour), ..Style::PLAIN }
+    pub const fn of(color: Color) -> Style {
+        Style { color: Some(color), ..Style::PLAIN }
     }
 }
 
-/// A rectangle of characters. What goes over its edge is not drawn.
+/// A rectangle of characters, which clips at its edges.
 pub struct Canvas {
     width: usize,
     cells: Vec<(char, Style)>,
@@ -43,14 +43,14 @@ impl Canvas {
         Canvas { width, cells: vec![(' ', Style::PLAIN); width * height] }
     }
 
-    /// Writes from a column and a row on, at most so many characters; of longer texts the end gives way to `…`.
+    /// Writes a text at a column and row in at most `room` characters; a longer text ends in `…`.
     pub fn put(&mut self, [x, y]: [usize; 2], room: usize, text: &str, style: Style) {
         let room = room.min(self.width.saturating_sub(x));
         let long = text.chars().count() > room;
         for (at, c) in text.chars().take(room).enumerate() {
             let c = match c {
                 _ if long && at + 1 == room => '…',
-                // What a file holds must not move the cursor.
+                // Text from a file must not move the cursor.
                 c if c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => '?',
                 c => c,
             };
@@ -60,7 +60,7 @@ impl Canvas {
         }
     }
 
-    /// The rows from above, as runs of one style.
+    /// The rows from top to bottom, as runs of one style.
     pub fn lines(&self) -> Vec<Vec<(String, Style)>> {
         let line = |row: &[(char, Style)]| {
             let runs = row.chunk_by(|(_, one), (_, other)| one == other);

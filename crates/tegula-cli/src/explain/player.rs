@@ -1,64 +1,69 @@
-//! Where the player is and what keys do. It knows no terminal.
+//! The player's state and its keys, independent of a terminal.
 
-use super::stage::{Stage, Stop};
+use super::trace_view::{TracePoint, TraceView};
 
-/// What a key asks for.
+/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     Right,
     Left,
     Up,
     Down,
-    NextAct,
-    LastAct,
+    NextPhase,
+    PreviousPhase,
     Char(char),
     Other,
 }
 
-/// Whether to go on.
+/// Whether the player continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
-    GoOn,
+pub enum Flow {
+    Continue,
     Quit,
 }
 
 /// A trace being played.
 pub struct Player {
-    pub stage: Stage,
+    pub view: TraceView,
     at: usize,
     block: usize,
     pub thread: [u32; 3],
-    /// Names of elements in place of numbers.
+    /// KernelParser of elements in place of numbers.
     pub names: bool,
-    /// Goes on by itself.
+    /// Plays without keys.
     pub auto: bool,
-    /// Arrows pick a thread.
+    /// Arrows select a thread.
     pub picking: bool,
     pub help: bool,
 }
 
 impl Player {
-    /// At the beginning, with a block of the stage and one of its threads.
-    pub fn new(stage: Stage, block: [u32; 3], thread: [u32; 3]) -> Player {
-        let block = stage.blocks.iter().position(|&other| other == block).unwrap_or(0);
-        Player { stage, at: 0, block, thread, names: false, auto: false, picking: false, help: false }
+    /// A player at the start of the trace, for a block and one of its threads.
+    pub fn new(view: TraceView, block: [u32; 3], thread: [u32; 3]) -> Player {
+        let block = view.blocks.iter().position(|&other| other == block).unwrap_or(0);
+        Player { view, at: 0, block, thread, names: false, auto: false, picking: false, help: false }
     }
 
-    pub fn stop(&self) -> Stop {
-        self.stage.stops[self.at]
+    pub fn point(&self) -> TracePoint {
+        self.view.points[self.at]
     }
 
     pub fn block(&self) -> [u32; 3] {
-        self.stage.blocks.get(self.block).copied().unwrap_or_default()
+        self.view.blocks.get(self.block).copied().unwrap_or_default()
     }
 
-    /// What a key does.
-    pub fn key(&mut self, key: Key) -> Then {
+    /// Whether this is the last point of the trace.
+    pub fn at_end(&self) -> bool {
+        self.at + 1 == self.view.points.len()
+    }
+
+    /// Applies a key.
+    pub fn key(&mut self, key: Key) -> Flow {
         if key == Key::Char('q') {
-            return Then::Quit;
+            return Flow::Quit;
         }
         if std::mem::take(&mut self.help) || std::mem::take(&mut self.auto) {
-            return Then::GoOn;
+            return Flow::Continue;
         }
         match key {
             Key::Right if self.picking => self.pick([1, 0]),
@@ -67,56 +72,56 @@ impl Player {
             Key::Down if self.picking => self.pick([0, 1]),
             Key::Right | Key::Char('n' | ' ') => self.next(),
             Key::Left | Key::Char('p') => self.at = self.at.saturating_sub(1),
-            Key::NextAct | Key::Char(']') => self.next_act(),
-            Key::LastAct | Key::Char('[') => self.last_act(),
+            Key::NextPhase | Key::Char(']') => self.next_phase(),
+            Key::PreviousPhase | Key::Char('[') => self.previous_phase(),
             Key::Char('g') => self.at = 0,
-            Key::Char('G') => self.at = self.stage.stops.len() - 1,
+            Key::Char('G') => self.at = self.view.points.len() - 1,
             Key::Char('a') => self.auto = true,
             Key::Char('t') => self.picking = !self.picking,
             Key::Char('h') => self.pick([-1, 0]),
             Key::Char('l') => self.pick([1, 0]),
             Key::Char('k') => self.pick([0, -1]),
             Key::Char('j') => self.pick([0, 1]),
-            Key::Char('b') => self.block = (self.block + 1) % self.stage.blocks.len().max(1),
+            Key::Char('b') => self.block = (self.block + 1) % self.view.blocks.len().max(1),
             Key::Char('B') => {
-                self.block = self.block.checked_sub(1).unwrap_or(self.stage.blocks.len().saturating_sub(1))
+                self.block = self.block.checked_sub(1).unwrap_or(self.view.blocks.len().saturating_sub(1))
             }
             Key::Char('v') => self.names = !self.names,
             Key::Char('?') => self.help = true,
             Key::Up | Key::Down | Key::Char(_) | Key::Other => {}
         }
-        Then::GoOn
+        Flow::Continue
     }
 
-    /// Time has passed while it goes on by itself.
+    /// Advances while it plays without keys.
     pub fn tick(&mut self) {
         self.next();
-        self.auto = self.at + 1 < self.stage.stops.len();
+        self.auto = !self.at_end();
     }
 
     fn next(&mut self) {
-        self.at = (self.at + 1).min(self.stage.stops.len() - 1);
+        self.at = (self.at + 1).min(self.view.points.len() - 1);
     }
 
-    /// To where this act is over, or if it is, the next one.
-    fn next_act(&mut self) {
+    /// Moves to the end of this phase, or if there already, of the next one.
+    fn next_phase(&mut self) {
         self.next();
-        let act = self.stop().act;
-        while self.stage.stops.get(self.at + 1).is_some_and(|next| next.act == act) {
+        let phase = self.point().phase;
+        while self.view.points.get(self.at + 1).is_some_and(|next| next.phase == phase) {
             self.at += 1;
         }
     }
 
-    /// To where the act before was over.
-    fn last_act(&mut self) {
-        let act = self.stop().act;
-        while self.at > 0 && self.stop().act == act {
+    /// Moves to the end of the previous phase.
+    fn previous_phase(&mut self) {
+        let phase = self.point().phase;
+        while self.at > 0 && self.point().phase == phase {
             self.at -= 1;
         }
     }
 
     fn pick(&mut self, by: [i32; 2]) {
-        let extents = self.stage.trace.header.block;
+        let extents = self.view.trace.header.block;
         for axis in 0..2 {
             let to = self.thread[axis].saturating_add_signed(by[axis]);
             self.thread[axis] = to.min(extents[axis].saturating_sub(1));

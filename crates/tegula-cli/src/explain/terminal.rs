@@ -1,36 +1,36 @@
-//! The player on a terminal: keys in, pictures out. What was on the screen before is there again afterwards.
+//! The player on a terminal: keys in, frames out, on the alternate screen.
 
 use std::io::{self, Write, stdout};
 use std::time::Duration;
 use std::{env, panic};
 
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use crossterm::style::{Attribute, Color, Print, ResetColor, SetAttribute, SetForegroundColor};
+use crossterm::style::{Attribute, Color as TerminalColor, Print, ResetColor, SetAttribute, SetForegroundColor};
 use crossterm::terminal::{
     self, BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
 };
 use crossterm::{cursor, queue};
 
-use super::canvas::{Canvas, Colour, Style};
+use super::canvas::{Canvas, Color, Style};
 use super::draw::draw;
-use super::player::{Key, Player, Then};
+use super::player::{Flow, Key, Player};
 
-/// Time between two pictures when it goes on by itself.
-const BEAT: Duration = Duration::from_millis(600);
+/// Time between two frames while it plays without keys.
+const FRAME_INTERVAL: Duration = Duration::from_millis(600);
 
-/// Plays until somebody quits.
+/// Plays until the user quits.
 pub fn play(mut player: Player) -> io::Result<()> {
     let screen = Screen::enter()?;
     loop {
         let (wide, high) = terminal::size()?;
         screen.show(&draw(&player, [wide.into(), high.into()]))?;
-        if player.auto && !event::poll(BEAT)? {
+        if player.auto && !event::poll(FRAME_INTERVAL)? {
             player.tick();
             continue;
         }
         if let Event::Key(key) = event::read()?
             && key.kind != KeyEventKind::Release
-            && (is_interrupt(key) || player.key(meaning(key)) == Then::Quit)
+            && (is_interrupt(key) || player.key(meaning(key)) == Flow::Quit)
         {
             return Ok(());
         }
@@ -44,14 +44,14 @@ fn is_interrupt(key: KeyEvent) -> bool {
 fn meaning(key: KeyEvent) -> Key {
     let shift = key.modifiers.contains(KeyModifiers::SHIFT);
     match key.code {
-        KeyCode::Right if shift => Key::NextAct,
-        KeyCode::Left if shift => Key::LastAct,
+        KeyCode::Right if shift => Key::NextPhase,
+        KeyCode::Left if shift => Key::PreviousPhase,
         KeyCode::Right => Key::Right,
         KeyCode::Left => Key::Left,
         KeyCode::Up => Key::Up,
         KeyCode::Down => Key::Down,
-        KeyCode::PageDown => Key::NextAct,
-        KeyCode::PageUp => Key::LastAct,
+        KeyCode::PageDown => Key::NextPhase,
+        KeyCode::PageUp => Key::PreviousPhase,
         KeyCode::Home => Key::Char('g'),
         KeyCode::End => Key::Char('G'),
         KeyCode::Char(c) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => Key::Char(c),
@@ -61,20 +61,20 @@ fn meaning(key: KeyEvent) -> Key {
 
 /// The alternate screen, for as long as this lives.
 struct Screen {
-    colours: bool,
+    colors: bool,
 }
 
 impl Screen {
     fn enter() -> io::Result<Screen> {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |why| {
-            // So that the message is read on the screen that stays.
+            // The message has to appear on the main screen.
             leave();
             before(why);
         }));
         leave_at_signals()?;
         terminal::enable_raw_mode()?;
-        let screen = Screen { colours: env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()) };
+        let screen = Screen { colors: env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()) };
         queue!(stdout(), EnterAlternateScreen, cursor::Hide)?;
         Ok(screen)
     }
@@ -99,20 +99,21 @@ impl Screen {
         for (_, attribute) in attributes.into_iter().filter(|(wanted, _)| *wanted) {
             queue!(out, SetAttribute(attribute))?;
         }
-        match style.colour.filter(|_| self.colours) {
-            Some(colour) => queue!(out, SetForegroundColor(shade(colour))),
+        match style.color.filter(|_| self.colors) {
+            Some(color) => queue!(out, SetForegroundColor(shade(color))),
             None => Ok(()),
         }
     }
 }
 
-/// Shades that people tell apart whatever colours they see (Okabe and Ito, Color Universal Design, 2008), among the 256 of terminals.
-fn shade(colour: Colour) -> Color {
-    Color::AnsiValue(match colour {
-        Colour::A => 39,
-        Colour::B => 214,
-        Colour::C => 36,
-        Colour::Wrong => 166,
+/// Shades safe for color-blind readers (Okabe and Ito, Color Universal Design, 2008), among the 256
+/// of terminals.
+fn shade(color: Color) -> TerminalColor {
+    TerminalColor::AnsiValue(match color {
+        Color::A => 39,
+        Color::B => 214,
+        Color::C => 36,
+        Color::Wrong => 166,
     })
 }
 
@@ -122,7 +123,7 @@ impl Drop for Screen {
     }
 }
 
-/// A signal that asks the process to end does so when the screen is given back.
+/// Ends the process at SIGHUP, SIGINT and SIGTERM once the screen is restored.
 #[cfg(unix)]
 fn leave_at_signals() -> io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -132,7 +133,7 @@ fn leave_at_signals() -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     std::thread::Builder::new().spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            // So that no picture is drawn any more.
+            // No frame is drawn from here on.
             let _out = stdout().lock();
             leave();
             let _ = emulate_default_handler(signal);
@@ -141,13 +142,13 @@ fn leave_at_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Keys interrupt the player; no signal ends it.
+/// Without signals, keys alone interrupt the player.
 #[cfg(not(unix))]
 fn leave_at_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the screen back. What cannot be written then is nobody's concern any more.
+/// Restores the screen. Errors are ignored: the process ends, or the terminal is gone.
 fn leave() {
     let mut out = stdout();
     let _ = queue!(out, ResetColor, cursor::Show, LeaveAlternateScreen);

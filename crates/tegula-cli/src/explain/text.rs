@@ -1,4 +1,4 @@
-//! Lines of text: their width, and coordinates in them.
+//! Line wrapping, and coordinates as text.
 
 /// Maximum characters of a line.
 pub const WIDTH: usize = 100;
@@ -8,12 +8,12 @@ pub fn at([x, y, z]: [u32; 3]) -> String {
     if z == 0 { format!("{x},{y}") } else { format!("{x},{y},{z}") }
 }
 
-/// A line in pieces of at most so many characters, broken at spaces; those that follow are indented.
+/// Wraps a line at spaces, to at most `width` characters; continuation lines are indented.
 pub fn wrapped(line: &str, width: usize) -> Vec<String> {
     let indent = line.chars().take_while(|c| *c == ' ').count() + 4;
     let mut lines = vec![String::new()];
     let mut length = 0;
-    // Runs of spaces stay as they are.
+    // Runs of spaces are kept.
     for word in line.split_inclusive(' ') {
         let count = word.trim_end().chars().count();
         if length + count > width && length > indent {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_are_broken_at_spaces() {
+    fn long_lines_wrap_at_spaces() {
         assert_eq!(wrapped("  one   two", 20), ["  one   two"]);
         assert_eq!(wrapped("  one two three four", 13), ["  one two", "      three", "      four"]);
         assert_eq!(wrapped("", 10), [""]);

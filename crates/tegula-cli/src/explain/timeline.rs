@@ -1,28 +1,28 @@
-//! The timeline of a pipeline as text: a row for each who does something and each stage, and who waited for whom.
+//! The timeline of a pipeline as text: a row for each agent and stage, and the waits.
 
-use tegula_explain::pipeline::{Costs, MARKS, Row, State, Timeline};
+use tegula_explain::pipeline::{Costs, LEGEND, Row, State, Timeline};
 
-use super::stage::Stage;
 use super::text::{WIDTH, at};
+use super::trace_view::TraceView;
 
-/// Columns at the end of a long timeline.
+/// Columns shown at the end of a long timeline.
 const LAST: u32 = 6;
 
-/// The timeline of a block; nothing for a kernel without a pipeline.
-pub fn timeline(stage: &Stage, block: [u32; 3]) -> Vec<String> {
-    let Some(timeline) = Timeline::of(&stage.trace, block, Costs::USUAL) else { return Vec::new() };
+/// The timeline of a block; empty for a kernel without a pipeline.
+pub fn timeline(view: &TraceView, block: [u32; 3]) -> Vec<String> {
+    let Some(timeline) = Timeline::of(&view.trace, block, Costs::DEFAULT) else { return Vec::new() };
     let mut lines = vec![format!("pipeline of block {}", at(block))];
-    lines.extend(timeline.terms().into_iter().chain([format!("{MARKS}.")]).map(|line| format!("  {line}")));
+    lines.extend(timeline.terms().into_iter().chain([format!("{LEGEND}.")]).map(|line| format!("  {line}")));
     lines.push(String::new());
     lines.extend(table(&timeline));
     lines.push(String::new());
-    lines.push("who waited for whom".into());
-    lines.extend(who_waited(&timeline));
+    lines.push("waits".into());
+    lines.extend(wait_lines(&timeline));
     lines.push(String::new());
     lines
 }
 
-/// The rows, with what does not fit left out before the last columns.
+/// The rows; columns that do not fit are left out before the last ones.
 fn table(timeline: &Timeline) -> Vec<String> {
     let numbers = timeline.rows.iter().flat_map(|row| &row.spans).map(|span| span.number);
     let cell = 2 + numbers.max().unwrap_or(0).to_string().len();
@@ -41,22 +41,22 @@ fn table(timeline: &Timeline) -> Vec<String> {
     lines
 }
 
-/// What a row does in a column.
+/// The content of a row in a column.
 fn held(row: &Row, column: u32) -> String {
     let span = row.spans.iter().find(|span| (span.columns[0]..span.columns[1]).contains(&column));
     let Some(span) = span else { return String::new() };
     match span.state {
-        State::Waiting => span.state.mark().into(),
-        state => format!("{}{}", state.mark(), span.number),
+        State::Waiting => span.state.symbol().into(),
+        state => format!("{}{}", state.symbol(), span.number),
     }
 }
 
-fn who_waited(timeline: &Timeline) -> Vec<String> {
-    let told = timeline.who_waited().into_iter();
-    let lines = told.flat_map(|told| {
-        let waits = told.waits.into_iter().map(|wait| format!("    {wait}"));
-        [format!("  {}", told.busy)].into_iter().chain(waits)
+fn wait_lines(timeline: &Timeline) -> Vec<String> {
+    let reports = timeline.wait_reports().into_iter();
+    let lines = reports.flat_map(|report| {
+        let waits = report.waits.into_iter().map(|wait| format!("    {wait}"));
+        [format!("  {}", report.activity)].into_iter().chain(waits)
     });
-    let stuck = timeline.stuck.then(|| "  and in the end somebody waits for ever".into());
+    let stuck = timeline.deadlocked.then(|| "  deadlock: a wait at the end never finishes".into());
     lines.chain(stuck).collect()
 }

@@ -1,39 +1,39 @@
-//! A benchmark's rows: as a table for people, as JSON and CSV for programs.
+//! The report of `tegula bench`, as a table, JSON and CSV.
 
 use serde::{Serialize, Serializer};
 use tegula::epilogue::Epilogue;
 
 use super::text;
 
-/// Everything that a run found; with `--json`, the object.
+/// The results of a run: the object of `--json`.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// What it ran on.
+    /// The description of the device.
     pub machine: String,
-    /// Threads of the processor that products have; `None` on a GPU. Rows have it in the object.
+    /// Threads of the CPU; `None` on a GPU. In the object each row has them.
     #[serde(skip)]
     pub threads: Option<usize>,
-    /// The GPU's driver; `None` on the processor.
+    /// The GPU's driver; `None` on the CPU.
     pub driver: Option<String>,
-    /// Of Tegula.
+    /// Tegula's version.
     pub version: &'static str,
-    /// The library that was measured against.
+    /// The peer library.
     pub peer: Option<String>,
     pub seed: u64,
-    /// Says the same run again.
+    /// The command that repeats the run.
     pub command: String,
-    /// `None` where no file was asked for.
+    /// `None` without an output file.
     #[serde(flatten)]
     pub limits: Option<Limits>,
     pub rows: Vec<Row>,
 }
 
-/// Lines that rows are seen against.
+/// The roofline of the device.
 #[derive(Debug, Serialize)]
 pub struct Limits {
-    /// GB a second that a copy reads and writes, measured in this run.
+    /// GB per second read and written by a copy, measured in this run.
     pub copy_gbs: f64,
-    /// What instructions sustain without touching memory, where the device is known.
+    /// Sustained rates of instructions without memory accesses, for known devices.
     pub ceilings: Vec<Ceiling>,
 }
 
@@ -45,14 +45,14 @@ pub struct Ceiling {
 }
 
 impl Limits {
-    /// Of ceilings by type, instruction and TFLOP/s.
+    /// The limits, from ceilings by type, instruction and TFLOP/s.
     pub fn new(copy_gbs: f64, ceilings: impl Iterator<Item = (&'static str, &'static str, f64)>) -> Limits {
         let ceilings = ceilings.map(|(dtype, instruction, tflops)| Ceiling { dtype, instruction, tflops });
         Limits { copy_gbs, ceilings: ceilings.collect() }
     }
 }
 
-/// A product, and what came of timing it.
+/// A product and its measurement.
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub dtype: &'static str,
@@ -62,65 +62,68 @@ pub struct Row {
     pub n: usize,
     pub k: usize,
     pub batch: usize,
-    /// What happens to sums on their way to C: `none`, `bias+gelu`.
+    /// The epilogue, such as `none` or `bias+gelu`.
     #[serde(serialize_with = "text")]
     pub epilogue: Epilogue,
-    /// `None` where it could not be measured.
+    /// `None` where the measurement failed.
     #[serde(flatten, serialize_with = "or_nulls")]
     pub figures: Option<Figures>,
-    /// Operations for each byte that has to be moved.
+    /// Arithmetic intensity: operations per byte of compulsory traffic.
     pub intensity: f64,
-    /// Why it could not.
+    /// The error of a failed measurement.
     pub error: Option<String>,
-    /// Measures this row again.
+    /// The command that measures this row.
     pub command: String,
+    /// `tanh` where the epilogue applies GELU.
+    pub gelu_form: Option<&'static str>,
 }
 
-/// Times are of one call, in microseconds; a value that is not finite is null.
+/// Figures of a row. Times are microseconds per call; a value that is not finite is null.
 #[derive(Debug, Serialize)]
 pub struct Figures {
     pub kernel: String,
     pub tflops: f64,
-    /// The median, and what a fifth of the samples is below and above.
+    /// The median, and the 20th and 80th percentiles.
     pub us: f64,
     pub p20_us: f64,
     pub p80_us: f64,
-    /// GB a second, of the bytes that have to be moved.
+    /// GB per second of compulsory traffic.
     pub gbs: f64,
-    /// The candidate that was fastest; null, as all of its figures, where there is no such product.
+    /// The fastest candidate of the peer; null, with its figures, where the peer has no such
+    /// product.
     pub peer: Option<String>,
     pub peer_tflops: Option<f64>,
     pub peer_us: Option<f64>,
     pub peer_p20_us: Option<f64>,
     pub peer_p80_us: Option<f64>,
-    /// How many candidates were timed.
+    /// Number of timed candidates.
     pub candidates: usize,
-    /// The peer's median time by ours.
+    /// The peer's median time divided by Tegula's.
     pub ratio: Option<f64>,
-    /// How far ours is from itself in the same run.
+    /// The noise floor: Tegula against itself in the same run.
     pub spread: f64,
-    /// The largest error; null where no number says how wrong it is, as for an integer that is not exact.
+    /// The largest error; null where no number measures it, such as for an inexact integer.
     pub r: f64,
     pub peer_r: Option<f64>,
-    /// What r may be.
+    /// The limit of r.
     pub bound: f64,
-    /// Whether ours is within it.
+    /// Whether Tegula's r is within the bound.
     pub ok: bool,
     pub rows_checked: usize,
     pub input_sets: usize,
-    /// Calls of a sample.
+    /// Calls per sample.
     pub calls: usize,
     pub rounds: usize,
     pub segments: bool,
-    /// Samples that did not count, since the processor was not at full speed.
+    /// Samples discarded because the CPU was below its full clock rate.
     pub discarded: usize,
-    /// Threads of the processor; null on a GPU.
+    /// Threads of the CPU; null on a GPU.
     pub threads: Option<usize>,
-    /// The candidates of the processor's libraries that were slower than the peer.
+    /// The slower candidates of the CPU libraries.
     pub others: Vec<Other>,
 }
 
-/// A candidate, and about how many microseconds it took when the fastest was looked for.
+/// A slower candidate and its approximate time in microseconds.
 #[derive(Debug, Serialize)]
 pub struct Other {
     pub peer: String,
@@ -128,7 +131,7 @@ pub struct Other {
 }
 
 impl Report {
-    /// What ran where, against whom.
+    /// The heading of the table.
     pub fn heading(&self) -> String {
         let driver = self.driver.as_ref().map_or(String::new(), |driver| format!(", driver {driver}"));
         let peer = self.peer.as_ref().map_or(String::new(), |peer| format!(" against {peer}"));
@@ -140,13 +143,13 @@ impl Report {
         format!("{}{threads}{driver}; Tegula {}{peer}; seed {}", self.machine, self.version, self.seed)
     }
 
-    /// The object as a text.
+    /// The object of `--json` as text.
     pub fn json(&self) -> String {
-        // No map has keys that are no strings, and nothing else can fail in memory.
+        // All map keys are strings, and writing to memory cannot fail.
         serde_json::to_string_pretty(self).map(|text| text + "\n").unwrap_or_default()
     }
 
-    /// Why the run failed, if some of it did.
+    /// The error of the run, if a row failed or is wrong.
     pub fn failure(&self) -> Option<String> {
         let failed = self.rows.iter().filter(|row| row.error.is_some()).count();
         let wrong = self.rows.iter().filter(|row| row.figures.as_ref().is_some_and(|figures| !figures.ok)).count();
@@ -160,7 +163,7 @@ impl Report {
     }
 }
 
-/// The names above the columns of [`line()`].
+/// The header of the columns of [`line()`].
 pub fn title() -> String {
     format!(
         "{:<4} {:<6} {:>6} {:>6} {:>6} {:>5} {:>9} {:>22} {:>9} {:>6} {:>6} {:>7} {:>7}  kernel",
@@ -191,7 +194,7 @@ pub fn line(row: &Row) -> String {
     let times = format!("{} ({} to {})", short(*us), short(*p20_us), short(*p80_us));
     let or_none = |value: Option<f64>, show: fn(f64) -> String| value.map_or("-".to_owned(), show);
     let wrong = if figures.ok { "" } else { "  WRONG" };
-    // Of the processor's libraries it is said which one it was, and in which way.
+    // On the CPU the row names the library and its interface.
     let against = figures.peer.as_ref().filter(|_| figures.threads.is_some());
     let against = against.map_or(String::new(), |peer| format!("  against {peer}"));
     format!(
@@ -204,7 +207,7 @@ pub fn line(row: &Row) -> String {
     )
 }
 
-/// Three or four digits.
+/// A value with three or four digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         x if !x.is_finite() => "-".into(),
@@ -217,7 +220,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// An error: 0 of what is exact.
+/// An error, `exact` where 0.
 fn error(r: f64) -> String {
     if r == 0.0 {
         "exact".into()
@@ -258,7 +261,7 @@ const FIGURES: [&str; 26] = [
     "others",
 ];
 
-/// Every name also where there are no figures.
+/// Serializes figures, with null for each name where there are none.
 fn or_nulls<S: Serializer>(figures: &Option<Figures>, serializer: S) -> Result<S::Ok, S::Error> {
     match figures {
         Some(figures) => figures.serialize(serializer),
@@ -266,10 +269,11 @@ fn or_nulls<S: Serializer>(figures: &Option<Figures>, serializer: S) -> Result<S
     }
 }
 
-/// The rows as comma-separated values, under the names that they have in the JSON object.
+/// The rows as comma-separated values, with the names of the JSON object.
 pub fn csv(report: &Report) -> String {
     let product = ["dtype", "layout", "m", "n", "k", "batch", "epilogue"];
-    let columns: Vec<_> = product.into_iter().chain(FIGURES).chain(["intensity", "error", "command"]).collect();
+    let columns: Vec<_> =
+        product.into_iter().chain(FIGURES).chain(["intensity", "error", "command", "gelu_form"]).collect();
     let mut text = columns.join(",") + "\n";
     for row in &report.rows {
         let row = serde_json::to_value(row).unwrap_or_default();
@@ -287,7 +291,7 @@ fn field(value: &serde_json::Value) -> String {
     }
 }
 
-/// A text as a field, between quotation marks where it needs them.
+/// A text as a CSV field, quoted where necessary.
 fn quoted(text: &str) -> String {
     if text.contains(['"', ',', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
 }
@@ -296,7 +300,7 @@ fn quoted(text: &str) -> String {
 pub mod tests {
     use super::*;
 
-    /// A row against a peer, or one that did not fit.
+    /// A row with a peer, or with an error.
     pub fn row(ratio: Option<f64>, error: Option<&str>) -> Row {
         let figures = Figures {
             kernel: "tiled_f32_32".into(),
@@ -338,6 +342,7 @@ pub mod tests {
             intensity: 170.7,
             error: error.map(Into::into),
             command: "tegula bench --m 1024".into(),
+            gelu_form: None,
         }
     }
 
@@ -357,7 +362,7 @@ pub mod tests {
     }
 
     #[test]
-    fn columns_stand_below_their_names() {
+    fn columns_align_with_their_header() {
         let (title, row) = (title(), line(&row(Some(0.25), None)));
         let end = |text: &str, part: &str| text[..text.find(part).unwrap() + part.len()].chars().count();
         for (name, value) in
@@ -369,7 +374,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_said() {
+    fn failed_and_wrong_rows_are_reported() {
         let alone = line(&row(None, None));
         assert!(alone.contains(" - "), "{alone}");
         let missing = line(&row(None, Some("out of memory: 12 GiB")));
@@ -384,7 +389,7 @@ pub mod tests {
     }
 
     #[test]
-    fn programs_find_every_name_and_null_where_there_is_nothing() {
+    fn json_and_csv_have_every_name() {
         let run = report(vec![row(Some(0.25), None), row(None, None), row(None, Some("no, room"))]);
         let json: serde_json::Value = serde_json::from_str(&run.json()).unwrap();
         for name in ["machine", "driver", "version", "peer", "seed", "command", "copy_gbs", "ceilings", "rows"] {
@@ -405,7 +410,7 @@ pub mod tests {
     }
 
     #[test]
-    fn rows_of_the_processor_tell_threads_and_the_libraries_that_lost() {
+    fn cpu_rows_have_threads_and_slower_libraries() {
         let mut row = row(Some(0.9), None);
         assert!(!line(&row).contains("against"), "{}", line(&row));
         row.figures.iter_mut().for_each(|figures| {
@@ -420,14 +425,14 @@ pub mod tests {
         let row = &json["rows"][0];
         assert_eq!((&row["threads"], &row["discarded"]), (&2.into(), &3.into()));
         assert_eq!(row["others"], serde_json::json!([{ "peer": "BLIS 0.9.0", "us": 300.5 }]));
-        assert!(json.get("threads").is_none(), "it is a row's");
+        assert!(json.get("threads").is_none(), "it belongs to rows");
         assert!(csv(&run).contains(r#",3,2,"[{""peer"":""BLIS 0.9.0"",""us"":300.5}]","#), "{}", csv(&run));
         run.threads = Some(1);
         assert!(run.heading().contains(", 1 thread; "), "{}", run.heading());
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn values_have_three_or_four_digits() {
         let shown = [64.512, 8.8, 731.4, 0.0123, 1.5e-5, 0.0, 123_456.7, f64::NAN].map(short);
         assert_eq!(shown, ["64.5", "8.80", "731", "0.0123", "1.5e-5", "0.0000", "123457", "-"]);
         assert_eq!([0.0, 3.251, f64::INFINITY].map(error), ["exact", "3.25", "wrong"]);

@@ -1,16 +1,20 @@
-//! What a check of a kernel found, and what the kernel costs.
+//! The report of `tegula check`: findings and counters.
 
 use std::io::{self, Write};
 use std::panic::Location;
 
 use serde::Serialize;
-use tegula_explain::assembled::Shared;
+use tegula_exercises::check as exercise;
+use tegula_explain::assembled::SharedCounters;
 use tegula_interp as interp;
 use tegula_ir::{Fault, FaultKind};
 
-use crate::args::CheckArgs;
+use tegula_kernels::{Barriers, Edges, GemmKernel};
 
-/// With `--json`, the object.
+use crate::args::CheckArgs;
+use crate::kernel::{KernelArg, Problem};
+
+/// The object of `--json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
     pub kernel: String,
@@ -18,20 +22,55 @@ pub struct CheckReport {
     pub n: usize,
     pub k: usize,
     pub seeds: u32,
-    /// No finding is an error.
+    /// Whether no finding is an error.
     pub ok: bool,
     pub findings: Vec<Finding>,
-    /// Zeros where the kernel was refused before it ran.
+    /// Zeros where validation refused the kernel.
     pub counters: Counters,
-    /// With `--assembled`, of a kernel that is sound.
+    /// With `--assembled`, for a kernel without errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assembled: Option<Assembled>,
-    /// Of exercises only.
+    /// For exercises only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
+    /// For a kernel that is correct at these sizes and wrong at others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caveat: Option<Caveat>,
 }
 
-/// What a product costs in shared memory as the assembler wrote its kernels.
+/// The sizes at which a kernel without errors is wrong.
+#[derive(Clone, Debug, Serialize)]
+pub struct Caveat {
+    /// The sizes at which it is correct.
+    pub text: String,
+    /// A check that shows the error.
+    pub command: String,
+}
+
+impl Caveat {
+    /// The sizes at which a kernel is wrong, where a check at the problem's own sizes cannot show
+    /// it.
+    pub fn of(args: &CheckArgs, kernel: &KernelArg, problem: &Problem) -> Option<Caveat> {
+        let GemmKernel::Plain(plain) = &problem.recipe.kernel else { return None };
+        let tile = plain.tile as usize;
+        let [m, n, k] = [problem.m, problem.n, problem.k];
+        let whole = [m, n, k].iter().all(|size| size.is_multiple_of(tile));
+        let (text, sizes) = match (plain.edges, plain.barriers) {
+            (Edges::Floor | Edges::Unguarded, _) if whole && tile > 1 => {
+                (format!("correct only where m, n and k are multiples of {tile}"), [m + 1, n + 1, k + 1])
+            }
+            (_, Barriers::NoSecond) if k <= tile => {
+                (format!("correct only where k is at most {tile}, a single step"), [m.max(2), n.max(2), tile + 1])
+            }
+            _ => return None,
+        };
+        let [m, n, k] = sizes;
+        let command = format!("tegula check {}{} --m {m} --n {n} --k {k}", kernel.text(), args.options.text());
+        Some(Caveat { text, command })
+    }
+}
+
+/// Shared memory costs of a product's kernels as assembled.
 #[derive(Clone, Debug, Serialize)]
 pub struct Assembled {
     pub gpu: String,
@@ -44,8 +83,8 @@ pub struct Assembled {
 }
 
 impl Assembled {
-    pub fn new(gpu: &str, shared: Shared) -> Assembled {
-        let Shared {
+    pub fn new(gpu: &str, shared: SharedCounters) -> Assembled {
+        let SharedCounters {
             load_requests,
             load_wavefronts,
             load_conflicts,
@@ -65,26 +104,29 @@ impl Assembled {
     }
 }
 
-/// What an exercise asks for.
+/// The goal of an exercise.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
     pub text: String,
     pub met: bool,
-    /// What to mend.
+    /// The file to correct.
     pub file: &'static str,
+    /// The next exercise, where the goal is met.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The kernel is wrong.
     Error,
-    /// The kernel is right, and worse than it needs to be.
+    /// The kernel is correct, and slower than necessary.
     Note,
 }
 
-/// One thing found. What does not apply is empty.
+/// A finding. Fields that do not apply are empty.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     pub severity: Severity,
@@ -92,26 +134,26 @@ pub struct Finding {
     pub kind: String,
     /// x, y, z.
     pub block: Option<[u32; 3]>,
-    /// x, y, z of each thread that takes part.
+    /// x, y, z of each thread involved.
     pub threads: Vec<[u32; 3]>,
     /// The memory: `global` or `shared`.
     pub space: Option<&'static str>,
-    /// The matrix or the array in it.
+    /// The matrix or shared array.
     pub name: Option<String>,
     /// The element: coordinates, outermost first.
     pub index: Option<Vec<u64>>,
     /// `file:line` of each access.
     pub source: Vec<String>,
-    /// What happened, with all of the above that applies.
+    /// The description, with all of the above that applies.
     pub message: String,
-    /// How often, over all blocks and seeds that ran.
+    /// Occurrences, over all blocks and seeds.
     pub times: u64,
-    /// What `times` counts.
+    /// The unit of `times`.
     pub counted: &'static str,
 }
 
 impl Finding {
-    /// Something wrong with the elements of C from `index` on.
+    /// A finding on elements of C, the first at `index`.
     pub fn of_result(kind: &str, index: [usize; 2], message: String) -> Finding {
         Finding {
             severity: Severity::Error,
@@ -128,8 +170,8 @@ impl Finding {
         }
     }
 
-    /// A line of a kernel that costs more than its exercise allows.
-    pub fn of_cost(kind: &str, line: String, message: String) -> Finding {
+    /// A source line that costs more than its exercise allows.
+    fn of_cost(kind: &str, line: &str, message: String) -> Finding {
         Finding {
             severity: Severity::Error,
             kind: kind.into(),
@@ -138,10 +180,21 @@ impl Finding {
             space: None,
             name: None,
             index: None,
-            message: format!("{message} ({line})"),
-            source: vec![line],
+            message,
+            source: vec![line.into()],
             times: 1,
             counted: "seeds",
+        }
+    }
+}
+
+impl From<&exercise::Finding> for Finding {
+    fn from(finding: &exercise::Finding) -> Finding {
+        match finding {
+            exercise::Finding::Run(run) => Finding::from(&**run),
+            exercise::Finding::Refused(fault) => Finding::from(fault),
+            exercise::Finding::Result { kind, index, message } => Finding::of_result(kind, *index, message.clone()),
+            exercise::Finding::Cost { kind, line, .. } => Finding::of_cost(kind, line, finding.message()),
         }
     }
 }
@@ -154,7 +207,7 @@ impl From<&interp::Finding> for Finding {
                 interp::Severity::Note => Severity::Note,
             },
             kind: finding.kind.name().into(),
-            // A redundant barrier is one for every block.
+            // A redundant barrier is so in every block.
             block: (!finding.threads.is_empty()).then_some(finding.block),
             threads: finding.threads.clone(),
             space: finding.space.map(interp::Space::name),
@@ -163,7 +216,7 @@ impl From<&interp::Finding> for Finding {
             source: finding.source.iter().map(|at| line(at)).collect(),
             message: finding.message.clone(),
             times: finding.times,
-            counted: finding.kind.counted(),
+            counted: finding.kind.count_unit(),
         }
     }
 }
@@ -193,7 +246,7 @@ fn line(at: &Location<'_>) -> String {
     format!("{}:{}", at.file(), at.line())
 }
 
-/// Totals over the grid; barriers are counted once a warp.
+/// Totals over the grid; barriers are counted once per warp.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     pub global_load_requests: u64,
@@ -224,7 +277,7 @@ impl From<interp::Counters> for Counters {
 }
 
 impl CheckReport {
-    /// A report, sound if no finding is an error.
+    /// A report, ok if no finding is an error.
     pub fn new(
         kernel: String,
         [m, n, k]: [usize; 3],
@@ -233,7 +286,7 @@ impl CheckReport {
         counters: Counters,
     ) -> CheckReport {
         let ok = findings.iter().all(|finding| finding.severity == Severity::Note);
-        CheckReport { kernel, m, n, k, seeds, ok, findings, counters, assembled: None, goal: None }
+        CheckReport { kernel, m, n, k, seeds, ok, findings, counters, assembled: None, goal: None, caveat: None }
     }
 
     /// The report of a kernel that cannot be built.
@@ -244,16 +297,17 @@ impl CheckReport {
             m: args.m.unwrap_or_default(),
             n: args.n.unwrap_or_default(),
             k: args.k.unwrap_or_default(),
-            seeds: args.effort.seeds,
+            seeds: args.interpreter.seeds,
             ok: false,
             findings: vec![Finding::from(&fault)],
             counters: Counters::default(),
             assembled: None,
             goal: None,
+            caveat: None,
         }
     }
 
-    /// `no errors, 1 note`.
+    /// The verdict, such as `no errors, 1 note`.
     pub fn verdict(&self) -> String {
         let count = |severity| self.findings.iter().filter(|finding| finding.severity == severity).count();
         let errors = match count(Severity::Error) {
@@ -279,20 +333,24 @@ impl Counters {
             ("shared load wavefronts", self.shared_load_wavefronts, ""),
             ("shared store wavefronts", self.shared_store_wavefronts, ""),
             ("shared bank conflicts", self.shared_bank_conflicts, "extra wavefronts"),
-            // Each type has a metric of its own, and integers have none.
-            ("fma", self.fma, " (f64: dfma)"),
-            ("barriers", self.barriers, "once a warp"),
+            ("fma", self.fma, ""),
+            ("barriers", self.barriers, "once per warp"),
         ]
     }
 }
 
-/// Prints a report for people.
-pub fn print(out: &mut impl Write, report: &CheckReport) -> io::Result<()> {
+/// Prints a report as text; with `metrics` each counter has its Nsight Compute metric beside it.
+pub fn print(out: &mut impl Write, report: &CheckReport, metrics: bool) -> io::Result<()> {
     let CheckReport { kernel, m, n, k, seeds, .. } = report;
     let seeds = if *seeds == 1 { String::new() } else { format!(", {seeds} seeds") };
-    writeln!(out, "{kernel}, {m}×{n} = {m}×{k} · {k}×{n}{seeds}: {}", report.verdict())?;
+    let here = if report.caveat.is_some() { " at these sizes" } else { "" };
+    writeln!(out, "{kernel}, {m}×{n} = {m}×{k} · {k}×{n}{seeds}: {}{here}", report.verdict())?;
     report.findings.iter().try_for_each(|finding| print_finding(out, finding))?;
-    print_counters(out, &report.counters)?;
+    report
+        .caveat
+        .iter()
+        .try_for_each(|Caveat { text, command }| writeln!(out, "  note: {text}; '{command}' shows the error"))?;
+    print_counters(out, &report.counters, metrics)?;
     report.assembled.iter().try_for_each(|assembled| print_assembled(out, assembled))?;
     report.goal.iter().try_for_each(|goal| print_goal(out, goal))
 }
@@ -304,14 +362,16 @@ fn print_finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
     writeln!(out, "  {severity}: {kind}: {message}{times}")
 }
 
-/// Prints the counters, one a line.
-pub fn print_counters(out: &mut impl Write, counters: &Counters) -> io::Result<()> {
-    counters.rows().into_iter().try_for_each(|(name, count, unit)| {
-        // What Nsight Compute calls it, for those who hold the two against each other; else what it counts.
+/// Prints the counters, one a line; with `metrics` each has its Nsight Compute metric beside it.
+pub fn print_counters(out: &mut impl Write, counters: &Counters, metrics: bool) -> io::Result<()> {
+    counters.rows().into_iter().try_for_each(|(name, count, note)| {
         let metric = interp::METRICS.iter().find(|(field, _)| *field == name.replace(' ', "_"));
-        let told = metric.map_or(unit, |(_, metric)| metric);
-        let line = format!("  {name:<24} {:>15}  {told}", grouped(count));
-        writeln!(out, "{}{}", line.trim_end(), if name == "fma" { unit } else { "" })
+        let note = match metric {
+            Some((_, metric)) if metrics && name == "fma" => format!("{metric} (f64: dfma)"),
+            Some((_, metric)) if metrics => (*metric).to_owned(),
+            _ => note.to_owned(),
+        };
+        writeln!(out, "{}", format!("  {name:<24} {:>15}  {note}", grouped(count)).trim_end())
     })
 }
 
@@ -326,12 +386,13 @@ fn print_assembled(out: &mut impl Write, assembled: &Assembled) -> io::Result<()
     })
 }
 
-fn print_goal(out: &mut impl Write, Goal { text, met, file }: &Goal) -> io::Result<()> {
-    let state = if *met { "met".into() } else { format!("not yet; mend {file}") };
-    writeln!(out, "  goal: {text}: {state}")
+fn print_goal(out: &mut impl Write, Goal { text, met, file, next }: &Goal) -> io::Result<()> {
+    let state = if *met { "met".into() } else { format!("not yet; edit {file}") };
+    writeln!(out, "  goal: {text}: {state}")?;
+    next.iter().try_for_each(|next| writeln!(out, "  next: {next}"))
 }
 
-/// 1234567 as `1,234,567`.
+/// A count with thousands separators: 1234567 as `1,234,567`.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let first = digits.len() % 3;
@@ -363,7 +424,7 @@ mod tests {
 
     fn printed(report: &CheckReport) -> String {
         let mut out = Vec::new();
-        print(&mut out, report).unwrap();
+        print(&mut out, report, false).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -375,11 +436,11 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("in no order; 1,200 pairs of accesses in all\n"), "{text}");
-        assert!(text.contains("  barriers                               0  once a warp\n"), "{text}");
+        assert!(text.contains("  barriers                               0  once per warp\n"), "{text}");
     }
 
     #[test]
-    fn a_note_is_no_error() {
+    fn note_is_not_an_error() {
         let report = report(vec![Finding { severity: Severity::Note, ..race() }], Counters::default());
         assert!(report.ok);
         assert_eq!(report.verdict(), "no errors, 1 note");
@@ -387,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_promised_names() {
+    fn json_has_documented_names() {
         let value = report(vec![race()], Counters { fma: 7, ..Counters::default() });
         let value = serde_json::to_value(value).unwrap();
         assert_eq!(value["ok"], false);
@@ -397,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_grouped() {
+    fn counts_have_thousands_separators() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 }

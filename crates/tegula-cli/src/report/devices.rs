@@ -1,26 +1,26 @@
-//! What products can run on.
+//! The report of `tegula devices`.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// A device that exists, or would if something were there.
+/// A device, usable or not.
 #[derive(Debug, Serialize)]
 pub struct Device {
-    /// As `--device` takes it.
+    /// The name, as in `--device`.
     pub name: String,
-    /// What it is; why it cannot be used where it cannot.
+    /// The description, or the reason why it is unusable.
     pub description: String,
     pub usable: bool,
 }
 
-/// With `--json`, the object.
+/// The object of `--json`.
 #[derive(Debug, Serialize)]
 pub struct Devices {
     pub devices: Vec<Device>,
 }
 
-/// A line for each device.
+/// Prints a line for each device.
 pub fn print(out: &mut impl Write, devices: &Devices) -> io::Result<()> {
     devices.devices.iter().try_for_each(|device| {
         let hint = if device.usable { "" } else { "  (cannot be used)" };

@@ -1,26 +1,26 @@
-//! What is here and what is missing.
+//! The report of `tegula doctor`.
 
 use std::fmt;
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// With `--json`, the object. What an `advice` says can be done; without one all is well.
+/// The object of `--json`. `advice` is present where something can be improved.
 #[derive(Debug, Serialize)]
 pub struct Doctor {
     pub tegula: Tegula,
     pub cpu: Cpu,
-    /// `None` where the operating system does not say.
+    /// `None` where the operating system does not report it.
     pub memory: Option<Memory>,
     pub driver: Driver,
     pub gpus: Vec<Gpu>,
-    /// Where assembled kernels are kept; `None` in a build without GPUs.
+    /// The driver's cache of assembled kernels; `None` in a build without GPUs.
     pub cache: Option<Cache>,
-    /// Products run, somewhere.
+    /// Whether a product succeeded on some device.
     pub ready: bool,
-    /// Where: as `--device` takes it.
+    /// That device, as in `--device`.
     pub device: Option<String>,
-    /// Why products do not run where they should.
+    /// The error of the default device.
     pub trouble: Option<String>,
 }
 
@@ -39,10 +39,10 @@ pub struct Tegula {
 pub struct Cpu {
     pub model: Option<String>,
     pub cores: Option<usize>,
-    /// That this process may use.
+    /// Threads available to this process.
     pub threads: usize,
     pub features: Vec<&'static str>,
-    /// The micro-kernel of each number type.
+    /// The micro-kernel of each element type.
     pub kernels: Vec<String>,
     pub advice: Option<String>,
 }
@@ -57,13 +57,13 @@ pub struct Memory {
 /// The NVIDIA driver.
 #[derive(Debug, Serialize)]
 pub struct Driver {
-    /// It can be used.
+    /// Whether it can be used.
     pub found: bool,
-    /// Its own version, where the operating system shows it.
+    /// Its version, where the operating system reports it.
     pub version: Option<String>,
-    /// The newest CUDA version that it knows.
+    /// The newest CUDA version it supports.
     pub cuda: Option<String>,
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub why: Option<String>,
     pub advice: Option<String>,
 }
@@ -77,28 +77,29 @@ pub struct Gpu {
     pub compute: (u32, u32),
     pub multiprocessors: u32,
     pub memory_bytes: u64,
-    /// The newest CUDA version that the driver knows, major and minor.
+    /// The newest CUDA version that the driver supports, major and minor.
     pub cuda: (u32, u32),
-    /// Whether it is new enough.
+    /// Whether its compute capability is supported.
     pub usable: bool,
     pub tuned: Tuned,
 }
 
-/// The winners of `tegula tune` for a GPU.
+/// The tuned entries of a GPU.
 #[derive(Debug, Serialize)]
 pub struct Tuned {
-    /// Where they are kept, or would be; `None` where there is no place.
+    /// The path of the tuning cache; `None` without a cache directory.
     pub file: Option<String>,
-    pub winners: usize,
-    /// Why those that are kept are not used.
+    #[serde(rename = "winners")]
+    pub entries: usize,
+    /// The reason why the cache is not used.
     pub trouble: Option<String>,
 }
 
 impl fmt::Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.file, self.winners) {
-            (Some(file), 1..) => write!(f, "{} of tegula tune in {file}", count(self.winners as u64, "winner")),
-            _ => f.write_str("no winners of tegula tune: the cost model chooses kernels"),
+        match (&self.file, self.entries) {
+            (Some(file), 1..) => write!(f, "{} in {file}", tuned_entries(self.entries)),
+            _ => f.write_str("no tuned entries: the cost model chooses kernels"),
         }
     }
 }
@@ -115,12 +116,12 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// Where the driver keeps assembled kernels.
+/// The driver's cache of assembled kernels.
 #[derive(Debug, Serialize)]
 pub struct Cache {
-    /// `None` where there is no cache.
+    /// `None` without a cache.
     pub directory: Option<String>,
-    /// The variable of the environment that says so.
+    /// The environment variable that determines it.
     pub variable: Option<&'static str>,
     pub writable: bool,
     pub files: u64,
@@ -128,11 +129,16 @@ pub struct Cache {
     pub advice: Option<String>,
 }
 
+/// `1 tuned entry`, `2 tuned entries`.
+fn tuned_entries(number: usize) -> String {
+    if number == 1 { "1 tuned entry".into() } else { format!("{number} tuned entries") }
+}
+
 fn gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }
 
-/// A section for each thing, with an arrow before what can be done, and last of all whether products run.
+/// Prints a section for each part, advice behind an arrow, and the verdict.
 pub fn print(out: &mut impl Write, doctor: &Doctor) -> io::Result<()> {
     let Doctor { tegula, cpu, memory, driver, gpus, cache, .. } = doctor;
     section(out, "tegula", &[tegula.to_string()], tegula.advice.as_deref())?;
@@ -145,7 +151,8 @@ pub fn print(out: &mut impl Write, doctor: &Doctor) -> io::Result<()> {
     }
     section(out, "driver", &[driver.to_string()], driver.advice.as_deref())?;
     for gpu in gpus {
-        let old = (!gpu.usable).then(|| "too old: compute capability 7.5 is the least; products run elsewhere".into());
+        let old = (!gpu.usable)
+            .then(|| "too old: compute capability 7.5 or newer is required; products run on other devices".into());
         let stale = || gpu.tuned.trouble.as_ref().map(|why| format!("{why}: run tegula tune again"));
         let lines = [gpu.to_string(), gpu.tuned.to_string()];
         section(out, &format!("cuda:{}", gpu.ordinal), &lines, old.or_else(stale).as_deref())?;
@@ -164,18 +171,18 @@ fn section(out: &mut impl Write, title: &str, lines: &[String], advice: Option<&
 }
 
 impl Doctor {
-    /// Whether products run, and where.
+    /// Whether products run, and on which device.
     pub fn verdict(&self) -> String {
         let gpu = |gpu: &&Gpu| self.device.as_deref() == Some(&format!("cuda:{}", gpu.ordinal));
         match (&self.device, &self.trouble) {
             (None, Some(trouble)) => format!("not ready: {trouble}"),
             (None, None) => "not ready".into(),
             (Some(device), Some(trouble)) => {
-                format!("ready: products run with --device {device}; without it {trouble}")
+                format!("ready with --device {device} only; the default device fails: {trouble}")
             }
             (Some(device), None) => match self.gpus.iter().find(gpu) {
                 Some(gpu) => format!("ready: products run on {device} ({})", gpu.name),
-                None => "ready: products run on the CPU; there is no GPU to use".into(),
+                None => "ready: products run on the CPU; no usable GPU".into(),
             },
         }
     }
@@ -206,7 +213,7 @@ impl fmt::Display for Driver {
         match (&self.why, &self.cuda) {
             (Some(why), _) => write!(f, "cannot be used: {why}"),
             (None, Some(cuda)) => write!(f, "NVIDIA{version} for CUDA {cuda}"),
-            (None, None) => write!(f, "NVIDIA{version}, which shows no GPU"),
+            (None, None) => write!(f, "NVIDIA{version}, without a GPU"),
         }
     }
 }
@@ -221,7 +228,7 @@ impl fmt::Display for Cache {
     }
 }
 
-/// `1 file`, `2 files`.
+/// A count with its noun, such as `1 file` or `2 files`.
 fn count(number: u64, name: &str) -> String {
     format!("{number} {name}{}", if number == 1 { "" } else { "s" })
 }
@@ -239,7 +246,7 @@ mod tests {
             memory_bytes: 139 << 30,
             cuda: (12, 8),
             usable: true,
-            tuned: Tuned { file: Some("/t/h200.json".into()), winners: 2, trouble: None },
+            tuned: Tuned { file: Some("/t/h200.json".into()), entries: 2, trouble: None },
         };
         let advice = Some("do this".into());
         Doctor {
@@ -276,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_has_its_line() {
+    fn every_part_has_a_line() {
         let mut out = Vec::new();
         print(&mut out, &doctor()).unwrap();
         let expected = "\
@@ -287,7 +294,7 @@ cpu      A Processor, 8 cores, 1 thread for this process; avx2 fma
 memory   1.5 of 2.0 GiB available
 driver   NVIDIA 570.1 for CUDA 12.8
 cuda:0   NVIDIA H200, compute capability 9.0, 132 multiprocessors, 139.0 GiB, driver for CUDA 12.8
-         2 winners of tegula tune in /t/h200.json
+         2 tuned entries in /t/h200.json
 cache    /c (by HOME), writable, 2 files, 1.0 MiB
 
 ready: products run on cuda:0 (NVIDIA H200)
@@ -296,32 +303,39 @@ ready: products run on cuda:0 (NVIDIA H200)
     }
 
     #[test]
-    fn the_verdict_says_where_and_why_not() {
+    fn verdict_names_the_device_and_the_error() {
         let with = |device: Option<&str>, trouble: Option<&str>| {
             Doctor { device: device.map(Into::into), trouble: trouble.map(Into::into), ..doctor() }.verdict()
         };
-        assert_eq!(with(Some("cpu"), None), "ready: products run on the CPU; there is no GPU to use");
-        assert_eq!(with(Some("cpu"), Some("it fails")), "ready: products run with --device cpu; without it it fails");
+        assert_eq!(with(Some("cpu"), None), "ready: products run on the CPU; no usable GPU");
+        assert_eq!(
+            with(Some("cpu"), Some("it fails")),
+            "ready with --device cpu only; the default device fails: it fails"
+        );
         assert_eq!(with(None, Some("nothing works")), "not ready: nothing works");
     }
 
     #[test]
-    fn winners_that_are_not_used_are_told_of() {
+    fn unusable_tuning_cache_is_reported() {
         let mut doctor = doctor();
         let trouble = Some("/t/h200.json is corrupt: EOF".into());
-        doctor.gpus[0].tuned = Tuned { file: Some("/t/h200.json".into()), winners: 0, trouble };
+        doctor.gpus[0].tuned = Tuned { file: Some("/t/h200.json".into()), entries: 0, trouble };
         let mut out = Vec::new();
         print(&mut out, &doctor).unwrap();
-        let said = "         no winners of tegula tune: the cost model chooses kernels\n         → /t/h200.json is corrupt: EOF: run tegula tune again\n";
+        let said = "         no tuned entries: the cost model chooses kernels\n         → /t/h200.json is corrupt: EOF: run tegula tune again\n";
         assert!(String::from_utf8(out).unwrap().contains(said));
     }
 
     #[test]
-    fn an_old_gpu_is_told_of() {
+    fn unsupported_gpu_is_reported() {
         let mut old = doctor();
         old.gpus[0].usable = false;
         let mut out = Vec::new();
         print(&mut out, &old).unwrap();
-        assert!(String::from_utf8(out).unwrap().contains("\n         → too old: compute capability 7.5 is the least"));
+        assert!(
+            String::from_utf8(out)
+                .unwrap()
+                .contains("\n         → too old: compute capability 7.5 or newer is required")
+        );
     }
 }

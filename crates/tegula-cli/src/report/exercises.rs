@@ -1,4 +1,4 @@
-//! Which exercises are done.
+//! The report of `tegula check exercises`.
 
 use std::io::{self, Write};
 
@@ -7,29 +7,29 @@ use tegula_exercises::EXERCISES;
 
 use super::check::CheckReport;
 
-/// With `--json`, the object.
+/// The object of `--json`.
 #[derive(Debug, Serialize)]
 pub struct Exercises {
-    /// All are done.
+    /// Whether all are done.
     pub ok: bool,
-    /// What a check of each says.
+    /// The report of each.
     pub exercises: Vec<CheckReport>,
 }
 
 impl Exercises {
-    /// Of a report for each exercise.
+    /// Collects the reports of all exercises.
     pub fn new(exercises: Vec<CheckReport>) -> Exercises {
         Exercises { ok: exercises.iter().all(|report| report.ok), exercises }
     }
 
-    /// `3 of 8 exercises are not done yet`.
+    /// The verdict, such as `3 of 8 exercises are not done yet`.
     pub fn verdict(&self) -> String {
         let open = self.exercises.iter().filter(|report| !report.ok).count();
         format!("{open} of {} exercises are not done yet", self.exercises.len())
     }
 }
 
-/// Prints a line for each exercise: whether it is done, and if not, the first thing that is wrong.
+/// Prints a line for each exercise: done, or the first error.
 pub fn print(out: &mut impl Write, exercises: &Exercises) -> io::Result<()> {
     EXERCISES.iter().zip(&exercises.exercises).try_for_each(|(exercise, report)| {
         let (name, title, file) = (exercise.name, exercise.title, exercise.file);

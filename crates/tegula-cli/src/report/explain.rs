@@ -1,4 +1,4 @@
-//! What threads of a kernel do, as `tegula explain --json` says it.
+//! The object of `tegula explain --json`: counts per thread, and the kernel's cost.
 
 use serde::Serialize;
 use tegula_explain::profile::{PerThread, Profile};
@@ -6,7 +6,7 @@ use tegula_explain::profile::{PerThread, Profile};
 use super::check::{Counters, Finding};
 use crate::kernel::Problem;
 
-/// With `--json`, the object.
+/// The object of `--json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explained {
     pub kernel: String,
@@ -17,9 +17,9 @@ pub struct Explained {
     pub grid: [u32; 3],
     /// Threads of a block along x, y, z.
     pub block: [u32; 3],
-    /// Steps of the slide along k.
+    /// Steps along k.
     pub steps: u64,
-    /// Each the greatest of any thread.
+    /// The maximum over threads of each count.
     pub per_thread: PerThread,
     pub barriers_per_block: u64,
     pub counters: Counters,
@@ -27,7 +27,7 @@ pub struct Explained {
 }
 
 impl Explained {
-    /// Of a launch in blocks of so many threads.
+    /// The object of a launch with blocks of these extents.
     pub fn new(problem: &Problem, block: [u32; 3], profile: Profile, findings: Vec<Finding>) -> Explained {
         let &Problem { m, n, k, .. } = problem;
         let Profile { steps, per_thread, barriers_per_block, outcome } = profile;

@@ -1,4 +1,4 @@
-//! What a command tells: for people, and with `--json` one object for programs.
+//! Reports of commands, as text and with `--json` as one object.
 
 pub mod bench;
 pub mod check;
@@ -16,6 +16,14 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
+use tegula::epilogue::{Activation, Epilogue};
+
+/// The form of GELU that an epilogue applies: `tanh`, the approximation that PyTorch calls
+/// `approximate='tanh'`. `None` for other activations. PyTorch's default form, by erf, is not
+/// offered.
+pub fn gelu_form(epilogue: &Epilogue) -> Option<&'static str> {
+    (epilogue.activation == Activation::Gelu).then_some("tanh")
+}
 
 /// Prints one JSON object.
 pub fn json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
@@ -23,7 +31,7 @@ pub fn json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     writeln!(out)
 }
 
-/// A value as people read it, for `serialize_with`.
+/// Serializes a value by its `Display`, for `serialize_with`.
 fn text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }

@@ -1,19 +1,19 @@
-//! What a product would do: the library's explanation, as JSON.
+//! The plan of a product as JSON.
 
 use serde::Serialize;
 use tegula_kernels::plan::Explanation;
 use tegula_kernels::plan::explain::Operand;
 
-/// With `--explain-plan --json`, the object.
+/// The object of `--explain-plan --json`.
 #[derive(Debug, Serialize)]
 pub struct Plan<'a> {
-    /// Where A and B come from, mapped, read or converted.
+    /// How A and B were read: mapped, read into memory or converted.
     read: [&'a str; 2],
     device: &'a str,
     kernel: &'a str,
-    /// Whether the kernel is a winner of `tegula tune`.
+    /// Whether the kernel comes from the tuning cache.
     tuned: bool,
-    /// How many products of matrices it is made of.
+    /// Number of batched GEMMs.
     products: usize,
     /// Matrices in each of them.
     batch: usize,
@@ -22,8 +22,8 @@ pub struct Plan<'a> {
     k: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     launch: Option<Launch>,
-    operands: Vec<Taken<'a>>,
-    /// Bytes taken besides the operands.
+    operands: Vec<PlannedOperand<'a>>,
+    /// Bytes of workspace besides the operands.
     device_bytes: u128,
     host_bytes: u128,
 }
@@ -36,25 +36,25 @@ struct Launch {
 }
 
 #[derive(Debug, Serialize)]
-struct Taken<'a> {
+struct PlannedOperand<'a> {
     name: &'static str,
     dtype: &'static str,
     shape: &'a [usize],
     strides: &'a [isize],
     place: &'a str,
-    /// The line that people read: whether it is copied, and why.
+    /// The line of the text report: whether it is copied, and why.
     taken: String,
 }
 
 impl<'a> Plan<'a> {
-    /// The plan, and how A and B were read.
+    /// The object of a plan, and of how A and B were read.
     pub fn new(plan: &'a Explanation, read: [&'a str; 2]) -> Self {
-        let operand = |operand: &'a Operand| Taken {
+        let operand = |operand: &'a Operand| PlannedOperand {
             name: operand.name,
             dtype: operand.ty.name(),
             shape: &operand.shape,
             strides: &operand.strides,
-            place: &operand.place,
+            place: &operand.memory,
             taken: operand.to_string(),
         };
         Plan {

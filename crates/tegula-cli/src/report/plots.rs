@@ -1,6 +1,4 @@
-//! A benchmark as a page: plots and a table in one file that loads nothing.
-//!
-//! The plots are SVG, drawn here: two of them, of points and straight lines.
+//! The HTML page of `tegula bench`: two SVG plots and a table in one self-contained file.
 
 use std::fmt::Write as _;
 
@@ -16,22 +14,22 @@ const RIGHT: f64 = 150.0;
 const TOP: f64 = 20.0;
 const BOTTOM: f64 = 50.0;
 
-/// A colour for each of the types of A and B; they differ in lightness too.
-const COLOURS: [&str; Type::OPERANDS.len()] = ["#332288", "#0077bb", "#ee7733", "#cc3311", "#117733", "#aa4499"];
+/// A color for each operand type, which differ in lightness as well.
+const COLORS: [&str; Type::OPERANDS.len()] = ["#332288", "#0077bb", "#ee7733", "#cc3311", "#117733", "#aa4499"];
 
-/// The page.
+/// Renders the page.
 pub fn page(report: &Report) -> String {
     let measured: Vec<_> = report.rows.iter().filter_map(|row| Some((row, row.figures.as_ref()?))).collect();
     let mut body = format!("<h1>tegula bench</h1>\n<p>{}</p>\n", escape(&report.heading()));
     let _ = writeln!(body, "<p><code>{}</code></p>", escape(&report.command));
     if measured.iter().any(|(_, figures)| figures.ratio.is_some()) {
-        body += "<h2>Ours by the peer</h2>\n<p>Above 1, ours is faster. Bars reach from the 20th to the 80th percentile of both sides \
-                 put against each other; the band is how far ours is from itself.</p>\n";
+        body += "<h2>Ratio to the peer</h2>\n<p>The peer's time divided by Tegula's: above 1, Tegula is faster. Bars span the 20th to the 80th \
+                 percentile of both; the band is the noise floor.</p>\n";
         body += &ratios(&measured);
     }
     if let (Some(limits), false) = (&report.limits, measured.is_empty()) {
-        body += "<h2>Against the device's limits</h2>\n<p>Slanted: a copy's bandwidth, measured in this run. Level: what an \
-                 instruction sustains without touching memory. Filled: ours; rings: the peer.</p>\n";
+        body += "<h2>Roofline</h2>\n<p>Slanted: copy bandwidth, measured in this run. Level: sustained rate of an instruction \
+                 without memory accesses. Filled: Tegula; rings: the peer.</p>\n";
         body += &roofline(&measured, limits.copy_gbs, &limits.ceilings);
     }
     body += &table(&report.rows);
@@ -49,7 +47,7 @@ th, td { padding: 2px 8px; text-align: right; border-bottom: 1px solid #ddd; whi
 .wrong { background: #fdd; }
 ";
 
-/// Maps values to pixels, by their logarithm where it is a logarithmic axis.
+/// A linear or logarithmic axis, which maps values to pixels.
 struct Axis {
     low: f64,
     high: f64,
@@ -65,7 +63,7 @@ impl Axis {
         from + part.clamp(0.0, 1.0) * (to - from)
     }
 
-    /// Powers of ten around the values.
+    /// A logarithmic axis that spans the values in whole decades.
     fn decades(values: impl Iterator<Item = f64>, pixels: (f64, f64)) -> Axis {
         let (low, high) = extent(values.filter(|x| *x > 0.0 && x.is_finite()));
         let low = 10f64.powf(low.log10().floor());
@@ -90,7 +88,7 @@ fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low <= high { (low, high) } else { (1.0, 10.0) }
 }
 
-/// The ratio of each row, from left to right.
+/// The plot of ratios, by row.
 fn ratios(rows: &[(&Row, &Figures)]) -> String {
     let rows: Vec<_> = rows.iter().filter_map(|(row, figures)| Some((row, figures, figures.ratio?))).collect();
     let bars = rows.iter().map(|(_, figures, ratio)| bar(figures).unwrap_or((*ratio, *ratio)));
@@ -100,7 +98,7 @@ fn ratios(rows: &[(&Row, &Figures)]) -> String {
     let mut plot = frame(None, &y, "row", "ratio");
     plot += &level(y.at(1.0), "1.0", "#222");
     for (i, ((row, figures, ratio), (low, high))) in rows.iter().zip(bars).enumerate() {
-        let (x, colour) = (LEFT + (i as f64 + 0.5) * step, colour(row.dtype));
+        let (x, color) = (LEFT + (i as f64 + 0.5) * step, color(row.dtype));
         let spread = (y.at(1.0 - figures.spread), y.at(1.0 + figures.spread));
         let _ = writeln!(
             plot,
@@ -111,11 +109,11 @@ fn ratios(rows: &[(&Row, &Figures)]) -> String {
         );
         let _ = writeln!(
             plot,
-            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"{colour}\"/>",
+            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"{color}\"/>",
             y.at(low),
             y.at(high)
         );
-        plot += &point(x, y.at(*ratio), colour, true, &format!("{}: {ratio:.3}", name(row)));
+        plot += &point(x, y.at(*ratio), color, true, &format!("{}: {ratio:.3}", name(row)));
         if rows.len() <= 40 {
             let _ = writeln!(
                 plot,
@@ -128,39 +126,39 @@ fn ratios(rows: &[(&Row, &Figures)]) -> String {
     svg(&(plot + &legend(rows.iter().map(|(row, ..)| row.dtype))))
 }
 
-/// The ratio where the peer has a fast sample and ours a slow one, and the other way round.
+/// The ratio of the peer's fast to Tegula's slow samples, and the reverse.
 fn bar(figures: &Figures) -> Option<(f64, f64)> {
     Some((figures.peer_p20_us? / figures.p80_us, figures.peer_p80_us? / figures.p20_us))
 }
 
-/// Speed by how much there is to do for each byte.
+/// The roofline plot: speed by arithmetic intensity.
 fn roofline(rows: &[(&Row, &Figures)], copy_gbs: f64, ceilings: &[super::bench::Ceiling]) -> String {
     let used = |dtype: &str| rows.iter().any(|(row, _)| row.dtype == dtype);
     let ceilings: Vec<_> = ceilings.iter().filter(|ceiling| used(ceiling.dtype)).collect();
     let speeds = rows.iter().flat_map(|(_, figures)| [Some(figures.tflops), figures.peer_tflops]).flatten();
     let speeds = speeds.chain(ceilings.iter().map(|ceiling| ceiling.tflops));
-    // Also the least intensity at which a line is reached.
+    // Include the ridge points.
     let ridges = speeds.clone().map(|speed| speed / (copy_gbs / 1e3));
     let x = Axis::decades(rows.iter().map(|(row, _)| row.intensity).chain(ridges), (LEFT, WIDTH - RIGHT));
     let y = Axis::decades(speeds, (HEIGHT - BOTTOM, TOP));
-    let mut plot = frame(Some(&x), &y, "operations a byte", "TFLOP/s");
+    let mut plot = frame(Some(&x), &y, "operations per byte", "TFLOP/s");
     for ceiling in &ceilings {
         let name = format!("{} {}", ceiling.instruction, short(ceiling.tflops));
-        plot += &level(y.at(ceiling.tflops), &name, colour(ceiling.dtype));
+        plot += &level(y.at(ceiling.tflops), &name, color(ceiling.dtype));
     }
     plot += &slope(&x, &y, copy_gbs / 1e3);
     for (row, figures) in rows {
-        let (at, colour) = (x.at(row.intensity), colour(row.dtype));
+        let (at, color) = (x.at(row.intensity), color(row.dtype));
         if let (Some(speed), Some(peer)) = (figures.peer_tflops, &figures.peer) {
-            plot += &point(at, y.at(speed), colour, false, &format!("{}: {peer}, {} TFLOP/s", name(row), short(speed)));
+            plot += &point(at, y.at(speed), color, false, &format!("{}: {peer}, {} TFLOP/s", name(row), short(speed)));
         }
         let said = format!("{}: {}, {} TFLOP/s", name(row), figures.kernel, short(figures.tflops));
-        plot += &point(at, y.at(figures.tflops), colour, true, &said);
+        plot += &point(at, y.at(figures.tflops), color, true, &said);
     }
     svg(&(plot + &legend(rows.iter().map(|(row, _)| row.dtype))))
 }
 
-/// Where speed is intensity times `rate`, as far as the plot shows it.
+/// The slanted line of the roofline: speed = intensity · `rate`.
 fn slope(x: &Axis, y: &Axis, rate: f64) -> String {
     let (from, to) = ((y.low / rate).max(x.low), (y.high / rate).min(x.high));
     if from >= to {
@@ -179,7 +177,7 @@ fn slope(x: &Axis, y: &Axis, rate: f64) -> String {
     )
 }
 
-/// Axes, their marks and names.
+/// Axes with ticks and names.
 fn frame(x: Option<&Axis>, y: &Axis, x_name: &str, y_name: &str) -> String {
     let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
     let mut plot = format!(
@@ -217,50 +215,50 @@ fn frame(x: Option<&Axis>, y: &Axis, x_name: &str, y_name: &str) -> String {
     plot
 }
 
-/// A mark as a person would write it.
+/// The label of an axis tick.
 fn mark_text(mark: f64) -> String {
     let text = format!("{mark:.4}");
     if mark >= 1e5 { format!("{mark:.0e}") } else { text.trim_end_matches('0').trim_end_matches('.').into() }
 }
 
-/// A line across, with its name to the right.
-fn level(y: f64, name: &str, colour: &str) -> String {
+/// A horizontal line with its name to the right.
+fn level(y: f64, name: &str, color: &str) -> String {
     let right = WIDTH - RIGHT;
     format!(
-        "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"1.5\"/>\n\
-         <text x=\"{}\" y=\"{:.1}\" fill=\"{colour}\">{}</text>\n",
+        "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{color}\" stroke-width=\"1.5\"/>\n\
+         <text x=\"{}\" y=\"{:.1}\" fill=\"{color}\">{}</text>\n",
         right + 6.0,
         y + 4.0,
         escape(name)
     )
 }
 
-fn point(x: f64, y: f64, colour: &str, filled: bool, said: &str) -> String {
-    let fill = if filled { colour } else { "none" };
+fn point(x: f64, y: f64, color: &str, filled: bool, said: &str) -> String {
+    let fill = if filled { color } else { "none" };
     format!(
-        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"1.5\"><title>{}</title></circle>\n",
+        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{fill}\" stroke=\"{color}\" stroke-width=\"1.5\"><title>{}</title></circle>\n",
         escape(said)
     )
 }
 
-/// Which colour is which type, of those that occur.
+/// The legend of types that occur.
 fn legend<'a>(dtypes: impl Iterator<Item = &'a str> + Clone) -> String {
-    let used = colours().filter(|(name, _)| dtypes.clone().any(|dtype| dtype == *name));
-    let entry = |(i, (name, colour)): (usize, (&str, &str))| {
+    let used = colors().filter(|(name, _)| dtypes.clone().any(|dtype| dtype == *name));
+    let entry = |(i, (name, color)): (usize, (&str, &str))| {
         let x = LEFT + 10.0 + 60.0 * i as f64;
         let text = format!("<text x=\"{}\" y=\"{}\">{name}</text>\n", x + 8.0, TOP + 16.0);
-        point(x, TOP + 12.0, colour, true, name) + &text
+        point(x, TOP + 12.0, color, true, name) + &text
     };
     used.enumerate().map(entry).collect()
 }
 
-fn colour(dtype: &str) -> &'static str {
-    colours().find(|(name, _)| *name == dtype).map_or("#222", |(_, colour)| colour)
+fn color(dtype: &str) -> &'static str {
+    colors().find(|(name, _)| *name == dtype).map_or("#222", |(_, color)| color)
 }
 
-/// Names of types and their colours.
-fn colours() -> impl Iterator<Item = (&'static str, &'static str)> {
-    Type::OPERANDS.into_iter().map(Type::name).zip(COLOURS)
+/// KernelParser of types and their colors.
+fn colors() -> impl Iterator<Item = (&'static str, &'static str)> {
+    Type::OPERANDS.into_iter().map(Type::name).zip(COLORS)
 }
 
 fn svg(content: &str) -> String {
@@ -328,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_loads_nothing_and_escapes_what_it_shows() {
+    fn page_is_self_contained_and_escaped() {
         let page = page(&report(vec![row(Some(0.25), None), row(None, Some("no <room> & \"more\""))]));
         for outside in ["http", "src=", "href=", "url(", "@import", "<script", "<link"] {
             assert!(!page.contains(outside), "{outside}");
@@ -343,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_point_for_each_row_and_side() {
+    fn plots_have_a_point_per_measurement() {
         let points = |rows| page(&report(rows)).matches("<circle").count();
         // In the plot of ratios one, in the other one for each side, and one in each legend.
         assert_eq!(points(vec![row(Some(0.25), None), row(Some(1.5), None)]), 2 + 4 + 2);
@@ -353,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_put_values_where_they_belong() {
+    fn axes_map_values_to_pixels() {
         let linear = Axis { low: 0.0, high: 2.0, logarithmic: false, pixels: (100.0, 0.0) };
         assert_eq!([0.0, 1.0, 2.0, 9.0].map(|x| linear.at(x)), [100.0, 50.0, 0.0, 0.0]);
         assert_eq!(linear.marks(), [0.0, 0.5, 1.0, 1.5, 2.0]);

@@ -1,4 +1,4 @@
-//! The corner of an array, for eyes.
+//! A preview of an array: its top left corner.
 
 use std::io::{self, Write};
 
@@ -6,10 +6,10 @@ use tegula::element::Scalar;
 use tegula::nd::{NdArray, display};
 use tegula_files::Number;
 
-/// Rows and columns shown.
+/// Maximum rows and columns shown.
 const SHOWN: usize = 6;
 
-/// Prints the shape, the type and the top left corner; of a stack, that of its first matrix.
+/// Prints the shape, the type and the top left corner, in a stack that of the first matrix.
 pub fn print<T: Number + Scalar>(out: &mut impl Write, array: &NdArray<T>) -> io::Result<()> {
     let shape = array.shape();
     writeln!(out, "{} {}", display(shape), T::TYPE)?;
@@ -19,7 +19,7 @@ pub fn print<T: Number + Scalar>(out: &mut impl Write, array: &NdArray<T>) -> io
         [] => (&[][..], [1, 1]),
     };
     if !stack.is_empty() {
-        writeln!(out, "  the first of {} matrices:", display(stack))?;
+        writeln!(out, "  first of {} matrices:", display(stack))?;
     }
     let (rows, cols) = (height.min(SHOWN), width.min(SHOWN));
     let cell = |row: usize, col: usize| {
@@ -38,7 +38,7 @@ pub fn print<T: Number + Scalar>(out: &mut impl Write, array: &NdArray<T>) -> io
     Ok(())
 }
 
-/// Six significant digits, without the zeros that say nothing.
+/// Six significant digits without trailing zeros.
 fn number(value: f64, whole: bool) -> String {
     let magnitude = value.abs();
     if whole || !value.is_finite() || value == 0.0 {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn values_have_six_significant_digits() {
         let shown = [3070.0, 0.1, 1.0 / 3.0, -0.0, f64::NAN, f64::NEG_INFINITY, 1e-30, 123_456_789.0, 2.5e12];
         let text = shown.map(|x| number(x, false)).join(" ");
         assert_eq!(text, "3070 0.1 0.333333 -0 NaN -inf 1.00000e-30 123456789 2.50000e12");
@@ -72,17 +72,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_corner_is_shown() {
+    fn large_array_is_cut_to_its_corner() {
         let text = shown(&[7, 9]);
         assert_eq!(text.lines().count(), 1 + 6 + 1);
         assert_eq!(text.lines().nth(2), Some("   9  10  11  12  13  14  …"));
     }
 
     #[test]
-    fn arrays_of_any_dimensions_are_shown() {
+    fn arrays_of_any_rank_are_shown() {
         assert_eq!(shown(&[]), "() i32\n  0\n");
         assert_eq!(shown(&[3]), "3 i32\n  0  1  2\n");
-        assert_eq!(shown(&[2, 3, 1, 2]), "2×3×1×2 i32\n  the first of 2×3 matrices:\n  0  1\n");
-        assert_eq!(shown(&[0, 2, 2]), "0×2×2 i32\n  the first of 0 matrices:\n    \n    \n");
+        assert_eq!(shown(&[2, 3, 1, 2]), "2×3×1×2 i32\n  first of 2×3 matrices:\n  0  1\n");
+        assert_eq!(shown(&[0, 2, 2]), "0×2×2 i32\n  first of 0 matrices:\n    \n    \n");
     }
 }

@@ -1,4 +1,4 @@
-//! A product: where it ran, how fast, and how exact it is.
+//! The report of `tegula mul`: device, speed and error of a product.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use tegula::element::{Element, Scalar};
 use tegula::epilogue::Epilogue;
 use tegula::nd::display;
 
-use super::text;
+use super::{gelu_form, text};
 use crate::engine::{Done, Operands, Verified};
 
-/// The figures of a product; with `--json`, the object itself.
+/// The figures of a product: the object of `--json`.
 #[derive(Debug, Serialize)]
 pub struct Product {
     /// Rows and columns of each matrix of C; 1 where the operand is a vector.
@@ -21,34 +21,36 @@ pub struct Product {
     pub batch: usize,
     /// Extents of A, B and C, transposed as the product takes them.
     pub shapes: [Vec<usize>; 3],
-    /// Whether sums are of integers, which are right or wrong.
+    /// Whether accumulators are integers, which are exact or wrong.
     #[serde(skip)]
     exact: bool,
     /// Type of A and B.
     pub dtype: &'static str,
     /// Type of C.
     pub result_dtype: &'static str,
-    /// How exact the product has to be; r and its bound are in its units.
+    /// The accuracy mode, which determines the units of r and its bound.
     pub accuracy: &'static str,
-    /// What happens to sums on their way to C: `none`, `bias+gelu`.
+    /// The epilogue, such as `none` or `bias+gelu`.
     #[serde(serialize_with = "text")]
     pub epilogue: Epilogue,
+    /// `tanh` where the epilogue applies GELU.
+    pub gelu_form: Option<&'static str>,
     #[serde(flatten)]
     pub done: Done,
-    /// `None` where nothing is multiplied.
+    /// `None` for an empty product.
     pub gflops: Option<f64>,
     #[serde(flatten)]
     pub verified: Option<Verified>,
 }
 
 impl Product {
-    /// The figures of a product with a result of shape `c`.
+    /// The figures of a product whose result has shape `c`.
     pub fn new<T: Element>(operands: &Operands<'_, T>, c: &[usize], done: Done, verified: Option<Verified>) -> Product {
         let (a, b) = (operands.a.shape(), operands.b.shape());
         let m = if a.len() < 2 { 1 } else { a[a.len() - 2] };
         let n = if b.len() < 2 { 1 } else { b[b.len() - 1] };
         let k = a.last().copied().unwrap_or(0);
-        // C's own extents are those that are not m and n.
+        // C has m and n, except where an operand is a vector; the rest is its batch.
         let own = usize::from(a.len() > 1) + usize::from(b.len() > 1);
         let batch = c[..c.len().saturating_sub(own)].iter().fold(1usize, |batch, &extent| batch.saturating_mul(extent));
         let flops = 2.0 * batch as f64 * m as f64 * n as f64 * k as f64;
@@ -57,10 +59,26 @@ impl Product {
         let (dtype, result_dtype) = (T::TYPE.name(), <T::Out as Scalar>::TYPE.name());
         let exact = T::TYPE.is_int();
         let (accuracy, epilogue) = (operands.accuracy.name(), operands.epilogue());
-        Product { m, n, k, batch, shapes, exact, dtype, result_dtype, accuracy, epilogue, done, gflops, verified }
+        let gelu_form = gelu_form(&epilogue);
+        Product {
+            m,
+            n,
+            k,
+            batch,
+            shapes,
+            exact,
+            dtype,
+            result_dtype,
+            accuracy,
+            epilogue,
+            gelu_form,
+            done,
+            gflops,
+            verified,
+        }
     }
 
-    /// Why the product is not to be trusted, if it is not.
+    /// The reason why the product failed verification, if it did.
     pub fn refusal(&self) -> Option<String> {
         let verified = self.verified.as_ref()?;
         if verified.ok {
@@ -71,15 +89,15 @@ impl Product {
         if overflows > 0 {
             let elements = if overflows == 1 { "1 element".into() } else { format!("{overflows} elements") };
             return Some(format!(
-                "partial sums overflow in {elements}{at}, although the exact product does not; scale A or B down; nothing was written"
+                "partial sums overflow in {elements}{at}, but the exact product does not; scale A or B down; nothing was written"
             ));
         }
-        let far = if r.is_finite() { format!(": r = {r:.3}{at}, more than the bound {bound}") } else { at };
-        Some(format!("the product is wrong{far}; nothing was written"))
+        let error = if r.is_finite() { format!(": r = {r:.3}{at}, above the bound {bound}") } else { at };
+        Some(format!("the product is wrong{error}; nothing was written"))
     }
 }
 
-/// ` at row 1, column 2`, or for another number of axes ` at (0, 1, 2)`.
+/// The position of an element: ` at row 1, column 2`, or for other ranks ` at (0, 1, 2)`.
 fn place(index: &[usize]) -> String {
     match index {
         [row, col] => format!(" at row {row}, column {col}"),
@@ -98,18 +116,18 @@ impl fmt::Display for Product {
         }
         match self.gflops {
             Some(gflops) => write!(f, " on {device} ({kernel}), {}, {}", Seconds(*seconds), Rate(gflops))?,
-            // No kernel had a part in it.
+            // No kernel ran.
             None => write!(f, " on {device}: nothing to multiply")?,
         }
         match &self.verified {
             Some(Verified { ok: true, .. }) if self.exact => f.write_str("; exact"),
-            Some(Verified { r, bound, .. }) => write!(f, "; r = {r:.3}, at most {bound} allowed"),
+            Some(Verified { r, bound, .. }) => write!(f, "; r = {r:.3}, bound {bound}"),
             None => Ok(()),
         }
     }
 }
 
-/// A time with three digits or so, in the unit that suits it.
+/// A time with about three digits and a unit prefix.
 struct Seconds(f64);
 
 impl fmt::Display for Seconds {
@@ -122,7 +140,7 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// GFLOP/s with three digits or so, in the unit that suits them.
+/// A rate with about three digits and a unit prefix.
 struct Rate(f64);
 
 impl fmt::Display for Rate {
@@ -139,7 +157,7 @@ impl fmt::Display for Rate {
 #[cfg(test)]
 mod tests {
     use tegula::Accuracy;
-    use tegula::nd::{NdArray, NdFinish, product_shape};
+    use tegula::nd::{NdArray, NdEpilogueOperands, product_shape};
 
     use super::*;
     use crate::args::DeviceChoice;
@@ -149,7 +167,7 @@ mod tests {
         let (a, b) = (NdArray::<f32>::zeros(a).unwrap(), NdArray::zeros(b).unwrap());
         let c = product_shape(a.shape(), b.shape()).unwrap();
         let (device, accuracy) = (DeviceChoice::Cpu, Accuracy::Full);
-        let finish = NdFinish::default();
+        let finish = NdEpilogueOperands::default();
         let operands = Operands { device, alpha: 1.0, a: a.view(), b: b.view(), beta: 0.0, finish, accuracy };
         Product::new(&operands, &c, done, verified)
     }
@@ -159,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_and_vectors_have_sizes_too() {
+    fn stacks_and_vectors_have_sizes() {
         let sizes = |a: &[usize], b: &[usize]| {
             let product = shaped(a, b, None);
             [product.batch, product.m, product.n, product.k]
@@ -173,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_what_where_and_how_fast() {
+    fn line_names_shapes_device_and_speed() {
         let line = product(None).to_string();
         assert_eq!(line, "1797×1797 f32 = 1797×64 · 64×1797 on cpu (avx2 f32 6x16), 3.00 ms, 138 GFLOP/s");
     }
 
     #[test]
-    fn an_error_above_the_bound_or_nan_is_refused() {
+    fn error_above_the_bound_or_nan_is_refused() {
         let verified = |r| Verified { ok: r <= 68.0, r, bound: 68.0, worst: Some(vec![1, 2]), overflows: 0 };
         let with = |r| product(Some(verified(r))).refusal();
         assert_eq!(with(68.0), None);
@@ -191,7 +209,7 @@ mod tests {
             |overflows| product(Some(Verified { overflows, ..verified(f64::INFINITY) })).refusal().unwrap();
         assert_eq!(
             overflowed(1),
-            "partial sums overflow in 1 element at row 1, column 2, although the exact product does not; scale A or B down; nothing \
+            "partial sums overflow in 1 element at row 1, column 2, but the exact product does not; scale A or B down; nothing \
              was written"
         );
         assert!(overflowed(7).contains("in 7 elements at"));
@@ -200,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_product_has_no_speed() {
+    fn empty_product_has_no_speed() {
         let empty = shaped(&[2, 0], &[0, 3], None);
         assert_eq!(empty.to_string(), "2×3 f32 = 2×0 · 0×3 on cpu: nothing to multiply");
     }
 
     #[test]
-    fn json_is_one_flat_object() {
+    fn json_is_a_flat_object() {
         let verified = Verified { ok: true, r: 0.5, bound: 68.0, worst: None, overflows: 0 };
         let value = serde_json::to_value(product(Some(verified))).unwrap();
         for key in [

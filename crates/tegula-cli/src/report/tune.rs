@@ -1,27 +1,27 @@
-//! What tuning found: as a table for people, as JSON for programs.
+//! The report of `tegula tune`, as a table and as JSON.
 
 use serde::{Serialize, Serializer};
 
 use super::bench::short;
 
-/// A choice that is as fast as this share of the winner, or faster, is a good one.
+/// The cost model's choice is good if it reaches this share of the best speed.
 const GOOD: f64 = 0.95;
 
-/// Everything that a run found.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Report {
     /// The GPU.
     pub machine: String,
     pub driver: Option<String>,
-    /// Of Tegula.
+    /// Tegula's version.
     pub version: &'static str,
     pub seed: u64,
-    /// Says the same run again.
+    /// The command that repeats the run.
     pub command: String,
     pub rows: Vec<Row>,
 }
 
-/// A product, and what came of tuning it.
+/// A product and its tuning result.
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub dtype: &'static str,
@@ -31,35 +31,38 @@ pub struct Row {
     pub n: usize,
     pub k: usize,
     pub batch: usize,
-    /// `None` where it could not be measured.
+    /// `None` where the measurement failed.
     #[serde(flatten, serialize_with = "or_nulls")]
     pub figures: Option<Figures>,
-    /// Why it could not.
+    /// The error of a failed measurement.
     pub error: Option<String>,
 }
 
-/// Times are of one call, in microseconds.
+/// Figures of a product. Times are microseconds per call.
 #[derive(Debug, Serialize)]
 pub struct Figures {
-    /// Recipes that there are.
+    /// Legal candidates.
     pub candidates: usize,
-    /// Those that were timed.
+    /// Timed candidates.
     pub timed: usize,
     /// The cost model's choice.
     pub chosen: String,
     pub chosen_tflops: f64,
     pub chosen_us: f64,
     /// The fastest.
-    pub winner: String,
-    pub winner_tflops: f64,
-    pub winner_us: f64,
-    /// The speed of the choice by the winner's.
+    #[serde(rename = "winner")]
+    pub fastest: String,
+    #[serde(rename = "winner_tflops")]
+    pub fastest_tflops: f64,
+    #[serde(rename = "winner_us")]
+    pub fastest_us: f64,
+    /// The speed of the choice divided by that of the fastest.
     pub ratio: f64,
-    /// All that were timed, at first; what a cost model is fitted to.
+    /// First timings of all timed candidates, to which a cost model is fitted.
     pub glances: Vec<Glance>,
 }
 
-/// What a call took at a glance.
+/// The first timing of a candidate.
 #[derive(Debug, Serialize)]
 pub struct Glance {
     pub kernel: String,
@@ -67,13 +70,13 @@ pub struct Glance {
 }
 
 impl Report {
-    /// What ran where.
+    /// The heading of the table.
     pub fn heading(&self) -> String {
         let driver = self.driver.as_ref().map_or(String::new(), |driver| format!(", driver {driver}"));
         format!("{}{driver}; Tegula {}; seed {}", self.machine, self.version, self.seed)
     }
 
-    /// The object as a text.
+    /// The object of `--json` as text.
     pub fn json(&self) -> String {
         #[derive(Serialize)]
         struct Object<'a> {
@@ -88,18 +91,18 @@ impl Report {
         let Report { machine, driver, version, seed, command, rows } = self;
         let (driver, seed, within_5_percent) = (driver.as_deref(), *seed, self.good());
         let object = Object { machine, driver, version, seed, command, within_5_percent, rows };
-        // No map has keys that are no strings, and nothing else can fail in memory.
+        // All map keys are strings, and writing to memory cannot fail.
         serde_json::to_string_pretty(&object).map(|text| text + "\n").unwrap_or_default()
     }
 
-    /// How often the cost model's choice is a good one.
+    /// The share of products for which the cost model's choice is good.
     pub fn verdict(&self) -> String {
         let (good, all) = (self.good(), self.measured().count());
         let percent = 100.0 * good as f64 / all.max(1) as f64;
         format!("the cost model's choice is within 5 % of the best on {good} of {all} products ({percent:.1} %)")
     }
 
-    /// Why the run failed, if some of it did.
+    /// The error of the run, if a row failed.
     pub fn failure(&self) -> Option<String> {
         let (failed, all) = (self.rows.len() - self.measured().count(), self.rows.len());
         (failed > 0).then(|| format!("{failed} of {all} rows could not be measured"))
@@ -114,11 +117,11 @@ impl Report {
     }
 }
 
-/// The names above the columns of [`line()`].
+/// The header of the columns of [`line()`].
 pub fn title() -> String {
     format!(
-        "{:<4} {:<6} {:>6} {:>6} {:>6} {:>5} {:>9} {:>9} {:>6} {:>9}  chosen, winner",
-        "type", "layout", "m", "n", "k", "batch", "TFLOP/s", "winner's", "ratio", "timed"
+        "{:<4} {:<6} {:>6} {:>6} {:>6} {:>5} {:>9} {:>9} {:>6} {:>9}  chosen, fastest",
+        "type", "layout", "m", "n", "k", "batch", "TFLOP/s", "fastest", "ratio", "timed"
     )
 }
 
@@ -129,9 +132,9 @@ pub fn line(row: &Row) -> String {
     let Some(figures) = &row.figures else {
         return format!("{product} {}", row.error.as_deref().unwrap_or("not measured"));
     };
-    let Figures { candidates, timed, chosen, chosen_tflops, winner, winner_tflops, ratio, .. } = figures;
-    let (ours, best, timed) = (short(*chosen_tflops), short(*winner_tflops), format!("{timed}/{candidates}"));
-    let better = if winner == chosen { String::new() } else { format!(", {winner}") };
+    let Figures { candidates, timed, chosen, chosen_tflops, fastest, fastest_tflops, ratio, .. } = figures;
+    let (ours, best, timed) = (short(*chosen_tflops), short(*fastest_tflops), format!("{timed}/{candidates}"));
+    let better = if fastest == chosen { String::new() } else { format!(", {fastest}") };
     format!("{product} {ours:>9} {best:>9} {ratio:>6.3} {timed:>9}  {chosen}{better}")
 }
 
@@ -149,7 +152,7 @@ const FIGURES: [&str; 10] = [
     "glances",
 ];
 
-/// Every name also where there are no figures.
+/// Serializes figures, with null for each name where there are none.
 fn or_nulls<S: Serializer>(figures: &Option<Figures>, serializer: S) -> Result<S::Ok, S::Error> {
     match figures {
         Some(figures) => figures.serialize(serializer),
@@ -168,9 +171,9 @@ mod tests {
             chosen: "register_f32_a".into(),
             chosen_tflops: 49.4 * ratio,
             chosen_us: 348.0 / ratio,
-            winner: if ratio == 1.0 { "register_f32_a".into() } else { "register_f32_b".into() },
-            winner_tflops: 49.4,
-            winner_us: 348.0,
+            fastest: if ratio == 1.0 { "register_f32_a".into() } else { "register_f32_b".into() },
+            fastest_tflops: 49.4,
+            fastest_us: 348.0,
             ratio,
             glances: vec![Glance { kernel: "register_f32_b".into(), us: 348.0 }],
         };
@@ -187,7 +190,7 @@ mod tests {
     fn columns_stand_below_their_names() {
         let (title, row) = (title(), line(&row(0.9, None)));
         let end = |text: &str, part: &str| text[..text.find(part).unwrap() + part.len()].chars().count();
-        for (name, value) in [("TFLOP/s", "44.5"), ("winner's", "49.4"), ("ratio", "0.900"), ("timed", "74/213")] {
+        for (name, value) in [("TFLOP/s", "44.5"), ("fastest", "49.4"), ("ratio", "0.900"), ("timed", "74/213")] {
             assert_eq!(end(&title, name), end(&row, value), "{name}\n{title}\n{row}");
         }
         assert!(row.ends_with("  register_f32_a, register_f32_b"), "{row}");
@@ -210,7 +213,7 @@ mod tests {
         let none = report(vec![row(1.0, Some("no room"))]);
         assert!(none.verdict().ends_with("0 of 0 products (0.0 %)"));
         assert!(report(vec![row(0.5, None)]).failure().is_none());
-        // NaN is no good choice.
+        // A ratio of NaN does not count as good.
         assert_eq!(report(vec![row(f64::NAN, None)]).good(), 0);
     }
 

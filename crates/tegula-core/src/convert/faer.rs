@@ -1,4 +1,4 @@
-//! `faer`, whose matrices have two strides of their own.
+//! Conversions from and to views of `faer`, which have a row and a column stride.
 
 use std::ptr::NonNull;
 
@@ -11,7 +11,8 @@ use crate::matrix::{Layout, Memory, MemoryMut, Shape, View, ViewMut};
 impl<'a, T: Scalar, R: Stride, C: Stride> From<MatRef<'a, T, usize, usize, R, C>> for View<'a, T> {
     fn from(mat: MatRef<'a, T, usize, usize, R, C>) -> Self {
         let strides = [0, mat.row_stride().element_stride(), mat.col_stride().element_stride()];
-        // SAFETY: the matrix' elements lie in one allocation, initialised and borrowed to be read for `'a`.
+        // SAFETY: the elements are in one allocation, initialized, and borrowed for reading for
+        // `'a`.
         unsafe { View::from_raw_parts(mat.as_ptr(), Shape::new(mat.nrows(), mat.ncols()), strides) }
     }
 }
@@ -19,8 +20,8 @@ impl<'a, T: Scalar, R: Stride, C: Stride> From<MatRef<'a, T, usize, usize, R, C>
 impl<'a, T: Scalar, R: Stride, C: Stride> From<MatMut<'a, T, usize, usize, R, C>> for ViewMut<'a, T> {
     fn from(mat: MatMut<'a, T, usize, usize, R, C>) -> Self {
         let strides = [0, mat.row_stride().element_stride(), mat.col_stride().element_stride()];
-        // SAFETY: the matrix' elements lie in one allocation, initialised, distinct, and borrowed for `'a` by this view alone, which
-        // ends here.
+        // SAFETY: the elements are in one allocation, initialized, distinct, and mutably borrowed
+        // for `'a` by this view, which is consumed.
         unsafe { ViewMut::from_raw_parts(mat.as_ptr_mut(), Shape::new(mat.nrows(), mat.ncols()), strides) }
     }
 }
@@ -43,7 +44,7 @@ impl<'a, T: Scalar> TryFrom<View<'a, T>> for MatRef<'a, T> {
         let Memory::Host(memory) = view.memory() else { return Err(on_gpu()) };
         let layout = view.layout();
         let (start, Shape { rows, cols, .. }, [_, row, col]) = parts(memory.as_ptr().cast_mut(), &layout)?;
-        // SAFETY: the view's elements, from (0, 0) on, are borrowed to be read for `'a`.
+        // SAFETY: the elements of the view, from (0, 0) on, are borrowed for reading for `'a`.
         Ok(unsafe { MatRef::from_raw_parts(start, rows, cols, row, col) })
     }
 }
@@ -54,23 +55,24 @@ impl<'a, T: Scalar> TryFrom<ViewMut<'a, T>> for MatMut<'a, T> {
         let layout = view.layout();
         let MemoryMut::Host(mut memory) = view.into_memory() else { return Err(on_gpu()) };
         let (start, Shape { rows, cols, .. }, [_, row, col]) = parts(memory.as_mut_ptr(), &layout)?;
-        // SAFETY: the view's elements, from (0, 0) on, are distinct and borrowed for `'a` by this view alone, which ends here.
+        // SAFETY: the elements of the view, from (0, 0) on, are distinct and mutably borrowed for
+        // `'a` by this view, which is consumed.
         Ok(unsafe { MatMut::from_raw_parts_mut(start, rows, cols, row, col) })
     }
 }
 
-/// Where element (0, 0) of a single matrix lies, and its extents and strides.
+/// The address of element (0, 0) of a single matrix, its shape, and its strides.
 fn parts<T>(memory: *mut T, layout: &Layout) -> Result<(*mut T, Shape, [isize; 3])> {
     let Layout { shape, offset, strides } = *layout;
     if shape.batches != 1 {
-        return Err(Error::Shape(format!("{shape} is a batch; take one of its matrices with `batches`")));
+        return Err(Error::Shape(format!("{shape} is a batch; faer takes one matrix: select it with `batches`")));
     }
     let start = if shape.is_empty() { NonNull::dangling().as_ptr() } else { memory.wrapping_add(offset) };
     Ok((start, shape, strides))
 }
 
 fn on_gpu() -> Error {
-    Error::Layout("faer takes a matrix on the host, this one lies on a GPU; download it".into())
+    Error::Layout("faer takes a matrix on the host, but this matrix is on a GPU; download it".into())
 }
 
 #[cfg(test)]
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn views_see_what_the_matrix_sees() {
+    fn view_of_a_faer_matrix_has_the_same_elements() {
         let mat = counting();
         for part in [
             mat.as_ref(),
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn interleaved_parts_are_written() {
+    fn interleaved_mutable_views_write_disjoint_elements() {
         let mut mat = counting();
         let (above, below) = mat.as_mut().split_at_row_mut(1);
         let (mut above, mut below) = (ViewMut::from(above), ViewMut::from(below));
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn views_become_faer_matrices() {
+    fn view_converts_to_a_faer_matrix() {
         let mut data = [0, 1, 10, 11, 20, 21];
         let view = ViewMut::new(&mut data, 3, 2).unwrap();
         let mut part = MatMut::try_from(view.flip_rows().cols(1..).unwrap()).unwrap();

@@ -1,6 +1,6 @@
-//! `ndarray`, in the two versions that are in use: views of arrays.
+//! Conversions from array views of `ndarray`, for the two versions in use.
 
-/// The conversions of one version.
+/// The conversions for one version of `ndarray`.
 macro_rules! conversions {
     ($ndarray:ident as $module:ident) => {
         mod $module {
@@ -13,7 +13,8 @@ macro_rules! conversions {
                 fn from(array: ArrayView2<'a, T>) -> Self {
                     let (rows, cols) = array.dim();
                     let strides = [0, array.strides()[0], array.strides()[1]];
-                    // SAFETY: the array's elements lie in one allocation, initialised and borrowed to be read for `'a`.
+                    // SAFETY: the elements are in one allocation, initialized, and borrowed for
+                    // reading for `'a`.
                     unsafe { View::from_raw_parts(array.as_ptr(), Shape::new(rows, cols), strides) }
                 }
             }
@@ -31,8 +32,8 @@ macro_rules! conversions {
                 fn from(mut array: ArrayViewMut2<'a, T>) -> Self {
                     let (rows, cols) = array.dim();
                     let strides = [0, array.strides()[0], array.strides()[1]];
-                    // SAFETY: the array's elements lie in one allocation, initialised, distinct, and borrowed for `'a` by this
-                    // view alone, which ends here.
+                    // SAFETY: the elements are in one allocation, initialized, distinct, and
+                    // mutably borrowed for `'a` by this view, which is consumed.
                     unsafe { ViewMut::from_raw_parts(array.as_mut_ptr(), Shape::new(rows, cols), strides) }
                 }
             }
@@ -91,7 +92,7 @@ macro_rules! conversions {
                 }
 
                 #[test]
-                fn views_see_what_the_array_sees() {
+                fn view_of_an_array_has_the_same_elements() {
             let a = counting();
                     check((&a).into(), a.view());
                     for view in [
@@ -109,12 +110,12 @@ macro_rules! conversions {
                     assert_eq!(view.layout().strides, [0, 0, 1]);
                     check(view, repeated.insert_axis(Axis(0)));
                     check((&a.index_axis(Axis(0), 1)).into(), a.slice(s![1..2, .., ..]));
-                    let backwards = a.slice(s![1, ..;-1, ..;-3]);
-                    check(backwards.into(), backwards.insert_axis(Axis(0)));
+                    let reversed = a.slice(s![1, ..;-1, ..;-3]);
+                    check(reversed.into(), reversed.insert_axis(Axis(0)));
                 }
 
                 #[test]
-        fn interleaved_parts_are_written_on_two_threads() {
+        fn interleaved_mutable_views_are_written_by_two_threads() {
                     let mut a = counting();
                     {
                         let (even, odd) = a.multi_slice_mut((s![.., .., ..;2], s![0, ..;-1, 1..;2]));

@@ -1,15 +1,15 @@
 //! The table of element types, and the macros that expand it.
 //!
-//! All that follows from the representation of a type is derived from its row. What a row cannot
-//! say is in exhaustive matches over [`Type`](super::Type), which a new row breaks at compile time;
-//! ARCHITECTURE.md lists them under "Adding an element type".
+//! Every property of a type's representation derives from its row. Properties that a row cannot
+//! express are exhaustive matches over [`Type`](super::Type), which a new row breaks at compile
+//! time. ARCHITECTURE.md lists them under "Adding an element type".
 
 /// Expands the macro `each` with the table, after the tokens `given`.
 ///
-/// A row is: variant, name, Rust type, kind, and a line of documentation. The kind has the unsigned
-/// integer of the same size. That of a float also has the bits of its significand with the implicit
-/// one, and the least and greatest exponent of its normal numbers. Operands, the types of A and B,
-/// also have the type of the accumulator, alpha and beta, and the type of C.
+/// A row is: variant, name, Rust type, kind, and a line of documentation. The kind names the
+/// unsigned integer of the same size. For a float it also gives the precision (bits of the
+/// significand, including the implicit bit), and the exponent range of its normal numbers. The rows
+/// of operand types also give the accumulator type and the type of C.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! element_types {
@@ -32,15 +32,16 @@ macro_rules! element_types {
                 I64 "i64" [i64] signed(u64) "64-bit integers.";
                 U64 "u64" [u64] unsigned(u64) "Unsigned 64-bit integers.";
                 Pred "pred" [bool] predicate(u8)
-                    "A truth value; lives in predicate registers only, never in memory.";
+                    "A Boolean; held in predicate registers only, never in memory.";
             }
         }
     };
 }
 
-/// Evaluates an expression with the Rust type of an operand type: `T` in
-/// `with_operand_type!(ty, T => f::<T>(x), other => refuse(other))`. The second expression is for
-/// types that A and B do not have.
+/// Evaluates an expression with `T` as the Rust type of an operand type.
+///
+/// Usage: `with_operand_type!(ty, T => f::<T>(x), other => reject(other))`. The second expression
+/// is for types that operands cannot have.
 #[macro_export]
 macro_rules! with_operand_type {
     ($ty:expr, $T:ident => $body:expr, $other:pat => $otherwise:expr) => {
@@ -66,7 +67,7 @@ macro_rules! __match_operand_type {
     };
 }
 
-/// Expands the macro `each` once, with the Rust types of A and B: `each! { f64; f32; … }`.
+/// Expands the macro `each` once with the Rust types of the operands: `each! { f64; f32; … }`.
 #[macro_export]
 macro_rules! for_each_operand_type {
     ($each:ident) => {

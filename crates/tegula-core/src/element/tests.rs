@@ -2,7 +2,7 @@ use super::*;
 
 /// The variants of [`Type`] are lowercase in files that serde writes.
 #[test]
-fn names_are_the_variants_in_lower_case() {
+fn type_name_is_the_lowercase_variant() {
     for ty in Type::ALL {
         assert_eq!(ty.name(), format!("{ty:?}").to_lowercase());
         assert_eq!(Type::operand_named(ty.name()), ty.is_operand().then_some(*ty));
@@ -11,17 +11,17 @@ fn names_are_the_variants_in_lower_case() {
 }
 
 #[test]
-fn format_of_a_row_is_that_of_its_rust_type() {
+fn table_format_matches_the_rust_type() {
     let power = |exponent: i32| 2f64.powi(exponent);
     for &ty in Type::ALL {
         let (rounded, bits) = (|x: f64| ty.to_f64(ty.round(x)), 8 * ty.size() as i32);
         assert_eq!([0.0, 1.0].map(rounded), [0.0, 1.0], "{ty}");
         match ty.kind() {
-            Kind::Float(FloatFormat { precision, min_exponent, max_exponent }) => {
-                let last = power(1 - precision);
-                assert_eq!(rounded(1.0 + last), 1.0 + last, "{ty}");
-                assert_eq!(rounded(1.0 + last / 2.0), 1.0, "{ty}: ties go to even");
-                assert_eq!(rounded(-1.0 - 1.5 * last), -1.0 - 2.0 * last, "{ty}: ties go to even");
+            TypeKind::Float(FloatFormat { precision, min_exponent, max_exponent }) => {
+                let epsilon = power(1 - precision);
+                assert_eq!(rounded(1.0 + epsilon), 1.0 + epsilon, "{ty}");
+                assert_eq!(rounded(1.0 + epsilon / 2.0), 1.0, "{ty}: ties go to even");
+                assert_eq!(rounded(-1.0 - 1.5 * epsilon), -1.0 - 2.0 * epsilon, "{ty}: ties go to even");
                 assert_eq!(rounded(power(max_exponent)), power(max_exponent), "{ty}");
                 assert!(ty == Type::F64 || rounded(2.0 * power(max_exponent)) != 2.0 * power(max_exponent), "{ty}");
                 let smallest = f64::from_bits(1).max(power(min_exponent - precision + 1));
@@ -29,21 +29,21 @@ fn format_of_a_row_is_that_of_its_rust_type() {
                 assert_eq!(rounded(smallest / 2.0), 0.0, "{ty}");
                 assert!(rounded(f64::NAN).is_nan(), "{ty}");
             }
-            Kind::Signed => {
-                let most = (power(bits - 1) - 1.0).min(power(bits - 1).next_down());
-                assert_eq!([-1.0, -2.5, most, -power(bits - 1)].map(rounded), [-1.0, -2.0, most, -power(bits - 1)]);
+            TypeKind::Signed => {
+                let max = (power(bits - 1) - 1.0).min(power(bits - 1).next_down());
+                assert_eq!([-1.0, -2.5, max, -power(bits - 1)].map(rounded), [-1.0, -2.0, max, -power(bits - 1)]);
             }
-            Kind::Unsigned => {
-                let most = (power(bits) - 1.0).min(power(bits).next_down());
-                assert_eq!([2.5, most].map(rounded), [2.0, most]);
+            TypeKind::Unsigned => {
+                let max = (power(bits) - 1.0).min(power(bits).next_down());
+                assert_eq!([2.5, max].map(rounded), [2.0, max]);
             }
-            Kind::Predicate => assert_eq!(ty.to_f64(2), 0.0),
+            TypeKind::Predicate => assert_eq!(ty.to_f64(2), 0.0),
         }
     }
 }
 
 #[test]
-fn accumulator_and_output_are_those_of_the_rust_type() {
+fn accumulator_and_output_match_the_rust_type() {
     fn types<T: Element>() -> [Type; 3] {
         assert_eq!(T::narrow(T::Acc::ONE), T::Out::ONE);
         assert_eq!((T::ONE.widen(), T::widen_out(T::Out::ONE)), (T::Acc::ONE, T::Acc::ONE));

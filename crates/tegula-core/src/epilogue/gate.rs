@@ -1,21 +1,26 @@
-//! x·σ(t): GELU in its tanh form and SiLU, from multiplications and additions alone.
+//! x·σ(t), the gated form of GELU (tanh form) and SiLU, from multiplications and additions alone.
 //!
-//! Written once for whatever computes: on the processor a number, in a kernel that is being built a value. No instruction that is only nearly
-//! exact has a part in it and there is no branch, so all engines give the same bits, and the assembler can let the elements of a thread overlap.
+//! The code is generic over [`Real`]: a number on the CPU, or a value of a kernel under
+//! construction. It uses no approximate instruction, so all engines compute the same bits. It has
+//! no branch, so the assembler can overlap the elements of a thread.
 //!
-//! ½·x·(1 + tanh u) is x·σ(2u), and both gates are x·σ(t) with t = a·(c + d·a²) for a = |x|, d being 0 for SiLU:
+//! ½·x·(1 + tanh u) is x·σ(2u). Both gates are x·σ(t) with t = a·(c + d·a²) for a = |x|; for SiLU d
+//! is 0. The steps:
 //!
-//! 1. 2^−t' with t' = t·log₂e as an integer and a fraction. Where t' is large, its last places decide, so c + d·a² carries its rounding error;
-//!    c has few enough digits that c − (c + d·a²) is exact.
-//! 2. 2^fraction by the polynomial with the least greatest relative error (Remez); the integer goes to the exponent.
-//! 3. σ(±t) = (z or 1) / (1 + z) with z = 2^−t' by a polynomial for 1/(1 + z), made better until one multiplication with the remainder makes it
-//!    exact to the type; the last addition is also that of the product with x, so that there is one rounding for both.
+//! 1. Compute 2^−t' with t' = t·log₂e, split into an integer and a fraction. For a large t', its
+//!    last bits decide the result, so c + d·a² carries its rounding error. c has few enough digits
+//!    that c − (c + d·a²) is exact.
+//! 2. Compute 2^fraction by the minimax polynomial of the relative error (Remez). The integer is
+//!    added to the exponent.
+//! 3. Compute σ(±t) = (z or 1) / (1 + z) with z = 2^−t'. A polynomial approximates 1/(1 + z),
+//!    refined until one multiplication with the remainder makes it exact to the type. The last
+//!    addition is also the addition of the product with x, so both are rounded once.
 //!
-//! Results of 16 bits need less of all that: `apply_short`.
+//! For a result of 16 bits, a shorter form suffices: `apply_short`.
 
 use crate::real::{Precision, Real};
 
-/// Which t.
+/// The argument t of σ in x·σ(t).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// t = 2·√(2/π)·(x + 0.044715·x³): GELU.
@@ -25,96 +30,104 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// x·σ(t). NaN for NaN; x for a large x, infinite or not, and −0 for one far below 0.
+    /// x·σ(t). NaN for NaN, x for a large positive x or +∞, −0 for a large negative x or −∞.
     #[inline(always)]
     pub fn apply<R: Real>(self, x: R) -> R {
         let format = Format::of(R::PRECISION);
         let number = |value| x.number(value);
-        let most = match self {
-            Gate::Tanh => format.most_tanh,
-            Gate::Logistic => format.most_logistic,
+        let max = match self {
+            Gate::Tanh => format.max_tanh,
+            Gate::Logistic => format.max_logistic,
         };
-        let a = x.size_up_to(most);
-        // t' = −a·(s + rest).
-        let (s, rest) = match self {
+        let a = x.abs_min(max);
+        // t' = −a·(s + s_low).
+        let (s, s_low) = match self {
             Gate::Tanh => slope(a, format),
             Gate::Logistic => (number(-format.log2_e.0), number(-format.log2_e.1)),
         };
-        let shifted = a.fused(s, number(format.shift));
+        let shifted = a.fma(s, number(format.shift));
         let minus_n = number(format.shift) - shifted;
-        let fraction = a.fused(rest, a.fused(s, minus_n));
-        let power = polynomial(fraction, format.power).fused(fraction, number(1.0));
-        let z = power * shifted.power(format.lift) * number(format.lower);
+        let fraction = a.fma(s_low, a.fma(s, minus_n));
+        let power = polynomial(fraction, format.power).fma(fraction, number(1.0));
+        let z = power * shifted.exp2_bits(format.lift) * number(format.lower);
 
-        let above = Real::select(x.is_less(0.0), z, number(1.0));
+        let numerator = Real::select(x.is_less(0.0), z, number(1.0));
         let mut inverse = polynomial(z, &INVERSE);
         for _ in 0..format.refinements {
-            let off = z.fused(inverse, inverse - number(1.0));
-            inverse = inverse.fused(off * (off - number(1.0)), inverse);
+            let residual = z.fma(inverse, inverse - number(1.0));
+            inverse = inverse.fma(residual * (residual - number(1.0)), inverse);
         }
-        let near = above * inverse;
-        let more = (-z).fused(near, above - near) * inverse;
-        let x = Real::select(x.is_less(-most), number(-most), x);
-        x.fused(near, x * more)
+        let sigma = numerator * inverse;
+        let correction = (-z).fma(sigma, numerator - sigma) * inverse;
+        let x = Real::select(x.is_less(-max), number(-max), x);
+        x.fma(sigma, x * correction)
     }
 
-    /// The same for a result of 16 bits, in f32: to 2⁻¹² of it, in half as many operations. What the other form does for the last places is left
-    /// out, so the place of 1/(1 + z) in the product may be the last.
+    /// x·σ(t) in f32 for a result of 16 bits: relative error at most 2⁻¹², half the operations.
+    ///
+    /// It omits the steps that only correct the last bits. The multiplication by 1/(1 + z) may
+    /// therefore come last.
     #[inline(always)]
     pub fn apply_short<R: Real>(self, x: R) -> R {
         let number = |value| x.number(value);
-        let a = x.size_up_to(match self {
+        let a = x.abs_min(match self {
             Gate::Tanh => 11.5,
             Gate::Logistic => 150.0,
         });
         let s = match self {
-            Gate::Tanh => (a * a).fused(number(-SINGLE.d.0), number(-SINGLE.c.0)),
+            Gate::Tanh => (a * a).fma(number(-SINGLE.d.0), number(-SINGLE.c.0)),
             Gate::Logistic => number(-SINGLE.log2_e.0),
         };
-        // So that the integer is n + lift.
+        // Adding this makes the integer n + lift.
         let shift = number(SINGLE.shift + SINGLE.lift as f64);
-        let shifted = a.fused(s, shift);
-        let fraction = a.fused(s, shift - shifted);
-        let z = polynomial(fraction, &SHORT_POWER).times_power(shifted) * number(SINGLE.lower);
+        let shifted = a.fma(s, shift);
+        let fraction = a.fma(s, shift - shifted);
+        let z = polynomial(fraction, &SHORT_POWER).scale_exp2(shifted) * number(SINGLE.lower);
         R::select(x.is_less(0.0), -(a * z), x) * polynomial(z, &INVERSE)
     }
 }
 
-/// −(c + d·a²) and what it lacks, for t' of GELU.
+/// −(c + d·a²) and its rounding error, for t' of GELU.
 #[inline(always)]
 fn slope<R: Real>(a: R, format: &Format) -> (R, R) {
     let (c, d) = ((a.number(-format.c.0), a.number(-format.c.1)), (a.number(-format.d.0), a.number(-format.d.1)));
     let square = a * a;
-    let sum = square.fused(d.0, c.0);
-    let lost = square.fused(d.0, c.0 - sum);
-    let of_square = a.fused(a, -square);
-    (sum, lost + square.fused(d.1, of_square.fused(d.0, c.1)))
+    let sum = square.fma(d.0, c.0);
+    let error = square.fma(d.0, c.0 - sum);
+    let square_error = a.fma(a, -square);
+    (sum, error + square.fma(d.1, square_error.fma(d.0, c.1)))
 }
 
-/// By Horner's rule, the constant first.
+/// A polynomial by Horner's rule; coefficients from the constant up.
 #[inline(always)]
 fn polynomial<R: Real>(x: R, coefficients: &[f64]) -> R {
     let (last, others) = (coefficients.len() - 1, 0..coefficients.len() - 1);
-    others.rev().fold(x.number(coefficients[last]), |sum, i| sum.fused(x, x.number(coefficients[i])))
+    others.rev().fold(x.number(coefficients[last]), |sum, i| sum.fma(x, x.number(coefficients[i])))
 }
 
-/// What differs between f32 and f64. Pairs are a number and what it lacks.
+/// The constants of f32 or f64. A pair is a rounded number and its rounding error.
 struct Format {
-    /// Beyond, nothing changes: 1 + z is 1, and x·z is 0.
-    most_tanh: f64,
-    most_logistic: f64,
-    /// 1.5 times the least number whose neighbours are 1 apart: what is added to it becomes an integer in the last bits.
+    /// The clamp of |x| for GELU: beyond it, 1 + z is 1 and x·z is 0.
+    max_tanh: f64,
+    /// The same clamp for SiLU.
+    max_logistic: f64,
+    /// 1.5 times the least number whose neighbors are 1 apart.
+    ///
+    /// Adding it rounds to an integer, held in the last bits.
     shift: f64,
+    /// log₂e.
     log2_e: (f64, f64),
-    /// 2·√(2/π)·log₂e, with few enough digits, and that times 0.044715.
+    /// 2·√(2/π)·log₂e, with few enough digits for step 1.
     c: (f64, f64),
+    /// 0.044715 times c.
     d: (f64, f64),
-    /// (2^f − 1)/f for |f| ≤ ½.
+    /// Coefficients of (2^f − 1)/f for |f| ≤ ½.
     power: &'static [f64],
-    /// An exponent to add to n so that it is one of normal numbers, and the power of 2 that takes it back.
+    /// Added to the exponent n, so that n is the exponent of a normal number.
     lift: u64,
+    /// 2^−lift, which compensates for `lift`.
     lower: f64,
-    /// How often the inverse is made better.
+    /// The number of Newton-like refinements of the inverse.
     refinements: u32,
 }
 
@@ -129,8 +142,8 @@ impl Format {
 }
 
 const SINGLE: Format = Format {
-    most_tanh: 12.0,
-    most_logistic: 120.0,
+    max_tanh: 12.0,
+    max_logistic: 120.0,
     shift: 12_582_912.0,
     log2_e: (1.4426950216293335, 1.925963033500011e-8),
     c: (2.3022079467773438, 2.513669699055754e-7),
@@ -144,13 +157,13 @@ const SINGLE: Format = Format {
         0.000_153_533_666_184_812_05,
     ],
     lift: 102,
-    lower: exponent(-102),
+    lower: exp2(-102),
     refinements: 0,
 };
 
 const DOUBLE: Format = Format {
-    most_tanh: 22.0,
-    most_logistic: 800.0,
+    max_tanh: 22.0,
+    max_logistic: 800.0,
     shift: 6_755_399_441_055_744.0,
     log2_e: (std::f64::consts::LOG2_E, 2.0355273740931033e-17),
     c: (2.302208198144328, short(-2.977296208542741e-15)),
@@ -169,14 +182,16 @@ const DOUBLE: Format = Format {
         short(4.434_770_108_833_277e-10),
     ],
     lift: 570,
-    lower: exponent(-570),
+    lower: exp2(-570),
     refinements: 1,
 };
 
-/// 2^f for |f| ≤ ½, to 7.5·10⁻⁵ of it.
+/// Coefficients of 2^f for |f| ≤ ½, with a relative error of 7.5·10⁻⁵.
 const SHORT_POWER: [f64; 4] = [0.9999280571937561, 0.6932609677314758, 0.2426111251115799, 0.0551716685295105];
 
-/// 1/(1 + z) for 0 ≤ z ≤ 1, to 5·10⁻⁵ of it. Nowhere exact: the remainder is never 0, which infinities rely on.
+/// Coefficients of 1/(1 + z) for 0 ≤ z ≤ 1, with an error of 5·10⁻⁵.
+///
+/// The polynomial is nowhere exact: infinities rely on a remainder other than 0.
 const INVERSE: [f64; 6] = [
     short(0.9999489827),
     short(-0.9962756897),
@@ -186,15 +201,17 @@ const INVERSE: [f64; 6] = [
     short(-0.1044844356),
 ];
 
-/// The nearest f64 whose lower half is 0: a GPU's instruction has room for the upper one, and any other number stays in registers for the whole
-/// kernel. For numbers of which few digits matter.
+/// The nearest f64 whose lower 32 bits are 0, for constants of which few digits matter.
+///
+/// An instruction of a GPU holds the upper half as an immediate. Any other constant occupies
+/// registers for the whole kernel.
 const fn short(value: f64) -> f64 {
     f64::from_bits((value.to_bits() + (1 << 31)) >> 32 << 32)
 }
 
-/// A power of 2.
-const fn exponent(of: i64) -> f64 {
-    f64::from_bits(((1023 + of) as u64) << 52)
+/// 2 to the power of an integer.
+const fn exp2(exponent: i64) -> f64 {
+    f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
 #[cfg(test)]
@@ -203,45 +220,46 @@ mod tests {
 
     const GATES: [Gate; 2] = [Gate::Tanh, Gate::Logistic];
 
-    /// The greatest error in units in the last place of the result, of every so manieth f32 whose result is large enough to have all its digits,
-    /// and the greatest error of the others.
-    fn worst(gate: Gate, step: usize) -> (f64, f64) {
-        let (mut units, mut small) = (0f64, 0f64);
+    /// The greatest error in ulp over every `step`-th f32 with a normal result.
+    ///
+    /// The second value is the greatest absolute error of the remaining results.
+    fn max_error(gate: Gate, step: usize) -> (f64, f64) {
+        let (mut ulps, mut absolute) = (0f64, 0f64);
         for x in (0..=u32::MAX).step_by(step).map(f32::from_bits).filter(|x| x.is_finite()) {
             let (got, want) = (f64::from(gate.apply(x)), gate.apply(f64::from(x)));
             let error = (got - want).abs();
-            if want.abs() < exponent(-118) {
-                small = small.max(error);
+            if want.abs() < exp2(-118) {
+                absolute = absolute.max(error);
             } else {
-                let unit = f64::from_bits(want.to_bits() & (0x7FF << 52)) * exponent(-23);
-                units = units.max(error / unit);
+                let ulp = f64::from_bits(want.to_bits() & (0x7FF << 52)) * exp2(-23);
+                ulps = ulps.max(error / ulp);
             }
         }
-        (units, small)
+        (ulps, absolute)
     }
 
     #[test]
-    fn two_units_in_the_last_place() {
+    fn gate_error_is_below_two_ulp() {
         for gate in GATES {
-            let (units, small) = worst(gate, 9973);
-            assert!(units > 0.5 && units < 2.0 && small < exponent(-140), "{gate:?}: {units}, {small:e}");
+            let (ulps, absolute) = max_error(gate, 9973);
+            assert!(ulps > 0.5 && ulps < 2.0 && absolute < exp2(-140), "{gate:?}: {ulps}, {absolute:e}");
         }
     }
 
-    /// Of results that f16 or bf16 has all digits of; below, it is 0 in the end.
+    /// The bound holds for normal results of f16 or bf16; smaller results round to 0.
     #[test]
-    fn twelve_bits_for_short_results() {
+    fn short_gate_error_is_below_2_to_minus_12() {
         for gate in GATES {
-            let mut worst = 0f64;
+            let mut max_error = 0f64;
             for x in (0..=u32::MAX).step_by(9973).map(f32::from_bits).filter(|x| x.is_finite()) {
                 let (got, want) = (f64::from(gate.apply_short(x)), gate.apply(f64::from(x)));
-                if want.abs() >= exponent(-126) {
-                    worst = worst.max((got / want - 1.0).abs());
+                if want.abs() >= exp2(-126) {
+                    max_error = max_error.max((got / want - 1.0).abs());
                 } else {
-                    assert!((got - want).abs() <= exponent(-126), "{gate:?} {x}: {got:e} for {want:e}");
+                    assert!((got - want).abs() <= exp2(-126), "{gate:?} {x}: {got:e} for {want:e}");
                 }
             }
-            assert!(worst > exponent(-14) && worst < exponent(-12), "{gate:?}: {worst:e}");
+            assert!(max_error > exp2(-14) && max_error < exp2(-12), "{gate:?}: {max_error:e}");
             let (low, high) = (gate.apply_short(f32::NEG_INFINITY), gate.apply_short(f32::INFINITY));
             assert!(
                 low == 0.0 && low.is_sign_negative() && high == f32::INFINITY && gate.apply_short(f32::NAN).is_nan()
@@ -254,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_line() {
+    fn gate_of_extreme_values_is_the_limit() {
         for gate in GATES {
             let (low, high) = (gate.apply(f32::NEG_INFINITY), gate.apply(f32::INFINITY));
             assert!(low == 0.0 && low.is_sign_negative() && high == f32::INFINITY && gate.apply(f32::NAN).is_nan());
@@ -267,7 +285,7 @@ mod tests {
 
     /// Digits computed with mpmath 1.4 to 60 places.
     #[test]
-    fn known_values() {
+    fn gate_matches_reference_values() {
         let close = |got: f64, want: f64| (got / want - 1.0).abs() < 4e-16;
         let known = [
             (-21.0, -6.016648487631484e-301, -1.5923376886541006e-08),

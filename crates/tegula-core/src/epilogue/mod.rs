@@ -1,7 +1,7 @@
-//! What happens to a sum on its way to C: a vector is added and a function applied, C = act(alpha·A·B + beta·C + bias).
+//! Epilogues of a matrix product: C = act(alpha·A·B + beta·C + bias).
 //!
-//! `gate` has the functions that are more than a comparison, written once for the processor and for kernels. It knows numbers and views, not
-//! engines.
+//! `gate` implements GELU and SiLU once, for CPU numbers and for kernel values. This module depends
+//! on numbers and views, not on engines.
 
 mod gate;
 
@@ -14,40 +14,44 @@ use crate::element::{Scalar, Type};
 use crate::error::{Error, Result};
 use crate::matrix::{Shape, View};
 
-/// Which way a bias lies.
+/// The shape of a bias vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Along {
-    /// A row, added to every row: a number for each column of C.
-    Rows,
-    /// A column, added to every column: a number for each row of C.
-    Columns,
+pub enum BiasShape {
+    /// A 1×n row, added to each row of C.
+    Row,
+    /// An m×1 column, added to each column of C.
+    Column,
 }
 
-/// The function that is applied last, to each element by itself.
+/// The activation function, applied to each element as the last step.
 ///
-/// Sums are kept in [`Element::Acc`](crate::element::Element::Acc); there the bias is added and the function applied, before the result is rounded
-/// to the type of C. NaN stays NaN.
+/// The bias and the activation are computed in the accumulator type,
+/// [`Element::Acc`](crate::element::Element::Acc). The result is then rounded to the type of C. NaN
+/// stays NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
-    /// x.
+    /// The identity: x.
     #[default]
     None,
     /// x, or 0 where x < 0.
     Relu,
-    /// ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), the tanh form of GELU; 0 at −∞.
+    /// The tanh form of GELU: ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))); 0 at −∞.
     ///
-    /// Exact to two units in the last place where the result is no smaller than 2⁻¹¹⁸ (f64: 2⁻¹⁰¹⁰), and to 2⁻¹⁴⁰ (2⁻¹⁰⁶⁰) below; where
-    /// C has 16 bits, to 2⁻¹² of itself before it is rounded. The same bits come from every engine. Floats only.
+    /// The error is at most 2 ulp for results of at least 2⁻¹¹⁸ (f64: 2⁻¹⁰¹⁰), and at most 2⁻¹⁴⁰
+    /// (f64: 2⁻¹⁰⁶⁰) below. For a 16-bit C, the relative error before rounding is at most 2⁻¹². All
+    /// engines compute the same bits. Floating-point types only.
     Gelu,
-    /// x·σ(x) = x / (1 + e⁻ˣ), also called swish; 0 at −∞. As exact as GELU. Floats only.
+    /// SiLU, also called swish: x·σ(x) = x / (1 + e⁻ˣ); 0 at −∞.
+    ///
+    /// Error bounds as for [`Gelu`](Activation::Gelu). Floating-point types only.
     Silu,
 }
 
 impl Activation {
-    /// All of them.
+    /// Every activation.
     pub const ALL: [Activation; 4] = [Activation::None, Activation::Relu, Activation::Gelu, Activation::Silu];
 
-    /// `none`, `relu`, `gelu`, `silu`.
+    /// The name: `none`, `relu`, `gelu` or `silu`.
     pub const fn name(self) -> &'static str {
         match self {
             Activation::None => "none",
@@ -57,7 +61,7 @@ impl Activation {
         }
     }
 
-    /// The function as a gate, if it is one.
+    /// The gate that computes the activation, if it is GELU or SiLU.
     pub const fn gate(self) -> Option<Gate> {
         match self {
             Activation::None | Activation::Relu => None,
@@ -76,43 +80,43 @@ impl fmt::Display for Activation {
 impl FromStr for Activation {
     type Err = Error;
 
-    /// Reads what [`name`](Activation::name) gives.
+    /// Parses a [`name`](Activation::name).
     fn from_str(name: &str) -> Result<Self> {
         Activation::ALL.into_iter().find(|activation| activation.name() == name).ok_or_else(|| {
-            Error::KernelOption(format!("there is no activation {name:?}; there are none, relu, gelu and silu"))
+            Error::KernelOption(format!("unknown activation {name:?}; the activations are none, relu, gelu and silu"))
         })
     }
 }
 
-/// Everything about it that shapes a kernel: no sizes, no addresses.
+/// The kind of an epilogue: everything that shapes a kernel, without sizes and addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Epilogue {
-    /// Whether a bias is added, and which way it lies.
-    pub bias: Option<Along>,
-    /// What is applied then.
+    /// The shape of the bias, if one is added.
+    pub bias: Option<BiasShape>,
+    /// The activation, applied after the bias.
     pub activation: Activation,
 }
 
 impl Epilogue {
-    /// Nothing happens.
+    /// The empty epilogue: no bias, no activation.
     pub const NONE: Epilogue = Epilogue { bias: None, activation: Activation::None };
 
-    /// Whether nothing happens.
+    /// Whether the epilogue is empty.
     pub const fn is_none(&self) -> bool {
         self.bias.is_none() && matches!(self.activation, Activation::None)
     }
 
-    /// The same for the transposed matrix.
+    /// The epilogue of the transposed product, which computes Cᵀ.
     #[must_use]
     pub fn transposed(self) -> Self {
-        let turned = |along| match along {
-            Along::Rows => Along::Columns,
-            Along::Columns => Along::Rows,
+        let transposed = |shape| match shape {
+            BiasShape::Row => BiasShape::Column,
+            BiasShape::Column => BiasShape::Row,
         };
-        Epilogue { bias: self.bias.map(turned), ..self }
+        Epilogue { bias: self.bias.map(transposed), ..self }
     }
 
-    /// Refuses what there is not for sums of a type.
+    /// Checks that the activation exists for accumulators of the type `ty`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for GELU and SiLU of integers.
@@ -124,19 +128,19 @@ impl Epilogue {
         Err(Error::Unsupported { what, ty, device })
     }
 
-    /// What it adds to a kernel's name.
+    /// The suffix of a kernel's name, such as `_row_bias_gelu`; empty without an epilogue.
     pub fn suffix(&self) -> String {
         let bias = match self.bias {
             None => "",
-            Some(Along::Rows) => "_row_bias",
-            Some(Along::Columns) => "_column_bias",
+            Some(BiasShape::Row) => "_row_bias",
+            Some(BiasShape::Column) => "_column_bias",
         };
         let activation = if self.activation == Activation::None { "" } else { self.activation.name() };
         if activation.is_empty() { bias.into() } else { format!("{bias}_{activation}") }
     }
 }
 
-/// `none`, `bias`, `gelu`, `bias+gelu`.
+/// Formats as `none`, `bias`, `gelu` or `bias+gelu`.
 impl fmt::Display for Epilogue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.bias, self.activation) {
@@ -150,9 +154,9 @@ impl fmt::Display for Epilogue {
 impl FromStr for Epilogue {
     type Err = Error;
 
-    /// Reads what is shown, a bias being a row.
+    /// Parses the form that [`Display`](fmt::Display) writes; a bias is parsed as a row.
     fn from_str(name: &str) -> Result<Self> {
-        let bias = Some(Along::Rows);
+        let bias = Some(BiasShape::Row);
         match name.strip_prefix("bias") {
             Some("") => Ok(Epilogue { bias, ..Epilogue::NONE }),
             Some(rest) => {
@@ -164,34 +168,34 @@ impl FromStr for Epilogue {
     }
 }
 
-/// The bias itself, and the activation.
+/// The operands of an epilogue: the bias vector and the activation.
 #[derive(Clone, Copy, Debug)]
-pub struct Finish<'a, S> {
-    /// A row (1×n) or a column (m×1), for all matrices of the batch or as many as those.
+pub struct EpilogueOperands<'a, S> {
+    /// A row (1×n) or a column (m×1): one for the whole batch, or one for each matrix of it.
     pub bias: Option<View<'a, S>>,
-    /// What is applied then.
+    /// The activation, applied after the bias.
     pub activation: Activation,
 }
 
-impl<S> Default for Finish<'_, S> {
+impl<S> Default for EpilogueOperands<'_, S> {
     fn default() -> Self {
-        Finish { bias: None, activation: Activation::None }
+        EpilogueOperands { bias: None, activation: Activation::None }
     }
 }
 
-impl<S: Scalar> Finish<'_, S> {
-    /// What of it shapes a kernel.
+impl<S: Scalar> EpilogueOperands<'_, S> {
+    /// The kind of the epilogue, which shapes the kernel.
     pub fn epilogue(&self) -> Epilogue {
-        let along = |bias: View<'_, S>| if bias.shape().rows == 1 { Along::Rows } else { Along::Columns };
-        Epilogue { bias: self.bias.map(along), activation: self.activation }
+        let shape = |bias: View<'_, S>| if bias.shape().rows == 1 { BiasShape::Row } else { BiasShape::Column };
+        Epilogue { bias: self.bias.map(shape), activation: self.activation }
     }
 
-    /// The same with a bias for each matrix of C, which is perhaps one for all.
+    /// Checks the bias against the shape of C, and repeats it for each matrix of the batch.
     ///
     /// # Errors
-    /// [`Error::Shape`] for a bias that is neither a row nor a column of C, [`Error::Unsupported`] for an activation that sums of that type do
-    /// not have.
-    pub fn for_each_of(self, c: Shape, ty: Type) -> Result<Self> {
+    /// [`Error::Shape`] for a bias that is neither a row nor a column of C; [`Error::Unsupported`]
+    /// for an activation that accumulators of type `ty` lack.
+    pub fn broadcast_to(self, c: Shape, ty: Type) -> Result<Self> {
         self.epilogue().check(ty)?;
         let Some(bias) = self.bias else { return Ok(self) };
         let Shape { batches, rows, cols } = bias.shape();
@@ -199,20 +203,21 @@ impl<S: Scalar> Finish<'_, S> {
         if !vector || batches != 1 && batches != c.batches {
             let (m, n, given) = (c.rows, c.cols, bias.shape());
             return Err(Error::Shape(format!(
-                "C is {c}, so a bias is a row of 1×{n} or a column of {m}×1, not {given}"
+                "the bias is {given}; for a C of {c} it must be 1×{n} (a row) or {m}×1 (a column)"
             )));
         }
-        // A column of one row is a row of one number, repeated: so that a bias of one row is a row.
+        // A 1×1 bias of a C with one row is broadcast along the row, so that the bias counts as a
+        // row.
         let cols = if rows == 1 { c.cols } else { cols };
-        Ok(Finish { bias: Some(bias.broadcast(Shape { batches: c.batches, rows, cols })?), ..self })
+        Ok(EpilogueOperands { bias: Some(bias.broadcast(Shape { batches: c.batches, rows, cols })?), ..self })
     }
 
-    /// The bias of an element, for a bias on the host.
+    /// The bias of element (batch, row, col), for a bias on the host.
     pub fn bias_at(&self, batch: usize, row: usize, col: usize) -> Option<S> {
         let bias = self.bias?;
-        let within = |at: usize, extent: usize| if extent == 1 { 0 } else { at };
+        let clamped = |index: usize, extent: usize| if extent == 1 { 0 } else { index };
         let Shape { batches, rows, cols } = bias.shape();
-        bias.get(within(batch, batches), within(row, rows), within(col, cols))
+        bias.get(clamped(batch, batches), clamped(row, rows), clamped(col, cols))
     }
 }
 
@@ -221,8 +226,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back() {
-        for bias in [None, Some(Along::Rows)] {
+    fn epilogue_name_round_trips() {
+        for bias in [None, Some(BiasShape::Row)] {
             for activation in Activation::ALL {
                 let epilogue = Epilogue { bias, activation };
                 assert_eq!(epilogue.to_string().parse::<Epilogue>().unwrap(), epilogue);
@@ -234,32 +239,32 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_is_a_row_or_a_column() {
+    fn bias_of_another_shape_is_rejected() {
         let (six, c) = ([0f32; 6], Shape { batches: 2, rows: 2, cols: 3 });
-        let finish = |batches, rows, cols| {
+        let operands = |batches, rows, cols| {
             let len = batches * rows * cols;
             let layout = crate::matrix::Layout::row_major(Shape { batches, rows, cols }).unwrap();
             let bias = Some(View::strided(&six[..len], layout).unwrap());
-            Finish { bias, activation: Activation::None }.for_each_of(c, Type::F32)
+            EpilogueOperands { bias, activation: Activation::None }.broadcast_to(c, Type::F32)
         };
         for (batches, rows, cols) in [(1, 1, 3), (2, 1, 3), (1, 2, 1), (2, 2, 1)] {
-            let bias = finish(batches, rows, cols).unwrap().bias.unwrap();
+            let bias = operands(batches, rows, cols).unwrap().bias.unwrap();
             assert_eq!(bias.shape(), Shape { batches: 2, rows, cols });
         }
         for (batches, rows, cols) in [(1, 3, 1), (1, 1, 2), (1, 2, 3), (3, 1, 1), (1, 1, 0), (0, 1, 3)] {
-            let why = finish(batches, rows, cols).unwrap_err().to_string();
-            assert!(why.contains("1×3") && why.contains("2×1"), "{why}");
+            let message = operands(batches, rows, cols).unwrap_err().to_string();
+            assert!(message.contains("1×3") && message.contains("2×1"), "{message}");
         }
-        let one = Finish { bias: Some(View::new(&six[..1], 1, 1).unwrap()), activation: Activation::None };
-        let bias = one.for_each_of(Shape::new(1, 4), Type::F32).unwrap();
-        assert_eq!((bias.epilogue().bias, bias.bias.unwrap().shape()), (Some(Along::Rows), Shape::new(1, 4)));
-        assert_eq!(one.for_each_of(Shape::new(4, 1), Type::F32).unwrap().bias.unwrap().shape(), Shape::new(1, 1));
+        let one = EpilogueOperands { bias: Some(View::new(&six[..1], 1, 1).unwrap()), activation: Activation::None };
+        let bias = one.broadcast_to(Shape::new(1, 4), Type::F32).unwrap();
+        assert_eq!((bias.epilogue().bias, bias.bias.unwrap().shape()), (Some(BiasShape::Row), Shape::new(1, 4)));
+        assert_eq!(one.broadcast_to(Shape::new(4, 1), Type::F32).unwrap().bias.unwrap().shape(), Shape::new(1, 1));
     }
 
     #[test]
-    fn integers_have_relu_alone() {
+    fn integer_gelu_and_silu_are_rejected() {
         for activation in Activation::ALL {
-            let epilogue = Epilogue { bias: Some(Along::Rows), activation };
+            let epilogue = Epilogue { bias: Some(BiasShape::Row), activation };
             assert_eq!(epilogue.check(Type::I8).is_ok(), activation.gate().is_none());
             assert!(epilogue.check(Type::BF16).is_ok());
         }

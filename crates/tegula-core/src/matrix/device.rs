@@ -1,57 +1,59 @@
-//! Memory of a GPU as views carry it: plain data, so that everything but `cuda` can reason about it and none needs a driver.
+//! Views' GPU memory as plain data, usable without a driver. Only `cuda` creates it.
 
 use std::marker::PhantomData;
 
-/// The queue of work that a piece of GPU memory belongs to: what was queued there on the memory is done before what is
-/// queued there later, the release of the memory included. Work on another stream has to be ordered with it.
+/// The stream that orders the work on a piece of GPU memory.
+///
+/// Work queued there, including the release of the memory, runs in order. Work on another stream
+/// must be synchronized with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Home {
-    /// The context's handle.
+pub struct HomeStream {
+    /// The handle of the context.
     pub context: u64,
-    /// The stream's handle; it lives at least as long as the borrow of the memory.
+    /// The handle of the stream, valid at least as long as the memory is borrowed.
     pub stream: u64,
 }
 
-/// Memory of a GPU: an address with a length, borrowed from whoever owns the allocation.
+/// GPU memory: an address and a length, borrowed from the owner of the allocation.
 ///
-/// Made by the `cuda` module; the fields are plain data so that everything else can reason about them.
+/// The `cuda` module creates it. The fields are plain data, so all other modules can inspect them.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceMemory<'a> {
-    /// Device address of the first element.
+    /// The device address of the first element.
     pub address: u64,
-    /// Elements from there on.
+    /// The number of elements.
     pub len: usize,
-    /// Which GPU.
+    /// The ordinal of the GPU.
     pub ordinal: usize,
-    /// Where work on it is queued.
-    pub home: Home,
-    /// What the memory is borrowed from.
+    /// The stream that orders the work on the memory.
+    pub home: HomeStream,
+    /// The lifetime of the owner.
     pub owner: PhantomData<&'a ()>,
 }
 
 impl DeviceMemory<'_> {
-    /// Device address of the first element.
+    /// The device address of the first element.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Number of elements from there on.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no element.
+    /// Whether the memory has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The GPU's ordinal.
+    /// The ordinal of the GPU.
     pub fn ordinal(&self) -> usize {
         self.ordinal
     }
 
-    /// The queue of work it belongs to.
-    pub fn home(&self) -> Home {
+    /// The stream that orders the work on the memory.
+    pub fn home(&self) -> HomeStream {
         self.home
     }
 }

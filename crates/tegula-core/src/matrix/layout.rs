@@ -1,4 +1,4 @@
-//! Where elements lie: offsets and strides, and the layouts of parts of a matrix. Numbers only; no memory is touched here.
+//! Layouts of matrices: shape, offset and strides, and their slices. No memory is accessed here.
 
 use smallvec::SmallVec;
 
@@ -6,37 +6,40 @@ use super::Shape;
 use crate::element::Type;
 use crate::error::{Error, Result};
 
-/// Where each element of a matrix lies: element (b, r, c) is `offset + b·strides[0] + r·strides[1] + c·strides[2]` elements
-/// from the start of its memory. Strides may be negative; in inputs they may be zero (broadcast).
+/// The layout of a batch of matrices.
+///
+/// Element (b, r, c) is at position `offset + b·strides[0] + r·strides[1] + c·strides[2]`, in
+/// elements from the start of the memory. Strides can be negative, and for inputs zero (broadcast).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// Extents.
     pub shape: Shape,
-    /// Where element (0, 0, 0) lies, in elements.
+    /// The position of element (0, 0, 0), in elements.
     pub offset: usize,
-    /// Distances between batches, rows and columns, in elements.
+    /// The strides of batches, rows and columns, in elements.
     pub strides: [isize; 3],
 }
 
 impl Layout {
-    /// The address of element (0, 0, 0) in memory that starts at `start`; an empty matrix may have any.
+    /// The address of element (0, 0, 0) in memory at address `start`; unspecified for an empty
+    /// matrix.
     pub fn origin(&self, ty: Type, start: u64) -> u64 {
         start.wrapping_add((self.offset as u64).wrapping_mul(ty.size() as u64))
     }
 
-    /// Row after row, batch after batch, with no gap.
+    /// A contiguous row-major layout.
     ///
     /// # Errors
     /// [`Error::Shape`] where the elements cannot be addressed.
     pub fn row_major(shape: Shape) -> Result<Self> {
         shape.len()?;
-        // An empty matrix may have huge extents on its other axes; its strides are never used.
+        // An empty matrix can have huge extents on its other axes; its strides are not used.
         let stride = |x: Option<usize>| x.and_then(|x| isize::try_from(x).ok()).unwrap_or(0);
         let batch = stride(shape.rows.checked_mul(shape.cols));
         Ok(Layout { shape, offset: 0, strides: [batch, stride(Some(shape.cols)), 1] })
     }
 
-    /// The same elements with rows and columns exchanged.
+    /// The layout with rows and columns swapped.
     #[must_use]
     pub fn transposed(self) -> Self {
         let [batch, row, col] = self.strides;
@@ -47,18 +50,18 @@ impl Layout {
         }
     }
 
-    /// Position of an element, from the start of the memory. Only meaningful within the shape of a checked layout.
+    /// The position of an element. Valid only within the shape of a checked layout.
     pub fn at(&self, batch: usize, row: usize, col: usize) -> usize {
         let [b, r, c] = self.strides;
         (self.offset as isize + batch as isize * b + row as isize * r + col as isize * c) as usize
     }
 
-    /// Extents along the axes: batches, rows, columns.
+    /// The extents of the axes: batches, rows, columns.
     pub fn extents(&self) -> [usize; 3] {
         [self.shape.batches, self.shape.rows, self.shape.cols]
     }
 
-    fn with(self, axis: usize, extent: usize, stride: isize) -> Self {
+    fn with_axis(self, axis: usize, extent: usize, stride: isize) -> Self {
         let Shape { batches, rows, cols } = self.shape;
         let (mut extents, mut strides) = ([batches, rows, cols], self.strides);
         (extents[axis], strides[axis]) = (extent, stride);
@@ -66,37 +69,39 @@ impl Layout {
         Layout { shape: Shape { batches, rows, cols }, strides, ..self }
     }
 
-    /// Of the places along an axis (0 batches, 1 rows, 2 columns) those at `first`, `first + step`, …, `count` of them: a part of
-    /// the same elements, distinct ones where they were and `step` is not 0.
+    /// The layout of `count` indices `first`, `first + step`, … of an axis (0 batch, 1 row, 2
+    /// column).
+    ///
+    /// Distinct elements stay distinct unless `step` is 0.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the axis ends before.
+    /// [`Error::Layout`] for an index beyond the axis.
     pub(super) fn select(self, axis: usize, first: usize, step: isize, count: usize) -> Result<Self> {
         let (extent, stride) = (self.extents()[axis], self.strides[axis]);
         let last = count.saturating_sub(1) as i128 * step as i128 + first as i128;
-        let inside = |place: i128| (0..extent as i128).contains(&place);
-        if count > 0 && !(inside(first as i128) && inside(last)) || first > extent {
+        let in_bounds = |index: i128| (0..extent as i128).contains(&index);
+        if count > 0 && !(in_bounds(first as i128) && in_bounds(last)) || first > extent {
             let axis = ["batches", "rows", "columns"][axis];
             let end = last + i128::from(count > 0);
-            return Err(Error::Layout(format!("{axis} {first} to {end} are not all in a matrix of {}", self.shape)));
+            return Err(Error::Layout(format!("{axis} {first}..{end} exceed a matrix of shape {}", self.shape)));
         }
-        // The stride along an axis of one place is never used and may be anything; so may the offset of an empty matrix.
-        let part = self.with(axis, count, if count > 1 { stride.wrapping_mul(step) } else { stride });
-        let moved = if part.shape.is_empty() { 0 } else { first as isize * stride };
-        Ok(Layout { offset: self.offset.wrapping_add_signed(moved), ..part })
+        // The stride of an axis with extent 1 and the offset of an empty matrix are not used; any
+        // value is valid.
+        let part = self.with_axis(axis, count, if count > 1 { stride.wrapping_mul(step) } else { stride });
+        let distance = if part.shape.is_empty() { 0 } else { first as isize * stride };
+        Ok(Layout { offset: self.offset.wrapping_add_signed(distance), ..part })
     }
 
-    /// The same elements in opposite order along an axis.
+    /// The layout with an axis reversed.
     pub(super) fn flipped(self, axis: usize) -> Self {
         let extent = self.extents()[axis];
         self.select(axis, extent.saturating_sub(1), -1, extent).unwrap_or(self)
     }
 
-    /// The matrix repeated to a larger shape: an axis of one place becomes any number of the same, with stride 0.
+    /// The layout broadcast to a larger shape: an axis of extent 1 is repeated, with stride 0.
     ///
     /// # Errors
-    /// [`Error::Shape`] where an axis has several places and another number of them is asked for, or there are more elements than can be
-    /// addressed.
+    /// [`Error::Shape`] where extents other than 1 differ, or the elements cannot be addressed.
     pub(super) fn broadcast(self, shape: Shape) -> Result<Self> {
         if self.shape == shape {
             return Ok(self);
@@ -105,36 +110,37 @@ impl Layout {
         let to = Layout { shape, ..self }.extents();
         (0..3).try_fold(self, |layout, axis| match (layout.extents()[axis], to[axis]) {
             (from, to) if from == to => Ok(layout),
-            (1, to) => Ok(layout.with(axis, to, 0)),
-            _ => Err(Error::Shape(format!("{} cannot be repeated to {shape}: only an axis of 1 can be", self.shape))),
+            (1, to) => Ok(layout.with_axis(axis, to, 0)),
+            _ => Err(Error::Shape(format!("cannot broadcast {} to {shape}: extents must be equal or 1", self.shape))),
         })
     }
 
-    /// First and last position used, or `None` for an empty matrix.
+    /// The first and last position in use; `None` for an empty matrix.
     ///
     /// # Errors
-    /// [`Error::Layout`] where a position overflows or lies before the start of the memory.
+    /// [`Error::Layout`] where a position overflows or is negative.
     pub fn span(&self) -> Result<Option<(usize, usize)>> {
         if self.shape.is_empty() {
             return Ok(None);
         }
         span(self.offset, self.axes()).map(Some).ok_or_else(|| {
             Error::Layout(format!(
-                "a {} view at offset {} with strides {:?} reaches outside the address space of its memory",
+                "a {} view at offset {} with strides {:?} has a position that is negative or overflows",
                 self.shape, self.offset, self.strides
             ))
         })
     }
 
-    /// Checks that every element lies within `len` elements of memory, and that their number can be addressed.
+    /// Checks that all elements fit in `len` elements of memory, and that they can be addressed.
     ///
     /// # Errors
-    /// [`Error::Layout`] naming the first position that does not, [`Error::Shape`] where there are too many elements.
+    /// [`Error::Layout`] with the required length, [`Error::Shape`] where there are too many
+    /// elements.
     pub fn check(&self, len: usize) -> Result<()> {
         self.shape.len()?;
         match self.span()? {
             Some((_, last)) if last >= len => Err(Error::Layout(format!(
-                "a {} view at offset {} with strides {:?} needs {} elements, the memory holds {len}",
+                "a {} view at offset {} with strides {:?} needs {} elements; the memory has {len}",
                 self.shape,
                 self.offset,
                 self.strides,
@@ -144,10 +150,11 @@ impl Layout {
         }
     }
 
-    /// Checks that no two coordinates share an element, as an output needs.
+    /// Checks that no two coordinates share an element, as an output requires.
     ///
-    /// The test is sufficient, not necessary: axes sorted by stride must each step over everything the smaller ones reach.
-    /// It accepts every layout that arises from slicing, transposing and reversing a dense matrix.
+    /// The test is sufficient, not necessary: sorted by stride, each axis must step over the range
+    /// of all smaller axes. It accepts every layout that results from slicing, transposing and
+    /// reversing a dense matrix.
     ///
     /// # Errors
     /// [`Error::Layout`] where two coordinates share an element or may do so.
@@ -156,7 +163,7 @@ impl Layout {
             return Ok(());
         }
         Err(Error::Layout(format!(
-            "an output of {} with strides {:?} has elements that share memory; give each its own",
+            "an output of shape {} with strides {:?} has overlapping elements; an output needs distinct elements",
             self.shape, self.strides
         )))
     }
@@ -166,21 +173,22 @@ impl Layout {
     }
 }
 
-/// First and last position of a layout that is not empty, from its extents and strides; `None` where one overflows or lies before the
-/// start of the memory.
+/// The first and last position of a layout that is not empty, from its extents and strides.
+///
+/// `None` where a position overflows or is negative.
 pub fn span(offset: usize, axes: impl Iterator<Item = (usize, isize)>) -> Option<(usize, usize)> {
     let (mut low, mut high) = (offset as i128, offset as i128);
     for (extent, stride) in axes {
         let reach = (extent as i128 - 1) * stride as i128;
-        // Far beyond any address already, so that sums may as well stop at the end.
+        // Saturation is safe: the value is beyond any address already.
         if reach < 0 { low = low.saturating_add(reach) } else { high = high.saturating_add(reach) }
     }
     Some((usize::try_from(low).ok()?, isize::try_from(high).ok()? as usize))
 }
 
-/// Whether axes sorted by stride each step over everything that the smaller ones reach.
+/// Whether, sorted by stride, each axis steps over the range of all smaller axes.
 pub fn distinct(axes: impl Iterator<Item = (usize, isize)>) -> bool {
-    // Three axes but for arrays of N dimensions.
+    // Three axes, except for N-dimensional arrays.
     let mut axes: SmallVec<[_; 3]> = axes
         .filter(|&(extent, _)| extent > 1)
         .map(|(extent, stride)| (stride.unsigned_abs() as u128, extent as u128))
@@ -204,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_selected_within_the_axis() {
+    fn select_beyond_the_axis_is_rejected() {
         let dense = Layout::row_major(Shape::new(5, 4)).unwrap();
         assert_eq!(dense.select(1, 1, 2, 2).unwrap(), layout([1, 2, 4], 4, [20, 8, 1]));
         assert_eq!(dense.select(2, 3, -1, 4).unwrap(), layout([1, 5, 4], 3, [20, 4, -1]));
@@ -217,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_used_may_be_anything() {
+    fn unused_strides_and_offsets_can_be_arbitrary() {
         let one = layout([1, 1, 3], 7, [isize::MIN, isize::MAX, 2]);
         assert_eq!(one.flipped(1).flipped(0).select(2, 1, 1, 2).unwrap().offset, 9);
         let none = layout([0, 3, 3], usize::MAX, [isize::MAX, 3, 1]);
@@ -226,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_axis_of_one_is_repeated() {
+    fn only_an_axis_of_extent_one_is_broadcast() {
         let row = layout([1, 1, 3], 2, [9, 9, 1]);
         let shape = Shape { batches: 4, rows: 5, cols: 3 };
         assert_eq!(row.broadcast(shape).unwrap(), layout([4, 5, 3], 2, [0, 0, 1]));

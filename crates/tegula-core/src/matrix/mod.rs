@@ -1,11 +1,12 @@
-//! Strided views of matrices in memory of the host or of a GPU. Owned matrices are
-//! `tegula::Matrix`.
+//! Strided views of matrices in host or GPU memory. Owned matrices are `tegula::Matrix`.
 //!
-//! A view is a [`Layout`] over a [`Memory`]. The layout is checked against the memory when the view is made, so that whoever
-//! holds a view may use every coordinate within its shape. Sizes and strides count elements, never bytes.
+//! A view is a [`Layout`] over a [`Memory`]. The layout is checked against the memory when the view
+//! is created, so every coordinate within the shape is valid. Sizes and strides count elements, not
+//! bytes.
 //!
-//! A view owns the elements that its layout names and nothing between them: two views to write may interleave, as the halves of
-//! [`ViewMut::split_cols`] do. So no slice is ever made of memory that is not all the view's own; `view` alone touches it.
+//! A view owns only the elements that its layout names: two mutable views can interleave, as the
+//! halves of [`ViewMut::split_cols`] do. A slice is therefore created only over memory that the
+//! view owns completely. Only the module `view` accesses the memory.
 
 mod device;
 mod layout;
@@ -16,7 +17,7 @@ mod view;
 
 use std::fmt;
 
-pub use device::{DeviceMemory, Home};
+pub use device::{DeviceMemory, HomeStream};
 pub use layout::{Layout, distinct, span};
 pub use packed::Packed;
 pub use view::{HostMemory, HostMemoryMut, Memory, MemoryMut, View, ViewMut};
@@ -24,33 +25,34 @@ pub use view::{HostMemory, HostMemoryMut, Memory, MemoryMut, View, ViewMut};
 use crate::error::{Error, Result};
 use crate::host;
 
-/// How many matrices there are, and of which size.
+/// The shape of a batch of matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Matrices in the batch.
     pub batches: usize,
-    /// Rows of each.
+    /// Rows of each matrix.
     pub rows: usize,
-    /// Columns of each.
+    /// Columns of each matrix.
     pub cols: usize,
 }
 
 impl Shape {
-    /// The shape of one matrix.
+    /// The shape of a single matrix.
     pub const fn new(rows: usize, cols: usize) -> Self {
         Shape { batches: 1, rows, cols }
     }
 
-    /// Number of elements.
+    /// The number of elements.
     ///
     /// # Errors
     /// [`Error::Shape`] where the number exceeds `isize::MAX`.
     pub fn len(&self) -> Result<usize> {
-        host::count(&[self.batches, self.rows, self.cols])
-            .ok_or_else(|| Error::Shape(format!("a matrix of {self} has more elements than can be addressed")))
+        host::count(&[self.batches, self.rows, self.cols]).ok_or_else(|| {
+            Error::Shape(format!("a matrix of shape {self} has more elements than can be addressed (2⁶³ − 1)"))
+        })
     }
 
-    /// Whether there is no element.
+    /// Whether the shape has no elements.
     pub const fn is_empty(&self) -> bool {
         self.batches == 0 || self.rows == 0 || self.cols == 0
     }
@@ -65,16 +67,16 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Checks that A·B has the shape of C, matrix for matrix.
+/// Checks that A·B has the shape of C, for each matrix of the batch.
 ///
 /// # Errors
-/// [`Error::Shape`] naming the sizes that differ.
+/// [`Error::Shape`] with the mismatched sizes.
 pub fn check_product(a: Shape, b: Shape, c: Shape) -> Result<()> {
     let wrong = |why: &str| Err(Error::Shape(format!("A is {a}, B is {b} and C is {c}: {why}")));
     if a.batches != b.batches || a.batches != c.batches {
-        wrong("they must be as many matrices each; a batch stride of 0 repeats one of A or B")
+        wrong("their batch sizes must be equal; a batch stride of 0 repeats a matrix of A or B")
     } else if a.cols != b.rows {
-        wrong("A must have as many columns as B has rows")
+        wrong("the columns of A must equal the rows of B")
     } else if a.rows != c.rows || b.cols != c.cols {
         wrong("C must have the rows of A and the columns of B")
     } else {
@@ -82,11 +84,13 @@ pub fn check_product(a: Shape, b: Shape, c: Shape) -> Result<()> {
     }
 }
 
-/// Refuses a product of more multiply-adds than any machine finishes. Only a sum over an axis that A and B both repeat has so many: elements of C have
-/// memory of their own.
+/// Checks that the multiply-adds of a product do not exceed 2⁶⁰.
+///
+/// Only a k axis that is broadcast in both A and B can exceed the limit, since the elements of C
+/// are distinct.
 ///
 /// # Errors
-/// [`Error::Shape`] with their number.
+/// [`Error::Shape`] with the number of multiply-adds.
 pub fn check_work(c: Shape, k: usize) -> Result<()> {
     let extents = [c.batches, c.rows, c.cols, k];
     let work = extents.into_iter().fold(1u128, |work, extent| work.saturating_mul(extent as u128));
@@ -94,16 +98,16 @@ pub fn check_work(c: Shape, k: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::Shape(format!(
-        "a product of {c} with sums of {k} takes {work} multiply-adds; at most {MAX_WORK} are made: sum over a shorter axis"
+        "a product with C of {c} and k = {k} needs {work} multiply-adds; the limit is {MAX_WORK}. Use a smaller k"
     )))
 }
 
-/// Multiply-adds of a product at most: 2⁶⁰, years of work.
+/// The limit of multiply-adds of a product: 2⁶⁰, years of work.
 const MAX_WORK: u128 = 1 << 60;
 
 fn exact_len(shape: Shape, len: usize) -> Result<()> {
     if shape.len()? == len {
         return Ok(());
     }
-    Err(Error::Layout(format!("a {shape} matrix has {} elements, the slice has {len}", shape.len()?)))
+    Err(Error::Layout(format!("a {shape} matrix has {} elements; the slice has {len}", shape.len()?)))
 }

@@ -1,22 +1,28 @@
-//! How a matrix is copied to other memory, such as a GPU's: each element once, without gaps, and in an order near the one it has.
+//! Dense copies of strided matrices, for example for a GPU.
+//!
+//! Each element is copied once, in an order close to that of the source.
 
 use super::{Layout, View, ViewMut};
 use crate::element::Scalar;
 use crate::error::Result;
 
-/// A copy without gaps: what is read and where it lies then.
+/// A dense copy of a strided matrix: the layout to read, and the layout of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Packed {
-    /// What is read, row after row and matrix after matrix: the matrix, or where its rows are closer than its columns the transposed
-    /// one, with one place left of each axis of stride 0.
+    /// The layout to read in row-major order.
+    ///
+    /// It is the matrix, or its transpose where the row stride is smaller than the column stride.
+    /// Axes with stride 0 have extent 1.
     pub from: Layout,
-    /// Where each element of the matrix lies in the copy; along an axis that was repeated it still is, with stride 0.
+    /// The layout of the matrix in the copy. Broadcast axes keep stride 0.
     pub to: Layout,
 }
 
 impl Layout {
-    /// How a matrix that lies so is copied to memory of its own. What is row-major stays so, and so does what is column-major, so that
-    /// either is copied in large pieces; rows and columns that run backwards are turned round; what is repeated is copied once.
+    /// The dense copy of a matrix with this layout.
+    ///
+    /// Row-major and column-major matrices keep their order, so that both are copied in large
+    /// pieces. Axes with negative strides are reversed. Broadcast axes are copied once.
     ///
     /// ```
     /// use tegula_core::{Layout, Shape};
@@ -25,7 +31,7 @@ impl Layout {
     /// let columns = Layout { shape: Shape::new(4, 3), offset: 7, strides: [0, 1, 10] };
     /// let packed = columns.packed()?;
     /// assert_eq!(packed.to, Layout { offset: 0, strides: [12, 1, 4], ..columns });
-    /// // One row for all.
+    /// // One row, broadcast to 1000 rows.
     /// let row = Layout { shape: Shape::new(1000, 3), offset: 0, strides: [0, 0, 1] };
     /// let packed = row.packed()?;
     /// assert_eq!((packed.from.shape, packed.to.strides), (Shape::new(1, 3), [3, 0, 1]));
@@ -33,10 +39,10 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) where there are more elements than can be addressed.
+    /// [`Error::Shape`](crate::Error::Shape) where the elements cannot be addressed.
     pub fn packed(&self) -> Result<Packed> {
-        let repeated = |layout: &Layout, axis: usize| layout.extents()[axis] > 1 && layout.strides[axis] == 0;
-        let once = (0..3).try_fold(*self, |layout, axis| match repeated(&layout, axis) {
+        let is_broadcast = |layout: &Layout, axis: usize| layout.extents()[axis] > 1 && layout.strides[axis] == 0;
+        let once = (0..3).try_fold(*self, |layout, axis| match is_broadcast(&layout, axis) {
             true => layout.select(axis, 0, 1, 1),
             false => Ok(layout),
         })?;
@@ -50,24 +56,24 @@ impl Layout {
 }
 
 impl<T: Scalar> View<'_, T> {
-    /// What to copy, row after row, to memory of its own, and the layout of the copy; see [`Layout::packed`].
+    /// The view to read in row-major order, and the layout of the copy; see [`Layout::packed`].
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) where there are more elements than can be addressed.
+    /// [`Error::Shape`](crate::Error::Shape) where the elements cannot be addressed.
     pub fn packed(self) -> Result<(Self, Layout)> {
         let Packed { from, to } = self.layout().packed()?;
-        Ok((self.part(from), to))
+        Ok((self.with_layout(from), to))
     }
 }
 
 impl<T: Scalar> ViewMut<'_, T> {
-    /// Where to copy back to, row after row, and the layout of the copy; see [`Layout::packed`].
+    /// The view to write in row-major order, and the layout of the copy; see [`Layout::packed`].
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) where there are more elements than can be addressed.
+    /// [`Error::Shape`](crate::Error::Shape) where the elements cannot be addressed.
     pub fn packed(self) -> Result<(Self, Layout)> {
         let Packed { from, to } = self.layout().packed()?;
-        Ok((self.part(from), to))
+        Ok((self.with_layout(from), to))
     }
 }
 
@@ -96,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_stay_rows_and_columns_stay_columns() {
+    fn packed_copy_keeps_the_storage_order() {
         assert_eq!(packed([2, 3, 4], [12, 4, 1]), ([2, 3, 4], [12, 4, 1], 24));
         assert_eq!(packed([2, 3, 4], [90, 10, 2]), ([2, 3, 4], [12, 4, 1], 24));
         assert_eq!(packed([2, 3, 4], [12, 1, 3]), ([2, 4, 3], [12, 1, 3], 24));
@@ -106,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_is_stored_once() {
+    fn broadcast_axes_are_stored_once() {
         assert_eq!(packed([5, 3, 4], [0, 4, 1]), ([1, 3, 4], [0, 4, 1], 12));
         assert_eq!(packed([5, 3, 4], [0, 1, 3]), ([1, 4, 3], [0, 1, 3], 12));
         assert_eq!(packed([5, 3, 4], [4, 0, 1]), ([5, 1, 4], [4, 0, 1], 20));
         assert_eq!(packed([5, 3, 4], [3, 1, 0]), ([5, 3, 1], [3, 1, 0], 15));
         assert_eq!(packed([5, 3, 4], [0, 0, 0]), ([1, 1, 1], [0, 0, 0], 1));
-        // One place is not a repetition, whatever its stride.
+        // An axis of extent 1 is not broadcast, whatever its stride.
         assert_eq!(packed([1, 1, 4], [0, 0, 1]), ([1, 1, 4], [4, 4, 1], 4));
         assert_eq!(packed([0, 3, 4], [0, 0, 1]).2, 0);
         let vast = layout([1, 1 << 31, 1 << 31], 0, [0, 0, 0]);
@@ -122,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_holds_the_same_elements() {
+    fn packed_copy_has_the_same_elements() {
         let memory: Vec<i32> = (0..200).collect();
         for strides in
             [[40, 10, 2], [40, 2, 10], [-40, -10, 2], [0, 3, -11], [40, 0, 7], [1, 40, 0], [0, 0, 0], [1, 1, 1]]
         {
-            let back = |(stride, extent): (isize, isize)| (-stride * (extent - 1)).max(0) as usize;
-            let below = strides.into_iter().zip([2, 3, 4]).map(back).sum();
+            let reach = |(stride, extent): (isize, isize)| (-stride * (extent - 1)).max(0) as usize;
+            let below = strides.into_iter().zip([2, 3, 4]).map(reach).sum();
             let view = View::strided(&memory, layout([2, 3, 4], below, strides)).unwrap();
             let (from, to) = view.packed().unwrap();
             let copy = elements(from);

@@ -1,25 +1,28 @@
-//! The elements of a matrix in row-major order, cut into runs that copies take in one go. Positions only; no memory is touched here.
+//! Decomposition of row-major element ranges into runs of constant stride, for copies.
+//!
+//! It computes positions only; no memory is accessed here.
 
 use super::{Layout, Shape};
 
-/// Elements that follow each other at one distance.
+/// Elements at a constant stride.
 #[derive(Debug, PartialEq)]
 pub(super) struct Run {
-    /// Of the first.
+    /// The position of the first element.
     pub position: usize,
     pub stride: isize,
     pub len: usize,
 }
 
 impl Run {
-    /// Position of an element of the run.
+    /// The position of element `i` of the run.
     pub fn at(&self, i: usize) -> usize {
         self.position.wrapping_add_signed(self.stride * i as isize)
     }
 }
 
-/// The runs that `len` elements from number `start` on fall into, counted row after row, matrix after matrix. The matrix has so
-/// many.
+/// The runs of the `len` elements from number `start` on, in row-major order.
+///
+/// The range must be within the matrix.
 pub(super) fn runs(layout: &Layout, start: usize, len: usize) -> impl Iterator<Item = Run> {
     let layout = flattened(layout);
     let Shape { rows, cols, .. } = layout.shape;
@@ -33,21 +36,22 @@ pub(super) fn runs(layout: &Layout, start: usize, len: usize) -> impl Iterator<I
     })
 }
 
-/// The same elements in the same order with rows as long as can be: rows, or whole matrices, that follow each other at
-/// the distance of their elements are one row. There are no more elements than a `usize` counts.
+/// The same element sequence with the fewest and longest rows: contiguous axes are merged.
+///
+/// The number of elements must fit in a `usize`.
 pub(super) fn flattened(layout: &Layout) -> Layout {
-    // The extents of an empty matrix may be beyond all bounds.
+    // The extents of an empty matrix can be arbitrarily large.
     if layout.shape.is_empty() {
         return *layout;
     }
     let (mut axes, mut outer) = ([(1, 0isize); 3], 2);
-    let several = layout.extents().into_iter().zip(layout.strides).rev().filter(|&(extent, _)| extent != 1);
-    for (extent, stride) in several {
-        let (inner, apart) = axes[outer];
-        let follows = isize::try_from(inner).is_ok_and(|inner| apart.checked_mul(inner) == Some(stride));
+    let nontrivial = layout.extents().into_iter().zip(layout.strides).rev().filter(|&(extent, _)| extent != 1);
+    for (extent, stride) in nontrivial {
+        let (inner, inner_stride) = axes[outer];
+        let merges = isize::try_from(inner).is_ok_and(|inner| inner_stride.checked_mul(inner) == Some(stride));
         match inner {
             1 => axes[outer] = (extent, stride),
-            _ if follows => axes[outer].0 *= extent,
+            _ if merges => axes[outer].0 *= extent,
             _ => {
                 outer -= 1;
                 axes[outer] = (extent, stride);
@@ -63,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_without_gaps_are_one_run() {
+    fn contiguous_rows_are_one_run() {
         let shape = Shape { batches: 2, rows: 3, cols: 4 };
         let layout = |shape, offset, strides| Layout { shape, offset, strides };
         let dense = Layout::row_major(shape).unwrap();

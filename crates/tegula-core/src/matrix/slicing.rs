@@ -1,4 +1,5 @@
-//! Parts of matrices: ranges, steps, opposite order. Nothing is moved; each is another layout over the same memory.
+//! Slices of matrices: ranges, steps and reversed axes. Each is another layout over the same
+//! memory.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -9,63 +10,61 @@ use crate::error::{Error, Result};
 macro_rules! slicing {
     ($view:ident) => {
         impl<T: Scalar> $view<'_, T> {
-            /// Some of the matrices.
+            /// A range of the batch.
             ///
             /// # Errors
-            /// [`Error::Layout`] where there are not so many.
+            /// [`Error::Layout`] where the range exceeds the batch.
             pub fn batches(self, range: impl RangeBounds<usize>) -> Result<Self> {
                 self.range(0, range)
             }
 
-            /// Some rows of each matrix, such as `view.rows(2..)`.
+            /// A range of rows of each matrix, such as `view.rows(2..)`.
             ///
             /// # Errors
-            /// [`Error::Layout`] where there are not so many.
+            /// [`Error::Layout`] where the range exceeds the rows.
             pub fn rows(self, range: impl RangeBounds<usize>) -> Result<Self> {
                 self.range(1, range)
             }
 
-            /// Some columns of each matrix.
+            /// A range of columns of each matrix.
             ///
             /// # Errors
-            /// [`Error::Layout`] where there are not so many.
+            /// [`Error::Layout`] where the range exceeds the columns.
             pub fn cols(self, range: impl RangeBounds<usize>) -> Result<Self> {
                 self.range(2, range)
             }
 
-            /// The first row and every `rows`-th from there, the first column and every `cols`-th.
+            /// Every `rows`-th row and every `cols`-th column, starting with the first.
             ///
             /// # Errors
             /// [`Error::Layout`] where a step is 0.
             pub fn step_by(self, rows: usize, cols: usize) -> Result<Self> {
-                self.every(1, rows)?.every(2, cols)
+                self.step_axis(1, rows)?.step_axis(2, cols)
             }
 
-            /// The rows in opposite order.
+            /// The rows in reversed order.
             #[must_use]
             pub fn flip_rows(self) -> Self {
                 self.flipped(1)
             }
 
-            /// The columns in opposite order.
+            /// The columns in reversed order.
             #[must_use]
             pub fn flip_cols(self) -> Self {
                 self.flipped(2)
             }
 
             fn range(self, axis: usize, range: impl RangeBounds<usize>) -> Result<Self> {
-                let (first, end) = ends(range, self.layout().extents()[axis])?;
+                let (first, end) = bounds(range, self.layout().extents()[axis])?;
                 self.select(axis, first, 1, end - first)
             }
 
-            fn every(self, axis: usize, step: usize) -> Result<Self> {
+            fn step_axis(self, axis: usize, step: usize) -> Result<Self> {
                 let extent = self.layout().extents()[axis];
                 if step == 0 {
-                    return Err(Error::Layout(
-                        "a step of 0 rows or columns leads nowhere; it must be 1 or more".into(),
-                    ));
+                    return Err(Error::Layout("the step of rows or columns is 0; it must be at least 1".into()));
                 }
-                // With a step that is no isize there is one place at most, and the step is not used.
+                // A step beyond isize::MAX selects at most one index, so the step is not used.
                 self.select(axis, 0, isize::try_from(step).unwrap_or(1), extent.div_ceil(step))
             }
         }
@@ -75,35 +74,35 @@ macro_rules! slicing {
 slicing!(View);
 slicing!(ViewMut);
 
-/// The halves have no element in common and may be written at the same time, by two threads too.
+/// Splits into disjoint halves, which can be written at the same time, also by two threads.
 impl<T: Scalar> ViewMut<'_, T> {
-    /// The matrices before number `at`, and those from there on.
+    /// The matrices before number `at`, and the others.
     ///
     /// # Errors
-    /// [`Error::Layout`] where there are fewer than `at`.
+    /// [`Error::Layout`] where the batch has fewer than `at` matrices.
     pub fn split_batches(self, at: usize) -> Result<(Self, Self)> {
         self.split(0, at)
     }
 
-    /// The rows above row `at`, and those from there on.
+    /// The rows above row `at`, and the others.
     ///
     /// # Errors
-    /// [`Error::Layout`] where there are fewer than `at`.
+    /// [`Error::Layout`] where the matrices have fewer than `at` rows.
     pub fn split_rows(self, at: usize) -> Result<(Self, Self)> {
         self.split(1, at)
     }
 
-    /// The columns left of column `at`, and those from there on.
+    /// The columns left of column `at`, and the others.
     ///
     /// # Errors
-    /// [`Error::Layout`] where there are fewer than `at`.
+    /// [`Error::Layout`] where the matrices have fewer than `at` columns.
     pub fn split_cols(self, at: usize) -> Result<(Self, Self)> {
         self.split(2, at)
     }
 }
 
-/// The first place of a range and the one after its last.
-fn ends(range: impl RangeBounds<usize>, extent: usize) -> Result<(usize, usize)> {
+/// The first index of a range, and the index after its last.
+fn bounds(range: impl RangeBounds<usize>, extent: usize) -> Result<(usize, usize)> {
     let first = match range.start_bound() {
         Bound::Included(&first) => Some(first),
         Bound::Excluded(&before) => before.checked_add(1),
@@ -117,7 +116,7 @@ fn ends(range: impl RangeBounds<usize>, extent: usize) -> Result<(usize, usize)>
     match (first, end) {
         (Some(first), Some(end)) if first <= end && end <= extent => Ok((first, end)),
         _ => Err(Error::Layout(format!(
-            "the range from {:?} to {:?} is not within 0..{extent}",
+            "the range from {:?} to {:?} exceeds 0..{extent}",
             range.start_bound(),
             range.end_bound()
         ))),
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_hold_the_elements_they_name() {
+    fn slices_have_the_selected_elements() {
         let data = counting();
         let m = View::strided(&data, layout()).unwrap();
         let part = m.batches(1..).unwrap().rows(1..=2).unwrap().cols(..3).unwrap();
@@ -159,15 +158,15 @@ mod tests {
     }
 
     #[test]
-    fn parts_outside_are_refused() {
+    fn slices_out_of_bounds_are_rejected() {
         let (data, mut output) = (counting(), counting());
         let m = View::strided(&data, layout()).unwrap();
         let mut c = ViewMut::strided(&mut output, layout()).unwrap();
-        let backwards = std::ops::Range { start: 2, end: 1 };
-        for refused in
-            [m.rows(2..4), m.rows(4..), m.rows(backwards), m.cols(..=usize::MAX), m.batches(3..3), m.step_by(0, 1)]
+        let reversed = std::ops::Range { start: 2, end: 1 };
+        for rejected in
+            [m.rows(2..4), m.rows(4..), m.rows(reversed), m.cols(..=usize::MAX), m.batches(3..3), m.step_by(0, 1)]
         {
-            assert!(matches!(refused, Err(Error::Layout(_))), "{refused:?}");
+            assert!(matches!(rejected, Err(Error::Layout(_))), "{rejected:?}");
         }
         assert!(c.reborrow().step_by(1, 0).is_err());
         assert!(c.reborrow().split_batches(3).is_err());

@@ -1,8 +1,10 @@
-//! Views: layouts over memory, and the only code that touches host memory through them.
+//! Views: layouts over memory, and the only code that accesses host memory through them.
 //!
-//! What makes the unsafe code here sound: every element that the layout of a view on the host names lies in memory that was
-//! borrowed for the view's lifetime, to read or, with no two coordinates sharing one, to write. That is checked where a view is
-//! made. [`Layout::select`] and its like name parts of the same elements, and only they change a layout: the fields are private.
+//! Soundness of the unsafe code: every element that the layout of a host view names is in memory
+//! that is borrowed for the view's lifetime. It is borrowed for reading, or for writing with no two
+//! coordinates on the same element. This is checked when a view is created. The fields are private,
+//! and only [`Layout::select`] and similar functions change a layout, to subsets of the same
+//! elements.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -13,7 +15,7 @@ use super::{DeviceMemory, Layout, Shape, exact_len};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 
-/// Memory of the host, borrowed to read: of all that lies from its start on, the elements that the view's layout names.
+/// Host memory borrowed for reading: the elements that the view's layout names.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory<'a, T> {
     start: NonNull<T>,
@@ -21,13 +23,13 @@ pub struct HostMemory<'a, T> {
 }
 
 impl<T> HostMemory<'_, T> {
-    /// Where position 0 of the layout lies.
+    /// The address of position 0 of the layout.
     pub fn as_ptr(&self) -> *const T {
         self.start.as_ptr()
     }
 }
 
-/// Memory of the host, borrowed to write; otherwise as [`HostMemory`].
+/// Host memory borrowed for writing; otherwise as [`HostMemory`].
 #[derive(Debug)]
 pub struct HostMemoryMut<'a, T> {
     start: NonNull<T>,
@@ -35,22 +37,22 @@ pub struct HostMemoryMut<'a, T> {
 }
 
 impl<T> HostMemoryMut<'_, T> {
-    /// Where position 0 of the layout lies.
+    /// The address of position 0 of the layout.
     pub fn as_mut_ptr(&mut self) -> *mut T {
         self.start.as_ptr()
     }
 }
 
-// SAFETY: it stands for `&[T]`.
+// SAFETY: it is equivalent to `&[T]`.
 unsafe impl<T: Sync> Send for HostMemory<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for HostMemory<'_, T> {}
-// SAFETY: it stands for `&mut [T]`.
+// SAFETY: it is equivalent to `&mut [T]`.
 unsafe impl<T: Send> Send for HostMemoryMut<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for HostMemoryMut<'_, T> {}
 
-/// Where an input lies.
+/// The memory of an input.
 #[derive(Clone, Copy, Debug)]
 pub enum Memory<'a, T> {
     /// On the host.
@@ -59,7 +61,7 @@ pub enum Memory<'a, T> {
     Device(DeviceMemory<'a>),
 }
 
-/// Where an output lies.
+/// The memory of an output.
 #[derive(Debug)]
 pub enum MemoryMut<'a, T> {
     /// On the host.
@@ -68,7 +70,7 @@ pub enum MemoryMut<'a, T> {
     Device(DeviceMemory<'a>),
 }
 
-/// A strided matrix, or a batch of them, to read.
+/// An immutable strided view of a matrix or of a batch of matrices.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a, T> {
     memory: Memory<'a, T>,
@@ -76,7 +78,7 @@ pub struct View<'a, T> {
 }
 
 impl<'a, T: Scalar> View<'a, T> {
-    /// A row-major `rows`×`cols` matrix in a slice.
+    /// Creates a view of a slice as a row-major `rows`×`cols` matrix.
     ///
     /// # Errors
     /// [`Error::Layout`] where the slice has another length.
@@ -86,33 +88,36 @@ impl<'a, T: Scalar> View<'a, T> {
         Self::strided(slice, Layout::row_major(shape)?)
     }
 
-    /// Any layout over a slice.
+    /// Creates a view of a slice with an arbitrary layout.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the layout reaches outside the slice, [`Error::Shape`] where it names more elements than can be addressed.
+    /// [`Error::Layout`] where the layout exceeds the slice, [`Error::Shape`] where the number of
+    /// elements cannot be addressed.
     pub fn strided(slice: &'a [T], layout: Layout) -> Result<Self> {
         layout.check(slice.len())?;
         Ok(Self::over(slice, layout))
     }
 
-    /// A layout that was checked against the slice.
+    /// Creates a view with a layout that was checked against the slice.
     pub(super) fn over(slice: &'a [T], layout: Layout) -> Self {
         let start = NonNull::from(slice).cast();
         View { memory: Memory::Host(HostMemory { start, borrowed: PhantomData }), layout }
     }
 
-    /// A view of elements anywhere on the host, element (0, 0, 0) at `start`. Strides are those between batches, rows and columns,
-    /// in elements; they may be negative or 0.
+    /// Creates a view of host memory, with element (0, 0, 0) at `start`.
+    ///
+    /// The strides are those of batches, rows and columns, in elements; they can be negative or 0.
     ///
     /// # Safety
-    /// All elements so named lie in one allocation, aligned and initialised, and none of them is written during `'a`. `start` was
-    /// derived from a pointer to all of it, not from a reference to its first element. Where there are none, it may be anything.
+    /// All elements are in one allocation, aligned and initialized, and none of them is written
+    /// during `'a`. `start` was derived from a pointer to the whole range, not from a reference to
+    /// its first element. For an empty shape, `start` can be arbitrary.
     pub unsafe fn from_raw_parts(start: *const T, shape: Shape, strides: [isize; 3]) -> Self {
-        let (start, layout) = anchored(start.cast_mut(), shape, strides);
+        let (start, layout) = from_lowest(start.cast_mut(), shape, strides);
         View { memory: Memory::Host(HostMemory { start, borrowed: PhantomData }), layout }
     }
 
-    /// A view of a GPU's memory, against which the layout was checked.
+    /// Creates a view of GPU memory with a layout that was checked against it.
     pub fn on_gpu(memory: DeviceMemory<'a>, layout: Layout) -> Self {
         View { memory: Memory::Device(memory), layout }
     }
@@ -122,7 +127,7 @@ impl<'a, T: Scalar> View<'a, T> {
         self.layout.shape
     }
 
-    /// Where each element lies.
+    /// The layout.
     pub fn layout(&self) -> Layout {
         self.layout
     }
@@ -132,14 +137,14 @@ impl<'a, T: Scalar> View<'a, T> {
         self.memory
     }
 
-    /// The transposed matrices. Nothing is moved.
+    /// The transposed matrices, without a copy.
     #[must_use]
     pub fn t(self) -> Self {
         View { layout: self.layout.transposed(), ..self }
     }
 
-    /// The matrices repeated to a larger shape: an axis of one batch, row or column becomes any number of the same. Nothing is
-    /// copied; the stride along it is 0.
+    /// Broadcasts to a larger shape, without a copy: an axis of extent 1 is repeated, with stride
+    /// 0.
     ///
     /// ```
     /// use tegula_core::{Shape, View};
@@ -150,8 +155,8 @@ impl<'a, T: Scalar> View<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] where an axis has several places and another number of them is asked for, or there would be more than
-    /// `isize::MAX` elements.
+    /// [`Error::Shape`] where extents other than 1 differ, or the number of elements exceeds
+    /// `isize::MAX`.
     pub fn broadcast(self, shape: Shape) -> Result<Self> {
         Ok(View { layout: self.layout.broadcast(shape)?, ..self })
     }
@@ -160,8 +165,8 @@ impl<'a, T: Scalar> View<'a, T> {
         Ok(View { layout: self.layout.select(axis, first, step, count)?, ..self })
     }
 
-    /// Another layout of elements that this one names; [`Layout`] makes them.
-    pub fn part(self, layout: Layout) -> Self {
+    /// The view with another layout, which must name a subset of this view's elements.
+    pub fn with_layout(self, layout: Layout) -> Self {
         View { layout, ..self }
     }
 
@@ -169,32 +174,34 @@ impl<'a, T: Scalar> View<'a, T> {
         View { layout: self.layout.flipped(axis), ..self }
     }
 
-    /// One element of a matrix on the host; `None` outside the shape and for a matrix on a GPU.
+    /// One element of a matrix on the host; `None` out of bounds, and for a matrix on a GPU.
     pub fn get(&self, batch: usize, row: usize, col: usize) -> Option<T> {
         let (Memory::Host(memory), true) = (self.memory, contains(self.layout.shape, batch, row, col)) else {
             return None;
         };
-        // SAFETY: an element that the layout names.
+        // SAFETY: the layout names the element.
         Some(unsafe { memory.start.add(self.layout.at(batch, row, col)).read() })
     }
 
-    /// One row of a matrix on the host; `None` outside the shape, for a matrix on a GPU, and where the elements of a row are not
-    /// neighbours.
+    /// One row of a matrix on the host as a slice.
+    ///
+    /// `None` out of bounds, for a matrix on a GPU, and where the elements of a row are not
+    /// contiguous.
     pub fn row(&self, batch: usize, row: usize) -> Option<&'a [T]> {
-        let run = row_of(&self.layout, batch, row)?;
-        self.neighbours(run)
+        let run = row_run(&self.layout, batch, row)?;
+        self.contiguous(run)
     }
 
-    /// All elements of matrices on the host that lie row-major without gaps; `None` for others.
+    /// All elements of contiguous row-major matrices on the host; `None` for others.
     pub fn as_slice(&self) -> Option<&'a [T]> {
-        self.neighbours(only_run(&self.layout)?)
+        self.contiguous(single_run(&self.layout)?)
     }
 
-    /// Elements that are all the view's own, as a slice.
-    fn neighbours(&self, (position, len): (usize, usize)) -> Option<&'a [T]> {
+    /// A range of contiguous elements, all owned by the view, as a slice.
+    fn contiguous(&self, (position, len): (usize, usize)) -> Option<&'a [T]> {
         match self.memory {
             Memory::Device(_) => None,
-            // An empty matrix may have any offset.
+            // The offset of an empty matrix can be arbitrary.
             Memory::Host(_) if len == 0 => Some(&[]),
             Memory::Host(memory) => {
                 // SAFETY: the layout names each of these elements.
@@ -203,18 +210,20 @@ impl<'a, T: Scalar> View<'a, T> {
         }
     }
 
-    /// Copies elements into a slice, from number `first` on, counted row after row and matrix after matrix.
+    /// Copies elements from number `first` on into a slice, in row-major order, matrix after
+    /// matrix.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the matrices end before the slice does, or lie on a GPU.
+    /// [`Error::Layout`] where the range exceeds the matrices, and for matrices on a GPU.
     pub fn copy_to_slice(&self, first: usize, to: &mut [T]) -> Result<()> {
-        let Memory::Host(memory) = self.memory else { return Err(not_on_the_host()) };
-        holds(self.layout.shape, first, to.len())?;
+        let Memory::Host(memory) = self.memory else { return Err(not_on_host()) };
+        check_range(self.layout.shape, first, to.len())?;
         let mut to = to;
         for run in runs(&self.layout, first, to.len()) {
             let (here, rest) = to.split_at_mut(run.len);
             to = rest;
-            // SAFETY: runs are made of elements that the layout names; the slice is borrowed mutably, so it is apart from them.
+            // SAFETY: the layout names all elements of the run. The slice is mutably borrowed, so
+            // it does not overlap them.
             unsafe {
                 match run.stride {
                     1 => memory.start.add(run.position).copy_to_nonoverlapping(NonNull::from(here).cast(), run.len),
@@ -226,7 +235,7 @@ impl<'a, T: Scalar> View<'a, T> {
     }
 }
 
-/// A strided matrix, or a batch of them, to write. Its elements never share memory.
+/// A mutable strided view of a matrix or of a batch of matrices. Its elements do not overlap.
 #[derive(Debug)]
 pub struct ViewMut<'a, T> {
     memory: MemoryMut<'a, T>,
@@ -234,7 +243,7 @@ pub struct ViewMut<'a, T> {
 }
 
 impl<'a, T: Scalar> ViewMut<'a, T> {
-    /// A row-major `rows`×`cols` matrix in a slice.
+    /// Creates a mutable view of a slice as a row-major `rows`×`cols` matrix.
     ///
     /// # Errors
     /// [`Error::Layout`] where the slice has another length.
@@ -244,34 +253,34 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
         Self::strided(slice, Layout::row_major(shape)?)
     }
 
-    /// Any layout over a slice whose elements do not share memory.
+    /// Creates a mutable view of a slice with an arbitrary layout without overlaps.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the layout reaches outside the slice or two elements share memory.
+    /// [`Error::Layout`] where the layout exceeds the slice or two elements overlap.
     pub fn strided(slice: &'a mut [T], layout: Layout) -> Result<Self> {
         layout.check(slice.len())?;
         layout.check_distinct()?;
         Ok(Self::over(slice, layout))
     }
 
-    /// A layout that was checked against the slice, with no element shared.
+    /// Creates a view with a layout without overlaps that was checked against the slice.
     pub(super) fn over(slice: &'a mut [T], layout: Layout) -> Self {
         let start = NonNull::from(slice).cast();
         ViewMut { memory: MemoryMut::Host(HostMemoryMut { start, borrowed: PhantomData }), layout }
     }
 
-    /// A view of elements anywhere on the host, to write; otherwise as [`View::from_raw_parts`].
+    /// Creates a mutable view of host memory; otherwise as [`View::from_raw_parts`].
     ///
     /// # Safety
-    /// All elements so named lie in one allocation, aligned and initialised, no two coordinates name the same, and nobody else
-    /// reads or writes one during `'a`. `start` was derived from a pointer to all of it, not from a reference to its first element.
-    /// Where there are none, it may be anything.
+    /// All elements are in one allocation, aligned and initialized, and distinct. During `'a`, they
+    /// are accessed through this view only. `start` was derived from a pointer to the whole range,
+    /// not from a reference to its first element. For an empty shape, `start` can be arbitrary.
     pub unsafe fn from_raw_parts(start: *mut T, shape: Shape, strides: [isize; 3]) -> Self {
-        let (start, layout) = anchored(start, shape, strides);
+        let (start, layout) = from_lowest(start, shape, strides);
         ViewMut { memory: MemoryMut::Host(HostMemoryMut { start, borrowed: PhantomData }), layout }
     }
 
-    /// A view of a GPU's memory, against which the layout was checked, with no element shared.
+    /// Creates a view of GPU memory with a layout without overlaps that was checked against it.
     pub fn on_gpu(memory: DeviceMemory<'a>, layout: Layout) -> Self {
         ViewMut { memory: MemoryMut::Device(memory), layout }
     }
@@ -281,7 +290,7 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
         self.layout.shape
     }
 
-    /// Where each element lies.
+    /// The layout.
     pub fn layout(&self) -> Layout {
         self.layout
     }
@@ -291,18 +300,18 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
         self.as_view().memory
     }
 
-    /// The memory underneath, given away.
+    /// Converts the view into its memory.
     pub fn into_memory(self) -> MemoryMut<'a, T> {
         self.memory
     }
 
-    /// The transposed matrices. Nothing is moved.
+    /// The transposed matrices, without a copy.
     #[must_use]
     pub fn t(self) -> Self {
         ViewMut { layout: self.layout.transposed(), ..self }
     }
 
-    /// The same matrices, to read.
+    /// An immutable view of the same matrices.
     pub fn as_view(&self) -> View<'_, T> {
         let memory = match self.memory {
             MemoryMut::Host(HostMemoryMut { start, .. }) => Memory::Host(HostMemory { start, borrowed: PhantomData }),
@@ -311,14 +320,16 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
         View { memory, layout: self.layout }
     }
 
-    /// The same matrices for a shorter time.
+    /// A mutable view of the same matrices with a shorter lifetime.
     pub fn reborrow(&mut self) -> ViewMut<'_, T> {
         let layout = self.layout;
-        self.again(layout)
+        self.alias(layout)
     }
 
-    /// Other elements of the same memory. While both live, `layout` must name none of those that `self` is used for.
-    fn again<'b>(&self, layout: Layout) -> ViewMut<'b, T>
+    /// A second view of the same memory.
+    ///
+    /// While both live, it must be disjoint from the elements used through `self`.
+    fn alias<'b>(&self, layout: Layout) -> ViewMut<'b, T>
     where
         'a: 'b,
     {
@@ -332,12 +343,13 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
     }
 
     pub(super) fn select(self, axis: usize, first: usize, step: isize, count: usize) -> Result<Self> {
-        debug_assert_ne!(step, 0, "elements to write stay distinct");
+        debug_assert_ne!(step, 0, "a step of 0 would alias elements of an output");
         Ok(ViewMut { layout: self.layout.select(axis, first, step, count)?, ..self })
     }
 
-    /// Another layout of elements that this one names, each at most once; [`Layout`] makes them.
-    pub fn part(self, layout: Layout) -> Self {
+    /// The view with another layout, which must name a subset of this view's elements, each at most
+    /// once.
+    pub fn with_layout(self, layout: Layout) -> Self {
         ViewMut { layout, ..self }
     }
 
@@ -345,39 +357,41 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
         ViewMut { layout: self.layout.flipped(axis), ..self }
     }
 
-    /// The places before `at` along an axis, and those from there on: two views with no element in common, since no two
-    /// coordinates share one.
+    /// Splits an axis at index `at` into two disjoint views.
+    ///
+    /// They are disjoint because no two coordinates share an element.
     pub(super) fn split(self, axis: usize, at: usize) -> Result<(Self, Self)> {
         let (first, rest) = (self.layout.select(axis, 0, 1, at)?, self.layout.extents()[axis] - at);
         let second = self.layout.select(axis, at, 1, rest)?;
-        Ok((self.again(first), ViewMut { layout: second, ..self }))
+        Ok((self.alias(first), ViewMut { layout: second, ..self }))
     }
 
-    /// One element of a matrix on the host, to change; `None` outside the shape and for a matrix on a GPU.
+    /// One mutable element of a matrix on the host; `None` out of bounds, and for a matrix on a
+    /// GPU.
     pub fn get_mut(&mut self, batch: usize, row: usize, col: usize) -> Option<&mut T> {
-        let inside = contains(self.layout.shape, batch, row, col);
-        let (MemoryMut::Host(memory), true) = (&mut self.memory, inside) else { return None };
-        // SAFETY: an element that the layout names.
+        let in_bounds = contains(self.layout.shape, batch, row, col);
+        let (MemoryMut::Host(memory), true) = (&mut self.memory, in_bounds) else { return None };
+        // SAFETY: the layout names the element.
         Some(unsafe { memory.start.add(self.layout.at(batch, row, col)).as_mut() })
     }
 
-    /// One row of a matrix on the host, to change; `None` where [`View::row`] gives none.
+    /// One mutable row of a matrix on the host; `None` where [`View::row`] returns `None`.
     pub fn row_mut(&mut self, batch: usize, row: usize) -> Option<&mut [T]> {
-        let run = row_of(&self.layout, batch, row)?;
-        self.neighbours(run)
+        let run = row_run(&self.layout, batch, row)?;
+        self.contiguous(run)
     }
 
-    /// All elements of matrices on the host that lie row-major without gaps, to change; `None` for others.
+    /// All elements of contiguous row-major matrices on the host, mutable; `None` for others.
     pub fn as_mut_slice(&mut self) -> Option<&mut [T]> {
-        let run = only_run(&self.layout)?;
-        self.neighbours(run)
+        let run = single_run(&self.layout)?;
+        self.contiguous(run)
     }
 
-    /// Elements that are all the view's own, as a slice.
-    fn neighbours(&mut self, (position, len): (usize, usize)) -> Option<&mut [T]> {
+    /// A range of contiguous elements, all owned by the view, as a mutable slice.
+    fn contiguous(&mut self, (position, len): (usize, usize)) -> Option<&mut [T]> {
         match &mut self.memory {
             MemoryMut::Device(_) => None,
-            // An empty matrix may have any offset.
+            // The offset of an empty matrix can be arbitrary.
             MemoryMut::Host(_) if len == 0 => Some(&mut []),
             MemoryMut::Host(memory) => {
                 // SAFETY: the layout names each of these elements, and each once.
@@ -386,19 +400,20 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
         }
     }
 
-    /// Copies a slice to the elements from number `first` on, counted row after row and matrix after matrix.
+    /// Copies a slice to the elements from number `first` on, in row-major order, matrix after
+    /// matrix.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the matrices end before the slice does, or lie on a GPU.
+    /// [`Error::Layout`] where the range exceeds the matrices, and for matrices on a GPU.
     pub fn copy_from_slice(&mut self, first: usize, from: &[T]) -> Result<()> {
-        let MemoryMut::Host(memory) = &mut self.memory else { return Err(not_on_the_host()) };
-        holds(self.layout.shape, first, from.len())?;
+        let MemoryMut::Host(memory) = &mut self.memory else { return Err(not_on_host()) };
+        check_range(self.layout.shape, first, from.len())?;
         let mut from = from;
         for run in runs(&self.layout, first, from.len()) {
             let (here, rest) = from.split_at(run.len);
             from = rest;
-            // SAFETY: runs are made of elements that the layout names, which are borrowed mutably, so the slice is apart from
-            // them.
+            // SAFETY: the layout names all elements of the run. They are mutably borrowed, so the
+            // slice does not overlap them.
             unsafe {
                 match run.stride {
                     1 => memory.start.add(run.position).copy_from_nonoverlapping(NonNull::from(here).cast(), run.len),
@@ -410,8 +425,9 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
     }
 }
 
-/// Where the lowest element lies, and the layout from there on, for elements of one allocation.
-fn anchored<T>(start: *mut T, shape: Shape, strides: [isize; 3]) -> (NonNull<T>, Layout) {
+/// The address of the lowest element, and the layout relative to it, for elements of one
+/// allocation.
+fn from_lowest<T>(start: *mut T, shape: Shape, strides: [isize; 3]) -> (NonNull<T>, Layout) {
     let layout = Layout { shape, offset: 0, strides };
     if shape.is_empty() {
         return (NonNull::dangling(), layout);
@@ -428,39 +444,39 @@ fn contains(shape: Shape, batch: usize, row: usize, col: usize) -> bool {
     batch < shape.batches && row < shape.rows && col < shape.cols
 }
 
-/// Position and length of a row whose elements are neighbours.
-fn row_of(layout: &Layout, batch: usize, row: usize) -> Option<(usize, usize)> {
+/// The position and length of a row whose elements are contiguous.
+fn row_run(layout: &Layout, batch: usize, row: usize) -> Option<(usize, usize)> {
     let Shape { batches, rows, cols } = layout.shape;
-    let neighbours = cols <= 1 || layout.strides[2] == 1;
-    // An empty matrix may have any strides.
+    let contiguous = cols <= 1 || layout.strides[2] == 1;
+    // The strides of an empty matrix can be arbitrary.
     let position = |row| if cols == 0 { 0 } else { layout.at(batch, row, 0) };
-    (batch < batches && row < rows && neighbours).then(|| (position(row), cols))
+    (batch < batches && row < rows && contiguous).then(|| (position(row), cols))
 }
 
-/// Position and length of all elements where they are neighbours in row-major order.
-fn only_run(layout: &Layout) -> Option<(usize, usize)> {
+/// The position and length of all elements where they are contiguous in row-major order.
+fn single_run(layout: &Layout) -> Option<(usize, usize)> {
     let len = layout.shape.len().ok()?;
     let flat = flattened(layout);
     (len <= 1 || flat.shape.cols == len && flat.strides[2] == 1).then_some((layout.offset, len))
 }
 
-/// Checks that there are `len` elements from number `first` on.
-fn holds(shape: Shape, first: usize, len: usize) -> Result<()> {
+/// Checks that the matrices have `len` elements from number `first` on.
+fn check_range(shape: Shape, first: usize, len: usize) -> Result<()> {
     if first.checked_add(len).is_some_and(|end| shape.len().is_ok_and(|all| end <= all)) {
         return Ok(());
     }
-    Err(Error::Layout(format!("a {shape} matrix does not have {len} elements from number {first} on")))
+    Err(Error::Layout(format!("elements {first}..{} exceed a {shape} matrix", first.saturating_add(len))))
 }
 
-fn not_on_the_host() -> Error {
-    Error::Layout("only a matrix on the host can be copied so, and this one lies on a GPU; download it".into())
+fn not_on_host() -> Error {
+    Error::Layout("cannot access the elements of a matrix on a GPU; download it".into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A row-major matrix whose element (r, c) is 10·r + c.
+    /// A row-major matrix with element (r, c) equal to 10·r + c.
     struct Counting {
         shape: Shape,
         data: Vec<i32>,
@@ -488,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_checked_against_their_memory() {
+    fn layout_beyond_its_memory_is_rejected() {
         let data = [0f32; 12];
         assert!(View::new(&data, 3, 4).is_ok());
         assert!(View::new(&data, 3, 5).is_err());
@@ -500,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_must_not_overlap_themselves() {
+    fn output_with_overlapping_elements_is_rejected() {
         let mut data = [0f32; 12];
         let mut with = |rows, cols, strides| {
             ViewMut::strided(&mut data, Layout { shape: Shape::new(rows, cols), offset: 0, strides }).is_ok()
@@ -513,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn transposing_twice_is_nothing() {
+    fn transposing_twice_is_the_identity() {
         let m = counting(2, 3);
         assert_eq!(m.view().t().get(0, 2, 1), Some(12));
         assert_eq!(m.view().t().t().layout(), m.view().layout());
@@ -521,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_made_of_neighbours_only() {
+    fn only_contiguous_elements_form_a_slice() {
         let m = counting(3, 4);
         let right = m.view().cols(1..3).unwrap();
         assert_eq!(right.row(0, 2), Some(&[21, 22][..]));
@@ -541,18 +557,18 @@ mod tests {
     }
 
     #[test]
-    fn copies_follow_the_layout() {
+    fn copies_gather_and_scatter_by_the_layout() {
         let memory: Vec<i32> = (0..3 * 60).collect();
         for case in 0..64 {
             let bit = |i: usize| case >> i & 1;
             let shape = Shape { batches: 1 + 2 * bit(0), rows: 4, cols: 5 };
             let padded = Layout { shape, offset: 2, strides: [60, 7 + bit(1) as isize, 1] };
-            let turned = |layout: Layout| if bit(2) == 1 { layout.transposed() } else { layout };
+            let transposed = |layout: Layout| if bit(2) == 1 { layout.transposed() } else { layout };
             let flipped = |layout: Layout, axis| if bit(3 + axis) == 1 { layout.flipped(axis) } else { layout };
-            let layout = (0..3).fold(turned(padded), flipped);
+            let layout = (0..3).fold(transposed(padded), flipped);
             let Shape { batches, rows, cols } = layout.shape;
-            let places = (0..batches).flat_map(|b| (0..rows).flat_map(move |r| (0..cols).map(move |c| (b, r, c))));
-            let expected: Vec<i32> = places.map(|(b, r, c)| layout.at(b, r, c) as i32).collect();
+            let coordinates = (0..batches).flat_map(|b| (0..rows).flat_map(move |r| (0..cols).map(move |c| (b, r, c))));
+            let expected: Vec<i32> = coordinates.map(|(b, r, c)| layout.at(b, r, c) as i32).collect();
 
             let view = View::strided(&memory, layout).unwrap();
             let (mut gathered, mut scattered) = (vec![-1; expected.len()], vec![-1; memory.len()]);
@@ -562,15 +578,15 @@ mod tests {
                 to.copy_from_slice(first, part).unwrap();
             }
             assert_eq!(gathered, expected);
-            let mut left = vec![-1; memory.len()];
-            expected.iter().for_each(|&place| left[place as usize] = place);
-            assert_eq!(scattered, left);
+            let mut scattered_expected = vec![-1; memory.len()];
+            expected.iter().for_each(|&position| scattered_expected[position as usize] = position);
+            assert_eq!(scattered, scattered_expected);
             assert!(view.copy_to_slice(expected.len() - 6, &mut gathered[..7]).is_err());
         }
     }
 
     #[test]
-    fn interleaved_parts_are_written_on_two_threads() {
+    fn interleaved_mutable_views_are_written_by_two_threads() {
         let mut m = counting(6, 8);
         let (mut left, mut right) = m.view_mut().split_cols(3).unwrap();
         std::thread::scope(|scope| {
@@ -597,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_parts_may_run_backwards() {
+    fn raw_parts_accept_negative_strides() {
         let mut data: Vec<i32> = (0..24).collect();
         let shape = Shape { batches: 2, rows: 3, cols: 2 };
         // SAFETY: elements 23 down to 12 − 2·4 − 3 = 1, all of them in `data`.

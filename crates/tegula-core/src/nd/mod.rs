@@ -1,4 +1,4 @@
-//! Arrays of any number of axes: their layouts, owned arrays and views. Products of them are in `tegula::nd`.
+//! N-dimensional arrays: layouts, owned arrays and views. Their products are in `tegula::nd`.
 
 mod array;
 mod layout;

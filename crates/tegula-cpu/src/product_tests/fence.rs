@@ -1,6 +1,6 @@
-//! Matrices that end, or begin, where memory does: what reads or writes an element too many is killed.
+//! Matrices beside guard pages: an access out of bounds kills the process.
 //!
-//! A load by a mask does not touch what is masked off, so those of vectors at an edge pass, as they should.
+//! A masked load does not access masked lanes, so partial vectors at an edge pass.
 
 use std::io::Write;
 use std::ptr::null_mut;
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::*;
 
-/// The first byte after a fenced piece, or the byte before it, is out of bounds.
+/// The side of a slice with the guard page.
 #[derive(Clone, Copy, Debug)]
-enum Side {
+enum Edge {
     Before,
     After,
 }
 
-/// Pages of memory between two that may not be touched.
+/// Pages of memory between two guard pages.
 struct Fence {
     map: *mut libc::c_void,
     page: usize,
@@ -24,7 +24,7 @@ struct Fence {
 
 impl Fence {
     fn new(at_least: usize) -> Self {
-        // SAFETY: the map is new, and is made usable but for its first and last page.
+        // SAFETY: the map is new; all but its first and last page become accessible.
         unsafe {
             let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
             let bytes = at_least.next_multiple_of(page);
@@ -36,31 +36,31 @@ impl Fence {
         }
     }
 
-    /// So many elements beside one of the fences.
-    fn piece<S: Scalar + bytemuck::Pod>(&mut self, len: usize, side: Side) -> &mut [S] {
-        // SAFETY: these pages are there, are written by us alone, and the system filled them with zeros.
+    /// `len` elements beside one of the guard pages.
+    fn slice<S: Scalar + bytemuck::Pod>(&mut self, len: usize, side: Edge) -> &mut [S] {
+        // SAFETY: these pages are mapped, not aliased, and filled with zeros by the system.
         let all = unsafe { std::slice::from_raw_parts_mut(self.map.byte_add(self.page).cast::<u8>(), self.bytes) };
         let all = bytemuck::cast_slice_mut(all);
         match side {
-            Side::Before => &mut all[..len],
-            Side::After => all.split_at_mut(all.len() - len).1,
+            Edge::Before => &mut all[..len],
+            Edge::After => all.split_at_mut(all.len() - len).1,
         }
     }
 
     fn fill<S: Scalar + bytemuck::Pod>(&mut self, random: &mut Random) {
         let len = self.bytes / size_of::<S>();
-        self.piece(len, Side::Before).iter_mut().for_each(|value| *value = random.scalar::<S>());
+        self.slice(len, Edge::Before).iter_mut().for_each(|value| *value = random.scalar::<S>());
     }
 }
 
 impl Drop for Fence {
     fn drop(&mut self) {
-        // SAFETY: nobody has a piece of it any more.
+        // SAFETY: no slice of the map is alive.
         unsafe { libc::munmap(self.map, self.bytes + 2 * self.page) };
     }
 }
 
-/// A product between fences.
+/// A product of matrices beside guard pages.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "they are printed")]
 struct Fenced {
@@ -68,49 +68,49 @@ struct Fenced {
     ty: Type,
     sizes: [usize; 3],
     transposed: [bool; 3],
-    side: Side,
+    side: Edge,
 }
 
-/// The one being made.
-static NOW: AtomicPtr<Fenced> = AtomicPtr::new(null_mut());
+/// The current product.
+static CURRENT: AtomicPtr<Fenced> = AtomicPtr::new(null_mut());
 
-/// Says which product it was, and lets the fault kill the program.
+/// Prints the current product, and lets the fault kill the process.
 extern "C" fn on_fault(signal: libc::c_int) {
-    // SAFETY: null, or what `product` points at while it runs; and the call is one that handlers may make.
+    // SAFETY: null, or a valid pointer while `product` runs; `signal` is async-signal-safe.
     unsafe {
-        if let Some(now) = NOW.load(Ordering::Acquire).as_ref() {
-            _ = writeln!(std::io::stderr(), "out of bounds: {now:?}");
+        if let Some(current) = CURRENT.load(Ordering::Acquire).as_ref() {
+            _ = writeln!(std::io::stderr(), "out of bounds: {current:?}");
         }
         libc::signal(signal, libc::SIG_DFL);
     }
 }
 
-/// Makes a product of fenced matrices, with a bias that is fenced too for some sizes, and with C read for some.
+/// Computes a product of fenced matrices. Some sizes have a fenced bias, and some read C.
 fn product<T: Element>(fences: &mut [Fence; 4], fenced: Fenced) {
     let Fenced { isa, sizes: [m, n, k], transposed, side, .. } = fenced;
     let shapes = [(m, k), (k, n), (m, n)].map(|(rows, cols)| Shape::new(rows, cols));
     let [a, b, c] = std::array::from_fn(|i| Style { transposed: transposed[i], ..Style::default() }.layout(shapes[i]));
-    let [of_a, of_b, of_c, of_bias] = fences;
-    let (a, b) = (View::strided(of_a.piece::<T>(a.1, side), a.0), View::strided(of_b.piece::<T>(b.1, side), b.0));
-    let c = ViewMut::strided(of_c.piece::<T::Out>(c.1, side), c.0).unwrap();
+    let [a_fence, b_fence, c_fence, bias_fence] = fences;
+    let (a, b) = (View::strided(a_fence.slice::<T>(a.1, side), a.0), View::strided(b_fence.slice::<T>(b.1, side), b.0));
+    let c = ViewMut::strided(c_fence.slice::<T::Out>(c.1, side), c.0).unwrap();
     let bias = match (m + n + k) % 3 {
         0 => None,
-        1 => Some(View::new(of_bias.piece(n, side), 1, n).unwrap()),
-        _ => Some(View::new(of_bias.piece(m, side), m, 1).unwrap()),
+        1 => Some(View::new(bias_fence.slice(n, side), 1, n).unwrap()),
+        _ => Some(View::new(bias_fence.slice(m, side), m, 1).unwrap()),
     };
     let beta = if k % 2 == 0 { T::Acc::ZERO } else { T::Acc::ONE };
-    let finish = Finish { bias, activation: Activation::None };
-    NOW.store((&raw const fenced).cast_mut(), Ordering::Release);
-    gemm_told::<T>(isa, T::Acc::ONE, a.unwrap(), b.unwrap(), beta, c, finish, None, None).unwrap();
-    NOW.store(null_mut(), Ordering::Release);
+    let epilogue = EpilogueOperands { bias, activation: Activation::None };
+    CURRENT.store((&raw const fenced).cast_mut(), Ordering::Release);
+    gemm_with_options::<T>(isa, T::Acc::ONE, a.unwrap(), b.unwrap(), beta, c, epilogue, None, None).unwrap();
+    CURRENT.store(null_mut(), Ordering::Release);
 }
 
-/// All small sizes around vectors and tiles, and some of each of the other ways.
+/// All small sizes around vectors and micro-tiles, and some sizes for each other blocking.
 fn sizes() -> impl Iterator<Item = [usize; 3]> + Clone {
     let high = (1..=13).chain(31..=34).chain([49]);
     let wide = (1..=17).chain(23..=25).chain(31..=33).chain(47..=50).chain(63..=65);
-    let deep = [1, 2, 3, 4, 5, 8, 17, 33];
-    let small = high.flat_map(move |m| wide.clone().flat_map(move |n| deep.into_iter().map(move |k| [m, n, k])));
+    let depths = [1, 2, 3, 4, 5, 8, 17, 33];
+    let small = high.flat_map(move |m| wide.clone().flat_map(move |n| depths.into_iter().map(move |k| [m, n, k])));
     let others = [
         [1, 257, 300],
         [2, 300, 19],
@@ -129,22 +129,22 @@ fn sizes() -> impl Iterator<Item = [usize; 3]> + Clone {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "knows no guard pages, and needs none")]
-fn nothing_is_touched_beside_the_matrices() {
+#[cfg_attr(miri, ignore = "Miri has no guard pages, and needs none")]
+fn accesses_stay_in_bounds_of_the_matrices() {
     fn all<T: Element>(isa: Isa, fences: &mut [Fence; 4]) {
         let random = &mut Random(5);
         let [a, b, c, bias] = fences;
         [a, b].into_iter().for_each(|fence| fence.fill::<T>(random));
         [c, bias].into_iter().for_each(|fence| fence.fill::<T::Out>(random));
         for transposed in [0, 1, 2, 3, 4, 5, 6, 7].map(|bits| [0, 1, 2].map(|bit| bits >> bit & 1 == 1)) {
-            for side in [Side::Before, Side::After] {
+            for side in [Edge::Before, Edge::After] {
                 for sizes in sizes() {
                     product::<T>(fences, Fenced { isa, ty: T::TYPE, sizes, transposed, side });
                 }
             }
         }
     }
-    // SAFETY: the handler touches nothing that a fault could have interrupted in the middle.
+    // SAFETY: the handler accesses no state that a fault could have interrupted.
     unsafe { libc::signal(libc::SIGSEGV, on_fault as *const () as libc::sighandler_t) };
     let fences = &mut std::array::from_fn(|_| Fence::new(1 << 20));
     for isa in instruction_sets() {

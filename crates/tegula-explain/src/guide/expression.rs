@@ -1,16 +1,16 @@
-//! Arithmetic on facts.
+//! Arithmetic on facts, and number formats.
 
 use super::facts::Value;
-use super::{Fault, Result, syntax};
+use super::{ErrorKind, Result, syntax};
 
-/// Looks up a fact of a subject.
+/// Returns a fact by subject and name.
 pub(super) type Facts<'a> = dyn Fn(&str, &str) -> Result<Value> + 'a;
 
 const EXPECTED: &str = "take numbers, NAME.FACT, + - * / and parentheses";
-/// Parentheses inside each other.
-const DEPTH: u32 = 16;
+/// The limit of nested parentheses.
+const MAX_DEPTH: u32 = 16;
 
-/// What an expression comes to; a fact by itself may be a text.
+/// The value of an expression; only a single fact can be a text.
 pub(super) fn evaluate(text: &str, facts: &Facts<'_>) -> Result<Value> {
     let mut parser = Parser { text, rest: text.trim(), facts, depth: 0 };
     let value = parser.sum()?;
@@ -18,12 +18,12 @@ pub(super) fn evaluate(text: &str, facts: &Facts<'_>) -> Result<Value> {
         return syntax(text, EXPECTED);
     }
     match value {
-        Value::Number(number) if !number.is_finite() => Err(Fault::NotANumber(text.trim().into())),
+        Value::Number(number) if !number.is_finite() => Err(ErrorKind::NotANumber(text.trim().into())),
         value => Ok(value),
     }
 }
 
-/// The number that an expression comes to.
+/// The number of an expression.
 pub(super) fn number(text: &str, facts: &Facts<'_>) -> Result<f64> {
     of_number(evaluate(text, facts)?, text)
 }
@@ -31,7 +31,7 @@ pub(super) fn number(text: &str, facts: &Facts<'_>) -> Result<f64> {
 fn of_number(value: Value, text: &str) -> Result<f64> {
     match value {
         Value::Number(number) => Ok(number),
-        Value::Text(_) => Err(Fault::NotANumber(text.trim().into())),
+        Value::Text(_) => Err(ErrorKind::NotANumber(text.trim().into())),
     }
 }
 
@@ -43,16 +43,16 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Takes the sign that comes next if it is one of these.
+    /// Consumes the next character if it is one of `signs`.
     fn sign(&mut self, signs: &[char]) -> Option<char> {
         let sign = self.rest.chars().next().filter(|c| signs.contains(c))?;
         self.rest = self.rest[sign.len_utf8()..].trim_start();
         Some(sign)
     }
 
-    /// Takes what comes next as long as it is made of such characters.
-    fn word(&mut self, of: impl Fn(char) -> bool) -> &'a str {
-        let end = self.rest.find(|c| !of(c)).unwrap_or(self.rest.len());
+    /// Consumes the longest prefix of matching characters.
+    fn word(&mut self, matches: impl Fn(char) -> bool) -> &'a str {
+        let end = self.rest.find(|c| !matches(c)).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest;
         word
@@ -83,7 +83,7 @@ impl<'a> Parser<'a> {
     fn term(&mut self) -> Result<Value> {
         let value = if self.sign(&['(']).is_some() {
             self.depth += 1;
-            if self.depth > DEPTH {
+            if self.depth > MAX_DEPTH {
                 return syntax(self.text, EXPECTED);
             }
             let value = self.sum()?;
@@ -110,8 +110,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A number as it is read: an integer with commas, others with three digits or so many decimals.
-pub(super) fn shown(number: f64, decimals: Option<usize>) -> String {
+/// Formats a number: integers with commas, others to three digits or the given decimals.
+pub(super) fn format_number(number: f64, decimals: Option<usize>) -> String {
     let whole = number.fract() == 0.0 && number.abs() < 1e15;
     let digits = match decimals {
         Some(decimals) => decimals,
@@ -120,7 +120,7 @@ pub(super) fn shown(number: f64, decimals: Option<usize>) -> String {
     };
     let text = format!("{:.digits$}", number.abs());
     let (integer, fraction) = text.split_once('.').unwrap_or((&text, ""));
-    // Zeros that say nothing more, unless they were asked for.
+    // Trailing zeros are kept only with explicit decimals.
     let fraction = if decimals.is_none() { fraction.trim_end_matches('0') } else { fraction };
     let grouped: String = integer
         .char_indices()
@@ -141,30 +141,33 @@ mod tests {
             ("a", "x") => Ok(Value::Number(6.0)),
             ("a", "1") => Ok(Value::Number(0.5)),
             ("a", "word") => Ok(Value::Text("six".into())),
-            _ => Err(Fault::UnknownName(name.into())),
+            _ => Err(ErrorKind::UnknownName(name.into())),
         }
     }
 
     #[test]
-    fn arithmetic_has_its_usual_order() {
+    fn arithmetic_follows_precedence() {
         let of = |text| number(text, &facts).unwrap();
         assert_eq!([of("1 + 2*3"), of("(1 + 2) * a.x"), of("a.x / 2 / 3 - a.1")], [7.0, 18.0, 0.5]);
         assert!(matches!(evaluate("a.word", &facts), Ok(Value::Text(text)) if text == "six"));
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
-        let deep = "(".repeat(100_000);
-        for wrong in ["", "1 +", "a", "a.x b", "(1", "1.2.3", "{", "é", "1 / 0", "a.word + 1", "b.x", &deep] {
-            assert!(evaluate(wrong, &facts).is_err(), "{wrong}");
+    fn invalid_expression_is_rejected() {
+        let nested = "(".repeat(100_000);
+        for invalid in ["", "1 +", "a", "a.x b", "(1", "1.2.3", "{", "é", "1 / 0", "a.word + 1", "b.x", &nested] {
+            assert!(evaluate(invalid, &facts).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn numbers_are_short() {
-        let of = |number| shown(number, None);
+    fn format_number_rounds_to_three_digits() {
+        let of = |number| format_number(number, None);
         let numbers = [0.0, 12.0, 1234567.0, 2.5, 1.0 / 3.0, 51.99, 1234.56, -0.00123456];
         assert_eq!(numbers.map(of), ["0", "12", "1,234,567", "2.5", "0.333", "52", "1,235", "−0.00123"]);
-        assert_eq!([shown(2.5, Some(2)), shown(1234.5, Some(0)), shown(7.0, Some(1))], ["2.50", "1,234", "7.0"]);
+        assert_eq!(
+            [format_number(2.5, Some(2)), format_number(1234.5, Some(0)), format_number(7.0, Some(1))],
+            ["2.50", "1,234", "7.0"]
+        );
     }
 }

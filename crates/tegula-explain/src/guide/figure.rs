@@ -1,70 +1,70 @@
 //! Figures of a guide.
 //!
-//! | kind | shows |
+//! | kind | content |
 //! |---|---|
-//! | `tiles LAUNCH` | which elements the first block loads in each step, and which it makes |
-//! | `requests LAUNCH.a_load ..` | requests to global memory: the sectors that they touch, and what is used of them |
-//! | `banks LAUNCH.tile_a_store ..` | requests to shared memory: the words that each bank has to pass on |
-//! | `patch LAUNCH` | which elements of C the warps of the first block store, and which of them one thread |
-//! | `pipeline LAUNCH` | what the first block's stages hold when, in logical time |
-//! | `fragments MMA` | which lane holds which element of the matrices of an instruction |
-//! | `bars UNIT \| LABEL = EXPRESSION \| ..` | numbers as bars |
+//! | `tiles LAUNCH` | the elements that the first block loads in each k-step, and those that it stores |
+//! | `requests LAUNCH.a_load ..` | requests to global memory: sectors, and the used elements of each |
+//! | `banks LAUNCH.tile_a_store ..` | requests to shared memory: words per bank |
+//! | `ownership LAUNCH` | the elements of C that each warp of the first block stores, and those of thread 0 |
+//! | `pipeline LAUNCH` | the pipeline timeline of the first block, in logical time |
+//! | `fragments MMA` | the lane of each element of an instruction's operands |
+//! | `bars UNIT \| LABEL = EXPRESSION \| ..` | a bar chart |
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use tegula_interp::{BANKS, SECTOR};
+use tegula_interp::{BANKS, SECTOR_BYTES};
 use tegula_ir::Mma;
 
-use super::expression::{number, shown};
-use super::facts::{Launch, Request, Subject};
-use super::{Fault, Result, syntax};
+use super::expression::{format_number, number};
+use super::facts::{LaunchFacts, Request, Subject};
+use super::{ErrorKind, Result, syntax};
 use crate::pipeline::{self, Costs, Timeline};
 use crate::svg::{Anchor, Svg};
-use crate::trace::{Acts, Does, Trace};
+use crate::trace::{OperationKind, PhaseKind, Trace};
 
-/// A figure, and what it shows in words.
-pub(super) struct Drawn {
-    /// The file.
+/// A figure and its description.
+pub(super) struct Drawing {
+    /// The SVG text.
     pub svg: String,
-    /// What somebody reads who does not see it.
-    pub told: String,
+    /// The text for screen readers.
+    pub description: String,
 }
 
 type Subjects<'a> = dyn Fn(&str) -> Result<&'a Subject> + 'a;
 
-/// The most cells along a side, and the most bars: more would not be seen.
-const MOST: u64 = 256;
+/// The limit of cells along a side, and of bars.
+const MAX_CELLS: u64 = 256;
 const MARGIN: f64 = 12.0;
 
-/// Draws what stands behind `figure NAME =`.
-pub(super) fn draw(what: &str, subjects: &Subjects<'_>) -> Result<Drawn> {
-    let (kind, rest) = what.split_once(' ').unwrap_or((what, ""));
+/// Draws the right side of `figure NAME =`.
+pub(super) fn draw(spec: &str, subjects: &Subjects<'_>) -> Result<Drawing> {
+    let (kind, rest) = spec.split_once(' ').unwrap_or((spec, ""));
     let rest = rest.trim();
     let mut svg = Svg::default();
-    let (title, told) = match kind {
-        "tiles" => ("The tiles of a block, step by step", tiles(&mut svg, rest, launch(rest, subjects)?)?),
+    let (title, description) = match kind {
+        "tiles" => ("The tiles of a block by k-step", tiles(&mut svg, rest, launch(rest, subjects)?)?),
         "requests" => ("Requests to global memory", panels(&mut svg, rest, subjects, sectors)?),
         "banks" => ("Requests to shared memory", panels(&mut svg, rest, subjects, banks)?),
-        "patch" => ("The elements of C that a block makes", patch(&mut svg, rest, launch(rest, subjects)?)?),
-        "pipeline" => ("A pipeline: who does what when", stages(&mut svg, rest, launch(rest, subjects)?)?),
+        "ownership" => ("The elements of C that a block computes", ownership(&mut svg, rest, launch(rest, subjects)?)?),
+        "pipeline" => ("Pipeline timeline", stages(&mut svg, rest, launch(rest, subjects)?)?),
         "fragments" => match subjects(rest)? {
             Subject::Mma(mma) => ("The fragments of a matrix instruction", fragments(&mut svg, *mma)),
-            _ => return refused(rest, "it is no matrix instruction"),
+            _ => return unsupported(rest, "not a matrix instruction"),
         },
-        "bars" => ("Numbers side by side", bars(&mut svg, rest, subjects)?),
-        _ => return syntax(kind, "take tiles, requests, banks, patch, pipeline, fragments or bars"),
+        "bars" => ("Bar chart", bars(&mut svg, rest, subjects)?),
+        _ => return syntax(kind, "take tiles, requests, banks, ownership, pipeline, fragments or bars"),
     };
-    Ok(Drawn { svg: svg.finish(title, &told), told })
+    Ok(Drawing { svg: svg.finish(title, &description), description })
 }
 
-fn refused<T>(subject: &str, why: &str) -> Result<T> {
-    Err(Fault::NoFigure { subject: subject.into(), why: why.into() })
+fn unsupported<T>(subject: &str, reason: &str) -> Result<T> {
+    Err(ErrorKind::UnsupportedFigure { subject: subject.into(), reason: reason.into() })
 }
 
-fn launch<'a>(name: &str, subjects: &Subjects<'a>) -> Result<&'a Launch> {
+fn launch<'a>(name: &str, subjects: &Subjects<'a>) -> Result<&'a LaunchFacts> {
     match subjects(name)? {
         Subject::Launch(launch) => Ok(launch),
-        _ => refused(name, "it is no launch of a kernel"),
+        _ => unsupported(name, "not a launch"),
     }
 }
 
@@ -95,38 +95,38 @@ impl Grid<'_> {
     }
 }
 
-/// Stages that are filled and drained.
-fn stages(svg: &mut Svg, name: &str, launch: &Launch) -> Result<String> {
-    let Some(timeline) = Timeline::of(launch.trace()?, [0; 3], Costs::USUAL) else {
-        return refused(name, "it has no pipeline");
+/// The pipeline timeline of the first block.
+fn stages(svg: &mut Svg, name: &str, launch: &LaunchFacts) -> Result<String> {
+    let Some(timeline) = Timeline::of(launch.trace()?, [0; 3], Costs::DEFAULT) else {
+        return unsupported(name, "the kernel has no pipeline");
     };
-    if u64::from(timeline.columns) > MOST {
-        return refused(name, &format!("its pipeline takes {} columns, more than {MOST}", timeline.columns));
+    if u64::from(timeline.columns) > MAX_CELLS {
+        return unsupported(name, &format!("{} columns; the limit is {MAX_CELLS}", timeline.columns));
     }
     pipeline::picture(svg, &timeline, [0, timeline.columns]);
-    Ok(pipeline::told(&timeline))
+    Ok(pipeline::description(&timeline))
 }
 
-/// A row for each step: the tiles of A and B that are loaded, and the tile of C that they serve.
-fn tiles(svg: &mut Svg, name: &str, launch: &Launch) -> Result<String> {
+/// A row for each k-step: the loaded tiles of A and B, and the block's tile of C.
+fn tiles(svg: &mut Svg, name: &str, launch: &LaunchFacts) -> Result<String> {
     const CELL: f64 = 30.0;
     let trace = launch.trace()?;
     let matrices = &trace.header.matrices;
     if matrices.len() != 3 || matrices.iter().any(|of| of.shape[1].max(of.shape[2]) > 16) {
-        return refused(name, "it draws A, B and C of at most 16 rows and columns");
+        return unsupported(name, "only A, B and C of at most 16 rows and columns");
     }
-    let all = 0..trace.header.moments.len() as u32;
-    let made = trace.touched([0; 3], Does::GlobalStore, all).swap_remove(2);
-    let mut told = Vec::new();
+    let all = 0..trace.header.ticks.len() as u32;
+    let stored = trace.touched([0; 3], OperationKind::GlobalStore, all).swap_remove(2);
+    let mut steps = Vec::new();
     let mut y = MARGIN;
-    for act in trace.header.acts.iter().filter(|act| act.does == Acts::Load) {
-        let [from, to] = act.moments;
-        let read = trace.touched([0; 3], Does::GlobalLoad, from..to);
-        let step = act.step.unwrap_or_default();
+    for phase in trace.header.phases.iter().filter(|phase| phase.kind == PhaseKind::Load) {
+        let [from, to] = phase.ticks;
+        let read = trace.touched([0; 3], OperationKind::GlobalLoad, from..to);
+        let step = phase.step.unwrap_or_default();
         svg.text([MARGIN, y + 8.0], 14.0, Anchor::Start, "", &format!("block (0, 0), step {step}"));
         let mut x = MARGIN;
         for (matrix, letter) in ["a", "b", "c"].into_iter().enumerate() {
-            let lit: &HashSet<u64> = if matrix == 2 { &made } else { &read[matrix] };
+            let lit: &HashSet<u64> = if matrix == 2 { &stored } else { &read[matrix] };
             let [_, rows, cols] = matrices[matrix].shape;
             let of = |row: u64, col: u64| {
                 let class = if !lit.contains(&(row * cols + col)) { "cell" } else { ["a", "b", "c"][matrix] };
@@ -136,10 +136,10 @@ fn tiles(svg: &mut Svg, name: &str, launch: &Launch) -> Result<String> {
             Grid { at: [x, y + 42.0], cell: CELL, extents: [rows, cols], of: &of }.draw(svg);
             x += CELL * cols as f64 + 40.0;
         }
-        told.push(format!("step {step} loads {} and {}", listed(trace, 0, &read[0]), listed(trace, 1, &read[1])));
+        steps.push(format!("step {step} loads {} and {}", listed(trace, 0, &read[0]), listed(trace, 1, &read[1])));
         y = svg.bottom() + 24.0;
     }
-    Ok(format!("Block (0, 0): {}; its sums go to {}.", told.join("; "), listed(trace, 2, &made)))
+    Ok(format!("Block (0, 0): {}; it stores {}.", steps.join("; "), listed(trace, 2, &stored)))
 }
 
 /// Elements of a matrix by name, in order.
@@ -153,47 +153,47 @@ fn listed(trace: &Trace, matrix: usize, elements: &HashSet<u64>) -> String {
     named.collect::<Vec<_>>().join(" ")
 }
 
-/// One request below the other, each drawn by a function that says what it shows.
+/// Requests in a column; `panel` draws one and returns its description.
 fn panels<'a>(
     svg: &mut Svg,
     names: &str,
     subjects: &Subjects<'a>,
     panel: fn(&mut Svg, f64, &str, Request<'a>) -> Result<String>,
 ) -> Result<String> {
-    let (mut told, mut y) = (Vec::new(), MARGIN);
+    let (mut descriptions, mut y) = (Vec::new(), MARGIN);
     for name in names.split_whitespace() {
         let (subject, request) = name.split_once('.').unwrap_or((name, ""));
         let requests = launch(subject, subjects)?.requests()?;
         let Some(&of) = requests.get(request) else {
             let known = requests.keys().cloned().collect::<Vec<_>>().join(", ");
-            return Err(Fault::UnknownFact { subject: subject.into(), fact: request.into(), known });
+            return Err(ErrorKind::UnknownFact { subject: subject.into(), fact: request.into(), known });
         };
-        told.push(panel(svg, y, name, of)?);
+        descriptions.push(panel(svg, y, name, of)?);
         y = svg.bottom() + 24.0;
     }
-    if told.is_empty() {
+    if descriptions.is_empty() {
         return syntax(names, "take requests, as NAME.a_load");
     }
-    Ok(told.join("; ") + ".")
+    Ok(descriptions.join("; ") + ".")
 }
 
-/// What a request is called: the kernel, and how it touches which memory.
+/// The title of a request: kernel, lanes, access, memory.
 fn title(name: &str, request: Request<'_>) -> String {
-    let how = if name.ends_with("_store") { "storing" } else { "loading" };
+    let access = if name.ends_with("_store") { "storing" } else { "loading" };
     let lanes = plural(request.event.lanes.count_ones() as usize, "lane");
-    format!("{}: {lanes} {how} {}", request.header.kernel, request.memory)
+    format!("{}: {lanes} {access} {}", request.header.kernel, request.memory)
 }
 
-/// The sectors of a request, with how many lanes want each element.
+/// The sectors of a request, with the number of lanes that access each element.
 fn sectors(svg: &mut Svg, y: f64, name: &str, request: Request<'_>) -> Result<String> {
     const CELL: f64 = 17.0;
     const LABEL: f64 = 64.0;
     let size = request.ty.size() as u64;
-    let per_sector = SECTOR / size;
+    let per_sector = SECTOR_BYTES / size;
     let Some(matrix) =
         request.header.matrices.iter().position(|of| of.name == request.memory && request.start.is_none())
     else {
-        return refused(name, "sectors are of global memory");
+        return unsupported(name, "sectors are for global memory only");
     };
     let mut touched: BTreeMap<u64, BTreeMap<u64, u32>> = BTreeMap::new();
     for element in &request.event.elements {
@@ -201,12 +201,12 @@ fn sectors(svg: &mut Svg, y: f64, name: &str, request: Request<'_>) -> Result<St
     }
     let elements: usize = touched.values().map(BTreeMap::len).sum();
     let used = elements as u64 * size;
-    let told = format!(
-        "{}, {} of {SECTOR} bytes, {used} bytes of them used",
+    let description = format!(
+        "{}, {} of {SECTOR_BYTES} bytes, {used} bytes used",
         title(name, request),
         plural(touched.len(), "sector")
     );
-    svg.text([MARGIN, y + 7.0], 13.0, Anchor::Start, "", &told);
+    svg.text([MARGIN, y + 7.0], 13.0, Anchor::Start, "", &description);
     let width = LABEL + CELL * per_sector as f64 + 22.0;
     for (at, (sector, lanes)) in touched.iter().enumerate() {
         let x = MARGIN + width * (at % 4) as f64;
@@ -222,15 +222,15 @@ fn sectors(svg: &mut Svg, y: f64, name: &str, request: Request<'_>) -> Result<St
         };
         Grid { at: [x + LABEL, y], cell: CELL, extents: [1, per_sector], of: &of }.draw(svg);
     }
-    Ok(told)
+    Ok(description)
 }
 
-/// The words that each bank passes on for a request, one a pass.
+/// The distinct words of a request by bank; each takes a wavefront.
 fn banks(svg: &mut Svg, y: f64, name: &str, request: Request<'_>) -> Result<String> {
     const CELL: f64 = 19.0;
-    let Some(start) = request.start else { return refused(name, "banks are of shared memory") };
+    let Some(start) = request.start else { return unsupported(name, "banks are for shared memory only") };
     if request.ty.size() != 4 {
-        return refused(name, "a bank is 4 bytes wide, and so must the elements be");
+        return unsupported(name, "only elements of 4 bytes, the width of a bank");
     }
     let mut stacks = vec![BTreeSet::new(); BANKS as usize];
     for element in &request.event.elements {
@@ -239,13 +239,10 @@ fn banks(svg: &mut Svg, y: f64, name: &str, request: Request<'_>) -> Result<Stri
     }
     let height = stacks.iter().map(BTreeSet::len).max().unwrap_or(0);
     let busy = stacks.iter().filter(|stack| !stack.is_empty()).count();
-    let passes = request.event.passes;
-    let told = format!(
-        "{}, {busy} of {BANKS} banks busy, {passes} {}",
-        title(name, request),
-        if passes == 1 { "pass" } else { "passes" }
-    );
-    svg.text([MARGIN, y + 7.0], 13.0, Anchor::Start, "", &told);
+    let wavefronts = request.event.transactions;
+    let description =
+        format!("{}, {busy} of {BANKS} banks busy, {}", title(name, request), plural(wavefronts as usize, "wavefront"));
+    svg.text([MARGIN, y + 7.0], 13.0, Anchor::Start, "", &description);
     let cell = if height > 8 { 7.0 } else { CELL };
     for (bank, stack) in stacks.iter().enumerate() {
         let x = MARGIN + bank as f64 * CELL;
@@ -256,18 +253,18 @@ fn banks(svg: &mut Svg, y: f64, name: &str, request: Request<'_>) -> Result<Stri
         let below = [x + CELL / 2.0 - 1.0, y + 34.0 + height as f64 * cell];
         svg.text(below, 9.0, Anchor::Middle, "faint", &bank.to_string());
     }
-    Ok(told)
+    Ok(description)
 }
 
-/// C as the first block stores it.
-fn patch(svg: &mut Svg, name: &str, launch: &Launch) -> Result<String> {
+/// The tile of C that the first block stores, by warp.
+fn ownership(svg: &mut Svg, name: &str, launch: &LaunchFacts) -> Result<String> {
     const CELL: f64 = 8.0;
     let trace = launch.trace()?;
     let header = &trace.header;
-    let stores = trace.events.iter().filter(|event| header.operation(event.moment).does == Does::GlobalStore);
+    let stores = trace.events.iter().filter(|event| header.operation(event.tick).kind == OperationKind::GlobalStore);
     let (mut warps, mut thread) = (BTreeMap::new(), BTreeSet::new());
     for event in stores {
-        let matrix = header.operation(event.moment).memory as usize;
+        let matrix = header.operation(event.tick).memory as usize;
         for (lane, &element) in event.threads().zip(&event.elements) {
             let [_, row, col] = header.coordinates(matrix, element);
             warps.insert((row, col), event.warp);
@@ -278,12 +275,12 @@ fn patch(svg: &mut Svg, name: &str, launch: &Launch) -> Result<String> {
     }
     let rows = warps.keys().map(|(row, _)| row + 1).max().unwrap_or(0);
     let cols = warps.keys().map(|(_, col)| col + 1).max().unwrap_or(0);
-    if rows.max(cols) > MOST || warps.is_empty() {
-        return refused(name, "its block stores nothing, or too much to be drawn");
+    if rows.max(cols) > MAX_CELLS || warps.is_empty() {
+        return unsupported(name, "the block stores nothing, or more than fits");
     }
     let count = warps.values().collect::<BTreeSet<_>>().len();
-    let told = format!(
-        "{}: a block stores {rows}×{cols} elements of C, its {} a part each; thread 0 stores {}",
+    let description = format!(
+        "{}: a block stores {rows}×{cols} elements of C, {} a part each; thread 0 stores {}",
         header.kernel,
         plural(count, "warp"),
         plural(thread.len(), "element")
@@ -293,7 +290,7 @@ fn patch(svg: &mut Svg, name: &str, launch: &Launch) -> Result<String> {
         13.0,
         Anchor::Start,
         "",
-        "C of a block: a colour for each warp, edges for thread 0",
+        "C of a block: a color for each warp, edges for thread 0",
     );
     let at = |row: u64, col: u64| [MARGIN + col as f64 * CELL, MARGIN + 26.0 + row as f64 * CELL];
     let class = |row, col| match warps.get(&(row, col)) {
@@ -302,7 +299,7 @@ fn patch(svg: &mut Svg, name: &str, launch: &Launch) -> Result<String> {
     };
     for row in 0..rows {
         let mut first = 0;
-        // Neighbours of one class are drawn as one.
+        // Adjacent elements of one class are drawn as one rectangle.
         while first < cols {
             let run = (first..cols).take_while(|col| class(row, *col) == class(row, first)).count() as u64;
             svg.rect(at(row, first), [run as f64 * CELL, CELL], class(row, first));
@@ -310,24 +307,24 @@ fn patch(svg: &mut Svg, name: &str, launch: &Launch) -> Result<String> {
         }
     }
     thread.iter().for_each(|&(row, col)| svg.rect(at(row, col), [CELL, CELL], "cell bold"));
-    Ok(told + ".")
+    Ok(description + ".")
 }
 
-/// The lanes of the elements of A, B and the sums; those of lane 0 stand out.
+/// The lane of each element of A, B and the accumulators; lane 0 is highlighted.
 fn fragments(svg: &mut Svg, mma: Mma) -> String {
     const CELL: f64 = 22.0;
-    let ([m, n, k], [a, b, sums]) = (mma.shape(), mma.registers());
+    let ([m, n, k], [a, b, accumulators]) = (mma.shape(), mma.registers());
     type Holders = BTreeMap<(u32, u32), u32>;
-    let (mut of_a, mut of_b, mut of_sums) = (Holders::new(), Holders::new(), Holders::new());
+    let (mut of_a, mut of_b, mut of_c) = (Holders::new(), Holders::new(), Holders::new());
     for lane in 0..32 {
-        for part in 0..mma.packed() {
+        for part in 0..mma.elements_per_register() {
             of_a.extend((0..a).map(|register| (mma.a(lane, register, part), lane)));
             of_b.extend((0..b).map(|register| (mma.b(lane, register, part), lane)));
         }
-        of_sums.extend((0..sums).map(|register| (mma.sum(lane, register), lane)));
+        of_c.extend((0..accumulators).map(|register| (mma.accumulator(lane, register), lane)));
     }
     let mut x = MARGIN;
-    let matrices = [("A", "a", [m, k], &of_a), ("B", "b", [k, n], &of_b), ("sums", "c", [m, n], &of_sums)];
+    let matrices = [("A", "a", [m, k], &of_a), ("B", "b", [k, n], &of_b), ("accumulators", "c", [m, n], &of_c)];
     for (name, class, [rows, cols], holders) in matrices {
         svg.text([x, MARGIN + 7.0], 13.0, Anchor::Start, "", &format!("{name}, {rows}×{cols}"));
         let of = |row: u64, col: u64| match holders.get(&(row as u32, col as u32)) {
@@ -339,14 +336,14 @@ fn fragments(svg: &mut Svg, mma: Mma) -> String {
         x = svg.right() + 28.0;
     }
     format!(
-        "{mma}: which lane of the warp holds which element; each of the 32 lanes holds {} of A, {} of B and {}.",
-        plural((a * mma.packed()) as usize, "element"),
-        plural((b * mma.packed()) as usize, "element"),
-        plural(sums as usize, "sum")
+        "{mma}: the lane of each element; each of the 32 lanes holds {} of A, {} of B and {}.",
+        plural((a * mma.elements_per_register()) as usize, "element"),
+        plural((b * mma.elements_per_register()) as usize, "element"),
+        plural(accumulators as usize, "accumulator")
     )
 }
 
-/// Numbers side by side.
+/// A bar chart.
 fn bars(svg: &mut Svg, text: &str, subjects: &Subjects<'_>) -> Result<String> {
     const LABEL: f64 = 290.0;
     const WIDTH: f64 = 330.0;
@@ -354,22 +351,23 @@ fn bars(svg: &mut Svg, text: &str, subjects: &Subjects<'_>) -> Result<String> {
     let mut parts = text.split('|').map(str::trim);
     let unit = parts.next().unwrap_or_default();
     let mut all = Vec::new();
-    for part in parts.take(MOST as usize) {
+    for part in parts.take(MAX_CELLS as usize) {
         let Some((label, expression)) = part.rsplit_once('=') else { return syntax(part, EXPECTED) };
         all.push((label.trim(), number(expression, &|name, fact| subjects(name)?.fact(name, fact))?));
     }
-    let most = all.iter().map(|(_, number)| *number).fold(0.0, f64::max);
-    if all.is_empty() || most <= 0.0 || all.iter().any(|(_, number)| *number < 0.0) {
+    let max = all.iter().map(|(_, number)| *number).fold(0.0, f64::max);
+    if all.is_empty() || max <= 0.0 || all.iter().any(|(_, number)| *number < 0.0) {
         return syntax(text, EXPECTED);
     }
     svg.text([MARGIN, MARGIN + 7.0], 13.0, Anchor::Start, "faint", unit);
     for (at, (label, number)) in all.iter().enumerate() {
         let y = MARGIN + 26.0 + 26.0 * at as f64;
         svg.text([MARGIN + LABEL - 8.0, y + 9.0], 12.0, Anchor::End, "", label);
-        let width = (WIDTH * number / most).max(1.0);
+        let width = (WIDTH * number / max).max(1.0);
         svg.rect([MARGIN + LABEL, y], [width, 18.0], "bar");
-        svg.text([MARGIN + LABEL + width + 8.0, y + 9.0], 12.0, Anchor::Start, "", &shown(*number, None));
+        svg.text([MARGIN + LABEL + width + 8.0, y + 9.0], 12.0, Anchor::Start, "", &format_number(*number, None));
     }
-    let told: Vec<String> = all.iter().map(|(label, number)| format!("{label} {}", shown(*number, None))).collect();
-    Ok(format!("{unit}: {}.", told.join("; ")))
+    let values: Vec<String> =
+        all.iter().map(|(label, number)| format!("{label} {}", format_number(*number, None))).collect();
+    Ok(format!("{unit}: {}.", values.join("; ")))
 }

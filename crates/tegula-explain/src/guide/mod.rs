@@ -1,32 +1,38 @@
-//! A document whose numbers and figures are made by running what it tells of.
+//! Documents whose numbers and figures come from running the kernels that they describe.
 //!
-//! A template is Markdown with directives in double braces. Subjects are what is measured or counted; facts are what they have to say.
+//! A template is Markdown with directives in double braces. A *subject* is a launch, loop nest,
+//! instruction or results file; its *facts* are named numbers and texts.
 //!
 //! | directive | |
 //! |---|---|
-//! | `{{let NAME = SUBJECT}}` | a line of its own: names a subject |
+//! | `{{let NAME = SUBJECT}}` | names a subject |
 //! | `{{NAME.FACT}}` | the fact: a number or a text |
 //! | `{{EXPRESSION}}` | arithmetic on facts and numbers: `+ - * /` and parentheses |
-//! | `{{EXPRESSION : 2}}` | the same with so many decimals; otherwise three digits, or all of an integer |
-//! | `{{each NAME in A B C}}`, `{{end}}` | lines of their own: the lines between, once for each word, which stands for `$NAME` |
-//! | `{{figure FILE = KIND ..}}` | a line of its own: draws `FILE.svg` and shows it; [`figure`] has the kinds |
+//! | `{{EXPRESSION : 2}}` | the same with 2 decimals; the default is three digits |
+//! | `{{each NAME in A B C}}`, `{{end}}` | repeats the lines between them, with each word for `$NAME` |
+//! | `{{figure FILE = KIND ..}}` | draws and embeds `FILE.svg`; kinds in [`figure`] |
 //!
 //! | subject | its facts |
 //! |---|---|
-//! | `kernel NAME TYPE MxNxK [tile T] [x-row] [plant MISTAKE]` | a launch in the interpreter: [`facts::Launch`] |
-//! | `nest NAME TYPE MxNxK [tile T]` | a loop nest on modelled caches: [`facts::Walk`] |
-//! | `mma TYPE:MxNxK` | a matrix instruction: `name`, `m`, `n`, `k`, `products`, and a lane's `a_registers`, `b_registers`, `sum_registers` |
-//! | `file NAME.json [PATH]` | an object in a file of results: its fields. A path is keys and picks: `rows[dtype=f32,m=4096]` |
-//! | `file NAME.txt HEADING ROW` | the first line that starts with the word ROW after one that holds HEADING: its words, by position from 0 |
+//! | `kernel NAME TYPE MxNxK [tile T] [x-row] [inject BUG]` | a launch: [`facts::LaunchFacts`] |
+//! | `nest NAME TYPE MxNxK [tile T]` | a loop nest with a cache model: [`facts::NestFacts`] |
+//! | `mma TYPE:MxNxK` | a matrix instruction: its shape, multiply-adds and registers |
+//! | `file NAME.json [PATH]` | the fields of an object; PATH as in `rows[dtype=f32,m=4096]` |
+//! | `file NAME.txt HEADING ROW` | the words, by position from 0, of a line |
 //!
-//! This module reads no files: whoever evaluates a template hands it what results it may ask for.
+//! The facts of an `mma` are `name`, `m`, `n`, `k`, `multiply_adds`, and for a lane `a_registers`,
+//! `b_registers` and `accumulator_registers`. The line of a text file is the first one that starts
+//! with the word ROW after a line that contains HEADING. Integers have all digits by default.
+//! `let`, `each`, `end` and `figure` must be alone on their line.
+//!
+//! This module reads no files: the caller of [`evaluate`] supplies the contents of results files.
 //!
 //! | file | |
 //! |---|---|
-//! | `template` | lines, directives, repetitions |
-//! | `expression` | arithmetic, and how numbers are shown |
-//! | `facts` | subjects and what they have to say |
-//! | `figure` | pictures of facts |
+//! | `template` | lines, directives, repetition |
+//! | `expression` | arithmetic and number formats |
+//! | `facts` | subjects and their facts |
+//! | `figure` | figures |
 
 mod expression;
 pub mod facts;
@@ -37,74 +43,74 @@ use std::borrow::Cow;
 
 pub use template::{Guide, evaluate};
 
-/// What is wrong with a template, and where.
+/// An error in a template, with its line.
 #[derive(Debug, thiserror::Error)]
-#[error("line {line} of the template: {fault}")]
+#[error("line {line} of the template: {kind}")]
 pub struct Error {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong.
-    pub fault: Fault,
+    /// The error.
+    pub kind: ErrorKind,
 }
 
-/// What is wrong with a directive.
+/// An error in a directive.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
-    /// A directive, subject or figure that is not written as the grammar has it.
-    #[error("{what:?} is not understood; {expected}")]
+pub enum ErrorKind {
+    /// A directive, subject or figure with invalid syntax.
+    #[error("invalid syntax {text:?}; {expected}")]
     Syntax {
         /// The text.
-        what: String,
-        /// What could stand there.
+        text: String,
+        /// The valid syntax.
         expected: Cow<'static, str>,
     },
-    /// A name that no `let` has given.
-    #[error("nothing is called {0:?}; name a subject by `let` before")]
+    /// A name without a preceding `let`.
+    #[error("unknown subject {0:?}; define it by `let` first")]
     UnknownName(String),
     /// A fact that the subject does not have.
-    #[error("{subject} has no fact {fact:?}; it has {known}")]
+    #[error("{subject}: unknown fact {fact:?}; known: {known}")]
     UnknownFact {
         /// The subject's name.
         subject: String,
         /// The fact.
         fact: String,
-        /// The facts there are.
+        /// The names of the subject's facts.
         known: String,
     },
-    /// A text where a number is needed, or a number that is none.
-    #[error("{0} is no finite number")]
+    /// A text in arithmetic, or a result that is not finite.
+    #[error("{0}: not a finite number")]
     NotANumber(String),
-    /// A file that was not handed over, or does not hold what is asked for.
-    #[error("{file}: {why}")]
+    /// A missing results file, or one without the requested entry.
+    #[error("{file}: {reason}")]
     File {
-        /// Its name.
+        /// The name.
         file: String,
-        /// What is wrong with it.
-        why: String,
+        /// The error.
+        reason: String,
     },
-    /// A subject that a figure of that kind cannot show.
-    #[error("{subject} makes no such figure: {why}")]
-    NoFigure {
+    /// A subject that a kind of figure does not support.
+    #[error("{subject}: unsupported figure: {reason}")]
+    UnsupportedFigure {
         /// The subject's name.
         subject: String,
-        /// Why not.
-        why: String,
+        /// The reason.
+        reason: String,
     },
     /// A kernel that cannot be built or run.
     #[error(transparent)]
     Kernel(#[from] crate::Error),
 }
 
-impl From<tegula_core::Error> for Fault {
+impl From<tegula_core::Error> for ErrorKind {
     fn from(error: tegula_core::Error) -> Self {
-        Fault::Kernel(error.into())
+        ErrorKind::Kernel(error.into())
     }
 }
 
-type Result<T> = std::result::Result<T, Fault>;
+type Result<T> = std::result::Result<T, ErrorKind>;
 
-/// A refusal of what is not understood.
-fn syntax<T>(what: &str, expected: impl Into<Cow<'static, str>>) -> Result<T> {
-    Err(Fault::Syntax { what: what.into(), expected: expected.into() })
+/// A syntax error.
+fn syntax<T>(text: &str, expected: impl Into<Cow<'static, str>>) -> Result<T> {
+    Err(ErrorKind::Syntax { text: text.into(), expected: expected.into() })
 }

@@ -1,74 +1,74 @@
-//! Lines and the directives in them.
+//! Lines of a template and their directives.
 
 use std::collections::HashMap;
 
-use super::expression::{evaluate as value, shown};
+use super::expression::{evaluate as value, format_number};
 use super::facts::{Subject, Value};
-use super::{Error, Fault, Result, figure, syntax};
+use super::{Error, ErrorKind, Result, figure, syntax};
 
 /// A document and its figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guide {
     /// Markdown.
     pub text: String,
-    /// Names of files, and SVG.
+    /// File names and SVG texts.
     pub figures: Vec<(String, String)>,
 }
 
-/// What a line of a template becomes: subjects that it names go to `known`.
-struct Writer<'a> {
+/// The state of an evaluation.
+struct Evaluator<'a> {
     files: &'a dyn Fn(&str) -> Option<String>,
-    known: HashMap<String, Subject>,
+    subjects: HashMap<String, Subject>,
     figures: Vec<(String, String)>,
 }
 
-/// Evaluates a template. `files` gives out the results that it may ask for, by name.
+/// Evaluates a template; `files` returns the content of a results file by name.
 ///
 /// # Errors
-/// The first line that is not understood, or asks for what there is not.
+/// The first line with an error.
 pub fn evaluate(template: &str, files: &dyn Fn(&str) -> Option<String>) -> std::result::Result<Guide, Error> {
-    let mut writer = Writer { files, known: HashMap::new(), figures: Vec::new() };
+    let mut evaluator = Evaluator { files, subjects: HashMap::new(), figures: Vec::new() };
     let mut text = String::new();
-    for (line, of) in repeated(template)? {
-        let Some(written) = writer.line(&of).map_err(|fault| Error { line, fault })? else { continue };
-        // Lines that only named subjects leave no gap behind.
-        if !written.is_empty() || !text.ends_with("\n\n") {
-            text += &written;
+    for (line, source) in expand(template)? {
+        let Some(output) = evaluator.line(&source).map_err(|kind| Error { line, kind })? else { continue };
+        // Lines of `let` directives leave no blank lines behind.
+        if !output.is_empty() || !text.ends_with("\n\n") {
+            text += &output;
             text.push('\n');
         }
     }
-    Ok(Guide { text, figures: writer.figures })
+    Ok(Guide { text, figures: evaluator.figures })
 }
 
-/// What stands between the braces of a line that is one directive and nothing else.
-fn alone(line: &str) -> Option<&str> {
+/// The text between the braces of a line that is a single directive.
+fn sole_directive(line: &str) -> Option<&str> {
     let inner = line.trim().strip_prefix("{{")?.strip_suffix("}}")?;
     (!inner.contains("{{")).then_some(inner.trim())
 }
 
-/// The lines with their numbers, those of an `each` as often as it says.
-fn repeated(template: &str) -> std::result::Result<Vec<(usize, String)>, Error> {
+/// The lines with their numbers; `each` blocks are expanded.
+fn expand(template: &str) -> std::result::Result<Vec<(usize, String)>, Error> {
     const EACH: &str = "take {{each NAME in WORD ..}} and, before another, {{end}}";
     let mut all = Vec::new();
     let mut lines = (1..).zip(template.lines());
     while let Some((number, line)) = lines.next() {
-        let refused =
-            || Error { line: number, fault: Fault::Syntax { what: line.trim().into(), expected: EACH.into() } };
-        let directive = alone(line).unwrap_or_default();
+        let invalid =
+            || Error { line: number, kind: ErrorKind::Syntax { text: line.trim().into(), expected: EACH.into() } };
+        let directive = sole_directive(line).unwrap_or_default();
         if directive == "end" {
-            return Err(refused());
+            return Err(invalid());
         }
         let Some(each) = directive.strip_prefix("each ") else {
             all.push((number, line.to_string()));
             continue;
         };
-        let (name, words) = each.split_once(" in ").ok_or_else(refused)?;
+        let (name, words) = each.split_once(" in ").ok_or_else(invalid)?;
         let mut body = Vec::new();
         loop {
-            let (number, line) = lines.next().ok_or_else(refused)?;
-            match alone(line) {
+            let (number, line) = lines.next().ok_or_else(invalid)?;
+            match sole_directive(line) {
                 Some("end") => break,
-                Some(inner) if inner.starts_with("each ") => return Err(refused()),
+                Some(inner) if inner.starts_with("each ") => return Err(invalid()),
                 _ => body.push((number, line)),
             }
         }
@@ -80,30 +80,30 @@ fn repeated(template: &str) -> std::result::Result<Vec<(usize, String)>, Error> 
     Ok(all)
 }
 
-impl Writer<'_> {
-    /// The line as it is to be read; nothing where it only named a subject.
+impl Evaluator<'_> {
+    /// The evaluated line; `None` for a `let` directive.
     fn line(&mut self, line: &str) -> Result<Option<String>> {
-        if let Some(named) = alone(line).and_then(|inner| inner.strip_prefix("let ")) {
+        if let Some(named) = sole_directive(line).and_then(|inner| inner.strip_prefix("let ")) {
             let Some((name, subject)) = named.split_once('=') else {
                 return syntax(named, "take {{let NAME = SUBJECT}}");
             };
             let subject = Subject::parse(subject.trim(), self.files)?;
-            self.known.insert(name.trim().into(), subject);
+            self.subjects.insert(name.trim().into(), subject);
             return Ok(None);
         }
-        if let Some(figure) = alone(line).and_then(|inner| inner.strip_prefix("figure ")) {
+        if let Some(figure) = sole_directive(line).and_then(|inner| inner.strip_prefix("figure ")) {
             return self.figure(figure).map(Some);
         }
-        let (mut written, mut rest) = (String::new(), line);
+        let (mut output, mut rest) = (String::new(), line);
         while let Some((before, from)) = rest.split_once("{{") {
             let Some((inner, after)) = from.split_once("}}") else {
                 return syntax(from, "close the braces on the same line");
             };
-            written += before;
-            written += &self.fact(inner)?;
+            output += before;
+            output += &self.fact(inner)?;
             rest = after;
         }
-        Ok(Some(written + rest))
+        Ok(Some(output + rest))
     }
 
     fn fact(&self, inner: &str) -> Result<String> {
@@ -116,26 +116,26 @@ impl Writer<'_> {
         };
         Ok(match value(expression, &|name, fact| self.subject(name)?.fact(name, fact))? {
             Value::Text(text) => text,
-            Value::Number(number) => shown(number, decimals),
+            Value::Number(number) => format_number(number, decimals),
         })
     }
 
     fn subject(&self, name: &str) -> Result<&Subject> {
-        self.known.get(name).ok_or_else(|| Fault::UnknownName(name.into()))
+        self.subjects.get(name).ok_or_else(|| ErrorKind::UnknownName(name.into()))
     }
 
-    fn figure(&mut self, what: &str) -> Result<String> {
-        let Some((name, what)) = what.split_once('=') else {
-            return syntax(what, "take {{figure FILE = KIND ..}}");
+    fn figure(&mut self, text: &str) -> Result<String> {
+        let Some((name, spec)) = text.split_once('=') else {
+            return syntax(text, "take {{figure FILE = KIND ..}}");
         };
         let name = name.trim();
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-            return syntax(name, "call a figure by letters, digits and hyphens");
+            return syntax(name, "a figure's name has letters, digits and hyphens only");
         }
-        let drawn = figure::draw(what.trim(), &|name| self.subject(name))?;
+        let drawing = figure::draw(spec.trim(), &|name| self.subject(name))?;
         let file = format!("{name}.svg");
-        let shown = format!("![{}]({file})", drawn.told);
-        self.figures.push((file, drawn.svg));
-        Ok(shown)
+        let embedded = format!("![{}]({file})", drawing.description);
+        self.figures.push((file, drawing.svg));
+        Ok(embedded)
     }
 }

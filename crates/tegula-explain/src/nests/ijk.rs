@@ -1,8 +1,8 @@
-//! Nest 1: the sum as it is defined.
+//! Nest 1: the definition of the matrix product.
 
 use super::{Number, Rows, RowsMut};
 
-/// C += A·B, one element of C after the other. B is read down its columns, all of it for each row of C.
+/// C += A·B, one element of C at a time; each row of C reads all of B by columns.
 pub fn ijk<T: Number>([m, n, depth]: [usize; 3], a: Rows<T>, b: Rows<T>, mut c: RowsMut<T>) {
     for i in 0..m {
         for j in 0..n {

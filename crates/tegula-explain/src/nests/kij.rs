@@ -1,8 +1,8 @@
-//! Nest 2: k outermost, which leaves the innermost loop to go along rows of B and C.
+//! Nest 2: k outermost; the innermost loop runs along rows of B and C.
 
 use super::{Number, Rows, RowsMut};
 
-/// C += A·B, one column of A times one row of B after the other. All of C is read and written for each k.
+/// C += A·B as outer products of a column of A and a row of B; each k reads and writes all of C.
 pub fn kij<T: Number>([m, n, depth]: [usize; 3], a: Rows<T>, b: Rows<T>, mut c: RowsMut<T>) {
     for k in 0..depth {
         for i in 0..m {

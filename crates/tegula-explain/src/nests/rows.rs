@@ -1,23 +1,26 @@
-//! Slices that are indexed as matrices: `a[[i, k]]`.
+//! Slices with matrix indexing: `a[[i, k]]`.
 
 use std::ops::{Index, IndexMut};
 
-/// A row-major matrix to read.
+/// A read-only row-major matrix.
 #[derive(Clone, Copy)]
 pub struct Rows<'a, T> {
     pub elements: &'a [T],
     pub cols: usize,
 }
 
-/// A row-major matrix to change.
+/// A mutable row-major matrix.
 pub struct RowsMut<'a, T> {
     pub elements: &'a mut [T],
     pub cols: usize,
 }
 
-/// One comparison an element, with the length of the whole slice: a column that is too large is seen in debug builds only.
+/// The linear index of an element.
+///
+/// The slice checks it against its whole length; a column out of range is caught in debug builds
+/// only.
 #[inline(always)]
-fn place([row, col]: [usize; 2], cols: usize) -> usize {
+fn linear_index([row, col]: [usize; 2], cols: usize) -> usize {
     debug_assert!(col < cols, "column {col} of {cols}");
     row * cols + col
 }
@@ -40,7 +43,7 @@ impl<T> Index<[usize; 2]> for Rows<'_, T> {
     type Output = T;
     #[inline(always)]
     fn index(&self, at: [usize; 2]) -> &T {
-        &self.elements[place(at, self.cols)]
+        &self.elements[linear_index(at, self.cols)]
     }
 }
 
@@ -48,13 +51,13 @@ impl<T> Index<[usize; 2]> for RowsMut<'_, T> {
     type Output = T;
     #[inline(always)]
     fn index(&self, at: [usize; 2]) -> &T {
-        &self.elements[place(at, self.cols)]
+        &self.elements[linear_index(at, self.cols)]
     }
 }
 
 impl<T> IndexMut<[usize; 2]> for RowsMut<'_, T> {
     #[inline(always)]
     fn index_mut(&mut self, at: [usize; 2]) -> &mut T {
-        &mut self.elements[place(at, self.cols)]
+        &mut self.elements[linear_index(at, self.cols)]
     }
 }

@@ -1,8 +1,8 @@
-//! Nest 3: nest 1 with every loop in two, and nothing else.
+//! Nest 3: nest 1 with every loop split by the tile size, in the same order.
 
 use super::{Number, Rows, RowsMut};
 
-/// C += A·B, in the order of nest 1: a loop over tiles with the loop over its tile just inside is the loop it was made from.
+/// C += A·B in the order of nest 1: each tile loop directly encloses the loop inside its tile.
 pub fn split<T: Number>(tile: usize, [m, n, depth]: [usize; 3], a: Rows<T>, b: Rows<T>, mut c: RowsMut<T>) {
     for i in (0..m).step_by(tile) {
         for i0 in 0..tile.min(m - i) {

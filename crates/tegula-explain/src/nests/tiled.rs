@@ -1,8 +1,8 @@
-//! Nest 4: nest 3 with the loops over tiles outside and the loops inside a tile inside.
+//! Nest 4: nest 3 with all tile loops outside all loops inside a tile.
 
 use super::{Number, Rows, RowsMut};
 
-/// C += A·B, one tile of A times one tile of B after the other: what a step reads again and again is three tiles.
+/// C += A·B as products of tiles; the working set of a step is three tiles.
 pub fn tiled<T: Number>(tile: usize, [m, n, depth]: [usize; 3], a: Rows<T>, b: Rows<T>, mut c: RowsMut<T>) {
     for i in (0..m).step_by(tile) {
         for j in (0..n).step_by(tile) {

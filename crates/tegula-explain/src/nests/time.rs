@@ -1,4 +1,4 @@
-//! How long nests take, in turns.
+//! Interleaved timing of nests.
 
 use std::time::{Duration, Instant};
 
@@ -6,41 +6,42 @@ use tegula_core::error::Result;
 use tegula_core::host;
 use tegula_core::matrix::{Shape, View, ViewMut};
 
-use super::{Entry, Nest, multiply};
+use super::{Nest, NestElement, multiply};
 
-/// Rounds that are made however long they take.
-const ROUNDS: usize = 3;
+/// The minimum of rounds.
+const MIN_ROUNDS: usize = 3;
 
-/// How long a nest takes.
+/// The run time of a nest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Which.
+    /// The nest.
     pub nest: Nest,
-    /// The tile size; what has no tiles ignored it.
+    /// The tile size; ignored by nests without tiles.
     pub tile: usize,
-    /// The median of its rounds.
+    /// The median over the rounds.
     pub median: Duration,
-    /// The shortest.
-    pub least: Duration,
-    /// How many there were.
+    /// The minimum over the rounds.
+    pub min: Duration,
+    /// The number of rounds.
     pub rounds: usize,
-    /// Whether its C had the bits of the first nest's.
+    /// Whether C has the same bits as with the first nest.
     pub same_bits: bool,
 }
 
-/// Times C = A·B by nests, each with a tile size, on this thread.
+/// Times C = A·B by nests, each with a tile size, on the calling thread.
 ///
-/// They take turns, round by round, so that whatever slows the machine meanwhile slows all of them. The first round, which is not timed, finds the
-/// inputs cold and compares results. Rounds go on until the budget is spent, and there are at least three. A product should take some microseconds:
-/// reading the clock takes tens of nanoseconds.
+/// Each round runs all nests, so a disturbance affects all of them. An untimed first round warms
+/// the caches and compares results. Rounds continue until the budget is spent; the minimum is
+/// three. A product should take several microseconds, since reading the clock takes tens of
+/// nanoseconds.
 ///
 /// # Errors
-/// As [`multiply`], and [`Error::OutOfMemory`](tegula_core::Error::OutOfMemory) for C.
-pub fn time<T: Entry>(nests: &[(Nest, usize)], a: View<T>, b: View<T>, budget: Duration) -> Result<Vec<Timing>> {
+/// As for [`multiply`], and [`Error::OutOfMemory`](tegula_core::Error::OutOfMemory) for C.
+pub fn time<T: NestElement>(nests: &[(Nest, usize)], a: View<T>, b: View<T>, budget: Duration) -> Result<Vec<Timing>> {
     let shape = Shape::new(a.shape().rows, b.shape().cols);
     let len = shape.len()?;
-    let room = || host::room(&[len], || format!("a {shape} matrix of {}", T::TYPE));
-    let (mut first, mut c): (Option<Vec<T>>, Vec<T>) = (None, room()?);
+    let allocate = || host::try_vec(&[len], || format!("a {shape} matrix of {}", T::TYPE));
+    let (mut first, mut c): (Option<Vec<T>>, Vec<T>) = (None, allocate()?);
     c.resize(len, T::ZERO);
     let mut same_bits = Vec::new();
     for &(nest, tile) in nests {
@@ -48,7 +49,7 @@ pub fn time<T: Entry>(nests: &[(Nest, usize)], a: View<T>, b: View<T>, budget: D
         let first = match &mut first {
             Some(first) => first,
             None => {
-                let copy = first.insert(room()?);
+                let copy = first.insert(allocate()?);
                 copy.extend_from_slice(&c);
                 copy
             }
@@ -58,21 +59,21 @@ pub fn time<T: Entry>(nests: &[(Nest, usize)], a: View<T>, b: View<T>, budget: D
 
     let (mut times, start) = (vec![Vec::new(); nests.len()], Instant::now());
     let mut rounds = 0;
-    while !nests.is_empty() && (rounds < ROUNDS || start.elapsed() < budget) {
+    while !nests.is_empty() && (rounds < MIN_ROUNDS || start.elapsed() < budget) {
         for (&(nest, tile), times) in nests.iter().zip(&mut times) {
-            let began = Instant::now();
+            let start = Instant::now();
             multiply(nest, tile, a, b, ViewMut::new(&mut c, shape.rows, shape.cols)?)?;
-            times.push(began.elapsed());
+            times.push(start.elapsed());
         }
         rounds += 1;
     }
     let timings = nests.iter().zip(times).zip(same_bits).map(|((&(nest, tile), mut times), same_bits)| {
         times.sort_unstable();
-        Timing { nest, tile, median: times[rounds / 2], least: times[0], rounds, same_bits }
+        Timing { nest, tile, median: times[rounds / 2], min: times[0], rounds, same_bits }
     });
     Ok(timings.collect())
 }
 
-fn bits<T: Entry>(c: &[T]) -> impl Iterator<Item = u64> {
+fn bits<T: NestElement>(c: &[T]) -> impl Iterator<Item = u64> {
     c.iter().map(|x| x.to_bits())
 }

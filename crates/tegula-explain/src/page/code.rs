@@ -1,4 +1,4 @@
-//! What a kernel reads like in each language, and what a block of it takes.
+//! The text of a kernel in each language, and the resources of a block.
 
 use std::panic::Location;
 
@@ -8,86 +8,87 @@ use tegula_ir::ptx::Image;
 use tegula_ir::{Checked, Kernel, Site, cpp, ptx};
 use tegula_kernels::sources;
 
-use crate::assembled::Shared;
+use crate::assembled::SharedCounters;
 use crate::error::Result;
-use crate::product::Product;
+use crate::sample_launch::SampleLaunch;
 use crate::sass::{Listing, Tools};
 
-/// The GPU whose machine code a page shows, and on whose multiprocessors it counts blocks.
-const MACHINE: &str = "sm_90";
+/// The GPU whose machine code a page shows, and whose occupancy it computes.
+const TARGET: &str = "sm_90";
 
-/// A text, and for each of its lines the lines of source that it comes from.
+/// A text, and the Rust source lines of each of its lines.
 #[derive(Debug, Serialize)]
 struct Text {
     lines: Vec<String>,
-    from: Vec<Vec<Place>>,
+    #[serde(rename = "from")]
+    origins: Vec<Vec<SourcePosition>>,
 }
 
-/// A line of source: the file's position among the sources, and the line.
-type Place = (usize, u32);
+/// A source line: position of the file in the sources, line.
+type SourcePosition = (usize, u32);
 
 impl Text {
-    fn new(text: &str, from: impl IntoIterator<Item = Option<Site>>) -> Text {
+    fn new(text: &str, origins: impl IntoIterator<Item = Option<Site>>) -> Text {
         Text {
             lines: text.lines().map(String::from).collect(),
-            from: from.into_iter().map(|site| place(site?.location)).map(Vec::from_iter).collect(),
+            origins: origins.into_iter().map(|site| position(site?.location)).map(Vec::from_iter).collect(),
         }
     }
 
-    /// CUDA C++: loads stand within the statements that use them.
+    /// CUDA C++, in which loads are part of the statements that use them.
     fn of_cuda(cuda: &cpp::Source) -> Text {
         let mut text = Text::new(&cuda.text, cuda.lines.iter().copied());
-        for (from, reads) in text.from.iter_mut().zip(&cuda.reads) {
-            from.extend(reads.iter().filter_map(|read| place(read)));
-            from.dedup();
+        for (origins, reads) in text.origins.iter_mut().zip(&cuda.reads) {
+            origins.extend(reads.iter().filter_map(|read| position(read)));
+            origins.dedup();
         }
         text
     }
 }
 
-/// A kernel's machine code, where a toolkit is found.
+/// A kernel's PTX and, if a CUDA toolkit is installed, its machine code.
 pub struct Machine {
     image: Image,
     listing: Option<Listing>,
 }
 
 impl Machine {
-    /// Assembles it. A page without machine code is better than none, so whatever is wrong with the toolkit is nobody's concern here.
+    /// Assembles PTX; errors of the toolkit count as no toolkit, since the page works without.
     pub fn new(image: Image) -> Machine {
-        let listing = Tools::find().and_then(|tools| tools.disassemble(&image, MACHINE).ok());
+        let listing = Tools::find().and_then(|tools| tools.disassemble(&image, TARGET).ok());
         Machine { image, listing }
     }
 
-    /// What a product of the kernel costs in shared memory as assembled, where that can be told.
-    pub fn cost(&self, product: &Product) -> Option<Shared> {
-        product.assembled(&self.image, self.listing.as_ref()?).ok()
+    /// Shared memory counters of a launch at machine widths, if they can be computed.
+    pub fn shared_counters(&self, launch: &SampleLaunch) -> Option<SharedCounters> {
+        launch.assembled(&self.image, self.listing.as_ref()?).ok()
     }
 }
 
-/// The kernel as a page shows it, and its machine code.
+/// The kernel's text and resources as JSON, and its machine code.
 pub fn code(kernel: &Checked<Kernel>) -> Result<(Value, Machine)> {
     let (image, sites) = ptx::print_lines(kernel)?;
     let sites: Vec<Option<Site>> = sites.into_iter().map(|site| site.map(|site| kernel.site(site))).collect();
     let cuda = cpp::print(kernel)?;
-    let written = Text::new(&image.text, sites.iter().copied());
+    let ptx_text = Text::new(&image.text, sites.iter().copied());
     let machine = Machine::new(image);
     let assembled = machine.listing.as_ref().map(|listing| {
         let lines: Vec<&str> = listing.code.iter().map(|instruction| instruction.text.as_str()).collect();
         let of = |line: Option<usize>| sites.get(line?).copied().flatten();
         Text::new(&lines.join("\n"), listing.code.iter().map(|instruction| of(instruction.line)))
     });
-    let told = json!({
+    let texts = json!({
         "cuda": Text::of_cuda(&cuda),
-        "ptx": written,
+        "ptx": ptx_text,
         "sass": assembled,
         "registers": machine.listing.as_ref().map(|listing| listing.registers),
         "shared_bytes": kernel.shared_bytes(),
         "threads": kernel.threads(),
     });
-    Ok((told, machine))
+    Ok((texts, machine))
 }
 
-fn place(at: &Location<'_>) -> Option<Place> {
+fn position(at: &Location<'_>) -> Option<SourcePosition> {
     let file = at.file().rsplit(['/', '\\']).next()?;
     Some((sources().position(|(name, _)| name == file)?, at.line()))
 }

@@ -1,4 +1,4 @@
-//! From no tiles to tiles in registers: what each kernel costs for the same product, and what is known of devices that run them.
+//! Costs of each kernel on the same problem, from naive to register tiles, and device descriptions.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,37 @@ use serde_json::{Value, json};
 use tegula_core::element::Type;
 use tegula_interp::Counters;
 use tegula_ir::{Order2d, ptx};
-use tegula_kernels::plan::{Lie, Recipe};
-use tegula_kernels::{Family, Plain, Variant};
+use tegula_kernels::plan::{OperandLayout, Recipe};
+use tegula_kernels::{Plain, PlainKind, Variant};
 
 use super::code::Machine;
-use super::cores::share;
-use crate::assembled::Shared;
+use super::parallel::parallel_map;
+use crate::assembled::SharedCounters;
 use crate::error::{Error, Result};
-use crate::product::Product;
+use crate::sample_launch::SampleLaunch;
 
-/// What is known of devices: how fast each level of their memory is read and how fast they multiply, as measured; how fast kernels run, by the
-/// names that results under `benchmarks` give them.
+/// Measured bandwidth of each memory level, multiply-add rates, and kernel speeds by device.
+///
+/// Kernels have the names of the results under `benchmarks`.
 const DEVICES: &str = include_str!("devices.json");
 
-/// m, n and k of what each kernel is counted for.
+/// m, n and k of the counted problem.
 const SIDE: usize = 64;
 
-/// What a kernel costs for a product, and for one whose k is twice as great. From both follows what it costs at any size that its tiles divide.
+/// Costs of a kernel for a problem, and for one with twice the k.
+///
+/// Both determine the costs of any problem that the tiles divide.
 #[derive(Debug, Serialize)]
 struct Rung {
     name: String,
     kernel: String,
     sizes: [usize; 3],
     counters: [Counters; 2],
-    /// As assembled, where a toolkit is found.
-    assembled: Option<[Shared; 2]>,
+    /// Counters at machine widths, if a CUDA toolkit is installed.
+    assembled: Option<[SharedCounters; 2]>,
 }
 
-/// A device, as far as rungs depend on it.
+/// The part of a device description that selects rungs.
 #[derive(Deserialize)]
 struct Device {
     measured: Vec<Measured>,
@@ -46,58 +49,63 @@ struct Measured {
     dtype: String,
 }
 
-/// The devices as the page reads them.
+/// The device descriptions as the page reads them.
 pub fn devices() -> Result<Value> {
     read()
 }
 
-/// The ladder for products of a type, or of f32 where no device is known to multiply it so. Of some kernels the machine code is `known`, by name.
+/// The ladder of a type, or of f32 for a type without measured rates.
+///
+/// `known` holds machine code that was assembled before, by kernel name.
 pub fn ladder(ty: Type, known: &BTreeMap<String, Machine>) -> Result<Value> {
     let ty = if matches!(ty, Type::F64 | Type::I32) { ty } else { Type::F32 };
     let plain = |family, tile| (Variant::from(Plain::new(family, ty, tile)), [SIDE; 3]);
-    let naive = [(plain(Family::Naive, 32), "naive, 32×32 threads".to_string())];
-    let tiled = [2, 4, 8, 16, 32].map(|tile| (plain(Family::Tiled, tile), format!("tiled, T = {tile}")));
+    let naive = [(plain(PlainKind::Naive, 32), "naive, 32×32 threads".to_string())];
+    let tiled = [2, 4, 8, 16, 32].map(|tile| (plain(PlainKind::Tiled, tile), format!("tiled, T = {tile}")));
     let mut all: Vec<_> = naive.into_iter().chain(tiled).collect();
-    let mut blocked = vec!["register_64x64x16_32x32_8x4_3_1_2".to_string()];
+    let mut blocked = vec!["register_64x64x16_warp32x32_thread8x4_stages3_blocks2".to_string()];
     let devices: Vec<Device> = read()?;
-    blocked.extend(devices.iter().flat_map(|device| &device.measured).filter_map(|row| shape_of(row, ty)));
+    blocked.extend(devices.iter().flat_map(|device| &device.measured).filter_map(|row| configuration(row, ty)));
     for name in blocked {
-        let row_major = Lie::new(Order2d::RowMajor, true);
-        let kernel: Variant = Recipe::named(&name, ty)?.fit([row_major; 3]).kernel.into();
+        let row_major = OperandLayout::new(Order2d::RowMajor, true);
+        let kernel: Variant = Recipe::named(&name, ty)?.legalize([row_major; 3]).kernel.into();
         let [m, n] = kernel.tile().map(|extent| extent as usize);
-        let units = if name.starts_with("register") { "in registers" } else { "on matrix units" };
+        let units = if name.starts_with("register") { "in registers" } else { "on Tensor Cores" };
         all.push(((kernel, [m, n, SIDE]), format!("tiles of {m}×{n} {units}")));
     }
-    let rungs = share(&all, |((kernel, sizes), name)| rung(*kernel, *sizes, name, known), |_| ())?;
+    let rungs = parallel_map(&all, |((kernel, sizes), name)| rung(*kernel, *sizes, name, known), |_| ())?;
     Ok(json!({ "side": SIDE, "dtype": ty, "rungs": rungs }))
 }
 
 fn rung(kernel: Variant, [m, n, k]: [usize; 3], name: &str, known: &BTreeMap<String, Machine>) -> Result<Rung> {
-    let products = [Product::new(kernel, [m, n, k])?, Product::new(kernel, [m, n, 2 * k])?];
-    let made;
+    let launches = [SampleLaunch::new(kernel, [m, n, k])?, SampleLaunch::new(kernel, [m, n, 2 * k])?];
+    let assembled;
     let machine = match known.get(&kernel.name()) {
         Some(machine) => machine,
         None => {
-            made = Machine::new(ptx::print(products[0].kernel())?);
-            &made
+            assembled = Machine::new(ptx::print(launches[0].kernel())?);
+            &assembled
         }
     };
-    let count = |product: &Product| Ok::<_, Error>(product.profile()?.outcome.counters);
+    let count = |launch: &SampleLaunch| Ok::<_, Error>(launch.profile()?.outcome.counters);
     Ok(Rung {
         name: name.into(),
         kernel: kernel.name(),
         sizes: [m, n, k],
-        counters: [count(&products[0])?, count(&products[1])?],
-        assembled: machine.cost(&products[0]).zip(machine.cost(&products[1])).map(|(once, twice)| [once, twice]),
+        counters: [count(&launches[0])?, count(&launches[1])?],
+        assembled: machine
+            .shared_counters(&launches[0])
+            .zip(machine.shared_counters(&launches[1]))
+            .map(|(once, twice)| [once, twice]),
     })
 }
 
-/// The name without type and layout of a kernel that is in tiles of its own, where it is of this type.
-fn shape_of(row: &Measured, ty: Type) -> Option<String> {
+/// The name of a measured blocked kernel of this type, without type and layout.
+fn configuration(row: &Measured, ty: Type) -> Option<String> {
     let name = row.kernel.strip_suffix("_v111")?;
     (row.dtype == ty.name()).then(|| name.replacen(&format!("_{}", ty.name()), "", 1))
 }
 
 fn read<T: for<'a> Deserialize<'a>>() -> Result<T> {
-    serde_json::from_str(DEVICES).map_err(|why| Error::Devices(why.to_string()))
+    serde_json::from_str(DEVICES).map_err(|error| Error::InvalidDevices(error.to_string()))
 }

@@ -1,34 +1,34 @@
-//! The explanation as one page for a browser, which holds all it needs: the traces of many small products, the text of their kernels,
-//! and the program that shows them.
+//! The self-contained HTML page: traces of small launches, kernel text and the viewer.
 //!
-//! `page.html` is the frame, `style.css` how it looks, and the `.js` files what it does, one idea a file: they are put together here and
-//! need no build step. The page reads traces as [`crate::trace`] writes them, and nothing else about a launch.
+//! `page.html` is the markup, `style.css` the style, and the `.js` files the viewer, one view or
+//! concept a file. They are concatenated here, without a build step. The page reads traces in the
+//! format of [`crate::trace`], and nothing else about a launch.
 //!
-//! Kernels with a pipeline have a page of their own, [`pipeline`].
+//! Kernels with a pipeline have a separate page, [`pipeline`].
 
-mod book;
+mod catalog;
 mod code;
-mod cores;
 mod ladder;
 mod nests;
+mod parallel;
 mod pipeline;
 
-pub use book::{Book, Choice};
+pub use catalog::{Catalog, Selection};
 pub use pipeline::pipeline;
 
 use crate::error::Result;
 
-/// The greatest m, n and k that a page asks for, and is given.
-pub const LARGEST: usize = 64;
+/// The limit of m, n and k that a page requests and a server accepts.
+pub const MAX_EXTENT: usize = 64;
 
-const FRAME: &str = include_str!("page.html");
+const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 
-/// The program, in the order in which it is put together.
-const PROGRAM: [&str; 13] = [
+/// The scripts, in the order of their concatenation.
+const SCRIPTS: [&str; 13] = [
     include_str!("trace.js"),
-    include_str!("scene.js"),
-    include_str!("words.js"),
+    include_str!("model.js"),
+    include_str!("text.js"),
     include_str!("matrices.js"),
     include_str!("threads.js"),
     include_str!("memory.js"),
@@ -37,23 +37,23 @@ const PROGRAM: [&str; 13] = [
     include_str!("roof.js"),
     include_str!("compare.js"),
     include_str!("loops.js"),
-    include_str!("mistakes.js"),
+    include_str!("findings.js"),
     include_str!("app.js"),
 ];
 
-/// The page, whole. `told` is told how many of the book's products are in it.
+/// The HTML of a page; `progress` gets the number of launches traced so far.
 ///
 /// # Errors
-/// Where a product of the book could not be traced.
-pub fn html(book: &Book, told: &dyn Fn(usize)) -> Result<String> {
-    let program: String = PROGRAM.concat();
-    let (book, traces) = book.packed(told)?;
+/// A launch that cannot be traced.
+pub fn html(catalog: &Catalog, progress: &dyn Fn(usize)) -> Result<String> {
+    let script: String = SCRIPTS.concat();
+    let (catalog, traces) = catalog.packed(progress)?;
     let element = |(number, trace)| format!("<script type=\"text/plain\" id=\"trace-{number}\">{trace}</script>\n");
     let traces: String = (0..).zip(traces).map(element).collect();
-    Ok(FRAME
+    Ok(TEMPLATE
         .replace("/*STYLE*/", STYLE)
-        .replace("/*PROGRAM*/", &program)
-        .replace("/*BOOK*/", &book)
+        .replace("/*SCRIPT*/", &script)
+        .replace("/*CATALOG*/", &catalog)
         .replace("/*TRACES*/", &traces))
 }
 
@@ -64,8 +64,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_knows_every_type() {
-        let (trace, app) = (PROGRAM[0], PROGRAM[12]);
+    fn scripts_read_every_type() {
+        let (trace, app) = (SCRIPTS[0], SCRIPTS[12]);
         let list = |text: &str, begin: &str, end: char| -> String {
             let list = text.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).expect("a list");
             list.0.chars().filter(|c| !c.is_whitespace() && *c != '"').collect()

@@ -1,4 +1,5 @@
-//! The four loop nests for a page: their text, what each loop becomes, what they ask of memory, and how long they take here.
+//! The four loop nests for the page: source, GPU counterpart of each loop, memory traffic, run
+//! time.
 
 use std::time::Duration;
 
@@ -9,21 +10,23 @@ use tegula_core::element::Type;
 use crate::error::Result;
 use crate::nests::{Cache, Nest, Traffic, time, traffic};
 
-/// m, n and k of what is counted and timed: matrices of 100 KiB, none of which fits into a first-level cache, while three tiles do. Rows of
-/// a power of two would fall into the same sets of it.
+/// m, n and k of the counted and timed problem.
+///
+/// A matrix has 100 KiB and does not fit the first-level cache, while three tiles do. Rows of a
+/// power of two would map to the same cache sets.
 const SIDE: usize = 160;
 
-/// The tile size. Of 16 columns each row is a cache line.
+/// The tile size: a row of 16 columns is a cache line.
 const TILE: usize = 16;
 
-/// All that a page tells of nests. Counting and timing takes some seconds.
+/// The nests' source, traffic and times as JSON; counting and timing take some seconds.
 pub(super) fn nests() -> Result<Value> {
-    let number = |place| (place / SIDE * 7 + place % SIDE * 3) % 17;
-    let a: Vec<f32> = (0..SIDE * SIDE).map(|place| number(place) as f32).collect();
+    let value = |index| (index / SIDE * 7 + index % SIDE * 3) % 17;
+    let a: Vec<f32> = (0..SIDE * SIDE).map(|index| value(index) as f32).collect();
     let a = View::new(&a, SIDE, SIDE)?;
     let all = Nest::ALL.map(|nest| (nest, TILE));
     let timings = time(&all, a, a, Duration::from_secs(1))?;
-    let told = timings.iter().map(|timing| {
+    let nests = timings.iter().map(|timing| {
         let caches = [Cache::L1, Cache::L2];
         let Traffic { reads, writes, misses } = traffic(timing.nest, TILE, [SIDE; 3], Type::F32, &caches)?;
         let loops: Vec<Value> = timing
@@ -42,6 +45,6 @@ pub(super) fn nests() -> Result<Value> {
             "milliseconds": timing.median.as_secs_f64() * 1e3,
         }))
     });
-    let told = told.collect::<Result<Vec<Value>>>()?;
-    Ok(json!({ "side": SIDE, "tile": TILE, "nests": told }))
+    let nests = nests.collect::<Result<Vec<Value>>>()?;
+    Ok(json!({ "side": SIDE, "tile": TILE, "nests": nests }))
 }

@@ -1,35 +1,36 @@
-// The roofline: how fast a device reads each level of its memory and multiplies, and where kernels stand below that.
+// The roofline: bandwidth of each memory level and multiply-add rate of a device, and its kernels.
 
 const LEVELS = { shared: "L1 and shared memory", l2: "L2", dram: "DRAM" };
 const SIDE = 4096;
 
-// What a kernel moves through L1 and through shared memory for a product of side³, in bytes: all of it grows by as much with each slab of k.
-// A sector has 32 bytes, a pass over the banks takes as long as 128.
+// Bytes that a kernel moves through L1 and shared memory for side³: counts grow linearly with k.
+// A sector has 32 bytes; a wavefront takes as long as 128 bytes.
 function moved(rung, side) {
   const { sizes: [m, n, k], counters, assembled } = rung;
-  const grown = (count) => {
+  const scaled = (count) => {
     const [once, twice] = [0, 1].map(count);
     return side / m * (side / n) * (once + (side / k - 1) * (twice - once));
   };
   return {
-    l1: grown((i) => 32 * (counters[i].global_load_sectors + counters[i].global_store_sectors)),
-    shared: grown((i) => 128 * passes(counters[i], assembled?.[i])),
+    l1: scaled((i) => 32 * (counters[i].global_load_sectors + counters[i].global_store_sectors)),
+    shared: scaled((i) => 128 * wavefronts(counters[i], assembled?.[i])),
   };
 }
 
-// Passes over the banks of shared memory, as assembled where that is known; asynchronous copies are as they are written.
-function passes(counters, assembled) {
-  const own = assembled ? assembled.load_wavefronts + assembled.store_wavefronts : counters.shared_load_wavefronts + counters.shared_store_wavefronts;
-  return own + counters.shared_copy_wavefronts;
+// Shared memory wavefronts, at machine widths if known; asynchronous copies at the widths as
+// written.
+function wavefronts(counters, assembled) {
+  const accesses = assembled ? assembled.load_wavefronts + assembled.store_wavefronts : counters.shared_load_wavefronts + counters.shared_store_wavefronts;
+  return accesses + counters.shared_copy_wavefronts;
 }
 
-// Everything that is drawn and told of a kernel on a device.
-function standing(device, dtype, rung) {
+// The costs, roof and measured speed of a kernel on a device.
+function onDevice(device, dtype, rung) {
   const flops = 2 * SIDE ** 3, { l1, shared } = moved(rung, SIDE), intensity = flops / (l1 + shared);
   const units = Object.entries(device.multiply_adds[dtype]), unit = units.find(([name]) => /MMA/.test(name) === /mma/.test(rung.kernel)) ?? units[0];
   const roof = Math.min(2 * unit[1], intensity * device.bytes.shared);
   const row = device.measured.find((row) => row.kernel === rung.kernel && row.side === SIDE);
-  // Types of as many bits move as many bytes.
+  // Types of equal size move equal bytes.
   const { traffic } = device, alike = traffic.dtype.slice(1) === dtype.slice(1) && traffic.side === SIDE;
   const seen = alike ? traffic.kernels[rung.kernel.replace(`_${dtype}_`, `_${traffic.dtype}_`)] : null;
   const speed = row ? row.tflops * 1e12 : null;
@@ -39,9 +40,9 @@ function standing(device, dtype, rung) {
 }
 
 function drawRoof(app) {
-  const { book, entry } = app, { dtype, rungs } = book.ladder;
-  const device = book.devices.find(({ name }) => name === app.device) ?? book.devices[0];
-  const all = rungs.map((rung) => standing(device, dtype, rung)).sort((a, b) => a.intensity - b.intensity);
+  const { catalog, entry } = app, { dtype, rungs } = catalog.ladder;
+  const device = catalog.devices.find(({ name }) => name === app.device) ?? catalog.devices[0];
+  const all = rungs.map((rung) => onDevice(device, dtype, rung)).sort((a, b) => a.intensity - b.intensity);
   const unit = dtype === "i32" ? "TOP/s" : "TFLOP/s", tera = (value) => (value / 1e12).toPrecision(3), giga = (value) => grouped(Number((value / 1e9).toPrecision(3)));
   const rows = all.map(({ rung, l1, shared, intensity, roof, speed, seen }, i) => `<tr class="${rung.kernel === entry.kernel ? "now" : ""}"><th>${i + 1}. ${escaped(rung.name)}</th><td>${giga(l1)}</td><td>${giga(shared)}</td><td>${seen ? giga(32 * seen.l2_sectors) : "–"}</td><td>${seen ? giga(seen.dram_bytes) : "–"}</td>`
     + `<td>${intensity.toPrecision(2)}</td><td>${tera(roof)}</td><td>${speed ? tera(speed) : "–"}</td><td>${speed ? `${(100 * speed / roof).toFixed(0)} %` : ""}</td></tr>`);
@@ -49,14 +50,14 @@ function drawRoof(app) {
   const ceilings = Object.entries(LEVELS).map(([level, name]) => `<tr><th>${name}</th><td>${tera(device.bytes[level])} TB/s</td><td>${(2 * slowest / device.bytes[level]).toPrecision(2)}</td></tr>`)
     .concat(peaks.map(([name, rate]) => `<tr><th>multiply-adds, ${name}</th><td>${tera(2 * rate)} ${unit}</td><td></td></tr>`));
   const assembled = rungs.some((rung) => rung.assembled);
-  const options = book.devices.map(({ name }) => `<option ${name === device.name ? "selected" : ""}>${escaped(name)}</option>`).join("");
+  const options = catalog.devices.map(({ name }) => `<option ${name === device.name ? "selected" : ""}>${escaped(name)}</option>`).join("");
   app.show("view", `<h2>Roofline of ${SIDE}³, ${dtype}</h2><p><label>Device <select id="device">${options}</select></label></p>`
-    + `<p>A kernel that does few operations for each byte it moves is held up by memory (the slopes), one that does many by the multiply-adds (the flat roof). Tiles of one element a thread trade L1 for shared memory, which is as fast; tiles in registers move a kernel to the right.</p>`
+    + `<p>A kernel with few operations per byte is limited by memory bandwidth (the slopes), one with many by the multiply-add rate (the flat roof). Shared memory tiles replace L1 traffic by shared memory traffic at the same bandwidth; register tiles move a kernel to the right.</p>`
     + roofPicture(app, device, dtype, all, unit)
-    + `<p class="legend"><span>● measured speed</span><span>○ what the roof allows, where no speed was measured</span><span>circles: L1 and shared memory, counted</span><span>■ L2, ◆ DRAM: as Nsight Compute measured</span></p>`
-    + `<div class="scroll" tabindex="0" aria-label="Kernels"><table><thead><tr><th>kernel</th><th>L1, GB</th><th>shared, GB</th><th>L2, GB</th><th>DRAM, GB</th><th>operations a byte of L1 and shared</th><th>roof, ${unit}</th><th>measured</th><th>of the roof</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`
-    + `<p class="faint">L1 and shared memory are counted by running one tile of C and continued to ${SIDE}³; a pass over the banks counts as 128 bytes, ${assembled ? "loads as the assembler merged them" : "loads as they are written (the assembler merges some, so that a kernel may pass this roof)"}. L2 and DRAM move what caches do not hold, which only the device can tell; each matrix once would be ${giga(3 * SIDE ** 2 * SIZES[dtype])} GB.</p>`
-    + `<h2>Ceilings of the ${escaped(device.name)}</h2><div class="scroll" tabindex="0" aria-label="Ceilings"><table><thead><tr><th></th><th>at most</th><th>operations a byte from which multiply-adds are the limit</th></tr></thead><tbody>${ceilings.join("")}</tbody></table></div>`);
+    + `<p class="legend"><span>● measured speed</span><span>○ the roof, if no speed was measured</span><span>circles: L1 and shared memory, counted</span><span>■ L2, ◆ DRAM: measured by Nsight Compute</span></p>`
+    + `<div class="scroll" tabindex="0" aria-label="Kernels"><table><thead><tr><th>kernel</th><th>L1, GB</th><th>shared, GB</th><th>L2, GB</th><th>DRAM, GB</th><th>operations per byte of L1 and shared</th><th>roof, ${unit}</th><th>measured</th><th>of the roof</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`
+    + `<p class="faint">L1 and shared memory traffic is counted for one tile of C and scaled to ${SIDE}³. A wavefront counts as 128 bytes, ${assembled ? "with loads as merged by the assembler" : "with loads as written; the assembler merges some, so a kernel can exceed this roof"}. L2 and DRAM traffic depends on the caches and is measured; reading or writing each matrix once would move ${giga(3 * SIDE ** 2 * SIZES[dtype])} GB.</p>`
+    + `<h2>Ceilings of the ${escaped(device.name)}</h2><div class="scroll" tabindex="0" aria-label="Ceilings"><table><thead><tr><th></th><th>ceiling</th><th>operations per byte above which multiply-adds are the limit</th></tr></thead><tbody>${ceilings.join("")}</tbody></table></div>`);
 }
 
 function roofPicture(app, device, dtype, all, unit) {
@@ -69,14 +70,14 @@ function roofPicture(app, device, dtype, all, unit) {
   const x = (value) => at(value, x0, x1, edge.left, width - edge.right), y = (value) => at(value, y0, y1, height - edge.bottom, edge.top);
   const line = (a, b, classes) => `<path class="${classes}" d="M${x(a[0]).toFixed(1)} ${y(a[1]).toFixed(1)}L${x(b[0]).toFixed(1)} ${y(b[1]).toFixed(1)}"/>`;
   let svg = "";
-  for (let tick = x0; tick <= x1; tick *= 2) {
-    svg += line([tick, y0], [tick, y1], "rule");
-    if (Math.round(Math.log2(tick)) % (width < 500 ? 2 : 1) === 0) svg += words(x(tick), height - edge.bottom + 12, 11, tick < 1 ? `1/${1 / tick}` : tick, "label");
+  for (let mark = x0; mark <= x1; mark *= 2) {
+    svg += line([mark, y0], [mark, y1], "rule");
+    if (Math.round(Math.log2(mark)) % (width < 500 ? 2 : 1) === 0) svg += words(x(mark), height - edge.bottom + 12, 11, mark < 1 ? `1/${1 / mark}` : mark, "label");
   }
-  for (const tick of [.1, .2, .5, 1, 2, 5, 10, 20, 50, 100, 200].map((t) => t * 1e12).filter((t) => t >= y0 && t <= y1)) {
-    svg += line([x0, tick], [x1, tick], "rule") + words(edge.left - 20, y(tick), 11, tick / 1e12, "label");
+  for (const mark of [.1, .2, .5, 1, 2, 5, 10, 20, 50, 100, 200].map((t) => t * 1e12).filter((t) => t >= y0 && t <= y1)) {
+    svg += line([x0, mark], [x1, mark], "rule") + words(edge.left - 20, y(mark), 11, mark / 1e12, "label");
   }
-  svg += words(edge.left, 6, 11, unit, "left label") + words((edge.left + width) / 2, height - 10, 11, "operations a byte", "label");
+  svg += words(edge.left, 6, 11, unit, "left label") + words((edge.left + width) / 2, height - 10, 11, "operations per byte", "label");
   const slope = -Math.atan2(y(y0) - y(y1), Math.log(y1 / y0) / Math.log(x1 / x0) * (x(x1) - x(x0))) * 180 / Math.PI;
   for (const level of Object.keys(LEVELS)) {
     const rate = device.bytes[level], from = Math.max(x0, y0 / rate), to = peak / rate, middle = from ** .55 * to ** .45 * (level === "shared" ? 0.55 : 1.2), below = level === "dram" ? 11 : -9;
@@ -84,14 +85,14 @@ function roofPicture(app, device, dtype, all, unit) {
     svg += `<g transform="translate(${x(middle).toFixed(1)} ${y(middle * rate).toFixed(1)}) rotate(${slope.toFixed(1)})">${words(0, below, 11, width < 500 && level === "shared" ? "L1, shared" : LEVELS[level])}</g>`;
   }
   for (const [name, rate] of peaks) svg += line([rate / device.bytes.shared, rate], [x1, rate], "roof") + words(x(x1) - 4, y(rate) - 8, 11, name, "right");
-  // Numbers stand apart below, each with a line to its dot.
-  const places = spread(all.map((one) => x(one.intensity)), 15, edge.left + 8, width - edge.right - 8);
+  // Numbers are spaced out below, each with a line to its dot.
+  const labels = spread(all.map((one) => x(one.intensity)), 15, edge.left + 8, width - edge.right - 8);
   all.forEach((one, i) => {
-    const shown = `${i + 1}. ${one.rung.name}: ${one.intensity.toPrecision(2)} operations a byte`, now = one.rung.kernel === app.entry.kernel ? " now" : "";
-    svg += `<path class="wires" d="M${places[i].toFixed(1)} ${height - edge.bottom - 15}L${x(one.intensity).toFixed(1)} ${y(one.points[0].y).toFixed(1)}"/>${words(places[i], height - edge.bottom - 8, 11, i + 1)}`;
+    const shown = `${i + 1}. ${one.rung.name}: ${one.intensity.toPrecision(2)} operations per byte`, now = one.rung.kernel === app.entry.kernel ? " now" : "";
+    svg += `<path class="wires" d="M${labels[i].toFixed(1)} ${height - edge.bottom - 15}L${x(one.intensity).toFixed(1)} ${y(one.points[0].y).toFixed(1)}"/>${words(labels[i], height - edge.bottom - 8, 11, i + 1)}`;
     for (const point of one.points) svg += dot(x(point.x), y(point.y), point.level, `${one.speed ? "measured" : ""}${now}`, shown);
   });
-  const desc = all.map((one, i) => `${i + 1}, ${one.rung.name}: ${one.intensity.toPrecision(2)} operations a byte, ${one.speed ? `measured ${(one.speed / 1e12).toPrecision(3)}` : `at most ${(one.roof / 1e12).toPrecision(3)}`} ${unit}`).join("; ");
+  const desc = all.map((one, i) => `${i + 1}, ${one.rung.name}: ${one.intensity.toPrecision(2)} operations per byte, ${one.speed ? `measured ${(one.speed / 1e12).toPrecision(3)}` : `roof ${(one.roof / 1e12).toPrecision(3)}`} ${unit}`).join("; ");
   return `<svg class="roofline" viewBox="0 0 ${width} ${height}" width="${width}" role="img" aria-labelledby="roof-title roof-desc"><title id="roof-title">Roofline of the ${escaped(device.name)}</title><desc id="roof-desc">${escaped(desc)}. The table below has the same numbers.</desc>${svg}</svg>`;
 }
 
@@ -100,11 +101,11 @@ function dot(x, y, level, classes, title) {
   return `${shape} class="dot ${classes}"><title>${escaped(title)}</title></${shape.slice(1, shape.indexOf(" "))}>`;
 }
 
-// Places in ascending order, moved so that neighbours are so far apart, and none leaves its room.
-function spread(places, apart, low, high) {
-  const right = places.map((place) => Math.max(place, low));
-  for (let i = 1; i < right.length; i++) right[i] = Math.max(right[i], right[i - 1] + apart);
+// Ascending positions, moved to a minimum distance within the given range.
+function spread(positions, distance, low, high) {
+  const right = positions.map((position) => Math.max(position, low));
+  for (let i = 1; i < right.length; i++) right[i] = Math.max(right[i], right[i - 1] + distance);
   let limit = high;
-  for (let i = right.length - 1; i >= 0; i--, limit -= apart) right[i] = Math.min(right[i], limit);
+  for (let i = right.length - 1; i >= 0; i--, limit -= distance) right[i] = Math.min(right[i], limit);
   return right;
 }

@@ -1,157 +1,161 @@
-//! A pipeline as a timeline: which k-step each stage holds when, and who waits for whom.
+//! Pipeline timelines: the k-step that each stage holds in each column, and the reasons for waits.
 //!
-//! A *stage* is the shared memory of the tiles of one k-step. It is *filled* by copies, then *drained*: multiplied by all who need it, and
-//! handed back to be filled again. Two barriers a stage make the order: at one the copies are counted, at the other those who have
-//! multiplied arrive.
+//! A *stage* is the shared memory of the tiles of one k-step. TMA loads fill it; consumers multiply
+//! its tiles, then release it for the next fill. Two mbarriers per stage impose the order. *full*
+//! counts the copies, *empty* the arrivals of the consumers.
 //!
-//! **Time is logical.** A column of the timeline is a unit of it, and [`Costs`] says what takes how many: asking for the copies of a k-step,
-//! the copies, the products of a k-step, sending sums, storing a tile. Everything else takes none. So it shows the order that the kernel's waits
-//! enforce, not how long anything takes on a device.
+//! **Time is logical.** A column of the timeline is one unit, and [`Costs`] gives the length of
+//! each operation: issuing the copies of a k-step, the copies, the products of a k-step, DSMEM
+//! stores of partial sums, storing a tile. Everything else takes no time. The timeline therefore
+//! shows the order that the kernel's waits enforce, not durations on a device.
 //!
 //! | file | |
 //! |---|---|
-//! | `replay` | what warps did is run again, each deed at its time |
-//! | `rows` | that as rows, one for each who does something and each stage, and as waits |
-//! | `words` | what one must know to read it, and who waited for whom |
-//! | `picture` | the rows as a picture |
+//! | `replay` | pipeline operations, replayed on the logical clock |
+//! | `rows` | rows for producers, stages, consumers and stores, and their waits |
+//! | `words` | the legend, terms and wait reports as text |
+//! | `picture` | the rows as SVG |
 
 mod picture;
 mod replay;
 mod rows;
 mod words;
 
-pub(crate) use picture::{picture, told};
-pub use words::{MARKS, Told};
+pub(crate) use picture::{description, picture};
+pub use words::{LEGEND, WaitReport};
 
 use crate::trace::Trace;
 
-/// What takes how many columns.
+/// Lengths of operations, in columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// Asking for the copies of a k-step, of the warp that does.
-    pub ask: u32,
-    /// Copies, from when they are asked for until they have come. Any number are on their way at a time.
+    /// Issuing the copies of a k-step, for the issuing warp.
+    pub issue: u32,
+    /// A copy, from issue to arrival. Any number of copies overlap.
     pub copy: u32,
-    /// A group of products of a warpgroup, one after the other.
+    /// A group of products of a warpgroup; groups run one after the other.
     pub multiply: u32,
-    /// Storing a tile, beside all else.
+    /// Storing a tile, overlapped with everything else.
     pub store: u32,
-    /// Sending sums of a tile to the other blocks of the cluster, of the warpgroup that does; then they have come.
+    /// Sending partial sums of a tile to the other blocks of the cluster, for the sending
+    /// warpgroup; they arrive at the end.
     pub send: u32,
 }
 
 impl Costs {
-    /// A copy takes as long as the products of two k-steps: to hide it, two further steps must be on their way.
-    pub const USUAL: Costs = Costs { ask: 1, copy: 4, multiply: 2, store: 2, send: 2 };
+    /// The default: a copy takes as long as the products of two k-steps.
+    ///
+    /// Hiding a copy thus takes two further k-steps in flight.
+    pub const DEFAULT: Costs = Costs { issue: 1, copy: 4, multiply: 2, store: 2, send: 2 };
 }
 
-/// What a block's pipeline does.
+/// The timeline of a block's pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    /// What takes how long.
+    /// Lengths of operations.
     pub costs: Costs,
-    /// How many columns there are.
+    /// The number of columns.
     pub columns: u32,
-    /// Who does something, and the stages: from the copies' side to the results'.
+    /// Producers, stages, consumers, stores.
     pub rows: Vec<Row>,
-    /// Who waited for whom.
+    /// Waits of producers and consumers.
     pub waits: Vec<Wait>,
-    /// The names of the arrays that a stage has tiles of.
+    /// Names of the arrays that hold a stage's tiles.
     pub arrays: Vec<String>,
-    /// Whether somebody waits for ever.
-    pub stuck: bool,
+    /// Whether a warp waits forever.
+    pub deadlocked: bool,
 }
 
 /// A row of the timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What it is of.
-    pub kind: Kind,
-    /// Its name: `producer`, `stage 0`.
+    /// The kind.
+    pub kind: RowKind,
+    /// The name: `producer`, `stage 0`.
     pub name: String,
-    /// The warps of which it is, from the first to the last; none of a stage.
+    /// The first and the last warp; `None` for a stage.
     pub warps: Option<[u32; 2]>,
-    /// What happens, in order. In between, who does something has nothing to do, and a stage is empty.
+    /// Spans in order. In the gaps a warp is idle and a stage empty.
     pub spans: Vec<Span>,
 }
 
-/// What a row is of.
+/// The kind of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A warp that has tiles copied.
+pub enum RowKind {
+    /// A warp that issues TMA loads.
     Producer,
     /// The tiles of a k-step.
     Stage,
     /// A warpgroup that multiplies.
     Consumer,
-    /// The tiles that a warpgroup has stored.
+    /// The tiles that a warpgroup stores.
     Stores,
 }
 
-/// What a row does for some columns.
+/// Consecutive columns of a row in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// What it is.
+    /// The state.
     pub state: State,
     /// The first column, and the one after the last.
     pub columns: [u32; 2],
-    /// The k-step, of the block's own; of stores, and of sums that are sent, how many were before.
+    /// The k-step of the block; for stores and sends, their number from 0.
     pub number: u32,
 }
 
-/// What a row does.
+/// The state of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// A producer asks for copies.
-    Asking,
-    /// Somebody waits, and has nothing else under way.
+    /// A producer issues copies.
+    Issuing,
+    /// A producer or consumer waits, with nothing else in flight.
     Waiting,
-    /// A stage is being filled.
+    /// Copies fill a stage.
     Filling,
-    /// A stage has come, and nobody multiplies it yet, or for the moment.
+    /// A stage is full, and no consumer multiplies it.
     Full,
     /// A stage is being multiplied, or a consumer multiplies.
     Multiplying,
-    /// A stage was multiplied, and not handed back yet.
-    Used,
-    /// A consumer sends sums to the other blocks that share the k-steps of a tile.
+    /// A stage was multiplied and is not released yet.
+    Consumed,
+    /// A consumer sends partial sums to the other blocks that split the k-steps of a tile.
     Sending,
-    /// A tile is on its way to C.
+    /// A tile is being stored to C.
     Storing,
 }
 
-/// How often, and how long, one waited for the same others.
+/// The waits of a row at one array of barriers, for the same reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The name of the row that waited.
-    pub who: String,
-    /// The array of barriers; none who waited for stores.
-    pub at: Option<String>,
-    /// For whom.
-    pub of: Vec<Whom>,
+    /// The name of the waiting row.
+    pub row: String,
+    /// The array of mbarriers; `None` for a wait for stores.
+    pub barrier: Option<String>,
+    /// The reasons.
+    pub reasons: Vec<WaitReason>,
     /// Waits that took time.
-    pub times: u32,
-    /// Of how many in all at this array.
-    pub all: u32,
-    /// Columns in which the row had nothing else to do.
+    pub count: u32,
+    /// All waits at this array.
+    pub total: u32,
+    /// Columns in which the row was otherwise idle.
     pub columns: u32,
 }
 
-/// For whom one waits.
+/// The reason for a wait.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Whom {
-    /// Copies that had not come.
+pub enum WaitReason {
+    /// Copies that had not arrived.
     Copies,
-    /// Stores of one's own that had not been made.
+    /// The row's own stores that had not completed.
     Stores,
-    /// Sums that other blocks of the cluster had not sent.
-    Sums,
-    /// A row's, by its name, or one of another block of the cluster.
+    /// Partial sums of other blocks of the cluster that had not arrived.
+    PartialSums,
+    /// An arrival of another row, by name; that of another block includes the block.
     Row(String),
 }
 
 impl Timeline {
-    /// Of a block; nothing where no copy was counted at a barrier.
+    /// The timeline of a block; `None` if no mbarrier counts copies.
     pub fn of(trace: &Trace, block: [u32; 3], costs: Costs) -> Option<Timeline> {
         let replay = replay::run(&trace.header, block, costs)?;
         Some(rows::timeline(&trace.header, &replay, costs))

@@ -1,135 +1,143 @@
-//! A timeline in words: what one must know to read it, and who waited for whom.
+//! Texts of a timeline: legend, terms, wait reports.
 
-use super::{Costs, Kind, Row, Span, State, Timeline, Wait, Whom};
+use super::{Costs, Row, RowKind, Span, State, Timeline, Wait, WaitReason};
 
-/// What a row says of itself, and of each of its waits.
+/// The activity of a row, and its waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct WaitReport {
     /// `consumer 0 (warps 4 to 7) multiplies in 16 of 22 columns`.
-    pub busy: String,
-    /// `waited 1 of 8 times at full, 4 columns in all, for copies to come`.
+    pub activity: String,
+    /// `waited 1 of 8 times at full, 4 columns in total, for copies`.
     pub waits: Vec<String>,
 }
 
 impl State {
-    /// What stands for it beside a number.
-    pub const fn mark(self) -> char {
+    /// The symbol beside a span's number.
+    pub const fn symbol(self) -> char {
         match self {
-            State::Asking => '>',
+            State::Issuing => '>',
             State::Waiting => '.',
             State::Filling => '~',
             State::Full => '=',
             State::Multiplying => '×',
-            State::Used => '-',
+            State::Consumed => '-',
             State::Sending => '<',
             State::Storing => '^',
         }
     }
 }
 
-/// What the marks mean.
-pub const MARKS: &str = "> asks, ~ is filled, = full, × multiplies or is multiplied, - multiplied but not handed back, < sends sums, \
-     ^ is stored, . waits; a stage without a mark is empty";
+/// The meaning of the symbols.
+pub const LEGEND: &str = "> issues copies, ~ filling, = full, × multiplying, - multiplied and not released, \
+     < sends partial sums, ^ storing, . waits; a stage without a symbol is empty";
 
 impl Timeline {
-    /// What stages are, what a column is, and what numbers count.
+    /// Explains stages, columns and numbers of this timeline.
     pub fn terms(&self) -> Vec<String> {
-        let Timeline { costs: Costs { ask, copy, multiply, store, send }, arrays, rows, .. } = self;
-        let stages = rows.iter().filter(|row| row.kind == Kind::Stage).count();
-        let producers = rows.iter().filter(|row| row.kind == Kind::Producer);
-        let again = producers.flat_map(|row| row.asks().zip(row.asks().skip(1))).any(|(one, next)| next <= one);
-        let again = if again { " They begin again with each tile of C." } else { "" };
-        let used = if stages == 1 { "the block uses one".into() } else { format!("there are {stages}, used in turn") };
+        let Timeline { costs: Costs { issue, copy, multiply, store, send }, arrays, rows, .. } = self;
+        let stages = rows.iter().filter(|row| row.kind == RowKind::Stage).count();
+        let producers = rows.iter().filter(|row| row.kind == RowKind::Producer);
+        let restarts = producers.flat_map(|row| row.issues().zip(row.issues().skip(1))).any(|(one, next)| next <= one);
+        let restarts = if restarts { " They start over with each tile of C." } else { "" };
+        let used = if stages == 1 { "the block uses one".into() } else { format!("the block cycles through {stages}") };
         let stage = match stages {
             0 => "The block has no k-steps: other blocks of the cluster have those of its tile.".into(),
             _ => format!(
-                "A stage is room for the tiles of one k-step ({}); {used}. Copies that a producer asks for fill it; \
-                 consumers drain it: they multiply what it holds, and hand it back.",
+                "A stage is shared memory for the tiles of one k-step ({}); {used}. The producer's copies fill a \
+                 stage. Consumers multiply its tiles, then release it.",
                 arrays.join(", ")
             ),
         };
         let sends = rows.iter().flat_map(|row| &row.spans).any(|span| span.state == State::Sending);
-        let (to_send, and_sends) =
-            if sends { (format!(", to send sums {send}"), " and sends") } else { (String::new(), "") };
-        let sums = sends.then(|| {
-            "Blocks of the cluster share the k-steps of a tile of C. Each counts its own, sends those with whom it shares its sums of what they \
-             store, and stores the rest when theirs have come."
+        let (send_cost, and_sends) =
+            if sends { (format!(", sending partial sums {send}"), " and sends") } else { (String::new(), "") };
+        let split = sends.then(|| {
+            "The blocks of a cluster split the k-steps of a tile of C. Each accumulates its own k-steps, sends partial \
+             sums of the elements that another block stores, and adds those that it receives to the elements that it \
+             stores itself."
                 .into()
         });
         let terms = [
             stage,
             format!(
-                "A column is a unit of logical time, not a measured one: to ask for the copies of a k-step takes {ask}, until they have come \
-                 {copy}, to multiply a k-step {multiply}, to store a tile of sums {store}{to_send}; all else takes none."
+                "A column is a unit of logical time, not of measured time. Issuing the copies of a k-step takes \
+                 {issue}, a copy {copy}, multiplying a k-step {multiply}, storing a tile {store}{send_cost}; all else \
+                 takes none."
             ),
-            format!("Numbers are k-steps; of stores{and_sends}, how many were before.{again}"),
+            format!("Numbers are k-steps; stores{and_sends} are counted from 0.{restarts}"),
         ];
-        terms.into_iter().chain(sums).collect()
+        terms.into_iter().chain(split).collect()
     }
 
-    /// Who waited for whom: of each row that does something in order.
-    pub fn who_waited(&self) -> Vec<Told> {
-        let workers = self.rows.iter().filter(|row| matches!(row.kind, Kind::Producer | Kind::Consumer));
+    /// The activity and waits of each producer and consumer, in row order.
+    pub fn wait_reports(&self) -> Vec<WaitReport> {
+        let workers = self.rows.iter().filter(|row| matches!(row.kind, RowKind::Producer | RowKind::Consumer));
         workers
-            .map(|row| Told {
-                busy: row.busy(self.columns),
-                waits: self.waits.iter().filter(|wait| wait.who == row.name).map(|wait| wait.told(row.kind)).collect(),
+            .map(|row| WaitReport {
+                activity: row.activity(self.columns),
+                waits: self
+                    .waits
+                    .iter()
+                    .filter(|wait| wait.row == row.name)
+                    .map(|wait| wait.describe(row.kind))
+                    .collect(),
             })
             .collect()
     }
 }
 
 impl Row {
-    fn asks(&self) -> impl Iterator<Item = u32> {
-        self.spans.iter().filter(|span| span.state == State::Asking).map(|span| span.number)
+    /// The k-steps whose copies the row issues.
+    fn issues(&self) -> impl Iterator<Item = u32> {
+        self.spans.iter().filter(|span| span.state == State::Issuing).map(|span| span.number)
     }
 
-    fn busy(&self, columns: u32) -> String {
+    fn activity(&self, columns: u32) -> String {
         let of = |state| self.spans.iter().filter(|span| span.state == state).map(Span::length).sum::<u32>();
-        let does = match (self.kind, of(State::Sending)) {
-            (Kind::Producer, _) => format!("asks in {}", of(State::Asking)),
+        let activity = match (self.kind, of(State::Sending)) {
+            (RowKind::Producer, _) => format!("issues copies in {}", of(State::Issuing)),
             (_, 0) => format!("multiplies in {}", of(State::Multiplying)),
-            (_, sends) => format!("multiplies in {}, and sends in {sends},", of(State::Multiplying)),
+            (_, sends) => format!("multiplies in {} and sends in {sends}", of(State::Multiplying)),
         };
         let warps = match self.warps {
             Some([first, last]) if first == last => format!(" (warp {first})"),
             Some([first, last]) => format!(" (warps {first} to {last})"),
             None => String::new(),
         };
-        format!("{}{warps} {does} of {columns} columns", self.name)
+        format!("{}{warps} {activity} of {columns} columns", self.name)
     }
 }
 
 impl Span {
-    /// Columns that it has.
+    /// The number of columns.
     pub fn length(&self) -> u32 {
         self.columns[1] - self.columns[0]
     }
 }
 
 impl Wait {
-    fn told(&self, who: Kind) -> String {
-        let Wait { at, of, times, all, columns, .. } = self;
-        let rows: Vec<String> = of.iter().filter_map(Whom::row).collect();
-        // A producer waits for nothing else of those who multiply.
-        let does = if who == Kind::Producer { "hand the stage back" } else { "arrive" };
-        let whom = match of.first() {
-            Some(Whom::Row(_)) => format!("{} to {does}", rows.join(" and ")),
-            Some(Whom::Sums) => "the other blocks' sums".into(),
-            Some(Whom::Stores) => "tiles of sums to be stored".into(),
-            Some(Whom::Copies) | None => "copies to come".to_owned(),
+    fn describe(&self, waiting: RowKind) -> String {
+        let Wait { barrier, reasons, count, total, columns, .. } = self;
+        let rows: Vec<String> = reasons.iter().filter_map(WaitReason::row).collect();
+        // A producer waits for consumers only to release a stage.
+        let verb = if waiting == RowKind::Producer { "release the stage" } else { "arrive" };
+        let reason = match reasons.first() {
+            Some(WaitReason::Row(_)) => format!("{} to {verb}", rows.join(" and ")),
+            Some(WaitReason::PartialSums) => "partial sums of other blocks".into(),
+            Some(WaitReason::Stores) => "its TMA stores".into(),
+            Some(WaitReason::Copies) | None => "copies".to_owned(),
         };
-        let at = at.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
+        let at = barrier.as_ref().map_or_else(String::new, |barrier| format!(" at {barrier}"));
         let plural = if *columns == 1 { "" } else { "s" };
-        format!("waited {times} of {all} times{at}, {columns} column{plural} in all, for {whom}")
+        format!("waited {count} of {total} times{at}, {columns} column{plural} in total, for {reason}")
     }
 }
 
-impl Whom {
+impl WaitReason {
     fn row(&self) -> Option<String> {
-        let Whom::Row(name) = self else { return None };
-        // One of several has a number.
-        let alone = !name.contains(|c: char| c.is_ascii_digit());
-        Some(if alone { format!("the {name}") } else { name.clone() })
+        let WaitReason::Row(name) = self else { return None };
+        // Rows of a kind are numbered if the block has more than one.
+        let unique = !name.contains(|c: char| c.is_ascii_digit());
+        Some(if unique { format!("the {name}") } else { name.clone() })
     }
 }

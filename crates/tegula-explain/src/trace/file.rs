@@ -1,31 +1,32 @@
-//! A trace as bytes, and back.
+//! The serialized form of a trace.
 //!
-//! A file is the line `tegula trace 1` and then, as a raw DEFLATE stream (RFC 1951):
+//! A file is the line `tegula trace 1` and then a raw DEFLATE stream (RFC 1951) of:
 //!
-//! | what | how |
+//! | field | encoding |
 //! |---|---|
 //! | length of the header in bytes | 4 bytes |
 //! | the header ([`Header`]) | JSON |
-//! | for each matrix: how many values from before the launch follow | 4 bytes |
-//! | those values, row after row | as many bytes each as the type has |
-//! | how many events follow | 4 bytes |
-//! | the events, one after the other | below |
+//! | for each matrix: the number of initial values that follow | 4 bytes |
+//! | the values, in row-major order | as many bytes each as the type has |
+//! | the number of events | 4 bytes |
+//! | the events | below |
 //!
 //! All of it is little-endian. An event is:
 //!
-//! | what | how | in |
+//! | field | encoding | events that have it |
 //! |---|---|---|
-//! | how many moments after that of the event before, or after moment 0 | varint | all |
+//! | ticks since the previous event, or since tick 0 | varint | all |
 //! | the block's x, y, z; the warp | varints | all |
-//! | one bit a lane that took part | 4 bytes | all |
-//! | passes, conflicts | varints | accesses |
-//! | elements, a lane each | differences | accesses |
-//! | what the number is a copy of, a lane each | differences | accesses to shared memory |
-//! | what the first factors are copies of, and the second | differences | multiply-adds |
-//! | numbers, a lane each | as many bytes as the type has | all but barriers and waits |
+//! | the active lanes, one bit each | 4 bytes | all |
+//! | transactions, conflicts | varints | accesses |
+//! | element of each lane | deltas | accesses |
+//! | origin of each lane's value | deltas | accesses to shared memory |
+//! | origins of the first operand, then of the second | deltas | multiply-adds |
+//! | value of each lane | as many bytes as the type has | all but barriers and waits |
 //!
-//! A varint has 7 bits a byte, lowest first, the top bit set in all bytes but the last. Differences are from one lane that took part
-//! to the next, from 0 at first, as varints of 2d where d ≥ 0 and −2d − 1 where it is negative.
+//! A varint (LEB128) has 7 bits a byte, lowest first; the top bit is set in all bytes but the last.
+//! Deltas run from one active lane to the next, starting at 0. They are zigzag varints: 2d where
+//! d ≥ 0, −2d − 1 where d < 0.
 
 use std::io::{Read, Write};
 
@@ -33,68 +34,69 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-use super::{Deed, Does, Event, Header, MatrixOf, Operation, Spot, Trace, VERSION};
+use super::{Event, Header, MatrixInfo, Operation, OperationKind, PipelineEvent, SharedSlot, Trace, VERSION};
 use crate::error::{Error, Result};
 
-/// What a file begins with.
+/// The signature line of a file.
 const MAGIC: &[u8] = b"tegula trace 1\n";
 
-/// The most bytes a trace may unpack to.
-const LARGEST: u64 = 1 << 30;
+/// The limit of the decompressed size, in bytes.
+const MAX_BYTES: u64 = 1 << 30;
 
-/// Elements that a matrix may have.
-const MOST_ELEMENTS: u64 = 1 << 53;
+/// The limit of a matrix, in elements: f64, the number type of the page, counts so far exactly.
+const MAX_ELEMENTS: u64 = 1 << 53;
 
 impl Trace {
-    /// Writes the trace as a file; its form stands in the documentation of this file's source.
+    /// Serializes the trace; the module's source documents the format.
     ///
     /// # Errors
-    /// [`Error::Output`] where `to` cannot be written, [`Error::Unreadable`] for a trace that nobody could read again.
+    /// [`Error::Output`] if `to` cannot be written, [`Error::InvalidTrace`] if events are
+    /// inconsistent with the header.
     pub fn write(&self, mut to: impl Write) -> Result<()> {
         to.write_all(MAGIC)?;
         let mut packed = DeflateEncoder::new(to, Compression::best());
-        packed.write_all(&self.unpacked()?)?;
+        packed.write_all(&self.to_bytes()?)?;
         packed.finish()?.flush()?;
         Ok(())
     }
 
-    fn unpacked(&self) -> Result<Vec<u8>> {
+    fn to_bytes(&self) -> Result<Vec<u8>> {
         let header = serde_json::to_vec(&self.header).map_err(std::io::Error::from)?;
         let mut bytes = Vec::new();
         put_count(&mut bytes, header.len())?;
         bytes.extend(header);
-        for MatrixOf { ty, before, .. } in &self.header.matrices {
-            put_count(&mut bytes, before.len())?;
-            put_numbers(&mut bytes, before, ty.size());
+        for MatrixInfo { ty, initial, .. } in &self.header.matrices {
+            put_count(&mut bytes, initial.len())?;
+            put_numbers(&mut bytes, initial, ty.size());
         }
         put_count(&mut bytes, self.events.len())?;
-        let mut moment = 0;
+        let mut tick = 0;
         for event in &self.events {
-            let further = event.moment.checked_sub(moment).ok_or_else(|| unreadable("its events are out of order"))?;
-            put_varint(&mut bytes, further.into());
-            moment = event.moment;
-            let operation = self.header.moments.get(moment as usize).map(|moment| moment.operation as usize);
+            let delta = event.tick.checked_sub(tick).ok_or_else(|| invalid("events out of order"))?;
+            put_varint(&mut bytes, delta.into());
+            tick = event.tick;
+            let operation = self.header.ticks.get(tick as usize).map(|tick| tick.operation as usize);
             let operation = operation.and_then(|operation| self.header.operations.get(operation));
-            put_event(&mut bytes, event, operation.ok_or_else(|| unreadable("an event is of no moment"))?);
+            put_event(&mut bytes, event, operation.ok_or_else(|| invalid("event with an unknown tick"))?);
         }
         Ok(bytes)
     }
 
-    /// Reads what [`Trace::write`] wrote.
+    /// Reads a trace that [`Trace::write`] wrote.
     ///
     /// # Errors
-    /// [`Error::Unreadable`] for anything else.
+    /// [`Error::InvalidTrace`] for any other input.
     pub fn read(mut from: impl Read) -> Result<Trace> {
         let mut magic = [0; MAGIC.len()];
-        from.read_exact(&mut magic).map_err(|_| unreadable("it ends before it begins"))?;
+        from.read_exact(&mut magic).map_err(|_| invalid("truncated signature"))?;
         if magic != MAGIC {
-            return Err(unreadable("it does not begin with \"tegula trace 1\""));
+            return Err(invalid("the first line is not \"tegula trace 1\""));
         }
         let mut bytes = Vec::new();
-        let mut unpacked = DeflateDecoder::new(from).take(LARGEST + 1);
-        unpacked.read_to_end(&mut bytes).map_err(|_| unreadable("its packing is damaged"))?;
-        if bytes.len() as u64 > LARGEST {
-            return Err(unreadable("it is too large"));
+        let mut unpacked = DeflateDecoder::new(from).take(MAX_BYTES + 1);
+        unpacked.read_to_end(&mut bytes).map_err(|_| invalid("corrupt DEFLATE stream"))?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(invalid("more than 1 GiB of data"));
         }
         parse(&mut Bytes(&bytes))
     }
@@ -103,85 +105,91 @@ impl Trace {
 fn parse(bytes: &mut Bytes<'_>) -> Result<Trace> {
     let length = bytes.count()?;
     let mut header: Header =
-        serde_json::from_slice(bytes.take(length)?).map_err(|why| unreadable(&format!("its header: {why}")))?;
+        serde_json::from_slice(bytes.take(length)?).map_err(|error| invalid(&format!("header: {error}")))?;
     check(&header)?;
     for matrix in &mut header.matrices {
         let count = bytes.count()?;
-        matrix.before = bytes.numbers(count, matrix.ty.size())?;
+        matrix.initial = bytes.numbers(count, matrix.ty.size())?;
         if count > 0 && count as u64 != extent(matrix.shape) {
-            return Err(unreadable("a matrix has another number of elements than its shape"));
+            return Err(invalid("a matrix's values do not match its shape"));
         }
     }
     let mut events = Vec::new();
-    let mut moment: u32 = 0;
+    let mut tick: u32 = 0;
     for _ in 0..bytes.count()? {
-        let further = u32::try_from(bytes.varint()?).ok().and_then(|further| moment.checked_add(further));
-        moment = further.filter(|&m| (m as usize) < header.moments.len()).ok_or_else(ends)?;
-        let operation = &header.operations[header.moments[moment as usize].operation as usize];
-        let event = Event { moment, ..bytes.event(operation)? };
+        let next = u32::try_from(bytes.varint()?).ok().and_then(|delta| tick.checked_add(delta));
+        tick = next.filter(|&next| (next as usize) < header.ticks.len()).ok_or_else(corrupt)?;
+        let operation = &header.operations[header.ticks[tick as usize].operation as usize];
+        let event = Event { tick, ..bytes.event(operation)? };
         if !is_inside(&header, operation, &event) {
-            return Err(unreadable("an event speaks of what is not there"));
+            return Err(invalid("event with an unknown thread or element"));
         }
         events.push(event);
     }
     match bytes.0 {
         [] => Ok(Trace { header, events }),
-        _ => Err(unreadable("something follows its last event")),
+        _ => Err(invalid("data after the last event")),
     }
 }
 
-/// Whether everything that is named by its position is there.
+/// Rejects a header with a position outside the list that it refers to.
 fn check(header: &Header) -> Result<()> {
-    let Header { sites, operations, moments, acts, matrices, shared, .. } = header;
-    let is_there = |operation: &Operation| {
+    let Header { sites, operations, ticks, phases, matrices, shared, .. } = header;
+    let is_valid = |operation: &Operation| {
         let memory = operation.memory as usize;
         (operation.site as usize) < sites.len()
-            && match operation.does {
-                Does::GlobalLoad | Does::GlobalStore => memory < matrices.len() && operation.ty.is_some(),
-                Does::SharedLoad | Does::SharedStore => memory < shared.len() && operation.ty.is_some(),
-                Does::Barrier | Does::Wait => true,
-                Does::MulAdd | Does::Matrix | Does::Arithmetic => operation.ty.is_some(),
+            && match operation.kind {
+                OperationKind::GlobalLoad | OperationKind::GlobalStore => {
+                    memory < matrices.len() && operation.ty.is_some()
+                }
+                OperationKind::SharedLoad | OperationKind::SharedStore => {
+                    memory < shared.len() && operation.ty.is_some()
+                }
+                OperationKind::Barrier | OperationKind::Wait => true,
+                OperationKind::MulAdd | OperationKind::Matrix | OperationKind::Arithmetic => operation.ty.is_some(),
             }
     };
-    let in_order = |[from, to]: [u32; 2]| from <= to && to as usize <= moments.len();
+    let in_order = |[from, to]: [u32; 2]| from <= to && to as usize <= ticks.len();
     if header.version != VERSION {
-        return Err(unreadable(&format!("it is of version {}, and this reads version {VERSION}", header.version)));
+        return Err(invalid(&format!("version {}; supported: {VERSION}", header.version)));
     }
-    if !operations.iter().all(is_there)
-        || !moments.iter().all(|moment| (moment.operation as usize) < operations.len())
-        || !acts.iter().all(|act| in_order(act.moments))
+    if !operations.iter().all(is_valid)
+        || !ticks.iter().all(|tick| (tick.operation as usize) < operations.len())
+        || !phases.iter().all(|phase| in_order(phase.ticks))
         || !header.lines.iter().all(|(site, _)| (*site as usize) < sites.len())
-        || matrices.iter().any(|matrix| extent(matrix.shape) > MOST_ELEMENTS || matrix.first > MOST_ELEMENTS)
-        || !header.deeds.iter().all(|deed| is_known(header, deed))
+        || matrices.iter().any(|matrix| extent(matrix.shape) > MAX_ELEMENTS || matrix.first_origin > MAX_ELEMENTS)
+        || !header.pipeline.iter().all(|event| is_valid_pipeline_event(header, event))
         || !(1..=1024).contains(&extent(header.block.map(u64::from)))
-        || !header.findings.iter().filter_map(|f| f.moment).all(|moment| (moment as usize) < moments.len())
+        || !header.findings.iter().filter_map(|f| f.tick).all(|tick| (tick as usize) < ticks.len())
     {
-        return Err(unreadable("its header speaks of what is not there"));
+        return Err(invalid("header with a position out of range"));
     }
     Ok(())
 }
 
-/// The number of elements of a matrix; far too many where they cannot be counted.
+/// The number of elements of a matrix; saturates at `u64::MAX`.
 fn extent(shape: [u64; 3]) -> u64 {
     if shape.contains(&0) { 0 } else { shape.into_iter().fold(1, u64::saturating_mul) }
 }
 
-/// Whether a deed is of a warp that there can be, on arrays that there are.
-fn is_known(header: &Header, deed: &Deed) -> bool {
-    let is_there = |&[array, index]: &Spot| {
+/// Whether a pipeline event has a possible warp and existing arrays.
+fn is_valid_pipeline_event(header: &Header, event: &PipelineEvent) -> bool {
+    let exists = |&[array, index]: &SharedSlot| {
         header.shared.get(array as usize).is_some_and(|array| array.dims.first().is_some_and(|&count| index < count))
     };
-    deed.warp < 32 && deed.does.spots().iter().all(is_there)
+    event.warp < 32 && event.op.slots().iter().all(exists)
 }
 
-/// Whether threads and elements are ones that there are.
+/// Whether the event's threads and elements exist.
 fn is_inside(header: &Header, operation: &Operation, event: &Event) -> bool {
-    let elements = match operation.does {
-        Does::GlobalLoad | Does::GlobalStore => extent(header.matrices[operation.memory as usize].shape),
-        Does::SharedLoad | Does::SharedStore => header.shared[operation.memory as usize]
+    let elements = match operation.kind {
+        OperationKind::GlobalLoad | OperationKind::GlobalStore => {
+            extent(header.matrices[operation.memory as usize].shape)
+        }
+        OperationKind::SharedLoad | OperationKind::SharedStore => header.shared[operation.memory as usize]
             .dims
             .iter()
-            .fold(1, |all, &dim| u64::saturating_mul(all, dim.into())),
+            .fold(1, |len, &dim| u64::saturating_mul(len, dim.into())),
         _ => 0,
     };
     // A block has at most 1024 threads.
@@ -191,22 +199,22 @@ fn is_inside(header: &Header, operation: &Operation, event: &Event) -> bool {
 fn put_event(bytes: &mut Vec<u8>, event: &Event, operation: &Operation) {
     event.block.into_iter().chain([event.warp]).for_each(|number| put_varint(bytes, number.into()));
     bytes.extend(event.lanes.to_le_bytes());
-    if operation.does.is_access() {
-        put_varint(bytes, event.passes.into());
+    if operation.kind.is_access() {
+        put_varint(bytes, event.transactions.into());
         put_varint(bytes, event.conflicts.into());
-        put_differences(bytes, &event.elements);
+        put_deltas(bytes, &event.elements);
     }
-    if matches!(operation.does, Does::SharedLoad | Does::SharedStore | Does::MulAdd) {
-        put_differences(bytes, &event.from);
+    if matches!(operation.kind, OperationKind::SharedLoad | OperationKind::SharedStore | OperationKind::MulAdd) {
+        put_deltas(bytes, &event.origins);
     }
-    if operation.does == Does::MulAdd {
-        put_differences(bytes, &event.other);
+    if operation.kind == OperationKind::MulAdd {
+        put_deltas(bytes, &event.origins_b);
     }
     put_numbers(bytes, &event.bits, operation.ty.map_or(0, |ty| ty.size()));
 }
 
 fn put_count(bytes: &mut Vec<u8>, count: usize) -> Result<()> {
-    let count = u32::try_from(count).map_err(|_| std::io::Error::other("more than a file holds"))?;
+    let count = u32::try_from(count).map_err(|_| std::io::Error::other("more than 2^32 - 1 entries"))?;
     bytes.extend(count.to_le_bytes());
     Ok(())
 }
@@ -223,21 +231,21 @@ fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-fn put_differences(bytes: &mut Vec<u8>, numbers: &[u64]) {
+fn put_deltas(bytes: &mut Vec<u8>, numbers: &[u64]) {
     let mut last = 0u64;
     for &number in numbers {
-        let difference = number.wrapping_sub(last) as i64;
-        put_varint(bytes, (difference << 1 ^ difference >> 63) as u64);
+        let delta = number.wrapping_sub(last) as i64;
+        put_varint(bytes, (delta << 1 ^ delta >> 63) as u64);
         last = number;
     }
 }
 
-/// What is left to be read.
+/// The bytes not yet read.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(ends)?;
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(corrupt)?;
         self.0 = rest;
         Ok(taken)
     }
@@ -265,14 +273,14 @@ impl<'a> Bytes<'a> {
                 return Ok(number);
             }
         }
-        Err(ends())
+        Err(corrupt())
     }
 
     fn small(&mut self) -> Result<u32> {
-        u32::try_from(self.varint()?).map_err(|_| ends())
+        u32::try_from(self.varint()?).map_err(|_| corrupt())
     }
 
-    fn differences(&mut self, count: usize) -> Result<Vec<u64>> {
+    fn deltas(&mut self, count: usize) -> Result<Vec<u64>> {
         let mut last = 0u64;
         let next = |_| {
             let folded = self.varint()?;
@@ -287,15 +295,15 @@ impl<'a> Bytes<'a> {
         let (warp, lanes) = (self.small()?, self.number(4)? as u32);
         let count = lanes.count_ones() as usize;
         let mut event = Event { block, warp, lanes, ..Event::default() };
-        if operation.does.is_access() {
-            (event.passes, event.conflicts) = (self.small()?, self.small()?);
-            event.elements = self.differences(count)?;
+        if operation.kind.is_access() {
+            (event.transactions, event.conflicts) = (self.small()?, self.small()?);
+            event.elements = self.deltas(count)?;
         }
-        if matches!(operation.does, Does::SharedLoad | Does::SharedStore | Does::MulAdd) {
-            event.from = self.differences(count)?;
+        if matches!(operation.kind, OperationKind::SharedLoad | OperationKind::SharedStore | OperationKind::MulAdd) {
+            event.origins = self.deltas(count)?;
         }
-        if operation.does == Does::MulAdd {
-            event.other = self.differences(count)?;
+        if operation.kind == OperationKind::MulAdd {
+            event.origins_b = self.deltas(count)?;
         }
         if let Some(ty) = operation.ty {
             event.bits = self.numbers(count, ty.size())?;
@@ -304,10 +312,10 @@ impl<'a> Bytes<'a> {
     }
 }
 
-fn unreadable(why: &str) -> Error {
-    Error::Unreadable(why.into())
+fn invalid(reason: &str) -> Error {
+    Error::InvalidTrace(reason.into())
 }
 
-fn ends() -> Error {
-    unreadable("it is damaged")
+fn corrupt() -> Error {
+    invalid("corrupt or truncated data")
 }

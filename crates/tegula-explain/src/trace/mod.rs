@@ -1,149 +1,158 @@
-//! A trace: what one launch did, operation by operation and thread by thread.
+//! Traces: the recorded operations of one launch, by instruction and thread.
 //!
 //! | file | |
 //! |---|---|
-//! | `record` | the observer that makes a trace |
-//! | `order` | operations in the order of the program, and the acts they make up |
-//! | `deed` | what warps do to a pipeline |
-//! | `file` | the trace as bytes, and back |
+//! | `record` | the observer that records a trace |
+//! | `order` | ticks in program order, grouped into phases |
+//! | `pipeline_event` | pipeline operations of warps |
+//! | `file` | the serialized form |
 //!
-//! Warps run in some order; a trace stands in that of the program. A [`Moment`] is one operation in one turn of the loops around it,
-//! for all warps of all blocks at once; [`Act`]s are the runs of moments that one would tell as one thing: load, wait, multiply, wait,
-//! slide, and in the end store. An [`Event`] is what one warp did in a moment.
+//! Warps run in some order; a trace is in program order. A [`Tick`] is one instruction of the
+//! program: an operation in one iteration of its loops, for all warps of all blocks. A [`Phase`] is
+//! a run of ticks with one purpose: load, wait, multiply, wait, slide, and at the end store. An
+//! [`Event`] is one warp's part in a tick.
 
-mod deed;
 mod file;
 mod order;
+mod pipeline_event;
 mod record;
 
-pub use deed::{Deed, Doing, Spot};
-pub use record::{MOST, Sample, record};
+pub use pipeline_event::{PipelineEvent, PipelineOp, SharedSlot};
+pub use record::{MAX_VALUES, TraceFilter, record};
 use serde::{Deserialize, Serialize};
 use tegula_core::element::Type;
 use tegula_interp::Counters;
 
-/// The version of the format that is written, and the only one that is read.
+/// The format version: written to every file, and the only one that is read.
 pub const VERSION: u32 = 1;
 
-/// What one launch did.
+/// The recorded operations of one launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// Everything but the events.
     pub header: Header,
-    /// What warps did: in the order of moments; within one, of blocks and warps.
+    /// Events by tick, then block, then warp.
     pub events: Vec<Event>,
 }
 
-/// Everything about a launch but what happened, moment by moment.
+/// The launch, its program and its costs: everything but the events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// [`VERSION`].
     pub version: u32,
     /// The kernel's name.
     pub kernel: String,
-    /// What it says of itself.
+    /// The kernel's own notes.
     pub notes: Vec<String>,
     /// Blocks along x, y, z.
     pub grid: [u32; 3],
     /// Threads of a block along x, y, z.
     pub block: [u32; 3],
-    /// The matrices it takes, in order; numbers that it takes are among [`Header::scalars`].
-    pub matrices: Vec<MatrixOf>,
-    /// The numbers it takes: name, type, value.
+    /// The matrix parameters, in order; scalars are in [`Header::scalars`].
+    pub matrices: Vec<MatrixInfo>,
+    /// The scalar parameters: name, type, value.
     pub scalars: Vec<(String, Type, String)>,
-    /// The arrays of a block's shared memory.
-    pub shared: Vec<Array>,
-    /// What was recorded, where not everything was.
-    pub sample: Sample,
+    /// The shared arrays of a block.
+    pub shared: Vec<SharedArray>,
+    /// The recorded part of the launch.
+    #[serde(rename = "sample")]
+    pub filter: TraceFilter,
     /// Lines of the kernel's source.
-    pub sites: Vec<Line>,
-    /// The operations that moments are made of.
+    pub sites: Vec<SourceLine>,
+    /// The static operations that ticks refer to.
     pub operations: Vec<Operation>,
-    /// Operations in turns of loops, in the order of the program.
-    pub moments: Vec<Moment>,
-    /// Moments that belong together.
-    pub acts: Vec<Act>,
+    /// Operations by loop iteration, in program order.
+    #[serde(rename = "moments")]
+    pub ticks: Vec<Tick>,
+    /// Runs of ticks with one purpose.
+    #[serde(rename = "acts")]
+    pub phases: Vec<Phase>,
     /// Blocks of a cluster.
-    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    #[serde(default = "single_block", skip_serializing_if = "is_single_block")]
     pub cluster: u32,
-    /// What warps did to a pipeline; nothing in kernels whose barriers do not count.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub deeds: Vec<Deed>,
-    /// What the blocks that ran cost.
+    /// Pipeline operations of warps; empty for kernels without mbarriers.
+    #[serde(rename = "deeds", default, skip_serializing_if = "Vec::is_empty")]
+    pub pipeline: Vec<PipelineEvent>,
+    /// Counters over the blocks that ran.
     pub counters: Counters,
-    /// What each line cost: position among the sites, and what.
+    /// Counters by source line: position in [`Header::sites`], counters.
     pub lines: Vec<(u32, Counters)>,
-    /// What is wrong or could be better: errors first.
+    /// Errors, then notes.
     pub findings: Vec<Finding>,
 }
 
 impl Header {
-    /// The operation of a moment.
-    pub fn operation(&self, moment: u32) -> &Operation {
-        &self.operations[self.moments[moment as usize].operation as usize]
+    /// The operation of a tick.
+    pub fn operation(&self, tick: u32) -> &Operation {
+        &self.operations[self.ticks[tick as usize].operation as usize]
     }
 }
 
-/// Traces of kernels without clusters do not speak of them.
-const fn alone() -> u32 {
+/// The cluster size where a trace has none: such traces leave the key out.
+const fn single_block() -> u32 {
     1
 }
 
-fn is_alone(cluster: &u32) -> bool {
-    *cluster == alone()
+fn is_single_block(cluster: &u32) -> bool {
+    *cluster == single_block()
 }
 
-/// A matrix in global memory. It begins at a multiple of 256 bytes.
+/// A matrix in global memory, aligned to 256 bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MatrixOf {
+pub struct MatrixInfo {
     /// The parameter.
     pub name: String,
-    /// The type of its elements.
+    /// The element type.
     pub ty: Type,
-    /// Matrices of a batch, rows, columns.
+    /// Batches, rows, columns.
     pub shape: [u64; 3],
-    /// Elements from one matrix of a batch, one row and one column to the next.
+    /// Strides of batch, row and column, in elements.
     pub strides: [i64; 3],
-    /// Whether the kernel writes it.
+    /// Whether the kernel writes the matrix.
     pub written: bool,
-    /// The number that stands for its first element where events say where a number came from; the next element has the next
-    /// number, row after row. 0 stands for none.
-    pub first: u64,
-    /// What was in it before the launch, row after row, as bits; empty where nothing was, or more than a trace keeps.
+    /// The provenance number of the first element.
+    ///
+    /// Elements are numbered from here in row-major order; [`Event::origins`] uses these numbers.
+    /// 0 stands for no element.
+    #[serde(rename = "first")]
+    pub first_origin: u64,
+    /// Values before the launch as bits, in row-major order.
+    ///
+    /// Empty for an uninitialized matrix, and for one with more elements than a trace keeps.
     #[serde(skip)]
-    pub before: Vec<u64>,
+    pub initial: Vec<u64>,
 }
 
 /// An array in shared memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Array {
-    /// Its name.
+pub struct SharedArray {
+    /// The name.
     pub name: String,
-    /// The type of its elements.
+    /// The element type.
     pub ty: Type,
     /// Extents, outermost first.
     pub dims: Vec<u32>,
-    /// Where it starts, in bytes.
+    /// The byte offset in shared memory.
     pub start: u32,
 }
 
-/// A line of source, and which of its unrolled copies.
+/// A line of source, and the copy of it where a loop was unrolled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Line {
+pub struct SourceLine {
     /// The file.
     pub file: String,
     /// The line, from 1.
     pub line: u32,
     /// The column, from 1.
     pub column: u32,
-    /// 0 for the first copy.
+    /// The unrolled copy, from 0.
     pub copy: u32,
 }
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Does {
+pub enum OperationKind {
     /// Reads global memory.
     GlobalLoad,
     /// Writes global memory.
@@ -152,125 +161,139 @@ pub enum Does {
     SharedLoad,
     /// Writes shared memory.
     SharedStore,
-    /// Waits for the block, or at a named barrier.
+    /// Synchronizes the block, or the threads of a named barrier.
     Barrier,
     /// Waits for asynchronous copies.
     Wait,
-    /// Adds a product to a sum.
+    /// Adds a product to an accumulator.
     MulAdd,
-    /// Adds products of matrices to sums.
+    /// Adds matrix products to accumulators.
     Matrix,
     /// Other arithmetic on elements.
     Arithmetic,
 }
 
-impl Does {
-    /// Whether it reads or writes memory.
+impl OperationKind {
+    /// Whether the operation reads or writes memory.
     pub const fn is_access(self) -> bool {
-        matches!(self, Does::GlobalLoad | Does::GlobalStore | Does::SharedLoad | Does::SharedStore)
+        matches!(
+            self,
+            OperationKind::GlobalLoad
+                | OperationKind::GlobalStore
+                | OperationKind::SharedLoad
+                | OperationKind::SharedStore
+        )
     }
 }
 
-/// An operation of the kernel; a vector access has one for each of its elements.
+/// A static operation of the kernel; a vector access is one operation per element.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Operation {
-    /// What it does.
-    pub does: Does,
-    /// Where it was written: position among the sites.
+    /// The kind.
+    #[serde(rename = "does")]
+    pub kind: OperationKind,
+    /// The source line: position in [`Header::sites`].
     pub site: u32,
-    /// The matrix or array it reads or writes: position among the matrices or shared arrays. The barrier, where it waits.
+    /// The accessed matrix or shared array, by position in its list; for a barrier its number.
     pub memory: u32,
-    /// The type of what it reads, writes or computes.
+    /// The type of the value that is read, written or computed.
     pub ty: Option<Type>,
-    /// The name of the arithmetic.
+    /// The name of an arithmetic operation.
     pub name: String,
 }
 
-/// One operation in one turn of the loops around it.
+/// One operation in one iteration of its loops, for all warps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moment {
-    /// Position among the operations.
+pub struct Tick {
+    /// Position in [`Header::operations`].
     pub operation: u32,
-    /// The step of the slide, from 0; none before and after it.
+    /// The k-step, from 0; `None` before and after the loop over k.
     pub step: Option<u32>,
 }
 
-/// What an act is.
+/// The purpose of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Acts {
-    /// Elements come from global memory, into registers or shared memory.
+pub enum PhaseKind {
+    /// Elements move from global memory into registers or shared memory.
     Load,
-    /// Threads wait for each other, or for copies.
+    /// Threads wait at a barrier, or for copies.
     Wait,
-    /// Products are added to sums.
+    /// Products are added to accumulators.
     Multiply,
-    /// The tiles move on along k: nothing happens, the next step begins.
+    /// The tiles move on along k and the next k-step begins; no operation runs.
     Slide,
-    /// What comes after the last step: sums go to C.
+    /// After the last k-step: accumulators are written to C.
     Store,
 }
 
-/// Consecutive moments that are told as one thing.
+/// Consecutive ticks with one purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Act {
-    /// What it is.
-    pub does: Acts,
-    /// The step; of a slide the one that begins.
+pub struct Phase {
+    /// The purpose.
+    #[serde(rename = "does")]
+    pub kind: PhaseKind,
+    /// The k-step; for a slide the one that begins.
     pub step: Option<u32>,
-    /// The first of its moments, and the one after its last: none for a slide.
-    pub moments: [u32; 2],
+    /// The first tick, and the one after the last; a slide has none.
+    #[serde(rename = "moments")]
+    pub ticks: [u32; 2],
 }
 
-/// What one warp did in one moment. Lists have an entry for each lane that took part, in the order of lanes.
+/// One warp's part in one tick; lists have one entry per active lane, in lane order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Position among the moments.
-    pub moment: u32,
+    /// Position in [`Header::ticks`].
+    pub tick: u32,
     /// The block, along x, y, z.
     pub block: [u32; 3],
     /// The warp of the block.
     pub warp: u32,
-    /// One bit a lane: those that took part.
+    /// The active lanes, one bit each.
     pub lanes: u32,
-    /// With the first element of an access: sectors of global memory, or passes over the banks of shared memory.
-    pub passes: u32,
-    /// Those of the passes that are due to conflicts.
+    /// Sectors of a global request, or wavefronts of a shared one.
+    ///
+    /// A vector access counts them at its first element.
+    pub transactions: u32,
+    /// The wavefronts among them that are due to bank conflicts.
     pub conflicts: u32,
-    /// Elements that are read or written: position in the matrix or array, row after row.
+    /// Accessed elements: row-major position in the matrix or array.
     pub elements: Vec<u64>,
-    /// What the number is a copy of, as an element of a matrix ([`MatrixOf::first`]); 0 if nothing. Of accesses to shared memory, and
-    /// of a multiply-add its first factor.
-    pub from: Vec<u64>,
-    /// The same of the second factor.
-    pub other: Vec<u64>,
-    /// The number, as bits: what is read, written, or computed.
+    /// Provenance of the value: the matrix element that it is a copy of, or 0.
+    ///
+    /// Numbers count from [`MatrixInfo::first_origin`]. Accesses to shared memory have it; a
+    /// multiply-add has that of its first operand.
+    pub origins: Vec<u64>,
+    /// Provenance of the second operand of a multiply-add.
+    pub origins_b: Vec<u64>,
+    /// The value that is read, written or computed, as bits.
     pub bits: Vec<u64>,
 }
 
-/// Something wrong with the kernel, or not as good as it could be.
+/// An error or a note of the checker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// `race`, `out-of-bounds` and so on.
     pub kind: String,
-    /// Whether the kernel is wrong; otherwise it does more than it must.
+    /// Whether the kernel is wrong; otherwise the finding is a note about avoidable work.
     pub error: bool,
-    /// What happened, in words.
+    /// The message.
     pub message: String,
     /// The block.
     pub block: [u32; 3],
-    /// Threads along x, y, z: the one that looked, then the one it met.
+    /// Threads along x, y, z: the reporting one, then the one it conflicts with.
     pub threads: Vec<[u32; 3]>,
-    /// `global` or `shared`, if it is about memory.
+    /// `global` or `shared`, for a finding about memory.
     pub space: Option<String>,
     /// The matrix or array.
     pub name: String,
     /// Coordinates of the element.
     pub index: Vec<u64>,
-    /// Lines: of the access, then of the one it met.
+    /// Source lines: of the access, then of the conflicting access.
     pub lines: Vec<(String, u32)>,
-    /// How often it happened.
+    /// Number of occurrences.
     pub times: u64,
-    /// The moment at which it was first seen, where that was recorded.
-    pub moment: Option<u32>,
+    /// The tick of the first occurrence, where it was recorded.
+    #[serde(rename = "moment")]
+    pub tick: Option<u32>,
 }

@@ -1,5 +1,5 @@
-//! A window with the page in it, steered by the protocol of the browser's developer tools
-//! (<https://chromedevtools.github.io/devtools-protocol/>): JSON over a web socket.
+//! A headless Chromium window, driven by the DevTools protocol
+//! (<https://chromedevtools.github.io/devtools-protocol/>): JSON over a WebSocket.
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader};
@@ -14,25 +14,25 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use tegula_core::element::Type;
-use tegula_explain::page::{Book, html};
+use tegula_explain::page::{Catalog, html};
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
 
-/// Programs that are the browser.
+/// Names of the browser's program.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// A window.
+/// A browser window.
 pub struct Window {
     socket: RefCell<WebSocket<TcpStream>>,
     session: String,
     calls: Cell<u64>,
-    /// What the page said on its console.
-    said: RefCell<Vec<String>>,
+    /// Messages of the page's console.
+    console: RefCell<Vec<String>>,
     browser: Child,
     _profile: TempDir,
 }
 
-/// A window that shows an address, where there is a browser.
+/// Opens a URL; `None` without a browser.
 pub fn open(url: &str) -> Option<Window> {
     let required = std::env::var_os("TEGULA_REQUIRE_BROWSER").is_some_and(|value| value == "1");
     let Some(program) = program() else {
@@ -53,7 +53,7 @@ pub fn open(url: &str) -> Option<Window> {
     let mut lines = BufReader::new(browser.stderr.take().unwrap()).lines();
     let address = lines
         .find_map(|line| Some(line.ok()?.strip_prefix("DevTools listening on ")?.to_string()))
-        .expect("the browser says where its tools listen");
+        .expect("the address of the DevTools");
     thread::spawn(move || lines.for_each(drop));
     let host = address.trim_start_matches("ws://").split('/').next().unwrap();
     let stream = TcpStream::connect(host).unwrap();
@@ -63,7 +63,7 @@ pub fn open(url: &str) -> Option<Window> {
         socket: RefCell::new(socket),
         session: String::new(),
         calls: Cell::new(0),
-        said: RefCell::default(),
+        console: RefCell::default(),
         browser,
         _profile: profile,
     };
@@ -79,13 +79,13 @@ pub fn open(url: &str) -> Option<Window> {
     Some(window)
 }
 
-/// A window that shows the page that is a file.
+/// Opens the page as a file, in a state given as a URL fragment.
 pub fn page(state: &str) -> Option<Window> {
     static FILE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, file) = FILE.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("page.html");
-        std::fs::write(&file, html(&Book::small(Type::F32), &|_| {}).unwrap()).unwrap();
+        std::fs::write(&file, html(&Catalog::small(Type::F32), &|_| {}).unwrap()).unwrap();
         (folder, file)
     });
     open(&format!("file://{}#{state}", file.display()))
@@ -114,29 +114,29 @@ impl Window {
         let mut socket = self.socket.borrow_mut();
         socket.send(Message::text(call.to_string())).unwrap();
         loop {
-            let Ok(Message::Text(text)) = socket.read() else { panic!("the browser is gone: {method}") };
+            let Ok(Message::Text(text)) = socket.read() else { panic!("{method}: the browser closed the connection") };
             let mut answer: Value = serde_json::from_str(text.as_str()).unwrap();
             if answer["id"] == id {
                 assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
                 return answer["result"].take();
             }
-            self.hear(&answer);
+            self.log(&answer);
         }
     }
 
-    fn hear(&self, event: &Value) {
+    fn log(&self, event: &Value) {
         let params = &event["params"];
-        let said = match event["method"].as_str() {
+        let message = match event["method"].as_str() {
             Some("Log.entryAdded") => &params["entry"]["text"],
             Some("Runtime.exceptionThrown") => &params["exceptionDetails"],
             Some("Runtime.consoleAPICalled") => &params["args"],
             _ => return,
         };
-        self.said.borrow_mut().push(said.to_string());
+        self.console.borrow_mut().push(message.to_string());
     }
 
-    /// What an expression in the page comes to, as text.
-    pub fn ask(&self, expression: &str) -> String {
+    /// Evaluates an expression in the page, as text.
+    pub fn eval(&self, expression: &str) -> String {
         let expression = format!("Promise.resolve({expression}).then(String)");
         let params = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
         let answer = self.call("Runtime.evaluate", params);
@@ -145,10 +145,10 @@ impl Window {
 
     /// The text of an element.
     pub fn text(&self, selector: &str) -> String {
-        self.ask(&format!("document.querySelector({selector:?}).innerText"))
+        self.eval(&format!("document.querySelector({selector:?}).innerText"))
     }
 
-    /// Presses a key and lets it go.
+    /// Presses and releases a key.
     pub fn press(&self, key: &str) {
         let code = match key {
             "Tab" => 9,
@@ -164,46 +164,46 @@ impl Window {
         self.call("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": key, "windowsVirtualKeyCode": code }));
     }
 
-    /// Clicks at an element.
+    /// Clicks an element.
     pub fn click(&self, selector: &str) {
         let click = "dispatchEvent(new MouseEvent('click', { bubbles: true }))";
-        self.ask(&format!("document.querySelector({selector:?}).{click}"));
+        self.eval(&format!("document.querySelector({selector:?}).{click}"));
     }
 
-    /// Chooses from a list, or enters a number.
+    /// Sets the value of a control.
     pub fn enter(&self, selector: &str, value: &str) {
         let change = format!("e.value = {value:?}; e.dispatchEvent(new Event('change', {{ bubbles: true }}));");
-        self.ask(&format!("(e => {{ {change} }})(document.querySelector({selector:?}))"));
+        self.eval(&format!("(e => {{ {change} }})(document.querySelector({selector:?}))"));
         self.until("!document.body.hasAttribute('aria-busy')");
     }
 
     /// Waits until an expression is true.
     pub fn until(&self, expression: &str) {
         for _ in 0..1200 {
-            if self.ask(expression) == "true" {
+            if self.eval(expression) == "true" {
                 return;
             }
             thread::sleep(Duration::from_millis(50));
         }
-        panic!("never: {expression}; {}", self.ask("document.body?.innerText.slice(0, 400)"));
+        panic!("timeout: {expression}; {}", self.eval("document.body?.innerText.slice(0, 400)"));
     }
 
-    /// The size of what is seen, in CSS pixels.
+    /// Sets the viewport size, in CSS pixels.
     pub fn size(&self, width: u32, height: u32) {
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", metrics);
         thread::sleep(Duration::from_millis(300));
     }
 
-    /// `light` or `dark`; nothing moves.
+    /// Sets the color scheme, `light` or `dark`, and reduced motion.
     pub fn scheme(&self, scheme: &str) {
         let feature = |name: &str, value: &str| json!({ "name": name, "value": value });
         let features = [feature("prefers-color-scheme", scheme), feature("prefers-reduced-motion", "reduce")];
         self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
     }
 
-    /// Keeps a picture where TEGULA_SCREENSHOTS says.
-    pub fn picture(&self, name: &str) {
+    /// Writes a screenshot into the folder `TEGULA_SCREENSHOTS`, if set.
+    pub fn screenshot(&self, name: &str) {
         if let Some(folder) = std::env::var_os("TEGULA_SCREENSHOTS") {
             let shot = self.call("Page.captureScreenshot", json!({ "captureBeyondViewport": true }));
             let png = BASE64_STANDARD.decode(shot["data"].as_str().unwrap()).unwrap();
@@ -211,11 +211,11 @@ impl Window {
         }
     }
 
-    /// The page said nothing on its console, and asked nobody else for anything.
-    pub fn was_quiet(&self) {
-        assert_eq!(*self.said.borrow(), Vec::<String>::new());
-        let asked =
+    /// Asserts an empty console and no requests to other origins.
+    pub fn assert_quiet(&self) {
+        assert_eq!(*self.console.borrow(), Vec::<String>::new());
+        let requests =
             "performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))";
-        assert_eq!(self.ask(asked), "");
+        assert_eq!(self.eval(requests), "");
     }
 }

@@ -1,11 +1,11 @@
-//! How the page looks: nothing overlaps or is cut off, and all text can be read, in both colour schemes, on a desk and on a phone.
+//! Layout and contrast of the page in both color schemes, on desktop and phone.
 
 use crate::chromium::{Window, page};
 use crate::full;
 
 const VIEWS: [&str; 8] = ["threads", "memory", "code", "cost", "roof", "compare", "loops", "mistakes"];
 
-/// What overlaps, sticks out, or has its text cut; empty if nothing.
+/// Elements that overlap, overflow the viewport, or are clipped; empty if none.
 const LAYOUT: &str = r##"(() => {
   const wrong = [], name = (e) => `${e.tagName.toLowerCase()}${e.id ? "#" + e.id : ""} "${(e.textContent || "").trim().slice(0, 30)}"`;
   if (document.documentElement.scrollWidth > innerWidth) wrong.push(`the page is ${document.documentElement.scrollWidth} wide of ${innerWidth}`);
@@ -14,10 +14,10 @@ const LAYOUT: &str = r##"(() => {
   const seen = all.filter((e) => e.checkVisibility() && e.getClientRects().length && !scrolls(e));
   for (const e of seen) {
     const r = e.getBoundingClientRect();
-    if (r.left < -0.5 || r.right > innerWidth + 0.5) wrong.push(`${name(e)} sticks out: ${r.left} to ${r.right}`);
-    if (e.matches("button, label, th, td, figcaption, p, h1, h2") && e.scrollWidth > e.clientWidth + 1 && e.clientWidth) wrong.push(`${name(e)} is cut off`);
+    if (r.left < -0.5 || r.right > innerWidth + 0.5) wrong.push(`${name(e)} overflows: ${r.left} to ${r.right}`);
+    if (e.matches("button, label, th, td, figcaption, p, h1, h2") && e.scrollWidth > e.clientWidth + 1 && e.clientWidth) wrong.push(`${name(e)} is clipped`);
   }
-  for (const span of document.querySelectorAll("#acts span")) if (span.scrollWidth > span.clientWidth + 1) wrong.push(`act ${name(span)} is cut off`);
+  for (const span of document.querySelectorAll("#phases span")) if (span.scrollWidth > span.clientWidth + 1) wrong.push(`phase ${name(span)} is clipped`);
   for (let i = 0; i < seen.length; i++) {
     for (let j = i + 1; j < seen.length; j++) {
       if (seen[i].contains(seen[j]) || seen[j].contains(seen[i])) continue;
@@ -29,7 +29,7 @@ const LAYOUT: &str = r##"(() => {
   return wrong.slice(0, 5).join("\n");
 })()"##;
 
-/// Text whose contrast is below that of WCAG 2, level AA; empty if none.
+/// Text with less contrast than WCAG 2 level AA; empty if none.
 const CONTRAST: &str = r##"(() => {
   const rgb = (text) => { const n = text.match(/[\d.]+/g).map(Number); return n.length > 3 && n[3] === 0 ? null : n.slice(0, 3); };
   const light = (c) => c.map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
@@ -57,14 +57,14 @@ const CONTRAST: &str = r##"(() => {
   return [...new Set(wrong)].slice(0, 5).join("\n");
 })()"##;
 
-fn judged(window: &Window, name: &str) {
-    assert_eq!(window.ask(LAYOUT), "", "{name}");
-    assert_eq!(window.ask(CONTRAST), "", "{name}");
-    window.picture(name);
+fn check(window: &Window, name: &str) {
+    assert_eq!(window.eval(LAYOUT), "", "{name}");
+    assert_eq!(window.eval(CONTRAST), "", "{name}");
+    window.screenshot(name);
 }
 
-/// In all views, both schemes, on a desk and on a phone.
-fn everywhere(state: &str, name: &str) {
+/// Checks all views in both schemes, on desktop and phone.
+fn check_all_views(state: &str, name: &str) {
     let Some(window) = page(state) else { return };
     for (width, height) in [(1400, 1100), (375, 800)] {
         window.size(width, height);
@@ -72,46 +72,46 @@ fn everywhere(state: &str, name: &str) {
             window.scheme(scheme);
             for view in VIEWS {
                 window.click(&format!("[data-view={view}]"));
-                // Where it happens, if there is something wrong.
-                window.ask("document.querySelector('.error [data-finding]')?.click()");
-                judged(&window, &format!("{name}-{view}-{scheme}-{width}"));
+                // The tick of the first error, if any.
+                window.eval("document.querySelector('.error [data-finding]')?.click()");
+                check(&window, &format!("{name}-{view}-{scheme}-{width}"));
             }
         }
     }
-    window.was_quiet();
+    window.assert_quiet();
 }
 
 #[test]
-fn what_cannot_be_read_is_noticed() {
+fn checks_detect_overlap_overflow_clipping_and_low_contrast() {
     let Some(window) = page("view=cost") else { return };
-    assert_eq!((window.ask(LAYOUT).as_str(), window.ask(CONTRAST).as_str()), ("", ""));
-    let noticed = |style: &str, check: &str| {
-        window.ask(&format!("document.head.insertAdjacentHTML('beforeend', '<style id=planted>{style}</style>')"));
-        let said = window.ask(check);
-        window.ask("document.getElementById('planted').remove()");
-        said
+    assert_eq!((window.eval(LAYOUT).as_str(), window.eval(CONTRAST).as_str()), ("", ""));
+    let problems = |style: &str, check: &str| {
+        window.eval(&format!("document.head.insertAdjacentHTML('beforeend', '<style id=injected>{style}</style>')"));
+        let problems = window.eval(check);
+        window.eval("document.getElementById('injected').remove()");
+        problems
     };
-    assert!(noticed("#say { margin-top: -30px }", LAYOUT).contains("overlaps"));
-    assert!(noticed("#tabs { transform: translateX(300px) }", LAYOUT).contains("sticks out"));
-    assert!(noticed("#tabs button { max-width: 30px; overflow: hidden }", LAYOUT).contains("is cut off"));
-    assert!(noticed("#what { color: #999 }", CONTRAST).contains("tiled_f32_2"));
-    assert!(noticed("#matrices text { fill: #bbb }", CONTRAST).contains("in matrices"));
+    assert!(problems("#say { margin-top: -30px }", LAYOUT).contains("overlaps"));
+    assert!(problems("#tabs { transform: translateX(300px) }", LAYOUT).contains("overflows"));
+    assert!(problems("#tabs button { max-width: 30px; overflow: hidden }", LAYOUT).contains("is clipped"));
+    assert!(problems("#what { color: #999 }", CONTRAST).contains("tiled_f32_2"));
+    assert!(problems("#matrices text { fill: #bbb }", CONTRAST).contains("in matrices"));
 }
 
 #[test]
-fn the_smallest_product_can_be_read() {
-    everywhere("at=9&thread=1,0", "small");
+fn small_launch_is_legible() {
+    check_all_views("at=9&thread=1,0", "small");
 }
 
 #[test]
-fn a_conflict_can_be_read() {
-    everywhere("kernel=tiled&tile=16&map=x-row&size=16x16x16&at=4&names=1", "conflict");
+fn bank_conflict_is_legible() {
+    check_all_views("kernel=tiled&tile=16&map=x-row&size=16x16x16&at=4&names=1", "conflict");
 }
 
 #[test]
-fn a_large_product_and_a_race_can_be_read() {
+fn large_launch_and_race_are_legible() {
     if full() {
-        everywhere("kernel=naive&tile=32&size=32x32x32&at=50", "large");
+        check_all_views("kernel=naive&tile=32&size=32x32x32&at=50", "large");
     }
-    everywhere("kernel=tiled&tile=2&mistake=missing-first-barrier&at=6", "race");
+    check_all_views("kernel=tiled&tile=2&mistake=missing-first-barrier&at=6", "race");
 }

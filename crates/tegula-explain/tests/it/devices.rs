@@ -1,4 +1,4 @@
-//! What the page knows of devices is what was measured.
+//! The page's device descriptions match the benchmark results.
 
 use std::fs;
 use std::path::Path;
@@ -9,19 +9,19 @@ const DEVICES: &str = include_str!("../../src/page/devices.json");
 
 fn result(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    fs::read_to_string(root.join(name)).unwrap_or_else(|why| panic!("{name}: {why}"))
+    fs::read_to_string(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value}: not a number"))
 }
 
-/// Equal but for rounding to three digits.
+/// Asserts equality up to rounding to three digits.
 fn same(kept: &Value, measured: f64, what: &str) {
-    assert!((number(kept) / measured - 1.0).abs() < 5e-3, "{what}: {kept} is kept, {measured} was measured");
+    assert!((number(kept) / measured - 1.0).abs() < 5e-3, "{what}: {kept} in devices.json, {measured} measured");
 }
 
-/// Speeds of a kernel for products of a side, in a file of results.
+/// The TFLOP/s of a kernel for side³, from a results file.
 fn speed(file: &str, kernel: &str, side: u64) -> f64 {
     let text = result(file);
     if file.ends_with(".txt") {
@@ -37,7 +37,7 @@ fn speed(file: &str, kernel: &str, side: u64) -> f64 {
 }
 
 #[test]
-fn devices_are_as_measured() {
+fn device_speeds_match_benchmarks() {
     let devices: Value = serde_json::from_str(DEVICES).unwrap();
     for device in devices.as_array().unwrap() {
         for row in device["measured"].as_array().unwrap() {
@@ -47,25 +47,25 @@ fn devices_are_as_measured() {
     }
 }
 
-/// What caches let through, as Nsight Compute counted it.
 #[test]
-fn traffic_is_as_measured() {
+fn device_traffic_matches_nsight_compute() {
     let devices: Value = serde_json::from_str(DEVICES).unwrap();
     let measured: Value = serde_json::from_str(&result("benchmarks/roofs/h200-traffic.json")).unwrap();
     let traffic = &devices[0]["traffic"];
     for (kernel, row) in traffic["kernels"].as_object().unwrap() {
-        let seen = measured["rows"].as_array().unwrap().iter().find(|seen| seen["kernel"] == **kernel).expect("a row");
+        let expected =
+            measured["rows"].as_array().unwrap().iter().find(|row| row["kernel"] == **kernel).expect("a row");
         for key in ["l1_sectors", "l2_sectors", "dram_bytes"] {
-            same(&row[key], number(&seen[key]), &format!("{kernel}, {key}"));
+            same(&row[key], number(&expected[key]), &format!("{kernel}, {key}"));
         }
         let side = traffic["side"].as_u64().unwrap();
         same(&row["tflops"], speed("benchmarks/roofs/h200-speeds.json", kernel, side), kernel);
     }
 }
 
-/// What the roofs program printed; of matrix instructions what benchmarks found, two operations each.
+/// Ceilings are those of the roofs program; for matrix instructions, those of the benchmarks.
 #[test]
-fn ceilings_are_as_measured() {
+fn device_ceilings_match_benchmarks() {
     let devices: Value = serde_json::from_str(DEVICES).unwrap();
     let (bytes, rates) = (&devices[0]["bytes"], &devices[0]["multiply_adds"]);
     let benchmark: Value = serde_json::from_str(&result("benchmarks/h200-f32.json")).unwrap();

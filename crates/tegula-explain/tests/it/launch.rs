@@ -1,18 +1,18 @@
-//! A product to look at, and what must not fail.
+//! Sample launches, unwrapped.
 
-use tegula_explain::product::Product;
 use tegula_explain::profile::Profile;
-use tegula_explain::trace::{MOST, Sample, Trace};
+use tegula_explain::sample_launch::SampleLaunch;
+use tegula_explain::trace::{MAX_VALUES, Trace, TraceFilter};
 use tegula_kernels::Plain;
 
-pub fn product(plain: Plain, sizes: [usize; 3]) -> Product {
-    Product::new(plain, sizes).unwrap()
+pub fn launch(plain: Plain, extents: [usize; 3]) -> SampleLaunch {
+    SampleLaunch::new(plain, extents).unwrap()
 }
 
-pub fn trace(plain: Plain, sizes: [usize; 3]) -> Trace {
-    product(plain, sizes).trace(&Sample::default(), MOST).unwrap()
+pub fn trace(plain: Plain, extents: [usize; 3]) -> Trace {
+    launch(plain, extents).trace(&TraceFilter::default(), MAX_VALUES).unwrap()
 }
 
-pub fn profile(plain: Plain, sizes: [usize; 3]) -> Profile {
-    product(plain, sizes).profile().unwrap()
+pub fn profile(plain: Plain, extents: [usize; 3]) -> Profile {
+    launch(plain, extents).profile().unwrap()
 }

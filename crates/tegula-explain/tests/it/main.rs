@@ -1,15 +1,16 @@
-//! What traces say of the plain kernels, against what is known of them.
+//! Integration tests: traces, counts, timelines, guide and server.
 
 mod assembled;
 mod devices;
 mod guide;
 mod launch;
+mod memory_state;
 mod pipeline;
-mod scene;
 mod serve;
+mod tiles;
 mod trace;
 
-/// Whether everything is asked for, and not only what each change is held to.
+/// Whether the long tests run too (`TEGULA_FULL=1`).
 fn full() -> bool {
     std::env::var("TEGULA_FULL").is_ok_and(|full| full == "1")
 }

@@ -1,4 +1,4 @@
-//! The server, spoken to as by browsers, by pages of other sites, and by programs that know no HTTP.
+//! Requests of browsers, of other sites' pages, and malformed ones.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,43 +7,43 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tegula_core::element::Type;
-use tegula_explain::page::Choice;
-use tegula_explain::serve::Page;
-use tegula_kernels::{Family, Plain};
+use tegula_explain::page::Selection;
+use tegula_explain::serve::Server;
+use tegula_kernels::{Plain, PlainKind};
 
 use crate::full;
 
 fn address() -> SocketAddr {
     static AT: OnceLock<SocketAddr> = OnceLock::new();
-    *AT.get_or_init(own_page)
+    *AT.get_or_init(start_server)
 }
 
-/// What comes back when these bytes are sent, and nothing after them: status, and all of the text.
-fn sent(bytes: &[u8]) -> (u16, String) {
-    let stream = connected();
-    // What is no request may have been refused by now.
+/// Sends bytes, closes the writing half, and returns the status and the whole response.
+fn send(bytes: &[u8]) -> (u16, String) {
+    let stream = connect();
+    // The server may already have closed the connection.
     _ = (&stream).write_all(bytes);
     _ = stream.shutdown(Shutdown::Write);
-    answer(stream)
+    response(stream)
 }
 
-fn connected() -> TcpStream {
+fn connect() -> TcpStream {
     let stream = TcpStream::connect(address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream
 }
 
-fn answer(mut stream: TcpStream) -> (u16, String) {
-    let mut answer = Vec::new();
-    _ = stream.read_to_end(&mut answer);
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    (answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0), answer)
+fn response(mut stream: TcpStream) -> (u16, String) {
+    let mut bytes = Vec::new();
+    _ = stream.read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    (text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0), text)
 }
 
 fn get(path: &str, headers: &str) -> (u16, String) {
-    let mut stream = connected();
+    let mut stream = connect();
     write!(stream, "GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").unwrap();
-    answer(stream)
+    response(stream)
 }
 
 fn host() -> String {
@@ -51,16 +51,16 @@ fn host() -> String {
 }
 
 #[test]
-fn only_this_machine_can_connect() {
+fn server_binds_loopback_only() {
     assert!(address().ip().is_loopback());
 }
 
 #[test]
-fn the_page_and_products_are_given_out() {
+fn page_and_launches_are_served() {
     let (status, page) = get("/", &host());
     assert!(status == 200 && page.contains("<!doctype html>") && page.contains("x-frame-options: DENY"));
-    let asked = "/product?kernel=tiled&tile=4&mapping=x-row&dtype=i32&mistake=no-guards&m=5&n=6&k=7";
-    let (status, product) = get(asked, &host());
+    let query = "/product?kernel=tiled&tile=4&mapping=x-row&dtype=i32&mistake=no-guards&m=5&n=6&k=7";
+    let (status, product) = get(query, &host());
     assert!(status == 200 && product.len() > 2000, "{product}");
     assert_eq!(get("/product", &format!("{}Origin: http://{}\r\n", host(), address())).0, 200);
     assert_eq!(get("/product", &format!("Host: localhost:{}\r\n", address().port())).0, 200);
@@ -68,7 +68,7 @@ fn the_page_and_products_are_given_out() {
 }
 
 #[test]
-fn others_are_refused() {
+fn foreign_requests_are_rejected() {
     let foreign = [
         "Host: example.org\r\n".to_string(),
         format!("Host: example.org:{}\r\n", address().port()),
@@ -89,7 +89,7 @@ fn others_are_refused() {
     }
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "HEAD"] {
         assert_eq!(
-            sent(format!("{method} / HTTP/1.1\r\n{}Content-Length: 0\r\nConnection: close\r\n\r\n", host()).as_bytes())
+            send(format!("{method} / HTTP/1.1\r\n{}Content-Length: 0\r\nConnection: close\r\n\r\n", host()).as_bytes())
                 .0,
             405,
             "{method}"
@@ -98,8 +98,8 @@ fn others_are_refused() {
 }
 
 #[test]
-fn every_parameter_has_its_bounds() {
-    let refused = [
+fn parameters_out_of_range_are_rejected() {
+    let invalid = [
         "m=0",
         "m=65",
         "n=99999999999999999999",
@@ -120,12 +120,12 @@ fn every_parameter_has_its_bounds() {
         "=",
         "m=<script>alert(1)</script>",
     ];
-    for query in refused {
-        let (status, answer) = get(&format!("/product?{query}"), &host());
+    for query in invalid {
+        let (status, text) = get(&format!("/product?{query}"), &host());
         assert_eq!(status, 400, "{query}");
-        assert!(!answer.contains("<script>") || answer.contains("text/plain"), "{answer}");
+        assert!(!text.contains("<script>") || text.contains("text/plain"), "{text}");
     }
-    // All within the bounds fits into a trace.
+    // Every valid launch fits into a trace.
     let largest = ["tile=32", "kernel=naive&tile=2", "tile=2"];
     for largest in &largest[..if full() { 3 } else { 1 }] {
         assert_eq!(get(&format!("/product?{largest}&m=64&n=64&k=64"), &host()).0, 200, "{largest}");
@@ -133,7 +133,7 @@ fn every_parameter_has_its_bounds() {
 }
 
 #[test]
-fn what_is_no_request_does_no_harm() {
+fn malformed_requests_are_rejected() {
     let long = [b"GET /".as_slice(), &[b'a'; 100_000], b" HTTP/1.1\r\n\r\n"].concat();
     let nonsense: [&[u8]; 9] = [
         b"",
@@ -147,28 +147,28 @@ fn what_is_no_request_does_no_harm() {
         &long,
     ];
     for bytes in nonsense {
-        assert_ne!(sent(bytes).0, 200);
+        assert_ne!(send(bytes).0, 200);
     }
     assert_eq!(get("/", &host()).0, 200);
 }
 
 #[test]
-fn fifty_clients_are_served_at_once() {
-    // Some say nothing at all, and hold their connection.
-    let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(address()).unwrap()).collect();
+fn fifty_concurrent_clients_are_served() {
+    // Idle connections that send nothing.
+    let idle: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(address()).unwrap()).collect();
     let clients: Vec<_> = (0..50)
         .map(|i| thread::spawn(move || get(&format!("/product?tile=4&m={}&n=5&k=6", 1 + i % 8), &host()).0))
         .collect();
     assert!(clients.into_iter().all(|client| client.join().unwrap() == 200));
-    drop(silent);
+    drop(idle);
 }
 
-/// The product that takes longest.
+/// The slowest launch.
 const LONGEST: &str = "/product?kernel=naive&tile=2&dtype=f64&m=64&n=64&k=64";
 
 #[test]
-fn serve_dropped_products_leave_the_page_answering_at_once() {
-    let address = own_page();
+fn canceled_launches_do_not_delay_the_page() {
+    let address = start_server();
     for _ in 0..300 {
         let mut stream = TcpStream::connect(address).unwrap();
         write!(stream, "GET {LONGEST} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
@@ -180,13 +180,13 @@ fn serve_dropped_products_leave_the_page_answering_at_once() {
     let product = start.elapsed();
     println!("the page after {page:?}, a product after {product:?}");
     assert!(page < Duration::from_secs(2), "{page:?}");
-    // Those that were running are waited for, those that had not begun are not.
+    // Running traces end at their next cancellation check; waiting ones leave the queue.
     assert!(product < Duration::from_secs(30), "{product:?}");
 }
 
 #[test]
-fn serve_more_products_than_the_queue_holds_are_refused_and_the_page_is_not() {
-    let address = own_page();
+fn full_queue_rejects_launches_but_serves_the_page() {
+    let address = start_server();
     let mut waiting: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
     for stream in &mut waiting {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -195,17 +195,18 @@ fn serve_more_products_than_the_queue_holds_are_refused_and_the_page_is_not() {
     let start = Instant::now();
     assert_eq!(get_from(address, "/"), 200);
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    // The last are refused while the first are still at work.
+    // The last request is rejected while the first still run.
     let last = waiting.pop().unwrap();
-    assert_eq!(answer(last).0, 503);
+    assert_eq!(response(last).0, 503);
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
-/// A page that no other test asks for anything.
-fn own_page() -> SocketAddr {
-    let page = Page::open(0, Choice { plain: Plain::new(Family::Tiled, Type::F32, 2), sizes: [4; 3] }).unwrap();
-    let at = page.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
-    thread::spawn(move || page.run());
+/// Starts a server for a single test.
+fn start_server() -> SocketAddr {
+    let server =
+        Server::bind(0, Selection { plain: Plain::new(PlainKind::Tiled, Type::F32, 2), extents: [4; 3] }).unwrap();
+    let at = server.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+    thread::spawn(move || server.run());
     at
 }
 
@@ -213,5 +214,5 @@ fn get_from(address: SocketAddr, path: &str) -> u16 {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
-    answer(stream).0
+    response(stream).0
 }

@@ -1,23 +1,23 @@
-//! What several tests use.
+//! Helpers of the tests.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-/// The example `convert`, which `cargo test` builds with the tests.
+/// Path of the example `convert`, which `cargo test` builds with the tests.
 pub fn convert() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.ancestors().nth(2).unwrap().join("examples/convert");
-    assert!(path.exists(), "{} is not there; build it with the tests: cargo test -p tegula-files", path.display());
+    assert!(path.exists(), "{} not found; build it with the tests: cargo test -p tegula-files", path.display());
     path
 }
 
-/// A folder to write in: in memory where there is such a place, since what is tested is not the disk.
+/// Temporary directory, in memory if possible: the tests do not test the disk.
 pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// A `.npy` file, made here without the crate's help.
+/// Builds a `.npy` file, independently of the crate.
 pub fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let dict = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}");
     let text = format!("{dict:<117}\n");
@@ -25,17 +25,17 @@ pub fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     [b"\x93NUMPY\x01\x00", &len[..], text.as_bytes(), data].concat()
 }
 
-/// A `.safetensors` file of a header and data.
+/// Builds a `.safetensors` file from a header and data.
 pub fn safetensors(header: &str, data: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
 }
 
-/// The numbers 1, 2, … as f32.
+/// The f32 numbers 1 to `count`, as bytes.
 pub fn floats(count: usize) -> Vec<u8> {
     (1..=count).flat_map(|x| (x as f32).to_le_bytes()).collect()
 }
 
-/// The names in a folder, in order.
+/// Sorted names in a directory.
 pub fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -43,13 +43,13 @@ pub fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The one line of a program that failed, and nothing else.
+/// Standard error of a failed program, checked to be a single line.
 pub fn one_line(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(output.stdout.is_empty());
-    assert!(said.starts_with("error: ") && said.ends_with('\n') && said.lines().count() == 1, "{said:?}");
-    assert!(!said.contains("os error") && !said.contains(".tegula-"), "{said}");
-    assert!(!said.trim_end().contains(char::is_control), "{said:?}");
-    said
+    assert!(stderr.starts_with("error: ") && stderr.ends_with('\n') && stderr.lines().count() == 1, "{stderr:?}");
+    assert!(!stderr.contains("os error") && !stderr.contains(".tegula-"), "{stderr}");
+    assert!(!stderr.trim_end().contains(char::is_control), "{stderr:?}");
+    stderr
 }

@@ -1,11 +1,11 @@
-/* Loaded before the C library (LD_PRELOAD), so that its calls that have to do with files fail at the n-th. From the environment:
+/* Interposes file functions of the C library (LD_PRELOAD) and makes the n-th call fail. Environment:
  *
- *   FAULT_AT          n; none fails without it
+ *   FAULT_AT          n; without it no call fails
  *   FAULT_KIND        error, short (a read or write moves half of the bytes), kill (by SIGKILL, before the call)
  *   FAULT_ERRNO       the error
- *   FAULT_CALLS       the calls that count, such as "read write"; all without it
- *   FAULT_NO_TMPFILE  there are no files without names
- *   FAULT_REPORT      a file that gets the name of the call that failed
+ *   FAULT_CALLS       the counted calls, such as "read write"; all by default
+ *   FAULT_NO_TMPFILE  disables unnamed files
+ *   FAULT_REPORT      file for the name of the failed call
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -46,7 +46,7 @@ static int counts(const char *call) {
     return !counted;
 }
 
-/* Whether a call fails. */
+/* Whether this call fails. */
 static int fails(const char *call) {
     if (!at || !counts(call) || __atomic_add_fetch(&calls, 1, __ATOMIC_SEQ_CST) != at) return 0;
     const char *report = getenv("FAULT_REPORT");
@@ -88,7 +88,7 @@ OPEN(open64, (const char *path, int flags, ...), path)
 OPEN(openat, (int folder, const char *path, int flags, ...), folder, path)
 OPEN(openat64, (int folder, const char *path, int flags, ...), folder, path)
 
-/* What is said on standard output and standard error comes through. */
+/* Standard output and standard error are exempt. */
 #define MOVE(name, call, parameters, ...)                                \
     ssize_t name parameters {                                            \
         REAL(ssize_t, #name);                                            \

@@ -1,30 +1,36 @@
-//! Operations as statements. A value that is used once stands where it is used, unless what it reads may have changed by then.
+//! Lowering of operations to statements.
+//!
+//! A value with one use is inlined, unless memory or variables that it reads may have changed by
+//! then.
 
 use rustc_hash::FxHashMap;
 use tegula_core::element::Type;
 use tegula_core::error::{Error, Result};
 
-use super::index::{Indices, Sum};
-use super::tree::{Expr, Line, Stmt, visit};
-use crate::{Binary, Checked, Guard, Inst, Kernel, Op, Operand, Order, Place, Site, Special, Unary, ValId, VarId};
+use super::ast::{Expr, Line, Stmt, visit};
+use super::index::{AffineSum, Indices};
+use crate::{
+    Binary, Checked, Guard, Inst, Kernel, MemoryOrder, MemoryRef, Op, Operand, Site, SpecialRegister, Unary, ValId,
+    VarId,
+};
 
-/// The largest expression that stands within another.
-const READABLE: usize = 24;
-/// The most shared memory that a declaration can claim.
+/// The maximum size of an inlined expression, in nodes.
+const MAX_INLINED_SIZE: usize = 24;
+/// The limit of statically declared shared memory.
 const STATIC_SHARED_BYTES: u64 = 48 * 1024;
 
-/// A kernel's body.
+/// Lowers the body of a kernel.
 pub(super) fn lower(kernel: &Checked<Kernel>) -> Result<Vec<Line>> {
     let mut lowering = Lowering {
         kernel,
         indices: Indices::new(kernel),
         uses: FxHashMap::default(),
-        always: FxHashMap::default(),
+        inlined: FxHashMap::default(),
         pending: Vec::new(),
         lines: Vec::new(),
     };
     if kernel.shared_bytes() > STATIC_SHARED_BYTES {
-        return lowering.refuse("more than 48 KiB of shared memory");
+        return lowering.unsupported("more than 48 KiB of shared memory");
     }
     lowering.count_uses(kernel.body());
     lowering.region(kernel.body())?;
@@ -36,22 +42,22 @@ pub(super) fn lower(kernel: &Checked<Kernel>) -> Result<Vec<Line>> {
 struct Lowering<'a> {
     kernel: &'a Kernel,
     indices: Indices<'a>,
-    /// How often the text names a value; those that it does not are not computed.
+    /// The number of uses of each value in the text; values without uses are not computed.
     uses: FxHashMap<ValId, u32>,
-    /// Values that are spelled out wherever they are used.
-    always: FxHashMap<ValId, Expr>,
-    /// Values that wait for their one use, in the order of their operations.
+    /// Values whose expression is repeated at each use.
+    inlined: FxHashMap<ValId, Expr>,
+    /// Values that await their only use, in the order of their operations.
     pending: Vec<(ValId, Site, Expr)>,
     lines: Vec<Line>,
 }
 
-/// What is used.
+/// Uses of values.
 impl Lowering<'_> {
-    /// Backwards, since what nothing uses does not use anything either.
+    /// Counts uses, from the last operation to the first: an unused operation uses nothing itself.
     fn count_uses(&mut self, insts: &[Inst]) {
         for inst in insts.iter().rev() {
-            let idle = inst.op.is_pure() || matches!(inst.op, Op::Get(_) | Op::Load { .. });
-            if idle && inst.results.iter().all(|result| !self.uses.contains_key(result)) {
+            let removable = inst.op.is_pure() || matches!(inst.op, Op::Get(_) | Op::Load { .. });
+            if removable && inst.results.iter().all(|result| !self.uses.contains_key(result)) {
                 continue;
             }
             let mut bodies: Vec<&[Inst]> = inst.op.bodies().collect();
@@ -59,12 +65,12 @@ impl Lowering<'_> {
             bodies.into_iter().for_each(|body| self.count_uses(body));
             let mut operands = Vec::new();
             inst.op.for_each_operand(|operand| operands.push(operand));
-            if let Op::Load { from: place, .. } | Op::Store { to: place, .. } = &inst.op
-                && place.is_shared()
+            if let Op::Load { from: memory_ref, .. } | Op::Store { to: memory_ref, .. } = &inst.op
+                && memory_ref.is_shared()
             {
-                // Its index is the first operand; coordinates stand for it.
+                // The first operand is the flat index, which the coordinates replace.
                 operands.remove(0);
-                let terms = self.indices.coordinates(place).into_iter().flat_map(|sum| sum.terms);
+                let terms = self.indices.coordinates(memory_ref).into_iter().flat_map(|sum| sum.terms);
                 operands.extend(terms.map(|(value, _)| Operand::Val(value)));
             }
             for operand in operands {
@@ -78,18 +84,18 @@ impl Lowering<'_> {
 
 /// Statements.
 impl Lowering<'_> {
-    fn refuse<T>(&self, what: impl Into<String>) -> Result<T> {
+    fn unsupported<T>(&self, what: impl Into<String>) -> Result<T> {
         Err(Error::NotPrintable { kernel: self.kernel.name().into(), what: what.into() })
     }
 
-    fn push(&mut self, site: Site, what: Stmt) {
-        self.lines.push(Line { site, what });
+    fn push(&mut self, site: Site, stmt: Stmt) {
+        self.lines.push(Line { site, stmt });
     }
 
-    /// Computes now those of the values that wait of which that is said.
-    fn settle(&mut self, now: impl Fn(ValId, &Expr) -> bool) {
+    /// Materializes the pending values that satisfy the condition.
+    fn materialize(&mut self, condition: impl Fn(ValId, &Expr) -> bool) {
         for (value, site, e) in std::mem::take(&mut self.pending) {
-            if now(value, &e) {
+            if condition(value, &e) {
                 self.push(site, Stmt::Let(value, e));
             } else {
                 self.pending.push((value, site, e));
@@ -113,30 +119,31 @@ impl Lowering<'_> {
         match &inst.op {
             Op::Set(var, value) => {
                 let value = self.operand(*value);
-                self.settle(|_, e| e.reads(*var));
+                self.materialize(|_, e| e.reads(*var));
                 self.push(site, Stmt::Set(*var, value));
             }
             Op::Store { to, values, guard, order, .. } => {
-                let &[value] = &values[..] else { return self.refuse("stores of several elements at once") };
-                if *order != Order::Weak {
-                    return self.refuse("ordered stores");
+                let &[value] = &values[..] else { return self.unsupported("vector stores") };
+                if *order != MemoryOrder::Weak {
+                    return self.unsupported("strong stores");
                 }
-                let (to, value) = (self.place(to, site)?, self.operand(value));
+                let (to, value) = (self.memory_ref(to, site)?, self.operand(value));
                 let guard = self.guard(*guard)?;
-                self.settle(|_, e| e.reads_memory());
+                self.materialize(|_, e| e.reads_memory());
                 self.push(site, Stmt::Store { to, value, guard });
             }
             Op::Barrier => {
-                self.settle(|_, e| e.reads_memory());
+                self.materialize(|_, e| e.reads_memory());
                 self.push(site, Stmt::Barrier);
             }
             Op::For { start, end, step, body, .. } => {
-                let &[counter] = &inst.results[..] else { return self.refuse("a loop without a counter") };
-                // The end is evaluated in every round, and so would be what waits for a use in the body.
+                let &[counter] = &inst.results[..] else { return self.unsupported("loops without a counter") };
+                // The end is evaluated in each iteration, and so would be values inlined into the
+                // body.
                 let kernel = self.kernel;
-                self.settle(|value, e| e.changes() || kernel.value_type(value).is_float());
-                let overflows = *step != Operand::Const(Type::U32, 1)
-                    && self.indices.most(*end) + self.indices.most(*step) > 1 << 32;
+                self.materialize(|value, e| e.changes() || kernel.value_type(value).is_float());
+                let overflows =
+                    *step != Operand::Const(Type::U32, 1) && self.indices.max(*end) + self.indices.max(*step) > 1 << 32;
                 let [start, end, step] = [start, end, step].map(|&operand| self.operand(operand));
                 let body = self.body(body)?;
                 self.push(site, Stmt::For { counter, start, end, step, overflows, body });
@@ -146,11 +153,11 @@ impl Lowering<'_> {
             }
             Op::If { condition, then, otherwise } => {
                 let condition = self.operand(*condition);
-                self.settle(|_, e| e.changes());
+                self.materialize(|_, e| e.changes());
                 let (then, otherwise) = (self.body(then)?, self.body(otherwise)?);
                 self.push(site, Stmt::If { condition, then, otherwise });
             }
-            Op::Special(_)
+            Op::SpecialRegister(_)
             | Op::Extent(..)
             | Op::Scalar(_)
             | Op::Unary(..)
@@ -164,36 +171,36 @@ impl Lowering<'_> {
             | Op::Pack(..)
             | Op::Get(_)
             | Op::Load { .. } => {
-                let &[value] = &inst.results[..] else { return self.refuse("loads of several elements at once") };
+                let &[value] = &inst.results[..] else { return self.unsupported("vector loads") };
                 let Some(&uses) = self.uses.get(&value) else { return Ok(()) };
                 let e = self.value(inst, value)?;
                 self.define(value, uses, site, e);
             }
-            Op::SetCursor(..) | Op::MoveCursor { .. } => return self.refuse("cursors"),
-            Op::Atomic { .. } => return self.refuse("atomic operations"),
-            Op::Fence(_) => return self.refuse("fences"),
-            Op::WaitUntil { .. } => return self.refuse("waits for other threads"),
+            Op::SetCursor(..) | Op::MoveCursor { .. } => return self.unsupported("cursors"),
+            Op::Atomic { .. } => return self.unsupported("atomic operations"),
+            Op::Fence(_) => return self.unsupported("fences"),
+            Op::WaitUntil { .. } => return self.unsupported("spin waits"),
             Op::CopyAsync { .. } | Op::CopyAsyncCommit | Op::CopyAsyncWait { .. } => {
-                return self.refuse("asynchronous copies");
+                return self.unsupported("asynchronous copies");
             }
-            Op::NamedBarrier { .. } => return self.refuse("named barriers"),
-            Op::SyncWarp { .. } => return self.refuse("synchronisation of warps"),
-            Op::Shuffle { .. } => return self.refuse("shuffles"),
-            Op::Vote { .. } => return self.refuse("votes"),
-            Op::Uniform(..) => return self.refuse("assertions that threads agree"),
-            Op::Mma { .. } => return self.refuse("matrix instructions"),
-            Op::Hopper(_) => return self.refuse("what only Hopper has"),
-            Op::LoadMatrix { .. } => return self.refuse("loads of matrices"),
-            Op::While { .. } => return self.refuse("while loops"),
+            Op::NamedBarrier { .. } => return self.unsupported("named barriers"),
+            Op::SyncWarp { .. } => return self.unsupported("warp barriers"),
+            Op::Shuffle { .. } => return self.unsupported("shuffles"),
+            Op::Vote { .. } => return self.unsupported("votes"),
+            Op::Uniform(..) => return self.unsupported("uniformity assertions"),
+            Op::Mma { .. } => return self.unsupported("matrix instructions"),
+            Op::Hopper(_) => return self.unsupported("Hopper operations"),
+            Op::LoadMatrix { .. } => return self.unsupported("ldmatrix"),
+            Op::While { .. } => return self.unsupported("while loops"),
         }
         Ok(())
     }
 
     /// Decides where a value is computed.
     fn define(&mut self, value: ValId, uses: u32, site: Site, e: Expr) {
-        if is_plain(&e, uses) {
-            self.always.insert(value, e);
-        } else if uses == 1 && e.size() <= READABLE {
+        if is_trivial(&e, uses) {
+            self.inlined.insert(value, e);
+        } else if uses == 1 && e.size() <= MAX_INLINED_SIZE {
             self.pending.push((value, site, e));
         } else {
             self.push(site, Stmt::Let(value, e));
@@ -201,13 +208,16 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether it is as short as a name: what a parameter or a block says, and a multiple of it or of a counter.
-fn is_plain(e: &Expr, uses: u32) -> bool {
+/// Whether an expression is as short as a name: a parameter, a built-in index, a multiple of a
+/// value.
+fn is_trivial(e: &Expr, uses: u32) -> bool {
     match e {
-        Expr::Special(Special::ThreadX | Special::ThreadY | Special::ThreadZ) => uses == 1,
-        Expr::Special(_) | Expr::Extent(..) | Expr::Scalar(_) => true,
-        Expr::Binary(Binary::Mul, Type::U32, factors) => {
-            matches!(&factors[..], [Expr::Special(_) | Expr::Value(_), Expr::Number(..)])
+        Expr::SpecialRegister(SpecialRegister::ThreadX | SpecialRegister::ThreadY | SpecialRegister::ThreadZ) => {
+            uses == 1
+        }
+        Expr::SpecialRegister(_) | Expr::Extent(..) | Expr::Scalar(_) => true,
+        Expr::Binary(Binary::Mul, Type::U32, operands) => {
+            matches!(&operands[..], [Expr::SpecialRegister(_) | Expr::Value(_), Expr::Number(..)])
         }
         _ => false,
     }
@@ -220,7 +230,7 @@ impl Lowering<'_> {
             Operand::Const(ty, bits) => return Expr::Number(ty, bits),
             Operand::Val(value) => value,
         };
-        if let Some(e) = self.always.get(&value) {
+        if let Some(e) = self.inlined.get(&value) {
             return e.clone();
         }
         match self.pending.iter().position(|(waiting, ..)| *waiting == value) {
@@ -237,10 +247,16 @@ impl Lowering<'_> {
         let ty = self.kernel.value_type(value);
         let of = |operand: Operand| self.kernel.operand_type(operand);
         Ok(match &inst.op {
-            Op::Special(special @ (Special::Lane | Special::Warp | Special::Warpgroup)) => {
-                return self.refuse(if *special == Special::Lane { "numbers of lanes" } else { "numbers of warps" });
+            Op::SpecialRegister(
+                special @ (SpecialRegister::Lane | SpecialRegister::Warp | SpecialRegister::Warpgroup),
+            ) => {
+                return self.unsupported(if *special == SpecialRegister::Lane {
+                    "lane indices"
+                } else {
+                    "warp indices"
+                });
             }
-            Op::Special(special) => Expr::Special(*special),
+            Op::SpecialRegister(special) => Expr::SpecialRegister(*special),
             Op::Extent(param, axis) => Expr::Extent(*param, *axis),
             Op::Scalar(param) => Expr::Scalar(*param),
             Op::Unary(op, a) => {
@@ -250,20 +266,20 @@ impl Lowering<'_> {
                     Unary::Abs => matches!(ty, Type::F32 | Type::F64),
                 };
                 if !simple {
-                    return self.refuse(format!("{op:?} of {ty}"));
+                    return self.unsupported(format!("{op:?} of {ty}"));
                 }
                 Expr::Unary(*op, ty, self.boxed(*a))
             }
             Op::Binary(op, a, b) => self.binary(*op, *a, *b)?,
             Op::MulAdd(a, b, c) => {
                 if !matches!(ty, Type::F32 | Type::F64 | Type::I32 | Type::U32) {
-                    return self.refuse(format!("MulAdd of {ty}"));
+                    return self.unsupported(format!("MulAdd of {ty}"));
                 }
                 Expr::MulAdd(ty, Box::new([a, b, c].map(|&operand| self.operand(operand))))
             }
             Op::Compare(how, a, b) => {
                 if of(*a).is_float() && !matches!(of(*a), Type::F32 | Type::F64) {
-                    return self.refuse(format!("comparisons of {}", of(*a)));
+                    return self.unsupported(format!("comparisons of {}", of(*a)));
                 }
                 Expr::Compare(*how, Box::new([*a, *b].map(|operand| self.operand(operand))))
             }
@@ -276,32 +292,34 @@ impl Lowering<'_> {
                 | (Type::I8 | Type::U8, Type::I32)
                 | (Type::U32, Type::U64)
                 | (Type::U64, Type::U32) => Expr::Convert(of(*a), ty, self.boxed(*a)),
-                (from, to) => return self.refuse(format!("conversions from {from} to {to}")),
+                (from, to) => return self.unsupported(format!("conversions from {from} to {to}")),
             },
             Op::Bitcast(a) => match (of(*a), ty) {
                 (Type::F32, Type::U32) | (Type::U32, Type::F32) | (Type::F64, Type::U64) | (Type::U64, Type::F64) => {
                     Expr::Bitcast(of(*a), ty, self.boxed(*a))
                 }
-                (from, to) => return self.refuse(format!("bits of {from} as {to}")),
+                (from, to) => return self.unsupported(format!("bitcasts from {from} to {to}")),
             },
             Op::Get(var) => Expr::Variable(*var),
             Op::Load { from, guard, fill, order, .. } => {
-                if *order != Order::Weak {
-                    return self.refuse("ordered loads");
+                if *order != MemoryOrder::Weak {
+                    return self.unsupported("strong loads");
                 }
-                let element = self.place(from, self.kernel.site(inst.site))?;
+                let element = self.memory_ref(from, self.kernel.site(inst.site))?;
                 match self.guard(*guard)? {
                     None => element,
                     Some(guard) => Expr::Select(Box::new([guard, element, self.operand(*fill)])),
                 }
             }
-            Op::RoundTf32(_) => return self.refuse("rounding to tf32"),
-            Op::Pack(..) => return self.refuse("numbers in halves of a word"),
-            _ => return self.refuse("an operation without a value"),
+            Op::RoundTf32(_) => return self.unsupported("rounding to tf32"),
+            Op::Pack(..) => return self.unsupported("packed 16-bit numbers"),
+            _ => return self.unsupported("operations without a value"),
         })
     }
 
-    /// Shifts by a constant that the builder made of products and quotients become these again.
+    /// Lowers an operation on two numbers.
+    ///
+    /// Shifts by constants become the products and quotients that they were before folding.
     fn binary(&mut self, op: Binary, a: Operand, b: Operand) -> Result<Expr> {
         use Binary::*;
         let ty = self.kernel.operand_type(a);
@@ -316,7 +334,7 @@ impl Lowering<'_> {
             Shl | Shr => unsigned && matches!(b, Operand::Const(_, count) if count < 8 * ty.size() as u64),
         };
         if !known {
-            return self.refuse(format!("{op:?} of {ty}"));
+            return self.unsupported(format!("{op:?} of {ty}"));
         }
         let (op, b) = match (op, b) {
             (Shl, Operand::Const(of, count)) if ty == Type::U32 && count < 16 => (Mul, Operand::Const(of, 1 << count)),
@@ -333,25 +351,25 @@ impl Lowering<'_> {
         match guard {
             Guard::Always => Ok(None),
             Guard::If(condition) => Ok(Some(self.operand(condition))),
-            Guard::First(_) => self.refuse("accesses of the first few elements"),
+            Guard::First(_) => self.unsupported("partially guarded vector accesses"),
         }
     }
 
-    fn place(&mut self, place: &Place, site: Site) -> Result<Expr> {
-        match *place {
-            Place::Global { param, batch, row, col } => {
+    fn memory_ref(&mut self, memory_ref: &MemoryRef, site: Site) -> Result<Expr> {
+        match *memory_ref {
+            MemoryRef::Global { param, batch, row, col } => {
                 let at = [batch, row, col].map(|operand| self.operand(operand));
                 Ok(Expr::Global(param, Box::new(at), site.location))
             }
-            Place::Shared { array, .. } => {
-                let coordinates = self.indices.coordinates(place);
-                Ok(Expr::Shared(array, coordinates.iter().map(|sum| self.sum(sum)).collect(), site.location))
+            MemoryRef::Shared { array, .. } => {
+                let coordinates = self.indices.coordinates(memory_ref);
+                Ok(Expr::Shared(array, coordinates.iter().map(|sum| self.affine_sum(sum)).collect(), site.location))
             }
-            Place::Cursor { .. } => self.refuse("cursors"),
+            MemoryRef::Cursor { .. } => self.unsupported("cursors"),
         }
     }
 
-    fn sum(&mut self, sum: &Sum) -> Expr {
+    fn affine_sum(&mut self, sum: &AffineSum) -> Expr {
         let number = |n: u32| Expr::Number(Type::U32, n.into());
         let binary = |op, a, b| Expr::Binary(op, Type::U32, Box::new([a, b]));
         let terms: Vec<Expr> = sum
@@ -371,11 +389,13 @@ impl Lowering<'_> {
     }
 }
 
-/// Variables are declared where they first get a value; those for which no such place is before all others, at the start.
+/// Declares each variable at its first assignment.
+///
+/// Where no assignment precedes all uses, it is declared at the start.
 fn declare_variables(lines: &mut Vec<Line>) {
     let mut variables: Vec<(VarId, Site)> = Vec::new();
     visit(lines, &mut |line| {
-        if let Stmt::Set(var, _) = line.what
+        if let Stmt::Set(var, _) = line.stmt
             && variables.iter().all(|(known, _)| *known != var)
         {
             variables.push((var, line.site));
@@ -383,39 +403,40 @@ fn declare_variables(lines: &mut Vec<Line>) {
     });
     for (var, site) in variables {
         if !declare(lines, var) {
-            lines.insert(0, Line { site, what: Stmt::Declare(var, None) });
+            lines.insert(0, Line { site, stmt: Stmt::Declare(var, None) });
         }
     }
 }
 
-/// Declares a variable in the innermost list of statements that has all that name it, if the first of them gives it a value.
+/// Declares a variable in the innermost list that contains all its uses, if the first one assigns
+/// it.
 fn declare(lines: &mut [Line], var: VarId) -> bool {
     let mut naming = lines.iter_mut().filter(|line| names(line, var));
     let Some(first) = naming.next() else { return false };
-    if naming.next().is_none() && first.what.exprs().iter().all(|e| !e.reads(var)) {
+    if naming.next().is_none() && first.stmt.exprs().iter().all(|e| !e.reads(var)) {
         let mut bodies: Vec<&mut Vec<Line>> =
-            first.what.bodies_mut().into_iter().filter(|body| body.iter().any(|line| names(line, var))).collect();
+            first.stmt.bodies_mut().into_iter().filter(|body| body.iter().any(|line| names(line, var))).collect();
         if let [body] = &mut bodies[..]
             && declare(body, var)
         {
             return true;
         }
     }
-    match &first.what {
+    match &first.stmt {
         Stmt::Set(set, value) if *set == var && !value.reads(var) => {
-            first.what = Stmt::Declare(var, Some(value.clone()));
+            first.stmt = Stmt::Declare(var, Some(value.clone()));
             true
         }
         _ => false,
     }
 }
 
-/// Whether a statement, or one in it, reads or sets a variable.
+/// Whether a statement, or a nested one, reads or sets a variable.
 fn names(line: &Line, var: VarId) -> bool {
     let mut named = false;
     visit(std::slice::from_ref(line), &mut |line| {
-        named |= matches!(line.what, Stmt::Set(set, _) if set == var);
-        named |= line.what.exprs().iter().any(|e| e.reads(var));
+        named |= matches!(line.stmt, Stmt::Set(set, _) if set == var);
+        named |= line.stmt.exprs().iter().any(|e| e.reads(var));
     });
     named
 }

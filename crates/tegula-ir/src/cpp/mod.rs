@@ -1,29 +1,33 @@
-//! Kernels as CUDA C++, to be read: beside the Rust that built them, and beside the PTX that runs.
+//! The CUDA C++ printer: kernels as readable source, beside the Rust that builds them and the PTX.
 //!
-//! Products do not go this way; the driver assembles what [`crate::ptx`] prints. This text computes the same bits, which is tested by
-//! compiling it. It is for kernels of the plain kind: loops, branches, loads and stores of single elements, shared arrays, barriers
-//! and arithmetic. A kernel with more than that is refused by the name of what it has.
+//! Products do not use this text; the driver assembles the PTX of [`crate::ptx`]. The text computes
+//! the same bits, which a test verifies by compiling it. It covers plain kernels: loops, branches,
+//! loads and stores of single elements, shared arrays, barriers and arithmetic. A kernel with other
+//! operations is rejected with the name of the first one.
 //!
 //! | file | |
 //! |---|---|
-//! | `lower` | operations as statements: what is used once stands where it is used |
+//! | `lower` | operations to statements: a value with one use is inlined at its use |
 //! | `index` | bounds of indices, and the coordinates of elements of shared arrays |
-//! | `roll` | copies that a Rust loop left behind, as a loop again |
-//! | `names` | what values are called, by how they are used |
-//! | `tree` | statements and expressions |
-//! | `text` | how they are spelled |
+//! | `reroll` | loop rerolling: repeated statements become a loop again |
+//! | `names` | names of values, by their use |
+//! | `ast` | statements and expressions |
+//! | `printer` | their text |
 //!
-//! * **The same numbers.** Integers wrap, indices have 32 bits until a stride multiplies them, a float operation rounds once. Where nvcc
-//!   would fuse a product and a sum, the product is spelled `__fmul_rn`.
-//! * **The same memory.** What a guard leaves out is not read; the strides that a declaration fixes are not passed.
-//! * **A loop is shown where it is proven.** Copies are rolled only if putting its number into the loop's body gives back each of them.
+//! * **Same arithmetic.** Integers wrap, and indices have 32 bits until multiplied by a stride. A
+//!   floating-point operation rounds once: a product that nvcc would contract into an FMA is
+//!   printed as `__fmul_rn`.
+//! * **Same memory.** Elements that a guard excludes are not read. Strides that a declaration fixes
+//!   are not parameters.
+//! * **Proven loops.** Statements are rerolled only if expanding the loop gives back every one of
+//!   them.
 
+mod ast;
 mod index;
 mod lower;
 mod names;
-mod roll;
-mod text;
-mod tree;
+mod printer;
+mod reroll;
 
 use std::panic::Location;
 
@@ -37,14 +41,19 @@ use crate::{Checked, Kernel, Site};
 pub struct Source {
     /// The name of the function, which is `extern "C"`.
     pub entry: String,
-    /// The text, a whole translation unit.
+    /// The text, a complete translation unit.
     pub text: String,
-    /// For each line of the text, where the statement on it was written; `None` for what no statement is behind. The lines that open
-    /// and close a loop or branch have its site; those of a loop that was rolled up have the site of its first statement.
+    /// The source location of the statement behind each line of the text, if any.
+    ///
+    /// The lines that open and close a loop or branch have its location. The lines of a rerolled
+    /// loop have the location of its first statement.
     pub lines: Vec<Option<Site>>,
-    /// For each line of the text, where else it was written that memory is read for it: what is used once is loaded where it is used.
+    /// For each line of the text, further source locations of its memory reads, from inlined
+    /// values.
     pub reads: Vec<Vec<&'static Location<'static>>>,
-    /// The function's parameters in order: those of [`Kernel::fields`] that it uses. Unlike there, strides count elements.
+    /// The function's parameters in order: the used entries of [`Kernel::fields`].
+    ///
+    /// Strides are in elements.
     pub parameters: Vec<Field>,
     /// Threads of a block along x, y and z.
     pub block: [u32; 3],
@@ -53,9 +62,9 @@ pub struct Source {
 /// Prints a kernel.
 ///
 /// # Errors
-/// [`tegula_core::Error::NotPrintable`] naming the first operation that has no plain spelling.
+/// [`tegula_core::Error::NotPrintable`] with the first unsupported operation.
 pub fn print(kernel: &Checked<Kernel>) -> Result<Source> {
-    let body = roll::roll(lower::lower(kernel)?);
+    let body = reroll::reroll(lower::lower(kernel)?);
     let names = names::Names::new(kernel, &body);
-    Ok(text::write(kernel, &body, &names))
+    Ok(printer::write(kernel, &body, &names))
 }

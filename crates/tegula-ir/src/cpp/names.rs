@@ -1,17 +1,19 @@
-//! What values are called, by how they are used: a row of C is `row`, the block's part of it `block_row`, what is added up is `sum`.
+//! Names of values by their use.
+//!
+//! A row of C is `row`, its part in the block `block_row`, an accumulator `sum`.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tegula_core::element::Type;
 
-use super::tree::{Expr, Line, Stmt, visit, visit_exprs};
+use super::ast::{Expr, Line, Stmt, visit, visit_exprs};
 use crate::launch::Field;
-use crate::{Access, Axis, Binary, Kernel, Order2d, ParamId, ParamKind, Special, ValId, VarId};
+use crate::{Access, Axis, Binary, Kernel, Order2d, ParamId, ParamKind, SpecialRegister, ValId, VarId};
 
-/// A name for everything that needs one. No two are the same, and none means something in C++.
+/// The names of all objects. They are unique, and none is reserved in C++.
 pub(super) struct Names {
     pub entry: String,
     values: FxHashMap<ValId, String>,
-    /// Of the 64-bit counters behind those that could overflow.
+    /// The 64-bit counters of loops whose counter could overflow.
     wide: FxHashMap<ValId, String>,
     variables: FxHashMap<VarId, String>,
     rolled: FxHashMap<usize, String>,
@@ -19,8 +21,8 @@ pub(super) struct Names {
     pub shared: Vec<String>,
 }
 
-/// Names that are taken: the language's words, and what CUDA and the text itself define.
-const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl \
+/// Reserved names: C++ keywords, and names that CUDA or the text itself defines.
+const RESERVED: &str = "alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl \
     concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double \
     dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not \
     not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof static \
@@ -30,7 +32,7 @@ const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break
 
 impl Names {
     pub fn new(kernel: &Kernel, body: &[Line]) -> Self {
-        let mut pool = Pool(TAKEN.split_whitespace().map(String::from).collect());
+        let mut pool = NamePool(RESERVED.split_whitespace().map(String::from).collect());
         let entry = pool.fresh(kernel.name());
         let mut fields: FxHashMap<Field, String> = FxHashMap::default();
         for field in kernel.fields() {
@@ -48,7 +50,7 @@ impl Names {
             shared,
         };
         let uses = Uses::new(kernel, body);
-        visit(body, &mut |line| match &line.what {
+        visit(body, &mut |line| match &line.stmt {
             Stmt::Let(value, e) => {
                 let name = pool.fresh(&names.constant(kernel, &uses, *value, e));
                 names.values.insert(*value, name);
@@ -61,7 +63,7 @@ impl Names {
                 names.values.insert(*counter, name);
             }
             Stmt::Declare(variable, _) => {
-                let name = if uses.sums.contains(variable) { "sum" } else { "value" };
+                let name = if uses.accumulators.contains(variable) { "sum" } else { "value" };
                 names.variables.insert(*variable, pool.fresh(name));
             }
             Stmt::Rolled { number, .. } => {
@@ -77,12 +79,12 @@ impl Names {
             return role;
         }
         match e {
-            Expr::Special(Special::ThreadX) => "tx".into(),
-            Expr::Special(Special::ThreadY) => "ty".into(),
-            Expr::Special(Special::ThreadZ) => "tz".into(),
+            Expr::SpecialRegister(SpecialRegister::ThreadX) => "tx".into(),
+            Expr::SpecialRegister(SpecialRegister::ThreadY) => "ty".into(),
+            Expr::SpecialRegister(SpecialRegister::ThreadZ) => "tz".into(),
             Expr::Global(param, ..) => format!("{}_value", self.matrix(*param)),
             Expr::Shared(array, ..) => format!("{}_value", self.shared[array.index()]),
-            Expr::Binary(Binary::Mul, _, factors) if factors.iter().any(|f| matches!(f, Expr::Scalar(_))) => {
+            Expr::Binary(Binary::Mul, _, operands) if operands.iter().any(|f| matches!(f, Expr::Scalar(_))) => {
                 "scaled".into()
             }
             _ => match kernel.value_type(value) {
@@ -118,9 +120,9 @@ impl Names {
     }
 }
 
-struct Pool(FxHashSet<String>);
+struct NamePool(FxHashSet<String>);
 
-impl Pool {
+impl NamePool {
     fn fresh(&mut self, name: &str) -> String {
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         let name = if name.starts_with(|c: char| c.is_ascii_alphabetic()) { name } else { format!("k{name}") };
@@ -132,7 +134,9 @@ impl Pool {
     }
 }
 
-/// A parameter's name. The stride that a declaration leaves open is the leading dimension of BLAS.
+/// The name of a parameter.
+///
+/// A stride that the declaration leaves open is a leading dimension, as in BLAS.
 fn field_name(kernel: &Kernel, field: Field) -> String {
     let name = |param: ParamId| &kernel.params()[param.index()].name;
     let leading = |param: ParamId| match kernel.params()[param.index()].kind {
@@ -151,15 +155,15 @@ fn field_name(kernel: &Kernel, field: Field) -> String {
     }
 }
 
-/// How values are used.
+/// The uses of values.
 #[derive(Default)]
 struct Uses {
-    /// The matrices of which a value is the batch, the row or the column.
+    /// For each value, the matrices of which it is the batch, the row or the column.
     roles: FxHashMap<ValId, [FxHashSet<ParamId>; 3]>,
-    /// The first value that is computed from a value and is a coordinate.
+    /// For each value, the first coordinate computed from it.
     feeds: FxHashMap<ValId, String>,
-    /// Variables that something is added to.
-    sums: FxHashSet<VarId>,
+    /// Variables that accumulate.
+    accumulators: FxHashSet<VarId>,
 }
 
 impl Uses {
@@ -174,24 +178,27 @@ impl Uses {
                 }
             }
         });
-        visit(body, &mut |line| match &line.what {
+        visit(body, &mut |line| match &line.stmt {
             Stmt::Let(value, e) => {
                 let Some(role) = uses.role(kernel, *value) else { return };
-                e.visit(&mut |part| {
-                    if let Expr::Value(part) = part {
-                        uses.feeds.entry(*part).or_insert_with(|| role.clone());
+                e.visit(&mut |operand| {
+                    if let Expr::Value(operand) = operand {
+                        uses.feeds.entry(*operand).or_insert_with(|| role.clone());
                     }
                 });
             }
             Stmt::Set(variable, e) if e.reads(*variable) => {
-                uses.sums.insert(*variable);
+                uses.accumulators.insert(*variable);
             }
             _ => {}
         });
         uses
     }
 
-    /// The coordinate that a value is: `row` and `col` of what is written or of several matrices, `a_col` of one that is read.
+    /// The coordinate that a value is.
+    ///
+    /// It is `row` or `col` for a written matrix or several matrices, and `a_col` for a single
+    /// input.
     fn role(&self, kernel: &Kernel, value: ValId) -> Option<String> {
         let [batches, rows, cols] = self.roles.get(&value)?;
         let (axis, of) = match (batches.is_empty(), rows.is_empty(), cols.is_empty()) {
@@ -211,12 +218,14 @@ impl Uses {
         }
     }
 
-    /// A loop's counter: one over blocks by what the block makes, one over coordinates `p`, any other `step`.
+    /// The name of a loop counter.
+    ///
+    /// Over blocks, it is the coordinate of the block; over coordinates `p`; else `step`.
     fn counter(&self, counter: ValId, start: &Expr) -> String {
         let of_blocks = match start {
-            Expr::Special(Special::BlockX) => Some("block_x"),
-            Expr::Special(Special::BlockY) => Some("block_y"),
-            Expr::Special(Special::BlockZ) => Some("block_z"),
+            Expr::SpecialRegister(SpecialRegister::BlockX) => Some("block_x"),
+            Expr::SpecialRegister(SpecialRegister::BlockY) => Some("block_y"),
+            Expr::SpecialRegister(SpecialRegister::BlockZ) => Some("block_z"),
             _ => None,
         };
         match (self.roles.get(&counter), of_blocks) {

@@ -1,33 +1,35 @@
-//! The part of the builder that writes Hopper's operations: tiles, barriers, warpgroups and clusters.
+//! Builder methods for Hopper operations: TMA, mbarriers, warpgroups and clusters.
 
 use std::marker::PhantomData;
 
 use tegula_core::diagnostic::FaultKind;
 use tegula_core::element::Scalar;
 
-use super::{Factor, Hopper, LeftFactor, Swizzle, Tiles, Wgmma};
+use super::{HopperOp, LeftOperand, SharedOperand, Swizzle, Tiles, Wgmma};
 use crate::ops::*;
 use crate::recorder::Builder;
 use crate::types::{Array, Brand, Coord, Elements, Global, IntoVal, Pred, Shared, Val, constant};
 
 impl Kernel {
-    /// Whether it may start before the launches that precede it have ended, for which it waits itself.
-    pub fn starts_early(&self) -> bool {
-        self.early
+    /// Whether the kernel may start before the preceding launches complete, and waits for them
+    /// itself.
+    pub fn uses_griddep_wait(&self) -> bool {
+        self.griddep_wait
     }
 
-    /// The same kernel, whose blocks say first of all that the launch after it may start.
+    /// The same kernel with `griddepcontrol.launch_dependents` as its first operation.
     #[must_use]
-    pub fn allowing_next(mut self) -> Self {
+    pub fn with_griddep_launch_dependents(mut self) -> Self {
         if let Some(first) = self.body.first() {
-            let first = Inst { op: Op::Hopper(Hopper::AllowNext), results: Vec::new(), site: first.site };
+            let first =
+                Inst { op: Op::Hopper(HopperOp::GriddepLaunchDependents), results: Vec::new(), site: first.site };
             self.body.insert(0, first);
         }
         self
     }
 }
 
-/// A matrix that is copied by tiles.
+/// A matrix that TMA copies in tiles.
 pub struct Tensor<'k, T> {
     k: &'k Builder,
     param: ParamId,
@@ -62,27 +64,27 @@ impl<'k, T: Scalar> Tensor<'k, T> {
         self.k.pure(Op::Extent(self.param, Axis::Cols))
     }
 
-    /// The matrix of the batch that another handle means.
+    /// The matrix of the batch that another handle refers to.
     #[must_use]
     pub fn batch_of<U>(self, other: Global<'k, U>) -> Self {
         Tensor { batch: other.batch, ..self }
     }
 
-    /// The same matrix, reached by ordinary accesses.
+    /// The same matrix for ordinary accesses.
     pub fn elements(self) -> Global<'k, T> {
         Global { k: self.k, param: self.param, batch: self.batch, brand: PhantomData }
     }
 
-    /// One matrix of the batch: coordinates (row, col) mean that matrix.
+    /// One matrix of the batch, to which the coordinates (row, col) refer.
     #[must_use]
     pub fn batch(self, batch: impl IntoVal<'k, u32>) -> Self {
         Tensor { batch: batch.operand(), ..self }
     }
 
-    /// See [`Hopper::Prefetch`].
+    /// Prefetches the tensor map; see [`HopperOp::PrefetchTensorMap`].
     #[track_caller]
     pub fn prefetch(self) {
-        self.k.hopper(Hopper::Prefetch { matrix: self.param });
+        self.k.hopper(HopperOp::PrefetchTensorMap { matrix: self.param });
     }
 
     #[track_caller]
@@ -91,142 +93,152 @@ impl<'k, T: Scalar> Tensor<'k, T> {
             [row, col] => [self.batch, row, col],
             [batch, row, col] => [batch, row, col],
             _ => {
-                self.k.fault(FaultKind::Type, "a matrix takes (row, col) or (batch, row, col)".into());
+                self.k.fault(FaultKind::Type, "a matrix takes the coordinates (row, col) or (batch, row, col)".into());
                 [constant(0u32); 3]
             }
         }
     }
 }
 
-/// Barriers in shared memory.
+/// An array of mbarriers in shared memory.
 #[derive(Clone, Copy)]
-pub struct Barriers<'k>(Shared<'k, u64>);
+pub struct Mbarriers<'k>(Shared<'k, u64>);
 
-impl<'k> Barriers<'k> {
+impl<'k> Mbarriers<'k> {
     #[track_caller]
-    fn at(self, which: impl IntoVal<'k, u32>) -> Place {
-        self.0.k.shared_place(self.0.id, &[which.operand()])
+    fn at(self, index: impl IntoVal<'k, u32>) -> MemoryRef {
+        self.0.k.shared_memory_ref(self.0.id, &[index.operand()])
     }
 
     #[track_caller]
-    fn op(self, op: Hopper) {
+    fn op(self, op: HopperOp) {
         self.0.k.hopper(op);
     }
 
-    /// Begins the first phase of a barrier, whose phases end after so many arrivals. One thread does it, and [`Builder::fence_init`] and a
-    /// barrier of the block (of the cluster, where there is one) come before any other use.
+    /// Initializes an mbarrier that expects `arrivals` arrivals in each phase.
+    ///
+    /// One thread calls it. [`Builder::fence_mbarrier_init`] and a barrier of the block (in a
+    /// cluster, of the cluster) must precede any other use.
     #[track_caller]
-    pub fn init(self, which: impl IntoVal<'k, u32>, arrivals: u32) {
-        self.op(Hopper::InitBarrier { barrier: self.at(which), arrivals });
+    pub fn init(self, index: impl IntoVal<'k, u32>, arrivals: u32) {
+        self.op(HopperOp::MbarrierInit { barrier: self.at(index), arrivals });
     }
 
     /// Arrives.
     #[track_caller]
-    pub fn arrive(self, which: impl IntoVal<'k, u32>) {
-        self.op(Hopper::Arrive { barrier: self.at(which), block: None, expect: None });
+    pub fn arrive(self, index: impl IntoVal<'k, u32>) {
+        self.op(HopperOp::MbarrierArrive { barrier: self.at(index), block: None, expect: None });
     }
 
-    /// Arrives at the barrier of another block of the cluster.
+    /// Arrives at the mbarrier of another block of the cluster.
     #[track_caller]
-    pub fn arrive_at(self, which: impl IntoVal<'k, u32>, block: impl IntoVal<'k, u32>) {
-        self.op(Hopper::Arrive { barrier: self.at(which), block: Some(block.operand()), expect: None });
+    pub fn arrive_remote(self, index: impl IntoVal<'k, u32>, block: impl IntoVal<'k, u32>) {
+        self.op(HopperOp::MbarrierArrive { barrier: self.at(index), block: Some(block.operand()), expect: None });
     }
 
-    /// Arrives, and announces that so many bytes will come.
+    /// Arrives, and adds `bytes` to the bytes that the phase expects.
     #[track_caller]
-    pub fn expect(self, which: impl IntoVal<'k, u32>, bytes: impl IntoVal<'k, u32>) {
-        self.op(Hopper::Arrive { barrier: self.at(which), block: None, expect: Some(bytes.operand()) });
+    pub fn arrive_expect_tx(self, index: impl IntoVal<'k, u32>, bytes: impl IntoVal<'k, u32>) {
+        self.op(HopperOp::MbarrierArrive { barrier: self.at(index), block: None, expect: Some(bytes.operand()) });
     }
 
-    /// Waits for the end of the phase of that parity.
+    /// Waits for the end of the phase of the given parity.
     #[track_caller]
-    pub fn wait(self, which: impl IntoVal<'k, u32>, parity: impl IntoVal<'k, u32>) {
-        self.op(Hopper::Await { barrier: self.at(which), parity: parity.operand() });
+    pub fn wait(self, index: impl IntoVal<'k, u32>, parity: impl IntoVal<'k, u32>) {
+        self.op(HopperOp::MbarrierWait { barrier: self.at(index), parity: parity.operand() });
     }
 }
 
 impl<'k, T: Scalar> Shared<'k, T> {
-    /// Starts copying the tile of a matrix that begins at `at` into tile `which` of this array; its bytes count at a barrier.
+    /// Starts a TMA load of the matrix tile at `at` into tile `index` of this array.
+    ///
+    /// On completion, its bytes count at the mbarrier.
     #[track_caller]
-    pub fn copy_tile(
+    pub fn tma_load(
         self,
-        which: impl IntoVal<'k, u32>,
+        index: impl IntoVal<'k, u32>,
         from: Tensor<'k, T>,
         at: impl Coord<'k>,
-        (barriers, barrier): (Barriers<'k>, Val<'k, u32>),
+        (barriers, barrier): (Mbarriers<'k>, Val<'k, u32>),
     ) {
-        self.copy_tile_to((which, 0u32), from, at, (barriers, barrier), None);
+        self.tma_load_multicast((index, 0u32), from, at, (barriers, barrier), None);
     }
 
-    /// As [`Self::copy_tile`], from a row of tile `which` on, to the blocks of the cluster that `blocks` has bits of.
+    /// [`Self::tma_load`] into tile `index` from `row` on, in all blocks of the mask `blocks`.
     #[track_caller]
-    pub fn copy_tile_to(
+    pub fn tma_load_multicast(
         self,
-        (which, row): (impl IntoVal<'k, u32>, impl IntoVal<'k, u32>),
+        (index, row): (impl IntoVal<'k, u32>, impl IntoVal<'k, u32>),
         from: Tensor<'k, T>,
         at: impl Coord<'k>,
-        (barriers, barrier): (Barriers<'k>, Val<'k, u32>),
+        (barriers, barrier): (Mbarriers<'k>, Val<'k, u32>),
         blocks: Option<Val<'k, u32>>,
     ) {
-        let (to, barrier, blocks) = (self.tile(which, row), barriers.at(barrier), blocks.map(|blocks| blocks.operand));
-        self.k.hopper(Hopper::CopyTile { matrix: from.param, at: from.at(at), to, barrier, blocks });
+        let (to, barrier, blocks) = (self.tile(index, row), barriers.at(barrier), blocks.map(|blocks| blocks.operand));
+        self.k.hopper(HopperOp::TmaLoad { matrix: from.param, at: from.at(at), to, barrier, blocks });
     }
 
-    /// Sends neighbours, 1, 2 or 4, from `at` on, to this array of a block of the cluster; their bytes count at its barrier. See [`Hopper::Send`].
+    /// Stores 1, 2 or 4 contiguous values to this array of a block of the cluster.
+    ///
+    /// On completion, the bytes count at its mbarrier. See [`HopperOp::StoreAsync`].
     #[track_caller]
-    pub fn send<const N: usize>(
+    pub fn store_async<const N: usize>(
         self,
         at: impl Coord<'k>,
         values: [Val<'k, T>; N],
         block: impl IntoVal<'k, u32>,
-        (barriers, barrier): (Barriers<'k>, Val<'k, u32>),
+        (barriers, barrier): (Mbarriers<'k>, Val<'k, u32>),
     ) {
         let values = values.map(|value| value.operand).to_vec();
-        let (to, barrier) = (self.place(at), barriers.at(barrier));
-        self.k.hopper(Hopper::Send { to, values, block: block.operand(), barrier });
+        let (to, barrier) = (self.memory_ref(at), barriers.at(barrier));
+        self.k.hopper(HopperOp::StoreAsync { to, values, block: block.operand(), barrier });
     }
 
-    /// Starts copying tile `which` of this array to where a matrix has a tile that begins at `at`: along its lines at a multiple of 16 bytes, which
-    /// PTX does not say and an H200 insists on with an illegal instruction. (Copies to shared memory may begin anywhere.)
+    /// Starts a TMA store of tile `index` of this array to the matrix tile at `at`.
+    ///
+    /// Along the contiguous lines of the matrix, the tile must start at a multiple of 16 bytes. PTX
+    /// does not document this; an H200 raises an illegal instruction. (Loads can start anywhere.)
     #[track_caller]
-    pub fn store_tile(self, which: impl IntoVal<'k, u32>, to: Tensor<'k, T>, at: impl Coord<'k>) {
-        self.k.hopper(Hopper::StoreTile { matrix: to.param, at: to.at(at), from: self.tile(which, 0u32) });
+    pub fn tma_store(self, index: impl IntoVal<'k, u32>, to: Tensor<'k, T>, at: impl Coord<'k>) {
+        self.k.hopper(HopperOp::TmaStore { matrix: to.param, at: to.at(at), from: self.tile(index, 0u32) });
     }
 
-    /// A factor of [`Builder::wgmma`] that begins at this element, with rows along k or one row for each k.
+    /// An operand of [`Builder::wgmma`] that starts at this element, K-major or MN-major.
     #[track_caller]
-    pub fn factor(self, at: impl Coord<'k>, along_k: bool) -> Factor {
-        Factor { at: self.place(at), along_k }
+    pub fn wgmma_operand(self, at: impl Coord<'k>, k_major: bool) -> SharedOperand {
+        SharedOperand { at: self.memory_ref(at), k_major }
     }
 
-    /// Writes `N` matrices (1, 2 or 4) of 8 rows of 16 bytes, spread over the warp as [`Mma`](crate::Mma) has its sums; `at` is where the lane's row
-    /// begins. See [`Hopper::StoreMatrix`].
+    /// Stores `N` matrices (1, 2 or 4) of 8 rows of 16 bytes.
+    ///
+    /// The values have the layout of [`Mma`](crate::Mma) accumulators; `at` is the start of the
+    /// lane's row. See [`HopperOp::StoreMatrix`].
     #[track_caller]
     pub fn store_matrix<const N: usize>(self, at: impl Coord<'k>, values: [Val<'k, u32>; N], transposed: bool) {
         let values = values.map(|value| value.operand).to_vec();
-        self.k.hopper(Hopper::StoreMatrix { to: self.place(at), values, transposed });
+        self.k.hopper(HopperOp::StoreMatrix { to: self.memory_ref(at), values, transposed });
     }
 
     #[track_caller]
-    fn tile(self, which: impl IntoVal<'k, u32>, row: impl IntoVal<'k, u32>) -> Place {
-        self.k.shared_place(self.id, &[which.operand(), row.operand(), constant(0u32)])
+    fn tile(self, index: impl IntoVal<'k, u32>, row: impl IntoVal<'k, u32>) -> MemoryRef {
+        self.k.shared_memory_ref(self.id, &[index.operand(), row.operand(), constant(0u32)])
     }
 }
 
-impl<'k> From<[Val<'k, u32>; 4]> for LeftFactor {
+impl<'k> From<[Val<'k, u32>; 4]> for LeftOperand {
     fn from(registers: [Val<'k, u32>; 4]) -> Self {
-        LeftFactor::Registers(registers.map(|value| value.operand).to_vec())
+        LeftOperand::Registers(registers.map(|value| value.operand).to_vec())
     }
 }
 
-/// Operations that Hopper brought.
+/// Hopper operations.
 impl Builder {
     #[track_caller]
-    fn hopper(&self, op: Hopper) {
+    fn hopper(&self, op: HopperOp) {
         self.effect(Op::Hopper(op));
     }
 
-    /// A matrix that is copied by tiles. Its base and strides are multiples of 16 bytes.
+    /// A matrix that TMA copies in tiles. Its base and strides are multiples of 16 bytes.
     #[track_caller]
     pub fn tensor<T: Scalar>(&self, name: &str, access: Access, order: Order2d, tiles: Tiles) -> Tensor<'_, T> {
         let kind = ParamKind::Matrix {
@@ -239,138 +251,155 @@ impl Builder {
         Tensor { k: self, param: self.param(name, kind), batch: constant(0u32), brand: PhantomData }
     }
 
-    /// Room for so many tiles in shared memory, each with so many rows of so many elements; an array of three extents.
+    /// An array of `count` tiles in shared memory, each of `rows` rows of `row` elements: three
+    /// axes.
     #[track_caller]
     pub fn tiles<T: Scalar>(&self, name: &str, count: u32, [rows, row]: [u32; 2], swizzle: Swizzle) -> Shared<'_, T> {
-        self.shared_array(name, &[count, rows, row], swizzle.alignment(), Holds::Tiles(swizzle))
+        self.shared_array(name, &[count, rows, row], swizzle.alignment(), ArrayContents::Tiles(swizzle))
     }
 
-    /// An array in shared memory to which other blocks of the cluster send: two or three extents. See [`Shared::send`].
+    /// An array in shared memory for stores of other blocks of the cluster: two or three axes.
+    ///
+    /// See [`Shared::store_async`].
     #[track_caller]
-    pub fn inbox<T: Scalar>(&self, name: &str, dims: impl AsRef<[u32]>) -> Shared<'_, T> {
-        self.shared_array(name, dims.as_ref(), 16, Holds::Inbox)
+    pub fn dsmem_buffer<T: Scalar>(&self, name: &str, dims: impl AsRef<[u32]>) -> Shared<'_, T> {
+        self.shared_array(name, dims.as_ref(), 16, ArrayContents::DsmemBuffer)
     }
 
-    /// So many barriers in shared memory.
+    /// An array of `count` mbarriers in shared memory.
     #[track_caller]
-    pub fn barriers(&self, name: &str, count: u32) -> Barriers<'_> {
-        Barriers(self.shared_array(name, &[count], 8, Holds::Barriers))
+    pub fn mbarriers(&self, name: &str, count: u32) -> Mbarriers<'_> {
+        Mbarriers(self.shared_array(name, &[count], 8, ArrayContents::Mbarriers))
     }
 
-    /// Makes clusters of so many blocks along x, of which the grid's x must be a multiple.
+    /// Sets the cluster size along x. The grid's x must be a multiple of it.
     pub fn cluster(&self, blocks: u32) {
         self.set_cluster(blocks);
     }
 
-    /// See [`Hopper::FenceInit`].
+    /// See [`HopperOp::FenceMbarrierInit`].
     #[track_caller]
-    pub fn fence_init(&self) {
-        self.hopper(Hopper::FenceInit);
+    pub fn fence_mbarrier_init(&self) {
+        self.hopper(HopperOp::FenceMbarrierInit);
     }
 
-    /// Fences the thread's accesses to shared memory. See [`Hopper::FenceProxy`].
+    /// A proxy fence for the thread's accesses to shared memory; see [`HopperOp::FenceProxyAsync`].
     #[track_caller]
-    pub fn fence_proxy(&self) {
-        self.hopper(Hopper::FenceProxy { global: false });
+    pub fn fence_proxy_async(&self) {
+        self.hopper(HopperOp::FenceProxyAsync { global: false });
     }
 
-    /// Fences the thread's accesses to matrices. See [`Hopper::FenceProxy`].
+    /// A proxy fence for the thread's accesses to matrices; see [`HopperOp::FenceProxyAsync`].
     #[track_caller]
-    pub fn fence_proxy_global(&self) {
-        self.hopper(Hopper::FenceProxy { global: true });
+    pub fn fence_proxy_async_global(&self) {
+        self.hopper(HopperOp::FenceProxyAsync { global: true });
     }
 
-    /// Makes one group of the thread's stores of tiles since the last.
+    /// Commits the thread's pending TMA stores as one group.
     #[track_caller]
-    pub fn commit_stores(&self) {
-        self.hopper(Hopper::CommitStores);
+    pub fn bulk_commit_group(&self) {
+        self.hopper(HopperOp::BulkCommitGroup);
     }
 
-    /// Waits until at most the latest `pending` groups of the thread's stores of tiles have shared memory still to read.
+    /// Waits until at most `pending` of the thread's latest store groups still read shared memory.
     #[track_caller]
-    pub fn await_reads(&self, pending: u32) {
-        self.hopper(Hopper::AwaitStores { pending, read: true });
+    pub fn bulk_wait_group_read(&self, pending: u32) {
+        self.hopper(HopperOp::BulkWaitGroup { pending, read: true });
     }
 
-    /// Waits until at most the latest `pending` groups of the thread's stores of tiles are not done.
+    /// Waits until at most `pending` of the thread's latest store groups are incomplete.
     #[track_caller]
-    pub fn await_stores(&self, pending: u32) {
-        self.hopper(Hopper::AwaitStores { pending, read: false });
+    pub fn bulk_wait_group(&self, pending: u32) {
+        self.hopper(HopperOp::BulkWaitGroup { pending, read: false });
     }
 
-    /// Starts sums = A·B, or sums += A·B where `add` holds, by all threads of the warpgroup. Groups are made by [`Self::wgmma_commit`].
+    /// Starts accumulators = A·B, or accumulators += A·B where `accumulate` is true, by the
+    /// warpgroup.
+    ///
+    /// [`Self::wgmma_commit_group`] forms groups.
     #[track_caller]
     pub fn wgmma<'k>(
         &'k self,
         wgmma: Wgmma,
-        a: impl Into<LeftFactor>,
-        b: Factor,
-        sums: Array<'k, f32>,
-        add: impl IntoVal<'k, bool>,
+        a: impl Into<LeftOperand>,
+        b: SharedOperand,
+        accumulators: Array<'k, f32>,
+        accumulate: impl IntoVal<'k, bool>,
     ) {
-        if sums.len() != wgmma.sums() {
-            self.fault(FaultKind::Type, format!("{wgmma} takes {} sums, not {}", wgmma.sums(), sums.len()));
+        if accumulators.len() != wgmma.accumulators() {
+            self.fault(
+                FaultKind::Type,
+                format!("{wgmma} needs {} accumulators, not {}", wgmma.accumulators(), accumulators.len()),
+            );
             return;
         }
-        self.hopper(Hopper::Wgmma { wgmma, a: a.into(), b, sums: sums.first, add: add.operand() });
+        self.hopper(HopperOp::Wgmma {
+            wgmma,
+            a: a.into(),
+            b,
+            accumulators: accumulators.first,
+            accumulate: accumulate.operand(),
+        });
     }
 
-    /// See [`Hopper::WgmmaFence`].
+    /// See [`HopperOp::WgmmaFence`].
     #[track_caller]
     pub fn wgmma_fence(&self) {
-        self.hopper(Hopper::WgmmaFence);
+        self.hopper(HopperOp::WgmmaFence);
     }
 
-    /// Makes one group of the warpgroup's multiplications since the last.
+    /// Commits the warpgroup's pending multiplications as one group.
     #[track_caller]
-    pub fn wgmma_commit(&self) {
-        self.hopper(Hopper::WgmmaCommit);
+    pub fn wgmma_commit_group(&self) {
+        self.hopper(HopperOp::WgmmaCommitGroup);
     }
 
-    /// Waits until at most the latest `pending` groups of multiplications are not done.
+    /// Waits until at most `pending` of the latest groups of multiplications are incomplete.
     #[track_caller]
-    pub fn wgmma_wait(&self, pending: u32) {
-        self.hopper(Hopper::WgmmaWait { pending });
+    pub fn wgmma_wait_group(&self, pending: u32) {
+        self.hopper(HopperOp::WgmmaWaitGroup { pending });
     }
 
-    /// Gives registers of the warpgroup back, down to so many a thread. The kernel says [`Builder::min_blocks`] as well, else it has no effect.
+    /// Decreases the warpgroup's registers to `count` per thread (`setmaxnreg.dec`).
+    ///
+    /// The kernel must also set [`Builder::min_blocks`]; otherwise it has no effect.
     #[track_caller]
-    pub fn give_registers(&self, count: u32) {
-        self.hopper(Hopper::SetRegisters { count, more: false });
+    pub fn setmaxnreg_dec(&self, count: u32) {
+        self.hopper(HopperOp::SetMaxRegisters { count, increase: false });
     }
 
-    /// Takes registers for the warpgroup, up to so many a thread.
+    /// Increases the warpgroup's registers to `count` per thread (`setmaxnreg.inc`).
     #[track_caller]
-    pub fn take_registers(&self, count: u32) {
-        self.hopper(Hopper::SetRegisters { count, more: true });
+    pub fn setmaxnreg_inc(&self, count: u32) {
+        self.hopper(HopperOp::SetMaxRegisters { count, increase: true });
     }
 
-    /// Comes to the cluster's barrier without waiting.
+    /// Arrives at the cluster barrier without waiting.
     #[track_caller]
     pub fn cluster_arrive(&self) {
-        self.hopper(Hopper::ClusterArrive);
+        self.hopper(HopperOp::ClusterArrive);
     }
 
-    /// Waits at the cluster's barrier, to which the thread has come.
+    /// Waits at the cluster barrier, at which the thread has arrived.
     #[track_caller]
     pub fn cluster_wait(&self) {
-        self.hopper(Hopper::ClusterWait);
+        self.hopper(HopperOp::ClusterWait);
     }
 
-    /// See [`Hopper::AwaitLaunches`].
+    /// See [`HopperOp::GriddepWait`].
     #[track_caller]
-    pub fn await_launches(&self) {
-        self.set_early();
-        self.hopper(Hopper::AwaitLaunches);
+    pub fn griddep_wait(&self) {
+        self.set_griddep_wait();
+        self.hopper(HopperOp::GriddepWait);
     }
 
-    /// See [`Hopper::AllowNext`].
+    /// See [`HopperOp::GriddepLaunchDependents`].
     #[track_caller]
-    pub fn allow_next(&self) {
-        self.hopper(Hopper::AllowNext);
+    pub fn griddep_launch_dependents(&self) {
+        self.hopper(HopperOp::GriddepLaunchDependents);
     }
 
-    /// Whether the lane is the first of its warp: of operations that one thread does for all.
+    /// Whether the lane is lane 0, for operations that one thread executes for its warp.
     #[track_caller]
     pub fn is_first_lane(&self) -> Pred<'_> {
         self.lane().eq(0)

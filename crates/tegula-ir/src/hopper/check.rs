@@ -1,89 +1,103 @@
-//! What is wrong with Hopper's operations and tiles, whatever the data.
+//! Checks of Hopper operations and TMA tiles.
 
 use tegula_core::diagnostic::{Fault, FaultKind};
 use tegula_core::element::Type;
 
-use super::{Hopper, LeftFactor, Swizzle, Wgmma};
+use super::{HopperOp, LeftOperand, Swizzle, Wgmma};
 use crate::ops::*;
 
-/// What is wrong with an operation whatever the data, besides what [`check()`](crate::check()) asks of all.
-pub(crate) fn faults(kernel: &Kernel, op: &Hopper) -> Vec<(FaultKind, String)> {
+/// The faults that only Hopper operations can have; [`check()`](crate::check()) finds the others.
+pub(crate) fn faults(kernel: &Kernel, op: &HopperOp) -> Vec<(FaultKind, String)> {
     let mut faults = Vec::new();
-    let mut refuse = |kind, message: String| faults.push((kind, message));
-    let array = |place: &Place| match place {
-        Place::Shared { array, .. } => Some(&kernel.shared[array.index()]),
+    let mut fault = |kind, message: String| faults.push((kind, message));
+    let array = |place: &MemoryRef| match place {
+        MemoryRef::Shared { array, .. } => Some(&kernel.shared[array.index()]),
         _ => None,
     };
-    let is_barrier = |place: &Place| array(place).is_some_and(|array| array.holds == Holds::Barriers);
+    let is_mbarrier = |place: &MemoryRef| array(place).is_some_and(|array| array.contents == ArrayContents::Mbarriers);
     match op {
-        Hopper::InitBarrier { barrier, .. } | Hopper::Arrive { barrier, .. } | Hopper::Await { barrier, .. }
-            if !is_barrier(barrier) =>
+        HopperOp::MbarrierInit { barrier, .. }
+        | HopperOp::MbarrierArrive { barrier, .. }
+        | HopperOp::MbarrierWait { barrier, .. }
+            if !is_mbarrier(barrier) =>
         {
-            refuse(FaultKind::Type, "this takes an element of an array of barriers".into());
+            fault(FaultKind::Type, "the operand must be an mbarrier".into());
         }
-        Hopper::InitBarrier { arrivals, .. } if !(1..1 << 20).contains(arrivals) => {
-            refuse(FaultKind::Type, format!("a barrier takes 1 to 2²⁰ − 1 arrivals, not {arrivals}"));
+        HopperOp::MbarrierInit { arrivals, .. } if !(1..1 << 20).contains(arrivals) => {
+            fault(FaultKind::Type, format!("an mbarrier expects 1 to 2²⁰ − 1 arrivals, not {arrivals}"));
         }
-        Hopper::CopyTile { matrix, to: place, barrier, .. } => {
-            if !is_barrier(barrier) {
-                refuse(FaultKind::Type, "the bytes of a tile count at a barrier".into());
+        HopperOp::TmaLoad { matrix, to: place, barrier, .. } => {
+            if !is_mbarrier(barrier) {
+                fault(FaultKind::Type, "a TMA load needs an mbarrier".into());
             }
-            tile_faults(kernel, *matrix, array(place), false, &mut refuse);
+            tile_faults(kernel, *matrix, array(place), false, &mut fault);
         }
-        Hopper::Send { to, values, barrier, .. } => {
-            if !is_barrier(barrier) {
-                refuse(FaultKind::Type, "what is sent counts at a barrier".into());
+        HopperOp::StoreAsync { to, values, barrier, .. } => {
+            if !is_mbarrier(barrier) {
+                fault(FaultKind::Type, "an asynchronous store needs an mbarrier".into());
             }
             let ty = match array(to) {
-                Some(SharedArray { ty, holds: Holds::Inbox, .. }) if ty.size() == 4 => Some(*ty),
+                Some(SharedArray { ty, contents: ArrayContents::DsmemBuffer, .. }) if ty.size() == 4 => Some(*ty),
                 _ => None,
             };
             if ty.is_none() || values.iter().any(|&value| Some(kernel.operand_type(value)) != ty) {
-                refuse(FaultKind::Type, "numbers of 32 bits are sent to an inbox of their type".into());
+                fault(
+                    FaultKind::Type,
+                    "an asynchronous store writes 32-bit values to a DSMEM buffer of the same type".into(),
+                );
             }
             if !matches!(values.len(), 1 | 2 | 4) {
-                refuse(FaultKind::Width, "1, 2 or 4 numbers are sent at once".into());
+                fault(FaultKind::Width, format!("an asynchronous store writes 1, 2 or 4 values, not {}", values.len()));
             }
         }
-        Hopper::StoreTile { matrix, from: place, .. } => {
-            tile_faults(kernel, *matrix, array(place), true, &mut refuse);
+        HopperOp::TmaStore { matrix, from: place, .. } => {
+            tile_faults(kernel, *matrix, array(place), true, &mut fault);
         }
-        Hopper::Wgmma { wgmma, a, b, .. } => {
-            if !Wgmma::multiplies(wgmma.ty) || wgmma.n == 0 || wgmma.n > 256 || wgmma.n % 8 != 0 {
-                refuse(FaultKind::Type, format!("there is no {wgmma}"));
+        HopperOp::Wgmma { wgmma, a, b, .. } => {
+            if !Wgmma::supports(wgmma.ty) || wgmma.n == 0 || wgmma.n > 256 || wgmma.n % 8 != 0 {
+                fault(FaultKind::Type, format!("{wgmma} is not supported"));
             }
-            let left = if let LeftFactor::Shared(a) = a { Some(a) } else { None };
-            for factor in left.into_iter().chain([b]) {
-                match array(&factor.at) {
-                    Some(SharedArray { ty, holds: Holds::Tiles(swizzle), dims, .. })
+            let left = if let LeftOperand::Shared(a) = a { Some(a) } else { None };
+            for operand in left.into_iter().chain([b]) {
+                match array(&operand.at) {
+                    Some(SharedArray { ty, contents: ArrayContents::Tiles(swizzle), dims, .. })
                         if *ty == wgmma.ty && *swizzle != Swizzle::None && dims[2] * 2 == swizzle.row_bytes() => {}
-                    _ => refuse(
+                    _ => fault(
                         FaultKind::Type,
-                        format!("{wgmma} takes factors from swizzled tiles of {}, with whole rows", wgmma.ty),
+                        format!(
+                            "{wgmma} needs operands in swizzled tiles of {} with rows of the swizzle's width",
+                            wgmma.ty
+                        ),
                     ),
                 }
             }
-            if let LeftFactor::Registers(a) = a
+            if let LeftOperand::Registers(a) = a
                 && (a.len() != 4 || a.iter().any(|&a| kernel.operand_type(a) != Type::U32))
             {
-                refuse(FaultKind::Type, format!("{wgmma} takes four u32 as A"));
+                fault(FaultKind::Type, format!("{wgmma} needs A in four u32 registers"));
             }
         }
-        Hopper::StoreMatrix { to, values, .. } if array(to).is_none() || !matches!(values.len(), 1 | 2 | 4) => {
-            refuse(FaultKind::Width, "1, 2 or 4 matrices are stored at once, to shared memory".into());
+        HopperOp::StoreMatrix { to, values, .. } if array(to).is_none() || !matches!(values.len(), 1 | 2 | 4) => {
+            fault(
+                FaultKind::Width,
+                format!("stmatrix stores 1, 2 or 4 matrices to shared memory, not {}", values.len()),
+            );
         }
-        Hopper::Prefetch { matrix } => {
+        HopperOp::PrefetchTensorMap { matrix } => {
             let Param { name, kind } = &kernel.params[matrix.index()];
             if !matches!(kind, ParamKind::Matrix { tiles: Some(_), .. }) {
-                refuse(FaultKind::Type, format!("{name} is not copied by tiles"));
+                fault(FaultKind::Type, format!("{name} is not declared with TMA tiles"));
             }
         }
-        Hopper::SetRegisters { count, .. } => {
+        HopperOp::SetMaxRegisters { count, .. } => {
             if !(24..=256).contains(count) || count % 8 != 0 {
-                refuse(FaultKind::Launch, format!("{count} registers a thread; it is a multiple of 8 from 24 to 256"));
+                fault(
+                    FaultKind::Launch,
+                    format!("setmaxnreg of {count} registers is not supported; use a multiple of 8 from 24 to 256"),
+                );
             }
             if kernel.min_blocks != 1 {
-                refuse(FaultKind::Launch, "registers move only in a kernel with `min_blocks(1)`".into());
+                fault(FaultKind::Launch, "setmaxnreg needs a kernel with `min_blocks(1)`".into());
             }
         }
         _ => {}
@@ -96,30 +110,32 @@ fn tile_faults(
     matrix: ParamId,
     array: Option<&SharedArray>,
     store: bool,
-    refuse: &mut impl FnMut(FaultKind, String),
+    fault: &mut impl FnMut(FaultKind, String),
 ) {
     let Param { name, kind } = &kernel.params[matrix.index()];
     let (ParamKind::Matrix { ty, access, order, tiles: Some(tiles), .. }, Some(array)) = (kind, array) else {
-        return refuse(FaultKind::Type, format!("{name} is not copied by tiles"));
+        return fault(FaultKind::Type, format!("{name} is not declared with TMA tiles"));
     };
     let [rows, row] = tiles.lines(*order);
-    // Parts of a tile begin where the swizzle does.
+    // A part of a tile must start at a boundary of the swizzle pattern.
     let is_part = |of: u32| {
         let bytes = u64::from(rows) * u64::from(row) * ty.size() as u64;
         rows % 8 == 0 && of.is_multiple_of(rows) && bytes.is_multiple_of(tiles.swizzle.alignment().into())
     };
     let fits = matches!(array.dims[1..], [of, same] if same == row && (of == rows || is_part(of)));
-    if array.ty != *ty || array.holds != Holds::Tiles(tiles.swizzle) || !fits {
-        let message =
-            format!("a tile of {name} is {rows} rows of {row} {ty} ({:?}), not as {}", tiles.swizzle, array.name);
-        refuse(FaultKind::Type, message + " has them");
+    if array.ty != *ty || array.contents != ArrayContents::Tiles(tiles.swizzle) || !fits {
+        let message = format!(
+            "a tile of {name} has {rows} rows of {row} {ty} ({:?}), unlike the array {}",
+            tiles.swizzle, array.name
+        );
+        fault(FaultKind::Type, message);
     }
     if store == (*access == Access::Read) {
-        refuse(FaultKind::Type, format!("{name} is declared {access:?}"));
+        fault(FaultKind::Type, format!("{name} is declared with access {access:?}, which does not permit this copy"));
     }
 }
 
-/// What is wrong with a matrix's tiles.
+/// Checks the declared TMA tiles of all matrices.
 pub(crate) fn check_tiles(kernel: &Kernel, faults: &mut Vec<Fault>) {
     for Param { name, kind } in kernel.params() {
         let ParamKind::Matrix { ty, order, tiles: Some(tiles), .. } = kind else { continue };
@@ -131,7 +147,7 @@ pub(crate) fn check_tiles(kernel: &Kernel, faults: &mut Vec<Fault>) {
         };
         if !fits || !(1..=256).contains(&rows) || *order == Order2d::Strided {
             let message =
-                format!("{name} cannot be copied by tiles of {}×{} ({:?})", tiles.rows, tiles.cols, tiles.swizzle);
+                format!("TMA does not support tiles of {}×{} ({:?}) for {name}", tiles.rows, tiles.cols, tiles.swizzle);
             faults.push(Fault { kind: FaultKind::Type, message, source: None });
         }
     }

@@ -1,37 +1,37 @@
-//! One arm an operation.
+//! Prints operations: one arm for each.
 
 use std::fmt::Display;
 
 use tegula_core::error::Result;
 
-use super::printer::{Class, Needs, Printer, Reg, scope_name};
-use super::spelling::{bits, number, relation};
+use super::printer::{Printer, Reg, RegisterClass, Requirements, scope_name};
+use super::syntax::{arithmetic_type, bit_type, comparison};
 use crate::launch::Field;
-use crate::{Inst, Op, Operand, Shuffle, Special, ValId, Vote};
+use crate::{Inst, Op, Operand, Shuffle, SpecialRegister, ValId, Vote};
 
-/// The operations.
+/// Operations.
 impl Printer<'_> {
     pub fn region(&mut self, insts: &[Inst]) -> Result<()> {
         insts.iter().try_for_each(|inst| self.inst(inst))
     }
 
     fn inst(&mut self, inst: &Inst) -> Result<()> {
-        let around = self.site.replace(inst.site);
+        let outer_site = self.site.replace(inst.site);
         let printed = self.operation(inst);
-        self.site = around;
+        self.site = outer_site;
         printed
     }
 
     fn operation(&mut self, inst: &Inst) -> Result<()> {
         match &inst.op {
-            Op::Special(special) => self.special(*special, inst.results[0]),
+            Op::SpecialRegister(register) => self.special_register(*register, inst.results[0]),
             Op::Extent(param, axis) => {
                 let reg = self.param(Field::Extent(*param, *axis));
-                self.keep(inst.results[0], reg, 0);
+                self.bind(inst.results[0], reg, 0);
             }
             Op::Scalar(param) => {
                 let reg = self.param(Field::Scalar(*param, self.kernel.value_type(inst.results[0])));
-                self.keep(inst.results[0], reg, 0);
+                self.bind(inst.results[0], reg, 0);
             }
             Op::Unary(op, a) => self.unary(inst, *op, *a)?,
             Op::Binary(op, a, b) => self.binary(inst, *op, *a, *b)?,
@@ -45,8 +45,8 @@ impl Printer<'_> {
             Op::Bitcast(a) => self.bitcast(inst, *a),
             Op::Uniform(_, a) => match *a {
                 Operand::Val(value) => {
-                    let (reg, depth) = self.home(value);
-                    self.keep(inst.results[0], reg, depth);
+                    let (reg, depth) = self.value_register(value);
+                    self.bind(inst.results[0], reg, depth);
                 }
                 constant => {
                     let d = self.result(inst.results[0]);
@@ -60,7 +60,7 @@ impl Printer<'_> {
             }
             Op::Get(var) => {
                 let (d, var, ty) = (self.result(inst.results[0]), self.var(*var), self.kernel.var_type(*var));
-                self.line(format_args!("mov.{} {d}, {var}", bits(ty)));
+                self.line(format_args!("mov.{} {d}, {var}", bit_type(ty)));
             }
             Op::SetCursor(cursor, at) => self.set_cursor(*cursor, at),
             Op::MoveCursor { cursor, param, rows, cols } => self.move_cursor(*cursor, *param, [*rows, *cols]),
@@ -76,12 +76,13 @@ impl Printer<'_> {
             Op::Fence(scope) => self.line(format_args!("fence.acq_rel.{}", scope_name(*scope))),
             Op::WaitUntil { at, compare, value, scope } => {
                 let again = self.label();
-                let (at, ty) = (self.locate(at), self.kernel.place_type(at));
-                let (now, met, value) = (self.fresh(Class::of(ty)), self.fresh(Class::Pred), self.operand(*value));
-                let (scope, space, ty) = (scope_name(*scope), at.space, number(ty)?);
+                let (at, ty) = (self.address(at), self.kernel.element_type(at));
+                let (now, met, value) =
+                    (self.fresh(RegisterClass::of(ty)), self.fresh(RegisterClass::Pred), self.operand(*value));
+                let (scope, space, ty) = (scope_name(*scope), at.space, arithmetic_type(ty)?);
                 self.place_label(&again);
                 self.line(format_args!("ld.acquire.{scope}.{space}.{ty} {now}, {at}"));
-                self.line(format_args!("setp.{}.{ty} {met}, {now}, {value}", relation(*compare)));
+                self.line(format_args!("setp.{}.{ty} {met}, {now}, {value}", comparison(*compare)));
                 self.line(format_args!("@!{met} bra {again}"));
             }
             Op::CopyAsync { to, from, width, guard } => self.copy_async(to, from, *width, *guard),
@@ -103,7 +104,7 @@ impl Printer<'_> {
                 };
                 self.line(format_args!("vote.sync.{mode} {d}, {value}, {mask:#010x}"));
             }
-            Op::Mma { mma, a, b, sums } => self.mma(*mma, [a, b], *sums),
+            Op::Mma { mma, a, b, accumulators } => self.mma(*mma, [a, b], *accumulators),
             Op::LoadMatrix { from, count, transposed } => self.load_matrix(inst, from, *count, *transposed),
             Op::Hopper(op) => self.hopper(op),
             Op::For { start, end, step, unroll, body } => self.for_loop(inst, [*start, *end, *step], *unroll, body)?,
@@ -113,38 +114,40 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn special(&mut self, special: Special, value: ValId) {
+    fn special_register(&mut self, register: SpecialRegister, value: ValId) {
         let d = self.result(value);
-        let name = match special {
-            Special::ThreadX => "%tid.x",
-            Special::ThreadY => "%tid.y",
-            Special::ThreadZ => "%tid.z",
-            Special::BlockX => "%ctaid.x",
-            Special::BlockY => "%ctaid.y",
-            Special::BlockZ => "%ctaid.z",
-            Special::GridX => "%nctaid.x",
-            Special::GridY => "%nctaid.y",
-            Special::GridZ => "%nctaid.z",
-            Special::Lane => "%laneid",
-            Special::Warp => return self.warp(d),
-            Special::Warpgroup => {
+        let name = match register {
+            SpecialRegister::ThreadX => "%tid.x",
+            SpecialRegister::ThreadY => "%tid.y",
+            SpecialRegister::ThreadZ => "%tid.z",
+            SpecialRegister::BlockX => "%ctaid.x",
+            SpecialRegister::BlockY => "%ctaid.y",
+            SpecialRegister::BlockZ => "%ctaid.z",
+            SpecialRegister::GridX => "%nctaid.x",
+            SpecialRegister::GridY => "%nctaid.y",
+            SpecialRegister::GridZ => "%nctaid.z",
+            SpecialRegister::Lane => "%laneid",
+            SpecialRegister::Warp => return self.warp(d),
+            SpecialRegister::Warpgroup => {
                 self.warp(d);
                 return self.line(format_args!("shr.u32 {d}, {d}, 2"));
             }
-            Special::Cluster => "%clusterid.x",
-            Special::ClusterRank => "%cluster_ctarank",
-            Special::Multiprocessors => unreachable!("checked: the grid alone knows it"),
+            SpecialRegister::Cluster => "%clusterid.x",
+            SpecialRegister::ClusterRank => "%cluster_ctarank",
+            SpecialRegister::Multiprocessors => unreachable!("checked: only the grid uses it"),
         };
-        if matches!(special, Special::Cluster | Special::ClusterRank) {
-            self.need(Needs::SM_90);
+        if matches!(register, SpecialRegister::Cluster | SpecialRegister::ClusterRank) {
+            self.require(Requirements::SM_90);
         }
         self.line(format_args!("mov.u32 {d}, {name}"));
     }
 
-    /// The warp's position in its block. `%warpid` is where the warp runs, which is something else.
+    /// The warp's index in its block, from the thread index.
+    ///
+    /// `%warpid` is the hardware slot of the warp, not its index.
     fn warp(&mut self, d: Reg) {
         let [x, y, _] = self.kernel.block();
-        let [thread_x, thread_y, thread_z] = [(); 3].map(|()| self.fresh(Class::Word));
+        let [thread_x, thread_y, thread_z] = [(); 3].map(|()| self.fresh(RegisterClass::Word));
         for (reg, axis) in [(thread_x, 'x'), (thread_y, 'y'), (thread_z, 'z')] {
             self.line(format_args!("mov.u32 {reg}, %tid.{axis}"));
         }
@@ -162,11 +165,11 @@ impl Printer<'_> {
             Shuffle::Xor => ("bfly", 31),
         };
         self.line(format_args!("shfl.sync.{name}.b32 {d}, {own}, {from}, {clamp}, {mask:#010x}"));
-        // The hardware takes the distance modulo 32; no lane is that far away.
+        // The hardware takes the distance modulo 32; a distance of 32 or more has no source lane.
         if matches!(mode, Shuffle::Up | Shuffle::Down) && !matches!(lane, Operand::Const(_, 0..32)) {
-            let near = self.fresh(Class::Pred);
-            self.line(format_args!("setp.lt.u32 {near}, {from}, 32"));
-            self.line(format_args!("selp.b32 {d}, {d}, {own}, {near}"));
+            let in_range = self.fresh(RegisterClass::Pred);
+            self.line(format_args!("setp.lt.u32 {in_range}, {from}, 32"));
+            self.line(format_args!("selp.b32 {d}, {d}, {own}, {in_range}"));
         }
     }
 
@@ -174,7 +177,7 @@ impl Printer<'_> {
         let [start, end, step] = bounds;
         let bra = self.branch(&bounds);
         let (top, out) = (self.label(), self.label());
-        let (counter, more) = (self.fresh(Class::Word), self.fresh(Class::Pred));
+        let (counter, more) = (self.fresh(RegisterClass::Word), self.fresh(RegisterClass::Pred));
         self.copy(counter, start);
         let (end, increment) = (self.operand(end), self.operand(step));
         let by_one = matches!(step, Operand::Const(_, 1));
@@ -185,14 +188,14 @@ impl Printer<'_> {
                 p.unrolled(inst.results[0], [counter, more], &end, unroll, [bra, &top, &out], body)?;
             }
             p.place_label(&top);
-            p.keep(inst.results[0], counter, p.innermost());
+            p.bind(inst.results[0], counter, p.innermost());
             p.region(body)?;
             if by_one {
                 p.line(format_args!("add.u32 {counter}, {counter}, 1"));
                 p.line(format_args!("setp.lt.u32 {more}, {counter}, {end}"));
             } else {
-                // The counter is less than the end, so what is left cannot wrap, as the sum could.
-                let left = p.fresh(Class::Word);
+                // The counter is less than the end, so the difference cannot wrap; the sum could.
+                let left = p.fresh(RegisterClass::Word);
                 p.line(format_args!("sub.u32 {left}, {end}, {counter}"));
                 p.line(format_args!("setp.gt.u32 {more}, {left}, {increment}"));
                 p.line(format_args!("add.u32 {counter}, {counter}, {increment}"));
@@ -205,33 +208,35 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// The rounds of a loop, several at once while so many are left; the rest is left to the loop at `top`.
+    /// Prints an unrolled loop, executed while `factor` iterations remain.
+    ///
+    /// The loop at `top` handles the rest.
     fn unrolled(
         &mut self,
         value: ValId,
         [counter, more]: [Reg; 2],
         end: &impl Display,
-        rounds: u32,
+        factor: u32,
         [bra, top, out]: [&str; 3],
         body: &[Inst],
     ) -> Result<()> {
-        let (several, left) = (self.label(), self.fresh(Class::Word));
+        let (unrolled, left) = (self.label(), self.fresh(RegisterClass::Word));
         self.line(format_args!("sub.u32 {left}, {end}, {counter}"));
-        self.line(format_args!("setp.lt.u32 {more}, {left}, {rounds}"));
+        self.line(format_args!("setp.lt.u32 {more}, {left}, {factor}"));
         self.line(format_args!("@{more} {bra} {top}"));
-        self.place_label(&several);
-        for _ in 0..rounds {
-            // A scope of its own, since what one round has computed is of its counter.
-            let round = self.scope(|p| {
-                p.keep(value, counter, p.innermost());
+        self.place_label(&unrolled);
+        for _ in 0..factor {
+            // Each iteration has its own scope, since its values depend on its counter.
+            let iteration = self.scope(|p| {
+                p.bind(value, counter, p.innermost());
                 p.region(body)
             })?;
-            self.append(&round);
+            self.append(&iteration);
             self.line(format_args!("add.u32 {counter}, {counter}, 1"));
         }
         self.line(format_args!("sub.u32 {left}, {end}, {counter}"));
-        self.line(format_args!("setp.ge.u32 {more}, {left}, {rounds}"));
-        self.line(format_args!("@{more} {bra} {several}"));
+        self.line(format_args!("setp.ge.u32 {more}, {left}, {factor}"));
+        self.line(format_args!("@{more} {bra} {unrolled}"));
         self.line(format_args!("setp.ge.u32 {more}, {counter}, {end}"));
         self.line(format_args!("@{more} {bra} {out}"));
         Ok(())

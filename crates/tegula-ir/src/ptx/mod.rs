@@ -1,88 +1,95 @@
-//! Kernels as PTX, the text that NVIDIA's driver assembles.
+//! The PTX printer: a checked kernel as the text that NVIDIA's driver assembles.
 //!
-//! The printer is flat: `emit` has one arm an operation, and each arm writes a line or a short template; `number` writes
-//! arithmetic on each type, `memory` addresses and accesses, `matrix` and `hopper` matrix instructions. All write to a
-//! `printer`, which keeps registers and scopes, and take names of types from `spelling`. It takes only checked kernels
-//! and knows nothing of the kernels there are, of devices or of the interpreter.
+//! The printer is flat. `emit` has one arm for each operation, which writes a line or a short
+//! template. `arithmetic` prints arithmetic by type, `memory` addresses and accesses, `matrix` and
+//! `hopper` matrix instructions. All write to a `printer`, which allocates registers and tracks
+//! scopes; `syntax` has the names of types. The printer does not depend on particular kernels, on
+//! devices or on the interpreter.
 //!
-//! * **One kernel, one text.** Nothing in it depends on hashing, time or place; source lines never enter it.
-//! * **Rounding is written out.** Every floating-point addition, multiplication, division and multiply-add carries `.rn`: the
-//!   assembler fuses a bare multiplication and addition.
-//! * **The lowest requirements.** `.version` and `.target` are the lowest that the operations at hand need.
-//! * **Addresses where their coordinates are.** A part of an address is computed once, in the outermost scope that knows its
-//!   coordinates, so that loops hold only what changes in them.
+//! * **Deterministic.** The text does not depend on hashing, time or paths, and has no source
+//!   lines.
+//! * **Explicit rounding.** Every floating-point addition, multiplication, division and
+//!   multiply-add has `.rn`, since the assembler fuses a bare multiplication and addition.
+//! * **Minimal requirements.** `.version` and `.target` are the lowest that the operations require.
+//! * **Hoisted addresses.** A part of an address is computed once, in the outermost scope that
+//!   defines its coordinates. Loops compute only what changes in them.
 
+mod arithmetic;
 mod emit;
 mod hopper;
 mod matrix;
 mod memory;
-mod number;
 mod printer;
-mod spelling;
+mod syntax;
 
 use std::fmt::Write;
 
-use printer::{Needs, Printer};
+use printer::{Printer, Requirements};
 use tegula_core::error::Result;
 
 use crate::launch::Field;
 use crate::{Access, Axis, Checked, Kernel, Order2d, Param, ParamKind, SiteId};
 
-/// The most shared memory that an array in the text may claim; beyond it, memory is asked for at launch.
+/// The limit of statically declared shared memory; beyond it, shared memory is dynamic.
 pub const STATIC_SHARED_BYTES: u64 = 48 * 1024;
 
-/// A printed kernel: all that loading and launching it takes.
+/// A printed kernel, with all that loading and launching it requires.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Image {
     /// The name of the entry.
     pub entry: String,
     /// The PTX text.
     pub text: String,
-    /// Bytes of shared memory to ask for at launch; 0 where the text itself claims what it needs.
+    /// Bytes of dynamic shared memory; 0 where the text declares it statically.
     pub shared_bytes: u32,
     /// Threads of a block along x, y and z.
     pub block: [u32; 3],
-    /// Whether it may be started before what precedes it has ended, for which it waits itself.
-    pub early: bool,
+    /// Whether the kernel may start before the preceding launches complete, and waits for them
+    /// itself.
+    pub uses_griddep_wait: bool,
 }
 
 /// Prints a kernel.
 ///
 /// # Errors
-/// [`tegula_core::Error::Unsupported`] for arithmetic that no GPU has on this type.
+/// [`tegula_core::Error::Unsupported`] for arithmetic that no GPU supports on a type.
 pub fn print(kernel: &Checked<Kernel>) -> Result<Image> {
     Ok(print_lines(kernel)?.0)
 }
 
-/// [`print()`], and for each line of the text where the operation was written that it belongs to, where there is one. Parts of an address
-/// belong to the first access that they are for.
+/// [`print()`], with the source location of the operation behind each line of the text, if any.
+///
+/// The parts of an address belong to the first access that uses them.
 ///
 /// # Errors
-/// As [`print()`].
+/// As for [`print()`].
 pub fn print_lines(kernel: &Checked<Kernel>) -> Result<(Image, Vec<Option<SiteId>>)> {
     let names = field_names(kernel);
     let mut printer = Printer::new(kernel, &names);
     printer.region(kernel.body())?;
-    let (body, needs) = printer.finish();
+    let (body, requirements) = printer.finish();
     let entry = identifier(kernel.name());
     let dynamic = kernel.shared_bytes() > STATIC_SHARED_BYTES;
     let head = format!(
         "{}{}{}{}{{\n{}",
         comments(kernel),
-        module(kernel, needs, dynamic),
+        module(kernel, requirements, dynamic),
         signature(kernel, &entry, &names),
         limits(kernel),
         if dynamic { String::new() } else { arena(kernel, dynamic) },
     );
     let end = "\tret;\n}\n";
-    let of_no_line = |text: &str| std::iter::repeat_n(None, text.lines().count());
-    let sites = of_no_line(&head).chain(body.sites).chain(of_no_line(end)).collect();
+    let without_sites = |text: &str| std::iter::repeat_n(None, text.lines().count());
+    let sites = without_sites(&head).chain(body.sites).chain(without_sites(end)).collect();
     let shared_bytes = if dynamic { kernel.shared_bytes() as u32 } else { 0 };
     let text = head + &body.text + end;
-    Ok((Image { entry, text, shared_bytes, block: kernel.block(), early: kernel.starts_early() }, sites))
+    Ok((
+        Image { entry, text, shared_bytes, block: kernel.block(), uses_griddep_wait: kernel.uses_griddep_wait() },
+        sites,
+    ))
 }
 
-/// What the kernel is, for whoever reads the text.
+/// The comments at the start of the text, which describe the kernel.
 fn comments(kernel: &Kernel) -> String {
     let mut lines = vec![kernel.name().to_string()];
     lines.extend(kernel.notes().iter().flat_map(|note| note.lines()).map(String::from));
@@ -90,7 +97,7 @@ fn comments(kernel: &Kernel) -> String {
     lines.extend(
         kernel.shared().iter().map(|a| format!("shared {}: {} {:?} at byte {}", a.name, a.ty, a.dims, a.start)),
     );
-    // The assembler refuses a text with anything but ASCII, even in a comment.
+    // The assembler rejects characters other than ASCII, even in comments.
     let ascii = |line: &str| line.chars().map(|c| if c.is_ascii_graphic() { c } else { ' ' }).collect::<String>();
     lines.iter().fold(String::new(), |text, line| text + "// " + ascii(line).trim_end() + "\n")
 }
@@ -116,17 +123,17 @@ fn describe(param: &Param) -> String {
     }
 }
 
-fn module(kernel: &Kernel, needs: Needs, dynamic: bool) -> String {
-    let (major, minor) = needs.version;
+fn module(kernel: &Kernel, requirements: Requirements, dynamic: bool) -> String {
+    let (major, minor) = requirements.version;
     let arena = if dynamic { arena(kernel, dynamic) } else { String::new() };
     format!(
         ".version {major}.{minor}\n.target sm_{}{}\n.address_size 64\n{arena}\n",
-        needs.target,
-        if needs.only { "a" } else { "" }
+        requirements.target,
+        if requirements.arch_specific { "a" } else { "" }
     )
 }
 
-/// The declaration of shared memory: all arrays lie in it.
+/// The declaration of shared memory, which holds all arrays.
 fn arena(kernel: &Kernel, dynamic: bool) -> String {
     let align = kernel.shared().iter().map(|a| a.align).max().unwrap_or(1);
     match kernel.shared_bytes() {
@@ -137,7 +144,7 @@ fn arena(kernel: &Kernel, dynamic: bool) -> String {
 }
 
 fn signature(kernel: &Kernel, entry: &str, names: &[(Field, String)]) -> String {
-    let params: Vec<String> = names.iter().map(|(field, name)| spelling::declared(*field, name)).collect();
+    let params: Vec<String> = names.iter().map(|(field, name)| syntax::param_declaration(*field, name)).collect();
     if kernel.params().is_empty() {
         return format!(".visible .entry {entry}()\n");
     }
@@ -156,7 +163,7 @@ fn limits(kernel: &Kernel) -> String {
     text
 }
 
-/// The parameters in the order in which a launch passes them, each with its own name.
+/// The parameters in launch order, each with a unique name.
 fn field_names(kernel: &Kernel) -> Vec<(Field, String)> {
     let mut names: Vec<(Field, String)> = Vec::new();
     for field in kernel.fields() {
@@ -180,7 +187,7 @@ fn field_names(kernel: &Kernel) -> Vec<(Field, String)> {
     names
 }
 
-/// A name as PTX allows it.
+/// A valid PTX identifier.
 fn identifier(name: &str) -> String {
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if name.starts_with(|c: char| c.is_ascii_alphabetic()) { name } else { format!("k{name}") }

@@ -1,4 +1,4 @@
-//! The text in the making: registers, scopes, labels and lines.
+//! The state of the printer: registers, scopes, labels and lines.
 
 use std::fmt::{self, Display, Write};
 use std::mem::take;
@@ -8,13 +8,13 @@ use rustc_hash::FxHashMap;
 use tegula_core::element::Type;
 use tegula_core::error::Result;
 
-use super::spelling::{bits, immediate, stored};
+use super::syntax::{bit_type, immediate, memory_type};
 use crate::launch::Field;
 use crate::{Axis, Checked, Guard, Inst, Kernel, Operand, ParamId, Scope as Threads, SiteId, Uniform, ValId, VarId};
 
-/// The kinds of registers.
+/// The register classes of PTX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Class {
+pub(super) enum RegisterClass {
     Pred,
     Half,
     Word,
@@ -23,38 +23,39 @@ pub(super) enum Class {
     Double,
 }
 
-impl Class {
-    /// In the order of their discriminants: the prefix of the names, and the type to declare.
+impl RegisterClass {
+    /// In the order of the discriminants: the prefix of the names, and the declared type.
     const ALL: [(&str, &str); 6] =
         [("p", "pred"), ("h", "b16"), ("r", "b32"), ("rd", "b64"), ("f", "f32"), ("fd", "f64")];
 
-    /// Where a value of a type lives. 8-bit integers live in 32-bit registers, extended by their sign.
+    /// The register class of a type. 8-bit integers occupy 32-bit registers, sign- or
+    /// zero-extended.
     pub fn of(ty: Type) -> Self {
         match ty {
-            Type::Pred => Class::Pred,
-            Type::F16 | Type::BF16 => Class::Half,
-            Type::I8 | Type::U8 | Type::I32 | Type::U32 => Class::Word,
-            Type::I64 | Type::U64 => Class::Long,
-            Type::F32 => Class::Float,
-            Type::F64 => Class::Double,
+            Type::Pred => RegisterClass::Pred,
+            Type::F16 | Type::BF16 => RegisterClass::Half,
+            Type::I8 | Type::U8 | Type::I32 | Type::U32 => RegisterClass::Word,
+            Type::I64 | Type::U64 => RegisterClass::Long,
+            Type::F32 => RegisterClass::Float,
+            Type::F64 => RegisterClass::Double,
         }
     }
 
-    /// Whether instructions take constants of the class, which need no register then.
+    /// Whether instructions accept immediates of the class.
     const fn has_immediates(self) -> bool {
         match self {
-            Class::Pred | Class::Half => false,
-            Class::Word | Class::Long | Class::Float | Class::Double => true,
+            RegisterClass::Pred | RegisterClass::Half => false,
+            RegisterClass::Word | RegisterClass::Long | RegisterClass::Float | RegisterClass::Double => true,
         }
     }
 }
 
-/// A register, by kind and number.
+/// A register: class and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Reg(Class, u32);
+pub(super) struct Reg(RegisterClass, u32);
 
 impl Reg {
-    pub fn class(self) -> Class {
+    pub fn class(self) -> RegisterClass {
         self.0
     }
 }
@@ -62,51 +63,52 @@ impl Reg {
 impl Display for Reg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('%')?;
-        f.write_str(Class::ALL[self.0 as usize].0)?;
+        f.write_str(RegisterClass::ALL[self.0 as usize].0)?;
         self.1.fmt(f)
     }
 }
 
-/// A part of an address that need not be computed twice.
+/// A part of an address that is computed once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Address {
-    /// Where the block's shared memory starts.
+pub(super) enum AddressPart {
+    /// The start of the block's shared memory.
     Arena,
-    /// That, and so many elements of so many bytes.
+    /// The start of shared memory plus the given number of elements of the given size in bytes.
     Shared(Operand, usize),
-    /// An element of a swizzled array that starts so many bytes into it: the part known at run time, and the other.
+    /// An element of a swizzled array: the dynamic index, the offset within an atom, and the
+    /// element size.
     Swizzled(Operand, u32, u32),
-    /// A factor of a matrix instruction: where it begins, the start of its array, and how it lies.
-    Factor(Operand, u32, u64),
-    /// So many strides along an axis.
+    /// A `wgmma` descriptor: the dynamic index, the start of the array, and the high bits.
+    Descriptor(Operand, u32, u64),
+    /// A number of strides along an axis.
     Strides(ParamId, Axis, u32),
-    /// Where a register points, and so many steps along an axis.
+    /// An address in a register plus a number of strides along an axis.
     Step(Reg, ParamId, Axis, Operand),
 }
 
-/// What a text demands of the assembler and the GPU.
+/// The requirements of a text for the assembler and the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Needs {
+pub(super) struct Requirements {
     pub version: (u32, u32),
     pub target: u32,
-    /// Whether what it needs is in no later GPU.
-    pub only: bool,
+    /// Whether the requirements hold for this architecture only (`sm_90a`).
+    pub arch_specific: bool,
 }
 
-impl Needs {
-    /// What every kernel needs.
-    pub const PLAIN: Needs = Needs { version: (6, 4), target: 75, only: false };
-    /// Loads of matrices.
-    pub const LDMATRIX: Needs = Needs { version: (6, 5), target: 75, only: false };
-    /// Asynchronous copies, most matrix instructions, and most of bf16.
-    pub const SM_80: Needs = Needs { version: (7, 0), target: 80, only: false };
+impl Requirements {
+    /// The requirements of every kernel.
+    pub const PLAIN: Requirements = Requirements { version: (6, 4), target: 75, arch_specific: false };
+    /// `ldmatrix`.
+    pub const LDMATRIX: Requirements = Requirements { version: (6, 5), target: 75, arch_specific: false };
+    /// `cp.async`, most matrix instructions, and most of bf16.
+    pub const SM_80: Requirements = Requirements { version: (7, 0), target: 80, arch_specific: false };
     /// The rest of bf16, and the larger matrix instructions of f64.
-    pub const SM_90: Needs = Needs { version: (7, 8), target: 90, only: false };
-    /// Matrix instructions of warpgroups, and registers that move.
-    pub const SM_90A: Needs = Needs { version: (8, 0), target: 90, only: true };
+    pub const SM_90: Requirements = Requirements { version: (7, 8), target: 90, arch_specific: false };
+    /// `wgmma` and `setmaxnreg`.
+    pub const SM_90A: Requirements = Requirements { version: (8, 0), target: 90, arch_specific: true };
 }
 
-/// Text, and for each of its lines where the operation was written that it belongs to.
+/// Text, with the source location of the operation behind each line.
 #[derive(Default)]
 pub(super) struct Lines {
     pub text: String,
@@ -114,7 +116,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// One line.
+    /// Appends one line.
     fn push(&mut self, site: Option<SiteId>, line: fmt::Arguments<'_>) {
         self.text.write_fmt(line).expect("a string takes any text");
         self.text.push('\n');
@@ -127,29 +129,29 @@ impl Lines {
     }
 }
 
-/// A body being printed, with the addresses that it and the bodies in it may use.
+/// A body being printed, with the address ranges available to it and to nested bodies.
 #[derive(Default)]
 pub(super) struct Scope {
     lines: Lines,
-    pub addresses: FxHashMap<Address, Reg>,
+    pub addresses: FxHashMap<AddressPart, Reg>,
 }
 
-/// A value's register and how many bodies deep it is computed.
-type Home = (Reg, usize);
+/// The register of a value, and the depth of the scope that defines it.
+type ValueRegister = (Reg, usize);
 
 pub(super) struct Printer<'a> {
     pub kernel: &'a Checked<Kernel>,
     names: &'a [(Field, String)],
     counts: [u32; 6],
     labels: u32,
-    needs: Needs,
-    values: Vec<Option<Home>>,
+    requirements: Requirements,
+    values: Vec<Option<ValueRegister>>,
     vars: Vec<Option<Reg>>,
     pub cursors: FxHashMap<VarId, Reg>,
     params: FxHashMap<Field, Reg>,
     prologue: Lines,
     scopes: Vec<Scope>,
-    /// Where the operation at hand was written.
+    /// The source location of the current operation.
     pub site: Option<SiteId>,
 }
 
@@ -161,7 +163,7 @@ impl<'a> Printer<'a> {
             names,
             counts: [0; 6],
             labels: 0,
-            needs: Needs::PLAIN,
+            requirements: Requirements::PLAIN,
             values: Vec::new(),
             vars: Vec::new(),
             cursors: FxHashMap::default(),
@@ -172,40 +174,40 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The body, its registers declared, and what it needs.
-    pub fn finish(mut self) -> (Lines, Needs) {
+    /// The body with its register declarations, and its requirements.
+    pub fn finish(mut self) -> (Lines, Requirements) {
         let mut body = Lines::default();
-        for ((prefix, ty), count) in Class::ALL.iter().zip(self.counts).filter(|(_, count)| *count > 0) {
+        for ((prefix, ty), count) in RegisterClass::ALL.iter().zip(self.counts).filter(|(_, count)| *count > 0) {
             body.push(None, format_args!("\t.reg .{ty} %{prefix}<{count}>;"));
         }
         body.append(&self.prologue);
         body.append(&take(&mut self.scopes[0].lines));
-        (body, self.needs)
+        (body, self.requirements)
     }
 
-    pub fn need(&mut self, needs: Needs) {
-        self.needs.version = self.needs.version.max(needs.version);
-        self.needs.target = self.needs.target.max(needs.target);
-        self.needs.only |= needs.only;
+    pub fn require(&mut self, requirements: Requirements) {
+        self.requirements.version = self.requirements.version.max(requirements.version);
+        self.requirements.target = self.requirements.target.max(requirements.target);
+        self.requirements.arch_specific |= requirements.arch_specific;
     }
 
-    pub fn fresh(&mut self, class: Class) -> Reg {
+    pub fn fresh(&mut self, class: RegisterClass) -> Reg {
         let count = &mut self.counts[class as usize];
         *count += 1;
         Reg(class, *count - 1)
     }
 
-    /// Writes an instruction at the end of the innermost scope.
+    /// Appends an instruction to the innermost scope.
     pub fn line(&mut self, text: impl Display) {
         self.line_at(self.scopes.len() - 1, text);
     }
 
-    /// Writes an instruction at the end of a scope: before the loop or branch that is being printed in it, if one is.
+    /// Appends an instruction to an outer scope: before the nested loop or branch being printed.
     pub fn line_at(&mut self, depth: usize, text: impl Display) {
         self.scopes[depth].lines.push(self.site, format_args!("\t{text};"));
     }
 
-    /// The innermost scope.
+    /// The depth of the innermost scope.
     pub fn innermost(&self) -> usize {
         self.scopes.len() - 1
     }
@@ -220,7 +222,8 @@ impl<'a> Printer<'a> {
         self.scopes.last_mut().expect("the outermost scope stays").lines.push(site, format_args!("{label}:"));
     }
 
-    /// Prints in a scope of its own and gives the text; only parts of addresses may have gone to the scopes around it.
+    /// Prints into a new scope and returns its text. Only address ranges may be added to outer
+    /// scopes.
     pub fn scope(&mut self, print: impl FnOnce(&mut Self) -> Result<()>) -> Result<Lines> {
         self.scopes.push(Scope::default());
         let printed = print(self);
@@ -236,7 +239,7 @@ impl<'a> Printer<'a> {
         &mut self.scopes[depth]
     }
 
-    pub fn keep(&mut self, value: ValId, reg: Reg, depth: usize) {
+    pub fn bind(&mut self, value: ValId, reg: Reg, depth: usize) {
         let index = value.index();
         if self.values.len() <= index {
             self.values.resize(index + 1, None);
@@ -244,10 +247,10 @@ impl<'a> Printer<'a> {
         self.values[index] = Some((reg, depth));
     }
 
-    /// A new register for a result of the operation at hand.
+    /// Allocates a register for a result of the current operation.
     pub fn result(&mut self, value: ValId) -> Reg {
-        let reg = self.fresh(Class::of(self.kernel.value_type(value)));
-        self.keep(value, reg, self.scopes.len() - 1);
+        let reg = self.fresh(RegisterClass::of(self.kernel.value_type(value)));
+        self.bind(value, reg, self.scopes.len() - 1);
         reg
     }
 
@@ -255,24 +258,25 @@ impl<'a> Printer<'a> {
         inst.results.iter().map(|&value| self.result(value)).collect()
     }
 
-    pub fn home(&self, value: ValId) -> Home {
+    pub fn value_register(&self, value: ValId) -> ValueRegister {
         self.values.get(value.index()).copied().flatten().expect("a checked kernel computes values before it uses them")
     }
 
-    /// In how many loops and branches a value is known.
+    /// The depth of the scope that defines an operand.
     pub fn depth(&self, operand: Operand) -> usize {
         match operand {
-            Operand::Val(value) => self.home(value).1,
+            Operand::Val(value) => self.value_register(value).1,
             Operand::Const(..) => 0,
         }
     }
 
-    /// An operand as instructions take it. Constants without an immediate form get a register.
+    /// An operand in instruction syntax. Constants without an immediate form are moved to a
+    /// register.
     pub fn operand(&mut self, operand: Operand) -> String {
         match operand {
-            Operand::Val(value) => self.home(value).0.to_string(),
-            Operand::Const(ty, _) if !Class::of(ty).has_immediates() => {
-                let reg = self.fresh(Class::of(ty));
+            Operand::Val(value) => self.value_register(value).0.to_string(),
+            Operand::Const(ty, _) if !RegisterClass::of(ty).has_immediates() => {
+                let reg = self.fresh(RegisterClass::of(ty));
                 self.copy(reg, operand);
                 reg.to_string()
             }
@@ -286,7 +290,7 @@ impl<'a> Printer<'a> {
             Operand::Const(ty, value) => immediate(ty, value),
             Operand::Val(_) => self.operand(from),
         };
-        self.line(format_args!("mov.{} {to}, {from}", bits(ty)));
+        self.line(format_args!("mov.{} {to}, {from}", bit_type(ty)));
     }
 
     pub fn var(&mut self, var: VarId) -> Reg {
@@ -297,34 +301,34 @@ impl<'a> Printer<'a> {
         if let Some(reg) = self.vars[index] {
             return reg;
         }
-        let reg = self.fresh(Class::of(self.kernel.var_type(var)));
+        let reg = self.fresh(RegisterClass::of(self.kernel.var_type(var)));
         self.vars[index] = Some(reg);
         reg
     }
 
-    /// A parameter, loaded once, before everything else.
+    /// The register of a parameter, loaded once in the prologue.
     pub fn param(&mut self, field: Field) -> Reg {
         if let Some(&reg) = self.params.get(&field) {
             return reg;
         }
         let name = self.names.iter().find(|(f, _)| *f == field).map_or("", |(_, name)| name);
         let (reg, held, ty) = match field {
-            Field::Address(_) => (self.fresh(Class::Long), None, "u64"),
+            Field::Address(_) => (self.fresh(RegisterClass::Long), None, "u64"),
             Field::Tensor(_) => {
-                let reg = self.fresh(Class::Long);
-                self.need(Needs::SM_90);
+                let reg = self.fresh(RegisterClass::Long);
+                self.require(Requirements::SM_90);
                 self.prologue.push(None, format_args!("\tmov.b64 {reg}, {name};"));
                 self.prologue.push(None, format_args!("\tcvta.param.u64 {reg}, {reg};"));
                 self.params.insert(field, reg);
                 return reg;
             }
-            Field::Extent(..) => (self.fresh(Class::Word), None, "u32"),
-            Field::Stride(..) => (self.fresh(Class::Long), None, "s64"),
+            Field::Extent(..) => (self.fresh(RegisterClass::Word), None, "u32"),
+            Field::Stride(..) => (self.fresh(RegisterClass::Long), None, "s64"),
             Field::Scalar(_, Type::Pred) => {
-                let byte = self.fresh(Class::Word);
-                (self.fresh(Class::Pred), Some(byte), "u8")
+                let byte = self.fresh(RegisterClass::Word);
+                (self.fresh(RegisterClass::Pred), Some(byte), "u8")
             }
-            Field::Scalar(_, ty) => (self.fresh(Class::of(ty)), None, stored(ty)),
+            Field::Scalar(_, ty) => (self.fresh(RegisterClass::of(ty)), None, memory_type(ty)),
         };
         self.prologue.push(None, format_args!("\tld.param.{ty} {}, [{name}];", held.unwrap_or(reg)));
         if matches!(field, Field::Address(_)) {
@@ -344,37 +348,37 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The branch for a condition: one that all lanes of a warp take together says so.
+    /// The branch instruction for a condition: `bra.uni` where it is uniform in the warp.
     pub fn branch(&self, conditions: &[Operand]) -> &'static str {
         if conditions.iter().all(|&c| self.uniform(c) <= Uniform::Warp) { "bra.uni" } else { "bra" }
     }
 
-    /// A guard as the predicated parts of an access: what stands before the instruction, and which elements it moves.
-    pub fn parts(&mut self, guard: Guard, width: u32) -> Vec<(String, Range<usize>)> {
+    /// The predicated accesses of a guard: the predicate prefix, and the range of elements.
+    pub fn predicated_ranges(&mut self, guard: Guard, width: u32) -> Vec<(String, Range<usize>)> {
         let all = 0..width as usize;
         match guard {
             Guard::Always => vec![(String::new(), all)],
             Guard::If(holds) => vec![(format!("@{} ", self.operand(holds)), all)],
             Guard::First(valid) => {
-                let (whole, valid) = (self.fresh(Class::Pred), self.register(valid));
+                let (whole, valid) = (self.fresh(RegisterClass::Pred), self.register(valid));
                 self.line(format_args!("setp.ge.u32 {whole}, {valid}, {width}"));
-                let mut parts = vec![(format!("@{whole} "), all)];
+                let mut ranges = vec![(format!("@{whole} "), all)];
                 for i in 0..width as usize - 1 {
-                    let one = self.fresh(Class::Pred);
+                    let one = self.fresh(RegisterClass::Pred);
                     self.line(format_args!("setp.gt.and.u32 {one}, {valid}, {i}, !{whole}"));
-                    parts.push((format!("@{one} "), i..i + 1));
+                    ranges.push((format!("@{one} "), i..i + 1));
                 }
-                parts
+                ranges
             }
         }
     }
 
-    /// An operand in a register, whatever it is.
+    /// An operand in a register.
     pub fn register(&mut self, operand: Operand) -> Reg {
         match operand {
-            Operand::Val(value) => self.home(value).0,
+            Operand::Val(value) => self.value_register(value).0,
             Operand::Const(ty, _) => {
-                let reg = self.fresh(Class::of(ty));
+                let reg = self.fresh(RegisterClass::of(ty));
                 self.copy(reg, operand);
                 reg
             }
@@ -382,8 +386,8 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Registers as a vector; one register as itself.
-pub(super) fn braced(registers: &[impl Display]) -> String {
+/// Registers in vector syntax; a single register without braces.
+pub(super) fn vector_operand(registers: &[impl Display]) -> String {
     let list: Vec<String> = registers.iter().map(ToString::to_string).collect();
     if let [one] = &list[..] { one.clone() } else { format!("{{{}}}", list.join(", ")) }
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::check;
 use crate::prelude::*;
 
-/// The image of a kernel of 64 threads in one block.
+/// The image of a kernel with one block of 64 threads.
 fn image(build: impl for<'k> FnOnce(&'k Builder)) -> Image {
     let kernel = kernel("test", Block::d1(64), |k| {
         k.grid([k.constant(1), k.constant(1), k.constant(1)]);
@@ -21,14 +21,14 @@ fn requirement(build: impl for<'k> FnOnce(&'k Builder)) -> (String, String) {
     (line(".version "), line(".target "))
 }
 
-/// One operation on two elements of a type, stored.
+/// Stores the result of an operation on two elements of a type.
 fn combine<T: Scalar>(k: &Builder, op: impl for<'k> Fn(Val<'k, T>, Val<'k, T>) -> Val<'k, T>) {
     let (x, y) = (k.input::<T>("x"), k.output::<T>("y"));
     y.store((0, 0), op(x.load((0, 0)), x.load((0, 1))));
 }
 
 #[test]
-fn arrays_lie_in_the_text_up_to_48_kib() {
+fn shared_memory_beyond_48_kib_is_dynamic() {
     let array = |len| image(move |k| k.shared::<u8>("tile", [len]).store((k.thread_x(),), 1));
     let (small, large) = (array(49_152), array(49_153));
     assert_eq!((small.shared_bytes, large.shared_bytes), (0, 49_153));
@@ -37,7 +37,7 @@ fn arrays_lie_in_the_text_up_to_48_kib() {
 }
 
 #[test]
-fn every_line_knows_the_line_it_was_written_in() {
+fn every_instruction_has_its_source_line() {
     let kernel = kernel("test", Block::d1(64), |k| {
         k.grid([k.constant(1), k.constant(1), k.constant(1)]);
         let (x, y) = (k.input::<f32>("x"), k.output::<f32>("y"));
@@ -59,7 +59,7 @@ fn every_line_knows_the_line_it_was_written_in() {
 }
 
 #[test]
-fn every_float_operation_says_how_it_rounds() {
+fn float_arithmetic_has_a_rounding_mode() {
     let text = text(|k| {
         combine::<f32>(k, |a, b| (a + b - a * b) / b);
     });
@@ -71,7 +71,7 @@ fn every_float_operation_says_how_it_rounds() {
 }
 
 #[test]
-fn a_text_asks_for_no_more_than_it_needs() {
+fn version_and_target_are_minimal() {
     let plain = ("6.4".to_string(), "sm_75".to_string());
     assert_eq!(requirement(|k| combine::<f16>(k, |a, b| a.mul_add(b, -a))), plain);
     assert_eq!(requirement(|k| combine::<bf16>(k, |a, b| a.lt(b).select(-a, b.abs()))), plain);
@@ -82,7 +82,7 @@ fn a_text_asks_for_no_more_than_it_needs() {
 }
 
 #[test]
-fn parameters_have_names_of_their_own() {
+fn parameter_names_are_unique() {
     let text = text(|k| {
         k.output::<f32>("a").store((0, 0), k.scalar::<f32>("a_ptr") + k.scalar::<f32>("b c") + k.scalar::<f32>("b-c"));
     });
@@ -92,14 +92,14 @@ fn parameters_have_names_of_their_own() {
 }
 
 #[test]
-fn only_branches_that_a_warp_takes_together_say_so() {
+fn warp_uniform_branch_is_bra_uni() {
     let body = |k: &Builder| k.output::<u32>("y").store((0, 0), 1);
     assert!(text(|k| k.when(k.block_x().lt(3), || body(k))).contains("bra.uni"));
     assert!(!text(|k| k.when(k.thread_x().lt(3), || body(k))).contains("bra.uni"));
 }
 
 #[test]
-fn a_loop_holds_only_what_changes_in_it() {
+fn loop_invariant_addresses_are_hoisted() {
     let text = text(|k| {
         let (x, y) = (k.input::<f32>("x"), k.matrix::<f32>("y", Access::Write, Order2d::RowMajor, 1));
         let row = k.thread_x();
@@ -111,7 +111,7 @@ fn a_loop_holds_only_what_changes_in_it() {
 }
 
 #[test]
-fn a_fixed_distance_in_shared_memory_is_an_immediate() {
+fn constant_shared_offset_is_an_immediate() {
     let text = text(|k| {
         let (tile, y) = (k.shared::<f32>("tile", [64, 4]), k.output::<f32>("y"));
         let i = k.thread_x();
@@ -124,11 +124,11 @@ fn a_fixed_distance_in_shared_memory_is_an_immediate() {
 }
 
 #[test]
-fn what_the_launch_before_may_write_is_not_read_past_it() {
+fn input_of_a_dependent_launch_skips_the_read_only_path() {
     let read = |k: &Builder| k.output::<f32>("y").store((0, 0), k.input::<f32>("x").load((0, 0)));
     assert!(text(read).contains("ld.global.nc"));
     let early = text(|k| {
-        k.await_launches();
+        k.griddep_wait();
         read(k);
     });
     assert!(early.contains("griddepcontrol.wait") && !early.contains(".nc"), "{early}");

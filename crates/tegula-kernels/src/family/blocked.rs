@@ -6,17 +6,17 @@ use tegula_core::epilogue::Epilogue;
 use tegula_core::error::Result;
 use tegula_ir::{Kernel, Mma, Order2d};
 
-use super::{GemmVariant, KernelFamily, add_new, large, layouts, sources};
-use crate::blocked::{Blocked, Core, Schedule};
+use super::{GemmVariant, KernelFamily, add_new, large_problem, layouts, sources};
+use crate::blocked::{Blocked, MathInstruction, Schedule};
+use crate::fix_up::FixUp;
 use crate::helper::{HelperKernel, assembled_epilogues};
-use crate::mend::Mend;
-use crate::name::{Form, KernelName};
+use crate::name::{KernelName, NameSyntax};
 use crate::pack::Packing;
-use crate::plan::candidates::{candidates, packed_factors};
+use crate::plan::candidates::{candidates, packed_operands};
 use crate::plan::device::GpuDescription;
-use crate::plan::problem::{Lie, Problem};
-use crate::plan::recipe::{CandidateOf, Meeting, RecipeOf, Split};
-use crate::sum::{Adding, Sum};
+use crate::plan::problem::{OperandLayout, Problem};
+use crate::plan::recipe::{CandidateOf, RecipeOf, Split, SplitReduction};
+use crate::split_k_reduction::{ReductionSchedule, SplitKReduction};
 
 impl GemmVariant for Blocked {
     fn build(&self) -> Result<Kernel> {
@@ -45,72 +45,80 @@ impl GemmVariant for Blocked {
         !swapped
     }
 
-    /// These kernels store rows; a C of columns is a Cᵀ of rows.
-    fn fit(recipe: RecipeOf<Self>, lies: [Lie; 3]) -> RecipeOf<Self> {
-        let [a, b, c] = lies;
+    /// Blocked kernels store rows; a column-major C is a row-major Cᵀ.
+    fn legalize(recipe: RecipeOf<Self>, layouts: [OperandLayout; 3]) -> RecipeOf<Self> {
+        let [a, b, c] = layouts;
         let swapped = c.order == Order2d::ColMajor;
-        let mut lies = if swapped { [b.transposed(), a.transposed(), c.transposed()] } else { lies };
+        let mut layouts = if swapped { [b.transposed(), a.transposed(), c.transposed()] } else { layouts };
         let packed;
-        ([lies[0], lies[1]], packed) = packed_factors(&recipe.kernel, [lies[0], lies[1]], recipe.packed);
+        ([layouts[0], layouts[1]], packed) = packed_operands(&recipe.kernel, [layouts[0], layouts[1]], recipe.packed);
         let schedule = recipe.split.schedule();
-        let (mut orders, mut vectors) = (lies.map(|lie| lie.order), lies.map(|lie| lie.vectors));
-        if schedule == Schedule::Parts {
+        let (mut orders, mut aligned_16) =
+            (layouts.map(|layout| layout.order), layouts.map(|layout| layout.aligned_16));
+        if schedule == Schedule::SplitK {
             // The workspace is row-major, with rows of any length.
-            (orders[2], vectors[2]) = (Order2d::RowMajor, false);
+            (orders[2], aligned_16[2]) = (Order2d::RowMajor, false);
         }
-        RecipeOf { kernel: Blocked { orders, vectors, schedule, ..recipe.kernel }, swapped, packed, ..recipe }
+        RecipeOf { kernel: Blocked { orders, aligned_16, schedule, ..recipe.kernel }, swapped, packed, ..recipe }
     }
 
     fn accuracy(&self) -> Accuracy {
-        match self.core {
-            Core::Mma(Mma::TF32) => Accuracy::Tf32,
-            Core::Register | Core::Dmma(_) | Core::Mma(_) | Core::Limbs => Accuracy::Full,
+        match self.instruction {
+            MathInstruction::Mma(Mma::TF32) => Accuracy::Tf32,
+            MathInstruction::Fma | MathInstruction::Dmma(_) | MathInstruction::Mma(_) | MathInstruction::Limbs => {
+                Accuracy::Full
+            }
         }
     }
 
     fn transposed_operands(&self) -> [bool; 2] {
-        self.turned()
+        self.transposed()
     }
 
     fn packing(&self) -> Packing {
-        match self.core {
-            Core::Mma(Mma::TF32) => Packing::Tf32,
-            Core::Limbs => Packing::Limbs,
-            Core::Register | Core::Dmma(_) | Core::Mma(_) => Packing::Same,
+        match self.instruction {
+            MathInstruction::Mma(Mma::TF32) => Packing::Tf32,
+            MathInstruction::Limbs => Packing::Limbs,
+            MathInstruction::Fma | MathInstruction::Dmma(_) | MathInstruction::Mma(_) => Packing::Same,
         }
     }
 
-    fn meeting(&self, split: Split, k: usize) -> Meeting {
+    fn split_reduction(&self, split: Split, k: usize) -> SplitReduction {
         match split {
-            Split::Whole => Meeting::None,
-            Split::Parts(_) => Meeting::Sum,
-            Split::Workers(_) => Meeting::Mend { steps: k.div_ceil(self.blocking.block[2] as usize) as u32 },
+            Split::Whole => SplitReduction::None,
+            Split::SplitK(_) => SplitReduction::SplitK,
+            Split::StreamK(_) => SplitReduction::FixUp { steps: k.div_ceil(self.blocking.block[2] as usize) as u32 },
         }
     }
 
-    fn second(&self, split: Split, order: Order2d, elements: usize, epilogue: Epilogue) -> Option<HelperKernel> {
+    fn reduction_kernel(
+        &self,
+        split: Split,
+        order: Order2d,
+        elements: usize,
+        epilogue: Epilogue,
+    ) -> Option<HelperKernel> {
         let ty = self.ty;
         match split {
             Split::Whole => None,
-            Split::Parts(parts) => {
-                Some(HelperKernel::Sum(Sum { ty, order, adding: Adding::of(parts, elements), epilogue }))
-            }
-            Split::Workers(_) => Some(HelperKernel::Mend(Mend { ty, order, epilogue })),
+            Split::SplitK(splits) => Some(HelperKernel::SplitKReduction(SplitKReduction {
+                ty,
+                order,
+                schedule: ReductionSchedule::of(splits, elements),
+                epilogue,
+            })),
+            Split::StreamK(_) => Some(HelperKernel::FixUp(FixUp { ty, order, epilogue })),
         }
     }
 }
 
 impl KernelFamily for Blocked {
     const NAMES: &'static [KernelName] = &[
-        name(
-            "register",
-            Type::F32,
-            "f32, f64, i32: each thread owns a patch of C in registers, fed by asynchronous copies",
-        ),
-        name("dmma", Type::F64, "f64 on matrix units"),
-        name("mma", Type::F16, "f16, bf16, i8 on matrix units, with sums in 32 bits"),
-        name("tf32", Type::F32, "f32 rounded to tf32 on matrix units, where --accuracy tf32 asks for it"),
-        name("limbs", Type::I32, "i32 on matrix units, exactly: ten products of bytes for one"),
+        name("register", Type::F32, "f32, f64, i32: register tiling, fed by asynchronous copies"),
+        name("dmma", Type::F64, "f64 on Tensor Cores"),
+        name("mma", Type::F16, "f16, bf16, i8 on Tensor Cores, with 32-bit accumulators"),
+        name("tf32", Type::F32, "f32 rounded to TF32 on Tensor Cores, with --accuracy tf32"),
+        name("limbs", Type::I32, "i32 on Tensor Cores, exactly: ten products of bytes for one"),
     ];
     const SOURCES: &'static [(&'static str, &'static str)] =
         sources! { "register.rs" "dmma.rs" "mma.rs" "limbs.rs" "blocked.rs" };
@@ -119,7 +127,7 @@ impl KernelFamily for Blocked {
         Blocked::named(name, ty)
     }
 
-    /// Blocks copy asynchronously, as GPUs since Ampere can.
+    /// `cp.async` needs Ampere or later.
     fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>> {
         if gpu.compute < (8, 0) {
             return Vec::new();
@@ -132,7 +140,7 @@ impl KernelFamily for Blocked {
         let mut names = Vec::new();
         for accuracy in [Accuracy::Full, Accuracy::Tf32] {
             for layout in layouts() {
-                let recipes = candidates(&large(ty, accuracy, layout), 132).into_iter();
+                let recipes = candidates(&large_problem(ty, accuracy, layout), 132).into_iter();
                 add_new(&mut names, recipes.map(|(recipe, _)| recipe.kernel.short_name()));
             }
         }
@@ -140,36 +148,36 @@ impl KernelFamily for Blocked {
     }
 
     fn assembled() -> Vec<Self> {
-        let mut all = chosen_from();
-        let finished = finished(&all);
-        add_new(&mut all, finished);
+        let mut all = plan_candidates();
+        let with_epilogues = with_epilogues(&all);
+        add_new(&mut all, with_epilogues);
         all
     }
 }
 
 const fn name(name: &'static str, ty: Type, description: &'static str) -> KernelName {
-    KernelName { name, ty, description, form: Form::Parameters }
+    KernelName { name, ty, description, syntax: NameSyntax::Parameters }
 }
 
-/// Kernels that plans choose from: every layout, as it is or packed, and split work.
-fn chosen_from() -> Vec<Blocked> {
+/// The candidates of plans: every layout, in place or packed, and split work.
+fn plan_candidates() -> Vec<Blocked> {
     let (row, col) = (Order2d::RowMajor, Order2d::ColMajor);
     let layouts =
         [(row, row, true), (row, row, false), (col, col, true), (row, col, true), (row, col, false), (col, row, true)];
     let mut all = Vec::new();
     let full = Type::OPERANDS.map(|ty| (ty, Accuracy::Full));
     for (ty, accuracy) in full.into_iter().chain([(Type::F32, Accuracy::Tf32)]) {
-        // bf16 differs from f16 by the instruction's name alone, and i32 little more from f32.
+        // bf16 differs from f16 only in the name of the instruction, and i32 little more from f32.
         let layouts = match ty {
             Type::BF16 => &layouts[..1],
             Type::I32 => &layouts[..2],
             _ => &layouts[..],
         };
-        for (i, &(a, b, vectors)) in layouts.iter().enumerate() {
-            let lies = [a, b, row].map(|order| Lie::new(order, vectors));
-            // Few enough blocks for split sums, and many enough for shared tiles.
+        for (i, &(a, b, aligned_16)) in layouts.iter().enumerate() {
+            let layouts = [a, b, row].map(|order| OperandLayout::new(order, aligned_16));
+            // Few enough blocks for split-K, and enough for stream-K.
             for side in [256, 4096] {
-                let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, lies };
+                let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, layouts };
                 let recipes = candidates(&problem, 132).into_iter().map(|(recipe, _)| recipe);
                 let recipes = recipes.filter(|recipe| recipe.split == Split::Whole || i < 2);
                 add_new(&mut all, recipes.map(|recipe| recipe.kernel));
@@ -179,16 +187,16 @@ fn chosen_from() -> Vec<Blocked> {
     all
 }
 
-/// Few registers are left beside an epilogue: every tile that stores to C has both epilogues where
-/// its operands have the layout that it wants; f64, which has fewest left, the first in every
-/// layout.
-fn finished(all: &[Blocked]) -> Vec<Blocked> {
-    // bf16 differs from f16 by the instruction's name alone.
-    let whole = |b: &&Blocked| b.ty != Type::BF16 && b.schedule != Schedule::Parts && b.vectors == [true; 3];
-    let finished = all.iter().filter(whole).flat_map(|&blocked| {
-        let best = blocked.orders[..2] == blocked.wanted();
-        let count = if best { 2 } else { usize::from(blocked.ty == Type::F64) };
+/// Configurations with an epilogue, which leaves few registers. Every tile that stores to C has
+/// both epilogues with its preferred layout; f64, which has the fewest registers left, the first
+/// one in every layout.
+fn with_epilogues(all: &[Blocked]) -> Vec<Blocked> {
+    // bf16 differs from f16 only in the name of the instruction.
+    let is_output = |b: &&Blocked| b.ty != Type::BF16 && b.schedule != Schedule::SplitK && b.aligned_16 == [true; 3];
+    let variants = all.iter().filter(is_output).flat_map(|&blocked| {
+        let is_preferred = blocked.orders[..2] == blocked.preferred_orders();
+        let count = if is_preferred { 2 } else { usize::from(blocked.ty == Type::F64) };
         assembled_epilogues(blocked.ty).into_iter().take(count).map(move |epilogue| Blocked { epilogue, ..blocked })
     });
-    finished.collect()
+    variants.collect()
 }

@@ -1,4 +1,4 @@
-//! The family of pipelines of warpgroups on Hopper.
+//! The family of `wgmma` pipelines on Hopper.
 
 use tegula_core::element::{Accuracy, Type};
 use tegula_core::epilogue::Epilogue;
@@ -6,22 +6,22 @@ use tegula_core::error::Result;
 use tegula_core::matrix::Shape;
 use tegula_ir::{Kernel, Order2d};
 
-use super::{GemmVariant, KernelFamily, add_new, large, layouts, sources};
+use super::{GemmVariant, KernelFamily, add_new, large_problem, layouts, sources};
 use crate::blocked::Schedule;
+use crate::fragment_reduction::FragmentReduction;
 use crate::helper::{HelperKernel, assembled_epilogues};
 use crate::hopper::Hopper;
-use crate::name::{Form, KernelName};
+use crate::name::{KernelName, NameSyntax};
 use crate::plan::device::{Caps, GpuDescription, HOPPER};
-use crate::plan::problem::{Lie, Problem};
-use crate::plan::recipe::{CandidateOf, Meeting, RecipeOf, Split};
+use crate::plan::problem::{OperandLayout, Problem};
+use crate::plan::recipe::{CandidateOf, RecipeOf, Split, SplitReduction};
 use crate::plan::{groups, hopper};
-use crate::reduce::Reduce;
 
 /// Bytes of a line of the L2 cache.
 const LINE: usize = 128;
 
-/// How many blocks share tiles at most: several times as many as a GPU has multiprocessors.
-const MOST_WORKERS: u32 = 1024;
+/// The maximum number of stream-K blocks: several times the SMs of a GPU.
+const MAX_WORKERS: u32 = 1024;
 
 impl GemmVariant for Hopper {
     fn build(&self) -> Result<Kernel> {
@@ -48,29 +48,29 @@ impl GemmVariant for Hopper {
 
     fn supports(&self, split: Split, _packed: [bool; 2], _swapped: bool) -> bool {
         match split {
-            Split::Workers(workers) => self.pipeline.split == 1 && workers <= MOST_WORKERS,
-            Split::Whole | Split::Parts(_) => true,
+            Split::StreamK(workers) => self.pipeline.cluster_k == 1 && workers <= MAX_WORKERS,
+            Split::Whole | Split::SplitK(_) => true,
         }
     }
 
-    /// Which side has the columns is the recipe's own decision; C may have any layout.
-    fn fit(recipe: RecipeOf<Self>, [a, b, c]: [Lie; 3]) -> RecipeOf<Self> {
-        let lies = if recipe.swapped { [b.transposed(), a.transposed(), c.transposed()] } else { [a, b, c] };
-        let tiles = lies.map(|lie| lie.vectors && lie.forwards);
-        let packed = [0, 1].map(|i| recipe.packed[i] || !Hopper::takes(lies[i].order, tiles[i]));
-        // What is packed has rows.
-        let order = |i: usize| if packed[i] { Order2d::RowMajor } else { lies[i].order };
+    /// The recipe decides about the transpose; C may have any layout.
+    fn legalize(recipe: RecipeOf<Self>, [a, b, c]: [OperandLayout; 3]) -> RecipeOf<Self> {
+        let layouts = if recipe.swapped { [b.transposed(), a.transposed(), c.transposed()] } else { [a, b, c] };
+        let tma_compatible = layouts.map(|layout| layout.aligned_16 && layout.tma_compatible);
+        let packed = [0, 1].map(|i| recipe.packed[i] || !Hopper::accepts(layouts[i].order, tma_compatible[i]));
+        // Packed operands are row-major.
+        let order = |i: usize| if packed[i] { Order2d::RowMajor } else { layouts[i].order };
         let hopper = Hopper { epilogue: recipe.passed_epilogue(), ..recipe.kernel };
-        let shares = !matches!(recipe.split, Split::Workers(_)) || hopper.shares_tiles();
-        let split = if shares { recipe.split } else { Split::Whole };
+        let is_supported = !matches!(recipe.split, Split::StreamK(_)) || hopper.supports_stream_k();
+        let split = if is_supported { recipe.split } else { Split::Whole };
         let schedule = split.schedule();
-        let parts = schedule == Schedule::Parts;
-        let stores_tiles = !parts && tiles[2];
-        let orders = [order(0), order(1), if parts { Order2d::RowMajor } else { lies[2].order }];
-        RecipeOf { kernel: Hopper { orders, stores_tiles, schedule, ..hopper }, split, packed, ..recipe }
+        let is_partial = schedule == Schedule::SplitK;
+        let tma_store = !is_partial && tma_compatible[2];
+        let orders = [order(0), order(1), if is_partial { Order2d::RowMajor } else { layouts[2].order }];
+        RecipeOf { kernel: Hopper { orders, tma_store, schedule, ..hopper }, split, packed, ..recipe }
     }
 
-    /// Whole lines of the L2 cache: rows of a tile that began within one would take two.
+    /// Whole lines of the L2 cache: an unaligned row of a tile would touch two.
     fn packed_columns(&self) -> usize {
         LINE / self.ty.size()
     }
@@ -78,23 +78,29 @@ impl GemmVariant for Hopper {
     fn workspace(&self, split: Split, c: Shape) -> Option<Shape> {
         match split {
             Split::Whole => None,
-            Split::Parts(parts) => Some(self.pipeline.workspace(parts as usize, c)),
-            Split::Workers(workers) => Some(self.pipeline.parts(workers as usize)),
+            Split::SplitK(splits) => Some(self.pipeline.workspace(splits as usize, c)),
+            Split::StreamK(workers) => Some(self.pipeline.stream_k_workspace(workers as usize)),
         }
     }
 
-    fn meeting(&self, split: Split, _k: usize) -> Meeting {
+    fn split_reduction(&self, split: Split, _k: usize) -> SplitReduction {
         match split {
-            Split::Whole => Meeting::None,
-            Split::Parts(_) => Meeting::Reduce(self.pipeline.fragments()),
-            Split::Workers(workers) => Meeting::Flags(self.pipeline.flags(workers as usize)),
+            Split::Whole => SplitReduction::None,
+            Split::SplitK(_) => SplitReduction::Fragments(self.pipeline.fragment_layout()),
+            Split::StreamK(workers) => SplitReduction::InKernel(self.pipeline.stream_k_flags(workers as usize)),
         }
     }
 
-    fn second(&self, split: Split, order: Order2d, elements: usize, epilogue: Epilogue) -> Option<HelperKernel> {
-        let Split::Parts(parts) = split else { return None };
-        let shared = Reduce::shares(parts, elements);
-        Some(HelperKernel::Reduce(Reduce { ty: self.ty, order, shared, epilogue }))
+    fn reduction_kernel(
+        &self,
+        split: Split,
+        order: Order2d,
+        elements: usize,
+        epilogue: Epilogue,
+    ) -> Option<HelperKernel> {
+        let Split::SplitK(splits) = split else { return None };
+        let cooperative = FragmentReduction::is_cooperative(splits, elements);
+        Some(HelperKernel::FragmentReduction(FragmentReduction { ty: self.ty, order, cooperative, epilogue }))
     }
 }
 
@@ -102,8 +108,8 @@ impl KernelFamily for Hopper {
     const NAMES: &'static [KernelName] = &[KernelName {
         name: "hopper",
         ty: Type::F16,
-        description: "f16, bf16 on Hopper's matrix units: some warps have tiles copied, others multiply",
-        form: Form::Parameters,
+        description: "f16, bf16 on Hopper's Tensor Cores: warp-specialized TMA and wgmma pipelines",
+        syntax: NameSyntax::Parameters,
     }];
     const SOURCES: &'static [(&'static str, &'static str)] = sources! { "hopper.rs" };
 
@@ -115,15 +121,15 @@ impl KernelFamily for Hopper {
         if gpu.compute != HOPPER {
             return Vec::new();
         }
-        let known = hopper::measured(problem, gpu.multiprocessors).into_iter();
+        let known = hopper::candidates(problem, gpu.multiprocessors).into_iter();
         known.map(|(recipe, time)| CandidateOf { recipe, microseconds: Some(time) }).collect()
     }
 
     fn listed(ty: Type) -> Vec<String> {
         let mut names = Vec::new();
-        // Some take no right operand of rows.
+        // Some candidates accept no row-major right operand.
         for layout in layouts().filter(|(_, b, _)| *b == Order2d::RowMajor) {
-            let recipes = hopper::measured(&large(ty, Accuracy::Full, layout), 132).into_iter();
+            let recipes = hopper::candidates(&large_problem(ty, Accuracy::Full, layout), 132).into_iter();
             let kernels = recipes.filter(|(recipe, _)| !recipe.swapped);
             add_new(&mut names, kernels.map(|(recipe, _)| recipe.kernel.short_name()));
         }
@@ -132,57 +138,59 @@ impl KernelFamily for Hopper {
 
     fn assembled() -> Vec<Self> {
         let mut all = pipelines();
-        add_new(&mut all, of_groups());
+        add_new(&mut all, grouped_kernel());
         all
     }
 
-    /// These load on the GPU that is measured and on no other.
+    /// They load only on Hopper, so none is assembled for another GPU.
     fn is_measured(&self) -> bool {
         false
     }
 }
 
-/// Those that plans choose from: every layout, with C by tiles and by elements, as a whole and in
-/// parts; and tiles that blocks share evenly. And some of those by name alone.
+/// The candidates of plans: every layout, C stored by TMA and by elements, with and without
+/// split-K, and stream-K. And some configurations that are selected by name only.
 fn pipelines() -> Vec<Hopper> {
     let mut all = Vec::new();
     let epilogue = assembled_epilogues(Type::BF16)[0];
     for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-        for (side, vectors) in [(96, true), (96, false), (4096, true)] {
+        for (side, aligned_16) in [(96, true), (96, false), (4096, true)] {
             let orders = [Order2d::RowMajor, Order2d::ColMajor];
-            let lies = [(orders[a], true), (orders[b], true), (Order2d::RowMajor, vectors)]
-                .map(|(order, vectors)| Lie::new(order, vectors));
+            let layouts = [(orders[a], true), (orders[b], true), (Order2d::RowMajor, aligned_16)]
+                .map(|(order, aligned_16)| OperandLayout::new(order, aligned_16));
             let (ty, accuracy) = (Type::BF16, Accuracy::Full);
-            let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, lies };
-            for (recipe, _) in hopper::measured(&problem, 132) {
-                let hopper = Hopper::fit(recipe, lies).kernel.with_epilogue(Epilogue::NONE);
+            let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, layouts };
+            for (recipe, _) in hopper::candidates(&problem, 132) {
+                let hopper = Hopper::legalize(recipe, layouts).kernel.with_epilogue(Epilogue::NONE);
                 add_new(&mut all, [hopper]);
-                // f16 differs by the instruction's name alone.
-                if a == b && vectors {
+                // f16 differs only in the name of the instruction.
+                if a == b && aligned_16 {
                     add_new(&mut all, [Hopper { ty: Type::F16, ..hopper }]);
                 }
-                if a != 0 || b != 0 || hopper.schedule != Schedule::Tiles {
+                if a != 0 || b != 0 || hopper.schedule != Schedule::DataParallel {
                     continue;
                 }
-                // Of epilogues, the one with most registers.
+                // The epilogue with the most registers.
                 add_new(&mut all, [Hopper { epilogue, ..hopper }]);
-                let shared = [Epilogue::NONE, epilogue];
-                let shared = shared.map(|epilogue| Hopper { epilogue, schedule: Schedule::Balanced, ..hopper });
-                add_new(&mut all, shared.into_iter().filter(Hopper::shares_tiles));
+                let stream_k = [Epilogue::NONE, epilogue];
+                let stream_k = stream_k.map(|epilogue| Hopper { epilogue, schedule: Schedule::StreamK, ..hopper });
+                add_new(&mut all, stream_k.into_iter().filter(Hopper::supports_stream_k));
             }
         }
     }
-    // By name alone: consumers that take turns.
-    for name in ["hopper_128x128x64_2_6_1_pp", "hopper_64x256x64_2_4_2_pp"] {
+    // By name only: the ping-pong schedule.
+    for name in
+        ["hopper_128x128x64_consumers2_stages6_pingpong", "hopper_64x256x64_consumers2_stages4_cluster2x1_pingpong"]
+    {
         let named = Hopper::named(name, Type::BF16).into_iter();
         add_new(&mut all, named.flat_map(|hopper| [hopper, Hopper { epilogue, ..hopper }]));
     }
     all
 }
 
-/// Those for groups of rows that plans choose, with a B in rows or columns, and of epilogues the
-/// one with most registers.
-fn of_groups() -> Vec<Hopper> {
+/// The candidates of grouped GEMMs, with a row-major or column-major B, and the epilogue with the
+/// most registers.
+fn grouped_kernel() -> Vec<Hopper> {
     let mut all = Vec::new();
     let (row, accuracy) = (Order2d::RowMajor, Accuracy::Full);
     let caps = Caps::Gpu { compute: HOPPER, multiprocessors: 132 };
@@ -193,9 +201,12 @@ fn of_groups() -> Vec<Hopper> {
             (row, false, Type::BF16),
             (Order2d::ColMajor, true, Type::BF16),
         ] {
-            let (sizes, lies) = ([size; 16], [Lie::new(row, true), Lie::new(b, true), Lie::new(row, stored)]);
-            let problem = Problem { ty, accuracy, m: 16 * size, n, k: 2048, batches: 16, lies };
-            let kernel = groups::of_groups(&problem, &sizes, &caps).into_iter();
+            let (sizes, layouts) = (
+                [size; 16],
+                [OperandLayout::new(row, true), OperandLayout::new(b, true), OperandLayout::new(row, stored)],
+            );
+            let problem = Problem { ty, accuracy, m: 16 * size, n, k: 2048, batches: 16, layouts };
+            let kernel = groups::grouped_kernel(&problem, &sizes, &caps).into_iter();
             let epilogue = assembled_epilogues(Type::BF16)[0];
             add_new(&mut all, kernel.flat_map(|hopper| [hopper, Hopper { epilogue, ..hopper }]));
         }

@@ -1,4 +1,4 @@
-//! The family of plain kernels: one thread an element of C.
+//! The family of plain kernels, with one thread per element of C.
 
 use tegula_core::element::Type;
 use tegula_core::epilogue::Epilogue;
@@ -7,10 +7,10 @@ use tegula_ir::{Kernel, Order2d};
 
 use super::{GemmVariant, KernelFamily, sources};
 use crate::helper::assembled_epilogues;
-use crate::name::{Form, KernelName};
-use crate::plain::{Barriers, Edges, Family, Mapping, Plain};
+use crate::name::{KernelName, NameSyntax};
+use crate::plain::{Barriers, Edges, Mapping, Plain, PlainKind};
 use crate::plan::device::GpuDescription;
-use crate::plan::problem::{Lie, Problem};
+use crate::plan::problem::{OperandLayout, Problem};
 use crate::plan::recipe::{CandidateOf, RecipeOf, Split};
 
 impl GemmVariant for Plain {
@@ -38,20 +38,20 @@ impl GemmVariant for Plain {
         split == Split::Whole && packed == [false; 2] && !swapped
     }
 
-    fn fit(recipe: RecipeOf<Self>, lies: [Lie; 3]) -> RecipeOf<Self> {
-        RecipeOf { kernel: Plain { orders: lies.map(|lie| lie.order), ..recipe.kernel }, ..recipe }
+    fn legalize(recipe: RecipeOf<Self>, layouts: [OperandLayout; 3]) -> RecipeOf<Self> {
+        RecipeOf { kernel: Plain { orders: layouts.map(|layout| layout.order), ..recipe.kernel }, ..recipe }
     }
 }
 
 impl KernelFamily for Plain {
     const NAMES: &'static [KernelName] = &[
         name("naive", Type::F32, "One thread per element of C, which loops over k in global memory"),
-        name("tiled", Type::F32, "Each block owns a tile of C and slides along k through shared memory"),
-        name("K1", Type::F32, "naive f32: the baseline, 2k global reads a thread"),
-        name("K2", Type::F64, "tiled f64: guards on every load, so any size will do"),
+        name("tiled", Type::F32, "Each block computes a tile of C in steps along k through shared memory"),
+        name("K1", Type::F32, "naive f32: the baseline, 2k global loads per thread"),
+        name("K2", Type::F64, "tiled f64: guards on every load, so every size is supported"),
         name("K3", Type::I32, "tiled i32 with x as the row: uncoalesced loads and conflicting shared stores"),
         KernelName {
-            form: Form::Options { side: 64, whole_tiles: true },
+            syntax: NameSyntax::Options { side: 64, whole_tiles: true },
             ..name(
                 "K4",
                 Type::F32,
@@ -59,7 +59,7 @@ impl KernelFamily for Plain {
             )
         },
         KernelName {
-            form: Form::Options { side: 4, whole_tiles: false },
+            syntax: NameSyntax::Options { side: 4, whole_tiles: false },
             ..name(
                 "K5",
                 Type::F32,
@@ -74,7 +74,7 @@ impl KernelFamily for Plain {
         Ok(Plain { ty, ..Plain::named(name)? })
     }
 
-    /// Plans take these kernels only where no other family has one.
+    /// Plans use plain kernels only if no other family has a candidate.
     fn candidates(_problem: &Problem, _gpu: &GpuDescription) -> Vec<CandidateOf<Self>> {
         Vec::new()
     }
@@ -83,13 +83,13 @@ impl KernelFamily for Plain {
         Vec::new()
     }
 
-    /// All types, tiles, mappings and orders in the form that users get, and all edges and barriers
-    /// in row-major order.
+    /// All types, tiles, mappings and orders of correct kernels, and all edges and barriers in
+    /// row-major order.
     fn assembled() -> Vec<Self> {
         let orders = [Order2d::RowMajor, Order2d::ColMajor, Order2d::Strided];
         let mut all = Vec::new();
         for (family, ty) in
-            [Family::Naive, Family::Tiled].into_iter().flat_map(|family| Type::OPERANDS.map(|ty| (family, ty)))
+            [PlainKind::Naive, PlainKind::Tiled].into_iter().flat_map(|family| Type::OPERANDS.map(|ty| (family, ty)))
         {
             for (tile, mapping) in
                 [2, 4, 8, 16, 32].into_iter().flat_map(|tile| [(tile, Mapping::XCol), (tile, Mapping::XRow)])
@@ -97,12 +97,12 @@ impl KernelFamily for Plain {
                 let plain = Plain { mapping, ..Plain::new(family, ty, tile) };
                 all.extend(orders.map(|order| Plain { orders: [order; 3], ..plain }));
                 all.extend([Edges::Floor, Edges::Unguarded].map(|edges| Plain { edges, ..plain }));
-                if family == Family::Tiled {
+                if family == PlainKind::Tiled {
                     let barriers = [Barriers::NoFirst, Barriers::NoSecond, Barriers::Extra];
                     all.extend(barriers.map(|barriers| Plain { barriers, ..plain }));
                 }
             }
-            // bf16 differs from f16 by the instruction's name alone.
+            // bf16 differs from f16 only in the name of the instruction.
             if ty != Type::BF16 {
                 all.extend(assembled_epilogues(ty).map(|epilogue| Plain { epilogue, ..Plain::new(family, ty, 32) }));
             }
@@ -111,12 +111,12 @@ impl KernelFamily for Plain {
     }
 
     fn is_measured(&self) -> bool {
-        let plain = Plain::new(self.family, self.ty, self.tile);
-        let finished = !self.epilogue.is_none();
-        self.tile >= 16 && (finished || *self == plain || *self == Plain { mapping: Mapping::XRow, ..plain })
+        let plain = Plain::new(self.kind, self.ty, self.tile);
+        let has_epilogue = !self.epilogue.is_none();
+        self.tile >= 16 && (has_epilogue || *self == plain || *self == Plain { mapping: Mapping::XRow, ..plain })
     }
 }
 
 const fn name(name: &'static str, ty: Type, description: &'static str) -> KernelName {
-    KernelName { name, ty, description, form: Form::Options { side: 64, whole_tiles: false } }
+    KernelName { name, ty, description, syntax: NameSyntax::Options { side: 64, whole_tiles: false } }
 }

@@ -1,4 +1,4 @@
-//! The family of kernels for a C of few rows.
+//! The family of GEMV and skinny GEMM kernels, for a C of few rows.
 
 use tegula_core::element::{Accuracy, Type};
 use tegula_core::epilogue::Epilogue;
@@ -7,11 +7,11 @@ use tegula_ir::{Kernel, Order2d, Wgmma};
 
 use super::{GemmVariant, KernelFamily, add_new, layouts, sources};
 use crate::helper::assembled_epilogues;
-use crate::name::{Form, KernelName};
+use crate::name::{KernelName, NameSyntax};
 use crate::plan::device::{GpuDescription, HOPPER};
-use crate::plan::few;
-use crate::plan::problem::{Lie, Problem};
+use crate::plan::problem::{OperandLayout, Problem};
 use crate::plan::recipe::{CandidateOf, RecipeOf, Split};
+use crate::plan::skinny;
 use crate::vector::Vector;
 
 impl GemmVariant for Vector {
@@ -24,7 +24,7 @@ impl GemmVariant for Vector {
     }
 
     fn tile(&self) -> [u32; 2] {
-        [self.few, self.columns()]
+        [self.rows, self.columns()]
     }
 
     fn with_epilogue(self, epilogue: Epilogue) -> Self {
@@ -32,23 +32,23 @@ impl GemmVariant for Vector {
     }
 
     fn check_size(&self) -> [u32; 3] {
-        [self.few, self.columns(), 2 * self.step()]
+        [self.rows, self.columns(), 2 * self.step()]
     }
 
     fn supports(&self, split: Split, packed: [bool; 2], _swapped: bool) -> bool {
-        !matches!(split, Split::Workers(_)) && packed == [false; 2]
+        !matches!(split, Split::StreamK(_)) && packed == [false; 2]
     }
 
-    /// Which side has few rows is the recipe's own decision; C may have any layout.
-    fn fit(recipe: RecipeOf<Self>, [a, b, c]: [Lie; 3]) -> RecipeOf<Self> {
+    /// The recipe decides about the transpose; C may have any layout.
+    fn legalize(recipe: RecipeOf<Self>, [a, b, c]: [OperandLayout; 3]) -> RecipeOf<Self> {
         let [a, b, c] = if recipe.swapped { [b.transposed(), a.transposed(), c.transposed()] } else { [a, b, c] };
         let split = recipe.split != Split::Whole;
         let orders = [a.order, b.order, if split { Order2d::RowMajor } else { c.order }];
-        RecipeOf { kernel: Vector { orders, vectors: b.vectors, split, ..recipe.kernel }, ..recipe }
+        RecipeOf { kernel: Vector { orders, aligned_16: b.aligned_16, split, ..recipe.kernel }, ..recipe }
     }
 
     fn transposed_operands(&self) -> [bool; 2] {
-        [false, self.turned()]
+        [false, self.transposed()]
     }
 }
 
@@ -56,8 +56,8 @@ impl KernelFamily for Vector {
     const NAMES: &'static [KernelName] = &[KernelName {
         name: "vector",
         ty: Type::F32,
-        description: "Any type, a C of up to 16 rows or columns: the large matrix is read once, at the speed of memory",
-        form: Form::Parameters,
+        description: "Any type, a C of up to 16 rows or columns: reads the large operand once, at memory bandwidth",
+        syntax: NameSyntax::Parameters,
     }];
     const SOURCES: &'static [(&'static str, &'static str)] = sources! { "vector.rs" };
 
@@ -66,34 +66,35 @@ impl KernelFamily for Vector {
     }
 
     fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>> {
-        let known = few::measured(problem, gpu.multiprocessors).into_iter();
+        let known = skinny::candidates(problem, gpu.multiprocessors).into_iter();
         let known = known.map(|(recipe, time)| CandidateOf { recipe, microseconds: Some(time) });
-        let unknown = few::likeliest(problem, gpu.multiprocessors);
+        let unknown = skinny::heuristic_candidates(problem, gpu.multiprocessors);
         known.chain(unknown.map(|recipe| CandidateOf { recipe, microseconds: None })).collect()
     }
 
-    /// Nothing else reads the large operand once. Pipelines on Hopper were measured to be faster.
+    /// No other family reads the large operand only once. Pipelines on Hopper were measured to be
+    /// faster.
     fn preferred(problem: &Problem, gpu: &GpuDescription) -> Option<RecipeOf<Self>> {
-        let is_pipelined = gpu.compute == HOPPER && Wgmma::multiplies(problem.ty);
+        let is_pipelined = gpu.compute == HOPPER && Wgmma::supports(problem.ty);
         let is_known = is_pipelined && problem.m.min(problem.n) > 0;
-        if is_known || !few::measured(problem, gpu.multiprocessors).is_empty() {
+        if is_known || !skinny::candidates(problem, gpu.multiprocessors).is_empty() {
             return None;
         }
-        few::likeliest(problem, gpu.multiprocessors).next()
+        skinny::heuristic_candidates(problem, gpu.multiprocessors).next()
     }
 
     fn listed(ty: Type) -> Vec<String> {
         let mut names = Vec::new();
-        for (_, b, vectors) in layouts() {
-            let likeliest = |rows| Vector::shapes(ty, rows, b == Order2d::ColMajor, vectors).into_iter().next();
-            let kernels = [1, 2, 4, 8, 16].into_iter().filter_map(likeliest);
+        for (_, b, aligned_16) in layouts() {
+            let promising = |rows| Vector::shapes(ty, rows, b == Order2d::ColMajor, aligned_16).into_iter().next();
+            let kernels = [1, 2, 4, 8, 16].into_iter().filter_map(promising);
             add_new(&mut names, kernels.map(|vector| vector.short_name()));
         }
         names
     }
 
-    /// For each type, number of rows and layout those that plans choose by their cost, and the
-    /// likeliest.
+    /// For each type, number of rows and layout the measured candidates, and the most promising
+    /// one.
     fn assembled() -> Vec<Self> {
         let mut all = Vec::new();
         let each = Type::OPERANDS.into_iter().flat_map(|ty| [1, 2, 4, 8, 16].map(|rows| (ty, rows)));
@@ -101,23 +102,23 @@ impl KernelFamily for Vector {
             each.flat_map(|each| [Order2d::RowMajor, Order2d::ColMajor, Order2d::Strided].map(|b| (each, b)))
         {
             let orders = [Order2d::RowMajor, b, Order2d::RowMajor];
-            for vectors in [false, true].into_iter().take(if b == Order2d::Strided { 1 } else { 2 }) {
-                let lies = orders.map(|order| Lie::new(order, vectors && order != Order2d::Strided));
+            for aligned_16 in [false, true].into_iter().take(if b == Order2d::Strided { 1 } else { 2 }) {
+                let layouts = orders.map(|order| OperandLayout::new(order, aligned_16 && order != Order2d::Strided));
                 let (accuracy, side) = (Accuracy::Full, 4096);
-                let problem = Problem { ty, accuracy, m: rows, n: side, k: side, batches: 1, lies };
-                let known = few::measured(&problem, 132).into_iter();
-                add_new(&mut all, known.map(|(recipe, _)| Self::fit(recipe, lies).kernel));
-                let likeliest = Vector::shapes(ty, rows, b == Order2d::ColMajor, vectors).into_iter();
-                let likeliest = likeliest.take(if matches!(rows, 1 | 4 | 16) { 2 } else { 1 });
-                add_new(&mut all, likeliest.map(|vector| Vector { orders, split: vectors, ..vector }));
+                let problem = Problem { ty, accuracy, m: rows, n: side, k: side, batches: 1, layouts };
+                let known = skinny::candidates(&problem, 132).into_iter();
+                add_new(&mut all, known.map(|(recipe, _)| Self::legalize(recipe, layouts).kernel));
+                let promising = Vector::shapes(ty, rows, b == Order2d::ColMajor, aligned_16).into_iter();
+                let promising = promising.take(if matches!(rows, 1 | 4 | 16) { 2 } else { 1 });
+                add_new(&mut all, promising.map(|vector| Vector { orders, split: aligned_16, ..vector }));
             }
         }
-        // bf16 differs from f16 by the instruction's name alone.
-        let finished = all.iter().filter(|vector| vector.ty != Type::BF16 && vector.few == 16);
-        let finished: Vec<_> = finished
+        // bf16 differs from f16 only in the name of the instruction.
+        let with_epilogues = all.iter().filter(|vector| vector.ty != Type::BF16 && vector.rows == 16);
+        let with_epilogues: Vec<_> = with_epilogues
             .map(|&vector| Vector { epilogue: assembled_epilogues(vector.ty)[0], split: false, ..vector })
             .collect();
-        add_new(&mut all, finished);
+        add_new(&mut all, with_epilogues);
         all
     }
 }

@@ -1,4 +1,4 @@
-//! The shape of a kernel of warpgroups and how its name says it. What a kernel does with that is in `hopper`.
+//! The configuration of a `wgmma` pipeline, and how a kernel's name spells it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,169 +6,155 @@ use std::str::FromStr;
 use tegula_core::error::{Error, Result};
 use tegula_core::matrix::Shape;
 
-use super::{GROUP, ROW};
-use crate::{Fragments, blocked};
+use super::{ROW_BYTES, WARPGROUP};
+use crate::name_fields::{NameFields, write_field};
+use crate::{FragmentLayout, blocked};
 
-/// The mark of consumers that take turns.
-const PING_PONG: &str = "_pp";
-
-/// How a block of such a kernel is made up.
+/// The configuration of a `wgmma` pipeline: tile, warpgroups, stages and cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pipeline {
-    /// Rows and columns of C that a block makes at a time, and the depth of a step along k.
+    /// Rows and columns of a block's tile of C, and the depth of a k-step.
     pub tile: [u32; 3],
-    /// Warpgroups that multiply.
+    /// Consumer warpgroups, which issue `wgmma`.
     pub consumers: u32,
-    /// Whether each of them makes a tile by itself, in turns, so that one multiplies while another stores (*ping-pong*), or all make a tile
-    /// together, a part of its rows each (*cooperative*).
+    /// Whether the schedule is *ping-pong*: each consumer computes whole tiles, so that one
+    /// multiplies while another stores. Otherwise it is *cooperative*: each consumer computes a
+    /// part of a tile's rows.
     pub ping_pong: bool,
-    /// Steps that are in shared memory at a time.
+    /// Stages of the pipeline: k-steps in shared memory at a time.
     pub stages: u32,
-    /// Blocks of a cluster that share factors: so many have tiles below each other, and share B, so many beside each other, and share A.
+    /// The multicast shape of a cluster: blocks along m, which share tiles of B, and along n, which
+    /// share tiles of A.
     pub cluster: [u32; 2],
-    /// Blocks of a cluster that share the steps along k of a tile.
-    pub split: u32,
-    /// Rows of tiles (of clusters) that are made together, column after column: what they share is found in the L2 cache.
-    pub group: u32,
+    /// Blocks of a cluster that split the k-steps of a tile.
+    pub cluster_k: u32,
+    /// Rows of cluster tiles in a group of the raster order. A group is traversed column by column,
+    /// so that its operands stay in the L2 cache.
+    pub group_m: u32,
 }
 
 impl Pipeline {
     /// Blocks of a cluster.
-    pub const fn blocks(&self) -> u32 {
-        self.sharing().saturating_mul(self.split)
+    pub const fn cluster_blocks(&self) -> u32 {
+        self.multicast_blocks().saturating_mul(self.cluster_k)
     }
 
-    /// Blocks of a cluster that share factors.
-    pub const fn sharing(&self) -> u32 {
-        let [below, beside] = self.cluster;
-        below.saturating_mul(beside)
+    /// Blocks of a cluster that share operands by multicast.
+    pub const fn multicast_blocks(&self) -> u32 {
+        let [cluster_m, cluster_n] = self.cluster;
+        cluster_m.saturating_mul(cluster_n)
     }
 
-    /// Clusters that run at a time, and on how many multiprocessors: those of more than two blocks do not fill the groups that clusters come from. As
-    /// an H200 has it, 30 of four blocks and 15 of eight.
-    pub const fn at_a_time(&self) -> [u32; 2] {
-        match self.blocks() {
+    /// Resident clusters per number of SMs, as a fraction.
+    ///
+    /// Clusters of more than two blocks do not fill the GPCs: on an H200 with 132 SMs, 30 clusters
+    /// of four blocks and 15 of eight are resident.
+    pub const fn resident_clusters(&self) -> [u32; 2] {
+        match self.cluster_blocks() {
             4 => [10, 44],
             8 => [10, 88],
             blocks => [1, blocks],
         }
     }
 
-    /// Warpgroups that multiply a stage.
-    pub const fn together(&self) -> u32 {
+    /// Consumers of a stage.
+    pub const fn consumers_per_tile(&self) -> u32 {
         if self.ping_pong { 1 } else { self.consumers }
     }
 
-    /// How sums of tiles lie in memory that are added by a second kernel.
-    pub(crate) fn fragments(&self) -> Fragments {
-        Fragments { rows: (self.tile[0] / self.together().max(1)).max(1), cols: self.tile[1] }
+    /// The layout of partial sums that a second kernel reduces.
+    pub(crate) fn fragment_layout(&self) -> FragmentLayout {
+        FragmentLayout { rows: (self.tile[0] / self.consumers_per_tile().max(1)).max(1), cols: self.tile[1] }
     }
 
-    /// Memory for so many parts of a C of such a shape. Clusters make theirs as a whole.
-    pub(crate) fn workspace(&self, parts: usize, Shape { batches, rows, cols }: Shape) -> Shape {
-        let [down, across] = [0, 1].map(|i| (self.tile[i].saturating_mul(self.cluster[i]) as usize).max(1));
-        let cover = |extent: usize, of: usize| extent.div_ceil(of).saturating_mul(of);
-        self.fragments().shape(batches.saturating_mul(parts), cover(rows, down), cover(cols, across))
+    /// The split-K workspace for a C of this shape, padded to whole cluster tiles.
+    pub(crate) fn workspace(&self, splits: usize, Shape { batches, rows, cols }: Shape) -> Shape {
+        let [tile_m, tile_n] = [0, 1].map(|i| (self.tile[i].saturating_mul(self.cluster[i]) as usize).max(1));
+        let pad = |extent: usize, tile: usize| extent.div_ceil(tile).saturating_mul(tile);
+        self.fragment_layout().shape(batches.saturating_mul(splits), pad(rows, tile_m), pad(cols, tile_n))
     }
 
-    /// Memory for the sums of a tile of each of so many blocks, or of as many as make clusters: a row for each consumer.
-    pub(crate) fn parts(&self, blocks: usize) -> Shape {
-        let cols = self.sums() as usize * GROUP as usize;
+    /// The stream-K workspace: a matrix for each block of whole clusters, with a row of partial
+    /// sums for each consumer.
+    pub(crate) fn stream_k_workspace(&self, blocks: usize) -> Shape {
+        let cols = self.accumulators() as usize * WARPGROUP as usize;
         Shape { batches: self.whole_clusters(blocks), rows: self.consumers as usize, cols }
     }
 
-    /// Flags of as many blocks: one for each consumer.
-    pub(crate) fn flags(&self, blocks: usize) -> usize {
+    /// The number of stream-K ready flags: one for each consumer of these blocks.
+    pub(crate) fn stream_k_flags(&self, blocks: usize) -> usize {
         self.whole_clusters(blocks).saturating_mul(self.consumers as usize)
     }
 
-    // The following are asked before a kernel is built, which refuses pipelines that cannot be.
+    // The following run before `validate` rejects invalid pipelines, so they must not overflow.
 
     fn whole_clusters(&self, blocks: usize) -> usize {
-        let cluster = (self.sharing() as usize).max(1);
+        let cluster = (self.multicast_blocks() as usize).max(1);
         blocks.div_ceil(cluster).saturating_mul(cluster)
     }
 
-    /// Columns of C that are stored at a time: as many as divide the tile, and what a block finishes of it, but no more than `most`.
-    pub(crate) fn store_cols(&self, most: u32) -> Option<u32> {
-        let own = self.sums().checked_div(self.split).filter(|own| own * self.split == self.sums())?;
-        (1..=most / 8)
+    /// Columns of an epilogue subtile: the most that divide the tile and a block's part of it, up
+    /// to `max`.
+    pub(crate) fn subtile_cols(&self, max: u32) -> Option<u32> {
+        let accumulators = self.accumulators();
+        let own = accumulators.checked_div(self.cluster_k).filter(|own| own * self.cluster_k == accumulators)?;
+        (1..=max / 8)
             .rev()
-            .map(|pieces| pieces * 8)
+            .map(|count| count * 8)
             .find(|cols| self.tile[1].is_multiple_of(*cols) && own.is_multiple_of(cols / 2))
     }
 
-    /// Columns of the right factor that a stage has room for: one that does not lie along k is copied by lines of 64.
+    /// Columns of B in a stage: those of the tile if B is contiguous along k (`along_k`). Otherwise
+    /// TMA copies slabs of 64 columns, and the last may extend past the tile.
     pub(crate) fn staged_cols(&self, along_k: bool) -> u32 {
-        if along_k { self.tile[1] } else { self.tile[1].next_multiple_of(ROW / 2) }
+        if along_k { self.tile[1] } else { self.tile[1].next_multiple_of(ROW_BYTES / 2) }
     }
 
-    /// Sums of a thread.
-    pub(crate) fn sums(&self) -> u32 {
-        self.tile[0].saturating_mul(self.tile[1]) / self.together().saturating_mul(GROUP).max(1)
+    /// Accumulators of a thread.
+    pub(crate) fn accumulators(&self) -> u32 {
+        self.tile[0].saturating_mul(self.tile[1]) / self.consumers_per_tile().saturating_mul(WARPGROUP).max(1)
     }
 }
 
 impl fmt::Display for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Pipeline {
-            tile: [rows, cols, depth],
-            consumers,
-            ping_pong,
-            stages,
-            cluster: [below, beside],
-            split,
-            group,
-        } = self;
-        write!(f, "{rows}x{cols}x{depth}_{consumers}_{stages}_{below}")?;
-        if *beside != 1 {
-            write!(f, "x{beside}")?;
+        let [rows, cols, depth] = self.tile;
+        write!(f, "{rows}x{cols}x{depth}")?;
+        write_field(f, "consumers", [self.consumers], None)?;
+        write_field(f, "stages", [self.stages], None)?;
+        write_field(f, "cluster", self.cluster, Some([1, 1]))?;
+        if self.ping_pong {
+            f.write_str("_pingpong")?;
         }
-        if *ping_pong {
-            f.write_str(PING_PONG)?;
-        }
-        if *split != 1 {
-            write!(f, "_k{split}")?;
-        }
-        if *group != blocked::GROUP {
-            write!(f, "_g{group}")?;
-        }
-        Ok(())
+        write_field(f, "clusterk", [self.cluster_k], Some([1]))?;
+        write_field(f, "raster", [self.group_m], Some([blocked::GROUP_M]))
     }
 }
 
 impl FromStr for Pipeline {
     type Err = Error;
 
-    /// Reads what [`Display`](fmt::Display) writes.
+    /// Parses the output of [`Display`](fmt::Display).
     fn from_str(text: &str) -> Result<Self> {
-        let behind = |text, mark, usual| match str::rsplit_once(text, mark) {
-            Some((before, number)) => (before, number.parse().ok()),
-            None => (text, Some(usual)),
+        let parse = || {
+            let mut fields = NameFields::parse(text)?;
+            let pipeline = Pipeline {
+                tile: fields.tile()?,
+                consumers: fields.take::<1>("consumers", None)?[0],
+                ping_pong: fields.take_flag("pingpong")?,
+                stages: fields.take::<1>("stages", None)?[0],
+                cluster: fields.take("cluster", Some([1, 1]))?,
+                cluster_k: fields.take("clusterk", Some([1]))?[0],
+                group_m: fields.take("raster", Some([blocked::GROUP_M]))?[0],
+            };
+            fields.finish(pipeline)
         };
-        let (before, group) = behind(text, "_g", blocked::GROUP);
-        let (before, split) = behind(before, "_k", 1);
-        let (before, ping_pong) = match before.strip_suffix(PING_PONG) {
-            Some(before) => (before, true),
-            None => (before, false),
-        };
-        let numbers =
-            |text: &str| text.split(['x', '_']).map(|number| number.parse().ok()).collect::<Option<Vec<u32>>>();
-        let (before, cluster) = before.rsplit_once('_').unwrap_or_default();
-        match (numbers(before).as_deref(), numbers(cluster).as_deref(), split, group) {
-            (
-                Some(&[rows, cols, depth, consumers, stages]),
-                Some(&[below, ref beside @ ..]),
-                Some(split),
-                Some(group),
-            ) if beside.len() < 2 => {
-                let cluster = [below, beside.first().copied().unwrap_or(1)];
-                Ok(Pipeline { tile: [rows, cols, depth], consumers, ping_pong, stages, cluster, split, group })
-            }
-            _ => Err(Error::KernelOption(format!(
-                "{text:?} is no pipeline; one is 128x256x64_2_4_1: tile, consumers, stages, blocks that share factors (2x2: two below each other, \
-                 two beside each other); behind that may be _pp, consumers that take turns, _k2, blocks that share k, and _g16, rows of tiles that are made together"
-            ))),
-        }
+        parse().ok_or_else(|| {
+            Error::KernelOption(format!(
+                "invalid pipeline {text:?}; expected a tile, consumers and stages as in \
+                 128x256x64_consumers2_stages4, then optionally _cluster2x1 (blocks along m and n), \
+                 _pingpong, _clusterk2 (split-K in the cluster) and _raster16 (tile rows of a raster group)"
+            ))
+        })
     }
 }

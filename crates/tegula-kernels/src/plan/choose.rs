@@ -1,31 +1,33 @@
-//! The choice: what the problem is and what the device can do, to a [`Plan`].
+//! The choice of a [`Plan`] for a problem and a device.
 
 use tegula_core::error::{Error, Result};
 
 use super::device::{Caps, GpuDescription, oldest};
-use super::fit::{Candidate, Recipe};
+use super::legalize::{Candidate, Recipe};
 use super::limits;
 use super::problem::Problem;
-use crate::plain::{Family, Plain};
+use crate::plain::{Plain, PlainKind};
 use crate::registry::GemmKernel;
 
-/// How to make a product.
+/// The plan of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
-    /// The processor's own loops.
+    /// The CPU product.
     Cpu,
-    /// Kernels.
+    /// Kernels of a recipe.
     Gpu(Recipe),
 }
 
-/// Chooses.
+/// Chooses a plan by the predicted times of the families in the [registry](crate::registry).
 ///
-/// Kernels of the families in the [registry](crate::registry) by their predicted times. The plain kernels differ by their tile
-/// alone, and a measurement on an H200 (all three types of the articles, 1024³ to 8192³) has 32 ahead of 16 throughout by 7 to 15 %.
-/// A tile that is mostly outside the matrix wastes its threads, so the tile is the largest that the shorter side of C fills, 8 at least.
+/// The fallback is a plain kernel, whose only choice is the tile. On an H200 (all three types of
+/// the articles, 1024³ to 8192³) tile 32 is 7 to 15 % faster than 16 throughout. A tile mostly out
+/// of bounds wastes threads, so the tile is the largest that the shorter side of C fills, at least
+/// 8.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a GPU too old for the kernels, [`Error::Shape`] beyond their [limits].
+/// [`Error::Unsupported`] for a GPU older than the kernels need, [`Error::Shape`] beyond their
+/// [limits].
 pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
     match *caps {
         Caps::Cpu => Ok(Plan::Cpu),
@@ -56,14 +58,13 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
                 }
                 _ => None,
             };
-            let recipe = recipe.unwrap_or_else(|| Plain::new(Family::Tiled, problem.ty, tile).into());
-            Ok(Plan::Gpu(recipe.fit(problem.lies)))
+            let recipe = recipe.unwrap_or_else(|| Plain::new(PlainKind::Tiled, problem.ty, tile).into());
+            Ok(Plan::Gpu(recipe.legalize(problem.layouts)))
         }
     }
 }
 
-/// The recipe that should be fastest: the one that a family prefers, or the one with the least
-/// predicted time.
+/// The recipe that a family prefers, or the one with the least predicted time.
 fn fastest(problem: &Problem, gpu: &GpuDescription) -> Option<Recipe> {
     let known = |Candidate { recipe, microseconds }: Candidate| Some((recipe, microseconds?));
     GemmKernel::preferred(problem, gpu).or_else(|| {
@@ -78,16 +79,16 @@ mod tests {
     use tegula_ir::Order2d;
 
     use super::super::candidates::candidates;
-    use super::super::problem::Lie;
+    use super::super::problem::OperandLayout;
     use super::*;
     use crate::GemmVariant;
 
     #[test]
-    fn a_tile_is_no_larger_than_it_must() {
-        let lies = [Lie::new(Order2d::RowMajor, true); 3];
+    fn choose_plain_tile_by_the_shorter_side() {
+        let layouts = [OperandLayout::new(Order2d::RowMajor, true); 3];
         let tile = |m, n| {
             let (ty, accuracy) = (Type::F16, Accuracy::Full);
-            let problem = Problem { ty, accuracy, m, n, k: 64, batches: 1, lies };
+            let problem = Problem { ty, accuracy, m, n, k: 64, batches: 1, layouts };
             match choose(&problem, &Caps::Gpu { compute: (7, 5), multiprocessors: 40 }).unwrap() {
                 Plan::Gpu(recipe) => recipe.kernel.tile(),
                 Plan::Cpu => [0; 2],
@@ -96,16 +97,16 @@ mod tests {
         assert_eq!((tile(4096, 4096), tile(17, 4096)), ([32; 2], [32; 2]));
         assert_eq!((tile(16, 4096)[0], tile(4096, 1)[0]), (16, 1));
         let (ty, accuracy) = (Type::F32, Accuracy::Full);
-        let problem = Problem { ty, accuracy, m: 1, n: 1, k: 1, batches: 1, lies };
+        let problem = Problem { ty, accuracy, m: 1, n: 1, k: 1, batches: 1, layouts };
         assert_eq!(choose(&problem, &Caps::Cpu).unwrap(), Plan::Cpu);
         assert!(choose(&problem, &Caps::Gpu { compute: (6, 1), multiprocessors: 20 }).is_err());
     }
 
     #[test]
-    fn tf32_is_chosen_where_it_is_asked_for() {
-        let chosen = |ty, accuracy, side, vectors| {
-            let lies = [Lie::new(Order2d::RowMajor, vectors); 3];
-            let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, lies };
+    fn choose_tf32_only_on_request() {
+        let chosen = |ty, accuracy, side, aligned_16| {
+            let layouts = [OperandLayout::new(Order2d::RowMajor, aligned_16); 3];
+            let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, layouts };
             let all = candidates(&problem, 132);
             assert!(accuracy == Accuracy::Tf32 || all.iter().all(|(recipe, _)| !recipe.name().contains("tf32")));
             match choose(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }).unwrap() {
@@ -122,18 +123,18 @@ mod tests {
     }
 
     #[test]
-    fn large_squares_take_the_tiles_that_were_measured_fastest() {
+    fn choose_large_squares_take_the_fastest_measured_tiles() {
         for (ty, side, fastest) in [
             (Type::F64, 2048, "dmma16x16_f64_128x128x32_"),
             (Type::F64, 4096, "dmma16x16_f64_128x128x32_"),
             (Type::F32, 2048, "register_f32_128x256x8_"),
             (Type::F32, 4096, "register_f32_128x256x8_"),
-            (Type::F16, 2048, "hopper_f16_128x256x64_2_4_1_g16"),
-            (Type::F16, 8192, "hopper_f16_128x256x64_2_4_1_g16"),
+            (Type::F16, 2048, "hopper_f16_128x256x64_consumers2_stages4_raster16"),
+            (Type::F16, 8192, "hopper_f16_128x256x64_consumers2_stages4_raster16"),
             (Type::I32, 8192, "limbs_i32_64x128x32_"),
         ] {
-            let lies = [Lie::new(Order2d::RowMajor, true); 3];
-            let problem = Problem { ty, accuracy: Accuracy::Full, m: side, n: side, k: side, batches: 1, lies };
+            let layouts = [OperandLayout::new(Order2d::RowMajor, true); 3];
+            let problem = Problem { ty, accuracy: Accuracy::Full, m: side, n: side, k: side, batches: 1, layouts };
             match choose(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }).unwrap() {
                 Plan::Gpu(recipe) => assert!(recipe.name().starts_with(fastest), "{}", recipe.name()),
                 Plan::Cpu => panic!("a GPU runs kernels"),

@@ -1,210 +1,238 @@
-//! How long a product takes by a recipe, as far as it is known without running it.
+//! The cost model of blocked kernels: the predicted time of a recipe.
 //!
-//! A block's time is its steps along k by what a step takes, what storing its sums takes, and a fixed part (the pipeline fills); blocks run in
-//! waves of as many as fit on the multiprocessors. A step multiplies and copies. Few blocks that multiply wait for their own latencies, many for
-//! each other, and both go together as the sides of a right triangle do. Copies are counted in pieces: 16 bytes at once are one, and so is an
-//! element that is copied alone. Nothing is faster than memory delivers its operands. What was fitted to measurements of random shapes on
-//! an H200, and how, says `benchmarks/cost/fit.py`; memory's own numbers, heat, f64's layouts and what other tiles than those of full accuracy take are
-//! from single measurements (`benchmarks/NOTES.md`). On other GPUs the ranking is what counts.
+//! A block's time is the time of its k-steps, of its store, and a fixed part (the pipeline's
+//! prologue). Blocks run in waves of the resident blocks. A step multiplies and copies. Few
+//! resident blocks are bound by latency, many by throughput; the two times are combined as the
+//! sides of a right triangle. Copies are counted per access, of 16 bytes or of a single element.
+//! Memory bandwidth is a lower bound.
+//!
+//! Most constants are fitted to measurements of random shapes on an H200 by
+//! `benchmarks/cost/fit.py`. Those of memory, heat, f64 layouts and tiles of reduced accuracy are
+//! from single measurements (`benchmarks/NOTES.md`). On other GPUs only the ranking counts.
 
 use tegula_core::element::Type;
 use tegula_ir::Order2d;
 
 use super::problem::Problem;
 use super::recipe::{RecipeOf, Split};
-use crate::blocked::{Blocked, Blocking, Core};
-use crate::sum::Adding;
+use crate::blocked::{Blocked, Blocking, MathInstruction};
+use crate::split_k_reduction::ReductionSchedule;
 
-/// A GPU, as far as times depend on it.
+/// The properties of a GPU that the model uses.
 #[derive(Clone, Copy, Debug)]
-pub struct Machine {
-    /// Multiprocessors.
+pub struct CostDevice {
+    /// SMs.
     pub multiprocessors: u32,
 }
 
-/// Floating-point operations a microsecond of one multiprocessor, f32: 64.5 TFLOP/s on 132.
+/// Floating-point operations per microsecond and SM, f32: 64.5 TFLOP/s on 132 SMs.
 const RATE: f64 = 64.5e6 / 132.0;
-/// Bytes a microsecond of device memory, as tiles reach it.
+/// Bytes per microsecond of device memory that tiled kernels reach.
 const MEMORY: f64 = 4.0e6;
-/// Operations wait for this part of memory's time, but not of more than so many microseconds of it.
-const BESIDE: f64 = 0.765;
-const OVERLAPPED: f64 = 7.02;
-/// Microseconds until busy memory answers, where the operands are more than these bytes: what the L2 cache does not hold.
+/// The fraction of the memory time that is not hidden, and the microseconds of it that this applies
+/// to.
+const UNHIDDEN: f64 = 0.765;
+const MAX_UNHIDDEN: f64 = 7.02;
+/// Microseconds of latency of busy device memory, for operands of more than these bytes, which
+/// exceed the L2 cache.
 const LATENCY: f64 = 0.775;
-const CACHED: f64 = 40e6;
-/// Nanoseconds that a multiprocessor takes to copy a piece for each thread of a warp, an element or 16 bytes: 4-byte types, and f64; and an element
-/// that is turned.
+const L2_BYTES: f64 = 40e6;
+/// Nanoseconds per SM of a warp's copy of an element, or of 16 bytes: for 4-byte types and for f64.
+/// And of an element that is transposed.
 const COPY: [[f64; 2]; 2] = [[1.144, 0.8974], [0.8137, 0.07818]];
-const TURN: f64 = 1.343;
-/// How much longer steps take that copy element by element, in kernels whose copies were not measured.
-const SINGLE: f64 = 1.15;
-/// Nanoseconds that a multiprocessor takes to store one thread's piece.
+const TRANSPOSED_COPY: f64 = 1.343;
+/// The multiplier of the step time with element copies, for kernels whose copies were not measured.
+const ELEMENT_COPIES: f64 = 1.15;
+/// Nanoseconds per SM of a thread's store, of an element or of 16 bytes.
 const STORE: [f64; 2] = [0.193, 0.097];
-/// How long a last wave takes that is not the only one: its blocks have fewer rivals.
+/// The multiplier of the time of the last of several waves: its blocks have less contention.
 const LAST_WAVE: f64 = 0.978;
-/// How much longer steps take of blocks that share tiles.
-const SHARING: f64 = 1.057;
-/// Bytes a microsecond of what a second kernel adds, which the L2 cache mostly holds, written and read.
-const PARTS: f64 = 7.025e6;
-/// Microseconds that each of its rounds of loads but the first takes; and each worker's share of a tile, timed when one was waited for after the
-/// other.
-const ROUND: f64 = 0.327;
-const SHARE: f64 = 0.897;
-/// Bytes a microsecond of packing, read and written, and the microseconds of its launch.
-const PACKING: f64 = 4.032e6;
-const PACKED: f64 = 1.495;
-/// By what part a recipe has to be better for each factor that it packs, since the numbers here are not that exact.
-const BETTER: f64 = 0.01;
-/// Microseconds until a card that f64 heats has to slow down.
-const COOL: f64 = 200.0;
-/// Microseconds of a launch, and of a second one.
-const LAUNCH: [f64; 2] = [1.088, 1.065];
+/// The multiplier of the step time under stream-K.
+const STREAM_K_STEP: f64 = 1.057;
+/// Bytes per microsecond of partial sums, written and read, mostly in the L2 cache.
+const PARTIAL_SUMS: f64 = 7.025e6;
+/// Microseconds of each further round of loads of the reduction; and of each contributor to a tile
+/// in the stream-K fix-up, timed when contributors were added one after the other.
+const REDUCTION_ROUND: f64 = 0.327;
+const CONTRIBUTOR: f64 = 0.897;
+/// Bytes per microsecond of packing, read and written, and the microseconds of its launch.
+const PACK: f64 = 4.032e6;
+const PACK_LAUNCH: f64 = 1.495;
+/// The penalty per packed operand: packing must be this fraction faster, as the model is not more
+/// exact.
+const PACK_PENALTY: f64 = 0.01;
+/// Microseconds until f64 kernels reach the power limit.
+const POWER_LIMITED_AFTER: f64 = 200.0;
+/// Microseconds of the first launch, and of that of the reduction.
+const FIRST_LAUNCH: f64 = 1.088;
+const REDUCTION_LAUNCH: f64 = 1.065;
 
-/// What was measured of a blocking.
+/// The measured speed of a blocking.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
-    pub core: Core,
+    pub instruction: MathInstruction,
     pub blocking: Blocking,
-    /// Share of the instruction rate that a multiprocessor full of such blocks reaches.
+    /// The fraction of the instruction rate at full occupancy.
     pub full: f64,
-    /// The same with one block alone.
+    /// The same with one block per SM.
     pub alone: f64,
-    /// How long its copies take by those of others.
+    /// The multiplier of the copy time.
     pub copies: f64,
-    /// Microseconds that each wave of blocks takes besides.
+    /// Fixed microseconds of each wave.
     pub fixed: f64,
 }
 
-/// Microseconds that a product takes by a recipe for it, where C has rows.
-pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Measured, machine: Machine) -> f64 {
+/// The predicted microseconds of a product by a recipe, with a row-major C.
+pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Measured, device: CostDevice) -> f64 {
     let kernel = recipe.kernel;
     let Blocking { block: [bm, bn, bk], blocks, .. } = kernel.blocking;
     let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
-    let all = tiles as f64 * problem.batches as f64;
-    let steps = problem.k.div_ceil(bk as usize) as f64;
+    let work_tiles = tiles as f64 * problem.batches as f64;
+    let k_steps = problem.k.div_ceil(bk as usize) as f64;
     let work = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0;
-    let step = lying(&kernel) * work / (RATE * relative_rate(problem.ty, measured.core));
+    let math_time = layout_slowdown(&kernel) * work / (RATE * relative_rate(problem.ty, measured.instruction));
     let copies = measured.copies * copies(&kernel, problem.ty);
     let store = store(&kernel, problem.ty);
-    let (at_once, multiprocessors) = (f64::from(blocks), f64::from(machine.multiprocessors));
+    let (resident, multiprocessors) = (f64::from(blocks), f64::from(device.multiprocessors));
     let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
     let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
-    // Copies are some steps ahead, and each takes as long as memory does to answer.
-    let ahead = f64::from(kernel.blocking.stages - 1);
-    let waiting = if (m * k + k * n) * batches * size > CACHED { LATENCY / ahead } else { 0.0 };
-    // A step of so many blocks on each multiprocessor: its square is linear in that of their number, between one and as many as fit.
-    let together = |blocks: f64| {
-        let (one, every) = ((step / measured.alone).powi(2), (at_once * step / measured.full).powi(2));
-        let multiplying = one + (every - one).max(0.0) * (blocks.powi(2) - 1.0) / (at_once.powi(2) - 1.0).max(1.0);
-        (multiplying.sqrt() + blocks * copies).max(waiting)
+    // Copies are issued `stages − 1` steps ahead, which hides a part of the latency.
+    let steps_ahead = f64::from(kernel.blocking.stages - 1);
+    let latency = if (m * k + k * n) * batches * size > L2_BYTES { LATENCY / steps_ahead } else { 0.0 };
+    // The step time of `blocks` blocks per SM. Its square is linear in the square of their number,
+    // between one and the resident blocks.
+    let step_time = |blocks: f64| {
+        let (one, all) = ((math_time / measured.alone).powi(2), (resident * math_time / measured.full).powi(2));
+        let multiplying = one + (all - one).max(0.0) * (blocks.powi(2) - 1.0) / (resident.powi(2) - 1.0).max(1.0);
+        (multiplying.sqrt() + blocks * copies).max(latency)
     };
-    // Waves of blocks that make so many steps each.
-    let waves = |blocks: f64, steps: f64| {
-        let wave = |each: f64| together(each) * steps + measured.fixed + each * store;
-        let full = (blocks / (at_once * multiprocessors)).floor();
-        let rest = blocks - full * at_once * multiprocessors;
-        let last = if rest > 0.0 { wave((rest / multiprocessors).ceil()) } else { 0.0 };
-        full * wave(at_once) + last * if full > 0.0 { LAST_WAVE } else { 1.0 }
+    // The time of all waves of `blocks` blocks with `k_steps` k-steps each.
+    let waves = |blocks: f64, k_steps: f64| {
+        let wave = |each: f64| step_time(each) * k_steps + measured.fixed + each * store;
+        let full = (blocks / (resident * multiprocessors)).floor();
+        let remaining = blocks - full * resident * multiprocessors;
+        let last = if remaining > 0.0 { wave((remaining / multiprocessors).ceil()) } else { 0.0 };
+        full * wave(resident) + last * if full > 0.0 { LAST_WAVE } else { 1.0 }
     };
-    // What a second kernel adds: elements, and what it waits for besides.
-    let (multiply, split, waits) = match recipe.split {
-        Split::Whole => (waves(all, steps), 0.0, 0.0),
-        Split::Parts(parts) => {
+    // The GEMM kernel's time, the elements of partial sums, and the latency of their reduction.
+    let (gemm, partial_sums, reduction_latency) = match recipe.split {
+        Split::Whole => (waves(work_tiles, k_steps), 0.0, 0.0),
+        Split::SplitK(splits) => {
             let elements = problem.m.saturating_mul(problem.n).saturating_mul(problem.batches);
-            let rounds = Adding::of(parts, elements).rounds(parts);
-            let parts = f64::from(parts);
-            let time = waves(all * parts, (steps / parts).ceil());
-            (time, m * n * parts * batches, ROUND * f64::from(rounds.saturating_sub(1)))
+            let rounds = ReductionSchedule::of(splits, elements).rounds(splits);
+            let splits = f64::from(splits);
+            let time = waves(work_tiles * splits, (k_steps / splits).ceil());
+            (time, m * n * splits * batches, REDUCTION_ROUND * f64::from(rounds.saturating_sub(1)))
         }
-        Split::Workers(workers) => {
+        Split::StreamK(workers) => {
             let workers = f64::from(workers);
             let each = (workers / multiprocessors).max(1.0);
-            let whole = (all / workers).floor();
-            let left = all - whole * workers;
-            let shared = (left * steps / workers).ceil();
-            let ends = (whole + 2.0) * (measured.fixed + each * store);
-            let time = (whole * steps + shared) * together(each) * SHARING + ends;
-            (time, (workers + left) * f64::from(bm) * f64::from(bn), SHARE * (workers / left.max(1.0) + 1.0))
+            let whole = (work_tiles / workers).floor();
+            let split_tiles = work_tiles - whole * workers;
+            let shared_steps = (split_tiles * k_steps / workers).ceil();
+            let epilogues = (whole + 2.0) * (measured.fixed + each * store);
+            let time = (whole * k_steps + shared_steps) * step_time(each) * STREAM_K_STEP + epilogues;
+            (
+                time,
+                (workers + split_tiles) * f64::from(bm) * f64::from(bn),
+                CONTRIBUTOR * (workers / split_tiles.max(1.0) + 1.0),
+            )
         }
     };
-    let memory = ((m * k + k * n + m * n) * batches + split) * size / MEMORY;
-    let second = if split > 0.0 { LAUNCH[1] + waits + 2.0 * split * size / PARTS } else { 0.0 };
-    let packing = |which: usize| {
-        if recipe.packed[which] { 2.0 * size * batches * k * [m, n][which] / PACKING } else { 0.0 }
+    let memory = ((m * k + k * n + m * n) * batches + partial_sums) * size / MEMORY;
+    let reduction = if partial_sums > 0.0 {
+        REDUCTION_LAUNCH + reduction_latency + 2.0 * partial_sums * size / PARTIAL_SUMS
+    } else {
+        0.0
     };
-    // One launch, of both if they are to be.
-    let packed = if recipe.packed == [false; 2] { 0.0 } else { PACKED };
-    let multiply =
-        multiply + if let Core::Dmma(_) = measured.core { (multiply - COOL).max(0.0) * heat([bm, bn]) } else { 0.0 };
+    let packing = |operand: usize| {
+        if recipe.packed[operand] { 2.0 * size * batches * k * [m, n][operand] / PACK } else { 0.0 }
+    };
+    // One launch packs both operands.
+    let pack_launch = if recipe.packed == [false; 2] { 0.0 } else { PACK_LAUNCH };
+    let gemm = gemm
+        + if let MathInstruction::Dmma(_) = measured.instruction {
+            (gemm - POWER_LIMITED_AFTER).max(0.0) * power_slowdown([bm, bn])
+        } else {
+            0.0
+        };
     let packs = recipe.packed.iter().filter(|packed| **packed).count() as f64;
-    let multiply = multiply + waiting_for_memory(memory);
-    (multiply.max(memory) + LAUNCH[0] + second + packed + packing(0) + packing(1)) * (1.0 + BETTER * packs)
+    let gemm = gemm + unhidden_memory_time(memory);
+    (gemm.max(memory) + FIRST_LAUNCH + reduction + pack_launch + packing(0) + packing(1)) * (1.0 + PACK_PENALTY * packs)
 }
 
-/// Microseconds that operations wait for memory which is busy for so many.
-fn waiting_for_memory(memory: f64) -> f64 {
-    BESIDE * memory.min(OVERLAPPED)
+/// The part of the memory time that is not hidden, in microseconds.
+fn unhidden_memory_time(memory: f64) -> f64 {
+    UNHIDDEN * memory.min(MAX_UNHIDDEN)
 }
 
-/// Pieces that so many elements are.
-fn pieces(elements: u32, ty: Type, wide: bool) -> f64 {
-    f64::from(elements) / if wide { 16.0 / ty.size() as f64 } else { 1.0 }
+/// Accesses for `elements` elements, of 16 bytes if `is_vector`.
+fn accesses(elements: u32, ty: Type, is_vector: bool) -> f64 {
+    f64::from(elements) / if is_vector { 16.0 / ty.size() as f64 } else { 1.0 }
 }
 
-/// Microseconds that a block's copies of a step take. Other kernels than those of full accuracy have them in their rates.
+/// Microseconds of a block's copies per k-step. Kernels of reduced accuracy include them in their
+/// rates.
 fn copies(kernel: &Blocked, ty: Type) -> f64 {
-    let cost = match kernel.core {
-        Core::Register => COPY[0],
-        Core::Dmma(_) => COPY[1],
-        Core::Mma(_) | Core::Limbs => return 0.0,
+    let cost = match kernel.instruction {
+        MathInstruction::Fma => COPY[0],
+        MathInstruction::Dmma(_) => COPY[1],
+        MathInstruction::Mma(_) | MathInstruction::Limbs => return 0.0,
     };
     let [bm, bn, bk] = kernel.blocking.block;
-    let side = |which: usize, outer: u32| {
-        // Register tiles turn what does not lie as they want it, one element at a time.
-        let turned = kernel.core == Core::Register && kernel.orders[which] != kernel.wanted()[which];
-        let wide = kernel.vectors[which] && !turned;
-        pieces(outer * bk, ty, wide) / 32.0 * if turned { TURN } else { cost[usize::from(wide)] } / 1e3
+    let operand_time = |operand: usize, outer: u32| {
+        // Register kernels transpose operands of another order element by element.
+        let is_transposed =
+            kernel.instruction == MathInstruction::Fma && kernel.orders[operand] != kernel.preferred_orders()[operand];
+        let is_vector = kernel.aligned_16[operand] && !is_transposed;
+        accesses(outer * bk, ty, is_vector) / 32.0
+            * if is_transposed { TRANSPOSED_COPY } else { cost[usize::from(is_vector)] }
+            / 1e3
     };
-    side(0, bm) + side(1, bn)
+    operand_time(0, bm) + operand_time(1, bn)
 }
 
-/// Microseconds that a block takes to store its sums. Other kernels than those of full accuracy have that in what is fixed.
+/// Microseconds of a block's store. Kernels of reduced accuracy include it in their fixed time.
 fn store(kernel: &Blocked, ty: Type) -> f64 {
-    let ([bm, bn, _], wide) = (kernel.blocking.block, kernel.vectors[2]);
-    match kernel.core {
-        Core::Register | Core::Dmma(_) => pieces(bm * bn, ty, wide) * STORE[usize::from(wide)] / 1e3,
-        Core::Mma(_) | Core::Limbs => 0.0,
+    let ([bm, bn, _], is_vector) = (kernel.blocking.block, kernel.aligned_16[2]);
+    match kernel.instruction {
+        MathInstruction::Fma | MathInstruction::Dmma(_) => {
+            accesses(bm * bn, ty, is_vector) * STORE[usize::from(is_vector)] / 1e3
+        }
+        MathInstruction::Mma(_) | MathInstruction::Limbs => 0.0,
     }
 }
 
-/// How much slower f64 gets under the power limit, by the tile: what it reads for each of its sums takes power. Measured at 4096³ and 8192³: 10 % of
-/// 128×128, 15 % of 64×128, 22 % of 64×64.
-fn heat([rows, cols]: [u32; 2]) -> f64 {
+/// The slowdown of f64 at the power limit by the tile, whose reads per accumulator take power.
+/// Measured at 4096³ and 8192³: 10 % for 128×128, 15 % for 64×128, 22 % for 64×64.
+fn power_slowdown([rows, cols]: [u32; 2]) -> f64 {
     7.7 * (1.0 / f64::from(rows) + 1.0 / f64::from(cols)) - 0.02
 }
 
-/// How much longer steps take of factors that do not lie as the tiles were measured.
-fn lying(kernel: &Blocked) -> f64 {
+/// The multiplier of the step time for operands in other layouts than the measured ones.
+fn layout_slowdown(kernel: &Blocked) -> f64 {
     let [a, b] = [kernel.orders[0], kernel.orders[1]].map(|order| order == Order2d::ColMajor);
-    let single = (0..2).any(|which| kernel.single(which, kernel.orders[which], kernel.vectors[which]));
-    match kernel.core {
+    let copies_elements =
+        (0..2).any(|operand| kernel.needs_element_copies(operand, kernel.orders[operand], kernel.aligned_16[operand]));
+    match kernel.instruction {
         // At 4096³, nt and tn by nn.
-        Core::Dmma(_) if a != b => 1.05,
-        Core::Mma(_) | Core::Limbs if single => SINGLE,
+        MathInstruction::Dmma(_) if a != b => 1.05,
+        MathInstruction::Mma(_) | MathInstruction::Limbs if copies_elements => ELEMENT_COPIES,
         _ => 1.0,
     }
 }
 
-/// Multiply-adds of a type, relative to f32; of those on matrix units by what large tiles of each reach, so that one table serves them all.
-fn relative_rate(ty: Type, core: Core) -> f64 {
-    match (ty, core) {
-        (Type::F32, Core::Mma(_)) => 5.2,
-        (Type::F32, _) | (Type::F64, Core::Dmma(_)) => 1.0,
-        (Type::F16 | Type::BF16, Core::Mma(_)) => 9.7,
-        (Type::I8, Core::Mma(_)) => 22.0,
-        (Type::I32, Core::Limbs) => 1.96,
+/// The rate of multiply-adds relative to f32. On Tensor Cores it is what large tiles reach, so that
+/// one table serves all types.
+fn relative_rate(ty: Type, instruction: MathInstruction) -> f64 {
+    match (ty, instruction) {
+        (Type::F32, MathInstruction::Mma(_)) => 5.2,
+        (Type::F32, _) | (Type::F64, MathInstruction::Dmma(_)) => 1.0,
+        (Type::F16 | Type::BF16, MathInstruction::Mma(_)) => 9.7,
+        (Type::I8, MathInstruction::Mma(_)) => 22.0,
+        (Type::I32, MathInstruction::Limbs) => 1.96,
         (Type::F64 | Type::I32, _) => 0.5,
-        // No kernels have these cores.
+        // No kernels have these combinations.
         (Type::F16 | Type::BF16 | Type::I8, _) => 0.5,
         (Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred, _) => 0.5,
     }

@@ -1,40 +1,40 @@
-//! The device that a plan is for: its kind and what it can do.
+//! The device of a plan and its capabilities.
 
 use tegula_core::element::Type;
 
-/// The GPU with matrix units of warpgroups; none after it has them.
+/// Hopper's compute capability, the only one with `wgmma`.
 pub(crate) const HOPPER: (u32, u32) = (9, 0);
-/// The oldest GPU for which plain kernels are printed.
+/// The oldest compute capability with kernels.
 const OLDEST: (u32, u32) = (7, 5);
 
-/// The oldest GPU whose instructions take operands of a type.
+/// The oldest compute capability with instructions for operands of a type.
 pub(super) const fn oldest(ty: Type) -> (u32, u32) {
     match ty {
         Type::BF16 => (8, 0),
         Type::F64 | Type::F32 | Type::F16 | Type::I8 | Type::I32 => OLDEST,
-        // Products have no such operands.
+        // Not operand types.
         Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => OLDEST,
     }
 }
 
-/// What a device can do, as far as a plan depends on it.
+/// The device properties that a plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Caps {
-    /// The processor.
+    /// The CPU.
     Cpu,
-    /// The interpreter.
+    /// The kernel interpreter.
     Interp,
-    /// A GPU of this compute capability.
+    /// A GPU.
     Gpu {
-        /// Major and minor.
+        /// Compute capability, major and minor.
         compute: (u32, u32),
-        /// Multiprocessors.
+        /// SMs.
         multiprocessors: u32,
     },
 }
 
 impl Caps {
-    /// Whether kernels run there.
+    /// Whether the device runs kernels.
     pub fn runs_kernels(&self) -> bool {
         match *self {
             Caps::Cpu => false,
@@ -44,11 +44,11 @@ impl Caps {
     }
 }
 
-/// A GPU, as far as the choice of a kernel depends on it.
+/// The GPU properties that the choice of a kernel depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuDescription {
     /// Compute capability, major and minor.
     pub compute: (u32, u32),
-    /// Multiprocessors.
+    /// SMs.
     pub multiprocessors: u32,
 }

@@ -1,24 +1,30 @@
-//! How large a product may be.
+//! The limits on the extents of a product.
 //!
-//! | | on the CPU | in kernels: a GPU, the interpreter |
+//! | | CPU | kernels: a GPU, the interpreter |
 //! |---|---|---|
-//! | m, n, k, batch | any whose elements can be addressed | [`EXTENT`] each: indices are 32-bit and may run one tile past the end |
-//! | elements of a matrix | `isize::MAX`, repeated ones counted as often as they are | `isize::MAX`: strides are 64-bit |
-//! | tiles along m, matrices of the batch | any | any: beyond the 65,535 blocks that a grid has along y and z, each block takes several |
+//! | m, n, k, batch | any addressable | [`EXTENT`] each |
+//! | elements of a matrix | `isize::MAX` | `isize::MAX` |
+//! | tiles along m, batch | any | any |
 //! | multiply-adds | 2⁶⁰ | any |
-//! | memory | what is free, asked before anything is copied or computed | what the device gives, taken before anything is copied |
+//! | memory | free memory | device memory |
+//!
+//! * Kernels have 32-bit indices, which may run one tile past the end, and 64-bit strides.
+//! * Broadcast elements of a matrix on the CPU are counted repeatedly.
+//! * Beyond the 65,535 blocks of a grid along y and z, each block computes several tiles.
+//! * The CPU checks free memory before any copy or computation. Device memory is allocated before
+//!   any copy.
 
 use tegula_core::error::{Error, Result};
 
 use super::problem::Problem;
 
-/// The greatest extent of a matrix in a kernel: 2³¹ − 1025.
+/// The maximum extent of a matrix in a kernel: 2³¹ − 1025.
 pub const EXTENT: usize = tegula_ir::launch::MAX_EXTENT;
 
-/// Checks the extents of a product that a kernel is to make.
+/// Checks the extents of a product for a kernel.
 ///
 /// # Errors
-/// [`Error::Shape`] naming the extent that is too large.
+/// [`Error::Shape`] with the extent that is too large.
 pub fn check_kernel(problem: &Problem) -> Result<()> {
     let Problem { m, n, k, batches, .. } = *problem;
     if m == 0 || n == 0 || batches == 0 {
@@ -28,7 +34,7 @@ pub fn check_kernel(problem: &Problem) -> Result<()> {
     match [("m", m), ("n", n), ("k", k), ("the batch", batches)].into_iter().find(|(_, extent)| *extent > EXTENT) {
         None => Ok(()),
         Some((name, extent)) => Err(Error::Shape(format!(
-            "{name} is {extent}, kernels index up to {EXTENT}; use the CPU (--device cpu) or multiply in parts"
+            "{name} is {extent}; the limit of kernels is {EXTENT}. Use the CPU (--device cpu) or split the product"
         ))),
     }
 }
@@ -41,10 +47,10 @@ mod tests {
     use crate::plan::{Caps, choose};
 
     #[test]
-    fn kernels_have_limits_and_the_cpu_has_not() {
+    fn check_kernel_limits_extents_except_on_the_cpu() {
         let problem = |m, n, k, batches| {
-            let (accuracy, lies) = Default::default();
-            Problem { ty: Type::F32, accuracy, m, n, k, batches, lies }
+            let (accuracy, layouts) = Default::default();
+            Problem { ty: Type::F32, accuracy, m, n, k, batches, layouts }
         };
         let large = EXTENT + 1;
         for caps in [Caps::Interp, Caps::Gpu { compute: (9, 0), multiprocessors: 132 }] {

@@ -1,4 +1,5 @@
-//! Choices made before: a program multiplies few shapes many times, and a choice may weigh many kernels.
+//! A cache of plans: a program multiplies few shapes many times, and a choice evaluates many
+//! candidates.
 
 use std::cell::RefCell;
 
@@ -8,37 +9,38 @@ use tegula_core::error::Result;
 use super::choose::Plan;
 use super::device::Caps;
 use super::problem::Problem;
-use super::tuned::Tuned;
+use super::tuned::TuningTable;
 
-/// Choices that a thread keeps. Beyond, it forgets them all, which costs a program of so many shapes some microseconds each.
-const MOST: usize = 1024;
+/// The maximum number of plans cached per thread. Beyond it the cache is cleared, which costs a
+/// program with more shapes some microseconds each.
+const MAX_PLANS: usize = 1024;
 
-/// By what was to be chosen, where, and from which table.
-type Choices = FxHashMap<(Problem, Caps, u64), Plan>;
+/// Plans by problem, device and tuning table.
+type PlanCache = FxHashMap<(Problem, Caps, u64), Plan>;
 
 thread_local! {
-    /// Each thread its own, so that none waits for another.
-    static CHOSEN: RefCell<Choices> = RefCell::default();
+    /// Thread-local, to avoid a lock.
+    static PLANS: RefCell<PlanCache> = RefCell::default();
 }
 
-/// [`Tuned::choose`], remembered. Refusals are not.
+/// [`TuningTable::choose`], with a cache of plans. Errors are not cached.
 ///
 /// # Errors
-/// As [`Tuned::choose`].
-pub fn chosen(problem: &Problem, caps: &Caps, tuned: &Tuned) -> Result<Plan> {
-    CHOSEN.with_borrow_mut(|chosen| remember(chosen, problem, caps, tuned))
+/// As [`TuningTable::choose`].
+pub fn choose_cached(problem: &Problem, caps: &Caps, tuned: &TuningTable) -> Result<Plan> {
+    PLANS.with_borrow_mut(|plans| lookup(plans, problem, caps, tuned))
 }
 
-fn remember(chosen: &mut Choices, problem: &Problem, caps: &Caps, tuned: &Tuned) -> Result<Plan> {
+fn lookup(plans: &mut PlanCache, problem: &Problem, caps: &Caps, tuned: &TuningTable) -> Result<Plan> {
     let key = (*problem, *caps, tuned.id());
-    if let Some(plan) = chosen.get(&key) {
+    if let Some(plan) = plans.get(&key) {
         return Ok(*plan);
     }
     let plan = tuned.choose(problem, caps)?;
-    if chosen.len() == MOST {
-        chosen.clear();
+    if plans.len() == MAX_PLANS {
+        plans.clear();
     }
-    chosen.insert(key, plan);
+    plans.insert(key, plan);
     Ok(plan)
 }
 
@@ -50,20 +52,17 @@ mod tests {
     use crate::plan::{UNTUNED, choose};
 
     fn problem(m: usize, ty: Type) -> Problem {
-        Problem { ty, accuracy: Default::default(), m, n: 64, k: 64, batches: 1, lies: Default::default() }
+        Problem { ty, accuracy: Default::default(), m, n: 64, k: 64, batches: 1, layouts: Default::default() }
     }
 
     #[test]
-    fn what_is_remembered_is_what_would_be_chosen() {
-        let mut memo = Choices::default();
+    fn choose_cached_agrees_with_choose() {
+        let mut memo = PlanCache::default();
         for _ in 0..2 {
             for (m, ty) in [(64, Type::F32), (9, Type::F32), (1, Type::F32), (64, Type::F64)] {
                 for caps in [Caps::Cpu, Caps::Interp, Caps::Gpu { compute: (9, 0), multiprocessors: 132 }] {
                     let problem = problem(m, ty);
-                    assert_eq!(
-                        remember(&mut memo, &problem, &caps, &UNTUNED).unwrap(),
-                        choose(&problem, &caps).unwrap()
-                    );
+                    assert_eq!(lookup(&mut memo, &problem, &caps, &UNTUNED).unwrap(), choose(&problem, &caps).unwrap());
                 }
             }
         }
@@ -71,14 +70,14 @@ mod tests {
     }
 
     #[test]
-    fn it_remembers_no_refusal_and_no_more_than_it_may() {
-        let mut memo = Choices::default();
+    fn plan_cache_omits_errors_and_is_bounded() {
+        let mut memo = PlanCache::default();
         let old = Caps::Gpu { compute: (6, 0), multiprocessors: 132 };
-        assert!(remember(&mut memo, &problem(8, Type::F32), &old, &UNTUNED).is_err());
+        assert!(lookup(&mut memo, &problem(8, Type::F32), &old, &UNTUNED).is_err());
         assert!(memo.is_empty());
-        for m in 0..3 * MOST {
-            remember(&mut memo, &problem(m, Type::F32), &Caps::Interp, &UNTUNED).unwrap();
-            assert!(memo.len() <= MOST);
+        for m in 0..3 * MAX_PLANS {
+            lookup(&mut memo, &problem(m, Type::F32), &Caps::Interp, &UNTUNED).unwrap();
+            assert!(memo.len() <= MAX_PLANS);
         }
     }
 }

@@ -1,15 +1,15 @@
-//! The problem that a plan solves: sizes, types and layouts of a product.
+//! The problem of a plan: extents, types and layouts of a product.
 
 use tegula_core::element::{Accuracy, Type};
 use tegula_core::matrix::Layout;
 use tegula_ir::Order2d;
 
-/// A product, as far as a plan depends on it.
+/// The properties of a product that a plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
     /// Element type of A and B.
     pub ty: Type,
-    /// How exact the product has to be; of a type other than f32, in full.
+    /// The required accuracy; always full for types other than f32.
     pub accuracy: Accuracy,
     /// Rows of A and C.
     pub m: usize,
@@ -19,55 +19,55 @@ pub struct Problem {
     pub k: usize,
     /// Matrices in the batch.
     pub batches: usize,
-    /// How A, B and C lie where the kernel meets them.
-    pub lies: [Lie; 3],
+    /// Layouts of A, B and C in the kernel's memory.
+    pub layouts: [OperandLayout; 3],
 }
 
-/// How a matrix lies, as far as kernels differ by it.
+/// The properties of an operand's layout that kernels depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Lie {
-    /// What is known of its strides.
+pub struct OperandLayout {
+    /// Storage order.
     pub order: Order2d,
-    /// Whether it may be read or written 16 bytes at once: the address and all other strides are multiples of that, and so is the length of
-    /// the rows or columns that lie side by side.
-    pub vectors: bool,
-    /// Whether the copy engine finds its tiles as well, where there are such accesses: the other strides go forwards.
-    pub forwards: bool,
+    /// Whether 16-byte vector accesses are possible: address, strides and contiguous extent are
+    /// multiples of 16 bytes.
+    pub aligned_16: bool,
+    /// Whether TMA can address its tiles, if `aligned_16`: the other strides are positive.
+    pub tma_compatible: bool,
 }
 
-impl Default for Lie {
+impl Default for OperandLayout {
     fn default() -> Self {
-        Lie::new(Order2d::default(), false)
+        OperandLayout::new(Order2d::default(), false)
     }
 }
 
-impl Lie {
-    /// Of a matrix whose strides go forwards.
-    pub const fn new(order: Order2d, vectors: bool) -> Self {
-        Lie { order, vectors, forwards: true }
+impl OperandLayout {
+    /// The layout of a matrix with positive strides.
+    pub const fn new(order: Order2d, aligned_16: bool) -> Self {
+        OperandLayout { order, aligned_16, tma_compatible: true }
     }
 
-    /// Of a matrix whose element (0, 0, 0) has this address.
+    /// The layout of a matrix whose element (0, 0, 0) has this address.
     pub fn of(layout: &Layout, ty: Type, address: u64) -> Self {
         let order = order_of(layout);
         let [batch, row, col] = layout.strides;
-        let (side_by_side, other, others) = match order {
+        let (contiguous, stride, extent) = match order {
             Order2d::RowMajor => (layout.shape.cols, row, layout.shape.rows),
             Order2d::ColMajor => (layout.shape.rows, col, layout.shape.cols),
-            Order2d::Strided => return Lie::new(order, false),
+            Order2d::Strided => return OperandLayout::new(order, false),
         };
         let unit = 16 / ty.size();
-        let fits = |stride: isize, extent: usize| extent <= 1 || stride.unsigned_abs().is_multiple_of(unit);
-        let goes_on = |stride: isize, extent: usize| extent <= 1 || stride > 0;
-        let vectors = side_by_side.is_multiple_of(unit)
-            && fits(other, others)
-            && fits(batch, layout.shape.batches)
+        let is_aligned = |stride: isize, extent: usize| extent <= 1 || stride.unsigned_abs().is_multiple_of(unit);
+        let is_positive = |stride: isize, extent: usize| extent <= 1 || stride > 0;
+        let aligned_16 = contiguous.is_multiple_of(unit)
+            && is_aligned(stride, extent)
+            && is_aligned(batch, layout.shape.batches)
             && address.is_multiple_of(16);
-        let forwards = !vectors || goes_on(other, others) && goes_on(batch, layout.shape.batches);
-        Lie { order, vectors, forwards }
+        let tma_compatible = !aligned_16 || is_positive(stride, extent) && is_positive(batch, layout.shape.batches);
+        OperandLayout { order, aligned_16, tma_compatible }
     }
 
-    /// Of the transposed matrix.
+    /// The layout of the transposed matrix.
     #[must_use]
     pub fn transposed(self) -> Self {
         let order = match self.order {
@@ -75,11 +75,11 @@ impl Lie {
             Order2d::ColMajor => Order2d::RowMajor,
             Order2d::Strided => Order2d::Strided,
         };
-        Lie { order, ..self }
+        OperandLayout { order, ..self }
     }
 }
 
-/// What a kernel may assume of a layout.
+/// The storage order that a kernel can assume for a layout.
 fn order_of(layout: &Layout) -> Order2d {
     let [_, row, col] = layout.strides;
     match (row, col) {

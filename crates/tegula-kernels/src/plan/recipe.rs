@@ -1,4 +1,4 @@
-//! How kernels make a product: which kernel, of which of the matrices, in how many parts.
+//! A recipe: the kernel of a product, its split, packing and transposition.
 
 use std::str::FromStr;
 
@@ -7,89 +7,88 @@ use tegula_core::epilogue::Epilogue;
 use tegula_core::error::{Error, Result};
 
 use crate::blocked::Schedule;
-use crate::fragments::Fragments;
+use crate::fragment_layout::FragmentLayout;
 
-/// A product as launches of kernels. [`Recipe`](super::Recipe) is that of any family.
+/// A configuration of a product by kernels. [`Recipe`](super::Recipe) is that of any family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RecipeOf<K> {
-    /// The kernel that multiplies.
+    /// The GEMM kernel.
     pub kernel: K,
-    /// Whether it makes Cᵀ = Bᵀ·Aᵀ.
+    /// Whether the kernel computes Cᵀ = Bᵀ·Aᵀ.
     pub swapped: bool,
     /// How the work is split beyond tiles.
     pub split: Split,
-    /// Whether the left and the right factor, as the kernel takes them, are copied first to where
-    /// it takes them fastest.
+    /// Whether the kernel's left and right operands are packed first.
     pub packed: [bool; 2],
-    /// What happens to sums on their way to C, by the rows and columns of C itself; `finished`
-    /// tells the kernels.
+    /// The epilogue, by the rows and columns of C itself. `with_epilogue` sets that of the kernel.
     pub epilogue: Epilogue,
 }
 
-/// A recipe that may make a product. [`Candidate`](super::Candidate) is that of any family.
+/// A legal recipe and its predicted time. [`Candidate`](super::Candidate) is that of any family.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CandidateOf<K> {
-    /// The recipe, for matrices that lie as the problem says.
+    /// The recipe, legalized for the layouts of the problem.
     pub recipe: RecipeOf<K>,
-    /// The microseconds that it should take; `None` where the cost model does not know such
-    /// kernels.
+    /// The predicted microseconds; `None` if the cost model does not cover the kernel.
     pub microseconds: Option<f64>,
 }
 
-/// How the work is split. What is split goes to a workspace; [`Launches`](super::Launches) add it.
+/// How the work is split beyond tiles. Partial sums go to a workspace, and the
+/// [`Launches`](super::Launches) reduce them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
     /// Not at all.
     Whole,
-    /// The sums along k are made in so many parts.
-    Parts(u32),
-    /// So many blocks share the tiles evenly.
-    Workers(u32),
+    /// Split-K with this number of ranges of k.
+    SplitK(u32),
+    /// Stream-K with this number of thread blocks.
+    StreamK(u32),
 }
 
-/// How what was split meets again.
+/// How partial sums of split work are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meeting {
-    /// Nothing was split: the kernel takes A, B and C.
+pub enum SplitReduction {
+    /// Without a reduction: the work is not split, and the kernel takes A, B and C.
     None,
-    /// The kernel takes A, B and parts; a second one adds these to C.
-    Sum,
-    /// The same, and the second one is told how parts lie.
-    Reduce(Fragments),
-    /// The kernel takes A, B, C and parts; a second one, which is told the steps of a tile, adds
-    /// those of tiles that were shared.
-    Mend {
+    /// The kernel takes A, B and a workspace; a second kernel adds the partial sums to C.
+    SplitK,
+    /// As `SplitK`, and the second kernel also takes the layout of the partial sums.
+    Fragments(FragmentLayout),
+    /// The kernel takes A, B, C and a workspace; a second kernel, which also takes the number of
+    /// k-steps, adds the partial sums of split tiles.
+    FixUp {
         /// Steps along k of a tile.
         steps: u32,
     },
-    /// The kernel takes A, B, C, parts, and so many flags that are zero, by which its blocks tell
-    /// each other that a part is there. It leaves zeros.
-    Flags(usize),
+    /// The kernel takes A, B, C, a workspace, and this number of zeroed flags. Its blocks signal
+    /// through them that a partial sum is stored, and reset them to zero.
+    InKernel(usize),
 }
 
-impl Meeting {
-    /// The numbers that the second kernel takes, of alpha, beta and what makes an argument of a
-    /// number.
-    pub fn numbers<A>(self, [alpha, beta]: [A; 2], of: impl Fn(u32) -> A) -> SmallVec<[A; 4]> {
+impl SplitReduction {
+    /// The scalar arguments of the second kernel. `scalar` makes an argument of a `u32`.
+    pub fn scalar_arguments<A>(self, [alpha, beta]: [A; 2], scalar: impl Fn(u32) -> A) -> SmallVec<[A; 4]> {
         match self {
-            Meeting::Mend { steps } => smallvec![beta, of(steps)],
-            Meeting::Reduce(Fragments { rows, cols }) => smallvec![alpha, beta, of(rows), of(cols)],
-            Meeting::None | Meeting::Sum | Meeting::Flags(_) => smallvec![alpha, beta],
+            SplitReduction::FixUp { steps } => smallvec![beta, scalar(steps)],
+            SplitReduction::Fragments(FragmentLayout { rows, cols }) => {
+                smallvec![alpha, beta, scalar(rows), scalar(cols)]
+            }
+            SplitReduction::None | SplitReduction::SplitK | SplitReduction::InKernel(_) => smallvec![alpha, beta],
         }
     }
 }
 
 impl Split {
-    /// So many parts; one is the whole.
-    pub const fn parts(parts: u32) -> Self {
-        if parts > 1 { Split::Parts(parts) } else { Split::Whole }
+    /// Split-K with this number of ranges; one is [`Whole`](Self::Whole).
+    pub const fn split_k(splits: u32) -> Self {
+        if splits > 1 { Split::SplitK(splits) } else { Split::Whole }
     }
 
     pub(crate) const fn schedule(self) -> Schedule {
         match self {
-            Split::Whole => Schedule::Tiles,
-            Split::Parts(_) => Schedule::Parts,
-            Split::Workers(_) => Schedule::Balanced,
+            Split::Whole => Schedule::DataParallel,
+            Split::SplitK(_) => Schedule::SplitK,
+            Split::StreamK(_) => Schedule::StreamK,
         }
     }
 }
@@ -97,21 +96,24 @@ impl Split {
 impl FromStr for Split {
     type Err = Error;
 
-    /// A number of parts, or `w` and one of workers.
+    /// Parses `splitk4` and `streamk132`, or in short `4` and `w132`.
     fn from_str(text: &str) -> Result<Self> {
-        let (kind, number): (fn(u32) -> Split, _) = match text.strip_prefix('w') {
-            Some(workers) => (Split::Workers, workers),
-            None => (Split::parts, text),
-        };
-        let number = number.parse().ok().filter(|&number| number > 0);
-        number
-            .map(kind)
-            .ok_or_else(|| Error::KernelOption(format!("{text:?} is neither a number of parts nor of workers")))
+        let marks: [(&str, fn(u32) -> Split); 4] =
+            [("splitk", Split::split_k), ("streamk", Split::StreamK), ("w", Split::StreamK), ("", Split::split_k)];
+        let split = marks.into_iter().find_map(|(mark, kind)| {
+            let number = text.strip_prefix(mark)?.parse().ok().filter(|&number| number > 0);
+            number.map(kind)
+        });
+        split.ok_or_else(|| {
+            Error::KernelOption(format!(
+                "unrecognized option {text:?} of a kernel; expected splitk4, streamk132, swapped, packa, packb or packab"
+            ))
+        })
     }
 }
 
 impl<K> RecipeOf<K> {
-    /// The whole product by a kernel, without an epilogue.
+    /// The product by a kernel, without a split or an epilogue.
     pub const fn new(kernel: K) -> Self {
         let (split, epilogue) = (Split::Whole, Epilogue::NONE);
         RecipeOf { kernel, swapped: false, split, packed: [false; 2], epilogue }
@@ -123,7 +125,7 @@ impl<K> RecipeOf<K> {
         RecipeOf { kernel: to(kernel), swapped, split, packed, epilogue }
     }
 
-    /// The epilogue as kernels take it, which may make the transpose.
+    /// The epilogue as passed to the kernels, which may compute the transpose.
     pub(crate) fn passed_epilogue(&self) -> Epilogue {
         if self.swapped { self.epilogue.transposed() } else { self.epilogue }
     }

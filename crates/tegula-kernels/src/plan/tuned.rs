@@ -1,8 +1,10 @@
-//! Winners that `tegula tune` has measured: a table that comes before the cost model, as data and as text.
+//! The tuning table: the fastest recipes measured by `tegula tune`, which take precedence over the
+//! cost model.
 //!
-//! It knows no files: where the text lies, and what is done about one that is of no use, is `cache`'s business. A winner is a name among
-//! the [legal] recipes; one that has become unknown or illegal is as good as none. What happens to sums on their way to C is no part of a problem:
-//! it comes after all the multiplying, the same for every kernel, so one winner serves every bias and activation.
+//! The table is data and text; `cache` of the `tegula` crate reads and writes files. An entry is
+//! the name of a [legal] recipe; an unknown or illegal one is ignored. The epilogue is not part of
+//! a problem: it follows the main loop of every kernel alike, so one entry serves every bias and
+//! activation.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,20 +16,22 @@ use tegula_core::error::Result;
 use tegula_ir::Order2d;
 use tinyjson::JsonValue;
 
+use crate::name_fields::upgrade_legacy_name;
+
 use super::choose::{Plan, choose};
 use super::device::Caps;
-use super::fit::Recipe;
 use super::legal::legal;
-use super::problem::{Lie, Problem};
+use super::legalize::Recipe;
+use super::problem::{OperandLayout, Problem};
 
-/// What measured times hold for: another GPU, driver or Tegula has other winners.
+/// The key of a tuning table: its times hold for this GPU, driver and version of Tegula.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct TuningKey {
     /// The GPU's name.
     pub gpu: String,
-    /// Its compute capability, major and minor.
+    /// The compute capability, major and minor.
     pub compute: (u32, u32),
-    /// Its multiprocessors.
+    /// The number of SMs.
     pub multiprocessors: u32,
     /// The driver's version.
     pub driver: String,
@@ -35,135 +39,136 @@ pub struct Key {
     pub tegula: String,
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for TuningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Key { gpu, compute: (major, minor), multiprocessors, driver, tegula } = self;
+        let TuningKey { gpu, compute: (major, minor), multiprocessors, driver, tegula } = self;
         write!(f, "{gpu} ({major}.{minor}, {multiprocessors} multiprocessors), driver {driver}, Tegula {tegula}")
     }
 }
 
-/// Why a text is of no use. [`Display`](fmt::Display) gives what follows the name of the file.
+/// An error of a tuning table's text. [`Display`](fmt::Display) gives the text after the file's
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unusable {
-    /// Its winners are of another GPU, driver or version, which is named.
-    #[error("is stale: it is of {0}")]
-    Stale(Key),
-    /// It is no table of winners, for the reason that is given.
+pub enum TuningTableError {
+    /// The table is for another key.
+    #[error("is stale: it was measured on {0}")]
+    Stale(TuningKey),
+    /// The text is not a valid table, with the reason.
     #[error("is corrupt: {0}")]
     Corrupt(String),
-    /// It could not be read, for the reason that is given.
+    /// The file could not be read, with the reason.
     #[error("cannot be read: {0}")]
     Unreadable(String),
 }
 
-/// The fastest recipe for a problem, as it was measured.
+/// The fastest measured recipe for a problem.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Winner {
+pub struct TunedEntry {
     /// Its [name](Recipe::name).
     pub recipe: String,
-    /// Microseconds that it took.
+    /// Its measured microseconds.
     pub microseconds: f64,
 }
 
-/// Winners, by problem.
+/// Tuned entries by problem.
 #[derive(Clone, Debug)]
-pub struct Tuned {
-    winners: FxHashMap<Problem, Winner>,
-    /// A number that tables with other winners do not have, by which choices that were remembered know theirs; 0 without winners.
+pub struct TuningTable {
+    entries: FxHashMap<Problem, TunedEntry>,
+    /// A number unique to this content of the table, for the cache of plans; 0 for the empty table.
     id: u64,
 }
 
-/// The table without winners: the cost model decides.
-pub static UNTUNED: Tuned = Tuned { winners: FxHashMap::with_hasher(FxBuildHasher), id: 0 };
+/// The empty table: the cost model decides.
+pub static UNTUNED: TuningTable = TuningTable { entries: FxHashMap::with_hasher(FxBuildHasher), id: 0 };
 
-impl Default for Tuned {
+impl Default for TuningTable {
     fn default() -> Self {
         UNTUNED.clone()
     }
 }
 
-impl Tuned {
-    /// Reads what [`text`](Self::text) makes.
+impl TuningTable {
+    /// Parses the output of [`text`](Self::text).
     ///
     /// # Errors
-    /// [`Unusable`], where it is no such text or was made for another key.
-    pub fn parse(text: &str, key: &Key) -> Result<Self, Unusable> {
-        let corrupt = Unusable::Corrupt;
-        if depth(text) > MOST_NESTED {
-            return Err(corrupt(format!("its brackets nest deeper than {MOST_NESTED}")));
+    /// [`TuningTableError`] for invalid text, or another key.
+    pub fn parse(text: &str, key: &TuningKey) -> Result<Self, TuningTableError> {
+        let corrupt = TuningTableError::Corrupt;
+        if depth(text) > MAX_NESTING {
+            return Err(corrupt(format!("brackets nest deeper than {MAX_NESTING}")));
         }
         let file: JsonValue = text.parse().map_err(|error: tinyjson::JsonParseError| corrupt(error.to_string()))?;
         let file = Object(&file);
-        // The key first: what else another version writes is not known.
+        // The key first: the rest of another version's format is unknown.
         let found = file.object("key").and_then(read_key).map_err(corrupt)?;
         if found != *key {
-            return Err(Unusable::Stale(found));
+            return Err(TuningTableError::Stale(found));
         }
         file.has_fields(2).map_err(corrupt)?;
-        let mut tuned = Tuned::default();
-        for (number, row) in file.array("winners").map_err(corrupt)?.iter().enumerate() {
+        let mut table = TuningTable::default();
+        for (index, row) in file.array("winners").map_err(corrupt)?.iter().enumerate() {
             let row = Row::parse(Object(row)).and_then(Row::read);
-            let (problem, winner) = row.map_err(|why| corrupt(format!("winner {}: {why}", number + 1)))?;
-            tuned.insert(problem, winner);
+            let (problem, entry) = row.map_err(|why| corrupt(format!("entry {}: {why}", index + 1)))?;
+            table.insert(problem, entry);
         }
-        Ok(tuned)
+        Ok(table)
     }
 
-    /// The table as a text: the same one for the same winners.
-    pub fn text(&self, key: &Key) -> String {
-        let mut winners: Vec<Row> = self.winners.iter().map(|(problem, winner)| Row::of(problem, winner)).collect();
-        winners.sort_by(|a, b| a.place().cmp(&b.place()));
-        let rows: Vec<String> = winners.iter().map(Row::text).collect();
+    /// Formats the table as text: equal entries give equal text.
+    pub fn text(&self, key: &TuningKey) -> String {
+        let mut entries: Vec<Row> = self.entries.iter().map(|(problem, entry)| Row::of(problem, entry)).collect();
+        entries.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+        let rows: Vec<String> = entries.iter().map(Row::text).collect();
         format!("{{\n\"key\": {},\n\"winners\": [\n{}\n]\n}}\n", key_text(key), rows.join(",\n"))
     }
 
-    /// Puts a winner in the place of the one that was there.
-    pub fn insert(&mut self, problem: Problem, winner: Winner) {
+    /// Inserts or replaces the entry of a problem.
+    pub fn insert(&mut self, problem: Problem, entry: TunedEntry) {
         static TABLES: AtomicU64 = AtomicU64::new(1);
         self.id = TABLES.fetch_add(1, Ordering::Relaxed);
-        self.winners.insert(problem, winner);
+        self.entries.insert(problem, entry);
     }
 
-    /// Puts all winners of `other` in the place of those that were there.
-    pub fn merge(&mut self, other: &Tuned) {
-        other.winners.iter().for_each(|(problem, winner)| self.insert(*problem, winner.clone()));
+    /// Inserts or replaces all entries of `other`.
+    pub fn merge(&mut self, other: &TuningTable) {
+        other.entries.iter().for_each(|(problem, entry)| self.insert(*problem, entry.clone()));
     }
 
-    /// How many winners there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
-        self.winners.len()
+        self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
-        self.winners.is_empty()
+        self.entries.is_empty()
     }
 
-    /// The winner, where there is one that may still make the product.
-    pub fn winner(&self, problem: &Problem, caps: &Caps) -> Option<Recipe> {
-        let Winner { recipe: name, .. } = self.winners.get(problem)?;
+    /// The recipe of the problem's entry, if it is legal.
+    pub fn recipe(&self, problem: &Problem, caps: &Caps) -> Option<Recipe> {
+        let TunedEntry { recipe: name, .. } = self.entries.get(problem)?;
         legal(problem, caps).into_iter().map(|candidate| candidate.recipe).find(|recipe| recipe.name() == *name)
     }
 
-    /// Chooses: the winner where there is one, else by the cost model.
+    /// Chooses the entry's recipe, if any, else by the cost model.
     ///
     /// # Errors
     /// As [`choose`](super::choose()).
     pub fn choose(&self, problem: &Problem, caps: &Caps) -> Result<Plan> {
-        self.winner(problem, caps).map_or_else(|| choose(problem, caps), |recipe| Ok(Plan::Gpu(recipe)))
+        self.recipe(problem, caps).map_or_else(|| choose(problem, caps), |recipe| Ok(Plan::Gpu(recipe)))
     }
 
-    /// Tells this table's choices from those of others.
+    /// The unique number of this content of the table.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 }
 
-/// How deep the brackets of a text nest at most: the parser takes a frame of the stack for each.
-const MOST_NESTED: usize = 64;
+/// The maximum nesting of brackets: the parser uses a stack frame for each.
+const MAX_NESTING: usize = 64;
 
-/// How deep brackets nest outside strings.
+/// The nesting depth of brackets outside strings.
 fn depth(text: &str) -> usize {
     let (mut open, mut deepest, mut quoted, mut escaped) = (0usize, 0, false, false);
     for byte in text.bytes() {
@@ -180,13 +185,13 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
-/// A JSON value that should be an object with fields of known types.
+/// A JSON value that must be an object with fields of known types.
 struct Object<'j>(&'j JsonValue);
 
 impl<'j> Object<'j> {
     fn get<T: tinyjson::InnerAsRef>(&self, name: &str) -> Result<&'j T, String> {
         let field = self.0.get::<HashMap<String, JsonValue>>().and_then(|fields| fields.get(name));
-        field.and_then(JsonValue::get).ok_or_else(|| format!("{name:?} is missing or of another type"))
+        field.and_then(JsonValue::get).ok_or_else(|| format!("{name:?} is missing or has another type"))
     }
 
     fn object(&self, name: &str) -> Result<Object<'j>, String> {
@@ -207,33 +212,34 @@ impl<'j> Object<'j> {
         if number.is_finite() { Ok(number) } else { Err(format!("{name:?} is not finite")) }
     }
 
-    /// Refuses fields besides so many: a later version may mean another problem by them.
+    /// Checks the number of fields: additional fields of a later version could define another
+    /// problem.
     fn has_fields(&self, count: usize) -> Result<(), String> {
         let fields = self.0.get::<HashMap<String, JsonValue>>().map_or(0, HashMap::len);
-        if fields == count { Ok(()) } else { Err(format!("{fields} fields where {count} are known")) }
+        if fields == count { Ok(()) } else { Err(format!("{fields} fields; expected {count}")) }
     }
 
-    /// A whole number that a float holds exactly.
-    fn whole(&self, name: &str) -> Result<usize, String> {
+    /// An integer that a float represents exactly.
+    fn integer(&self, name: &str) -> Result<usize, String> {
         let number = self.number(name)?;
-        let exact = number.fract() == 0.0 && (0.0..=MOST_EXACT).contains(&number);
-        if exact { Ok(number as usize) } else { Err(format!("{name:?} is {number}; it takes a whole number")) }
+        let exact = number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(&number);
+        if exact { Ok(number as usize) } else { Err(format!("{name:?} is {number}; expected an integer")) }
     }
 }
 
 /// 2⁵³.
-const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-fn read_key(key: Object<'_>) -> Result<Key, String> {
+fn read_key(key: Object<'_>) -> Result<TuningKey, String> {
     let number = |value: f64| match value.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&value) {
         true => Ok(value as u32),
-        false => Err(format!("{value} in the key is no whole number of 32 bits")),
+        false => Err(format!("{value} in the key is not an unsigned 32-bit integer")),
     };
-    let pair = || "\"compute\" takes two numbers".to_string();
+    let pair = || "\"compute\" must have two numbers".to_string();
     let compute = key.array("compute")?.iter().map(|value| value.get::<f64>().copied());
     let compute: Option<Vec<f64>> = compute.collect();
     let [major, minor]: [f64; 2] = compute.and_then(|pair| pair.try_into().ok()).ok_or_else(pair)?;
-    Ok(Key {
+    Ok(TuningKey {
         gpu: key.text("gpu")?,
         compute: (number(major)?, number(minor)?),
         multiprocessors: number(key.number("multiprocessors")?)?,
@@ -242,12 +248,12 @@ fn read_key(key: Object<'_>) -> Result<Key, String> {
     })
 }
 
-/// A text as a JSON string.
+/// Formats a text as a JSON string.
 fn quoted(text: &str) -> String {
     JsonValue::String(text.into()).stringify().unwrap_or_default()
 }
 
-fn key_text(Key { gpu, compute: (major, minor), multiprocessors, driver, tegula }: &Key) -> String {
+fn key_text(TuningKey { gpu, compute: (major, minor), multiprocessors, driver, tegula }: &TuningKey) -> String {
     let [gpu, driver, tegula] = [gpu, driver, tegula].map(|text| quoted(text));
     format!(
         "{{\"gpu\": {gpu}, \"compute\": [{major}, {minor}], \"multiprocessors\": {multiprocessors}, \
@@ -255,7 +261,7 @@ fn key_text(Key { gpu, compute: (major, minor), multiprocessors, driver, tegula 
     )
 }
 
-/// A winner as it is written. A problem that comes to depend on more has more fields here.
+/// An entry of the text. It has all fields of a problem.
 struct Row {
     dtype: String,
     accuracy: String,
@@ -263,46 +269,49 @@ struct Row {
     n: usize,
     k: usize,
     batch: usize,
-    /// Of A, B and C: `row`, `col` or `strided`, `16` where 16 bytes may be read at once, and `back` where the copy engine cannot.
-    lies: [String; 3],
+    /// Layouts of A, B and C: `row`, `col` or `strided`, then `16` if aligned to 16 bytes, and
+    /// `back` if not TMA-compatible.
+    layouts: [String; 3],
     recipe: String,
     us: f64,
 }
 
 const ACCURACIES: [Accuracy; 2] = [Accuracy::Full, Accuracy::Tf32];
-const LIES: [(&str, Lie); 7] = [
-    ("row", Lie::new(Order2d::RowMajor, false)),
-    ("row16", Lie::new(Order2d::RowMajor, true)),
-    ("col", Lie::new(Order2d::ColMajor, false)),
-    ("col16", Lie::new(Order2d::ColMajor, true)),
-    ("strided", Lie::new(Order2d::Strided, false)),
-    ("row16back", Lie { forwards: false, ..Lie::new(Order2d::RowMajor, true) }),
-    ("col16back", Lie { forwards: false, ..Lie::new(Order2d::ColMajor, true) }),
+const LAYOUTS: [(&str, OperandLayout); 7] = [
+    ("row", OperandLayout::new(Order2d::RowMajor, false)),
+    ("row16", OperandLayout::new(Order2d::RowMajor, true)),
+    ("col", OperandLayout::new(Order2d::ColMajor, false)),
+    ("col16", OperandLayout::new(Order2d::ColMajor, true)),
+    ("strided", OperandLayout::new(Order2d::Strided, false)),
+    ("row16back", OperandLayout { tma_compatible: false, ..OperandLayout::new(Order2d::RowMajor, true) }),
+    ("col16back", OperandLayout { tma_compatible: false, ..OperandLayout::new(Order2d::ColMajor, true) }),
 ];
 
 impl Row {
-    fn of(problem: &Problem, winner: &Winner) -> Row {
-        let Problem { ty, accuracy, m, n, k, batches: batch, lies } = *problem;
-        let name = |lie: Lie| LIES.iter().find(|(_, known)| *known == lie).map_or("strided", |(name, _)| *name).into();
-        let Winner { recipe, microseconds: us } = winner.clone();
+    fn of(problem: &Problem, entry: &TunedEntry) -> Row {
+        let Problem { ty, accuracy, m, n, k, batches: batch, layouts } = *problem;
+        let name = |layout: OperandLayout| {
+            LAYOUTS.iter().find(|(_, known)| *known == layout).map_or("strided", |(name, _)| *name).into()
+        };
+        let TunedEntry { recipe, microseconds: us } = entry.clone();
         let (dtype, accuracy) = (ty.name().into(), accuracy.name().into());
-        Row { dtype, accuracy, m, n, k, batch, lies: lies.map(name), recipe, us }
+        Row { dtype, accuracy, m, n, k, batch, layouts: layouts.map(name), recipe, us }
     }
 
     fn parse(row: Object<'_>) -> Result<Row, String> {
         row.has_fields(9)?;
-        let names = row.array("lies")?.iter().map(|lie| lie.get::<String>().cloned());
-        let lies: Option<Vec<String>> = names.collect();
-        let lies = lies.and_then(|lies| lies.try_into().ok()).ok_or("\"lies\" takes three names")?;
+        let names = row.array("lies")?.iter().map(|layout| layout.get::<String>().cloned());
+        let layouts: Option<Vec<String>> = names.collect();
+        let layouts = layouts.and_then(|layouts| layouts.try_into().ok()).ok_or("\"lies\" must have three names")?;
         Ok(Row {
             dtype: row.text("dtype")?,
             accuracy: row.text("accuracy")?,
-            m: row.whole("m")?,
-            n: row.whole("n")?,
-            k: row.whole("k")?,
-            batch: row.whole("batch")?,
-            lies,
-            recipe: row.text("recipe")?,
+            m: row.integer("m")?,
+            n: row.integer("n")?,
+            k: row.integer("k")?,
+            batch: row.integer("batch")?,
+            layouts,
+            recipe: row.text("recipe").map(|name| upgrade_legacy_name(&name).unwrap_or(name))?,
             us: row.number("us")?,
         })
     }
@@ -310,29 +319,29 @@ impl Row {
     fn text(&self) -> String {
         let Row { m, n, k, batch, us, .. } = self;
         let [dtype, accuracy, recipe] = [&self.dtype, &self.accuracy, &self.recipe].map(|text| quoted(text));
-        let [a, b, c] = self.lies.each_ref().map(|text| quoted(text));
+        let [a, b, c] = self.layouts.each_ref().map(|text| quoted(text));
         format!(
             "{{\"dtype\": {dtype}, \"accuracy\": {accuracy}, \"m\": {m}, \"n\": {n}, \"k\": {k}, \"batch\": {batch}, \
              \"lies\": [{a}, {b}, {c}], \"recipe\": {recipe}, \"us\": {us}}}"
         )
     }
 
-    fn read(self) -> Result<(Problem, Winner), String> {
-        let Row { dtype, accuracy, m, n, k, batch: batches, lies, recipe, us: microseconds } = self;
-        let ty = Type::operand_named(&dtype).ok_or_else(|| format!("no type {dtype:?}"))?;
+    fn read(self) -> Result<(Problem, TunedEntry), String> {
+        let Row { dtype, accuracy, m, n, k, batch: batches, layouts, recipe, us: microseconds } = self;
+        let ty = Type::operand_named(&dtype).ok_or_else(|| format!("unknown type {dtype:?}"))?;
         let mode = ACCURACIES.into_iter().find(|one| one.name() == accuracy);
-        let accuracy = mode.ok_or_else(|| format!("no accuracy {accuracy:?}"))?;
-        let mut known = [Lie::default(); 3];
-        for (known, name) in known.iter_mut().zip(&lies) {
-            let found = LIES.iter().find(|(lie, _)| lie == name);
-            *known = found.ok_or_else(|| format!("no matrix lies {name:?}"))?.1;
+        let accuracy = mode.ok_or_else(|| format!("unknown accuracy {accuracy:?}"))?;
+        let mut known = [OperandLayout::default(); 3];
+        for (known, name) in known.iter_mut().zip(&layouts) {
+            let found = LAYOUTS.iter().find(|(layout, _)| layout == name);
+            *known = found.ok_or_else(|| format!("unknown layout {name:?}"))?.1;
         }
-        Ok((Problem { ty, accuracy, m, n, k, batches, lies: known }, Winner { recipe, microseconds }))
+        Ok((Problem { ty, accuracy, m, n, k, batches, layouts: known }, TunedEntry { recipe, microseconds }))
     }
 
-    /// Where it stands among the others.
-    fn place(&self) -> (&str, &str, [usize; 4], &[String]) {
-        (&self.dtype, &self.accuracy, [self.m, self.n, self.k, self.batch], &self.lies)
+    /// The order of entries in the text.
+    fn sort_key(&self) -> (&str, &str, [usize; 4], &[String]) {
+        (&self.dtype, &self.accuracy, [self.m, self.n, self.k, self.batch], &self.layouts)
     }
 }
 
@@ -342,73 +351,75 @@ mod tests {
 
     const CAPS: Caps = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
 
-    fn key() -> Key {
+    fn key() -> TuningKey {
         let (gpu, driver, tegula) = ("NVIDIA H200".into(), "580.159".into(), "1.2.3".into());
-        Key { gpu, compute: (9, 0), multiprocessors: 132, driver, tegula }
+        TuningKey { gpu, compute: (9, 0), multiprocessors: 132, driver, tegula }
     }
 
     fn problem(ty: Type, [m, n, k]: [usize; 3]) -> Problem {
-        let lie = |order, vectors| Lie::new(order, vectors);
-        let lies = [lie(Order2d::RowMajor, true), lie(Order2d::ColMajor, false), lie(Order2d::RowMajor, false)];
-        Problem { ty, accuracy: Accuracy::Full, m, n, k, batches: 1, lies }
+        let layout = |order, aligned_16| OperandLayout::new(order, aligned_16);
+        let layouts =
+            [layout(Order2d::RowMajor, true), layout(Order2d::ColMajor, false), layout(Order2d::RowMajor, false)];
+        Problem { ty, accuracy: Accuracy::Full, m, n, k, batches: 1, layouts }
     }
 
-    fn winner(recipe: impl Into<String>) -> Winner {
-        Winner { recipe: recipe.into(), microseconds: 12.5 }
+    fn entry(recipe: impl Into<String>) -> TunedEntry {
+        TunedEntry { recipe: recipe.into(), microseconds: 12.5 }
     }
 
-    /// A legal recipe that is not the model's choice, and that choice.
+    /// A legal recipe other than the model's choice, and that choice.
     fn another(problem: &Problem) -> (Recipe, Plan) {
         let modelled = choose(problem, &CAPS).unwrap();
         let others = legal(problem, &CAPS).into_iter().map(|candidate| candidate.recipe);
         (others.rev().find(|recipe| Plan::Gpu(*recipe) != modelled).unwrap(), modelled)
     }
 
-    fn two() -> Tuned {
-        let mut tuned = Tuned::default();
-        tuned.insert(problem(Type::F64, [512, 300, 64]), winner("b"));
-        tuned.insert(problem(Type::F32, [512, 300, 64]), winner("a"));
+    fn two() -> TuningTable {
+        let mut tuned = TuningTable::default();
+        tuned.insert(problem(Type::F64, [512, 300, 64]), entry("b"));
+        tuned.insert(problem(Type::F32, [512, 300, 64]), entry("a"));
         tuned
     }
 
     #[test]
-    fn a_text_reads_back_and_is_the_same_for_the_same_winners() {
-        let some = |m: usize| (problem(Type::F32, [m, 300, 64]), winner(m.to_string()));
+    fn tuning_table_text_round_trips_and_is_deterministic() {
+        let some = |m: usize| (problem(Type::F32, [m, 300, 64]), entry(m.to_string()));
         let filled = |rows: &mut dyn Iterator<Item = usize>| {
             let mut tuned = two();
-            rows.map(some).for_each(|(problem, winner)| tuned.insert(problem, winner));
+            rows.map(some).for_each(|(problem, entry)| tuned.insert(problem, entry));
             tuned
         };
-        let (tuned, turned) = (filled(&mut (1..100)), filled(&mut (1..100).rev()));
-        assert_eq!(tuned.text(&key()), turned.text(&key()));
-        let read = Tuned::parse(&tuned.text(&key()), &key()).unwrap();
-        assert_eq!((read.len(), &read.winners), (101, &tuned.winners));
+        let (tuned, reversed) = (filled(&mut (1..100)), filled(&mut (1..100).rev()));
+        assert_eq!(tuned.text(&key()), reversed.text(&key()));
+        let read = TuningTable::parse(&tuned.text(&key()), &key()).unwrap();
+        assert_eq!((read.len(), &read.entries), (101, &tuned.entries));
         assert!(tuned.text(&key()).contains("[\"row16\", \"col\", \"row\"]"), "{}", two().text(&key()));
-        assert!(Tuned::parse(&Tuned::default().text(&key()), &key()).unwrap().is_empty());
+        assert!(TuningTable::parse(&TuningTable::default().text(&key()), &key()).unwrap().is_empty());
     }
 
     #[test]
-    fn a_key_that_differs_in_anything_is_stale() {
+    fn tuning_table_with_another_key_is_stale() {
         let text = two().text(&key());
         for other in [
-            Key { gpu: "NVIDIA H100".into(), ..key() },
-            Key { compute: (8, 0), ..key() },
-            Key { multiprocessors: 114, ..key() },
-            Key { driver: "570.1".into(), ..key() },
-            Key { tegula: "1.2.4".into(), ..key() },
+            TuningKey { gpu: "NVIDIA H100".into(), ..key() },
+            TuningKey { compute: (8, 0), ..key() },
+            TuningKey { multiprocessors: 114, ..key() },
+            TuningKey { driver: "570.1".into(), ..key() },
+            TuningKey { tegula: "1.2.4".into(), ..key() },
         ] {
-            let why = Tuned::parse(&text, &other).unwrap_err();
-            assert_eq!(why, Unusable::Stale(key()));
-            let of = "is stale: it is of NVIDIA H200 (9.0, 132 multiprocessors), driver 580.159, Tegula 1.2.3";
+            let why = TuningTable::parse(&text, &other).unwrap_err();
+            assert_eq!(why, TuningTableError::Stale(key()));
+            let of =
+                "is stale: it was measured on NVIDIA H200 (9.0, 132 multiprocessors), driver 580.159, Tegula 1.2.3";
             assert_eq!(why.to_string(), of);
         }
-        // Whatever another version writes, it is stale rather than corrupt.
+        // Any text of another version is stale rather than corrupt.
         let later = text.replace("1.2.3", "9.0.0").replace("\"dtype\"", "\"type\"");
-        assert!(matches!(Tuned::parse(&later, &key()), Err(Unusable::Stale(_))));
+        assert!(matches!(TuningTable::parse(&later, &key()), Err(TuningTableError::Stale(_))));
     }
 
     #[test]
-    fn what_is_no_table_is_corrupt() {
+    fn tuning_table_invalid_text_is_corrupt() {
         let text = two().text(&key());
         let cut = (0..text.len() - 2).step_by(7).map(|end| text[..end].to_owned());
         let wrong = [
@@ -426,26 +437,26 @@ mod tests {
             ("\"row\"]", "\"row\", \"row\"]"),
         ];
         let changed = wrong.into_iter().map(|(from, to)| text.replacen(from, to, 1));
-        let deep = ["[", "{\"key\":", "[\"]\",", "[\"\\\"]\","].map(|text| text.repeat(1 << 20));
-        for text in cut.chain(changed).chain(deep) {
-            assert!(matches!(Tuned::parse(&text, &key()), Err(Unusable::Corrupt(_))), "{text}");
+        let nested = ["[", "{\"key\":", "[\"]\",", "[\"\\\"]\","].map(|text| text.repeat(1 << 20));
+        for text in cut.chain(changed).chain(nested) {
+            assert!(matches!(TuningTable::parse(&text, &key()), Err(TuningTableError::Corrupt(_))), "{text}");
         }
     }
 
     #[test]
-    fn what_is_merged_replaces_what_was_there() {
+    fn tuning_table_merge_replaces_entries() {
         let mut tuned = two();
-        let mut newer = Tuned::default();
-        newer.insert(problem(Type::F64, [512, 300, 64]), winner("c"));
-        newer.insert(problem(Type::F64, [1, 2, 3]), winner("d"));
+        let mut newer = TuningTable::default();
+        newer.insert(problem(Type::F64, [512, 300, 64]), entry("c"));
+        newer.insert(problem(Type::F64, [1, 2, 3]), entry("d"));
         tuned.merge(&newer);
         assert_eq!(tuned.len(), 3);
-        assert_eq!(tuned.winners[&problem(Type::F64, [512, 300, 64])], winner("c"));
-        assert_eq!(tuned.winners[&problem(Type::F32, [512, 300, 64])], winner("a"));
+        assert_eq!(tuned.entries[&problem(Type::F64, [512, 300, 64])], entry("c"));
+        assert_eq!(tuned.entries[&problem(Type::F32, [512, 300, 64])], entry("a"));
     }
 
     #[test]
-    fn a_winner_comes_before_the_cost_model() {
+    fn tuning_table_entry_precedes_the_cost_model() {
         for problem in [
             problem(Type::F32, [512, 512, 4096]),
             problem(Type::F64, [1000, 1001, 1003]),
@@ -453,15 +464,15 @@ mod tests {
             problem(Type::F16, [64, 64, 4096]),
         ] {
             let (other, modelled) = another(&problem);
-            let mut tuned = Tuned::default();
+            let mut tuned = TuningTable::default();
             assert_eq!(tuned.choose(&problem, &CAPS).unwrap(), modelled);
-            tuned.insert(problem, winner(other.name()));
+            tuned.insert(problem, entry(other.name()));
             assert_eq!(tuned.choose(&problem, &CAPS).unwrap(), Plan::Gpu(other), "{problem:?}");
-            // What differs in anything is another problem.
+            // A problem that differs in any field is another one.
             for next in [
                 Problem { m: problem.m + 1, ..problem },
                 Problem { batches: 2, ..problem },
-                Problem { lies: problem.lies.map(Lie::transposed), ..problem },
+                Problem { layouts: problem.layouts.map(OperandLayout::transposed), ..problem },
             ] {
                 assert_eq!(tuned.choose(&next, &CAPS).unwrap(), choose(&next, &CAPS).unwrap());
             }
@@ -469,19 +480,19 @@ mod tests {
     }
 
     #[test]
-    fn a_winner_that_is_unknown_or_illegal_is_as_good_as_none() {
-        let (one, few) = (problem(Type::F32, [512, 512, 4096]), problem(Type::F32, [4, 512, 4096]));
-        let elsewhere = choose(&few, &CAPS).unwrap();
+    fn tuning_table_unknown_or_illegal_entry_is_ignored() {
+        let (one, skinny) = (problem(Type::F32, [512, 512, 4096]), problem(Type::F32, [4, 512, 4096]));
+        let elsewhere = choose(&skinny, &CAPS).unwrap();
         let Plan::Gpu(elsewhere) = elsewhere else { panic!("a GPU runs kernels") };
         for name in ["", "cutlass", "tiled_f32_32", &elsewhere.name(), &"x".repeat(1 << 16)] {
-            let mut tuned = Tuned::default();
-            tuned.insert(one, winner(name));
+            let mut tuned = TuningTable::default();
+            tuned.insert(one, entry(name));
             assert_eq!(tuned.choose(&one, &CAPS).unwrap(), choose(&one, &CAPS).unwrap(), "{name}");
         }
-        let mut tuned = Tuned::default();
+        let mut tuned = TuningTable::default();
         let (other, _) = another(&one);
-        tuned.insert(one, winner(other.name()));
-        // A GPU without asynchronous copies, one that is too old, and devices that are none.
+        tuned.insert(one, entry(other.name()));
+        // A GPU without asynchronous copies, an unsupported GPU, and other devices.
         for caps in [Caps::Gpu { compute: (7, 5), multiprocessors: 40 }, Caps::Cpu, Caps::Interp] {
             assert_eq!(tuned.choose(&one, &caps).unwrap(), choose(&one, &caps).unwrap());
         }
@@ -489,15 +500,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_does_not_hide_a_new_table() {
+    fn cached_plans_do_not_hide_a_new_table() {
         let problem = problem(Type::F32, [300, 300, 300]);
         let (other, modelled) = another(&problem);
-        let mut tuned = Tuned::default();
-        let chosen = |tuned: &Tuned| crate::plan::chosen(&problem, &CAPS, tuned).unwrap();
+        let mut tuned = TuningTable::default();
+        let chosen = |tuned: &TuningTable| crate::plan::choose_cached(&problem, &CAPS, tuned).unwrap();
         assert_eq!([chosen(&tuned), chosen(&tuned)], [modelled; 2]);
-        tuned.insert(problem, winner(other.name()));
+        tuned.insert(problem, entry(other.name()));
         assert_eq!([chosen(&tuned), chosen(&tuned)], [Plan::Gpu(other); 2]);
-        tuned.insert(problem, winner("gone"));
+        tuned.insert(problem, entry("gone"));
         assert_eq!([chosen(&tuned), chosen(&UNTUNED)], [modelled; 2]);
     }
 }

@@ -1,4 +1,4 @@
-//! cublasGemmGroupedBatchedEx: NVIDIA's own product of many groups in one call.
+//! cublasGemmGroupedBatchedEx: the grouped GEMM of cuBLAS.
 
 use std::ffi::c_void;
 use std::ptr::from_ref;
@@ -10,18 +10,18 @@ use tegula::{Error, Matrix, Result};
 
 use super::{EXPERTS, Fallible, K, N};
 
-/// The library and where each group's B, A and C begin.
+/// The cuBLAS handle, and the addresses of B, A and C of each group.
 pub struct Library {
     blas: CudaBlas,
     rows: Vec<i32>,
-    /// Addresses on the GPU, whose bits are those of these numbers.
+    /// Arrays of GPU addresses, stored as the bits of f64.
     addresses: [DeviceMatrix<f64>; 3],
 }
 
 impl Library {
-    /// For groups of so many rows, one after the other in A and C; none where the library is not installed.
+    /// Opens the library for contiguous groups of these sizes; `None` where it is not installed.
     pub fn open(gpu: &Gpu, sizes: &[usize], [a, b, c]: [&DeviceMatrix<bf16>; 3]) -> Fallible<Option<Self>> {
-        // SAFETY: opening the library runs initialisers that are known to be harmless.
+        // SAFETY: opening the library runs its initializers, which have no precondition.
         if !unsafe { sys::is_culib_present() } {
             return Ok(None);
         }
@@ -41,17 +41,19 @@ impl Library {
         Ok(Some(Library { blas, rows, addresses }))
     }
 
-    /// Queues the products of all groups. The library has columns where rows are meant here, so it makes Cᵀ from Bᵀ and Aᵀ.
+    /// Queues the products of all groups. The library is column-major, so it computes Cᵀ from Bᵀ
+    /// and Aᵀ.
     ///
     /// # Safety
-    /// The matrices that this was opened for are alive until the work is done.
+    /// The matrices passed to `open` are alive until the work is complete.
     pub unsafe fn queue(&self) -> Result<()> {
         let (n, k, one_each) = ([N as i32; EXPERTS], [K as i32; EXPERTS], [1; EXPERTS]);
         let plain = [sys::cublasOperation_t::CUBLAS_OP_N; EXPERTS];
         let (alpha, beta) = ([1f32; EXPERTS], [0f32; EXPERTS]);
         let [b, a, c] = self.addresses.each_ref().map(|list| list.buffer().address() as usize as *const *const c_void);
         let ty = sys::cudaDataType_t::CUDA_R_16BF;
-        // SAFETY: each array has one number or address for each group, those of A, B and C on the GPU; the caller keeps the matrices.
+        // SAFETY: each array has one entry per group, the addresses in GPU memory. The caller keeps
+        // the matrices alive.
         let status = unsafe {
             sys::cublasGemmGroupedBatchedEx(
                 *self.blas.handle(),

@@ -1,11 +1,12 @@
-//! A layer of experts on a GPU: 64 groups of rows, ragged, each with a matrix of its own, in one launch; against a loop of products of ours and,
-//! where they are installed, loops of cublasLt with the best of its candidates for each group, on one stream and on several, and
-//! cuBLAS's own grouped product.
+//! A layer of experts on a GPU: 64 ragged groups of rows with their own matrices, in one launch.
+//!
+//! It is compared with a loop of products and, where installed, loops of cublasLt with the best
+//! candidate for each group, on one stream and on several, and the grouped GEMM of cuBLAS.
 //!
 //!     cargo run --release -p tegula --example gpu_grouped
 //!
-//! Each way is recorded once and launched from then on, in turns with the others, so that the host's time is in none of them; the grouped
-//! product of cuBLAS is called, ahead of the GPU.
+//! Each variant is captured once, then launched interleaved with the others, so that no time
+//! includes the host. The grouped GEMM of cuBLAS is called directly, ahead of the GPU.
 
 mod cublas;
 
@@ -16,7 +17,7 @@ use tegula::element::bf16;
 use tegula::epilogue::Activation;
 use tegula::{Accuracy, Device, Gemm, Grouped, Matrix, Result, Shape};
 use tegula_bench::cublaslt::CublasLt;
-use tegula_bench::repeat::{Operands, Repeat};
+use tegula_bench::graph_timer::{GraphTimer, OperandSets};
 
 type Fallible<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -25,10 +26,11 @@ const EXPERTS: usize = 64;
 const MOST: usize = 2048;
 const N: usize = 4096;
 const K: usize = 2048;
-/// Rounds that are counted, and launches in each.
+/// Timed rounds.
 const ROUNDS: usize = 21;
+/// Launches per round.
 const LAUNCHES: usize = 3;
-/// Streams of the loop that uses several.
+/// Streams of the multi-stream loop.
 const STREAMS: usize = 4;
 
 fn main() -> Fallible {
@@ -55,16 +57,16 @@ fn main() -> Fallible {
         kernel = report.kernel.into();
         Ok(())
     };
-    let in_one_launch = recorded(&gpu, grouped)?;
+    let in_one_launch = captured(&gpu, grouped)?;
     let looped = || {
         groups(&sizes).try_for_each(|(group, rows)| {
             let (a, b) = (a.view().rows(rows.clone())?, b.view().batches(group..=group)?);
             Gemm::new(a, b, one_by_one.view_mut().rows(rows)?).on(&device).run().map(drop)
         })
     };
-    let in_a_loop = recorded(&gpu, looped)?;
+    let in_a_loop = captured(&gpu, looped)?;
 
-    // The first stream is the one that all is timed on. Candidates live as long as the graph that was recorded from them.
+    // The first stream is the timed one. Candidates live as long as the graph captured from them.
     let streams = (1..STREAMS).map(|_| Ok(gpu.with_stream(gpu.context().new_stream()?)?));
     let streams: Vec<Gpu> = std::iter::once(Ok(gpu.clone())).chain(streams).collect::<Fallible<_>>()?;
     let libraries: Result<Vec<CublasLt>> = streams.iter().map(CublasLt::open).collect();
@@ -72,26 +74,26 @@ fn main() -> Fallible {
         println!("{why}");
         Vec::new()
     });
-    // Groups on one stream, then again on several.
-    let places =
+    // All groups on one stream, then on several.
+    let placements =
         [1, STREAMS].into_iter().flat_map(|count| groups(&sizes).enumerate().map(move |(i, group)| (i % count, group)));
-    let places: Vec<_> = places.filter(|_| !libraries.is_empty()).collect();
-    let operands = places.iter().map(|(stream, (group, rows))| {
+    let placements: Vec<_> = placements.filter(|_| !libraries.is_empty()).collect();
+    let operands = placements.iter().map(|(stream, (group, rows))| {
         let (a, b) = (host_a.view().rows(rows.clone())?, host_b.view().batches(*group..=*group)?);
-        Operands::upload(&streams[*stream], [a, b], [false; 2], Matrix::zeros(rows.len(), N)?.view(), 1)
+        OperandSets::upload(&streams[*stream], [a, b], [false; 2], Matrix::zeros(rows.len(), N)?.view(), 1)
     });
-    let operands: Vec<Operands<bf16>> = operands.collect::<Result<_>>()?;
-    let candidates = places.iter().zip(&operands);
+    let operands: Vec<OperandSets<bf16>> = operands.collect::<Result<_>>()?;
+    let candidates = placements.iter().zip(&operands);
     let candidates = candidates
-        .map(|((stream, _), operands)| libraries[*stream].products(operands, Accuracy::Full, Activation::None));
+        .map(|((stream, _), operands)| libraries[*stream].candidates(operands, Accuracy::Full, Activation::None));
     let candidates = candidates.collect::<Result<Vec<_>>>()?;
-    let mut best: Vec<Repeat<'_, bf16>> = Vec::new();
+    let mut best: Vec<GraphTimer<'_, bf16>> = Vec::new();
     for (operands, candidates) in operands.iter().zip(&candidates) {
         let mut fastest = None;
         for which in 0..candidates.len() {
-            let mut repeat = Repeat::new(operands, move |a, b, c| candidates.queue(which, 1.0, [a, b], 0.0, c));
-            // A candidate that fails is none.
-            let Ok(times) = repeat.once().and_then(|()| repeat.time(3, 3)) else { continue };
+            let mut repeat = GraphTimer::new(operands, move |a, b, c| candidates.queue(which, 1.0, [a, b], 0.0, c));
+            // Skip a candidate that fails.
+            let Ok(times) = repeat.run_once().and_then(|()| repeat.time(3, 3)) else { continue };
             let time = times.into_iter().fold(f64::INFINITY, f64::min);
             if fastest.as_ref().is_none_or(|(least, _)| time < *least) {
                 fastest = Some((time, repeat));
@@ -100,45 +102,45 @@ fn main() -> Fallible {
         best.push(fastest.ok_or("cublasLt has no candidate")?.1);
     }
     let library = cublas::Library::open(&gpu, &sizes, [&a, &b, theirs])?;
-    let mut ways = vec![("one launch", in_one_launch), ("a loop of ours", in_a_loop)];
+    let mut variants = vec![("one launch", in_one_launch), ("a loop of Gemm", in_a_loop)];
     if !libraries.is_empty() {
-        let (one, several) = best.split_at_mut(places.len() / 2);
-        ways.push(("a loop of cublasLt", recorded(&gpu, || one.iter_mut().try_for_each(Repeat::once))?));
+        let (one, several) = best.split_at_mut(placements.len() / 2);
+        variants.push(("a loop of cublasLt", captured(&gpu, || one.iter_mut().try_for_each(GraphTimer::run_once))?));
         let others = &streams[1..];
         let on_streams = || {
             others.iter().try_for_each(|other| other.wait_for(&gpu))?;
-            several.iter_mut().try_for_each(Repeat::once)?;
+            several.iter_mut().try_for_each(GraphTimer::run_once)?;
             others.iter().try_for_each(|other| gpu.wait_for(other))
         };
-        ways.push(("the same, 4 streams", recorded(&gpu, on_streams)?));
+        variants.push(("the same, 4 streams", captured(&gpu, on_streams)?));
     }
     if let Some(library) = &library {
-        // SAFETY: the matrices live to the end of this function, which waits for the GPU before.
+        // SAFETY: the matrices outlive this function, which waits for the GPU.
         let call = || unsafe { library.queue() };
         match call().and_then(|()| gpu.synchronize()) {
-            Ok(()) => ways.push(("cuBLAS, grouped", Box::new(call))),
+            Ok(()) => variants.push(("cuBLAS, grouped", Box::new(call))),
             Err(why) => println!("{why}"),
         }
     }
 
-    let mut seconds = vec![Vec::new(); ways.len()];
+    let mut seconds = vec![Vec::new(); variants.len()];
     for round in 0..=ROUNDS {
-        for ((_, way), seconds) in ways.iter_mut().zip(&mut seconds) {
-            let spent = gpu.time(|| (0..LAUNCHES).try_for_each(|_| way()))? / LAUNCHES as f64;
+        for ((_, variant), seconds) in variants.iter_mut().zip(&mut seconds) {
+            let spent = gpu.time(|| (0..LAUNCHES).try_for_each(|_| variant()))? / LAUNCHES as f64;
             // The first round warms up.
             if round > 0 {
                 seconds.push(spent);
             }
         }
     }
-    let names: Vec<&str> = ways.into_iter().map(|(name, _)| name).collect();
+    let names: Vec<&str> = variants.into_iter().map(|(name, _)| name).collect();
     println!("{kernel}\n{:20}      ms   TFLOP/s   one launch is faster by", "");
     let medians: Vec<f64> = seconds.iter_mut().map(|seconds| median(seconds)).collect();
     for (name, median) in names.iter().zip(&medians) {
         println!("{name:20} {:7.3}   {:7.1}   {:.3}", median * 1e3, flops / median / 1e12, median / medians[0]);
     }
     let ours = at_once.download()?;
-    for (name, other) in [("a loop of ours", &*one_by_one), ("cuBLAS's", &*theirs)] {
+    for (name, other) in [("a loop of Gemm", &*one_by_one), ("cuBLAS's", &*theirs)] {
         let other = other.download()?;
         let pairs = ours.as_slice().iter().zip(other.as_slice());
         let apart = pairs.map(|(x, y)| (x.to_f32() - y.to_f32()).abs()).fold(0.0, f32::max);
@@ -148,9 +150,9 @@ fn main() -> Fallible {
 }
 
 /// Queues all groups once.
-type Way<'a> = dyn FnMut() -> Result<()> + 'a;
+type Variant<'a> = dyn FnMut() -> Result<()> + 'a;
 
-/// Each group that has rows, and these.
+/// The index and rows of each nonempty group.
 fn groups(sizes: &[usize]) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
     let ends = sizes.iter().scan(0, |end, size| {
         *end += size;
@@ -159,15 +161,16 @@ fn groups(sizes: &[usize]) -> impl Iterator<Item = (usize, std::ops::Range<usize
     ends.enumerate().filter(|(_, rows)| !rows.is_empty())
 }
 
-/// Runs something once, so that what it needs is there, and records it.
-fn recorded<'a>(gpu: &Gpu, mut work: impl FnMut() -> Result<()> + 'a) -> Result<Box<Way<'a>>> {
+/// Runs work once, to load its kernels and allocate its workspaces, and captures it.
+fn captured<'a>(gpu: &Gpu, mut work: impl FnMut() -> Result<()> + 'a) -> Result<Box<Variant<'a>>> {
     work()?;
     gpu.synchronize()?;
     let graph = gpu.capture(&mut work)?;
-    // What was recorded borrows what it uses, so it lives as long as the graph.
+    // The closure borrows what the graph uses, so it lives as long as the graph.
     let launch = move || {
         let _ = &work;
-        // SAFETY: all that was recorded is alive until the host has waited, which `time` does, and all work starts and ends on one stream.
+        // SAFETY: everything captured is alive until `time` has waited, and all work starts and
+        // ends on one stream.
         unsafe { graph.launch() }
     };
     Ok(Box::new(launch))
@@ -186,7 +189,7 @@ impl Random {
         self.0
     }
 
-    /// Close to normal: a sum of four uniform numbers, of deviation 1.
+    /// Approximately normal: a sum of four uniform numbers, standard deviation 1.
     fn number(&mut self) -> bf16 {
         let bits = self.next() ^ self.next() >> 32;
         let sum: u64 = (0..4).map(|part| bits >> (16 * part) & 0xffff).sum();

@@ -1,4 +1,4 @@
-//! `faer`: owned matrices.
+//! Conversions of owned matrices to `faer`.
 
 use faer::{Mat, MatRef};
 
@@ -13,7 +13,7 @@ impl<'a, T: Scalar> TryFrom<&'a Matrix<T>> for MatRef<'a, T> {
     }
 }
 
-/// A copy, since a `Mat` is made of columns.
+/// Copies, since a `Mat` is column-major.
 impl<T: Scalar> TryFrom<&Matrix<T>> for Mat<T> {
     type Error = Error;
     fn try_from(matrix: &Matrix<T>) -> Result<Self> {
@@ -30,7 +30,7 @@ mod tests {
     use crate::matrix::Shape;
 
     #[test]
-    fn matrices_go_there() {
+    fn matrices_convert_to_faer() {
         let mut m = Matrix::from_fn(3, 2, |r, c| (10 * r + c) as i32).unwrap();
         assert_eq!(Mat::try_from(&m).unwrap(), MatRef::try_from(&m).unwrap());
         let mut part = MatMut::try_from(m.view_mut().flip_rows().cols(1..).unwrap()).unwrap();

@@ -1,6 +1,6 @@
-//! `ndarray`, in the two versions that are in use: owned matrices and arrays.
+//! Conversions of owned matrices from and to arrays of two versions of `ndarray`.
 
-/// The conversions of one version.
+/// Implements the conversions for one version.
 macro_rules! conversions {
     ($ndarray:ident as $module:ident) => {
         mod $module {
@@ -90,7 +90,7 @@ macro_rules! conversions {
             fn two(shape: Shape) -> Result<(usize, usize)> {
                 match shape.batches {
                     1 => Ok((shape.rows, shape.cols)),
-                    _ => Err(Error::Shape(format!("{shape} is a batch; it makes an array of three axes, not of two"))),
+                    _ => Err(Error::Shape(format!("{shape} is a batch; convert it to an array of three axes"))),
                 }
             }
 
@@ -98,12 +98,12 @@ macro_rules! conversions {
                 if is_standard {
                     return Ok(());
                 }
-                let why = "is not laid out row after row; take a view of it, or `as_standard_layout().into_owned()`";
+                let why = "is not in standard layout; use a view, or `as_standard_layout().into_owned()`";
                 Err(Error::Layout(format!("the {shape} array {why}")))
             }
 
             fn refused(shape: Shape, why: ShapeError) -> Error {
-                Error::Shape(format!("{shape} is no array: {why}"))
+                Error::Shape(format!("{shape} does not convert to an array: {why}"))
             }
 
             #[cfg(test)]
@@ -117,7 +117,7 @@ macro_rules! conversions {
                 }
 
                 #[test]
-                fn owned_ones_keep_their_memory() {
+                fn owned_conversions_reuse_memory() {
                     let a = counting();
                     let address = a.as_ptr();
                     let mut m = Matrix::try_from(a.clone()).unwrap();
@@ -134,9 +134,9 @@ macro_rules! conversions {
                     let moved = Matrix::try_from(part).unwrap();
                     assert_eq!((moved.as_slice(), moved.as_slice().as_ptr()), (inside.as_slice().unwrap(), address));
                     assert_eq!(Array2::try_from(moved).unwrap(), inside);
-                    let turned = inside.reversed_axes();
-                    assert!(matches!(Matrix::try_from(turned.clone()), Err(Error::Layout(_))));
-                    assert_eq!(View::from(&turned).layout().strides, [0, 1, 5]);
+                    let transposed = inside.reversed_axes();
+                    assert!(matches!(Matrix::try_from(transposed.clone()), Err(Error::Layout(_))));
+                    assert_eq!(View::from(&transposed).layout().strides, [0, 1, 5]);
 
                     let vast = Matrix::<i32>::zeros_of_shape(Shape { batches: 0, rows: usize::MAX, cols: 2 }).unwrap();
                     assert!(matches!(Array3::try_from(vast), Err(Error::Shape(_))));

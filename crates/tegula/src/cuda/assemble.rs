@@ -1,8 +1,8 @@
-//! The driver's assembler: PTX text in, a loaded module out, with what the assembler said when it did not work.
+//! Modules: the driver assembles PTX text and loads it, with the assembler's logs where that fails.
 //!
-//! The driver keeps what it assembles on disk (see [`super::cache`]), and that is the cache: it gives the binary of whole-program code
-//! to nobody. Its linker gives out binaries, but of relocatable code, whose registers and schedule are others: a kernel that was
-//! tuned loses by it.
+//! The driver caches assembled code on disk (see [`super::cache`]), and does not export the binary
+//! of whole-program code. Its linker exports binaries, but of relocatable code, whose registers and
+//! schedule differ: a tuned kernel gets slower.
 
 use std::ffi::{CString, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
@@ -12,23 +12,27 @@ use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{self, CUjit_option as Jit};
 use tegula_ir::ptx::Image;
 
-use super::driver::{Named, bind_to_release, until_nul};
+use super::driver::{Named, bind_to_release, text_until_nul};
 use crate::error::{Error, Result};
 
-/// Bytes kept of each log.
+/// Size of each log in bytes.
 const LOG_BYTES: usize = 64 << 10;
 
-/// Warnings after which a kernel still runs, but slower than it was written or not as it was written: registers not
-/// reallocated, wgmma serialised, and their kin. Not every driver tells (580 keeps C7508 to itself), so kernels are also
-/// assembled offline when they are tested; nor does one that finds the kernel in its cache.
+/// Codes of assembler warnings that mean a slow or altered kernel.
+///
+/// Examples are registers not reallocated and wgmma serialized.
+///
+/// Not every driver reports them (580 omits C7508), and none does for a kernel from its cache. So
+/// tests also assemble the kernels offline.
 const FATAL_WARNINGS: std::ops::RangeInclusive<u32> = 7508..=7520;
 
 /// Assembles and loads an image.
 ///
 /// # Errors
-/// [`Error::Assemble`] with both logs, also for a warning that [`FATAL_WARNINGS`] names; [`Error::Capture`] while a stream is captured.
+/// [`Error::Assemble`] with both logs, also for a warning in [`FATAL_WARNINGS`]; [`Error::Capture`]
+/// during a stream capture.
 pub(super) fn assemble(context: &Arc<CudaContext>, image: &Image) -> Result<Module> {
-    let text = CString::new(image.text.as_str()).map_err(|_| refused(image, "the text holds a NUL byte", ""))?;
+    let text = CString::new(image.text.as_str()).map_err(|_| refused(image, "the text contains a NUL byte", ""))?;
     let mut logs = Logs::new();
     match Module::load(context, &text, &mut logs) {
         Ok(module) => logs.accept(image).map(|()| module),
@@ -43,9 +47,9 @@ pub(super) struct Module {
     context: Arc<CudaContext>,
 }
 
-// SAFETY: a module's handle is an opaque name that any thread may use, as long as the context is current there.
+// SAFETY: any thread on which the context is current may use the handle.
 unsafe impl Send for Module {}
-// SAFETY: as above; nothing changes a module after it was loaded.
+// SAFETY: as above; a loaded module is immutable.
 unsafe impl Sync for Module {}
 
 impl Module {
@@ -53,7 +57,8 @@ impl Module {
         context.bind_to_thread().named("cuCtxSetCurrent")?;
         let mut handle = null_mut();
         let (count, names, values) = logs.options();
-        // SAFETY: the context is current; the text is a C string; the options and the buffers they point to outlive the call.
+        // SAFETY: the context is current; the text is a C string; the options and the buffers they
+        // point to outlive the call.
         let code = unsafe { sys::cuModuleLoadDataEx(&mut handle, text.as_ptr().cast(), count, names, values) };
         code.named("cuModuleLoadDataEx")?;
         Ok(Module { handle, context: context.clone() })
@@ -73,12 +78,13 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         bind_to_release(&self.context);
-        // SAFETY: the handle is ours and unloaded once; without its context the driver refuses. A failure leaves nothing to be done.
+        // SAFETY: the handle is owned and unloaded once; without its context the driver refuses. A
+        // failure needs no action.
         let _ = unsafe { sys::cuModuleUnload(self.handle) };
     }
 }
 
-/// The assembler's two logs, and the options that tell the driver of them.
+/// The assembler's two logs, and the JIT options that point to them.
 pub(super) struct Logs {
     info: Vec<u8>,
     errors: Vec<u8>,
@@ -100,23 +106,24 @@ impl Logs {
         Logs { info, errors, names, values }
     }
 
-    /// Number, names and values of the options. The driver overwrites the sizes with what it wrote.
+    /// Number, names and values of the JIT options. The driver overwrites the sizes with the bytes
+    /// written.
     fn options(&mut self) -> (u32, *mut Jit, *mut *mut c_void) {
         (self.names.len() as u32, self.names.as_mut_ptr(), self.values.as_mut_ptr())
     }
 
-    /// Refuses a kernel that was assembled with a fatal warning.
+    /// Refuses a kernel that the driver assembled with a fatal warning.
     fn accept(&self, image: &Image) -> Result<()> {
-        let (info, errors) = (until_nul(&self.info), until_nul(&self.errors));
+        let (info, errors) = (text_until_nul(&self.info), text_until_nul(&self.errors));
         match info.lines().chain(errors.lines()).find(|line| fatal_warning(line)) {
-            Some(line) => Err(refused(image, &format!("a warning that makes the kernel useless: {line}"), &info)),
+            Some(line) => Err(refused(image, &format!("a warning that means a slow or altered kernel: {line}"), &info)),
             None => Ok(()),
         }
     }
 
-    /// The error for a text that was not assembled; the driver's code says it where the log does not.
+    /// The error for a text that failed to assemble, with the driver's error code and both logs.
     fn refuse(&self, image: &Image, error: &Error) -> Error {
-        let (info, errors) = (until_nul(&self.info), until_nul(&self.errors));
+        let (info, errors) = (text_until_nul(&self.info), text_until_nul(&self.errors));
         refused(image, &format!("{error}\n{errors}"), &info)
     }
 }
@@ -125,7 +132,7 @@ fn refused(image: &Image, errors: &str, info: &str) -> Error {
     Error::Assemble { kernel: image.entry.clone(), errors: format!("{}\n", errors.trim_end()), info: info.into() }
 }
 
-/// Whether a line of a log carries one of [`FATAL_WARNINGS`]: a `C` and four digits.
+/// Whether a line of a log contains a code of [`FATAL_WARNINGS`]: a `C` and four digits.
 fn fatal_warning(line: &str) -> bool {
     let number = |tail: &str| {
         let digits = tail.bytes().take_while(u8::is_ascii_digit).count();
@@ -139,7 +146,13 @@ mod tests {
     use super::*;
 
     fn image() -> Image {
-        Image { entry: "tiled".into(), text: String::new(), shared_bytes: 0, block: [1, 1, 1], early: false }
+        Image {
+            entry: "tiled".into(),
+            text: String::new(),
+            shared_bytes: 0,
+            block: [1, 1, 1],
+            uses_griddep_wait: false,
+        }
     }
 
     fn logs(info: &str, errors: &str) -> Logs {
@@ -163,16 +176,16 @@ mod tests {
     }
 
     #[test]
-    fn a_fatal_warning_refuses_the_kernel_and_says_which() {
+    fn fatal_warning_refuses_the_kernel_by_name() {
         assert!(logs("info    : 16 registers\nwarning : (C7521) fine\n", "").accept(&image()).is_ok());
-        let error = logs("16 registers\nwarning : (C7510) wgmma serialised\n", "").accept(&image()).unwrap_err();
+        let error = logs("16 registers\nwarning : (C7510) wgmma serialized\n", "").accept(&image()).unwrap_err();
         assert!(error.to_string().contains("kernel tiled"), "{error}");
-        assert!(error.to_string().contains("(C7510) wgmma serialised"), "{error}");
+        assert!(error.to_string().contains("(C7510) wgmma serialized"), "{error}");
         assert!(logs("", "warning : (C7508) setmaxnreg ignored").accept(&image()).is_err());
     }
 
     #[test]
-    fn a_refusal_carries_both_logs_and_the_code() {
+    fn assembly_error_has_both_logs_and_the_code() {
         let cause = Error::Driver { call: "cuModuleLoadDataEx", code: 218, message: "CUDA_ERROR_INVALID_PTX".into() };
         let error = logs("for sm_90\n", "line 7; error : unknown").refuse(&image(), &cause).to_string();
         for part in ["for sm_90", "line 7; error", "CUDA_ERROR_INVALID_PTX", "218"] {

@@ -1,12 +1,16 @@
-//! Where the driver keeps kernels that it has assembled. It alone reads and writes there; this is for telling people.
+//! The directory of the driver's kernel cache, for messages. Only the driver reads and writes it.
 
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The directory in which the driver keeps assembled kernels for the next process: `$CUDA_CACHE_PATH`, else `$HOME/.nv/ComputeCache`
-/// (on Windows `%APPDATA%\NVIDIA\ComputeCache`). It need not exist yet. `None` where `CUDA_CACHE_DISABLE` is 1, or the environment
-/// names no directory: then every process assembles its kernels anew.
+/// The directory in which the driver caches assembled kernels.
+///
+/// It is `$CUDA_CACHE_PATH`, else `$HOME/.nv/ComputeCache` (on Windows
+/// `%APPDATA%\NVIDIA\ComputeCache`).
+///
+/// It may not exist yet. `None` where `CUDA_CACHE_DISABLE` is 1, or the environment names no
+/// directory: then every process assembles its kernels again.
 pub fn cache_directory() -> Option<PathBuf> {
     directory(|name| env::var_os(name).filter(|value| !value.is_empty()))
 }
@@ -24,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_says_where() {
+    fn directory_follows_the_environment() {
         let at = |variables: &[(&str, &str)]| {
             directory(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).into()))
         };

@@ -1,6 +1,6 @@
-//! The driver library and the GPUs it shows: opening it, asking it, and turning its errors into ours.
+//! The driver library: initialization, device queries, and conversion of its errors.
 //!
-//! The lowest file of the module: it knows nothing of contexts, memory or kernels.
+//! The lowest file of the module: it does not depend on contexts, memory or kernels.
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -11,8 +11,11 @@ use cudarc::driver::{CudaContext, DriverError};
 use super::library;
 use crate::error::{Error, Result};
 
-/// Every driver function that this module calls, itself or through cudarc. None is newer than CUDA 12.0. cudarc looks each
-/// one up at its first call and panics where it is missing, so they are looked for once, before any is called.
+/// Every driver function that this module calls, itself or through cudarc. None is newer than CUDA
+/// 12.0.
+///
+/// cudarc resolves each function at its first call and panics where it is missing. So all are
+/// resolved once, before the first call.
 const NEEDED: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
@@ -69,7 +72,7 @@ const NEEDED: &[&str] = &[
     "cuTensorMapEncodeTiled",
 ];
 
-/// Opens and starts the driver, once a process.
+/// Opens and initializes the driver, once per process.
 pub(super) fn init() -> Result<()> {
     static STATE: OnceLock<Result<(), String>> = OnceLock::new();
     STATE.get_or_init(start).clone().map_err(|why| Error::NoDriver { why })
@@ -78,24 +81,26 @@ pub(super) fn init() -> Result<()> {
 fn start() -> Result<(), String> {
     library::open()?;
     if let Some(name) = NEEDED.iter().find(|name| !has(name)) {
-        return Err(format!("the driver library has no {name}; it is too old, CUDA 12.0 is the least"));
+        return Err(format!("the driver library lacks {name}; CUDA 12.0 or later is required"));
     }
-    // SAFETY: the function is there, and 0 is the only flag it takes.
+    // SAFETY: the function exists, and 0 is the only valid flag.
     match unsafe { sys::cuInit(0) } {
         CUresult::CUDA_SUCCESS => Ok(()),
         code => Err(format!("cuInit failed: {} (CUDA error {})", text(code), code as i32)),
     }
 }
 
-/// Whether the driver library has a function. To be asked only after the library was found.
+/// Whether the driver library has a function. Call it only after the library was opened.
 pub(super) fn has(name: &str) -> bool {
     // SAFETY: the symbol is looked up and never called or read.
     unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_ok()
 }
 
-/// A result of the driver as ours, with the name of the function that gave it.
+/// Converts a result of the driver, with the name of the called function.
 pub(super) trait Named<T> {
-    /// The value, or [`Error::Driver`] naming `call`, or [`Error::Capture`] for the numbers that belong to it.
+    /// The value, or an error with the name `call`.
+    ///
+    /// That is [`Error::Capture`] for the codes of stream capture, else [`Error::Driver`].
     fn named(self, call: &'static str) -> Result<T>;
 }
 
@@ -114,21 +119,23 @@ impl Named<()> for CUresult {
     }
 }
 
-/// Makes a context current for a destructor, in which memory must not stay because of what has failed before: cudarc reports an
-/// error of an earlier destructor in place of its next call, once. It is kept for the caller's next call.
+/// Makes a context current for a destructor, so that an earlier error does not leak memory.
+///
+/// cudarc reports an error of an earlier destructor once, in place of its next call. That error is
+/// kept for the caller's next call.
 pub(super) fn bind_to_release(context: &CudaContext) {
     if let Err(earlier) = context.bind_to_thread() {
-        // Where this fails as well, the context is most likely current all the same, or lost with all that it holds.
+        // If this fails as well, the context is most likely current, or lost with its memory.
         let _ = context.bind_to_thread();
         context.record_err(Err::<(), _>(earlier));
     }
 }
 
-/// The driver's name for an error, and its sentence about it.
+/// The driver's name and description of an error.
 fn text(code: CUresult) -> String {
     let ask = |f: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
         let mut text = std::ptr::null();
-        // SAFETY: the driver stores a pointer to a text of its own that it never frees, or reports failure.
+        // SAFETY: the driver stores a pointer to a static text, or reports failure.
         unsafe {
             let found = f(code, &mut text) == CUresult::CUDA_SUCCESS && !text.is_null();
             found.then(|| CStr::from_ptr(text).to_string_lossy())
@@ -136,17 +143,17 @@ fn text(code: CUresult) -> String {
     };
     let name = ask(sys::cuGetErrorName).unwrap_or_else(|| format!("{code:?}").into());
     match ask(sys::cuGetErrorString) {
-        Some(sentence) => format!("{name}: {sentence}"),
+        Some(description) => format!("{name}: {description}"),
         None => name.into_owned(),
     }
 }
 
-/// What the driver says of one GPU.
+/// Properties of a GPU, as the driver reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// The N of `cuda:N`.
     pub ordinal: usize,
-    /// The product's name.
+    /// The product name.
     pub name: String,
     /// Compute capability, major and minor.
     pub compute: (u32, u32),
@@ -156,26 +163,26 @@ pub struct DeviceInfo {
     pub memory_bytes: u64,
     /// L2 cache in bytes.
     pub l2_bytes: u32,
-    /// Shared memory that one block can have, in bytes, when it asks for more than the usual 48 KiB.
+    /// Largest shared memory per block in bytes, with the opt-in beyond 48 KiB.
     pub shared_per_block: u32,
-    /// Shared memory of a multiprocessor in bytes.
+    /// Shared memory per multiprocessor in bytes.
     pub shared_per_multiprocessor: u32,
-    /// 32-bit registers of a multiprocessor.
+    /// 32-bit registers per multiprocessor.
     pub registers_per_multiprocessor: u32,
     /// Most threads of a block.
     pub threads_per_block: u32,
-    /// Most threads resident on a multiprocessor.
+    /// Most resident threads of a multiprocessor.
     pub threads_per_multiprocessor: u32,
-    /// Highest clock in kHz.
+    /// Maximum clock rate in kHz.
     pub clock_khz: u32,
-    /// The newest CUDA version that the driver knows, major and minor.
+    /// The newest CUDA version that the driver supports, major and minor.
     pub driver: (u32, u32),
-    /// Whether memory can be allocated and released in stream order.
+    /// Whether memory pools allow stream-ordered allocation.
     pub memory_pools: bool,
 }
 
 impl DeviceInfo {
-    /// Asks the driver about a device.
+    /// Queries the driver for a device.
     pub(super) fn of(device: sys::CUdevice, ordinal: usize) -> Result<Self> {
         let get = |which| attribute(device, which);
         Ok(DeviceInfo {
@@ -203,31 +210,31 @@ impl DeviceInfo {
 /// The GPUs of this machine, in the driver's order.
 ///
 /// # Errors
-/// [`Error::NoDriver`] where there is no usable driver, which includes a driver that sees no GPU.
+/// [`Error::NoDriver`] without a usable driver, which includes a driver that detects no GPU.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     (0..count()?).map(|ordinal| DeviceInfo::of(device(ordinal)?, ordinal)).collect()
 }
 
-/// The newest CUDA version that the driver knows, major and minor.
+/// The newest CUDA version that the driver supports, major and minor.
 ///
 /// # Errors
-/// [`Error::NoDriver`] where there is no usable driver.
+/// [`Error::NoDriver`] without a usable driver.
 pub fn driver_version() -> Result<(u32, u32)> {
     init()?;
     let mut version = 0;
-    // SAFETY: the driver is started and writes one number.
+    // SAFETY: the driver is initialized and writes one number.
     unsafe { sys::cuDriverGetVersion(&mut version) }.named("cuDriverGetVersion")?;
     let version = version.unsigned_abs();
     Ok((version / 1000, version % 1000 / 10))
 }
 
-/// Checks that there is a GPU of this number.
+/// The device handle of a GPU ordinal, or [`Error::NoSuchGpu`].
 pub(super) fn device(ordinal: usize) -> Result<sys::CUdevice> {
     let count = count()?;
     let number = i32::try_from(ordinal).ok().filter(|_| ordinal < count);
     let number = number.ok_or(Error::NoSuchGpu { ordinal, count })?;
     let mut device = 0;
-    // SAFETY: the driver is started and writes one number.
+    // SAFETY: the driver is initialized and writes one number.
     unsafe { sys::cuDeviceGet(&mut device, number) }.named("cuDeviceGet")?;
     Ok(device)
 }
@@ -235,7 +242,7 @@ pub(super) fn device(ordinal: usize) -> Result<sys::CUdevice> {
 fn count() -> Result<usize> {
     init()?;
     let mut count = 0;
-    // SAFETY: the driver is started and writes one number.
+    // SAFETY: the driver is initialized and writes one number.
     unsafe { sys::cuDeviceGetCount(&mut count) }.named("cuDeviceGetCount")?;
     Ok(usize::try_from(count).unwrap_or(0))
 }
@@ -249,9 +256,9 @@ fn attribute(device: sys::CUdevice, which: Attribute) -> Result<u32> {
 
 fn name(device: sys::CUdevice) -> Result<String> {
     let mut bytes = [0u8; 256];
-    // SAFETY: `device` came from the driver, which writes at most as many bytes as it is told there are.
+    // SAFETY: `device` came from the driver, which writes at most the given number of bytes.
     unsafe { sys::cuDeviceGetName(bytes.as_mut_ptr().cast(), bytes.len() as i32, device) }.named("cuDeviceGetName")?;
-    Ok(until_nul(&bytes))
+    Ok(text_until_nul(&bytes))
 }
 
 fn memory_bytes(device: sys::CUdevice) -> Result<u64> {
@@ -261,8 +268,8 @@ fn memory_bytes(device: sys::CUdevice) -> Result<u64> {
     Ok(bytes as u64)
 }
 
-/// The text in a buffer that a C function filled.
-pub(super) fn until_nul(bytes: &[u8]) -> String {
+/// The C string in a buffer that a C function filled.
+pub(super) fn text_until_nul(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or(bytes)).into_owned()
 }
 
@@ -271,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_driver_is_an_error_not_a_panic() {
+    fn missing_driver_is_an_error() {
         match devices() {
             Ok(list) => assert!(list.iter().enumerate().all(|(i, info)| info.ordinal == i)),
             Err(Error::NoDriver { why }) => assert!(!why.is_empty()),
@@ -280,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_ordinal_is_named() {
+    fn unknown_ordinal_is_an_error() {
         match device(99) {
             Err(Error::NoSuchGpu { ordinal: 99, count }) => assert!(count < 99),
             Err(Error::NoDriver { .. }) => {}
@@ -288,14 +295,14 @@ mod tests {
         }
     }
 
-    /// A function called and not looked for would panic on a driver that lacks it.
+    /// A call of a function outside `NEEDED` would panic on a driver that lacks it.
     #[test]
-    fn every_driver_function_called_is_looked_for() {
+    fn needed_lists_every_driver_function_called() {
         let sources = [
             include_str!("assemble.rs"),
             include_str!("driver.rs"),
             include_str!("graph.rs"),
-            include_str!("image.rs"),
+            include_str!("function.rs"),
             include_str!("launch.rs"),
             include_str!("memory.rs"),
             include_str!("staging.rs"),
@@ -313,7 +320,7 @@ mod tests {
 
     #[test]
     fn texts_end_at_the_first_nul() {
-        assert_eq!(until_nul(b"NVIDIA H200\0\0\0"), "NVIDIA H200");
-        assert_eq!(until_nul(b"full"), "full");
+        assert_eq!(text_until_nul(b"NVIDIA H200\0\0\0"), "NVIDIA H200");
+        assert_eq!(text_until_nul(b"full"), "full");
     }
 }

@@ -1,4 +1,4 @@
-//! The handle of a GPU: a context and the stream that work is queued on.
+//! The handle of a GPU: a context, and a stream for queued work.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -7,16 +7,16 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 use smallvec::SmallVec;
 
 use super::driver::{self, DeviceInfo, Named};
-use super::image::Images;
-use super::kept::Workspaces;
-use super::staging::Staging;
+use super::function::Images;
+use super::staging::StagingBuffers;
+use super::workspace_pool::WorkspacePool;
 use crate::error::{Error, Result};
-use crate::matrix::{DeviceMemory, Home};
+use crate::matrix::{DeviceMemory, HomeStream};
 
-/// A GPU, and the stream that work for it is queued on. Clones are cheap and share everything.
+/// A GPU with a stream for queued work. Clones are cheap and share all state.
 ///
-/// A handle may be used from any thread at the same time. (Only a handle with the *per-thread* default stream, if that
-/// was asked for, has to stay on one thread: the driver resolves that stream anew on each thread.)
+/// Threads may share a handle. (A handle with the *per-thread* default stream must stay on one
+/// thread, since the driver resolves that stream per thread.)
 #[derive(Clone)]
 pub struct Gpu {
     device: Arc<Device>,
@@ -24,15 +24,15 @@ pub struct Gpu {
     stream: Arc<CudaStream>,
 }
 
-/// What all handles of one context share.
+/// State that all handles of a context share.
 struct Device {
     info: DeviceInfo,
     context: Arc<CudaContext>,
-    staging: Mutex<Option<Staging>>,
-    /// What one stream records and another waits for, made when it is first needed. A wait keeps to the record that it found, so
-    /// one event does for all.
-    turn: Mutex<Option<CudaEvent>>,
-    workspaces: Workspaces,
+    staging: Mutex<Option<StagingBuffers>>,
+    /// The event that one stream records and another waits for, created at the first use. A wait
+    /// refers to the latest record before it, so one event serves all.
+    order_event: Mutex<Option<CudaEvent>>,
+    workspaces: WorkspacePool,
 }
 
 impl Drop for Device {
@@ -42,20 +42,21 @@ impl Drop for Device {
     }
 }
 
-/// The streams that memory of a launch is at home on.
-pub(super) type Homes = SmallVec<[Arc<CudaStream>; 3]>;
+/// The foreign streams of a launch: home streams of its memory, other than its own stream.
+pub(super) type HomeStreams = SmallVec<[Arc<CudaStream>; 3]>;
 
 impl Gpu {
-    /// Opens `cuda:N` through its primary context, with a stream of its own.
+    /// Opens `cuda:N` through its primary context, with a new stream.
     ///
     /// # Errors
-    /// [`Error::NoDriver`], [`Error::NoSuchGpu`], or what the driver says.
+    /// [`Error::NoDriver`], [`Error::NoSuchGpu`], or errors of the driver.
     pub fn open(ordinal: usize) -> Result<Self> {
         driver::device(ordinal)?;
         let context = CudaContext::new(ordinal).named("cuDevicePrimaryCtxRetain")?;
-        // With the first stream of a handle, cudarc waits for all work of the context, so that what was allocated before can be tracked. The
-        // driver refuses that while anybody captures a stream, and this handle has nothing yet.
-        // SAFETY: the handle is new and nobody else's: there is no slice whose uses would go untracked.
+        // For the first stream of a handle, cudarc waits for all work of the context, to track
+        // earlier allocations. The driver refuses that during a stream capture, and this handle has
+        // no allocation yet. SAFETY: the handle is new and not shared, so no slice loses its
+        // tracking.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().named("cuStreamCreate");
         // SAFETY: as above.
@@ -63,10 +64,10 @@ impl Gpu {
         Self::new(context, stream?)
     }
 
-    /// Works in a context that the caller has, on its default stream.
+    /// A handle for a context of the caller, on its default stream.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn from_context(context: Arc<CudaContext>) -> Result<Self> {
         let stream = context.default_stream();
         Self::new(context, stream)
@@ -79,22 +80,22 @@ impl Gpu {
             info,
             context,
             staging: Mutex::default(),
-            turn: Mutex::default(),
-            workspaces: Workspaces::default(),
+            order_event: Mutex::default(),
+            workspaces: WorkspacePool::default(),
         };
         Ok(Gpu { device: Arc::new(device), images: Arc::default(), stream })
     }
 
-    /// A handle that queues its work on a stream the caller has.
+    /// A handle that queues its work on a stream of the caller.
     ///
     /// # Errors
-    /// [`Error::Elsewhere`] where the stream is not of this context.
+    /// [`Error::DeviceMismatch`] where the stream is not of this context.
     pub fn with_stream(&self, stream: Arc<CudaStream>) -> Result<Self> {
         self.same_context(stream.context(), "the stream")?;
         Ok(Gpu { stream, ..self.clone() })
     }
 
-    /// What the driver says of this GPU.
+    /// Properties of this GPU.
     pub fn info(&self) -> &DeviceInfo {
         &self.device.info
     }
@@ -104,8 +105,8 @@ impl Gpu {
         self.device.info.ordinal
     }
 
-    /// The workspaces of the context.
-    pub(super) fn workspaces(&self) -> &Workspaces {
+    /// The workspace pool of the context.
+    pub(super) fn workspaces(&self) -> &WorkspacePool {
         &self.device.workspaces
     }
 
@@ -114,116 +115,121 @@ impl Gpu {
         &self.device.context
     }
 
-    /// The stream that work is queued on.
+    /// The stream for queued work.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.stream
     }
 
-    /// Waits until everything queued on this handle's stream is done.
+    /// Waits until all work queued on this handle's stream is complete.
     ///
     /// # Errors
-    /// What the driver says, which includes the failure of a kernel that was queued earlier.
+    /// Errors of the driver, including the failure of a kernel that was queued earlier.
     pub fn synchronize(&self) -> Result<()> {
         self.stream.synchronize().named("cuStreamSynchronize")
     }
 
-    /// Lets what is queued here later start only after what is queued on `other` now. The host does not wait.
+    /// Orders work queued here from now on after the work queued on `other` so far. The host does
+    /// not wait.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn wait_for(&self, other: &Gpu) -> Result<()> {
-        self.put_after(&self.stream, &other.stream)
+        self.order_after(&self.stream, &other.stream)
     }
 
-    /// Queues work that uses memory whose home may be another stream: the work starts after what is queued there on the
-    /// memory, and what is queued there later, the memory's release included, starts after the work. The host does not
-    /// wait, and memory at home on this handle's stream costs nothing.
+    /// Queues work that uses memory with other home streams, ordered by events.
+    ///
+    /// The work starts after the work queued on the home streams so far. Work queued there later,
+    /// the release of the memory included, starts after it. The host does not wait. Memory whose
+    /// home is this stream costs nothing.
     ///
     /// # Errors
-    /// [`Error::Elsewhere`] for memory of another context; what `work` and the driver say.
-    pub fn ordered<R>(&self, memory: &[DeviceMemory<'_>], work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let others = self.begin(memory)?;
+    /// [`Error::DeviceMismatch`] for memory of another context; errors of `work` and of the driver.
+    pub fn submit_in_order<R>(&self, memory: &[DeviceMemory<'_>], work: impl FnOnce() -> Result<R>) -> Result<R> {
+        let foreign_streams = self.wait_for_homes(memory)?;
         let done = work();
-        self.end(&others)?;
+        self.signal_homes(&foreign_streams)?;
         done
     }
 
-    /// Lets what is queued from now on start after what is queued at the other homes of memory. [`end`](Self::end) takes what
-    /// this returns.
-    pub(super) fn begin(&self, memory: &[DeviceMemory<'_>]) -> Result<Homes> {
-        let others = self.other_homes(memory)?;
-        others.iter().try_for_each(|other| self.put_after(&self.stream, other))?;
-        Ok(others)
+    /// Orders work queued here from now on after the work on the other home streams of the memory.
+    /// Pass the returned streams to [`signal_homes`](Self::signal_homes).
+    pub(super) fn wait_for_homes(&self, memory: &[DeviceMemory<'_>]) -> Result<HomeStreams> {
+        let foreign_streams = self.foreign_home_streams(memory)?;
+        foreign_streams.iter().try_for_each(|other| self.order_after(&self.stream, other))?;
+        Ok(foreign_streams)
     }
 
-    /// Lets what is queued at other homes from now on start after what is queued here.
-    pub(super) fn end(&self, others: &Homes) -> Result<()> {
-        others.iter().try_for_each(|other| self.put_after(other, &self.stream))
+    /// Orders work queued on the other home streams from now on after the work queued here.
+    pub(super) fn signal_homes(&self, foreign_streams: &HomeStreams) -> Result<()> {
+        foreign_streams.iter().try_for_each(|other| self.order_after(other, &self.stream))
     }
 
-    /// Lets what is queued on `later` from now on start after what is queued on `earlier` now.
-    fn put_after(&self, later: &CudaStream, earlier: &CudaStream) -> Result<()> {
-        let mut turn = self.device.turn.lock().unwrap_or_else(|broken| broken.into_inner());
-        let event = match &*turn {
+    /// Orders work queued on `later` from now on after the work queued on `earlier` so far.
+    fn order_after(&self, later: &CudaStream, earlier: &CudaStream) -> Result<()> {
+        let mut order_event = self.device.order_event.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let event = match &*order_event {
             Some(event) => event,
-            None => turn.insert(self.context().new_event(None).named("cuEventCreate")?),
+            None => order_event.insert(self.context().new_event(None).named("cuEventCreate")?),
         };
         event.record(earlier).named("cuEventRecord")?;
         later.wait(event).named("cuStreamWaitEvent")
     }
 
-    /// The streams, other than this handle's, that these pieces of memory are at home on.
-    fn other_homes(&self, memory: &[DeviceMemory<'_>]) -> Result<Homes> {
+    /// The home streams of the memory, other than this handle's stream.
+    fn foreign_home_streams(&self, memory: &[DeviceMemory<'_>]) -> Result<HomeStreams> {
         let here = self.home();
-        let mut homes: SmallVec<[Home; 3]> = SmallVec::new();
-        for piece in memory {
-            let home = piece.home();
+        let mut homes: SmallVec<[HomeStream; 3]> = SmallVec::new();
+        for memory in memory {
+            let home = memory.home();
             if home.context != here.context {
-                return Err(self.elsewhere("the matrix", piece.ordinal()));
+                return Err(self.device_mismatch("the matrix", memory.ordinal()));
             }
             if home != here && !homes.contains(&home) {
                 homes.push(home);
             }
         }
-        // SAFETY: the memory is borrowed for longer than the streams are kept; the caller puts their work in order with the result.
+        // SAFETY: the borrow of the memory outlives the streams; the caller orders their work with
+        // the result.
         Ok(homes.into_iter().map(|home| unsafe { self.stream_of(home) }).collect())
     }
 
-    /// A home's stream.
+    /// The stream of a home.
     ///
     /// # Safety
-    /// The home is of this context, and memory whose home it is stays borrowed for as long as the stream is kept.
-    unsafe fn stream_of(&self, home: Home) -> Arc<CudaStream> {
+    /// The home is of this context. Memory with this home stays borrowed while the stream is alive.
+    unsafe fn stream_of(&self, home: HomeStream) -> Arc<CudaStream> {
         let handle = std::ptr::with_exposed_provenance_mut(home.stream as usize);
-        // SAFETY: a home's stream outlives the borrow of its memory, and belongs to this context.
+        // SAFETY: a home stream outlives the borrow of its memory, and belongs to this context.
         unsafe { self.context().wrap_borrowed_stream(handle) }
     }
 
-    /// This GPU with the stream that memory of `cuda:{ordinal}` is at home on, where work on it needs no events.
+    /// This GPU with the home stream of memory of `cuda:{ordinal}`, where work on it needs no
+    /// events.
     ///
     /// # Errors
-    /// [`Error::Elsewhere`] for the home of another context.
+    /// [`Error::DeviceMismatch`] for the home of another context.
     ///
     /// # Safety
-    /// The memory stays borrowed for as long as the handle or a copy of it is kept.
-    pub(super) unsafe fn at_home(&self, home: Home, ordinal: usize) -> Result<Self> {
+    /// The memory stays borrowed while the handle or a clone of it is alive.
+    pub(super) unsafe fn on_home_stream(&self, home: HomeStream, ordinal: usize) -> Result<Self> {
         if home.context != self.home().context {
-            return Err(self.elsewhere("the matrix", ordinal));
+            return Err(self.device_mismatch("the matrix", ordinal));
         }
-        // SAFETY: the context was checked, the rest is the caller's promise.
+        // SAFETY: the context was checked; the caller's promise covers the rest.
         let stream = unsafe { self.stream_of(home) };
         Ok(Gpu { stream, ..self.clone() })
     }
 
-    /// The home of memory allocated with this handle.
-    pub(super) fn home(&self) -> Home {
-        Home {
+    /// The home stream of memory allocated with this handle.
+    pub(super) fn home(&self) -> HomeStream {
+        HomeStream {
             context: self.context().cu_ctx().expose_provenance() as u64,
             stream: self.stream.cu_stream().expose_provenance() as u64,
         }
     }
 
-    /// Makes the context current on the calling thread, as nearly every driver call needs.
+    /// Makes the context current on the calling thread, as almost every driver call requires.
     #[doc(hidden)]
     pub fn bind(&self) -> Result<()> {
         self.context().bind_to_thread().named("cuCtxSetCurrent")
@@ -235,43 +241,43 @@ impl Gpu {
         self.stream.cu_stream()
     }
 
-    /// The kernels that are loaded.
+    /// The table of loaded functions.
     pub(super) fn images(&self) -> &Images {
         &self.images
     }
 
-    /// Runs a copy through the staging memory, which is made at the first call. A copy that fails is waited for, so that
-    /// the next one finds the staging memory idle.
-    pub(super) fn staged<R>(&self, copy: impl FnOnce(&mut Staging) -> Result<R>) -> Result<R> {
+    /// Runs a copy through the staging buffers, which the first call allocates. After a failed copy
+    /// it waits, so that the buffers are idle for the next copy.
+    pub(super) fn with_staging<R>(&self, copy: impl FnOnce(&mut StagingBuffers) -> Result<R>) -> Result<R> {
         self.refuse_capture(|| "a matrix is copied between the host and the GPU".into())?;
-        let mut staging = self.device.staging.lock().unwrap_or_else(|broken| broken.into_inner());
+        let mut staging = self.device.staging.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let staging = match &mut *staging {
             Some(staging) => staging,
-            none => none.insert(Staging::new(self.context())?),
+            none => none.insert(StagingBuffers::new(self.context())?),
         };
         let done = copy(staging);
         if done.is_err() {
-            // The copy's own error is the one to report.
+            // Report the error of the copy.
             let _ = self.stream.synchronize();
         }
         done
     }
 
-    /// Refuses what belongs to another context.
+    /// Refuses an object of another context.
     #[doc(hidden)]
     pub fn same_context(&self, context: &CudaContext, what: &str) -> Result<()> {
         if context.cu_ctx() == self.context().cu_ctx() {
             return Ok(());
         }
-        Err(self.elsewhere(what, context.ordinal()))
+        Err(self.device_mismatch(what, context.ordinal()))
     }
 
-    fn elsewhere(&self, what: &str, ordinal: usize) -> Error {
+    fn device_mismatch(&self, what: &str, ordinal: usize) -> Error {
         let owner = match ordinal == self.ordinal() {
             true => format!("another context of cuda:{ordinal}"),
             false => format!("cuda:{ordinal}"),
         };
-        Error::Elsewhere { what: what.into(), owner, gpu: format!("cuda:{}", self.ordinal()) }
+        Error::DeviceMismatch { what: what.into(), owner, gpu: format!("cuda:{}", self.ordinal()) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Launches: a function, a grid, and parameters.
+//! Launches of a function with a grid and kernel parameters.
 
 use std::ffi::c_void;
 use std::ptr::{from_mut, from_ref, null_mut};
@@ -7,15 +7,15 @@ use cudarc::driver::sys;
 use smallvec::SmallVec;
 
 use super::driver::Named;
+use super::function::Function;
 use super::gpu::Gpu;
-use super::image::Function;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 
-/// Most blocks of a grid in x, y and z, on every GPU since compute capability 3.0.
-const MOST_BLOCKS: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
+/// Largest grid in x, y and z, on every GPU since compute capability 3.0.
+const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 
-/// A parameter of a kernel. An address in GPU memory is a `U64`.
+/// A kernel parameter. An address in GPU memory is a `U64`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the variants are the types of the same name")]
 pub enum Param {
@@ -31,7 +31,7 @@ pub enum Param {
 }
 
 impl Param {
-    /// Bytes it takes.
+    /// Size in bytes.
     pub fn size(self) -> usize {
         match self {
             Param::U8(_) => 1,
@@ -42,8 +42,8 @@ impl Param {
         }
     }
 
-    /// Its bits from the lowest byte up, which is where the driver starts to read: GPUs and their hosts are little-endian.
-    /// That of a tensor map is the map itself.
+    /// The bits in little-endian order, as the driver reads them on all hosts. The driver reads a
+    /// tensor map in place, so its slot is unused.
     fn slot(self) -> [u8; 8] {
         let bits = match self {
             Param::U8(value) => u64::from(value),
@@ -72,17 +72,21 @@ macro_rules! param {
 param! { u8 => U8, u16 => U16, u32 => U32, i32 => I32, u64 => U64, i64 => I64, f32 => F32, f64 => F64 }
 
 impl Gpu {
-    /// Queues a kernel on this handle's stream and returns; a failure of the kernel itself shows at a later call that
-    /// waits. A grid without blocks queues nothing. Memory at home on another stream goes through [`Gpu::ordered`].
+    /// Queues a kernel on this handle's stream and returns. A failure of the kernel itself is
+    /// reported by a later call that waits.
+    ///
+    /// An empty grid queues nothing. Memory with another home stream needs
+    /// [`Gpu::submit_in_order`].
     ///
     /// # Errors
-    /// [`Error::Launch`] for a grid or parameters that the kernel cannot take, as far as the driver tells what it takes;
-    /// [`Error::Elsewhere`] for a function of another context.
+    /// [`Error::Launch`] for a grid or parameters that do not match the kernel, as far as the
+    /// driver reports its parameters; [`Error::DeviceMismatch`] for a function of another context.
     ///
     /// # Safety
-    /// The parameters have to be those of the kernel, in its order, and what the kernel reads and writes through them has
-    /// to be memory of this GPU that is alive until the kernel is done and that nothing else writes meanwhile (nor reads,
-    /// where the kernel writes). A kernel that starts early has to wait for what precedes it, in every block.
+    /// The parameters must be those of the kernel, in its order. The memory that the kernel
+    /// accesses must be on this GPU and alive until the kernel is complete. No other work may write
+    /// it meanwhile, or read it where the kernel writes. A kernel with programmatic dependent
+    /// launch must wait for preceding work in every block.
     pub unsafe fn launch(&self, function: &Function, grid: [u32; 3], params: &[Param]) -> Result<()> {
         let wrong = |why| Error::Launch { kernel: function.entry().into(), why };
         self.same_context(function.module().context(), "the kernel")?;
@@ -92,7 +96,7 @@ impl Gpu {
             return Ok(());
         }
         self.bind()?;
-        // Room for those of a product; a kernel with more costs an allocation.
+        // Enough for the kernels of products; a kernel with more parameters costs an allocation.
         let mut slots: SmallVec<[[u8; 8]; 24]> = params.iter().map(|param| param.slot()).collect();
         let mut pointers: SmallVec<[*mut c_void; 24]> = slots.iter_mut().map(|slot| from_mut(slot).cast()).collect();
         for (pointer, param) in pointers.iter_mut().zip(params) {
@@ -101,7 +105,7 @@ impl Gpu {
             }
         }
         let ([gx, gy, gz], [bx, by, bz]) = (grid, function.block());
-        let early = function.starts_early();
+        let dependent = function.uses_griddep_wait();
         let mut attributes = [sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             pad: [0; 4],
@@ -117,13 +121,14 @@ impl Gpu {
             sharedMemBytes: function.shared_bytes(),
             hStream: self.raw_stream(),
             attrs: attributes.as_mut_ptr(),
-            numAttrs: if early { 1 } else { 0 },
+            numAttrs: if dependent { 1 } else { 0 },
         };
-        // SAFETY: function, context and stream are alive and belong together; there is a pointer to a slot (or a map, which
-        // nobody writes) for each parameter, by the caller's promise, and the driver copies them before it returns. A function that starts
-        // early is of a kernel that waits for what precedes it before it uses memory.
+        // SAFETY: function, context and stream are alive and of one context. By the caller's
+        // promise each parameter has a pointer to a slot, or to a map, which is only read; the
+        // driver copies them before it returns. A kernel with programmatic dependent launch waits
+        // for preceding work before it accesses memory.
         let code = unsafe {
-            if early {
+            if dependent {
                 sys::cuLaunchKernelEx(&config, function.raw(), pointers.as_mut_ptr(), null_mut())
             } else {
                 let (shared, stream) = (config.sharedMemBytes, config.hStream);
@@ -131,26 +136,26 @@ impl Gpu {
                 sys::cuLaunchKernel(function.raw(), gx, gy, gz, bx, by, bz, shared, stream, params, null_mut())
             }
         };
-        code.named(if early { "cuLaunchKernelEx" } else { "cuLaunchKernel" })
+        code.named(if dependent { "cuLaunchKernelEx" } else { "cuLaunchKernel" })
     }
 }
 
 fn check_grid(grid: [u32; 3]) -> Result<(), String> {
-    let too_long = grid.iter().zip(MOST_BLOCKS).zip(["x", "y", "z"]).find(|((blocks, most), _)| *blocks > most);
+    let too_long = grid.iter().zip(MAX_GRID).zip(["x", "y", "z"]).find(|((blocks, max), _)| *blocks > max);
     match too_long {
-        Some(((blocks, most), axis)) => Err(format!("a grid of {blocks} blocks in {axis}, {most} is the most")),
+        Some(((blocks, max), axis)) => Err(format!("a grid of {blocks} blocks in {axis}; the limit is {max}")),
         None => Ok(()),
     }
 }
 
-/// Compares parameters with the sizes that the kernel declares, where the driver tells them.
+/// Checks parameters against the sizes that the kernel declares, where the driver reports them.
 fn check_params(params: &[Param], declared: Option<&[usize]>) -> Result<(), String> {
     let Some(declared) = declared else { return Ok(()) };
     if params.len() != declared.len() {
-        return Err(format!("takes {} parameters and got {}", declared.len(), params.len()));
+        return Err(format!("takes {} parameters, got {}", declared.len(), params.len()));
     }
     match params.iter().zip(declared).position(|(param, &size)| param.size() != size) {
-        Some(i) => Err(format!("parameter {i} has {} bytes and got {:?}", declared[i], params[i])),
+        Some(i) => Err(format!("parameter {i} has {} bytes, got {:?}", declared[i], params[i])),
         None => Ok(()),
     }
 }
@@ -160,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_packed_from_the_lowest_byte() {
+    fn parameter_slots_are_little_endian() {
         assert_eq!(Param::from(0x0102_0304u32).slot(), [4, 3, 2, 1, 0, 0, 0, 0]);
         assert_eq!(Param::from(-2i32).slot(), [0xfe, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
         assert_eq!(Param::from(-2i64).slot(), (-2i64).to_le_bytes());
@@ -170,20 +175,20 @@ mod tests {
     }
 
     #[test]
-    fn grids_have_limits() {
+    fn grids_beyond_the_limits_are_refused() {
         assert!(check_grid([i32::MAX as u32, 65_535, 65_535]).is_ok());
         assert!(check_grid([0, 1, 1]).is_ok());
         assert!(check_grid([1 << 31, 1, 1]).unwrap_err().contains("in x"));
         assert!(check_grid([1, 65_536, 1]).unwrap_err().contains("in y"));
-        assert!(check_grid([1, 1, 65_536]).unwrap_err().contains("65535 is the most"));
+        assert!(check_grid([1, 1, 65_536]).unwrap_err().contains("the limit is 65535"));
     }
 
     #[test]
-    fn parameters_are_checked_where_the_driver_tells() {
+    fn parameters_are_checked_where_the_driver_reports_them() {
         let params = [Param::U64(0), Param::F32(1.0)];
         assert!(check_params(&params, None).is_ok());
         assert!(check_params(&params, Some(&[8, 4])).is_ok());
         assert!(check_params(&params, Some(&[8, 8])).unwrap_err().contains("parameter 1 has 8 bytes"));
-        assert!(check_params(&params, Some(&[8, 4, 4])).unwrap_err().contains("takes 3 parameters and got 2"));
+        assert!(check_params(&params, Some(&[8, 4, 4])).unwrap_err().contains("takes 3 parameters, got 2"));
     }
 }

@@ -1,45 +1,47 @@
-//! The driver library, before cudarc opens it: the loader's reason where it cannot be opened, and a file that was cut short,
-//! such as by a copy that was interrupted. The loader maps such a file, and reading past its end kills the process.
+//! Checks of the driver library before cudarc opens it: the loader's error, and a truncated file.
+//!
+//! An interrupted copy leaves such a file. The loader maps it, and an access past its end kills the
+//! process.
 
 use std::error::Error as _;
 
 use cudarc::driver::sys;
 
-/// What the user is told to look for.
-const USUAL_NAME: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
+/// The library's file name, for messages.
+const LIBRARY_NAME: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
 
-/// Opens the library for good.
+/// Opens the library for the rest of the process.
 ///
 /// # Errors
-/// Why it cannot be opened, for the user.
+/// The reason why it cannot be opened, for the user.
 pub(super) fn open() -> Result<(), String> {
     let mut reason = None;
-    // The names that cudarc tries, in its order: it panics where none can be opened.
+    // The names that cudarc tries, in its order; cudarc panics where none opens.
     for name in ["cuda", "nvcuda"].into_iter().flat_map(cudarc::get_lib_name_candidates) {
         #[cfg(target_os = "linux")]
         elf::check(&name)?;
-        // SAFETY: opening the library runs its initializers; nothing else tells whether a driver can be had.
+        // SAFETY: opening the library runs its initializers; no other check detects a driver.
         match unsafe { libloading::Library::new(&name) } {
             Ok(_open) => {
-                // SAFETY: as above. The library is open, so that this finds it, and it is never closed again.
+                // SAFETY: as above. The library is open, so this finds it, and it is never closed.
                 unsafe { sys::culib() };
                 return Ok(());
             }
             Err(error) => {
                 let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-                // Of most names there is no file, and the loader says so of the name itself.
+                // Most names have no file, and the loader's error names the library itself then.
                 if !why.starts_with(&format!("{name}: cannot open shared object file: No such file")) {
                     reason = reason.or(Some(why));
                 }
             }
         }
     }
-    // Windows says the same of every name.
+    // On Windows the error is the same for every name.
     let reason = reason.filter(|_| cfg!(unix));
-    Err(reason.map_or_else(|| format!("{USUAL_NAME} was not found"), |why| format!("the loader refuses it: {why}")))
+    Err(reason.map_or_else(|| format!("{LIBRARY_NAME} not found"), |why| format!("the loader failed: {why}")))
 }
 
-/// Whether a file is as long as its program headers say.
+/// Detection of truncated ELF files by their program headers.
 #[cfg(target_os = "linux")]
 mod elf {
     use std::ffi::OsStr;
@@ -49,21 +51,21 @@ mod elf {
     use std::os::unix::fs::FileExt;
     use std::path::{Path, PathBuf};
 
-    /// The loader's list of the libraries in the system's directories. Its paths are C strings.
+    /// The loader's cache of libraries in system directories. Its paths are C strings.
     const CACHE: &str = "/etc/ld.so.cache";
-    /// Where the loader looks last.
+    /// The directories that the loader searches last.
     const DIRECTORIES: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
-    /// The start of an ELF file of 64 bits in this machine's byte order.
+    /// The first bytes of a 64-bit ELF file in native byte order.
     const START: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, if cfg!(target_endian = "little") { 1 } else { 2 }];
 
-    /// Refuses a library whose file is cut short, where the loader would find it by this name.
+    /// Refuses a truncated file that the loader would find by this name.
     pub fn check(name: &str) -> Result<(), String> {
         let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         let cache = fs::read(CACHE).unwrap_or_default();
-        candidates(name, &path, &cache).find_map(|path| whole(&path)).unwrap_or(Ok(()))
+        candidates(name, &path, &cache).find_map(|path| check_complete(&path)).unwrap_or(Ok(()))
     }
 
-    /// The paths at which the loader looks for a name, in its order.
+    /// The paths that the loader searches for a name, in its order.
     fn candidates(name: &str, path: &OsStr, cache: &[u8]) -> impl Iterator<Item = PathBuf> {
         let own = path.as_bytes().split(|byte| b":;".contains(byte)).filter(|own| !own.is_empty());
         let own: Vec<PathBuf> = own.map(|directory| Path::new(OsStr::from_bytes(directory)).join(name)).collect();
@@ -73,8 +75,9 @@ mod elf {
         own.into_iter().chain(listed).chain(DIRECTORIES.map(|directory| Path::new(directory).join(name)))
     }
 
-    /// Whether a file is whole; `None` where the loader goes on to the next one, or refuses it with a reason of its own.
-    fn whole(path: &Path) -> Option<Result<(), String>> {
+    /// Checks that a file is complete. `None` where the loader skips the file, or refuses it with
+    /// its own error.
+    fn check_complete(path: &Path) -> Option<Result<(), String>> {
         let file = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
         let mut start = [0; START.len()];
         file.read_exact_at(&mut start, 0).ok().filter(|()| start == START)?;
@@ -86,23 +89,23 @@ mod elf {
         Some(if found < needed { Err(why()) } else { Ok(()) })
     }
 
-    /// Where the last segment of an ELF file ends.
+    /// The end of the last segment of an ELF file.
     fn needed(file: &File) -> io::Result<u64> {
         let mut header = [0; 64];
         file.read_exact_at(&mut header, 0)?;
-        let (table, size, count) = (long(&header, 32), short(&header, 54), short(&header, 56));
+        let (table, size, count) = (u64_at(&header, 32), u16_at(&header, 54), u16_at(&header, 56));
         (0..u64::from(count)).try_fold(header.len() as u64, |end, i| {
             let mut segment = [0; 56];
             file.read_exact_at(&mut segment, table.saturating_add(i * u64::from(size)))?;
-            Ok(end.max(long(&segment, 8).saturating_add(long(&segment, 32))))
+            Ok(end.max(u64_at(&segment, 8).saturating_add(u64_at(&segment, 32))))
         })
     }
 
-    fn long(bytes: &[u8], at: usize) -> u64 {
+    fn u64_at(bytes: &[u8], at: usize) -> u64 {
         u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]))
     }
 
-    fn short(bytes: &[u8], at: usize) -> u16 {
+    fn u16_at(bytes: &[u8], at: usize) -> u16 {
         u16::from_ne_bytes([bytes[at], bytes[at + 1]])
     }
 
@@ -111,35 +114,35 @@ mod elf {
         use super::*;
 
         #[test]
-        fn elf_file_cut_short_is_refused_at_every_length_that_lacks_a_segment() {
+        fn elf_file_truncated_before_its_last_segment_is_refused() {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("libcuda.so.1");
-            // Any ELF file does; the test itself is one.
+            // Any ELF file, such as the test itself.
             let whole_file = fs::read(std::env::current_exe().unwrap()).unwrap();
             fs::write(&path, &whole_file).unwrap();
-            assert_eq!(whole(&path), Some(Ok(())));
+            assert_eq!(check_complete(&path), Some(Ok(())));
             let end = needed(&File::open(&path).unwrap()).unwrap();
             assert!(end > 4096 && end <= whole_file.len() as u64);
             let file = File::options().write(true).open(&path).unwrap();
             file.set_len(end).unwrap();
-            assert_eq!(whole(&path), Some(Ok(())), "what follows the segments is not mapped");
+            assert_eq!(check_complete(&path), Some(Ok(())), "what follows the segments is not mapped");
             for length in [end - 1, end / 2, 4096] {
                 file.set_len(length).unwrap();
-                let why = whole(&path).unwrap().unwrap_err();
+                let why = check_complete(&path).unwrap().unwrap_err();
                 assert!(why.ends_with(&format!("is truncated: it has {length} of at least {end} bytes")), "{why}");
             }
             for length in [100, 64, 63, 6] {
                 file.set_len(length).unwrap();
-                let why = whole(&path).unwrap().unwrap_err();
+                let why = check_complete(&path).unwrap().unwrap_err();
                 assert!(why.ends_with(&format!("is truncated in its headers, at {length} bytes")), "{why}");
             }
             file.set_len(5).unwrap();
-            assert_eq!(whole(&path), None, "the loader says what this is");
-            assert_eq!(whole(folder.path()), None);
+            assert_eq!(check_complete(&path), None, "the loader reports this file");
+            assert_eq!(check_complete(folder.path()), None);
         }
 
         #[test]
-        fn elf_candidates_are_in_the_order_of_the_loader() {
+        fn elf_candidates_follow_the_order_of_the_loader() {
             let cache = b"glibc-ld.so.cache1.1\0libx.so.1\0/usr/lib/a/libx.so.1\0/usr/lib/a/libxx.so.1\0/b/libx.so.1\0";
             let found: Vec<_> = candidates("libx.so.1", "/own::rel;/last".as_ref(), cache).take(6).collect();
             let expected = ["/own", "rel", "/last", "/usr/lib/a", "/b", "/lib64"];

@@ -1,21 +1,22 @@
-//! Memory on a GPU: allocations, and matrices in them.
+//! GPU memory: buffers, and matrices in them.
 
 use std::marker::PhantomData;
 use std::time::Instant;
 
 use cudarc::driver::sys::{self, CUresult};
-use tegula_core::progress::Meter;
+use tegula_core::progress::ProgressMeter;
 
+use super::device_element::DeviceElement;
 use super::driver::{Named, bind_to_release};
 use super::gpu::Gpu;
-use super::stored::Stored;
 use crate::error::{Error, Result};
 use crate::matrix::{DeviceMemory, Layout, Matrix, Memory, Shape, View, ViewMut};
 
-/// An allocation of `len` elements on a GPU, released when dropped.
+/// An allocation of `len` elements on a GPU, freed when dropped.
 ///
-/// Its home is the stream of the handle it was made with. Allocating and releasing take their turn there, so a buffer may
-/// be dropped while work on it is still queued. (A GPU without memory pools waits for all its work at each release.)
+/// Its home stream is that of the handle which allocated it. Allocation and release are ordered
+/// with that stream, so a buffer may be dropped while work on it is queued. (A GPU without memory
+/// pools waits for all its work at each release.)
 #[derive(Debug)]
 pub struct Buffer<T> {
     gpu: Gpu,
@@ -24,8 +25,8 @@ pub struct Buffer<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Stored> Buffer<T> {
-    /// Memory with whatever was in it before. No memory is needed for no elements.
+impl<T: DeviceElement> Buffer<T> {
+    /// Allocates uninitialized memory. An empty buffer allocates nothing.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -35,7 +36,7 @@ impl<T: Stored> Buffer<T> {
         Ok(Buffer { gpu: gpu.clone(), address, len, element: PhantomData })
     }
 
-    /// Memory filled with zeros.
+    /// Allocates memory filled with zeros.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -50,86 +51,87 @@ impl<T: Stored> Buffer<T> {
         self.len
     }
 
-    /// Whether there is no element.
+    /// Whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address of the first element on the GPU; 0 where there is none.
+    /// GPU address of the first element; 0 for an empty buffer.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// The handle it was made with, whose stream is its home.
+    /// The handle that allocated it, whose stream is its home stream.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// The memory as views carry it.
+    /// The memory, for views.
     pub fn memory(&self) -> DeviceMemory<'_> {
         let Buffer { gpu, address, len, .. } = self;
         DeviceMemory { address: *address, len: *len, ordinal: gpu.ordinal(), home: gpu.home(), owner: PhantomData }
     }
 
-    /// Queues a copy of a host matrix into this memory, row after row without gaps. The matrix may be changed or dropped as
-    /// soon as this returns.
+    /// Queues a copy of a host matrix into this memory, in row-major order. The matrix may be
+    /// changed or dropped after the call.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the matrix has another number of elements or does not lie on the host.
+    /// [`Error::Layout`] where the matrix has another number of elements or is not in host memory.
     pub fn upload(&mut self, from: View<'_, T>) -> Result<()> {
-        self.upload_told(from, None)
+        self.upload_with_progress(from, None)
     }
 
-    /// [`Buffer::upload`], counting bytes.
-    pub(super) fn upload_told(&mut self, from: View<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
-        fits(from.memory(), from.shape(), self.len)?;
+    /// [`Buffer::upload`], with a progress meter of bytes.
+    pub(super) fn upload_with_progress(&mut self, from: View<'_, T>, meter: Option<&ProgressMeter<'_>>) -> Result<()> {
+        check_copy(from.memory(), from.shape(), self.len)?;
         let start = Instant::now();
-        self.gpu.staged(|staging| staging.upload(self.gpu.stream(), from, self.address, meter))?;
-        self.say("uploaded", start);
+        self.gpu.with_staging(|staging| staging.upload(self.gpu.stream(), from, self.address, meter))?;
+        self.log_copy("uploaded", start);
         Ok(())
     }
 
-    /// Copies this memory into a host matrix, row after row, and waits for it.
+    /// Copies this memory into a host matrix, in row-major order, and waits.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the matrix has another number of elements or does not lie on the host; what the driver
-    /// says, which includes the failure of a kernel that was queued earlier.
+    /// [`Error::Layout`] where the matrix has another number of elements or is not in host memory;
+    /// errors of the driver, including the failure of a kernel that was queued earlier.
     pub fn download(&self, to: ViewMut<'_, T>) -> Result<()> {
-        self.download_told(to, None)
+        self.download_with_progress(to, None)
     }
 
-    /// [`Buffer::download`], counting bytes.
-    pub(super) fn download_told(&self, to: ViewMut<'_, T>, meter: Option<&Meter<'_>>) -> Result<()> {
-        fits(to.memory(), to.shape(), self.len)?;
+    /// [`Buffer::download`], with a progress meter of bytes.
+    pub(super) fn download_with_progress(&self, to: ViewMut<'_, T>, meter: Option<&ProgressMeter<'_>>) -> Result<()> {
+        check_copy(to.memory(), to.shape(), self.len)?;
         let start = Instant::now();
-        self.gpu.staged(|staging| staging.download(self.gpu.stream(), self.address, to, meter))?;
-        self.say("downloaded", start);
+        self.gpu.with_staging(|staging| staging.download(self.gpu.stream(), self.address, to, meter))?;
+        self.log_copy("downloaded", start);
         Ok(())
     }
 
-    /// Notes a copy of the whole memory. What an upload still has under way counts as done: at most the two staged halves.
-    fn say(&self, what: &str, start: Instant) {
+    /// Logs a copy of the whole memory. The part of an upload that is still queued counts as
+    /// copied: at most the two staging buffers.
+    fn log_copy(&self, what: &str, start: Instant) {
         let (bytes, elapsed) = (self.len * size_of::<T>(), start.elapsed());
         let rate = bytes as f64 / elapsed.as_secs_f64() / 1e9;
         tracing::debug!(bytes, ?elapsed, gigabytes_per_second = rate, gpu = ?self.gpu, "{what}");
     }
 
-    /// Queues a copy of other memory of this GPU into this.
+    /// Queues a copy of another buffer of this GPU into this one.
     ///
     /// # Errors
-    /// [`Error::Layout`] where it has another number of elements, [`Error::Elsewhere`] where it is of another context; what the driver
-    /// says.
+    /// [`Error::Layout`] where it has another number of elements, [`Error::DeviceMismatch`] where
+    /// it is of another context; errors of the driver.
     pub fn copy_from(&mut self, from: &Buffer<T>) -> Result<()> {
         if from.len != self.len {
-            return Err(Error::Layout(format!("{} elements do not fit into {}", from.len, self.len)));
+            return Err(Error::Layout(format!("cannot copy {} elements into a buffer of {}", from.len, self.len)));
         }
         if self.is_empty() {
             return Ok(());
         }
         self.gpu.bind()?;
-        self.gpu.ordered(&[from.memory()], || {
-            // SAFETY: both addresses are of as many elements, in one context, and work on them is in order with what is queued at
-            // their homes.
+        self.gpu.submit_in_order(&[from.memory()], || {
+            // SAFETY: both buffers have the same length and context, and the copy is ordered with
+            // the work on their home streams.
             let code = unsafe {
                 let bytes = self.len * size_of::<T>();
                 sys::cuMemcpyDtoDAsync_v2(self.address, from.address, bytes, self.gpu.raw_stream())
@@ -138,10 +140,10 @@ impl<T: Stored> Buffer<T> {
         })
     }
 
-    /// Queues setting every element to `value`.
+    /// Queues a fill of every element with `value`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn fill(&mut self, value: T) -> Result<()> {
         if self.is_empty() {
             return Ok(());
@@ -149,7 +151,7 @@ impl<T: Stored> Buffer<T> {
         self.gpu.bind()?;
         let (at, len, stream, bits) = (self.address, self.len, self.gpu.raw_stream(), value.to_bits());
         let (low, high) = (bits as u32, (bits >> 32) as u32);
-        // SAFETY: the context is current, and `len` elements of the width that is set lie at `at`.
+        // SAFETY: the context is current, and the buffer has `len` elements of this width at `at`.
         let code = unsafe {
             match size_of::<T>() {
                 1 => sys::cuMemsetD8Async(at, low as u8, len, stream),
@@ -162,7 +164,7 @@ impl<T: Stored> Buffer<T> {
         code.named("cuMemsetAsync")
     }
 
-    /// The driver sets up to 32 bits at a time; the rest is a copy of one element to everywhere.
+    /// Fills by a copy of one broadcast element, since the driver fills with at most 32 bits.
     fn fill_by_copy(&mut self, value: T) -> Result<()> {
         let len = self.len;
         self.upload(View::new(&[value], 1, 1)?.broadcast(Shape::new(1, len))?)
@@ -175,8 +177,8 @@ impl<T> Drop for Buffer<T> {
             return;
         }
         bind_to_release(self.gpu.context());
-        // SAFETY: the memory is ours and released once, the way it was allocated, after what is queued on its home. A
-        // failure means that the context is lost, and with it the memory.
+        // SAFETY: the memory is owned and freed once, as it was allocated, after the work on its
+        // home stream. A failure means that the context is lost, and with it the memory.
         let _ = unsafe {
             match self.gpu.info().memory_pools {
                 true => sys::cuMemFreeAsync(self.address, self.gpu.raw_stream()),
@@ -194,7 +196,7 @@ pub(super) fn allocate(gpu: &Gpu, bytes: u128) -> Result<u64> {
     }
     gpu.refuse_capture(|| "memory is allocated on the GPU".into())?;
     let mut address = 0;
-    // SAFETY: the context is current, and the driver stores an address.
+    // SAFETY: the context is current, and the driver writes an address.
     let code = unsafe {
         match gpu.info().memory_pools {
             true => sys::cuMemAllocAsync(&mut address, size, gpu.raw_stream()),
@@ -212,9 +214,9 @@ fn out_of_memory(gpu: &Gpu, bytes: u128) -> Error {
 }
 
 impl Gpu {
-    /// The error, with what is free once the work queued so far has released its memory.
+    /// The error, with the free memory after the work queued so far has released its memory.
     pub(super) fn out_of_memory(&self, what: String, bytes: u128) -> Error {
-        // Where the GPU no longer answers, the number is left out.
+        // Where the GPU no longer responds, the number is omitted.
         let free = self.synchronize().ok().and_then(|()| self.context().mem_get_info().ok());
         let available = free.map(|(free, _)| free as u128);
         Error::OutOfMemory { what, bytes, device: format!("cuda:{}", self.ordinal()), available }
@@ -222,9 +224,9 @@ impl Gpu {
 }
 
 /// Checks that a matrix can be copied to or from GPU memory of `len` elements.
-fn fits<T>(memory: Memory<'_, T>, shape: Shape, len: usize) -> Result<()> {
+fn check_copy<T>(memory: Memory<'_, T>, shape: Shape, len: usize) -> Result<()> {
     let Memory::Host(_) = memory else {
-        let why = "a copy between the host and a GPU takes a matrix on the host, this one lies on a GPU";
+        let why = "a copy between host and GPU needs a host matrix; this one is in GPU memory";
         return Err(Error::Layout(why.into()));
     };
     if shape.len()? == len {
@@ -233,15 +235,15 @@ fn fits<T>(memory: Memory<'_, T>, shape: Shape, len: usize) -> Result<()> {
     Err(Error::Layout(format!("a {shape} matrix has {} elements, the GPU memory has {len}", shape.len()?)))
 }
 
-/// A matrix, or a batch of them, in memory of its own on a GPU, row-major.
+/// An owned matrix, or a batch of matrices, in GPU memory, row-major.
 #[derive(Debug)]
 pub struct DeviceMatrix<T> {
     buffer: Buffer<T>,
     layout: Layout,
 }
 
-impl<T: Stored> DeviceMatrix<T> {
-    /// A matrix with whatever was in its memory before.
+impl<T: DeviceElement> DeviceMatrix<T> {
+    /// Allocates an uninitialized matrix.
     ///
     /// # Errors
     /// [`Error::Shape`] and [`Error::OutOfMemory`].
@@ -250,7 +252,7 @@ impl<T: Stored> DeviceMatrix<T> {
         Ok(DeviceMatrix { buffer: Buffer::uninit(gpu, shape.len()?)?, layout })
     }
 
-    /// A matrix of zeros.
+    /// Allocates a matrix of zeros.
     ///
     /// # Errors
     /// [`Error::Shape`] and [`Error::OutOfMemory`].
@@ -260,74 +262,77 @@ impl<T: Stored> DeviceMatrix<T> {
         Ok(matrix)
     }
 
-    /// A copy of a host matrix. The copy is queued; the host matrix may be changed or dropped as soon as this returns.
+    /// Allocates a matrix and queues a copy of a host matrix into it. The host matrix may be
+    /// changed or dropped after the call.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the matrix does not lie on the host, and [`Error::OutOfMemory`].
+    /// [`Error::Layout`] where the matrix is not in host memory, and [`Error::OutOfMemory`].
     pub fn upload(gpu: &Gpu, from: View<'_, T>) -> Result<Self> {
         let mut matrix = Self::uninit(gpu, from.shape())?;
         matrix.buffer.upload(from)?;
         Ok(matrix)
     }
 
-    /// Queues a copy of a host matrix into this one, row after row.
+    /// Queues a copy of a host matrix into this one, in row-major order.
     ///
     /// # Errors
-    /// [`Error::Layout`] where the matrix has another number of elements or does not lie on the host.
+    /// [`Error::Layout`] where the matrix has another number of elements or is not in host memory.
     pub fn upload_from(&mut self, from: View<'_, T>) -> Result<()> {
         self.buffer.upload(from)
     }
 
-    /// A copy on the host. Waits for what is queued on the matrix.
+    /// Copies the matrix to the host, after the work queued on it, and waits.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; what the driver says, which includes the failure of a kernel that was queued earlier.
+    /// [`Error::OutOfMemory`]; errors of the driver, including the failure of a kernel that was
+    /// queued earlier.
     pub fn download(&self) -> Result<Matrix<T>> {
         let mut matrix = Matrix::zeros_of_shape(self.shape())?;
         self.download_into(matrix.view_mut())?;
         Ok(matrix)
     }
 
-    /// Copies into a host matrix of the same shape, and waits for it.
+    /// Copies into a host matrix of the same shape, and waits.
     ///
     /// # Errors
-    /// As [`download`](Self::download); [`Error::Layout`] for another shape or a matrix on a GPU.
+    /// As for [`download`](Self::download); [`Error::Layout`] for another shape or a matrix in GPU
+    /// memory.
     pub fn download_into(&self, to: ViewMut<'_, T>) -> Result<()> {
         if to.shape() != self.shape() {
-            return Err(Error::Layout(format!("a {} matrix does not fit into a {} one", self.shape(), to.shape())));
+            return Err(Error::Layout(format!("cannot copy a {} matrix into a {} matrix", self.shape(), to.shape())));
         }
         self.buffer.download(to)
     }
 
-    /// Extents.
+    /// The shape: batch, rows and columns.
     pub fn shape(&self) -> Shape {
         self.layout.shape
     }
 
-    /// The memory underneath.
+    /// The buffer that holds the elements.
     pub fn buffer(&self) -> &Buffer<T> {
         &self.buffer
     }
 
-    /// Sets every element.
+    /// Queues a fill of every element with `value`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn fill(&mut self, value: T) -> Result<()> {
         self.buffer.fill(value)
     }
 
-    /// The handle it was made with, whose stream is its home.
+    /// The handle that allocated it, whose stream is its home stream.
     pub fn gpu(&self) -> &Gpu {
         self.buffer.gpu()
     }
 
-    /// The matrix, to read.
+    /// A read-only view.
     pub fn view(&self) -> View<'_, T> {
         View::on_gpu(self.buffer.memory(), self.layout)
     }
 
-    /// The matrix, to write.
+    /// A mutable view.
     pub fn view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut::on_gpu(self.buffer.memory(), self.layout)
     }

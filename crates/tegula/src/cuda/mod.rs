@@ -1,50 +1,52 @@
-//! NVIDIA GPUs, through the driver and nothing else.
+//! NVIDIA GPUs through the CUDA driver API.
 //!
-//! This module finds the driver, has a printed [`Image`](tegula_ir::ptx::Image) made into a [`Function`], owns memory on the
-//! GPU and queues launches. It knows what an image is, not what the kernel in it means; only `product`,
-//! where kernels meet the driver, looks at the intermediate representation.
+//! This module opens the driver library, loads a printed [`Image`](tegula_ir::ptx::Image) as a
+//! [`Function`], owns GPU memory and queues launches. It treats images as opaque; only `product`,
+//! which binds kernels to the driver, depends on the intermediate representation.
 //!
-//! **Order.** Everything is queued on the stream of a [`Gpu`] handle and nothing waits for it, except where results
-//! come back to the host. cudarc's own memory type records events for each use so that any stream may use it at any time;
-//! memory made here does not. It has a *home*, the stream of the handle that allocated it, and whoever queues work on
-//! another stream puts it between two such events with [`Gpu::ordered`]. Where all is on one stream, that costs nothing.
-//! Memory borrowed from cudarc follows cudarc's protocol for as long as it is borrowed ([`Gpu::borrow`]).
+//! **Order.** All work is queued on the stream of a [`Gpu`] handle. The host waits only for results
+//! that are copied back. cudarc's own memory type records events for each use, so that any stream
+//! may use it at any time. Memory allocated here has a *home stream* instead, that of the handle
+//! which allocated it. Work on another stream must be ordered with it by events, through
+//! [`Gpu::submit_in_order`]. On a single stream that costs nothing. Memory borrowed from cudarc
+//! follows cudarc's protocol while it is borrowed ([`Gpu::borrow`]).
 //!
-//! **Missing pieces.** The driver library is opened when it is first asked for. Where it is missing, lacks a function or
-//! refuses to start, every call here returns [`Error::NoDriver`](crate::Error::NoDriver) with the reason.
+//! **Missing driver.** The driver library is opened at the first use. Where it is missing, lacks a
+//! function or fails to initialize, every call returns [`Error::NoDriver`](crate::Error::NoDriver)
+//! with the reason.
 #![allow(unsafe_code)]
 
 mod assemble;
 mod cache;
+mod device_element;
 mod driver;
 mod event;
+mod external_memory;
+mod function;
 mod gpu;
 mod graph;
-mod image;
-mod kept;
 mod launch;
-mod lend;
 mod library;
 mod load;
 mod memory;
 mod product;
 mod staging;
-mod stored;
-mod tensor;
+mod tensor_map;
 mod workspace;
+mod workspace_pool;
 
 pub use cache::cache_directory;
 /// The crate whose contexts, streams and slices are accepted here.
 pub use cudarc;
+pub use device_element::DeviceElement;
 pub use driver::{DeviceInfo, devices, driver_version};
 pub use event::Event;
+pub use external_memory::{Borrowed, BorrowedMut};
+pub use function::{Attributes, Function, LoadSource};
 pub use gpu::Gpu;
 pub use graph::Graph;
-pub use image::{Attributes, Function, Source};
 pub use launch::Param;
-pub use lend::{Borrowed, BorrowedMut};
 pub use memory::{Buffer, DeviceMatrix};
 pub use product::Arg;
-pub(crate) use product::Method;
+pub(crate) use product::GpuPlan;
 pub(crate) use staging::STAGING_BYTES;
-pub use stored::Stored;

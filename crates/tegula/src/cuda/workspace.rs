@@ -1,4 +1,6 @@
-//! Memory for the parts of sums, and flags, kept from product to product: a second product allocates nothing, and can be recorded.
+//! Workspaces for partial sums and flags, reused by later products.
+//!
+//! Such a product allocates nothing, and can be captured.
 
 use std::marker::PhantomData;
 use std::sync::PoisonError;
@@ -7,44 +9,56 @@ use cudarc::driver::sys;
 
 use super::driver::Named;
 use super::gpu::Gpu;
-use super::kept::{Kept, Kind};
 use super::memory::allocate;
+use super::workspace_pool::{PooledWorkspace, WorkspaceContents};
 use crate::error::{Error, Result};
 use crate::matrix::DeviceMemory;
 
 impl Gpu {
-    /// Memory of so many elements for the next work on this handle's stream.
+    /// A workspace of `elements` elements of `size` bytes, for the next work on this handle's
+    /// stream.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], and [`Error::Capture`] where it would have to be allocated while work is recorded.
-    pub(super) fn workspace(&self, elements: usize, size: usize, kind: Kind) -> Result<DeviceMemory<'_>> {
+    /// [`Error::OutOfMemory`], and [`Error::Capture`] where an allocation is needed during a
+    /// capture.
+    pub(super) fn workspace(
+        &self,
+        elements: usize,
+        size: usize,
+        contents: WorkspaceContents,
+    ) -> Result<DeviceMemory<'_>> {
         let bytes = elements as u128 * size as u128;
-        let mut all = self.workspaces().0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.workspaces().0.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = self.raw_stream() as usize;
-        // The driver does not say the number while work is recorded, but then the stream has been there since its first product.
-        let number = if self.is_capturing()? { None } else { Some(number_of(self)?) };
-        let here = all.iter().filter(|kept| {
-            kept.kind == kind && kept.stream == stream && number.is_none_or(|number| number == kept.number)
+        // The driver does not report the id during a capture, but then the stream exists since its
+        // first product.
+        let id = if self.is_capturing()? { None } else { Some(stream_id(self)?) };
+        let own = pool.iter().filter(|workspace| {
+            workspace.contents == contents
+                && workspace.stream == stream
+                && id.is_none_or(|id| id == workspace.stream_id)
         });
-        let most = here.clone().map(|kept| kept.bytes).max().unwrap_or(0);
-        let fitting = here.filter(|kept| kept.bytes >= bytes).map(|kept| kept.address).next_back();
+        let largest = own.clone().map(|workspace| workspace.bytes).max().unwrap_or(0);
+        let fitting = own.filter(|workspace| workspace.bytes >= bytes).map(|workspace| workspace.address).next_back();
         let address = match fitting {
             Some(address) => address,
             None => {
-                let roomy = bytes.max(2 * most).max(kind.least());
-                let (address, bytes) = match allocate(self, roomy) {
-                    Ok(address) => (address, roomy),
+                let preferred = bytes.max(2 * largest).max(contents.min_bytes());
+                let (address, bytes) = match allocate(self, preferred) {
+                    Ok(address) => (address, preferred),
                     Err(Error::OutOfMemory { .. }) => (allocate(self, bytes)?, bytes),
                     Err(error) => return Err(error),
                 };
-                let number = number.map_or_else(|| number_of(self), Ok)?;
-                all.push(Kept { kind, stream, number, address, bytes });
-                if kind == Kind::Zeros {
-                    // SAFETY: the context is current since the allocation, and so many bytes lie there.
+                let stream_id = id.map_or_else(|| stream_id(self), Ok)?;
+                pool.push(PooledWorkspace { contents, stream, stream_id, address, bytes });
+                if contents == WorkspaceContents::Zeroed {
+                    // SAFETY: the context is current since the allocation, which has these bytes.
                     let code = unsafe { sys::cuMemsetD8Async(address, 0, bytes as usize, self.raw_stream()) };
                     if let Err(error) = code.named("cuMemsetAsync") {
-                        // What is not zero is for nobody; it is freed with the rest.
-                        all.last_mut().into_iter().for_each(|kept| kept.kind = Kind::Any);
+                        // It is not zeroed, so no later product may use it as such; the pool frees
+                        // it.
+                        let failed = pool.last_mut().into_iter();
+                        failed.for_each(|workspace| workspace.contents = WorkspaceContents::Uninitialized);
                         return Err(error);
                     }
                 }
@@ -55,10 +69,10 @@ impl Gpu {
     }
 }
 
-/// The number of a handle's stream.
-fn number_of(gpu: &Gpu) -> Result<u64> {
-    let mut number = 0;
+/// The unique id of a handle's stream.
+fn stream_id(gpu: &Gpu) -> Result<u64> {
+    let mut id = 0;
     // SAFETY: the stream is alive, and the driver stores a number.
-    unsafe { sys::cuStreamGetId(gpu.raw_stream(), &mut number) }.named("cuStreamGetId")?;
-    Ok(number)
+    unsafe { sys::cuStreamGetId(gpu.raw_stream(), &mut id) }.named("cuStreamGetId")?;
+    Ok(id)
 }

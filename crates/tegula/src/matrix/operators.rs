@@ -1,5 +1,5 @@
-//! `a * b` for owned and borrowed matrices. A file of its own: products need matrices, so the type
-//! itself must not know them.
+//! `a * b` for owned and borrowed matrices. A separate file, since products depend on matrices, and
+//! the type itself must not depend on products.
 
 use std::ops::Mul;
 
@@ -20,8 +20,8 @@ macro_rules! operator {
         /// The matrix product A·B, as [`matmul`] computes it: on a GPU where one is present.
         ///
         /// # Panics
-        /// With the message of the error where [`matmul`] returns one, such as for shapes that do
-        /// not make a product. Use `matmul` to handle errors.
+        /// With the error message of [`matmul`], such as for shapes that do not match. Use `matmul`
+        /// to handle errors.
         impl<T: Element> Mul<$b> for $a {
             type Output = Matrix<T::Out>;
 

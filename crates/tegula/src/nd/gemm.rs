@@ -1,22 +1,26 @@
-//! The problem: C = act(alpha·A·B + beta·C + bias) on N-dimensional arrays, handed to [`Gemm`] one product after the other.
+//! GEMM on arrays of any number of axes, as a sequence of [`Gemm`]s.
+//!
+//! It computes C = act(alpha·A·B + beta·C + bias).
 
 use tegula_core::nd::{NdArray, NdView, NdViewMut, display};
-use tegula_core::progress::{Audience, Listener, Progress};
+use tegula_core::progress::{Progress, ProgressReporter, ProgressSink};
 use tegula_kernels::plan::Explanation;
 
-use super::finish::NdFinish;
+use super::epilogue::NdEpilogueOperands;
 use super::products::{Products, matrix_axes, product_shape};
 use crate::device::Device;
 use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::Activation;
 use crate::error::{Error, Result};
 use crate::exec::explain;
-use crate::gemm::{Gemm, Report, addresses, refuse_overlap};
+use crate::gemm::{Gemm, Report, address_range, refuse_overlap};
 
-/// A·B in a new array on the host, on the best device present: the first GPU, else the CPU. Shapes as [above](super).
+/// A·B in a new host array, on the best device: the first GPU, else the CPU. Shapes follow the
+/// rules [of the module](super).
 ///
 /// # Errors
-/// [`Error::Shape`] where the shapes make no product, [`Error::OutOfMemory`], and what the device says.
+/// [`Error::Shape`] where the shapes do not match, [`Error::OutOfMemory`], and errors of the
+/// device.
 pub fn matmul<'a, T: Element>(a: impl Into<NdView<'a, T>>, b: impl Into<NdView<'a, T>>) -> Result<NdArray<T::Out>> {
     let (a, b) = (a.into(), b.into());
     let mut c = NdArray::zeros(&product_shape(a.shape(), b.shape())?)?;
@@ -24,12 +28,16 @@ pub fn matmul<'a, T: Element>(a: impl Into<NdView<'a, T>>, b: impl Into<NdView<'
     Ok(c)
 }
 
-/// C = act(alpha·A·B + beta·C + bias) on arrays of any number of axes, with alpha 1, beta 0, no bias and no activation unless said otherwise.
+/// C = act(alpha·A·B + beta·C + bias) on arrays of any number of axes. The defaults are alpha 1,
+/// beta 0, no bias and no activation.
 ///
-/// Shapes are [above](super); C has the result's, it is not broadcast. For the rest all is as with [`Gemm`]: any strides will do, with
-/// beta = 0 C is not read, with alpha = 0 A and B are not. No operand is copied to give it another shape: where one batch of matrices is
-/// not enough to describe the work, it is done as several products, of which each, on a GPU, takes its own share of what lies on the host
-/// there and back. [`explain`](Self::explain) tells how many they are.
+/// Shapes follow the rules [of the module](super). C has the shape of the result, and is not
+/// broadcast. Otherwise it behaves like [`Gemm`]: strides may have any value; with beta = 0, C is
+/// not read; with alpha = 0, A and B are not read.
+///
+/// No operand is copied to change its shape. Where one batch of matrices cannot describe the work,
+/// it becomes several products, each with its own copies of host operands to a GPU and back.
+/// [`explain`](Self::explain) reports their number.
 ///
 /// ```
 /// use tegula::Device;
@@ -42,15 +50,15 @@ pub fn matmul<'a, T: Element>(a: impl Into<NdView<'a, T>>, b: impl Into<NdView<'
 /// # Ok::<(), tegula::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "nothing happens before `run`"]
+#[must_use = "a product is computed by `run`"]
 pub struct NdGemm<'a, T: Element> {
     alpha: T::Acc,
     a: NdView<'a, T>,
     b: NdView<'a, T>,
     beta: T::Acc,
     c: NdViewMut<'a, T::Out>,
-    finish: NdFinish<'a, T::Out>,
-    audience: Audience<'a>,
+    epilogue: NdEpilogueOperands<'a, T::Out>,
+    progress: ProgressReporter<'a>,
     accuracy: Accuracy,
     device: Option<Device>,
 }
@@ -59,100 +67,105 @@ impl<'a, T: Element> NdGemm<'a, T> {
     /// C = A·B.
     pub fn new(a: NdView<'a, T>, b: NdView<'a, T>, c: NdViewMut<'a, T::Out>) -> Self {
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
-        let (finish, audience) = (NdFinish::default(), Audience::default());
-        NdGemm { alpha, a, b, beta, c, finish, audience, accuracy: Accuracy::Full, device: None }
+        let (epilogue, progress) = (NdEpilogueOperands::default(), ProgressReporter::default());
+        NdGemm { alpha, a, b, beta, c, epilogue, progress, accuracy: Accuracy::Full, device: None }
     }
 
-    /// The factor of A·B.
+    /// Sets alpha, which scales A·B.
     pub fn alpha(self, alpha: T::Acc) -> Self {
         NdGemm { alpha, ..self }
     }
 
-    /// The factor of what C holds.
+    /// Sets beta, which scales the previous C.
     pub fn beta(self, beta: T::Acc) -> Self {
         NdGemm { beta, ..self }
     }
 
-    /// What to add to each matrix of C: an array that broadcasts to C, of n numbers, m×1 numbers, or stacks of such, see [`Gemm::bias`].
+    /// Sets the bias, an array that broadcasts to C, see [`Gemm::bias`].
+    ///
+    /// Its shape is n, m×1, or stacks of these.
     ///
     /// ```
     /// use tegula::nd::{NdArray, NdGemm};
     ///
-    /// let (a, b) = (NdArray::from_vec(&[2, 1, 1], vec![1i32, 2])?, NdArray::from_vec(&[1, 3], vec![1i32, 2, 3])?);
-    /// let (bias, mut c) = (NdArray::from_vec(&[3], vec![-3i32, 0, 7])?, NdArray::zeros(&[2, 1, 3])?);
+    /// let a = NdArray::from_vec(&[2, 1, 1], vec![1i32, 2])?;
+    /// let b = NdArray::from_vec(&[1, 3], vec![1i32, 2, 3])?;
+    /// let bias = NdArray::from_vec(&[3], vec![-3i32, 0, 7])?;
+    /// let mut c = NdArray::zeros(&[2, 1, 3])?;
     /// NdGemm::new(a.view(), b.view(), c.view_mut()).bias(bias.view()).run()?;
     /// assert_eq!(c.as_slice(), [-2, 2, 10, -1, 4, 13]);
     /// # Ok::<(), tegula::Error>(())
     /// ```
     pub fn bias(self, bias: NdView<'a, T::Out>) -> Self {
-        NdGemm { finish: NdFinish { bias: Some(bias), ..self.finish }, ..self }
+        NdGemm { epilogue: NdEpilogueOperands { bias: Some(bias), ..self.epilogue }, ..self }
     }
 
-    /// The function that is applied last, see [`Gemm::activation`].
+    /// Sets the activation, see [`Gemm::activation`].
     pub fn activation(self, activation: Activation) -> Self {
-        NdGemm { finish: NdFinish { activation, ..self.finish }, ..self }
+        NdGemm { epilogue: NdEpilogueOperands { activation, ..self.epilogue }, ..self }
     }
 
-    /// How exact the product has to be, see [`Gemm::accuracy`].
+    /// Sets the required accuracy, see [`Gemm::accuracy`].
     pub fn accuracy(self, accuracy: Accuracy) -> Self {
         NdGemm { accuracy, ..self }
     }
 
-    /// Where to compute. Without this, where the arrays lie, or on the best device present.
+    /// Sets the device. The default is the GPU that holds the arrays, else the best device.
     pub fn on(self, device: &Device) -> Self {
         NdGemm { device: Some(device.clone()), ..self }
     }
 
-    /// Who is told how far the work has come, see [`Gemm::progress`]. Totals are those of all products; where there are several, their
-    /// phases alternate.
-    pub fn progress(self, listener: &'a Listener<'a>) -> Self {
-        NdGemm { audience: Audience(Some(listener)), ..self }
+    /// Sets the progress sink, see [`Gemm::progress`]. Totals are those of all products; the phases
+    /// of several products alternate.
+    pub fn progress(self, sink: &'a ProgressSink<'a>) -> Self {
+        NdGemm { progress: ProgressReporter(Some(sink)), ..self }
     }
 
-    /// Computes.
+    /// Computes the product.
     ///
     /// # Errors
-    /// As [`Gemm::run`]. Where a device fails in the middle of several products, part of C is done.
+    /// As for [`Gemm::run`]. If a device fails between products, part of C is written.
     pub fn run(mut self) -> Result<Report> {
         let products = self.products()?;
-        let (count, listener) = (products.count() as u64, self.audience.0);
+        let (count, sink) = (products.count() as u64, self.progress.0);
         let mut report = None;
         for ([a, b, c, bias], number) in products.layouts().zip(0..) {
-            // Every product has the same share of the whole.
-            let share = move |p: Progress| {
-                listener.iter().for_each(|tell| tell(p.of_parts(number, count)));
+            // Every product is the same part of the total.
+            let report_part = move |p: Progress| {
+                sink.iter().for_each(|sink| sink(p.of_parts(number, count)));
             };
             let (a, b) = (self.a.matrices(a), self.b.matrices(b));
             let product = Gemm::new(a, b, self.c.matrices(c)).alpha(self.alpha).beta(self.beta);
             let mut product = product.accuracy(self.accuracy);
-            product.finish = self.finish.matrices(bias);
-            if listener.is_some() {
-                product = product.progress(&share);
+            product.epilogue = self.epilogue.matrices(bias);
+            if sink.is_some() {
+                product = product.progress(&report_part);
             }
             if let Some(device) = &self.device {
                 product = product.on(device);
             }
             report = Some(product.run()?);
         }
-        report.ok_or_else(|| Error::Shape("a product of nothing".into()))
+        report.ok_or_else(|| Error::Shape("an empty sequence of products".into()))
     }
 
-    /// What [`run`](Self::run) would do, without doing any of it, see [`Gemm::explain`]. Sizes, copies and memory are those of one product.
+    /// Explains what [`run`](Self::run) would do, see [`Gemm::explain`]. Sizes, copies and memory
+    /// are those of one product.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As for [`run`](Self::run).
     pub fn explain(&self) -> Result<Explanation> {
         let products = self.products()?;
         let ([a, b, c, bias], view) = (products.first(), self.c.as_view());
-        let given = [self.a.matrices(a), self.b.matrices(b)];
-        let (c, factors, finish) = (view.matrices(c), [self.alpha, self.beta], self.finish.matrices(bias));
-        let mut explanation = explain(self.device.as_ref(), self.accuracy, given, c, factors, finish, None)?;
+        let inputs = [self.a.matrices(a), self.b.matrices(b)];
+        let (c, scalars, epilogue) = (view.matrices(c), [self.alpha, self.beta], self.epilogue.matrices(bias));
+        let mut explanation = explain(self.device.as_ref(), self.accuracy, inputs, c, scalars, epilogue, None)?;
         explanation.products = products.count();
         for (operand, layout) in explanation.operands.iter_mut().zip([self.a.layout(), self.b.layout(), view.layout()])
         {
             (operand.shape, operand.strides) = (layout.shape.clone(), layout.strides.clone());
         }
-        if let (Some(operand), Some(bias)) = (&mut explanation.bias, &self.finish.bias) {
+        if let (Some(operand), Some(bias)) = (&mut explanation.bias, &self.epilogue.bias) {
             (operand.shape, operand.strides) = (bias.layout().shape.clone(), bias.layout().strides.clone());
         }
         Ok(explanation)
@@ -165,13 +178,13 @@ impl<'a, T: Element> NdGemm<'a, T> {
             return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
         }
         let (c, span) = (self.c.as_view(), |view: &NdView<'_, T>| view.layout().span());
-        let output = addresses(c.memory(), c.layout().span()?);
-        refuse_overlap("A", addresses(self.a.memory(), span(&self.a)?), output)?;
-        refuse_overlap("B", addresses(self.b.memory(), span(&self.b)?), output)?;
-        if let Some(bias) = &self.finish.bias {
-            refuse_overlap("bias", addresses(bias.memory(), bias.layout().span()?), output)?;
+        let output = address_range(c.memory(), c.layout().span()?);
+        refuse_overlap("A", address_range(self.a.memory(), span(&self.a)?), output)?;
+        refuse_overlap("B", address_range(self.b.memory(), span(&self.b)?), output)?;
+        if let Some(bias) = &self.epilogue.bias {
+            refuse_overlap("bias", address_range(bias.memory(), bias.layout().span()?), output)?;
         }
-        let bias = self.finish.layout(&expected, matrix_axes(self.a.shape(), self.b.shape()))?;
+        let bias = self.epilogue.layout(&expected, matrix_axes(self.a.shape(), self.b.shape()))?;
         Ok(Products::new(self.a.layout(), self.b.layout(), self.c.layout(), bias.as_ref()))
     }
 }

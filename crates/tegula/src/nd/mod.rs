@@ -1,14 +1,15 @@
-//! Arrays of any number of dimensions, multiplied as `numpy.matmul` does it.
+//! Products of arrays of any number of axes, with the semantics of `numpy.matmul`.
 //!
-//! The last two axes are matrices and those before them a stack. Stacks broadcast: aligned at the last axis, extents must agree, be 1, or
-//! be missing. An operand of one axis is a vector, of which the result has no axis; an operand of none is refused.
+//! The last two axes are matrices, the axes before them a stack. Stacks broadcast: aligned at the
+//! last axis, extents must be equal, 1, or missing. An operand of one axis is a vector, and the
+//! result lacks that axis. An operand of no axis is refused.
 //!
 //! | A | B | C |
 //! |---|---|---|
 //! | m×k | k×n | m×n |
 //! | 5×m×k | k×n | 5×m×n |
 //! | 7×1×m×k | 5×k×n | 7×5×m×n |
-//! | k | k | a number: no axis |
+//! | k | k | a scalar: no axis |
 //! | m×k | k | m |
 //! | k | 5×k×n | 5×n |
 //!
@@ -22,18 +23,17 @@
 //! # Ok::<(), tegula::Error>(())
 //! ```
 //!
-//! - `layout`: where the elements lie;
-//! - `array`: owned arrays and views;
-//! - `products`: an N-dimensional product as products of matrices, numbers in and numbers out;
-//! - `gemm`: the problem; `finish`: what is done last.
+//! - `products`: lowering of a product to batched products of matrices, from layouts to layouts;
+//! - `gemm`: the product; `epilogue`: bias and activation.
 //!
-//! It knows layouts and products, not engines.
+//! Arrays, views and their layouts are in `tegula_core::nd`. This module depends on layouts and
+//! products, not on engines.
 
-mod finish;
+mod epilogue;
 mod gemm;
 mod products;
 
-pub use finish::NdFinish;
+pub use epilogue::NdEpilogueOperands;
 pub use gemm::{NdGemm, matmul};
 pub use products::product_shape;
 #[doc(hidden)]

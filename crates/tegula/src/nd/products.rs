@@ -1,4 +1,4 @@
-//! An N-dimensional product as products of matrices: shapes and layouts in, layouts out.
+//! Lowering of a product of arrays to batched products of matrices, from layouts to layouts.
 
 use tegula_core::nd::{NdLayout, display};
 use tegula_ir::launch::MAX_EXTENT;
@@ -6,34 +6,36 @@ use tegula_ir::launch::MAX_EXTENT;
 use crate::error::{Error, Result};
 use crate::matrix::{Layout, Shape};
 
-/// The shape of A·B by the rules [above](super).
+/// The shape of A·B by the rules [of the module](super).
 ///
 /// # Errors
-/// [`Error::Shape`] naming both shapes, where an operand has no axis, their inner axes differ or their stacks do not broadcast.
+/// [`Error::Shape`] with both shapes, where an operand has no axis, the inner axes differ, or the
+/// stacks do not broadcast.
 pub fn product_shape(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     let refused = |why: String| Err(Error::Shape(format!("A is {} and B is {}: {why}", named(a), named(b))));
     if a.is_empty() || b.is_empty() {
-        return refused("a product takes at least one axis of each; alpha scales by a number".into());
+        return refused("each operand needs at least one axis; use alpha to scale by a number".into());
     }
     let (stack_a, m, k) = left(a);
     let (stack_b, depth, n) = right(b);
     if k != depth {
         return refused(match (a, b) {
-            ([_, _], [_, _]) => format!("A's {k} columns must be as many as B's {depth} rows"),
-            (_, [_]) => format!("A's last axis ({k}) must be as long as B ({depth})"),
-            _ => format!("A's last axis ({k}) must be as long as B's second-last axis ({depth})"),
+            ([_, _], [_, _]) => format!("A's {k} columns must equal B's {depth} rows"),
+            (_, [_]) => format!("A's last axis ({k}) must equal the length of B ({depth})"),
+            _ => format!("A's last axis ({k}) must equal B's second-last axis ({depth})"),
         });
     }
     let Some(stack) = broadcast(stack_a, stack_b) else {
         let (a, b) = (display(stack_a), display(stack_b));
         return refused(format!(
-            "stacks of {a} and {b} do not broadcast; aligned at the last, extents must agree or be 1"
+            "stacks {a} and {b} do not broadcast: aligned at the last axis, extents must be equal or 1"
         ));
     };
     Ok(stack.into_iter().chain(m).chain(n).collect())
 }
 
-/// How many of the axes of C are A's rows and B's columns.
+/// The number of matrix axes of C: one for A's rows unless A is a vector, one for B's columns
+/// likewise.
 pub fn matrix_axes(a: &[usize], b: &[usize]) -> usize {
     usize::from(a.len() > 1) + usize::from(b.len() > 1)
 }
@@ -75,89 +77,92 @@ fn named(shape: &[usize]) -> String {
     }
 }
 
-/// Products of (batches of) matrices that lie alike, at different places of A, B, C and a bias.
+/// Batched products of equal shapes and strides, at different offsets in A, B, C and the bias.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Products {
-    /// A, B, C and the bias of the first.
+    /// A, B, C and the bias of the first product.
     first: [Layout; 4],
-    /// From one to the next, outermost first.
+    /// The loop nest over the products, outermost first.
     loops: Vec<Axis>,
 }
 
-/// An axis of the problem: its extent, and how far one step moves in A, in B, in C and in the bias.
+/// An axis of the problem: its extent, and its strides in A, B, C and the bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Axis {
     extent: usize,
-    steps: [isize; 4],
+    strides: [isize; 4],
 }
 
-const ONE: Axis = Axis { extent: 1, steps: [0; 4] };
+const ONE: Axis = Axis { extent: 1, strides: [0; 4] };
 const A: usize = 0;
 const B: usize = 1;
 const C: usize = 2;
 const BIAS: usize = 3;
 
 impl Products {
-    /// The fewest that this finds, for operands whose shapes make a product, and a bias that has the axes of C, along m or n with stride 0.
+    /// Lowers a product to few batched products. The shapes match, and the bias has the axes of C,
+    /// with stride 0 along m or n.
     ///
-    /// Axes along which one step is as far as the whole of another, in A, B, C and the bias alike, are one axis. So a stack whose B is the same
-    /// throughout becomes the rows of one tall product, or the columns of a wide one, where A (or B) and C lie so; what is left is the
-    /// batch, as long as can be, and loops. An element is the same sum in the same order in all of these.
+    /// Two axes collapse into one where the stride of one equals the whole extent of the other, in
+    /// A, B, C and the bias. So a stack with one B becomes the rows of a tall product, where the
+    /// strides allow. A stack with one A becomes the columns of a wide product. The longest
+    /// remaining axis becomes the batch, the others become loops. The order in which an element is
+    /// accumulated stays the same.
     pub fn new(a: &NdLayout, b: &NdLayout, c: &NdLayout, bias: Option<&NdLayout>) -> Self {
         let ((_, m, k), (_, _, n)) = (left(&a.shape), right(&b.shape));
-        let [a_row, a_k] = ends(a, m.is_some(), true);
-        let [b_k, b_col] = ends(b, true, n.is_some());
-        let [c_row, c_col] = ends(c, m.is_some(), n.is_some());
-        let [bias_row, bias_col] = bias.map_or([0; 2], |bias| ends(bias, m.is_some(), n.is_some()));
-        let mut rows = Axis { extent: m.unwrap_or(1), steps: [a_row, 0, c_row, bias_row] };
-        let mut cols = Axis { extent: n.unwrap_or(1), steps: [0, b_col, c_col, bias_col] };
+        let [a_row, a_k] = matrix_strides(a, m.is_some(), true);
+        let [b_k, b_col] = matrix_strides(b, true, n.is_some());
+        let [c_row, c_col] = matrix_strides(c, m.is_some(), n.is_some());
+        let [bias_row, bias_col] = bias.map_or([0; 2], |bias| matrix_strides(bias, m.is_some(), n.is_some()));
+        let mut rows = Axis { extent: m.unwrap_or(1), strides: [a_row, 0, c_row, bias_row] };
+        let mut cols = Axis { extent: n.unwrap_or(1), strides: [0, b_col, c_col, bias_col] };
         let mut stack = Vec::new();
         let mut batch = Axis { extent: 0, ..ONE };
-        // Where C is empty, other extents may be beyond all bounds; there is nothing to find.
+        // Where C is empty, other extents may be arbitrarily large, and nothing needs to collapse.
         if !c.is_empty() {
             stack = stack_of(a, b, c, bias);
-            while join_two(&mut stack)
-                || absorb(&mut rows, &mut stack, B, cols)
-                || absorb(&mut cols, &mut stack, A, rows)
+            while collapse_stack(&mut stack)
+                || collapse_into(&mut rows, &mut stack, B, cols)
+                || collapse_into(&mut cols, &mut stack, A, rows)
             {}
             let longest = (0..stack.len()).rev().max_by_key(|&i| stack[i].extent);
             batch = longest.map_or(ONE, |i| stack.remove(i));
         }
         let layout = |operand: usize, offset, (rows, row), (cols, col)| {
             let shape = Shape { batches: batch.extent, rows, cols };
-            Layout { shape, offset, strides: [batch.steps[operand], row, col] }
+            Layout { shape, offset, strides: [batch.strides[operand], row, col] }
         };
         let first = [
-            layout(A, a.offset, (rows.extent, rows.steps[A]), (k, a_k)),
-            layout(B, b.offset, (k, b_k), (cols.extent, cols.steps[B])),
-            layout(C, c.offset, (rows.extent, rows.steps[C]), (cols.extent, cols.steps[C])),
-            // A column where it varies from row to row, else a row, if only of the same number.
+            layout(A, a.offset, (rows.extent, rows.strides[A]), (k, a_k)),
+            layout(B, b.offset, (k, b_k), (cols.extent, cols.strides[B])),
+            layout(C, c.offset, (rows.extent, rows.strides[C]), (cols.extent, cols.strides[C])),
+            // A column where it varies along the rows, else a row, which may be constant.
             match bias.map_or(0, |bias| bias.offset) {
-                offset if rows.steps[BIAS] != 0 => layout(BIAS, offset, (rows.extent, rows.steps[BIAS]), (1, 0)),
-                offset => layout(BIAS, offset, (1, 0), (cols.extent, cols.steps[BIAS])),
+                offset if rows.strides[BIAS] != 0 => layout(BIAS, offset, (rows.extent, rows.strides[BIAS]), (1, 0)),
+                offset => layout(BIAS, offset, (1, 0), (cols.extent, cols.strides[BIAS])),
             },
         ];
         Products { first, loops: stack }
     }
 
-    /// A, B, C and the bias of the first.
+    /// A, B, C and the bias of the first product.
     pub fn first(&self) -> [Layout; 4] {
         self.first
     }
 
-    /// How many there are.
+    /// The number of products.
     pub fn count(&self) -> usize {
         self.loops.iter().map(|axis| axis.extent).product()
     }
 
-    /// A, B, C and the bias of each.
+    /// A, B, C and the bias of each product.
     pub fn layouts(&self) -> impl Iterator<Item = [Layout; 4]> {
         (0..self.count()).map(|number| {
             let (mut layouts, mut rest) = (self.first, number);
             for axis in self.loops.iter().rev() {
                 let step = (rest % axis.extent) as isize;
                 rest /= axis.extent;
-                for (layout, by) in layouts.iter_mut().zip(axis.steps) {
+                for (layout, by) in layouts.iter_mut().zip(axis.strides) {
                     layout.offset = layout.offset.wrapping_add_signed(step.wrapping_mul(by));
                 }
             }
@@ -166,15 +171,15 @@ impl Products {
     }
 }
 
-/// The strides of the two axes of a matrix, 0 for one that a vector lacks.
-fn ends(layout: &NdLayout, first: bool, second: bool) -> [isize; 2] {
+/// The strides of the two matrix axes, 0 for the axis that a vector lacks.
+fn matrix_strides(layout: &NdLayout, first: bool, second: bool) -> [isize; 2] {
     let mut strides = layout.strides.iter().rev().copied();
     let mut next = |there: bool| if there { strides.next().unwrap_or(0) } else { 0 };
     let second = next(second);
     [next(first), second]
 }
 
-/// The axes of the stack that are longer than 1, outermost first.
+/// The axes of the stack with extents other than 1, outermost first.
 fn stack_of(a: &NdLayout, b: &NdLayout, c: &NdLayout, bias: Option<&NdLayout>) -> Vec<Axis> {
     let stacks = [left(&a.shape).0, right(&b.shape).0];
     let axes = stacks[A].len().max(stacks[B].len());
@@ -184,19 +189,19 @@ fn stack_of(a: &NdLayout, b: &NdLayout, c: &NdLayout, bias: Option<&NdLayout>) -
     };
     let axis = |i: usize| {
         let of_bias = bias.map_or(0, |bias| bias.strides[i]);
-        Axis { extent: c.shape[i], steps: [stride(stacks[A], a, i), stride(stacks[B], b, i), c.strides[i], of_bias] }
+        Axis { extent: c.shape[i], strides: [stride(stacks[A], a, i), stride(stacks[B], b, i), c.strides[i], of_bias] }
     };
     (0..axes).map(axis).filter(|axis| axis.extent != 1).collect()
 }
 
-/// Makes one axis of two of the stack, if it finds two that are one.
-fn join_two(stack: &mut Vec<Axis>) -> bool {
+/// Collapses two axes of the stack into one, and returns whether any two can.
+fn collapse_stack(stack: &mut Vec<Axis>) -> bool {
     for i in 0..stack.len() {
         for j in 0..stack.len() {
             if i != j
-                && let Some(joined) = join(stack[i], stack[j])
+                && let Some(collapsed) = collapse(stack[i], stack[j])
             {
-                stack[i] = joined;
+                stack[i] = collapsed;
                 stack.remove(j);
                 return true;
             }
@@ -205,26 +210,32 @@ fn join_two(stack: &mut Vec<Axis>) -> bool {
     false
 }
 
-/// Makes an axis of the stack a part of the rows (or columns) of a matrix, if it finds one that lets `still`, which has no such rows (or
-/// columns), stay where it is. A bias that varies along the `other` side is to stay a row or a column.
-fn absorb(side: &mut Axis, stack: &mut Vec<Axis>, still: usize, other: Axis) -> bool {
-    let joined = |axis: Axis| match side.extent {
-        _ if axis.steps[still] != 0 || axis.steps[BIAS] != 0 && other.steps[BIAS] != 0 => None,
+/// Collapses an axis of the stack into the rows (or columns) of a matrix, and returns whether any
+/// can.
+///
+/// Along that axis the operand `fixed`, which has no rows (or columns), must have stride 0. A bias
+/// that varies along `other` must remain a row or a column.
+fn collapse_into(side: &mut Axis, stack: &mut Vec<Axis>, fixed: usize, other: Axis) -> bool {
+    let collapsed = |axis: Axis| match side.extent {
+        _ if axis.strides[fixed] != 0 || axis.strides[BIAS] != 0 && other.strides[BIAS] != 0 => None,
         1 => Some(axis),
-        _ => join(axis, *side).or_else(|| join(*side, axis)),
+        _ => collapse(axis, *side).or_else(|| collapse(*side, axis)),
     };
-    // The innermost first: where the matrix has one row, whatever comes first decides what else can join.
-    let Some((i, whole)) = (0..stack.len()).rev().find_map(|i| Some((i, joined(stack[i])?))) else { return false };
+    // Innermost first: where the matrix has one row, the first axis decides which others can
+    // collapse.
+    let Some((i, whole)) = (0..stack.len()).rev().find_map(|i| Some((i, collapsed(stack[i])?))) else { return false };
     *side = whole;
     stack.remove(i);
     true
 }
 
-/// Two axes as one, where a step of the outer is as far as the whole of the inner, in A, B, C and the bias alike.
-fn join(outer: Axis, inner: Axis) -> Option<Axis> {
+/// Collapses two axes into one.
+///
+/// In A, B, C and the bias the outer stride must equal the inner extent times its stride.
+fn collapse(outer: Axis, inner: Axis) -> Option<Axis> {
     let extent = outer.extent.checked_mul(inner.extent).filter(|&extent| extent <= MAX_EXTENT)?;
     let whole = |step: isize| isize::try_from(inner.extent).ok()?.checked_mul(step);
-    let follows = outer.steps.iter().zip(inner.steps).all(|(&outer, inner)| whole(inner) == Some(outer));
+    let follows = outer.strides.iter().zip(inner.strides).all(|(&outer, inner)| whole(inner) == Some(outer));
     follows.then_some(Axis { extent, ..inner })
 }
 
@@ -245,17 +256,18 @@ mod tests {
     }
 
     #[test]
-    fn stacks_that_lie_together_are_one_product() {
+    fn contiguous_stacks_are_one_product() {
         assert_eq!(sizes(&dense([&[3, 4], &[4, 5]])), [1, 1, 3, 5, 4]);
         assert_eq!(sizes(&dense([&[2, 7, 3, 4], &[2, 7, 4, 5]])), [1, 14, 3, 5, 4]);
-        // B is the same throughout: one tall product.
+        // One B for the stack: one tall product.
         assert_eq!(sizes(&dense([&[2, 7, 3, 4], &[4, 5]])), [1, 1, 42, 5, 4]);
         assert_eq!(sizes(&dense([&[2, 7, 3, 4], &[1, 4, 5]])), [1, 1, 42, 5, 4]);
         assert_eq!(sizes(&dense([&[2, 7, 3, 4], &[4]])), [1, 1, 42, 1, 4]);
-        // A is: not one wide product, since C's columns do not lie together, but for a single row of dots.
+        // One A for the stack: not one wide product, since the columns of C are not contiguous,
+        // except for a single row of dot products.
         assert_eq!(sizes(&dense([&[3, 4], &[2, 7, 4, 5]])), [1, 14, 3, 5, 4]);
         assert_eq!(sizes(&dense([&[4], &[2, 7, 4, 1]])), [1, 1, 1, 14, 4]);
-        // Neither: the longest axis is the batch.
+        // Neither repeats: the longest axis is the batch.
         assert_eq!(sizes(&dense([&[2, 1, 3, 4], &[7, 4, 5]])), [2, 7, 3, 5, 4]);
         assert_eq!(sizes(&dense([&[7, 1, 3, 4], &[2, 4, 5]])), [2, 7, 3, 5, 4]);
         assert_eq!(sizes(&dense([&[4], &[4]])), [1, 1, 1, 1, 4]);
@@ -263,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_of_weights_transposed_is_one_wide_product() {
+    fn stack_of_transposed_weights_is_one_wide_product() {
         let x = NdLayout::row_major(&[1, 4]).unwrap();
         let weights = NdLayout::row_major(&[7, 5, 4]).unwrap().transposed();
         let y = NdLayout::row_major(&[7, 1, 5]).unwrap();
@@ -271,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_that_is_repeated_in_memory_is_found() {
+    fn vector_with_stride_zero_is_one_product() {
         let x = NdLayout { shape: vec![6, 4], offset: 3, strides: vec![0, 2] };
         let a = NdLayout::row_major(&[6, 2, 4]).unwrap();
         let mut column = x.clone();
@@ -283,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_keeps_apart_what_it_tells_apart() {
+    fn axes_along_which_the_bias_varies_stay_separate() {
         let sizes_with = |shapes: [&[usize]; 2], bias: &[usize]| {
             let [a, b] = shapes.map(|shape| NdLayout::row_major(shape).unwrap());
             let c = NdLayout::row_major(&product_shape(&a.shape, &b.shape).unwrap()).unwrap();
@@ -292,21 +304,21 @@ mod tests {
             let Shape { batches, rows, cols } = products.first[BIAS].shape;
             (sizes(&products), [batches, rows, cols])
         };
-        // One row for all is no hindrance, nor a single number.
+        // One row for all matrices, or a single number, does not prevent it.
         assert_eq!(sizes_with([&[2, 7, 3, 4], &[4, 5]], &[5]), ([1, 1, 42, 5, 4], [1, 1, 5]));
         assert_eq!(sizes_with([&[2, 7, 3, 4], &[4, 5]], &[1]), ([1, 1, 42, 5, 4], [1, 1, 5]));
-        // A row for each of seven is: two products of seven.
+        // A row for each of seven matrices does: two products of seven.
         assert_eq!(sizes_with([&[2, 7, 3, 4], &[4, 5]], &[7, 1, 5]), ([2, 7, 3, 5, 4], [7, 1, 5]));
-        // So is a column, which is the same in each of fourteen.
+        // So does a column, the same for each of fourteen.
         assert_eq!(sizes_with([&[2, 7, 3, 4], &[4, 5]], &[3, 1]), ([1, 14, 3, 5, 4], [14, 3, 1]));
-        // The rows of one number each are a column, those of five each are not.
+        // Rows of one number each are a column, rows of five are not.
         assert_eq!(sizes_with([&[6, 1, 4], &[4, 5]], &[6, 1, 1]), ([1, 1, 6, 5, 4], [1, 6, 1]));
         assert_eq!(sizes_with([&[6, 1, 4], &[4, 5]], &[6, 1, 5]), ([1, 6, 1, 5, 4], [6, 1, 5]));
         assert_eq!(sizes_with([&[6, 3, 4], &[4]], &[3]), ([1, 6, 3, 1, 4], [6, 3, 1]));
     }
 
     #[test]
-    fn no_axis_grows_beyond_what_kernels_index() {
+    fn collapsed_axes_stay_within_the_largest_extent() {
         let half = NdLayout { shape: vec![2, 1 << 30, 1], offset: 0, strides: vec![1 << 30, 1, 1] };
         let b = NdLayout::row_major(&[1, 1]).unwrap();
         assert_eq!(sizes(&Products::new(&half, &b, &half, None)), [1, 2, 1 << 30, 1, 1]);

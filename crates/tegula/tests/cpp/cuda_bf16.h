@@ -1,4 +1,4 @@
-// CUDA's bf16, as far as kernels need it, for a machine without it.
+// The part of CUDA's bf16 that kernels use, for machines without CUDA.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 struct __nv_bfloat16 {
     uint16_t bits;
     __nv_bfloat16() = default;
-    // To nearest, ties to even: half of the last place is added, less one where the number below is even.
+    // Rounds to nearest, ties to even: adds half an ulp, minus one if the lower neighbor is even.
     __nv_bfloat16(float value) {
         uint32_t wide;
         std::memcpy(&wide, &value, sizeof wide);

@@ -1,4 +1,4 @@
-// CUDA's half, as far as kernels need it, for a machine without it.
+// The part of CUDA's half that kernels use, for machines without CUDA.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 struct __half {
     uint16_t bits;
     __half() = default;
-    // To nearest, ties to even, which is what nearbyint does: numbers are multiples of 2^(exponent - 10), of 2^-24 near 0.
+    // nearbyint rounds to nearest, ties to even. Halves are multiples of 2^(exponent - 10), and of
+    // 2^-24 near 0.
     __half(float value) {
         const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
         if (value != value) {
@@ -21,7 +22,7 @@ struct __half {
             bits = sign | 0x7c00;
             return;
         }
-        // A sum carries into the exponent, and from the largest number to infinity.
+        // The addition carries into the exponent, and from the largest number to infinity.
         const int places = int(std::nearbyint(std::ldexp(size, 10 - exponent)));
         bits = sign | uint16_t(((exponent + 14) << 10) + places);
     }

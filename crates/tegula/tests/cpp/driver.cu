@@ -1,9 +1,10 @@
-// Launches the kernels of this folder and compares all of memory, to the bit, with what the interpreter left behind.
+// Launches the kernels of this folder and compares the final memory with the interpreter's, bit for
+// bit.
 //
 //     nvcc -std=c++17 -arch=native driver.cu -o run && ./run
 //     c++ -std=c++20 -O1 -ffp-contract=off -Wno-unknown-pragmas -pthread -I host -x c++ driver.cu -o run && ./run
 //
-// It prints a line for each product and ends with 1 where one of them differs.
+// It prints a line per product and exits with 1 if one differs.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -59,16 +60,16 @@ static void upload() { memory = before.data(); }
 static void download() { after = before; }
 #endif
 
-// An address in the memory of the kernels, of whatever type they take.
+// An address in the memory of the kernels, convertible to any pointer type.
 struct Address {
-    char* place;
+    char* pointer;
     template <typename T>
-    operator T*() const { return reinterpret_cast<T*>(place); }
+    operator T*() const { return reinterpret_cast<T*>(pointer); }
 };
 
 static Address at(size_t offset) { return {memory + offset}; }
 
-// A number by its bits.
+// A number given by its bits.
 struct Bits {
     unsigned long long bits;
     template <typename T>
@@ -79,7 +80,7 @@ struct Bits {
     }
 };
 
-// A product whose matrices lie from `from` up to `to`.
+// Starts a product whose matrices are at offsets `from` to `to`.
 static void begin(const char* product, size_t from, size_t to) { name = product, first = from, last = to; }
 
 static void end() {
@@ -101,7 +102,7 @@ int main() {
     if (before.size() != expected.size()) return 2;
     upload();
 #include "launches.inc"
-    // Nobody wrote to what was another's, either.
+    // Memory of other products must be unchanged.
     for (size_t i = 0; i < after.size(); ++i) {
         if (after[i] != expected[i] && different == 0) {
             std::printf("DIFFERENT byte %zu, after it had been right\n", i);

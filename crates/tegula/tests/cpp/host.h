@@ -1,4 +1,5 @@
-// CUDA's words for a machine without it: a thread of the processor for each thread of a block, one block after the other.
+// The part of CUDA C++ that kernels use, for machines without CUDA: a CPU thread per thread of a
+// block, and blocks one after the other.
 #pragma once
 
 #include <barrier>
@@ -45,7 +46,7 @@ void on_threads(dim3 grid, dim3 block, Kernel kernel) {
     const unsigned count = block.x * block.y * block.z;
     std::barrier<> barrier(count);
     block_barrier = &barrier;
-    // A kernel whose threads wait for each other forever ends the program.
+    // A deadlock of a kernel ends the program.
     alarm(60);
     std::vector<std::thread> threads;
     for (unsigned t = 0; t < count; ++t) {
@@ -57,7 +58,7 @@ void on_threads(dim3 grid, dim3 block, Kernel kernel) {
                     for (unsigned x = 0; x < grid.x; ++x) {
                         blockIdx = {x, y, z};
                         kernel();
-                        // Shared memory is the next block's.
+                        // The next block reuses shared memory.
                         barrier.arrive_and_wait();
                     }
         });

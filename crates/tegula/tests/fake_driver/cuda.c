@@ -1,8 +1,10 @@
-/* A driver library that stands for libcuda.so.1 in tests: device memory is host memory, work is done when it is queued, kernels do
- * nothing. It fails at its n-th call, counts what is allocated, and aborts where the real one would be misused: memory, streams,
- * events and the like that are not there (any more), copies past the end of an allocation, work without a current context.
+/* A fake of libcuda.so.1 for tests. Device memory is host memory, work completes when it is queued,
+ * and kernels do nothing. It fails at its n-th call and counts allocations. It aborts on misuse of
+ * the real driver: released or invalid memory, streams, events and other objects, copies beyond the
+ * end of an allocation, and work without a current context.
  *
- * A call that releases something does so even where it fails, as the real one does when it reports an earlier error.
+ * A call that releases an object does so even if it fails, as the real driver does when it reports
+ * an earlier error.
  *
  * Signatures are those of the CUDA driver API, version 12.0. */
 
@@ -22,7 +24,7 @@ enum Kind { MEMORY, PINNED, STREAM, EVENT, GRAPH, EXEC, MODULE, CONTEXT, KINDS }
 static const char *const KIND_NAMES[KINDS] = {"device memory", "page-locked memory", "stream", "event", "graph",
                                               "executable graph", "module", "context"};
 
-/* Something that was made. It is kept after its release, so that a use is noticed. */
+/* An object. It is kept after its release, so that a later use is detected. */
 typedef struct Object {
     enum Kind kind;
     int live;
@@ -52,7 +54,7 @@ static void misuse(const char *call, const char *what, ...) {
     abort();
 }
 
-/* Counts a call; gives the error that it is to return. */
+/* Counts a call. Returns its injected error. */
 static CUresult step(const char *call) {
     pthread_mutex_lock(&lock);
     calls++;
@@ -118,24 +120,25 @@ static void release(Object *object) {
     pthread_mutex_unlock(&lock);
 }
 
-/* The null stream is always there. */
+/* The null stream always exists. */
 static Object *stream_of(const char *call, void *stream) { return stream ? known(call, stream, STREAM) : NULL; }
 
-/* --- for the tests ------------------------------------------------------------------------------------------------------- */
+/* --- Interface for tests --- */
 
-/* From now on the n-th call fails with this code, and all after it where that is for ever; none for n = 0. The device is a new one. */
-void fake_cuda_start(long n, int code, int for_ever, int capability, int memory_pools) {
+/* Resets the device. The n-th call fails with this code, and with `persistent` all later calls; none
+ * fails for n = 0. */
+void fake_cuda_start(long n, int code, int persistent, int capability, int memory_pools) {
     calls = 0;
     fail_at = n;
     fail_code = code;
-    fail_forever = for_ever;
+    fail_forever = persistent;
     failed[0] = 0;
     compute = capability;
     pools = memory_pools;
     primary = NULL;
     primary_users = 0;
     current = NULL;
-    /* What was released by now is used no more. */
+    /* Released objects are no longer used. */
     for (Object **at = &objects; *at;) {
         Object *object = *at;
         if (object->live) {
@@ -167,7 +170,7 @@ __attribute__((constructor)) static void configure(void) {
     atexit(report);
 }
 
-/* --- the driver's functions ---------------------------------------------------------------------------------------------- */
+/* --- Functions of the driver --- */
 
 CUresult cuInit(unsigned flags) { (void)flags; ENTER; return SUCCESS; }
 CUresult cuDriverGetVersion(int *version) { ENTER; *version = 12080; return SUCCESS; }
@@ -180,16 +183,16 @@ CUresult cuDeviceGetAttribute(int *value, int which, int device) {
     (void)device;
     ENTER;
     switch (which) {
-    case 1: *value = 1024; break;              /* threads of a block */
+    case 1: *value = 1024; break;              /* threads per block */
     case 13: *value = 1000000; break;          /* kHz */
-    case 16: *value = 8; break;                /* multiprocessors */
+    case 16: *value = 8; break;                /* SMs */
     case 38: *value = 1 << 22; break;          /* L2 */
-    case 39: *value = 2048; break;             /* threads of a multiprocessor */
+    case 39: *value = 2048; break;             /* threads per SM */
     case 75: *value = compute / 10; break;
     case 76: *value = compute % 10; break;
-    case 81: *value = 233472; break;           /* shared memory of a multiprocessor */
-    case 82: *value = 65536; break;            /* its registers */
-    case 97: *value = 232448; break;           /* shared memory of a block */
+    case 81: *value = 233472; break;           /* shared memory per SM */
+    case 82: *value = 65536; break;            /* registers per SM */
+    case 97: *value = 232448; break;           /* shared memory per block */
     case 115: *value = pools; break;
     default: *value = 0;
     }
@@ -367,7 +370,7 @@ CUresult cuModuleGetFunction(void **function, void *module, const char *name) {
     ENTER;
     known(__func__, module, MODULE);
     if (!*name) misuse(__func__, "no name");
-    /* A function is its module. */
+    /* The function handle is that of its module. */
     *function = module;
     return SUCCESS;
 }
@@ -390,7 +393,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function
     *blocks = 2;
     return SUCCESS;
 }
-/* Called at each launch, where a test has set it. */
+/* Called at each launch, if set by a test. */
 void (*fake_cuda_at_launch)(void);
 static CUresult launched(int any) {
     if (fake_cuda_at_launch) fake_cuda_at_launch();
@@ -404,7 +407,7 @@ CUresult cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, u
     stream_of(__func__, stream);
     return launched(gx && gy && gz);
 }
-/* The configuration begins with grid and block, shared memory and the stream. */
+/* The configuration starts with grid and block, shared memory and the stream. */
 struct Config { unsigned grid[3], block[3], shared; void *stream; };
 CUresult cuLaunchKernelEx(const struct Config *config, void *function, void **params, void **extra) {
     (void)params, (void)extra;

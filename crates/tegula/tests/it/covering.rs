@@ -1,7 +1,9 @@
-//! Covering arrays: a few configurations that together hold every pair of values of two parameters.
+//! Covering arrays: few configurations that together contain every pair of values of two
+//! parameters.
 //!
-//! Most faults depend on one parameter or on two (Kuhn, Wallace and Gallo, "Software Fault Interactions and Implications for
-//! Software Testing", 2004). Rows are chosen greedily from random ones, as in Cohen et al., "The AETG System" (1997).
+//! Most faults depend on one parameter or two (Kuhn, Wallace and Gallo, "Software Fault
+//! Interactions and Implications for Software Testing", 2004). Rows are chosen greedily from random
+//! candidates, as in Cohen et al., "The AETG System" (1997).
 
 use std::collections::BTreeSet;
 
@@ -10,17 +12,18 @@ use crate::product::Random;
 /// Index of each parameter's value.
 pub type Row = Vec<usize>;
 
-/// Valid rows among which one is chosen.
+/// Number of valid candidate rows per choice.
 const CANDIDATES: usize = 40;
-/// Random rows with a pair that are tried for it. If none is valid, the pair counts as impossible.
-const TRIES: usize = 5000;
+/// Maximum number of random rows tried for a pair. If none is valid, the pair counts as impossible.
+const MAX_TRIES: usize = 5000;
 
-/// Valid rows that hold every pair of values, except pairs that no valid row holds; cheap ones where there is a choice.
+/// Returns valid rows that contain every pair of values, except pairs without a valid row. Prefers
+/// cheap rows.
 ///
 /// `levels` are the numbers of values of the parameters.
 ///
 /// # Panics
-/// Where a value is in no valid row.
+/// Panics if a value is in no valid row.
 pub fn pairs(levels: &[usize], valid: impl Fn(&[usize]) -> bool, cost: impl Fn(&[usize]) -> u64) -> Vec<Row> {
     let random = &mut Random(1);
     let values = (0..levels.len()).flat_map(|i| (0..levels[i]).map(move |value| (i, value)));
@@ -28,10 +31,10 @@ pub fn pairs(levels: &[usize], valid: impl Fn(&[usize]) -> bool, cost: impl Fn(&
         values.clone().flat_map(|a| values.clone().filter(move |b| a.0 < b.0).map(move |b| [a, b])).collect();
     let mut rows: Vec<Row> = Vec::new();
     while let Some(pair) = missing.pop_first() {
-        let with_pair = (0..TRIES).map(|_| random_row(levels, pair, random)).filter(|row| valid(row));
-        let gain = |row: &Row| 1 + pairs_of(row).filter(|pair| missing.contains(pair)).count() as u64;
-        let rated = with_pair.take(CANDIDATES).map(|row| (gain(&row), cost(&row), row));
-        let best = rated.max_by(|(gain, cost, _), (more, price, _)| (gain * price).cmp(&(more * cost)));
+        let with_pair = (0..MAX_TRIES).map(|_| random_row(levels, pair, random)).filter(|row| valid(row));
+        let new_pairs = |row: &Row| 1 + pairs_of(row).filter(|pair| missing.contains(pair)).count() as u64;
+        let rated = with_pair.take(CANDIDATES).map(|row| (new_pairs(&row), cost(&row), row));
+        let best = rated.max_by(|(new_pairs, cost, _), (more, price, _)| (new_pairs * price).cmp(&(more * cost)));
         let Some((.., row)) = best else { continue };
         missing = &missing - &pairs_of(&row).collect();
         rows.push(row);
@@ -46,8 +49,8 @@ pub fn pairs(levels: &[usize], valid: impl Fn(&[usize]) -> bool, cost: impl Fn(&
 type Pair = [(usize, usize); 2];
 
 fn pairs_of(row: &[usize]) -> impl Iterator<Item = Pair> {
-    let later = move |i| (i + 1..row.len()).map(move |j| [(i, row[i]), (j, row[j])]);
-    (0..row.len()).flat_map(later)
+    let with_later = move |i| (i + 1..row.len()).map(move |j| [(i, row[i]), (j, row[j])]);
+    (0..row.len()).flat_map(with_later)
 }
 
 fn random_row(levels: &[usize], pair: Pair, random: &mut Random) -> Row {
@@ -68,7 +71,7 @@ fn pairs_holds_every_pair_of_valid_rows() {
         let row: Row = levels.iter().map(|level| (rest % level, rest /= level).0).collect();
         all.extend(pairs_of(&row).filter(|_| valid(&row)).collect::<Vec<_>>());
     }
-    let held: BTreeSet<Pair> = rows.iter().flat_map(|row| pairs_of(row).collect::<Vec<_>>()).collect();
-    assert_eq!(held, all);
+    let covered: BTreeSet<Pair> = rows.iter().flat_map(|row| pairs_of(row).collect::<Vec<_>>()).collect();
+    assert_eq!(covered, all);
     assert!((20..28).contains(&rows.len()), "{} rows", rows.len());
 }

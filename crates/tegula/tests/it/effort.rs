@@ -1,29 +1,29 @@
-//! How much the tests try: by default what a change is held to each time, and everything where `TEGULA_FULL` is 1.
+//! Extent of the tests: a quick selection by default, everything if `TEGULA_FULL` is 1.
 
-/// Whether everything is asked for.
+/// Whether the full run is requested.
 pub fn full() -> bool {
     std::env::var("TEGULA_FULL").is_ok_and(|full| full == "1")
 }
 
-/// The seeds of schedules that a kernel runs with: the first number of them by default, the second in the full run.
-pub fn seeds(quick: u64, everything: u64) -> u64 {
-    if full() { everything } else { quick }
+/// Number of schedule seeds of a kernel: `quick` by default, `all_seeds` in the full run.
+pub fn seeds(quick: u64, all_seeds: u64) -> u64 {
+    if full() { all_seeds } else { quick }
 }
 
-/// The first of a list by default, the whole list in the full run.
+/// The first item of a list by default, the whole list in the full run.
 pub fn some<T>(all: &[T]) -> &[T] {
     if full() { all } else { &all[..1] }
 }
 
-/// Whether a test of the full run goes on; it says so if not.
-pub fn is_asked() -> bool {
+/// Whether a test of the full run should run; prints that it is skipped otherwise.
+pub fn is_full_run() -> bool {
     if !full() {
-        println!("skipped: only where TEGULA_FULL is 1");
+        println!("skipped: runs only if TEGULA_FULL is 1");
     }
     full()
 }
 
-/// Whether kept texts are rewritten, as `cargo xtask bless` asks.
+/// Whether golden files are rewritten, as by `cargo xtask bless`.
 pub fn bless() -> bool {
     std::env::var("TEGULA_BLESS").is_ok_and(|bless| bless == "1")
 }

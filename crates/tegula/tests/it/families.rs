@@ -1,20 +1,19 @@
-//! Each family of the registry, in the interpreter: every name that users can type computes the
-//! right product without a race.
+//! Each kernel family of the registry, in the interpreter: every kernel name computes the correct
+//! product without a race.
 
 use tegula::Device;
 use tegula::element::with_operand_type;
 use tegula_kernels::plan::Recipe;
 use tegula_kernels::registry::FAMILIES;
-use tegula_kernels::{Form, GemmKernel, GemmVariant, KernelName};
+use tegula_kernels::{GemmKernel, GemmVariant, KernelName, NameSyntax};
 
 use super::effort::full;
 use super::product::{Product, Sample};
 
-/// Kernels that a name stands for: of a family's parameters the smallest tile by default, all in
-/// the full run.
+/// Kernels of a name. For a parameter syntax, the smallest tile by default, all in the full run.
 fn kernels(name: &KernelName, listed: &[String]) -> Vec<GemmKernel> {
     let named = |name: &str, ty| GemmKernel::named(name, ty).unwrap_or_else(|e| panic!("{name}: {e}"));
-    if name.form != Form::Parameters {
+    if name.syntax != NameSyntax::Parameters {
         return vec![named(name.name, name.ty)];
     }
     let listed = listed.iter().filter(|kernel| name.matches(kernel));
@@ -24,9 +23,9 @@ fn kernels(name: &KernelName, listed: &[String]) -> Vec<GemmKernel> {
     kernels
 }
 
-fn is_right<T: Sample>(kernel: GemmKernel, [m, n, k]: [usize; 3]) {
+fn check_product<T: Sample>(kernel: GemmKernel, [m, n, k]: [usize; 3]) {
     let accuracy = kernel.accuracy();
-    Product::<T>::plain(m, n, k).by_recipe_at(&Device::interp(), Recipe::from(kernel), accuracy);
+    Product::<T>::plain(m, n, k).run_recipe_at(&Device::interp(), Recipe::from(kernel), accuracy);
 }
 
 #[test]
@@ -34,14 +33,14 @@ fn every_kernel_name_computes_the_product() {
     for name in FAMILIES.iter().flat_map(|family| family.names.iter().map(move |name| (family, name))) {
         let (family, name) = name;
         let kernels = kernels(name, &(family.listed)(name.ty));
-        assert!(!kernels.is_empty(), "{} names no kernel", name.name);
+        assert!(!kernels.is_empty(), "{}: no kernel has this name", name.name);
         for kernel in kernels {
-            let sizes = match name.form {
-                Form::Options { side, .. } => [side; 3],
-                Form::Parameters | Form::Helper => kernel.check_size(),
+            let sizes = match name.syntax {
+                NameSyntax::Options { side, .. } => [side; 3],
+                NameSyntax::Parameters | NameSyntax::Helper => kernel.check_size(),
             };
             let sizes = sizes.map(|size| size as usize);
-            with_operand_type!(name.ty, T => is_right::<T>(kernel, sizes), ty => panic!("no products of {ty}"));
+            with_operand_type!(name.ty, T => check_product::<T>(kernel, sizes), ty => panic!("no products of {ty}"));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The PTX of kept kernels, and of some the CUDA C++, byte for byte. `cargo xtask bless` rewrites the files; review them as a diff.
+//! Golden PTX of kernels, and CUDA C++ of some, compared byte for byte. `cargo xtask bless`
+//! rewrites the files; review them as a diff.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,25 +8,25 @@ use std::path::{Path, PathBuf};
 use tegula_ir::{Kernel, check, cpp, ptx};
 
 use crate::effort::bless;
-use crate::kernels::{KEPT_AS_CUDA, kept};
+use crate::kernels::{GOLDEN_CUDA, golden_kernels};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// The kept files of a kernel, with what it prints.
+/// The golden files of a kernel, with its printed text.
 fn texts(name: &str, kernel: Kernel) -> Vec<(String, String)> {
-    let checked = check(kernel).expect("a kept kernel passes");
-    let mut texts = vec![(format!("{name}.ptx"), ptx::print(&checked).expect("a kept kernel prints").text)];
-    if KEPT_AS_CUDA.contains(&name) {
-        texts.push((format!("{name}.cu"), cpp::print(&checked).expect("a kept kernel prints").text));
+    let checked = check(kernel).expect("a golden kernel is valid");
+    let mut texts = vec![(format!("{name}.ptx"), ptx::print(&checked).expect("a golden kernel prints").text)];
+    if GOLDEN_CUDA.contains(&name) {
+        texts.push((format!("{name}.cu"), cpp::print(&checked).expect("a golden kernel prints").text));
     }
     texts
 }
 
 #[test]
-fn kernels_print_as_kept() {
-    for (file, text) in kept().into_iter().flat_map(|(name, kernel)| texts(&name, kernel)) {
+fn printed_kernels_equal_their_golden_files() {
+    for (file, text) in golden_kernels().into_iter().flat_map(|(name, kernel)| texts(&name, kernel)) {
         if bless() {
             fs::write(folder().join(&file), &text).expect("the folder can be written");
         }
@@ -33,28 +34,28 @@ fn kernels_print_as_kept() {
         let differs = golden.lines().zip(text.lines()).position(|(a, b)| a != b);
         assert!(
             golden == text,
-            "{file} prints otherwise from line {differs:?} on; if that is meant, `cargo xtask bless`"
+            "{file}: the output differs from line {differs:?} on; if intended, run `cargo xtask bless`"
         );
     }
 }
 
 #[test]
-fn kernels_print_the_same_twice() {
-    for ((name, first), (_, second)) in kept().into_iter().zip(kept()) {
+fn printing_a_kernel_twice_gives_equal_text() {
+    for ((name, first), (_, second)) in golden_kernels().into_iter().zip(golden_kernels()) {
         assert_eq!(texts(&name, first), texts(&name, second), "{name}");
     }
 }
 
 #[test]
-fn every_kept_file_has_a_kernel() {
+fn every_golden_file_has_a_kernel() {
     let kernels: BTreeSet<String> =
-        kept().into_iter().flat_map(|(name, kernel)| texts(&name, kernel)).map(|(file, _)| file).collect();
-    let entries = fs::read_dir(folder()).expect("the folder is there");
+        golden_kernels().into_iter().flat_map(|(name, kernel)| texts(&name, kernel)).map(|(file, _)| file).collect();
+    let entries = fs::read_dir(folder()).expect("the golden folder exists");
     let files: BTreeSet<String> =
         entries.map(|e| e.expect("readable").file_name().into_string().expect("UTF-8")).collect();
     if bless() {
         let stale = files.difference(&kernels);
-        return stale.for_each(|file| fs::remove_file(folder().join(file)).expect("a kept file"));
+        return stale.for_each(|file| fs::remove_file(folder().join(file)).expect("a golden file"));
     }
     assert_eq!(files, kernels);
 }

@@ -1,7 +1,8 @@
-//! The GPU against the interpreter, bit for bit: the plain kernels add in a fixed order, so nothing may differ.
+//! Compares the GPU with the interpreter, bit for bit: the plain kernels have a fixed order of
+//! additions.
 //!
-//! Without a GPU the test says that it is skipped; `TEGULA_REQUIRE_GPU=1` makes that a failure. `TEGULA_RESULTS=FILE` keeps a
-//! line a case, with a digest of the result.
+//! Without a GPU the test is skipped; `TEGULA_REQUIRE_GPU=1` makes that a failure.
+//! `TEGULA_RESULTS=FILE` writes a line per case, with a digest of the result.
 #![cfg(feature = "cuda")]
 
 use std::fmt::Write as _;
@@ -17,7 +18,7 @@ use tegula_kernels::{Edges, PRESETS, Plain};
 
 use crate::product::Random;
 
-/// The first GPU, or `None` where there is none and none is required.
+/// The first GPU, or `None` if none is found and none is required.
 pub fn gpu() -> Option<Gpu> {
     match Gpu::open(0) {
         Ok(gpu) => Some(gpu),
@@ -29,12 +30,12 @@ pub fn gpu() -> Option<Gpu> {
     }
 }
 
-/// About normal: the sum of four uniform numbers, centred.
+/// Approximately normal: the centered sum of four uniform numbers.
 fn number(random: &mut Random) -> f64 {
     (0..4).map(|_| (random.next() >> 11) as f64 / (1u64 << 53) as f64 - 0.5).sum()
 }
 
-/// An element; with `special`, every fiftieth float is NaN, infinite, zero or subnormal.
+/// A random element; with `special`, every fiftieth float is NaN, infinite, zero or subnormal.
 fn element<T: Scalar>(random: &mut Random, special: bool) -> T {
     let value = match random.below(250) {
         0 if special => f64::NAN,
@@ -92,7 +93,7 @@ fn gpu_equals_interpreter_bit_for_bit() {
     }
 }
 
-/// Runs both engines and compares; gives the digest of the GPU's result.
+/// Runs both engines and compares them. Returns the digest of the GPU's result.
 fn compare<T: Element>(gpu: &Gpu, variant: Plain, case: &Case) -> Result<String> {
     let &Case { m, n, k, special, scaled, .. } = case;
     let mut random = Random((m * 31 + n * 7 + k) as u64);
@@ -111,15 +112,15 @@ fn compare<T: Element>(gpu: &Gpu, variant: Plain, case: &Case) -> Result<String>
         cuda::Arg::scalar::<T::Acc>(alpha),
         cuda::Arg::scalar::<T::Acc>(beta),
     ];
-    // SAFETY: each case is one that the kernel stays in bounds for: all are guarded, or their sizes multiples of the tile.
+    // SAFETY: the kernel stays in bounds: it is guarded, or the sizes are multiples of the tile.
     unsafe { gpu.run(&kernel, &args)? };
-    let there = on_c.download()?;
+    let gpu_result = on_c.download()?;
 
     let (a, b, c) = (interpret::input(a.view())?, interpret::input(b.view())?, interpret::in_out(c.view())?);
     let args = [(&a).into(), (&b).into(), (&c).into(), interp::Arg::scalar(alpha), interp::Arg::scalar(beta)];
-    let config = Config { races: false, counters: false, blocks: chosen(&variant, case), ..Config::default() };
+    let config = Config { races: false, counters: false, blocks: sampled_blocks(&variant, case), ..Config::default() };
     let outcome = interp::run(&kernel, &args, &config)?.ok(&kernel)?;
-    let here = interpret::to_matrix::<T::Out>(&c)?;
+    let interp_result = interpret::to_matrix::<T::Out>(&c)?;
 
     let mut compared = 0;
     for row in 0..m {
@@ -127,27 +128,28 @@ fn compare<T: Element>(gpu: &Gpu, variant: Plain, case: &Case) -> Result<String>
             if config.blocks.is_some() && !c.written(0, row, col) {
                 continue;
             }
-            let (x, y) = (there[[row, col]], here[[row, col]]);
-            let nan = x.partial_cmp_self() && y.partial_cmp_self();
+            let (x, y) = (gpu_result[[row, col]], interp_result[[row, col]]);
+            let nan = x.is_nan() && y.is_nan();
             assert!(x.to_bits() == y.to_bits() || nan, "{} ({row}, {col}): GPU {x:?}, interpreter {y:?}", case.name);
             compared += 1;
         }
     }
-    assert!(compared > 0 || m * n == 0, "{}: nothing compared in {} blocks", case.name, outcome.blocks);
+    assert!(compared > 0 || m * n == 0, "{}: no elements compared in {} blocks", case.name, outcome.blocks);
     let mut digest = Sha256::new();
-    there.as_slice().iter().for_each(|x| digest.update(x.to_bits().to_le_bytes()));
+    gpu_result.as_slice().iter().for_each(|x| digest.update(x.to_bits().to_le_bytes()));
     let digest: String = digest.finalize()[..8].iter().map(|b| format!("{b:02x}")).collect();
     Ok(format!("compared={compared} sha256={digest}"))
 }
 
-/// 64 blocks of a launch that is too large to interpret whole.
-fn chosen(variant: &Plain, case: &Case) -> Option<Vec<[u32; 3]>> {
+/// 64 blocks of a launch that is too large to interpret completely.
+fn sampled_blocks(variant: &Plain, case: &Case) -> Option<Vec<[u32; 3]>> {
     if case.m < 1000 {
         return None;
     }
     let mut random = Random(64);
     let tiles = |extent: usize| extent.div_ceil(variant.tile as usize) as u64;
-    // Both mappings have at most so many blocks along each axis; what lies outside is passed over, so corners are named too.
+    // Both mappings have at least these blocks along each axis. Blocks outside the grid are
+    // skipped, so the corner is added.
     let (x, y) = (tiles(case.m.min(case.n)), tiles(case.m.min(case.n)));
     let mut blocks: Vec<[u32; 3]> =
         (0..63).map(|_| [(random.next() % x) as u32, (random.next() % y) as u32, 0]).collect();
@@ -157,14 +159,14 @@ fn chosen(variant: &Plain, case: &Case) -> Option<Vec<[u32; 3]>> {
     Some(blocks)
 }
 
-/// Not equal to itself: NaN.
-trait NotItself {
-    fn partial_cmp_self(&self) -> bool;
+/// NaN, which differs from itself.
+trait IsNan {
+    fn is_nan(&self) -> bool;
 }
 
-impl<T: PartialEq> NotItself for T {
+impl<T: PartialEq> IsNan for T {
     #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
-    fn partial_cmp_self(&self) -> bool {
+    fn is_nan(&self) -> bool {
         self != self
     }
 }

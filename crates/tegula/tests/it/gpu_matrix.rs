@@ -1,12 +1,12 @@
-//! Matrix instructions on the GPU against the interpreter's model of them, bit for bit: random numbers, numbers of very different
-//! size, sums that cancel, subnormals, infinities and NaN.
+//! Compares `mma` on the GPU with the interpreter's model, bit for bit: random values, values of
+//! very different magnitude, cancellation, subnormals, infinities and NaN.
 //!
-//! The interpreter stands for the matrix units of an sm_90 here; on a GPU of another generation the test says that it is skipped.
+//! The interpreter models the Tensor Cores of sm_90; on other GPUs the test is skipped.
 #![cfg(feature = "cuda")]
 
 use std::fmt::Write as _;
 
-use tegula::cuda::{self, DeviceMatrix, Gpu, Stored};
+use tegula::cuda::{self, DeviceElement, DeviceMatrix, Gpu};
 use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::interpret;
 use tegula::{Device, Gemm, Layout, Matrix, Shape};
@@ -19,23 +19,23 @@ use crate::gpu::gpu;
 use crate::kernels::matrix;
 use crate::product::Random;
 
-/// Instructions a case.
+/// Instructions per case.
 const WARPS: usize = 256;
 
-/// What sort of numbers A, B and the sums hold.
+/// Distribution of the values of A, B and the accumulators.
 #[derive(Clone, Copy, Debug)]
 pub enum Numbers {
     /// Between −1 and 1.
     Plain,
-    /// Any exponent of a narrow range: bits are cut off when they are aligned.
+    /// Any exponent of a narrow range: bits are truncated in the alignment.
     Mixed,
     /// Any exponent of the format.
     Wide,
-    /// Few different powers of two: what remains of a sum that cancels is small.
+    /// Few different powers of two, so that sums cancel to small values.
     Cancelling,
     /// Near the least numbers of the format, subnormals among them.
     Tiny,
-    /// Here and there an infinity, NaN, a zero of either sign or the greatest number.
+    /// Some infinities, NaN, zeros of either sign and greatest numbers.
     Special,
     /// Any bits.
     Bits,
@@ -104,24 +104,24 @@ fn register(random: &mut Random, mma: Mma, kind: Numbers) -> u64 {
     }
 }
 
-fn sum(random: &mut Random, mma: Mma, kind: Numbers) -> u64 {
-    match mma.sums() {
+fn accumulator(random: &mut Random, mma: Mma, kind: Numbers) -> u64 {
+    match mma.accumulator_type() {
         Type::F64 => DOUBLE.number(random, kind),
         Type::F32 => SINGLE.number(random, kind),
         _ => random.next() & 0xffff_ffff,
     }
 }
 
-/// What each lane of each warp holds.
+/// Registers of each lane of each warp.
 struct Registers {
     cols: usize,
     bits: Vec<u64>,
 }
 
 impl Registers {
-    fn new(cols: u32, mut make: impl FnMut() -> u64) -> Self {
+    fn new(cols: u32, mut register_bits: impl FnMut() -> u64) -> Self {
         let cols = cols as usize;
-        Registers { cols, bits: (0..32 * WARPS * cols).map(|_| make()).collect() }
+        Registers { cols, bits: (0..32 * WARPS * cols).map(|_| register_bits()).collect() }
     }
 
     fn shape(&self) -> Shape {
@@ -137,8 +137,8 @@ impl Registers {
     }
 }
 
-/// Runs one case on both and gives what differs, in words, and how much.
-fn case<T: Scalar + Stored, S: Scalar + Stored>(
+/// Runs one case on both. Returns the number of differences and a description.
+fn case<T: Scalar + DeviceElement, S: Scalar + DeviceElement>(
     gpu: Option<&Gpu>,
     mma: Mma,
     kind: Numbers,
@@ -148,41 +148,41 @@ fn case<T: Scalar + Stored, S: Scalar + Stored>(
     let [of_a, of_b, of_sums] = mma.registers();
     let a = Registers::new(of_a, || register(&mut random, mma, kind));
     let b = Registers::new(of_b, || register(&mut random, mma, kind));
-    let c = Registers::new(of_sums, || sum(&mut random, mma, kind));
+    let c = Registers::new(of_sums, || accumulator(&mut random, mma, kind));
     let kernel = check(matrix(mma)).unwrap();
     let (host_a, host_b, host_c) = (a.matrix::<T>(), b.matrix::<T>(), c.matrix::<S>());
     let inputs = [&host_a, &host_b].map(|m| interpret::input(m.view()).unwrap());
-    let here = interpret::in_out(host_c.view()).unwrap();
-    let args = [Arg::from(&inputs[0]), Arg::from(&inputs[1]), Arg::from(&here)];
+    let model = interpret::in_out(host_c.view()).unwrap();
+    let args = [Arg::from(&inputs[0]), Arg::from(&inputs[1]), Arg::from(&model)];
     interp::run(&kernel, &args, &Config::default()).unwrap().ok(&kernel).unwrap();
-    let here = interpret::to_matrix::<S>(&here).unwrap();
+    let model = interpret::to_matrix::<S>(&model).unwrap();
     let Some(gpu) = gpu else { return (0, String::new()) };
     let upload = |m: &Matrix<T>| DeviceMatrix::upload(gpu, m.view()).unwrap();
     let (device_a, device_b) = (upload(&host_a), upload(&host_b));
-    let there = DeviceMatrix::upload(gpu, host_c.view()).unwrap();
+    let gpu_values = DeviceMatrix::upload(gpu, host_c.view()).unwrap();
     let layout = |r: &Registers| Layout { shape: r.shape(), offset: 0, strides: [0, r.cols as isize, 1] };
     let args = [
         cuda::Arg::Matrix { ty: T::TYPE, layout: layout(&a), memory: device_a.buffer().memory() },
         cuda::Arg::Matrix { ty: T::TYPE, layout: layout(&b), memory: device_b.buffer().memory() },
-        cuda::Arg::Matrix { ty: S::TYPE, layout: layout(&c), memory: there.buffer().memory() },
+        cuda::Arg::Matrix { ty: S::TYPE, layout: layout(&c), memory: gpu_values.buffer().memory() },
     ];
-    // SAFETY: the interpreter has just found that these arguments keep the kernel in bounds.
+    // SAFETY: the interpreter has verified that the kernel stays in bounds with these arguments.
     unsafe { gpu.run(&kernel, &args).unwrap() };
-    let there = there.download().unwrap();
-    differences(mma, kind, [&a, &b, &c], &here, &there)
+    let gpu_values = gpu_values.download().unwrap();
+    differences(mma, kind, [&a, &b, &c], &model, &gpu_values)
 }
 
-/// How many sums differ, and the first of them with all that went into them.
+/// Number of accumulators that differ, and the first of them with all their operands.
 fn differences<S: Scalar>(
     mma: Mma,
     kind: Numbers,
     [a, b, c]: [&Registers; 3],
-    here: &Matrix<S>,
-    there: &Matrix<S>,
+    model: &Matrix<S>,
+    gpu_values: &Matrix<S>,
 ) -> (usize, String) {
     const SHOWN: usize = 3;
     let (mut count, mut zeros, mut text) = (0, 0, String::new());
-    for (place, (x, y)) in here.as_slice().iter().zip(there.as_slice()).enumerate() {
+    for (index, (x, y)) in model.as_slice().iter().zip(gpu_values.as_slice()).enumerate() {
         let (x, y) = (x.to_bits(), y.to_bits());
         if x == y || is_nan(S::TYPE, x) && is_nan(S::TYPE, y) {
             continue;
@@ -192,14 +192,18 @@ fn differences<S: Scalar>(
         if count > SHOWN {
             continue;
         }
-        let (warp, lane, register) = (place / c.cols / 32, (place / c.cols % 32) as u32, (place % c.cols) as u32);
-        let (row, col) = mma.sum(lane, register);
+        let (warp, lane, register) = (index / c.cols / 32, (index / c.cols % 32) as u32, (index % c.cols) as u32);
+        let (row, col) = mma.accumulator(lane, register);
         let _ = writeln!(text, "  {mma} {kind:?}, warp {warp}, ({row}, {col}): GPU {y:#x}, model {x:#x}");
-        let _ = writeln!(text, "    sum {:#x}, products", c.get(warp, lane, register));
+        let _ = writeln!(text, "    accumulator {:#x}, products", c.get(warp, lane, register));
         for p in 0..mma.shape()[2] {
-            let of_a = element(a, warp, mma.registers()[0], mma.packed(), |l, r, part| mma.a(l, r, part) == (row, p));
-            let of_b = element(b, warp, mma.registers()[1], mma.packed(), |l, r, part| mma.b(l, r, part) == (p, col));
-            let _ = writeln!(text, "    {of_a:#x} * {of_b:#x}   {} * {}", shown(mma, of_a), shown(mma, of_b));
+            let of_a = element(a, warp, mma.registers()[0], mma.elements_per_register(), |l, r, part| {
+                mma.a(l, r, part) == (row, p)
+            });
+            let of_b = element(b, warp, mma.registers()[1], mma.elements_per_register(), |l, r, part| {
+                mma.b(l, r, part) == (p, col)
+            });
+            let _ = writeln!(text, "    {of_a:#x} * {of_b:#x}   {} * {}", to_f64(mma, of_a), to_f64(mma, of_b));
         }
     }
     if count > 0 {
@@ -208,12 +212,12 @@ fn differences<S: Scalar>(
     (count, text)
 }
 
-/// The element that is where `is_there` says.
-fn element(of: &Registers, warp: usize, count: u32, packed: u32, is_there: impl Fn(u32, u32, u32) -> bool) -> u64 {
+/// The element whose lane, register and part satisfy `is_at`.
+fn element(of: &Registers, warp: usize, count: u32, packed: u32, is_at: impl Fn(u32, u32, u32) -> bool) -> u64 {
     for lane in 0..32 {
         for register in 0..count {
             for part in 0..packed {
-                if is_there(lane, register, part) {
+                if is_at(lane, register, part) {
                     let bits = of.get(warp, lane, register);
                     return if packed == 1 {
                         bits
@@ -227,7 +231,7 @@ fn element(of: &Registers, warp: usize, count: u32, packed: u32, is_there: impl 
     0
 }
 
-fn shown(mma: Mma, bits: u64) -> f64 {
+fn to_f64(mma: Mma, bits: u64) -> f64 {
     match mma {
         Mma::F16 => f16::from_bits(bits as u16).to_f64(),
         Mma::BF16 => bf16::from_bits(bits as u16).to_f64(),
@@ -247,36 +251,36 @@ fn is_nan(ty: Type, bits: u64) -> bool {
 }
 
 #[test]
-fn matrix_instructions_are_what_the_model_says() {
+fn mma_on_the_gpu_equals_the_model() {
     let gpu = gpu().filter(|gpu| {
         let fits = gpu.info().compute == (9, 0);
         if !fits {
-            println!("skipped: {:?} is not the sm_90 that the model stands for", gpu.info().compute);
+            println!("skipped: {:?} is not sm_90, which the model describes", gpu.info().compute);
         }
         fits
     });
     assert_eq!(Config::default().tensor_core, TensorCore::Sm90);
-    let (mut wrong, mut text) = (0, String::new());
+    let (mut differing, mut text) = (0, String::new());
     for mma in Mma::ALL {
         for (seed, kind) in (0..).zip(KINDS) {
-            let (count, why) = match mma.sums() {
+            let (count, why) = match mma.accumulator_type() {
                 Type::F64 => case::<f64, f64>(gpu.as_ref(), mma, kind, seed),
                 Type::F32 => case::<u32, f32>(gpu.as_ref(), mma, kind, seed),
                 _ => case::<u32, i32>(gpu.as_ref(), mma, kind, seed),
             };
-            wrong += count;
+            differing += count;
             text += &why;
         }
     }
     if gpu.is_some() {
-        println!("{} instructions compared, {wrong} sums differ", Mma::ALL.len() * KINDS.len() * WARPS);
+        println!("{} instructions compared, {differing} accumulators differ", Mma::ALL.len() * KINDS.len() * WARPS);
     }
-    assert!(wrong == 0, "{text}");
+    assert!(differing == 0, "{text}");
 }
 
-/// The f64 kernel adds in the order that its instructions have: the interpreter's bits are the GPU's.
+/// The f64 kernel has a fixed order of additions, so the interpreter's bits are the GPU's.
 #[test]
-fn the_f64_kernel_has_the_same_bits_on_the_gpu() {
+fn f64_kernel_has_the_interpreters_bits_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let (m, n, mut compared) = (201, 136, 0);
     for (k, vectors) in [(78, true), (77, false)] {
@@ -285,19 +289,19 @@ fn the_f64_kernel_has_the_same_bits_on_the_gpu() {
             Matrix::from_fn(rows, cols, |_, _| f64::from_bits(DOUBLE.number(&mut random, Numbers::Mixed)))
         };
         let (a, b, c) = (random(1, m, k).unwrap(), random(2, k, n).unwrap(), random(3, m, n).unwrap());
-        let modern = gpu.info().compute == (9, 0);
+        let is_hopper = gpu.info().compute == (9, 0);
         for core in
-            ["dmma16x16", "dmma16x8", "dmma16x4", "dmma8x4"].into_iter().filter(|&core| modern || core == "dmma8x4")
+            ["dmma16x16", "dmma16x8", "dmma16x4", "dmma8x4"].into_iter().filter(|&core| is_hopper || core == "dmma8x4")
         {
-            for blocking in ["64x64x32_32x32_16x8_3_1_1", "128x128x16_32x64_16x8_4_1_1"] {
+            for blocking in ["64x64x32_warp32x32_thread16x8_stages3", "128x128x16_warp32x64_thread16x8_stages4"] {
                 let recipe = Recipe::from(Blocked::named(&format!("{core}_{blocking}"), Type::F64).unwrap());
-                let [here, there] = [Device::interp(), gpu.clone().into()].map(|device| {
+                let [model, gpu_values] = [Device::interp(), gpu.clone().into()].map(|device| {
                     let mut c = c.clone();
                     let product = Gemm::new(a.view(), b.view(), c.view_mut()).alpha(1.5).beta(-0.5);
                     device.run(&Plan::Gpu(recipe), product).unwrap();
                     c
                 });
-                for (i, (x, y)) in here.as_slice().iter().zip(there.as_slice()).enumerate() {
+                for (i, (x, y)) in model.as_slice().iter().zip(gpu_values.as_slice()).enumerate() {
                     let (x, y) = (x.to_bits(), y.to_bits());
                     assert!(x == y, "{core} {vectors}, ({}, {}): GPU {y:#x}, interpreter {x:#x}", i / n, i % n);
                     compared += 1;

@@ -1,5 +1,5 @@
-//! Every operation on the GPU against the interpreter, bit for bit: the small kernels whose text is kept, on numbers from the corners
-//! of each type.
+//! Compares every operation on the GPU with the interpreter, bit for bit: the small golden kernels,
+//! on corner values of each type.
 #![cfg(feature = "cuda")]
 
 use tegula::cuda::{self, DeviceMatrix, Gpu};
@@ -13,29 +13,29 @@ use crate::gpu::gpu;
 use crate::kernels::small;
 use crate::product::Random;
 
-/// Rows of every matrix, and the distance between them in elements.
+/// Rows of every matrix, and the row stride in elements.
 const ROWS: usize = 128;
 const PITCH: usize = 16;
 
-/// Kernels whose threads race on purpose (only their text matters), or that want data made for them.
-const LEFT_OUT: [&str; 6] = ["control", "ordered", "atomics", "barriers", "strided", "k_2_bare"];
+/// Kernels whose threads race by design (only their text is tested), or that need special data.
+const EXCLUDED: [&str; 6] = ["control", "ordered", "atomics", "barriers", "strided", "k_2_bare"];
 
 #[test]
-fn every_operation_means_the_same_on_the_gpu() {
+fn every_operation_has_the_interpreters_result_on_the_gpu() {
     let gpu = gpu();
     let mut compared = 0;
-    for kernel in small().into_iter().filter(|k| !LEFT_OUT.contains(&k.name())) {
+    for kernel in small().into_iter().filter(|k| !EXCLUDED.contains(&k.name())) {
         let kernel = check(kernel).unwrap();
         for seed in 0..16 {
             compared += compare(gpu.as_ref(), &kernel, seed).unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
         }
     }
-    // Without a GPU the interpreter has at least run them all and found nothing wrong.
+    // Without a GPU the interpreter has run all of them without findings.
     println!("{compared} results compared");
     assert!(compared > 100_000);
 }
 
-/// Bits of a number: often from a corner of its type.
+/// Bits of a random value, often a corner value of its type.
 fn corner(random: &mut Random, ty: Type) -> u64 {
     let scale = 10f64.powi(random.below(60) as i32 - 30);
     let float = match random.below(12) {
@@ -52,7 +52,7 @@ fn corner(random: &mut Random, ty: Type) -> u64 {
     match ty {
         ty if ty.is_float() => ty.round(float),
         Type::Pred => random.next() & 1,
-        // Never 0, which nothing may be divided by.
+        // Never 0, which may be a divisor.
         _ => match random.below(4) {
             0 => random.below(40) as u64 + 1,
             1 => u64::MAX >> random.below(ty.size() * 8),
@@ -61,12 +61,12 @@ fn corner(random: &mut Random, ty: Type) -> u64 {
     }
 }
 
-/// One matrix in both engines: its bytes on the GPU, its elements in the interpreter.
-struct Both {
+/// A matrix in both engines: its bytes on the GPU, its elements in the interpreter.
+struct MatrixPair {
     ty: Type,
     layout: Layout,
-    there: Option<DeviceMatrix<u8>>,
-    here: Buffer,
+    gpu_matrix: Option<DeviceMatrix<u8>>,
+    interp_buffer: Buffer,
 }
 
 fn buffer<T: Scalar>(bits: &[u64], layout: Layout, access: Access) -> Result<Buffer> {
@@ -75,13 +75,13 @@ fn buffer<T: Scalar>(bits: &[u64], layout: Layout, access: Access) -> Result<Buf
     if access == Access::Read { interpret::input(view) } else { interpret::in_out(view) }
 }
 
-impl Both {
-    fn new(gpu: Option<&Gpu>, random: &mut Random, ty: Type, access: Access, cols: usize) -> Result<Both> {
+impl MatrixPair {
+    fn new(gpu: Option<&Gpu>, random: &mut Random, ty: Type, access: Access, cols: usize) -> Result<MatrixPair> {
         let bits: Vec<u64> = (0..ROWS * PITCH).map(|_| corner(random, ty)).collect();
         let bytes: Vec<u8> = bits.iter().flat_map(|b| b.to_le_bytes()[..ty.size()].to_vec()).collect();
         let bytes = Matrix::from_vec(ROWS, PITCH * ty.size(), bytes)?;
         let layout = Layout { shape: Shape::new(ROWS, cols), offset: 0, strides: [0, PITCH as isize, 1] };
-        let here = match ty {
+        let interp_buffer = match ty {
             Type::F64 => buffer::<f64>(&bits, layout, access),
             Type::F32 => buffer::<f32>(&bits, layout, access),
             Type::F16 => buffer::<f16>(&bits, layout, access),
@@ -92,29 +92,31 @@ impl Both {
             Type::U32 => buffer::<u32>(&bits, layout, access),
             Type::I64 => buffer::<i64>(&bits, layout, access),
             Type::U64 => buffer::<u64>(&bits, layout, access),
-            Type::Pred => panic!("no memory holds predicates"),
+            Type::Pred => panic!("predicates are not stored in memory"),
         }?;
-        let there = gpu.map(|gpu| DeviceMatrix::upload(gpu, bytes.view())).transpose()?;
-        Ok(Both { ty, layout, there, here })
+        let gpu_matrix = gpu.map(|gpu| DeviceMatrix::upload(gpu, bytes.view())).transpose()?;
+        Ok(MatrixPair { ty, layout, gpu_matrix, interp_buffer })
     }
 
-    /// How many elements the interpreter wrote; all of them are equal on the GPU.
-    fn equal(&self, name: &str) -> Result<usize> {
+    /// Checks that all elements written by the interpreter are equal on the GPU. Returns their
+    /// number.
+    fn assert_equal(&self, name: &str) -> Result<usize> {
         let size = self.ty.size();
-        let bytes = self.there.as_ref().map(DeviceMatrix::download).transpose()?;
+        let bytes = self.gpu_matrix.as_ref().map(DeviceMatrix::download).transpose()?;
         let mut written = 0;
         for (row, col) in (0..ROWS).flat_map(|row| (0..self.layout.shape.cols).map(move |col| (row, col))) {
-            if !self.here.written(0, row, col) {
+            if !self.interp_buffer.written(0, row, col) {
                 continue;
             }
             written += 1;
             let Some(bytes) = &bytes else { continue };
-            let mut there = [0; 8];
+            let mut gpu_bytes = [0; 8];
             let at = (row * PITCH + col) * size;
-            there[..size].copy_from_slice(&bytes.as_slice()[at..at + size]);
-            let (there, here) = (u64::from_le_bytes(there), self.here.bits(0, row, col).unwrap());
-            let same = there == here || (is_nan(self.ty, there) && is_nan(self.ty, here));
-            assert!(same, "{name} ({row}, {col}) {}: GPU {there:#x}, interpreter {here:#x}", self.ty);
+            gpu_bytes[..size].copy_from_slice(&bytes.as_slice()[at..at + size]);
+            let (gpu_bits, interp_bits) =
+                (u64::from_le_bytes(gpu_bytes), self.interp_buffer.bits(0, row, col).unwrap());
+            let same = gpu_bits == interp_bits || (is_nan(self.ty, gpu_bits) && is_nan(self.ty, interp_bits));
+            assert!(same, "{name} ({row}, {col}) {}: GPU {gpu_bits:#x}, interpreter {interp_bits:#x}", self.ty);
         }
         Ok(written)
     }
@@ -130,39 +132,40 @@ fn compare(gpu: Option<&Gpu>, kernel: &Checked<Kernel>, seed: u64) -> Result<usi
     for param in kernel.params() {
         match param.kind {
             ParamKind::Matrix { ty, access, .. } => {
-                // Six columns leave the second vector of four half full.
+                // Six columns fill half of the second 4-element vector.
                 let cols = if kernel.name() == "widths" && access == Access::Read { 6 } else { PITCH };
-                matrices.push(Both::new(gpu, &mut random, ty, access, cols)?);
+                matrices.push(MatrixPair::new(gpu, &mut random, ty, access, cols)?);
             }
             ParamKind::Scalar(ty) => scalars.push((ty, corner(&mut random, ty))),
         }
     }
-    let (mut here, mut there) = (Vec::new(), Vec::new());
+    let (mut interp_args, mut gpu_args) = (Vec::new(), Vec::new());
     let (mut next_matrix, mut next_scalar) = (matrices.iter(), scalars.iter());
     for param in kernel.params() {
         match param.kind {
             ParamKind::Matrix { .. } => {
-                let Both { ty, layout, there: on_gpu, here: buffer } = next_matrix.next().unwrap();
-                here.push(interp::Arg::from(buffer));
-                let memory = on_gpu.as_ref().map(|m| m.buffer().memory());
-                there.extend(memory.map(|memory| cuda::Arg::Matrix { ty: *ty, layout: *layout, memory }));
+                let MatrixPair { ty, layout, gpu_matrix, interp_buffer } = next_matrix.next().unwrap();
+                interp_args.push(interp::Arg::from(interp_buffer));
+                let memory = gpu_matrix.as_ref().map(|m| m.buffer().memory());
+                gpu_args.extend(memory.map(|memory| cuda::Arg::Matrix { ty: *ty, layout: *layout, memory }));
             }
             ParamKind::Scalar(_) => {
                 let &(ty, bits) = next_scalar.next().unwrap();
-                here.push(interp::Arg::Scalar { ty, bits });
-                there.push(cuda::Arg::Scalar { ty, bits });
+                interp_args.push(interp::Arg::Scalar { ty, bits });
+                gpu_args.push(cuda::Arg::Scalar { ty, bits });
             }
         }
     }
-    interp::run(kernel, &here, &Config::default())?.ok(kernel)?;
+    interp::run(kernel, &interp_args, &Config::default())?.ok(kernel)?;
     if let Some(gpu) = gpu {
-        // SAFETY: the interpreter has just found that these arguments keep the kernel in bounds.
-        unsafe { gpu.run(kernel, &there)? };
+        // SAFETY: the interpreter has verified that the kernel stays in bounds with these
+        // arguments.
+        unsafe { gpu.run(kernel, &gpu_args)? };
     }
     let mut written = 0;
-    for (both, param) in matrices.iter().zip(kernel.params().iter().filter(|p| !matches!(p.kind, ParamKind::Scalar(_))))
+    for (pair, param) in matrices.iter().zip(kernel.params().iter().filter(|p| !matches!(p.kind, ParamKind::Scalar(_))))
     {
-        written += both.equal(&format!("{} {}", kernel.name(), param.name))?;
+        written += pair.assert_equal(&format!("{} {}", kernel.name(), param.name))?;
     }
     Ok(written)
 }

@@ -1,32 +1,33 @@
-//! Products of groups of rows: by one kernel, in the interpreter, right and clean on every seed; and by what users call, on every device.
+//! Grouped products: one kernel in the interpreter, correct and without findings on every seed; and
+//! the public interface, on every device.
 
 use tegula::element::{Scalar, Type, bf16, f16};
-use tegula::epilogue::{Activation, Along, Epilogue, Finish};
+use tegula::epilogue::{Activation, BiasShape, Epilogue, EpilogueOperands};
 use tegula::interpret;
 use tegula::{Device, Error, Grouped, Layout, Matrix, Report, Result, Shape, View, ViewMut};
 use tegula_bench::oracle;
 use tegula_interp::{self as interp, Arg, Buffer, Config, Severity};
-use tegula_ir::launch::DeviceFacts;
+use tegula_ir::launch::DeviceProperties;
 use tegula_ir::{Checked, Kernel, Order2d, check};
-use tegula_kernels::{Ends, Hopper, Schedule};
+use tegula_kernels::{GroupEnds, Hopper, Schedule};
 
 use super::effort::seeds;
-use super::product::{Lie, Random, Sample};
+use super::product::{Random, Sample, StorageLayout};
 
 const ROW: Order2d = Order2d::RowMajor;
 const COL: Order2d = Order2d::ColMajor;
 
-/// How biases lie.
+/// Shape of the bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bias {
     None,
-    /// A row for all groups, and one for each.
+    /// One row for all groups, or one per group.
     Row,
     Rows,
     Column,
 }
 
-/// Groups of rows, each with a matrix B of its own; rows may be left over.
+/// Groups of rows, each with its own matrix B; extra rows may follow.
 #[derive(Debug)]
 pub struct Groups<T: Sample> {
     pub sizes: Vec<usize>,
@@ -40,12 +41,18 @@ pub struct Groups<T: Sample> {
 }
 
 impl<T: Sample> Groups<T> {
-    /// With alpha 1, beta 0, and nothing done last.
-    pub fn new(sizes: &[usize], left: usize, [n, k]: [usize; 2], orders: [Order2d; 3], random: &mut Random) -> Self {
-        let lie = |order| Lie { transposed: order == COL, ..Lie::default() };
-        let rows = sizes.iter().sum::<usize>() + left;
+    /// Groups with alpha 1, beta 0 and no epilogue.
+    pub fn new(
+        sizes: &[usize],
+        extra_rows: usize,
+        [n, k]: [usize; 2],
+        orders: [Order2d; 3],
+        random: &mut Random,
+    ) -> Self {
+        let storage = |order| StorageLayout { transposed: order == COL, ..StorageLayout::default() };
+        let rows = sizes.iter().sum::<usize>() + extra_rows;
         let shapes = [Shape::new(rows, k), Shape { batches: sizes.len(), rows: k, cols: n }, Shape::new(rows, n)];
-        let [(a, a_len), (b, b_len), (c, c_len)] = std::array::from_fn(|i| lie(orders[i]).layout(shapes[i]));
+        let [(a, a_len), (b, b_len), (c, c_len)] = std::array::from_fn(|i| storage(orders[i]).layout(shapes[i]));
         Groups {
             sizes: sizes.to_vec(),
             alpha: T::Acc::ONE,
@@ -58,11 +65,11 @@ impl<T: Sample> Groups<T> {
         }
     }
 
-    pub fn factors(self, alpha: T::Acc, beta: T::Acc) -> Self {
+    pub fn scalars(self, alpha: T::Acc, beta: T::Acc) -> Self {
         Groups { alpha, beta, ..self }
     }
 
-    pub fn finished(self, bias: Bias, activation: Activation, random: &mut Random) -> Self {
+    pub fn with_epilogue(self, bias: Bias, activation: Activation, random: &mut Random) -> Self {
         let Shape { rows, cols, .. } = self.c.1.shape;
         let batches = if bias == Bias::Rows { self.sizes.len() } else { 1 };
         let shape = match bias {
@@ -82,12 +89,12 @@ impl<T: Sample> Groups<T> {
         View::strided(&self.b.0, self.b.1).unwrap()
     }
 
-    pub fn before(&self) -> View<'_, T::Out> {
+    pub fn initial_c(&self) -> View<'_, T::Out> {
         View::strided(&self.c.0, self.c.1).unwrap()
     }
 
-    /// Insists that C is right: each group's rows, and those of none as they were.
-    pub fn must_be_right(&self, c: View<'_, T::Out>, what: &str) {
+    /// Checks C: the rows of each group, and that extra rows are unchanged.
+    pub fn assert_correct(&self, c: View<'_, T::Out>, context: &str) {
         let mut begin = 0;
         for (group, size) in self.sizes.iter().enumerate() {
             let rows = begin..begin + size;
@@ -100,31 +107,33 @@ impl<T: Sample> Groups<T> {
                 Shape { rows: 1, .. } => bias.view().batches(group..=group).unwrap(),
                 _ => bias.view().rows(rows.clone()).unwrap(),
             });
-            let finish = Finish { bias, activation: self.activation };
+            let epilogue = EpilogueOperands { bias, activation: self.activation };
             let (a, b) = (self.a().rows(rows.clone()).unwrap(), self.b().batches(group..=group).unwrap());
-            let (before, c) = (self.before().rows(rows.clone()).unwrap(), c.rows(rows.clone()).unwrap());
+            let (before, c) = (self.initial_c().rows(rows.clone()).unwrap(), c.rows(rows.clone()).unwrap());
             let report =
-                oracle::check_finished::<T>(self.alpha, a, b, self.beta, Some(before), finish, c, &|_| {}).unwrap();
-            let bound = oracle::bound_of::<T>(tegula::Accuracy::Full, a.shape().cols, finish.epilogue());
-            let right = report.within(bound) && report.mismatches == 0;
-            assert!(right, "{what}: group {group}, rows {rows:?}: {report:?} beyond {bound}");
+                oracle::check_with_epilogue::<T>(self.alpha, a, b, self.beta, Some(before), epilogue, c, &|_| {})
+                    .unwrap();
+            let bound = oracle::bound_with_epilogue::<T>(tegula::Accuracy::Full, a.shape().cols, epilogue.epilogue());
+            let is_correct = report.within(bound) && report.mismatches == 0;
+            assert!(is_correct, "{context}: group {group}, rows {rows:?}: {report:?} beyond {bound}");
         }
         for row in begin..c.shape().rows {
             for col in 0..c.shape().cols {
-                let [was, is] = [self.before(), c].map(|view| view.get(0, row, col).map(Scalar::to_bits));
-                assert!(was == is, "{what}: row {row} is of no group, and has changed");
+                let [old, is] = [self.initial_c(), c].map(|view| view.get(0, row, col).map(Scalar::to_bits));
+                assert!(old == is, "{context}: row {row} belongs to no group, and was changed");
             }
         }
     }
 
-    /// Runs a kernel with this seed, on so few multiprocessors that blocks make several tiles; insists on a right C and no finding.
-    fn by_kernel(&self, kernel: &Checked<Kernel>, seed: u64) {
+    /// Runs a kernel with this seed on three SMs, so that blocks compute several tiles. Checks C
+    /// and that no error is found.
+    fn run_kernel(&self, kernel: &Checked<Kernel>, seed: u64) {
         let ty = <T::Out as Scalar>::TYPE;
-        let covered = self.sizes.iter().sum::<usize>() == self.c.1.shape.rows;
-        let c = if covered && self.beta == T::Acc::ZERO {
+        let covers_all_rows = self.sizes.iter().sum::<usize>() == self.c.1.shape.rows;
+        let c = if covers_all_rows && self.beta == T::Acc::ZERO {
             Buffer::output(ty, self.c.1)
         } else {
-            interpret::in_out(self.before())
+            interpret::in_out(self.initial_c())
         };
         let mut end = 0;
         let ends = self.sizes.iter().map(|size| {
@@ -141,31 +150,32 @@ impl<T: Sample> Groups<T> {
         let (ends, c) = (interpret::input(ends.view()).unwrap(), c.unwrap());
         let matrices = [&a, &b, &ends, &c].into_iter().chain(bias.as_ref()).map(Arg::from);
         let args: Vec<Arg<'_>> = matrices.chain([Arg::scalar(self.alpha), Arg::scalar(self.beta)]).collect();
-        let config = Config { seed, device: DeviceFacts { multiprocessors: 3 }, ..Config::default() };
-        let what = format!("{} {:?} {}, seed {seed}", kernel.name(), self.sizes, self.b.1.shape);
+        let config = Config { seed, device: DeviceProperties { multiprocessors: 3 }, ..Config::default() };
+        let context = format!("{} {:?} {}, seed {seed}", kernel.name(), self.sizes, self.b.1.shape);
         let outcome = interp::run(kernel, &args, &config).unwrap();
         let first = outcome.findings.iter().find(|f| f.severity() == Severity::Error);
-        assert!(first.is_none(), "{what}: {}", first.unwrap());
-        self.must_be_right(interpret::to_matrix::<T::Out>(&c).unwrap().view(), &what);
+        assert!(first.is_none(), "{context}: {}", first.unwrap());
+        self.assert_correct(interpret::to_matrix::<T::Out>(&c).unwrap().view(), &context);
     }
 
     /// The kernel for these matrices.
-    fn kernel(&self, pipeline: &str, orders: [Order2d; 3], stores_tiles: bool) -> Checked<Kernel> {
-        let bias = self.bias.as_ref().map(|bias| if bias.shape().rows == 1 { Along::Rows } else { Along::Columns });
+    fn kernel(&self, pipeline: &str, orders: [Order2d; 3], tma_store: bool) -> Checked<Kernel> {
+        let bias =
+            self.bias.as_ref().map(|bias| if bias.shape().rows == 1 { BiasShape::Row } else { BiasShape::Column });
         let epilogue = Epilogue { bias, activation: self.activation };
         let hopper = Hopper::new(T::TYPE, pipeline.parse().unwrap());
-        let hopper = Hopper { orders, stores_tiles, epilogue, schedule: Schedule::Groups, ..hopper };
+        let hopper = Hopper { orders, tma_store, epilogue, schedule: Schedule::Grouped, ..hopper };
         check(hopper.build().unwrap()).unwrap()
     }
 
-    /// With so many seeds at most.
-    fn clean(&self, pipeline: &str, orders: [Order2d; 3], most: u64) {
+    /// Runs with at most `max_size` seeds.
+    fn check_schedules(&self, pipeline: &str, orders: [Order2d; 3], max_size: u64) {
         let kernel = self.kernel(pipeline, orders, true);
-        (0..seeds(2, most)).for_each(|seed| self.by_kernel(&kernel, seed));
+        (0..seeds(2, max_size)).for_each(|seed| self.run_kernel(&kernel, seed));
     }
 
-    /// What users call.
-    pub fn call(&self, device: &Device) -> (Vec<T::Out>, Result<Report>) {
+    /// Runs the public interface.
+    pub fn run_on(&self, device: &Device) -> (Vec<T::Out>, Result<Report>) {
         let mut after = self.c.0.clone();
         let c = ViewMut::strided(&mut after, self.c.1).unwrap();
         let mut product = Grouped::new(self.a(), self.b(), c, &self.sizes).alpha(self.alpha).beta(self.beta);
@@ -176,117 +186,155 @@ impl<T: Sample> Groups<T> {
         (after, report)
     }
 
-    pub fn must_be_right_on(&self, device: &Device) {
-        let (after, report) = self.call(device);
-        let what = format!("{:?} {:?}", report.unwrap(), self.sizes);
-        self.must_be_right(View::strided(&after, self.c.1).unwrap(), &what);
+    pub fn assert_correct_on(&self, device: &Device) {
+        let (after, report) = self.run_on(device);
+        let context = format!("{:?} {:?}", report.unwrap(), self.sizes);
+        self.assert_correct(View::strided(&after, self.c.1).unwrap(), &context);
     }
 }
 
-/// Ragged, empty, of one row, of whole tiles and one more or less.
+/// Empty groups, one row, ragged, whole tiles, and one row more or less.
 const RAGGED: [usize; 9] = [0, 70, 1, 64, 0, 128, 63, 65, 0];
 
 #[test]
-fn groups_are_clean_on_every_seed() {
+fn grouped_kernels_have_no_findings_on_every_seed() {
     for b in [ROW, COL] {
         let random = &mut Random(1);
-        Groups::<bf16>::new(&RAGGED, 0, [136, 72], [ROW, b, ROW], random).clean("64x64x64_1_2_1", [ROW, b, ROW], 32);
-        Groups::<f16>::new(&RAGGED, 0, [72, 136], [ROW, b, ROW], random).clean("128x64x64_2_3_1", [ROW, b, ROW], 32);
-        // A C of columns, whose tiles begin where the copy engine stores from, and where it does not.
+        Groups::<bf16>::new(&RAGGED, 0, [136, 72], [ROW, b, ROW], random).check_schedules(
+            "64x64x64_consumers1_stages2",
+            [ROW, b, ROW],
+            32,
+        );
+        Groups::<f16>::new(&RAGGED, 0, [72, 136], [ROW, b, ROW], random).check_schedules(
+            "128x64x64_consumers2_stages3",
+            [ROW, b, ROW],
+            32,
+        );
+        // Column-major C, with tiles aligned for TMA stores and unaligned ones.
         let sizes = [64, 30, 64, 34, 128, 136];
-        for pipeline in ["64x64x64_1_2_1", "128x64x64_2_2_1", "128x192x64_2_2_1"] {
-            Groups::<bf16>::new(&sizes, 0, [72, 200], [ROW, b, COL], random).clean(pipeline, [ROW, b, COL], 8);
+        for pipeline in ["64x64x64_consumers1_stages2", "128x64x64_consumers2_stages2", "128x192x64_consumers2_stages2"]
+        {
+            Groups::<bf16>::new(&sizes, 0, [72, 200], [ROW, b, COL], random).check_schedules(
+                pipeline,
+                [ROW, b, COL],
+                8,
+            );
         }
-        // Rows of C that are of no group, a C of columns, and an A of columns.
-        Groups::<f16>::new(&[30, 100], 6, [72, 200], [ROW, b, COL], random).clean("64x64x64_1_2_1", [ROW, b, COL], 8);
-        Groups::<bf16>::new(&RAGGED, 1, [72, 72], [COL, b, ROW], random).clean("128x64x64_2_2_1", [COL, b, ROW], 8);
+        // Extra rows of C, column-major C, and column-major A.
+        Groups::<f16>::new(&[30, 100], 6, [72, 200], [ROW, b, COL], random).check_schedules(
+            "64x64x64_consumers1_stages2",
+            [ROW, b, COL],
+            8,
+        );
+        Groups::<bf16>::new(&RAGGED, 1, [72, 72], [COL, b, ROW], random).check_schedules(
+            "128x64x64_consumers2_stages2",
+            [COL, b, ROW],
+            8,
+        );
     }
 }
 
 #[test]
-fn groups_are_finished_on_every_seed() {
+fn grouped_epilogues_are_correct_on_every_seed() {
     let random = &mut Random(2);
     let [with, gelu] = [Activation::None, Activation::Gelu];
     for (i, bias) in [Bias::None, Bias::Row, Bias::Rows, Bias::Column].into_iter().enumerate() {
         let beta = if i % 2 == 0 { 0.5 } else { 0.0 };
         let orders = [ROW, if i < 2 { ROW } else { COL }, ROW];
-        // Short sums, beside which a wrong bias is no small error.
-        let groups = |random: &mut Random| Groups::<bf16>::new(&RAGGED, 2, [72, 8], orders, random).factors(2.0, beta);
-        groups(random).finished(bias, with, random).clean("64x64x64_1_2_1", orders, 32);
-        groups(random).finished(bias, gelu, random).clean("128x64x64_2_3_1", orders, 32);
+        // Small k, so that a wrong bias exceeds the error bound.
+        let groups = |random: &mut Random| Groups::<bf16>::new(&RAGGED, 2, [72, 8], orders, random).scalars(2.0, beta);
+        groups(random).with_epilogue(bias, with, random).check_schedules("64x64x64_consumers1_stages2", orders, 32);
+        groups(random).with_epilogue(bias, gelu, random).check_schedules("128x64x64_consumers2_stages3", orders, 32);
     }
 }
 
 #[test]
-fn there_may_be_one_group_or_many() {
+fn one_group_and_many_groups_are_correct() {
     let random = &mut Random(3);
     for size in [1, 63, 64, 65, 200] {
-        Groups::<bf16>::new(&[size], 0, [200, 136], [ROW; 3], random).clean("64x64x64_1_3_1", [ROW; 3], 8);
+        Groups::<bf16>::new(&[size], 0, [200, 136], [ROW; 3], random).check_schedules(
+            "64x64x64_consumers1_stages3",
+            [ROW; 3],
+            8,
+        );
     }
-    let many: Vec<usize> = (0..50).map(|i| i * 7 % 5).collect();
-    Groups::<f16>::new(&many, 0, [136, 64], [ROW; 3], random).clean("64x128x64_1_3_1", [ROW; 3], 8);
-    Groups::<f16>::new(&[0; 5], 3, [64, 64], [ROW; 3], random).clean("64x64x64_1_2_1", [ROW; 3], 2);
+    let sizes: Vec<usize> = (0..50).map(|i| i * 7 % 5).collect();
+    Groups::<f16>::new(&sizes, 0, [136, 64], [ROW; 3], random).check_schedules(
+        "64x128x64_consumers1_stages3",
+        [ROW; 3],
+        8,
+    );
+    Groups::<f16>::new(&[0; 5], 3, [64, 64], [ROW; 3], random).check_schedules(
+        "64x64x64_consumers1_stages2",
+        [ROW; 3],
+        2,
+    );
 }
 
 #[test]
-fn the_kernels_that_plans_choose_take_groups() {
+fn planned_pipelines_support_groups() {
     let random = &mut Random(4);
-    for pipeline in ["128x256x64_2_4_1", "64x256x64_1_5_1", "128x128x64_2_6_1", "64x128x64_1_8_1"] {
+    for pipeline in [
+        "128x256x64_consumers2_stages4",
+        "64x256x64_consumers1_stages5",
+        "128x128x64_consumers2_stages6",
+        "64x128x64_consumers1_stages8",
+    ] {
         let groups = Groups::<bf16>::new(&[0, 150, 128, 40], 0, [264, 136], [ROW; 3], random);
-        groups.factors(1.0, 1.0).clean(pipeline, [ROW; 3], 2);
+        groups.scalars(1.0, 1.0).check_schedules(pipeline, [ROW; 3], 2);
     }
 }
 
 #[test]
-fn groups_are_stored_line_by_line_where_the_copy_engine_cannot() {
+fn groups_unaligned_for_tma_are_stored_without_it() {
     let random = &mut Random(5);
     for orders in [[ROW, COL, ROW], [ROW, COL, COL]] {
-        let groups = Groups::<bf16>::new(&RAGGED, 0, [69, 72], orders, random).factors(1.0, -1.0);
-        let kernel = groups.kernel("64x64x64_1_2_1", orders, false);
-        (0..seeds(2, 8)).for_each(|seed| groups.by_kernel(&kernel, seed));
+        let groups = Groups::<bf16>::new(&RAGGED, 0, [69, 72], orders, random).scalars(1.0, -1.0);
+        let kernel = groups.kernel("64x64x64_consumers1_stages2", orders, false);
+        (0..seeds(2, 8)).for_each(|seed| groups.run_kernel(&kernel, seed));
     }
 }
 
 #[test]
-fn ends_are_written() {
-    let kernel = check(Ends.build()).unwrap();
-    let layout = Layout::row_major(Shape::new(1, 2 * Ends::NUMBERS)).unwrap();
+fn group_ends_kernel_writes_the_ends() {
+    let kernel = check(GroupEnds.build()).unwrap();
+    let layout = Layout::row_major(Shape::new(1, 2 * GroupEnds::PER_LAUNCH)).unwrap();
     let ends = Buffer::output(Type::U32, layout).unwrap();
-    for first in [0, Ends::NUMBERS as u32] {
-        let numbers = (first..).take(Ends::NUMBERS).map(|i| Arg::scalar(3 * i));
+    for first in [0, GroupEnds::PER_LAUNCH as u32] {
+        let numbers = (first..).take(GroupEnds::PER_LAUNCH).map(|i| Arg::scalar(3 * i));
         let args: Vec<Arg<'_>> = [Arg::from(&ends), Arg::scalar(first)].into_iter().chain(numbers).collect();
         let outcome = interp::run(&kernel, &args, &Config::default()).unwrap();
         assert!(outcome.error().is_none(), "{:?}", outcome.error());
     }
-    let want: Vec<u32> = (0..2 * Ends::NUMBERS as u32).map(|i| 3 * i).collect();
-    assert_eq!(ends.to_vec::<u32>().unwrap(), want);
+    let expected: Vec<u32> = (0..2 * GroupEnds::PER_LAUNCH as u32).map(|i| 3 * i).collect();
+    assert_eq!(ends.to_vec::<u32>().unwrap(), expected);
 }
 
-/// Any groups.
-pub fn any<T: Sample>(seed: u64) -> Groups<T> {
+/// Random groups.
+pub fn random_groups<T: Sample>(seed: u64) -> Groups<T> {
     let random = &mut Random(seed);
-    let most = [3, 40, 150][random.below(3)];
-    let sizes: Vec<usize> = (0..random.below(7)).map(|_| random.below(most) * random.below(3).min(1)).collect();
+    let max_size = [3, 40, 150][random.below(3)];
+    let sizes: Vec<usize> = (0..random.below(7)).map(|_| random.below(max_size) * random.below(3).min(1)).collect();
     let mut order = || if random.chance(2) { ROW } else { COL };
     let orders = [order(), order(), order()];
-    let deep = [9, 150][random.below(2)];
-    let mut sizes_of = [1 + random.below(150), random.below(deep)];
+    let max_k = [9, 150][random.below(2)];
+    let mut sizes_of = [1 + random.below(150), random.below(max_k)];
     if random.chance(2) {
         sizes_of = sizes_of.map(|size| size.next_multiple_of(8));
     }
     let groups = Groups::<T>::new(&sizes, random.below(4), sizes_of, orders, random);
-    let groups = groups.factors(T::factor(random), T::factor(random));
+    let groups = groups.scalars(T::scalar(random), T::scalar(random));
     let bias = [Bias::None, Bias::Row, Bias::Rows, Bias::Column][random.below(4)];
     let activations = if T::TYPE.is_float() { 4 } else { 2 };
-    groups.finished(bias, Activation::ALL[random.below(activations)], random)
+    groups.with_epilogue(bias, Activation::ALL[random.below(activations)], random)
 }
 
 #[test]
-fn any_groups_are_right_on_every_device() {
+fn random_groups_on_every_device_are_correct() {
     fn both<T: Sample>(seeds: std::ops::Range<u64>) {
         for seed in seeds {
-            any::<T>(seed).must_be_right_on(&Device::cpu());
-            any::<T>(seed).must_be_right_on(&Device::interp());
+            random_groups::<T>(seed).assert_correct_on(&Device::cpu());
+            random_groups::<T>(seed).assert_correct_on(&Device::interp());
         }
     }
     both::<bf16>(0..12);
@@ -296,33 +344,36 @@ fn any_groups_are_right_on_every_device() {
 }
 
 #[test]
-fn what_makes_no_product_is_refused() {
+fn invalid_groups_are_errors() {
     let random = &mut Random(6);
-    let refused = |groups: Groups<f32>, part: &str| {
-        let (after, report) = groups.call(&Device::cpu());
+    let assert_shape_error = |groups: Groups<f32>, part: &str| {
+        let (after, report) = groups.run_on(&Device::cpu());
         let error = report.unwrap_err();
         assert!(matches!(error, Error::Shape(_)) && error.to_string().contains(part), "{error}");
-        assert!(after == groups.c.0, "C is as it was");
+        assert!(after == groups.c.0, "C is unchanged");
     };
     let groups = |random: &mut Random| Groups::<f32>::new(&[2, 3], 1, [4, 5], [ROW; 3], random);
-    refused(Groups { sizes: vec![2, 3, 0], ..groups(random) }, "3 sizes of groups and 2 matrices");
-    refused(Groups { sizes: vec![4, 3], ..groups(random) }, "7 rows, A has 6");
-    refused(Groups { sizes: vec![usize::MAX, 3], ..groups(random) }, "A has 6");
+    assert_shape_error(Groups { sizes: vec![2, 3, 0], ..groups(random) }, "3 group sizes for 2 matrices");
+    assert_shape_error(Groups { sizes: vec![4, 3], ..groups(random) }, "7 rows; A has 6");
+    assert_shape_error(Groups { sizes: vec![usize::MAX, 3], ..groups(random) }, "A has 6");
     let other = |random: &mut Random| Groups::<f32>::new(&[2, 3], 1, [3, 4], [ROW; 3], random);
-    refused(Groups { b: other(random).b, ..groups(random) }, "as many columns as each matrix of B has rows");
-    refused(Groups { c: other(random).c, ..groups(random) }, "B's columns");
+    assert_shape_error(
+        Groups { b: other(random).b, ..groups(random) },
+        "its columns equal to the rows of each matrix of B",
+    );
+    assert_shape_error(Groups { c: other(random).c, ..groups(random) }, "B's columns");
     for shape in [Shape::new(5, 1), Shape::new(1, 3), Shape { batches: 3, rows: 1, cols: 4 }] {
-        refused(Groups { bias: Some(Matrix::zeros_of_shape(shape).unwrap()), ..groups(random) }, "bias");
+        assert_shape_error(Groups { bias: Some(Matrix::zeros_of_shape(shape).unwrap()), ..groups(random) }, "bias");
     }
     let columns = Matrix::zeros_of_shape(Shape { batches: 2, rows: 6, cols: 1 }).unwrap();
-    refused(Groups { bias: Some(columns), ..groups(random) }, "6×1");
+    assert_shape_error(Groups { bias: Some(columns), ..groups(random) }, "6×1");
 }
 
 #[test]
-fn a_pipeline_that_takes_no_groups_is_refused() {
-    for pipeline in ["128x128x64_2_2_2", "64x64x64_1_2_1_k2"] {
+fn pipeline_without_group_support_is_an_error() {
+    for pipeline in ["128x128x64_consumers2_stages2_cluster2x1", "64x64x64_consumers1_stages2_clusterk2"] {
         let hopper = Hopper::new(bf16::TYPE, pipeline.parse().unwrap());
-        let groups = Hopper { schedule: Schedule::Groups, ..hopper };
+        let groups = Hopper { schedule: Schedule::Grouped, ..hopper };
         assert!(hopper.build().is_ok() && matches!(groups.build(), Err(Error::KernelOption(_))));
     }
 }

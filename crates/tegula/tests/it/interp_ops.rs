@@ -1,9 +1,10 @@
-//! What each group of operations means, on small kernels: results against plain Rust, and mistakes by their kind.
+//! Semantics of each group of operations, on small kernels: results against plain Rust, and errors
+//! by their kind.
 
 use tegula::element::Scalar;
 use tegula::interpret;
 use tegula::{Layout, Matrix, Shape, View};
-use tegula_interp::{Arg, Buffer, Config, Finding, Kind, Outcome, Severity, run};
+use tegula_interp::{Arg, Buffer, Config, Finding, FindingKind, Outcome, Severity, run};
 use tegula_ir::Float;
 use tegula_ir::prelude::*;
 
@@ -19,7 +20,7 @@ pub fn values<T: Scalar>(buffer: &Buffer) -> Vec<T> {
     buffer.to_vec::<T>().unwrap()
 }
 
-/// A kernel of some blocks.
+/// A kernel with this number of blocks and threads.
 pub fn blocks(blocks: u32, threads: u32, build: impl for<'k> FnOnce(&'k Builder)) -> Checked<Kernel> {
     let kernel = kernel("small", Block::d1(threads), |k| {
         k.grid([k.constant(blocks), k.constant(1), k.constant(1)]);
@@ -28,13 +29,17 @@ pub fn blocks(blocks: u32, threads: u32, build: impl for<'k> FnOnce(&'k Builder)
     check(kernel).unwrap()
 }
 
-/// Runs on some seeds with blocks spread over cores and not; gives the last outcome.
-pub fn each_seed(kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>, judge: impl Fn(&Outcome, &[Buffer])) {
+/// Runs on several seeds, with and without parallel blocks, and checks each outcome.
+pub fn for_each_seed(
+    kernel: &Checked<Kernel>,
+    args: impl Fn() -> Vec<Buffer>,
+    check_outcome: impl Fn(&Outcome, &[Buffer]),
+) {
     for seed in 0..8 {
         let buffers = args();
         let config = Config { seed, parallel: seed % 2 == 0, ..Config::default() };
         let outcome = run(kernel, &buffers.iter().map(Arg::from).collect::<Vec<_>>(), &config).unwrap();
-        judge(&outcome, &buffers);
+        check_outcome(&outcome, &buffers);
     }
 }
 
@@ -42,25 +47,25 @@ pub fn errors(outcome: &Outcome) -> Vec<&Finding> {
     outcome.findings.iter().filter(|f| f.severity() == Severity::Error).collect()
 }
 
-/// Every run ends without an error and leaves this in the last buffer.
+/// Checks that every run ends without an error and with these values in the last buffer.
 #[track_caller]
-pub fn gives<T: Scalar>(kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>, expected: &[T]) {
-    each_seed(kernel, args, |outcome, buffers| {
+pub fn assert_result<T: Scalar>(kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>, expected: &[T]) {
+    for_each_seed(kernel, args, |outcome, buffers| {
         assert_eq!(outcome.error(), None);
         assert_eq!(values::<T>(&buffers[buffers.len() - 1]), expected);
     });
 }
 
-/// Every run finds an error of this kind, and of no other.
+/// Checks that every run finds errors of this kind only.
 #[track_caller]
-pub fn finds(kind: Kind, kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>) {
-    each_seed(kernel, args, |outcome, _| {
+pub fn assert_finds(kind: FindingKind, kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>) {
+    for_each_seed(kernel, args, |outcome, _| {
         let kinds: Vec<_> = errors(outcome).iter().map(|f| f.kind).collect();
         assert!(!kinds.is_empty() && kinds.iter().all(|&k| k == kind), "{:?}", outcome.findings);
     });
 }
 
-/// The results of an operation in 32 lanes, bits compared; NaN equals NaN.
+/// Compares the results of an operation in 32 lanes bit for bit; NaN equals NaN.
 #[track_caller]
 fn computes<T: Scalar, U: Scalar>(
     operands: &[(T, T)],
@@ -81,7 +86,7 @@ fn computes<T: Scalar, U: Scalar>(
         let expected = expect(a, b);
         #[allow(clippy::eq_op, reason = "NaN differs from itself")]
         let nan = expected != expected && y != y;
-        assert!(nan || y.to_bits() == expected.to_bits(), "of {a:?} and {b:?}: {y:?} instead of {expected:?}");
+        assert!(nan || y.to_bits() == expected.to_bits(), "operands {a:?} and {b:?}: {y:?}, expected {expected:?}");
     }
 }
 
@@ -112,7 +117,7 @@ macro_rules! integers {
             computes(&all, |a, _| -a, |a, _| a.wrapping_neg());
             computes(&all, |a, _| !a, |a, _| !a);
             computes(&all, |a, b| a.mul_add(b, a), |a, b| a.wrapping_mul(b).wrapping_add(a));
-            // Constants fold to shifts and masks, which must mean the same.
+            // Constants fold to shifts and masks, which must be equivalent.
             computes(&all, |a, _| a * 8, |a, _| a.wrapping_mul(8));
             computes(&all, |a, _| a / 8, |a, _| a / 8);
             computes(&all, |a, _| a % 8, |a, _| a % 8);
@@ -122,10 +127,10 @@ macro_rules! integers {
     )*};
 }
 integers! {
-    integers_of_32_bits i32: [0, 1, -1, 2, -7, 31, 32, 33, -8, i32::MIN, i32::MAX, 0x1234_5678];
-    unsigned_integers_of_32_bits u32: [0, 1, 2, 7, 31, 32, 33, 1 << 31, u32::MAX, 0x1234_5678];
-    integers_of_64_bits i64: [0, 1, -1, 2, -7, 32, 63, 64, -8, i64::MIN, i64::MAX, 0x1234_5678_9abc];
-    unsigned_integers_of_64_bits u64: [0, 1, 2, 7, 32, 63, 64, 1 << 63, u64::MAX, 1 << 32, 0x1234_5678_9abc];
+    i32_operations_equal_those_of_rust i32: [0, 1, -1, 2, -7, 31, 32, 33, -8, i32::MIN, i32::MAX, 0x1234_5678];
+    u32_operations_equal_those_of_rust u32: [0, 1, 2, 7, 31, 32, 33, 1 << 31, u32::MAX, 0x1234_5678];
+    i64_operations_equal_those_of_rust i64: [0, 1, -1, 2, -7, 32, 63, 64, -8, i64::MIN, i64::MAX, 0x1234_5678_9abc];
+    u64_operations_equal_those_of_rust u64: [0, 1, 2, 7, 32, 63, 64, 1 << 63, u64::MAX, 1 << 32, 0x1234_5678_9abc];
 }
 
 fn compared<T: Arith + PartialOrd>(all: &[(T, T)]) {
@@ -138,7 +143,7 @@ fn compared<T: Arith + PartialOrd>(all: &[(T, T)]) {
     computes(all, |a, b| a.lt(b).select(a, b), |a, b| if a < b { a } else { b });
 }
 
-/// Floats through f64, which holds sums and products of the narrower ones well enough to round once more.
+/// Checks float operations. Narrow types compute in f64, which is wide enough to round once more.
 fn floats<T: Float + PartialOrd>(
     all: &[(T, T)],
     arithmetic: impl Fn(char, T, T) -> T,
@@ -154,7 +159,7 @@ fn floats<T: Float + PartialOrd>(
     let sign = |a: T| a.to_bits() >> (8 * T::TYPE.size() - 1) & 1;
     computes(all, |a, _| a.abs(), |a, _| if sign(a) == 1 { negative(a) } else { a });
     #[allow(clippy::eq_op, reason = "NaN differs from itself")]
-    let lesser = |a: T, b: T| match () {
+    let minimum = |a: T, b: T| match () {
         () if a != a => b,
         () if b != b => a,
         () if a == b => {
@@ -172,8 +177,8 @@ fn floats<T: Float + PartialOrd>(
             }
         }
     };
-    computes(all, |a, b| a.min(b), lesser);
-    computes(all, |a, b| a.max(b), |a, b| negative(lesser(negative(a), negative(b))));
+    computes(all, |a, b| a.min(b), minimum);
+    computes(all, |a, b| a.max(b), |a, b| negative(minimum(negative(a), negative(b))));
     compared::<T>(all);
 }
 
@@ -206,30 +211,30 @@ const NUMBERS: [f64; 14] = [
 ];
 
 #[test]
-fn floats_of_64_bits() {
+fn f64_operations_equal_those_of_rust() {
     floats::<f64>(&pairs(&NUMBERS), plain_arithmetic!(f64), f64::mul_add, |x| -x);
     floats::<f64>(&pairs(&[f64::MAX, f64::MIN_POSITIVE, 5e-324, 1.0]), plain_arithmetic!(f64), f64::mul_add, |x| -x);
 }
 
 #[test]
-fn floats_of_32_bits() {
+fn f32_operations_equal_those_of_rust() {
     let numbers = NUMBERS.map(|x| x as f32);
     floats::<f32>(&pairs(&numbers), plain_arithmetic!(f32), f32::mul_add, |x| -x);
     floats::<f32>(&pairs(&[f32::MAX, 1e-40, 1e-45, 1.0]), plain_arithmetic!(f32), f32::mul_add, |x| -x);
 }
 
 #[test]
-fn floats_of_16_bits() {
+fn f16_and_bf16_operations_equal_those_of_rust() {
     let half = NUMBERS.map(f16::from_f64);
     // f64 holds these products and sums exactly.
     let mul_add = |a: f16, b: f16, c: f16| f16::from_f64(f64::mul_add(a.into(), b.into(), c.into()));
     floats::<f16>(&pairs(&half), plain_arithmetic!(f16), mul_add, |x| -x);
     let brain = NUMBERS.map(bf16::from_f64);
     let arithmetic = |op, a: bf16, b: bf16| bf16::from_f64(plain_arithmetic!(f64)(op, a.into(), b.into()));
-    let near: Vec<_> =
+    let moderate: Vec<_> =
         pairs(&brain).into_iter().filter(|(a, b)| !(a.to_f64().abs() > 1e20 || b.to_f64().abs() > 1e20)).collect();
     let mul_add = |a: bf16, b: bf16, c: bf16| bf16::from_f64(f64::mul_add(a.into(), b.into(), c.into()));
-    floats::<bf16>(&near, arithmetic, mul_add, |x| -x);
+    floats::<bf16>(&moderate, arithmetic, mul_add, |x| -x);
 }
 
 macro_rules! to_integers {
@@ -239,7 +244,7 @@ macro_rules! to_integers {
 }
 
 #[test]
-fn conversions() {
+fn conversions_equal_those_of_rust() {
     let floats =
         [0.0, -0.0, 0.5, -0.9, 1.5, 127.9, 128.0, -129.0, 255.5, 256.0, 1e10, -1e10, 1e19, 1e30, f64::INFINITY];
     to_integers!(f64, floats => i8, u8, i32, u32, i64, u64, f32);
@@ -265,7 +270,7 @@ fn conversions() {
 }
 
 #[test]
-fn division_by_zero_where_lanes_run() {
+fn division_by_zero_in_an_active_lane_is_found() {
     let divided = |guarded: bool| {
         blocks(1, 32, |k| {
             let (y, x) = (k.output::<i32>("y"), k.thread_x().to::<i32>());
@@ -273,19 +278,19 @@ fn division_by_zero_where_lanes_run() {
             if guarded { k.when(x.ne(5), divide) } else { divide() }
         })
     };
-    finds(Kind::DivisionByZero, &divided(false), || vec![empty::<i32>(32)]);
-    each_seed(&divided(true), || vec![empty::<i32>(32)], |outcome, _| assert_eq!(outcome.error(), None));
+    assert_finds(FindingKind::DivisionByZero, &divided(false), || vec![empty::<i32>(32)]);
+    for_each_seed(&divided(true), || vec![empty::<i32>(32)], |outcome, _| assert_eq!(outcome.error(), None));
 }
 
 #[test]
-fn lanes_part_and_meet_again() {
+fn divergent_lanes_reconverge() {
     let kernel = blocks(1, 64, |k| {
         let (y, t) = (k.output::<u32>("y"), k.thread_x());
         let (sum, wide) = (k.var(7u32), k.var(0u64));
         k.if_else(
             (t & 1).eq(1),
             || {
-                // As many rounds as the lane's number says, nested and of different lengths.
+                // Nested loops, with a trip count that depends on the lane.
                 k.for_each(0, t, |i| {
                     k.for_step(i, t, 2, |_| sum.set(sum.get() + 1));
                     k.when((i & 3).eq(2), || wide.set(wide.get() + (i.to::<u64>() << 33)));
@@ -320,11 +325,11 @@ fn lanes_part_and_meet_again() {
             sum + wide * 1_000_000
         })
         .collect();
-    gives(&kernel, || vec![empty::<u32>(64)], &expected);
+    assert_result(&kernel, || vec![empty::<u32>(64)], &expected);
 }
 
 #[test]
-fn a_sum_beyond_u32_ends_a_loop() {
+fn loop_counter_overflow_ends_the_loop() {
     let kernel = blocks(1, 32, |k| {
         let (y, sum) = (k.output::<u32>("y"), k.var(0u32));
         k.for_step(k.thread_x() + (u32::MAX - 40), u32::MAX, 16, |_| sum.set(sum.get() + 1));
@@ -332,11 +337,11 @@ fn a_sum_beyond_u32_ends_a_loop() {
     });
     let rounds =
         |t: u32| (0..).map(|i| u64::from(u32::MAX - 40 + t) + 16 * i).take_while(|&x| x < u32::MAX.into()).count();
-    gives(&kernel, || vec![empty::<u32>(32)], &(0..32).map(|t| rounds(t) as u32).collect::<Vec<_>>());
+    assert_result(&kernel, || vec![empty::<u32>(32)], &(0..32).map(|t| rounds(t) as u32).collect::<Vec<_>>());
 }
 
 #[test]
-fn registers_by_number() {
+fn register_arrays_hold_values_per_lane() {
     let kernel = blocks(1, 32, |k| {
         let (y, t) = (k.output::<f64>("y"), k.thread_x());
         let registers = k.array::<f64>(4);
@@ -347,11 +352,11 @@ fn registers_by_number() {
     });
     let expected: Vec<_> =
         (0..32).map(|t| if t < 9 { 7.0 * f64::from(t) + 0.5 } else { 10.0 * f64::from(t) }).collect();
-    gives(&kernel, || vec![empty::<f64>(32)], &expected);
+    assert_result(&kernel, || vec![empty::<f64>(32)], &expected);
 }
 
 #[test]
-fn vectors_whole_and_in_part() {
+fn whole_and_partial_vectors_are_moved() {
     let kernel = blocks(1, 32, |k| {
         let x = k.matrix::<f32>("x", Access::Read, Order2d::RowMajor, 4);
         let y = k.matrix::<f32>("y", Access::Write, Order2d::RowMajor, 4);
@@ -365,7 +370,7 @@ fn vectors_whole_and_in_part() {
     });
     let x: Vec<f32> = (0..110).map(|i| i as f32).collect();
     let expected: Vec<f32> = (0..115).map(|i| i ^ 4).map(|i| if i < 110 { i as f32 } else { -1.0 }).collect();
-    // Both views lie in rows whose length is a multiple of 4.
+    // Both views have a row stride that is a multiple of 4.
     let layout = |cols| Layout { shape: Shape::new(1, cols), offset: 0, strides: [0, 128, 1] };
     let args = || {
         vec![
@@ -373,25 +378,25 @@ fn vectors_whole_and_in_part() {
             Buffer::output(Type::F32, layout(115)).unwrap(),
         ]
     };
-    gives(&kernel, args, &expected);
+    assert_result(&kernel, args, &expected);
 }
 
 #[test]
-fn vectors_must_be_aligned() {
+fn misaligned_vectors_are_found() {
     let kernel = blocks(1, 32, |k| {
         let tile = k.shared::<f32>("tile", [256]);
         tile.store_vec((k.thread_x() * 4 + 2,), [k.constant(1.0); 4]);
     });
-    finds(Kind::Misaligned, &kernel, Vec::new);
+    assert_finds(FindingKind::Misaligned, &kernel, Vec::new);
     let kernel = blocks(1, 1, |k| {
         let y = k.matrix::<f32>("y", Access::Write, Order2d::RowMajor, 4);
         y.store_vec((0, k.block_x() + k.thread_x() + 1), [k.constant(1.0); 2]);
     });
-    finds(Kind::Misaligned, &kernel, || vec![empty::<f32>(8)]);
+    assert_finds(FindingKind::Misaligned, &kernel, || vec![empty::<f32>(8)]);
 }
 
 #[test]
-fn lanes_tell_each_other() {
+fn shuffles_and_votes_exchange_values() {
     let kernel = blocks(1, 32, |k| {
         let (y, t) = (k.output::<u32>("y"), k.thread_x());
         let value = t * 3 + 1;
@@ -416,48 +421,48 @@ fn lanes_tell_each_other() {
     expected.extend([(0..32).filter(|t| t % 3 == 0).map(|t| 1 << t).sum::<u32>(); 32]);
     expected.extend([2; 32]);
     expected.extend((0..32).map(|t| if t < 8 { 0xaa } else { 0 }));
-    gives(&kernel, || vec![empty::<u32>(256)], &expected);
+    assert_result(&kernel, || vec![empty::<u32>(256)], &expected);
 }
 
 #[test]
-fn a_warp_must_be_synchronised() {
-    let kernel = |synchronised: bool| {
+fn missing_sync_warp_is_a_race() {
+    let kernel = |synchronized: bool| {
         blocks(1, 32, |k| {
             let (y, tile, t) = (k.output::<u32>("y"), k.shared::<u32>("tile", [32]), k.thread_x());
             tile.store((t,), t);
-            if synchronised {
+            if synchronized {
                 k.sync_warp(FULL_WARP);
             }
             y.store((0, t), tile.load((t ^ 1,)));
         })
     };
-    gives(&kernel(true), || vec![empty::<u32>(32)], &(0..32).map(|t| t ^ 1).collect::<Vec<u32>>());
-    finds(Kind::Race, &kernel(false), || vec![empty::<u32>(32)]);
+    assert_result(&kernel(true), || vec![empty::<u32>(32)], &(0..32).map(|t| t ^ 1).collect::<Vec<u32>>());
+    assert_finds(FindingKind::Race, &kernel(false), || vec![empty::<u32>(32)]);
 }
 
 #[test]
-fn lanes_that_do_not_come_are_missed() {
+fn sync_warp_with_a_missing_lane_is_found() {
     let kernel = blocks(1, 32, |k| k.when(k.lane().lt(7), || k.sync_warp(0xff)));
-    finds(Kind::DivergentWarp, &kernel, Vec::new);
+    assert_finds(FindingKind::DivergentWarp, &kernel, Vec::new);
 }
 
 #[test]
-fn shared_memory_starts_empty() {
+fn read_of_uninitialized_memory_is_found() {
     let kernel = blocks(1, 32, |k| {
         let (y, tile) = (k.output::<u32>("y"), k.shared::<u32>("tile", [32]));
         y.store((0, k.thread_x()), tile.load((k.thread_x(),)));
     });
-    finds(Kind::Uninitialised, &kernel, || vec![empty::<u32>(32)]);
+    assert_finds(FindingKind::Uninitialized, &kernel, || vec![empty::<u32>(32)]);
     let kernel = blocks(1, 32, |k| {
         let y = k.matrix::<u32>("y", Access::ReadWrite, Order2d::Strided, 1);
         y.store((0, k.thread_x()), y.load((0, k.thread_x())) + 1);
     });
-    finds(Kind::Uninitialised, &kernel, || vec![empty::<u32>(32)]);
-    gives(&kernel, || vec![row_of(&[4u32; 32])], &[5u32; 32]);
+    assert_finds(FindingKind::Uninitialized, &kernel, || vec![empty::<u32>(32)]);
+    assert_result(&kernel, || vec![row_of(&[4u32; 32])], &[5u32; 32]);
 }
 
 #[test]
-fn a_row_ends_although_the_address_goes_on() {
+fn column_out_of_bounds_at_a_valid_address_is_found() {
     let data: Vec<f32> = (0..64).map(|i| i as f32).collect();
     let inner = Layout { shape: Shape::new(4, 5), offset: 9, strides: [0, 8, 1] };
     let kernel = blocks(1, 32, |k| {
@@ -465,18 +470,18 @@ fn a_row_ends_although_the_address_goes_on() {
         k.when(k.thread_x().lt(6), || y.store((0, k.thread_x()), x.load((2, k.thread_x()))));
     });
     let args = || vec![interpret::input(View::strided(&data, inner).unwrap()).unwrap(), empty::<f32>(6)];
-    each_seed(&kernel, args, |outcome, _| {
+    for_each_seed(&kernel, args, |outcome, _| {
         let found = errors(outcome);
         assert_eq!(found.len(), 1);
         assert_eq!(
             (found[0].kind, &found[0].index[..], found[0].threads[0]),
-            (Kind::OutOfBounds, &[2, 5][..], [5, 0, 0])
+            (FindingKind::OutOfBounds, &[2, 5][..], [5, 0, 0])
         );
     });
 }
 
 #[test]
-fn a_cursor_goes_on_and_never_comes_back() {
+fn cursor_out_of_bounds_is_found_without_wrapping() {
     let data: Vec<u32> = (0..64).collect();
     let kernel = |by: u32, again: u32| {
         blocks(1, 32, |k| {
@@ -489,14 +494,14 @@ fn a_cursor_goes_on_and_never_comes_back() {
     };
     let args = || vec![row_of(&data), empty::<u32>(32)];
     let expected: Vec<u32> = (0..32).map(|t| if t < 16 { t + 34 } else { t + 3 }).collect();
-    gives(&kernel(31, 2), args, &expected);
-    finds(Kind::OutOfBounds, &kernel(62, 2), args);
-    // Coordinates that wrap would be inside again; addresses would not.
-    finds(Kind::OutOfBounds, &kernel(u32::MAX - 1, 2), args);
+    assert_result(&kernel(31, 2), args, &expected);
+    assert_finds(FindingKind::OutOfBounds, &kernel(62, 2), args);
+    // Wrapped coordinates would be in bounds again; addresses would not.
+    assert_finds(FindingKind::OutOfBounds, &kernel(u32::MAX - 1, 2), args);
 }
 
-/// Two warps fill what two others read.
-fn handed_over(arrives: bool, threads: u32) -> Checked<Kernel> {
+/// Two producer warps and two consumer warps.
+fn producer_consumer(arrives: bool, threads: u32) -> Checked<Kernel> {
     blocks(1, 128, |k| {
         let (y, tile, t) = (k.output::<u32>("y"), k.shared::<u32>("tile", [64]), k.thread_x());
         k.for_each(0, 3, |round| {
@@ -506,11 +511,11 @@ fn handed_over(arrives: bool, threads: u32) -> Checked<Kernel> {
                     k.named_barrier(2, 128);
                     tile.store((t,), t * 10 + round);
                     if arrives {
-                        k.named_arrive(1, 128);
+                        k.named_barrier_arrive(1, 128);
                     }
                 },
                 || {
-                    k.named_arrive(2, 128);
+                    k.named_barrier_arrive(2, 128);
                     k.named_barrier(1, threads);
                     y.store((round, t - 64), tile.load(((t ^ 63) - 64,)));
                 },
@@ -520,33 +525,33 @@ fn handed_over(arrives: bool, threads: u32) -> Checked<Kernel> {
 }
 
 #[test]
-fn named_barriers_hand_over() {
+fn named_barriers_order_producers_and_consumers() {
     let args = || vec![Buffer::output(Type::U32, Layout::row_major(Shape::new(3, 64)).unwrap()).unwrap()];
     let expected: Vec<u32> = (0..3).flat_map(|round| (0..64).map(move |t| (t ^ 63) * 10 + round)).collect();
-    gives(&handed_over(true, 128), args, &expected);
-    finds(Kind::Deadlock, &handed_over(false, 128), args);
-    each_seed(&handed_over(true, 96), args, |outcome, _| {
-        assert!(errors(outcome).iter().any(|f| f.kind == Kind::ArrivalMismatch), "{:?}", outcome.findings);
+    assert_result(&producer_consumer(true, 128), args, &expected);
+    assert_finds(FindingKind::Deadlock, &producer_consumer(false, 128), args);
+    for_each_seed(&producer_consumer(true, 96), args, |outcome, _| {
+        assert!(errors(outcome).iter().any(|f| f.kind == FindingKind::ArrivalMismatch), "{:?}", outcome.findings);
     });
 }
 
-/// How the double-buffered copy is told wrong.
+/// Bug of the double-buffered copy.
 #[derive(Clone, Copy, PartialEq)]
-enum Copying {
-    Right,
+enum CopyBug {
+    None,
     NoWait,
     NoBarrier,
     WaitsForTooFew,
 }
 
-/// Starts the copy of 64 elements, one a thread, into one half of the array.
+/// Starts an asynchronous copy of 64 elements, one per thread, into one half of the array.
 fn start_copy<'k>(k: &'k Builder, step: Val<'k, u32>, x: Global<'k, f32>, tile: Shared<'k, f32>) {
     let (t, col) = (k.thread_x(), step * 64 + k.thread_x());
     tile.copy_async((step & 1, t), x, (0, col), 1, Guard::If(col.lt(x.cols()).id()));
     k.copy_async_commit();
 }
 
-fn double_buffered(how: Copying) -> Checked<Kernel> {
+fn double_buffered(bug: CopyBug) -> Checked<Kernel> {
     blocks(1, 64, |k| {
         let (x, y) = (k.input::<f32>("x"), k.output::<f32>("y"));
         let (tile, t) = (k.shared::<f32>("tile", [2, 64]), k.thread_x());
@@ -554,12 +559,12 @@ fn double_buffered(how: Copying) -> Checked<Kernel> {
         let sum = k.var(0f32);
         k.for_each(0, x.cols().div_ceil(64), |step| {
             start_copy(k, step + 1, x, tile);
-            match how {
-                Copying::NoWait => {}
-                Copying::WaitsForTooFew => k.copy_async_wait(2),
+            match bug {
+                CopyBug::NoWait => {}
+                CopyBug::WaitsForTooFew => k.copy_async_wait(2),
                 _ => k.copy_async_wait(1),
             }
-            if how != Copying::NoBarrier {
+            if bug != CopyBug::NoBarrier {
                 k.barrier();
             }
             sum.set(sum.get() + tile.load((step & 1, t ^ 33)));
@@ -571,45 +576,45 @@ fn double_buffered(how: Copying) -> Checked<Kernel> {
 }
 
 #[test]
-fn copies_land_when_they_are_waited_for() {
+fn asynchronous_copies_are_complete_after_the_wait() {
     let x: Vec<f32> = (0..300).map(|i| i as f32).collect();
     let args = || vec![row_of(&x), empty::<f32>(64)];
     let sum = |t: usize| (0..5).map(|step| x.get(64 * step + t).copied().unwrap_or(0.0)).sum::<f32>();
-    gives(&double_buffered(Copying::Right), args, &(0..64).map(|t| sum(t ^ 33)).collect::<Vec<_>>());
-    let wrong = [
-        (Copying::NoWait, Kind::InFlight),
-        (Copying::WaitsForTooFew, Kind::InFlight),
-        (Copying::NoBarrier, Kind::Race),
+    assert_result(&double_buffered(CopyBug::None), args, &(0..64).map(|t| sum(t ^ 33)).collect::<Vec<_>>());
+    let bugs = [
+        (CopyBug::NoWait, FindingKind::InFlight),
+        (CopyBug::WaitsForTooFew, FindingKind::InFlight),
+        (CopyBug::NoBarrier, FindingKind::Race),
     ];
-    for (how, kind) in wrong {
-        each_seed(&double_buffered(how), args, |outcome, _| {
+    for (bug, kind) in bugs {
+        for_each_seed(&double_buffered(bug), args, |outcome, _| {
             assert!(errors(outcome).iter().any(|f| f.kind == kind), "{:?}", outcome.findings);
         });
     }
 }
 
 #[test]
-fn atomic_operations_lose_nothing() {
+fn atomic_operations_of_all_lanes_are_applied() {
     let kernel = blocks(50, 96, |k| {
         let y = k.matrix::<u32>("y", Access::ReadWrite, Order2d::Strided, 1);
-        let (order, scope, t) = (Order::Relaxed, Scope::Device, k.thread_x());
+        let (order, scope, t) = (MemoryOrder::Relaxed, Scope::Device, k.thread_x());
         y.atomic(AtomicOp::Add, (0, 0), t, order, scope);
         y.atomic(AtomicOp::Max, (0, 1), k.block_x() * 100 + t, order, scope);
         y.atomic(AtomicOp::Min, (0, 2), k.block_x() * 100 + t + 3, order, scope);
         y.atomic(AtomicOp::Or, (0, 3), k.constant(1) << (t & 31), order, scope);
-        // The one that finds 0 puts 9 there.
+        // The one that reads 0 stores 9.
         let old = y.atomic(AtomicOp::CompareExchange { expected: k.constant(0u32).id() }, (0, 4), 9, order, scope);
         k.when(old.eq(0), || {
             y.atomic(AtomicOp::Add, (0, 5), 1, order, scope);
         });
     });
     let expected = [50 * (95 * 96 / 2), 4995, 3, u32::MAX, 9, 1];
-    gives(&kernel, || vec![row_of(&[0, 0, 1000, 0, 0, 0u32])], &expected);
+    assert_result(&kernel, || vec![row_of(&[0, 0, 1000, 0, 0, 0u32])], &expected);
     let narrow = blocks(2, 32, |k| {
         let y = k.matrix::<u32>("y", Access::ReadWrite, Order2d::Strided, 1);
-        y.atomic(AtomicOp::Add, (0, 0), 1, Order::Relaxed, Scope::Block);
+        y.atomic(AtomicOp::Add, (0, 0), 1, MemoryOrder::Relaxed, Scope::Block);
     });
-    finds(Kind::Race, &narrow, || vec![row_of(&[0u32])]);
+    assert_finds(FindingKind::Race, &narrow, || vec![row_of(&[0u32])]);
 }
 
 #[test]
@@ -617,7 +622,7 @@ fn atomic_counters_of_one_address_count_each_lane() {
     let kernel = blocks(1, 32, |k| {
         let y = k.matrix::<u32>("y", Access::ReadWrite, Order2d::Strided, 1);
         let s = k.shared::<u32>("s", [32]);
-        let (order, t) = (Order::Relaxed, k.thread_x());
+        let (order, t) = (MemoryOrder::Relaxed, k.thread_x());
         s.store((t,), 0);
         k.barrier();
         s.atomic(AtomicOp::Add, (0,), 1, order, Scope::Block);
@@ -627,7 +632,7 @@ fn atomic_counters_of_one_address_count_each_lane() {
         });
         y.atomic(AtomicOp::Add, (0, t), 1, order, Scope::Device);
     });
-    each_seed(
+    for_each_seed(
         &kernel,
         || vec![row_of(&[0u32; 32])],
         |outcome, _| {
@@ -640,16 +645,16 @@ fn atomic_counters_of_one_address_count_each_lane() {
     );
 }
 
-/// What one block says to another, and how.
+/// How one block publishes data to another.
 #[derive(Clone, Copy, PartialEq)]
-enum Flag {
-    Released,
+enum Publication {
+    Release,
     Relaxed,
-    Fenced(Scope),
-    Never,
+    Fence(Scope),
+    None,
 }
 
-fn signalled(how: Flag) -> Checked<Kernel> {
+fn flag_kernel(how: Publication) -> Checked<Kernel> {
     blocks(2, 32, |k| {
         let flag = k.matrix::<u32>("flag", Access::ReadWrite, Order2d::Strided, 1);
         let (y, t) = (k.matrix::<u32>("y", Access::Write, Order2d::Strided, 1), k.thread_x());
@@ -659,13 +664,13 @@ fn signalled(how: Flag) -> Checked<Kernel> {
                 y.store((0, t), t + 70);
                 k.barrier();
                 k.when(t.eq(0), || match how {
-                    Flag::Released => flag.store_ordered((0, 0), 1, Order::Release, Scope::Device),
-                    Flag::Relaxed => flag.store_ordered((0, 0), 1, Order::Relaxed, Scope::Device),
-                    Flag::Fenced(scope) => {
+                    Publication::Release => flag.store_ordered((0, 0), 1, MemoryOrder::Release, Scope::Device),
+                    Publication::Relaxed => flag.store_ordered((0, 0), 1, MemoryOrder::Relaxed, Scope::Device),
+                    Publication::Fence(scope) => {
                         k.fence(scope);
-                        flag.store_ordered((0, 0), 1, Order::Relaxed, Scope::Device);
+                        flag.store_ordered((0, 0), 1, MemoryOrder::Relaxed, Scope::Device);
                     }
-                    Flag::Never => {}
+                    Publication::None => {}
                 });
             },
             || {
@@ -678,43 +683,45 @@ fn signalled(how: Flag) -> Checked<Kernel> {
 }
 
 #[test]
-fn blocks_tell_each_other() {
+fn released_flags_order_blocks() {
     let args = || vec![row_of(&[0u32]), empty::<u32>(64)];
     let expected: Vec<u32> = (0..32).chain((0..32).map(|t| t ^ 31)).map(|t| t + 70).collect();
-    gives(&signalled(Flag::Released), args, &expected);
-    gives(&signalled(Flag::Fenced(Scope::Device)), args, &expected);
-    finds(Kind::Race, &signalled(Flag::Fenced(Scope::Block)), args);
-    finds(Kind::Race, &signalled(Flag::Relaxed), args);
-    finds(Kind::Deadlock, &signalled(Flag::Never), args);
+    assert_result(&flag_kernel(Publication::Release), args, &expected);
+    assert_result(&flag_kernel(Publication::Fence(Scope::Device)), args, &expected);
+    assert_finds(FindingKind::Race, &flag_kernel(Publication::Fence(Scope::Block)), args);
+    assert_finds(FindingKind::Race, &flag_kernel(Publication::Relaxed), args);
+    assert_finds(FindingKind::Deadlock, &flag_kernel(Publication::None), args);
 }
 
 #[test]
-fn blocks_share_no_order_of_their_own() {
+fn blocks_without_synchronization_race() {
     let same = blocks(3, 32, |k| {
         let y = k.output::<u32>("y");
         y.store((0, k.thread_x()), k.block_x());
     });
-    each_seed(
+    for_each_seed(
         &same,
         || vec![empty::<u32>(32)],
         |outcome, _| {
             let [race] = errors(outcome)[..] else { panic!("{:?}", outcome.findings) };
-            assert_eq!(race.kind, Kind::Race);
+            assert_eq!(race.kind, FindingKind::Race);
             let named = (0..3).filter(|b| race.message.contains(&format!("block [{b}, 0, 0]"))).count();
             assert_eq!(named, 2, "{race}");
         },
     );
-    // Each block reads what the next one writes.
+    // Each block reads what the next block writes.
     let other = blocks(3, 32, |k| {
         let (y, t) = (k.matrix::<u32>("y", Access::ReadWrite, Order2d::Strided, 1), k.thread_x());
         let seen = y.load((k.block_x() + 1, t));
         y.store((k.block_x(), t), seen);
     });
-    finds(Kind::Race, &other, || vec![interpret::in_out(View::new(&[0u32; 128], 4, 32).unwrap()).unwrap()]);
+    assert_finds(FindingKind::Race, &other, || {
+        vec![interpret::in_out(View::new(&[0u32; 128], 4, 32).unwrap()).unwrap()]
+    });
 }
 
 #[test]
-fn races_of_blocks_do_not_depend_on_the_run() {
+fn races_of_blocks_do_not_depend_on_parallelism() {
     let kernel = blocks(64, 32, |k| {
         let (y, t) = (k.matrix::<u32>("y", Access::ReadWrite, Order2d::Strided, 1), k.thread_x());
         y.store((0, t), y.load((0, t ^ 1)) + k.block_x());
@@ -728,14 +735,14 @@ fn races_of_blocks_do_not_depend_on_the_run() {
 }
 
 #[test]
-fn chosen_blocks_run_and_no_others() {
+fn selected_blocks_alone_run() {
     let kernel = blocks(9, 32, |k| {
         let y = k.output::<u32>("y");
         y.store((0, k.block_x() * 32 + k.thread_x()), 1);
     });
     let y = empty::<u32>(9 * 32);
-    let chosen = Some(vec![[2, 0, 0], [7, 0, 0], [9, 0, 0], [0, 1, 0]]);
-    let outcome = run(&kernel, &[Arg::from(&y)], &Config { blocks: chosen, ..Config::default() }).unwrap();
+    let selected = Some(vec![[2, 0, 0], [7, 0, 0], [9, 0, 0], [0, 1, 0]]);
+    let outcome = run(&kernel, &[Arg::from(&y)], &Config { blocks: selected, ..Config::default() }).unwrap();
     assert_eq!((outcome.blocks, outcome.grid), (2, [9, 1, 1]));
     (0..9 * 32).for_each(|i| assert_eq!(y.written(0, 0, i), i / 32 == 2 || i / 32 == 7));
 }

@@ -1,25 +1,25 @@
 //! Races that a fixed order of lanes, blocks or accesses would hide.
 
-use tegula_interp::{Arg, Buffer, Config, Kind, run};
+use tegula_interp::{Arg, Buffer, Config, FindingKind, run};
 use tegula_ir::prelude::*;
 
-use super::interp_ops::{blocks, each_seed, empty, errors, finds, row_of};
+use super::interp_ops::{assert_finds, blocks, empty, errors, for_each_seed, row_of};
 
-/// Seeds with orders of their own; seed 0 has the natural one.
+/// Seeds with shuffled orders; seed 0 has the natural order.
 const SEEDS: std::ops::Range<u64> = 1..33;
 
-/// Some seed finds a race.
+/// Checks that some seed finds a race.
 #[track_caller]
 fn some_seed_races(kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>) {
     let races = |seed| {
         let (buffers, config) = (args(), Config { seed, ..Config::default() });
         let outcome = run(kernel, &buffers.iter().map(Arg::from).collect::<Vec<_>>(), &config).unwrap();
-        errors(&outcome).iter().any(|finding| finding.kind == Kind::Race)
+        errors(&outcome).iter().any(|finding| finding.kind == FindingKind::Race)
     };
     assert!(SEEDS.into_iter().any(races), "no seed finds a race");
 }
 
-/// No seed finds an error.
+/// Checks that no seed finds an error.
 #[track_caller]
 fn every_seed_is_clean(kernel: &Checked<Kernel>, args: impl Fn() -> Vec<Buffer>) {
     for seed in 0..SEEDS.end {
@@ -34,7 +34,7 @@ fn read_write<'k>(k: &'k Builder, name: &str) -> Global<'k, u32> {
 }
 
 #[test]
-fn lanes_of_one_atomic_in_no_order_race() {
+fn unordered_lanes_of_one_atomic_race() {
     let kernel = |checked: bool| {
         blocks(1, 32, |k| {
             let (y, flag, data) = (k.output::<u32>("y"), k.shared::<u32>("flag", [1]), k.shared::<u32>("data", [1]));
@@ -42,7 +42,7 @@ fn lanes_of_one_atomic_in_no_order_race() {
             k.barrier();
             k.when(k.lane().eq(0), || data.store((0u32,), 7u32));
             k.when(k.lane().lt(2), || {
-                let before = flag.atomic(AtomicOp::Add, (0u32,), 1u32, Order::AcqRel, Scope::Block);
+                let before = flag.atomic(AtomicOp::Add, (0u32,), 1u32, MemoryOrder::AcqRel, Scope::Block);
                 let second = k.lane().eq(1);
                 k.when(if checked { second & before.eq(1) } else { second }, || {
                     y.store((0, 0), data.load((0u32,)));
@@ -56,7 +56,7 @@ fn lanes_of_one_atomic_in_no_order_race() {
 }
 
 #[test]
-fn lanes_of_one_release_in_no_order_race() {
+fn unordered_lanes_of_one_release_race() {
     // Both lanes set the flag; which of the two writes the other warp observes is undefined.
     let kernel = blocks(1, 64, |k| {
         let (y, flag, data) = (k.output::<u32>("y"), k.shared::<u32>("flag", [1]), k.shared::<u32>("data", [2]));
@@ -64,7 +64,7 @@ fn lanes_of_one_release_in_no_order_race() {
         k.barrier();
         k.when(k.thread_x().lt(2), || {
             data.store((k.lane(),), 7u32);
-            flag.store_ordered((0u32,), 1u32, Order::Release, Scope::Block);
+            flag.store_ordered((0u32,), 1u32, MemoryOrder::Release, Scope::Block);
         });
         k.when(k.thread_x().eq(32), || {
             flag.wait_until((0u32,), Compare::Eq, 1u32, Scope::Block);
@@ -75,7 +75,7 @@ fn lanes_of_one_release_in_no_order_race() {
 }
 
 #[test]
-fn atomics_of_two_blocks_in_no_order_race() {
+fn unordered_atomics_of_two_blocks_race() {
     for cluster in [1, 2] {
         let kernel = |checked: bool| {
             blocks(2, 32, |k| {
@@ -83,7 +83,7 @@ fn atomics_of_two_blocks_in_no_order_race() {
                 let (x, y) = (read_write(k, "x"), k.output::<u32>("y"));
                 k.when(k.lane().eq(0), || {
                     k.when(k.block_x().eq(0), || x.store((0, 0), 7u32));
-                    let before = x.atomic(AtomicOp::Add, (0, 1), 1u32, Order::AcqRel, Scope::Device);
+                    let before = x.atomic(AtomicOp::Add, (0, 1), 1u32, MemoryOrder::AcqRel, Scope::Device);
                     let second = k.block_x().eq(1);
                     k.when(if checked { second & before.eq(1) } else { second }, || y.store((0, 0), x.load((0, 0))));
                 });
@@ -96,17 +96,17 @@ fn atomics_of_two_blocks_in_no_order_race() {
 }
 
 #[test]
-fn lanes_that_wait_together_may_go_on_one_after_the_other() {
-    // Lane 0 waits for 1; that flag 0 is 2 by the time lane 1 goes on as well is luck.
-    let kernel = |least: u32| {
+fn lanes_of_one_wait_may_continue_at_different_times() {
+    // Lane 0 waits for 1. Flag 0 need not be 2 when lane 1 continues.
+    let kernel = |expected: u32| {
         blocks(1, 96, |k| {
             let (y, flags, data) = (k.output::<u32>("y"), k.shared::<u32>("flags", [4]), k.shared::<u32>("data", [1]));
-            let set = |at: u32, value: u32| flags.store_ordered((at,), value, Order::Release, Scope::Block);
+            let set = |at: u32, value: u32| flags.store_ordered((at,), value, MemoryOrder::Release, Scope::Block);
             let wait = |at: u32| flags.wait_until((at,), Compare::Ge, 1u32, Scope::Block);
             k.when(k.thread_x().lt(4), || flags.store((k.thread_x(),), 0u32));
             k.barrier();
             k.when(k.thread_x().lt(2), || {
-                let value = (k.lane().eq(0)).select(least, 1u32);
+                let value = (k.lane().eq(0)).select(expected, 1u32);
                 flags.wait_until((k.lane(),), Compare::Ge, value, Scope::Block);
                 k.when(k.lane().eq(0), || y.store((0, 0), data.load((0u32,))));
             });
@@ -131,41 +131,41 @@ fn lanes_that_wait_together_may_go_on_one_after_the_other() {
 
 #[test]
 fn equal_stores_race_with_equal_stores_of_another_instruction() {
-    // Lane 0 is in order with lanes 1 and 2, and these are in no order with each other.
+    // Lane 0 is ordered with lanes 1 and 2, which are unordered with each other.
     let kernel = |whole: bool| {
         blocks(1, 32, |k| {
             let s = k.shared::<u32>("s", [1]);
-            let only = |lanes: u32, act: &dyn Fn()| k.when(((k.constant(lanes) >> k.lane()) & 1).eq(1), act);
-            only(0b011, &|| s.store((0u32,), 7u32));
-            only(0b101, &|| k.sync_warp(0b101));
-            only(0b011, &|| k.sync_warp(0b011));
+            let in_lanes = |lanes: u32, body: &dyn Fn()| k.when(((k.constant(lanes) >> k.lane()) & 1).eq(1), body);
+            in_lanes(0b011, &|| s.store((0u32,), 7u32));
+            in_lanes(0b101, &|| k.sync_warp(0b101));
+            in_lanes(0b011, &|| k.sync_warp(0b011));
             if whole {
                 k.sync_warp(FULL_WARP);
             }
-            only(0b110, &|| s.store((0u32,), 7u32));
+            in_lanes(0b110, &|| s.store((0u32,), 7u32));
         })
     };
-    finds(Kind::Race, &kernel(false), Vec::new);
-    each_seed(&kernel(true), Vec::new, |outcome, _| assert_eq!(outcome.error(), None));
+    assert_finds(FindingKind::Race, &kernel(false), Vec::new);
+    for_each_seed(&kernel(true), Vec::new, |outcome, _| assert_eq!(outcome.error(), None));
 }
 
 #[test]
-fn an_atomic_that_acquires_and_releases_passes_on_what_it_acquired() {
+fn acquire_release_atomic_publishes_what_it_acquired() {
     // The relaxed store ends the chain of the first release and continues the atomic operation's
     // own.
-    let kernel = |order: Order| {
+    let kernel = |order: MemoryOrder| {
         blocks(1, 96, |k| {
             let (x, y, t) = (read_write(k, "x"), k.output::<u32>("y"), k.thread_x());
             k.when(t.eq(0), || {
                 x.store((0, 0), 7u32);
-                x.store_ordered((0, 1), 1u32, Order::Release, Scope::Block);
+                x.store_ordered((0, 1), 1u32, MemoryOrder::Release, Scope::Block);
             });
             k.when(t.eq(32), || {
                 let polls = k.var(0u32);
-                let load = || x.load_ordered((0, 1), Order::Relaxed, Scope::Block);
+                let load = || x.load_ordered((0, 1), MemoryOrder::Relaxed, Scope::Block);
                 k.while_loop(|| load().ne(1), || polls.set(polls.get() + 1));
                 x.atomic(AtomicOp::Add, (0, 1), 1u32, order, Scope::Block);
-                x.store_ordered((0, 1), 3u32, Order::Relaxed, Scope::Block);
+                x.store_ordered((0, 1), 3u32, MemoryOrder::Relaxed, Scope::Block);
             });
             k.when(t.eq(64), || {
                 x.wait_until((0, 1), Compare::Eq, 3u32, Scope::Block);
@@ -174,6 +174,6 @@ fn an_atomic_that_acquires_and_releases_passes_on_what_it_acquired() {
         })
     };
     let args = || vec![row_of(&[0u32; 2]), empty::<u32>(1)];
-    finds(Kind::Race, &kernel(Order::Release), args);
-    each_seed(&kernel(Order::AcqRel), args, |outcome, _| assert_eq!(outcome.error(), None));
+    assert_finds(FindingKind::Race, &kernel(MemoryOrder::Release), args);
+    for_each_seed(&kernel(MemoryOrder::AcqRel), args, |outcome, _| assert_eq!(outcome.error(), None));
 }

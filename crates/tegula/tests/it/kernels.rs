@@ -1,11 +1,11 @@
-//! The kernels whose text is kept: the presets, and small ones that together use every operation.
+//! Kernels with golden text: the presets, and small kernels that together use every operation.
 
 use tegula_ir::Integer;
 use tegula_ir::prelude::*;
 use tegula_kernels::{PRESETS, Plain};
 
-/// The name of each kept text, and its kernel.
-pub fn kept() -> Vec<(String, Kernel)> {
+/// The name of each golden file, and its kernel.
+pub fn golden_kernels() -> Vec<(String, Kernel)> {
     let presets = PRESETS.iter().map(|name| {
         let kernel = Plain::named(name).and_then(|v| v.build()).expect("presets build");
         (name.to_ascii_lowercase(), kernel)
@@ -13,8 +13,8 @@ pub fn kept() -> Vec<(String, Kernel)> {
     presets.chain(small().into_iter().map(|kernel| (kernel.name().to_string(), kernel))).collect()
 }
 
-/// Those whose text in CUDA C++ is kept as well: naive, and tiled with x as the row and as the column.
-pub const KEPT_AS_CUDA: [&str; 3] = ["k1", "k3", "k6"];
+/// Kernels with golden CUDA C++: naive, and tiled with x as the row and as the column.
+pub const GOLDEN_CUDA: [&str; 3] = ["k1", "k3", "k6"];
 
 /// The small kernels.
 pub fn small() -> Vec<Kernel> {
@@ -46,7 +46,7 @@ pub fn small() -> Vec<Kernel> {
     plain.into_iter().chain(conversions()).chain(Mma::ALL.map(matrix)).chain([matrix_loads()]).collect()
 }
 
-/// One block of 32 threads; each result goes to a column of its own, in the thread's row.
+/// A kernel with one block of 32 threads. Each result has its own column, in the thread's row.
 fn lanes(name: &str, build: impl for<'k> FnOnce(&'k Builder, Val<'k, u32>)) -> Kernel {
     kernel(name, Block::d1(32), |k| {
         k.grid([k.constant(1), k.constant(1), k.constant(1)]);
@@ -54,17 +54,17 @@ fn lanes(name: &str, build: impl for<'k> FnOnce(&'k Builder, Val<'k, u32>)) -> K
     })
 }
 
-/// Stores numbers side by side.
-fn put<'k, T: Scalar>(to: Global<'k, T>, row: Val<'k, u32>, values: &[Val<'k, T>]) {
+/// Stores values in consecutive columns.
+fn store_row<'k, T: Scalar>(to: Global<'k, T>, row: Val<'k, u32>, values: &[Val<'k, T>]) {
     for (col, &value) in values.iter().enumerate() {
         to.store((row, col as u32), value);
     }
 }
 
-/// Stores truth values as numbers.
-fn put_all<'k>(to: Global<'k, u32>, row: Val<'k, u32>, values: &[Pred<'k>]) {
+/// Stores predicates as 0 or 1.
+fn store_predicates<'k>(to: Global<'k, u32>, row: Val<'k, u32>, values: &[Pred<'k>]) {
     let numbers: Vec<_> = values.iter().map(|p| p.select(1u32, 0u32)).collect();
-    put(to, row, &numbers);
+    store_row(to, row, &numbers);
 }
 
 fn compared<'k, T: Arith>(a: Val<'k, T>, b: Val<'k, T>) -> [Pred<'k>; 6] {
@@ -75,10 +75,14 @@ fn integers<T: Integer + tegula_ir::Bits>(name: &str, constant: T) -> Kernel {
     lanes(name, |k, row| {
         let (x, y, truth) = (k.input::<T>("x"), k.output::<T>("y"), k.output::<u32>("truth"));
         let (a, b) = (x.load((row, 0)), x.load((row, 1)));
-        put(y, row, &[a + b, a - b, a * b, a / b, a % b, a.min(b), a.max(b), a & b, a | b, a ^ b, a << b, a >> b]);
-        put(y, row + 32, &[a + constant, a / constant, a >> T::ONE, -a, !a, a.abs(), a.mul_add(b, constant)]);
-        put(y, row + 64, &[a.lt(b).select(a, b), a.eq(constant).select(constant, b), k.scalar::<T>("s")]);
-        put_all(truth, row, &compared(a, b));
+        store_row(
+            y,
+            row,
+            &[a + b, a - b, a * b, a / b, a % b, a.min(b), a.max(b), a & b, a | b, a ^ b, a << b, a >> b],
+        );
+        store_row(y, row + 32, &[a + constant, a / constant, a >> T::ONE, -a, !a, a.abs(), a.mul_add(b, constant)]);
+        store_row(y, row + 64, &[a.lt(b).select(a, b), a.eq(constant).select(constant, b), k.scalar::<T>("s")]);
+        store_predicates(truth, row, &compared(a, b));
     })
 }
 
@@ -86,15 +90,15 @@ fn floats<T: tegula_ir::Float>(name: &str) -> Kernel {
     lanes(name, |k, row| {
         let (x, y, truth) = (k.input::<T>("x"), k.output::<T>("y"), k.output::<u32>("truth"));
         let (a, b) = (x.load((row, 0)), x.load((row, 1)));
-        put(y, row, &[a + b, a - b, a * b, a / b, a.min(b), a.max(b), -a, a.abs(), a.mul_add(b, a)]);
-        put(y, row + 32, &[a + T::ONE, a * T::ONE, a.mul_add(T::ONE, T::ONE), a.gt(b).select(a, T::ZERO)]);
-        put(y, row + 64, &[k.constant(T::ONE) / a, k.constant(T::ONE) + T::ONE, k.scalar::<T>("s")]);
-        put_all(truth, row, &compared(a, b));
-        put_all(truth, row + 32, &[a.eq(T::ONE)]);
+        store_row(y, row, &[a + b, a - b, a * b, a / b, a.min(b), a.max(b), -a, a.abs(), a.mul_add(b, a)]);
+        store_row(y, row + 32, &[a + T::ONE, a * T::ONE, a.mul_add(T::ONE, T::ONE), a.gt(b).select(a, T::ZERO)]);
+        store_row(y, row + 64, &[k.constant(T::ONE) / a, k.constant(T::ONE) + T::ONE, k.scalar::<T>("s")]);
+        store_predicates(truth, row, &compared(a, b));
+        store_predicates(truth, row + 32, &[a.eq(T::ONE)]);
     })
 }
 
-/// A number of every type from one of type `T`.
+/// Converts one number of type `T` to every type.
 fn convert_from<'k, T: Scalar>(k: &'k Builder, row: Val<'k, u32>, name: &str) {
     let x = k.input::<T>(name).load((row, 0));
     let to = |ty: &str| format!("{ty}_from_{name}");
@@ -110,7 +114,7 @@ fn convert_from<'k, T: Scalar>(k: &'k Builder, row: Val<'k, u32>, name: &str) {
     k.output::<u64>(&to("u64")).store((row, 0), x.to::<u64>());
 }
 
-/// Every type to every other.
+/// Conversions of every type to every other.
 fn conversions() -> [Kernel; 4] {
     [
         lanes("convert_floats", |k, row| {
@@ -155,11 +159,11 @@ fn predicates() -> Kernel {
         let (a, b) = (x.load((row, 0)).gt(0), x.load((row, 1)).gt(0));
         let (flag, set) = (k.scalar::<bool>("flag"), k.var(true));
         set.set(a ^ b);
-        put_all(y, row, &[a & b, a | b, a ^ b, !a, a.select(b, flag), a.select(b, true), set.get()]);
+        store_predicates(y, row, &[a & b, a | b, a ^ b, !a, a.select(b, flag), a.select(b, true), set.get()]);
     })
 }
 
-/// Loops that count, choices, and loops that ask.
+/// Counted loops, branches, and while loops.
 fn control() -> Kernel {
     lanes("control", |k, row| {
         let (x, y) = (k.input::<u32>("x"), k.output::<u32>("y"));
@@ -181,8 +185,9 @@ fn control() -> Kernel {
     })
 }
 
-/// One element of type `T` through global memory, a variable and shared memory, with and without a guard.
-fn pass<'k, T: Scalar>(k: &'k Builder, row: Val<'k, u32>, name: &str) {
+/// Moves one element of type `T` through global memory, a variable and shared memory, with and
+/// without a guard.
+fn round_trip<'k, T: Scalar>(k: &'k Builder, row: Val<'k, u32>, name: &str) {
     let (x, y) = (k.input::<T>(&format!("{name}_x")), k.output::<T>(&format!("{name}_y")));
     let tile = k.shared::<T>(name, [2, 32]);
     let inside = row.lt(x.rows());
@@ -196,24 +201,24 @@ fn pass<'k, T: Scalar>(k: &'k Builder, row: Val<'k, u32>, name: &str) {
     y.store((row, 1), y.load((row, 0)));
 }
 
-/// Every type that memory holds.
+/// Moves of every type that memory holds.
 fn moves() -> Kernel {
     lanes("moves", |k, row| {
-        pass::<f64>(k, row, "f64");
-        pass::<f32>(k, row, "f32");
-        pass::<f16>(k, row, "f16");
-        pass::<bf16>(k, row, "bf16");
-        pass::<i8>(k, row, "i8");
-        pass::<u8>(k, row, "u8");
-        pass::<i32>(k, row, "i32");
-        pass::<u32>(k, row, "u32");
-        pass::<i64>(k, row, "i64");
-        pass::<u64>(k, row, "u64");
+        round_trip::<f64>(k, row, "f64");
+        round_trip::<f32>(k, row, "f32");
+        round_trip::<f16>(k, row, "f16");
+        round_trip::<bf16>(k, row, "bf16");
+        round_trip::<i8>(k, row, "i8");
+        round_trip::<u8>(k, row, "u8");
+        round_trip::<i32>(k, row, "i32");
+        round_trip::<u32>(k, row, "u32");
+        round_trip::<i64>(k, row, "i64");
+        round_trip::<u64>(k, row, "u64");
     })
 }
 
-/// `WIDTH` elements at once, whole and in part, through both memories.
-fn at_once<'k, T: Scalar, const WIDTH: usize>(k: &'k Builder, row: Val<'k, u32>, name: &str) {
+/// Moves vectors of `WIDTH` elements, whole and partial, through both memories.
+fn move_vectors<'k, T: Scalar, const WIDTH: usize>(k: &'k Builder, row: Val<'k, u32>, name: &str) {
     let width = WIDTH as u32;
     let x = k.matrix::<T>(&format!("{name}_x"), Access::Read, Order2d::RowMajor, width);
     let y = k.matrix::<T>(&format!("{name}_y"), Access::Write, Order2d::RowMajor, width);
@@ -228,25 +233,25 @@ fn at_once<'k, T: Scalar, const WIDTH: usize>(k: &'k Builder, row: Val<'k, u32>,
 
 fn widths() -> Kernel {
     lanes("widths", |k, row| {
-        at_once::<f64, 2>(k, row, "f64x2");
-        at_once::<f32, 4>(k, row, "f32x4");
-        at_once::<f16, 4>(k, row, "f16x4");
-        at_once::<bf16, 2>(k, row, "bf16x2");
-        at_once::<i8, 4>(k, row, "i8x4");
-        at_once::<u8, 2>(k, row, "u8x2");
-        at_once::<i32, 1>(k, row, "i32x1");
+        move_vectors::<f64, 2>(k, row, "f64x2");
+        move_vectors::<f32, 4>(k, row, "f32x4");
+        move_vectors::<f16, 4>(k, row, "f16x4");
+        move_vectors::<bf16, 2>(k, row, "bf16x2");
+        move_vectors::<i8, 4>(k, row, "i8x4");
+        move_vectors::<u8, 2>(k, row, "u8x2");
+        move_vectors::<i32, 1>(k, row, "i32x1");
     })
 }
 
-/// More elements at once than an instruction names: whole, where a guard holds, and the first of them.
-fn taken_apart<'k, T: Scalar, const WIDTH: usize>(k: &'k Builder, row: Val<'k, u32>, name: &str) {
+/// Loads vectors with more elements than an instruction has registers: whole, guarded, and partial.
+fn load_wide_vectors<'k, T: Scalar, const WIDTH: usize>(k: &'k Builder, row: Val<'k, u32>, name: &str) {
     let x = k.matrix::<T>(&format!("{name}_x"), Access::Read, Order2d::RowMajor, WIDTH as u32);
     let loads = [
         x.load_vec::<WIDTH>((row, 0)),
         x.load_vec_if::<WIDTH>((row, 0), row.lt(20), T::ONE),
         x.load_vec_or::<WIDTH>((row, 0), row, T::ZERO),
     ];
-    for (name, values) in ["whole", "where", "first"].map(|way| format!("{name}_{way}")).iter().zip(loads) {
+    for (name, values) in ["whole", "where", "first"].map(|guard| format!("{name}_{guard}")).iter().zip(loads) {
         let y = k.output::<T>(name);
         (0..).zip(values).for_each(|(col, value)| y.store((row, col), value));
     }
@@ -254,41 +259,41 @@ fn taken_apart<'k, T: Scalar, const WIDTH: usize>(k: &'k Builder, row: Val<'k, u
 
 fn packed() -> Kernel {
     lanes("packed", |k, row| {
-        taken_apart::<f16, 8>(k, row, "f16x8");
-        taken_apart::<bf16, 8>(k, row, "bf16x8");
-        taken_apart::<i8, 16>(k, row, "i8x16");
-        taken_apart::<u8, 8>(k, row, "u8x8");
+        load_wide_vectors::<f16, 8>(k, row, "f16x8");
+        load_wide_vectors::<bf16, 8>(k, row, "bf16x8");
+        load_wide_vectors::<i8, 16>(k, row, "i8x16");
+        load_wide_vectors::<u8, 8>(k, row, "u8x8");
     })
 }
 
-/// Flags that threads pass each other.
+/// Flags with memory orders and scopes.
 fn ordered() -> Kernel {
     lanes("ordered", |k, row| {
         let flags = k.matrix::<u32>("flags", Access::ReadWrite, Order2d::Strided, 1);
         let wide = k.matrix::<i64>("wide", Access::ReadWrite, Order2d::Strided, 1);
         let local = k.shared::<i32>("local", [32]);
-        local.store_ordered((row,), 1, Order::Release, Scope::Block);
+        local.store_ordered((row,), 1, MemoryOrder::Release, Scope::Block);
         local.wait_until((row ^ 1,), Compare::Eq, 1, Scope::Block);
-        let here = local.load_ordered((row,), Order::Relaxed, Scope::Block);
-        flags.store_ordered((row, 0), here.to::<u32>(), Order::Relaxed, Scope::Device);
+        let here = local.load_ordered((row,), MemoryOrder::Relaxed, Scope::Block);
+        flags.store_ordered((row, 0), here.to::<u32>(), MemoryOrder::Relaxed, Scope::Device);
         k.fence(Scope::Block);
         k.fence(Scope::Device);
         k.fence(Scope::System);
-        flags.store_ordered((row, 1), 1, Order::Release, Scope::System);
+        flags.store_ordered((row, 1), 1, MemoryOrder::Release, Scope::System);
         flags.wait_until((row, 1), Compare::Ge, row, Scope::System);
         wide.wait_until((row, 1), Compare::Ne, 0, Scope::Device);
-        let seen = flags.load_ordered((row, 1), Order::Acquire, Scope::Device);
-        k.when(seen.gt(3), || wide.store_ordered((row, 0), -1, Order::Relaxed, Scope::Block));
+        let seen = flags.load_ordered((row, 1), MemoryOrder::Acquire, Scope::Device);
+        k.when(seen.gt(3), || wide.store_ordered((row, 0), -1, MemoryOrder::Relaxed, Scope::Block));
     })
 }
 
-/// What integers of one type can do at once in memory.
+/// All atomic operations of an integer type.
 fn integer_atomics<'k, T: Integer>(memory: impl Elements<'k, T>, at: impl Coord<'k> + Copy, value: Val<'k, T>) {
-    let (order, scope) = (Order::Relaxed, Scope::Block);
-    let old = memory.atomic(AtomicOp::Exchange, at, value, Order::Acquire, Scope::Device);
+    let (order, scope) = (MemoryOrder::Relaxed, Scope::Block);
+    let old = memory.atomic(AtomicOp::Swap, at, value, MemoryOrder::Acquire, Scope::Device);
     memory.atomic(AtomicOp::Min, at, old, order, scope);
-    memory.atomic(AtomicOp::Max, at, value, Order::Release, Scope::Device);
-    memory.atomic(AtomicOp::And, at, value, Order::AcqRel, Scope::System);
+    memory.atomic(AtomicOp::Max, at, value, MemoryOrder::Release, Scope::Device);
+    memory.atomic(AtomicOp::And, at, value, MemoryOrder::AcqRel, Scope::System);
     memory.atomic(AtomicOp::Or, at, value, order, scope);
     memory.atomic(AtomicOp::Xor, at, value, order, scope);
     memory.atomic(AtomicOp::CompareExchange { expected: old.id() }, at, T::ONE, order, scope);
@@ -307,18 +312,18 @@ fn atomics() -> Kernel {
         integer_atomics(l, (row, 0), k.constant(-3));
         tile.store((row,), 0);
         integer_atomics(tile, (row,), row.to::<u64>());
-        let (order, scope) = (Order::Relaxed, Scope::Device);
-        let before = u.atomic(AtomicOp::Add, (0, 0), 1, Order::AcqRel, scope);
+        let (order, scope) = (MemoryOrder::Relaxed, Scope::Device);
+        let before = u.atomic(AtomicOp::Add, (0, 0), 1, MemoryOrder::AcqRel, scope);
         i.atomic(AtomicOp::Add, (0, 0), before.to::<i32>(), order, scope);
         tile.atomic(AtomicOp::Add, (0,), 1, order, Scope::Block);
         f.atomic(AtomicOp::Add, (0, 0), 1.5, order, scope);
         d.atomic(AtomicOp::Add, (0, 0), 1.5, order, scope);
-        f.atomic(AtomicOp::Exchange, (0, 1), 2.5, order, scope);
-        d.atomic(AtomicOp::Exchange, (0, 1), 2.5, order, scope);
+        f.atomic(AtomicOp::Swap, (0, 1), 2.5, order, scope);
+        d.atomic(AtomicOp::Swap, (0, 1), 2.5, order, scope);
     })
 }
 
-/// Copies of 4, 8 and 16 bytes that land while the thread goes on.
+/// Asynchronous copies of 4, 8 and 16 bytes.
 fn asynchronous() -> Kernel {
     lanes("asynchronous", |k, row| {
         let x = k.matrix::<f32>("x", Access::Read, Order2d::RowMajor, 4);
@@ -338,7 +343,8 @@ fn asynchronous() -> Kernel {
     })
 }
 
-/// Places that move along: by constants and by numbers, across strides that are known and that are not, read, copied and written.
+/// Cursors advanced by constants and by values, with known and unknown strides, for loads, copies
+/// and stores.
 fn cursors() -> Kernel {
     lanes("cursors", |k, row| {
         let x = k.matrix::<f32>("x", Access::Read, Order2d::Strided, 1);
@@ -359,22 +365,22 @@ fn cursors() -> Kernel {
     })
 }
 
-/// What lanes tell each other.
+/// Shuffles and votes.
 fn warps() -> Kernel {
     lanes("warps", |k, row| {
         let (x, y, f) = (k.input::<u32>("x"), k.output::<u32>("y"), k.output::<f32>("f"));
         let value = x.load((row, 0));
         let modes = [Shuffle::Index, Shuffle::Up, Shuffle::Down, Shuffle::Xor];
-        put(y, row, &modes.map(|mode| k.shuffle(mode, value, 3, FULL_WARP)));
-        put(y, row + 32, &modes.map(|mode| k.shuffle(mode, value, value, FULL_WARP)));
+        store_row(y, row, &modes.map(|mode| k.shuffle(mode, value, 3, FULL_WARP)));
+        store_row(y, row + 32, &modes.map(|mode| k.shuffle(mode, value, value, FULL_WARP)));
         f.store((row, 0), k.shuffle(Shuffle::Down, value.to::<f32>(), 16, FULL_WARP));
-        put(y, row + 64, &[k.lane(), k.warp(), k.ballot(value.gt(1), FULL_WARP)]);
-        put_all(y, row + 96, &[k.all(value.gt(1), FULL_WARP), k.any(value.gt(1), FULL_WARP)]);
+        store_row(y, row + 64, &[k.lane(), k.warp(), k.ballot(value.gt(1), FULL_WARP)]);
+        store_predicates(y, row + 96, &[k.all(value.gt(1), FULL_WARP), k.any(value.gt(1), FULL_WARP)]);
         k.when(k.lane().lt(16), || k.sync_warp(0xffff));
     })
 }
 
-/// A block of three dimensions that meets whole and in part.
+/// A three-dimensional block with full and named barriers.
 fn barriers() -> Kernel {
     kernel("barriers", Block::d3(32, 2, 2), |k| {
         let y = k.matrix::<u32>("y", Access::Write, Order2d::ColMajor, 1);
@@ -383,13 +389,13 @@ fn barriers() -> Kernel {
         let tiles = y.rows().div_ceil(32);
         k.grid([tiles.min(y.cols() * 3), k.constant(2), k.constant(2)]);
         k.barrier();
-        k.if_else(k.thread_z().eq(0), || k.named_barrier(1, 64), || k.named_arrive(2, 64));
+        k.if_else(k.thread_z().eq(0), || k.named_barrier(1, 64), || k.named_barrier_arrive(2, 64));
         let block = k.block_x() + k.grid_x() * (k.block_y() + k.grid_y() * (k.block_z() + k.grid_z()));
         y.store((k.thread_x() + k.thread_y(), block), k.warp());
     })
 }
 
-/// More shared memory than a text may claim.
+/// More shared memory than may be static.
 fn large_arena() -> Kernel {
     lanes("large_arena", |k, row| {
         let y = k.output::<f32>("y");
@@ -416,7 +422,7 @@ fn strided() -> Kernel {
     })
 }
 
-/// A kernel without parameters, called what PTX calls nothing.
+/// A kernel without parameters, whose name is no PTX identifier.
 fn bare() -> Kernel {
     lanes("2_bare", |k, row| {
         let tile = k.shared::<f32>("tile", [32]);
@@ -424,32 +430,33 @@ fn bare() -> Kernel {
     })
 }
 
-/// One matrix instruction a warp on registers as they come: row 32·i + lane of each matrix is what the lane holds.
+/// One `mma` per warp on given registers: row 32·i + lane of each matrix holds the registers of the
+/// lane.
 pub fn matrix(mma: Mma) -> Kernel {
     fn build<T: Scalar, S: Scalar>(mma: Mma) -> Kernel {
         let name = format!("{mma}").replace(' ', "_").replace('×', "x");
         kernel(&name, Block::d1(32), |k| {
             let (a, b) = (k.input::<T>("a"), k.input::<T>("b"));
-            let sums = k.matrix::<S>("sums", Access::ReadWrite, Order2d::Strided, 1);
-            k.grid([sums.rows() / 32, k.constant(1), k.constant(1)]);
+            let accumulators = k.matrix::<S>("sums", Access::ReadWrite, Order2d::Strided, 1);
+            k.grid([accumulators.rows() / 32, k.constant(1), k.constant(1)]);
             let row = k.block_x() * 32 + k.lane();
-            let [of_a, of_b, of_sums] = mma.registers();
-            let acc = k.array::<S>(of_sums);
-            (0..of_sums).for_each(|i| acc.at(i).set(sums.load((row, i))));
-            let a: Vec<_> = (0..of_a).map(|i| a.load((row, i))).collect();
-            let b: Vec<_> = (0..of_b).map(|i| b.load((row, i))).collect();
+            let [a_registers, b_registers, accumulator_registers] = mma.registers();
+            let acc = k.array::<S>(accumulator_registers);
+            (0..accumulator_registers).for_each(|i| acc.at(i).set(accumulators.load((row, i))));
+            let a: Vec<_> = (0..a_registers).map(|i| a.load((row, i))).collect();
+            let b: Vec<_> = (0..b_registers).map(|i| b.load((row, i))).collect();
             k.mma(mma, &a, &b, acc);
-            (0..of_sums).for_each(|i| sums.store((row, i), acc.at(i).get()));
+            (0..accumulator_registers).for_each(|i| accumulators.store((row, i), acc.at(i).get()));
         })
     }
-    match mma.sums() {
+    match mma.accumulator_type() {
         Type::F64 => build::<f64, f64>(mma),
         Type::F32 => build::<u32, f32>(mma),
         _ => build::<u32, i32>(mma),
     }
 }
 
-/// Matrices out of arrays of every size of element, and the rounding to tf32.
+/// Matrix loads from arrays of every element size, and rounding to tf32.
 fn matrix_loads() -> Kernel {
     lanes("matrix_loads", |k, row| {
         let y = k.output::<u32>("y");
@@ -462,7 +469,7 @@ fn matrix_loads() -> Kernel {
     })
 }
 
-/// One, two and four matrices, as they lie and transposed. Rows lie two elements of 16 bytes apart.
+/// Loads one, two and four matrices, plain and transposed. The row stride is two 16-byte units.
 fn matrices<'k, T: Scalar>(k: &'k Builder, row: Val<'k, u32>, name: &str, y: Global<'k, u32>, first: u32) {
     let (x, unit) = (k.input::<T>(&format!("{name}_x")), 16 / T::TYPE.size() as u32);
     let tile = k.shared::<T>(name, [32, 2 * unit]);
@@ -471,8 +478,8 @@ fn matrices<'k, T: Scalar>(k: &'k Builder, row: Val<'k, u32>, name: &str, y: Glo
     }
     k.sync_warp(FULL_WARP);
     let [one] = tile.load_matrix::<1>((row, 0), false);
-    let [turned] = tile.load_matrix::<1>((row, unit), true);
+    let [transposed] = tile.load_matrix::<1>((row, unit), true);
     let two = tile.load_matrix::<2>((row ^ 3, unit), false);
     let four = [tile.load_matrix::<4>((row, 0), false), tile.load_matrix::<4>((row ^ 1, unit), true)].concat();
-    put(y, row + first, &[&[one, turned], &two[..], &four[..]].concat());
+    store_row(y, row + first, &[&[one, transposed], &two[..], &four[..]].concat());
 }

@@ -4,26 +4,26 @@ use tegula::{Device, Gemm, Layout, Matrix, Shape, View, ViewMut};
 
 const DEVICES: [fn() -> Device; 2] = [Device::cpu, Device::interp];
 
-/// A matrix of which every element is the same one in memory.
-fn repeated<T: tegula::element::Scalar>(one: &[T], rows: usize, cols: usize) -> View<'_, T> {
+/// A matrix whose elements are one element in memory.
+fn broadcast<T: tegula::element::Scalar>(one: &[T], rows: usize, cols: usize) -> View<'_, T> {
     View::strided(one, Layout { shape: Shape::new(rows, cols), offset: 0, strides: [0; 3] }).unwrap()
 }
 
 #[test]
-fn inputs_of_more_elements_than_32_bits_count() {
+fn input_of_more_than_2_pow_32_elements_is_accepted() {
     let (one, wide) = ([f32::NAN], 1 << 31);
-    let (a, b) = (repeated(&one, 4, wide), repeated(&one, wide, 4));
+    let (a, b) = (broadcast(&one, 4, wide), broadcast(&one, wide, 4));
     let mut c = Matrix::from_fn(4, 4, |i, j| (4 * i + j) as f32).unwrap();
     Gemm::new(a, b, c.view_mut()).alpha(0.0).beta(2.0).on(&Device::cpu()).run().unwrap();
     assert_eq!(c.as_slice(), (0..16).map(|x| 2.0 * x as f32).collect::<Vec<_>>());
-    // No columns, so no work.
+    // C has no columns, so no work is done.
     let mut c = Matrix::<f32>::zeros(4, 0).unwrap();
-    Gemm::new(a, repeated(&one, wide, 0), c.view_mut()).on(&Device::cpu()).run().unwrap();
+    Gemm::new(a, broadcast(&one, wide, 0), c.view_mut()).on(&Device::cpu()).run().unwrap();
 }
 
-/// Memory that is never touched but in a few places costs nothing.
+/// Memory is allocated on first access, so sparse accesses cost nothing.
 #[test]
-fn positions_beyond_32_bits() {
+fn offsets_beyond_32_bits_are_correct() {
     const APART: usize = 1 << 32;
     let shape = Shape::new(2, 40);
     let mut far = vec![0i8; APART + 40];
@@ -44,7 +44,7 @@ fn positions_beyond_32_bits() {
 }
 
 #[test]
-fn grids_beyond_65_535_tiles_and_batches() {
+fn grids_beyond_65_535_tiles_and_batches_are_correct() {
     let m = 530_000; // tiles of 8
     let a = Matrix::from_fn(m, 1, |i, _| i as i32).unwrap();
     let three = Matrix::from_vec(1, 1, vec![3i32]).unwrap();

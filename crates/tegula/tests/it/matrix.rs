@@ -1,26 +1,27 @@
-//! Matrix instructions in the interpreter: products of small numbers, which are exact in every type, and what is refused or found.
+//! `mma` in the interpreter: products of small integers, which are exact in every type, and its
+//! errors.
 
 use tegula::Matrix;
 use tegula::interpret;
-use tegula_interp::{self as interp, Arg, Config, Kind, Outcome};
+use tegula_interp::{self as interp, Arg, Config, FindingKind, Outcome};
 use tegula_ir::prelude::*;
 
-/// What may be wrong on purpose.
+/// A bug to inject.
 #[derive(Clone, Copy, PartialEq)]
-enum Plant {
-    Nothing,
-    /// Lane 3 names the row of lane 4.
+enum Bug {
+    None,
+    /// Lane 3 passes the row address of lane 4.
     WrongRow,
-    /// Nobody waits for the tiles.
+    /// No synchronization after writing the tiles.
     NoSync,
-    /// Rows begin in the middle of 16 bytes.
-    Askew,
-    /// One tile is never written.
-    Empty,
+    /// Rows are not aligned to 16 bytes.
+    Misaligned,
+    /// One tile is uninitialized.
+    UninitializedTile,
 }
 
 /// C = A·Bᵀ + C by one instruction, its operands loaded as matrices from shared memory.
-fn packed<T: Scalar, S: Scalar>(mma: Mma, plant: Plant) -> Kernel {
+fn packed<T: Scalar, S: Scalar>(mma: Mma, bug: Bug) -> Kernel {
     kernel("packed", Block::d1(32), |k| {
         let (a, b) = (k.input::<T>("a"), k.input::<T>("b"));
         let c = k.matrix::<S>("c", Access::ReadWrite, Order2d::Strided, 1);
@@ -28,23 +29,23 @@ fn packed<T: Scalar, S: Scalar>(mma: Mma, plant: Plant) -> Kernel {
         let ([m, n, depth], lane) = (mma.shape(), k.lane());
         let (tile_a, tile_b) = (k.shared::<T>("tile_a", [m, depth]), k.shared::<T>("tile_b", [n, depth]));
         fill(tile_a, a, m, depth);
-        if plant != Plant::Empty {
+        if bug != Bug::UninitializedTile {
             fill(tile_b, b, n, depth);
         }
-        if plant != Plant::NoSync {
+        if bug != Bug::NoSync {
             k.sync_warp(FULL_WARP);
         }
         let unit = 16 / T::TYPE.size() as u32;
-        let named = if plant == Plant::WrongRow { lane.eq(3).select(4, lane) } else { lane };
-        let (row, matrix) = (named % 8, named / 8);
-        let skew = if plant == Plant::Askew { lane.eq(0).select(1, 0) } else { k.constant(0) };
-        let of_a = tile_a.load_matrix::<4>((row + matrix % 2 * 8, matrix / 2 * unit + skew), false);
-        let of_b = tile_b.load_matrix::<2>((lane % 8, lane / 8 % 2 * unit), false);
-        multiply(k, mma, &of_a, &of_b, c);
+        let address_lane = if bug == Bug::WrongRow { lane.eq(3).select(4, lane) } else { lane };
+        let (row, matrix) = (address_lane % 8, address_lane / 8);
+        let misalignment = if bug == Bug::Misaligned { lane.eq(0).select(1, 0) } else { k.constant(0) };
+        let a_registers = tile_a.load_matrix::<4>((row + matrix % 2 * 8, matrix / 2 * unit + misalignment), false);
+        let b_registers = tile_b.load_matrix::<2>((lane % 8, lane / 8 % 2 * unit), false);
+        multiply(k, mma, &a_registers, &b_registers, c);
     })
 }
 
-/// The warp copies a matrix.
+/// Copies a matrix to shared memory with one warp.
 fn fill<'k, T: Scalar>(tile: Shared<'k, T>, from: Global<'k, T>, rows: u32, cols: u32) {
     for first in (0..rows * cols).step_by(32) {
         let at = tile.builder().lane() + first;
@@ -52,9 +53,9 @@ fn fill<'k, T: Scalar>(tile: Shared<'k, T>, from: Global<'k, T>, rows: u32, cols
     }
 }
 
-/// The same with B as it lies, which 16-bit elements can have transposed on the way.
-fn turned<T: Scalar>(mma: Mma) -> Kernel {
-    kernel("turned", Block::d1(32), |k| {
+/// C = A·B + C with a row-major B, which is transposed by the matrix load.
+fn transposed_b<T: Scalar>(mma: Mma) -> Kernel {
+    kernel("transposed_b", Block::d1(32), |k| {
         let (a, b) = (k.input::<T>("a"), k.input::<T>("b"));
         let c = k.matrix::<f32>("c", Access::ReadWrite, Order2d::Strided, 1);
         k.grid([k.constant(1), k.constant(1), k.constant(1)]);
@@ -63,68 +64,73 @@ fn turned<T: Scalar>(mma: Mma) -> Kernel {
         fill(tile_a, a, 16, 16);
         fill(tile_b, b, 16, 8);
         k.sync_warp(FULL_WARP);
-        let of_a = tile_a.load_matrix::<4>((lane % 16, lane / 16 * 8), false);
-        let of_b = tile_b.load_matrix::<2>((lane % 16, 0), true);
-        multiply(k, mma, &of_a, &of_b, c);
+        let a_registers = tile_a.load_matrix::<4>((lane % 16, lane / 16 * 8), false);
+        let b_registers = tile_b.load_matrix::<2>((lane % 16, 0), true);
+        multiply(k, mma, &a_registers, &b_registers, c);
     })
 }
 
-/// The same with operands from global memory, an f64 a register.
+/// C = A·Bᵀ + C with f64 operands from global memory, one per register.
 fn plain(mma: Mma) -> Kernel {
     kernel("plain", Block::d1(32), |k| {
         let (a, b) = (k.input::<f64>("a"), k.input::<f64>("b"));
         let c = k.matrix::<f64>("c", Access::ReadWrite, Order2d::Strided, 1);
         k.grid([k.constant(1), k.constant(1), k.constant(1)]);
-        let ([of_a, of_b, _], lane) = (mma.registers(), k.lane());
+        let ([a_registers, b_registers, _], lane) = (mma.registers(), k.lane());
         let (row, col, halves) = (lane / 4, lane % 4, mma.shape()[0] / 8);
-        let a: Vec<_> = (0..of_a).map(|i| a.load((row + i % halves * 8, col + i / halves * 4))).collect();
-        let b: Vec<_> = (0..of_b).map(|i| b.load((row, col + i * 4))).collect();
+        let a: Vec<_> = (0..a_registers).map(|i| a.load((row + i % halves * 8, col + i / halves * 4))).collect();
+        let b: Vec<_> = (0..b_registers).map(|i| b.load((row, col + i * 4))).collect();
         multiply(k, mma, &a, &b, c);
     })
 }
 
 fn multiply<'k, T: Scalar, S: Scalar>(k: &'k Builder, mma: Mma, a: &[Val<'k, T>], b: &[Val<'k, T>], c: Global<'k, S>) {
     let ([.., count], lane) = (mma.registers(), k.lane());
-    let place = |i: u32| (lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2);
-    let sums = k.array::<S>(count);
-    (0..count).for_each(|i| sums.at(i).set(c.load(place(i))));
-    k.mma(mma, a, b, sums);
-    (0..count).for_each(|i| c.store(place(i), sums.at(i).get()));
+    let coord = |i: u32| (lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2);
+    let accumulators = k.array::<S>(count);
+    (0..count).for_each(|i| accumulators.at(i).set(c.load(coord(i))));
+    k.mma(mma, a, b, accumulators);
+    (0..count).for_each(|i| c.store(coord(i), accumulators.at(i).get()));
 }
 
-/// A small whole number for each element, different from its neighbours in each direction.
+/// A small integer per element, different from its neighbors.
 fn number(row: usize, col: usize) -> i32 {
     ((row * 7 + col * 5 + row * col) % 13) as i32
 }
 
-/// Runs a kernel on A (m×k), B (n×k, or k×n where it is turned) and C (m×n); C and what happened.
-fn run<T: Scalar + From8, S: Scalar + From8>(mma: Mma, kernel: Kernel, turned: bool) -> (Matrix<S>, Outcome) {
+/// Runs a kernel on A (m×k), B (n×k, or k×n with `transposed_b`) and C (m×n). Returns C and the
+/// outcome.
+fn run<T: Scalar + FromSmallInt, S: Scalar + FromSmallInt>(
+    mma: Mma,
+    kernel: Kernel,
+    transposed_b: bool,
+) -> (Matrix<S>, Outcome) {
     let [m, n, k] = mma.shape().map(|extent| extent as usize);
     let kernel = check(kernel).unwrap();
-    let a = Matrix::from_fn(m, k, |r, c| T::from8(number(r, c))).unwrap();
-    let b = if turned {
-        Matrix::from_fn(k, n, |r, c| T::from8(number(c, r))).unwrap()
+    let a = Matrix::from_fn(m, k, |r, c| T::from_small_int(number(r, c))).unwrap();
+    let b = if transposed_b {
+        Matrix::from_fn(k, n, |r, c| T::from_small_int(number(c, r))).unwrap()
     } else {
-        Matrix::from_fn(n, k, |r, c| T::from8(number(r, c))).unwrap()
+        Matrix::from_fn(n, k, |r, c| T::from_small_int(number(r, c))).unwrap()
     };
-    let c = Matrix::from_fn(m, n, |r, c| S::from8(number(c, r + 3))).unwrap();
+    let c = Matrix::from_fn(m, n, |r, c| S::from_small_int(number(c, r + 3))).unwrap();
     let (a, b) = (interpret::input(a.view()).unwrap(), interpret::input(b.view()).unwrap());
     let c = interpret::in_out(c.view()).unwrap();
     let outcome = interp::run(&kernel, &[Arg::from(&a), Arg::from(&b), Arg::from(&c)], &Config::default()).unwrap();
     (interpret::to_matrix(&c).unwrap(), outcome)
 }
 
-/// Types that hold small whole numbers.
-trait From8 {
-    fn from8(number: i32) -> Self;
+/// Conversion from small integers.
+trait FromSmallInt {
+    fn from_small_int(number: i32) -> Self;
 }
 
-macro_rules! from8 {
-    ($($t:ty: $from:expr;)*) => {$(impl From8 for $t {
-        fn from8(number: i32) -> Self { let from: fn(i32) -> $t = $from; from(number) }
+macro_rules! from_small_int {
+    ($($t:ty: $from:expr;)*) => {$(impl FromSmallInt for $t {
+        fn from_small_int(number: i32) -> Self { let from: fn(i32) -> $t = $from; from(number) }
     })*};
 }
-from8! {
+from_small_int! {
     f64: f64::from;
     f32: |x| x as f32;
     f16: |x| f16::from_f32(x as f32);
@@ -134,36 +140,36 @@ from8! {
     u8: |x| x as u8;
 }
 
-fn right<S: Scalar + From8>(mma: Mma, c: &Matrix<S>) -> bool {
+fn is_correct<S: Scalar + FromSmallInt>(mma: Mma, c: &Matrix<S>) -> bool {
     let [m, n, k] = mma.shape().map(|extent| extent as usize);
     (0..m).all(|i| {
         (0..n).all(|j| {
             let product: i32 = (0..k).map(|p| number(i, p) * number(j, p)).sum();
-            c[[i, j]] == S::from8(product + number(j, i + 3))
+            c[[i, j]] == S::from_small_int(product + number(j, i + 3))
         })
     })
 }
 
-/// The counters of one instruction with its loads.
-fn costs(mma: Mma, outcome: &Outcome) {
+/// Checks the counters of one instruction with its loads.
+fn assert_counters(mma: Mma, outcome: &Outcome) {
     let counters = outcome.counters;
     assert_eq!(outcome.error(), None);
-    assert_eq!(counters.fma, mma.products());
-    assert_eq!(counters.flops, if mma.sums() == Type::I32 { 0 } else { 2 * mma.products() });
+    assert_eq!(counters.fma, mma.multiply_adds());
+    assert_eq!(counters.flops, if mma.accumulator_type() == Type::I32 { 0 } else { 2 * mma.multiply_adds() });
 }
 
-fn through_shared<T: Scalar + From8, S: Scalar + From8>(mma: Mma) {
-    let (c, outcome) = run::<T, S>(mma, packed::<T, S>(mma, Plant::Nothing), false);
-    costs(mma, &outcome);
-    assert!(right(mma, &c), "{mma}: {c:?}");
+fn through_shared<T: Scalar + FromSmallInt, S: Scalar + FromSmallInt>(mma: Mma) {
+    let (c, outcome) = run::<T, S>(mma, packed::<T, S>(mma, Bug::None), false);
+    assert_counters(mma, &outcome);
+    assert!(is_correct(mma, &c), "{mma}: {c:?}");
     assert_eq!(outcome.counters.shared_load_requests, 2);
-    let (c, outcome) = run::<T, S>(mma, packed::<T, S>(mma, Plant::WrongRow), false);
+    let (c, outcome) = run::<T, S>(mma, packed::<T, S>(mma, Bug::WrongRow), false);
     assert_eq!(outcome.error(), None);
-    assert!(!right(mma, &c), "{mma} does not see a wrong row");
+    assert!(!is_correct(mma, &c), "{mma} gives the same result with a wrong row");
 }
 
 #[test]
-fn products_of_small_numbers_are_exact() {
+fn mma_of_small_integers_is_exact() {
     through_shared::<f16, f32>(Mma::F16);
     through_shared::<bf16, f32>(Mma::BF16);
     through_shared::<f32, f32>(Mma::TF32);
@@ -171,64 +177,65 @@ fn products_of_small_numbers_are_exact() {
     through_shared::<u8, i32>(Mma::U8);
     for mma in [Mma::F64M8K4, Mma::F64K4, Mma::F64K8, Mma::F64K16] {
         let (c, outcome) = run::<f64, f64>(mma, plain(mma), false);
-        costs(mma, &outcome);
-        assert!(right(mma, &c), "{mma}: {c:?}");
+        assert_counters(mma, &outcome);
+        assert!(is_correct(mma, &c), "{mma}: {c:?}");
     }
 }
 
 #[test]
-fn matrices_of_16_bit_elements_turn_as_they_are_loaded() {
-    let (c, outcome) = run::<f16, f32>(Mma::F16, turned::<f16>(Mma::F16), true);
-    costs(Mma::F16, &outcome);
-    assert!(right(Mma::F16, &c), "{c:?}");
-    let (c, _) = run::<bf16, f32>(Mma::BF16, turned::<bf16>(Mma::BF16), true);
-    assert!(right(Mma::BF16, &c), "{c:?}");
+fn transposed_load_of_16_bit_matrices_is_correct() {
+    let (c, outcome) = run::<f16, f32>(Mma::F16, transposed_b::<f16>(Mma::F16), true);
+    assert_counters(Mma::F16, &outcome);
+    assert!(is_correct(Mma::F16, &c), "{c:?}");
+    let (c, _) = run::<bf16, f32>(Mma::BF16, transposed_b::<bf16>(Mma::BF16), true);
+    assert!(is_correct(Mma::BF16, &c), "{c:?}");
 }
 
-/// Rows of 16 elements of two bytes, 32 bytes apart: the 8 of a matrix take two passes, since a pass has banks for four of them.
+/// The row stride is 32 bytes, so the 8 rows of a matrix need two wavefronts: the banks cover four
+/// of them.
 #[test]
-fn matrices_cost_what_their_rows_cost() {
-    let (_, outcome) = run::<f16, f32>(Mma::F16, packed::<f16, f32>(Mma::F16, Plant::Nothing), false);
+fn matrix_load_wavefronts_depend_on_their_rows() {
+    let (_, outcome) = run::<f16, f32>(Mma::F16, packed::<f16, f32>(Mma::F16, Bug::None), false);
     assert_eq!((outcome.counters.shared_load_wavefronts, outcome.counters.shared_bank_conflicts), (12, 6));
     assert_eq!(outcome.counters.shared_load_elements, 32 * 8 + 16 * 8);
 }
 
 #[test]
-fn matrix_loads_are_held_to_what_other_loads_are() {
-    let found = |plant| {
-        let (_, outcome) = run::<f16, f32>(Mma::F16, packed::<f16, f32>(Mma::F16, plant), false);
+fn matrix_load_bugs_are_found() {
+    let found = |bug| {
+        let (_, outcome) = run::<f16, f32>(Mma::F16, packed::<f16, f32>(Mma::F16, bug), false);
         outcome.error().map(|finding| finding.kind)
     };
-    assert_eq!(found(Plant::NoSync), Some(Kind::Race));
-    assert_eq!(found(Plant::Askew), Some(Kind::Misaligned));
-    assert_eq!(found(Plant::Empty), Some(Kind::Uninitialised));
+    assert_eq!(found(Bug::NoSync), Some(FindingKind::Race));
+    assert_eq!(found(Bug::Misaligned), Some(FindingKind::Misaligned));
+    assert_eq!(found(Bug::UninitializedTile), Some(FindingKind::Uninitialized));
 }
 
-fn refusal(build: impl for<'k> FnOnce(&'k Builder), threads: u32) -> String {
-    let kernel = kernel("refused", Block::d1(threads), |k| {
+fn check_error(build: impl for<'k> FnOnce(&'k Builder), threads: u32) -> String {
+    let kernel = kernel("invalid", Block::d1(threads), |k| {
         k.grid([k.constant(1), k.constant(1), k.constant(1)]);
         build(k);
     });
-    check(kernel).map(|_| ()).expect_err("planted").to_string()
+    check(kernel).map(|_| ()).expect_err("an invalid kernel").to_string()
 }
 
 fn zeros<'k, T: Scalar>(k: &'k Builder, count: u32) -> Array<'k, T> {
-    let sums = k.array::<T>(count);
-    (0..count).for_each(|i| sums.at(i).set(T::ZERO));
-    sums
+    let accumulators = k.array::<T>(count);
+    (0..count).for_each(|i| accumulators.at(i).set(T::ZERO));
+    accumulators
 }
 
 #[test]
-fn what_cannot_be_multiplied_is_refused() {
-    let parted = refusal(
+fn invalid_mma_and_matrix_loads_are_errors() {
+    let message = check_error(
         |k| {
-            let sums = zeros::<f64>(k, 2);
-            k.when(k.lane().lt(16), || k.mma(Mma::F64M8K4, &[k.constant(1.0)], &[k.constant(1.0)], sums));
+            let accumulators = zeros::<f64>(k, 2);
+            k.when(k.lane().lt(16), || k.mma(Mma::F64M8K4, &[k.constant(1.0)], &[k.constant(1.0)], accumulators));
         },
         32,
     );
-    assert!(parted.contains("not all lanes of the warp"), "{parted}");
-    let parted = refusal(
+    assert!(message.contains("may diverge within the warp"), "{message}");
+    let message = check_error(
         |k| {
             let tile = k.shared::<f16>("tile", [32, 8]);
             k.when(k.lane().lt(16), || {
@@ -237,45 +244,47 @@ fn what_cannot_be_multiplied_is_refused() {
         },
         32,
     );
-    assert!(parted.contains("not all lanes of the warp"), "{parted}");
-    let few = refusal(|k| k.mma(Mma::F64M8K4, &[k.constant(1.0)], &[k.constant(1.0)], zeros::<f64>(k, 2)), 48);
-    assert!(few.contains("no whole number of warps"), "{few}");
-    let unset = refusal(|k| k.mma(Mma::F64M8K4, &[k.constant(1.0)], &[k.constant(1.0)], k.array::<f64>(2)), 32);
-    assert!(unset.contains("before it is set"), "{unset}");
-    let count = refusal(|k| k.mma(Mma::F64K4, &[k.constant(1.0)], &[k.constant(1.0)], zeros::<f64>(k, 4)), 32);
-    assert!(count.contains("takes 2 registers of A, not 1"), "{count}");
-    let sums = refusal(|k| k.mma(Mma::F64M8K4, &[k.constant(1.0)], &[k.constant(1.0)], zeros::<f64>(k, 4)), 32);
-    assert!(sums.contains("takes 2 sums, not 4"), "{sums}");
-    let ty = refusal(|k| k.mma(Mma::F64M8K4, &[k.constant(1.0f32)], &[k.constant(1.0)], zeros::<f64>(k, 2)), 32);
-    assert!(ty.contains("takes A as f64, not f32"), "{ty}");
-    let ty = refusal(|k| k.mma(Mma::TF32, &[k.constant(1u32); 4], &[k.constant(1); 2], zeros::<i32>(k, 4)), 32);
-    assert!(ty.contains("sums in f32, not i32"), "{ty}");
-    let three = refusal(
+    assert!(message.contains("may diverge within the warp"), "{message}");
+    let message = check_error(|k| k.mma(Mma::F64M8K4, &[k.constant(1.0)], &[k.constant(1.0)], zeros::<f64>(k, 2)), 48);
+    assert!(message.contains("not a whole number of warps"), "{message}");
+    let message = check_error(|k| k.mma(Mma::F64M8K4, &[k.constant(1.0)], &[k.constant(1.0)], k.array::<f64>(2)), 32);
+    assert!(message.contains("an accumulator may be uninitialized here"), "{message}");
+    let message = check_error(|k| k.mma(Mma::F64K4, &[k.constant(1.0)], &[k.constant(1.0)], zeros::<f64>(k, 4)), 32);
+    assert!(message.contains("needs 2 registers of A, not 1"), "{message}");
+    let message = check_error(|k| k.mma(Mma::F64M8K4, &[k.constant(1.0)], &[k.constant(1.0)], zeros::<f64>(k, 4)), 32);
+    assert!(message.contains("needs 2 accumulators, not 4"), "{message}");
+    let message =
+        check_error(|k| k.mma(Mma::F64M8K4, &[k.constant(1.0f32)], &[k.constant(1.0)], zeros::<f64>(k, 2)), 32);
+    assert!(message.contains("needs A in registers of f64, not f32"), "{message}");
+    let message =
+        check_error(|k| k.mma(Mma::TF32, &[k.constant(1u32); 4], &[k.constant(1); 2], zeros::<i32>(k, 4)), 32);
+    assert!(message.contains("needs accumulators of f32, not i32"), "{message}");
+    let message = check_error(
         |k| {
             let _ = k.shared::<f16>("tile", [32, 8]).load_matrix::<3>((k.lane(), 0), false);
         },
         32,
     );
-    assert!(three.contains("1, 2 or 4 go"), "{three}");
-    let askew = refusal(
+    assert!(message.contains("load 1, 2 or 4 from shared memory"), "{message}");
+    let message = check_error(
         |k| {
             let _ = k.shared::<f16>("tile", [32, 8]).load_matrix::<1>((1, 4), false);
         },
         32,
     );
-    assert!(askew.contains("no multiple of 8"), "{askew}");
+    assert!(message.contains("must start at a multiple of 8"), "{message}");
 }
 
-/// What an instruction adds to is no longer what all lanes agree on.
+/// The accumulators of `mma` are not uniform.
 #[test]
-fn sums_differ_from_lane_to_lane() {
-    let parted = refusal(
+fn mma_accumulators_are_not_uniform() {
+    let message = check_error(
         |k| {
-            let sums = zeros::<f64>(k, 2);
-            k.mma(Mma::F64M8K4, &[k.constant(1.0)], &[k.constant(1.0)], sums);
-            k.when(sums.at(1).get().gt(0.0), || k.barrier());
+            let accumulators = zeros::<f64>(k, 2);
+            k.mma(Mma::F64M8K4, &[k.constant(1.0)], &[k.constant(1.0)], accumulators);
+            k.when(accumulators.at(1).get().gt(0.0), || k.barrier());
         },
         32,
     );
-    assert!(parted.contains("a barrier where not all"), "{parted}");
+    assert!(message.contains("a barrier in control flow that may diverge"), "{message}");
 }

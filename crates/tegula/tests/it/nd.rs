@@ -1,4 +1,5 @@
-//! N-dimensional products against plain loops, on random shapes and strides; and which shapes make a product.
+//! N-dimensional products against plain loops, on random shapes and strides; and the rules for
+//! shapes.
 
 use tegula::element::{Element, Scalar};
 use tegula::nd::{NdArray, NdGemm, NdLayout, NdView, NdViewMut, matmul, product_shape};
@@ -8,7 +9,7 @@ use crate::product::{Random, Sample};
 
 type Axes = &'static [usize];
 
-/// What `numpy.matmul` makes of shapes: the result's, or `None` where it refuses.
+/// Result shapes of `numpy.matmul`, or `None` for an error.
 const SHAPES: [(Axes, Axes, Option<Axes>); 34] = [
     (&[2, 3], &[3, 4], Some(&[2, 4])),
     (&[3], &[3], Some(&[])),
@@ -47,15 +48,15 @@ const SHAPES: [(Axes, Axes, Option<Axes>); 34] = [
 ];
 
 #[test]
-fn shapes_are_those_of_numpy() {
+fn product_shapes_equal_numpy() {
     for (a, b, expected) in SHAPES {
         let shape = product_shape(a, b);
         match (&shape, expected) {
             (Ok(shape), Some(expected)) => assert_eq!(shape, expected, "{a:?} @ {b:?}"),
             (Err(Error::Shape(_)), None) => {}
-            _ => panic!("{a:?} @ {b:?} is {shape:?}, not {expected:?}"),
+            _ => panic!("{a:?} @ {b:?}: {shape:?}, expected {expected:?}"),
         }
-        // And the product has it.
+        // The product has this shape.
         if let Some(expected) = expected {
             let [a, b] = [a, b].map(|shape| NdArray::<f32>::zeros(shape).unwrap());
             assert_eq!(matmul(&a, &b).unwrap().shape(), expected);
@@ -64,20 +65,23 @@ fn shapes_are_those_of_numpy() {
 }
 
 #[test]
-fn refusals_name_both_shapes() {
-    let why = |a: &[usize], b: &[usize]| product_shape(a, b).unwrap_err().to_string();
-    assert_eq!(why(&[2, 3], &[4, 5]), "A is 2×3 and B is 4×5: A's 3 columns must be as many as B's 4 rows");
-    assert_eq!(why(&[2, 3], &[4]), "A is 2×3 and B is a vector of 4: A's last axis (3) must be as long as B (4)");
-    let stacks = why(&[5, 2, 3], &[6, 3, 4]);
+fn shape_errors_name_both_shapes() {
+    let message = |a: &[usize], b: &[usize]| product_shape(a, b).unwrap_err().to_string();
+    assert_eq!(message(&[2, 3], &[4, 5]), "A is 2×3 and B is 4×5: A's 3 columns must equal B's 4 rows");
+    assert_eq!(
+        message(&[2, 3], &[4]),
+        "A is 2×3 and B is a vector of 4: A's last axis (3) must equal the length of B (4)"
+    );
+    let stacks = message(&[5, 2, 3], &[6, 3, 4]);
     assert!(stacks.contains("5×2×3") && stacks.contains("6×3×4") && stacks.contains("do not broadcast"), "{stacks}");
-    assert!(why(&[], &[4]).contains("a single number"));
+    assert!(message(&[], &[4]).contains("a single number"));
     let (a, mut c) = (NdArray::<i32>::zeros(&[2, 2]).unwrap(), NdArray::zeros(&[4]).unwrap());
-    let wrong = NdGemm::new(a.view(), a.view(), c.view_mut()).run().unwrap_err().to_string();
-    assert_eq!(wrong, "A is 2×2 and B is 2×2, so C must be 2×2, not 4");
+    let message = NdGemm::new(a.view(), a.view(), c.view_mut()).run().unwrap_err().to_string();
+    assert_eq!(message, "A is 2×2 and B is 2×2, so C must be 2×2, not 4");
 }
 
 #[test]
-fn vectors_lose_their_axis_and_are_their_own_transpose() {
+fn vector_axes_are_dropped_and_transposing_them_is_a_no_op() {
     let x = NdArray::from_vec(&[3], vec![1i32, 2, 3]).unwrap();
     let dot = matmul(x.view().t(), &x).unwrap();
     assert_eq!((dot.shape(), dot.as_slice()), (&[][..], &[14][..]));
@@ -86,14 +90,14 @@ fn vectors_lose_their_axis_and_are_their_own_transpose() {
     assert_eq!(matmul(&x, NdView::from(&m).t()).unwrap().as_slice(), [8, 68]);
 }
 
-/// An array somewhere in memory that is larger.
-struct Lying<T> {
+/// An array with arbitrary strides in a larger memory.
+struct StridedArray<T> {
     memory: Vec<T>,
     layout: NdLayout,
 }
 
-impl<T: Scalar> Lying<T> {
-    /// Axes in any order in memory, with gaps, backwards, and where it is an input, some repeated.
+impl<T: Scalar> StridedArray<T> {
+    /// Axes in any order, with gaps and negative strides; axes of inputs may be broadcast.
     fn random(shape: &[usize], random: &mut Random, input: bool, mut element: impl FnMut(&mut Random) -> T) -> Self {
         let mut order: Vec<usize> = (0..shape.len()).rev().collect();
         if random.chance(2) {
@@ -115,7 +119,7 @@ impl<T: Scalar> Lying<T> {
             span += reach + gap;
         }
         let memory = (0..offset + span).map(|_| element(random)).collect();
-        Lying { memory, layout: NdLayout { shape: shape.to_vec(), offset, strides } }
+        StridedArray { memory, layout: NdLayout { shape: shape.to_vec(), offset, strides } }
     }
 
     fn view(&self) -> NdView<'_, T> {
@@ -123,7 +127,7 @@ impl<T: Scalar> Lying<T> {
     }
 }
 
-/// Shapes that make a product: stacks of up to three axes, either operand perhaps a vector.
+/// Random valid shapes: stacks of up to three axes; either operand may be a vector.
 fn shapes(random: &mut Random, largest: usize) -> [Vec<usize>; 2] {
     let mut extent = |limit| if random.chance(12) { 0 } else { 1 + random.below(limit) };
     let [m, n, k] = [extent(largest), extent(largest), extent(largest)];
@@ -151,14 +155,15 @@ fn indices(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// The index of an operand for an index of the result: its stack's axes, broadcast, and then its own.
-fn operand(shape: &[usize], stack: &[usize], own: &[usize]) -> Vec<usize> {
-    let axes = shape.len() - own.len();
+/// The index of an operand for an index of the result: its stack's axes, broadcast, and then its
+/// own.
+fn operand(shape: &[usize], stack: &[usize], matrix_index: &[usize]) -> Vec<usize> {
+    let axes = shape.len() - matrix_index.len();
     let stack = stack[stack.len() - axes..].iter().zip(shape).map(|(&i, &extent)| if extent == 1 { 0 } else { i });
-    stack.chain(own.iter().copied()).collect()
+    stack.chain(matrix_index.iter().copied()).collect()
 }
 
-/// One element, as the definition says.
+/// One element by the definition.
 fn sum<T: Sample>(a: &NdView<T>, b: &NdView<T>, index: &[usize]) -> T::Acc {
     let (matrix_a, matrix_b) = (a.shape().len() > 1, b.shape().len() > 1);
     let (rest, col) = index.split_at(index.len() - usize::from(matrix_b));
@@ -170,13 +175,14 @@ fn sum<T: Sample>(a: &NdView<T>, b: &NdView<T>, index: &[usize]) -> T::Acc {
     })
 }
 
-/// Compares one random product with plain loops. What lies between the elements of C must stay as it was.
+/// Compares one random product with plain loops. Memory between the elements of C must be
+/// unchanged.
 fn compare<T: Sample>(device: &Device, random: &mut Random, largest: usize) {
     let [a, b] = shapes(random, largest);
     let shape = product_shape(&a, &b).unwrap();
-    let [a, b] = [a, b].map(|shape| Lying::random(&shape, random, true, T::element));
-    let mut c = Lying::random(&shape, random, false, T::result);
-    let (alpha, beta) = (T::factor(random), T::factor(random));
+    let [a, b] = [a, b].map(|shape| StridedArray::random(&shape, random, true, T::element));
+    let mut c = StridedArray::random(&shape, random, false, T::result);
+    let (alpha, beta) = (T::scalar(random), T::scalar(random));
     let mut expected = c.memory.clone();
     for index in indices(&shape) {
         let position = c.layout.at(&index).unwrap();
@@ -185,12 +191,12 @@ fn compare<T: Sample>(device: &Device, random: &mut Random, largest: usize) {
     }
     let into = NdViewMut::strided(&mut c.memory, c.layout.clone()).unwrap();
     NdGemm::new(a.view(), b.view(), into).alpha(alpha).beta(beta).on(device).run().unwrap();
-    let lying = (&a.layout, &b.layout, &c.layout);
-    assert_eq!(c.memory, expected, "{lying:?}, alpha {alpha:?}, beta {beta:?}");
+    let layouts = (&a.layout, &b.layout, &c.layout);
+    assert_eq!(c.memory, expected, "{layouts:?}, alpha {alpha:?}, beta {beta:?}");
 }
 
 #[test]
-fn random_products_on_the_cpu() {
+fn random_nd_products_on_the_cpu_are_correct() {
     let random = &mut Random(1);
     for _ in 0..3000 {
         compare::<i32>(&Device::cpu(), random, 9);
@@ -199,18 +205,19 @@ fn random_products_on_the_cpu() {
 }
 
 #[test]
-fn random_products_in_the_interpreter() {
+fn random_nd_products_in_the_interpreter_are_correct() {
     let random = &mut Random(2);
     for _ in 0..60 {
         compare::<i32>(&Device::interp(), random, 5);
-        // The interpreter's kernels add as the loops above do, so floats agree to the bit.
+        // The interpreter's kernels accumulate in the order of the loops above, so floats are equal
+        // bit for bit.
         compare::<f32>(&Device::interp(), random, 5);
     }
 }
 
-/// A stack against one matrix is one tall product; its bits are those of a product for each.
+/// A stack times one matrix is one tall product, with the bits of separate products.
 #[test]
-fn tall_products_have_the_same_bits() {
+fn stack_merged_into_one_product_has_equal_bits() {
     let random = &mut Random(3);
     let mut array = |shape: &[usize]| {
         let data = (0..shape.iter().product()).map(|_| f32::element(random)).collect();

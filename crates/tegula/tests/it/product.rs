@@ -1,7 +1,8 @@
-//! A product to interpret: a kernel, matrices of any layout with random numbers, and what came of it.
+//! A matrix product for tests: random matrices in any layout, run by a kernel or a plan and
+//! checked.
 
 use tegula::element::{Element, Scalar, bf16, f16};
-use tegula::epilogue::{Activation, Along, Epilogue, Finish};
+use tegula::epilogue::{Activation, BiasShape, Epilogue, EpilogueOperands};
 use tegula::interpret;
 use tegula::{Accuracy, Device, Gemm, Layout, Shape, View, ViewMut};
 use tegula_bench::oracle;
@@ -36,26 +37,26 @@ impl Random {
     }
 }
 
-/// Numbers to multiply.
+/// Random elements and scalars of a product.
 pub trait Sample: Element {
     fn element(random: &mut Random) -> Self;
     fn result(random: &mut Random) -> Self::Out;
-    /// An alpha or a beta; 0 and 1 often.
-    fn factor(random: &mut Random) -> Self::Acc;
+    /// A random alpha or beta, often 0 or 1.
+    fn scalar(random: &mut Random) -> Self::Acc;
     /// a·b + c as kernels compute it.
     fn fused(a: Self::Acc, b: Self::Acc, c: Self::Acc) -> Self::Acc;
 }
 
 macro_rules! sample {
-    ($($t:ty: |$e:ident| $element:expr, $result:expr, $factor:expr, $fused:expr;)*) => {$(
+    ($($t:ty: |$e:ident| $element:expr, $result:expr, $scalar:expr, $fused:expr;)*) => {$(
         impl Sample for $t {
             fn element($e: &mut Random) -> Self { $element }
             fn result($e: &mut Random) -> Self::Out { $result }
-            fn factor($e: &mut Random) -> Self::Acc {
+            fn scalar($e: &mut Random) -> Self::Acc {
                 match $e.below(4) {
                     0 => Self::Acc::ZERO,
                     1 => Self::Acc::ONE,
-                    _ => $factor,
+                    _ => $scalar,
                 }
             }
             fn fused(a: Self::Acc, b: Self::Acc, c: Self::Acc) -> Self::Acc { $fused(a, b, c) }
@@ -71,20 +72,20 @@ sample! {
     i8: |r| r.next() as i8, r.next() as i32, r.next() as i32, wrapping;
 }
 
-/// Puts a float somewhere, where there are floats.
-fn put<S: Scalar>(values: &mut [S], at: usize, value: f64) {
+/// Sets an element to a float; does nothing for integer types.
+fn set_float<S: Scalar>(values: &mut [S], at: usize, value: f64) {
     if !S::TYPE.is_float() {
         return;
     }
     let len = values.len();
-    if let Some(place) = values.get_mut(at % len.max(1)) {
-        *place = S::from_bits(S::TYPE.round(value));
+    if let Some(element) = values.get_mut(at % len.max(1)) {
+        *element = S::from_bits(S::TYPE.round(value));
     }
 }
 
-/// The bits of a number, the same ones for every NaN: it has many forms.
+/// The bits of a number, with one representation for all NaNs.
 #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
-pub fn number_bits<S: Scalar>(x: S) -> u64 {
+pub fn canonical_bits<S: Scalar>(x: S) -> u64 {
     if x == x { x.to_bits() } else { u64::MAX }
 }
 
@@ -92,42 +93,42 @@ fn wrapping(a: i32, b: i32, c: i32) -> i32 {
     a.wrapping_mul(b).wrapping_add(c)
 }
 
-/// How a matrix lies in its slice.
+/// Storage of a matrix in a slice.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Lie {
+pub struct StorageLayout {
     pub transposed: bool,
-    pub backwards: [bool; 3],
+    pub reversed: [bool; 3],
     pub gaps: [usize; 3],
-    pub one_for_all: bool,
+    pub broadcast_batch: bool,
 }
 
-impl Lie {
-    /// Half of the time plain.
+impl StorageLayout {
+    /// A random layout; half of them are dense.
     pub fn random(random: &mut Random) -> Self {
         if random.chance(2) {
-            return Lie { transposed: random.chance(3), ..Lie::default() };
+            return StorageLayout { transposed: random.chance(3), ..StorageLayout::default() };
         }
-        Lie {
+        StorageLayout {
             transposed: random.chance(2),
-            backwards: std::array::from_fn(|_| random.chance(3)),
+            reversed: std::array::from_fn(|_| random.chance(3)),
             gaps: std::array::from_fn(|_| random.below(3)),
-            one_for_all: random.chance(3),
+            broadcast_batch: random.chance(3),
         }
     }
 
-    /// The layout and the length of the slice.
+    /// Returns the layout and the length of the slice.
     pub fn layout(self, shape: Shape) -> (Layout, usize) {
         let extents = [shape.batches, shape.rows, shape.cols];
         let inner_first = if self.transposed { [1, 2, 0] } else { [2, 1, 0] };
         let (mut strides, mut offset, mut span) = ([0isize; 3], 0, 1);
         for (axis, gap) in inner_first.into_iter().zip(self.gaps) {
-            if axis == 0 && self.one_for_all {
+            if axis == 0 && self.broadcast_batch {
                 continue;
             }
             let stride = span + if axis == inner_first[0] { gap } else { gap * span.min(2) };
             let last = extents[axis].saturating_sub(1) * stride;
             strides[axis] = stride as isize;
-            if self.backwards[axis] {
+            if self.reversed[axis] {
                 strides[axis] = -strides[axis];
                 offset += last;
             }
@@ -137,7 +138,7 @@ impl Lie {
     }
 }
 
-/// What a kernel may assume of a layout.
+/// The storage order that a kernel may assume of a layout.
 pub fn order(layout: &Layout) -> Order2d {
     match layout.strides {
         [_, _, 1] => Order2d::RowMajor,
@@ -163,22 +164,27 @@ impl<T: Sample> Product<T> {
     pub fn plain(m: usize, n: usize, k: usize) -> Self {
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
         let random = &mut Random((m << 20 | n << 10 | k) as u64);
-        Self::new([1, m, n, k], [Lie::default(); 3], random, (alpha, beta))
+        Self::new([1, m, n, k], [StorageLayout::default(); 3], random, (alpha, beta))
     }
 
     pub fn random(sizes: [usize; 4], random: &mut Random) -> Self {
-        let [a, b] = [Lie::random(random), Lie::random(random)];
-        let c = Lie { one_for_all: false, ..Lie::random(random) };
-        let factors = (T::factor(random), T::factor(random));
-        Self::new(sizes, [a, b, c], random, factors)
+        let [a, b] = [StorageLayout::random(random), StorageLayout::random(random)];
+        let c = StorageLayout { broadcast_batch: false, ..StorageLayout::random(random) };
+        let scalars = (T::scalar(random), T::scalar(random));
+        Self::new(sizes, [a, b, c], random, scalars)
     }
 
-    pub fn new([batches, m, n, k]: [usize; 4], lies: [Lie; 3], random: &mut Random, factors: (T::Acc, T::Acc)) -> Self {
+    pub fn new(
+        [batches, m, n, k]: [usize; 4],
+        layouts: [StorageLayout; 3],
+        random: &mut Random,
+        scalars: (T::Acc, T::Acc),
+    ) -> Self {
         let shapes = [(m, k), (k, n), (m, n)].map(|(rows, cols)| Shape { batches, rows, cols });
-        let [(a, a_len), (b, b_len), (c, c_len)] = std::array::from_fn(|i| lies[i].layout(shapes[i]));
+        let [(a, a_len), (b, b_len), (c, c_len)] = std::array::from_fn(|i| layouts[i].layout(shapes[i]));
         Product {
-            alpha: factors.0,
-            beta: factors.1,
+            alpha: scalars.0,
+            beta: scalars.1,
             a: ((0..a_len).map(|_| T::element(random)).collect(), a),
             b: ((0..b_len).map(|_| T::element(random)).collect(), b),
             c: ((0..c_len).map(|_| T::result(random)).collect(), c),
@@ -187,40 +193,40 @@ impl<T: Sample> Product<T> {
         }
     }
 
-    /// The same with an epilogue; the bias is that of the whole batch, or one for each of it.
-    pub fn finished(self, epilogue: Epilogue, random: &mut Random) -> Self {
+    /// Adds an epilogue. The bias is one for the batch, or one per matrix of it.
+    pub fn with_epilogue(self, epilogue: Epilogue, random: &mut Random) -> Self {
         let Shape { batches, rows, cols } = self.c.1.shape;
         let batches = if random.chance(2) { 1 } else { batches };
-        let bias = epilogue.bias.map(|along| {
-            let (rows, cols) = if along == Along::Rows { (1, cols) } else { (rows, 1) };
-            let (layout, len) = Lie::random(random).layout(Shape { batches, rows, cols });
+        let bias = epilogue.bias.map(|shape| {
+            let (rows, cols) = if shape == BiasShape::Row { (1, cols) } else { (rows, 1) };
+            let (layout, len) = StorageLayout::random(random).layout(Shape { batches, rows, cols });
             ((0..len).map(|_| T::result(random)).collect(), layout)
         });
         Product { bias, activation: epilogue.activation, ..self }
     }
 
-    /// Makes some elements of A, C and the bias NaN, infinite, or minus zero.
+    /// Sets some elements of A, C and the bias to NaN, infinity, or minus zero.
     pub fn with_specials(mut self, random: &mut Random) -> Self {
-        let mut plant = |special: &mut dyn FnMut(usize, f64)| {
+        let mut insert_specials = |special: &mut dyn FnMut(usize, f64)| {
             for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0] {
                 special(random.below(1 << 30), value);
             }
         };
-        plant(&mut |at, value| put(&mut self.a.0, at, value));
-        plant(&mut |at, value| put(&mut self.c.0, at, value));
+        insert_specials(&mut |at, value| set_float(&mut self.a.0, at, value));
+        insert_specials(&mut |at, value| set_float(&mut self.c.0, at, value));
         if let Some((bias, _)) = &mut self.bias {
-            plant(&mut |at, value| put(bias, at, value));
+            insert_specials(&mut |at, value| set_float(bias, at, value));
         }
         self
     }
 
-    /// What is done last.
-    pub fn finish(&self) -> Finish<'_, T::Out> {
+    /// The operands of the epilogue.
+    pub fn epilogue_operands(&self) -> EpilogueOperands<'_, T::Out> {
         let bias = self.bias.as_ref().map(|(bias, layout)| View::strided(bias, *layout).expect("fits"));
-        Finish { bias, activation: self.activation }
+        EpilogueOperands { bias, activation: self.activation }
     }
 
-    /// What a kernel may assume of A, B and C.
+    /// The storage orders that a kernel may assume of A, B and C.
     pub fn orders(&self) -> [Order2d; 3] {
         [order(&self.a.1), order(&self.b.1), order(&self.c.1)]
     }
@@ -233,76 +239,78 @@ impl<T: Sample> Product<T> {
         View::strided(&self.b.0, self.b.1).expect("fits")
     }
 
-    pub fn before(&self) -> View<'_, T::Out> {
+    pub fn initial_c(&self) -> View<'_, T::Out> {
         View::strided(&self.c.0, self.c.1).expect("fits")
     }
 
-    /// The variant with this product's layouts.
-    pub fn fit(&self, variant: Plain) -> Plain {
+    /// The variant for this product's storage orders.
+    pub fn legalize(&self, variant: Plain) -> Plain {
         Plain { orders: self.orders(), ..variant }
     }
 
-    /// Runs a kernel; gives C as well.
+    /// Runs a kernel in the interpreter. Returns its outcome and C.
     pub fn run(&self, kernel: &Checked<Kernel>, config: &Config) -> (Outcome, Buffer) {
         self.run_with(kernel, &[], config)
     }
 
-    /// The same for a kernel that takes more matrices behind C.
-    pub fn run_with(&self, kernel: &Checked<Kernel>, more: &[Buffer], config: &Config) -> (Outcome, Buffer) {
+    /// Runs a kernel that takes more matrices after C.
+    pub fn run_with(&self, kernel: &Checked<Kernel>, extra: &[Buffer], config: &Config) -> (Outcome, Buffer) {
         let c = match self.beta == T::Acc::ZERO {
             true => Buffer::output(<T::Out as Scalar>::TYPE, self.c.1),
-            false => interpret::in_out(self.before()),
+            false => interpret::in_out(self.initial_c()),
         };
         let (a, b, c) = (interpret::input(self.a()).unwrap(), interpret::input(self.b()).unwrap(), c.unwrap());
-        let matrices = [&a, &b, &c].into_iter().chain(more).map(Arg::from);
+        let matrices = [&a, &b, &c].into_iter().chain(extra).map(Arg::from);
         let args: Vec<Arg<'_>> = matrices.chain([Arg::scalar(self.alpha), Arg::scalar(self.beta)]).collect();
         let outcome = run(kernel, &args, config).unwrap();
         (outcome, c)
     }
 
-    /// Makes the product by a recipe on a device that takes host memory; insists on a right result and on elements between C's own being left
-    /// alone. Gives the bits of C's memory.
-    pub fn by_recipe(&self, device: &Device, recipe: Recipe) -> Vec<u64> {
-        self.by_recipe_at(device, recipe, Accuracy::Full)
+    /// Runs a recipe on a device with host matrices, and checks C and the elements between its
+    /// elements. Returns the bits of C's memory.
+    pub fn run_recipe(&self, device: &Device, recipe: Recipe) -> Vec<u64> {
+        self.run_recipe_at(device, recipe, Accuracy::Full)
     }
 
-    /// The same for a result that has to be so exact.
-    pub fn by_recipe_at(&self, device: &Device, recipe: Recipe, accuracy: Accuracy) -> Vec<u64> {
-        self.by_plan(device, &Plan::Gpu(recipe), accuracy)
+    /// Runs a recipe with this accuracy, as [`Product::run_recipe`] does.
+    pub fn run_recipe_at(&self, device: &Device, recipe: Recipe, accuracy: Accuracy) -> Vec<u64> {
+        self.run_plan(device, &Plan::Gpu(recipe), accuracy)
     }
 
-    /// Makes the product on the processor; insists on a right result.
-    pub fn on_cpu(&self) {
-        self.by_plan(&Device::cpu(), &Plan::Cpu, Accuracy::Full);
+    /// Runs the product on the CPU and checks the result.
+    pub fn run_on_cpu(&self) {
+        self.run_plan(&Device::cpu(), &Plan::Cpu, Accuracy::Full);
     }
 
-    fn by_plan(&self, device: &Device, plan: &Plan, accuracy: Accuracy) -> Vec<u64> {
+    fn run_plan(&self, device: &Device, plan: &Plan, accuracy: Accuracy) -> Vec<u64> {
         let mut after = self.c.0.clone();
         let c = ViewMut::strided(&mut after, self.c.1).expect("fits");
-        let Finish { bias, activation } = self.finish();
+        let EpilogueOperands { bias, activation } = self.epilogue_operands();
         let mut product = Gemm::new(self.a(), self.b(), c).alpha(self.alpha).beta(self.beta).activation(activation);
         if let Some(bias) = bias {
             product = product.bias(bias);
         }
         let report = device.run(plan, product).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
         let c = View::strided(&after, self.c.1).expect("fits");
-        let (before, finish) = (Some(self.before()), self.finish());
+        let (before, epilogue) = (Some(self.initial_c()), self.epilogue_operands());
         let agreement =
-            oracle::check_finished::<T>(self.alpha, self.a(), self.b(), self.beta, before, finish, c, &|_| {}).unwrap();
-        let bound = oracle::bound_of::<T>(accuracy, self.a.1.shape.cols, finish.epilogue()) * oracle::coarser(accuracy);
+            oracle::check_with_epilogue::<T>(self.alpha, self.a(), self.b(), self.beta, before, epilogue, c, &|_| {})
+                .unwrap();
+        let bound = oracle::bound_with_epilogue::<T>(accuracy, self.a.1.shape.cols, epilogue.epilogue())
+            * oracle::roundoff_ratio(accuracy);
         assert!(agreement.within(bound) && agreement.mismatches == 0, "{report:?}: {agreement:?} beyond {bound}");
         after.into_iter().map(Scalar::to_bits).collect()
     }
 
-    /// How far C is from what it should be.
+    /// Compares C with the reference.
     pub fn report(&self, c: &Buffer) -> oracle::Report {
         let c = interpret::to_matrix::<T::Out>(c).unwrap();
-        oracle::check::<T>(self.alpha, self.a(), self.b(), self.beta, Some(self.before()), c.view()).unwrap()
+        oracle::check::<T>(self.alpha, self.a(), self.b(), self.beta, Some(self.initial_c()), c.view()).unwrap()
     }
 
-    /// Runs a variant and insists on a right result and no error.
-    pub fn must_be_right(&self, variant: Plain, config: &Config) -> Outcome {
-        let variant = self.fit(variant);
+    /// Runs a variant in the interpreter, and checks that C is correct and no error was found.
+    pub fn assert_correct(&self, variant: Plain, config: &Config) -> Outcome {
+        let variant = self.legalize(variant);
         let (outcome, c) = self.run(&checked(&variant), config);
         assert_eq!(outcome.error(), None, "{variant}");
         let (report, bound) = (self.report(&c), oracle::bound::<T>(self.a.1.shape.cols));
@@ -311,7 +319,7 @@ impl<T: Sample> Product<T> {
     }
 }
 
-/// A variant's kernel, ready to run.
+/// Builds and validates a variant's kernel.
 pub fn checked(variant: &Plain) -> Checked<Kernel> {
-    check(variant.build().expect("there is such a kernel")).expect("it is sound")
+    check(variant.build().expect("the variant builds")).expect("the kernel is valid")
 }

@@ -1,10 +1,10 @@
-//! Documents that list the types of A and B, against the table of element types.
+//! Checks the type tables of documents against the element types.
 
 use std::path::Path;
 
 use tegula::element::Type;
 
-/// Rows of Markdown tables: types of A and B, accumulator, C.
+/// Rows of Markdown tables: types of A and B, accumulator type, type of C.
 fn rows(file: &str) -> Vec<[String; 3]> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
     let text = std::fs::read_to_string(path).unwrap().replace(['`', '/'], "");
@@ -22,13 +22,18 @@ fn documents_list_the_types_of_the_table() {
         let rows = rows(file);
         let listed: Vec<_> = rows.iter().flat_map(|[types, ..]| types.split(", ")).collect();
         assert_eq!(listed, Type::OPERANDS.map(Type::name), "{file}");
-        for ([types, sum, out], name) in rows.iter().flat_map(|row| row[0].split(", ").map(move |name| (row, name))) {
+        for ([types, accumulator, out], name) in
+            rows.iter().flat_map(|row| row[0].split(", ").map(move |name| (row, name)))
+        {
             let ty = Type::operand_named(name).unwrap();
             let is = |cell: &str, is: Type| match cell.split(&[' ', ','][..]).next() {
                 Some("themselves" | "the") => is == ty,
                 first => first == Some(is.name()),
             };
-            assert!(is(sum, ty.accumulator()) && is(out, ty.output()), "{file}: {types} | {sum} | {out}");
+            assert!(
+                is(accumulator, ty.accumulator()) && is(out, ty.output()),
+                "{file}: {types} | {accumulator} | {out}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Every variant of the built-in kernels, printed.
+//! All variants of the built-in kernels that are assembled.
 
 use std::collections::HashSet;
 
@@ -7,12 +7,12 @@ use tegula_ir::{Kernel, check, ptx};
 use tegula_kernels::registry::FAMILIES;
 use tegula_kernels::{HelperKernel, Variant};
 
-/// The image of a kernel.
+/// Validates and prints a kernel.
 pub fn print(kernel: Kernel) -> Result<Image, String> {
     check(kernel).and_then(|checked| ptx::print(&checked)).map_err(|e| e.to_string())
 }
 
-/// What is printed and assembled: of each family what it asks for, and the helpers.
+/// The variants to assemble: the selection of each family, and the helper kernels.
 pub fn all() -> Vec<Variant> {
     let mut variants: Vec<Variant> = HelperKernel::assembled().into_iter().map(Variant::from).collect();
     for family in FAMILIES {
@@ -25,7 +25,7 @@ pub fn all() -> Vec<Variant> {
     variants
 }
 
-/// Whether a variant is assembled for the newest GPU as well: the forms that are measured there.
+/// Whether a variant is also assembled for the benchmarked GPU.
 pub fn measured(variant: &Variant) -> bool {
     match variant {
         Variant::Gemm(kernel) => kernel.is_measured(),

@@ -1,8 +1,9 @@
-//! Products of random views against the oracle: parts of larger memory with any steps, in any order, inputs repeated as well, and
-//! outputs around which nothing may change.
+//! Products of random views against the oracle: submatrices of a larger memory with any strides and
+//! order, broadcast inputs, and outputs with unchanged surroundings.
 //!
-//! What a view should hold is kept beside it as a table of positions, on which ranges, steps and flips are done by the book; the
-//! oracle sees dense copies made by the tables. `TEGULA_VIEWS=N` sets the number of products for each device.
+//! A table of positions is the reference for each view: ranges, steps and flips apply to it by
+//! their definitions. The oracle gets dense copies made by the tables. `TEGULA_VIEWS=N` sets the
+//! number of products per device.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use tegula_bench::oracle;
 
 use crate::product::{Random, Sample};
 
-/// Positions in memory of the elements of a view.
+/// Positions of the elements of a view in memory.
 #[derive(Clone, Debug)]
 struct Table {
     shape: [usize; 3],
@@ -20,27 +21,27 @@ struct Table {
 }
 
 impl Table {
-    /// The elements of a layout, by its definition.
+    /// The positions of a layout, by its definition.
     fn new(shape: [usize; 3], strides: [usize; 3]) -> Self {
         Self::from_fn(shape, |at| (0..3).map(|axis| at[axis] * strides[axis]).sum())
     }
 
     fn from_fn(shape: [usize; 3], position: impl Fn([usize; 3]) -> usize) -> Self {
         let [batches, rows, cols] = shape;
-        let places = (0..batches).flat_map(|b| (0..rows).flat_map(move |r| (0..cols).map(move |c| [b, r, c])));
-        Table { shape, positions: places.map(position).collect() }
+        let coords = (0..batches).flat_map(|b| (0..rows).flat_map(move |r| (0..cols).map(move |c| [b, r, c])));
+        Table { shape, positions: coords.map(position).collect() }
     }
 
     fn at(&self, [b, r, c]: [usize; 3]) -> usize {
         self.positions[(b * self.shape[1] + r) * self.shape[2] + c]
     }
 
-    /// Another shape, whose places are these.
-    fn map(self, axis: usize, extent: usize, place: impl Fn(usize) -> usize) -> Self {
+    /// Maps one axis: index i of the result is index `source(i)` of this table.
+    fn map(self, axis: usize, extent: usize, source: impl Fn(usize) -> usize) -> Self {
         let mut shape = self.shape;
         shape[axis] = extent;
         Self::from_fn(shape, |mut at| {
-            at[axis] = place(at[axis]);
+            at[axis] = source(at[axis]);
             self.at(at)
         })
     }
@@ -64,40 +65,40 @@ impl Table {
         Self::from_fn([batches, cols, rows], |[b, r, c]| self.at([b, c, r]))
     }
 
-    /// The elements in a matrix of their own.
+    /// Copies the elements to a dense matrix.
     fn dense<T: Scalar>(&self, memory: &[T]) -> Matrix<T> {
         let [batches, rows, cols] = self.shape;
         Matrix::from_shape_fn(Shape { batches, rows, cols }, |b, r, c| memory[self.at([b, r, c])]).unwrap()
     }
 }
 
-/// How a view is cut out of a larger matrix, which lies somehow in memory.
+/// A view into a larger matrix with arbitrary strides.
 #[derive(Clone, Debug)]
-struct Cut {
-    /// Of the larger matrix.
+struct SubView {
+    /// Shape of the larger matrix.
     shape: [usize; 3],
     strides: [usize; 3],
     len: usize,
     ranges: [Range<usize>; 3],
-    /// Of rows and columns.
+    /// Steps of rows and columns.
     steps: [usize; 2],
     flips: [bool; 2],
     transposed: bool,
-    /// What it is repeated to in the end.
+    /// Shape after the final broadcast.
     to: [usize; 3],
 }
 
-impl Cut {
-    /// A cut with a view of the shape `to`; with `repeated`, some axes have one place that stands for all.
-    fn random(to: [usize; 3], repeated: bool, random: &mut Random) -> Self {
+impl SubView {
+    /// A random view of shape `to`; with `broadcast`, some axes have extent 1 and are broadcast.
+    fn random(to: [usize; 3], broadcast: bool, random: &mut Random) -> Self {
         let transposed = random.chance(2);
-        let once = to.map(|extent| if repeated && extent > 0 && random.chance(6) { 1 } else { extent });
-        let places = if transposed { [once[0], once[2], once[1]] } else { once };
+        let stored_shape = to.map(|extent| if broadcast && extent > 0 && random.chance(6) { 1 } else { extent });
+        let extents = if transposed { [stored_shape[0], stored_shape[2], stored_shape[1]] } else { stored_shape };
         let steps = [1, 2].map(|_| if random.chance(2) { 1 } else { 1 + random.below(3) });
         let ranges: [Range<usize>; 3] = std::array::from_fn(|axis| {
             let (step, first) = (if axis == 0 { 1 } else { steps[axis - 1] }, random.below(3));
-            // The last step may be cut short.
-            let span = if places[axis] == 0 { 0 } else { (places[axis] - 1) * step + 1 + random.below(step) };
+            // The last step may be incomplete.
+            let span = if extents[axis] == 0 { 0 } else { (extents[axis] - 1) * step + 1 + random.below(step) };
             first..first + span
         });
         let shape = std::array::from_fn(|axis| ranges[axis].end + random.below(3));
@@ -113,7 +114,7 @@ impl Cut {
             len = len * shape[axis] + gap;
         }
         let flips = [1, 2].map(|_| random.chance(3));
-        Cut { shape, strides, len, ranges, steps, flips, transposed, to }
+        SubView { shape, strides, len, ranges, steps, flips, transposed, to }
     }
 
     fn table(&self) -> Table {
@@ -138,11 +139,11 @@ impl Cut {
     }
 }
 
-/// The same cut out of a view to read or to write.
-macro_rules! cut {
-    ($whole:expr, $cut:expr) => {{
-        let Cut { ranges: [batches, rows, cols], steps, flips, transposed, .. } = $cut.clone();
-        let view = $whole.batches(batches).unwrap().rows(rows).unwrap().cols(cols).unwrap();
+/// Applies a subview to a `View` or a `ViewMut`.
+macro_rules! subview {
+    ($full_view:expr, $subview:expr) => {{
+        let SubView { ranges: [batches, rows, cols], steps, flips, transposed, .. } = $subview.clone();
+        let view = $full_view.batches(batches).unwrap().rows(rows).unwrap().cols(cols).unwrap();
         let view = view.step_by(steps[0], steps[1]).unwrap();
         let view = if flips[0] { view.flip_rows() } else { view };
         let view = if flips[1] { view.flip_cols() } else { view };
@@ -150,21 +151,21 @@ macro_rules! cut {
     }};
 }
 
-fn read<'a, T: Scalar>(memory: &'a [T], cut: &Cut) -> View<'a, T> {
-    let [batches, rows, cols] = cut.to;
-    let view = cut!(View::strided(memory, cut.layout()).unwrap(), cut);
+fn read<'a, T: Scalar>(memory: &'a [T], subview: &SubView) -> View<'a, T> {
+    let [batches, rows, cols] = subview.to;
+    let view = subview!(View::strided(memory, subview.layout()).unwrap(), subview);
     view.broadcast(Shape { batches, rows, cols }).unwrap()
 }
 
-fn write<'a, T: Scalar>(memory: &'a mut [T], cut: &Cut) -> ViewMut<'a, T> {
-    cut!(ViewMut::strided(memory, cut.layout()).unwrap(), cut)
+fn write<'a, T: Scalar>(memory: &'a mut [T], subview: &SubView) -> ViewMut<'a, T> {
+    subview!(ViewMut::strided(memory, subview.layout()).unwrap(), subview)
 }
 
-/// C = alpha·A·B + beta·C with views cut out of memory full of numbers.
+/// C = alpha·A·B + beta·C with views into random memory.
 struct Case<T: Sample> {
     alpha: T::Acc,
     beta: T::Acc,
-    cuts: [Cut; 3],
+    subviews: [SubView; 3],
     a: Vec<T>,
     b: Vec<T>,
     c: Vec<T::Out>,
@@ -174,53 +175,57 @@ impl<T: Sample> Case<T> {
     fn random(random: &mut Random) -> Self {
         let [m, n, k] = [0; 3].map(|_| if random.chance(20) { 0 } else { 1 + random.below(40) });
         let batches = 1 + random.below(3);
-        let inputs = [[batches, m, k], [batches, k, n]].map(|shape| Cut::random(shape, true, random));
+        let inputs = [[batches, m, k], [batches, k, n]].map(|shape| SubView::random(shape, true, random));
         let [a, b] = inputs;
-        let c = Cut::random([batches, m, n], false, random);
+        let c = SubView::random([batches, m, n], false, random);
         Case {
-            alpha: T::factor(random),
-            beta: T::factor(random),
+            alpha: T::scalar(random),
+            beta: T::scalar(random),
             a: (0..a.len).map(|_| T::element(random)).collect(),
             b: (0..b.len).map(|_| T::element(random)).collect(),
             c: (0..c.len).map(|_| T::result(random)).collect(),
-            cuts: [a, b, c],
+            subviews: [a, b, c],
         }
     }
 
     fn a(&self) -> View<'_, T> {
-        read(&self.a, &self.cuts[0])
+        read(&self.a, &self.subviews[0])
     }
 
     fn b(&self) -> View<'_, T> {
-        read(&self.b, &self.cuts[1])
+        read(&self.b, &self.subviews[1])
     }
 
     /// C's memory after the product on a device.
-    fn on(&self, device: &Device) -> Vec<T::Out> {
+    fn run_on(&self, device: &Device) -> Vec<T::Out> {
         let mut c = self.c.clone();
-        let product = Gemm::new(self.a(), self.b(), write(&mut c, &self.cuts[2]));
+        let product = Gemm::new(self.a(), self.b(), write(&mut c, &self.subviews[2]));
         product.alpha(self.alpha).beta(self.beta).on(device).run().unwrap();
         c
     }
 
-    /// Insists on a right result and nothing else.
+    /// Checks the result, and that other memory is unchanged.
     fn check(&self, after: &[T::Out], device: &str, number: usize) {
-        let [a, b, c] = self.cuts.each_ref().map(Cut::table);
+        let [a, b, c] = self.subviews.each_ref().map(SubView::table);
         let (a, b, before, result) = (a.dense(&self.a), b.dense(&self.b), c.dense(&self.c), c.dense(after));
         let (alpha, beta) = (self.alpha, self.beta);
         let report = oracle::check::<T>(alpha, a.view(), b.view(), beta, Some(before.view()), result.view()).unwrap();
-        let what = || format!("product {number} on {device}: {} {:?} {alpha:?} {beta:?}", T::TYPE, self.cuts);
-        assert!(report.within(oracle::bound::<T>(a.shape().cols)) && report.mismatches == 0, "{report:?}: {}", what());
+        let context = || format!("product {number} on {device}: {} {:?} {alpha:?} {beta:?}", T::TYPE, self.subviews);
+        assert!(
+            report.within(oracle::bound::<T>(a.shape().cols)) && report.mismatches == 0,
+            "{report:?}: {}",
+            context()
+        );
         let mut written = vec![false; after.len()];
         c.positions.iter().for_each(|&position| written[position] = true);
         for (position, (before, after)) in self.c.iter().zip(after).enumerate() {
             let same = before.to_bits() == after.to_bits();
-            assert!(written[position] || same, "element {position} was overwritten: {}", what());
+            assert!(written[position] || same, "element {position} was overwritten: {}", context());
         }
     }
 }
 
-/// A function over random products of every type.
+/// Runs a block for random products of every type.
 macro_rules! for_each_case {
     ($count:expr, |$case:ident, $number:ident| $body:expr) => {{
         let mut random = Random(0x7e9);
@@ -238,46 +243,47 @@ macro_rules! for_each_case {
     }};
 }
 
-/// How many products to make.
+/// Number of products.
 fn count(default: usize) -> usize {
     let wanted = std::env::var("TEGULA_VIEWS").ok();
-    wanted.map_or(default, |n| n.parse().expect("TEGULA_VIEWS is a number of products"))
+    wanted.map_or(default, |n| n.parse().expect("TEGULA_VIEWS is not a number of products"))
 }
 
 #[test]
-fn the_cpu_takes_any_view() {
+fn random_views_on_the_cpu_are_correct() {
     let cpu = Device::cpu();
-    for_each_case!(count(3000), |case, number| case.check(&case.on(&cpu), "cpu", number));
+    for_each_case!(count(3000), |case, number| case.check(&case.run_on(&cpu), "cpu", number));
 }
 
 #[test]
-fn the_interpreter_takes_any_view() {
+fn random_views_in_the_interpreter_are_correct() {
     let interp = Device::interp();
-    for_each_case!(count(1000), |case, number| case.check(&case.on(&interp), "interp", number));
+    for_each_case!(count(1000), |case, number| case.check(&case.run_on(&interp), "interp", number));
 }
 
-/// From host memory, which is copied there and back, and from memory of the GPU as it lies.
+/// From host memory, through copies, and from GPU memory in place.
 #[test]
 #[cfg(feature = "cuda")]
-fn the_gpu_takes_any_view() {
+fn random_views_on_the_gpu_are_correct() {
     let Some(gpu) = crate::gpu::gpu() else { return };
     let device = Device::from(gpu.clone());
     for_each_case!(count(3000), |case, number| {
-        case.check(&case.on(&device), "cuda:0 from the host", number);
-        case.check(&there(&gpu, &case), "cuda:0", number);
+        case.check(&case.run_on(&device), "cuda:0 from the host", number);
+        case.check(&run_on_gpu(&gpu, &case), "cuda:0", number);
     });
 }
 
 /// C's memory after the product with all three matrices on the GPU.
 #[cfg(feature = "cuda")]
-fn there<T: Sample>(gpu: &tegula::cuda::Gpu, case: &Case<T>) -> Vec<T::Out> {
-    use tegula::cuda::{DeviceMatrix, Stored};
-    fn upload<S: Stored>(gpu: &tegula::cuda::Gpu, memory: &[S]) -> DeviceMatrix<S> {
+fn run_on_gpu<T: Sample>(gpu: &tegula::cuda::Gpu, case: &Case<T>) -> Vec<T::Out> {
+    use tegula::cuda::{DeviceElement, DeviceMatrix};
+    fn upload<S: DeviceElement>(gpu: &tegula::cuda::Gpu, memory: &[S]) -> DeviceMatrix<S> {
         DeviceMatrix::upload(gpu, View::new(memory, 1, memory.len()).unwrap()).unwrap()
     }
     let (a, b, c) = (upload(gpu, &case.a), upload(gpu, &case.b), upload(gpu, &case.c));
-    let layout = write(&mut case.c.clone(), &case.cuts[2]).layout();
-    // SAFETY: the memory lives until the result has come back, and all work on it is queued on this handle's stream.
+    let layout = write(&mut case.c.clone(), &case.subviews[2]).layout();
+    // SAFETY: the memory is alive until the download completes, and all work on it is queued on
+    // this handle's stream.
     let (a, b, c_view) = unsafe {
         (
             gpu.view_from_raw::<T>(a.buffer().address(), case.a.len(), case.a().layout()).unwrap(),

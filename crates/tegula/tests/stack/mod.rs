@@ -1,22 +1,22 @@
-//! The functions of the workspace on the stack, read from a backtrace, and how long they are in their source.
+//! Functions of the workspace in a backtrace, and their lengths in the source.
 
 use std::backtrace::Backtrace;
 use std::fs;
 use std::path::Path;
 
-/// Lines of a function at most.
-const LINES: usize = 80;
+/// Maximum lines of a function.
+const MAX_LINES: usize = 80;
 
 /// A function on the stack.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub name: String,
-    /// Its file, below `crates`, and a line within it. Where a signal interrupts a function the line is not known.
+    /// File below `crates`, and a line of the function. Unknown where a signal interrupted it.
     pub at: Option<(String, usize)>,
 }
 
-/// Functions of the workspace's libraries on the stack, innermost first, up to `matmul`. Closures are left out, and what other
-/// crates do.
+/// Functions of the workspace's libraries on the stack, innermost first, up to `matmul`. Closures
+/// and functions of other crates are excluded.
 pub fn frames(stack: &Backtrace) -> Vec<Frame> {
     let text = stack.to_string();
     let mut lines = text.lines().map(str::trim_start).peekable();
@@ -26,10 +26,12 @@ pub fn frames(stack: &Backtrace) -> Vec<Frame> {
         let Some((_, name)) = line.split_once(": ").filter(|(number, _)| number.parse::<usize>().is_ok()) else {
             continue;
         };
-        // Inlined functions are named without their path and with their types.
+        // Inlined functions have no path, and have type parameters.
         let function = name.split('<').next().unwrap_or(name).rsplit("::").next().unwrap_or(name);
-        let at = lines.next_if(|line| line.starts_with("at ")).map(of_workspace);
-        if at != Some(None) && !function.is_empty() && !function.contains("closure") {
+        let at = lines.next_if(|line| line.starts_with("at ")).map(workspace_location);
+        // Without debug information a function has a module path and no line.
+        let other_crate = at.is_none() && name.contains("::") && !name.trim_start_matches('<').starts_with("tegula");
+        if at != Some(None) && !other_crate && !function.is_empty() && !function.contains("closure") {
             frames.push(Frame { name: function.to_owned(), at: at.flatten() });
         }
     }
@@ -38,8 +40,8 @@ pub fn frames(stack: &Backtrace) -> Vec<Frame> {
     frames
 }
 
-/// The file and line of `at PATH:LINE:COLUMN`, if it is a library of the workspace.
-fn of_workspace(at: &str) -> Option<(String, usize)> {
+/// The file and line of `at PATH:LINE:COLUMN`, if it is in a library of the workspace.
+fn workspace_location(at: &str) -> Option<(String, usize)> {
     let mut parts = at.trim_start_matches("at ").rsplitn(3, ':').skip(1);
     let line = parts.next()?.parse().ok()?;
     let path = parts.next()?;
@@ -50,16 +52,16 @@ fn of_workspace(at: &str) -> Option<(String, usize)> {
     Some((path, line))
 }
 
-/// Their names, after no function was found to be too long.
+/// Names of the functions. Panics if one is too long.
 pub fn names(frames: &[Frame]) -> Vec<&str> {
     for Frame { name, at } in frames {
         let lines = at.as_ref().map_or(1, |(path, line)| lines(name, path, *line));
-        assert!((1..=LINES).contains(&lines), "{name} in {at:?} has {lines} lines");
+        assert!((1..=MAX_LINES).contains(&lines), "{name} in {at:?} has {lines} lines");
     }
     frames.iter().map(|frame| frame.name.as_str()).collect()
 }
 
-/// Lines of a function, from `fn` to the brace that closes it.
+/// Lines of a function, from `fn` to its closing brace.
 fn lines(name: &str, path: &str, line: usize) -> usize {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let text = fs::read_to_string(crates.join(path)).unwrap();
@@ -68,7 +70,7 @@ fn lines(name: &str, path: &str, line: usize) -> usize {
     let begins = |line: &&str| line.contains(&generic) || line.contains(&plain);
     let first =
         lines[..line].iter().rposition(begins).unwrap_or_else(|| panic!("no function {name} before {path}:{line}"));
-    let margin = lines[first].len() - lines[first].trim_start().len();
-    let end = format!("{}}}", " ".repeat(margin));
+    let indent = lines[first].len() - lines[first].trim_start().len();
+    let end = format!("{}}}", " ".repeat(indent));
     lines[first..].iter().position(|line| *line == end).map_or(usize::MAX, |at| at + 1)
 }

@@ -1,4 +1,5 @@
-//! The machine code of three kernels, as nvdisasm lists it: the instructions that their speed comes from.
+//! Machine code of three kernels, disassembled by nvdisasm: the instructions that determine their
+//! speed.
 
 use std::process::Command;
 
@@ -8,7 +9,7 @@ use tegula_kernels::{Blocked, Hopper, Plain, Variant};
 use super::ptxas::{Job, assemble, file, output, target, tool};
 use super::{MEASURED, print};
 
-/// The listing of a text for a GPU, or nothing where a tool is missing.
+/// The disassembly of a PTX text for a GPU, or `None` if a tool is not found.
 fn listing(name: &str, text: String, target: String) -> Option<String> {
     let (ptxas, nvdisasm) = (tool("ptxas")?, tool("nvdisasm")?);
     let folder = tempfile::tempdir().expect("a folder");
@@ -21,7 +22,7 @@ fn listing(name: &str, text: String, target: String) -> Option<String> {
     Some(listing)
 }
 
-/// The inner loop reads shared memory four elements at once, and multiplies and adds in one instruction.
+/// The inner loop loads four elements of shared memory at a time, and uses fused multiply-adds.
 #[test]
 fn tiled_kernel_reads_vectors_and_fuses() {
     let text = print(Variant::from(Plain::named("K6").expect("a preset")).build()).expect("it prints");
@@ -31,12 +32,12 @@ fn tiled_kernel_reads_vectors_and_fuses() {
     assert!(count("FFMA") >= 32 && count("LDS.128") >= 8 && count("FADD") == 0, "{counts}");
 }
 
-/// The f64 kernel multiplies by the largest instruction, loads 16 bytes at a time, and between the products moves no operand
-/// from register to register; addresses of copies may move.
+/// The f64 kernel uses the largest DMMA and 16-byte loads. Between DMMAs it moves no operand
+/// between registers; addresses of copies may move.
 #[test]
 fn f64_tensor_core_kernel_moves_no_operand() {
-    let named = Blocked::named("dmma16x16_128x128x16_32x64_16x16_4_1_1", Type::F64).expect("a kernel");
-    let text = print(Blocked { vectors: [true; 3], ..named }.build()).expect("it prints");
+    let named = Blocked::named("dmma16x16_128x128x16_warp32x64_thread16x16_stages4", Type::F64).expect("a valid name");
+    let text = print(Blocked { aligned_16: [true; 3], ..named }.build()).expect("it prints");
     let Some(listing) = listing("f64", text, MEASURED.into()) else { return };
     // From the first product to the last.
     let bounds = listing.find("DMMA").zip(listing.rfind("DMMA"));
@@ -49,11 +50,12 @@ fn f64_tensor_core_kernel_moves_no_operand() {
     assert!(large == 16 && wide <= 24 && narrow == 0 && moves == 0, "{counts}");
 }
 
-/// A pipeline multiplies with all columns of a tile at once, copies tiles to both blocks of a cluster, stores them by TMA, and
-/// moves registers from the producer to the consumers.
+/// A pipeline uses `wgmma` of the full tile width, multicast TMA loads, TMA stores, and
+/// `setmaxnreg`.
 #[test]
 fn pipeline_multiplies_copies_and_stores_whole_tiles() {
-    let kernel = Hopper::named("hopper_128x256x64_2_4_2", Type::BF16).and_then(|hopper| hopper.build());
+    let kernel =
+        Hopper::named("hopper_128x256x64_consumers2_stages4_cluster2x1", Type::BF16).and_then(|hopper| hopper.build());
     let text = print(kernel).expect("it prints");
     let target = target(&text);
     let Some(listing) = listing("bf16", text, target) else { return };
@@ -69,23 +71,23 @@ fn pipeline_multiplies_copies_and_stores_whole_tiles() {
     }
 }
 
-/// Moves to a register that a product takes next.
+/// Counts moves to a register that the next DMMA uses.
 fn fragment_moves(listing: &str) -> usize {
     let lines: Vec<&str> = listing.lines().collect();
-    let moved =
+    let move_target =
         |line: &str| -> Option<u32> { line.split("MOV").nth(1)?.split_once(" R")?.1.split_once(',')?.0.parse().ok() };
     let to_product = |(i, register): (usize, u32)| {
         let next = lines[i + 1..].iter().find_map(|line| match operands(line) {
             Some(operands) => operands.iter().any(|all| all.contains(&register)).then_some(true),
-            None => names(line, register).then_some(false),
+            None => uses_register(line, register).then_some(false),
         });
         next == Some(true)
     };
-    let moves = lines.iter().enumerate().filter_map(|(i, line)| Some((i, moved(line)?)));
+    let moves = lines.iter().enumerate().filter_map(|(i, line)| Some((i, move_target(line)?)));
     moves.filter(|&one| to_product(one)).count()
 }
 
-/// The registers of a product: of its sums, of A and B, and of the sums before.
+/// The registers of a DMMA: destination, A, B, and accumulators.
 fn operands(line: &str) -> Option<Vec<std::ops::Range<u32>>> {
     let (shape, operands) = line.split_once("DMMA.16x8x")?.1.split_once(' ')?;
     let depth: u32 = shape.parse().ok()?;
@@ -94,14 +96,14 @@ fn operands(line: &str) -> Option<Vec<std::ops::Range<u32>>> {
 }
 
 /// Whether an instruction has a register as an operand, alone or as the second of a pair.
-fn names(line: &str, register: u32) -> bool {
+fn uses_register(line: &str, register: u32) -> bool {
     let mut tokens = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
-    let (alone, pair) = (format!("R{register}"), format!("R{}.64", register.wrapping_sub(1)));
-    tokens.any(|token| token == pair || token.split('.').next() == Some(alone.as_str()))
+    let (single, pair) = (format!("R{register}"), format!("R{}.64", register.wrapping_sub(1)));
+    tokens.any(|token| token == pair || token.split('.').next() == Some(single.as_str()))
 }
 
 #[test]
-fn fragment_moves_counts_operands_and_no_addresses() {
+fn fragment_moves_counts_operands_without_addresses() {
     let product = "DMMA.16x8x16 R64, R32, R80, R64 ;";
     let listing = |middle: &str| format!("{product}\n{middle}\n{product}");
     for (middle, moves) in [

@@ -1,10 +1,12 @@
-//! What the assembler said of each text, kept in `tests/assembled.lock`, so that only changed texts are assembled.
+//! Assembler results of each PTX text, stored in `tests/assembled.lock`, so that only changed texts
+//! are assembled.
 //!
-//! A line is a kernel's name and GPU, a key, and what it takes: registers of a thread, bytes of shared memory. The key is a
-//! hash of all that decides the answer: the assembler's version, its options and the text. A kernel that spills, has a stack
-//! frame or draws a warning is not written.
+//! A line is a kernel's name and GPU, a key, registers per thread, and bytes of shared memory. The
+//! key is a hash of what decides these: the assembler's version, its options, and the text without
+//! its comments and the kernel's name, so that a renamed kernel is not assembled again. A kernel
+//! that spills, has a stack frame, or causes a warning is not written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,22 +15,23 @@ use sha2::{Digest, Sha256};
 use super::ptxas::{Job, RULES, Resources, options};
 use crate::effort::bless;
 
-/// The first line, before the version.
+/// Start of the first line, before the version.
 const HEAD: &str = "# ptxas ";
 
-/// The kept answers.
+/// The stored results.
 #[derive(Debug, PartialEq)]
 pub struct Lock {
-    /// The assembler's.
+    /// Version of the assembler.
     pub version: String,
     entries: BTreeMap<String, (String, Resources)>,
+    by_key: HashMap<String, Resources>,
 }
 
 fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/assembled.lock")
 }
 
-/// A text by its name and GPU, and by a hash of all that decides how it is assembled.
+/// A text by its name and GPU, and by a hash of all inputs of the assembler.
 #[derive(Debug)]
 pub struct Text {
     label: String,
@@ -36,19 +39,19 @@ pub struct Text {
 }
 
 impl Lock {
-    /// Of this version, with no answers.
+    /// A lock of this version without results.
     pub fn empty(version: &str) -> Lock {
-        Lock { version: version.into(), entries: BTreeMap::new() }
+        Lock { version: version.into(), entries: BTreeMap::new(), by_key: HashMap::new() }
     }
 
-    /// Reads the lock file. One of other [`RULES`] has no answers.
+    /// Reads the lock file. Results of other [`RULES`] are discarded.
     ///
     /// # Panics
-    /// Where it is missing or damaged, and is not about to be rewritten.
+    /// Panics if it is missing or corrupt, unless it is about to be rewritten.
     pub fn read() -> Lock {
         let text = fs::read_to_string(path()).unwrap_or_default();
         let lock = Lock::parse(&text);
-        assert!(lock.is_some() || bless(), "{} is missing or damaged: cargo xtask bless", path().display());
+        assert!(lock.is_some() || bless(), "{}: missing or corrupt; run `cargo xtask bless`", path().display());
         lock.unwrap_or_else(|| Lock::empty(""))
     }
 
@@ -68,8 +71,9 @@ impl Lock {
             let resources = Resources { registers: registers.parse().ok()?, shared_bytes: shared.parse().ok()? };
             Some((name.to_string(), (key.to_string(), resources)))
         };
-        let entries = lines.lines().map(entry).collect::<Option<_>>()?;
-        Some(Lock { version: version.into(), entries })
+        let entries: BTreeMap<_, _> = lines.lines().map(entry).collect::<Option<_>>()?;
+        let by_key = entries.values().cloned().collect();
+        Some(Lock { version: version.into(), entries, by_key })
     }
 
     fn text(&self) -> String {
@@ -79,55 +83,65 @@ impl Lock {
         format!("{HEAD}{}, rules {RULES}\n", self.version) + &self.entries.iter().map(line).collect::<String>()
     }
 
-    /// A text for this lock's assembler.
+    /// The key of a job for this lock's assembler.
     pub fn text_of(&self, job: &Job) -> Text {
         let mut hash = Sha256::new();
-        for part in [&self.version, &options(job).join(" "), &job.text] {
+        for part in [&self.version, &options(job).join(" "), &without_names(&job.text)] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        // 128 bits suffice: no text is adversarial.
+        // 128 bits suffice, since no text is adversarial.
         let key = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         Text { label: format!("{}.{}", job.name, job.target), key }
     }
 
-    /// What the assembler said of this very text.
+    /// The stored result of this text.
     pub fn get(&self, text: &Text) -> Option<Resources> {
-        let (key, resources) = self.entries.get(&text.label)?;
-        (*key == text.key).then_some(*resources)
+        self.by_key.get(&text.key).copied()
     }
 
-    /// Keeps an answer, if there is one.
+    /// Stores a result, if present.
     ///
     /// # Panics
-    /// Where two texts have one name.
+    /// Panics if two texts have one name.
     pub fn insert(&mut self, Text { label, key }: Text, resources: Option<Resources>) {
         let Some(resources) = resources else { return };
+        self.by_key.insert(key.clone(), resources);
         if let Some((before, _)) = self.entries.insert(label.clone(), (key.clone(), resources)) {
             assert_eq!(before, key, "two texts are named {label}");
         }
     }
 
-    /// Names whose answers differ between two locks, or that only one of them has.
-    pub fn beyond(&self, other: &Lock) -> Vec<String> {
+    /// Names whose results differ between two locks, or that only one of them has.
+    pub fn differences(&self, other: &Lock) -> Vec<String> {
         let names: BTreeSet<&String> = self.entries.keys().chain(other.entries.keys()).collect();
         names.into_iter().filter(|name| self.entries.get(*name) != other.entries.get(*name)).cloned().collect()
     }
 }
 
+/// Removes what the result does not depend on: comments and the kernel's name.
+fn without_names(text: &str) -> String {
+    let name = text.split(".entry ").nth(1).and_then(|rest| rest.split('(').next()).unwrap_or_default();
+    let code = text.lines().filter(|line| !line.starts_with("//"));
+    code.map(|line| line.replace(&format!(".entry {name}("), ".entry kernel(") + "\n").collect()
+}
+
 #[test]
-fn lock_is_read_as_written_and_keys_hold_what_decides() {
+fn lock_round_trips_and_keys_depend_on_assembler_inputs() {
     let job = |text: &str, target: &str| Job { name: "k".into(), text: text.into(), target: target.into() };
     let resources = Resources { registers: 24, shared_bytes: 2048 };
     let (mut lock, other) = (Lock::empty("13.0.88"), Lock::empty("13.0.89"));
-    let kept = job("text", "sm_90");
-    lock.insert(lock.text_of(&kept), Some(resources));
+    let stored = job("text", "sm_90");
+    lock.insert(lock.text_of(&stored), Some(resources));
     assert_eq!(Lock::parse(&lock.text()).as_ref(), Some(&lock));
-    assert_eq!(lock.get(&lock.text_of(&kept)), Some(resources));
-    for text in [lock.text_of(&job("text ", "sm_90")), other.text_of(&kept)] {
+    assert_eq!(lock.get(&lock.text_of(&stored)), Some(resources));
+    let named = |name: &str, body: &str| job(&format!("// {name}\n.entry {name}(\n{body}"), "sm_90");
+    assert_eq!(lock.text_of(&named("a", "ret")).key, lock.text_of(&named("b", "ret")).key);
+    assert_ne!(lock.text_of(&named("a", "ret")).key, lock.text_of(&named("a", "nop")).key);
+    for text in [lock.text_of(&job("text ", "sm_90")), other.text_of(&stored)] {
         assert_eq!(lock.get(&text), None);
     }
-    assert_ne!(lock.text_of(&job("text", "sm_90a")).key, lock.text_of(&kept).key);
-    assert_eq!(lock.beyond(&other), ["k.sm_90"]);
-    assert_eq!(lock.beyond(&lock), [""; 0]);
+    assert_ne!(lock.text_of(&job("text", "sm_90a")).key, lock.text_of(&stored).key);
+    assert_eq!(lock.differences(&other), ["k.sm_90"]);
+    assert_eq!(lock.differences(&lock), [""; 0]);
 }

@@ -1,9 +1,10 @@
-//! Every printed kernel is one that NVIDIA's assembler takes without a spill, a stack frame, or a warning that means a slow
-//! or wrong kernel.
+//! NVIDIA's assembler must accept every printed kernel without spills, a stack frame, or a warning
+//! that means a slow or wrong kernel.
 //!
-//! `tests/assembled.lock` keeps what the assembler said of each text. By default only texts that are not kept are assembled,
-//! and a few others, chosen at random, to compare; `TEGULA_FULL=1` assembles all and compares. `cargo xtask bless` assembles
-//! what is new and writes the file. `TEGULA_ASSEMBLE=PART` restricts a run to kernels with this text in their names.
+//! `tests/assembled.lock` stores the assembler results of each text. By default new texts are
+//! assembled, and a random sample of the others, to compare. `TEGULA_FULL=1` assembles and compares
+//! all. `cargo xtask bless` assembles new texts and writes the file. `TEGULA_ASSEMBLE=PART`
+//! restricts a run to kernels whose names contain this text.
 
 mod inspect;
 mod lock;
@@ -23,32 +24,32 @@ use self::ptxas::{Job, Resources, assemble, target, tool, version};
 use crate::effort::{bless, full};
 use crate::{kernels, variants};
 
-/// The GPU that kernels are measured on.
+/// Architecture of the benchmarked GPU.
 const MEASURED: &str = "sm_90";
-/// One of so many kept answers is compared with the assembler's in each run.
+/// Each run compares one of this many stored results with the assembler.
 const SAMPLE: usize = 256;
 
-/// What texts come from.
+/// Source of PTX texts.
 enum Source {
-    Kept(String, Box<Kernel>),
+    Golden(String, Box<Kernel>),
     Variant(Variant),
 }
 
 impl Source {
     fn all() -> Vec<Source> {
-        let kept = kernels::kept().into_iter().map(|(name, kernel)| Source::Kept(name, Box::new(kernel)));
-        kept.chain(variants::all().into_iter().map(Source::Variant)).collect()
+        let lock = kernels::golden_kernels().into_iter().map(|(name, kernel)| Source::Golden(name, Box::new(kernel)));
+        lock.chain(variants::all().into_iter().map(Source::Variant)).collect()
     }
 
     fn name(&self) -> String {
         match self {
-            Source::Kept(name, _) => name.clone(),
+            Source::Golden(name, _) => name.clone(),
             Source::Variant(variant) => variant.name(),
         }
     }
 
-    /// Its texts with this in their names, for the GPU they name, and for the one that is measured.
-    fn jobs(&self, part: &str) -> Result<Vec<Job>, String> {
+    /// Jobs whose names contain `filter`, for the target of the text, and for the benchmarked GPU.
+    fn jobs(&self, filter: &str) -> Result<Vec<Job>, String> {
         let mut jobs = Vec::new();
         let mut add = |name: String, text: String, measured: bool| {
             let target = target(&text);
@@ -58,17 +59,17 @@ impl Source {
             jobs.push(Job { name, text, target });
         };
         match self {
-            Source::Kept(name, kernel) => add(name.clone(), variants::print((**kernel).clone())?.text, true),
+            Source::Golden(name, kernel) => add(name.clone(), variants::print((**kernel).clone())?.text, true),
             Source::Variant(variant) => {
                 let text = print(variant.build())?;
-                let overlapping = print(variant.build_overlapping())?;
-                if text != overlapping {
-                    add(format!("{}.overlapping", variant.name()), overlapping, true);
+                let with_griddep = print(variant.build_with_griddep())?;
+                if text != with_griddep {
+                    add(format!("{}.overlapping", variant.name()), with_griddep, true);
                 }
                 add(variant.name(), text, variants::measured(variant));
             }
         }
-        jobs.retain(|job| job.name.contains(part));
+        jobs.retain(|job| job.name.contains(filter));
         Ok(jobs)
     }
 }
@@ -77,68 +78,68 @@ fn print(kernel: tegula::Result<Kernel>) -> Result<String, String> {
     Ok(variants::print(kernel.map_err(|e| e.to_string())?)?.text)
 }
 
-/// An assembler, and the answers that are kept.
-struct Gate {
+/// The assembler, and the stored results.
+struct Assembly {
     ptxas: Option<PathBuf>,
-    kept: Lock,
-    /// What the names of kernels have in them that are judged.
-    part: String,
-    /// Which of the kept answers are compared; none where another assembler gave them.
+    lock: Lock,
+    /// Part of the names of kernels to assemble.
+    filter: String,
+    /// The stored results to compare; `None` if they are from another assembler.
     sample: Option<usize>,
 }
 
-/// A text by its name and key, and what the assembler said of it; nothing where there is none to ask.
-type Judged = (Text, Option<Resources>);
+/// A text and its assembler result; `None` without an assembler.
+type AssembledText = (Text, Option<Resources>);
 
-impl Gate {
-    fn open() -> Gate {
-        let kept = Lock::read();
+impl Assembly {
+    fn open() -> Assembly {
+        let lock = Lock::read();
         let ptxas = tool("ptxas");
-        let version = ptxas.as_deref().map_or(kept.version.clone(), version);
-        let is_kept = version == kept.version;
-        // Another assembler is asked about changed texts, and about all where that is asked for.
-        let kept = if is_kept || !(full() || bless()) { kept } else { Lock::empty(&version) };
+        let version = ptxas.as_deref().map_or(lock.version.clone(), version);
+        let is_kept = version == lock.version;
+        // Another assembler version assembles changed texts, and all texts in the full run.
+        let lock = if is_kept || !(full() || bless()) { lock } else { Lock::empty(&version) };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_micros());
         let sample = is_kept.then_some(now as usize % SAMPLE);
-        let part = env::var("TEGULA_ASSEMBLE").unwrap_or_default();
-        Gate { ptxas, kept, part, sample }
+        let filter = env::var("TEGULA_ASSEMBLE").unwrap_or_default();
+        Assembly { ptxas, lock, filter, sample }
     }
 
-    /// Prints the texts of a source, and assembles those that are not kept or are to be compared.
-    fn judge(&self, number: usize, source: &Source) -> Result<Vec<Judged>, String> {
-        let jobs = source.jobs(&self.part).map_err(|why| format!("{}: {why}", source.name()))?;
-        let judge = |job: Job| {
-            let text = self.kept.text_of(&job);
-            self.resources(number, &job, self.kept.get(&text)).map(|resources| (text, resources))
+    /// Prints the texts of a source, and assembles those that are new or in the sample.
+    fn assemble_source(&self, number: usize, source: &Source) -> Result<Vec<AssembledText>, String> {
+        let jobs = source.jobs(&self.filter).map_err(|why| format!("{}: {why}", source.name()))?;
+        let assemble_source = |job: Job| {
+            let text = self.lock.text_of(&job);
+            self.resources(number, &job, self.lock.get(&text)).map(|resources| (text, resources))
         };
-        jobs.into_iter().map(judge).collect()
+        jobs.into_iter().map(assemble_source).collect()
     }
 
-    fn resources(&self, number: usize, job: &Job, kept: Option<Resources>) -> Result<Option<Resources>, String> {
-        let Some(ptxas) = &self.ptxas else { return Ok(kept) };
-        if kept.is_some() && !full() && self.sample != Some(number % SAMPLE) {
-            return Ok(kept);
+    fn resources(&self, number: usize, job: &Job, lock: Option<Resources>) -> Result<Option<Resources>, String> {
+        let Some(ptxas) = &self.ptxas else { return Ok(lock) };
+        if lock.is_some() && !full() && self.sample != Some(number % SAMPLE) {
+            return Ok(lock);
         }
         let folder = tempfile::tempdir().map_err(|e| format!("a temporary folder: {e}"))?;
         let resources = assemble(ptxas, folder.path(), job)?;
-        match kept {
-            Some(kept) if kept != resources => {
-                Err(format!("{} for {} takes {resources:?}; {kept:?} is kept", job.name, job.target))
+        match lock {
+            Some(lock) if lock != resources => {
+                Err(format!("{} for {} takes {resources:?}; assembled.lock has {lock:?}", job.name, job.target))
             }
             _ => Ok(Some(resources)),
         }
     }
 }
 
-/// Judges all sources, by as many threads as there are processors.
-fn judge_all(gate: &Gate, sources: &[Source]) -> (Vec<Judged>, Vec<String>) {
-    let (next, judged, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+/// Assembles all sources, with a thread per processor.
+fn assemble_all(assembly: &Assembly, sources: &[Source]) -> (Vec<AssembledText>, Vec<String>) {
+    let (next, assembled, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let work = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(source) = sources.get(number) else { return };
-            match gate.judge(number, source) {
-                Ok(texts) => judged.lock().unwrap().extend(texts),
+            match assembly.assemble_source(number, source) {
+                Ok(texts) => assembled.lock().unwrap().extend(texts),
                 Err(why) => failures.lock().unwrap().push(why),
             }
         }
@@ -147,29 +148,29 @@ fn judge_all(gate: &Gate, sources: &[Source]) -> (Vec<Judged>, Vec<String>) {
     thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
     let mut failures = failures.into_inner().unwrap();
     failures.sort();
-    (judged.into_inner().unwrap(), failures)
+    (assembled.into_inner().unwrap(), failures)
 }
 
 #[test]
 fn kernels_assemble_without_spills_and_warnings() {
-    let gate = Gate::open();
-    let (judged, failures) = judge_all(&gate, &Source::all());
-    assert!(!judged.is_empty() || !failures.is_empty(), "no kernel has {:?} in its name", gate.part);
-    let mut lock = Lock::empty(&gate.kept.version);
-    let unknown = judged.iter().filter(|(_, resources)| resources.is_none()).count();
-    judged.into_iter().for_each(|(text, resources)| lock.insert(text, resources));
+    let assembly = Assembly::open();
+    let (assembled, failures) = assemble_all(&assembly, &Source::all());
+    assert!(!assembled.is_empty() || !failures.is_empty(), "no kernel has {:?} in its name", assembly.filter);
+    let mut lock = Lock::empty(&assembly.lock.version);
+    let unknown = assembled.iter().filter(|(_, resources)| resources.is_none()).count();
+    assembled.into_iter().for_each(|(text, resources)| lock.insert(text, resources));
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
-    if bless() && gate.part.is_empty() && gate.ptxas.is_some() {
+    if bless() && assembly.filter.is_empty() && assembly.ptxas.is_some() {
         lock.write();
     }
-    if gate.ptxas.is_none() {
+    if assembly.ptxas.is_none() {
         return println!("skipped: {unknown} changed texts, without an assembler");
     }
-    if gate.part.is_empty() && !bless() && gate.sample.is_some() {
-        let changed = lock.beyond(&Lock::read());
+    if assembly.filter.is_empty() && !bless() && assembly.sample.is_some() {
+        let changed = lock.differences(&Lock::read());
         assert!(
             changed.is_empty(),
-            "all kernels assemble, but assembled.lock is not of these texts: `cargo xtask bless`. {} differ: {:?}",
+            "all kernels assemble, but assembled.lock is out of date: {} texts differ: {:?}. Run `cargo xtask bless`",
             changed.len(),
             &changed[..changed.len().min(8)]
         );

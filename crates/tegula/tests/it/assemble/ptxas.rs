@@ -1,21 +1,22 @@
-//! NVIDIA's assembler: what it makes of a text, and the tools beside it.
+//! Runs NVIDIA's assembler and other CUDA tools.
 //!
-//! It is the program that `TEGULA_PTXAS` names, or `ptxas` on the path. A test without it says that it was skipped, and
-//! fails where `TEGULA_REQUIRE_PTXAS` is 1.
+//! The assembler is the program that `TEGULA_PTXAS` names, or `ptxas` on the path. Without it a
+//! test is skipped, or fails if `TEGULA_REQUIRE_PTXAS` is 1.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-/// The number of the rules by which a kernel is refused; a stricter rule takes the next.
+/// Version of the rules for accepting a kernel; increment it for a stricter rule.
 pub const RULES: u32 = 1;
-/// The longest an assembly may take.
+/// Time limit of an assembly.
 const LIMIT: Duration = Duration::from_secs(300);
-/// GPUs before sm_90 hold fewer threads than a kernel asks for. The request is ignored there, and nothing is lost.
+/// GPUs before sm_90 have fewer resident threads than a kernel requests. The request is ignored
+/// there without harm.
 const TOO_FEW_THREADS: &str = "is out of range. .minnctapersm will be ignored";
 
-/// A text to assemble for a GPU.
+/// A PTX text to assemble for a GPU.
 #[derive(Debug)]
 pub struct Job {
     pub name: String,
@@ -23,16 +24,16 @@ pub struct Job {
     pub target: String,
 }
 
-/// What an assembled kernel takes.
+/// Resources of an assembled kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resources {
-    /// Of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Of a block, without what a launch adds.
+    /// Static shared memory per block, in bytes.
     pub shared_bytes: u32,
 }
 
-/// The GPU that a text names.
+/// The target of a text.
 pub fn target(text: &str) -> String {
     text.lines().find_map(|line| line.strip_prefix(".target ")).unwrap_or_default().into()
 }
@@ -40,7 +41,7 @@ pub fn target(text: &str) -> String {
 /// Finds a program of the CUDA toolkit, or prints that the test is skipped.
 ///
 /// # Panics
-/// Where it is missing and required.
+/// Panics if it is not found and required.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let found = match env::var_os("TEGULA_PTXAS") {
         Some(ptxas) => Some(Path::new(&ptxas).with_file_name(name)).filter(|path| path.is_file()),
@@ -51,35 +52,36 @@ pub fn tool(name: &str) -> Option<PathBuf> {
         let required = env::var("TEGULA_REQUIRE_PTXAS").is_ok_and(|required| required == "1");
         assert!(
             !required,
-            "no {name}: set TEGULA_PTXAS to the path of ptxas (PyPI has ptxas in nvidia-cuda-nvcc, and nvdisasm in \
+            "{name}: not found; set TEGULA_PTXAS to the path of ptxas (PyPI has ptxas in nvidia-cuda-nvcc, and nvdisasm in \
              nvidia-cuda-nvdisasm)"
         );
-        println!("skipped: no {name}");
+        println!("skipped: {name} not found");
     }
     found
 }
 
-/// The release and build that an assembler names.
+/// The version that an assembler prints.
 pub fn version(ptxas: &Path) -> String {
     let output = Command::new(ptxas).arg("--version").output().expect("ptxas runs");
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().find_map(|line| line.split_once(", V")).expect("a version").1.trim().into()
 }
 
-/// The options that a job is assembled with.
+/// Assembler options of a job.
 pub fn options(job: &Job) -> [String; 2] {
     ["-v".into(), format!("-arch={}", job.target)]
 }
 
-/// The file of a job in a folder, with this extension.
+/// Path of a file of a job.
 pub fn file(folder: &Path, job: &Job, extension: &str) -> PathBuf {
     folder.join(format!("{}.{}.{extension}", job.name, job.target))
 }
 
-/// Assembles one text. Its machine code is then in the folder, as a `cubin`.
+/// Assembles one text. Writes its machine code to the folder, as a `cubin`.
 ///
 /// # Errors
-/// The assembler failed, the kernel spills or has a stack frame, or a warning says that it is slow or wrong.
+/// If the assembler fails, the kernel spills or has a stack frame, or a warning means that it is
+/// slow or wrong.
 pub fn assemble(ptxas: &Path, folder: &Path, job: &Job) -> Result<Resources, String> {
     let path = file(folder, job, "ptx");
     fs::write(&path, &job.text).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -90,13 +92,13 @@ pub fn assemble(ptxas: &Path, folder: &Path, job: &Job) -> Result<Resources, Str
     if !success {
         return Err(failed("the assembler failed"));
     }
-    if let Some(why) = complaint(&log) {
+    if let Some(why) = defect(&log) {
         return Err(failed(why));
     }
     resources(&log).ok_or_else(|| failed("the assembler names no registers"))
 }
 
-/// Runs a program to its end or to the time limit: whether it succeeded, and what it wrote.
+/// Runs a program with the time limit. Returns whether it succeeded, and its output.
 pub fn output(command: &mut Command, log: &Path) -> Result<(bool, String), String> {
     let failed = |e: std::io::Error| format!("{}: {e}", log.display());
     let file = fs::File::create(log).map_err(failed)?;
@@ -116,8 +118,9 @@ pub fn output(command: &mut Command, log: &Path) -> Result<(bool, String), Strin
     Ok((status.success(), fs::read_to_string(log).map_err(failed)?))
 }
 
-/// What is wrong with a kernel that did assemble. Some warnings are printed as information, by number alone.
-fn complaint(log: &str) -> Option<&'static str> {
+/// The defect of an assembled kernel, if any. Some warnings are printed as information, with a
+/// number.
+fn defect(log: &str) -> Option<&'static str> {
     let some = |bytes: &str| log.match_indices(bytes).any(|(at, _)| !log[..at].ends_with(" 0"));
     let coded = (7508..=7520).any(|code| log.contains(&format!("C{code}")));
     if some(" bytes stack frame") {
@@ -130,7 +133,7 @@ fn complaint(log: &str) -> Option<&'static str> {
     }
 }
 
-/// What the line `ptxas info : Used 24 registers, used 1 barriers, 2048 bytes smem` says.
+/// Parses the line `ptxas info : Used 24 registers, used 1 barriers, 2048 bytes smem`.
 fn resources(log: &str) -> Option<Resources> {
     let used = log.lines().find_map(|line| line.split_once(" : Used "))?.1;
     let number =
@@ -142,22 +145,22 @@ const CLEAN: &str =
     "ptxas info    : Function properties for k\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n";
 
 #[test]
-fn complaint_passes_a_clean_log() {
-    assert_eq!(complaint(CLEAN), None);
+fn defect_of_a_clean_log_is_none() {
+    assert_eq!(defect(CLEAN), None);
 }
 
 #[test]
-fn complaint_sees_spills_frames_and_warnings() {
+fn defect_finds_spills_stack_frames_and_warnings() {
     let first_zero =
         |what: &str, count: &str| CLEAN.replace(&format!("0 bytes {what}"), &format!("{count} bytes {what}"));
-    assert_eq!(complaint(&first_zero("stack", "10")), Some("it has a stack frame"));
-    assert_eq!(complaint(&first_zero("spill stores", "20")), Some("it spills registers"));
-    assert_eq!(complaint(&first_zero("spill loads", "8")), Some("it spills registers"));
+    assert_eq!(defect(&first_zero("stack", "10")), Some("it has a stack frame"));
+    assert_eq!(defect(&first_zero("spill stores", "20")), Some("it spills registers"));
+    assert_eq!(defect(&first_zero("spill loads", "8")), Some("it spills registers"));
     let warned = format!("{CLEAN}ptxas info    : (C7510) Potential Performance Loss: wgmma is serialized\n");
-    assert_eq!(complaint(&warned), Some("the assembler warns"));
+    assert_eq!(defect(&warned), Some("the assembler warns"));
     let ignored = format!("{CLEAN}ptxas warning : Value of threads per SM for entry k {TOO_FEW_THREADS}\n");
-    assert_eq!(complaint(&ignored), None);
-    assert_eq!(complaint(&format!("{ignored}ptxas warning : something else\n")), Some("the assembler warns"));
+    assert_eq!(defect(&ignored), None);
+    assert_eq!(defect(&format!("{ignored}ptxas warning : something else\n")), Some("the assembler warns"));
 }
 
 #[test]
@@ -169,8 +172,8 @@ fn resources_reads_registers_and_shared_bytes() {
     assert_eq!(line("no barriers"), None);
 }
 
-/// A text with `count` values that are all needed at the end.
-fn crowded(limit: &str, count: usize, extra: &str) -> Job {
+/// A text with `count` live values.
+fn text_with_live_values(limit: &str, count: usize, extra: &str) -> Job {
     let lines = |line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
     let text = format!(
         ".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 p)\n.maxntid 32, 1, 1\n{limit}\n{{\n\
@@ -179,33 +182,33 @@ fn crowded(limit: &str, count: usize, extra: &str) -> Job {
         lines(&|i| format!("ld.global.f32 %f{i}, [%rd0+{}];\n", 4 * i)),
         lines(&|i| format!("st.global.f32 [%rd0+{}], %f{i};\n", 4 * (count - 1 - i))),
     );
-    Job { name: format!("planted_{count}_{}", extra.len()), text, target: "sm_75".into() }
+    Job { name: format!("test_{count}_{}", extra.len()), text, target: "sm_75".into() }
 }
 
-fn verdict(job: &Job) -> Option<Result<Resources, String>> {
+fn try_assemble(job: &Job) -> Option<Result<Resources, String>> {
     let ptxas = tool("ptxas")?;
     let folder = tempfile::tempdir().expect("a folder");
     Some(assemble(&ptxas, folder.path(), job))
 }
 
 #[test]
-fn assemble_passes_a_sound_text() {
-    if let Some(verdict) = verdict(&crowded("", 8, "")) {
-        assert!(verdict.expect("sound").registers >= 8);
+fn assemble_accepts_a_valid_text() {
+    if let Some(try_assemble) = try_assemble(&text_with_live_values("", 8, "")) {
+        assert!(try_assemble.expect("valid").registers >= 8);
     }
 }
 
 #[test]
-fn assemble_refuses_a_bad_instruction() {
-    if let Some(verdict) = verdict(&crowded("", 8, "add.rn.f33 %f0, %f0, %f0;\n")) {
-        assert!(verdict.expect_err("planted").contains("the assembler failed"));
+fn assemble_of_an_invalid_instruction_is_an_error() {
+    if let Some(try_assemble) = try_assemble(&text_with_live_values("", 8, "add.rn.f33 %f0, %f0, %f0;\n")) {
+        assert!(try_assemble.expect_err("invalid").contains("the assembler failed"));
     }
 }
 
 #[test]
-fn assemble_refuses_a_kernel_that_spills() {
-    if let Some(verdict) = verdict(&crowded(".maxnreg 24", 64, "")) {
-        let why = verdict.expect_err("planted");
+fn assemble_of_a_spilling_kernel_is_an_error() {
+    if let Some(try_assemble) = try_assemble(&text_with_live_values(".maxnreg 24", 64, "")) {
+        let why = try_assemble.expect_err("invalid");
         assert!(why.contains("stack frame") || why.contains("spills"), "{why}");
     }
 }

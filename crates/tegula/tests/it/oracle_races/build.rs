@@ -1,4 +1,4 @@
-//! A program as a kernel.
+//! Builds the kernel of a program.
 
 use std::cell::RefCell;
 use std::panic::Location;
@@ -6,14 +6,15 @@ use std::panic::Location;
 use tegula_ir::prelude::*;
 
 use super::program::{
-    Array as Which, At, B_ROWS, CELLS, Does, FACTOR_ROWS, FLAGS, MBARRIERS, Node, Part, Program, ROWS, Step, TILE,
-    Threads,
+    AccessGuard, Array as ProgramArray, B_ROWS, CELLS, ElementRange, FLAGS, MBARRIERS, Node, OPERAND_ROWS, Op, Program,
+    ROWS, Step, TILE, Threads,
 };
 
-/// The most steps of a program: each is built by a line of its own here, by which findings say which it was.
-pub const MOST_STEPS: usize = 64;
+/// Maximum steps of a program. Each step is built by its own source line, which identifies it in
+/// findings.
+pub const MAX_STEPS: usize = 64;
 
-/// Which step each line of this file built.
+/// The step that each line of this file built.
 pub type Lines = Vec<(u32, usize)>;
 
 struct Memory<'k, 'p> {
@@ -23,25 +24,26 @@ struct Memory<'k, 'p> {
     /// Data, flags, and the data again.
     global: [Global<'k, u32>; 3],
     tiles: Shared<'k, u32>,
-    inbox: Shared<'k, u32>,
+    dsmem: Shared<'k, u32>,
     rows: Shared<'k, u32>,
-    /// Where the program multiplies.
-    factors: Option<Shared<'k, bf16>>,
-    products: Option<tegula_ir::Array<'k, f32>>,
-    /// Where tiles come from, and where they go.
+    /// Present where the program has `wgmma`.
+    operands: Option<Shared<'k, bf16>>,
+    accumulators: Option<tegula_ir::Array<'k, f32>>,
+    /// Source and destination of tiles.
     tensors: [Tensor<'k, u32>; 2],
-    mbarriers: Barriers<'k>,
+    mbarriers: Mbarriers<'k>,
     sum: Var<'k, u32>,
     lines: RefCell<Lines>,
 }
 
-/// The program as a kernel of the parameters `g_data`, `g_flags`, `g_alias`, `copied` and `stored`.
+/// Builds the program as a kernel with the parameters `g_data`, `g_flags`, `g_alias`, `copied` and
+/// `stored`.
 pub fn build(program: &Program) -> (Kernel, Lines) {
     let mut lines = Lines::new();
     let kernel = kernel("random", Block::d1(program.threads), |k| {
         k.grid([k.constant(program.blocks), k.constant(1), k.constant(1)]);
         let global = [("g_data", 4), ("g_flags", 1), ("g_alias", 4)]
-            .map(|(name, by)| k.matrix(name, Access::ReadWrite, Order2d::RowMajor, by));
+            .map(|(name, aligned)| k.matrix(name, Access::ReadWrite, Order2d::RowMajor, aligned));
         let tiles = Tiles { rows: 1, cols: TILE, swizzle: Swizzle::None };
         let tensors = [("copied", Access::Read), ("stored", Access::ReadWrite)]
             .map(|(name, access)| k.tensor(name, access, Order2d::RowMajor, tiles));
@@ -53,13 +55,13 @@ pub fn build(program: &Program) -> (Kernel, Lines) {
             program,
             shared: [k.shared("s_data", [CELLS]), k.shared("s_flags", [FLAGS])],
             global,
-            factors: program.multiplies().then(|| k.tiles("factors", 1, [FACTOR_ROWS, 16], Swizzle::B32)),
-            products: program.multiplies().then(|| k.array(Wgmma { ty: Type::BF16, n: B_ROWS }.sums())),
-            inbox: k.inbox("inbox", [2, TILE]),
+            operands: program.uses_wgmma().then(|| k.tiles("operands", 1, [OPERAND_ROWS, 16], Swizzle::B32)),
+            accumulators: program.uses_wgmma().then(|| k.array(Wgmma { ty: Type::BF16, n: B_ROWS }.accumulators())),
+            dsmem: k.dsmem_buffer("dsmem", [2, TILE]),
             rows: k.shared("rows", [ROWS, TILE]),
             tiles: k.tiles("tiles", 2, [1, TILE], Swizzle::None),
             tensors,
-            mbarriers: k.barriers("mbarriers", MBARRIERS),
+            mbarriers: k.mbarriers("mbarriers", MBARRIERS),
             sum: k.var(0u32),
             lines: RefCell::default(),
         };
@@ -89,38 +91,38 @@ pub fn build(program: &Program) -> (Kernel, Lines) {
 
 impl<'k> Memory<'k, '_> {
     fn step(&self, number: &mut usize, step: &Step) {
-        let of_warps = matches!(step.does, Does::SyncWarp | Does::Vote | Does::Shuffle);
-        let warps = (0..self.program.warps()).filter(|warp| of_warps && step.by.warps >> warp & 1 == 1);
+        let of_warps = matches!(step.op, Op::SyncWarp | Op::Vote | Op::Shuffle);
+        let warps = (0..self.program.warps()).filter(|warp| of_warps && step.threads.warps >> warp & 1 == 1);
         for warp in warps {
-            // A mask names lanes that there are, and all of a warp only where all come.
-            let lanes = step.by.lanes & self.program.lanes(warp);
-            self.at_line(*number, Threads { warps: 1 << warp, lanes, ..step.by }, step.does);
+            // A mask names existing lanes, and the full warp only where all its lanes take part.
+            let lanes = step.threads.lanes & self.program.lanes(warp);
+            self.op_at_line(*number, Threads { warps: 1 << warp, lanes, ..step.threads }, step.op);
         }
         if !of_warps {
-            self.at_line(*number, step.by, step.does);
+            self.op_at_line(*number, step.threads, step.op);
         }
         *number += 1;
     }
 
-    fn guard(&self, by: Threads) -> Pred<'k> {
+    fn guard(&self, threads: Threads) -> Pred<'k> {
         let k = self.k;
         let chosen = |set: u32, all: u32, number: Val<'k, u32>| match set & all == all {
             true => k.constant(true),
             false => ((k.constant(set) >> number) & 1).eq(1),
         };
         let all = |count: u32| if count < 32 { (1 << count) - 1 } else { u32::MAX };
-        chosen(by.blocks, all(self.program.blocks), k.block_x())
-            & chosen(by.warps, all(self.program.warps()), k.warp())
-            & chosen(by.lanes, all(self.program.threads.min(32)), k.lane())
+        chosen(threads.blocks, all(self.program.blocks), k.block_x())
+            & chosen(threads.warps, all(self.program.warps()), k.warp())
+            & chosen(threads.lanes, all(self.program.threads.min(32)), k.lane())
     }
 
-    fn at_line(&self, number: usize, by: Threads, does: Does) {
+    fn op_at_line(&self, step: usize, threads: Threads, op: Op) {
         macro_rules! at {
             () => {
-                self.k.when(self.guard(by), || self.perform(number, by, does))
+                self.k.when(self.guard(threads), || self.build_op(step, threads, op))
             };
         }
-        match number {
+        match step {
             0 => at!(),
             1 => at!(),
             2 => at!(),
@@ -185,146 +187,154 @@ impl<'k> Memory<'k, '_> {
             61 => at!(),
             62 => at!(),
             63 => at!(),
-            _ => unreachable!("a program has at most {MOST_STEPS} steps"),
+            _ => unreachable!("a program has at most {MAX_STEPS} steps"),
         }
     }
 
-    fn index(&self, at: At) -> Val<'k, u32> {
+    fn index(&self, at: ElementRange) -> Val<'k, u32> {
         let element = (self.k.lane() * at.stride + at.first) % (at.array.len() / at.width) * at.width;
         if at.stride == 0 { self.k.constant(at.start(0)) } else { element }
     }
 
-    fn tiled(&self, at: At) -> (Val<'k, u32>, u32, Val<'k, u32>) {
+    fn tile_coord(&self, at: ElementRange) -> (Val<'k, u32>, u32, Val<'k, u32>) {
         (self.index(at) / TILE, 0, self.index(at) % TILE)
     }
 
-    fn stored(&self, at: At) -> (Val<'k, u32>, Val<'k, u32>) {
+    fn row_coord(&self, at: ElementRange) -> (Val<'k, u32>, Val<'k, u32>) {
         (self.index(at) / TILE, self.index(at) % TILE)
     }
 
     #[track_caller]
-    fn perform(&self, number: usize, by: Threads, does: Does) {
-        self.lines.borrow_mut().push((Location::caller().line(), number));
+    fn build_op(&self, step: usize, threads: Threads, op: Op) {
+        self.lines.borrow_mut().push((Location::caller().line(), step));
         let k = self.k;
         let add = |value: Val<'k, u32>| self.sum.set(self.sum.get() + value);
         macro_rules! on {
-            ($at:expr, |$memory:ident, $place:ident| $body:expr) => {
+            ($at:expr, |$memory:ident, $coord:ident| $body:expr) => {
                 match $at.array {
-                    Which::Tiles => {
-                        let ($memory, $place) = (self.tiles, self.tiled($at));
+                    ProgramArray::Tiles => {
+                        let ($memory, $coord) = (self.tiles, self.tile_coord($at));
                         $body
                     }
-                    Which::Stored => {
-                        let ($memory, $place) = (self.tensors[1].elements(), self.stored($at));
+                    ProgramArray::Stored => {
+                        let ($memory, $coord) = (self.tensors[1].elements(), self.row_coord($at));
                         $body
                     }
-                    Which::Inbox => {
-                        let ($memory, $place) = (self.inbox, self.stored($at));
+                    ProgramArray::Dsmem => {
+                        let ($memory, $coord) = (self.dsmem, self.row_coord($at));
                         $body
                     }
-                    Which::Rows => {
-                        let ($memory, $place) = (self.rows, self.stored($at));
+                    ProgramArray::Rows => {
+                        let ($memory, $coord) = (self.rows, self.row_coord($at));
                         $body
                     }
-                    Which::Factors => unreachable!("accessed by rows"),
-                    Which::SharedData | Which::SharedFlags => {
-                        let ($memory, $place) = (self.shared[side($at)], (self.index($at),));
+                    ProgramArray::Operands => unreachable!("accessed by rows"),
+                    ProgramArray::SharedData | ProgramArray::SharedFlags => {
+                        let ($memory, $coord) = (self.shared[array_index($at)], (self.index($at),));
                         $body
                     }
-                    Which::GlobalData | Which::GlobalFlags | Which::Alias => {
-                        let ($memory, $place) = (self.global[side($at)], (0, self.index($at)));
+                    ProgramArray::GlobalData | ProgramArray::GlobalFlags | ProgramArray::Alias => {
+                        let ($memory, $coord) = (self.global[array_index($at)], (0, self.index($at)));
                         $body
                     }
                 }
             };
         }
-        match does {
-            Does::Init => self.init(),
-            Does::Read { at, .. } if at.array == Which::Factors => {
-                let value = self.factors.expect("a program that multiplies").load((0, self.index(at), 0));
+        match op {
+            Op::Init => self.init(),
+            Op::Read { at, .. } if at.array == ProgramArray::Operands => {
+                let value = self.operands.expect("a program with wgmma").load((0, self.index(at), 0));
                 self.sum.set(self.sum.get() + value.to::<u32>());
             }
-            Does::Write { at, value, .. } if at.array == Which::Factors => {
+            Op::Write { at, value, .. } if at.array == ProgramArray::Operands => {
                 let value = self.k.constant(bf16::from_f32(value as f32));
-                self.factors.expect("a program that multiplies").store((0, self.index(at), 0), value);
+                self.operands.expect("a program with wgmma").store((0, self.index(at), 0), value);
             }
-            Does::Multiply { shared } => {
-                let (factors, wgmma) =
-                    (self.factors.expect("one that multiplies"), Wgmma { ty: Type::BF16, n: B_ROWS });
-                let (b, sums) = (factors.factor((0, 0, 0), true), self.products.expect("one that multiplies"));
+            Op::Wgmma { shared } => {
+                let (operands, wgmma) =
+                    (self.operands.expect("a program with wgmma"), Wgmma { ty: Type::BF16, n: B_ROWS });
+                let (b, accumulators) =
+                    (operands.wgmma_operand((0, 0, 0), true), self.accumulators.expect("a program with wgmma"));
                 k.wgmma_fence();
                 if shared {
-                    k.wgmma(wgmma, factors.factor((0, 0, 0), true), b, sums, false);
+                    k.wgmma(wgmma, operands.wgmma_operand((0, 0, 0), true), b, accumulators, false);
                 } else {
-                    k.wgmma(wgmma, [k.constant(0); 4], b, sums, false);
+                    k.wgmma(wgmma, [k.constant(0); 4], b, accumulators, false);
                 }
             }
-            Does::CommitProducts => k.wgmma_commit(),
-            Does::AwaitProducts(pending) => k.wgmma_wait(pending),
-            Does::Read { at, order, scope } => on!(at, |memory, place| self.read(memory, place, at, order, scope)),
-            Does::Write { at, value, order, scope } => {
-                on!(at, |memory, place| self.write(memory, place, at, value, order, scope))
+            Op::CommitWgmma => k.wgmma_commit_group(),
+            Op::WaitWgmma(pending) => k.wgmma_wait_group(pending),
+            Op::Read { at, order, scope } => on!(at, |memory, coord| self.read(memory, coord, at, order, scope)),
+            Op::Write { at, value, order, scope } => {
+                on!(at, |memory, coord| self.write(memory, coord, at, value, order, scope))
             }
-            Does::Atomic { at, op, value, order, scope } => {
-                on!(at, |memory, place| add(memory.atomic(op, place, value, order, scope)))
+            Op::Atomic { at, op, value, order, scope } => {
+                on!(at, |memory, coord| add(memory.atomic(op, coord, value, order, scope)))
             }
-            Does::Wait { at, compare, values, scope } => {
+            Op::WaitFlag { at, compare, values, scope } => {
                 let pick = |value, (flag, other)| self.index(at).eq(flag).select(k.constant(other), value);
                 let value = (1..FLAGS).zip(values.into_iter().skip(1)).fold(k.constant(values[0]), pick);
-                on!(at, |memory, place| memory.wait_until(place, compare, value, scope))
+                on!(at, |memory, coord| memory.wait_until(coord, compare, value, scope))
             }
-            Does::Fence(scope) => k.fence(scope),
-            Does::Copy { to, from } => {
-                let guard = match from.part {
-                    Part::All => Guard::Always,
-                    Part::If(lanes) => self.among(lanes).into(),
-                    Part::First(_) => Guard::First(self.valid(from).id()),
+            Op::Fence(scope) => k.fence(scope),
+            Op::CopyAsync { to, from } => {
+                let guard = match from.guard {
+                    AccessGuard::All => Guard::Always,
+                    AccessGuard::If(lanes) => self.is_lane_in(lanes).into(),
+                    AccessGuard::First(_) => Guard::First(self.valid(from).id()),
                 };
                 let (to_index, from_index) = ((self.index(to),), (0, self.index(from)));
-                self.shared[side(to)].copy_async(to_index, self.global[side(from)], from_index, to.width, guard);
+                self.shared[array_index(to)].copy_async(
+                    to_index,
+                    self.global[array_index(from)],
+                    from_index,
+                    to.width,
+                    guard,
+                );
             }
-            Does::Commit => k.copy_async_commit(),
-            Does::AwaitCopies(pending) => k.copy_async_wait(pending),
-            Does::Barrier => k.barrier(),
-            Does::Named { id, warps, waits: true } => k.named_barrier(id, 32 * warps.count_ones()),
-            Does::Named { id, warps, waits: false } => k.named_arrive(id, 32 * warps.count_ones()),
-            Does::SyncWarp => k.sync_warp(by.lanes),
-            Does::Vote => add(k.ballot(self.sum.get().gt(7), by.lanes)),
-            Does::Shuffle => add(k.shuffle(Shuffle::Index, self.sum.get(), k.lane(), by.lanes)),
-            Does::Arrive { mbarrier, rank: None } => self.mbarriers.arrive(mbarrier),
-            Does::Arrive { mbarrier, rank: Some(rank) } => self.mbarriers.arrive_at(mbarrier, rank),
-            Does::Expect { mbarrier } => self.mbarriers.expect(mbarrier, 4 * TILE),
-            Does::CopyTile { tile, mbarrier, multicast } => {
+            Op::CommitCopies => k.copy_async_commit(),
+            Op::WaitCopies(pending) => k.copy_async_wait(pending),
+            Op::Barrier => k.barrier(),
+            Op::NamedBarrier { id, warps, waits: true } => k.named_barrier(id, 32 * warps.count_ones()),
+            Op::NamedBarrier { id, warps, waits: false } => k.named_barrier_arrive(id, 32 * warps.count_ones()),
+            Op::SyncWarp => k.sync_warp(threads.lanes),
+            Op::Vote => add(k.ballot(self.sum.get().gt(7), threads.lanes)),
+            Op::Shuffle => add(k.shuffle(Shuffle::Index, self.sum.get(), k.lane(), threads.lanes)),
+            Op::Arrive { mbarrier, rank: None } => self.mbarriers.arrive(mbarrier),
+            Op::Arrive { mbarrier, rank: Some(rank) } => self.mbarriers.arrive_remote(mbarrier, rank),
+            Op::ArriveExpectTx { mbarrier } => self.mbarriers.arrive_expect_tx(mbarrier, 4 * TILE),
+            Op::TmaLoad { tile, mbarrier, multicast } => {
                 let blocks = multicast.then(|| k.constant((1 << self.program.cluster) - 1));
                 let barrier = (self.mbarriers, k.constant(mbarrier));
-                self.tiles.copy_tile_to((tile, 0), self.tensors[0], (tile, 0), barrier, blocks);
+                self.tiles.tma_load_multicast((tile, 0), self.tensors[0], (tile, 0), barrier, blocks);
             }
-            Does::StoreTile { tile, row } => self.tiles.store_tile(tile, self.tensors[1], (row, 0)),
-            Does::Send { to, mbarrier, rank } => {
-                let (place, barrier, value) = (self.stored(to), (self.mbarriers, k.constant(mbarrier)), k.constant(1));
+            Op::TmaStore { tile, row } => self.tiles.tma_store(tile, self.tensors[1], (row, 0)),
+            Op::StoreAsync { to, mbarrier, rank } => {
+                let (coord, barrier, value) =
+                    (self.row_coord(to), (self.mbarriers, k.constant(mbarrier)), k.constant(1));
                 match to.width {
-                    1 => self.inbox.send(place, [value; 1], rank, barrier),
-                    2 => self.inbox.send(place, [value; 2], rank, barrier),
-                    _ => self.inbox.send(place, [value; 4], rank, barrier),
+                    1 => self.dsmem.store_async(coord, [value; 1], rank, barrier),
+                    2 => self.dsmem.store_async(coord, [value; 2], rank, barrier),
+                    _ => self.dsmem.store_async(coord, [value; 4], rank, barrier),
                 }
             }
-            Does::Matrix { at, count, store: true } => match count {
-                1 => self.rows.store_matrix(self.stored(at), [k.constant(1); 1], false),
-                2 => self.rows.store_matrix(self.stored(at), [k.constant(1); 2], false),
-                _ => self.rows.store_matrix(self.stored(at), [k.constant(1); 4], true),
+            Op::Matrix { at, count, store: true } => match count {
+                1 => self.rows.store_matrix(self.row_coord(at), [k.constant(1); 1], false),
+                2 => self.rows.store_matrix(self.row_coord(at), [k.constant(1); 2], false),
+                _ => self.rows.store_matrix(self.row_coord(at), [k.constant(1); 4], true),
             },
-            Does::Matrix { at, count, store: false } => match count {
-                1 => add(self.rows.load_matrix::<1>(self.stored(at), false)[0]),
-                2 => add(self.rows.load_matrix::<2>(self.stored(at), false)[0]),
-                _ => add(self.rows.load_matrix::<4>(self.stored(at), true)[0]),
+            Op::Matrix { at, count, store: false } => match count {
+                1 => add(self.rows.load_matrix::<1>(self.row_coord(at), false)[0]),
+                2 => add(self.rows.load_matrix::<2>(self.row_coord(at), false)[0]),
+                _ => add(self.rows.load_matrix::<4>(self.row_coord(at), true)[0]),
             },
-            Does::CommitStores => k.commit_stores(),
-            Does::AwaitStores { pending, read: true } => k.await_reads(pending),
-            Does::AwaitStores { pending, read: false } => k.await_stores(pending),
-            Does::FenceProxy => k.fence_proxy(),
-            Does::ClusterArrive => k.cluster_arrive(),
-            Does::ClusterWait => k.cluster_wait(),
-            Does::Await { mbarrier, parity } => self.mbarriers.wait(mbarrier, parity),
+            Op::CommitStores => k.bulk_commit_group(),
+            Op::WaitStores { pending, read: true } => k.bulk_wait_group_read(pending),
+            Op::WaitStores { pending, read: false } => k.bulk_wait_group(pending),
+            Op::FenceProxy => k.fence_proxy_async(),
+            Op::ClusterArrive => k.cluster_arrive(),
+            Op::ClusterWait => k.cluster_wait(),
+            Op::WaitMbarrier { mbarrier, parity } => self.mbarriers.wait(mbarrier, parity),
         }
     }
 
@@ -337,50 +347,61 @@ impl<'k> Memory<'k, '_> {
         }
         for (tile, col) in (0..2).flat_map(|tile| (0..TILE).map(move |col| (tile, col))) {
             self.tiles.store((tile, 0, col), 0);
-            self.inbox.store((tile, col), 0);
+            self.dsmem.store((tile, col), 0);
         }
-        if let Some(factors) = self.factors {
-            self.k.for_each(0, FACTOR_ROWS, |row| {
+        if let Some(operands) = self.operands {
+            self.k.for_each(0, OPERAND_ROWS, |row| {
                 for col in [0, 4, 8, 12] {
-                    factors.store_vec((0, row, col), [self.k.constant(bf16::from_f32(0.0)); 4]);
+                    operands.store_vec((0, row, col), [self.k.constant(bf16::from_f32(0.0)); 4]);
                 }
             });
         }
         for row in 0..ROWS {
             self.rows.store_vec((row, 0), [self.k.constant(0); 4]);
         }
-        self.k.fence_proxy();
+        self.k.fence_proxy_async();
         for mbarrier in 0..MBARRIERS {
             self.mbarriers.init(mbarrier, self.program.arrivals(mbarrier));
         }
-        self.k.fence_init();
+        self.k.fence_mbarrier_init();
     }
 
-    /// Whether the lane is one of these.
-    fn among(&self, lanes: u32) -> Pred<'k> {
+    /// Whether the current lane is in the mask.
+    fn is_lane_in(&self, lanes: u32) -> Pred<'k> {
         ((self.k.constant(lanes) >> self.k.lane()) & 1).eq(1)
     }
 
-    /// Elements that [`Part::First`] lets.
-    fn valid(&self, at: At) -> Val<'k, u32> {
-        let Part::First(n) = at.part else { return self.k.constant(at.width) };
+    /// Number of elements that [`AccessGuard::First`] admits.
+    fn valid(&self, at: ElementRange) -> Val<'k, u32> {
+        let AccessGuard::First(n) = at.guard else { return self.k.constant(at.width) };
         (self.k.lane() + n) % (at.width + 1)
     }
 
     #[track_caller]
-    fn read<M: Elements<'k, u32>>(&self, memory: M, place: impl Coord<'k>, at: At, order: Order, scope: Scope) {
+    fn read<M: Elements<'k, u32>>(
+        &self,
+        memory: M,
+        coord: impl Coord<'k>,
+        at: ElementRange,
+        order: MemoryOrder,
+        scope: Scope,
+    ) {
         let valid = self.valid(at);
-        let values = match (order, at.part, at.width) {
-            (Order::Weak, Part::All, 1) => vec![memory.load(place)],
-            (Order::Weak, Part::All, 2) => memory.load_vec::<2>(place).to_vec(),
-            (Order::Weak, Part::All, _) => memory.load_vec::<4>(place).to_vec(),
-            (Order::Weak, Part::If(lanes), 1) => vec![memory.load_or(place, self.among(lanes), 0)],
-            (Order::Weak, Part::If(lanes), 2) => memory.load_vec_if::<2>(place, self.among(lanes), 0).to_vec(),
-            (Order::Weak, Part::If(lanes), _) => memory.load_vec_if::<4>(place, self.among(lanes), 0).to_vec(),
-            (Order::Weak, Part::First(_), 1) => memory.load_vec_or::<1>(place, valid, 0).to_vec(),
-            (Order::Weak, Part::First(_), 2) => memory.load_vec_or::<2>(place, valid, 0).to_vec(),
-            (Order::Weak, Part::First(_), _) => memory.load_vec_or::<4>(place, valid, 0).to_vec(),
-            _ => vec![memory.load_ordered(place, order, scope)],
+        let values = match (order, at.guard, at.width) {
+            (MemoryOrder::Weak, AccessGuard::All, 1) => vec![memory.load(coord)],
+            (MemoryOrder::Weak, AccessGuard::All, 2) => memory.load_vec::<2>(coord).to_vec(),
+            (MemoryOrder::Weak, AccessGuard::All, _) => memory.load_vec::<4>(coord).to_vec(),
+            (MemoryOrder::Weak, AccessGuard::If(lanes), 1) => vec![memory.load_or(coord, self.is_lane_in(lanes), 0)],
+            (MemoryOrder::Weak, AccessGuard::If(lanes), 2) => {
+                memory.load_vec_if::<2>(coord, self.is_lane_in(lanes), 0).to_vec()
+            }
+            (MemoryOrder::Weak, AccessGuard::If(lanes), _) => {
+                memory.load_vec_if::<4>(coord, self.is_lane_in(lanes), 0).to_vec()
+            }
+            (MemoryOrder::Weak, AccessGuard::First(_), 1) => memory.load_vec_or::<1>(coord, valid, 0).to_vec(),
+            (MemoryOrder::Weak, AccessGuard::First(_), 2) => memory.load_vec_or::<2>(coord, valid, 0).to_vec(),
+            (MemoryOrder::Weak, AccessGuard::First(_), _) => memory.load_vec_or::<4>(coord, valid, 0).to_vec(),
+            _ => vec![memory.load_ordered(coord, order, scope)],
         };
         for value in values {
             self.sum.set(self.sum.get() + value);
@@ -391,33 +412,37 @@ impl<'k> Memory<'k, '_> {
     fn write<M: Elements<'k, u32>>(
         &self,
         memory: M,
-        place: impl Coord<'k>,
-        at: At,
+        coord: impl Coord<'k>,
+        at: ElementRange,
         value: u32,
-        order: Order,
+        order: MemoryOrder,
         scope: Scope,
     ) {
         let (value, valid) = (self.k.constant(value), self.valid(at));
-        match (order, at.part, at.width) {
-            (Order::Weak, Part::All, 1) => memory.store(place, value),
-            (Order::Weak, Part::All, 2) => memory.store_vec(place, [value; 2]),
-            (Order::Weak, Part::All, _) => memory.store_vec(place, [value; 4]),
-            (Order::Weak, Part::If(lanes), 1) => memory.store_if(place, value, self.among(lanes)),
-            (Order::Weak, Part::If(lanes), 2) => memory.store_vec_if(place, [value; 2], self.among(lanes)),
-            (Order::Weak, Part::If(lanes), _) => memory.store_vec_if(place, [value; 4], self.among(lanes)),
-            (Order::Weak, Part::First(_), 1) => memory.store_vec_first(place, [value; 1], valid),
-            (Order::Weak, Part::First(_), 2) => memory.store_vec_first(place, [value; 2], valid),
-            (Order::Weak, Part::First(_), _) => memory.store_vec_first(place, [value; 4], valid),
-            _ => memory.store_ordered(place, value, order, scope),
+        match (order, at.guard, at.width) {
+            (MemoryOrder::Weak, AccessGuard::All, 1) => memory.store(coord, value),
+            (MemoryOrder::Weak, AccessGuard::All, 2) => memory.store_vec(coord, [value; 2]),
+            (MemoryOrder::Weak, AccessGuard::All, _) => memory.store_vec(coord, [value; 4]),
+            (MemoryOrder::Weak, AccessGuard::If(lanes), 1) => memory.store_if(coord, value, self.is_lane_in(lanes)),
+            (MemoryOrder::Weak, AccessGuard::If(lanes), 2) => {
+                memory.store_vec_if(coord, [value; 2], self.is_lane_in(lanes))
+            }
+            (MemoryOrder::Weak, AccessGuard::If(lanes), _) => {
+                memory.store_vec_if(coord, [value; 4], self.is_lane_in(lanes))
+            }
+            (MemoryOrder::Weak, AccessGuard::First(_), 1) => memory.store_vec_first(coord, [value; 1], valid),
+            (MemoryOrder::Weak, AccessGuard::First(_), 2) => memory.store_vec_first(coord, [value; 2], valid),
+            (MemoryOrder::Weak, AccessGuard::First(_), _) => memory.store_vec_first(coord, [value; 4], valid),
+            _ => memory.store_ordered(coord, value, order, scope),
         }
     }
 }
 
-/// 0 for data, 1 for flags, 2 for the data by its other parameter.
-fn side(at: At) -> usize {
+/// Index of the array: 0 for data, 1 for flags, 2 for the alias of the data.
+fn array_index(at: ElementRange) -> usize {
     match at.array {
-        Which::SharedFlags | Which::GlobalFlags => 1,
-        Which::Alias => 2,
+        ProgramArray::SharedFlags | ProgramArray::GlobalFlags => 1,
+        ProgramArray::Alias => 2,
         _ => 0,
     }
 }

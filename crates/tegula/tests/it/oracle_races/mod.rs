@@ -1,22 +1,23 @@
-//! The race checker against an oracle of its own: random kernels of all that orders memory, and the
-//! litmus tests of the memory model.
+//! Compares the race checker with an independent oracle, on random kernels and on the litmus tests
+//! of the memory model.
 //!
-//! `program` is a kernel as plain data, `generate` makes random ones, `build` builds them in the
-//! kernel language, and `model` runs them itself and says what races by the memory model of the PTX
-//! ISA. It shares nothing with the interpreter and was written without knowledge of it. `litmus`
-//! has the model's own small programs, `shrink` makes failing programs small.
+//! `program` is a kernel as plain data, `generate` creates random programs, and `build` builds them
+//! in the kernel language. `model` executes them and computes their races by the memory model of
+//! the PTX ISA. It shares no code with the interpreter and was written without knowledge of it.
+//! `litmus` has the model's litmus tests, `shrink` reduces failing programs.
 //!
-//! The synchronization of all programs is deterministic: the same releases meet the same acquires
-//! on every schedule (`generate` says how) but for acquiring loads, so that a race is a property of
-//! most programs. The oracle itself is run by two schedules, and by many where interpreter and
-//! oracle differ; the few programs on whose races they do not agree say nothing, and are counted.
+//! The synchronization of all programs is deterministic: on every schedule the same releases
+//! synchronize with the same acquires, except for acquiring loads (see `generate`). So a race is a
+//! property of the program in most cases. The oracle runs on two schedules, and on 64 where
+//! interpreter and oracle differ. Programs whose races depend on the schedule decide nothing, and
+//! are counted.
 //!
-//! Compared is, for each program: whether it races; that each race found is one by the oracle too,
-//! with its element, threads and lines; and that each element that races is found, unless another
-//! race of the same two lines, of which the interpreter keeps one, stands for it.
+//! The comparison checks, for each program: whether it races; that the oracle has each reported
+//! race, with its element, threads and lines; and that each racing element is reported. The
+//! interpreter reports one race per pair of lines, which stands for all of them.
 //!
-//! `TEGULA_CASES` sets how many random programs are run, `TEGULA_SEED` where they start; seed by
-//! seed they are the same everywhere.
+//! `TEGULA_CASES` sets the number of random programs, `TEGULA_SEED` the first seed. A seed gives
+//! the same program on every machine.
 
 mod build;
 mod generate;
@@ -29,111 +30,114 @@ mod shrink;
 use std::collections::BTreeSet;
 
 use build::Lines;
-use model::{Element, Pairs, Party, Rules};
-use program::{Array, CELLS, Does, FLAGS, Program, Step, TILE};
+use model::{AccessSite, Element, Pairs, Rules};
+use program::{Array, CELLS, FLAGS, Op, Program, Step, TILE};
 use tegula::Matrix;
 use tegula::interpret;
-use tegula_interp::{Config, Finding, Kind, Severity, run};
+use tegula_interp::{Config, Finding, FindingKind, Severity, run};
 use tegula_ir::check;
 
 use crate::effort::full;
 
-/// What the interpreter's rules are. Switch on what it has learned.
-const RULES: Rules = Rules { remote_arrivals_publish: true, ..Rules::ALL };
+/// The rules that the interpreter implements. Switch on each rule that it gains.
+const RULES: Rules = Rules { remote_arrivals_release: true, ..Rules::ALL };
 
-/// Programs of a quick run, and of a full one.
-const FEW: u64 = 2000;
-const MANY: u64 = 100_000;
+/// Random programs of a quick run, and of a full run.
+const QUICK_PROGRAMS: u64 = 2000;
+const FULL_PROGRAMS: u64 = 100_000;
 
-/// Seeds and litmus tests on which interpreter and oracle are known to differ, each with why. They
-/// are printed and passed over.
-const KNOWN: [(&str, &str); 1] = [(
+/// Seeds and litmus tests on which interpreter and oracle are known to differ, each with the
+/// reason. They are printed and skipped.
+const KNOWN_DIFFERENCES: [(&str, &str); 1] = [(
     "remote arrival",
-    "it is printed with the default scope, a block's, and to the interpreter it publishes; with \
+    "it is printed with the default scope, a block's, and the interpreter treats it as a release; with \
          .release.cluster ptxas adds MEMBAR.ALL.GPU to each arrival, which consumers that only read \
          do not need",
 )];
 
-/// A race that the interpreter found. A use of what a copy is still on its way to names the user
-/// alone.
+/// A race that the interpreter reports. An access to the destination of a pending copy names the
+/// accessing thread alone.
 #[derive(Clone, Debug)]
-struct Found {
+struct ReportedRace {
     element: Element,
-    user: Party,
-    other: Option<Party>,
+    access: AccessSite,
+    other: Option<AccessSite>,
     message: String,
 }
 
-impl Found {
-    /// Whether it is about this pair, as far as it says.
-    fn is(&self, pair: [Party; 2], same: impl Fn(Party, Party) -> bool) -> bool {
+impl ReportedRace {
+    /// Whether the report is consistent with a pair of accesses.
+    fn matches(&self, pair: [AccessSite; 2], same: impl Fn(AccessSite, AccessSite) -> bool) -> bool {
         let [a, b] = pair;
-        let matches = |user, other| same(self.user, user) && self.other.is_none_or(|mine| same(mine, other));
+        let matches = |access, other| same(self.access, access) && self.other.is_none_or(|own| same(own, other));
         matches(a, b) || matches(b, a)
     }
 }
 
-/// What came of a program.
+/// Result of comparing a program.
 enum Verdict {
-    /// Interpreter and oracle agree, on races or on none.
-    Same { races: bool },
-    /// What synchronizes depends on the schedule, and so does what races.
-    Undetermined,
-    /// They differ: in a word, and in many.
-    Different(&'static str, String),
+    /// Interpreter and oracle agree.
+    Agree { races: bool },
+    /// Synchronization depends on the schedule, and so do the races.
+    ScheduleDependent,
+    /// They differ: a short and a long description.
+    Disagree(&'static str, String),
 }
 
 fn verdict(program: &Program, seed: u64) -> Verdict {
-    // A flag that another store changes back may be missed.
+    // A wait may miss a flag value that another store replaces.
     let races = |schedule| model::races(program, RULES, schedule);
     let Some(expected) = races(seed).filter(|expected| races(!seed).as_ref() == Some(expected)) else {
-        return Verdict::Undetermined;
+        return Verdict::ScheduleDependent;
     };
     let mut found = match interpret(program, seed) {
         Ok(found) => found,
-        Err(error) => return Verdict::Different("refused", error.to_string()),
+        Err(error) => return Verdict::Disagree("refused", error.to_string()),
     };
-    // Where an element races as well, its missing fence says nothing but that these two lines lack one.
+    // At a racing element, a missing-fence finding shows only that these two lines lack a fence.
     let races_at: BTreeSet<Element> = expected.races.keys().copied().map(in_cluster).collect();
     let (racing, unfenced) = found.unfenced.drain(..).partition(|pair| races_at.contains(&in_cluster(pair.element)));
-    let racing: Vec<Found> = racing;
+    let racing: Vec<ReportedRace> = racing;
     found.unfenced = unfenced;
     let mut expected_unfenced = expected.unfenced.clone();
-    expected_unfenced
-        .retain(|_, pairs| !pairs.iter().any(|&pair| racing.iter().any(|race| race.is(pair, |a, b| a.step == b.step))));
+    expected_unfenced.retain(|_, pairs| {
+        !pairs.iter().any(|&pair| racing.iter().any(|race| race.matches(pair, |a, b| a.step == b.step)))
+    });
     let is_tile = |step: &Step| {
-        matches!(step.does, Does::CopyTile { .. } | Does::StoreTile { .. } | Does::Send { .. } | Does::Multiply { .. })
+        matches!(step.op, Op::TmaLoad { .. } | Op::TmaStore { .. } | Op::StoreAsync { .. } | Op::Wgmma { .. })
     };
     let tiles: Vec<_> = program.steps().enumerate().filter(|(_, step)| is_tile(step)).map(|(at, _)| at).collect();
     let same_races = || compare(&expected.races, &found.races, &racing, &tiles);
     let same_fences = || compare(&expected_unfenced, &found.unfenced, &[], &tiles);
     let difference = match found.others.first() {
         Some(other) => (other.kind.name(), other.message.clone()),
-        None if found.given_up != expected.given_up => ("given up", format!("{}", found.given_up)),
+        None if found.block_ended_early != expected.block_ended_early => {
+            ("shared memory of an ended block", format!("{}", found.block_ended_early))
+        }
         None => match same_races().and_then(|()| same_fences()) {
-            Ok(()) => return Verdict::Same { races: !expected.races.is_empty() },
+            Ok(()) => return Verdict::Agree { races: !expected.races.is_empty() },
             Err(difference) => difference,
         },
     };
-    // Before anybody looks into it.
+    // Confirm on many schedules before reporting.
     match (0..64).all(|schedule| races(schedule).as_ref() == Some(&expected)) {
-        true => Verdict::Different(difference.0, difference.1),
-        false => Verdict::Undetermined,
+        true => Verdict::Disagree(difference.0, difference.1),
+        false => Verdict::ScheduleDependent,
     }
 }
 
-/// What the interpreter found.
+/// Findings of the interpreter.
 #[derive(Debug, Default)]
-struct All {
-    races: Vec<Found>,
-    unfenced: Vec<Found>,
-    /// Whether it is about shared memory that is given up while it is read.
-    given_up: bool,
+struct Reported {
+    races: Vec<ReportedRace>,
+    unfenced: Vec<ReportedRace>,
+    /// Whether shared memory of an ended block is still read.
+    block_ended_early: bool,
     others: Vec<Finding>,
 }
 
-/// Runs a program; or says why the kernel is refused.
-fn interpret(program: &Program, seed: u64) -> tegula::Result<All> {
+/// Runs a program in the interpreter. An invalid kernel is an error.
+fn interpret(program: &Program, seed: u64) -> tegula::Result<Reported> {
     let (kernel, lines) = build::build(program);
     let kernel = check(kernel)?;
     let zeros =
@@ -143,60 +147,66 @@ fn interpret(program: &Program, seed: u64) -> tegula::Result<All> {
     let copied = interpret::input(zeros(2, TILE)?.view())?;
     let config = Config { seed, counters: false, parallel: false, ..Config::default() };
     let args = [&data, &flags, &data, &copied, &stored].map(|buffer| buffer.into());
-    let mut all = All::default();
+    let mut all = Reported::default();
     for finding in run(&kernel, &args, &config)?.findings.into_iter().filter(|f| f.severity() == Severity::Error) {
         match finding.kind {
-            Kind::InFlight if finding.space.is_none() => all.given_up = true,
-            Kind::EndedBlock => all.given_up = true,
-            Kind::Race | Kind::InFlight => all.races.push(named(&finding, &lines)),
-            Kind::MissingProxyFence => all.unfenced.push(named(&finding, &lines)),
+            FindingKind::InFlight if finding.space.is_none() => all.block_ended_early = true,
+            FindingKind::EndedBlock => all.block_ended_early = true,
+            FindingKind::Race | FindingKind::InFlight => all.races.push(reported_race(&finding, &lines)),
+            FindingKind::MissingProxyFence => all.unfenced.push(reported_race(&finding, &lines)),
             _ => all.others.push(finding),
         }
     }
     Ok(all)
 }
 
-/// What a finding names. Where the block of the other thread is unsaid, it is the same.
-fn named(finding: &Finding, lines: &Lines) -> Found {
+/// Converts a finding. The finding names one block, which is taken as that of both threads.
+fn reported_race(finding: &Finding, lines: &Lines) -> ReportedRace {
     let array =
         Array::ALL.into_iter().find(|a| a.name() == finding.name).unwrap_or_else(|| panic!("no array: {finding:?}"));
     let block = finding.block[0];
-    let element = (if array.is_shared() { block } else { 0 }, array.memory(), array.element(&finding.index));
-    let step = |line: u32| lines.iter().find(|(l, _)| *l == line).expect("lines of steps").1;
-    let party = |i: usize| {
+    let element = (if array.is_shared() { block } else { 0 }, array.storage(), array.element(&finding.index));
+    let step = |line: u32| lines.iter().find(|(l, _)| *l == line).expect("a line of a step").1;
+    let site = |i: usize| {
         let (thread, source) = (finding.threads.get(i)?, finding.source.get(i)?);
-        Some(Party { block, thread: thread[0], step: step(source.line()) })
+        Some(AccessSite { block, thread: thread[0], step: step(source.line()) })
     };
-    Found { element, user: party(0).expect("a thread"), other: party(1), message: finding.message.clone() }
+    ReportedRace { element, access: site(0).expect("a thread"), other: site(1), message: finding.message.clone() }
 }
 
-/// The element without its block, where a finding does not say in which block of the cluster it is.
+/// The element without its block, for arrays whose findings do not name the block in the cluster.
 fn in_cluster((block, array, index): Element) -> Element {
-    (if matches!(array, Array::Tiles | Array::Inbox) { 0 } else { block }, array, index)
+    (if matches!(array, Array::Tiles | Array::Dsmem) { 0 } else { block }, array, index)
 }
 
-/// Findings of another kind at racing elements may stand for a race that is not found: the
-/// interpreter compares an asynchronous read with one of several strong writes, and names the fence
-/// that this one lacks.
-fn compare(expected: &Pairs, found: &[Found], others: &[Found], tiles: &[usize]) -> Result<(), (&'static str, String)> {
+/// A finding of another kind at a racing element may stand for an unreported race. The interpreter
+/// compares an asynchronous read with one of several strong writes, and reports the missing fence
+/// of that one.
+fn compare(
+    expected: &Pairs,
+    found: &[ReportedRace],
+    others: &[ReportedRace],
+    tiles: &[usize],
+) -> Result<(), (&'static str, String)> {
     let mut merged = Pairs::new();
     for (&element, pairs) in expected {
         merged.entry(in_cluster(element)).or_default().extend(pairs);
     }
     let expected = &merged;
     for race in found {
-        let pairs = expected.get(&in_cluster(race.element)).ok_or_else(|| ("no race there", race.message.clone()))?;
-        if !pairs.iter().any(|&pair| race.is(pair, |a, b| (a.step, a.thread) == (b.step, b.thread))) {
-            return Err(("no race of these", format!("{race:?}\nbut {pairs:?}")));
+        let pairs =
+            expected.get(&in_cluster(race.element)).ok_or_else(|| ("no race at the element", race.message.clone()))?;
+        if !pairs.iter().any(|&pair| race.matches(pair, |a, b| (a.step, a.thread) == (b.step, b.thread))) {
+            return Err(("no such pair", format!("{race:?}\nthe oracle has {pairs:?}")));
         }
     }
     for (element, pairs) in expected {
-        let stands_for = |race: &Found| {
-            let same = |step: usize| race.user.step == step || race.other.is_some_and(|other| other.step == step);
+        let stands_for = |race: &ReportedRace| {
+            let same = |step: usize| race.access.step == step || race.other.is_some_and(|other| other.step == step);
             in_cluster(race.element) == *element
-                || pairs.iter().any(|&pair| race.is(pair, |a, b| a.step == b.step))
-                // Of a tile, one element says it.
-                || pairs.iter().flatten().any(|party| tiles.contains(&party.step) && same(party.step))
+                || pairs.iter().any(|&pair| race.matches(pair, |a, b| a.step == b.step))
+                // One element stands for a tile.
+                || pairs.iter().flatten().any(|site| tiles.contains(&site.step) && same(site.step))
         };
         if !found.iter().chain(others).any(stands_for) {
             return Err(("not found", format!("{element:?} {:?}", pairs.first())));
@@ -207,44 +217,46 @@ fn compare(expected: &Pairs, found: &[Found], others: &[Found], tiles: &[usize])
 
 fn differs(program: &Program, seed: u64) -> Option<(&'static str, String)> {
     match verdict(program, seed) {
-        Verdict::Different(what, why) => Some((what, why)),
+        Verdict::Disagree(what, why) => Some((what, why)),
         _ => None,
     }
 }
 
-/// Programs on which interpreter and oracle once differed, or do by a rule that the interpreter
-/// lacks.
-const DIFFERED: [u64; 10] =
+/// Seeds of programs on which interpreter and oracle differed, or differ by a rule that the
+/// interpreter lacks.
+const REGRESSION_SEEDS: [u64; 10] =
     [1_215, 2_691, 80_096, 90_023, 108_856, 124_768, 1_012_396, 1_070_359, 1_114_175, 1_124_229];
 
 fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }
 
 #[test]
 fn random_programs_race_where_the_memory_model_says_so() {
     let first = number("TEGULA_SEED", 0);
-    let (count, mut racy) = (number("TEGULA_CASES", if full() { MANY } else { FEW }), 0);
+    let (count, mut racing) = (number("TEGULA_CASES", if full() { FULL_PROGRAMS } else { QUICK_PROGRAMS }), 0);
     let mut undetermined = 0;
-    for seed in DIFFERED.into_iter().chain(first..first + count) {
+    for seed in REGRESSION_SEEDS.into_iter().chain(first..first + count) {
         let program = generate::program(seed);
-        if let Some((_, why)) = KNOWN.iter().find(|(name, _)| *name == seed.to_string()) {
-            println!("passed over: seed {seed}: {why}");
+        if let Some((_, why)) = KNOWN_DIFFERENCES.iter().find(|(name, _)| *name == seed.to_string()) {
+            println!("skipped: seed {seed}: {why}");
             continue;
         }
         match verdict(&program, seed) {
-            Verdict::Same { races } => racy += u64::from(races),
-            Verdict::Undetermined if DIFFERED.contains(&seed) => panic!("seed {seed} decides nothing"),
-            Verdict::Undetermined => undetermined += 1,
-            Verdict::Different(what, _) => {
+            Verdict::Agree { races } => racing += u64::from(races),
+            Verdict::ScheduleDependent if REGRESSION_SEEDS.contains(&seed) => {
+                panic!("seed {seed} depends on the schedule")
+            }
+            Verdict::ScheduleDependent => undetermined += 1,
+            Verdict::Disagree(what, _) => {
                 let small =
                     shrink::shrink(program, |smaller| differs(smaller, seed).is_some_and(|(same, _)| same == what));
-                let (_, why) = differs(&small, seed).expect("it was found to");
+                let (_, why) = differs(&small, seed).expect("the shrunk program differs");
                 panic!("seed {seed}: {what}: {why}\n{small}");
             }
         }
     }
-    println!("{racy} of {count} programs race; what races in {undetermined} depends on the schedule");
+    println!("{racing} of {count} programs race; the races of {undetermined} depend on the schedule");
     assert!(count < 100 || undetermined * 20 < count, "{undetermined} programs depend on the schedule");
-    assert!(count < 100 || (racy * 10 > count && racy * 10 < count * 9), "{racy} of {count} programs race");
+    assert!(count < 100 || (racing * 10 > count && racing * 10 < count * 9), "{racing} of {count} programs race");
 }

@@ -1,16 +1,17 @@
-//! Which operations of the kernel language occur in random programs: all, or there is a reason.
+//! Checks that random programs contain every operation of the kernel language, or documents the
+//! reason.
 
 use std::collections::BTreeMap;
 
-use tegula_ir::{AtomicOp, Guard, Hopper, Inst, LeftFactor, Op, Order, Place};
+use tegula_ir::{AtomicOp, Guard, HopperOp, Inst, LeftOperand, MemoryOrder, MemoryRef, Op};
 
 use super::{build, generate};
 
-/// Programs among which each operation occurs.
+/// Number of programs in which each operation must occur.
 const PROGRAMS: u64 = 1000;
 
-/// Names what an operation is, and lists all names; without a wildcard, so that a new operation has
-/// to be named.
+/// Defines a function that names an operation, and the list of all names. The match has no
+/// wildcard, so that a new operation needs a name.
 macro_rules! kinds {
     ($function:ident($op:ident: $of:ty), $all:ident;
      $($pattern:pat $(if $guard:expr)? => $name:literal $(never $why:literal)?;)*) => {
@@ -25,7 +26,7 @@ macro_rules! kinds {
 }
 
 kinds! { operation(op: Op), OPERATIONS;
-    Op::Special(_) => "special" never "a register";
+    Op::SpecialRegister(_) => "special" never "a register";
     Op::Extent(..) => "extent" never "a parameter, which nothing writes";
     Op::Scalar(_) => "scalar" never "a parameter, which nothing writes";
     Op::Unary(..) => "unary" never "arithmetic";
@@ -42,9 +43,9 @@ kinds! { operation(op: Op), OPERATIONS;
     Op::Set(..) => "set" never "a register";
     Op::SetCursor(..) => "set cursor" never "a register";
     Op::MoveCursor { .. } => "move cursor" never "a register";
-    Op::Load { order, .. } if *order == Order::Weak => "load";
+    Op::Load { order, .. } if *order == MemoryOrder::Weak => "load";
     Op::Load { .. } => "ordered load";
-    Op::Store { order, .. } if *order == Order::Weak => "store";
+    Op::Store { order, .. } if *order == MemoryOrder::Weak => "store";
     Op::Store { .. } => "ordered store";
     Op::Atomic { .. } => "atomic";
     Op::Fence(_) => "fence";
@@ -60,7 +61,7 @@ kinds! { operation(op: Op), OPERATIONS;
     Op::Vote { .. } => "vote";
     Op::Mma { .. } => "mma" never "registers of a warp alone";
     Op::LoadMatrix { .. } => "load matrix";
-    Op::Hopper(_) => "of Hopper";
+    Op::Hopper(_) => "Hopper operation";
     Op::For { .. } => "for";
     Op::If { .. } => "if";
     Op::While { .. } => "while";
@@ -73,79 +74,79 @@ kinds! { atomic(op: AtomicOp), ATOMICS;
     AtomicOp::And => "atomic and";
     AtomicOp::Or => "atomic or";
     AtomicOp::Xor => "atomic xor";
-    AtomicOp::Exchange => "atomic exchange";
+    AtomicOp::Swap => "atomic exchange";
     AtomicOp::CompareExchange { .. } => "atomic compare and exchange";
 }
 
-kinds! { hopper(op: Hopper), HOPPER;
-    Hopper::InitBarrier { .. } => "init of an mbarrier";
-    Hopper::FenceInit => "fence after init";
-    Hopper::Arrive { block, .. } if block.is_some() => "remote arrival";
-    Hopper::Arrive { expect, .. } if expect.is_some() => "arrival that expects bytes";
-    Hopper::Arrive { .. } => "arrival at an mbarrier";
-    Hopper::Await { .. } => "wait at an mbarrier";
-    Hopper::CopyTile { blocks, .. } if blocks.is_some() => "multicast copy of a tile";
-    Hopper::CopyTile { .. } => "copy of a tile";
-    Hopper::Send { .. } => "send";
-    Hopper::StoreTile { .. } => "store of a tile";
-    Hopper::CommitStores => "commit of stores";
-    Hopper::AwaitStores { read, .. } if *read => "wait for reads of stores";
-    Hopper::AwaitStores { .. } => "wait for stores";
-    Hopper::FenceProxy { global: true } => "global proxy fence" never "global memory is fenced by interp_proxies";
-    Hopper::FenceProxy { .. } => "proxy fence";
-    Hopper::Wgmma { a, .. } if matches!(a, LeftFactor::Shared(_)) => "wgmma";
-    Hopper::Wgmma { .. } => "wgmma of registers";
-    Hopper::WgmmaFence => "wgmma fence";
-    Hopper::WgmmaCommit => "wgmma commit";
-    Hopper::WgmmaWait { .. } => "wgmma wait";
-    Hopper::StoreMatrix { .. } => "store matrix";
-    Hopper::SetRegisters { .. } => "set registers" never "registers";
-    Hopper::ClusterArrive => "arrival at the cluster's barrier";
-    Hopper::ClusterWait => "wait at the cluster's barrier";
-    Hopper::Prefetch { .. } => "prefetch" never "reads a descriptor, which nothing writes";
-    Hopper::AwaitLaunches => "wait for launches" never "orders launches, and a program is one";
-    Hopper::AllowNext => "start of the next launch" never "orders launches, and a program is one";
+kinds! { hopper(op: HopperOp), HOPPER;
+    HopperOp::MbarrierInit { .. } => "init of an mbarrier";
+    HopperOp::FenceMbarrierInit => "fence after init";
+    HopperOp::MbarrierArrive { block, .. } if block.is_some() => "remote arrival";
+    HopperOp::MbarrierArrive { expect, .. } if expect.is_some() => "arrival that expects bytes";
+    HopperOp::MbarrierArrive { .. } => "arrival at an mbarrier";
+    HopperOp::MbarrierWait { .. } => "wait at an mbarrier";
+    HopperOp::TmaLoad { blocks, .. } if blocks.is_some() => "multicast copy of a tile";
+    HopperOp::TmaLoad { .. } => "copy of a tile";
+    HopperOp::StoreAsync { .. } => "asynchronous store to shared memory";
+    HopperOp::TmaStore { .. } => "store of a tile";
+    HopperOp::BulkCommitGroup => "commit of stores";
+    HopperOp::BulkWaitGroup { read, .. } if *read => "wait for reads of stores";
+    HopperOp::BulkWaitGroup { .. } => "wait for stores";
+    HopperOp::FenceProxyAsync { global: true } => "global proxy fence" never "global memory is fenced by interp_proxies";
+    HopperOp::FenceProxyAsync { .. } => "proxy fence";
+    HopperOp::Wgmma { a, .. } if matches!(a, LeftOperand::Shared(_)) => "wgmma";
+    HopperOp::Wgmma { .. } => "wgmma of registers";
+    HopperOp::WgmmaFence => "wgmma fence";
+    HopperOp::WgmmaCommitGroup => "wgmma commit";
+    HopperOp::WgmmaWaitGroup { .. } => "wgmma wait";
+    HopperOp::StoreMatrix { .. } => "store matrix";
+    HopperOp::SetMaxRegisters { .. } => "set registers" never "registers";
+    HopperOp::ClusterArrive => "arrival at the cluster's barrier";
+    HopperOp::ClusterWait => "wait at the cluster's barrier";
+    HopperOp::PrefetchTensorMap { .. } => "prefetch" never "reads a descriptor, which nothing writes";
+    HopperOp::GriddepWait => "wait for launches" never "orders launches, and a program is one";
+    HopperOp::GriddepLaunchDependents => "start of the next launch" never "orders launches, and a program is one";
 }
 
-kinds! { guard(guard: Guard), GUARDS;
+kinds! { access_guard(guard: Guard), GUARDS;
     Guard::Always => "no guard";
     Guard::If(_) => "guard";
     Guard::First(_) => "guard of the first elements";
 }
 
-kinds! { order(order: Order), ORDERS;
-    Order::Weak => "weak";
-    Order::Relaxed => "relaxed";
-    Order::Acquire => "acquire";
-    Order::Release => "release";
-    Order::AcqRel => "acquire and release";
+kinds! { memory_order(order: MemoryOrder), ORDERS;
+    MemoryOrder::Weak => "weak";
+    MemoryOrder::Relaxed => "relaxed";
+    MemoryOrder::Acquire => "acquire";
+    MemoryOrder::Release => "release";
+    MemoryOrder::AcqRel => "acquire and release";
 }
 
-kinds! { place(place: Place), PLACES;
-    Place::Global { .. } => "place in a matrix";
-    Place::Cursor { .. } => "place by a cursor" never "the same memory, by an address in registers";
-    Place::Shared { .. } => "place in shared memory";
+kinds! { memory_ref(memory: MemoryRef), MEMORY_REFS;
+    MemoryRef::Global { .. } => "matrix element";
+    MemoryRef::Cursor { .. } => "cursor" never "the same memory, by an address in registers";
+    MemoryRef::Shared { .. } => "shared memory element";
 }
 
-/// Counts what the operations are, those of bodies as well.
+/// Counts operations by name, including those of bodies.
 fn count(insts: &[Inst], counts: &mut BTreeMap<&'static str, u64>) {
     let mut seen = |name| *counts.entry(name).or_default() += 1;
     for Inst { op, .. } in insts {
         seen(operation(op));
         match op {
-            Op::Load { guard: only, order: how, .. } | Op::Store { guard: only, order: how, .. } => {
-                seen(guard(only));
-                seen(order(how));
+            Op::Load { guard, order, .. } | Op::Store { guard, order, .. } => {
+                seen(access_guard(guard));
+                seen(memory_order(order));
             }
-            Op::CopyAsync { guard: only, .. } => seen(guard(only)),
-            Op::Atomic { op, order: how, .. } => {
+            Op::CopyAsync { guard, .. } => seen(access_guard(guard)),
+            Op::Atomic { op, order, .. } => {
                 seen(atomic(op));
-                seen(order(how));
+                seen(memory_order(order));
             }
             Op::Hopper(op) => seen(hopper(op)),
             _ => {}
         }
-        op.for_each_place(|at| seen(place(at)));
+        op.for_each_memory_ref(|memory| seen(memory_ref(memory)));
     }
     insts.iter().flat_map(|inst| inst.op.bodies()).for_each(|body| count(body, counts));
 }
@@ -156,11 +157,14 @@ fn every_operation_occurs_in_random_programs() {
     for seed in 0..PROGRAMS {
         count(build::build(&generate::program(seed)).0.body(), &mut counts);
     }
-    let all = [OPERATIONS, ATOMICS, HOPPER, GUARDS, ORDERS, PLACES].concat();
+    let all = [OPERATIONS, ATOMICS, HOPPER, GUARDS, ORDERS, MEMORY_REFS].concat();
     let missing: Vec<_> = all
         .iter()
         .filter(|(name, never)| never.is_none() && !counts.contains_key(name))
         .map(|(name, _)| *name)
         .collect();
-    assert!(missing.is_empty(), "{PROGRAMS} random programs lack {missing:?}: generate it, or say why not");
+    assert!(
+        missing.is_empty(),
+        "{PROGRAMS} random programs lack {missing:?}; generate them, or give a reason with `never`"
+    );
 }

@@ -1,26 +1,27 @@
-//! Small kernels as plain data: a list of steps that all threads go through, each of them done by some.
+//! Small kernels as plain data: a list of steps, each executed by a subset of the threads.
 
 use std::fmt;
 
-use tegula_ir::{AtomicOp, Compare, Order, Scope};
+use tegula_ir::{AtomicOp, Compare, MemoryOrder, Scope};
 
 /// Elements of each data array.
 pub const CELLS: u32 = 8;
 /// Elements of each array of flags.
 pub const FLAGS: u32 = 3;
-/// Barriers in shared memory that count arrivals and bytes.
+/// Number of mbarriers.
 pub const MBARRIERS: u32 = 4;
-/// Elements of a tile, of which there are two in shared memory and two in the matrix that they are stored to.
+/// Elements of a tile. Shared memory holds two tiles, and so does the matrix that they are stored
+/// to.
 pub const TILE: u32 = 4;
-/// Rows of the tile that warpgroups multiply, and those of them that are B.
-pub const FACTOR_ROWS: u32 = 64;
+/// Rows of the tile that `wgmma` reads, and those of them that are B.
+pub const OPERAND_ROWS: u32 = 64;
 pub const B_ROWS: u32 = 8;
 /// Threads of a warpgroup.
 pub const WARPGROUP: u32 = 128;
-/// Rows of a matrix that a warp loads or stores at once.
+/// Rows of the array for matrix loads and stores, 16 bytes each.
 pub const ROWS: u32 = 8;
 
-/// A kernel, and how it is launched.
+/// A kernel and its launch configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     pub blocks: u32,
@@ -31,21 +32,21 @@ pub struct Program {
     pub nodes: Vec<Node>,
 }
 
-/// A step, or steps that are repeated.
+/// A step, or a loop of steps.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
     Step(Step),
     Loop(u32, Vec<Step>),
 }
 
-/// What some threads do.
+/// An operation, and the threads that execute it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    pub by: Threads,
-    pub does: Does,
+    pub threads: Threads,
+    pub op: Op,
 }
 
-/// Threads: one bit for each block, warp of the block and lane of the warp.
+/// A set of threads: one bit per block, warp of the block and lane of the warp.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threads {
     pub blocks: u32,
@@ -56,7 +57,7 @@ pub struct Threads {
 impl Threads {
     pub const ALL: Self = Threads { blocks: u32::MAX, warps: u32::MAX, lanes: u32::MAX };
 
-    pub fn has(self, block: u32, thread: u32) -> bool {
+    pub fn contains(self, block: u32, thread: u32) -> bool {
         self.blocks >> block & 1 == 1 && self.warps >> (thread / 32) & 1 == 1 && self.lanes >> (thread % 32) & 1 == 1
     }
 }
@@ -67,19 +68,19 @@ pub enum Array {
     SharedData,
     SharedFlags,
     GlobalData,
-    /// The same memory as `GlobalData`, by another parameter.
+    /// The memory of `GlobalData`, through another parameter.
     Alias,
     GlobalFlags,
-    /// Tiles in shared memory, which are copied to and stored from asynchronously.
+    /// Tiles in shared memory, destination of TMA loads and source of TMA stores.
     Tiles,
-    /// The matrix that they are stored to.
+    /// The matrix that tiles are stored to.
     Stored,
-    /// Shared memory that other blocks of the cluster send to.
-    Inbox,
-    /// Rows of 16 bytes in shared memory, of which matrices are loaded and stored.
+    /// Shared memory that other blocks of the cluster write (DSMEM).
+    Dsmem,
+    /// Rows of 16 bytes in shared memory, for matrix loads and stores.
     Rows,
-    /// Tiles that warpgroups multiply, of which an element here is a row.
-    Factors,
+    /// Tile that `wgmma` reads; an element here is a row.
+    Operands,
 }
 
 impl Array {
@@ -91,13 +92,13 @@ impl Array {
         Array::GlobalFlags,
         Array::Tiles,
         Array::Stored,
-        Array::Inbox,
+        Array::Dsmem,
         Array::Rows,
-        Array::Factors,
+        Array::Operands,
     ];
 
-    /// The array that has the memory.
-    pub fn memory(self) -> Self {
+    /// The array whose memory this one uses.
+    pub fn storage(self) -> Self {
         if self == Array::Alias { Array::GlobalData } else { self }
     }
 
@@ -105,11 +106,11 @@ impl Array {
         !matches!(self, Array::GlobalData | Array::Alias | Array::GlobalFlags | Array::Stored)
     }
 
-    /// The element at coordinates that a finding names.
+    /// The element at the coordinates of a finding.
     pub fn element(self, index: &[u64]) -> u32 {
         match (self, index) {
-            (Array::Factors, [_, row, _]) => *row as u32,
-            (Array::Tiles | Array::Stored | Array::Inbox | Array::Rows, [tile, .., col]) => {
+            (Array::Operands, [_, row, _]) => *row as u32,
+            (Array::Tiles | Array::Stored | Array::Dsmem | Array::Rows, [tile, .., col]) => {
                 *tile as u32 * TILE + *col as u32
             }
             (_, [.., last]) => *last as u32,
@@ -126,9 +127,9 @@ impl Array {
             Array::GlobalFlags => "g_flags",
             Array::Tiles => "tiles",
             Array::Stored => "stored",
-            Array::Inbox => "inbox",
+            Array::Dsmem => "dsmem",
             Array::Rows => "rows",
-            Array::Factors => "factors",
+            Array::Operands => "operands",
         }
     }
 
@@ -136,26 +137,27 @@ impl Array {
         match self {
             Array::SharedData | Array::GlobalData | Array::Alias => CELLS,
             Array::SharedFlags | Array::GlobalFlags => FLAGS,
-            Array::Tiles | Array::Stored | Array::Inbox => 2 * TILE,
+            Array::Tiles | Array::Stored | Array::Dsmem => 2 * TILE,
             Array::Rows => ROWS * TILE,
-            Array::Factors => FACTOR_ROWS,
+            Array::Operands => OPERAND_ROWS,
         }
     }
 }
 
-/// Elements of an array: `width` from (first + stride · lane) · width on, within the array, as far as the guard lets them.
+/// Elements of an array that a lane accesses: `width` of them, starting at (first + stride · lane)
+/// · width, wrapped at the end of the array. The guard excludes some.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct At {
+pub struct ElementRange {
     pub array: Array,
     pub first: u32,
     pub stride: u32,
     pub width: u32,
-    pub part: Part,
+    pub guard: AccessGuard,
 }
 
 /// The guard of a weak access or a copy.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Part {
+pub enum AccessGuard {
     All,
     /// All elements in these lanes, one bit each.
     If(u32),
@@ -163,122 +165,122 @@ pub enum Part {
     First(u32),
 }
 
-impl At {
+impl ElementRange {
     pub fn cell(array: Array, first: u32) -> Self {
-        At { array, first, stride: 0, width: 1, part: Part::All }
+        ElementRange { array, first, stride: 0, width: 1, guard: AccessGuard::All }
     }
 
-    /// The first element, whether the guard lets it or not.
+    /// The first element, whether guarded or not.
     pub fn start(self, lane: u32) -> u32 {
         (self.first + self.stride * lane) % (self.array.len() / self.width) * self.width
     }
 
     pub fn elements(self, lane: u32) -> std::ops::Range<u32> {
-        let count = match self.part {
-            Part::All => self.width,
-            Part::If(lanes) => (lanes >> lane & 1) * self.width,
-            Part::First(n) => (n + lane) % (self.width + 1),
+        let count = match self.guard {
+            AccessGuard::All => self.width,
+            AccessGuard::If(lanes) => (lanes >> lane & 1) * self.width,
+            AccessGuard::First(n) => (n + lane) % (self.width + 1),
         };
         self.start(lane)..self.start(lane) + count
     }
 
     pub fn unguarded(self) -> Self {
-        At { part: Part::All, ..self }
+        ElementRange { guard: AccessGuard::All, ..self }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Does {
-    /// Writes all of the block's arrays and begins its barriers.
+pub enum Op {
+    /// Writes all shared arrays of the block and initializes its mbarriers.
     Init,
     Read {
-        at: At,
-        order: Order,
+        at: ElementRange,
+        order: MemoryOrder,
         scope: Scope,
     },
     Write {
-        at: At,
+        at: ElementRange,
         value: u32,
-        order: Order,
+        order: MemoryOrder,
         scope: Scope,
     },
     Atomic {
-        at: At,
+        at: ElementRange,
         op: AtomicOp,
         value: u32,
-        order: Order,
+        order: MemoryOrder,
         scope: Scope,
     },
-    /// Waits until a flag compares so with the value that is given for it, then acquires.
-    Wait {
-        at: At,
+    /// Waits until the comparison of a flag with its value holds, then acquires.
+    WaitFlag {
+        at: ElementRange,
         compare: Compare,
         values: [u32; FLAGS as usize],
         scope: Scope,
     },
     Fence(Scope),
     /// Starts an asynchronous copy from global to shared data.
-    Copy {
-        to: At,
-        from: At,
+    CopyAsync {
+        to: ElementRange,
+        from: ElementRange,
     },
-    Commit,
-    AwaitCopies(u32),
+    CommitCopies,
+    WaitCopies(u32),
     Barrier,
-    /// Comes to a named barrier of so many warps, to wait there or not.
-    Named {
+    /// Arrives at a named barrier of these warps, and waits there if `waits`.
+    NamedBarrier {
         id: u32,
         warps: u32,
         waits: bool,
     },
     SyncWarp,
-    /// Exchange values, and order nothing.
+    /// Exchanges values between lanes; orders no memory.
     Vote,
     Shuffle,
-    /// Arrives at a barrier of this block, or of the one of that rank in the cluster.
+    /// Arrives at an mbarrier of this block, or of the block with this rank in the cluster.
     Arrive {
         mbarrier: u32,
         rank: Option<u32>,
     },
-    /// Arrives and announces a tile.
-    Expect {
+    /// Arrives and expects the bytes of a tile.
+    ArriveExpectTx {
         mbarrier: u32,
     },
-    Await {
+    WaitMbarrier {
         mbarrier: u32,
         parity: u32,
     },
-    /// Starts copying a tile to shared memory, of this block or of all of the cluster.
-    CopyTile {
+    /// Starts a TMA load of a tile to this block, or to all blocks of the cluster.
+    TmaLoad {
         tile: u32,
         mbarrier: u32,
         multicast: bool,
     },
-    /// Starts copying a tile from shared memory to a row of the matrix.
-    StoreTile {
+    /// Starts a TMA store of a tile to a row of the matrix.
+    TmaStore {
         tile: u32,
         row: u32,
     },
     CommitStores,
-    /// Sends words to the block of that rank, whose barrier counts them.
-    Send {
-        to: At,
+    /// Stores words to the block with this rank, whose mbarrier counts their bytes.
+    StoreAsync {
+        to: ElementRange,
         mbarrier: u32,
         rank: u32,
     },
-    /// Warpgroups start multiplying: rows of A, in shared memory or in registers, and the first rows as B.
-    Multiply {
+    /// Starts `wgmma`: A from shared memory or registers, the first rows as B.
+    Wgmma {
         shared: bool,
     },
-    CommitProducts,
-    AwaitProducts(u32),
-    /// Loads or stores so many matrices; the rows that lanes give.
+    CommitWgmma,
+    WaitWgmma(u32),
+    /// Loads or stores `count` 8×8 matrices, whose rows the lanes address.
     Matrix {
-        at: At,
+        at: ElementRange,
         count: u32,
         store: bool,
     },
-    AwaitStores {
+    WaitStores {
         pending: u32,
         read: bool,
     },
@@ -292,7 +294,7 @@ impl Program {
         self.threads.div_ceil(32)
     }
 
-    /// Lanes that a warp of each block has.
+    /// Mask of the lanes of a warp.
     pub fn lanes(&self, warp: u32) -> u32 {
         match self.threads - 32 * warp {
             32.. => u32::MAX,
@@ -300,11 +302,11 @@ impl Program {
         }
     }
 
-    /// Whether it multiplies, or uses what is multiplied.
-    pub fn multiplies(&self) -> bool {
-        self.steps().any(|step| match step.does {
-            Does::Multiply { .. } => true,
-            Does::Read { at, .. } | Does::Write { at, .. } => at.array == Array::Factors,
+    /// Whether the program has `wgmma`, or accesses its operands.
+    pub fn uses_wgmma(&self) -> bool {
+        self.steps().any(|step| match step.op {
+            Op::Wgmma { .. } => true,
+            Op::Read { at, .. } | Op::Write { at, .. } => at.array == Array::Operands,
             _ => false,
         })
     }
@@ -317,8 +319,8 @@ impl Program {
         })
     }
 
-    /// What a thread does, in order: positions in [`Program::steps`], and the steps.
-    pub fn of_thread(&self, block: u32, thread: u32) -> Vec<(usize, Does)> {
+    /// The operations of a thread, in order, each with its position in [`Program::steps`].
+    pub fn thread_ops(&self, block: u32, thread: u32) -> Vec<(usize, Op)> {
         let (mut all, mut first) = (Vec::new(), 0);
         for node in &self.nodes {
             let (times, body) = match node {
@@ -326,27 +328,29 @@ impl Program {
                 Node::Loop(times, body) => (*times, &body[..]),
             };
             for _ in 0..times {
-                let mine = (first..).zip(body).filter(|(_, step)| step.by.has(block, thread));
-                all.extend(mine.map(|(at, step)| (at, step.does)));
+                let own = (first..).zip(body).filter(|(_, step)| step.threads.contains(block, thread));
+                all.extend(own.map(|(at, step)| (at, step.op)));
             }
             first += body.len();
         }
         all
     }
 
-    /// Arrivals that end a phase of a barrier: all threads that arrive at it, once each; of all blocks where they arrive at one's.
+    /// Arrivals per phase of an mbarrier: one per arriving thread. Remote arrivals count the
+    /// threads of all blocks of the cluster.
     pub fn arrivals(&self, mbarrier: u32) -> u32 {
-        let arrives = |step: &&Step| match step.does {
-            Does::Arrive { mbarrier: at, .. } | Does::Expect { mbarrier: at } => at == mbarrier,
+        let arrives = |step: &&Step| match step.op {
+            Op::Arrive { mbarrier: at, .. } | Op::ArriveExpectTx { mbarrier: at } => at == mbarrier,
             _ => false,
         };
         let Some(step) = self.steps().find(arrives) else { return 1 };
-        let (blocks, of_block) = match step.does {
-            Does::Arrive { rank: Some(_), .. } => (self.cluster, step.by.blocks),
+        let (blocks, block_mask) = match step.op {
+            Op::Arrive { rank: Some(_), .. } => (self.cluster, step.threads.blocks),
             _ => (1, u32::MAX),
         };
         let all = (0..blocks).flat_map(|block| (0..self.threads).map(move |thread| (block, thread)));
-        all.filter(|&(block, thread)| Threads { blocks: of_block, ..step.by }.has(block, thread)).count() as u32
+        all.filter(|&(block, thread)| Threads { blocks: block_mask, ..step.threads }.contains(block, thread)).count()
+            as u32
     }
 }
 
@@ -362,8 +366,8 @@ impl fmt::Display for Program {
                     (&body[..], "  ")
                 }
             };
-            for Step { by, does } in body {
-                writeln!(f, "{number:>3}: {indent}{by}: {does:?}")?;
+            for Step { threads, op } in body {
+                writeln!(f, "{number:>3}: {indent}{threads}: {op:?}")?;
                 number += 1;
             }
         }
@@ -374,12 +378,12 @@ impl fmt::Display for Program {
 impl fmt::Display for Threads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [("blocks", self.blocks), ("warps", self.warps), ("lanes", self.lanes)];
-        let mut said = false;
+        let mut written = false;
         for (name, set) in parts.into_iter().filter(|&(_, set)| set != u32::MAX) {
             let members: Vec<_> = (0..32).filter(|bit| set >> bit & 1 == 1).collect();
-            write!(f, "{}{name} {members:?}", if said { " " } else { "" })?;
-            said = true;
+            write!(f, "{}{name} {members:?}", if written { " " } else { "" })?;
+            written = true;
         }
-        if said { Ok(()) } else { write!(f, "all") }
+        if written { Ok(()) } else { write!(f, "all") }
     }
 }

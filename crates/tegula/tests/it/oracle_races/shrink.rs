@@ -1,18 +1,18 @@
-//! Makes a failing program smaller as long as it fails.
+//! Shrinks a failing program while it keeps failing.
 
 use super::model;
 use super::program::{Node, Program};
 
-/// The most programs that are tried.
-const MOST: u32 = 400;
+/// Maximum number of programs to try.
+const MAX_ATTEMPTS: u32 = 400;
 
-/// A program that fails as the given one does and of which no part can be left out.
+/// Returns a minimal program that still fails: removing any part makes it pass.
 pub fn shrink(mut program: Program, fails: impl Fn(&Program) -> bool) -> Program {
-    let mut left = MOST;
+    let mut left = MAX_ATTEMPTS;
     loop {
         let found = smaller(&program).find(|smaller| {
             left -= 1;
-            left == 0 || is_sound(smaller) && fails(smaller)
+            left == 0 || terminates(smaller) && fails(smaller)
         });
         match found {
             Some(smaller) if left > 0 => program = smaller,
@@ -21,12 +21,12 @@ pub fn shrink(mut program: Program, fails: impl Fn(&Program) -> bool) -> Program
     }
 }
 
-/// Whether it ends; parts that were left out may have seen to that.
-fn is_sound(program: &Program) -> bool {
+/// Whether the program terminates; a removed step may have been required for that.
+fn terminates(program: &Program) -> bool {
     (0..4).all(|schedule| model::races(program, super::RULES, schedule).is_some())
 }
 
-/// Programs with one thing less.
+/// Yields programs with one part removed.
 fn smaller(program: &Program) -> impl Iterator<Item = Program> + '_ {
     let without = (0..program.nodes.len()).rev().map(|at| {
         let mut smaller = program.clone();

@@ -1,164 +1,175 @@
-//! Flags that threads change and wait for.
+//! Generates flags that threads change and wait for.
 
 use tegula::element::Type;
-use tegula_ir::{AtomicOp, Compare, Operand, Order};
+use tegula_ir::{AtomicOp, Compare, MemoryOrder, Operand};
 
-use super::Maker;
-use crate::oracle_races::program::{Array, At, Does, FLAGS, Step, Threads};
+use super::Generator;
+use crate::oracle_races::program::{Array, ElementRange, FLAGS, Op, Step, Threads};
 
-/// A flag that is not changed any more.
+/// A flag that has its final value.
 #[derive(Clone, Copy)]
-pub struct Done {
+pub struct SettledFlag {
     array: Array,
     index: u32,
     value: u32,
-    /// Of a flag in shared memory.
+    /// Blocks of a flag in shared memory.
     blocks: u32,
 }
 
-/// Stores the value where the element equals `expected`.
+/// An atomic operation that stores the value where the element equals `expected`.
 pub fn compare_exchange(expected: u32) -> AtomicOp {
     AtomicOp::CompareExchange { expected: Operand::Const(Type::U32, expected.into()) }
 }
 
-/// What no element is.
-pub const NOTHING: u32 = 77;
+/// A value that no element has.
+pub const UNUSED_VALUE: u32 = 77;
 
-impl Maker {
-    /// A flag that some set, and others wait for.
+impl Generator {
+    /// A flag that some threads set, and other threads wait for.
     pub(super) fn flag(&mut self) {
         if self.flags_left.is_empty() {
             return;
         }
         let (array, index) = self.flags_left.remove(0);
-        let at = At::cell(array, index);
+        let at = ElementRange::cell(array, index);
         let counter = self.random.chance(2);
         let changes = 1 + self.random.below(3) as u32;
-        // Shared memory is of one block.
+        // Shared memory belongs to one block.
         let blocks = if array.is_shared() { 1 << self.random.below(self.blocks as usize) } else { u32::MAX };
-        let place = |by: Threads| Threads { blocks: by.blocks & blocks, ..by };
+        let in_blocks = |threads: Threads| Threads { blocks: threads.blocks & blocks, ..threads };
         let bits = counter && self.random.chance(3);
         let value = if bits { (1 << changes) - 1 } else { changes };
-        // What the flag is for, often.
-        let (message, cell) = (!self.random.chance(3), self.data(false));
+        // Usually the flag publishes data.
+        let (message, cell) = (!self.random.chance(3), self.data_elements(false));
         for change in 0..changes {
-            let (one, scope) = (self.thread(), self.scope());
-            let by = Threads { blocks: if array.is_shared() { blocks } else { one.blocks }, ..one };
+            let (thread, scope) = (self.random_thread(), self.scope());
+            let threads = Threads { blocks: if array.is_shared() { blocks } else { thread.blocks }, ..thread };
             if message && change == 0 {
-                self.push(by, Does::Write { at: cell, value: 1, order: Order::Weak, scope });
+                self.push(threads, Op::Write { at: cell, value: 1, order: MemoryOrder::Weak, scope });
             }
             if self.random.chance(3) {
                 let scope = self.scope();
-                self.push(by, Does::Fence(scope));
+                self.push(threads, Op::Fence(scope));
             }
             if counter {
-                let order = self.of(&[Order::Relaxed, Order::Release, Order::Release]);
-                let op = self.of(&[AtomicOp::Or, AtomicOp::Xor, AtomicOp::Add]);
+                let order = self.choose(&[MemoryOrder::Relaxed, MemoryOrder::Release, MemoryOrder::Release]);
+                let op = self.choose(&[AtomicOp::Or, AtomicOp::Xor, AtomicOp::Add]);
                 let (op, value) = if bits { (op, 1 << change) } else { (AtomicOp::Add, 1) };
-                self.push(by, Does::Atomic { at, op, value, order, scope });
+                self.push(threads, Op::Atomic { at, op, value, order, scope });
             } else {
                 if change > 0 {
-                    let (scope, compare) = (self.scope(), self.of(&[Compare::Ge, Compare::Eq]));
-                    self.push(by, Does::Wait { at, compare, values: [change; FLAGS as usize], scope });
+                    let (scope, compare) = (self.scope(), self.choose(&[Compare::Ge, Compare::Eq]));
+                    self.push(threads, Op::WaitFlag { at, compare, values: [change; FLAGS as usize], scope });
                 }
                 if self.random.chance(6) {
-                    self.keep(by, at);
+                    self.unchanging_update(threads, at);
                 }
-                self.change(by, at, change);
+                self.next_value(threads, at, change);
             }
             if self.random.chance(3) {
                 self.access();
             }
         }
-        self.done.push(Done { array, index, value, blocks });
-        let (some, scope) = (self.some(), self.scope());
-        let some = Threads { blocks: if array.is_shared() { blocks } else { some.blocks }, ..some };
-        let by = place(some);
+        self.settled.push(SettledFlag { array, index, value, blocks });
+        let (threads, scope) = (self.random_threads(), self.scope());
+        let threads = Threads { blocks: if array.is_shared() { blocks } else { threads.blocks }, ..threads };
+        let threads = in_blocks(threads);
         let (compare, values) = match self.random.below(4) {
             0 => (Compare::Eq, value),
             1 => (Compare::Gt, value - 1),
             2 if value == 1 => (Compare::Ne, 0),
             _ => (Compare::Ge, value),
         };
-        let mut steps = vec![Step { by, does: Does::Wait { at, compare, values: [values; FLAGS as usize], scope } }];
+        let mut steps =
+            vec![Step { threads, op: Op::WaitFlag { at, compare, values: [values; FLAGS as usize], scope } }];
         if self.random.chance(4) {
-            // Observes what the wait did, by another scope.
-            let (order, scope) = (self.of(&[Order::Acquire, Order::Relaxed]), self.scope());
-            steps.push(Step { by, does: Does::Read { at, order, scope } });
+            // Observes the same write as the wait, with another scope.
+            let (order, scope) = (self.choose(&[MemoryOrder::Acquire, MemoryOrder::Relaxed]), self.scope());
+            steps.push(Step { threads, op: Op::Read { at, order, scope } });
         }
         if message {
-            let by = if self.random.chance(4) { self.some() } else { by };
-            steps.push(Step { by, does: Does::Read { at: cell, order: Order::Weak, scope } });
+            let threads = if self.random.chance(4) { self.random_threads() } else { threads };
+            steps.push(Step { threads, op: Op::Read { at: cell, order: MemoryOrder::Weak, scope } });
         }
-        self.later.push(steps);
+        self.deferred.push(steps);
     }
 
-    /// The next value of a flag, by the only thread that changes it now.
-    fn change(&mut self, by: Threads, at: At, old: u32) {
+    /// Writes the next value of a flag. Only this thread changes it at this point.
+    fn next_value(&mut self, threads: Threads, at: ElementRange, old: u32) {
         let (value, scope) = (old + 1, self.scope());
         if self.random.chance(2) {
-            let orders = [Order::Relaxed, Order::Release, Order::Release, Order::Release, Order::Weak];
+            let orders = [
+                MemoryOrder::Relaxed,
+                MemoryOrder::Release,
+                MemoryOrder::Release,
+                MemoryOrder::Release,
+                MemoryOrder::Weak,
+            ];
             let kinds = if self.random.chance(4) { 5 } else { 4 };
-            let order = self.of(&orders[..kinds]);
-            self.push(by, Does::Write { at, value, order, scope });
+            let order = self.choose(&orders[..kinds]);
+            self.push(threads, Op::Write { at, value, order, scope });
             return;
         }
-        let order = self.of(&[Order::Relaxed, Order::Release, Order::Acquire, Order::AcqRel]);
-        let (op, value) = self.of(&[
+        let order =
+            self.choose(&[MemoryOrder::Relaxed, MemoryOrder::Release, MemoryOrder::Acquire, MemoryOrder::AcqRel]);
+        let (op, value) = self.choose(&[
             (AtomicOp::Add, 1),
             (AtomicOp::Max, value),
-            (AtomicOp::Exchange, value),
+            (AtomicOp::Swap, value),
             (AtomicOp::Xor, old ^ value),
             (compare_exchange(old), value),
             (compare_exchange(old), value),
         ]);
-        self.push(by, Does::Atomic { at, op, value, order, scope });
+        self.push(threads, Op::Atomic { at, op, value, order, scope });
     }
 
-    /// An atomic operation that leaves a flag as it is.
-    fn keep(&mut self, by: Threads, at: At) {
-        let (scope, order) = (self.scope(), self.of(&[Order::Relaxed, Order::Release, Order::Acquire, Order::AcqRel]));
-        let (op, value) = self.of(&[
+    /// An atomic operation that leaves the value of a flag unchanged.
+    fn unchanging_update(&mut self, threads: Threads, at: ElementRange) {
+        let (scope, order) = (
+            self.scope(),
+            self.choose(&[MemoryOrder::Relaxed, MemoryOrder::Release, MemoryOrder::Acquire, MemoryOrder::AcqRel]),
+        );
+        let (op, value) = self.choose(&[
             (AtomicOp::And, u32::MAX),
             (AtomicOp::Min, u32::MAX),
             (AtomicOp::Or, 0),
-            (compare_exchange(NOTHING), 5),
-            (compare_exchange(NOTHING), 5),
+            (compare_exchange(UNUSED_VALUE), 5),
+            (compare_exchange(UNUSED_VALUE), 5),
         ]);
-        self.push(by, Does::Atomic { at, op, value, order, scope });
+        self.push(threads, Op::Atomic { at, op, value, order, scope });
     }
 
-    /// A look at a flag by a thread that need not see anything.
-    pub(super) fn look(&mut self) {
-        if self.done.is_empty() {
+    /// A read of a flag by a thread that need not observe any write.
+    pub(super) fn flag_read(&mut self) {
+        if self.settled.is_empty() {
             return;
         }
-        let flag = self.done[self.random.below(self.done.len())];
-        let at = At::cell(flag.array, flag.index);
-        let (by, scope) = (self.some(), self.scope());
-        let order = self.of(&[Order::Weak, Order::Relaxed, Order::Acquire]);
-        let does = match self.random.below(4) {
-            0 => Does::Atomic { at, op: compare_exchange(NOTHING), value: 5, order: Order::Acquire, scope },
-            _ => Does::Read { at, order, scope },
+        let flag = self.settled[self.random.below(self.settled.len())];
+        let at = ElementRange::cell(flag.array, flag.index);
+        let (threads, scope) = (self.random_threads(), self.scope());
+        let order = self.choose(&[MemoryOrder::Weak, MemoryOrder::Relaxed, MemoryOrder::Acquire]);
+        let op = match self.random.below(4) {
+            0 => Op::Atomic { at, op: compare_exchange(UNUSED_VALUE), value: 5, order: MemoryOrder::Acquire, scope },
+            _ => Op::Read { at, order, scope },
         };
-        self.push(by, does);
+        self.push(threads, op);
     }
 
-    /// Lanes that wait for a flag each.
-    pub(super) fn each_its_flag(&mut self) {
-        let Some(&Done { array, blocks, .. }) = self.done.last() else { return };
-        let of_array = |done: &&Done| done.array == array && done.blocks == blocks;
+    /// A wait of each lane for a flag of its own.
+    pub(super) fn flag_per_lane(&mut self) {
+        let Some(&SettledFlag { array, blocks, .. }) = self.settled.last() else { return };
+        let same_array = |flag: &&SettledFlag| flag.array == array && flag.blocks == blocks;
         let mut values = [0; FLAGS as usize];
-        let mut known = 0;
-        for done in self.done.iter().filter(of_array) {
-            values[done.index as usize] = done.value;
-            known |= 1 << done.index;
+        let mut settled = 0;
+        for flag in self.settled.iter().filter(same_array) {
+            values[flag.index as usize] = flag.value;
+            settled |= 1 << flag.index;
         }
-        let at = At { stride: 1, ..At::cell(array, self.random.below(FLAGS as usize) as u32) };
-        let lanes = (0..6).filter(|&lane| known >> at.start(lane) & 1 == 1).fold(0, |lanes, lane| lanes | 1 << lane);
-        let (one, scope) = (self.thread(), self.scope());
-        let by = Threads { blocks: if array.is_shared() { blocks } else { one.blocks }, lanes, ..one };
-        let compare = self.of(&[Compare::Ge, Compare::Eq]);
-        self.later.push(vec![Step { by, does: Does::Wait { at, compare, values, scope } }]);
+        let at = ElementRange { stride: 1, ..ElementRange::cell(array, self.random.below(FLAGS as usize) as u32) };
+        let lanes = (0..6).filter(|&lane| settled >> at.start(lane) & 1 == 1).fold(0, |lanes, lane| lanes | 1 << lane);
+        let (thread, scope) = (self.random_thread(), self.scope());
+        let threads = Threads { blocks: if array.is_shared() { blocks } else { thread.blocks }, lanes, ..thread };
+        let compare = self.choose(&[Compare::Ge, Compare::Eq]);
+        self.deferred.push(vec![Step { threads, op: Op::WaitFlag { at, compare, values, scope } }]);
     }
 }

@@ -1,129 +1,147 @@
-//! Asynchronous operations: copies, tiles, and the barriers that count their bytes.
+//! Executes asynchronous operations: copies, tiles, and the mbarriers that count their bytes.
 
 use std::collections::BTreeSet;
 
-use super::clock::Known;
-use super::{Agent, Machine, Party, Place, Proxy};
-use crate::oracle_races::program::{Array, At, B_ROWS, TILE};
+use super::clock::ClockView;
+use super::{AccessSite, Accessor, Machine, Proxy, SyncPoint};
+use crate::oracle_races::program::{Array, B_ROWS, ElementRange, TILE};
 
 impl Machine<'_> {
-    /// Somebody who works beside a thread, and knows what that knew.
-    pub(super) fn fork(&mut self, me: usize, party: Party, proxy: Proxy) -> (Agent, Known) {
-        let number = self.agents;
+    /// Creates the agent of an asynchronous operation, whose clock starts as a copy of the
+    /// thread's.
+    pub(super) fn fork(&mut self, tid: usize, site: AccessSite, proxy: Proxy) -> (Accessor, ClockView) {
+        let agent = self.agents;
         self.agents += 1;
-        let mut known = self.threads[me].known.clone();
-        let time = known.tick(number);
-        (Agent { number, time, party, strength: self.strength(me, None), proxy }, known)
+        let mut view = self.threads[tid].view.clone();
+        let time = view.tick(agent);
+        (Accessor { agent, time, site, strength: self.strength(tid, None), proxy }, view)
     }
 
-    pub(super) fn copy(&mut self, me: usize, party: Party, to: At, from: At, lane: u32) -> bool {
-        let (by, known) = self.fork(me, party, Proxy::Generic);
-        let source = from.array.memory();
-        if self.rules.copies_read_late {
-            from.elements(lane).for_each(|index| self.note(&by, &known, (0, source, index), false));
+    pub(super) fn copy_async(
+        &mut self,
+        tid: usize,
+        site: AccessSite,
+        to: ElementRange,
+        from: ElementRange,
+        lane: u32,
+    ) -> bool {
+        let (accessor, view) = self.fork(tid, site, Proxy::Generic);
+        let source = from.array.storage();
+        if self.rules.copy_reads_until_wait {
+            from.elements(lane).for_each(|index| self.record(&accessor, &view, (0, source, index), false));
         } else {
-            self.access(me, party, from, lane, false, None);
+            self.access(tid, site, from, lane, false, None);
         }
-        // What the guard leaves out becomes zero.
+        // Elements excluded by the guard become zero.
         for (index, element) in to.elements(lane).zip(from.start(lane)..) {
             let copied = from.elements(lane).contains(&element);
-            let value = if copied { self.location(me, source, element).1.value } else { 0 };
-            self.note(&by, &known, (party.block, to.array, index), true);
-            self.put((party.block, to.array, index), value);
+            let value = if copied { self.location(tid, source, element).1.value } else { 0 };
+            self.record(&accessor, &view, (site.block, to.array, index), true);
+            self.weak_write((site.block, to.array, index), value);
         }
-        self.threads[me].copies.push(by.number);
+        self.threads[tid].copies.push(accessor.agent);
         true
     }
 
-    /// Arrivals and bytes at a barrier, and what comes with them.
-    pub(super) fn count(&mut self, (block, mbarrier): (u32, u32), known: &Known, arrivals: u32, bytes: i64) {
+    /// Adds arrivals, bytes and a clock to the current phase of an mbarrier.
+    pub(super) fn count(&mut self, (block, mbarrier): (u32, u32), view: &ClockView, arrivals: u32, bytes: i64) {
         let count = self.program.arrivals(mbarrier);
         let barrier = self.mbarriers.entry((block, mbarrier)).or_default();
-        barrier.known.join(known);
+        barrier.view.join(view);
         (barrier.arrived, barrier.bytes) = (barrier.arrived + arrivals, barrier.bytes + bytes);
         if barrier.arrived == count && barrier.bytes == 0 {
             barrier.arrived = 0;
-            barrier.ended.push(std::mem::take(&mut barrier.known));
+            barrier.completed_phases.push(std::mem::take(&mut barrier.view));
         }
     }
 
-    /// Where the bytes are counted, what the copy wrote is known, whatever its proxy.
-    pub(super) fn copy_tile(&mut self, me: usize, party: Party, tile: u32, mbarrier: u32, multicast: bool) -> bool {
+    /// A wait for the mbarrier that counts the bytes orders the writes of the copy, whatever their
+    /// proxy.
+    pub(super) fn tma_load(&mut self, tid: usize, site: AccessSite, tile: u32, mbarrier: u32, multicast: bool) -> bool {
         let cluster = self.program.cluster;
-        let first = party.block / cluster * cluster;
-        let blocks = if multicast { first..first + cluster } else { party.block..party.block + 1 };
+        let first = site.block / cluster * cluster;
+        let blocks = if multicast { first..first + cluster } else { site.block..site.block + 1 };
         for block in blocks {
-            // Each block's bytes count at its own barrier, which says nothing of those of another.
-            let (by, known) = self.fork(me, party, Proxy::Async);
-            let mut done = Known::default();
-            done.learn(by.number);
-            self.arrivals.push((block, by.number));
+            // Each block's bytes count at its own mbarrier, which orders no writes to another
+            // block.
+            let (accessor, view) = self.fork(tid, site, Proxy::Async);
+            let mut done = ClockView::default();
+            done.include(accessor.agent);
+            self.shared_writers.push((block, accessor.agent));
             for index in tile * TILE..(tile + 1) * TILE {
-                self.note(&by, &known, (block, Array::Tiles, index), true);
-                self.put((block, Array::Tiles, index), 0);
+                self.record(&accessor, &view, (block, Array::Tiles, index), true);
+                self.weak_write((block, Array::Tiles, index), 0);
             }
             self.count((block, mbarrier), &done, 0, -i64::from(TILE));
         }
         true
     }
 
-    /// Words on their way to a block of the cluster.
-    pub(super) fn send(&mut self, me: usize, party: Party, to: At, lane: u32, mbarrier: u32, rank: u32) -> bool {
-        let block = party.block / self.program.cluster * self.program.cluster + rank;
-        let (by, known) = self.fork(me, party, Proxy::Generic);
-        let mut done = Known::default();
-        done.learn(by.number);
-        self.arrivals.push((block, by.number));
+    /// An asynchronous store to shared memory of a block in the cluster.
+    pub(super) fn store_async(
+        &mut self,
+        tid: usize,
+        site: AccessSite,
+        to: ElementRange,
+        lane: u32,
+        mbarrier: u32,
+        rank: u32,
+    ) -> bool {
+        let block = site.block / self.program.cluster * self.program.cluster + rank;
+        let (accessor, view) = self.fork(tid, site, Proxy::Generic);
+        let mut done = ClockView::default();
+        done.include(accessor.agent);
+        self.shared_writers.push((block, accessor.agent));
         for index in to.elements(lane) {
-            self.note(&by, &known, (block, to.array, index), true);
-            self.put((block, to.array, index), 1);
+            self.record(&accessor, &view, (block, to.array, index), true);
+            self.weak_write((block, to.array, index), 1);
         }
         self.count((block, mbarrier), &done, 0, -i64::from(to.width));
         true
     }
 
-    /// A warp's part of a multiplication, which starts when all lanes have come: as far as order is
-    /// concerned, by the first.
-    pub(super) fn multiply(&mut self, me: usize, party: Party, shared: bool) -> bool {
-        let (block, warp) = (party.block, party.thread / 32);
-        let place = Place::Multiply { block, warp, step: party.step };
-        if !self.meet(me, place, 32, true) {
+    /// A warp's part of a `wgmma`, which starts when all its lanes have arrived. Its order is that
+    /// of the first lane.
+    pub(super) fn wgmma(&mut self, tid: usize, site: AccessSite, shared: bool) -> bool {
+        let (block, warp) = (site.block, site.thread / 32);
+        let point = SyncPoint::Wgmma { block, warp, step: site.step };
+        if !self.synchronize(tid, point, 32, true) {
             return false;
         }
-        let nth = self.threads[me].visits[&place];
-        let lead = me - party.thread as usize % 32;
-        let number = match self.products.get(&(place, nth)) {
-            Some(&number) => number,
+        let nth = self.threads[tid].visits[&point];
+        let lead = tid - site.thread as usize % 32;
+        let agent = match self.wgmmas.get(&(point, nth)) {
+            Some(&agent) => agent,
             None => {
-                let (by, known) = self.fork(lead, Party { thread: warp * 32, ..party }, Proxy::Async);
+                let (accessor, view) = self.fork(lead, AccessSite { thread: warp * 32, ..site }, Proxy::Async);
                 let a = if shared { warp % 4 * 16..warp % 4 * 16 + 16 } else { 0..0 };
-                // Rows that are of both factors are read once.
+                // Rows of both operands are read once.
                 let rows: BTreeSet<_> = a.chain(0..B_ROWS).collect();
-                rows.into_iter().for_each(|row| self.note(&by, &known, (block, Array::Factors, row), false));
-                self.products.insert((place, nth), by.number);
-                by.number
+                rows.into_iter().for_each(|row| self.record(&accessor, &view, (block, Array::Operands, row), false));
+                self.wgmmas.insert((point, nth), accessor.agent);
+                accessor.agent
             }
         };
-        self.threads[me].products.push(number);
+        self.threads[tid].wgmmas.push(agent);
         true
     }
 
-    pub(super) fn store_tile(&mut self, me: usize, party: Party, tile: u32, row: u32) -> bool {
-        let (reads, known) = self.fork(me, party, Proxy::Async);
+    pub(super) fn tma_store(&mut self, tid: usize, site: AccessSite, tile: u32, row: u32) -> bool {
+        let (reads, view) = self.fork(tid, site, Proxy::Async);
         for index in tile * TILE..(tile + 1) * TILE {
-            self.note(&reads, &known, (party.block, Array::Tiles, index), false);
+            self.record(&reads, &view, (site.block, Array::Tiles, index), false);
         }
-        let (mut writes, mut known) = self.fork(me, party, Proxy::Async);
-        if !self.rules.tiles_are_stored_late {
-            let time = self.threads[me].known.tick(me);
-            (writes.number, writes.time, known) = (me, time, self.threads[me].known.clone());
+        let (mut writes, mut view) = self.fork(tid, site, Proxy::Async);
+        if !self.rules.tma_store_writes_until_wait {
+            let time = self.threads[tid].view.tick(tid);
+            (writes.agent, writes.time, view) = (tid, time, self.threads[tid].view.clone());
         }
         for (index, from) in (row * TILE..(row + 1) * TILE).zip(tile * TILE..) {
-            let value = self.location(me, Array::Tiles, from).1.value;
-            self.note(&writes, &known, (0, Array::Stored, index), true);
-            self.put((0, Array::Stored, index), value);
+            let value = self.location(tid, Array::Tiles, from).1.value;
+            self.record(&writes, &view, (0, Array::Stored, index), true);
+            self.weak_write((0, Array::Stored, index), value);
         }
-        self.threads[me].stores.push([reads.number, if writes.number == me { reads.number } else { writes.number }]);
+        self.threads[tid].stores.push([reads.agent, if writes.agent == tid { reads.agent } else { writes.agent }]);
         true
     }
 }

@@ -1,22 +1,22 @@
-//! What agents know: vector clocks, and operations that are morally strong.
+//! Vector clocks of agents, and moral strength of operations.
 
 use std::collections::BTreeSet;
 
-use tegula_ir::{Order, Scope};
+use tegula_ir::{MemoryOrder, Scope};
 
 use super::Access;
 
-/// What an agent knows to have happened.
+/// The accesses that happened before an agent's current operation.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct ClockView {
     pub clock: Vec<u32>,
     pub observed: BTreeSet<usize>,
 }
 
-impl Known {
-    pub fn join(&mut self, other: &Known) {
+impl ClockView {
+    pub fn join(&mut self, other: &ClockView) {
         self.clock.resize(self.clock.len().max(other.clock.len()), 0);
-        self.clock.iter_mut().zip(&other.clock).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
+        self.clock.iter_mut().zip(&other.clock).for_each(|(own, other)| *own = (*own).max(*other));
         self.observed.extend(&other.observed);
     }
 
@@ -26,13 +26,13 @@ impl Known {
         self.clock[agent]
     }
 
-    /// All that an asynchronous operation did, which is done at one time.
-    pub fn learn(&mut self, agent: usize) {
+    /// Adds all accesses of an asynchronous operation, which has one time.
+    pub fn include(&mut self, agent: usize) {
         self.clock.resize(self.clock.len().max(agent + 1), 0);
         self.clock[agent] = 1;
     }
 
-    pub fn has(&self, access: &Access) -> bool {
+    pub fn contains(&self, access: &Access) -> bool {
         self.clock.get(access.agent).is_some_and(|&time| time >= access.time) || self.observed.contains(&access.id)
     }
 }
@@ -56,6 +56,6 @@ impl Strength {
     }
 }
 
-pub fn strong(order: Order, scope: Scope) -> Option<Scope> {
-    (order != Order::Weak).then_some(scope)
+pub fn strong(order: MemoryOrder, scope: Scope) -> Option<Scope> {
+    (order != MemoryOrder::Weak).then_some(scope)
 }

@@ -1,86 +1,95 @@
-//! The oracle: which accesses of a program race, by the memory consistency model of the PTX ISA (version 8.7, chapter 8).
+//! The oracle: computes the races of a program by the memory consistency model of the PTX ISA. The
+//! source is version 8.7, chapter 8.
 //!
-//! The words are the model's. Two operations are *morally strong* where one precedes the other in program order, or both are strong,
-//! go by one proxy, overlap completely, and have scopes that include each other's thread. A *release pattern* on a location is a
-//! release on it, or that, or a fence, followed by a strong write to it; it *synchronizes with* an acquire pattern that observes the
-//! write, or a read-modify-write that observed it, if the first operation of the one and the last of the other are morally strong.
-//! *Causality order* is program order and synchronization, transitively; a write that was observed precedes what follows the read that
-//! observed it, which says nothing of what came before the write. Only waits count here: what other reads observe is up to the schedule. Two conflicting accesses race if they are not in causality order
-//! and not morally strong.
+//! The terms are the model's. Two operations are *morally strong* if one precedes the other in
+//! program order. They also are if both are strong, use one proxy, overlap completely, and have
+//! scopes that include each other's thread. A *release pattern* on a location is a release on it,
+//! or a release or fence followed by a strong write to it. It *synchronizes with* an acquire
+//! pattern that observes the write, or a read-modify-write that observed it. The first operation of
+//! the release pattern and the last of the acquire pattern must be morally strong. *Causality
+//! order* is the transitive closure of program order and synchronization. An observed write
+//! precedes what follows the read that observed it; what precedes the write gains no order from
+//! that. Only waits count here, since what other reads observe depends on the schedule. Two
+//! conflicting accesses race if they are not in causality order and not morally strong.
 //!
-//! Each thread and each asynchronous operation is an agent. What an agent knows is a whole vector clock, an entry for each agent, and
-//! single writes that were observed; nothing is forgotten, and each new access is compared with all before it at its element. Threads
-//! run one step at a time, in an order that a seed chooses; of a program whose synchronization is deterministic any will do.
+//! Each thread and each asynchronous operation is an agent. An agent has a full vector clock, with
+//! an entry per agent, and a set of observed writes. Nothing is discarded: each new access is
+//! compared with all earlier accesses to its element. Threads run one step at a time, in an order
+//! given by a seed; for a program with deterministic synchronization any order is valid.
 
 mod asynchronous;
 mod clock;
-mod meet;
 mod memory;
+mod sync;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::{Known, Strength, strong};
-use tegula_ir::{Order, Scope};
+use clock::{ClockView, Strength, strong};
+use tegula_ir::{MemoryOrder, Scope};
 
-use super::program::{Array, Does, Program, TILE};
+use super::program::{Array, Op, Program, TILE};
 use crate::product::Random;
 
-/// Rules that differ as long as the interpreter lacks them; see [`super`].
+/// Rules of the model that can be switched off while the interpreter lacks them; see [`super`].
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// The source of an asynchronous copy is read until the copy was waited for, not when it starts.
-    pub copies_read_late: bool,
-    /// A write that was waited for precedes what follows the wait, whether anything was released or not.
+    /// The source of an asynchronous copy is read until the wait for the copy, not at its start.
+    pub copy_reads_until_wait: bool,
+    /// A write observed by a wait precedes what follows the wait, with or without a release.
     pub observation_orders: bool,
-    /// A release, and a later strong write by the same thread to the same location, are a release pattern.
-    pub releases_go_on: bool,
-    /// An arrival at a barrier of another block, which is printed with the scope of a block, publishes all the same.
-    pub remote_arrivals_publish: bool,
-    /// A tile that is stored is written until the store was waited for, not when it starts.
-    pub tiles_are_stored_late: bool,
+    /// A release and a later strong write by the same thread to the same location form a release
+    /// pattern.
+    pub release_patterns_extend: bool,
+    /// An arrival at an mbarrier of another block releases, although it is printed with block
+    /// scope.
+    pub remote_arrivals_release: bool,
+    /// A TMA store writes its destination until the wait for the store, not at its start.
+    pub tma_store_writes_until_wait: bool,
 }
 
 impl Rules {
-    /// The memory model.
+    /// All rules as the memory model has them.
     pub const ALL: Self = Rules {
-        copies_read_late: true,
+        copy_reads_until_wait: true,
         observation_orders: true,
-        releases_go_on: true,
-        remote_arrivals_publish: false,
-        tiles_are_stored_late: true,
+        release_patterns_extend: true,
+        remote_arrivals_release: false,
+        tma_store_writes_until_wait: true,
     };
 }
 
 /// An element of memory: the block (0 for global memory), the array and the position.
 pub type Element = (u32, Array, u32);
 
-/// A thread at a step.
+/// The thread and step of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Party {
+pub struct AccessSite {
     pub block: u32,
     pub thread: u32,
     pub step: usize,
 }
 
-/// Accesses by element; of each pair, the lesser first.
-pub type Pairs = BTreeMap<Element, BTreeSet<[Party; 2]>>;
+/// Pairs of accesses by element; each pair is sorted.
+pub type Pairs = BTreeMap<Element, BTreeSet<[AccessSite; 2]>>;
 
-/// What is wrong with a program.
+/// The errors of a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Races {
     pub races: Pairs,
-    /// Writes by threads and accesses by the asynchronous proxy that are in order, but without a fence between the proxies.
+    /// Writes by threads and accesses by the asynchronous proxy that are ordered, but lack a proxy
+    /// fence.
     pub unfenced: Pairs,
     /// Whether a block may end while an asynchronous operation still uses its shared memory.
-    pub given_up: bool,
+    pub block_ended_early: bool,
 }
 
-/// Whoever accesses memory, and when and how.
+/// The agent of an access, its time on that agent's clock, and the properties that decide moral
+/// strength.
 #[derive(Clone, Copy, Debug)]
-struct Agent {
-    number: usize,
+struct Accessor {
+    agent: usize,
     time: u32,
-    party: Party,
+    site: AccessSite,
     strength: Strength,
     proxy: Proxy,
 }
@@ -90,14 +99,14 @@ struct Access {
     id: usize,
     agent: usize,
     time: u32,
-    party: Party,
-    round: Option<usize>,
+    site: AccessSite,
+    execution: Option<usize>,
     writes: bool,
     strength: Strength,
     proxy: Proxy,
 }
 
-/// By which way an access goes to memory.
+/// The proxy of an access.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Proxy {
     Generic,
@@ -106,72 +115,73 @@ enum Proxy {
 
 /// A strong write that a read of the location observes, with the release patterns that it ends.
 #[derive(Clone, Debug)]
-struct Published {
+struct StrongWrite {
     id: usize,
-    by: Strength,
-    patterns: Vec<(Strength, Known)>,
+    strength: Strength,
+    patterns: Vec<(Strength, ClockView)>,
 }
 
 #[derive(Default)]
 struct Location {
     value: u32,
     accesses: Vec<Access>,
-    /// The last write, and those that it observed one after the other.
-    chain: Vec<Published>,
+    /// The last write, preceded by the chain of writes that it observed.
+    chain: Vec<StrongWrite>,
     /// Releases of each thread on this location.
-    released: BTreeMap<usize, Vec<(Strength, Known)>>,
+    released: BTreeMap<usize, Vec<(Strength, ClockView)>>,
 }
 
-/// Threads that come to one place.
+/// One use of a synchronization point, by threads that arrive there.
 #[derive(Default)]
-struct Meeting {
-    came: usize,
-    full: bool,
-    known: Known,
+struct SyncInstance {
+    arrived: usize,
+    complete: bool,
+    view: ClockView,
 }
 
-/// A barrier that counts: arrivals of the phase that goes on, and what those of each phase knew.
+/// An mbarrier: arrivals of the current phase, and the joined clocks of each completed phase.
 #[derive(Default)]
 struct Mbarrier {
     arrived: u32,
-    /// Bytes that were announced and have not come.
+    /// Expected bytes that have not arrived.
     bytes: i64,
-    ended: Vec<Known>,
-    known: Known,
+    completed_phases: Vec<ClockView>,
+    view: ClockView,
 }
 
 struct Thread {
     block: u32,
     thread: u32,
-    todo: Vec<(usize, Does)>,
+    ops: Vec<(usize, Op)>,
     next: usize,
-    known: Known,
-    fences: Vec<(Strength, Known)>,
-    /// Release patterns that strong reads observed, and where: what comes later may acquire them.
-    observed: Vec<(Element, Strength, Known)>,
-    /// Agents of asynchronous copies since the last commit, and of each group.
+    view: ClockView,
+    fences: Vec<(Strength, ClockView)>,
+    /// Release patterns observed by strong reads, with their element. Later operations may acquire
+    /// them.
+    observed: Vec<(Element, Strength, ClockView)>,
+    /// Agents of asynchronous copies since the last commit, and of each committed group.
     copies: Vec<usize>,
     groups: Vec<Vec<usize>>,
-    /// The same of stores of tiles: agents that read shared memory, and agents that write.
+    /// The same for TMA stores: the agent that reads shared memory, and the agent that writes.
     stores: Vec<[usize; 2]>,
     store_groups: Vec<Vec<[usize; 2]>>,
-    /// The same of multiplications of its warp.
-    products: Vec<usize>,
-    product_groups: Vec<Vec<usize>>,
-    /// When it fenced one proxy from the other.
+    /// The same for the `wgmma` of its warp.
+    wgmmas: Vec<usize>,
+    wgmma_groups: Vec<Vec<usize>>,
+    /// Times of its proxy fences.
     proxy_fences: Vec<u32>,
-    /// How often it came to each place, and whether it is there.
-    visits: BTreeMap<Place, usize>,
-    waits_at: Option<(Place, usize)>,
+    /// Visits to each synchronization point, and the one where the thread waits.
+    visits: BTreeMap<SyncPoint, usize>,
+    waiting_at: Option<(SyncPoint, usize)>,
 }
 
-/// Where threads meet.
+/// A synchronization point of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum SyncPoint {
     Barrier {
         block: u32,
     },
-    Named {
+    NamedBarrier {
         block: u32,
         id: u32,
     },
@@ -183,8 +193,8 @@ enum Place {
     Cluster {
         cluster: u32,
     },
-    /// Lanes of a warp multiply together.
-    Multiply {
+    /// The lanes of a warp start `wgmma` together.
+    Wgmma {
         block: u32,
         warp: u32,
         step: usize,
@@ -196,40 +206,40 @@ struct Machine<'a> {
     rules: Rules,
     threads: Vec<Thread>,
     memory: BTreeMap<Element, Location>,
-    meetings: BTreeMap<(Place, usize), Meeting>,
+    syncs: BTreeMap<(SyncPoint, usize), SyncInstance>,
     mbarriers: BTreeMap<(u32, u32), Mbarrier>,
     agents: usize,
     accesses: usize,
-    /// Agents that multiply, by the meeting of their warp.
-    products: BTreeMap<(Place, usize), usize>,
-    /// Agents that write to shared memory, of each block, and that some thread of it has to wait for.
-    arrivals: Vec<(u32, usize)>,
-    /// Of a plain store, how often its thread has come to it before.
-    round: Option<usize>,
+    /// Agents of `wgmma`, by the synchronization of their warp.
+    wgmmas: BTreeMap<(SyncPoint, usize), usize>,
+    /// Agents that write shared memory of a block, whose threads must wait for them.
+    shared_writers: Vec<(u32, usize)>,
+    /// For a plain store, the number of its earlier executions by the thread.
+    execution: Option<usize>,
     races: Races,
 }
 
-/// The races of a program, threads taking turns as the seed says; `None` where they wait for ever.
+/// Computes the races of a program on the schedule of a seed. Returns `None` for a deadlock.
 pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
     let all = (0..program.blocks).flat_map(|block| (0..program.threads).map(move |thread| (block, thread)));
     let threads: Vec<_> = all
         .map(|(block, thread)| Thread {
             block,
             thread,
-            todo: program.of_thread(block, thread),
+            ops: program.thread_ops(block, thread),
             next: 0,
-            known: Known::default(),
+            view: ClockView::default(),
             fences: Vec::new(),
             observed: Vec::new(),
             copies: Vec::new(),
             groups: Vec::new(),
             stores: Vec::new(),
             store_groups: Vec::new(),
-            products: Vec::new(),
-            product_groups: Vec::new(),
+            wgmmas: Vec::new(),
+            wgmma_groups: Vec::new(),
             proxy_fences: Vec::new(),
             visits: BTreeMap::new(),
-            waits_at: None,
+            waiting_at: None,
         })
         .collect();
     let mut machine = Machine {
@@ -238,212 +248,215 @@ pub fn races(program: &Program, rules: Rules, seed: u64) -> Option<Races> {
         agents: threads.len(),
         threads,
         memory: BTreeMap::new(),
-        meetings: BTreeMap::new(),
+        syncs: BTreeMap::new(),
         mbarriers: BTreeMap::new(),
         accesses: 0,
-        products: BTreeMap::new(),
-        arrivals: Vec::new(),
-        round: None,
+        wgmmas: BTreeMap::new(),
+        shared_writers: Vec::new(),
+        execution: None,
         races: Races::default(),
     };
     let random = &mut Random(seed);
-    // Some threads, warps or blocks are much slower than others, so that the last may come first.
-    let together = [1, 32, 1024][random.below(3)];
+    // Some threads, warps or blocks are much slower, so that later ones may arrive first.
+    let group_size = [1, 32, 1024][random.below(3)];
     let paces: Vec<_> = (0..machine.threads.len()).map(|_| [1, 1, 3, 20, 400][random.below(5)]).collect();
-    let pace = |t: &Thread| paces[((t.block * 1024 + t.thread) / together) as usize % paces.len()];
+    let pace = |t: &Thread| paces[((t.block * 1024 + t.thread) / group_size) as usize % paces.len()];
     let pace: Vec<_> = machine.threads.iter().map(pace).collect();
-    // One thread may change its flag only when no other thread can go on: few change one, and their order matters.
-    let changes = |(_, does): &(usize, Does)| match does {
-        Does::Atomic { .. } => true,
-        Does::Write { order, .. } => *order != Order::Weak,
+    // Optionally one thread changes its flag only when no other thread can progress. Few threads
+    // change flags, and their order matters.
+    let changes_flag = |(_, op): &(usize, Op)| match op {
+        Op::Atomic { .. } => true,
+        Op::Write { order, .. } => *order != MemoryOrder::Weak,
         _ => false,
     };
     let all = 0..machine.threads.len();
-    let changers: Vec<usize> = all.filter(|&thread| machine.threads[thread].todo.iter().any(changes)).collect();
-    let last = (!changers.is_empty() && random.chance(2)).then(|| changers[random.below(changers.len())]);
-    let is_held = |machine: &Machine<'_>, thread: usize| {
-        let Thread { todo, next, .. } = &machine.threads[thread];
-        Some(thread) == last && todo.get(*next).is_some_and(changes)
+    let flag_writers: Vec<usize> = all.filter(|&thread| machine.threads[thread].ops.iter().any(changes_flag)).collect();
+    let held_back =
+        (!flag_writers.is_empty() && random.chance(2)).then(|| flag_writers[random.below(flag_writers.len())]);
+    let is_held_back = |machine: &Machine<'_>, thread: usize| {
+        let Thread { ops, next, .. } = &machine.threads[thread];
+        Some(thread) == held_back && ops.get(*next).is_some_and(changes_flag)
     };
-    let mut left: Vec<usize> = (0..machine.threads.len()).collect();
-    while !left.is_empty() {
-        let start = random.below(left.len());
-        left.rotate_left(start);
-        let mut moved = false;
-        for &thread in &left {
+    let mut running: Vec<usize> = (0..machine.threads.len()).collect();
+    while !running.is_empty() {
+        let start = random.below(running.len());
+        running.rotate_left(start);
+        let mut progressed = false;
+        for &thread in &running {
             for _ in 0..if random.chance(pace[thread]) { 1 + random.below(8) } else { 0 } {
-                moved |= !is_held(&machine, thread) && machine.step(thread);
+                progressed |= !is_held_back(&machine, thread) && machine.step(thread);
             }
         }
-        if !moved {
-            moved =
-                left.iter().fold(false, |moved, &thread| moved | (!is_held(&machine, thread) && machine.step(thread)));
+        if !progressed {
+            progressed = running.iter().fold(false, |progressed, &thread| {
+                progressed | (!is_held_back(&machine, thread) && machine.step(thread))
+            });
         }
-        if !moved && !last.is_some_and(|last| machine.step(last)) {
+        if !progressed && !held_back.is_some_and(|thread| machine.step(thread)) {
             return None;
         }
-        left.retain(|&thread| machine.threads[thread].next < machine.threads[thread].todo.len());
+        running.retain(|&thread| machine.threads[thread].next < machine.threads[thread].ops.len());
     }
-    // Which write is the last is uncertain where several race.
-    let Races { races, unfenced, given_up } = &mut machine.races;
-    let knows = |thread: &Thread, agent: usize| thread.known.clock.get(agent).is_some_and(|&time| time > 0);
-    *given_up = machine.threads.iter().any(|thread| {
+    // The last write is undetermined where several race.
+    let Races { races, unfenced, block_ended_early } = &mut machine.races;
+    let is_ordered_after = |thread: &Thread, agent: usize| thread.view.clock.get(agent).is_some_and(|&time| time > 0);
+    *block_ended_early = machine.threads.iter().any(|thread| {
         let mut stores = thread.store_groups.iter().flatten().chain(&thread.stores);
-        let mut products = thread.product_groups.iter().flatten().chain(&thread.products);
-        stores.any(|[reads, _]| !knows(thread, *reads)) || products.any(|&agent| !knows(thread, agent))
-    }) || machine
-        .arrivals
-        .iter()
-        .any(|&(block, agent)| !machine.threads.iter().any(|thread| thread.block == block && knows(thread, agent)));
+        let mut wgmmas = thread.wgmma_groups.iter().flatten().chain(&thread.wgmmas);
+        stores.any(|[reads, _]| !is_ordered_after(thread, *reads))
+            || wgmmas.any(|&agent| !is_ordered_after(thread, agent))
+    }) || machine.shared_writers.iter().any(|&(block, agent)| {
+        !machine.threads.iter().any(|thread| thread.block == block && is_ordered_after(thread, agent))
+    });
     unfenced.retain(|element, _| !races.contains_key(element));
     Some(machine.races)
 }
 
 impl Machine<'_> {
-    /// Does a thread's next step, if it can.
-    fn step(&mut self, me: usize) -> bool {
-        let thread = &self.threads[me];
-        let Some(&(step, does)) = thread.todo.get(thread.next) else { return false };
+    /// Executes the next step of a thread. Returns whether it progressed.
+    fn step(&mut self, tid: usize) -> bool {
+        let thread = &self.threads[tid];
+        let Some(&(step, op)) = thread.ops.get(thread.next) else { return false };
         let (block, warp) = (thread.block, thread.thread / 32);
-        let party = Party { block, thread: thread.thread, step };
+        let site = AccessSite { block, thread: thread.thread, step };
         let lane = thread.thread % 32;
-        let before = thread.todo[..thread.next].iter().filter(|(earlier, _)| *earlier == step).count();
-        self.round = matches!(does, Does::Write { .. }).then_some(before);
-        let goes_on = match does {
-            Does::Init => self.init(me, party),
-            Does::Read { at, order, scope } => {
-                self.access(me, party, at, lane, false, strong(order, scope));
-                if order != Order::Weak {
-                    self.observe(me, (at.array, at.start(lane)), scope, order == Order::Acquire, false);
+        let before = thread.ops[..thread.next].iter().filter(|(earlier, _)| *earlier == step).count();
+        self.execution = matches!(op, Op::Write { .. }).then_some(before);
+        let progressed = match op {
+            Op::Init => self.init(tid, site),
+            Op::Read { at, order, scope } => {
+                self.access(tid, site, at, lane, false, strong(order, scope));
+                if order != MemoryOrder::Weak {
+                    self.observe(tid, (at.array, at.start(lane)), scope, order == MemoryOrder::Acquire, false);
                 }
                 true
             }
-            Does::Write { at, value, order, scope } => self.write(me, party, at, lane, value, order, scope),
-            Does::Atomic { at, op, value, order, scope } => self.atomic(me, party, at, lane, (op, value), order, scope),
-            Does::Wait { at, compare, values, scope } => {
+            Op::Write { at, value, order, scope } => self.write(tid, site, at, lane, value, order, scope),
+            Op::Atomic { at, op, value, order, scope } => self.atomic(tid, site, at, lane, (op, value), order, scope),
+            Op::WaitFlag { at, compare, values, scope } => {
                 let value = values[at.start(lane) as usize];
-                self.wait(me, party, at, lane, (compare, value), scope)
+                self.wait(tid, site, at, lane, (compare, value), scope)
             }
-            Does::Fence(scope) => {
-                let by = self.strength(me, Some(scope));
-                let thread = &mut self.threads[me];
-                let learned = thread.observed.iter().filter(|(_, first, _)| first.morally_strong(by));
-                learned.for_each(|(_, _, known)| thread.known.join(known));
-                thread.fences.push((by, thread.known.clone()));
+            Op::Fence(scope) => {
+                let strength = self.strength(tid, Some(scope));
+                let thread = &mut self.threads[tid];
+                let acquired = thread.observed.iter().filter(|(_, first, _)| first.morally_strong(strength));
+                acquired.for_each(|(_, _, view)| thread.view.join(view));
+                thread.fences.push((strength, thread.view.clone()));
                 true
             }
-            Does::Copy { to, from } => self.copy(me, party, to, from, lane),
-            Does::Commit => {
-                let group = std::mem::take(&mut self.threads[me].copies);
-                self.threads[me].groups.push(group);
+            Op::CopyAsync { to, from } => self.copy_async(tid, site, to, from, lane),
+            Op::CommitCopies => {
+                let group = std::mem::take(&mut self.threads[tid].copies);
+                self.threads[tid].groups.push(group);
                 true
             }
-            Does::AwaitCopies(pending) => {
-                let thread = &mut self.threads[me];
+            Op::WaitCopies(pending) => {
+                let thread = &mut self.threads[tid];
                 let done = thread.groups.len().saturating_sub(pending as usize);
-                thread.groups.drain(..done).flatten().for_each(|agent| thread.known.learn(agent));
+                thread.groups.drain(..done).flatten().for_each(|agent| thread.view.include(agent));
                 true
             }
-            Does::Barrier => {
+            Op::Barrier => {
                 let count = self.program.threads as usize;
-                self.meet(me, Place::Barrier { block }, count, true)
+                self.synchronize(tid, SyncPoint::Barrier { block }, count, true)
             }
-            Does::Named { id, warps, waits } => {
+            Op::NamedBarrier { id, warps, waits } => {
                 let count = (0..self.program.threads).filter(|t| warps >> (t / 32) & 1 == 1).count();
-                self.meet(me, Place::Named { block, id }, count, waits)
+                self.synchronize(tid, SyncPoint::NamedBarrier { block, id }, count, waits)
             }
-            Does::SyncWarp => {
-                let by = self.program.steps().nth(step).map_or(0, |step| step.by.lanes);
-                let count = (by & self.program.lanes(warp)).count_ones() as usize;
-                self.meet(me, Place::Warp { block, warp, step }, count, true)
+            Op::SyncWarp => {
+                let mask = self.program.steps().nth(step).map_or(0, |step| step.threads.lanes);
+                let count = (mask & self.program.lanes(warp)).count_ones() as usize;
+                self.synchronize(tid, SyncPoint::Warp { block, warp, step }, count, true)
             }
-            // Values go from lane to lane; memory has no order from that.
-            Does::Vote | Does::Shuffle => true,
-            Does::Arrive { mbarrier, rank } => {
-                let of = rank.map_or(block, |rank| block / self.program.cluster * self.program.cluster + rank);
-                let publishes = of == block || self.rules.remote_arrivals_publish;
-                let known = if publishes { self.threads[me].known.clone() } else { Known::default() };
-                self.count((of, mbarrier), &known, 1, 0);
+            // Lanes exchange values, which orders no memory.
+            Op::Vote | Op::Shuffle => true,
+            Op::Arrive { mbarrier, rank } => {
+                let target = rank.map_or(block, |rank| block / self.program.cluster * self.program.cluster + rank);
+                let publishes = target == block || self.rules.remote_arrivals_release;
+                let view = if publishes { self.threads[tid].view.clone() } else { ClockView::default() };
+                self.count((target, mbarrier), &view, 1, 0);
                 true
             }
-            Does::Expect { mbarrier } => {
-                let known = self.threads[me].known.clone();
-                self.count((block, mbarrier), &known, 1, TILE.into());
+            Op::ArriveExpectTx { mbarrier } => {
+                let view = self.threads[tid].view.clone();
+                self.count((block, mbarrier), &view, 1, TILE.into());
                 true
             }
-            Does::CopyTile { tile, mbarrier, multicast } => self.copy_tile(me, party, tile, mbarrier, multicast),
-            Does::StoreTile { tile, row } => self.store_tile(me, party, tile, row),
-            Does::Multiply { shared } => self.multiply(me, party, shared),
-            Does::CommitProducts => {
-                let group = std::mem::take(&mut self.threads[me].products);
-                self.threads[me].product_groups.push(group);
+            Op::TmaLoad { tile, mbarrier, multicast } => self.tma_load(tid, site, tile, mbarrier, multicast),
+            Op::TmaStore { tile, row } => self.tma_store(tid, site, tile, row),
+            Op::Wgmma { shared } => self.wgmma(tid, site, shared),
+            Op::CommitWgmma => {
+                let group = std::mem::take(&mut self.threads[tid].wgmmas);
+                self.threads[tid].wgmma_groups.push(group);
                 true
             }
-            Does::AwaitProducts(pending) => {
-                let thread = &mut self.threads[me];
-                let done = thread.product_groups.len().saturating_sub(pending as usize);
-                thread.product_groups[..done].iter().flatten().for_each(|&agent| thread.known.learn(agent));
+            Op::WaitWgmma(pending) => {
+                let thread = &mut self.threads[tid];
+                let done = thread.wgmma_groups.len().saturating_sub(pending as usize);
+                thread.wgmma_groups[..done].iter().flatten().for_each(|&agent| thread.view.include(agent));
                 true
             }
-            Does::Send { to, mbarrier, rank } => self.send(me, party, to, lane, mbarrier, rank),
-            // The row is of the lane that gives it.
-            Does::Matrix { at, count, store } => {
+            Op::StoreAsync { to, mbarrier, rank } => self.store_async(tid, site, to, lane, mbarrier, rank),
+            // The lane that addresses a row accesses it.
+            Op::Matrix { at, count, store } => {
                 if lane < 8 * count && store {
-                    self.write(me, party, at, lane, 1, Order::Weak, Scope::Block);
+                    self.write(tid, site, at, lane, 1, MemoryOrder::Weak, Scope::Block);
                 } else if lane < 8 * count {
-                    self.access(me, party, at, lane, false, None);
+                    self.access(tid, site, at, lane, false, None);
                 }
                 true
             }
-            Does::CommitStores => {
-                let group = std::mem::take(&mut self.threads[me].stores);
-                self.threads[me].store_groups.push(group);
+            Op::CommitStores => {
+                let group = std::mem::take(&mut self.threads[tid].stores);
+                self.threads[tid].store_groups.push(group);
                 true
             }
-            Does::AwaitStores { pending, read } => {
-                let thread = &mut self.threads[me];
+            Op::WaitStores { pending, read } => {
+                let thread = &mut self.threads[tid];
                 let done = thread.store_groups.len().saturating_sub(pending as usize);
                 for [reads, writes] in thread.store_groups[..done].iter().flatten() {
-                    thread.known.learn(*reads);
+                    thread.view.include(*reads);
                     if !read {
-                        thread.known.learn(*writes);
+                        thread.view.include(*writes);
                     }
                 }
                 true
             }
-            Does::FenceProxy => {
-                let time = self.threads[me].known.tick(me);
-                self.threads[me].proxy_fences.push(time);
+            Op::FenceProxy => {
+                let time = self.threads[tid].view.tick(tid);
+                self.threads[tid].proxy_fences.push(time);
                 true
             }
-            Does::ClusterArrive => {
+            Op::ClusterArrive => {
                 let cluster = block / self.program.cluster;
                 let count = (self.program.threads * self.program.cluster) as usize;
-                self.meet(me, Place::Cluster { cluster }, count, false)
+                self.synchronize(tid, SyncPoint::Cluster { cluster }, count, false)
             }
-            Does::ClusterWait => {
-                let place = Place::Cluster { cluster: block / self.program.cluster };
-                let visits = self.threads[me].visits.get(&place).copied().unwrap_or(0);
-                let meeting = self.meetings.get(&(place, visits)).filter(|meeting| meeting.full);
-                if let Some(meeting) = meeting {
-                    self.threads[me].known.join(&meeting.known);
+            Op::ClusterWait => {
+                let point = SyncPoint::Cluster { cluster: block / self.program.cluster };
+                let visits = self.threads[tid].visits.get(&point).copied().unwrap_or(0);
+                let sync = self.syncs.get(&(point, visits)).filter(|sync| sync.complete);
+                if let Some(sync) = sync {
+                    self.threads[tid].view.join(&sync.view);
                 }
-                meeting.is_some()
+                sync.is_some()
             }
-            Does::Await { mbarrier, parity } => {
+            Op::WaitMbarrier { mbarrier, parity } => {
                 let barrier = self.mbarriers.entry((block, mbarrier)).or_default();
-                let ended = barrier.ended.len() % 2 != parity as usize;
-                if let Some(known) = barrier.ended.last().filter(|_| ended) {
-                    self.threads[me].known.join(known);
+                let complete = barrier.completed_phases.len() % 2 != parity as usize;
+                if let Some(view) = barrier.completed_phases.last().filter(|_| complete) {
+                    self.threads[tid].view.join(view);
                 }
-                ended
+                complete
             }
         };
-        let thread = &mut self.threads[me];
-        if goes_on {
-            thread.known.tick(me);
+        let thread = &mut self.threads[tid];
+        if progressed {
+            thread.view.tick(tid);
             thread.next += 1;
         }
-        goes_on
+        progressed
     }
 }

@@ -1,0 +1,265 @@
+//! The blocking of a product: MC, NC, KC, packing, and tasks for how many threads. Sizes and
+//! strides decide, never values.
+//!
+//! Only [`BlockingPlan::slices`] and [`BlockingPlan::kc`] affect the bits of the result. Both are
+//! independent of the number of threads.
+
+use std::ops::Range;
+
+use tegula_core::element::Scalar;
+
+use super::caches::Caches;
+use super::micro_kernel::{CpuElement, MicroKernel};
+
+/// Row stride of B in bytes from which its rows fall into few sets of the L1 cache.
+const CONFLICT_STRIDE: usize = 1024;
+/// Columns of C up to which reading A takes most of the time.
+const LONG_KC_COLS: usize = 128;
+/// KC where B is streamed from memory: few enough steps to read its rows side by side.
+const STREAMED_KC: usize = 32;
+/// Rows up to which AMX uses a shorter KC.
+const SHORT_KC_ROWS: usize = 128;
+/// The shorter KC in k units: few enough that packing reads along the rows of B.
+const SHORT_KC_UNITS: usize = 8;
+/// Least columns of a task of a product with few rows.
+const STREAMED_COLS: usize = 256;
+/// Multiply-adds that justify another thread; fewer under Miri, which looks for races.
+const WORK_PER_THREAD: usize = if cfg!(miri) { 1 << 7 } else { 1 << 20 };
+/// Least steps of k in a split-K slice.
+const MIN_SLICE_STEPS: usize = 2048;
+/// Most split-K slices.
+const MAX_SLICES: usize = 16;
+/// Most elements of C for which a long k is split into slices.
+const SLICED_ELEMENTS: usize = 256 * 256;
+/// Largest MC and NC where a block needs a workspace; a multiple of MR and NR of every
+/// micro-kernel.
+const MAX_BLOCK: usize = 3840;
+/// Tasks per thread: enough that no thread waits long for the last task.
+const TASKS_PER_THREAD: usize = 2;
+
+/// The blocking of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockingPlan {
+    /// KC: steps of k between two updates of C.
+    pub kc: usize,
+    /// Whether A and B are packed.
+    ///
+    /// Packed A implies packed B and a single slice: a product without packed B reads both operands
+    /// unpacked, and only a product with unpacked A is sliced.
+    pub packed: [bool; 2],
+    /// Split-K slices, whose partial sums are added in order.
+    pub slices: usize,
+    /// Whether C itself holds the accumulators.
+    pub in_place: bool,
+    /// Whether MR rows at a time accumulate over all of k in a row strip: scratch of the worker for
+    /// MR rows of its task, which are then stored to C.
+    pub row_strips: bool,
+    /// MC and NC: rows and columns of a block of C.
+    pub block: [usize; 2],
+    /// Tasks of a block, along its rows and along its columns.
+    pub task_grid: [usize; 2],
+    /// Whether B was packed before the call, and is read in that form.
+    pub prepacked: bool,
+    /// The columns of a task are a multiple of this.
+    pub col_multiple: usize,
+    /// Threads that the work justifies.
+    pub threads: usize,
+}
+
+/// The input of [`BlockingPlan::new`].
+#[derive(Clone, Copy)]
+pub struct BlockingProblem<S> {
+    /// m, n and k, all nonzero.
+    pub sizes: [usize; 3],
+    /// alpha and beta.
+    pub scalars: [S; 2],
+    /// Strides of A in elements: along its rows, and along k.
+    pub a: [isize; 2],
+    /// Strides of B in elements: along its columns, and along k.
+    pub b: [isize; 2],
+    /// Column stride of C in elements.
+    pub c_col: isize,
+    /// Whether all of B was packed before the call.
+    pub prepacked: bool,
+    /// Available threads.
+    pub threads: usize,
+}
+
+/// Steps of k in each of `slices` slices, a multiple of KC; the last slice may have fewer.
+pub fn slice_len(k: usize, slices: usize, kc: usize) -> usize {
+    k.div_ceil(slices).next_multiple_of(kc)
+}
+
+impl BlockingPlan {
+    /// Chooses the blocking of a product.
+    pub fn new<T: CpuElement>(kernel: &MicroKernel<T>, problem: &BlockingProblem<T::Acc>) -> BlockingPlan {
+        let BlockingProblem { sizes: [m, n, k], scalars: [alpha, beta], a, b, c_col, prepacked, threads } = *problem;
+        let [mr, nr] = kernel.tile;
+        let work = m.saturating_mul(n).saturating_mul(k);
+        let threads = threads.min(work / WORK_PER_THREAD).max(1);
+
+        let conflicts = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) >= CONFLICT_STRIDE;
+        let b_readable = kernel.select_unpacked.is_some() && (b[0] == 1 || n == 1);
+        let small = work < kernel.small_work && (!conflicts(b[1]) || k <= 64);
+        let skinny = m <= kernel.skinny_rows && n >= STREAMED_COLS;
+        let narrow = n <= kernel.vector_len / 2 || m == 1;
+        let unpacked = b_readable && (skinny || narrow || small && !prepacked);
+        // Rows of A contiguous along k are read unpacked. Distant columns would touch another page
+        // at every k.
+        let along_k = a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
+        let a_unpacked =
+            unpacked || kernel.direct_a && (along_k || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
+        let kc = match () {
+            _ if unpacked && skinny => STREAMED_KC,
+            _ if !unpacked && !prepacked && kernel.padded_a && m <= SHORT_KC_ROWS => {
+                SHORT_KC_UNITS * kernel.k_unit * kernel.k_pack
+            }
+            // Rows of A are better read in long pieces.
+            _ if !prepacked && !kernel.padded_a && n <= LONG_KC_COLS => 2 * kernel.kc,
+            _ => kernel.kc,
+        };
+
+        let long_k = m.saturating_mul(n) <= SLICED_ELEMENTS && a_unpacked && !skinny;
+        let slices = if long_k { (k / MIN_SLICE_STEPS).clamp(1, MAX_SLICES) } else { 1 };
+        // Rounded up to whole KC steps, fewer slices may cover k; none may be empty.
+        let slices = k.div_ceil(slice_len(k, slices, kc));
+        let exact = alpha == T::Acc::ONE && beta == T::Acc::ZERO || T::Acc::TYPE.is_int();
+        // A float accumulator over several KC steps is scaled once, when complete: alpha times a
+        // partial sum might overflow where the whole does not.
+        let in_place =
+            slices == 1 && <T::Out as Scalar>::TYPE == T::Acc::TYPE && (exact || k <= kc) && (c_col == 1 || n == 1);
+
+        if unpacked && in_place && threads == 1 {
+            return BlockingPlan {
+                kc,
+                packed: [false; 2],
+                slices,
+                in_place,
+                row_strips: false,
+                block: [m, n],
+                task_grid: [1, 1],
+                col_multiple: kernel.vector_len,
+                prepacked: false,
+                threads,
+            };
+        }
+        let limited = |len: usize, needed: bool| if needed { len.min(MAX_BLOCK) } else { len };
+        let row_strips = !in_place && !unpacked && slices == 1 && k <= kc;
+        let whole = !in_place && !row_strips;
+        let block = [limited(m, !a_unpacked || whole), limited(n, whole)];
+        // A task is a multiple of MR rows and of whole vectors. More tasks than threads, so that no
+        // thread waits long for the last.
+        let units = [block[0].div_ceil(mr), block[1].div_ceil(kernel.vector_len)];
+        let tasks = match () {
+            // Slices already are tasks.
+            _ if threads == 1 || slices >= threads => 1,
+            // Long pieces of the rows of B touch fewer pages.
+            _ if skinny => threads,
+            _ => TASKS_PER_THREAD * threads,
+        };
+        let min_units = if unpacked { STREAMED_COLS.div_ceil(kernel.vector_len) } else { 2 * nr / kernel.vector_len };
+        // The packed panels of B stay in the L2 cache while the micro-panels of A stream past.
+        let max_units = if unpacked {
+            usize::MAX
+        } else {
+            Caches::detect().l2 / 2 / (kernel.k_groups(kc) * size_of::<T::Acc>() * kernel.vector_len)
+        };
+        // The same number of tasks for every thread.
+        let even_cols = tasks.min(units[1] / min_units) / threads * threads;
+        let task_cols =
+            units[1].div_ceil(max_units.max(1)).next_multiple_of(threads.min(even_cols.max(1))).max(even_cols).max(1);
+        let task_rows = if task_cols < threads { tasks.div_ceil(task_cols).min(units[0]) } else { 1 };
+        let task_grid = [task_rows, task_cols];
+        // If all tasks are several NR wide, only the last has a partial micro-tile.
+        let col_multiple =
+            if !unpacked && (prepacked || block[1] >= 2 * nr * task_cols) { nr } else { kernel.vector_len };
+        BlockingPlan {
+            kc,
+            packed: [!a_unpacked, !unpacked],
+            slices,
+            in_place,
+            row_strips,
+            block,
+            task_grid,
+            col_multiple,
+            prepacked: prepacked && !unpacked,
+            threads,
+        }
+    }
+
+    /// Row and column ranges of each MC×NC block of C, rows outermost.
+    pub fn blocks(&self, [m, n]: [usize; 2]) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        let [rows, cols] = self.block;
+        chunks(0..m, rows).flat_map(move |rows| chunks(0..n, cols).map(move |cols| (rows.clone(), cols)))
+    }
+
+    /// Whether one thread computes the product in place from unpacked operands.
+    pub fn is_unblocked(&self) -> bool {
+        self.in_place && self.packed == [false; 2] && self.task_grid == [1, 1]
+    }
+
+    /// Extents of the workspaces for packed A, packed B of each thread, and accumulators. Only the
+    /// allocator multiplies them.
+    pub fn workspace_extents<T: CpuElement>(&self, kernel: &MicroKernel<T>, [m, n, k]: [usize; 3]) -> [[usize; 3]; 3] {
+        let k_groups = kernel.k_groups(k.min(self.kc));
+        let [rows, cols] = [m.min(self.block[0]), n.min(self.block[1])];
+        let padded_rows = if kernel.padded_a { rows.next_multiple_of(kernel.tile[0]) } else { rows };
+        let of_a = if self.packed[0] { [padded_rows, k_groups, 1] } else { [0; 3] };
+        let of_b =
+            if self.packed[1] { [self.packed_lanes_per_worker(kernel, cols), k_groups, self.threads] } else { [0; 3] };
+        let accumulators = match () {
+            _ if self.in_place => [0; 3],
+            _ if self.row_strips => [kernel.tile[0], self.widest_task(kernel, cols), self.threads],
+            _ => [rows, cols, self.slices],
+        };
+        [of_a, of_b, accumulators]
+    }
+
+    /// Lanes that a worker packs: the columns of its task.
+    ///
+    /// For a micro-kernel that reads padded A, an unpacked operand adds the current and the next MR
+    /// rows.
+    pub fn packed_lanes_per_worker<T: CpuElement>(&self, kernel: &MicroKernel<T>, cols: usize) -> usize {
+        let a_panels = if kernel.padded_a && !self.packed[0] { 2 * kernel.tile[0] } else { 0 };
+        let of_b = if self.prepacked { 0 } else { self.widest_task(kernel, cols) };
+        of_b + a_panels
+    }
+
+    /// Columns of the widest task of a block of `cols` columns, in whole vectors.
+    pub fn widest_task<T: CpuElement>(&self, kernel: &MicroKernel<T>, cols: usize) -> usize {
+        (cols.div_ceil(self.col_multiple).div_ceil(self.task_grid[1]) * self.col_multiple)
+            .min(cols.next_multiple_of(kernel.vector_len))
+    }
+}
+
+/// Splits a range into chunks of `size`; the last may be smaller.
+pub fn chunks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    range.clone().step_by(size).map(move |start| start..range.end.min(start + size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The workspace of an empty slice would stay uninitialized.
+    #[test]
+    fn slices_of_any_k_are_not_empty() {
+        for k in (1..200_000).step_by(397).chain([20_000]) {
+            for isa in crate::Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+                let kernel = f32::micro_kernel(isa);
+                let problem = BlockingProblem {
+                    sizes: [8, 8, k],
+                    scalars: [1.0, 0.0],
+                    a: [k as isize, 1],
+                    b: [1, 8],
+                    c_col: 1,
+                    prepacked: false,
+                    threads: 2,
+                };
+                let BlockingPlan { slices, kc, .. } = BlockingPlan::new::<f32>(&kernel, &problem);
+                let each = slice_len(k, slices, kc);
+                assert!((slices - 1) * each < k && k <= slices * each, "{isa} {k}: {slices} slices of {each}");
+            }
+        }
+    }
+}

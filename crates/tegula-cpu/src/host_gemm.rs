@@ -1,0 +1,183 @@
+//! A product of host matrices: batches, threads, and the instruction set by the number of rows.
+
+use tegula_core::element::Type;
+use tegula_core::epilogue::Activation;
+use tegula_core::error::Result;
+use tegula_core::matrix::{Layout, Shape, check_product, check_work};
+use tegula_core::progress::ProgressMeter;
+use tegula_core::threads;
+
+use crate::blocking::{BlockingPlan, BlockingProblem};
+use crate::epilogue::MatrixEpilogue;
+use crate::isa::Isa;
+use crate::macro_kernel::{Product, scale_c};
+use crate::matrix_ptr::MatrixPtr;
+use crate::micro_kernel::{Accumulate, CpuElement};
+use crate::pack_source::PackSource;
+use crate::packed_b::PackedB;
+use crate::scratch::{ScratchBuffer, SharedPtr};
+
+/// Multiply-adds below which a product uses one thread: waking others would cost more than they
+/// save. Lower under Miri, which looks for races but is too slow for large products.
+const MIN_PARALLEL_WORK: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
+
+/// The workspace of a product.
+pub struct Workspace {
+    /// Whether C itself holds the accumulators.
+    pub in_place: bool,
+    /// Bytes of packed blocks and accumulators, of all threads.
+    pub bytes: u128,
+}
+
+/// A host matrix: the address of position 0 of its layout, and the layout.
+pub struct HostMatrix<P> {
+    pub memory: P,
+    pub layout: Layout,
+}
+
+impl<P> HostMatrix<P> {
+    fn t(self) -> Self {
+        HostMatrix { layout: self.layout.transposed(), ..self }
+    }
+}
+
+/// A product without its matrices.
+#[derive(Clone, Copy)]
+pub struct HostGemm<'a, S> {
+    pub isa: Isa,
+    pub alpha: S,
+    pub beta: S,
+    pub packed_b: Option<&'a PackedB>,
+    pub meter: Option<&'a ProgressMeter<'a>>,
+}
+
+impl<S: Accumulate> HostGemm<'_, S> {
+    /// Multiplies a batch of matrices.
+    ///
+    /// All threads share each product. Where one product is too small for that, the products of the
+    /// batch run in parallel.
+    ///
+    /// # Safety
+    /// The elements of A, B and the bias, which has the shape of C, can be read meanwhile. The
+    /// elements of C are distinct and not aliased.
+    pub unsafe fn run<T: CpuElement<Acc = S>>(
+        self,
+        a: HostMatrix<*const T>,
+        b: HostMatrix<*const T>,
+        c: HostMatrix<*mut T::Out>,
+        bias: Option<HostMatrix<*mut T::Out>>,
+        activation: Activation,
+    ) -> Result<()> {
+        check_product(a.layout.shape, b.layout.shape, c.layout.shape)?;
+        if c.layout.shape.is_empty() {
+            return Ok(());
+        }
+        if self.alpha != S::ZERO {
+            check_work(c.layout.shape, a.layout.shape.cols)?;
+        }
+        let transposed = is_col_major(&c.layout);
+        let (a, b, c, bias) = if transposed { (b.t(), a.t(), c.t(), bias.map(HostMatrix::t)) } else { (a, b, c, bias) };
+        let Shape { batches, rows: m, cols: n } = c.layout.shape;
+        let k = a.layout.shape.cols;
+        let (parallel, batch_parallel) = threading([m, n, k], batches);
+        let isa = isa_for_rows::<T>(self.isa, m);
+        let b_shape = Shape { rows: k, ..c.layout.shape };
+        let packed_b = |batch| usable_panels::<T>(self.packed_b, transposed, isa, b_shape, batch);
+        // SAFETY: the caller's promise.
+        let (a, b) =
+            unsafe { (PackSource::rows(a.memory, a.layout), PackSource::rows(b.memory, b.layout.transposed())) };
+        let c = MatrixPtr::new(c.memory, c.layout);
+        let bias = bias.map(|bias| MatrixPtr::new(bias.memory, bias.layout));
+        let epilogue = MatrixEpilogue { isa: self.isa, bias, activation };
+        let kernel = T::micro_kernel(isa);
+        let problem = BlockingProblem {
+            sizes: [m, n, k],
+            scalars: [self.alpha, self.beta],
+            a: a.strides(),
+            b: b.strides(),
+            c_col: c.col_stride(),
+            prepacked: packed_b(0).is_some(),
+            threads: if parallel { threads::count() } else { 1 },
+        };
+        let one = |batch| {
+            let (a, b, c, epilogue) = (a.batch(batch), b.batch(batch), c.batch(batch), epilogue.batch(batch));
+            let HostGemm { alpha, beta, meter, .. } = self;
+            // SAFETY: the caller's promise for C, of which each batch is written once. The CPU has
+            // `isa`.
+            unsafe {
+                if k == 0 || alpha == S::ZERO {
+                    scale_c::<T>(m, n, beta, epilogue, c);
+                    return Ok(());
+                }
+                let plan = BlockingPlan::new::<T>(&kernel, &problem);
+                let packed_b = packed_b(batch);
+                Product { sizes: [m, n, k], alpha, a, b, packed_b, beta, c, epilogue, meter }.run(&kernel, &plan)
+            }
+        };
+        if batch_parallel { threads::for_each(batches, one) } else { (0..batches).try_for_each(one) }
+    }
+
+    /// The workspace of a product of matrices of these layouts.
+    pub fn workspace<T: CpuElement<Acc = S>>(self, [a, b, c]: [Layout; 3]) -> Result<Workspace> {
+        let k = a.shape.cols;
+        let transposed = is_col_major(&c);
+        let (a, b, c) = if transposed { (b.transposed(), a.transposed(), c.transposed()) } else { (a, b, c) };
+        let Shape { batches, rows: m, cols: n } = c.shape;
+        let sizes = [m, n, k];
+        if c.shape.is_empty() || k == 0 || self.alpha == S::ZERO {
+            return Ok(Workspace { in_place: true, bytes: 0 });
+        }
+        check_work(c.shape, k)?;
+        let isa = isa_for_rows::<T>(self.isa, m);
+        let (kernel, (parallel, batch_parallel)) = (T::micro_kernel(isa), threading(sizes, batches));
+        let plan = BlockingPlan::new::<T>(
+            &kernel,
+            &BlockingProblem {
+                sizes,
+                scalars: [self.alpha, self.beta],
+                a: [a.strides[1], a.strides[2]],
+                b: [b.strides[2], b.strides[1]],
+                c_col: c.strides[2],
+                prepacked: usable_panels::<T>(self.packed_b, transposed, isa, Shape { rows: k, ..c.shape }, 0)
+                    .is_some(),
+                threads: if parallel { threads::count() } else { 1 },
+            },
+        );
+        let bytes = plan.workspace_extents::<T>(&kernel, sizes).map(|extents| ScratchBuffer::<S>::bytes(&extents));
+        let bytes = bytes.into_iter().fold(0, u128::saturating_add);
+        let concurrent = if batch_parallel { threads::count().min(batches) } else { 1 };
+        Ok(Workspace { in_place: plan.in_place, bytes: bytes.saturating_mul(concurrent as u128) })
+    }
+}
+
+/// Whether all threads share each product of a batch, and whether the products run in parallel.
+fn threading([m, n, k]: [usize; 3], batches: usize) -> (bool, bool) {
+    let work = m.saturating_mul(n).saturating_mul(k);
+    let parallel = work >= MIN_PARALLEL_WORK;
+    (parallel, !parallel && work.saturating_mul(batches) >= MIN_PARALLEL_WORK)
+}
+
+/// The instruction set for a number of rows: for a few rows, vectors beat mostly empty AMX tiles.
+fn isa_for_rows<T: CpuElement>(isa: Isa, rows: usize) -> Isa {
+    let max_rows = if T::TYPE == Type::I32 { 16 } else { 4 };
+    if isa == Isa::Amx && rows <= max_rows { Isa::Vnni } else { isa }
+}
+
+/// Whether the columns of C are contiguous and its rows are not. Micro-kernels write rows, so the
+/// transposed product is computed, which adds the same values in the same order.
+fn is_col_major(c: &Layout) -> bool {
+    c.strides[1] == 1 && c.strides[2] != 1
+}
+
+/// The packed panels of B for a matrix of the batch, where the product can read them.
+///
+/// For that, B is not exchanged with A, and was packed for this instruction set.
+fn usable_panels<T: CpuElement>(
+    packed_b: Option<&PackedB>,
+    transposed: bool,
+    isa: Isa,
+    b: Shape,
+    batch: usize,
+) -> Option<SharedPtr<T::Acc>> {
+    packed_b.filter(|_| !transposed).and_then(|packed_b| packed_b.of::<T>(isa, b, batch))
+}

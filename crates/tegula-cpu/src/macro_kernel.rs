@@ -1,0 +1,575 @@
+//! The loops around the micro-kernels, written once for all types.
+//!
+//! They follow Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008),
+//! with A and B exchanged, since here the rows of B are vectors.
+//!
+//! The numbers of the loops are those of the BLIS loops with the same purpose. The nest differs:
+//! LOOP 5 splits m as well as n, LOOP 3 runs over tasks of rows and columns, and LOOP 4 is inside
+//! LOOP 3 unless A is packed. Unpacked products have loops of their own, without numbers.
+//!
+//! C is split into MC×NC blocks (LOOP 5), and a block into tasks, which run in parallel (LOOP 3). k
+//! is split into steps of KC (LOOP 4): inside a task, or outside where the tasks share packed A. In
+//! each step a task packs its columns of B for the L2 cache. Then each micro-panel of A, MR rows
+//! packed or not (LOOP 2), passes by all panels of B (LOOP 1). For small or skinny operands B is
+//! not packed either.
+
+use std::ops::Range;
+use std::ptr::null;
+
+use tegula_core::element::Scalar;
+use tegula_core::error::Result;
+use tegula_core::progress::ProgressMeter;
+
+use super::blocking::{BlockingPlan, chunks, slice_len};
+use super::epilogue::MatrixEpilogue;
+use super::matrix_ptr::MatrixPtr;
+use super::micro_kernel::{Accumulate, CpuElement, MicroKernel, MicroOperands, OverlappedPacking};
+use super::pack_source::PackSource;
+use super::packed_b::panel_offset;
+use super::scratch::{ScratchBuffer, SharedPtr};
+use super::thread_pool::parallel_for;
+
+/// A product of two matrices: C ← act(alpha·A·B + beta·C + bias).
+pub struct Product<'a, T: CpuElement> {
+    /// m, n and k, all nonzero.
+    pub sizes: [usize; 3],
+    /// Scales A·B; nonzero.
+    pub alpha: T::Acc,
+    /// Rows of A.
+    pub a: PackSource<'a, T>,
+    /// Columns of B.
+    pub b: PackSource<'a, T>,
+    /// All panels of B, if packed before the call.
+    pub packed_b: Option<SharedPtr<T::Acc>>,
+    /// Scales C; where it is 0, C is not read.
+    pub beta: T::Acc,
+    /// C.
+    pub c: MatrixPtr<T::Out>,
+    /// Bias and activation.
+    pub epilogue: MatrixEpilogue<T::Out>,
+    /// Counts multiply-adds.
+    pub meter: Option<&'a ProgressMeter<'a>>,
+}
+
+impl<T: CpuElement> Product<'_, T> {
+    /// Multiplies.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](tegula_core::Error::OutOfMemory) where packed A, packed B or the
+    /// accumulators do not fit in memory.
+    ///
+    /// # Safety
+    /// The CPU has the instruction set of the micro-kernel, and the plan is one for this product.
+    /// No other thread accesses C meanwhile, and C is initialized where `beta` is not 0. The bias
+    /// has the rows and columns of C and can be read.
+    pub unsafe fn run(&self, kernel: &MicroKernel<T>, plan: &BlockingPlan) -> Result<()> {
+        let [m, n, k] = self.sizes;
+        let block = |rows, cols, scratch| CBlock { product: self, kernel, plan, rows, cols, scratch };
+        if plan.is_unblocked() {
+            // A product of a microsecond should not pay for allocations and tasks that it does not
+            // need.
+            let block = block(0..m, 0..n, [SharedPtr::NULL; 3]);
+            for k_range in chunks(0..k, plan.kc) {
+                // SAFETY: the caller's promise; nothing is packed, and C holds the accumulators.
+                unsafe { block.macro_kernel_unpacked(&block.kc_step(0, (0..m, 0..n), k_range)) };
+            }
+            return Ok(());
+        }
+        let [a_extents, b_extents, c_extents] = plan.workspace_extents::<T>(kernel, self.sizes);
+        let mut a = ScratchBuffer::new("a packed block of A", &a_extents)?;
+        let mut b = ScratchBuffer::new("packed panels of B", &b_extents)?;
+        let mut accumulators = ScratchBuffer::new("accumulators of a block of C", &c_extents)?;
+        let scratch = [a.start_mut(), b.start_mut(), accumulators.start_mut()];
+        let (tasks, slice) = (plan.task_grid[0] * plan.task_grid[1], slice_len(k, plan.slices, plan.kc));
+        // LOOP 5.
+        for (rows, cols) in plan.blocks([m, n]) {
+            let block = block(rows, cols, scratch);
+            if plan.packed[0] {
+                // LOOP 4, outside the tasks, which share packed A.
+                for k_range in chunks(0..k, plan.kc) {
+                    block.pack_a(k_range.clone());
+                    // LOOP 3.
+                    // SAFETY: the caller's promise; tasks are disjoint. Packed A implies packed B
+                    // and one slice (`BlockingPlan::packed`).
+                    parallel_for(plan.threads, tasks, |worker, task| unsafe {
+                        block.macro_kernel(worker, &block.kc_step(0, block.task_region(task), k_range.clone()))
+                    });
+                }
+            } else {
+                // LOOP 3.
+                parallel_for(plan.threads, tasks * plan.slices, |worker, task| {
+                    let (i, region) = (task % plan.slices, block.task_region(task / plan.slices));
+                    // LOOP 4.
+                    for k_range in chunks((i * slice).min(k)..((i + 1) * slice).min(k), plan.kc) {
+                        let step = block.kc_step(i, region.clone(), k_range);
+                        // SAFETY: as above; each slice has its own accumulators.
+                        unsafe {
+                            if plan.packed[1] {
+                                block.macro_kernel(worker, &step)
+                            } else {
+                                block.macro_kernel_unpacked(&step)
+                            }
+                        };
+                    }
+                });
+            }
+            if plan.slices > 1 {
+                let (rows, cols) = (block.rows.len(), block.cols.len());
+                // SAFETY: the caller's promise; all slices are complete.
+                parallel_for(plan.threads, rows, |_, row| unsafe {
+                    block.epilogue_to_c(row..row + 1, 0..cols, scratch[2].at(row * cols), cols)
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A block of C, accumulated over all of k before the next block begins.
+struct CBlock<'a, 'b, T: CpuElement> {
+    product: &'a Product<'b, T>,
+    kernel: &'a MicroKernel<T>,
+    plan: &'a BlockingPlan,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    /// Packed A of all tasks; for each worker packed B, with micro-panels of A; and accumulators.
+    scratch: [SharedPtr<T::Acc>; 3],
+}
+
+/// One KC step of a task: rows and columns of the block, and a range of k.
+struct KcStep<S> {
+    rows: Range<usize>,
+    cols: Range<usize>,
+    k_range: Range<usize>,
+    /// alpha and beta of this step.
+    scale: [S; 2],
+    /// The accumulators of the block: C, or scratch.
+    accumulators: MatrixPtr<S>,
+    /// Whether they are complete after this step.
+    last: bool,
+}
+
+impl<T: CpuElement> CBlock<'_, '_, T> {
+    /// The rows and columns of a task in the block.
+    fn task_region(&self, task: usize) -> (Range<usize>, Range<usize>) {
+        let (BlockingPlan { task_grid: [row_tasks, col_tasks], col_multiple, .. }, [mr, _]) =
+            (*self.plan, self.kernel.tile);
+        let rows = nth_chunk(0..self.rows.len(), row_tasks, mr, task % row_tasks);
+        (rows, nth_chunk(0..self.cols.len(), col_tasks, col_multiple, task / row_tasks))
+    }
+
+    /// Packs the rows of the block for a range of k.
+    fn pack_a(&self, k_range: Range<usize>) {
+        /// Micro-panels of a task.
+        const MICRO_PANELS: usize = 8;
+        let (mr, k_groups) = (self.kernel.tile[0], self.kernel.k_groups(k_range.len()));
+        let tasks: Vec<_> = chunks(0..self.rows.len(), MICRO_PANELS * mr).collect();
+        parallel_for(self.plan.threads, tasks.len(), |_, task| {
+            for rows in chunks(tasks[task].clone(), mr) {
+                let rows_of_a = self.rows.start + rows.start..self.rows.start + rows.end;
+                let to = self.scratch[0].at(rows.start * k_groups);
+                // SAFETY: these rows are in the matrix. The scratch holds all of them, and
+                // micro-panels are disjoint.
+                unsafe { (self.kernel.pack[0])(self.product.a, rows_of_a, k_range.clone(), k_groups, to) };
+            }
+        });
+    }
+
+    /// The step of a task for a range of k.
+    fn kc_step(
+        &self,
+        slice: usize,
+        (rows, cols): (Range<usize>, Range<usize>),
+        k_range: Range<usize>,
+    ) -> KcStep<T::Acc> {
+        let Product { sizes: [.., k], alpha, beta, .. } = *self.product;
+        let BlockingPlan { in_place, slices, kc, .. } = *self.plan;
+        let first = k_range.start == slice * slice_len(k, slices, kc);
+        let width = self.cols.len();
+        let (alpha, beta, accumulators) = if in_place {
+            let MatrixPtr { start, batch_stride, row_stride, .. } =
+                self.product.c.submatrix(self.rows.start, self.cols.start);
+            (alpha, beta, MatrixPtr { start: start.cast(), batch_stride, row_stride, col_stride: 1 })
+        } else {
+            let start = self.scratch[2].at(slice * self.rows.len() * width);
+            (T::Acc::ONE, T::Acc::ZERO, MatrixPtr { start, batch_stride: 0, row_stride: width as isize, col_stride: 1 })
+        };
+        let last = k_range.end == k && slices == 1;
+        let scale = [alpha, if first { beta } else { T::Acc::ONE }];
+        KcStep { rows, cols, k_range, scale, accumulators, last }
+    }
+
+    /// Adds the multiply-adds of a step to the progress.
+    fn count_work(&self, KcStep { rows, cols, k_range, .. }: &KcStep<T::Acc>) {
+        if let Some(meter) = self.product.meter {
+            meter.add(rows.len() as u64 * cols.len() as u64 * k_range.len() as u64);
+        }
+    }
+
+    /// Applies the epilogue to complete accumulators, in C or in scratch.
+    ///
+    /// # Safety
+    /// As for [`Product::run`], for these rows and columns.
+    unsafe fn epilogue(&self, rows: Range<usize>, cols: Range<usize>, accumulators: MatrixPtr<T::Acc>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.plan.in_place {
+                self.epilogue_in_place(rows, cols, accumulators);
+            } else {
+                let first = accumulators.at(rows.start, cols.start);
+                self.epilogue_to_c(rows, cols, first, accumulators.row_stride as usize);
+            }
+        }
+    }
+
+    /// The macro-kernel: packs B, then multiplies each micro-panel of A by all panels of B.
+    ///
+    /// # Safety
+    /// As for [`Product::run`], for this step.
+    unsafe fn macro_kernel(&self, worker: usize, step: &KcStep<T::Acc>) {
+        let &KcStep { ref rows, ref cols, ref k_range, scale: [alpha, beta], accumulators: c, last } = step;
+        let (&MicroKernel { vector_len, tile: [mr, nr], select_packed, .. }, product) = (self.kernel, self.product);
+        let k_groups = self.kernel.k_groups(k_range.len());
+        let (max_cols, max_k_groups) =
+            (product.sizes[1].min(self.plan.block[1]), self.kernel.k_groups(self.plan.kc.min(product.sizes[2])));
+        let b_panels =
+            self.scratch[1].at(worker * self.plan.packed_lanes_per_worker(self.kernel, max_cols) * max_k_groups);
+        let b_cols = if self.plan.prepacked { 0 } else { self.plan.widest_task(self.kernel, max_cols) };
+        // Two micro-panels of A, the current and the next, follow the packed columns of B.
+        let a_panels = b_panels.wrapping_add(b_cols * max_k_groups);
+        let packed_b = product.packed_b.filter(|_| self.plan.prepacked);
+        let panel = |of: &Range<usize>| match packed_b {
+            Some(all) => {
+                all.at(panel_offset(self.kernel, product.sizes[1], k_range.start, self.cols.start + of.start, k_groups))
+            }
+            None => b_panels.wrapping_add((of.start - cols.start) * k_groups),
+        };
+        if packed_b.is_none() {
+            self.pack_b(cols, k_range.clone(), b_panels);
+        }
+        (self.kernel.setup)();
+        let tiles_per_row = cols.len().div_ceil(nr);
+        let mut rows_already_packed = 0;
+        // LOOP 2.
+        for (i, tile_rows) in chunks(rows.clone(), mr).enumerate() {
+            let a_panel = |i: usize| a_panels.wrapping_add(i % 2 * mr * k_groups);
+            let (a, a_row_stride, a_k_stride) =
+                self.micro_panel(tile_rows.clone(), k_range.clone(), rows_already_packed, a_panel(i));
+            // SAFETY: these rows are in A, or in packed A.
+            let compensation =
+                self.kernel.compensation.map(|f| unsafe { f(a, a_row_stride, tile_rows.len(), k_groups) });
+            let next = (tile_rows.end..rows.end.min(tile_rows.end + mr), a_panel(i + 1));
+            rows_already_packed = 0;
+            let c = if self.plan.row_strips {
+                let strip_width = self.plan.widest_task(self.kernel, self.cols.len());
+                let strip = self.scratch[2].at(worker * mr * strip_width);
+                // Where row 0 and column 0 of the block would be, possibly outside the scratch.
+                // Only elements of the strip are accessed.
+                let start = strip.wrapping_sub(tile_rows.start * strip_width + cols.start);
+                MatrixPtr { start, row_stride: strip_width as isize, ..c }
+            } else {
+                c
+            };
+            // LOOP 1.
+            for tile_cols in chunks(cols.clone(), nr) {
+                let mut overlap =
+                    self.overlapped_packing(&next.0, k_range.clone(), rows_already_packed, tiles_per_row, next.1);
+                rows_already_packed += overlap.rows;
+                (overlap.prefetch, overlap.prefetch_row) = if last && !self.plan.in_place {
+                    let c = product.c.submatrix(self.rows.start, self.cols.start);
+                    let row = c.row_stride().wrapping_mul(size_of::<T::Out>() as isize);
+                    (c.at(tile_rows.start, tile_cols.start).cast(), row)
+                } else {
+                    let row = c.row_stride().wrapping_mul(size_of::<T::Acc>() as isize);
+                    (c.at(tile_rows.start, tile_cols.start).cast(), row)
+                };
+                let b_k_stride =
+                    if tile_cols.len() == nr { nr } else { tile_cols.len().next_multiple_of(vector_len) } as isize;
+                let compensation = compensation.as_ref().map_or(null(), |rows| rows.as_ptr());
+                let b = panel(&tile_cols);
+                let operands = MicroOperands { a, a_row_stride, a_k_stride, b, b_k_stride, compensation, overlap };
+                let sizes = [tile_rows.len(), tile_cols.len()];
+                let (micro_kernel, to) = (select_packed(sizes), c.at(tile_rows.start, tile_cols.start));
+                // SAFETY: the micro-tile is in C or in scratch. Its operands are in A or packed A,
+                // and in the panel.
+                unsafe { micro_kernel([sizes[0], sizes[1], k_groups], alpha, operands, beta, to, c.row_stride()) };
+            }
+            if last {
+                // SAFETY: the caller's promise. The accumulators are complete, and still in the L1
+                // cache.
+                unsafe { self.epilogue(tile_rows, cols.clone(), c) };
+            }
+        }
+        (self.kernel.teardown)();
+        self.count_work(step);
+    }
+
+    /// Packs columns of B for a range of k.
+    fn pack_b(&self, cols: &Range<usize>, k_range: Range<usize>, to: *mut T::Acc) {
+        let MicroKernel { vector_len, tile: [_, nr], k_pack, k_unit, pack: [_, pack], .. } = *self.kernel;
+        let k_groups = self.kernel.k_groups(k_range.len());
+        // A few rows of B at a time, across all panels: neighbors in memory are read together.
+        for k in chunks(k_range.clone(), k_pack * k_unit.next_multiple_of(8)) {
+            let done = (k.start - k_range.start) / k_pack;
+            for of in chunks(cols.clone(), nr) {
+                let from = self.cols.start + of.start..self.cols.start + of.end;
+                let width = of.len().next_multiple_of(vector_len);
+                let to = to.wrapping_add((of.start - cols.start) * k_groups + done * width);
+                // SAFETY: these columns are in the matrix. The scratch of a worker holds a task,
+                // and panels are disjoint.
+                unsafe { pack(self.product.b, from, k.clone(), width, to) };
+            }
+        }
+    }
+
+    /// A micro-panel of A for a range of k: its address, and its strides along rows and along k.
+    ///
+    /// For a micro-kernel that reads padded A, unpacked rows are packed to `dest` first, except for
+    /// the `rows_already_packed` of [`OverlappedPacking`].
+    fn micro_panel(
+        &self,
+        rows: Range<usize>,
+        k_range: Range<usize>,
+        rows_already_packed: usize,
+        dest: *mut T::Acc,
+    ) -> (*const T::Acc, isize, isize) {
+        let MicroKernel { padded_a, pack: [pack, _], .. } = *self.kernel;
+        let (a, k_groups) = (self.product.a, self.kernel.k_groups(k_range.len()));
+        let [row_stride, k_stride] = a.strides();
+        let rows_of_a = self.rows.start + rows.start..self.rows.start + rows.end;
+        let packed_row_stride = (k_groups * size_of::<T::Acc>()) as isize;
+        if self.plan.packed[0] {
+            (self.scratch[0].at(rows.start * k_groups), packed_row_stride, 1)
+        } else if !padded_a {
+            let first = a.at(rows_of_a.start, k_range.start).cast();
+            (first, row_stride.wrapping_mul(size_of::<T>() as isize), k_stride)
+        } else {
+            if rows_already_packed < rows_of_a.len() {
+                let to = dest.wrapping_add(rows_already_packed * self.kernel.k_unit);
+                // SAFETY: these rows are in the matrix, and the scratch of a worker holds them.
+                unsafe { pack(a, rows_of_a.start + rows_already_packed..rows_of_a.end, k_range, k_groups, to) };
+            }
+            (dest, packed_row_stride, 1)
+        }
+    }
+
+    /// The rows of the next micro-panel to pack to `dest` during one of `tiles` micro-tiles.
+    ///
+    /// None if all are packed, if the micro-panel is not full, or if the micro-kernel does not read
+    /// padded A. Otherwise A is contiguous along k.
+    fn overlapped_packing(
+        &self,
+        rows: &Range<usize>,
+        k_range: Range<usize>,
+        rows_already_packed: usize,
+        tiles: usize,
+        dest: *mut T::Acc,
+    ) -> OverlappedPacking {
+        let (MicroKernel { padded_a, tile: [mr, _], k_unit, .. }, a) = (self.kernel, self.product.a);
+        if !padded_a || self.plan.packed[0] || rows.len() < *mr || rows_already_packed == *mr {
+            return OverlappedPacking::NONE;
+        }
+        let group_bytes = k_unit * size_of::<T::Acc>();
+        let tail_bytes = (k_range.len() * size_of::<T>() - 1) % group_bytes + 1;
+        OverlappedPacking {
+            source: a.at(self.rows.start + rows.start + rows_already_packed, k_range.start).cast(),
+            source_row: a.strides()[0].wrapping_mul(size_of::<T>() as isize),
+            rows: mr.div_ceil(tiles).next_power_of_two().clamp(4, *mr),
+            dest: dest.wrapping_add(rows_already_packed * k_unit).cast(),
+            tail_mask: u64::MAX >> (group_bytes - tail_bytes),
+            ..OverlappedPacking::NONE
+        }
+    }
+
+    /// The macro-kernel without packing B. Micro-tiles are as high as their width allows, one below
+    /// the other, so that their columns of B stay in the L1 cache.
+    ///
+    /// # Safety
+    /// As for [`Product::run`], for this step.
+    unsafe fn macro_kernel_unpacked(&self, step: &KcStep<T::Acc>) {
+        let &KcStep { ref rows, ref cols, ref k_range, scale: [alpha, beta], accumulators: c, last } = step;
+        let (&MicroKernel { vector_len, max_rows, select_packed, select_unpacked, .. }, product) =
+            (self.kernel, self.product);
+        let select = select_unpacked.unwrap_or(select_packed);
+        // The widest micro-tile that is still high enough.
+        let target_rows = rows.len().min(MIN_TILE_ROWS);
+        let widest = max_rows.iter().rposition(|&max| max >= target_rows).map_or(1, |at| at + 1);
+        let ([a_row_stride, a_k_stride], [_, b_k_stride]) = (product.a.strides(), product.b.strides());
+        let a_row_stride = a_row_stride.wrapping_mul(size_of::<T>() as isize);
+        for cols in even_chunks(cols.clone(), widest * vector_len, vector_len) {
+            for rows in even_chunks(rows.clone(), max_rows[cols.len().div_ceil(vector_len) - 1], 1) {
+                let a = product.a.at(self.rows.start + rows.start, k_range.start).cast();
+                let b = product.b.at(self.cols.start + cols.start, k_range.start).cast();
+                let (compensation, overlap) = (null(), OverlappedPacking::NONE);
+                let operands = MicroOperands { a, a_row_stride, a_k_stride, b, b_k_stride, compensation, overlap };
+                let (micro_kernel, to) = (select([rows.len(), cols.len()]), c.at(rows.start, cols.start));
+                // SAFETY: the micro-tile is in C or in scratch, and its operands are in A and B,
+                // whose elements need no packing.
+                unsafe {
+                    micro_kernel([rows.len(), cols.len(), k_range.len()], alpha, operands, beta, to, c.row_stride())
+                };
+            }
+        }
+        if last {
+            // SAFETY: the caller's promise; after the last step the accumulators are complete.
+            unsafe { self.epilogue(rows.clone(), cols.clone(), c) };
+        }
+        self.count_work(step);
+    }
+
+    fn block_epilogue(&self) -> MatrixEpilogue<T::Out> {
+        self.product.epilogue.submatrix(self.rows.start, self.cols.start)
+    }
+
+    /// Applies the epilogue to complete accumulators in C.
+    ///
+    /// # Safety
+    /// As for [`Product::run`], for a C of accumulators with contiguous rows.
+    unsafe fn epilogue_in_place(&self, rows: Range<usize>, cols: Range<usize>, c: MatrixPtr<T::Acc>) {
+        let epilogue = self.block_epilogue();
+        if epilogue.is_none() {
+            return;
+        }
+        for row in rows {
+            // SAFETY: the caller's promise.
+            unsafe {
+                epilogue.apply::<T>(row, cols.start, std::slice::from_raw_parts_mut(c.at(row, cols.start), cols.len()))
+            };
+        }
+    }
+
+    /// Stores complete accumulators to C: scaled, with the epilogue, and rounded once where C is
+    /// narrower.
+    ///
+    /// `width` is the row stride of the accumulators. Slices are added in order.
+    ///
+    /// # Safety
+    /// As for [`Product::run`].
+    unsafe fn epilogue_to_c(&self, rows: Range<usize>, cols: Range<usize>, accumulators: *const T::Acc, width: usize) {
+        let Product { alpha, beta, c, .. } = *self.product;
+        let c = c.submatrix(self.rows.start, self.cols.start);
+        let (epilogue, slices, plane) = (self.block_epilogue(), self.plan.slices, self.rows.len() * width);
+        let needs_only_conversion =
+            slices == 1 && alpha == T::Acc::ONE && beta == T::Acc::ZERO && epilogue.is_none() && c.col_stride == 1;
+        if needs_only_conversion {
+            let to = c.at(rows.start, cols.start);
+            // SAFETY: the caller's promise; rows are disjoint, and the accumulators are complete.
+            return unsafe { (self.kernel.narrow)(accumulators, width, to, c.row_stride, [rows.len(), cols.len()]) };
+        }
+        for (i, row) in rows.enumerate() {
+            let accumulators = accumulators.wrapping_add(i * width);
+            // SAFETY: as above.
+            unsafe {
+                let partial = |slice: usize, col: usize| accumulators.wrapping_add(slice * plane + col).read();
+                let accumulator = |col: usize| {
+                    alpha.times(
+                        (1..slices).fold(partial(0, col), |accumulator, slice| accumulator.plus(partial(slice, col))),
+                    )
+                };
+                store_row::<T>(accumulator, cols.clone(), beta, epilogue, c, row);
+            }
+        }
+    }
+}
+
+/// `C ← act(beta·C + bias)` for an m×n matrix: the product where k or alpha is 0.
+///
+/// # Safety
+/// As for [`Product::run`].
+pub unsafe fn scale_c<T: CpuElement>(
+    m: usize,
+    n: usize,
+    beta: T::Acc,
+    epilogue: MatrixEpilogue<T::Out>,
+    c: MatrixPtr<T::Out>,
+) {
+    for row in 0..m {
+        // SAFETY: the caller's promise.
+        unsafe { store_row::<T>(|_| T::Acc::ZERO, 0..n, beta, epilogue, c, row) };
+    }
+}
+
+/// Rows from which a micro-tile is high enough; from there on a wider one saves more loads of A.
+const MIN_TILE_ROWS: usize = 6;
+/// Elements that the epilogue processes at a time.
+const EPILOGUE_CHUNK: usize = 64;
+
+/// `c ← act(accumulator + beta·c + bias)` for columns of a row. Where `beta` is 0, `c` is not read.
+///
+/// # Safety
+/// As for [`Product::run`], for these elements.
+unsafe fn store_row<T: CpuElement>(
+    accumulator: impl Fn(usize) -> T::Acc,
+    cols: Range<usize>,
+    beta: T::Acc,
+    epilogue: MatrixEpilogue<T::Out>,
+    c: MatrixPtr<T::Out>,
+    row: usize,
+) {
+    let mut values = [T::Acc::ZERO; EPILOGUE_CHUNK];
+    for chunk in chunks(cols.clone(), EPILOGUE_CHUNK) {
+        let values = &mut values[..chunk.len()];
+        for (value, col) in values.iter_mut().zip(chunk.clone()) {
+            // SAFETY: the caller's promise.
+            *value = unsafe { add_scaled::<T>(accumulator(col - cols.start), beta, c.at(row, col)) };
+        }
+        // SAFETY: the bias has the columns of C.
+        unsafe { epilogue.apply::<T>(row, chunk.start, values) };
+        let mut narrow = [<T::Out as Scalar>::ZERO; EPILOGUE_CHUNK];
+        let narrow = &mut narrow[..chunk.len()];
+        T::narrow_slice(values, narrow);
+        for (&value, col) in narrow.iter().zip(chunk) {
+            // SAFETY: the caller's promise.
+            unsafe { c.at(row, col).write(value) };
+        }
+    }
+}
+
+/// `accumulator + beta·c`. Where `beta` is 0, `c` is not read.
+///
+/// # Safety
+/// `c` is not aliased, and initialized where `beta` is not 0.
+unsafe fn add_scaled<T: CpuElement>(accumulator: T::Acc, beta: T::Acc, c: *const T::Out) -> T::Acc {
+    // SAFETY: the caller's promise.
+    if beta == T::Acc::ZERO { accumulator } else { accumulator.plus(beta.times(T::widen_out(unsafe { c.read() }))) }
+}
+
+/// Splits a range into the fewest chunks of at most `size`, as even as possible. Each but the last
+/// is a multiple of `unit`.
+fn even_chunks(range: Range<usize>, size: usize, unit: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = range.len().div_ceil(size).max(1);
+    let units = range.len().div_ceil(unit);
+    // No division per chunk: a few of them take longer than a micro-tile.
+    let (base, remainder) = (units / count, units % count);
+    let mut end = range.start;
+    (0..count).map(move |i| {
+        let start = end;
+        end = range.end.min(start + (base + usize::from(i < remainder)) * unit);
+        start..end
+    })
+}
+
+/// The chunk `i` of a range in `count` chunks, as even as multiples of `unit` allow.
+fn nth_chunk(range: Range<usize>, count: usize, unit: usize, i: usize) -> Range<usize> {
+    let units = range.len().div_ceil(unit);
+    let at = |i: usize| range.end.min(range.start + units * i / count * unit);
+    at(i)..at(i + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_chunks_cover_the_range() {
+        for (len, size, unit) in
+            [(64, 64, 16), (100, 64, 16), (1, 64, 16), (13, 6, 1), (65, 64, 16), (509, 64, 16), (7, 8, 1)]
+        {
+            let chunks: Vec<Range<usize>> = even_chunks(5..5 + len, size, unit).collect();
+            assert_eq!(chunks.len(), len.div_ceil(size));
+            assert!(chunks.iter().all(|chunk| !chunk.is_empty() && chunk.len() <= size), "{chunks:?}");
+            assert_eq!((chunks[0].start, chunks[chunks.len() - 1].end), (5, 5 + len));
+            assert!(chunks.windows(2).all(|two| two[0].end == two[1].start && two[0].len() % unit == 0), "{chunks:?}");
+        }
+    }
+}

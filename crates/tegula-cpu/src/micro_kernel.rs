@@ -1,0 +1,283 @@
+//! Micro-kernels: an MR×NR tile of C accumulates in registers, from packed or unpacked operands.
+
+use std::ops::Range;
+
+use tegula_core::element::{Arith, Element};
+
+use super::isa::Isa;
+use super::pack_source::PackSource;
+
+/// Most vectors in a row of a micro-tile.
+pub const VECTORS: usize = 8;
+/// Most rows of a micro-tile whose accumulators start from a compensation.
+pub const COMPENSATED_ROWS: usize = 8;
+
+/// The operands of a micro-tile: A with its strides along rows and along k, B with its stride along
+/// k.
+#[derive(Clone, Copy)]
+pub struct MicroOperands<S> {
+    /// The first value of A.
+    pub a: *const S,
+    /// Row stride of A in bytes.
+    pub a_row_stride: isize,
+    /// Stride of A along k, in packed values, or in elements of an unpacked operand.
+    pub a_k_stride: isize,
+    /// The first value of B; its columns are contiguous.
+    pub b: *const S,
+    /// Stride of B along k, as of A.
+    pub b_k_stride: isize,
+    /// The compensation of each row, where [`MicroKernel::compensation`] is set; else unused.
+    pub compensation: *const S,
+    /// Packing and prefetching that an AMX micro-kernel does meanwhile.
+    pub overlap: OverlappedPacking,
+}
+
+/// Packing of the next rows of A, and prefetching of C, while an AMX micro-kernel multiplies.
+///
+/// The vector units are nearly idle then.
+#[derive(Clone, Copy)]
+pub struct OverlappedPacking {
+    /// The first unpacked row; null for none.
+    pub source: *const u8,
+    /// Stride of the unpacked rows in bytes.
+    pub source_row: isize,
+    /// Number of rows: 4, 8, 16 or 32.
+    pub rows: usize,
+    /// Destination of the first row.
+    pub dest: *mut u8,
+    /// Mask of the valid bytes in the last 64-byte piece of a row.
+    pub tail_mask: u64,
+    /// First row to prefetch for writing. A prefetch may be out of bounds of C.
+    pub prefetch: *const u8,
+    /// Stride of the rows to prefetch in bytes.
+    pub prefetch_row: isize,
+}
+
+impl OverlappedPacking {
+    /// No rows, no prefetch.
+    pub const NONE: OverlappedPacking = OverlappedPacking {
+        source: std::ptr::null(),
+        source_row: 0,
+        rows: 0,
+        dest: std::ptr::null_mut(),
+        tail_mask: 0,
+        prefetch: std::ptr::null(),
+        prefetch_row: 0,
+    };
+}
+
+/// `C ← alpha·A·B + beta·C` for a micro-tile of `[rows, cols, k_groups]`. Where beta is 0, C is
+/// not read.
+///
+/// An element of A is broadcast to all lanes of a vector, and B is read along its rows. Only these
+/// columns are read and written.
+///
+/// # Safety
+/// The CPU has the instruction set. The micro-tile is at most [`MicroKernel::tile`] for packed
+/// operands, and at most [`MicroKernel::max_rows`] for unpacked ones.
+/// [`MicroOperands::compensation`] has a value for each row where [`MicroKernel::compensation`] is
+/// set. The operands can be read. C, with the row stride `row`, can be written, and read unless
+/// beta is 0.
+pub type MicroKernelFn<S> = unsafe fn([usize; 3], S, MicroOperands<S>, S, *mut S, row: isize);
+
+/// Selects the micro-kernel for a micro-tile of `[rows, cols]`.
+pub type SelectFn<S> = fn([usize; 2]) -> MicroKernelFn<S>;
+
+/// Computes the compensation of a few rows of A: the values from which their accumulators start.
+///
+/// Arguments: the first value, the row stride in bytes, rows, and packed values of a row.
+///
+/// # Safety
+/// The CPU has the instruction set, and the rows can be read.
+pub type CompensationFn<S> = unsafe fn(*const S, isize, rows: usize, k_groups: usize) -> [S; COMPENSATED_ROWS];
+
+/// Packs some lanes of an operand for a range of k.
+///
+/// Arguments are those of [`pack_rows`](crate::pack::pack_rows) and [`pack`](crate::pack::pack).
+///
+/// # Safety
+/// The CPU has the instruction set. The lanes and steps are in the matrix. The destination holds
+/// the whole panel and is not aliased.
+pub type PackFn<T> = unsafe fn(PackSource<T>, Range<usize>, Range<usize>, usize, *mut <T as Element>::Acc);
+
+/// Rounds accumulators to the type of C.
+///
+/// Arguments: the accumulators and their row stride, C and its row stride, `[rows, cols]`. Strides
+/// are in values and elements.
+///
+/// # Safety
+/// The CPU has the instruction set. The accumulators can be read and C can be written.
+pub type NarrowFn<T> = unsafe fn(*const <T as Element>::Acc, usize, *mut <T as Element>::Out, row: isize, [usize; 2]);
+
+/// [`NarrowFn`], by [`CpuElement::narrow_slice`].
+///
+/// # Safety
+/// As for [`NarrowFn`], without the instruction set.
+#[inline(always)]
+pub unsafe fn narrow<T: CpuElement>(
+    from: *const T::Acc,
+    width: usize,
+    to: *mut T::Out,
+    row: isize,
+    [rows, cols]: [usize; 2],
+) {
+    for i in 0..rows {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (from, to) = (from.add(i * width), to.offset(i as isize * row));
+            T::narrow_slice(std::slice::from_raw_parts(from, cols), std::slice::from_raw_parts_mut(to, cols));
+        }
+    }
+}
+
+/// The micro-kernels of an instruction set for an element type, with their blocking. Sizes are in
+/// elements of C, or of k.
+pub struct MicroKernel<T: CpuElement> {
+    /// Elements of a SIMD vector.
+    pub vector_len: usize,
+    /// Most rows of a micro-tile by its width in vectors, for unpacked operands; 0 where packing is
+    /// required.
+    pub max_rows: [usize; VECTORS],
+    /// MR and NR: the micro-tile of large products.
+    pub tile: [usize; 2],
+    /// KC of large products: steps of k between two updates of C.
+    pub kc: usize,
+    /// Steps of k in one packed value.
+    pub k_pack: usize,
+    /// The packed values of a row of A or a column of B are a multiple of this.
+    pub k_unit: usize,
+    /// Multiply-adds below which a product with suitable strides is not packed.
+    pub small_work: usize,
+    /// Rows up to which reading B once, unpacked, is faster than packing it.
+    pub skinny_rows: usize,
+    /// Whether unpacked A may be read beside packed B. Where a packed value holds several steps, A
+    /// has to be contiguous along k, and unless `padded_a`, k a multiple of these steps.
+    pub direct_a: bool,
+    /// Whether all MR rows are read, also those out of bounds; packed A is padded for them.
+    pub padded_a: bool,
+    /// Computes the initial accumulators of the rows of A beside packed B; `None` if they are 0.
+    ///
+    /// VNNI packs B plus 128, to make it unsigned. The accumulators of a row of A then start from
+    /// -128 times the sum of the row.
+    pub compensation: Option<CompensationFn<T::Acc>>,
+    /// Packing of A, a few rows one after the other, and of a panel of B, step after step.
+    pub pack: [PackFn<T>; 2],
+    /// Rounds accumulators to the type of C.
+    pub narrow: NarrowFn<T>,
+    /// Prepares the thread for the micro-kernels: AMX configures its tile registers (`ldtilecfg`).
+    /// Other instruction sets need nothing.
+    pub setup: fn(),
+    /// Undoes `setup`: AMX releases its tile registers (`tilerelease`).
+    pub teardown: fn(),
+    /// Selects the micro-kernel for packed operands.
+    pub select_packed: SelectFn<T::Acc>,
+    /// Selects the micro-kernel for unpacked operands; `None` where packing is required. Strides of
+    /// [`MicroOperands`] are in elements.
+    pub select_unpacked: Option<SelectFn<T::Acc>>,
+}
+
+impl<T: CpuElement> MicroKernel<T> {
+    /// Micro-kernels on vectors of values as `pack` makes them.
+    pub const fn of_vectors(
+        vector_len: usize,
+        max_rows: [usize; VECTORS],
+        tile: [usize; 2],
+        kc: usize,
+        pack: [PackFn<T>; 2],
+        select_packed: SelectFn<T::Acc>,
+    ) -> Self {
+        // Elements of the accumulator type need no packing.
+        let same = T::K_PACK == 1 && size_of::<T>() == size_of::<T::Acc>();
+        MicroKernel {
+            vector_len,
+            max_rows,
+            tile,
+            kc: kc * T::K_PACK,
+            k_pack: T::K_PACK,
+            k_unit: 1,
+            small_work: 1 << 21,
+            skinny_rows: 32,
+            direct_a: same,
+            select_unpacked: if same { Some(select_packed) } else { None },
+            padded_a: false,
+            compensation: None,
+            pack,
+            narrow: narrow::<T>,
+            setup: || (),
+            teardown: || (),
+            select_packed,
+        }
+    }
+
+    /// Groups of `k_pack` steps that cover `k` steps, padded to `k_unit`.
+    ///
+    /// This is the number of packed values of a row of A or a column of B.
+    pub fn k_groups(&self, k: usize) -> usize {
+        k.div_ceil(self.k_pack).next_multiple_of(self.k_unit)
+    }
+}
+
+/// The accumulator types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accumulator {
+    F64,
+    F32,
+    I32,
+}
+
+/// An accumulator type, with the arithmetic of the scalar loop.
+///
+/// Floats are rounded, integers wrap.
+pub trait Accumulate: Arith + PartialOrd + bytemuck::Pod {
+    /// The type as a tag.
+    const ACCUMULATOR: Accumulator;
+    /// The product.
+    fn times(self, other: Self) -> Self;
+    /// The sum.
+    fn plus(self, other: Self) -> Self;
+}
+
+macro_rules! accumulate {
+    ($($t:ty, $tag:ident, $times:expr, $plus:expr;)*) => {$(impl Accumulate for $t {
+        const ACCUMULATOR: Accumulator = Accumulator::$tag;
+        #[inline(always)]
+        fn times(self, other: Self) -> Self { let f: fn($t, $t) -> $t = $times; f(self, other) }
+        #[inline(always)]
+        fn plus(self, other: Self) -> Self { let f: fn($t, $t) -> $t = $plus; f(self, other) }
+    })*};
+}
+
+accumulate! {
+    f64, F64, |x, y| x * y, |x, y| x + y;
+    f32, F32, |x, y| x * y, |x, y| x + y;
+    i32, I32, i32::wrapping_mul, i32::wrapping_add;
+}
+
+/// An element type that has micro-kernels.
+///
+/// A packed value has the size of an accumulator for every element type. 16-bit floats are widened
+/// by packing. Two steps of k of `i8` become a packed `i32`, 16 bits each, as the pairwise
+/// multiply-add instruction takes them. Micro-kernels may pack in another way
+/// ([`MicroKernel::k_pack`]): VNNI and AMX pack four steps of `i8` into an `i32`.
+pub trait CpuElement: Element<Acc: Accumulate> {
+    /// Steps of k in one packed value: 1 or 2.
+    const K_PACK: usize;
+    /// Packs this element, and for a `K_PACK` of 2 the one at the next k.
+    fn pack(self, next: Self) -> Self::Acc;
+    /// Packs neighbors along k, `K_PACK` to a value.
+    #[inline(always)]
+    fn pack_slice(from: &[Self], to: &mut [Self::Acc]) {
+        from.chunks_exact(Self::K_PACK).zip(to).for_each(|(from, to)| *to = from[0].pack(from[Self::K_PACK - 1]));
+    }
+    /// `sum` plus the product of two packed values, for the portable micro-kernel.
+    fn multiply_add(a: Self::Acc, b: Self::Acc, sum: Self::Acc) -> Self::Acc;
+    /// Rounds accumulators to the type of C.
+    #[inline(always)]
+    fn narrow_slice(from: &[Self::Acc], to: &mut [Self::Out]) {
+        from.iter().zip(to).for_each(|(&from, to)| *to = <Self as Element>::narrow(from));
+    }
+    /// The micro-kernels of an instruction set that this CPU has.
+    fn micro_kernel(isa: Isa) -> MicroKernel<Self>;
+    /// The instruction set of those micro-kernels: not every one has its own for every type.
+    fn micro_kernel_isa(isa: Isa) -> Isa;
+}

@@ -1,0 +1,314 @@
+//! Candidates for a C of few rows or columns, which read the large operand once, at memory
+//! bandwidth.
+//!
+//! Configurations measured on an H200 have a predicted time; of the others only the order is known.
+
+use tegula_core::element::Type;
+use tegula_ir::Order2d;
+
+use super::problem::Problem;
+use super::recipe::{RecipeOf, Split};
+use crate::vector::Vector;
+
+/// The maximum shorter side of a skinny C.
+const MAX_ROWS: usize = 16;
+/// The sufficient fraction of the intended number of blocks.
+const SUFFICIENT: f64 = 0.9;
+/// Concurrent threads per SM, and the minimum microseconds of their blocks.
+const THREADS: f64 = 1024.0;
+const BLOCK: f64 = 1.5;
+/// Microseconds of the first launch, and of that of the reduction, at the time of the measurements;
+/// likewise the next two.
+const FIRST_LAUNCH: f64 = 2.0;
+const REDUCTION_LAUNCH: f64 = 2.0;
+/// Microseconds to add each partial sum, and bytes per microsecond of partial sums.
+const SPLIT: f64 = 0.04;
+const PARTIAL_SUMS: f64 = 2.7e6;
+
+/// The measured speed of a configuration.
+#[derive(Clone, Copy)]
+struct Measured {
+    /// Rows, columns per thread, threads along n and k, load depth.
+    shape: [u32; 5],
+    /// Blocks per SM that saturate memory.
+    blocks_per_sm: f64,
+    /// Megabytes per microsecond that these reach.
+    rate: f64,
+    /// Microseconds of prologue and epilogue.
+    start: f64,
+}
+
+const fn of(shape: [u32; 5], blocks_per_sm: f64, rate: f64, start: f64) -> Measured {
+    Measured { shape, blocks_per_sm, rate, start }
+}
+
+/// 4-byte types with a row-major B and 16-byte loads.
+const WORDS: [Measured; 10] = [
+    of([1, 4, 8, 32, 8], 1.0, 4.69, 3.4),
+    of([1, 4, 8, 64, 4], 1.0, 4.66, 3.3),
+    of([2, 4, 8, 32, 8], 1.0, 4.69, 3.4),
+    of([2, 4, 8, 64, 4], 1.0, 4.66, 3.3),
+    of([4, 4, 8, 64, 4], 1.0, 4.07, 3.4),
+    of([4, 4, 8, 32, 4], 2.0, 4.54, 3.4),
+    of([8, 4, 16, 16, 4], 2.0, 4.37, 3.4),
+    of([16, 4, 64, 4, 4], 1.0, 2.76, 3.4),
+    of([16, 4, 64, 4, 8], 1.0, 3.21, 7.0),
+    of([16, 4, 32, 8, 4], 1.0, 2.60, 3.4),
+];
+
+/// The same for f64. 1x2_16x16_16 is 1 to 2 % faster, but spills on older GPUs; 8x2_32x8_8 is the
+/// substitute without split-K, and was not measured.
+const DOUBLES: [Measured; 8] = [
+    of([1, 4, 8, 32, 4], 1.0, 4.41, 2.8),
+    of([1, 2, 8, 32, 4], 2.0, 4.37, 2.6),
+    of([2, 4, 8, 32, 4], 1.0, 4.41, 2.8),
+    of([2, 2, 8, 32, 4], 2.0, 4.37, 2.6),
+    of([4, 2, 32, 8, 4], 2.0, 4.48, 3.4),
+    of([8, 2, 32, 8, 4], 2.0, 4.35, 3.4),
+    of([8, 2, 32, 8, 8], 1.0, 4.00, 3.4),
+    of([16, 2, 64, 4, 4], 1.0, 3.24, 3.4),
+];
+
+/// Configurations that spill without split-K.
+const SPLIT_K_ONLY: [[u32; 5]; 1] = [[8, 2, 32, 8, 4]];
+
+/// 4-byte types with a column-major B. Eight rows are interpolated between four and sixteen.
+const WORDS_ALONG_K: [Measured; 6] = [
+    of([1, 2, 8, 32, 16], 1.0, 4.60, 3.4),
+    of([1, 1, 4, 64, 16], 1.0, 4.60, 3.5),
+    of([2, 2, 8, 32, 16], 1.0, 4.60, 3.4),
+    of([4, 4, 4, 64, 4], 2.0, 4.00, 3.4),
+    of([8, 4, 8, 32, 4], 2.0, 3.00, 3.4),
+    of([16, 4, 8, 32, 8], 1.0, 2.10, 3.4),
+];
+
+/// The same for f64.
+const DOUBLES_ALONG_K: [Measured; 6] = [
+    of([1, 1, 16, 16, 8], 2.0, 4.50, 3.4),
+    of([1, 2, 8, 32, 4], 2.0, 4.45, 3.4),
+    of([2, 2, 8, 32, 4], 2.0, 4.45, 3.4),
+    of([4, 2, 8, 32, 4], 2.0, 4.00, 3.4),
+    of([8, 2, 8, 32, 8], 1.0, 3.00, 3.4),
+    of([16, 2, 16, 16, 4], 1.0, 2.16, 3.4),
+];
+
+/// Element loads; only one or two rows were measured.
+const WORDS_SINGLE: [Measured; 2] = [of([1, 4, 8, 32, 4], 1.0, 3.97, 3.4), of([2, 4, 8, 32, 4], 1.0, 3.97, 3.4)];
+const DOUBLES_SINGLE: [Measured; 2] = [of([1, 2, 8, 32, 4], 2.0, 4.33, 3.4), of([2, 2, 8, 32, 4], 2.0, 4.33, 3.4)];
+const WORDS_SINGLE_ALONG_K: [Measured; 2] =
+    [of([1, 1, 8, 32, 16], 1.0, 3.90, 3.4), of([1, 2, 8, 32, 8], 1.0, 3.90, 3.5)];
+const DOUBLES_SINGLE_ALONG_K: [Measured; 1] = [of([1, 2, 8, 32, 8], 1.0, 4.20, 3.4)];
+
+/// The candidates of measured configurations for a product, with predicted microseconds.
+pub(crate) fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(RecipeOf<Vector>, f64)> {
+    let Some(Skinny { swapped, rows, along_k, aligned_16 }) = Skinny::of(problem) else { return Vec::new() };
+    let table: &[Measured] = match (problem.ty, aligned_16, along_k) {
+        (Type::F32 | Type::I32, true, false) => &WORDS,
+        (Type::F32 | Type::I32, true, true) => &WORDS_ALONG_K,
+        (Type::F32 | Type::I32, false, false) => &WORDS_SINGLE,
+        (Type::F32 | Type::I32, false, true) => &WORDS_SINGLE_ALONG_K,
+        (Type::F64, true, false) => &DOUBLES,
+        (Type::F64, true, true) => &DOUBLES_ALONG_K,
+        (Type::F64, false, false) => &DOUBLES_SINGLE,
+        (Type::F64, false, true) => &DOUBLES_SINGLE_ALONG_K,
+        // Not measured.
+        (Type::F16 | Type::BF16 | Type::I8, ..) => &[],
+        (Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred, ..) => &[],
+    };
+    let mut all = Vec::new();
+    for measured in table.iter().filter(|measured| measured.shape[0] as usize == rows.next_power_of_two()) {
+        let [rows, cols, threads_n, threads_k, load_depth] = measured.shape;
+        let vector = Vector { aligned_16, ..Vector::new(problem.ty, rows, cols, [threads_n, threads_k], load_depth) };
+        let blocks = blocks(problem, &vector);
+        let target = measured.blocks_per_sm * f64::from(multiprocessors);
+        let splits = if blocks >= SUFFICIENT * target { 1 } else { (target / blocks).round() as usize };
+        let splits = splits.min(problem.k.div_ceil(vector.step() as usize)).max(1) as u32;
+        let whole = (!SPLIT_K_ONLY.contains(&measured.shape)).then_some(Split::Whole);
+        let split = (splits > 1).then_some(Split::SplitK(splits));
+        for split in whole.into_iter().chain(split) {
+            let recipe = RecipeOf { swapped, split, ..RecipeOf::new(vector) };
+            all.push((recipe, time(problem, measured, blocks, split, multiprocessors)));
+        }
+    }
+    all
+}
+
+/// All candidates, the most promising first: each kernel with split-K to two blocks per SM, one,
+/// and four.
+pub(crate) fn heuristic_candidates(problem: &Problem, multiprocessors: u32) -> impl Iterator<Item = RecipeOf<Vector>> {
+    let skinny = Skinny::of(problem).into_iter();
+    skinny.flat_map(move |Skinny { swapped, rows, along_k, aligned_16 }| {
+        let variants = Vector::shapes(problem.ty, rows, along_k, aligned_16).into_iter();
+        variants.flat_map(move |vector| {
+            let k_steps = problem.k.div_ceil(vector.step() as usize).max(1);
+            [2, 1, 4].map(|blocks_per_sm| {
+                let splits = (f64::from(blocks_per_sm * multiprocessors) / blocks(problem, &vector)).ceil() as usize;
+                RecipeOf { swapped, split: Split::split_k(splits.min(k_steps) as u32), ..RecipeOf::new(vector) }
+            })
+        })
+    })
+}
+
+/// A skinny problem, transposed if C has few columns instead of few rows.
+struct Skinny {
+    swapped: bool,
+    rows: usize,
+    /// Whether B is contiguous along k.
+    along_k: bool,
+    /// Whether B can be read as 16-byte vectors.
+    aligned_16: bool,
+}
+
+impl Skinny {
+    fn of(problem: &Problem) -> Option<Self> {
+        let Problem { m, n, layouts, .. } = *problem;
+        let swapped = n < m;
+        let (rows, b) = if swapped { (n, layouts[0].transposed()) } else { (m, layouts[1]) };
+        let along_k = b.order == Order2d::ColMajor;
+        (rows <= MAX_ROWS).then_some(Skinny { swapped, rows: rows.max(1), along_k, aligned_16: b.aligned_16 })
+    }
+}
+
+/// Blocks of a kernel without split-K, at least one.
+fn blocks(problem: &Problem, vector: &Vector) -> f64 {
+    let blocks_n = problem.m.max(problem.n).div_ceil((vector.threads_n * vector.cols) as usize);
+    (blocks_n as f64 * problem.batches as f64).max(1.0)
+}
+
+/// The predicted microseconds: the memory time at the rate that the blocks reach, plus launches,
+/// prologue and reduction.
+fn time(problem: &Problem, measured: &Measured, blocks: f64, split: Split, multiprocessors: u32) -> f64 {
+    let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
+    let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
+    let splits = if let Split::SplitK(splits) = split { f64::from(splits) } else { 1.0 };
+    let multiprocessors = f64::from(multiprocessors);
+    let saturation = (blocks * splits / (SUFFICIENT * measured.blocks_per_sm * multiprocessors)).min(1.0);
+    // The second block of an SM adds less bandwidth than the first.
+    let rate = 1e6 * measured.rate * saturation.powf(1.0 / measured.blocks_per_sm);
+    let memory = (m * k + k * n + m * n) * batches * size / rate;
+    let [_, _, threads_n, threads_k, _] = measured.shape;
+    let waves = blocks * splits * f64::from(threads_n * threads_k) / (THREADS * multiprocessors);
+    let partial_sums = m * n * batches * splits * size;
+    let reduction =
+        if splits > 1.0 { REDUCTION_LAUNCH + SPLIT * splits + 2.0 * partial_sums / PARTIAL_SUMS } else { 0.0 };
+    FIRST_LAUNCH + measured.start + memory.max(waves * BLOCK) + reduction
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GemmKernel;
+    use crate::plan::{Caps, OperandLayout, Plan, Recipe, choose};
+
+    const CAPS: Caps = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
+
+    fn problem(ty: Type, [m, n, k]: [usize; 3], b: Order2d, aligned_16: bool) -> Problem {
+        let row = OperandLayout::new(Order2d::RowMajor, aligned_16);
+        let layouts = [row, OperandLayout::new(b, aligned_16), row];
+        Problem { ty, accuracy: Default::default(), m, n, k, batches: 1, layouts }
+    }
+
+    /// The configuration and the split of the chosen recipe.
+    fn chosen(problem: &Problem) -> String {
+        match choose(problem, &CAPS).unwrap() {
+            Plan::Gpu(Recipe { kernel: GemmKernel::Vector(vector), split, .. }) => shown(&vector, split),
+            Plan::Gpu(recipe) => recipe.name(),
+            Plan::Cpu => panic!("a GPU runs kernels"),
+        }
+    }
+
+    fn shown(vector: &Vector, split: Split) -> String {
+        match split {
+            Split::SplitK(splits) => format!("{}:{splits}", &vector.short_name()["vector_".len()..]),
+            _ => vector.short_name()["vector_".len()..].into(),
+        }
+    }
+
+    #[test]
+    fn skinny_choice_is_the_fastest_measured() {
+        use Type::{F32, F64};
+        let (row, col) = (Order2d::RowMajor, Order2d::ColMajor);
+        /// Type, m, n and k, order of B, whether B is aligned to 16 bytes, the fastest recipes, and
+        /// the measured microseconds of one of them.
+        type Case = (Type, [usize; 3], Order2d, bool, &'static [&'static str], Option<(&'static str, f64)>);
+        let cases: [Case; 21] = [
+            (F32, [1, 4096, 4096], row, true, &["1x4_8x32_8", "1x4_8x64_4"], Some(("1x4_8x32_8", 19.7))),
+            (F32, [1, 8192, 8192], row, true, &["1x4_8x32_8"], Some(("1x4_8x32_8", 62.6))),
+            (F32, [2, 4096, 4096], row, true, &["2x4_8x32_8", "2x4_8x64_4"], None),
+            (F32, [4, 4096, 4096], row, true, &["4x4_8x64_4"], Some(("4x4_8x64_4", 21.9))),
+            (F32, [8, 4096, 4096], row, true, &["8x4_16x16_4:4"], Some(("8x4_16x16_4:4", 23.9))),
+            (F32, [16, 8192, 8192], row, true, &["16x4_64x4_8:4", "register"], Some(("16x4_64x4_8:4", 96.8))),
+            (
+                F32,
+                [16, 4096, 4096],
+                row,
+                true,
+                &["16x4_64x4_4:8", "register_f32_32x128x16_warp32x64_thread8x8_stages3_slices2_blocks3"],
+                Some(("16x4_64x4_4:8", 34.8)),
+            ),
+            (F32, [4, 1024, 65536], row, true, &["4x4_8x32_4:8"], None),
+            (F64, [1, 4096, 4096], row, true, &["dmma"], Some(("1x4_8x32_4", 35.2))),
+            (F64, [1, 8192, 8192], row, true, &["1x4_8x32_4"], Some(("1x4_8x32_4", 126.6))),
+            (F64, [4, 4096, 4096], row, true, &["dmma"], Some(("4x2_32x8_4:4", 38.5))),
+            (F64, [8, 4096, 4096], row, true, &["8x2_32x8_4:4", "dmma"], Some(("8x2_32x8_4:4", 40.1))),
+            (F64, [16, 4096, 4096], row, true, &["dmma"], None),
+            (F32, [1, 4096, 4096], col, true, &["1x2_8x32_16", "1x1_4x64_16"], None),
+            (F32, [4, 4096, 4096], col, true, &["4x4_4x64_4"], None),
+            (F32, [16, 4096, 4096], col, true, &["16x4_8x32_8", "register"], Some(("16x4_8x32_8", 37.3))),
+            (F64, [1, 4096, 4096], col, true, &["1x1_16x16_8", "1x2_8x32_4"], None),
+            (F64, [4, 4096, 4096], col, true, &["dmma"], None),
+            (F32, [1, 4097, 4095], row, false, &["1x4_8x32_4"], Some(("1x4_8x32_4", 22.3))),
+            (F64, [1, 4097, 4095], row, false, &["1x2_8x32_4"], Some(("1x2_8x32_4", 36.4))),
+            (F32, [1, 4097, 4095], col, false, &["1x1_8x32_16", "1x2_8x32_8"], None),
+        ];
+        let mut wrong = Vec::new();
+        for (ty, shape, b, aligned_16, fastest, timed) in cases {
+            let problem = problem(ty, shape, b, aligned_16);
+            let name = chosen(&problem);
+            if !fastest.iter().any(|one| name.starts_with(one)) {
+                wrong.push(format!("{ty} {shape:?} {b:?}: {name}, not {fastest:?}"));
+            }
+            let Some((one, known)) = timed else { continue };
+            let all = candidates(&problem, 132).into_iter();
+            let times: Vec<_> =
+                all.filter_map(|(recipe, time)| (shown(&recipe.kernel, recipe.split) == one).then_some(time)).collect();
+            if times.iter().all(|time| (time / known - 1.0).abs() > 0.05) {
+                wrong.push(format!("{ty} {shape:?} {b:?}: {one} {times:?} µs, not {known}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn skinny_candidates_build_and_match_those_of_the_transpose() {
+        for (ty, b, aligned_16) in [Type::F32, Type::F64].into_iter().flat_map(|ty| {
+            let orders = [Order2d::RowMajor, Order2d::ColMajor];
+            orders.into_iter().flat_map(move |b| [(ty, b, false), (ty, b, true)])
+        }) {
+            for rows in 1..=MAX_ROWS {
+                let wide = problem(ty, [rows, 3000, 500], b, aligned_16);
+                let [x, y, z] = wide.layouts.map(OperandLayout::transposed);
+                let tall = Problem { m: wide.n, n: wide.m, layouts: [y, x, z], ..wide };
+                let (wide, tall) = (candidates(&wide, 132), candidates(&tall, 132));
+                assert_eq!(wide.len(), tall.len());
+                for ((a, time), (b, same)) in wide.into_iter().zip(tall) {
+                    assert_eq!((RecipeOf { swapped: true, ..a }, time), (b, same));
+                    let vector = a.kernel;
+                    vector.build().unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn skinny_unmeasured_candidates_keep_their_order() {
+        for ty in [Type::F16, Type::BF16, Type::I8] {
+            let problem = problem(ty, [3, 4096, 4096], Order2d::RowMajor, true);
+            assert!(candidates(&problem, 132).is_empty());
+            let first = heuristic_candidates(&problem, 132).next().unwrap().legalize(problem.layouts);
+            let caps = Caps::Gpu { compute: (8, 0), multiprocessors: 132 };
+            assert_eq!(choose(&problem, &caps).unwrap(), Plan::Gpu(first.map(GemmKernel::Vector)));
+        }
+        assert!(heuristic_candidates(&problem(Type::F32, [17, 17, 17], Order2d::RowMajor, true), 132).next().is_none());
+    }
+}

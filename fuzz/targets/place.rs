@@ -1,4 +1,0 @@
-//! Runs [`tegula_fuzz::place`] on what libFuzzer makes up.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tegula_fuzz::place(data));
