@@ -29,7 +29,9 @@ pub fn frames(stack: &Backtrace) -> Vec<Frame> {
         // Inlined functions are named without their path and with their types.
         let function = name.split('<').next().unwrap_or(name).rsplit("::").next().unwrap_or(name);
         let at = lines.next_if(|line| line.starts_with("at ")).map(of_workspace);
-        if at != Some(None) && !function.is_empty() && !function.contains("closure") {
+        // Without debug information a function has a path of modules and no line.
+        let other_crate = at.is_none() && name.contains("::") && !name.trim_start_matches('<').starts_with("tegula");
+        if at != Some(None) && !other_crate && !function.is_empty() && !function.contains("closure") {
             frames.push(Frame { name: function.to_owned(), at: at.flatten() });
         }
     }
