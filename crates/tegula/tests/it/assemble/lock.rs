@@ -1,10 +1,11 @@
 //! What the assembler said of each text, kept in `tests/assembled.lock`, so that only changed texts are assembled.
 //!
-//! A line is a kernel's name and GPU, a key, and what it takes: registers of a thread, bytes of shared memory. The key is a
-//! hash of all that decides the answer: the assembler's version, its options and the text. A kernel that spills, has a stack
-//! frame or draws a warning is not written.
+//! A line is a kernel's name and GPU, a key, registers per thread, and bytes of shared memory. The key
+//! is a hash of what decides these: the assembler's version, its options, and the text without its
+//! comments and the kernel's name, so that a renamed kernel is not assembled again. A kernel that
+//! spills, has a stack frame, or causes a warning is not written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,7 @@ pub struct Lock {
     /// The assembler's.
     pub version: String,
     entries: BTreeMap<String, (String, Resources)>,
+    by_key: HashMap<String, Resources>,
 }
 
 fn path() -> PathBuf {
@@ -38,7 +40,7 @@ pub struct Text {
 impl Lock {
     /// Of this version, with no answers.
     pub fn empty(version: &str) -> Lock {
-        Lock { version: version.into(), entries: BTreeMap::new() }
+        Lock { version: version.into(), entries: BTreeMap::new(), by_key: HashMap::new() }
     }
 
     /// Reads the lock file. One of other [`RULES`] has no answers.
@@ -68,8 +70,9 @@ impl Lock {
             let resources = Resources { registers: registers.parse().ok()?, shared_bytes: shared.parse().ok()? };
             Some((name.to_string(), (key.to_string(), resources)))
         };
-        let entries = lines.lines().map(entry).collect::<Option<_>>()?;
-        Some(Lock { version: version.into(), entries })
+        let entries: BTreeMap<_, _> = lines.lines().map(entry).collect::<Option<_>>()?;
+        let by_key = entries.values().cloned().collect();
+        Some(Lock { version: version.into(), entries, by_key })
     }
 
     fn text(&self) -> String {
@@ -82,7 +85,7 @@ impl Lock {
     /// A text for this lock's assembler.
     pub fn text_of(&self, job: &Job) -> Text {
         let mut hash = Sha256::new();
-        for part in [&self.version, &options(job).join(" "), &job.text] {
+        for part in [&self.version, &options(job).join(" "), &without_names(&job.text)] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -93,8 +96,7 @@ impl Lock {
 
     /// What the assembler said of this very text.
     pub fn get(&self, text: &Text) -> Option<Resources> {
-        let (key, resources) = self.entries.get(&text.label)?;
-        (*key == text.key).then_some(*resources)
+        self.by_key.get(&text.key).copied()
     }
 
     /// Keeps an answer, if there is one.
@@ -103,6 +105,7 @@ impl Lock {
     /// Where two texts have one name.
     pub fn insert(&mut self, Text { label, key }: Text, resources: Option<Resources>) {
         let Some(resources) = resources else { return };
+        self.by_key.insert(key.clone(), resources);
         if let Some((before, _)) = self.entries.insert(label.clone(), (key.clone(), resources)) {
             assert_eq!(before, key, "two texts are named {label}");
         }
@@ -115,6 +118,13 @@ impl Lock {
     }
 }
 
+/// A text without what the assembler's answer does not depend on: comments and the kernel's name.
+fn without_names(text: &str) -> String {
+    let name = text.split(".entry ").nth(1).and_then(|rest| rest.split('(').next()).unwrap_or_default();
+    let code = text.lines().filter(|line| !line.starts_with("//"));
+    code.map(|line| line.replace(&format!(".entry {name}("), ".entry kernel(") + "\n").collect()
+}
+
 #[test]
 fn lock_is_read_as_written_and_keys_hold_what_decides() {
     let job = |text: &str, target: &str| Job { name: "k".into(), text: text.into(), target: target.into() };
@@ -124,6 +134,9 @@ fn lock_is_read_as_written_and_keys_hold_what_decides() {
     lock.insert(lock.text_of(&kept), Some(resources));
     assert_eq!(Lock::parse(&lock.text()).as_ref(), Some(&lock));
     assert_eq!(lock.get(&lock.text_of(&kept)), Some(resources));
+    let named = |name: &str, body: &str| job(&format!("// {name}\n.entry {name}(\n{body}"), "sm_90");
+    assert_eq!(lock.text_of(&named("a", "ret")).key, lock.text_of(&named("b", "ret")).key);
+    assert_ne!(lock.text_of(&named("a", "ret")).key, lock.text_of(&named("a", "nop")).key);
     for text in [lock.text_of(&job("text ", "sm_90")), other.text_of(&kept)] {
         assert_eq!(lock.get(&text), None);
     }
