@@ -127,7 +127,8 @@ fn row(row: &Json) -> Option<Row> {
     })
 }
 
-/// Rows as cells: how many, geometric mean, worst with its shape, best, share that is as fast or faster.
+/// Rows as cells: how many, geometric mean, worst with its shape, best, share that is as fast or
+/// faster.
 fn cells(rows: &[Row]) -> String {
     let mean = (rows.iter().map(|row| row.ratio.ln()).sum::<f64>() / rows.len() as f64).exp();
     let by_ratio = |a: &&Row, b: &&Row| a.ratio.total_cmp(&b.ratio);

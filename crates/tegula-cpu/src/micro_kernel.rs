@@ -93,11 +93,12 @@ pub type CompensationFn<S> = unsafe fn(*const S, isize, rows: usize, k_groups: u
 
 /// Packs some lanes of an operand for a range of k.
 ///
-/// Arguments are those of [`pack_rows`](crate::pack::pack_rows) and [`pack`](crate::pack::pack).
+/// Arguments are those of [`pack_lane_major`](crate::pack::pack_lane_major) and
+/// [`pack`](crate::pack::pack).
 ///
 /// # Safety
-/// The CPU has the instruction set. The lanes and steps are in the matrix. The destination holds
-/// the whole panel and is not aliased.
+/// The CPU has the instruction set. The lanes and k are in the matrix. The destination holds the
+/// whole panel and is not aliased.
 pub type PackFn<T> = unsafe fn(PackSource<T>, Range<usize>, Range<usize>, usize, *mut <T as Element>::Acc);
 
 /// Rounds accumulators to the type of C.
@@ -160,7 +161,7 @@ pub struct MicroKernel<T: CpuElement> {
     /// VNNI packs B plus 128, to make it unsigned. The accumulators of a row of A then start from
     /// -128 times the sum of the row.
     pub compensation: Option<CompensationFn<T::Acc>>,
-    /// Packing of A, a few rows one after the other, and of a panel of B, step after step.
+    /// Packing of a few rows of A, lane-major but for AMX, and of a panel of B, group-major.
     pub pack: [PackFn<T>; 2],
     /// Rounds accumulators to the type of C.
     pub narrow: NarrowFn<T>,
@@ -260,7 +261,7 @@ accumulate! {
 /// multiply-add instruction takes them. Micro-kernels may pack in another way
 /// ([`MicroKernel::k_pack`]): VNNI and AMX pack four steps of `i8` into an `i32`.
 pub trait CpuElement: Element<Acc: Accumulate> {
-    /// Steps of k in one packed value: 1 or 2.
+    /// Adjacent k in one packed value, a k group: 1 or 2.
     const K_PACK: usize;
     /// Packs this element, and for a `K_PACK` of 2 the one at the next k.
     fn pack(self, next: Self) -> Self::Acc;

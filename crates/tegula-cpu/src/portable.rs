@@ -4,7 +4,7 @@
 use tegula_core::element::Scalar;
 
 use super::micro_kernel::{Accumulate, CpuElement, MicroKernel, MicroOperands};
-use super::pack::{pack, pack_rows};
+use super::pack::{pack, pack_lane_major};
 
 /// NR: columns of a micro-tile, which the compiler vectorizes.
 const LANES: usize = 8;
@@ -13,7 +13,7 @@ const ROWS: usize = 4;
 
 /// The portable micro-kernel of an element type.
 pub const fn micro_kernel<T: CpuElement>() -> MicroKernel<T> {
-    MicroKernel::of_vectors(LANES, [ROWS, 0, 0, 0, 0, 0, 0, 0], [ROWS, LANES], 256, [pack_rows, pack], |_| {
+    MicroKernel::of_vectors(LANES, [ROWS, 0, 0, 0, 0, 0, 0, 0], [ROWS, LANES], 256, [pack_lane_major, pack], |_| {
         micro_kernel_4x8::<T>
     })
 }

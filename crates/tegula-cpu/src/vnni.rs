@@ -41,15 +41,15 @@ pub unsafe fn compensation(a: *const i32, row: isize, rows: usize, k_groups: usi
     compensation
 }
 
-/// Packs rows of A unconverted, `width` values apart. Steps out of bounds are zeros, up to a whole
+/// Packs rows of A unconverted, `stride` values apart. Steps out of bounds are zeros, up to a whole
 /// value.
 ///
 /// # Safety
 /// As for [`super::micro_kernel::PackFn`].
 #[target_feature(enable = "avx512f,avx512bw")]
-pub unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut i32) {
+pub unsafe fn pack_lane_major(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) {
     from.assert_contains(&lanes, &k);
-    let row = |i: usize| to.wrapping_add(i * width).cast::<i8>();
+    let row = |i: usize| to.wrapping_add(i * stride).cast::<i8>();
     let [lane, step] = from.strides();
     // Contiguous columns are transposed in 8×8 blocks of bytes.
     let transposed = if lane == 1 && lanes.len() == 8 { k.len() / 8 * 8 } else { 0 };
@@ -103,25 +103,25 @@ const fn rows_of_pairs() -> [u16; 32] {
     order
 }
 
-/// Packs columns of B, plus 128: step after step, `width` values apart, four bytes along k per
+/// Packs columns of B, plus 128: step after step, `stride` values apart, four bytes along k per
 /// value. Values between steps, and bytes out of bounds, are unspecified.
 ///
 /// # Safety
 /// As for [`super::micro_kernel::PackFn`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub unsafe fn pack_panel(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut i32) {
+pub unsafe fn pack_panel(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) {
     from.assert_contains(&lanes, &k);
     for lane in lanes.clone().step_by(LANES) {
         let vector = lane..lanes.end.min(lane + LANES);
         let mut at = k.start;
         while at < k.end {
-            let (vector, to) = (vector.clone(), to.wrapping_add((at - k.start) / K_PACK * width + lane - lanes.start));
+            let (vector, to) = (vector.clone(), to.wrapping_add((at - k.start) / K_PACK * stride + lane - lanes.start));
             // SAFETY: the caller's promise: these elements are in the matrix, and `to` holds whole
             // vectors of all steps.
             unsafe {
                 at += match from.strides() {
                     [1, _] => pack_step(from, vector, at..k.end, to),
-                    [_, 1] => pack_four(from, vector, at..k.end, width, to),
+                    [_, 1] => pack_four(from, vector, at..k.end, stride, to),
                     _ => pack_any(from, vector, at..k.end.min(at + K_PACK), to),
                 };
             }
@@ -154,7 +154,7 @@ unsafe fn pack_step(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, 
 /// As for [`pack_step`], for each step.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_four(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut i32) -> usize {
+unsafe fn pack_four(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) -> usize {
     // SAFETY: the caller's promise; columns out of bounds repeat the last one.
     unsafe {
         let at = |i: usize| from.at((lanes.start + i).min(lanes.end - 1), k.start);
@@ -169,7 +169,7 @@ unsafe fn pack_four(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, 
             _mm512_unpackhi_epi64(high[0], high[1]),
         ];
         for (i, step) in steps.into_iter().enumerate().take(k.len().div_ceil(K_PACK)) {
-            _mm512_storeu_si512(to.add(i * width).cast(), unsigned(step));
+            _mm512_storeu_si512(to.add(i * stride).cast(), unsigned(step));
         }
     }
     4 * K_PACK

@@ -10,7 +10,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use super::micro_kernel::{self, CpuElement, MicroKernel, MicroKernelFn, MicroOperands};
-use super::pack::{pack, pack_rows};
+use super::pack::{pack, pack_lane_major};
 use super::pack_source::PackSource;
 use super::vnni;
 
@@ -146,14 +146,14 @@ macro_rules! micro_kernels {
         pub fn $name<T: CpuElement<Acc = $t>>() -> MicroKernel<T> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
 
-            /// [`pack_rows`], compiled for these instructions.
+            /// [`pack_lane_major`], compiled for these instructions.
             ///
             /// # Safety
             /// As for [`super::micro_kernel::PackFn`].
             #[target_feature(enable = $features)]
-            unsafe fn rows<T: CpuElement<Acc = $t>>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut $t) {
+            unsafe fn rows<T: CpuElement<Acc = $t>>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut $t) {
                 // SAFETY: the caller's promise.
-                unsafe { pack_rows(from, lanes, k, width, to) }
+                unsafe { pack_lane_major(from, lanes, k, stride, to) }
             }
 
             /// [`pack`], compiled for these instructions.
@@ -161,9 +161,9 @@ macro_rules! micro_kernels {
             /// # Safety
             /// As for [`super::micro_kernel::PackFn`].
             #[target_feature(enable = $features)]
-            unsafe fn panel<T: CpuElement<Acc = $t>>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>, width: usize, to: *mut $t) {
+            unsafe fn panel<T: CpuElement<Acc = $t>>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut $t) {
                 // SAFETY: the caller's promise.
-                unsafe { pack(from, lanes, k, width, to) }
+                unsafe { pack(from, lanes, k, stride, to) }
             }
 
             /// # Safety
@@ -528,7 +528,7 @@ pub fn vnni_bytes() -> MicroKernel<i8> {
         skinny_rows: 2,
         direct_a: true,
         compensation: Some(vnni::compensation),
-        pack: [vnni::pack_rows, vnni::pack_panel],
+        pack: [vnni::pack_lane_major, vnni::pack_panel],
         select_packed: packed_512_bytes,
         ..avx512_bytes()
     }

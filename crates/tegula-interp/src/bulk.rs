@@ -1,4 +1,4 @@
-//! Bulk copies in flight, and pending bulk stores.
+//! Asynchronous writes to shared memory in flight, and pending bulk stores.
 
 use super::agent::AsyncGroups;
 use super::barrier::MbarrierId;
@@ -8,51 +8,57 @@ use super::race::Access;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TmaLoad {
     pub matrix: usize,
-    /// Batch, row and column.
+    /// Batch, row and column of the tile's first element.
     pub at: [u32; 3],
+    /// The destination array, and its first element.
     pub array: usize,
     pub first: usize,
     pub barrier: MbarrierId,
 }
 
-/// A store to the shared memory of another block: values, destination, mbarrier.
+/// A store to the shared memory of a block of the cluster (`st.async`): values, destination,
+/// mbarrier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoreAsync {
+    /// The destination array, and its first element.
     pub array: usize,
     pub first: usize,
+    /// The values, of which the first `count` are stored.
     pub bits: [u32; 4],
     pub count: usize,
     pub barrier: MbarrierId,
 }
 
-/// A copy to shared memory.
+/// A write to shared memory whose bytes an mbarrier of the same block counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum BulkCopy {
-    Tile(TmaLoad),
-    Words(StoreAsync),
+pub(super) enum AsyncWrite {
+    TmaLoad(TmaLoad),
+    StoreAsync(StoreAsync),
 }
 
-impl BulkCopy {
-    /// The destination array and element, and the mbarrier.
+impl AsyncWrite {
+    /// The destination array, its first element, and the mbarrier, all in the written block.
     pub fn destination(&self) -> (usize, usize, MbarrierId) {
         match *self {
-            BulkCopy::Tile(TmaLoad { array, first, barrier, .. })
-            | BulkCopy::Words(StoreAsync { array, first, barrier, .. }) => (array, first, barrier),
+            AsyncWrite::TmaLoad(TmaLoad { array, first, barrier, .. })
+            | AsyncWrite::StoreAsync(StoreAsync { array, first, barrier, .. }) => (array, first, barrier),
         }
     }
 }
 
-/// A copy in flight.
+/// A write in flight to the block that holds this record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct InFlightCopy {
-    pub copy: BulkCopy,
-    /// The epoch of the copy's writes.
-    pub access: Access,
-    /// Phase of the mbarrier when the copy started.
+pub(super) struct InFlightWrite {
+    pub write: AsyncWrite,
+    /// The epoch of the writes, on the agent of their destination.
+    pub writes: Access,
+    /// Phase of the mbarrier when the write started.
     pub phase: u32,
-    /// The block that issued the copy, for a diagnostic if it completes in another phase.
-    pub from: u32,
-    pub sender: Access,
+    /// The linear index of the block that issued the write, for a diagnostic if it completes in
+    /// another phase.
+    pub issuing_block: u32,
+    /// The epoch of the instruction in the issuing block.
+    pub issue: Access,
 }
 
 /// Bulk stores of a thread.
@@ -63,10 +69,13 @@ pub(super) struct ThreadStores {
     pub pending: Vec<(u32, TmaStore)>,
 }
 
+/// A bulk tensor store: tile of a matrix, source in shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TmaStore {
     pub matrix: usize,
+    /// Batch, row and column of the tile's first element.
     pub at: [u32; 3],
-    pub array: usize,
-    pub first: usize,
+    /// The source array, and its first element.
+    pub src_array: usize,
+    pub src_first: usize,
 }

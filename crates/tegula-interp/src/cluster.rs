@@ -28,8 +28,8 @@ pub(super) struct Cluster {
 impl RemoteOp {
     /// Creates a remote operation; the sender releases its clock view.
     pub fn new(block: &mut BlockState, to: u32, (thread, site): (u16, SiteId), effect: RemoteEffect) -> Self {
-        let sender = Access { clock: block.clocks.clock(thread), site: site.0, lane: thread };
-        RemoteOp { to, from: block.linear as u32, sender, view: block.clocks.release(thread), effect }
+        let issue = Access { clock: block.clocks.clock(thread), site: site.0, lane: thread };
+        RemoteOp { to, issuing_block: block.linear as u32, issue, view: block.clocks.release(thread), effect }
     }
 }
 
@@ -96,20 +96,22 @@ impl Machine<'_> {
         remote_op: RemoteOp,
         partial: &mut PartialOutcome,
     ) {
-        let RemoteOp { to, from, sender, view, effect } = remote_op;
+        let RemoteOp { to, issuing_block, issue, view, effect } = remote_op;
         let Some(block) = blocks.get_mut(to as usize) else { return };
-        let (source, site) = (OrderSource::Sender(&view), SiteId(sender.site));
+        let (source, site) = (OrderSource::Sender(&view), SiteId(issue.site));
         let diagnostics = match effect {
             RemoteEffect::Arrival { barrier, expect } => {
-                let usability_error = self.check_mbarrier(block, barrier, &source, (site, sender.lane));
-                let wrong = self.arrive(block, barrier, expect, &view, (site, sender.lane));
-                let dependency = ExitDependency { from, sender, block: from, access: sender };
-                block.hopper.exit_dependencies.insert((from, sender.lane), dependency);
+                let usability_error = self.check_mbarrier(block, barrier, &source, (site, issue.lane));
+                let wrong = self.arrive(block, barrier, expect, &view, (site, issue.lane));
+                let dependency = ExitDependency { issuing_block, issue, block: issuing_block, access: issue };
+                block.hopper.exit_dependencies.insert((issuing_block, issue.lane), dependency);
                 usability_error.or(wrong).into_iter().collect()
             }
-            RemoteEffect::Copy(copy) => self.start_copy((block, global), copy, &source, (from, sender)),
+            RemoteEffect::AsyncWrite(write) => {
+                self.start_async_write((block, global), write, &source, (issuing_block, issue))
+            }
         };
-        diagnostics.into_iter().for_each(|diagnostic| self.record(partial, from, diagnostic));
+        diagnostics.into_iter().for_each(|diagnostic| self.record(partial, issuing_block, diagnostic));
     }
 
     /// Reports work that is unfinished when the block ends, with the responsible block.
@@ -143,7 +145,7 @@ impl Machine<'_> {
             .values()
             .filter(|dependency| !view.covers(dependency.block, &dependency.access));
         let exit_dependencies = unobserved.map(|dependency| {
-            let (kind, message) = if u64::from(dependency.from) == block.linear {
+            let (kind, message) = if u64::from(dependency.issuing_block) == block.linear {
                 (FindingKind::InFlight, "starts a bulk copy that no thread waits for before the block ends".into())
             } else {
                 let message = format!(
@@ -152,8 +154,8 @@ impl Machine<'_> {
                 );
                 (FindingKind::EndedBlock, message)
             };
-            let (sites, lanes) = (vec![SiteId(dependency.sender.site)], vec![dependency.sender.lane]);
-            (dependency.from, Diagnostic { kind, sites, lanes, element: None, message })
+            let (sites, lanes) = (vec![SiteId(dependency.issue.site)], vec![dependency.issue.lane]);
+            (dependency.issuing_block, Diagnostic { kind, sites, lanes, element: None, message })
         });
         let waited = block.hopper.launch_awaited.as_ref().is_none_or(|waited| waited.contains(&true));
         let early = (!waited).then(|| {

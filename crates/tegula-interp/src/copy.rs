@@ -8,7 +8,7 @@ use tegula_ir::{Order2d, ParamKind, SiteId, Tiles};
 
 use super::agent::{AsyncAgent, copy_unit_elements, tile_elements};
 use super::block::BlockState;
-use super::bulk::{BulkCopy, InFlightCopy, StoreAsync, TmaLoad, TmaStore};
+use super::bulk::{AsyncWrite, InFlightWrite, StoreAsync, TmaLoad, TmaStore};
 use super::lanes::{Reg, active_lanes};
 use super::launch::Arg;
 use super::machine::Machine;
@@ -74,32 +74,32 @@ impl Machine<'_> {
         first / granule..(first + elements).div_ceil(granule)
     }
 
-    /// Starts a copy for a thread of the cluster; from now on, any use of its destination must
-    /// wait.
-    pub fn start_copy(
+    /// Starts an asynchronous write to a block for a thread of its cluster. Until the write
+    /// completes, uses of its destination are races.
+    pub fn start_async_write(
         &self,
         (block, global): (&mut BlockState, &mut GlobalShadow),
-        copy: BulkCopy,
+        write: AsyncWrite,
         source: &OrderSource<'_>,
-        (from, sender): (u32, Access),
+        (issuing_block, issue): (u32, Access),
     ) -> Vec<Diagnostic> {
-        let (array, first, barrier) = copy.destination();
-        let site = SiteId(sender.site);
-        let count = match copy {
-            BulkCopy::Tile(tile) => self.box_elements(tile.matrix) as usize,
-            BulkCopy::Words(words) => words.count,
+        let (array, first, barrier) = write.destination();
+        let site = SiteId(issue.site);
+        let count = match write {
+            AsyncWrite::TmaLoad(tile) => self.box_elements(tile.matrix) as usize,
+            AsyncWrite::StoreAsync(store) => store.count,
         };
         let unit = first as u32 / copy_unit_elements(&self.kernel.shared()[array]);
         let lane = self.agents.lane(AsyncAgent::BulkCopy { array, unit });
-        let access = Access { clock: block.hopper.next_copy_clock(lane), site: sender.site, lane };
+        let writes = Access { clock: block.hopper.next_copy_clock(lane), site: issue.site, lane };
         let mut diagnostics: Vec<_> =
-            self.check_mbarrier(block, barrier, source, (site, sender.lane)).into_iter().collect();
+            self.check_mbarrier(block, barrier, source, (site, issue.lane)).into_iter().collect();
         if self.config.races {
-            let (granule, by) = (self.granules[array], (site, sender.lane, AccessKind::Write));
-            let proxy = if matches!(copy, BulkCopy::Tile(_)) { Proxy::Async } else { Proxy::Generic };
+            let (granule, by) = (self.granules[array], (site, issue.lane, AccessKind::Write));
+            let proxy = if matches!(write, AsyncWrite::TmaLoad(_)) { Proxy::Async } else { Proxy::Generic };
             let (mut races, mut other_hazards) = (Vec::new(), Vec::new());
             for cell in self.cells(array, first, count) {
-                let agent = (access, proxy);
+                let agent = (writes, proxy);
                 match block.shadow.write_by_agent(&mut block.clocks, (array, cell), source, agent) {
                     Some(Hazard::Race(race)) => races.push((cell * granule, race)),
                     hazard => push_hazard(&mut other_hazards, cell * granule, hazard),
@@ -111,14 +111,17 @@ impl Machine<'_> {
             diagnostics.extend(
                 hazards.map(|(index, hazard)| self.hazard_diagnostic((Space::Shared, array, index), by, hazard)),
             );
-            if let BulkCopy::Tile(tile) = copy {
-                diagnostics.extend(self.read_tile((block, global), tile, source, access, (from, sender)));
+            if let AsyncWrite::TmaLoad(tile) = write {
+                diagnostics.extend(self.read_tile((block, global), tile, source, writes, (issuing_block, issue)));
             }
             let here = block.linear as u32;
-            block.hopper.exit_dependencies.insert((here, lane), ExitDependency { from, sender, block: here, access });
+            block
+                .hopper
+                .exit_dependencies
+                .insert((here, lane), ExitDependency { issuing_block, issue, block: here, access: writes });
         }
         let phase = block.hopper.mbarriers[barrier.0][barrier.1].phase();
-        block.hopper.in_flight.push(InFlightCopy { copy, access, phase, from, sender });
+        block.hopper.in_flight.push(InFlightWrite { write, writes, phase, issuing_block, issue });
         diagnostics
     }
 
@@ -129,19 +132,19 @@ impl Machine<'_> {
         TmaLoad { matrix, at, .. }: TmaLoad,
         source: &OrderSource<'_>,
         agent: Access,
-        (from, sender): (u32, Access),
+        (issuing_block, issue): (u32, Access),
     ) -> Vec<Diagnostic> {
         let Some((buffer, map)) = self.tensor_map(matrix).filter(|(buffer, _)| buffer.is_writable()) else {
             return Vec::new();
         };
-        let (memory, site) = (self.allocations[matrix] as u32, SiteId(sender.site));
+        let (memory, site) = (self.allocations[matrix] as u32, SiteId(issue.site));
         let mut hazards = Vec::new();
         for index in (0..map.tiles.elements() as usize).filter_map(|element| map.index(buffer, at, element)) {
-            self.record_access(matrix, index, from.into(), sender.lane, site, false);
+            self.record_access(matrix, index, issuing_block.into(), issue.lane, site, false);
             let (element, agent) = ((memory, index as u64), (agent, Proxy::Async));
             push_hazard(&mut hazards, index, global.read_by_agent(&mut block.clocks, element, source, agent));
         }
-        let by = (site, sender.lane, AccessKind::Read);
+        let by = (site, issue.lane, AccessKind::Read);
         let diagnostic = |(index, hazard)| self.hazard_diagnostic((Space::Global, matrix, index), by, hazard);
         hazards.into_iter().map(diagnostic).collect()
     }
@@ -178,7 +181,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Completes one copy in flight to a block; false if there are none.
+    /// Completes one asynchronous write in flight to a block; false if there are none.
     pub fn land_one(&self, block: &mut BlockState, partial: &mut PartialOutcome) -> bool {
         if block.hopper.in_flight.is_empty() {
             return false;
@@ -186,17 +189,17 @@ impl Machine<'_> {
         let which = block.random(block.hopper.in_flight.len() as u64) as usize;
         let in_flight = block.hopper.in_flight.swap_remove(which);
         if let Some(diagnostic) = self.land(block, in_flight) {
-            self.record(partial, in_flight.from, diagnostic);
+            self.record(partial, in_flight.issuing_block, diagnostic);
         }
         true
     }
 
-    fn land(&self, block: &mut BlockState, in_flight: InFlightCopy) -> Option<Diagnostic> {
-        let InFlightCopy { copy, access, phase, sender, .. } = in_flight;
-        let (array, first, barrier) = copy.destination();
+    fn land(&self, block: &mut BlockState, in_flight: InFlightWrite) -> Option<Diagnostic> {
+        let InFlightWrite { write, writes, phase, issue, .. } = in_flight;
+        let (array, first, barrier) = write.destination();
         let slots = block.shared.arrays[array][first..].iter_mut();
-        let bytes = match copy {
-            BulkCopy::Tile(TmaLoad { matrix, at, .. }) => {
+        let bytes = match write {
+            AsyncWrite::TmaLoad(TmaLoad { matrix, at, .. }) => {
                 let (buffer, map) = self.tensor_map(matrix)?;
                 let elements = map.tiles.elements();
                 for (element, slot) in slots.enumerate().take(elements as usize) {
@@ -204,19 +207,19 @@ impl Machine<'_> {
                 }
                 elements * buffer.ty().size() as u32
             }
-            BulkCopy::Words(StoreAsync { bits, count, .. }) => {
+            AsyncWrite::StoreAsync(StoreAsync { bits, count, .. }) => {
                 slots.zip(bits).take(count).for_each(|(slot, bits)| *slot = bits.into());
                 4 * count as u32
             }
         };
         let counter = &mut block.hopper.mbarriers[barrier.0][barrier.1];
         let now = counter.phase();
-        let view = ClockView::of_agent(block.linear as u32, access.lane, access.clock);
+        let view = ClockView::of_agent(block.linear as u32, writes.lane, writes.clock);
         counter.complete_tx(bytes, &view);
         (now != phase).then(|| Diagnostic {
             kind: FindingKind::TransactionCount,
-            sites: vec![SiteId(sender.site)],
-            lanes: vec![sender.lane],
+            sites: vec![SiteId(issue.site)],
+            lanes: vec![issue.lane],
             element: None,
             message: format!(
                 "starts a copy in phase {phase} of barrier {}, which completes without it: its bytes count in phase {now}; expect all bytes of a phase",
@@ -238,9 +241,9 @@ impl Machine<'_> {
         (0..block.hopper.stores.len()).for_each(|thread| self.complete_stores(block, thread, u32::MAX));
     }
 
-    fn store_now(&self, arrays: &[Vec<u64>], TmaStore { matrix, at, array, first }: TmaStore) {
+    fn store_now(&self, arrays: &[Vec<u64>], TmaStore { matrix, at, src_array, src_first }: TmaStore) {
         let Some((buffer, map)) = self.tensor_map(matrix) else { return };
-        for (element, &bits) in arrays[array][first..].iter().enumerate().take(map.tiles.elements() as usize) {
+        for (element, &bits) in arrays[src_array][src_first..].iter().enumerate().take(map.tiles.elements() as usize) {
             if let Some(index) = map.index(buffer, at, element) {
                 buffer.store(index, bits);
             }
@@ -281,7 +284,7 @@ impl WarpContext<'_, '_> {
         let masks = blocks.map(|reg| self.warp.registers.u32s(reg));
         for (lane, at, first) in self.tiles_at(matrix, at, to) {
             let Some(&(_, barrier)) = barriers.iter().find(|(of, _)| *of == lane) else { continue };
-            let tile = BulkCopy::Tile(TmaLoad { matrix, at, array, first, barrier });
+            let tile = AsyncWrite::TmaLoad(TmaLoad { matrix, at, array, first, barrier });
             let (machine, blocks) = (self.machine, masks.map_or(1 << own, |masks| masks[lane]));
             self.observe(EventKind::TmaLoad {
                 matrix: &machine.kernel.params()[matrix].name,
@@ -295,26 +298,30 @@ impl WarpContext<'_, '_> {
                 self.check_launch_dependency(matrix, 0, now);
             }
             for rank in active_lanes(blocks) {
-                self.start_copy(lane, tile, rank as u32);
+                self.start_async_write(lane, tile, rank as u32);
             }
         }
     }
 
-    /// Starts a copy of a lane to a block of its cluster.
-    fn start_copy(&mut self, lane: usize, copy: BulkCopy, rank: u32) {
+    /// Starts an asynchronous write of a lane to a block of its cluster.
+    fn start_async_write(&mut self, lane: usize, write: AsyncWrite, rank: u32) {
         let (thread, site) = (self.thread(lane), self.site());
         if rank != self.machine.rank(self.block) {
             if self.in_cluster(lane, rank) {
-                let remote_op = RemoteOp::new(self.block, rank, (thread, site), RemoteEffect::Copy(copy));
+                let remote_op = RemoteOp::new(self.block, rank, (thread, site), RemoteEffect::AsyncWrite(write));
                 self.block.hopper.outgoing.push(remote_op);
             }
             return;
         }
         let now = self.now(lane, None);
-        let sender = Access { clock: now.clock, site: site.0, lane: thread };
-        let from = self.block.linear as u32;
-        let diagnostics =
-            self.machine.start_copy((self.block, self.global), copy, &OrderSource::Thread(now), (from, sender));
+        let issue = Access { clock: now.clock, site: site.0, lane: thread };
+        let issuing_block = self.block.linear as u32;
+        let diagnostics = self.machine.start_async_write(
+            (self.block, self.global),
+            write,
+            &OrderSource::Thread(now),
+            (issuing_block, issue),
+        );
         diagnostics.into_iter().for_each(|diagnostic| self.report_diagnostic(diagnostic));
         if self.block.random(2) == 0 {
             self.machine.land_one(self.block, self.partial);
@@ -346,8 +353,8 @@ impl WarpContext<'_, '_> {
             let bytes = (4 * count * alike.len()) as u32;
             self.observe(EventKind::StoreAsync { block: ranks[lane], barrier: machine.shared_ref(barrier), bytes });
         }
-        for (lane, words) in sent {
-            self.start_copy(lane, BulkCopy::Words(words), ranks[lane]);
+        for (lane, store) in sent {
+            self.start_async_write(lane, AsyncWrite::StoreAsync(store), ranks[lane]);
         }
     }
 
@@ -380,7 +387,7 @@ impl WarpContext<'_, '_> {
                     self.track_store_write(matrix, index, now, group);
                 }
             }
-            let store = TmaStore { matrix, at, array, first };
+            let store = TmaStore { matrix, at, src_array: array, src_first: first };
             if self.observer.is_some() || self.block.random(2) == 0 {
                 machine.store_now(&self.block.shared.arrays, store);
             } else {

@@ -4,7 +4,7 @@ use tegula_ir::{ArrayContents, Kernel};
 
 use super::agent::AsyncAgents;
 use super::barrier::{ClusterBarrier, Mbarrier};
-use super::bulk::{InFlightCopy, ThreadStores};
+use super::bulk::{InFlightWrite, ThreadStores};
 use super::pending_wgmma::WgmmaQueue;
 use super::program::Program;
 use super::race::{FIRST_AGENT, Fences};
@@ -17,7 +17,7 @@ pub(super) struct HopperState {
     pub mbarriers: Vec<Vec<Mbarrier>>,
     /// Fences after mbarrier initialization.
     pub init_fences: Fences,
-    pub in_flight: Vec<InFlightCopy>,
+    pub in_flight: Vec<InFlightWrite>,
     pub outgoing: Vec<RemoteOp>,
     pub exit_dependencies: ExitDependencies,
     pub cluster_barrier: ClusterBarrier,

@@ -25,7 +25,7 @@ pub(super) fn build<T: Element<Acc = T, Out = T> + Arith>(variant: &Blocked) -> 
         && wn.is_multiple_of(tn)
         && (wm / tm) * (wn / tn) == 32
         && bk.is_multiple_of(4 * slices)
-        && [bm, bn].iter().all(|&outer| TileShape { outer, depth: bk, stages, threads }.divides_evenly(vector));
+        && [bm, bn].iter().all(|&mn| TileShape { mn, depth: bk, stages, threads }.divides_evenly(vector));
     if !is_valid {
         return Err(Error::KernelOption(format!("the tiles of {variant} do not divide into warps of 32 threads")));
     }
@@ -53,7 +53,7 @@ fn body<T: Element<Acc = T, Out = T> + Arith>(k: &Builder, variant: &Blocked) {
     let threads = variant.blocking.threads();
     let thread = k.thread_x();
     let [a_transposed, b_transposed] = variant.transposed();
-    let shape = |outer| TileShape { outer, depth: bk, stages, threads };
+    let shape = |mn| TileShape { mn, depth: bk, stages, threads };
     let a_buffers = StageBuffers::<T>::new(k, "tile_a", shape(bm), !a_transposed);
     let buffers = [a_buffers, StageBuffers::new(k, "tile_b", shape(bn), b_transposed)];
     // Padded against bank conflicts between rows of adjacent lanes.

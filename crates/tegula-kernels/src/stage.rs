@@ -3,8 +3,9 @@
 
 use tegula_ir::prelude::*;
 
-/// The stages of an operand in shared memory: `stages` tiles, each with a row for each k and a
-/// column for each row of A (column of B). The latter axis, m or n, is called outer.
+/// The stages of an operand in shared memory: `stages` tiles of `depth` rows, one for each k.
+///
+/// A row holds the tile's elements along `mn`: axis m of A, axis n of B.
 #[derive(Clone, Copy)]
 pub(super) struct StageBuffers<'k, T: Element> {
     elements: Shared<'k, T>,
@@ -29,12 +30,14 @@ pub(super) struct TileCopy<'k, T: Element> {
     buffers: StageBuffers<'k, T>,
     /// Elements of a copy.
     width: u32,
-    /// The thread's first element in a tile.
+    /// The coordinates of the thread's first element in a tile.
     k: Val<'k, u32>,
-    outer: Val<'k, u32>,
-    /// The outer offset of each of its lines in the tile, and their outer coordinate in the matrix.
+    mn: Val<'k, u32>,
+    /// The thread's lines. A line is its copies at one `mn`, for all `k_offsets`.
+    ///
+    /// For each: its offset from `mn` in the tile, and its coordinate in the matrix.
     lines: Vec<(u32, Val<'k, u32>)>,
-    /// The offsets along k of its copies on every line.
+    /// The offsets from `k` of the copies of every line.
     k_offsets: Vec<u32>,
 }
 
@@ -44,52 +47,61 @@ pub(super) struct TileCursor<'k, T> {
     stage: StageOffset<'k>,
 }
 
-/// The shape of the tiles, and the threads that copy them.
+/// The shape of an operand's tiles, and the number of threads that copy them.
 #[derive(Clone, Copy)]
 pub(super) struct TileShape {
-    pub outer: u32,
+    /// Elements along m for A, along n for B.
+    pub mn: u32,
+    /// Elements along k.
     pub depth: u32,
+    /// Tiles in shared memory.
     pub stages: u32,
+    /// Threads of the block.
     pub threads: u32,
 }
 
 impl TileShape {
-    /// The number of workers, and the units of work along outer and k. A worker is a warp, which
-    /// copies 8 outer × 4 k, or a thread, which copies `width` elements of one k.
+    /// The number of copiers, and the units that they copy along `mn` and along k.
+    ///
+    /// For a source contiguous along k, a copier is a warp, and a unit 8 elements along `mn` × 4
+    /// along k. Else a copier is a thread, and a unit `width` elements at one k.
     fn work_units(&self, along_k: bool, width: u32) -> [u32; 3] {
         if along_k {
-            [self.threads / 32, self.outer / 8, self.depth / 4]
+            [self.threads / 32, self.mn / 8, self.depth / 4]
         } else {
-            [self.threads, self.outer / width, self.depth]
+            [self.threads, self.mn / width, self.depth]
         }
     }
 
-    /// Whether the tile divides evenly among the workers, for any source order.
+    /// Whether the tile divides evenly among the copiers, for any source order.
     pub fn divides_evenly(&self, width: u32) -> bool {
         [(true, 1), (false, 1), (false, width)].into_iter().all(|(along_k, width)| {
-            let [workers, outer_units, k_units] = self.work_units(along_k, width);
-            let whole = self.outer.is_multiple_of(8 * width) && self.depth.is_multiple_of(4);
-            let rows = workers.is_multiple_of(outer_units) && k_units.is_multiple_of(workers / outer_units);
-            whole && (rows || outer_units.is_multiple_of(workers))
+            let [copiers, mn_units, k_units] = self.work_units(along_k, width);
+            let whole = self.mn.is_multiple_of(8 * width) && self.depth.is_multiple_of(4);
+            let rows = copiers.is_multiple_of(mn_units) && k_units.is_multiple_of(copiers / mn_units);
+            whole && (rows || mn_units.is_multiple_of(copiers))
         })
     }
 }
 
 impl<'k, T: Element> StageBuffers<'k, T> {
-    /// Declares the stages. A source contiguous along k is transposed element by element: a warp
-    /// copies 8 outer × 4 k, which are whole sectors, and rows are padded against bank conflicts.
+    /// Declares the stages.
+    ///
+    /// A source contiguous along k is transposed element by element. A warp copies 8 elements along
+    /// `mn` × 4 along k: 4 k of 8 bytes are a sector, of 4 bytes half of one. Rows are padded
+    /// against bank conflicts.
     pub fn new(k: &'k Builder, name: &str, shape: TileShape, along_k: bool) -> Self {
-        let elements = k.shared(name, [shape.stages * shape.depth * Self::row(shape, along_k)]);
+        let elements = k.shared(name, [shape.stages * shape.depth * Self::row_len(shape, along_k)]);
         StageBuffers { elements, shape, along_k }
     }
 
-    fn row(shape: TileShape, along_k: bool) -> u32 {
-        shape.outer + if along_k { 8 } else { 0 }
+    fn row_len(shape: TileShape, along_k: bool) -> u32 {
+        shape.mn + if along_k { 8 } else { 0 }
     }
 
-    /// The distance of adjacent k, in elements.
+    /// The distance of adjacent rows (adjacent k), in elements.
     pub fn pitch(&self) -> u32 {
-        Self::row(self.shape, self.along_k)
+        Self::row_len(self.shape, self.along_k)
     }
 
     /// The offset of a stage and the following ones, for a thread with this offset in each.
@@ -99,7 +111,7 @@ impl<'k, T: Element> StageBuffers<'k, T> {
         StageOffset { at, start: within, stage_len, total_len: self.shape.stages * stage_len }
     }
 
-    /// Loads 16 bytes of elements.
+    /// Loads 16 bytes: 4 elements of 4 bytes, or 2 of 8. Smaller elements are not supported.
     pub fn load_vector(&self, at: Val<'k, u32>) -> Vec<Val<'k, T>> {
         match 16 / size_of::<T>() {
             4 => self.elements.load_vec::<4>((at,)).to_vec(),
@@ -121,17 +133,21 @@ impl<'k> StageOffset<'k> {
     }
 }
 
-/// Wraps an out-of-bounds coordinate of `width` elements around to the beginning of an axis of
-/// `extent` elements. Clamped lanes would serialize: a sector is copied to shared memory once at a
-/// time.
+/// Wraps an out-of-bounds coordinate of `width` elements around to the beginning of an axis.
+///
+/// Clamping would send many lanes to the last sector, and copies of one sector to shared memory are
+/// serialized. A coordinate that is still out of bounds is clamped. Requires `extent >= width`. For
+/// aligned copies, `at` and `extent` are multiples of `width`.
 pub(super) fn wrap_around<'k>(at: Val<'k, u32>, extent: Val<'k, u32>, width: u32) -> Val<'k, u32> {
     at.lt(extent).select(at, at - extent).min(extent - width)
 }
 
 impl<'k, T: Element> TileCopy<'k, T> {
-    /// Assigns copies to a thread. `first`: the outer coordinate of the block's tile, of `extent`.
-    /// Out-of-bounds coordinates wrap around: their accumulators are never stored, and the loop
-    /// needs no guard.
+    /// Assigns copies to a thread.
+    ///
+    /// `first` is the coordinate along `mn` of the block's tile, in a matrix of `extent`.
+    /// Out-of-bounds coordinates along `mn` wrap around: their accumulators are never stored, and
+    /// the loop needs no guard.
     pub fn new(
         source: Global<'k, T>,
         buffers: StageBuffers<'k, T>,
@@ -142,49 +158,49 @@ impl<'k, T: Element> TileCopy<'k, T> {
         let StageBuffers { shape, along_k, .. } = buffers;
         // A source contiguous along k is transposed, one element at a time.
         let width = if along_k { 1 } else { width };
-        let (worker, outer_unit, k_unit) = if along_k { (thread / 32, 8, 4) } else { (thread, width, 1) };
-        let [workers, outer_units, k_units] = shape.work_units(along_k, width);
-        // Workers cover the outer axis: several rows of units at a time, or a part of a row.
-        let (column, row, lines, step) = match workers.is_multiple_of(outer_units) {
-            true => (worker % outer_units, worker / outer_units, 1, workers / outer_units),
-            false => (worker, source.builder().constant(0), outer_units / workers, 1),
+        let (copier, mn_unit, k_unit) = if along_k { (thread / 32, 8, 4) } else { (thread, width, 1) };
+        let [copiers, mn_units, k_units] = shape.work_units(along_k, width);
+        // Copiers cover `mn`: several rows of units at a time, or a part of one row.
+        let (mn_index, k_index, lines, k_index_step) = match copiers.is_multiple_of(mn_units) {
+            true => (copier % mn_units, copier / mn_units, 1, copiers / mn_units),
+            false => (copier, source.builder().constant(0), mn_units / copiers, 1),
         };
-        let (k, outer) = match along_k {
-            true => (row * k_unit + thread % k_unit, column * outer_unit + thread % 32 / k_unit),
-            false => (row, column * outer_unit),
+        let (k, mn) = match along_k {
+            true => (k_index * k_unit + thread % k_unit, mn_index * mn_unit + thread % 32 / k_unit),
+            false => (k_index, mn_index * mn_unit),
         };
         let lines =
-            (0..lines).map(|i| i * workers * outer_unit).map(|i| (i, wrap_around(first + (outer + i), extent, width)));
-        let k_offsets = (0..k_units).step_by(step as usize).map(|row| row * k_unit);
-        TileCopy { source, buffers, width, k, outer, lines: lines.collect(), k_offsets: k_offsets.collect() }
+            (0..lines).map(|i| i * copiers * mn_unit).map(|i| (i, wrap_around(first + (mn + i), extent, width)));
+        let k_offsets = (0..k_units).step_by(k_index_step as usize).map(|index| index * k_unit);
+        TileCopy { source, buffers, width, k, mn, lines: lines.collect(), k_offsets: k_offsets.collect() }
     }
 
-    /// Issues the copies of the tile whose first k is `from` to the first stage. `valid`: whether a
-    /// k of the tile is in bounds; others are zero-filled.
+    /// Issues the copies of the tile whose first k is `from` to the first stage.
+    ///
+    /// Elements are zero-filled where `valid` is false for their k, relative to the tile.
     pub fn copy_first(&self, from: Val<'k, u32>, valid: impl Fn(Val<'k, u32>) -> Pred<'k>) {
-        for &(outer, line) in &self.lines {
+        for &(mn, line) in &self.lines {
             for &k_offset in &self.k_offsets {
                 let k = self.k + k_offset;
-                let to = self.within() + (k_offset * self.buffers.pitch() + outer);
+                let to = self.within() + (k_offset * self.buffers.pitch() + mn);
                 let from = self.at(from + k, line);
                 self.buffers.elements.copy_async((to,), self.source, from, self.width, Builder::guard(valid(k)));
             }
         }
     }
 
-    /// A cursor over the tiles from the one whose first k is `from`, which goes to the second
-    /// stage.
+    /// A cursor over the tiles, from the one whose first k is `from`. It goes to the second stage.
     pub fn cursor(&self, from: Val<'k, u32>) -> TileCursor<'k, T> {
         let cursors = self.lines.iter().map(|&(_, line)| self.source.cursor(self.at(from + self.k, line)));
         TileCursor { cursors: cursors.collect(), stage: self.buffers.offset(1, self.within()) }
     }
 
-    /// Issues the copies of the cursor's tile, if `valid`.
+    /// Issues the copies of the cursor's tile. All elements are zero-filled unless `valid`.
     pub fn copy(&self, tile: &TileCursor<'k, T>, valid: Pred<'k>) {
         let k = self.source.builder();
-        for (&(outer, _), &cursor) in self.lines.iter().zip(&tile.cursors) {
+        for (&(mn, _), &cursor) in self.lines.iter().zip(&tile.cursors) {
             for &k_offset in &self.k_offsets {
-                let to = tile.stage.at() + (k_offset * self.buffers.pitch() + outer);
+                let to = tile.stage.at() + (k_offset * self.buffers.pitch() + mn);
                 let from = self.at(k.constant(k_offset), k.constant(0));
                 self.buffers.elements.copy_async((to,), cursor, from, self.width, Builder::guard(valid));
             }
@@ -202,10 +218,11 @@ impl<'k, T: Element> TileCopy<'k, T> {
 
     /// The thread's offset in a stage.
     fn within(&self) -> Val<'k, u32> {
-        self.k * self.buffers.pitch() + self.outer
+        self.k * self.buffers.pitch() + self.mn
     }
 
-    fn at(&self, k: Val<'k, u32>, outer: Val<'k, u32>) -> (Val<'k, u32>, Val<'k, u32>) {
-        if self.buffers.along_k { (outer, k) } else { (k, outer) }
+    /// The coordinates (row, col) of an element in the source.
+    fn at(&self, k: Val<'k, u32>, mn: Val<'k, u32>) -> (Val<'k, u32>, Val<'k, u32>) {
+        if self.buffers.along_k { (mn, k) } else { (k, mn) }
     }
 }

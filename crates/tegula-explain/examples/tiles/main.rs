@@ -1,4 +1,5 @@
-//! Writes `docs/tiles.svg`, the picture in the README: `cargo run -p tegula-explain --example tiles`.
+//! Writes `docs/tiles.svg`, the picture in the README: `cargo run -p tegula-explain --example
+//! tiles`.
 //!
 //! The test `it/tiles.rs` draws it again and compares; `TEGULA_BLESS=1` rewrites it there.
 

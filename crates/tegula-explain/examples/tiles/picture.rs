@@ -1,8 +1,8 @@
 //! The kernel `tiled` without its second barrier, recorded in the interpreter, as an animated SVG.
 //!
-//! Every number, step, and source line, and the race itself, is read from the trace. The animation is
-//! CSS, so that browsers play it in an image and honor `prefers-reduced-motion` and dark mode. Without
-//! animation the picture shows the race.
+//! Every number, step, and source line, and the race itself, is read from the trace. The animation
+//! is CSS, so that browsers play it in an image and honor `prefers-reduced-motion` and dark mode.
+//! Without animation the picture shows the race.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -176,7 +176,8 @@ impl<'a> Film<'a> {
         self.body.push_str("</g>\n");
     }
 
-    /// Draws a group that moves through offsets, each reached at its time and kept until the next one starts.
+    /// Draws a group that moves through offsets, each reached at its time and kept until the next
+    /// one starts.
     fn moving(&mut self, stops: &[(f64, f64, [f64; 2])], draw: impl FnOnce(&mut Self)) {
         let (name, total) = (self.animate(), self.total());
         let mut frames = String::new();
@@ -252,7 +253,8 @@ impl<'a> Film<'a> {
         }
     }
 
-    /// The tiles in shared memory: each flies there from its matrix and stays until the next one lands on it.
+    /// The tiles in shared memory: each flies there from its matrix and stays until the next one
+    /// lands on it.
     fn shared(&mut self) {
         let (trace, side, total) = (self.trace, TILE as f64 * CELL, self.total());
         let loads: Vec<Scene> = self.scenes.iter().copied().filter(|scene| scene.kind == SceneKind::Load).collect();
@@ -302,7 +304,8 @@ impl<'a> Film<'a> {
         }
     }
 
-    /// The accumulators of the block in the place of their elements of C, then all of C as it was stored.
+    /// The accumulators of the block in the place of their elements of C, then all of C as it was
+    /// stored.
     fn accumulators(&mut self) {
         let (trace, total, side) = (self.trace, self.total(), TILE as f64 * CELL);
         let origin = MATRICES[2];

@@ -2,7 +2,7 @@
 
 use tegula_core::error::{Error, Result};
 
-use super::device::{Caps, GpuDescription, oldest};
+use super::device::{Caps, GpuDescription, min_compute_capability};
 use super::legalize::{Candidate, Recipe};
 use super::limits;
 use super::problem::Problem;
@@ -14,16 +14,18 @@ use crate::registry::GemmKernel;
 pub enum Plan {
     /// The CPU product.
     Cpu,
-    /// Kernels of a recipe.
+    /// The kernels of a recipe, for a GPU or the interpreter.
     Gpu(Recipe),
 }
 
-/// Chooses a plan by the predicted times of the families in the [registry](crate::registry).
+/// Chooses a plan from the families in the [registry](crate::registry).
 ///
-/// The fallback is a plain kernel, whose only choice is the tile. On an H200 (all three types of
-/// the articles, 1024³ to 8192³) tile 32 is 7 to 15 % faster than 16 throughout. A tile mostly out
-/// of bounds wastes threads, so the tile is the largest that the shorter side of C fills, at least
-/// 8.
+/// A family's heuristic comes first, then the least predicted time. The interpreter, and a GPU
+/// without either, get a plain kernel, whose only choice is the tile.
+///
+/// On an H200 (all three types of the tiling articles, 1024³ to 8192³) tile 32 is 7 to 15 % faster
+/// than 16 throughout. A tile mostly out of bounds wastes threads. So the tile is the smallest of
+/// 8, 16 and 32 that covers the shorter side of C, or 32 for longer sides.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a GPU older than the kernels need, [`Error::Shape`] beyond their
@@ -36,9 +38,9 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
             ty: problem.ty,
             device: format!("a GPU of compute capability {}.{} (7.5 is the oldest)", compute.0, compute.1),
         }),
-        Caps::Gpu { compute, .. } if compute < oldest(problem.ty) => {
-            let (ty, oldest) = (problem.ty, oldest(problem.ty));
-            let needs = format!("({ty} needs {}.{})", oldest.0, oldest.1);
+        Caps::Gpu { compute, .. } if compute < min_compute_capability(problem.ty) => {
+            let (ty, min) = (problem.ty, min_compute_capability(problem.ty));
+            let needs = format!("({ty} needs {}.{})", min.0, min.1);
             let device = format!("a GPU of compute capability {}.{} {needs}", compute.0, compute.1);
             Err(Error::Unsupported { what: "a product".into(), ty, device })
         }
@@ -59,16 +61,17 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
                 _ => None,
             };
             let recipe = recipe.unwrap_or_else(|| Plain::new(PlainKind::Tiled, problem.ty, tile).into());
+            // Plain and heuristic recipes are not adapted to the layouts yet.
             Ok(Plan::Gpu(recipe.legalize(problem.layouts)))
         }
     }
 }
 
-/// The recipe that a family prefers, or the one with the least predicted time.
+/// The recipe that a family's heuristic prefers, else the one with the least predicted time.
 fn fastest(problem: &Problem, gpu: &GpuDescription) -> Option<Recipe> {
-    let known = |Candidate { recipe, microseconds }: Candidate| Some((recipe, microseconds?));
+    let with_predicted_time = |Candidate { recipe, microseconds }: Candidate| Some((recipe, microseconds?));
     GemmKernel::preferred(problem, gpu).or_else(|| {
-        let all = GemmKernel::candidates(problem, gpu).into_iter().filter_map(known);
+        let all = GemmKernel::candidates(problem, gpu).into_iter().filter_map(with_predicted_time);
         all.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(recipe, _)| recipe)
     })
 }
@@ -84,7 +87,7 @@ mod tests {
     use crate::GemmVariant;
 
     #[test]
-    fn choose_plain_tile_by_the_shorter_side() {
+    fn choose_without_candidates_covers_the_shorter_side_of_c() {
         let layouts = [OperandLayout::new(Order2d::RowMajor, true); 3];
         let tile = |m, n| {
             let (ty, accuracy) = (Type::F16, Accuracy::Full);

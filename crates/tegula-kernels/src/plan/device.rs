@@ -5,15 +5,15 @@ use tegula_core::element::Type;
 /// Hopper's compute capability, the only one with `wgmma`.
 pub(crate) const HOPPER: (u32, u32) = (9, 0);
 /// The oldest compute capability with kernels.
-const OLDEST: (u32, u32) = (7, 5);
+const MIN_COMPUTE_CAPABILITY: (u32, u32) = (7, 5);
 
 /// The oldest compute capability with instructions for operands of a type.
-pub(super) const fn oldest(ty: Type) -> (u32, u32) {
+pub(super) const fn min_compute_capability(ty: Type) -> (u32, u32) {
     match ty {
         Type::BF16 => (8, 0),
-        Type::F64 | Type::F32 | Type::F16 | Type::I8 | Type::I32 => OLDEST,
+        Type::F64 | Type::F32 | Type::F16 | Type::I8 | Type::I32 => MIN_COMPUTE_CAPABILITY,
         // Not operand types.
-        Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => OLDEST,
+        Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred => MIN_COMPUTE_CAPABILITY,
     }
 }
 
@@ -39,7 +39,7 @@ impl Caps {
         match *self {
             Caps::Cpu => false,
             Caps::Interp => true,
-            Caps::Gpu { compute, .. } => compute >= OLDEST,
+            Caps::Gpu { compute, .. } => compute >= MIN_COMPUTE_CAPABILITY,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Functions of loaded modules, and the table of functions of a context.
+//! Functions of loaded modules, and the cache of functions of a context.
 
 use std::ffi::CString;
 use std::fmt;
@@ -60,16 +60,16 @@ unsafe impl Send for FunctionInner {}
 // SAFETY: as above; a loaded function is immutable.
 unsafe impl Sync for FunctionInner {}
 
-/// The kernels loaded in a context.
+/// The loaded functions of a handle and its clones, by image.
 #[derive(Default)]
-pub(super) struct Images {
+pub(super) struct FunctionCache {
     /// One lock per kernel: different kernels assemble in parallel, and each kernel once.
     slots: Mutex<FxHashMap<Image, Slot>>,
 }
 
 pub(super) type Slot = Arc<Mutex<Option<Function>>>;
 
-impl Images {
+impl FunctionCache {
     pub(super) fn slot(&self, image: &Image) -> Slot {
         let mut slots = lock(&self.slots);
         match slots.get(image) {
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn different_images_have_different_slots() {
-        let images = Images::default();
+        let functions = FunctionCache::default();
         let all = [
             image(),
             Image { text: ".version 8.1".into(), ..image() },
@@ -272,10 +272,10 @@ mod tests {
             Image { shared_bytes: 1, ..image() },
             Image { block: [8, 32, 1], ..image() },
         ];
-        let slots = all.each_ref().map(|image| images.slot(image));
+        let slots = all.each_ref().map(|image| functions.slot(image));
         for (i, one) in slots.iter().enumerate() {
             assert_eq!(slots.iter().position(|other| Arc::ptr_eq(one, other)), Some(i));
-            assert!(Arc::ptr_eq(one, &images.slot(&all[i])));
+            assert!(Arc::ptr_eq(one, &functions.slot(&all[i])));
         }
     }
 

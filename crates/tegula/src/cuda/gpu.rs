@@ -7,7 +7,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 use smallvec::SmallVec;
 
 use super::driver::{self, DeviceInfo, Named};
-use super::function::Images;
+use super::function::FunctionCache;
 use super::staging::StagingBuffers;
 use super::workspace_pool::WorkspacePool;
 use crate::error::{Error, Result};
@@ -19,30 +19,30 @@ use crate::matrix::{DeviceMemory, HomeStream};
 /// thread, since the driver resolves that stream per thread.)
 #[derive(Clone)]
 pub struct Gpu {
-    device: Arc<Device>,
-    images: Arc<Images>,
+    state: Arc<ContextState>,
+    functions: Arc<FunctionCache>,
     stream: Arc<CudaStream>,
 }
 
-/// State that all handles of a context share.
-struct Device {
+/// State shared by a handle and its clones, those with another stream included.
+struct ContextState {
     info: DeviceInfo,
     context: Arc<CudaContext>,
     staging: Mutex<Option<StagingBuffers>>,
-    /// The event that one stream records and another waits for, created at the first use. A wait
-    /// refers to the latest record before it, so one event serves all.
+    /// The event that orders one stream after another, created at the first use. A wait refers to
+    /// the latest record before it, so one event serves all pairs. The lock spans record and wait.
     order_event: Mutex<Option<CudaEvent>>,
     workspaces: WorkspacePool,
 }
 
-impl Drop for Device {
+impl Drop for ContextState {
     fn drop(&mut self) {
         driver::bind_to_release(&self.context);
         self.workspaces.free();
     }
 }
 
-/// The foreign streams of a launch: home streams of its memory, other than its own stream.
+/// The home streams of a launch's memory, without the stream of the launch itself.
 pub(super) type HomeStreams = SmallVec<[Arc<CudaStream>; 3]>;
 
 impl Gpu {
@@ -76,14 +76,14 @@ impl Gpu {
     fn new(context: Arc<CudaContext>, stream: Arc<CudaStream>) -> Result<Self> {
         driver::init()?;
         let info = DeviceInfo::of(context.cu_device(), context.ordinal())?;
-        let device = Device {
+        let state = ContextState {
             info,
             context,
             staging: Mutex::default(),
             order_event: Mutex::default(),
             workspaces: WorkspacePool::default(),
         };
-        Ok(Gpu { device: Arc::new(device), images: Arc::default(), stream })
+        Ok(Gpu { state: Arc::new(state), functions: Arc::default(), stream })
     }
 
     /// A handle that queues its work on a stream of the caller.
@@ -97,22 +97,22 @@ impl Gpu {
 
     /// Properties of this GPU.
     pub fn info(&self) -> &DeviceInfo {
-        &self.device.info
+        &self.state.info
     }
 
-    /// The N of `cuda:N`.
+    /// The ordinal of the GPU: the N of `cuda:N`.
     pub fn ordinal(&self) -> usize {
-        self.device.info.ordinal
+        self.state.info.ordinal
     }
 
-    /// The workspace pool of the context.
+    /// The workspace pool of this handle and its clones.
     pub(super) fn workspaces(&self) -> &WorkspacePool {
-        &self.device.workspaces
+        &self.state.workspaces
     }
 
     /// The context.
     pub fn context(&self) -> &Arc<CudaContext> {
-        &self.device.context
+        &self.state.context
     }
 
     /// The stream for queued work.
@@ -128,8 +128,9 @@ impl Gpu {
         self.stream.synchronize().named("cuStreamSynchronize")
     }
 
-    /// Orders work queued here from now on after the work queued on `other` so far. The host does
-    /// not wait.
+    /// Orders later work on this stream after all work already queued on the stream of `other`.
+    ///
+    /// The host does not wait.
     ///
     /// # Errors
     /// Errors of the driver.
@@ -139,35 +140,39 @@ impl Gpu {
 
     /// Queues work that uses memory with other home streams, ordered by events.
     ///
-    /// The work starts after the work queued on the home streams so far. Work queued there later,
+    /// The work starts after all work already queued on the home streams. Work queued there later,
     /// the release of the memory included, starts after it. The host does not wait. Memory whose
     /// home is this stream costs nothing.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`] for memory of another context; errors of `work` and of the driver.
+    /// [`Error::DeviceMismatch`] for memory of another context; errors of the driver and of `work`.
+    /// The error of `work` is returned even if the events after it fail too.
     pub fn submit_in_order<R>(&self, memory: &[DeviceMemory<'_>], work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let foreign_streams = self.wait_for_homes(memory)?;
+        let other_homes = self.wait_for_homes(memory)?;
         let done = work();
-        self.signal_homes(&foreign_streams)?;
-        done
+        // Signal even after a failure, which may have queued a part. The error of the work wins.
+        let signaled = self.signal_homes(&other_homes);
+        done.and_then(|done| signaled.map(|()| done))
     }
 
-    /// Orders work queued here from now on after the work on the other home streams of the memory.
-    /// Pass the returned streams to [`signal_homes`](Self::signal_homes).
+    /// Orders later work on this stream after all work already queued on the memory's home streams.
+    ///
+    /// Returns the home streams other than this stream, for [`signal_homes`](Self::signal_homes).
     pub(super) fn wait_for_homes(&self, memory: &[DeviceMemory<'_>]) -> Result<HomeStreams> {
-        let foreign_streams = self.foreign_home_streams(memory)?;
-        foreign_streams.iter().try_for_each(|other| self.order_after(&self.stream, other))?;
-        Ok(foreign_streams)
+        let other_homes = self.other_home_streams(memory)?;
+        other_homes.iter().try_for_each(|other| self.order_after(&self.stream, other))?;
+        Ok(other_homes)
     }
 
-    /// Orders work queued on the other home streams from now on after the work queued here.
-    pub(super) fn signal_homes(&self, foreign_streams: &HomeStreams) -> Result<()> {
-        foreign_streams.iter().try_for_each(|other| self.order_after(other, &self.stream))
+    /// Orders later work on the other home streams after all work already queued on this stream.
+    pub(super) fn signal_homes(&self, other_homes: &HomeStreams) -> Result<()> {
+        other_homes.iter().try_for_each(|other| self.order_after(other, &self.stream))
     }
 
-    /// Orders work queued on `later` from now on after the work queued on `earlier` so far.
+    /// Orders later work on the stream `later` after all work already queued on `earlier`.
     fn order_after(&self, later: &CudaStream, earlier: &CudaStream) -> Result<()> {
-        let mut order_event = self.device.order_event.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // Locked until the wait: another thread's record would change what the wait refers to.
+        let mut order_event = self.state.order_event.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let event = match &*order_event {
             Some(event) => event,
             None => order_event.insert(self.context().new_event(None).named("cuEventCreate")?),
@@ -177,7 +182,7 @@ impl Gpu {
     }
 
     /// The home streams of the memory, other than this handle's stream.
-    fn foreign_home_streams(&self, memory: &[DeviceMemory<'_>]) -> Result<HomeStreams> {
+    fn other_home_streams(&self, memory: &[DeviceMemory<'_>]) -> Result<HomeStreams> {
         let here = self.home();
         let mut homes: SmallVec<[HomeStream; 3]> = SmallVec::new();
         for memory in memory {
@@ -189,8 +194,8 @@ impl Gpu {
                 homes.push(home);
             }
         }
-        // SAFETY: the borrow of the memory outlives the streams; the caller orders their work with
-        // the result.
+        // SAFETY: the homes are of this context, as checked above. The callers drop the streams
+        // while the memory is borrowed.
         Ok(homes.into_iter().map(|home| unsafe { self.stream_of(home) }).collect())
     }
 
@@ -200,7 +205,8 @@ impl Gpu {
     /// The home is of this context. Memory with this home stays borrowed while the stream is alive.
     unsafe fn stream_of(&self, home: HomeStream) -> Arc<CudaStream> {
         let handle = std::ptr::with_exposed_provenance_mut(home.stream as usize);
-        // SAFETY: a home stream outlives the borrow of its memory, and belongs to this context.
+        // SAFETY: the caller's promise: the stream is of this context, and lives while memory with
+        // this home is borrowed.
         unsafe { self.context().wrap_borrowed_stream(handle) }
     }
 
@@ -241,16 +247,16 @@ impl Gpu {
         self.stream.cu_stream()
     }
 
-    /// The table of loaded functions.
-    pub(super) fn images(&self) -> &Images {
-        &self.images
+    /// The cache of loaded functions.
+    pub(super) fn functions(&self) -> &FunctionCache {
+        &self.functions
     }
 
     /// Runs a copy through the staging buffers, which the first call allocates. After a failed copy
     /// it waits, so that the buffers are idle for the next copy.
     pub(super) fn with_staging<R>(&self, copy: impl FnOnce(&mut StagingBuffers) -> Result<R>) -> Result<R> {
         self.refuse_capture(|| "a matrix is copied between the host and the GPU".into())?;
-        let mut staging = self.device.staging.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut staging = self.state.staging.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let staging = match &mut *staging {
             Some(staging) => staging,
             none => none.insert(StagingBuffers::new(self.context())?),

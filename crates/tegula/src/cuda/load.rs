@@ -1,4 +1,4 @@
-//! Loading of images as functions: from the table in memory, else by the driver.
+//! Loading of images as functions: from the cache in memory, else by the driver.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ impl Gpu {
     /// - [`Error::Capture`](crate::Error::Capture) during a stream capture, when drivers cannot
     ///   load.
     pub fn load(&self, image: &Image) -> Result<(Function, LoadSource)> {
-        let slot = self.images().slot(image);
+        let slot = self.functions().slot(image);
         let mut slot = lock(&slot);
         if let Some(function) = &*slot {
             return Ok((function.clone(), LoadSource::Memory));

@@ -346,7 +346,7 @@ impl Gpu {
         for (launch, kernel) in launches.launches.iter().zip(&loaded) {
             let args = gemm.launch_args(&launches, launch, &workspaces);
             let grid = kernel.bind(self, &args, &mut params)?;
-            let foreign_streams = self.wait_for_homes(&memory_of(&args))?;
+            let other_homes = self.wait_for_homes(&memory_of(&args))?;
             // SAFETY:
             // - `bind` has checked the arguments against the kernel's parameters.
             // - Built-in kernels, grouped ones included, guard their edges: they stay in bounds.
@@ -357,8 +357,9 @@ impl Gpu {
             // - Each launch follows the one before.
             // - Blocks wait only for blocks that have begun before them.
             let queued = unsafe { self.launch(&kernel.function, grid, &params) };
-            self.signal_homes(&foreign_streams)?;
+            let signaled = self.signal_homes(&other_homes);
             queued?;
+            signaled?;
         }
         Ok(launches.recipe.name_with(loaded[launches.gemm_index].kernel.name()))
     }
