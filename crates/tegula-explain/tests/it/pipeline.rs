@@ -151,7 +151,7 @@ fn inconsistency(timeline: &Timeline, steps: usize) -> Option<String> {
 fn every_fill_is_multiplied_before_the_next_fill_of_its_stage() {
     for name in PIPELINES {
         let trace = persistent_trace(name, [400, 264, 496], 3);
-        let steps = 8 / name.rsplit_once("_k").map_or(1, |(_, blocks)| blocks.parse().unwrap());
+        let steps = 8 / name.rsplit_once("_clusterk").map_or(1, |(_, blocks)| blocks.parse().unwrap());
         for block in trace.blocks() {
             let issued = Timeline::of(&trace, block, Costs::DEFAULT).unwrap().rows[0]
                 .spans
