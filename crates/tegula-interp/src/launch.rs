@@ -112,7 +112,7 @@ impl Outcome {
     /// Returns the outcome, or its first error as an [`Err`].
     ///
     /// # Errors
-    /// [`tegula_core::Error::Found`] if a finding is an error.
+    /// [`tegula_core::Error::Finding`] if a finding is an error.
     pub fn ok(self, kernel: &Kernel) -> Result<Self> {
         match self.error() {
             Some(finding) => {

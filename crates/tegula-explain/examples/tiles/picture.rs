@@ -345,7 +345,8 @@ impl<'a> Film<'a> {
     /// The steps of the kernel, with a bar behind the one that runs.
     fn program(&mut self) {
         let (x, y) = (SHARED[0][0], 268.0);
-        let lines: [(&str, &str, fn(SceneKind) -> bool); 6] = [
+        type IsIn = fn(SceneKind) -> bool;
+        let lines: [(&str, &str, IsIn); 6] = [
             ("load", "A, B → tile_a, tile_b", |kind| matches!(kind, SceneKind::Load | SceneKind::Race)),
             ("barrier", "until both tiles are there", |kind| kind == SceneKind::Barrier),
             ("multiply", "acc += tile_a · tile_b", |kind| matches!(kind, SceneKind::Multiply(_))),

@@ -98,12 +98,9 @@ impl FromStr for Split {
 
     /// Parses `splitk4` and `streamk132`, or in short `4` and `w132`.
     fn from_str(text: &str) -> Result<Self> {
-        let marks: [(&str, fn(u32) -> Split); 4] =
-            [("splitk", Split::split_k), ("streamk", Split::StreamK), ("w", Split::StreamK), ("", Split::split_k)];
-        let split = marks.into_iter().find_map(|(mark, kind)| {
-            let number = text.strip_prefix(mark)?.parse().ok().filter(|&number| number > 0);
-            number.map(kind)
-        });
+        let count = |mark: &str| text.strip_prefix(mark)?.parse().ok().filter(|&count: &u32| count > 0);
+        let split_k = || count("splitk").or_else(|| count("")).map(Split::split_k);
+        let split = split_k().or_else(|| count("streamk").or_else(|| count("w")).map(Split::StreamK));
         split.ok_or_else(|| {
             Error::KernelOption(format!(
                 "unrecognized option {text:?} of a kernel; expected splitk4, streamk132, swapped, packa, packb or packab"
