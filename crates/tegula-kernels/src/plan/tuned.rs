@@ -398,6 +398,15 @@ mod tests {
     }
 
     #[test]
+    fn tuning_table_with_a_version_0_1_name_is_read() {
+        let mut old = TuningTable::default();
+        old.insert(problem(Type::F16, [512; 3]), entry("hopper_f16_128x256x64_2_4_1_rcr_v110"));
+        let read = TuningTable::parse(&old.text(&key()), &key()).unwrap();
+        let names: Vec<&str> = read.entries.values().map(|entry| entry.recipe.as_str()).collect();
+        assert_eq!(names, ["hopper_f16_128x256x64_consumers2_stages4_rcr_v110"]);
+    }
+
+    #[test]
     fn tuning_table_with_another_key_is_stale() {
         let text = two().text(&key());
         for other in [
