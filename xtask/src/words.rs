@@ -7,7 +7,7 @@
 mod scan;
 
 use std::fs;
-use std::process::Command;
+use std::path::Path;
 
 use crate::{Outcome, root};
 
@@ -36,16 +36,14 @@ struct Banned {
     phrases: Vec<String>,
 }
 
-/// Checks every file that git tracks.
+/// Checks every file of the repository.
 pub fn run() -> Outcome {
     let glossary = fs::read_to_string(root().join(GLOSSARY)).map_err(|e| format!("{GLOSSARY}: {e}"))?;
     let banned = Banned::parse(&glossary)?;
     let mut problems = Vec::new();
-    for path in tracked()? {
-        // A file deleted from the working tree is still tracked; binary files have no words.
-        if let Ok(text) = fs::read_to_string(root().join(&path)) {
-            problems.extend(banned.check(&path, &text));
-        }
+    for path in sources(&root())? {
+        let text = fs::read_to_string(root().join(&path)).map_err(|e| format!("{path}: {e}"))?;
+        problems.extend(banned.check(&path, &text));
     }
     if problems.is_empty() {
         return Ok(());
@@ -53,16 +51,27 @@ pub fn run() -> Outcome {
     Err(format!("{}\n{} problems; {GLOSSARY} has the words to use", problems.join("\n"), problems.len()))
 }
 
-/// Paths of tracked Rust and Markdown files, relative to the root.
-fn tracked() -> Result<Vec<String>, String> {
-    let mut git = Command::new("git");
-    git.args(["ls-files", "-z", "--", "*.rs", "*.md"]).current_dir(root());
-    let output = git.output().map_err(|e| format!("git ls-files: {e}"))?;
-    if !output.status.success() {
-        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim()));
+/// Paths of the Rust and Markdown files below a directory, relative to the root.
+fn sources(directory: &Path) -> Result<Vec<String>, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", directory.display());
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        // Build directories hold other projects' sources.
+        if name.starts_with('.') || name == "target" {
+            continue;
+        }
+        if entry.file_type().map_err(failed)?.is_dir() {
+            paths.extend(sources(&path)?);
+        } else if name.ends_with(".rs") || name.ends_with(".md") {
+            let path = path.strip_prefix(root()).unwrap_or(&path);
+            paths.push(path.to_string_lossy().replace('\\', "/"));
+        }
     }
-    let paths = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok(paths.split('\0').filter(|path| !path.is_empty()).map(String::from).collect())
+    paths.sort();
+    Ok(paths)
 }
 
 impl Banned {
