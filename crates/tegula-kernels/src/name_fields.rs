@@ -1,7 +1,7 @@
 //! Configurations in kernel names: `128x256x64_consumers2_stages4_cluster2x1_pingpong`.
 //!
 //! A configuration is a tile and named fields, in any order. A field with its default value is left
-//! out. Names of version 0.1 were numbers without field names; [`upgrade_legacy_name`] converts
+//! out. Earlier names were numbers without field names; [`upgrade_legacy_name`] converts
 //! them.
 
 use std::fmt::{self, Write};
@@ -83,9 +83,9 @@ pub(crate) fn write_field<const N: usize>(
     Ok(())
 }
 
-/// Converts a version 0.1 name of a kernel or recipe to the current one; `None` for any other name.
+/// Converts an earlier name of a kernel or recipe to the current one; `None` for any other name.
 ///
-/// Such names are `hopper_128x256x64_2_4_1` and
+/// Earlier names are `hopper_128x256x64_2_4_1` and
 /// `mma_f16_128x256x32_64x64_16x8_4_1_1_rcr_v110_parts_4`.
 pub fn upgrade_legacy_name(old: &str) -> Option<String> {
     match old {
@@ -141,7 +141,7 @@ mod tests {
     use crate::registry::GemmKernel;
 
     #[test]
-    fn upgrade_legacy_name_converts_version_0_1_names_only() {
+    fn upgrade_legacy_name_converts_earlier_names_only() {
         for (old, new) in [
             ("hopper_128x256x64_2_4_1", "hopper_128x256x64_consumers2_stages4"),
             ("hopper_128x256x64_2_4_2x1_pp", "hopper_128x256x64_consumers2_stages4_cluster2x1_pingpong"),

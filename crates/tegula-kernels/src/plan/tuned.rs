@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn tuning_table_with_a_version_0_1_name_is_read() {
+    fn tuning_table_with_an_earlier_kernel_name_is_read() {
         let mut old = TuningTable::default();
         old.insert(problem(Type::F16, [512; 3]), entry("hopper_f16_128x256x64_2_4_1_rcr_v110"));
         let read = TuningTable::parse(&old.text(&key()), &key()).unwrap();
