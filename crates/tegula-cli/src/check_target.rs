@@ -2,11 +2,11 @@
 
 use std::ffi::OsStr;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};
 use tegula_exercises::{EXERCISES, Exercise};
 
-use crate::kernel::{KernelArg, KernelParser};
+use crate::kernel::{KernelArg, KernelParser, unknown_value};
 
 /// The target of a check.
 #[derive(Clone, Debug)]
@@ -40,12 +40,13 @@ impl TypedValueParser for CheckTargetParser {
     type Value = CheckTarget;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<CheckTarget, Error> {
-        if !value.to_string_lossy().to_ascii_lowercase().starts_with("exercise") {
-            return KernelParser::PRODUCTS.parse_ref(command, arg, value).map(CheckTarget::Kernel);
+        if value.eq_ignore_ascii_case(ALL) {
+            return Ok(CheckTarget::Exercises);
         }
-        let name = PossibleValuesParser::new(exercises()).parse_ref(command, arg, value)?;
-        let exercise = EXERCISES.iter().find(|exercise| exercise.name.eq_ignore_ascii_case(&name));
-        Ok(exercise.map_or(CheckTarget::Exercises, CheckTarget::Exercise))
+        let exercise = EXERCISES.iter().find(|exercise| value.eq_ignore_ascii_case(exercise.name));
+        let exercise = exercise.map(CheckTarget::Exercise);
+        let target = exercise.or_else(|| KernelArg::parse(value).map(CheckTarget::Kernel));
+        target.ok_or_else(|| unknown_value(self, command, arg, value))
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
