@@ -101,7 +101,7 @@ def measurement(line):
     )
 
 
-def neighbours(tile):
+def neighbors(tile):
     rows, cols, of = tile
     knots = KNOTS[rows, of]
     wide = max(1, next(i for i, knot in enumerate(knots) if knot >= cols))
@@ -111,7 +111,7 @@ def neighbours(tile):
 
 rows = [measurement(line) for line in gzip.open(HERE / FILE, "rt")]
 data = {key: np.array([row[key] for row in rows], float) for key in rows[0] if key not in ("shape", "name", "tile")}
-narrow, wide, between = zip(*(neighbours(row["tile"]) for row in rows))
+narrow, wide, between = zip(*(neighbors(row["tile"]) for row in rows))
 data |= dict(narrow=np.array(narrow), wide=np.array(wide), between=np.array(between))
 shapes = list(dict.fromkeys(row["shape"] for row in rows))
 data["shape"] = np.array([shapes.index(row["shape"]) for row in rows])
