@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 pub struct Caches {
     /// L1 cache.
     pub l1: usize,
-    /// L2 cache; the size of the L1 cache where a core has no other.
+    /// L2 cache, or the L1 cache where a core has no L2 cache.
     pub l2: usize,
 }
 

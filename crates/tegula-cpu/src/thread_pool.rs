@@ -1,8 +1,10 @@
 //! `parallel_for` over the rayon pool of the caller.
 //!
-//! After a job of a caller outside the global pool, a worker of that pool spins for a moment before
-//! it parks. Products often follow one another, and waking a thread takes longer than a small
-//! product. Other work of the pool runs meanwhile.
+//! A caller outside the pool opens a *job*, which workers of the global pool join. After a job a
+//! worker spins for a moment before it parks: products often follow one another, and waking a
+//! thread takes longer than a small product. While it spins, it runs other work of the pool.
+//!
+//! A caller inside a pool, or one that finds another job open, uses a rayon scope instead.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -21,7 +23,7 @@ const SPIN_TIME: Duration = Duration::from_micros(200);
 /// The caller is worker 0; worker numbers are below `threads`.
 ///
 /// Scheduling is dynamic: a thread takes the next task when it has finished one, so a late or slow
-/// thread runs fewer. If the other threads are busy, the caller runs all.
+/// thread runs fewer. If the other threads are busy, the caller runs all tasks.
 pub fn parallel_for(threads: usize, tasks: usize, work: impl Fn(usize, usize) + Sync) {
     let next = AtomicUsize::new(0);
     let run_worker = |worker: usize| {
@@ -34,7 +36,7 @@ pub fn parallel_for(threads: usize, tasks: usize, work: impl Fn(usize, usize) + 
         }
     };
     let threads = threads.min(tasks);
-    // A pool of one thread may not exist.
+    // With one thread rayon is not used, and its pool may not exist.
     if threads < 2 || threads::count() < 2 {
         return (0..tasks).for_each(|task| work(0, task));
     }
@@ -64,7 +66,7 @@ static ACTIVE_WORKERS: AtomicUsize = AtomicUsize::new(0);
 /// A function that several threads run at once, each with its own worker number.
 struct Job {
     work: *const (dyn Fn(usize) + Sync),
-    /// Most workers that may join the caller.
+    /// The maximum number of workers that join the caller.
     max_helpers: usize,
     /// Workers that have joined.
     joined: AtomicUsize,
@@ -185,7 +187,8 @@ fn run_worker_loop() {
         }
     }
     ACTIVE_WORKERS.fetch_sub(1, Ordering::AcqRel);
-    // A job opened in between has counted on this worker.
+    // A job that was opened in between has counted this worker as active, so it may have spawned
+    // none.
     Job::join_open();
 }
 

@@ -70,7 +70,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Records an arrival of a thread of the cluster.
+    /// Records an arrival of a thread of the cluster. `expect` are the bytes of its `expect_tx`.
     pub fn arrive(
         &self,
         block: &mut BlockState,
@@ -166,8 +166,8 @@ impl WarpContext<'_, '_> {
             if to == own {
                 let usability_error = self.machine.check_mbarrier(self.block, id, &source, (site, thread));
                 let view = self.block.clocks.release(thread);
-                let wrong = self.machine.arrive(self.block, id, expect, &view, (site, thread));
-                usability_error.or(wrong).into_iter().for_each(|diagnostic| self.report_diagnostic(diagnostic));
+                let mismatch = self.machine.arrive(self.block, id, expect, &view, (site, thread));
+                usability_error.or(mismatch).into_iter().for_each(|diagnostic| self.report_diagnostic(diagnostic));
             } else if self.in_cluster(lane, to) {
                 let effect = RemoteEffect::Arrival { barrier: id, expect };
                 let remote_op = RemoteOp::new(self.block, to, (thread, site), effect);
@@ -188,6 +188,7 @@ impl WarpContext<'_, '_> {
                 break;
             }
         }
+        // An uninitialized barrier blocks no lane: its use is reported above.
         let is_open = |barrier: &Mbarrier, lane: usize| barrier.init.is_none() || barrier.has_completed(parities[lane]);
         let hopper = &self.block.hopper;
         if !barriers.iter().all(|&(lane, (array, index))| is_open(&hopper.mbarriers[array][index], lane)) {

@@ -24,7 +24,8 @@ pub(super) struct ElementReleases {
     ///
     /// A later strong write of the thread continues it, whatever other threads write in between.
     own_releases: BTreeMap<(Writer, u16), Arc<ClockView>>,
-    /// Releases that a thread observed without acquiring; a later acquire of the element does.
+    /// For each thread, releases that it has observed and not acquired. Its next acquire of the
+    /// element acquires them.
     unacquired: BTreeMap<(u32, u16), Vec<Release>>,
 }
 
@@ -129,9 +130,9 @@ impl ElementReleases {
             add(self.unacquired.entry((own_block, lane)).or_default(), release.by, &release.view);
         }
         let mut missed_releases = self.releases.iter().filter(|release| observed.is_empty() || !is_reached(release));
-        missed_releases.find_map(|missed_releases| {
-            let same = |release: &Release| release.by.block == missed_releases.by.block && is_reached(&release);
-            (!observed.iter().any(same)).then_some(missed_releases.by.block)
+        missed_releases.find_map(|missed| {
+            let is_of_same_block = |release: &Release| release.by.block == missed.by.block && is_reached(&release);
+            (!observed.iter().any(is_of_same_block)).then_some(missed.by.block)
         })
     }
 }

@@ -1,14 +1,14 @@
 //! `mma.sync` kernels for 8-bit and 16-bit types and TF32, with a `cp.async` pipeline.
 //!
 //! * **16-byte chunks.** `mma.sync` consumes 32 bytes along k for every type, and `ldmatrix`
-//!   gathers rows of 16 bytes. So tiles are rows of 16-byte chunks, and types differ in elements
-//!   per chunk.
+//!   gathers rows of 16 bytes. So tiles are rows of 16-byte chunks, and types differ only in the
+//!   elements per chunk.
 //! * **Storage orders.** An operand contiguous along k is loaded directly. 16-bit operands
 //!   contiguous along m or n are transposed by `ldmatrix`. Other types, and operands without
 //!   16-byte access, are packed along k first; packing rounds f32 to TF32.
 //! * **No bank conflicts.** An XOR swizzle permutes chunks within 128 bytes by their row.
-//! * **Software pipelining.** Fragments are loaded one slab of k ahead, also across the one barrier
-//!   of a k-step.
+//! * **Software pipelining.** The fragments of the next slab of k are loaded before the current ones
+//!   are multiplied, also across the barrier of a k-step.
 
 use std::ops::{Div, Rem};
 
@@ -127,8 +127,8 @@ impl Tile {
         CHUNK / self.size
     }
 
-    /// The XOR mask of a row's chunks: a bit field of its number. `ldmatrix` gathers eight
-    /// consecutive rows.
+    /// The XOR mask of a row's chunks: a bit field of the row's index. Chunks of the eight
+    /// consecutive rows that `ldmatrix` gathers are in different banks.
     fn swizzle<N>(&self, row: N) -> N
     where
         N: Div<u32, Output = N> + Rem<u32, Output = N>,
@@ -171,8 +171,8 @@ impl<'k, T: Element> StagedOperand<'k, T> {
     /// Past the last k the tile is zero-filled.
     pub fn copy(&self, start: Val<'k, u32>, stage: Val<'k, u32>, index: u32) {
         let (Tile { row, along_k, .. }, chunk) = (self.tile, self.tile.chunk());
-        // Row and chunk, each as a thread offset plus a constant round offset. All sizes are powers
-        // of 2, so the bits of the two do not overlap.
+        // Row and chunk, each as the offset of the thread plus the constant offset of the round: one
+        // copy by each thread. All sizes are powers of 2, so the bits of the two do not overlap.
         let (thread, round) = (self.k.thread_x() * chunk, index * self.threads * chunk);
         let (line, element, round_line, round_element) = (thread / row, thread % row, round / row, round % row);
         let swizzled = (element / chunk) ^ self.tile.swizzle(line) ^ self.tile.swizzle(round_line);
@@ -223,8 +223,9 @@ pub(super) fn fragments<'k>(k: &'k Builder, count: u32) -> Vec<Fragment<'k>> {
     (0..count).map(|_| Fragment(k.array(4))).collect()
 }
 
-/// The main loop: the warp's accumulators in fragments of 16 rows by 8 columns, row by row. The
-/// range is the first k-step and their number.
+/// The main loop. Returns the warp's accumulators: fragments of 16 rows by 8 columns, row by row.
+///
+/// The range is the first k-step and their number.
 fn multiply<'k, T: Element>(
     k: &'k Builder,
     blocking: Blocking,
@@ -279,7 +280,7 @@ fn multiply<'k, T: Element>(
                     (copies_before(i)..copies_before(i + 1)).for_each(|index| copy(step + (stages - 1), empty, index));
                 }
                 for j in 0..2 * fragments_n {
-                    // Serpentine order: consecutive products share an operand.
+                    // Serpentine order: consecutive instructions share an operand.
                     let j = if i % 2 == 1 { 2 * fragments_n - 1 - j } else { j };
                     let half = (j % 2 * 2) as usize;
                     let b = &of_b[j as usize / 2][half..half + 2];

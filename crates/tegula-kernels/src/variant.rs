@@ -53,9 +53,9 @@ impl Variant {
     ///
     /// A launch may start before earlier ones have ended, if they signal it
     /// (`griddepcontrol.launch_dependents`) and it waits for them (`griddepcontrol.wait`).
-    /// Pipelines do both, and so does the reduction of their partial sums. Passes before them only
-    /// signal: they have several blocks per SM, which would start on the first free SMs, not
-    /// evenly.
+    /// Pipelined kernels do both, and so does the reduction of their partial sums. Helper kernels
+    /// before them only signal. They have several blocks per SM, which an early start would crowd
+    /// on the first SMs to become free.
     ///
     /// # Errors
     /// As [`Variant::build`].

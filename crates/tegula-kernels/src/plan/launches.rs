@@ -1,7 +1,6 @@
 //! The launches of a recipe, in order, as plain data.
 //!
-//! An *engine* runs kernels: a GPU by the CUDA driver, or the interpreter. Every engine runs
-//! exactly this list.
+//! Both engines that run kernels, the GPU and the interpreter, run exactly this list.
 
 use std::iter::repeat_n;
 use std::ops::Range;
@@ -29,7 +28,7 @@ pub struct Operands {
     pub layouts: [Layout; 3],
     /// Orders and alignments of A, B and C that kernels rely on.
     pub operand_layouts: [OperandLayout; 3],
-    /// Bias and activation, by the rows and columns of C.
+    /// Bias and activation of C, also where the kernel computes Cᵀ.
     pub epilogue: Epilogue,
 }
 
@@ -218,7 +217,7 @@ impl Recipe {
         let bias = operands.epilogue.bias.map(|_| Argument::Bias);
         let scalars = split_reduction.scalar_arguments([Argument::Alpha, Argument::Beta], Argument::Number);
         let arguments = match split_reduction {
-            // The kernel writes partial sums to the workspace; the completion launch reduces them.
+            // The kernel writes partial sums to the workspace; a later launch reduces them.
             SplitReduction::SplitK | SplitReduction::Fragments(_) => inputs.into_iter().chain(partial_sums).collect(),
             _ => {
                 let matrices =
@@ -229,9 +228,9 @@ impl Recipe {
         list.gemm_index = list.launches.len();
         list.launches.push(Launch { kernel: recipe.kernel.into(), arguments });
         let elements = layouts[2].shape.len()?;
-        let completion =
+        let reduction =
             recipe.kernel.reduction_kernel(recipe.split, c_layout.order, elements, recipe.passed_epilogue());
-        if let (Some(kernel), Some(partial_sums)) = (completion, partial_sums) {
+        if let (Some(kernel), Some(partial_sums)) = (reduction, partial_sums) {
             let arguments = [partial_sums, Argument::C].into_iter().chain(bias).chain(scalars).collect();
             list.launches.push(Launch { kernel: kernel.into(), arguments });
         }

@@ -29,7 +29,7 @@ impl<K: GemmVariant> RecipeOf<K> {
         K::legalize(self, layouts).with_epilogue(self.epilogue)
     }
 
-    /// Sets the epilogue, by the rows and columns of C itself.
+    /// Sets the epilogue of C. If the recipe is swapped, the kernel gets that of Cᵀ.
     #[must_use]
     pub fn with_epilogue(self, epilogue: Epilogue) -> Self {
         let recipe = RecipeOf { epilogue, ..self };
@@ -72,8 +72,10 @@ impl<K: GemmVariant> RecipeOf<K> {
         Layout::row_major(Shape { cols, ..shape }).map(Some)
     }
 
-    /// The packing kernels for operands of these layouts to copies of these shapes, and the
-    /// operands that each packs. One kernel packs both if it can, since two launches take longer.
+    /// The packing kernels, each with the range of operands that it packs.
+    ///
+    /// They copy operands of these layouts to workspaces of these shapes. One kernel packs both if
+    /// it can, since two launches take longer.
     pub(super) fn packs(
         &self,
         layouts: [OperandLayout; 2],

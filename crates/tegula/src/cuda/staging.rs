@@ -22,14 +22,14 @@ use crate::matrix::{View, ViewMut};
 /// millisecond.
 const PINNED_BYTES: usize = 4 << 20;
 
-/// Host memory of the staging buffers of a context, from its first copy on.
+/// Bytes of host memory of a context's staging buffers. Its first copy allocates them.
 pub(crate) const STAGING_BYTES: usize = 2 * PINNED_BYTES;
 
 /// The two staging buffers of a context.
 pub(super) struct StagingBuffers {
     buffers: [PinnedBuffer; 2],
-    /// Chunks copied so far. A copy continues where the last one ended, so a short copy uses the
-    /// buffer that has been idle for longer.
+    /// Chunks copied so far, by all calls. Buffers alternate across calls too, so a short copy uses
+    /// the buffer that has been idle for longer.
     chunks_copied: usize,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct TensorMapLayout {
 pub(super) fn encode(matrix: &TensorMapLayout) -> Result<CUtensorMap> {
     use sys::{
         CUtensorMapDataType as Data, CUtensorMapFloatOOBfill as Fill, CUtensorMapInterleave as Interleave,
-        CUtensorMapL2promotion as Promotion, CUtensorMapSwizzle as How,
+        CUtensorMapL2promotion as Promotion, CUtensorMapSwizzle as Swizzle,
     };
     let &TensorMapLayout { ty, address, extents, strides, box_extents: [inner, outer], swizzle } = matrix;
     let unsupported = |what: &str| Error::Unsupported { what: what.into(), ty, device: "the TMA of this GPU".into() };
@@ -49,10 +49,10 @@ pub(super) fn encode(matrix: &TensorMapLayout) -> Result<CUtensorMap> {
         _ => return Err(unsupported("copying elements of this size")),
     };
     let swizzle = match swizzle {
-        32 => How::CU_TENSOR_MAP_SWIZZLE_32B,
-        64 => How::CU_TENSOR_MAP_SWIZZLE_64B,
-        128 => How::CU_TENSOR_MAP_SWIZZLE_128B,
-        _ => How::CU_TENSOR_MAP_SWIZZLE_NONE,
+        32 => Swizzle::CU_TENSOR_MAP_SWIZZLE_32B,
+        64 => Swizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+        128 => Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+        _ => Swizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
     };
     let (box_extents, element_strides) = ([inner, outer, 1], [1; 3]);
     let mut map = CUtensorMap { opaque: [0; 16] };
