@@ -7,8 +7,8 @@
 //!   contiguous along m or n are transposed by `ldmatrix`. Other types, and operands without
 //!   16-byte access, are packed along k first; packing rounds f32 to TF32.
 //! * **No bank conflicts.** An XOR swizzle permutes chunks within 128 bytes by their row.
-//! * **Software pipelining.** The fragments of the next slab of k are loaded before the current ones
-//!   are multiplied, also across the barrier of a k-step.
+//! * **Software pipelining.** The fragments of the next slab of k are loaded before the current
+//!   ones are multiplied, also across the barrier of a k-step.
 
 use std::ops::{Div, Rem};
 
@@ -171,8 +171,8 @@ impl<'k, T: Element> StagedOperand<'k, T> {
     /// Past the last k the tile is zero-filled.
     pub fn copy(&self, start: Val<'k, u32>, stage: Val<'k, u32>, index: u32) {
         let (Tile { row, along_k, .. }, chunk) = (self.tile, self.tile.chunk());
-        // Row and chunk, each as the offset of the thread plus the constant offset of the round: one
-        // copy by each thread. All sizes are powers of 2, so the bits of the two do not overlap.
+        // Row and chunk, each as the offset of the thread plus the constant offset of the round,
+        // one copy by each thread. All sizes are powers of 2, so their bits do not overlap.
         let (thread, round) = (self.k.thread_x() * chunk, index * self.threads * chunk);
         let (line, element, round_line, round_element) = (thread / row, thread % row, round / row, round % row);
         let swizzled = (element / chunk) ^ self.tile.swizzle(line) ^ self.tile.swizzle(round_line);
