@@ -45,7 +45,7 @@ function ladder({ side, dtype, rungs }) {
 // Measurements at a size that a page cannot trace.
 function measured({ name, traffic: { dtype, side, tile, kernels, source } }) {
   const [naive, tiled] = ["naive", "tiled"].map((family) => kernels[`${family}_${dtype}_${tile}`]);
-  const large = (value) => value >= 1e12 ? `${(value / 1e12).toPrecision(3)} T` : value >= 1e9 ? `${(value / 1e9).toPrecision(3)} G` : `${(value / 1e6).toPrecision(3)} M`;
+  const large = (value) => value >= 1e12 ? `${(value / 1e12).toPrecision(3)}\u00a0T` : value >= 1e9 ? `${(value / 1e9).toPrecision(3)}\u00a0G` : `${(value / 1e6).toPrecision(3)}\u00a0M`;
   const rows = [
     ["L1 sectors of loads", "l1_sectors", (fall) => `fall ${fall.toFixed(0)} times: a block reads each row of a tile once`],
     ["L2 sectors of reads", "l2_sectors", () => "do not fall: L1 held the data that warps of the naive kernel read again"],

@@ -45,7 +45,7 @@ function drawRoof(app) {
   const all = rungs.map((rung) => onDevice(device, dtype, rung)).sort((a, b) => a.intensity - b.intensity);
   const unit = dtype === "i32" ? "TOP/s" : "TFLOP/s", tera = (value) => (value / 1e12).toPrecision(3), giga = (value) => grouped(Number((value / 1e9).toPrecision(3)));
   const rows = all.map(({ rung, l1, shared, intensity, roof, speed, seen }, i) => `<tr class="${rung.kernel === entry.kernel ? "now" : ""}"><th>${i + 1}. ${escaped(rung.name)}</th><td>${giga(l1)}</td><td>${giga(shared)}</td><td>${seen ? giga(32 * seen.l2_sectors) : "–"}</td><td>${seen ? giga(seen.dram_bytes) : "–"}</td>`
-    + `<td>${intensity.toPrecision(2)}</td><td>${tera(roof)}</td><td>${speed ? tera(speed) : "–"}</td><td>${speed ? `${(100 * speed / roof).toFixed(0)} %` : ""}</td></tr>`);
+    + `<td>${intensity.toPrecision(2)}</td><td>${tera(roof)}</td><td>${speed ? tera(speed) : "–"}</td><td>${speed ? `${(100 * speed / roof).toFixed(0)}\u00a0%` : ""}</td></tr>`);
   const peaks = Object.entries(device.multiply_adds[dtype]), [, slowest] = peaks[0];
   const ceilings = Object.entries(LEVELS).map(([level, name]) => `<tr><th>${name}</th><td>${tera(device.bytes[level])} TB/s</td><td>${(2 * slowest / device.bytes[level]).toPrecision(2)}</td></tr>`)
     .concat(peaks.map(([name, rate]) => `<tr><th>multiply-adds, ${name}</th><td>${tera(2 * rate)} ${unit}</td><td></td></tr>`));

@@ -207,6 +207,7 @@ impl Window {
         if let Some(folder) = std::env::var_os("TEGULA_SCREENSHOTS") {
             let shot = self.call("Page.captureScreenshot", json!({ "captureBeyondViewport": true }));
             let png = BASE64_STANDARD.decode(shot["data"].as_str().unwrap()).unwrap();
+            std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(PathBuf::from(folder).join(format!("{name}.png")), png).unwrap();
         }
     }
