@@ -1,0 +1,147 @@
+//! Approximate functions: `rcp.approx`, `sin.approx`, `ex2.approx`, `div.full`, …
+//!
+//! They are computed in `f64` and rounded, which is within the documented errors. Special values
+//! follow the tables of the PTX ISA.
+
+use super::half::{HalfType, flush_f16};
+use super::lanes::{map, map_halves};
+use super::narrow::{Format, Rounding, bf16_value, f16_value};
+use super::syntax::{Form, Words};
+use super::{Arithmetic, Lanes, Operation, double, single};
+use crate::ast::ScalarType::{F32, F64};
+
+pub(super) const FORMS: &[Form] = &[
+    Form::new("rcp sqrt rsqrt sin cos lg2 ex2", "approx ftz? f32", build),
+    Form::new("tanh", "approx f32", build),
+    Form::new("div", "approx|full ftz? f32", build),
+    Form::new("rcp rsqrt", "approx ftz f64", build),
+    Form::new("rsqrt", "approx f64", build),
+    Form::new("ex2", "approx f16|f16x2", build),
+    Form::new("ex2", "approx ftz bf16|bf16x2", build),
+    Form::new("tanh", "approx half", build),
+];
+
+/// An approximate instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Approximate {
+    function: Function,
+    ty: Type,
+    ftz: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Function {
+    Reciprocal,
+    Sqrt,
+    ReciprocalSqrt,
+    Sin,
+    Cos,
+    Log2,
+    Exp2,
+    Tanh,
+    Div { full: bool },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Type {
+    Half(HalfType),
+    F32,
+    F64,
+}
+
+fn build(words: &Words) -> Result<Arithmetic, String> {
+    let half = words.pick(&HalfType::MODIFIERS).map(|half| (Type::Half(half), half.register(), half.count()));
+    let single = words.pick(&[("f32", (Type::F32, F32, 1)), ("f64", (Type::F64, F64, 1))]);
+    let (ty, register, count) = half.or(single).ok_or_else(|| words.unsupported())?;
+    let function = match words.opcode {
+        "rcp" => Function::Reciprocal,
+        "sqrt" => Function::Sqrt,
+        "rsqrt" => Function::ReciprocalSqrt,
+        "sin" => Function::Sin,
+        "cos" => Function::Cos,
+        "lg2" => Function::Log2,
+        "ex2" => Function::Exp2,
+        "tanh" => Function::Tanh,
+        "div" => Function::Div { full: words.has("full") },
+        _ => return Err(words.unsupported()),
+    };
+    let sources = if matches!(function, Function::Div { .. }) { 2 } else { 1 };
+    let operation = Operation::Approximate(Approximate { function, ty, ftz: words.has("ftz") });
+    let arithmetic = Arithmetic::new(operation, register, vec![register; sources]).counting(count, 0);
+    Ok(Arithmetic { approximate: true, ..arithmetic })
+}
+
+impl Approximate {
+    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes) {
+        match (self.ty, self.function) {
+            (Type::F32, Function::Div { full }) => {
+                map(sources, out, |[a, b]| self.f32(a, |a| divide(a, f32::from_bits(b as u32), full, self.ftz)));
+            }
+            (Type::F32, _) => map(sources, out, |[a]| self.f32(a, |a| self.value(a.into()) as f32)),
+            (Type::F64, _) if self.ftz => map(sources, out, |[a]| self.high_word(a)),
+            (Type::F64, _) => map(sources, out, |[a]| {
+                let a = f64::from_bits(a);
+                double::bits(self.value(a), [a])
+            }),
+            (Type::Half(HalfType { bf16: true, pair }), _) => map_halves(sources, out, pair, |[a]| {
+                let a = if self.ftz { flush_bf16(a) } else { a };
+                let result = Format::BF16.round(self.value(bf16_value(a).into()), Rounding::Nearest, false) as u16;
+                if self.ftz { flush_bf16(result) } else { result }
+            }),
+            (Type::Half(HalfType { pair, .. }), _) => map_halves(sources, out, pair, |[a]| {
+                let a = if self.ftz { flush_f16(a) } else { a };
+                Format::F16.round(self.value(f16_value(a).into()), Rounding::Nearest, false) as u16
+            }),
+        }
+    }
+
+    /// Applies a function to a number, with the flushes of `ftz`.
+    fn f32(&self, a: u64, function: impl Fn(f32) -> f32) -> u64 {
+        let a = f32::from_bits(a as u32);
+        let result = if self.ftz { single::flush(function(single::flush(a))) } else { function(a) };
+        single::bits(result).into()
+    }
+
+    fn value(&self, a: f64) -> f64 {
+        match self.function {
+            Function::Reciprocal | Function::Div { .. } => 1.0 / a,
+            Function::Sqrt => a.sqrt(),
+            Function::ReciprocalSqrt => 1.0 / a.sqrt(),
+            Function::Sin => libm::sin(a),
+            Function::Cos => libm::cos(a),
+            Function::Log2 => libm::log2(a),
+            Function::Exp2 => libm::exp2(a),
+            Function::Tanh => libm::tanh(a),
+        }
+    }
+
+    /// `approx.ftz.f64`: reads and writes only the high words.
+    fn high_word(&self, a: u64) -> u64 {
+        const SUBNORMAL: u64 = 0x7ff0 << 48;
+        const NAN: u64 = 0x7fff_ffff << 32;
+        let flush = |bits: u64| if bits & SUBNORMAL == 0 { bits & 1 << 63 } else { bits };
+        let high = f64::from_bits(flush(a & !u64::from(u32::MAX)));
+        let result = self.value(high);
+        if result.is_nan() {
+            return NAN;
+        }
+        // To nearest; a carry into the exponent is right.
+        flush(result.to_bits() + (1 << 31)) & !u64::from(u32::MAX)
+    }
+}
+
+/// `div.approx` and `div.full`.
+fn divide(a: f32, b: f32, full: bool, ftz: bool) -> f32 {
+    let b = if ftz { single::flush(b) } else { b };
+    // 1/b is flushed if b is at least 2^126.
+    let huge = b.abs() > f32::from_bits((127 + 126) << 23) && b.is_finite();
+    if !full && huge && !a.is_nan() {
+        let quotient = if a.is_infinite() { f32::NAN } else { 0.0f32.copysign(a) };
+        return if b < 0.0 { -quotient } else { quotient };
+    }
+    a / b
+}
+
+fn flush_bf16(bits: u16) -> u16 {
+    if bits & 0x7f80 == 0 { bits & 0x8000 } else { bits }
+}

@@ -1,0 +1,167 @@
+//! Arithmetic on `f16` and `bf16`, and on pairs of them.
+
+use super::lanes::map_halves;
+use super::narrow::{Format, Rounding, bf16_value, exact_sum, f16_value};
+use super::syntax::{Form, Words};
+use super::{Arithmetic, Lanes, Operation};
+use crate::ast::ScalarType;
+
+pub(super) const FORMS: &[Form] = &[
+    Form::new("add sub mul", "rn? ftz? sat? f16|f16x2", build),
+    Form::new("add sub mul", "rn? bf16|bf16x2", build),
+    Form::new("fma", "rn ftz? sat? f16|f16x2", build),
+    Form::new("fma", "rn ftz? relu f16|f16x2", build),
+    Form::new("fma", "rn relu? bf16|bf16x2", build),
+    Form::new("fma", "rn oob relu? half", build),
+    Form::new("abs neg", "ftz? f16|f16x2", build),
+    Form::new("abs neg", "bf16|bf16x2", build),
+];
+
+/// A half-precision instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Half {
+    op: Op,
+    ty: HalfType,
+    ftz: bool,
+    limit: Limit,
+    /// Whether an operand that marks an element out of bounds makes the result zero.
+    oob: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Op {
+    Add,
+    Sub,
+    Mul,
+    Fma,
+    Abs,
+    Neg,
+}
+
+/// What limits a result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Limit {
+    None,
+    /// `sat`: 0 to 1; NaN becomes 0.
+    Saturate,
+    /// `relu`: at least 0.
+    Relu,
+}
+
+/// A half-precision type, alone or in pairs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct HalfType {
+    /// Whether it is `bf16`, not `f16`.
+    pub bf16: bool,
+    pub pair: bool,
+}
+
+impl HalfType {
+    /// The modifiers of half-precision types.
+    pub const MODIFIERS: [(&'static str, HalfType); 4] = [
+        ("f16", HalfType { bf16: false, pair: false }),
+        ("f16x2", HalfType { bf16: false, pair: true }),
+        ("bf16", HalfType { bf16: true, pair: false }),
+        ("bf16x2", HalfType { bf16: true, pair: true }),
+    ];
+
+    /// The type of a register.
+    pub fn register(self) -> ScalarType {
+        match (self.bf16, self.pair) {
+            (false, false) => ScalarType::F16,
+            (false, true) => ScalarType::F16x2,
+            (true, false) => ScalarType::Bf16,
+            (true, true) => ScalarType::Bf16x2,
+        }
+    }
+
+    /// Elements in a register.
+    pub fn count(self) -> u32 {
+        1 + u32::from(self.pair)
+    }
+}
+
+/// The pattern with which out-of-bounds elements of a tensor are filled on request.
+const OUT_OF_BOUNDS: u16 = 0x7fff;
+
+/// The NaN of both types.
+const NAN: u16 = 0x7fff;
+
+fn build(words: &Words) -> Result<Arithmetic, String> {
+    let ty = words.pick(&HalfType::MODIFIERS).ok_or_else(|| words.unsupported())?;
+    let (op, sources, flops) = match words.opcode {
+        "add" => (Op::Add, 2, 1),
+        "sub" => (Op::Sub, 2, 1),
+        "mul" => (Op::Mul, 2, 1),
+        "fma" => (Op::Fma, 3, 2),
+        "abs" => (Op::Abs, 1, 0),
+        "neg" => (Op::Neg, 1, 0),
+        _ => return Err(words.unsupported()),
+    };
+    let limit = words.pick(&[("sat", Limit::Saturate), ("relu", Limit::Relu)]).unwrap_or(Limit::None);
+    let half = Half { op, ty, ftz: words.has("ftz"), limit, oob: words.has("oob") };
+    let multiply_adds = if op == Op::Fma { ty.count() } else { 0 };
+    let arithmetic = Arithmetic::new(Operation::Half(half), ty.register(), vec![ty.register(); sources]);
+    Ok(arithmetic.counting(flops * ty.count(), multiply_adds))
+}
+
+impl Half {
+    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes) {
+        if self.ty.bf16 {
+            self.eval_as(sources, out, bf16_value, Format::BF16);
+        } else {
+            self.eval_as(sources, out, f16_value, Format::F16);
+        }
+    }
+
+    #[inline(always)]
+    fn eval_as(&self, sources: &[&Lanes], out: &mut Lanes, value: fn(u16) -> f32, format: Format) {
+        let value = |bits| f64::from(value(bits));
+        match self.op {
+            Op::Add => self.apply(sources, out, format, |[a, b]| exact_sum(value(a), value(b))),
+            Op::Sub => self.apply(sources, out, format, |[a, b]| exact_sum(value(a), -value(b))),
+            // Products of two 11-bit fractions are exact.
+            Op::Mul => self.apply(sources, out, format, |[a, b]| value(a) * value(b)),
+            Op::Fma => self.apply(sources, out, format, |[a, b, c]| exact_sum(value(a) * value(b), value(c))),
+            Op::Abs => self.apply(sources, out, format, |[a]| value(a).abs()),
+            Op::Neg => self.apply(sources, out, format, |[a]| -value(a)),
+        }
+    }
+
+    /// Applies a function of numbers, with the flushes and the limits of the modifiers.
+    #[inline(always)]
+    fn apply<const N: usize>(
+        &self,
+        sources: &[&Lanes],
+        out: &mut Lanes,
+        format: Format,
+        function: impl Fn([u16; N]) -> f64,
+    ) {
+        let rounded = |values| format.round(function(values), Rounding::Nearest, false) as u16;
+        if !self.ftz && self.limit == Limit::None && !self.oob {
+            return map_halves(sources, out, self.ty.pair, rounded);
+        }
+        let one = if self.ty.bf16 { 0x3f80 } else { 0x3c00 };
+        map_halves(sources, out, self.ty.pair, |values: [u16; N]| {
+            if self.oob && values.iter().take(2).any(|&operand| operand == OUT_OF_BOUNDS) {
+                return 0;
+            }
+            let result =
+                if self.ftz { flush_f16(rounded(values.map(flush_f16))) } else { rounded(values) };
+            let nan = result == NAN;
+            let negative = result & 0x8000 != 0;
+            match self.limit {
+                Limit::Saturate if negative || nan => 0,
+                Limit::Saturate => result.min(one),
+                Limit::Relu if negative => 0,
+                _ => result,
+            }
+        });
+    }
+}
+
+/// Flushes a subnormal `f16` to zero of its sign.
+#[inline(always)]
+pub(super) fn flush_f16(bits: u16) -> u16 {
+    if bits & 0x7c00 == 0 { bits & 0x8000 } else { bits }
+}

@@ -1,0 +1,221 @@
+//! Rounding to small floating-point formats: `f16`, `bf16`, `tf32`, and those of 8, 6 and 4 bits.
+//!
+//! All arithmetic on them is done in `f64`. A result that is inexact even there is [odd](exact_sum),
+//! so that rounding it once more is harmless in every direction.
+
+/// How results are rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rounding {
+    /// To nearest, ties to even.
+    Nearest,
+    /// To nearest, ties away from zero.
+    NearestAway,
+    TowardZero,
+    Down,
+    Up,
+}
+
+impl Rounding {
+    /// The modifiers of floating-point rounding.
+    pub const MODIFIERS: [(&'static str, Rounding); 5] = [
+        ("rn", Rounding::Nearest),
+        ("rna", Rounding::NearestAway),
+        ("rz", Rounding::TowardZero),
+        ("rm", Rounding::Down),
+        ("rp", Rounding::Up),
+    ];
+
+    /// Whether a value of a sign is never rounded away from zero.
+    #[inline(always)]
+    pub fn truncates(self, negative: bool) -> bool {
+        match self {
+            Rounding::Nearest | Rounding::NearestAway => false,
+            Rounding::TowardZero => true,
+            Rounding::Down => !negative,
+            Rounding::Up => negative,
+        }
+    }
+
+    /// Whether a value of a sign is never rounded toward zero.
+    #[inline(always)]
+    fn expands(self, negative: bool) -> bool {
+        matches!(self, Rounding::Down | Rounding::Up) && !self.truncates(negative)
+    }
+}
+
+/// A binary floating-point format of at most 21 bits besides padding at its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Format {
+    /// Bits of the fraction.
+    pub fraction: u32,
+    /// The exponent of the smallest normal number.
+    pub min_exponent: i32,
+    /// The largest finite number, as bits without sign.
+    pub max_finite: u32,
+    /// Infinity, or what stands for it in formats without.
+    pub infinity: u32,
+    /// The NaN that results are. Formats without NaN have their largest number here.
+    pub nan: u32,
+    /// The bit of the sign; 0 for formats without.
+    pub sign: u32,
+}
+
+impl Format {
+    pub const F16: Self =
+        Self { fraction: 10, min_exponent: -14, max_finite: 0x7bff, infinity: 0x7c00, nan: 0x7fff, sign: 0x8000 };
+    pub const BF16: Self =
+        Self { fraction: 7, min_exponent: -126, max_finite: 0x7f7f, infinity: 0x7f80, nan: 0x7fff, sign: 0x8000 };
+    /// `tf32` without the 13 bits that pad it.
+    pub const TF32: Self =
+        Self { fraction: 10, min_exponent: -126, max_finite: 0x3fbff, infinity: 0x3fc00, nan: 0x3ffff, sign: 0x40000 };
+    pub const E4M3: Self =
+        Self { fraction: 3, min_exponent: -6, max_finite: 0x7e, infinity: 0x7f, nan: 0x7f, sign: 0x80 };
+    pub const E5M2: Self =
+        Self { fraction: 2, min_exponent: -14, max_finite: 0x7b, infinity: 0x7c, nan: 0x7f, sign: 0x80 };
+    pub const E2M3: Self =
+        Self { fraction: 3, min_exponent: 0, max_finite: 0x1f, infinity: 0x1f, nan: 0x1f, sign: 0x20 };
+    pub const E3M2: Self =
+        Self { fraction: 2, min_exponent: -2, max_finite: 0x1f, infinity: 0x1f, nan: 0x1f, sign: 0x20 };
+    pub const E2M1: Self = Self { fraction: 1, min_exponent: 0, max_finite: 0x7, infinity: 0x7, nan: 0x7, sign: 0x8 };
+
+    /// Rounds to the format. Finite values that are too large become infinite, or the largest finite
+    /// number if `finite` is set or the rounding does not reach further.
+    ///
+    /// The sign of a NaN is dropped.
+    #[inline(always)]
+    pub fn round(self, value: f64, rounding: Rounding, finite: bool) -> u32 {
+        // Larger than every format, and small enough that nothing overflows below.
+        const LARGE: f64 = f64::from_bits((1023 + 300) << 52);
+        let negative = value.is_sign_negative();
+        let magnitude = value.abs();
+        let clamped = if magnitude > LARGE { LARGE } else { magnitude };
+        // Adding a number with the right unit in its last place rounds to nearest even.
+        let smallest_normal = f64::from_bits(((1023 + self.min_exponent) as u64) << 52);
+        let scale = f64::from_bits(clamped.to_bits() & 0x7ff0_0000_0000_0000).max(smallest_normal);
+        let unit = scale * f64::from_bits(u64::from(1023 - self.fraction) << 52);
+        let magic = scale * f64::from_bits(u64::from(1023 + 52 - self.fraction) << 52) * 1.5;
+        let nearest = (clamped + magic) - magic;
+        // A subnormal result is made normal; its fraction does not change.
+        let subnormal = nearest < smallest_normal;
+        let normal = if subnormal { nearest + smallest_normal } else { nearest };
+        let exponent = if subnormal { 1023 + self.min_exponent } else { 1022 + self.min_exponent };
+        let encoded = (normal.to_bits() >> (52 - self.fraction)) - ((exponent as u64) << self.fraction);
+        let step = match rounding {
+            Rounding::Nearest => 0,
+            Rounding::NearestAway => i64::from(clamped - nearest == unit * 0.5),
+            _ if rounding.truncates(negative) => -i64::from(nearest > clamped),
+            _ => i64::from(nearest < clamped),
+        };
+        let stays_finite = finite || rounding.truncates(negative) && magnitude < f64::INFINITY;
+        let limit = if stays_finite { self.max_finite } else { self.infinity };
+        let encoded = (encoded as i64 + step).clamp(0, i64::from(limit)) as u32;
+        let signed = if negative { encoded | self.sign } else { encoded };
+        if value.is_nan() { self.nan } else { signed }
+    }
+
+    /// Rounds down or up by the carry of adding random bits to the bits that are dropped.
+    ///
+    /// `random` has its bits at the top. Source: PTX ISA, "cvt", rounding modifier `.rs`.
+    pub fn round_stochastic(self, value: f64, random: u64, finite: bool) -> u32 {
+        let down = self.round(value, Rounding::TowardZero, finite);
+        let magnitude = value.abs();
+        let kept = self.value(down & !self.sign);
+        if !magnitude.is_finite() || magnitude == kept {
+            return self.round(value, Rounding::TowardZero, finite);
+        }
+        let away = if value.is_sign_negative() { Rounding::Down } else { Rounding::Up };
+        let up = self.round(value, away, finite);
+        let unit = f64::from_bits(magnitude.to_bits() & 0x7ff0_0000_0000_0000)
+            .max(f64::from_bits(((1023 + self.min_exponent) as u64) << 52))
+            * f64::from_bits(u64::from(1023 - self.fraction) << 52);
+        let dropped = ((magnitude - kept) / unit * 2f64.powi(64)) as u64;
+        if dropped.checked_add(random).is_none() { up } else { down }
+    }
+
+    /// The value of a number of the format.
+    #[inline(always)]
+    pub fn value(self, bits: u32) -> f64 {
+        let magnitude = bits & self.sign.wrapping_sub(1);
+        let fraction = f64::from(magnitude & ((1 << self.fraction) - 1));
+        let unit = f64::from_bits(((1023 + self.min_exponent) as u64 - u64::from(self.fraction)) << 52);
+        let exponent = magnitude >> self.fraction;
+        let finite = if exponent == 0 {
+            fraction * unit
+        } else {
+            // The implicit bit, scaled by the exponent.
+            let scale = f64::from_bits(u64::from(1022 + exponent) << 52);
+            (fraction + f64::from(1 << self.fraction)) * unit * scale
+        };
+        let value = match magnitude {
+            _ if magnitude <= self.max_finite => finite,
+            _ if magnitude == self.infinity && self.infinity != self.nan => f64::INFINITY,
+            _ => f64::NAN,
+        };
+        if bits & self.sign != 0 { -value } else { value }
+    }
+}
+
+/// A sum that is rounded to odd: if it is inexact, its last bit is 1.
+///
+/// Rounding it to a format with at least two bits less equals rounding the exact sum, in every
+/// direction. Zero from cancellation is positive.
+#[inline(always)]
+pub(super) fn exact_sum(a: f64, b: f64) -> f64 {
+    let sum = a + b;
+    // The error of the sum is exact (Knuth's two-sum). It is NaN if the sum is infinite.
+    let of_b = sum - a;
+    odd(sum, (a - (sum - of_b)) + (b - of_b))
+}
+
+/// Rounds to odd a number that was rounded to nearest, by the sign of the exact value minus it.
+#[inline(always)]
+pub(super) fn odd(nearest: f64, error: f64) -> f64 {
+    let bits = nearest.to_bits();
+    let toward_zero = (error < 0.0) != (nearest < 0.0);
+    let below = if toward_zero { bits.wrapping_sub(1) } else { bits };
+    let inexact = error < 0.0 || error > 0.0;
+    f64::from_bits(if inexact { below | 1 } else { bits })
+}
+
+/// The sign of a sum that is zero: it is negative for `Down`, unless both addends are positive zero.
+#[inline(always)]
+pub(super) fn signed_zero(sum: f64, a: f64, b: f64, rounding: Rounding) -> f64 {
+    let negative = rounding == Rounding::Down && (a.is_sign_negative() || b.is_sign_negative());
+    if sum == 0.0 && negative { -0.0 } else { sum }
+}
+
+/// The value of an `f16`.
+#[inline(always)]
+pub(super) fn f16_value(bits: u16) -> f32 {
+    let magnitude = u32::from(bits & 0x7fff) << 13;
+    // Moves the exponent's bias from 15 to 127; subnormals become normal.
+    let scaled = f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23);
+    let special = magnitude >= 0x7c00 << 13;
+    let value = if special { f32::from_bits(magnitude | 0x7f80_0000) } else { scaled };
+    f32::from_bits(value.to_bits() | u32::from(bits & 0x8000) << 16)
+}
+
+/// The value of a `bf16`.
+#[inline(always)]
+pub(super) fn bf16_value(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// Rounds an [odd](exact_sum) value to `f32`.
+#[inline(always)]
+pub(super) fn round_f32(value: f64, rounding: Rounding) -> f32 {
+    let nearest = value as f32;
+    let (above, below) = (f64::from(nearest) > value, f64::from(nearest) < value);
+    let negative = value.is_sign_negative();
+    let beyond = if negative { below } else { above };
+    let short = if negative { above } else { below };
+    // The next number toward zero or away from it is the next integer, also across powers of two.
+    let bits = nearest.to_bits();
+    let stepped = match rounding {
+        Rounding::Nearest | Rounding::NearestAway => bits,
+        _ if rounding.truncates(negative) => bits - u32::from(beyond),
+        _ if rounding.expands(negative) => bits + u32::from(short),
+        _ => bits,
+    };
+    f32::from_bits(stepped)
+}
