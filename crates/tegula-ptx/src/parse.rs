@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(module.files, [(1, "a \"b\".cu".to_string())]);
         let [text, weights, pointer, buffer] = &module.variables[..] else { panic!("{:?}", module.variables) };
         assert_eq!((text.bytes(), text.init.len()), (4, 3));
-        assert_eq!(weights.init[2], Initializer::Bits(0));
+        assert_eq!(weights.init[3], Initializer::Bits(0));
         assert_eq!((weights.init.len(), &weights.init[1]), (4, &Initializer::Bits(0x4000_0000)));
         assert!(matches!(&pointer.init[..], [Initializer::Address { generic: true, offset: 2, .. }]));
         assert!(buffer.external && buffer.bytes() == 0);

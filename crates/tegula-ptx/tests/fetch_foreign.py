@@ -27,6 +27,8 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+# What compiles Python kernels; the versions are as fixed as those of the packages.
+COMPILERS = {"numba": "numba-cuda[cu13]==0.30.4", "triton": "triton==3.9.0"}
 NPY_TYPES = {
     "u8": ("|u1", "B"), "i8": ("|i1", "b"), "i32": ("<i4", "i"), "u32": ("<u4", "I"),
     "i64": ("<i8", "q"), "u64": ("<u8", "Q"), "f32": ("<f4", "f"), "f64": ("<f8", "d"),
@@ -87,14 +89,14 @@ def package_folder(out, entry):
     return folder
 
 
-def environment(out, *requirements):
-    """The Python of a virtual environment with these requirements."""
-    folder = out / ("env-" + re.split(r"[\[=]", requirements[0])[0])
+def environment(out, requirement):
+    """The Python of a virtual environment with this package."""
+    folder = out / ("env-" + re.split(r"[\[=]", requirement)[0])
     python = folder / "bin" / "python"
     if not (folder / "complete").exists():
-        print(f"installing {' '.join(requirements)}", flush=True)
+        print(f"installing {requirement}", flush=True)
         run(sys.executable, "-m", "venv", folder)
-        run(python, "-m", "pip", "install", "--quiet", *requirements)
+        run(python, "-m", "pip", "install", "--quiet", requirement)
         (folder / "complete").touch()
     return python
 
@@ -224,8 +226,7 @@ def compile_main(entry_path, module_path, ptx_path):
 
 def compiled(out, entry, path, target):
     """Writes the PTX of a Numba or Triton entry."""
-    requirement = {"numba": "numba-cuda[cu13]==0.30.4", "triton": "triton==3.9.0"}[entry["how"]]
-    python = environment(out, requirement)
+    python = environment(out, COMPILERS[entry["how"]])
     with tempfile.TemporaryDirectory() as folder:
         # The module is kept: line numbers of the PTX refer to it.
         module = out / f"{entry['file']}.py"

@@ -1,7 +1,7 @@
 /*
-C = A B, tiled. Bug: threads outside C return (line 19) before the barriers, and with them go their
-loads of the other threads' elements: line 30 reads parts of the tiles that nothing stored. The
-correct version is ../matmul_tiled.cu.
+C = A B, tiled. Bug: threads outside C return (line 19) before the barriers and before they load
+what other threads need: line 30 reads parts of the tiles that nothing stored. The correct version
+is ../matmul_tiled.cu.
 
     tegula check examples/cuda/bugs/matmul_early_return.cu --kernel 'matmul_tiled<16>' \
         --grid 2,2 --block 16,16 --arg 'A=f32[21,19]' --arg 'B=f32[19,30]' \

@@ -1,7 +1,7 @@
 /*
 C = A B with register tiles. Bug: launched with k = 18 and n = 42, whose rows are not multiples of
-16 bytes: the float4 accesses of lines 16, 59 are misaligned, and the last of A is out of bounds.
-The correct version is ../matmul_register.cu.
+16 bytes: the float4 accesses of lines 16 and 59 are misaligned, and some pass the ends of rows. The
+correct version is ../matmul_register.cu.
 
     tegula check examples/cuda/bugs/matmul_register_ragged.cu --kernel matmul_register \
         --grid 2,2 --block 8,8 --arg 'A=f32[50,18]' --arg 'B=f32[18,42]' \

@@ -93,7 +93,9 @@ impl Bits {
             Op::FindNth => map(sources, out, |[a, base, offset]| find_nth(a as u32, base as u32, offset as i32).into()),
             Op::Extract { signed } => map(sources, out, |[a, at, count]| extract(a & mask, at, count, width, signed)),
             Op::Insert => map(sources, out, |[a, b, at, count]| insert(a, b, at as u8, count as u8) & mask),
-            Op::Extend { signed, clamp } => map(sources, out, |[a, n]| extend(a as u32, n as u32, signed, clamp).into()),
+            Op::Extend { signed, clamp } => {
+                map(sources, out, |[a, n]| extend(a as u32, n as u32, signed, clamp).into())
+            }
             Op::Mask { clamp } => map(sources, out, |[at, count]| field_mask(at as u32, count as u32, clamp).into()),
             Op::Dot4 { signed } => map(sources, out, |[a, b, c]| dot(a, b, c, signed, 8, 4)),
             Op::Dot2 { signed, high } => {
@@ -170,4 +172,136 @@ fn dot(a: u64, b: u64, c: u64, signed: [bool; 2], bits: u32, count: u32) -> u64 
     };
     let products = (0..count).map(|n| part(a, n, bits, signed[0]) * part(b, n, 8, signed[1]));
     u64::from((c as i64).wrapping_add(products.sum()) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check, eval, integers};
+
+    fn bit(value: u64, n: u32) -> bool {
+        value >> n & 1 == 1
+    }
+
+    #[test]
+    fn counting_equals_loops_over_bits() {
+        for (suffix, width) in [("32", 32), ("64", 64)] {
+            let ones = move |a| (0..width).filter(|&n| bit(a, n)).count() as u64;
+            check(&format!("popc.b{suffix}"), &integers(300), |[a]| ones(a));
+            check(&format!("clz.b{suffix}"), &integers(300), |[a]| {
+                (0..width).rev().take_while(|&n| !bit(a, n)).count() as u64
+            });
+            check(&format!("brev.b{suffix}"), &integers(300), |[a]| {
+                (0..width).fold(0, |result, n| result | u64::from(bit(a, n)) << (width - 1 - n))
+            });
+            for (sign, signed) in [("u", false), ("s", true)] {
+                let position = move |a| {
+                    let sign = signed && bit(a, width - 1);
+                    (0..width).rev().find(|&n| bit(a, n) != sign)
+                };
+                check(&format!("bfind.{sign}{suffix}"), &integers(300), |[a]| {
+                    position(a).unwrap_or(u32::MAX).into()
+                });
+                check(&format!("bfind.shiftamt.{sign}{suffix}"), &integers(300), |[a]| {
+                    position(a).map_or(u32::MAX, |n| width - 1 - n).into()
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn bfe_equals_the_definition_also_past_the_end() {
+        for (name, width, signed) in [("u32", 32, false), ("u64", 64, false), ("s32", 32, true), ("s64", 64, true)] {
+            check(&format!("bfe.{name}"), &integers(3000), |[a, start, length]| {
+                let (start, length) = (start as u32 & 0xff, length as u32 & 0xff);
+                let msb = width - 1;
+                let sign = signed && length != 0 && bit(a, (start + length - 1).min(msb));
+                let of = |n: u32| if n < length && start + n <= msb { bit(a, start + n) } else { sign };
+                (0..width).fold(0, |result, n| result | u64::from(of(n)) << n)
+            });
+        }
+        assert_eq!(eval("bfe.s32", &[0x8000_0000, 31, 4]), 0xffff_ffff);
+        assert_eq!(eval("bfe.u32", &[0xffff_ffff, 40, 4]), 0);
+        assert_eq!(eval("bfe.s32", &[0xffff_ffff, 4, 0]), 0);
+    }
+
+    #[test]
+    fn bfi_equals_the_definition_also_past_the_end() {
+        for (name, width) in [("b32", 32), ("b64", 64)] {
+            check(&format!("bfi.{name}"), &integers(3000), |[a, b, start, length]| {
+                let (start, length) = (start as u32 & 0xff, length as u32 & 0xff);
+                let mut result = b & u64::MAX >> (64 - width);
+                for n in 0..length {
+                    if start + n < width {
+                        result = result & !(1 << (start + n)) | u64::from(bit(a, n)) << (start + n);
+                    }
+                }
+                result
+            });
+        }
+    }
+
+    #[test]
+    fn fns_finds_as_the_examples_of_the_isa() {
+        let mask = 0xaaaa_aaaa;
+        assert_eq!(eval("fns.b32", &[mask, 3, 1]), 3);
+        assert_eq!(eval("fns.b32", &[mask, 3, 0xffff_ffff]), 3);
+        assert_eq!(eval("fns.b32", &[mask, 2, 1]), 3);
+        assert_eq!(eval("fns.b32", &[mask, 2, 0xffff_ffff]), 1);
+        assert_eq!(eval("fns.b32", &[mask, 3, 0]), 3);
+        assert_eq!(eval("fns.b32", &[mask, 2, 0]), 0xffff_ffff);
+        assert_eq!(eval("fns.b32", &[mask, 0, 17]), 0xffff_ffff);
+        assert_eq!(eval("fns.b32", &[mask, 0, 16]), 31);
+        assert_eq!(eval("fns.b32", &[mask, 31, 0x8000_0000]), 0xffff_ffff);
+    }
+
+    #[test]
+    fn szext_and_bmsk_equal_the_definitions() {
+        for mode in ["clamp", "wrap"] {
+            let clamp = mode == "clamp";
+            for (name, signed) in [("u32", false), ("s32", true)] {
+                check(&format!("szext.{mode}.{name}"), &integers(1000), |[a, n]| {
+                    let (a, n) = (a as u32, n as u32);
+                    let wrapped = n & 31;
+                    let large = n >= 32 && clamp;
+                    let mask = if large { 0 } else { !0u32 << wrapped };
+                    let sign = wrapped != 0 && !large && signed && a >> (wrapped - 1) & 1 == 1;
+                    u64::from(a & !mask | if sign { mask } else { 0 })
+                });
+            }
+            check(&format!("bmsk.{mode}.b32"), &integers(1000), |[at, count]| {
+                let limit = |n: u64| if clamp { (n as u32).min(32) } else { n as u32 % 32 };
+                let (at, count) = (limit(at), limit(count));
+                (0..32).fold(0, |mask, n| mask | u64::from(n >= at && n - at < count) << n)
+            });
+        }
+        assert_eq!(eval("bmsk.wrap.b32", &[1, 2]), 6);
+        assert_eq!(eval("bmsk.clamp.b32", &[0, 32]), 0xffff_ffff);
+        assert_eq!(eval("szext.wrap.u32", &[0xffff_ffff, 0]), 0);
+    }
+
+    #[test]
+    fn dot_products_equal_sums() {
+        let byte = |value: u64, n: u32, signed: bool| {
+            let byte = (value >> (8 * n)) as u8;
+            if signed { i64::from(byte as i8) } else { i64::from(byte) }
+        };
+        let short = |value: u64, n: u32, signed: bool| {
+            let short = (value >> (16 * n)) as u16;
+            if signed { i64::from(short as i16) } else { i64::from(short) }
+        };
+        for (first, a_signed) in [("u32", false), ("s32", true)] {
+            for (second, b_signed) in [("u32", false), ("s32", true)] {
+                check(&format!("dp4a.{first}.{second}"), &integers(300), |[a, b, c]| {
+                    let sum: i64 = (0..4).map(|n| byte(a, n, a_signed) * byte(b, n, b_signed)).sum();
+                    u64::from(sum as u32).wrapping_add(c) & 0xffff_ffff
+                });
+                for (part, from) in [("lo", 0), ("hi", 2)] {
+                    check(&format!("dp2a.{part}.{first}.{second}"), &integers(300), |[a, b, c]| {
+                        let sum: i64 = (0..2).map(|n| short(a, n, a_signed) * byte(b, from + n, b_signed)).sum();
+                        u64::from(sum as u32).wrapping_add(c) & 0xffff_ffff
+                    });
+                }
+            }
+        }
+    }
 }

@@ -88,3 +88,83 @@ impl Carry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Random, eval_full};
+
+    /// Runs an instruction, and passes the carry on.
+    fn step(spelling: &str, sources: &[u64], carry: &mut bool) -> u64 {
+        let ([value, _], results) = eval_full(spelling, sources, *carry);
+        assert!(results.carry == 0 || results.carry == u32::MAX);
+        *carry = results.carry != 0;
+        value
+    }
+
+    fn numbers() -> impl Iterator<Item = [u128; 2]> {
+        let mut random = Random(5);
+        let mut number = move || {
+            let number = u128::from(random.next()) << 64 | u128::from(random.next());
+            // Runs of ones and zeros, so that carries travel far.
+            if random.next() % 2 == 0 { number } else { (number as i128 >> (random.next() % 120)) as u128 }
+        };
+        (0..100).map(move |_| [number(), number()])
+    }
+
+    #[test]
+    fn chains_equal_arithmetic_of_128_bits() {
+        for [a, b] in numbers() {
+            for (width, unsigned, signed) in [(32, "u32", "s32"), (64, "u64", "s64")] {
+                let words = 128 / width;
+                let word = |value: u128, n: u32| (value >> (n * width)) as u64 & u64::MAX >> (64 - width);
+                for (first, next, exact) in
+                    [("add.cc", "addc.cc", a.wrapping_add(b)), ("sub.cc", "subc.cc", a.wrapping_sub(b))]
+                {
+                    let (mut carry, mut result) = (true, 0);
+                    for n in 0..words {
+                        let ty = if n % 2 == 0 { unsigned } else { signed };
+                        let spelling = format!("{}.{ty}", if n == 0 { first } else { next });
+                        let value = step(&spelling, &[word(a, n), word(b, n)], &mut carry);
+                        result |= u128::from(value) << (n * width);
+                    }
+                    assert_eq!(result, exact, "{first} {width} of {a:#x} and {b:#x}");
+                    let overflows = if first == "add.cc" { a.checked_add(b) } else { a.checked_sub(b) }.is_none();
+                    assert_eq!(carry, overflows);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn product_of_64_bits_is_made_of_words() {
+        // The example of the PTX ISA for `madc`.
+        for [a, b] in numbers() {
+            let word = |value: u128, n: u32| (value >> (32 * n)) as u64 & 0xffff_ffff;
+            let (a0, a1, b0, b1) = (word(a, 0), word(a, 1), word(b, 0), word(b, 1));
+            let mut carry = false;
+            let low = super::super::testing::eval("mul.lo.u32", &[a0, b0]);
+            let mut r1 = super::super::testing::eval("mul.hi.u32", &[a0, b0]);
+            r1 = step("mad.lo.cc.u32", &[a1, b0, r1], &mut carry);
+            let mut r2 = step("madc.hi.u32", &[a1, b0, 0], &mut carry);
+            r1 = step("mad.lo.cc.u32", &[a0, b1, r1], &mut carry);
+            r2 = step("madc.hi.cc.u32", &[a0, b1, r2], &mut carry);
+            let mut r3 = step("addc.u32", &[0, 0], &mut carry);
+            r2 = step("mad.lo.cc.u32", &[a1, b1, r2], &mut carry);
+            r3 = step("madc.hi.u32", &[a1, b1, r3], &mut carry);
+            let result = [low, r1, r2, r3].iter().rev().fold(0u128, |sum, &w| sum << 32 | u128::from(w));
+            assert_eq!(result, u128::from(a as u64) * u128::from(b as u64));
+        }
+    }
+
+    #[test]
+    fn flags_stay_without_cc() {
+        let (_, results) = eval_full("addc.u32", &[0xffff_ffff, 1], false);
+        assert_eq!(results.carry, 0);
+        let (values, results) = eval_full("subc.u32", &[0, 0], true);
+        assert_eq!((values[0], results.carry), (0xffff_ffff, u32::MAX));
+        let ([value, _], _) = eval_full("madc.hi.s64", &[u64::MAX, u64::MAX, 3], true);
+        assert_eq!(value, 4, "(-1)(-1) has a high half of 0");
+        let ([value, _], _) = eval_full("mad.hi.cc.s32", &[0xffff_ffff, 2, 0], true);
+        assert_eq!(value, 0xffff_ffff, "mad.cc does not read the flag");
+    }
+}

@@ -8,7 +8,9 @@ use super::lanes::map;
 use super::narrow::{bf16_value, f16_value};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation, single};
-use crate::ast::ScalarType::{self, B16, B32, B64, Bf16, Bf16x2, F16, F16x2, F32, F64, Pred, S16, S32, S64, U16, U32, U64};
+use crate::ast::ScalarType::{
+    self, B16, B32, B64, Bf16, Bf16x2, F16, F16x2, F32, F64, Pred, S16, S32, S64, U16, U32, U64,
+};
 
 pub(super) const FORMS: &[Form] = &[
     Form::new("setp", "compare boolean? any", build),
@@ -16,8 +18,8 @@ pub(super) const FORMS: &[Form] = &[
     Form::new("setp", "compare boolean? bf16|bf16x2", build),
     Form::new("set", "compare boolean? u32|s32|f32 any", build),
     Form::new("set", "compare boolean? ftz u32|s32|f32 f32", build),
-    Form::new("set", "compare boolean? ftz? f16 any", build),
-    Form::new("set", "compare boolean? ftz? f16 f16", build),
+    Form::new("set", "compare boolean? f16 any", build),
+    Form::new("set", "compare boolean? ftz? f16 f16|f32", build),
     Form::new("set", "compare boolean? bf16 any", build),
     Form::new("set", "compare boolean? bf16 f16|bf16", build),
     Form::new("set", "compare boolean? ftz? u16|s16|u32|s32 f16", build),
@@ -113,6 +115,7 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
         return Err(format!("the comparison does not go with type \".{}\"", ty.name()));
     }
     let (result, destinations) = match (words.opcode, first, ty) {
+        ("setp", _, F16 | Bf16) => (Target::Predicates, vec![Pred]),
         ("setp", ..) => (Target::Predicates, vec![Pred; 2]),
         (_, F32, _) => (Target::Value(0x3f80_0000), vec![F32]),
         (_, F16, _) => (Target::Value(0x3c00), vec![F16]),

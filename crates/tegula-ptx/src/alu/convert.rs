@@ -59,6 +59,8 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
     let narrows = precision(to) < precision(from) || (to, from) == (F16, Bf16);
     match (from.is_float(), to.is_float()) {
         (true, false) if integral.is_none() => return Err("a rounding such as \".rzi\" is needed".into()),
+        // The assembler accepts a rounding of `bf16`, which changes nothing.
+        (true, true) if !narrows && rounding.is_some() && from != Bf16 => return Err("a conversion without loss is not rounded".into()),
         (false, true) if rounding.is_none() => return Err("a rounding such as \".rn\" is needed".into()),
         (true, true) if narrows && rounding.is_none() => return Err("a rounding such as \".rn\" is needed".into()),
         (false, false) if rounding.is_some() || integral.is_some() => return Err("integers are not rounded".into()),
@@ -70,6 +72,9 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
     }
     if words.has("ftz") && to != F32 && from != F32 {
         return Err("\".ftz\" needs type \".f32\"".into());
+    }
+    if words.has("sat") && (to == Bf16 || from == Bf16) {
+        return Err("\".sat\" does not go with type \".bf16\"".into());
     }
     let convert = Convert {
         from,
@@ -134,7 +139,8 @@ impl Convert {
             let (least, largest) = self.range();
             return map(sources, out, |[a]| self.result(self.integer(a).clamp(least, largest) as u64));
         }
-        let extended = |a: u64| if self.from.is_signed() { ((a << from) as i64 >> from) as u64 } else { a << from >> from };
+        let extended =
+            |a: u64| if self.from.is_signed() { ((a << from) as i64 >> from) as u64 } else { a << from >> from };
         if self.to.is_signed() {
             map(sources, out, |[a]| self.result(((extended(a) << to) as i64 >> to) as u64));
         } else {
@@ -197,7 +203,9 @@ impl Convert {
         let mut out = [0; 32];
         match self.from {
             F64 => map(sources, &mut out, |[a]| a),
-            F32 if self.ftz => map(sources, &mut out, |[a]| f64::from(single::flush(f32::from_bits(a as u32))).to_bits()),
+            F32 if self.ftz => {
+                map(sources, &mut out, |[a]| f64::from(single::flush(f32::from_bits(a as u32))).to_bits())
+            }
             F32 => map(sources, &mut out, |[a]| f64::from(f32::from_bits(a as u32)).to_bits()),
             F16 => map(sources, &mut out, |[a]| f64::from(f16_value(a as u16)).to_bits()),
             _ => map(sources, &mut out, |[a]| f64::from(bf16_value(a as u16)).to_bits()),
@@ -217,18 +225,16 @@ impl Convert {
                 let value = round_f32(self.limited(number(a)), rounding);
                 single::bits(if self.ftz { single::flush(value) } else { value }).into()
             }),
-            (F16, Rounding::Nearest) if !self.finite => map(sources, out, |[a]| {
-                Format::F16.round(self.limited(number(a)), Rounding::Nearest, false).into()
-            }),
-            (F16, _) => map(sources, out, |[a]| {
-                Format::F16.round(self.limited(number(a)), rounding, self.finite).into()
-            }),
+            (F16, Rounding::Nearest) if !self.finite => {
+                map(sources, out, |[a]| Format::F16.round(self.limited(number(a)), Rounding::Nearest, false).into())
+            }
+            (F16, _) => {
+                map(sources, out, |[a]| Format::F16.round(self.limited(number(a)), rounding, self.finite).into())
+            }
             (Tf32, _) => map(sources, out, |[a]| {
                 u64::from(Format::TF32.round(self.limited(number(a)), rounding, self.finite)) << 13
             }),
-            _ => map(sources, out, |[a]| {
-                Format::BF16.round(self.limited(number(a)), rounding, self.finite).into()
-            }),
+            _ => map(sources, out, |[a]| Format::BF16.round(self.limited(number(a)), rounding, self.finite).into()),
         }
     }
 

@@ -12,7 +12,6 @@ pub(super) const FORMS: &[Form] = &[
     Form::new("add sub mul", "rnd? ftz? f32x2", build),
     Form::new("add sub mul", "rnd? f64", build),
     Form::new("fma mad", "rnd ftz? sat? f32", build),
-    Form::new("mad", "ftz? sat? f32", build),
     Form::new("fma", "rnd ftz? f32x2", build),
     Form::new("fma mad", "rnd f64", build),
     Form::new("add sub", "rnd? sat? f32 f16|bf16", build),
@@ -177,4 +176,141 @@ fn doubles<const N: usize>(sources: &[&Lanes], out: &mut Lanes, function: impl F
         let values = values.map(f64::from_bits);
         double::bits(function(values), values)
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check, eval, floats};
+    use rustc_apfloat::ieee::{Double, Single};
+    use rustc_apfloat::{Float, Round};
+
+    const ROUNDINGS: [(&str, Round); 4] = [
+        ("rn", Round::NearestTiesToEven),
+        ("rz", Round::TowardZero),
+        ("rm", Round::TowardNegative),
+        ("rp", Round::TowardPositive),
+    ];
+
+    fn single(value: f32) -> u64 {
+        value.to_bits().into()
+    }
+
+    /// Checks arithmetic in all directions against a software implementation.
+    fn check_against<F: Float>(suffix: &str, width: u32, exponent: u32, result: impl Fn(F, &[u64]) -> u64 + Copy) {
+        let float = |bits: u64| F::from_bits(bits.into());
+        for (name, round) in ROUNDINGS {
+            let spelled = |operation: &str| format!("{operation}.{name}.{suffix}");
+            let two = floats(width, exponent, 3000);
+            check(&spelled("add"), &two, |[a, b]| result(float(a).add_r(float(b), round).value, &[a, b]));
+            check(&spelled("sub"), &two, |[a, b]| result(float(a).sub_r(float(b), round).value, &[a, b]));
+            check(&spelled("mul"), &two, |[a, b]| result(float(a).mul_r(float(b), round).value, &[a, b]));
+            check(&spelled("div"), &two, |[a, b]| result(float(a).div_r(float(b), round).value, &[a, b]));
+            let one = F::from_u128(1).value;
+            check(&spelled("rcp"), &two.iter().map(|[a, _]| [*a]).collect::<Vec<_>>(), |[a]| {
+                result(one.div_r(float(a), round).value, &[a])
+            });
+            let fma = |[a, b, c]: [u64; 3]| {
+                result(float(a).mul_add_r(float(b), float(c), round).value, &[a, b, c])
+            };
+            check(&spelled("fma"), &floats(width, exponent, 3000), fma);
+            check(&spelled("mad"), &floats(width, exponent, 300), fma);
+        }
+    }
+
+    #[test]
+    fn single_precision_equals_a_software_implementation() {
+        let result = |value: Single, _: &[u64]| if value.is_nan() { 0x7fff_ffff } else { value.to_bits() as u64 };
+        check_against::<Single>("f32", 32, 8, result);
+    }
+
+    #[test]
+    fn double_precision_equals_a_software_implementation() {
+        check_against::<Double>("f64", 64, 11, |value: Double, operands: &[u64]| {
+            let nan = operands.iter().find(|&&bits| f64::from_bits(bits).is_nan());
+            match nan {
+                _ if !value.is_nan() => value.to_bits() as u64,
+                Some(nan) => nan | 0x8 << 48,
+                None => 0xfff8 << 48,
+            }
+        });
+    }
+
+    #[test]
+    fn directed_roots_enclose_the_exact_root() {
+        for [a] in floats::<1>(32, 8, 2000) {
+            let a = a & 0x7fff_ffff;
+            let root = |name| f32::from_bits(eval(&format!("sqrt.{name}.f32"), &[a]) as u32);
+            let value = f64::from(f32::from_bits(a as u32));
+            let square = |value: f32| f64::from(value) * f64::from(value);
+            let (down, up) = (root("rm"), root("rp"));
+            if value.is_finite() {
+                assert!(square(down) <= value && value <= square(up), "{value:e}");
+                assert!(up == down || up == down.next_up() && square(down) < value && value < square(up));
+                assert_eq!(root("rz"), down);
+                assert_eq!(root("rn"), (value as f32).sqrt());
+            }
+        }
+        for [a] in floats::<1>(64, 11, 2000) {
+            let root = |name| f64::from_bits(eval(&format!("sqrt.{name}.f64"), &[a & u64::MAX >> 1]));
+            let (down, up, nearest) = (root("rm"), root("rp"), root("rn"));
+            let value = f64::from_bits(a & u64::MAX >> 1);
+            // Scaled, so that the residual is exact.
+            let scale = if value < 1.0 { 2f64.powi(200) } else { 1.0 };
+            let below = |root: f64| (-root * scale.sqrt()).mul_add(root * scale.sqrt(), value * scale);
+            if value.is_finite() {
+                assert!(below(down) >= 0.0 && below(up) <= 0.0, "{value:e}");
+                assert!(up == down || up == down.next_up() && (nearest == up || nearest == down));
+                assert_eq!(nearest, value.sqrt());
+            }
+        }
+        assert_eq!(eval("sqrt.rn.f32", &[single(-1.0)]), 0x7fff_ffff);
+        assert_eq!(eval("sqrt.rm.f32", &[single(-0.0)]), single(-0.0));
+    }
+
+    #[test]
+    fn ftz_flushes_operands_and_results() {
+        let (tiny, small) = (single(1e-40), single(f32::MIN_POSITIVE));
+        assert_eq!(eval("add.ftz.f32", &[tiny, small]), small);
+        assert_eq!(eval("add.f32", &[tiny, small]), single(1e-40 + f32::MIN_POSITIVE));
+        assert_eq!(eval("mul.ftz.f32", &[small, single(-0.5)]), single(-0.0));
+        assert_eq!(eval("mul.f32", &[small, single(-0.5)]), single(f32::MIN_POSITIVE * -0.5));
+        assert_eq!(eval("div.rn.ftz.f32", &[single(1.0), single(-1e-40)]), single(-f32::INFINITY));
+        assert_eq!(eval("abs.ftz.f32", &[single(-1e-40)]), 0);
+        assert_eq!(eval("fma.rn.ftz.f32", &[small, single(-0.25), tiny]), single(-0.0));
+    }
+
+    #[test]
+    fn saturation_limits_to_zero_and_one() {
+        for (a, b, expected) in [
+            (0.5, 0.25, 0.75),
+            (0.5, 1.0, 1.0),
+            (-2.0, 1.0, 0.0),
+            (f32::INFINITY, -f32::INFINITY, 0.0),
+            (f32::INFINITY, 1.0, 1.0),
+            (-0.0, -0.0, 0.0),
+        ] {
+            assert_eq!(eval("add.sat.f32", &[single(a), single(b)]), single(expected), "{a} {b}");
+        }
+        assert_eq!(eval("fma.rp.ftz.sat.f32", &[single(3.0), single(3.0), single(1.0)]), single(1.0));
+    }
+
+    #[test]
+    fn signs_change_without_arithmetic() {
+        assert_eq!(eval("neg.f32", &[single(0.0)]), single(-0.0));
+        assert_eq!(eval("abs.f32", &[0xffc0_0001]), 0x7fff_ffff, "NaN becomes the canonical one");
+        assert_eq!(eval("abs.f64", &[0xfff8_0000_0000_0001]), 0x7ff8_0000_0000_0001);
+        assert_eq!(eval("copysign.f32", &[single(-2.0), single(3.0)]), single(-3.0));
+        assert_eq!(eval("copysign.f64", &[1f64.to_bits(), (-3f64).to_bits()]), 3f64.to_bits());
+    }
+
+    #[test]
+    fn pairs_and_mixed_operands_equal_single_ones() {
+        let pair = |low: f32, high: f32| single(low) | single(high) << 32;
+        assert_eq!(eval("fma.rn.f32x2", &[pair(2.0, 3.0), pair(5.0, 7.0), pair(1.0, -1.0)]), pair(11.0, 20.0));
+        assert_eq!(eval("add.rz.ftz.f32x2", &[pair(1.0, 1e-40), pair(1e-20, 0.0)]), pair(1.0, 0.0));
+        assert_eq!(eval("add.f32.f16", &[0x3c00, single(0.5)]), single(1.5));
+        assert_eq!(eval("sub.rn.sat.f32.bf16", &[0x3f80, single(0.25)]), single(0.75));
+        assert_eq!(eval("fma.rn.f32.bf16", &[0x4000, 0x4040, single(0.5)]), single(6.5));
+        assert_eq!(eval("fma.rp.f32.f16", &[0x3c00, 0x3c00, single(1e-20)]), single(1f32.next_up()));
+    }
 }

@@ -146,8 +146,7 @@ impl Half {
             if self.oob && values.iter().take(2).any(|&operand| operand == OUT_OF_BOUNDS) {
                 return 0;
             }
-            let result =
-                if self.ftz { flush_f16(rounded(values.map(flush_f16))) } else { rounded(values) };
+            let result = if self.ftz { flush_f16(rounded(values.map(flush_f16))) } else { rounded(values) };
             let nan = result == NAN;
             let negative = result & 0x8000 != 0;
             match self.limit {
@@ -164,4 +163,85 @@ impl Half {
 #[inline(always)]
 pub(super) fn flush_f16(bits: u16) -> u16 {
     if bits & 0x7c00 == 0 { bits & 0x8000 } else { bits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check, decode, eval, floats};
+    use rustc_apfloat::Float;
+    use rustc_apfloat::ieee::{BFloat, Half};
+
+    fn check_against<F: Float>(suffix: &str, exponent: u32) {
+        let float = |bits: u64| F::from_bits(bits.into());
+        let result = |value: F| if value.is_nan() { 0x7fff } else { value.to_bits() as u64 };
+        let two = floats(16, exponent, 20_000);
+        check(&format!("add.{suffix}"), &two, |[a, b]| result((float(a) + float(b)).value));
+        check(&format!("sub.{suffix}"), &two, |[a, b]| result((float(a) - float(b)).value));
+        check(&format!("mul.rn.{suffix}"), &two, |[a, b]| result((float(a) * float(b)).value));
+        let fma = |[a, b, c]: [u64; 3]| result(float(a).mul_add(float(b), float(c)).value);
+        check(&format!("fma.rn.{suffix}"), &floats(16, exponent, 20_000), fma);
+        let all: Vec<[u64; 1]> = (0..=0xffff).map(|bits| [bits]).collect();
+        check(&format!("abs.{suffix}"), &all, |[a]| result(float(a).abs()));
+        check(&format!("neg.{suffix}"), &all, |[a]| result(-float(a)));
+    }
+
+    #[test]
+    fn half_precision_equals_a_software_implementation() {
+        check_against::<Half>("f16", 5);
+        check_against::<BFloat>("bf16", 8);
+    }
+
+    #[test]
+    fn pairs_equal_single_ones() {
+        for (pair, single) in [("fma.rn.f16x2", "fma.rn.f16"), ("fma.rn.relu.bf16x2", "fma.rn.relu.bf16")] {
+            check(pair, &floats(32, 8, 500), |operands| {
+                let of = |shift: u32| eval(single, &operands.map(|bits: u64| bits >> shift & 0xffff));
+                of(0) | of(16) << 16
+            });
+        }
+    }
+
+    #[test]
+    fn limits_treat_nan_and_negative_numbers() {
+        let (one, two, infinity, nan) = (0x3c00, 0x4000, 0x7c00, 0x7e01);
+        assert_eq!(eval("add.sat.f16", &[two, one]), one);
+        assert_eq!(eval("add.sat.f16", &[nan, one]), 0);
+        assert_eq!(eval("sub.sat.f16", &[one, two]), 0);
+        assert_eq!(eval("mul.f16", &[infinity, 0]), 0x7fff);
+        assert_eq!(eval("fma.rn.relu.f16", &[one, one, 0xc000]), 0);
+        assert_eq!(eval("fma.rn.relu.f16", &[one, nan, one]), 0x7fff);
+        assert_eq!(eval("fma.rn.relu.bf16", &[0x3f80, 0xbf80, 0]), 0);
+        assert_eq!(eval("fma.rn.sat.f16", &[two, two, one]), one);
+    }
+
+    #[test]
+    fn ftz_flushes_subnormal_numbers_of_f16() {
+        assert_eq!(eval("add.ftz.f16", &[0x0001, 0x0400]), 0x0400);
+        assert_eq!(eval("add.f16", &[0x0001, 0x0400]), 0x0401);
+        assert_eq!(eval("mul.ftz.f16", &[0x0400, 0xb800]), 0x8000);
+        assert_eq!(eval("neg.ftz.f16x2", &[0x0001_3c00]), 0x8000_bc00);
+    }
+
+    #[test]
+    fn elements_out_of_bounds_make_products_zero() {
+        assert_eq!(eval("fma.rn.oob.f16", &[0x7fff, 0x3c00, 0x3c00]), 0);
+        assert_eq!(eval("fma.rn.oob.f16", &[0x7e00, 0x3c00, 0x3c00]), 0x7fff);
+        assert_eq!(eval("fma.rn.oob.relu.bf16x2", &[0x3f80_7fff, 0x3f80_3f80, 0x3f80_3f80]), 0x4000_0000);
+    }
+
+    #[test]
+    fn operations_of_pairs_are_counted_twice() {
+        let count = |spelling, sources| {
+            let instruction = decode(spelling, sources).unwrap().unwrap();
+            (instruction.flops(), instruction.multiply_adds())
+        };
+        assert_eq!(count("fma.rn.f16x2", 3), (4, 2));
+        assert_eq!(count("fma.rn.f32x2", 3), (4, 2));
+        assert_eq!(count("fma.rn.f32", 3), (2, 1));
+        assert_eq!(count("add.bf16x2", 2), (2, 0));
+        assert_eq!(count("mul.f64", 2), (1, 0));
+        assert_eq!(count("mad.lo.s32", 3), (0, 1));
+        assert_eq!(count("dp4a.s32.s32", 3), (0, 4));
+        assert_eq!(count("max.f32", 2), (0, 0));
+    }
 }

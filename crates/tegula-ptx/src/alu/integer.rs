@@ -270,3 +270,135 @@ fn binary<T: Int>(sources: &[&Lanes], out: &mut Lanes, function: impl Fn(T, T) -
 fn ternary<T: Int>(sources: &[&Lanes], out: &mut Lanes, function: impl Fn(T, T, T) -> T) {
     map(sources, out, |[a, b, c]| function(T::of(a), T::of(b), T::of(c)).bits());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check, eval, eval_full, integers};
+
+    const TYPES: [(&str, u32, bool); 6] = [
+        ("u16", 16, false),
+        ("u32", 32, false),
+        ("u64", 64, false),
+        ("s16", 16, true),
+        ("s32", 32, true),
+        ("s64", 64, true),
+    ];
+
+    /// The integer of a type; all formulas below are exact in 256 bits or wrap in 128.
+    fn value(bits: u64, width: u32, signed: bool) -> i128 {
+        let unused = 128 - width;
+        let bits = i128::from(bits) << unused;
+        if signed { bits >> unused } else { (bits as u128 >> unused) as i128 }
+    }
+
+    fn wrapped(value: i128, width: u32) -> u64 {
+        (value & ((1i128 << width) - 1)) as u64
+    }
+
+    #[test]
+    fn integer_binary_operations_equal_exact_arithmetic() {
+        type Formula = fn(i128, i128, u32) -> i128;
+        let formulas: [(&str, Formula); 9] = [
+            ("add", |a, b, _| a + b),
+            ("sub", |a, b, _| a - b),
+            ("mul.lo", |a, b, _| a.wrapping_mul(b)),
+            ("mul.hi", |a, b, width| match a.checked_mul(b) {
+                Some(product) => product >> width,
+                None => ((a as u128 * b as u128) >> width) as i128,
+            }),
+            ("div", |a, b, _| if b == 0 { -1 } else { a / b }),
+            ("rem", |a, b, _| if b == 0 { -1 } else { a - a / b * b }),
+            ("min", |a, b, _| if a < b { a } else { b }),
+            ("max", |a, b, _| if a > b { a } else { b }),
+            ("sad", |a, b, _| if a > b { a - b } else { b - a }),
+        ];
+        for (name, width, signed) in TYPES {
+            for (operation, formula) in formulas {
+                let of = |bits| value(bits, width, signed);
+                let spelling = format!("{operation}.{name}");
+                if operation == "sad" {
+                    check(&spelling, &integers(600), |[a, b, c]| wrapped(formula(of(a), of(b), width) + of(c), width));
+                } else {
+                    check(&spelling, &integers(600), |[a, b]| wrapped(formula(of(a), of(b), width), width));
+                }
+            }
+            for (part, shift) in [("lo", 0), ("hi", width)] {
+                check(&format!("mad.{part}.{name}"), &integers(600), |[a, b, c]| {
+                    let (a, b) = (value(a, width, signed), value(b, width, signed));
+                    let product = a.checked_mul(b).map_or((a as u128).wrapping_mul(b as u128) >> shift, |p| (p >> shift) as u128);
+                    wrapped((product as i128).wrapping_add(c.into()), width)
+                });
+            }
+            if width < 64 {
+                let wide = |a, b| value(a, width, signed) * value(b, width, signed);
+                check(&format!("mul.wide.{name}"), &integers(600), |[a, b]| wrapped(wide(a, b), 2 * width));
+                check(&format!("mad.wide.{name}"), &integers(600), |[a, b, c]| {
+                    wrapped(wide(a, b) + i128::from(c), 2 * width)
+                });
+            }
+            if signed {
+                check(&format!("abs.{name}"), &integers(600), |[a]| wrapped(value(a, width, true).abs(), width));
+                check(&format!("neg.{name}"), &integers(600), |[a]| wrapped(-value(a, width, true), width));
+            }
+        }
+    }
+
+    #[test]
+    fn saturating_operations_stay_in_range() {
+        let clamp = |value: i128| wrapped(value.clamp(-(1 << 31), (1 << 31) - 1), 32);
+        let of = |bits| value(bits, 32, true);
+        check("add.sat.s32", &integers(600), |[a, b]| clamp(of(a) + of(b)));
+        check("sub.sat.s32", &integers(600), |[a, b]| clamp(of(a) - of(b)));
+        check("mad.hi.sat.s32", &integers(600), |[a, b, c]| clamp((of(a) * of(b) >> 32) + of(c)));
+        let low = |bits| value(bits, 24, true);
+        check("mad24.hi.sat.s32", &integers(600), |[a, b, c]| clamp((low(a) * low(b) >> 16) + of(c)));
+        assert_eq!(eval("add.sat.s32", &[0x7fff_ffff, 1]), 0x7fff_ffff);
+        assert_eq!(eval("sub.sat.s32", &[0x8000_0000, 1]), 0x8000_0000);
+    }
+
+    #[test]
+    fn products_of_24_bits_ignore_higher_bits() {
+        for (name, signed) in [("u32", false), ("s32", true)] {
+            for (part, shift) in [("lo", 0), ("hi", 16)] {
+                let product = |a, b| value(a, 24, signed) * value(b, 24, signed) >> shift;
+                check(&format!("mul24.{part}.{name}"), &integers(600), |[a, b]| wrapped(product(a, b), 32));
+                check(&format!("mad24.{part}.{name}"), &integers(600), |[a, b, c]| {
+                    wrapped(product(a, b) + i128::from(c), 32)
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn packed_operations_equal_those_of_halves() {
+        for (packed, single) in [
+            ("add.u16x2", "add.u16"),
+            ("add.s16x2", "add.s16"),
+            ("min.u16x2", "min.u16"),
+            ("max.s16x2", "max.s16"),
+            ("min.s16x2", "min.s16"),
+        ] {
+            check(packed, &integers(100), |[a, b]| {
+                eval(single, &[a, b]) | eval(single, &[a >> 16 & 0xffff, b >> 16 & 0xffff]) << 16
+            });
+        }
+        assert_eq!(eval("max.relu.s16x2", &[0xfffe_0003, 0xffff_fffb]), 0x0000_0003);
+        assert_eq!(eval("min.relu.s16x2", &[0x0007_0003, 0x0005_fffb]), 0x0005_0000);
+        assert_eq!(eval("min.relu.s32", &[5, 0xffff_fff0]), 0);
+        assert_eq!(eval("max.relu.s32", &[0xffff_fff1, 0xffff_fff0]), 0);
+    }
+
+    #[test]
+    fn division_by_zero_is_reported_for_active_lanes() {
+        let (_, results) = eval_full("div.u16", &[5, 0x1_0000], false);
+        assert_eq!(results.divided_by_zero, u32::MAX, "bits above the type do not count");
+        let (_, results) = eval_full("rem.s64", &[5, 1 << 40], false);
+        assert_eq!(results.divided_by_zero, 0);
+        assert_eq!(eval("div.s32", &[0x8000_0000, 0xffff_ffff]), 0x8000_0000, "the least integer by -1 wraps");
+        assert_eq!(eval("rem.s32", &[0x8000_0000, 0xffff_ffff]), 0);
+        let instruction = super::super::testing::decode("div.s32", 2).unwrap().unwrap();
+        let divisor = std::array::from_fn(|lane| u64::from(lane % 2 == 0));
+        let results = instruction.eval(&[&[1; 32], &divisor], 0, 0xf, &mut [[0; 32]; 2]);
+        assert_eq!(results.divided_by_zero, 0b1010);
+    }
+}

@@ -3,7 +3,7 @@
 use super::lanes::map;
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation};
-use crate::ast::ScalarType::{self, B16, B32, B64, F32, Pred, S32, U32};
+use crate::ast::ScalarType::{self, B16, B32, F32, Pred, S32, U32};
 
 pub(super) const FORMS: &[Form] = &[
     Form::new("and or xor not", "pred|b16|b32|b64", build),
@@ -17,7 +17,7 @@ pub(super) const FORMS: &[Form] = &[
     Form::new("slct", "any s32", build),
     Form::new("slct", "ftz? any f32", build),
     Form::new("mov", "any", build),
-    Form::new("mov", "pred|b8|u8|s8|f16|f16x2|bf16|bf16x2", build),
+    Form::new("mov", "pred", build),
 ];
 
 /// A logic, shift, selection or move instruction.
@@ -196,4 +196,117 @@ fn permute(a: u64, b: u64, selectors: u64) -> u64 {
         let byte = if selector & 8 == 0 { byte } else { (byte >> 7) * 0xff };
         result | byte << (8 * n)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check, eval, eval_full, integers};
+
+    #[test]
+    fn shifts_clamp_their_amount() {
+        for (width, amounts) in [(16u32, [15, 16, 40]), (32, [31, 32, 40]), (64, [63, 64, 70])] {
+            let (ones, top) = (u64::MAX >> (64 - width), 1 << (width - 1));
+            let [last, all, more] = amounts;
+            assert_eq!(eval(&format!("shl.b{width}"), &[1, last]), top);
+            assert_eq!(eval(&format!("shr.u{width}"), &[top, last]), 1);
+            assert_eq!(eval(&format!("shr.s{width}"), &[top, 1]), top | top >> 1);
+            for amount in [all, more, 0xffff_ffff] {
+                assert_eq!(eval(&format!("shl.b{width}"), &[ones, amount]), 0, "{width} {amount}");
+                assert_eq!(eval(&format!("shr.b{width}"), &[ones, amount]), 0);
+                assert_eq!(eval(&format!("shr.s{width}"), &[top, amount]), ones);
+                assert_eq!(eval(&format!("shr.s{width}"), &[top - 1, amount]), 0);
+            }
+            check(&format!("shr.s{width}"), &integers(300), |[a, n]| {
+                let value = i128::from(a) << (128 - width) >> (128 - width);
+                (value >> (n as u32).min(100)) as u64 & ones
+            });
+        }
+    }
+
+    #[test]
+    fn funnel_shifts_equal_the_definition() {
+        for (mode, clamp) in [("clamp", true), ("wrap", false)] {
+            let amount = |n: u64| if clamp { (n as u32).min(32) } else { n as u32 & 31 };
+            let both = |a: u64, b: u64| u128::from(b & 0xffff_ffff) << 32 | u128::from(a & 0xffff_ffff);
+            check(&format!("shf.l.{mode}.b32"), &integers(600), |[a, b, n]| {
+                (both(a, b) << amount(n) >> 32) as u64 & 0xffff_ffff
+            });
+            check(&format!("shf.r.{mode}.b32"), &integers(600), |[a, b, n]| {
+                (both(a, b) >> amount(n)) as u64 & 0xffff_ffff
+            });
+        }
+    }
+
+    #[test]
+    fn lop3_follows_all_tables() {
+        for table in 0..256 {
+            for inputs in 0..8u64 {
+                // One bit of each operand, at a place that depends on the table.
+                let at = table % 32;
+                let operand = |bit: u64| (inputs >> bit & 1) << at;
+                let result = eval("lop3.b32", &[operand(2), operand(1), operand(0), table]);
+                assert_eq!(result >> at & 1, table >> inputs & 1, "table {table} inputs {inputs:03b}");
+            }
+        }
+        let [a, b, c] = [0xf0, 0xcc, 0xaa];
+        assert_eq!(eval("lop3.b32", &[a, b, c, (a & b | c) ^ a]) & 0xff, 0x1a, "the example of the ISA");
+    }
+
+    #[test]
+    fn lop3_combines_with_a_predicate() {
+        for (a, q) in [(0, 0), (0, 1), (8, 0), (8, 1)] {
+            let nonzero = u64::from(a != 0);
+            assert_eq!(eval_full("lop3.or.b32", &[a, a, a, 0x80, q], false).0, [a, nonzero | q]);
+            assert_eq!(eval_full("lop3.and.b32", &[a, a, a, 0x80, q], false).0, [a, nonzero & q]);
+        }
+    }
+
+    #[test]
+    fn prmt_selects_and_replicates() {
+        let (a, b) = (0x8322_1100, 0x77e6_5544);
+        assert_eq!(eval("prmt.b32", &[a, b, 0x3210]), a);
+        assert_eq!(eval("prmt.b32", &[a, b, 0x7654]), b);
+        assert_eq!(eval("prmt.b32", &[a, b, 0x0f63]), 0x0000_e683);
+        assert_eq!(eval("prmt.b32", &[a, b, 0xbe6b]), 0xffff_e6ff, "the sign is replicated");
+        let bytes: Vec<u64> = (0..8).map(|n| (b << 32 | a) >> (8 * n) & 0xff).collect();
+        let row = |sources: [usize; 4]| sources.iter().fold(0, |word, &n| word << 8 | bytes[n]);
+        for n in 0..4usize {
+            let control = n as u64 | 0xffff_fff0;
+            assert_eq!(eval("prmt.b32.f4e", &[a, b, control]), row([n + 3, n + 2, n + 1, n]));
+            assert_eq!(eval("prmt.b32.b4e", &[a, b, control]), row([5, 6, 7, 8].map(|from| (from + n) % 8)));
+            assert_eq!(eval("prmt.b32.rc8", &[a, b, control]), row([n; 4]));
+            assert_eq!(eval("prmt.b32.ecl", &[a, b, control]), row([3, 2, 1, 0].map(|byte: usize| byte.max(n))));
+            assert_eq!(eval("prmt.b32.ecr", &[a, b, control]), row([3, 2, 1, 0].map(|byte: usize| byte.min(n))));
+            let half = 2 * (n % 2);
+            assert_eq!(eval("prmt.b32.rc16", &[a, b, control]), row([half + 1, half, half + 1, half]));
+        }
+    }
+
+    #[test]
+    fn logic_keeps_to_the_width() {
+        assert_eq!(eval("not.pred", &[0]), 1);
+        assert_eq!(eval("not.pred", &[1]), 0);
+        assert_eq!(eval("not.b16", &[0x00ff]), 0xff00);
+        assert_eq!(eval("not.b64", &[0]), u64::MAX);
+        assert_eq!(eval("xor.pred", &[1, 1]), 0);
+        assert_eq!(eval("and.b16", &[0x1_ffff, 0x1_0ff0]), 0x0ff0);
+        assert_eq!(eval("or.b32", &[0x8000_0000, 1]), 0x8000_0001);
+        assert_eq!(eval("cnot.b16", &[0x1_0000]), 1);
+        assert_eq!(eval("cnot.b32", &[7]), 0);
+        assert_eq!(eval("mov.u16", &[0x1_2345]), 0x2345);
+        assert_eq!(eval("mov.f64", &[u64::MAX]), u64::MAX);
+    }
+
+    #[test]
+    fn selections_choose_by_predicate_or_sign() {
+        assert_eq!(eval("selp.f32", &[1, 2, 1]), 1);
+        assert_eq!(eval("selp.b64", &[1, 2, 0]), 2);
+        let float = |value: f32| u64::from(value.to_bits());
+        for (selector, expected) in [(0.0, 1), (-0.0, 1), (1.0, 1), (-1.0, 2), (f32::NAN, 2), (-1e-40, 2)] {
+            assert_eq!(eval("slct.u64.f32", &[1, 2, float(selector)]), expected, "{selector}");
+        }
+        assert_eq!(eval("slct.ftz.u64.f32", &[1, 2, float(-1e-40)]), 1);
+        assert_eq!(eval("slct.f64.s32", &[1, 2, 0]), 1);
+        assert_eq!(eval("slct.b16.s32", &[1, 2, 0x8000_0000]), 2);
+    }
 }

@@ -63,7 +63,8 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
     let single = words.pick(&[("f32", (Type::F32, F32)), ("f64", (Type::F64, F64))]);
     let (ty, register) = half.or(single).ok_or_else(|| words.unsupported())?;
     let xor_sign = words.has("xorsign");
-    let three = words.sources == 3 && ty == Type::F32 && !xor_sign;
+    // Magnitudes without the product of signs are only for three operands.
+    let three = ty == Type::F32 && !xor_sign && (words.sources == 3 || words.has("abs"));
     let sources = if three { 3 } else { 2 };
     let op = MinMax {
         ty,

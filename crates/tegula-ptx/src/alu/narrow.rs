@@ -219,3 +219,140 @@ pub(super) fn round_f32(value: f64, rounding: Rounding) -> f32 {
     };
     f32::from_bits(stepped)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Random;
+    use super::*;
+    use rustc_apfloat::ieee::{BFloat, Double, Float8E5M2, Half, Single};
+    use rustc_apfloat::{Float, FloatConvert, Round};
+
+    const ROUNDINGS: [(Rounding, Round); 5] = [
+        (Rounding::Nearest, Round::NearestTiesToEven),
+        (Rounding::NearestAway, Round::NearestTiesToAway),
+        (Rounding::TowardZero, Round::TowardZero),
+        (Rounding::Down, Round::TowardNegative),
+        (Rounding::Up, Round::TowardPositive),
+    ];
+
+    /// Numbers on the grid of a format, half-way between, near both, and anywhere.
+    fn numbers(format: Format, count: usize) -> Vec<f64> {
+        let mut random = Random(17);
+        let mut one = || {
+            let code = random.next() as u32 % (format.max_finite + 1);
+            let (low, high) = (format.value(code), format.value((code + 1).min(format.max_finite)));
+            let magnitude = match random.next() % 7 {
+                0 => low,
+                1 => (low + high) * 0.5,
+                2 => ((low + high) * 0.5).next_up(),
+                3 => ((low + high) * 0.5).next_down(),
+                4 => low.next_up(),
+                5 => low + (high - low) * (random.next() % 1000) as f64 * 1e-3,
+                _ => f64::from_bits(random.next() >> 1),
+            };
+            if random.next() % 2 == 0 { -magnitude } else { magnitude }
+        };
+        let edges = [0.0, -0.0, f64::INFINITY, -f64::INFINITY, f64::MAX, -f64::MAX, 5e-324, -5e-324];
+        (0..count).map(|_| one()).chain(edges).filter(|number| !number.is_nan()).collect()
+    }
+
+    fn rounds_as<F: Float>(format: Format)
+    where
+        Double: FloatConvert<F>,
+    {
+        for number in numbers(format, 5000) {
+            for (rounding, round) in ROUNDINGS {
+                let value = Double::from_bits(number.to_bits().into());
+                let expected: F = value.convert_r(round, &mut false).value;
+                let rounded = format.round(number, rounding, false);
+                assert_eq!(u128::from(rounded), expected.to_bits(), "{number:e} {rounding:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rounding_equals_a_software_implementation() {
+        rounds_as::<Half>(Format::F16);
+        rounds_as::<BFloat>(Format::BF16);
+        rounds_as::<Float8E5M2>(Format::E5M2);
+    }
+
+    #[test]
+    fn single_rounding_equals_a_software_implementation() {
+        let format = Format { fraction: 23, max_finite: 0x7f7f_ffff, ..Format::BF16 };
+        for number in numbers(Format { sign: 1 << 31, infinity: 0x7f80_0000, ..format }, 5000) {
+            for (rounding, round) in ROUNDINGS.into_iter().filter(|(r, _)| *r != Rounding::NearestAway) {
+                let expected: Single =
+                    Double::from_bits(number.to_bits().into()).convert_r(round, &mut false).value;
+                assert_eq!(u128::from(round_f32(number, rounding).to_bits()), expected.to_bits(), "{number:e} {rounding:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_equal_a_software_implementation() {
+        fn equal<F: Float + FloatConvert<Double>>(format: Format, bits: u32) {
+            for code in 0..1u32 << bits {
+                let expected: Double = F::from_bits(code.into()).convert(&mut false).value;
+                let (value, expected) = (format.value(code), f64::from_bits(expected.to_bits() as u64));
+                assert!(value.to_bits() == expected.to_bits() || value.is_nan() && expected.is_nan(), "{code:#x}");
+                if !value.is_nan() {
+                    assert_eq!(format.round(value, Rounding::Nearest, false), code);
+                }
+            }
+        }
+        equal::<Half>(Format::F16, 16);
+        equal::<BFloat>(Format::BF16, 16);
+        equal::<Float8E5M2>(Format::E5M2, 8);
+        for code in 0..=u16::MAX {
+            let same = |a: f32, b: f64| f64::from(a).to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+            assert!(same(f16_value(code), Format::F16.value(code.into())), "{code:#x}");
+            assert!(same(bf16_value(code), Format::BF16.value(code.into())), "{code:#x}");
+        }
+    }
+
+    #[test]
+    fn small_formats_round_to_the_nearest_code() {
+        for format in [Format::E4M3, Format::E2M3, Format::E3M2, Format::E2M1] {
+            for number in numbers(format, 3000) {
+                let magnitude = number.abs().min(1e6);
+                let distance = |code: &u32| (format.value(*code) - magnitude).abs();
+                let best = (0..=format.max_finite).min_by(|a, b| {
+                    // The even one of two at the same distance.
+                    distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1)))
+                });
+                let sign = if number.is_sign_negative() { format.sign } else { 0 };
+                assert_eq!(Some(format.round(number, Rounding::Nearest, true)), best.map(|code| code | sign), "{number:e}");
+            }
+            assert_eq!(format.round(f64::NAN, Rounding::Nearest, true), format.nan);
+        }
+        assert_eq!(Format::E4M3.value(0x7e), 448.0);
+        assert_eq!(Format::E2M3.value(0x1f), 7.5);
+        assert_eq!(Format::E3M2.value(0x1f), 28.0);
+        assert_eq!(Format::E2M1.value(0x7), 6.0);
+    }
+
+    #[test]
+    fn stochastic_rounding_adds_random_bits() {
+        // A quarter of the unit above 1: up if the random bits are at least three quarters.
+        let number = 1.0 + 0.25 / 1024.0;
+        let top = |random: u64| random << 62;
+        for (random, expected) in [(0, 0x3c00), (1, 0x3c00), (2, 0x3c00), (3, 0x3c01)] {
+            assert_eq!(Format::F16.round_stochastic(number, top(random), false), expected);
+            assert_eq!(Format::F16.round_stochastic(-number, top(random), false), expected | 0x8000);
+        }
+        assert_eq!(Format::F16.round_stochastic(1.0, u64::MAX, false), 0x3c00);
+    }
+
+    #[test]
+    fn sums_are_odd_where_inexact() {
+        assert_eq!(exact_sum(1.0, 2f64.powi(-60)), 1f64.next_up());
+        assert_eq!(exact_sum(1.0, -(2f64.powi(-60))), 1f64.next_down());
+        assert_eq!(exact_sum(1f64.next_up(), 2f64.powi(-60)), 1f64.next_up());
+        assert_eq!(exact_sum(-1.0, 2f64.powi(-60)), -(1f64.next_down()));
+        assert_eq!(exact_sum(f64::INFINITY, -1.0), f64::INFINITY);
+        assert!(exact_sum(f64::INFINITY, -f64::INFINITY).is_nan());
+        assert!(signed_zero(0.0, 1.0, -1.0, Rounding::Down).is_sign_negative());
+        assert!(signed_zero(0.0, 0.0, 0.0, Rounding::Down).is_sign_positive());
+    }
+}

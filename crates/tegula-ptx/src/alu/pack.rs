@@ -11,6 +11,7 @@ pub(super) const FORMS: &[Form] = &[
     Form::new("cvt", "rs relu? satfinite? f16x2|bf16x2 f32", build),
     Form::new("cvt", "rn satfinite relu? e4m3x2|e5m2x2|e2m1x2|e2m3x2|e3m2x2 f32|f16x2|bf16x2", build),
     Form::new("cvt", "rn relu? f16x2 e4m3x2|e5m2x2|e2m1x2|e2m3x2|e3m2x2", build),
+    Form::new("cvt", "rn relu? satfinite? bf16x2 e4m3x2|e5m2x2|e2m1x2|e2m3x2|e3m2x2", build),
     Form::new("cvt", "rz|rp satfinite? ue8m0x2 f32|bf16x2", build),
     Form::new("cvt", "rn bf16x2 ue8m0x2", build),
     Form::new("cvt", "pack sat u16|s16 s32", build_integers),
@@ -39,11 +40,7 @@ pub(super) enum Pair {
     /// In two registers of type `f32`.
     Singles,
     /// In a register, the first in the upper part.
-    Packed {
-        format: Format,
-        bits: u32,
-        register: ScalarType,
-    },
+    Packed { format: Format, bits: u32, register: ScalarType },
     /// Powers of two without sign, of 8 bits each.
     Exponents,
 }

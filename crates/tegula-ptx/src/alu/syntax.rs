@@ -30,7 +30,8 @@ impl Form {
     fn fits(&self, words: &Words) -> bool {
         let mut places: Vec<Option<&str>> = self.modifiers.split(' ').map(Some).collect();
         let all_placed = words.modifiers.iter().all(|word| {
-            let free = places.iter_mut().find(|place| place.is_some_and(|place| alternatives(place).any(|a| a == word)));
+            let free =
+                places.iter_mut().find(|place| place.is_some_and(|place| alternatives(place).any(|a| a == word)));
             free.map(|place| *place = None).is_some()
         });
         all_placed && places.iter().flatten().all(|place| place.ends_with('?'))
@@ -98,7 +99,8 @@ pub(super) fn decode(families: &[&'static [Form]], words: &Words) -> Option<Resu
     if forms.is_empty() || words.opcode == "mov" {
         return None;
     }
-    let known = |word: &str| forms.iter().flat_map(|form| form.modifiers.split(' ')).flat_map(alternatives).any(|a| a == word);
+    let known =
+        |word: &str| forms.iter().flat_map(|form| form.modifiers.split(' ')).flat_map(alternatives).any(|a| a == word);
     let unknown = words.modifiers.iter().find(|word| !known(word));
     Some(Err(unknown.map_or_else(|| words.unsupported(), |word| format!("unsupported modifier \".{word}\""))))
 }

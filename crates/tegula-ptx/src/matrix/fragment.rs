@@ -1,8 +1,8 @@
 //! Fragments: which lane and which part of a register holds an element of a matrix.
 //!
-//! One rule describes all fragments of `mma` and `wmma`, except those of `m8n8k4` with f16. A matrix
-//! is a number of *lines*: rows of A, columns of B, rows of C. A *tile* is 8 lines of 4 lanes each,
-//! and a lane holds consecutive elements of its line. Tiles follow each other in the registers.
+//! One rule describes all fragments of `mma` and `wmma`, except those of `m8n8k4` with f16. A
+//! matrix is a number of *lines*: rows of A, columns of B, rows of C. A *tile* is 8 lines of 4 lanes
+//! each, and a lane holds consecutive elements of its line. Tiles follow each other in the registers.
 
 use crate::alu::Lanes;
 
@@ -163,7 +163,7 @@ mod tests {
         for (element, lines, k) in [(Element::F16, 16, 16), (Element::S4, 8, 32), (Element::B1, 16, 256)] {
             let tiling = Tiling::operand(lines, k, element, lines / 8);
             let fragment = Fragment::tiled(element, tiling, |line, depth| line * tiling.depth + depth);
-            let matrix: Vec<u64> = (0..fragment.size() as u64).map(|x| x * 7919 & fragment.mask()).collect();
+            let matrix: Vec<u64> = (0..fragment.size() as u64).map(|x| (x * 7919) & fragment.mask()).collect();
             let mut registers = vec![[0; 32]; 2 * fragment.registers() as usize];
             fragment.clone().repeated(2 * fragment.registers()).scatter(&matrix, &mut registers);
             let (first, second) = registers.split_at(registers.len() / 2);

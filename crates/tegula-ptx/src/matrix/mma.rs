@@ -151,7 +151,8 @@ impl Mma {
 /// The arithmetic of a form with the fragments of the Tensor Cores.
 pub(super) fn arithmetic(modifiers: &Modifiers, a: Element, [c, d]: [Element; 2]) -> Result<Arithmetic, String> {
     let k = modifiers.shape[2] as usize;
-    let blocks = Blocks { format: tensor_core::F16, fast: None, k, half: [c, d] == [Element::F16; 2], from_pairs: false };
+    let blocks =
+        Blocks { format: tensor_core::F16, fast: None, k, half: [c, d] == [Element::F16; 2], from_pairs: false };
     if modifiers.saturating && c != Element::S32 {
         return Err(format!(".satfinite is not supported for .{}", a.name()));
     }
@@ -163,7 +164,9 @@ pub(super) fn arithmetic(modifiers: &Modifiers, a: Element, [c, d]: [Element; 2]
         Element::F16 => Arithmetic::Blocks(Blocks { fast: Some(Type::F16), ..blocks }),
         Element::Bf16 => Arithmetic::Blocks(Blocks { format: tensor_core::BF16, fast: Some(Type::BF16), ..blocks }),
         Element::Tf32 => Arithmetic::Blocks(Blocks { format: tensor_core::TF32, ..blocks }),
-        Element::E4m3 | Element::E5m2 => Arithmetic::Blocks(Blocks { from_pairs: true, ..blocks }),
+        Element::E4m3 | Element::E5m2 => {
+            Arithmetic::Blocks(Blocks { fast: Some(Type::F16), k: k / 2, from_pairs: true, ..blocks })
+        }
         Element::B1 => match modifiers.bit_operation {
             Some(operation) => Arithmetic::Bits(operation),
             None => return Err("the operation of .b1 is missing: .xor.popc or .and.popc".into()),

@@ -3,9 +3,11 @@
 //! Hopper has no Tensor Core instruction for some forms; the assembler expands them, with the same
 //! result except for the rounding of two:
 //!
-//! * 8-bit floating-point formats become f16. The lower pair of elements of each register is added up
-//!   from zero, then the upper pair, and then C is added to the rounded sum.
+//! * 8-bit floating-point formats become f16. The lower pair of elements of each register is added
+//!   up from zero, then the upper pair, and then C is added to the rounded sum.
 //! * `m8n8k4` with f16 becomes multiplications and additions of f32, not on Tensor Cores.
+
+use std::borrow::Cow;
 
 use rustc_apfloat::ieee::Double;
 use rustc_apfloat::{Float, Round};
@@ -25,7 +27,7 @@ pub(super) enum Arithmetic {
     F64(Rounding),
     /// Blocks of products on Tensor Cores.
     Blocks(Blocks),
-    /// Multiplications and additions of f32, of four elements.
+    /// Multiplications and additions of f32, of four elements; with C and D of f16 in `half`.
     F32 {
         half: bool,
     },
@@ -83,12 +85,7 @@ impl Product {
         match self.arithmetic {
             Arithmetic::F64(Rounding::Nearest) => self.chain(a, b, c),
             Arithmetic::F64(rounding) => self.each(a, b, c, |a, b, c| chain_rounded(rounding, a, b, c)),
-            Arithmetic::Blocks(Blocks { fast: Some(ty), k: 16, half: false, .. }) if core == TensorCore::Sm90 => {
-                let mut sums: Vec<u32> = c.iter().map(|&c| c as u32).collect();
-                warpgroup(ty, a, b, &mut sums);
-                c.iter_mut().zip(sums).for_each(|(c, sum)| *c = sum.into());
-            }
-            Arithmetic::Blocks(blocks) => self.each(a, b, c, |a, b, c| blocks.dot(core, a, b, c)),
+            Arithmetic::Blocks(blocks) => self.blocks(blocks, core, a, b, c),
             Arithmetic::F32 { half } => self.each(a, b, c, |a, b, c| dot_f32(half, a, b, c)),
             Arithmetic::Integers { saturating } => self.each(a, b, c, |a, b, c| dot_integers(saturating, a, b, c)),
             Arithmetic::Bits(operation) => self.each(a, b, c, |a, b, c| dot_bits(operation, a, b, c)),
@@ -98,10 +95,30 @@ impl Product {
     /// Computes each element from its row of A and its column of B.
     fn each(&self, a: &[u64], b: &[u64], c: &mut [u64], dot: impl Fn(&[u64], &[u64], u64) -> u64) {
         let [_, n, k] = self.shape;
-        for (row, c) in a.chunks(k).zip(c.chunks_mut(n)) {
-            for (col, c) in b.chunks(k).zip(c) {
-                *c = dot(row, col, *c);
+        each(n, k, a, b, c, dot);
+    }
+
+    /// The instructions of the hardware, one after the other along k.
+    fn blocks(&self, blocks: Blocks, core: TensorCore, a: &[u64], b: &[u64], c: &mut [u64]) {
+        let [_, n, k] = self.shape;
+        let mut sums = if blocks.from_pairs { vec![0; c.len()] } else { c.to_vec() };
+        for step in 0..k / blocks.k {
+            let [a, b] = [a, b].map(|of| blocks.lines(of, k, step));
+            match blocks.fast {
+                Some(ty) if core == TensorCore::Sm90 && blocks.k == 16 && !blocks.half => {
+                    let mut of_step: Vec<u32> = sums.iter().map(|&sum| sum as u32).collect();
+                    warpgroup(ty, &a, &b, &mut of_step);
+                    sums.iter_mut().zip(of_step).for_each(|(sum, of_step)| *sum = of_step.into());
+                }
+                _ => each(n, blocks.k, &a, &b, &mut sums, |a, b, sum| blocks.dot(core, a, b, sum)),
             }
+        }
+        for (c, sum) in c.iter_mut().zip(sums) {
+            *c = match (blocks.from_pairs, blocks.half) {
+                (false, _) => sum,
+                (true, true) => add_f16(sum as u16, *c as u16).into(),
+                (true, false) => canonical_f32(f32::from_bits(sum as u32) + f32::from_bits(*c as u32)).into(),
+            };
         }
     }
 
@@ -129,16 +146,14 @@ impl Product {
 
     /// Whether the result has the bits of the hardware's.
     ///
-    /// All forms were compared with an H100. For an A100, the order of f16 accumulators is taken
-    /// from the literature that `tegula_interp` cites, and 8-bit formats do not exist.
+    /// All forms were compared with an H100. For an A100, the arithmetic is that of the literature
+    /// that `tegula_interp` cites; it has no 8-bit floating-point formats.
     pub fn is_exact(&self, core: TensorCore) -> bool {
-        match self.arithmetic {
-            Arithmetic::Blocks(blocks) => core == TensorCore::Sm90 || !blocks.half && !blocks.from_pairs,
-            _ => true,
-        }
+        core == TensorCore::Sm90 || !matches!(self.arithmetic, Arithmetic::Blocks(Blocks { from_pairs: true, .. }))
     }
 }
 
+/// Fused multiply-adds of one element. Of NaN operands, that of B counts first, then C, then A.
 fn chain_rounded(rounding: Rounding, a: &[u64], b: &[u64], c: u64) -> u64 {
     let round = match rounding {
         Rounding::Nearest => Round::NearestTiesToEven,
@@ -162,23 +177,28 @@ const QUIET: u64 = 1 << 51;
 /// The NaN of an operation on other values.
 const NAN: u64 = 0xfff8_0000_0000_0000;
 
-impl Blocks {
-    fn dot(&self, core: TensorCore, a: &[u64], b: &[u64], c: u64) -> u64 {
-        if self.from_pairs {
-            let pairs = |of: &[u64], first: usize| -> Vec<u64> {
-                of.chunks(4).flat_map(|four| four.iter().skip(first).take(2)).copied().collect()
-            };
-            let sum = [0, 2].into_iter().fold(0, |sum, first| self.sum(core, &pairs(a, first), &pairs(b, first), sum));
-            return match self.half {
-                true => add_f16(sum as u16, c as u16).into(),
-                false => canonical_f32(f32::from_bits(sum as u32) + f32::from_bits(c as u32)).into(),
-            };
+/// Computes each element from its row of A and its column of B, of `k` elements.
+fn each(n: usize, k: usize, a: &[u64], b: &[u64], c: &mut [u64], dot: impl Fn(&[u64], &[u64], u64) -> u64) {
+    for (row, c) in a.chunks(k).zip(c.chunks_mut(n)) {
+        for (col, c) in b.chunks(k).zip(c) {
+            *c = dot(row, col, *c);
         }
-        a.chunks(self.k).zip(b.chunks(self.k)).fold(c, |sum, (a, b)| self.sum(core, a, b, sum))
+    }
+}
+
+impl Blocks {
+    /// The operand of one instruction, from lines of `k` elements.
+    fn lines<'a>(&self, of: &'a [u64], k: usize, step: usize) -> Cow<'a, [u64]> {
+        if self.k == k {
+            return of.into();
+        }
+        // A part of each line, or one of the two pairs of each register.
+        let (period, first, taken) = if self.from_pairs { (4, 2 * step, 2) } else { (k, step * self.k, self.k) };
+        of.chunks(period).flat_map(|chunk| chunk.iter().skip(first).take(taken)).copied().collect()
     }
 
-    /// Adds the products of one instruction of the hardware.
-    fn sum(&self, core: TensorCore, a: &[u64], b: &[u64], sum: u64) -> u64 {
+    /// Adds the products of one row and one column.
+    fn dot(&self, core: TensorCore, a: &[u64], b: &[u64], sum: u64) -> u64 {
         match self.half {
             true => self.accumulate_half(core, a, b, sum as u16).into(),
             false => accumulate_blocks(core, self.format, a, b, sum as u32).into(),

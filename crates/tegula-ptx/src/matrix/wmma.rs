@@ -1,8 +1,8 @@
 //! `wmma`: matrices from memory to fragments, their product, and back.
 //!
-//! PTX leaves the mapping of fragments open. This is the mapping of sm_80 to sm_90: that of the
-//! `mma` instructions that the assembler puts in place of `wmma.mma`. For `m8n32k16` it computes the
-//! transposed product. Accesses to memory, too, are those of the assembled instructions:
+//! PTX leaves the mapping of fragments open. This is the mapping of sm_80 and sm_90: that of the
+//! `mma` instructions that the assembler puts in place of `wmma.mma`. For `m8n32k16` it computes
+//! the transposed product. Accesses to memory, too, are those of the assembled instructions:
 //!
 //! * Elements of 4 and 8 bytes of a lane that are neighbors in memory are accessed at once.
 //! * 16-bit elements are accessed in pairs of neighbors, and exchanged between lanes if the matrix
@@ -326,3 +326,6 @@ fn accesses(element: Element, tiling: Tiling, along_depth: bool, as_rows: bool) 
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,7 +55,11 @@ impl Cursor<'_> {
         let (mut space, mut ty) = (None, None);
         let (mut vector, mut align, mut pointer) = (1, None, None);
         while self.peek() == Some(b'.') {
-            for word in self.modifiers() {
+            let words = self.modifiers();
+            if words.is_empty() {
+                return Err(self.expected("a directive"));
+            }
+            for word in words {
                 match word.as_str() {
                     "v2" => vector = 2,
                     "v4" => vector = 4,
