@@ -8,7 +8,7 @@ use tegula_interp::rules::{
 };
 use tegula_ir::{AtomicOp, MemoryOrder, Operand, Scope};
 
-use crate::address::{Location, allocation_address, locate};
+use crate::address::{Location, allocation_address, locate, shared_address};
 use crate::alu::Lanes;
 use crate::ast::{ScalarType, StateSpace};
 use crate::atomic;
@@ -59,6 +59,9 @@ impl Run<'_, '_> {
 
     /// Resolves the addresses of the active lanes; reports and drops those that are invalid.
     pub fn resolve(&mut self, space: Option<StateSpace>, addresses: &Lanes, bytes: u32, writes: bool) -> Target {
+        if let Some(target) = self.resolve_together(space, addresses, bytes) {
+            return target;
+        }
         let count = self.machine.allocations.len() as u32;
         let mut target = Target { locations: [Location::Nowhere(0); 32], lanes: self.active };
         for lane in lanes(self.active) {
@@ -77,6 +80,37 @@ impl Run<'_, '_> {
             }
         }
         target
+    }
+
+    /// Resolves addresses that all lie in one symbol of shared memory or in one allocation, the most
+    /// frequent case; `None` if one of them does not, or is not aligned.
+    fn resolve_together(&self, space: Option<StateSpace>, addresses: &Lanes, bytes: u32) -> Option<Target> {
+        let first = lanes(self.active).next()?;
+        let active = self.active;
+        let together = |low: u64, high: u64| {
+            let end = high.checked_sub(u64::from(bytes)).filter(|&end| end >= low)?;
+            let misfit = |lane: usize, address: u64| {
+                u64::from(active >> lane & 1 == 1) & u64::from(address < low || address > end || address & u64::from(bytes - 1) != 0)
+            };
+            let misfits = (0..32).fold(0, |all, lane| all | misfit(lane, addresses[lane]));
+            (misfits == 0).then_some(())
+        };
+        let locations = match locate(space, addresses[first], self.machine.allocations.len() as u32) {
+            Location::Shared { symbol, .. } if space == Some(StateSpace::Shared) => {
+                let known = self.machine.program.shared.get(symbol as usize)?;
+                let end = known.bytes.map_or(self.machine.shared_bytes, |bytes| known.offset + bytes);
+                let base = shared_address(symbol, 0);
+                together(base + u64::from(known.offset), base + u64::from(end.min(self.machine.shared_bytes)))?;
+                addresses.map(|address| Location::Shared { symbol, offset: address.wrapping_sub(base) as u32 })
+            }
+            Location::Global { allocation, .. } => {
+                let base = allocation_address(allocation);
+                together(base, base + self.machine.allocations[allocation as usize].storage.len)?;
+                addresses.map(|address| Location::Global { allocation, offset: address.wrapping_sub(base) as i64 })
+            }
+            _ => return None,
+        };
+        Some(Target { locations, lanes: active })
     }
 
     pub fn is_in_bounds(&self, location: Location, bytes: u32) -> bool {
@@ -140,13 +174,11 @@ impl Run<'_, '_> {
             if transfer.read_only {
                 self.check_read_only(&at, size);
             }
-            let mut values = [0; 32];
-            for lane in lanes(at.lanes) {
-                if kind.scope.is_some() {
-                    self.acquire(at.locations[lane], lane, transfer.order, transfer.scope);
-                }
-                values[lane] = self.fetch(at.locations[lane], lane, size);
+            if kind.scope.is_some() {
+                lanes(at.lanes).for_each(|lane| self.acquire(at.locations[lane], lane, transfer.order, transfer.scope));
             }
+            let mut values = [0; 32];
+            lanes(at.lanes).for_each(|lane| values[lane] = self.fetch(at.locations[lane], lane, size));
             if transfer.ty.is_signed() && size < 8 {
                 let (shift, mask) = (64 - 8 * size, u64::MAX >> (64 - transfer.register_bits));
                 values = values.map(|value| ((value << shift) as i64 >> shift) as u64 & mask);
@@ -472,6 +504,7 @@ impl Run<'_, '_> {
     }
 
     /// Loads the element of a lane.
+    #[inline]
     pub fn fetch(&self, location: Location, lane: usize, size: u32) -> u64 {
         match location {
             Location::Global { allocation, offset } => {
@@ -653,10 +686,18 @@ fn same_warp_race(
     (race.earlier.lane / 32 == now.lane / 32).then_some(race)
 }
 
+/// Reads 1, 2, 4 or 8 bytes in bounds.
+#[inline]
 fn read_bytes(bytes: &[u8], offset: usize, size: u32) -> u64 {
-    let mut bits = [0; 8];
-    bits[..size as usize].copy_from_slice(&bytes[offset..offset + size as usize]);
-    u64::from_le_bytes(bits)
+    fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+        std::array::from_fn(|at| bytes[offset + at])
+    }
+    match size {
+        4 => u64::from(u32::from_le_bytes(array(bytes, offset))),
+        8 => u64::from_le_bytes(array(bytes, offset)),
+        2 => u64::from(u16::from_le_bytes(array(bytes, offset))),
+        _ => u64::from(bytes[offset]),
+    }
 }
 
 /// Scope of a strong access; `None` for a weak one.

@@ -9,6 +9,8 @@ mod approx;
 mod bits;
 mod carry;
 mod compare;
+#[cfg(test)]
+mod compiled;
 mod convert;
 mod double;
 mod float;

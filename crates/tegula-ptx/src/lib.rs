@@ -18,7 +18,7 @@ pub mod matrix;
 mod matrix_access;
 mod mbarrier;
 mod memory;
-pub mod parse;
+pub mod syntax;
 mod partial;
 mod path;
 mod print;

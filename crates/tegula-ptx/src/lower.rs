@@ -27,7 +27,7 @@ pub(crate) struct ModuleVariable {
 }
 
 /// Largest size of a module variable, and of the frame of a function, in bytes.
-const MAX_VARIABLE: u64 = 1 << 32;
+const MAX_VARIABLE: u64 = 1 << 30;
 const MAX_FRAME: u64 = 1 << 19;
 
 /// Lowers a kernel of a module, with the functions that it calls.
@@ -50,6 +50,8 @@ pub(crate) fn lower(module: &Module, kernel: &str) -> Result<(Program, Vec<Modul
 #[derive(Clone, Debug)]
 pub(crate) enum Name {
     Register(Reg, ScalarType),
+    /// Registers `prefix0`, `prefix1`, …, of a number; each exists from its first use on.
+    Registers(u32, ScalarType),
     Vector(Vec<Reg>, ScalarType),
     /// A variable in the frame of the function, by offset and bytes.
     Frame(u32, u32),
@@ -327,8 +329,20 @@ impl<'a> Lowering<'a> {
     }
 
     /// What a name stands for, in the innermost scope that has it.
-    pub fn lookup(&self, name: &str) -> Option<&Name> {
-        self.scopes.iter().rev().find_map(|scope| scope.get(name))
+    pub fn lookup(&mut self, name: &str) -> Option<&Name> {
+        let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let number = name[prefix.len()..].parse::<u32>().ok();
+        let depth = self.scopes.iter().rposition(|scope| {
+            let in_range = |meaning: &Name| matches!(meaning, Name::Registers(count, _) if number.is_some_and(|n| n < *count));
+            scope.contains_key(name) || scope.get(prefix).is_some_and(in_range)
+        })?;
+        if !self.scopes[depth].contains_key(name)
+            && let Some(&Name::Registers(_, ty)) = self.scopes[depth].get(prefix)
+        {
+            let register = self.register();
+            self.scopes[depth].insert(name.into(), Name::Register(register, ty));
+        }
+        self.scopes[depth].get(name)
     }
 
     fn statements(&mut self, number: usize, statements: &'a [Statement]) -> Result<(), LowerError> {
@@ -367,18 +381,12 @@ impl<'a> Lowering<'a> {
         let unsupported = |what: &str| Err(LowerError::at(variable.line, format!("{what} in a function")));
         match variable.space {
             StateSpace::Register => {
-                let names = match variable.count {
-                    Some(count) => (0..count).map(|i| format!("{}{i}", variable.name)).collect(),
-                    None => vec![variable.name.clone()],
+                let meaning = match (variable.count, variable.vector) {
+                    (Some(count), _) => Name::Registers(count, variable.ty),
+                    (None, 1) => Name::Register(self.register(), variable.ty),
+                    (None, n) => Name::Vector((0..n).map(|_| self.register()).collect(), variable.ty),
                 };
-                for name in names {
-                    let name_of = if variable.vector > 1 {
-                        Name::Vector((0..variable.vector).map(|_| self.register()).collect(), variable.ty)
-                    } else {
-                        Name::Register(self.register(), variable.ty)
-                    };
-                    self.define(&name, name_of);
-                }
+                self.define(&variable.name, meaning);
             }
             StateSpace::Local | StateSpace::Param => {
                 let offset = self.frame.next_multiple_of(variable.alignment().max(1));
@@ -434,7 +442,7 @@ impl<'a> Lowering<'a> {
         self.calls[caller].push(callee);
     }
 
-    pub fn label(&self, name: &str, source: &Source) -> Result<u32, LowerError> {
+    pub fn label(&mut self, name: &str, source: &Source) -> Result<u32, LowerError> {
         match self.lookup(name) {
             Some(&Name::Label(label)) => Ok(label),
             _ => Err(LowerError::of(source, format!("label {name} is not defined"))),
@@ -656,7 +664,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The type with which a register was declared.
-    pub fn declared(&self, name: &str) -> Option<ScalarType> {
+    pub fn declared(&mut self, name: &str) -> Option<ScalarType> {
         match self.lookup(name)? {
             Name::Register(_, ty) | Name::Vector(_, ty) => Some(*ty),
             _ => None,

@@ -145,3 +145,100 @@ fn divide(a: f32, b: f32, full: bool, ftz: bool) -> f32 {
 fn flush_bf16(bits: u16) -> u16 {
     if bits & 0x7f80 == 0 { bits & 0x8000 } else { bits }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{decode, eval};
+
+    fn single(spelling: &str, operands: &[f32]) -> f32 {
+        let operands: Vec<u64> = operands.iter().map(|operand| operand.to_bits().into()).collect();
+        f32::from_bits(eval(spelling, &operands) as u32)
+    }
+
+    /// Compares results by bits, so that zeros differ; any NaN equals the canonical one.
+    fn assert_special(spelling: &str, expected: &[(f32, f32)]) {
+        for &(operand, result) in expected {
+            let value = single(spelling, &[operand]).to_bits();
+            let result = if result.is_nan() { 0x7fff_ffff } else { result.to_bits() };
+            assert_eq!(value, result, "{spelling} of {operand}");
+        }
+    }
+
+    #[test]
+    fn special_values_follow_the_tables() {
+        let (infinity, nan, tiny) = (f32::INFINITY, f32::NAN, 1e-40);
+        let common = [(nan, nan)];
+        assert_special("rcp.approx.f32", &[(-infinity, -0.0), (-0.0, -infinity), (0.0, infinity), (infinity, 0.0)]);
+        assert_special("rcp.approx.ftz.f32", &[(tiny, infinity), (-tiny, -infinity), (1.5e38 * 2.0, 0.0)]);
+        assert_special("sqrt.approx.f32", &[(-infinity, nan), (-1.0, nan), (-0.0, -0.0), (infinity, infinity)]);
+        assert_special("sqrt.approx.ftz.f32", &[(-tiny, -0.0), (tiny, 0.0)]);
+        assert_special("rsqrt.approx.f32", &[(-infinity, nan), (-0.0, -infinity), (0.0, infinity), (infinity, 0.0)]);
+        assert_special("sin.approx.f32", &[(-infinity, nan), (-0.0, -0.0), (0.0, 0.0), (infinity, nan)]);
+        assert_special("cos.approx.f32", &[(-infinity, nan), (-0.0, 1.0), (infinity, nan)]);
+        assert_special(
+            "lg2.approx.f32",
+            &[(-1.0, nan), (-0.0, -infinity), (0.0, -infinity), (infinity, infinity), (8.0, 3.0)],
+        );
+        assert_special("lg2.approx.ftz.f32", &[(tiny, -infinity)]);
+        assert_special(
+            "ex2.approx.f32",
+            &[(-infinity, 0.0), (-0.0, 1.0), (infinity, infinity), (3.0, 8.0), (-149.0, 1e-45)],
+        );
+        assert_special("ex2.approx.ftz.f32", &[(-140.0, 0.0)]);
+        assert_special("tanh.approx.f32", &[(-infinity, -1.0), (-0.0, -0.0), (infinity, 1.0), (tiny, tiny)]);
+        for name in ["rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh"] {
+            assert_special(&format!("{name}.approx.f32"), &common);
+        }
+    }
+
+    #[test]
+    fn quotients_flush_large_divisors_unless_full() {
+        let large = f32::from_bits(0x7f00_0000) * 1.5;
+        assert_eq!(single("div.approx.f32", &[large, large]), 0.0);
+        assert_eq!(single("div.full.f32", &[large, large]), 1.0);
+        assert!(single("div.approx.f32", &[f32::INFINITY, large]).is_nan());
+        assert_eq!(single("div.approx.f32", &[-1.0, large]).to_bits(), 0x8000_0000);
+        assert_eq!(single("div.approx.f32", &[6.0, 3.0]), 2.0);
+        assert_eq!(single("div.full.ftz.f32", &[1.0, 1e-40]), f32::INFINITY);
+        assert_eq!(single("div.approx.f32", &[1.0, f32::INFINITY]), 0.0);
+    }
+
+    #[test]
+    fn high_words_of_f64_are_approximated() {
+        for (operand, result) in [
+            (2.0f64, 0.5f64),
+            (-0.0, f64::NEG_INFINITY),
+            (5e-324, f64::INFINITY),
+            (f64::INFINITY, 0.0),
+            (f64::MAX, 0.0),
+        ] {
+            assert_eq!(eval("rcp.approx.ftz.f64", &[operand.to_bits()]), result.to_bits(), "{operand:e}");
+        }
+        assert_eq!(eval("rcp.approx.ftz.f64", &[f64::NAN.to_bits()]), 0x7fff_ffff_0000_0000);
+        assert_eq!(eval("rsqrt.approx.ftz.f64", &[(-5e-324f64).to_bits()]), f64::NEG_INFINITY.to_bits());
+        let third = f64::from_bits(eval("rcp.approx.ftz.f64", &[3f64.to_bits()]));
+        assert!((third * 3.0 - 1.0).abs() < 1e-6 && third.to_bits() as u32 == 0);
+        assert_eq!(eval("rsqrt.approx.f64", &[4f64.to_bits()]), 0.5f64.to_bits());
+    }
+
+    #[test]
+    fn half_precision_is_rounded_once() {
+        assert_eq!(eval("ex2.approx.f16x2", &[0x4000_c000]), 0x4400_3400);
+        assert_eq!(eval("ex2.approx.ftz.bf16", &[0x4000]), 0x4080);
+        assert_eq!(eval("ex2.approx.ftz.bf16", &[0xc2fe]), 0, "2^-127 is flushed");
+        assert_eq!(eval("tanh.approx.f16", &[0x7c00]), 0x3c00);
+        assert_eq!(eval("tanh.approx.bf16x2", &[0x8000_7fc0]), 0x8000_7fff);
+    }
+
+    #[test]
+    fn only_approximate_functions_say_so() {
+        for (spelling, sources, approximate) in [
+            ("ex2.approx.ftz.f32", 1, true),
+            ("div.full.f32", 2, true),
+            ("div.rn.f32", 2, false),
+            ("add.f32", 2, false),
+        ] {
+            assert_eq!(decode(spelling, sources).unwrap().unwrap().is_approximate(), approximate, "{spelling}");
+        }
+    }
+}

@@ -198,9 +198,7 @@ mod tests {
                     let sign = signed && bit(a, width - 1);
                     (0..width).rev().find(|&n| bit(a, n) != sign)
                 };
-                check(&format!("bfind.{sign}{suffix}"), &integers(300), |[a]| {
-                    position(a).unwrap_or(u32::MAX).into()
-                });
+                check(&format!("bfind.{sign}{suffix}"), &integers(300), |[a]| position(a).unwrap_or(u32::MAX).into());
                 check(&format!("bfind.shiftamt.{sign}{suffix}"), &integers(300), |[a]| {
                     position(a).map_or(u32::MAX, |n| width - 1 - n).into()
                 });

@@ -222,3 +222,143 @@ impl Compare {
         map(sources, out, |[a]| u64::from(classify(a) & self.relations != 0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check, decode, eval, eval_full, floats, integers};
+
+    /// What the ISA says of a comparison: for ordered operands, and for NaN.
+    fn float_comparison(name: &str, a: f64, b: f64) -> bool {
+        let nan = a.is_nan() || b.is_nan();
+        match name {
+            "num" => return !nan,
+            "nan" => return nan,
+            _ => {}
+        }
+        let unordered = name.len() == 3;
+        let ordered = match &name[..2] {
+            "eq" => a == b,
+            "ne" => a != b && !nan,
+            "lt" => a < b,
+            "le" => a <= b,
+            "gt" => a > b,
+            _ => a >= b,
+        };
+        ordered || unordered && nan
+    }
+
+    const FLOAT_COMPARISONS: [&str; 14] =
+        ["eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"];
+
+    #[test]
+    fn float_comparisons_follow_the_isa() {
+        for name in FLOAT_COMPARISONS {
+            let truth = |a, b| u64::from(float_comparison(name, a, b));
+            check(&format!("setp.{name}.f64"), &floats(64, 11, 500), |[a, b]| {
+                truth(f64::from_bits(a), f64::from_bits(b))
+            });
+            let single = |bits: u64| f64::from(f32::from_bits(bits as u32));
+            check(&format!("setp.{name}.f32"), &floats(32, 8, 500), |[a, b]| truth(single(a), single(b)));
+            let f16 = |bits: u64| super::super::narrow::Format::F16.value(bits as u32);
+            check(&format!("setp.{name}.f16"), &floats(16, 5, 500), |[a, b]| truth(f16(a), f16(b)));
+            let bf16 = |bits: u64| single(bits << 16);
+            check(&format!("setp.{name}.bf16"), &floats(16, 8, 500), |[a, b]| truth(bf16(a), bf16(b)));
+            assert_eq!(eval(&format!("setp.{name}.f32"), &[0, 1 << 31]), truth(0.0, -0.0));
+        }
+    }
+
+    #[test]
+    fn integer_comparisons_follow_the_type() {
+        type Comparison = fn(i128, i128) -> bool;
+        let comparisons: [(&str, &str, Comparison); 6] = [
+            ("eq", "", |a, b| a == b),
+            ("ne", "", |a, b| a != b),
+            ("lt", "lo", |a, b| a < b),
+            ("le", "ls", |a, b| a <= b),
+            ("gt", "hi", |a, b| a > b),
+            ("ge", "hs", |a, b| a >= b),
+        ];
+        for (ty, width) in [("16", 16), ("32", 32), ("64", 64)] {
+            let signed = |bits: u64| i128::from(bits) << (128 - width) >> (128 - width);
+            let unsigned = |bits: u64| i128::from(bits & u64::MAX >> (64 - width));
+            for (name, other, truth) in comparisons {
+                let operands = integers(400);
+                check(&format!("setp.{name}.s{ty}"), &operands, |[a, b]| truth(signed(a), signed(b)).into());
+                check(&format!("setp.{name}.u{ty}"), &operands, |[a, b]| truth(unsigned(a), unsigned(b)).into());
+                let alias = if other.is_empty() { format!("setp.{name}.b{ty}") } else { format!("setp.{other}.u{ty}") };
+                check(&alias, &operands, |[a, b]| truth(unsigned(a), unsigned(b)).into());
+            }
+        }
+    }
+
+    #[test]
+    fn setp_writes_the_complement_and_combines_both() {
+        for (a, b) in [(1, 2), (2, 1)] {
+            for c in [0, 1] {
+                let truth = u64::from(a < b);
+                let both = |spelling: &str| eval_full(spelling, &[a, b, c], false).0;
+                assert_eq!(both("setp.lt.and.s32"), [truth & c, (1 - truth) & c]);
+                assert_eq!(both("setp.lt.or.s32"), [truth | c, (1 - truth) | c]);
+                assert_eq!(both("setp.lt.xor.s32"), [truth ^ c, (1 - truth) ^ c]);
+            }
+            assert_eq!(eval_full("setp.lt.s32", &[a, b], false).0, [u64::from(a < b), u64::from(a >= b)]);
+        }
+        // Of pairs, the second destination is that of the upper half.
+        assert_eq!(eval_full("setp.lt.f16x2", &[0x4000_3c00, 0x3c00_4000], false).0, [1, 0]);
+        assert_eq!(eval_full("setp.gtu.or.bf16x2", &[0x7fff_0000, 0x0000_0001, 0], false).0, [0, 1]);
+    }
+
+    #[test]
+    fn set_writes_ones_or_one() {
+        assert_eq!(eval("set.lt.u32.s32", &[0xffff_ffff, 0]), 0xffff_ffff);
+        assert_eq!(eval("set.lt.f32.u32", &[0xffff_ffff, 0]), 0);
+        assert_eq!(eval("set.gt.f32.u32", &[0xffff_ffff, 0]), 0x3f80_0000);
+        assert_eq!(eval("set.eq.and.s32.f64", &[0, 1 << 63, 1]), 0xffff_ffff);
+        assert_eq!(eval("set.eq.and.s32.f64", &[0, 1 << 63, 0]), 0);
+        assert_eq!(eval("set.ltu.u16.f16", &[0x7e00, 0]), 0xffff);
+        assert_eq!(eval("set.ge.u32.f16", &[0x3c00, 0]), 0xffff_ffff);
+        assert_eq!(eval("set.ge.f16.f16", &[0x3c00, 0]), 0x3c00);
+        assert_eq!(eval("set.ge.bf16.bf16", &[0x3f80, 0]), 0x3f80);
+        assert_eq!(eval("set.lt.f16x2.f16x2", &[0x4000_3c00, 0x3c00_4000]), 0x0000_3c00);
+        assert_eq!(eval("set.gt.bf16x2.bf16x2", &[0x4000_3c00, 0x3c00_4000]), 0x3f80_0000);
+        assert_eq!(eval("set.lt.u32.f16x2", &[0x3c00_3c00, 0x4000_4000]), 0xffff_ffff);
+        assert_eq!(eval("set.lt.xor.s32.bf16x2", &[0x3c00_4000, 0x4000_3c00, 1]), 0x0000_ffff);
+    }
+
+    #[test]
+    fn ftz_flushes_before_comparing() {
+        assert_eq!(eval("setp.eq.f32", &[1, 0]), 0);
+        assert_eq!(eval("setp.eq.ftz.f32", &[1, 0]), 1);
+        assert_eq!(eval("setp.lt.ftz.f16", &[0x8001, 0x0001]), 0);
+        assert_eq!(eval("set.ne.ftz.f16x2.f16x2", &[0x0001_0400, 0]), 0x0000_3c00);
+    }
+
+    #[test]
+    fn testp_classifies() {
+        let tests = ["finite", "infinite", "number", "notanumber", "normal", "subnormal"];
+        let numbers: [(f64, [u64; 6]); 5] = [
+            (0.0, [1, 0, 1, 0, 1, 0]),
+            (1.5, [1, 0, 1, 0, 1, 0]),
+            (f64::INFINITY, [0, 1, 1, 0, 0, 0]),
+            (f64::NAN, [0, 0, 0, 1, 0, 0]),
+            (5e-324, [1, 0, 1, 0, 0, 1]),
+        ];
+        for (number, expected) in numbers {
+            for (test, expected) in tests.iter().zip(expected) {
+                assert_eq!(eval(&format!("testp.{test}.f64"), &[(-number).to_bits()]), expected, "{test} {number}");
+                let single = if number == 5e-324 { 1e-40f32 } else { number as f32 };
+                assert_eq!(eval(&format!("testp.{test}.f32"), &[single.to_bits().into()]), expected, "{test} {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn comparisons_that_do_not_go_with_the_type_are_rejected() {
+        for spelling in ["setp.lo.s32", "setp.lt.b32", "setp.ltu.u32", "setp.num.s64", "setp.hs.f32"] {
+            let reason = decode(spelling, 2).unwrap().unwrap_err();
+            assert!(reason.contains("does not go with type"), "{spelling}: {reason}");
+        }
+        assert_eq!(decode("setp.eq.f16", 2).unwrap().unwrap().signature().destinations.len(), 1);
+        assert_eq!(decode("setp.eq.f16x2", 2).unwrap().unwrap().signature().destinations.len(), 2);
+    }
+}

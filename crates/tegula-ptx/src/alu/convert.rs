@@ -50,31 +50,8 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
     let mut types = words.pick_all(&named);
     let (Some(to), Some(from)) = (types.next(), types.next()) else { return Err(words.unsupported()) };
     let (rounding, integral) = (words.pick(&Rounding::MODIFIERS), words.pick(&INTEGRAL));
-    let precision = |ty| match ty {
-        F64 => 53,
-        F32 => 24,
-        F16 | Tf32 => 11,
-        _ => 8,
-    };
-    let narrows = precision(to) < precision(from) || (to, from) == (F16, Bf16);
-    match (from.is_float(), to.is_float()) {
-        (true, false) if integral.is_none() => return Err("a rounding such as \".rzi\" is needed".into()),
-        // The assembler accepts a rounding of `bf16`, which changes nothing.
-        (true, true) if !narrows && rounding.is_some() && from != Bf16 => return Err("a conversion without loss is not rounded".into()),
-        (false, true) if rounding.is_none() => return Err("a rounding such as \".rn\" is needed".into()),
-        (true, true) if narrows && rounding.is_none() => return Err("a rounding such as \".rn\" is needed".into()),
-        (false, false) if rounding.is_some() || integral.is_some() => return Err("integers are not rounded".into()),
-        (false, true) if integral.is_some() => return Err("an integer is not rounded to an integer".into()),
-        (true, true) if integral.is_some() && to != from => {
-            return Err("rounding to an integer needs the same type twice".into());
-        }
-        _ => {}
-    }
-    if words.has("ftz") && to != F32 && from != F32 {
-        return Err("\".ftz\" needs type \".f32\"".into());
-    }
-    if words.has("sat") && (to == Bf16 || from == Bf16) {
-        return Err("\".sat\" does not go with type \".bf16\"".into());
+    if let Some(objection) = objection(words, to, from, rounding.is_some(), integral.is_some()) {
+        return Err(objection.into());
     }
     let convert = Convert {
         from,
@@ -88,6 +65,29 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
         width: 8 * to.size(),
     };
     Ok(Arithmetic::new(Operation::Convert(convert), to, [from]))
+}
+
+/// Why a combination of types and roundings has no meaning.
+fn objection(words: &Words, to: ScalarType, from: ScalarType, rounded: bool, integral: bool) -> Option<&'static str> {
+    let precision = |ty| match ty {
+        F64 => 53,
+        F32 => 24,
+        F16 | Tf32 => 11,
+        _ => 8,
+    };
+    let narrows = precision(to) < precision(from) || (to, from) == (F16, Bf16);
+    match (from.is_float(), to.is_float()) {
+        (false, false) if rounded || integral => Some("integers are not rounded"),
+        (true, false) if !integral => Some("a rounding such as \".rzi\" is needed"),
+        (false, true) if !rounded => Some("a rounding such as \".rn\" is needed"),
+        (true, true) if integral && to != from => Some("rounding to an integer needs the same type twice"),
+        (true, true) if narrows && !rounded => Some("a rounding such as \".rn\" is needed"),
+        // The assembler accepts a rounding of `bf16`, which changes nothing.
+        (true, true) if !narrows && rounded && from != Bf16 => Some("a conversion without loss is not rounded"),
+        _ if words.has("ftz") && to != F32 && from != F32 => Some("\".ftz\" needs type \".f32\""),
+        _ if words.has("sat") && (to == Bf16 || from == Bf16) => Some("\".sat\" does not go with type \".bf16\""),
+        _ => None,
+    }
 }
 
 impl Convert {
@@ -152,7 +152,7 @@ impl Convert {
         let numbers = self.numbers(sources);
         let numbers = [&numbers];
         let bits = 8 * self.to.size();
-        let nan = if self.from == F64 || bits == 64 { 1 << (bits - 1) } else { 0 };
+        let nan: u64 = if self.from == F64 || bits == 64 { 1 << (bits - 1) } else { 0 };
         let (least, largest) = self.range();
         // Casts to integers saturate.
         let narrow = |value: i64| value.clamp(least as i64, largest.min(i64::MAX.into()) as i64);
@@ -280,4 +280,204 @@ fn widened_nan(bits: u64, from: ScalarType) -> u64 {
     };
     let sign = u64::from(single >> 31) << 63;
     sign | 0x7ff8 << 48 | u64::from(single & 0x7f_ffff) << 29
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check, decode, eval, floats, integers};
+    use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
+    use rustc_apfloat::{Float, FloatConvert, Round};
+
+    const INTEGERS: [(&str, u32, bool); 8] = [
+        ("u8", 8, false),
+        ("u16", 16, false),
+        ("u32", 32, false),
+        ("u64", 64, false),
+        ("s8", 8, true),
+        ("s16", 16, true),
+        ("s32", 32, true),
+        ("s64", 64, true),
+    ];
+
+    const ROUNDINGS: [(&str, Round); 4] = [
+        ("rn", Round::NearestTiesToEven),
+        ("rz", Round::TowardZero),
+        ("rm", Round::TowardNegative),
+        ("rp", Round::TowardPositive),
+    ];
+
+    fn value(bits: u64, width: u32, signed: bool) -> i128 {
+        let bits = i128::from(bits) << (128 - width);
+        if signed { bits >> (128 - width) } else { (bits as u128 >> (128 - width)) as i128 }
+    }
+
+    fn limits(width: u32, signed: bool) -> (i128, i128) {
+        if signed { (-(1 << (width - 1)), (1 << (width - 1)) - 1) } else { (0, (1 << width) - 1) }
+    }
+
+    #[test]
+    fn integers_are_truncated_extended_or_saturated() {
+        for (from, from_width, from_signed) in INTEGERS {
+            for (to, to_width, to_signed) in INTEGERS {
+                let (least, largest) = limits(to_width, to_signed);
+                let mask = u64::MAX >> (64 - to_width);
+                let of = |bits| value(bits, from_width, from_signed);
+                check(&format!("cvt.{to}.{from}"), &integers(200), |[a]| of(a) as u64 & mask);
+                check(&format!("cvt.sat.{to}.{from}"), &integers(200), |[a]| of(a).clamp(least, largest) as u64 & mask);
+            }
+        }
+    }
+
+    #[test]
+    fn signed_results_extend_to_the_register() {
+        let eval = |spelling, bits, a| {
+            let mut instruction = decode(spelling, 1).unwrap().unwrap();
+            instruction.widen_destination(bits);
+            let mut values = [[0; 32]; 2];
+            instruction.eval(&[&[a; 32]], 0, u32::MAX, &mut values);
+            values[0][31]
+        };
+        assert_eq!(eval("cvt.s8.s32", 32, 0x1ff), 0xffff_ffff);
+        assert_eq!(eval("cvt.s8.s32", 16, 0x1ff), 0xffff);
+        assert_eq!(eval("cvt.s8.u32", 64, 0x80), 0xffff_ffff_ffff_ff80);
+        assert_eq!(eval("cvt.sat.s8.s32", 32, 0xffff_0000), 0xffff_ff80);
+        assert_eq!(eval("cvt.u8.s32", 32, 0x1ff), 0xff);
+        assert_eq!(eval("cvt.rzi.s16.f32", 32, (-5f32).to_bits().into()), 0xffff_fffb);
+        assert_eq!(eval("cvt.rzi.s8.f64", 32, f64::NAN.to_bits()), 0xffff_ff80);
+    }
+
+    fn from_integers<F: Float>(to: &str) {
+        for (from, width, signed) in INTEGERS {
+            for (name, round) in ROUNDINGS {
+                check(&format!("cvt.{name}.{to}.{from}"), &integers(300), |[a]| {
+                    F::from_i128_r(value(a, width, signed), round).value.to_bits() as u64
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn integers_are_rounded_once() {
+        from_integers::<Half>("f16");
+        from_integers::<BFloat>("bf16");
+        from_integers::<Single>("f32");
+        from_integers::<Double>("f64");
+    }
+
+    fn between<F: Float + FloatConvert<T>, T: Float>(to: &str, from: &str, width: u32, exponent: u32, nan: u64) {
+        for (name, round) in ROUNDINGS {
+            check(&format!("cvt.{name}.{to}.{from}"), &floats(width, exponent, 2000), |[a]| {
+                let converted: T = F::from_bits(a.into()).convert_r(round, &mut false).value;
+                if converted.is_nan() { nan } else { converted.to_bits() as u64 }
+            });
+        }
+    }
+
+    #[test]
+    fn floats_are_rounded_once() {
+        between::<Double, Single>("f32", "f64", 64, 11, 0x7fff_ffff);
+        between::<Double, Half>("f16", "f64", 64, 11, 0x7fff);
+        between::<Double, BFloat>("bf16", "f64", 64, 11, 0x7fff);
+        between::<Single, Half>("f16", "f32", 32, 8, 0x7fff);
+        between::<Single, BFloat>("bf16", "f32", 32, 8, 0x7fff);
+        between::<BFloat, Half>("f16", "bf16", 16, 8, 0x7fff);
+        between::<Half, BFloat>("bf16", "f16", 16, 5, 0x7fff);
+    }
+
+    #[test]
+    fn widening_is_exact() {
+        for bits in 0..=0xffff {
+            let single: Single = Half::from_bits(bits).convert(&mut false).value;
+            let expected = if single.is_nan() { 0x7fff_ffff } else { single.to_bits() as u64 };
+            assert_eq!(eval("cvt.f32.f16", &[bits as u64]), expected);
+            assert_eq!(eval("cvt.f32.bf16", &[bits as u64]), (bits as u64) << 16);
+        }
+        assert_eq!(eval("cvt.f64.f32", &[0x3fc0_0000]), 1.5f64.to_bits());
+        assert_eq!(eval("cvt.f64.f32", &[0xff80_0001]), 0xfff8_0000_2000_0000);
+        assert_eq!(eval("cvt.ftz.f64.f32", &[0x8000_0001]), (-0f64).to_bits());
+    }
+
+    #[test]
+    fn floats_to_integers_round_and_saturate() {
+        for (to, width, signed) in INTEGERS {
+            let (least, largest) = limits(width, signed);
+            let mask = u64::MAX >> (64 - width);
+            for (name, round) in [
+                ("rni", f64::round_ties_even as fn(f64) -> f64),
+                ("rzi", f64::trunc),
+                ("rmi", f64::floor),
+                ("rpi", f64::ceil),
+            ] {
+                let integer = |value: f64, from_f64: bool| match value {
+                    _ if value.is_nan() && !from_f64 && width < 64 => 0,
+                    _ if value.is_nan() => 1 << (width - 1),
+                    _ => (round(value) as i128).clamp(least, largest) as u64 & mask,
+                };
+                check(&format!("cvt.{name}.{to}.f64"), &floats(64, 11, 500), |[a]| integer(f64::from_bits(a), true));
+                check(&format!("cvt.{name}.{to}.f32"), &floats(32, 8, 500), |[a]| {
+                    integer(f32::from_bits(a as u32).into(), false)
+                });
+                check(&format!("cvt.{name}.{to}.bf16"), &floats(16, 8, 500), |[a]| {
+                    integer(f32::from_bits((a as u32) << 16).into(), false)
+                });
+                check(&format!("cvt.{name}.{to}.f16"), &floats(16, 5, 500), |[a]| {
+                    integer(super::Format::F16.value(a as u32), false)
+                });
+            }
+        }
+        let single = |value: f32| u64::from(value.to_bits());
+        assert_eq!(eval("cvt.rzi.s32.f32", &[single(3e9)]), 0x7fff_ffff);
+        assert_eq!(eval("cvt.rzi.u32.f32", &[single(-1.0)]), 0);
+        assert_eq!(eval("cvt.rni.s32.f32", &[single(2.5)]), 2);
+        assert_eq!(eval("cvt.rpi.ftz.s32.f32", &[single(1e-40)]), 0);
+        assert_eq!(eval("cvt.rpi.s32.f32", &[single(1e-40)]), 1);
+        assert_eq!(eval("cvt.rzi.u64.f32", &[single(f32::NAN)]), 1 << 63);
+        assert_eq!(eval("cvt.rzi.s32.f64", &[f64::NAN.to_bits()]), 0x8000_0000);
+    }
+
+    #[test]
+    fn floats_round_to_integral_floats() {
+        let single = |value: f32| u64::from(value.to_bits());
+        assert_eq!(eval("cvt.rni.f32.f32", &[single(-0.5)]), single(-0.0));
+        assert_eq!(eval("cvt.rmi.f32.f32", &[single(-0.5)]), single(-1.0));
+        assert_eq!(eval("cvt.rpi.sat.f32.f32", &[single(0.5)]), single(1.0));
+        assert_eq!(eval("cvt.rzi.f16.f16", &[0x3e00]), 0x3c00);
+        assert_eq!(eval("cvt.rpi.bf16.bf16", &[0x3f81]), 0x4000);
+        assert_eq!(eval("cvt.rni.f64.f64", &[2.5f64.to_bits()]), 2f64.to_bits());
+    }
+
+    #[test]
+    fn modifiers_limit_results() {
+        let single = |value: f32| u64::from(value.to_bits());
+        assert_eq!(eval("cvt.sat.f32.f32", &[single(-2.0)]), 0);
+        assert_eq!(eval("cvt.sat.f32.f32", &[single(f32::NAN)]), 0);
+        assert_eq!(eval("cvt.rn.sat.f32.s32", &[7]), single(1.0));
+        assert_eq!(eval("cvt.rn.relu.f16.f32", &[single(-3.0)]), 0);
+        assert_eq!(eval("cvt.rn.relu.bf16.f32", &[single(f32::NAN)]), 0x7fff);
+        assert_eq!(eval("cvt.rn.satfinite.f16.f32", &[single(-1e30)]), 0xfbff);
+        assert_eq!(eval("cvt.rn.satfinite.f16.f32", &[single(f32::INFINITY)]), 0x7bff);
+        assert_eq!(eval("cvt.rn.ftz.f32.f64", &[1e-40f64.to_bits()]), 0);
+        assert_eq!(eval("cvt.rna.tf32.f32", &[0x3f80_1000]), 0x3f80_2000);
+        assert_eq!(eval("cvt.rn.tf32.f32", &[0x3f80_1000]), 0x3f80_0000);
+        assert_eq!(eval("cvt.rz.relu.tf32.f32", &[0xbf80_1000]), 0);
+        assert_eq!(eval("cvt.rna.satfinite.tf32.f32", &[0x7f7f_ffff]), 0x7f7f_e000);
+        assert_eq!(eval("cvt.rna.tf32.f32", &[0x7f7f_ffff]), 0x7f80_0000);
+    }
+
+    #[test]
+    fn conversions_without_a_rounding_are_rejected() {
+        for (spelling, reason) in [
+            ("cvt.s32.f32", "a rounding such as \".rzi\" is needed"),
+            ("cvt.f32.s32", "a rounding such as \".rn\" is needed"),
+            ("cvt.f16.f32", "a rounding such as \".rn\" is needed"),
+            ("cvt.rn.f64.f32", "without loss"),
+            ("cvt.rn.s32.s64", "integers are not rounded"),
+            ("cvt.rzi.f32.f64", "the same type twice"),
+            ("cvt.ftz.u32.u16", "\".ftz\" needs type"),
+            ("cvt.rzi.sat.u32.bf16", "\".sat\" does not go with"),
+        ] {
+            let error = decode(spelling, 1).unwrap().unwrap_err();
+            assert!(error.contains(reason), "{spelling}: {error}");
+        }
+    }
 }

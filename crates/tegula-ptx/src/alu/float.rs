@@ -209,9 +209,7 @@ mod tests {
             check(&spelled("rcp"), &two.iter().map(|[a, _]| [*a]).collect::<Vec<_>>(), |[a]| {
                 result(one.div_r(float(a), round).value, &[a])
             });
-            let fma = |[a, b, c]: [u64; 3]| {
-                result(float(a).mul_add_r(float(b), float(c), round).value, &[a, b, c])
-            };
+            let fma = |[a, b, c]: [u64; 3]| result(float(a).mul_add_r(float(b), float(c), round).value, &[a, b, c]);
             check(&spelled("fma"), &floats(width, exponent, 3000), fma);
             check(&spelled("mad"), &floats(width, exponent, 300), fma);
         }

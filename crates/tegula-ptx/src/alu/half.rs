@@ -194,8 +194,8 @@ mod tests {
     #[test]
     fn pairs_equal_single_ones() {
         for (pair, single) in [("fma.rn.f16x2", "fma.rn.f16"), ("fma.rn.relu.bf16x2", "fma.rn.relu.bf16")] {
-            check(pair, &floats(32, 8, 500), |operands| {
-                let of = |shift: u32| eval(single, &operands.map(|bits: u64| bits >> shift & 0xffff));
+            check(pair, &floats(32, 8, 500), |operands: [u64; 3]| {
+                let of = |shift: u32| eval(single, &operands.map(|bits| bits >> shift & 0xffff));
                 of(0) | of(16) << 16
             });
         }

@@ -325,7 +325,8 @@ mod tests {
             for (part, shift) in [("lo", 0), ("hi", width)] {
                 check(&format!("mad.{part}.{name}"), &integers(600), |[a, b, c]| {
                     let (a, b) = (value(a, width, signed), value(b, width, signed));
-                    let product = a.checked_mul(b).map_or((a as u128).wrapping_mul(b as u128) >> shift, |p| (p >> shift) as u128);
+                    let product =
+                        a.checked_mul(b).map_or((a as u128).wrapping_mul(b as u128) >> shift, |p| (p >> shift) as u128);
                     wrapped((product as i128).wrapping_add(c.into()), width)
                 });
             }

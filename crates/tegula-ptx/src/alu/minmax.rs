@@ -129,3 +129,60 @@ impl MinMax {
         if self.xor_sign && !is_nan(result) { result & !sign | (a ^ b) & sign } else { result }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check, eval, floats};
+
+    #[test]
+    fn numbers_are_ordered_and_zeros_too() {
+        let (zero, minus_zero) = (0, 0x8000_0000);
+        assert_eq!(eval("min.f32", &[zero, minus_zero]), minus_zero);
+        assert_eq!(eval("min.f32", &[minus_zero, zero]), minus_zero);
+        assert_eq!(eval("max.f32", &[zero, minus_zero]), zero);
+        assert_eq!(eval("max.f32", &[minus_zero, zero]), zero);
+        for (min, max, width, exponent) in
+            [("min.f32", "max.f32", 32, 8), ("min.f64", "max.f64", 64, 11), ("min.f16", "max.f16", 16, 5)]
+        {
+            let value = |bits: u64| match width {
+                64 => f64::from_bits(bits),
+                32 => f32::from_bits(bits as u32).into(),
+                _ => super::super::narrow::Format::F16.value(bits as u32),
+            };
+            // Total order tells zeros apart; NaN is left out.
+            let numbers: Vec<[u64; 2]> = floats(width, exponent, 3000);
+            let numbers: Vec<_> = numbers.into_iter().filter(|ab| !ab.iter().any(|&a| value(a).is_nan())).collect();
+            check(min, &numbers, |[a, b]| if value(a).total_cmp(&value(b)).is_lt() { a } else { b });
+            check(max, &numbers, |[a, b]| if value(a).total_cmp(&value(b)).is_gt() { a } else { b });
+        }
+    }
+
+    #[test]
+    fn nan_loses_unless_asked_for() {
+        let (nan, one) = (0x7fc0_0001, 0x3f80_0000);
+        for operation in ["min", "max"] {
+            assert_eq!(eval(&format!("{operation}.f32"), &[nan, one]), one);
+            assert_eq!(eval(&format!("{operation}.f32"), &[one, nan]), one);
+            assert_eq!(eval(&format!("{operation}.f32"), &[nan, nan]), 0x7fff_ffff);
+            assert_eq!(eval(&format!("{operation}.NaN.f32"), &[one, nan]), 0x7fff_ffff);
+            assert_eq!(eval(&format!("{operation}.f64"), &[0x7ff8 << 48, 1]), 1);
+            assert_eq!(eval(&format!("{operation}.f64"), &[0x7ff8 << 48 | 1, 0x7ff0 << 48 | 2]), 0x7ff8 << 48 | 2);
+            assert_eq!(eval(&format!("{operation}.NaN.f16x2"), &[0x7e00_3c00, 0x3c00_3c00]), 0x7fff_3c00);
+            assert_eq!(eval(&format!("{operation}.bf16"), &[0x7fc0, 0x3f80]), 0x3f80);
+        }
+    }
+
+    #[test]
+    fn modifiers_take_magnitudes_and_signs() {
+        let single = |value: f32| u64::from(value.to_bits());
+        assert_eq!(eval("min.xorsign.abs.f32", &[single(-3.0), single(2.0)]), single(-2.0));
+        assert_eq!(eval("max.xorsign.abs.f32", &[single(-3.0), single(-2.0)]), single(3.0));
+        assert_eq!(eval("max.xorsign.abs.f16x2", &[0xc000_3c00, 0x3c00_3c00]), 0xc000_3c00);
+        assert_eq!(eval("min.NaN.xorsign.abs.f32", &[single(f32::NAN), single(-2.0)]), 0x7fff_ffff);
+        assert_eq!(eval("min.abs.f32", &[single(-3.0), single(2.0), single(-1.0)]), single(1.0));
+        assert_eq!(eval("max.f32", &[single(-3.0), single(2.0), single(f32::NAN)]), single(2.0));
+        assert_eq!(eval("max.NaN.f32", &[single(f32::NAN), single(2.0), single(3.0)]), 0x7fff_ffff);
+        assert_eq!(eval("max.ftz.f32", &[single(-1e-40), single(-1.0)]), single(-0.0));
+        assert_eq!(eval("min.ftz.f16", &[0x0001, 0x3c00]), 0);
+    }
+}

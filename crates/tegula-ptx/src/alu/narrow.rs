@@ -282,9 +282,12 @@ mod tests {
         let format = Format { fraction: 23, max_finite: 0x7f7f_ffff, ..Format::BF16 };
         for number in numbers(Format { sign: 1 << 31, infinity: 0x7f80_0000, ..format }, 5000) {
             for (rounding, round) in ROUNDINGS.into_iter().filter(|(r, _)| *r != Rounding::NearestAway) {
-                let expected: Single =
-                    Double::from_bits(number.to_bits().into()).convert_r(round, &mut false).value;
-                assert_eq!(u128::from(round_f32(number, rounding).to_bits()), expected.to_bits(), "{number:e} {rounding:?}");
+                let expected: Single = Double::from_bits(number.to_bits().into()).convert_r(round, &mut false).value;
+                assert_eq!(
+                    u128::from(round_f32(number, rounding).to_bits()),
+                    expected.to_bits(),
+                    "{number:e} {rounding:?}"
+                );
             }
         }
     }
@@ -322,7 +325,11 @@ mod tests {
                     distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1)))
                 });
                 let sign = if number.is_sign_negative() { format.sign } else { 0 };
-                assert_eq!(Some(format.round(number, Rounding::Nearest, true)), best.map(|code| code | sign), "{number:e}");
+                assert_eq!(
+                    Some(format.round(number, Rounding::Nearest, true)),
+                    best.map(|code| code | sign),
+                    "{number:e}"
+                );
             }
             assert_eq!(format.round(f64::NAN, Rounding::Nearest, true), format.nan);
         }

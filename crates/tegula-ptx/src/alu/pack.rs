@@ -156,3 +156,72 @@ fn integers(a: u64, b: u64, c: u64, bits: u32, signed: bool) -> u64 {
     let above = (c & u64::from(u32::MAX)) << (2 * bits);
     (above | part(a) << bits | part(b)) & u64::from(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check, decode, eval, integers};
+
+    fn single(value: f32) -> u64 {
+        value.to_bits().into()
+    }
+
+    #[test]
+    fn the_first_number_is_in_the_upper_part() {
+        assert_eq!(eval("cvt.rn.f16x2.f32", &[single(1.0), single(-2.0)]), 0x3c00_c000);
+        assert_eq!(eval("cvt.rz.bf16x2.f32", &[single(1.0), single(f32::NAN)]), 0x3f80_7fff);
+        assert_eq!(eval("cvt.rn.relu.satfinite.f16x2.f32", &[single(1e9), single(-1e9)]), 0x7bff_0000);
+        assert_eq!(eval("cvt.rn.satfinite.e4m3x2.f32", &[single(1.0), single(-1e9)]), 0x38fe);
+        assert_eq!(eval("cvt.rn.satfinite.e5m2x2.f32", &[single(1.0), single(1e9)]), 0x3c7b);
+        assert_eq!(eval("cvt.rn.satfinite.relu.e4m3x2.f16x2", &[0xbc00_3c00]), 0x0038);
+        assert_eq!(eval("cvt.rn.satfinite.e4m3x2.f32", &[single(f32::NAN), single(f32::INFINITY)]), 0x7f7e);
+        assert_eq!(eval("cvt.rn.satfinite.e2m1x2.f32", &[single(6.0), single(-0.5)]), 0x79);
+        assert_eq!(eval("cvt.rn.satfinite.e2m3x2.f32", &[single(-7.5), single(0.125)]), 0x3f01);
+        assert_eq!(eval("cvt.rn.satfinite.e3m2x2.bf16x2", &[0x41e0_7fff]), 0x1f1f);
+    }
+
+    #[test]
+    fn small_formats_are_widened_exactly() {
+        assert_eq!(eval("cvt.rn.f16x2.e4m3x2", &[0x387e]), 0x3c00_5f00);
+        assert_eq!(eval("cvt.rn.f16x2.e4m3x2", &[0xff01]), 0x7fff_1800);
+        assert_eq!(eval("cvt.rn.f16x2.e5m2x2", &[0xfc01]), 0xfc00_0100);
+        assert_eq!(eval("cvt.rn.relu.f16x2.e5m2x2", &[0xbc3c]), 0x0000_3c00);
+        assert_eq!(eval("cvt.rn.f16x2.e2m1x2", &[0xf1]), 0xc600_3800);
+        assert_eq!(eval("cvt.rn.f16x2.e3m2x2", &[0x3f01]), 0xcf00_2c00);
+    }
+
+    #[test]
+    fn exponents_are_powers_of_two() {
+        assert_eq!(eval("cvt.rz.ue8m0x2.f32", &[single(1.5), single(-3.0)]), 0x7f80);
+        assert_eq!(eval("cvt.rp.ue8m0x2.f32", &[single(1.5), single(1.0)]), 0x807f);
+        assert_eq!(eval("cvt.rp.ue8m0x2.f32", &[single(1e-45), single(f32::NAN)]), 0x00ff);
+        assert_eq!(eval("cvt.rz.ue8m0x2.f32", &[single(f32::INFINITY), single(f32::MAX)]), 0xfffe);
+        assert_eq!(eval("cvt.rp.satfinite.ue8m0x2.bf16x2", &[0x7f7f_7f80]), 0xfefe);
+        assert_eq!(eval("cvt.rn.bf16x2.ue8m0x2", &[0x7f80]), 0x3f80_4000);
+        assert_eq!(eval("cvt.rn.bf16x2.ue8m0x2", &[0xff00]), 0x7fff_0040);
+    }
+
+    #[test]
+    fn random_bits_decide_each_half() {
+        // 1/4 of the unit of f16 above 1: 13 bits are dropped.
+        let number = single(1.0 + 0.25 / 1024.0);
+        assert_eq!(eval("cvt.rs.f16x2.f32", &[number, number, 0x1800_17ff]), 0x3c01_3c00);
+        let number = single(1.0 + 0.5 / 128.0);
+        assert_eq!(eval("cvt.rs.bf16x2.f32", &[number, number, 0x7fff_8000]), 0x3f80_3f81);
+    }
+
+    #[test]
+    fn integers_saturate_and_keep_lower_bits() {
+        let clamp = |value: u64, low: i32, high: i32| (value as i32).clamp(low, high) as u32;
+        for (name, bits, signed) in [("2", 2, false), ("2", 2, true), ("4", 4, false), ("4", 4, true), ("8", 8, true)] {
+            let (low, high) = if signed { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+            let sign = if signed { "s" } else { "u" };
+            check(&format!("cvt.pack.sat.{sign}{name}.s32.b32"), &integers(300), |[a, b, c]| {
+                let part = |value| clamp(value, low, high) & ((1 << bits) - 1);
+                u64::from((c as u32) << (2 * bits) | part(a) << bits | part(b))
+            });
+        }
+        assert_eq!(eval("cvt.pack.sat.s16.s32", &[0x7fff_ffff, 0x8000_0000]), 0x7fff_8000);
+        assert_eq!(eval("cvt.pack.sat.u8.s32.b32", &[300, 0xffff_ffff, 0x1234]), 0x1234_ff00);
+        assert!(decode("cvt.pack.sat.u16.s32.b32", 3).unwrap().is_err());
+    }
+}

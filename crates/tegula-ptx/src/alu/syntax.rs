@@ -124,3 +124,85 @@ pub(super) fn spellings(families: &[&'static [Form]]) -> Vec<(&'static str, Vec<
     }
     spellings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::compiled::COMPILED;
+    use super::super::testing::{Random, decode};
+    use super::super::{Arithmetic, FORMS, Lanes};
+    use super::spellings;
+
+    #[test]
+    fn every_spelling_evaluates_in_all_lanes() {
+        // Operands at the ends of all types; evaluation of any of them must not panic.
+        let edges =
+            [0, 1, 0x7f, 0x80, 0x7fff, 0x8000, 0x7c01, 0x7fff_ffff, 0x8000_0000, 0x7f80_0001, u64::MAX, 1 << 63];
+        let mut random = Random(3);
+        let mut decoded = 0;
+        for (opcode, modifiers) in spellings(&FORMS) {
+            let attempts = (1..=5).filter_map(|sources| match Arithmetic::decode(opcode, &modifiers, sources) {
+                Some(Ok(instruction)) => Some((instruction, sources)),
+                Some(Err(reason)) => {
+                    assert!(!reason.is_empty());
+                    None
+                }
+                None => panic!("{opcode} {modifiers:?} is unknown"),
+            });
+            for (instruction, sources) in attempts.collect::<Vec<_>>() {
+                let signature = instruction.signature();
+                assert_eq!(signature.sources.len(), sources);
+                let mut operand = || edges[random.next() as usize % edges.len()] ^ random.next() % 2;
+                let lanes: Vec<Lanes> = (0..sources).map(|_| std::array::from_fn(|_| operand())).collect();
+                let mut values = [[u64::MAX; 32]; 2];
+                instruction.eval(&lanes.iter().collect::<Vec<_>>(), 0x5555_5555, u32::MAX, &mut values);
+                for (values, ty) in values.iter().zip(&signature.destinations) {
+                    let limit = if *ty == crate::ast::ScalarType::Pred { 1 } else { u64::MAX >> (64 - 8 * ty.size()) };
+                    assert!(values.iter().all(|&value| value <= limit), "{opcode} {modifiers:?}: {values:x?}");
+                }
+                decoded += 1;
+            }
+        }
+        assert!(decoded > 5000, "{decoded}");
+    }
+
+    #[test]
+    fn spellings_of_compilers_are_decoded() {
+        for &(sources, spellings) in COMPILED {
+            for spelling in spellings.split_whitespace() {
+                match decode(spelling, sources) {
+                    Some(Ok(_)) => {}
+                    other => panic!("{spelling}: {other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_opcodes_are_not_arithmetic() {
+        for spelling in ["ld.global.u32", "bra.uni", "cvta.to.global.u64", "vadd.u32.u32.u32", "mov.b128", "mov.v2.b32"]
+        {
+            assert!(decode(spelling, 2).is_none(), "{spelling}");
+        }
+        assert!(decode("mov.pred", 1).is_some());
+    }
+
+    #[test]
+    fn leftover_modifiers_are_named() {
+        let reason = |spelling, sources| decode(spelling, sources).unwrap().unwrap_err();
+        assert_eq!(reason("add.foo.f32", 2), "unsupported modifier \".foo\"");
+        assert_eq!(reason("add.sat.u32", 2), "unsupported combination of modifiers \".sat.u32\"");
+        assert_eq!(reason("add.rn.rz.f32", 2), "unsupported combination of modifiers \".rn.rz.f32\"");
+        assert_eq!(reason("fma.f32", 3), "unsupported combination of modifiers \".f32\"");
+        assert_eq!(reason("mul.s32", 2), "unsupported combination of modifiers \".s32\"");
+        assert_eq!(reason("add.f32", 3), "2 source operands are expected, not 3");
+        assert_eq!(reason("setp.lt.and.s32", 2), "3 source operands are expected, not 2");
+    }
+
+    #[test]
+    fn modifiers_are_taken_in_any_order() {
+        for spelling in ["add.rz.f32.bf16.sat", "cvt.f64.bf16.rp", "max.s16x2.relu", "prmt.f4e.b32", "add.ftz.rn.f32"] {
+            let sources = if spelling.starts_with("cvt") { 1 } else { 2 + usize::from(spelling.starts_with("prmt")) };
+            assert!(decode(spelling, sources).unwrap().is_ok(), "{spelling}");
+        }
+    }
+}

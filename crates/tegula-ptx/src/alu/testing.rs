@@ -79,8 +79,20 @@ pub(super) fn floats<const N: usize>(width: u32, exponent: u32, count: usize) ->
     let mask = u64::MAX >> (64 - width);
     let one = ((1u64 << (exponent - 1)) - 1) << fraction;
     let infinity = ((1u64 << exponent) - 1) << fraction;
-    let special =
-        [0, 1, 2, 1 << fraction, (1 << fraction) - 1, one, one + 1, one - 1, infinity, infinity - 1, infinity | 1, mask >> 1];
+    let special = [
+        0,
+        1,
+        2,
+        1 << fraction,
+        (1 << fraction) - 1,
+        one,
+        one + 1,
+        one - 1,
+        infinity,
+        infinity - 1,
+        infinity | 1,
+        mask >> 1,
+    ];
     let mut value = |center: u64| {
         let sign = random.next() & 1 << (width - 1);
         let bits = match random.next() % 5 {
