@@ -139,7 +139,9 @@ impl Arithmetic {
     /// `values`; the second only if the signature has two.
     pub fn eval(&self, sources: &[&Lanes], carry: u32, active: u32, values: &mut [Lanes; 2]) -> Results {
         let mut results = Results { carry, divided_by_zero: 0 };
-        let [first, second] = values;
+        // Lanes above the last active one are not needed.
+        let count = 32 - active.leading_zeros() as usize;
+        let [first, second] = values.each_mut().map(|values| &mut values[..count]);
         match &self.operation {
             Operation::Integer(op) => results.divided_by_zero = op.eval(sources, first) & active,
             Operation::Carry(op) => results.carry = op.eval(sources, carry, first),

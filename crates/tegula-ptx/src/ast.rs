@@ -3,6 +3,8 @@
 //! Names are as written: registers, labels and symbols are resolved when a function is lowered.
 //! Source: PTX ISA 9.0, "Syntax", "State Spaces, Types, and Variables", "Directives".
 
+use std::fmt;
+
 /// A PTX module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Module {
@@ -16,6 +18,8 @@ pub struct Module {
     pub variables: Vec<Variable>,
     /// Kernels (`.entry`) and functions (`.func`), in source order; prototypes have no body.
     pub functions: Vec<Function>,
+    /// `.alias`: further names of functions, as (name, function).
+    pub aliases: Vec<(String, String)>,
 }
 
 /// A state space of PTX.
@@ -307,10 +311,60 @@ pub enum Operand {
         /// Bytes added, or the immediate address.
         offset: i64,
     },
+    /// `[a, {b, c}]`: a tensor map, a texture or a surface, with coordinates.
+    Tensor(Vec<Operand>),
     /// `{a, b, …}`.
     Vector(Vec<Operand>),
     /// `d|p`, two destinations.
     Pair(Box<Operand>, Box<Operand>),
     /// `(a, b, …)`: parameters of a call.
     List(Vec<Operand>),
+}
+
+/// The text of an instruction, for messages.
+impl fmt::Display for Instruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Guard { register, negated }) = &self.guard {
+            write!(f, "@{}{register} ", if *negated { "!" } else { "" })?;
+        }
+        f.write_str(&self.opcode)?;
+        self.modifiers.iter().try_for_each(|modifier| write!(f, ".{modifier}"))?;
+        if !self.operands.is_empty() {
+            f.write_str(" ")?;
+        }
+        separated(f, &self.operands)
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let enclosed = |f: &mut fmt::Formatter<'_>, open: &str, operands: &[Operand], close: &str| {
+            f.write_str(open)?;
+            separated(f, operands)?;
+            f.write_str(close)
+        };
+        match self {
+            Operand::Name(name) => f.write_str(name),
+            Operand::NameOffset(name, offset) => write!(f, "{name}+{offset}"),
+            Operand::Negated(name) => write!(f, "!{name}"),
+            Operand::Integer(value) => write!(f, "{value}"),
+            Operand::F32(bits) => write!(f, "0f{bits:08X}"),
+            Operand::F64(bits) => write!(f, "0d{bits:016X}"),
+            Operand::Address { base: Some(base), offset: 0 } => write!(f, "[{base}]"),
+            Operand::Address { base: Some(base), offset } => write!(f, "[{base}+{offset}]"),
+            Operand::Address { base: None, offset } => write!(f, "[{offset}]"),
+            Operand::Tensor(parts) => enclosed(f, "[", parts, "]"),
+            Operand::Vector(elements) => enclosed(f, "{", elements, "}"),
+            Operand::Pair(first, second) => write!(f, "{first}|{second}"),
+            Operand::List(items) => enclosed(f, "(", items, ")"),
+        }
+    }
+}
+
+/// Writes operands with commas between them.
+fn separated(f: &mut fmt::Formatter<'_>, operands: &[Operand]) -> fmt::Result {
+    for (at, operand) in operands.iter().enumerate() {
+        write!(f, "{}{operand}", if at == 0 { "" } else { ", " })?;
+    }
+    Ok(())
 }

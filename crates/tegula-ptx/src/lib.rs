@@ -1,4 +1,28 @@
-//! Checks CUDA C++ and PTX kernels without a GPU.
+//! Checks kernels in PTX or CUDA C++ without a GPU: races, bounds, deadlocks, costs of each line.
+//!
+//! [`Module::parse`] reads PTX. [`Module::kernel`] lowers one of its kernels, and names what is not
+//! supported. [`Kernel::check`] runs a launch on buffers and returns diagnostics with source lines,
+//! costs for each line, and what the kernel prints; the results are in the buffers.
+//!
+//! The kernel runs warp by warp. Races are found by the happens-before order of `tegula-interp`, per
+//! byte where accesses are narrow, and costs are counted by its rules, which are Nsight Compute's.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `cuda` | CUDA C++ to PTX, by NVRTC, nvcc or clang; what the source says of kernels and launches |
+//! | `ast`, `parse` | the syntax tree of PTX, and its parser |
+//! | `kernel`, `launch`, `error` | what a program uses |
+//! | `lower`, `decode`, `cfg` | from the syntax tree to the program: names, instructions, control flow |
+//! | `program` | the program of a warp: instructions with registers |
+//! | `alu` | arithmetic on the 32 lanes of a warp |
+//! | `matrix`, `matrix_access` | matrix instructions: fragments and products; registers and memory |
+//! | `machine`, `block` | memory, parameters and schedule of a launch; the state of a block |
+//! | `warp`, `path` | execution of a warp; divergence and reconvergence of its lanes |
+//! | `address`, `memory` | addresses and their windows; bytes, and which are initialized |
+//! | `access`, `atomic` | loads, stores and atomic operations: checks, costs, values |
+//! | `sync`, `mbarrier`, `copy` | barriers and warp-wide instructions; mbarriers; `cp.async` |
+//! | `print` | `printf` and `assert` |
+//! | `partial`, `report` | counts and findings; diagnostics as text |
 
 mod access;
 mod address;

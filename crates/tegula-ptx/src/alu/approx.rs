@@ -72,7 +72,7 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
 }
 
 impl Approximate {
-    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes) {
+    pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) {
         match (self.ty, self.function) {
             (Type::F32, Function::Div { full }) => {
                 map(sources, out, |[a, b]| self.f32(a, |a| divide(a, f32::from_bits(b as u32), full, self.ftz)));

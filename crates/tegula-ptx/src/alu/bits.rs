@@ -82,7 +82,7 @@ fn sign_extended(value: u64, count: u32) -> i64 {
 }
 
 impl Bits {
-    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes) {
+    pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) {
         let width = self.width;
         let mask = low(width);
         match self.op {

@@ -52,7 +52,7 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
 
 impl Carry {
     /// Computes the lanes, and the mask of their carry flags.
-    pub fn eval(&self, sources: &[&Lanes], carry_in: u32, out: &mut Lanes) -> u32 {
+    pub fn eval(&self, sources: &[&Lanes], carry_in: u32, out: &mut [u64]) -> u32 {
         let mask = if self.long { u64::MAX } else { u64::from(u32::MAX) };
         let bits = if self.long { 64 } else { 32 };
         let mut carry_out = 0;

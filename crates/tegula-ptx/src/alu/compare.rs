@@ -142,7 +142,7 @@ fn build_test(words: &Words) -> Result<Arithmetic, String> {
 }
 
 impl Compare {
-    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes, second: &mut Lanes) {
+    pub fn eval(&self, sources: &[&Lanes], out: &mut [u64], second: &mut [u64]) {
         if self.result == Target::Property {
             return self.eval_test(sources, out);
         }
@@ -151,7 +151,7 @@ impl Compare {
         if pair {
             self.compare(sources, second, 16);
         } else if self.result == Target::Predicates {
-            *second = out.map(|truth| truth ^ 1);
+            second.iter_mut().zip(&*out).for_each(|(second, truth)| *second = truth ^ 1);
         }
         let predicates = if pair || self.result == Target::Predicates { 2 } else { 1 };
         if let (Some(boolean), Some(with)) = (self.boolean, sources.get(2)) {
@@ -166,7 +166,7 @@ impl Compare {
             }
         }
         if let Target::Value(value) = self.result {
-            let high: &Lanes = if pair { second } else { &[0; 32] };
+            let high: &[u64] = if pair { second } else { &[0; 32] };
             for (low, high) in out.iter_mut().zip(high) {
                 *low = *low * value | (*high * value) << 16;
             }
@@ -174,7 +174,7 @@ impl Compare {
     }
 
     /// Compares in each lane, halves of pairs after a shift.
-    fn compare(&self, sources: &[&Lanes], out: &mut Lanes, shift: u32) {
+    fn compare(&self, sources: &[&Lanes], out: &mut [u64], shift: u32) {
         let f16 = |bits: u64| {
             let bits = (bits >> shift) as u16;
             f16_value(if self.ftz { flush_f16(bits) } else { bits })
@@ -197,7 +197,7 @@ impl Compare {
     }
 
     #[inline(always)]
-    fn relate<T: PartialOrd>(&self, sources: &[&Lanes], out: &mut Lanes, value: impl Fn(u64) -> T) {
+    fn relate<T: PartialOrd>(&self, sources: &[&Lanes], out: &mut [u64], value: impl Fn(u64) -> T) {
         let relations = self.relations;
         map(sources, out, |[a, b]| {
             let (a, b) = (value(a), value(b));
@@ -207,7 +207,7 @@ impl Compare {
         });
     }
 
-    fn eval_test(&self, sources: &[&Lanes], out: &mut Lanes) {
+    fn eval_test(&self, sources: &[&Lanes], out: &mut [u64]) {
         let class = |number: std::num::FpCategory| match number {
             std::num::FpCategory::Nan => NOT_A_NUMBER,
             std::num::FpCategory::Infinite => INFINITE,

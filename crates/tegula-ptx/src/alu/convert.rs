@@ -97,7 +97,7 @@ impl Convert {
         }
     }
 
-    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes) {
+    pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) {
         match (self.from.is_float(), self.to.is_float()) {
             (false, false) => self.between_integers(sources, out),
             (true, false) => self.to_integer(sources, out),
@@ -133,7 +133,7 @@ impl Convert {
         if self.to.is_signed() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
     }
 
-    fn between_integers(&self, sources: &[&Lanes], out: &mut Lanes) {
+    fn between_integers(&self, sources: &[&Lanes], out: &mut [u64]) {
         let (from, to) = (64 - 8 * self.from.size(), 64 - 8 * self.to.size());
         if self.saturates {
             let (least, largest) = self.range();
@@ -148,7 +148,7 @@ impl Convert {
         }
     }
 
-    fn to_integer(&self, sources: &[&Lanes], out: &mut Lanes) {
+    fn to_integer(&self, sources: &[&Lanes], out: &mut [u64]) {
         let numbers = self.numbers(sources);
         let numbers = [&numbers];
         let bits = 8 * self.to.size();
@@ -167,7 +167,7 @@ impl Convert {
         });
     }
 
-    fn integer_to_f64(&self, sources: &[&Lanes], out: &mut Lanes) {
+    fn integer_to_f64(&self, sources: &[&Lanes], out: &mut [u64]) {
         let rounded = |value: i128| match self.rounding {
             // The same as a conversion from 64 bits, which is fast.
             Rounding::Nearest => i64::try_from(value).map_or_else(|_| value as u64 as f64, |value| value as f64),
@@ -176,7 +176,7 @@ impl Convert {
         map(sources, out, |[a]| self.limited(rounded(self.integer(a))).to_bits());
     }
 
-    fn between_floats(&self, sources: &[&Lanes], out: &mut Lanes) {
+    fn between_floats(&self, sources: &[&Lanes], out: &mut [u64]) {
         match (self.from, self.to) {
             (Bf16, F32) if !self.ftz && !self.saturates => map(sources, out, |[a]| (a & 0xffff) << 16),
             (F64, F64) => map(sources, out, |[a]| {
@@ -215,7 +215,7 @@ impl Convert {
 
     /// Rounds numbers to the destination's type.
     #[inline(always)]
-    fn to_float(&self, sources: &[&Lanes], out: &mut Lanes, number: impl Fn(u64) -> f64) {
+    fn to_float(&self, sources: &[&Lanes], out: &mut [u64], number: impl Fn(u64) -> f64) {
         let rounding = self.rounding;
         match (self.to, rounding) {
             (F32, Rounding::Nearest) if !self.ftz && !self.saturates => {

@@ -1,7 +1,7 @@
 //! Floating-point arithmetic on `f32` and `f64`: `add`, `sub`, `mul`, `fma`, `div`, `rcp`, `sqrt`,
 //! `abs`, `neg`, `copysign`; on pairs of `f32`; and on `f32` with an operand of half precision.
 
-use super::lanes::{map, map_words};
+use super::lanes::{each, map, map_words};
 use super::narrow::{Rounding, bf16_value, f16_value};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation, double, single};
@@ -91,7 +91,7 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
 }
 
 impl Float {
-    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes) {
+    pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) {
         match (self.ty, self.mixed) {
             (Type::F64, _) => self.eval_f64(sources, out),
             (_, None) => self.eval_f32(sources, out),
@@ -107,7 +107,7 @@ impl Float {
         }
     }
 
-    fn eval_f32(&self, sources: &[&Lanes], out: &mut Lanes) {
+    fn eval_f32(&self, sources: &[&Lanes], out: &mut [u64]) {
         let rounding = self.rounding;
         match (self.op, rounding) {
             (Op::Add, Rounding::Nearest) => self.single(sources, out, |[a, b]| a + b),
@@ -133,10 +133,10 @@ impl Float {
 
     /// Applies a function of numbers, with the flushes and the limits of the modifiers.
     #[inline(always)]
-    fn single<const N: usize>(&self, sources: &[&Lanes], out: &mut Lanes, function: impl Fn([f32; N]) -> f32) {
+    fn single<const N: usize>(&self, sources: &[&Lanes], out: &mut [u64], function: impl Fn([f32; N]) -> f32) {
         let pair = self.ty == Type::F32x2;
-        let plain = |values: [u32; N]| function(values.map(f32::from_bits));
-        let flushed = |values: [u32; N]| single::flush(function(values.map(|a| single::flush(f32::from_bits(a)))));
+        let plain = |values: [u32; N]| function(each(values, f32::from_bits));
+        let flushed = |values: [u32; N]| single::flush(function(each(values, |a| single::flush(f32::from_bits(a)))));
         match (self.ftz, self.saturates) {
             (false, false) => map_words(sources, out, pair, |values| single::bits(plain(values))),
             (true, false) => map_words(sources, out, pair, |values| single::bits(flushed(values))),
@@ -145,7 +145,7 @@ impl Float {
         }
     }
 
-    fn eval_f64(&self, sources: &[&Lanes], out: &mut Lanes) {
+    fn eval_f64(&self, sources: &[&Lanes], out: &mut [u64]) {
         let rounding = self.rounding;
         match (self.op, rounding) {
             (Op::Add, Rounding::Nearest) => doubles(sources, out, |[a, b]| a + b),
@@ -171,9 +171,9 @@ impl Float {
 const SIGN: u64 = 1 << 63;
 
 #[inline(always)]
-fn doubles<const N: usize>(sources: &[&Lanes], out: &mut Lanes, function: impl Fn([f64; N]) -> f64) {
+fn doubles<const N: usize>(sources: &[&Lanes], out: &mut [u64], function: impl Fn([f64; N]) -> f64) {
     map(sources, out, |values: [u64; N]| {
-        let values = values.map(f64::from_bits);
+        let values = each(values, f64::from_bits);
         double::bits(function(values), values)
     });
 }

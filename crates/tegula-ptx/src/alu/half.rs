@@ -1,6 +1,5 @@
 //! Arithmetic on `f16` and `bf16`, and on pairs of them.
 
-use super::lanes::map_halves;
 use super::narrow::{Format, Rounding, bf16_value, exact_sum, f16_value};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation};
@@ -105,57 +104,112 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
     Ok(arithmetic.counting(flops * ty.count(), multiply_adds))
 }
 
+/// 16-bit values of all lanes; upper halves of pairs follow the lower ones.
+type Halves<T> = [T; 64];
+
 impl Half {
-    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes) {
+    /// Computes in steps, each of them a loop that becomes vector instructions: split pairs, widen,
+    /// compute, round, limit, join.
+    pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) {
+        let count = if self.ty.pair { 64 } else { 32 };
+        let [mut a, mut b, mut c] = [[0u16; 64]; 3];
+        for (operand, source) in [&mut a, &mut b, &mut c].into_iter().zip(sources) {
+            split(source, operand);
+            if self.ftz {
+                operand.iter_mut().for_each(|bits| *bits = flush_f16(*bits));
+            }
+        }
+        let mut result = [0u16; 64];
+        let exact = self.compute(&self.numbers(&a, count), &self.numbers(&b, count), &self.numbers(&c, count), count);
         if self.ty.bf16 {
-            self.eval_as(sources, out, bf16_value, Format::BF16);
+            round(&exact[..count], &mut result[..count], Format::BF16);
         } else {
-            self.eval_as(sources, out, f16_value, Format::F16);
+            round(&exact[..count], &mut result[..count], Format::F16);
+        }
+        if self.ftz {
+            result.iter_mut().for_each(|bits| *bits = flush_f16(*bits));
+        }
+        if self.limit != Limit::None {
+            result.iter_mut().for_each(|bits| *bits = self.limited(*bits));
+        }
+        if self.oob {
+            for ((result, a), b) in result.iter_mut().zip(&a).zip(&b) {
+                if *a == OUT_OF_BOUNDS || *b == OUT_OF_BOUNDS {
+                    *result = 0;
+                }
+            }
+        }
+        for (lane, out) in out.iter_mut().enumerate().take(32) {
+            let high = if self.ty.pair { result[lane + 32] } else { 0 };
+            *out = u64::from(result[lane]) | u64::from(high) << 16;
         }
     }
 
-    #[inline(always)]
-    fn eval_as(&self, sources: &[&Lanes], out: &mut Lanes, value: fn(u16) -> f32, format: Format) {
-        let value = |bits| f64::from(value(bits));
+    /// The values of operands.
+    fn numbers(&self, bits: &Halves<u16>, count: usize) -> Halves<f32> {
+        let mut numbers = [0.0; 64];
+        let operands = numbers[..count].iter_mut().zip(bits);
+        if self.ty.bf16 {
+            operands.for_each(|(number, bits)| *number = bf16_value(*bits));
+        } else {
+            operands.for_each(|(number, bits)| *number = f16_value(*bits));
+        }
+        numbers
+    }
+
+    /// The exact results, or odd ones that round the same.
+    fn compute(&self, a: &Halves<f32>, b: &Halves<f32>, c: &Halves<f32>, count: usize) -> Halves<f64> {
         match self.op {
-            Op::Add => self.apply(sources, out, format, |[a, b]| exact_sum(value(a), value(b))),
-            Op::Sub => self.apply(sources, out, format, |[a, b]| exact_sum(value(a), -value(b))),
+            Op::Add => each_half(a, b, c, count, |a, b, _| exact_sum(a, b)),
+            Op::Sub => each_half(a, b, c, count, |a, b, _| exact_sum(a, -b)),
             // Products of two 11-bit fractions are exact.
-            Op::Mul => self.apply(sources, out, format, |[a, b]| value(a) * value(b)),
-            Op::Fma => self.apply(sources, out, format, |[a, b, c]| exact_sum(value(a) * value(b), value(c))),
-            Op::Abs => self.apply(sources, out, format, |[a]| value(a).abs()),
-            Op::Neg => self.apply(sources, out, format, |[a]| -value(a)),
+            Op::Mul => each_half(a, b, c, count, |a, b, _| a * b),
+            Op::Fma => each_half(a, b, c, count, |a, b, c| exact_sum(a * b, c)),
+            Op::Abs => each_half(a, b, c, count, |a, _, _| a.abs()),
+            Op::Neg => each_half(a, b, c, count, |a, _, _| -a),
         }
     }
 
-    /// Applies a function of numbers, with the flushes and the limits of the modifiers.
-    #[inline(always)]
-    fn apply<const N: usize>(
-        &self,
-        sources: &[&Lanes],
-        out: &mut Lanes,
-        format: Format,
-        function: impl Fn([u16; N]) -> f64,
-    ) {
-        let rounded = |values| format.round(function(values), Rounding::Nearest, false) as u16;
-        if !self.ftz && self.limit == Limit::None && !self.oob {
-            return map_halves(sources, out, self.ty.pair, rounded);
-        }
+    fn limited(&self, bits: u16) -> u16 {
         let one = if self.ty.bf16 { 0x3f80 } else { 0x3c00 };
-        map_halves(sources, out, self.ty.pair, |values: [u16; N]| {
-            if self.oob && values.iter().take(2).any(|&operand| operand == OUT_OF_BOUNDS) {
-                return 0;
-            }
-            let result = if self.ftz { flush_f16(rounded(values.map(flush_f16))) } else { rounded(values) };
-            let nan = result == NAN;
-            let negative = result & 0x8000 != 0;
-            match self.limit {
-                Limit::Saturate if negative || nan => 0,
-                Limit::Saturate => result.min(one),
-                Limit::Relu if negative => 0,
-                _ => result,
-            }
-        });
+        let negative = bits & 0x8000 != 0;
+        match self.limit {
+            Limit::Saturate if negative || bits == NAN => 0,
+            Limit::Saturate => bits.min(one),
+            Limit::Relu if negative => 0,
+            _ => bits,
+        }
+    }
+}
+
+/// Puts upper halves behind the lower ones.
+fn split(source: &Lanes, halves: &mut Halves<u16>) {
+    let (low, high) = halves.split_at_mut(32);
+    for ((low, high), value) in low.iter_mut().zip(high).zip(source) {
+        *low = *value as u16;
+        *high = (*value >> 16) as u16;
+    }
+}
+
+#[inline(always)]
+fn each_half(
+    a: &Halves<f32>,
+    b: &Halves<f32>,
+    c: &Halves<f32>,
+    count: usize,
+    function: impl Fn(f64, f64, f64) -> f64,
+) -> Halves<f64> {
+    let mut results = [0.0; 64];
+    for (((result, a), b), c) in results[..count].iter_mut().zip(a).zip(b).zip(c) {
+        *result = function((*a).into(), (*b).into(), (*c).into());
+    }
+    results
+}
+
+#[inline(always)]
+fn round(numbers: &[f64], results: &mut [u16], format: Format) {
+    for (result, number) in results.iter_mut().zip(numbers) {
+        *result = format.round(*number, Rounding::Nearest, false) as u16;
     }
 }
 

@@ -130,7 +130,7 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
 
 impl Integer {
     /// Computes the lanes, and the mask of lanes that divide by zero.
-    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes) -> u32 {
+    pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) -> u32 {
         match self.ty {
             Type::Scalar(U16) => eval_as::<u16>(self.op, sources, out),
             Type::Scalar(U32) => eval_as::<u32>(self.op, sources, out),
@@ -216,7 +216,7 @@ macro_rules! int {
 int!(unsigned: u16, u16, u32, u32; u32, u32, u64, u64; u64, u64, u128, u128;);
 int!(signed: i16, u16, i32, u32; i32, u32, i64, u64; i64, u64, i128, u128;);
 
-fn eval_as<T: Int>(op: Op, sources: &[&Lanes], out: &mut Lanes) {
+fn eval_as<T: Int>(op: Op, sources: &[&Lanes], out: &mut [u64]) {
     match op {
         Op::Add => binary(sources, out, T::add),
         Op::Sub => binary(sources, out, T::sub),
@@ -244,7 +244,7 @@ fn eval_as<T: Int>(op: Op, sources: &[&Lanes], out: &mut Lanes) {
     }
 }
 
-fn eval_pairs<T: Int>(op: Op, sources: &[&Lanes], out: &mut Lanes) {
+fn eval_pairs<T: Int>(op: Op, sources: &[&Lanes], out: &mut [u64]) {
     let function = match op {
         Op::Add => T::add,
         Op::Min => T::min,
@@ -262,12 +262,12 @@ fn mul_24<T: Int>(a: T, b: T, part: Part) -> T {
 }
 
 #[inline(always)]
-fn binary<T: Int>(sources: &[&Lanes], out: &mut Lanes, function: impl Fn(T, T) -> T) {
+fn binary<T: Int>(sources: &[&Lanes], out: &mut [u64], function: impl Fn(T, T) -> T) {
     map(sources, out, |[a, b]| function(T::of(a), T::of(b)).bits());
 }
 
 #[inline(always)]
-fn ternary<T: Int>(sources: &[&Lanes], out: &mut Lanes, function: impl Fn(T, T, T) -> T) {
+fn ternary<T: Int>(sources: &[&Lanes], out: &mut [u64], function: impl Fn(T, T, T) -> T) {
     map(sources, out, |[a, b, c]| function(T::of(a), T::of(b), T::of(c)).bits());
 }
 

@@ -115,7 +115,7 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
 }
 
 impl Logic {
-    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes, predicate: &mut Lanes) {
+    pub fn eval(&self, sources: &[&Lanes], out: &mut [u64], predicate: &mut [u64]) {
         let bits = 8 * self.ty.size();
         let mask = if self.ty == Pred { 1 } else { u64::MAX >> (64 - bits) };
         match self.op {
@@ -141,12 +141,13 @@ impl Logic {
             }),
             Op::Table(combine) => {
                 map(sources, out, |[a, b, c, table]| u64::from(lookup(a as u32, b as u32, c as u32, table)));
-                let Some(&with) = sources.get(4) else { return };
-                let values: &Lanes = out;
-                match combine {
-                    Some(Combine::Or) => map(&[values, with], predicate, |[d, q]| u64::from(d != 0) | q & 1),
-                    Some(Combine::And) => map(&[values, with], predicate, |[d, q]| u64::from(d != 0) & q),
-                    None => {}
+                let (Some(combine), Some(&with)) = (combine, sources.get(4)) else { return };
+                for ((predicate, value), with) in predicate.iter_mut().zip(&*out).zip(with) {
+                    let nonzero = u64::from(*value != 0);
+                    *predicate = match combine {
+                        Combine::Or => nonzero | with & 1,
+                        Combine::And => nonzero & with,
+                    };
                 }
             }
             Op::Permute(PermuteMode::Generic) => map(sources, out, |[a, b, selectors]| permute(a, b, selectors)),

@@ -79,7 +79,7 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
 }
 
 impl MinMax {
-    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes) {
+    pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) {
         match self.ty {
             Type::Half(HalfType { bf16, pair }) => {
                 let patterns = if bf16 { BF16_PATTERNS } else { F16_PATTERNS };

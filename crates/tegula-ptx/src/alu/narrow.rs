@@ -99,16 +99,16 @@ impl Format {
         let subnormal = nearest < smallest_normal;
         let normal = if subnormal { nearest + smallest_normal } else { nearest };
         let exponent = if subnormal { 1023 + self.min_exponent } else { 1022 + self.min_exponent };
-        let encoded = (normal.to_bits() >> (52 - self.fraction)) - ((exponent as u64) << self.fraction);
+        let encoded = (normal.to_bits() >> (52 - self.fraction)) as i32 - (exponent << self.fraction);
         let step = match rounding {
             Rounding::Nearest => 0,
-            Rounding::NearestAway => i64::from(clamped - nearest == unit * 0.5),
-            _ if rounding.truncates(negative) => -i64::from(nearest > clamped),
-            _ => i64::from(nearest < clamped),
+            Rounding::NearestAway => i32::from(clamped - nearest == unit * 0.5),
+            _ if rounding.truncates(negative) => -i32::from(nearest > clamped),
+            _ => i32::from(nearest < clamped),
         };
         let stays_finite = finite || rounding.truncates(negative) && magnitude < f64::INFINITY;
         let limit = if stays_finite { self.max_finite } else { self.infinity };
-        let encoded = (encoded as i64 + step).clamp(0, i64::from(limit)) as u32;
+        let encoded = (encoded + step).min(limit as i32) as u32;
         let signed = if negative { encoded | self.sign } else { encoded };
         if value.is_nan() { self.nan } else { signed }
     }
@@ -171,10 +171,10 @@ pub(super) fn exact_sum(a: f64, b: f64) -> f64 {
 #[inline(always)]
 pub(super) fn odd(nearest: f64, error: f64) -> f64 {
     let bits = nearest.to_bits();
-    let toward_zero = (error < 0.0) != (nearest < 0.0);
-    let below = if toward_zero { bits.wrapping_sub(1) } else { bits };
-    let inexact = error < 0.0 || error > 0.0;
-    f64::from_bits(if inexact { below | 1 } else { bits })
+    let toward_zero = (error.to_bits() ^ bits) >> 63;
+    // Not for an error of NaN.
+    let inexact = u64::from(error.abs() > 0.0);
+    f64::from_bits(bits - (toward_zero & inexact) | inexact)
 }
 
 /// The sign of a sum that is zero: it is negative for `Down`, unless both addends are positive zero.

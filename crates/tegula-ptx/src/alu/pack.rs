@@ -103,7 +103,7 @@ fn build_integers(words: &Words) -> Result<Arithmetic, String> {
 }
 
 impl Pack {
-    pub fn eval(&self, sources: &[&Lanes], out: &mut Lanes) {
+    pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) {
         match *self {
             Pack::Floats { from: Pair::Singles, rounding: None, .. } => {
                 map(sources, out, |[a, b, random]| {

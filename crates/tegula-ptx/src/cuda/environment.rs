@@ -1,5 +1,6 @@
 //! Variables of host code, as far as they are constant: it reads assignments in their order.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -21,7 +22,15 @@ pub(super) struct Environment<'a> {
     declared: FxHashMap<Rc<str>, Vec<Token>>,
     functions: &'a Functions,
     pub(super) types: Types,
+    /// Calls of functions that may still be evaluated: recursion ends.
+    calls: Rc<Cell<u32>>,
 }
+
+/// Calls of functions in one program.
+const CALLS: u32 = 1000;
+
+/// Tokens of the longest expression.
+const EXPRESSION: usize = 4096;
 
 impl Names for Environment<'_> {
     fn value(&self, name: &str) -> Option<Value> {
@@ -34,9 +43,10 @@ impl Names for Environment<'_> {
 
     fn call(&self, name: &str, arguments: &[Option<Value>], depth: u32) -> Option<Value> {
         let (params, body) = self.functions.get(name)?;
-        if params.len() != arguments.len() {
+        if params.len() != arguments.len() || self.calls.get() == 0 {
             return None;
         }
+        self.calls.set(self.calls.get() - 1);
         let mut inner = self.clone();
         for (param, argument) in params.iter().zip(arguments) {
             inner.variables.insert(param.clone(), *argument);
@@ -79,8 +89,13 @@ impl<'a> Environment<'a> {
         functions: &'a Functions,
         types: &Types,
     ) -> Self {
-        let mut environment =
-            Self { variables: FxHashMap::default(), declared: FxHashMap::default(), functions, types: types.clone() };
+        let mut environment = Self {
+            variables: FxHashMap::default(),
+            declared: FxHashMap::default(),
+            functions,
+            types: types.clone(),
+            calls: Rc::new(Cell::new(CALLS)),
+        };
         for declaration in declarations {
             if declaration.kind == Kind::Variable {
                 environment.read(tokens, declaration.range.clone(), &mut |_, _| {});
@@ -266,6 +281,7 @@ fn is_changed(before: Option<&Token>, next: &Token) -> bool {
 
 /// The end of an expression: a comma or a semicolon outside of groups.
 pub(super) fn expression_end(tokens: &[Token], from: usize, end: usize) -> usize {
+    let end = end.min(from.saturating_add(EXPRESSION));
     let mut i = from;
     while i < end {
         let Some(token) = tokens.get(i) else { return end };

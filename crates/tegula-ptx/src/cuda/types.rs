@@ -216,6 +216,17 @@ impl Types {
     }
 }
 
+/// One spelling of a type: `unsigned` is `unsigned int`.
+pub(super) fn spelling(tokens: &[Token]) -> String {
+    match arithmetic(tokens) {
+        Some(scalar) => scalar.name().to_owned(),
+        None => {
+            let kept: Vec<Token> = tokens.iter().filter(|t| !t.is("struct") && !t.is("class")).cloned().collect();
+            super::token::join(&kept)
+        }
+    }
+}
+
 /// Whether tokens name a type without depending on values: `float`, `const int*`, `ns::T<3>`.
 pub(super) fn may_be_type(tokens: &[Token]) -> bool {
     let mut i = 0;

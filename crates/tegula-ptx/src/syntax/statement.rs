@@ -1,7 +1,5 @@
 //! Statements and operands of a function.
 
-use std::fmt;
-
 use crate::ast::{Guard, Instruction, Loc, Operand, Statement};
 
 use super::constant::Constant;
@@ -281,41 +279,5 @@ fn operand_of(value: Constant) -> Operand {
         Constant::Integer(value) => Operand::Integer(value),
         Constant::F32(bits) => Operand::F32(bits),
         Constant::F64(bits) => Operand::F64(bits),
-    }
-}
-
-/// The text of an instruction, for messages.
-impl fmt::Display for Instruction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Guard { register, negated }) = &self.guard {
-            write!(f, "@{}{register} ", if *negated { "!" } else { "" })?;
-        }
-        write!(f, "{}", self.opcode)?;
-        self.modifiers.iter().try_for_each(|modifier| write!(f, ".{modifier}"))?;
-        for (at, operand) in self.operands.iter().enumerate() {
-            write!(f, "{}{operand}", if at == 0 { " " } else { ", " })?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Operand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = |offset: i64| if offset < 0 { offset.to_string() } else { format!("+{offset}") };
-        let list = |items: &[Operand]| items.iter().map(Operand::to_string).collect::<Vec<_>>().join(", ");
-        match self {
-            Operand::Name(name) => write!(f, "{name}"),
-            Operand::NameOffset(name, offset) => write!(f, "{name}{}", sign(*offset)),
-            Operand::Negated(name) => write!(f, "!{name}"),
-            Operand::Integer(value) => write!(f, "{value}"),
-            Operand::F32(bits) => write!(f, "0f{bits:08X}"),
-            Operand::F64(bits) => write!(f, "0d{bits:016X}"),
-            Operand::Address { base: Some(base), offset: 0 } => write!(f, "[{base}]"),
-            Operand::Address { base: Some(base), offset } => write!(f, "[{base}{}]", sign(*offset)),
-            Operand::Address { base: None, offset } => write!(f, "[{offset}]"),
-            Operand::Vector(items) => write!(f, "{{{}}}", list(items)),
-            Operand::Pair(first, second) => write!(f, "{first}|{second}"),
-            Operand::List(items) => write!(f, "({})", list(items)),
-        }
     }
 }
