@@ -1,5 +1,6 @@
 //! The command line: its grammar, its validation, and one-line messages for usage errors.
 
+mod check_file;
 mod explain;
 mod products;
 mod tune;
@@ -10,6 +11,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
+pub use check_file::{FileOptions, Output};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 pub use explain::ExplainArgs;
 pub use products::{ProductCase, ProductsArgs};
@@ -111,6 +113,10 @@ Examples:
   tegula check K6 --assembled                       shared memory as assembled
   tegula check exercise-1                           is the exercise solved?
   tegula check exercises                            which exercises are solved
+  tegula check my.cu --grid 4 --block 256 --arg x=f32[1000] --arg n=1000
+  tegula check my.ptx --kernel mm --grid 4,4 --block 16,16 \
+    --arg 'A=f32[64,64]' --arg B=b.npy --arg 'C=out:f32[64,64]' \
+    --expect 'C = A @ B' -o C=c.npy                 a matrix product
 
 An exercise is a kernel with a bug, in a file of exercises/ in Tegula's repository. Correct it \
 there and run 'cargo exercise 1', which rebuilds that kernel alone and reports as 'check' does. The \
@@ -124,6 +130,34 @@ fma counts multiply-adds of single threads; Nsight Compute counts those of f64 a
 assembler merges adjacent loads into a wide one, which takes fewer wavefronts: the GPU counts as \
 --assembled does. The JSON object then has assembled: gpu, and requests, wavefronts and conflicts \
 of shared memory.
+
+A .cu file is compiled by NVRTC, nvcc or clang; a host program in it is left out. --arg gives each \
+parameter a value by its name, or by its number from 0:
+  100, 0x1f, 1e-3, true        a number; f64:2 has a type of its own
+  f32[100,70]                  memory: random normal numbers, or integers of 8
+                               bits in an integer type; without f32, the type
+                               is that of the parameter
+  int:f32[9]                   random integers from -8 to 8
+  zero:f32[9] one:[9] range:[9]   zeros, ones, or 0, 1, 2, …
+  out:f32[9]                   uninitialized memory: a read of it is an error
+  f32:[1,2.5]                  these elements
+  a.npy a.npz:x f32:a.csv      a file, as for mul; with a type, converted to it
+  @A                           the memory of the argument A
+  {\"a\":2.5,\"n\":500}           a structure: the fields in order, i32 or f32;
+                               \"f64:2.5\" has a type; also [2.5,500]
+  hex:0000803f                 bytes
+Types are f64, f32, f16, bf16, i8 to i64, and u8 to u64.
+
+A formula of --expect has the values of arguments before the launch: + - * / of elements, @ (matrix \
+product), .T, numbers, file:c.npy, and abs, cumsum or scan, dot, exp, histogram(x, bins), log, max, \
+maximum, mean, min, minimum, relu, softmax, sort, sqrt, sum, tanh, transpose. As in NumPy, shapes \
+broadcast, and cumsum, max, mean, min, softmax, sort and sum take an axis; without one, those that \
+keep the shape work along the last. The error may be as large as rounding can make it, in f32 (f64 \
+for f64). Integers must be equal; they wrap.
+
+The JSON object of a file has no m, n and k, but file, grid, block, shared, thread_instructions, \
+completed, compiler, approximate, seed_dependent, output, lines (file, line, inlined_at and \
+counters), improvements and compared.
 
 Exit code 1 also where the kernel is wrong or cannot be built, such as with --tile 33.";
 
@@ -209,7 +243,7 @@ pub enum Command {
     /// Run a kernel in the interpreter: find races, out-of-bounds accesses and wrong results, and
     /// count costs
     #[command(after_help = CHECK_EXAMPLES)]
-    Check(CheckArgs),
+    Check(Box<CheckArgs>),
     /// Show how a kernel computes a product, step by step and thread by thread
     #[command(after_help = explain::EXAMPLES)]
     Explain(Box<ExplainArgs>),
@@ -336,7 +370,7 @@ impl MulArgs {
 pub struct CheckArgs {
     /// naive, tiled, a preset K1 to K6, a family for its default configuration, or a configuration
     /// such as mma_64x64x32_warp32x32_thread16x8_stages3; ':4' after it is split-K in 4 parts,
-    /// ':w4' stream-K with 4 blocks; or an exercise, or all exercises
+    /// ':w4' stream-K with 4 blocks; an exercise, or all exercises; or a .cu or .ptx file
     #[arg(ignore_case = true, value_parser = CheckTargetParser)]
     pub kernel: CheckTarget,
     /// Rows of A and C [default: 64; K5: 4; a tile of other kernels]
@@ -362,6 +396,8 @@ pub struct CheckArgs {
     /// Print findings and counters as one JSON object
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub file: FileOptions,
 }
 
 impl CheckArgs {
@@ -370,8 +406,16 @@ impl CheckArgs {
         let sizes = [("--m", self.m), ("--n", self.n), ("--k", self.k)];
         let sizes = sizes.into_iter().filter_map(|(option, size)| size.map(|_| option));
         let assembled = self.assembled.as_ref().map(|_| "--assembled");
-        match (&self.kernel, sizes.chain(self.options.given()).chain(assembled).next()) {
-            (CheckTarget::Exercise(_) | CheckTarget::Exercises, Some(option)) => Err(Failure::Usage(format!(
+        let of_kernels = sizes.chain(self.options.given()).chain(assembled).next();
+        match (&self.kernel, of_kernels, self.file.given().next()) {
+            (CheckTarget::File(_), Some(option), _) => {
+                Err(Failure::Usage(format!("{option} applies to Tegula's kernels, not to a file; leave it out")))
+            }
+            (CheckTarget::File(_), None, _) => self.file.check(),
+            (_, _, Some(option)) => {
+                Err(Failure::Usage(format!("{option} applies to a .cu or .ptx file, not to {}", self.kernel.text())))
+            }
+            (CheckTarget::Exercise(_) | CheckTarget::Exercises, Some(option), _) => Err(Failure::Usage(format!(
                 "an exercise has fixed sizes and a fixed configuration; leave out {option}"
             ))),
             _ => Ok(()),

@@ -633,6 +633,10 @@ impl Run<'_, '_> {
                 _ => {}
             }
         }
+        let of_buffer = match target.locations.get(global.trailing_zeros() as usize) {
+            Some(location) => self.elements_of_buffer(*location, bytes).unwrap_or(elements),
+            None => 0,
+        };
         let (counts, caches) = (&mut self.partial.counts[pc], &mut self.partial.caches[pc]);
         if shared != 0 {
             let (total, conflicts) = caches[0].cost(&addresses, shared, 4, || wavefronts(&addresses, shared, bytes.clamp(1, 16)));
@@ -651,8 +655,15 @@ impl Run<'_, '_> {
             let (total, _) = caches[1].cost(&addresses, global, tegula_interp::SECTOR_BYTES, count);
             counts.requests += 1;
             counts.transactions += total;
-            counts.elements += u64::from(global.count_ones() * elements);
+            counts.elements += u64::from(global.count_ones() * of_buffer);
         }
+    }
+
+    /// The elements of a buffer in these bytes; `None` if it is one of plain bytes.
+    pub fn elements_of_buffer(&self, location: Location, bytes: u32) -> Option<u32> {
+        let Location::Global { allocation, .. } = location else { return None };
+        let ty = self.machine.allocations[allocation as usize].ty;
+        (ty != ScalarType::B8).then(|| (bytes / ty.size().max(1)).max(1))
     }
 
     /// The bits of a slot of a call: a register, or memory of the frame.

@@ -2,7 +2,7 @@
 //!
 //! It knows neither registers nor memory: lanes in, lanes out. Each family of instructions is a
 //! module with its syntax ([`syntax::Form`]), and with its semantics. Results equal the hardware's
-//! to the bit, except those of approximate instructions.
+//! to the bit, except those of approximate instructions. Payloads of NaN may differ.
 //! Source: PTX ISA 9.1, chapter "Instructions".
 
 mod approx;
@@ -64,7 +64,8 @@ pub struct Signature {
 /// The results of an instruction besides its values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Results {
-    /// The carry flags as a mask of lanes; those of the input unless the signature writes them.
+    /// The carry flags as a mask of lanes. Those of inactive lanes stay, and all of them if the
+    /// signature does not write them.
     pub carry: u32,
     /// Mask of the active lanes that divide an integer by zero.
     pub divided_by_zero: u32,
@@ -144,7 +145,7 @@ impl Arithmetic {
         let [first, second] = values.each_mut().map(|values| &mut values[..count]);
         match &self.operation {
             Operation::Integer(op) => results.divided_by_zero = op.eval(sources, first) & active,
-            Operation::Carry(op) => results.carry = op.eval(sources, carry, first),
+            Operation::Carry(op) => results.carry = op.eval(sources, carry, first) & active | carry & !active,
             Operation::Bits(op) => op.eval(sources, first),
             Operation::Logic(op) => op.eval(sources, first, second),
             Operation::Float(op) => op.eval(sources, first),

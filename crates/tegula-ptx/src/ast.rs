@@ -10,7 +10,7 @@ use std::fmt;
 pub struct Module {
     /// `.version` as (major, minor).
     pub version: (u32, u32),
-    /// `.target`, such as `sm_80` or `sm_90a`; further targets (`debug`, `texmode_…`) are left out.
+    /// `.target`, such as `sm_80` or `sm_90a`, without further targets such as `debug`.
     pub target: String,
     /// The files of `.file`, by number.
     pub files: Vec<(u32, String)>,

@@ -85,7 +85,7 @@ impl Run<'_, '_> {
         let (to_addresses, from_addresses) = (self.addresses(frame, to), self.addresses(frame, from));
         let target = self.resolve(to.space, &to_addresses, bytes, true);
         let source = self.resolve_source(from, &from_addresses, bytes, &len);
-        self.count_copy(&source, &target, bytes, bypass);
+        self.count_copy((&source, &target), bytes, &len, bypass);
         let site = self.site();
         for lane in lanes(target.lanes) {
             let Location::Shared { offset, .. } = target.locations[lane] else { continue };
@@ -190,14 +190,27 @@ impl Run<'_, '_> {
         }
     }
 
-    fn count_copy(&mut self, source: &Target, target: &Target, bytes: u32, bypass: bool) {
+    fn count_copy(
+        &mut self,
+        (source, target): (&Target, &Target),
+        bytes: u32,
+        len: &impl Fn(usize) -> u32,
+        bypass: bool,
+    ) {
         if !self.machine.config.counters {
             return;
         }
-        // Registers are not involved: an element is four bytes, or what the copy has.
-        let elements = (bytes / 4).max(1);
-        self.count(source, bytes, elements, (wavefronts, sectors));
-        self.count(target, bytes, elements, (wavefronts, sectors));
+        // Registers are not involved: an element is that of the buffer, or else four bytes.
+        let elements = |bytes: u32| (bytes / 4).max(1);
+        self.count(source, bytes, elements(bytes), (wavefronts, sectors));
+        self.count(target, bytes, elements(bytes), (wavefronts, sectors));
+        let of_lane = |lane: usize, bytes: u32| {
+            self.elements_of_buffer(source.locations[lane], bytes).unwrap_or(elements(bytes))
+        };
+        let partial = lanes(source.lanes).filter(|&lane| len(lane) < bytes);
+        let missing: u32 = partial.map(|lane| of_lane(lane, bytes) - of_lane(lane, len(lane))).sum();
+        let counts = &mut self.partial.counts[self.pc as usize];
+        counts.elements = counts.elements.saturating_sub(missing.into());
         if bypass && bytes == 16 {
             let address = |location: Location| match location {
                 Location::Global { allocation, offset } => allocation_address(allocation).wrapping_add_signed(offset),

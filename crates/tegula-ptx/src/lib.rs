@@ -32,6 +32,7 @@ mod atomic;
 mod block;
 mod cfg;
 mod copy;
+pub mod cuda;
 mod decode;
 mod error;
 mod kernel;

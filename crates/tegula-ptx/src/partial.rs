@@ -204,9 +204,10 @@ fn counters(op: &Op, counts: &InstructionCounts) -> Counters {
         }
         Op::CopyAsync { .. } => {
             global_load(&mut c);
-            c.shared_copy_requests = counts.shared_requests;
+            // Lanes that read nothing write zeros: they take wavefronts, but copy no elements.
+            c.shared_copy_requests = counts.requests;
             c.shared_copy_wavefronts = counts.shared_transactions;
-            c.shared_copy_elements = counts.shared_elements;
+            c.shared_copy_elements = counts.elements;
         }
         Op::Barrier(barrier) if barrier.kind != BarrierKind::Arrive => c.barriers = counts.warps,
         _ => {}

@@ -8,7 +8,7 @@ use tegula_ptx::{Argument, Buffer, VariableValue};
 
 use super::element::{self, Number};
 use super::fields::{self, Field};
-use super::signature::{ParameterType, Signature, Variable};
+use super::signature::{Parameter, ParameterType, Signature, Variable, number_of};
 use super::symbol::closest;
 use super::value::{Fill, NamedValue, Value};
 use crate::engine;
@@ -23,7 +23,16 @@ pub struct Arguments {
     pub arguments: Vec<Argument>,
     pub variables: Vec<VariableValue>,
     /// What each name stands for, in formulas and for outputs.
-    pub names: Vec<(String, Operand)>,
+    pub names: Vec<Named>,
+}
+
+/// A parameter or a variable in a formula.
+#[derive(Clone, Debug)]
+pub struct Named {
+    pub name: String,
+    /// The number of a parameter.
+    position: Option<usize>,
+    pub operand: Operand,
 }
 
 /// An argument in a formula.
@@ -45,38 +54,49 @@ pub struct Array {
 }
 
 impl Arguments {
+    /// What a name, or the number of a parameter, stands for.
+    pub fn find(&self, name: &str) -> Option<&Named> {
+        let number = number_of(name);
+        let by_number = || self.names.iter().find(|named| named.position.is_some() && named.position == number);
+        self.names.iter().find(|named| named.name == name).or_else(by_number)
+    }
+
     /// The buffer of a name; an error lists the buffers.
     ///
     /// # Errors
     /// If no buffer has the name.
     pub fn buffer(&self, option: &str, name: &str) -> Result<usize> {
-        let found = self.names.iter().find_map(|(known, operand)| match operand {
-            Operand::Buffer(index) if known == name => Some(*index),
+        let found = match self.find(name).map(|named| &named.operand) {
+            Some(Operand::Buffer(index)) => Some(*index),
             _ => None,
-        });
+        };
         found.ok_or_else(|| {
-            let buffers = self.names.iter().filter(|(_, operand)| matches!(operand, Operand::Buffer(_)));
-            let buffers: Vec<_> = buffers.map(|(name, _)| name.as_str()).collect();
+            let buffers = self.names.iter().filter(|named| matches!(named.operand, Operand::Buffer(_)));
+            let buffers: Vec<_> = buffers.map(|named| named.name.as_str()).collect();
             let known = if buffers.is_empty() { "none".into() } else { buffers.join(", ") };
             Failure::new(format!("{option}: no argument '{name}' with memory; arguments with memory are {known}"))
         })
     }
 }
 
-/// Binds values to the parameters of a kernel. `set` are values of variables; a value that names no
-/// parameter may name a variable as well.
+/// The values of a launch.
+pub struct Values<'a> {
+    pub arguments: &'a [NamedValue],
+    /// The constants that a launch in the source passes, for numbers without a value.
+    pub constants: &'a [Option<f64>],
+    /// Values of variables. An argument that names no parameter may be one as well.
+    pub variables: &'a [NamedValue],
+}
+
+/// Binds values to the parameters of a kernel.
 ///
 /// # Errors
 /// One line: a missing or unknown name, or a value that does not fit its parameter.
-pub fn bind(
-    signature: &Signature,
-    values: &[NamedValue],
-    set: &[NamedValue],
-    progress: &ProgressDisplay,
-) -> Result<Arguments> {
+pub fn bind(signature: &Signature, values: Values<'_>, progress: &ProgressDisplay) -> Result<Arguments> {
+    let constants = constants(signature, values.constants);
     let mut given: Vec<Option<&NamedValue>> = vec![None; signature.parameters.len()];
-    let mut set: Vec<&NamedValue> = set.iter().collect();
-    for value in values {
+    let mut set: Vec<&NamedValue> = values.variables.iter().collect();
+    for value in values.arguments {
         match signature.position(&value.name) {
             Some(position) => {
                 if given[position].replace(value).is_some() {
@@ -87,12 +107,17 @@ pub fn bind(
             None => return Err(unknown(signature, &value.name)),
         }
     }
+    given.iter_mut().zip(&constants).for_each(|(given, constant)| *given = given.or(constant.as_ref()));
     let missing: Vec<_> =
         signature.parameters.iter().zip(&given).filter(|(_, given)| given.is_none()).map(|(p, _)| p.name.as_str()).collect();
     if let Some(first) = missing.first() {
         let names = missing.join(", ");
         return Err(Failure::new(format!("{}: no value of {names}; add --arg {first}=VALUE; {}", signature.kernel, signature.takes())));
     }
+    let named = |position: usize, operand| {
+        let name = signature.parameters[position].name.clone();
+        Named { name, position: Some(position), operand }
+    };
     let mut bound = Arguments::default();
     let given: Vec<&NamedValue> = given.into_iter().flatten().collect();
     for (position, (parameter, value)) in signature.parameters.iter().zip(&given).enumerate() {
@@ -109,12 +134,12 @@ pub fn bind(
                 let Array { ty, shape, bytes, initialized } = array;
                 bound.buffers.push(Buffer { initialized, ..Buffer::new(parameter.name.clone(), ty, shape, bytes) });
                 bound.arguments.push(Argument::buffer(index));
-                bound.names.push((parameter.name.clone(), Operand::Buffer(index)));
+                bound.names.push(named(position, Operand::Buffer(index)));
             }
             Bound::Value(bytes, ty) => {
                 if let Some(ty) = ty {
                     let array = Array { ty, shape: Vec::new(), bytes: bytes.clone(), initialized: true };
-                    bound.names.push((parameter.name.clone(), Operand::Constant(array)));
+                    bound.names.push(named(position, Operand::Constant(array)));
                 }
                 bound.arguments.push(Argument::Value(bytes));
             }
@@ -126,10 +151,9 @@ pub fn bind(
         if !matches!(parameter.ty, ParameterType::Pointer(_) | ParameterType::Word) {
             return Err(Failure::new(format!("{option}: {} is {}, not a pointer", parameter.name, parameter.describe())));
         }
-        let other = signature.position(other).map_or(other.as_str(), |position| &signature.parameters[position].name);
         let index = bound.buffer(&option, other)?;
         bound.arguments[position] = Argument::buffer(index);
-        bound.names.push((parameter.name.clone(), Operand::Buffer(index)));
+        bound.names.push(named(position, Operand::Buffer(index)));
     }
     for (position, value) in set.into_iter().enumerate() {
         let Some(variable) = signature.variable(&value.name) else {
@@ -148,9 +172,22 @@ pub fn bind(
             return Err(wrong(format!("{} bytes; {} has {}", array.bytes.len(), variable.name, variable.bytes)));
         }
         bound.variables.push(VariableValue { name: variable.symbol.clone(), bytes: array.bytes.clone() });
-        bound.names.push((variable.name.clone(), Operand::Constant(array)));
+        bound.names.push(Named { name: variable.name.clone(), position: None, operand: Operand::Constant(array) });
     }
     Ok(bound)
+}
+
+/// The constants of a launch as values of the numbers among the parameters.
+fn constants(signature: &Signature, constants: &[Option<f64>]) -> Vec<Option<NamedValue>> {
+    let value = |(i, parameter): (usize, &Parameter)| {
+        let value = constants.get(i).copied().flatten().filter(|_| constants.len() == signature.parameters.len())?;
+        let whole = value.fract() == 0.0 && value.abs() < 1e15;
+        let number = if whole { Number::Integer(value as i128) } else { Number::Real(value) };
+        let is_number = matches!(parameter.ty, ParameterType::Scalar(_));
+        let value = Value::Number(None, number);
+        is_number.then(|| NamedValue { name: parameter.name.clone(), text: number.to_f64().to_string(), value })
+    };
+    signature.parameters.iter().enumerate().map(value).collect()
 }
 
 fn unknown(signature: &Signature, name: &str) -> Failure {

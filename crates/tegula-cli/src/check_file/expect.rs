@@ -167,9 +167,9 @@ impl Expected {
 
 /// The value of an argument before the launch.
 fn named(name: &str, arguments: &Arguments) -> std::result::Result<Tensor, String> {
-    match arguments.names.iter().find(|(known, _)| known == name) {
-        Some((_, Operand::Constant(array))) => Ok(tensor(array)),
-        Some((_, Operand::Buffer(index))) => {
+    match arguments.find(name).map(|named| &named.operand) {
+        Some(Operand::Constant(array)) => Ok(tensor(array)),
+        Some(Operand::Buffer(index)) => {
             let Buffer { ty, shape, bytes, initialized, .. } = arguments.buffers[*index].clone();
             if !initialized {
                 return Err(format!("{name} is uninitialized before the launch"));
@@ -177,7 +177,7 @@ fn named(name: &str, arguments: &Arguments) -> std::result::Result<Tensor, Strin
             Ok(tensor(&Array { ty, shape, bytes, initialized }))
         }
         None => {
-            let names: Vec<_> = arguments.names.iter().map(|(name, _)| name.as_str()).collect();
+            let names: Vec<_> = arguments.names.iter().map(|named| named.name.as_str()).collect();
             Err(format!("no argument '{name}'; arguments are {}", names.join(", ")))
         }
     }
@@ -198,7 +198,7 @@ fn tensor(array: &Array) -> Tensor {
 }
 
 /// Unit roundoff and half the smallest positive number of a type.
-fn format(ty: ScalarType) -> (f64, f64) {
+pub fn format(ty: ScalarType) -> (f64, f64) {
     let (fraction_bits, exponent) = match ty {
         ScalarType::F64 => (52, -1074),
         ScalarType::F16 => (10, -24),

@@ -25,6 +25,8 @@ pub struct FileReport {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
+    /// The line of the launch in the source that grid and block are from.
+    pub launch_line: Option<u32>,
     pub seeds: u32,
     /// Whether no finding is an error.
     pub ok: bool,
@@ -216,8 +218,9 @@ pub fn print(
     let FileReport { file, kernel, grid, block, shared, seeds, compiler, .. } = report;
     let shared = if *shared == 0 { String::new() } else { format!(", {} bytes of dynamic shared memory", grouped((*shared).into())) };
     let seeds = if *seeds == 1 { String::new() } else { format!(", {seeds} seeds") };
+    let from = report.launch_line.map_or(String::new(), |line| format!(" as in line {line}"));
     let compiler = compiler.as_ref().map_or(String::new(), |compiler| format!(", compiled by {compiler}"));
-    writeln!(out, "{kernel}, grid {}, block {}{shared}{seeds} ({file}{compiler}): {}", extents(*grid), extents(*block), report.verdict())?;
+    writeln!(out, "{kernel}, grid {}, block {}{from}{shared}{seeds} ({file}{compiler}): {}", extents(*grid), extents(*block), report.verdict())?;
     for finding in &report.findings {
         print_finding(out, finding)?;
         print_source(out, finding, sources)?;

@@ -17,7 +17,7 @@ pub struct Signature {
 /// A parameter.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    /// The name in the source; the number, from 0, where it has none.
+    /// The name in the source; `arg0` of the first, where it has none.
     pub name: String,
     /// The name in the PTX.
     pub symbol: String,
@@ -51,10 +51,10 @@ pub struct Variable {
 }
 
 impl Signature {
-    /// The parameter of a name, a number, or a name in the PTX.
+    /// The parameter of a name, a number from 0, or a name in the PTX.
     pub fn position(&self, name: &str) -> Option<usize> {
         let by = |text: fn(&Parameter) -> &str| self.parameters.iter().position(|parameter| text(parameter) == name);
-        let number = || name.parse().ok().filter(|&number: &usize| number < self.parameters.len());
+        let number = || number_of(name).filter(|&number| number < self.parameters.len());
         by(|parameter| &parameter.name).or_else(|| by(|parameter| &parameter.symbol)).or_else(number)
     }
 
@@ -70,6 +70,11 @@ impl Signature {
             self.parameters.iter().map(|parameter| format!("{}: {}", parameter.name, parameter.describe())).collect();
         if all.is_empty() { "it takes no arguments".into() } else { format!("it takes {}", all.join(", ")) }
     }
+}
+
+/// The number of a parameter: 2 of `2` and `arg2`.
+pub fn number_of(name: &str) -> Option<usize> {
+    name.strip_prefix("arg").unwrap_or(name).parse().ok()
 }
 
 impl Parameter {
@@ -102,14 +107,15 @@ mod tests {
             kernel: "k".into(),
             parameters: vec![
                 parameter("A", ParameterType::Pointer(Some(F32)), 8),
-                parameter("1", ParameterType::Word, 8),
+                parameter("arg1", ParameterType::Word, 8),
                 parameter("n", ParameterType::Scalar(B32), 4),
                 parameter("p", ParameterType::Structure, 16),
             ],
             variables: vec![Variable { name: "w".into(), symbol: "_ZL1w".into(), ty: B8, bytes: 28 }],
         };
-        assert_eq!(["A", "1", "3", "k_param_n", "4", "x"].map(|name| signature.position(name)), [Some(0), Some(1), Some(3), Some(2), None, None]);
+        let positions = ["A", "1", "arg1", "3", "k_param_n", "4", "x"].map(|name| signature.position(name));
+        assert_eq!(positions, [Some(0), Some(1), Some(1), Some(3), Some(2), None, None]);
         assert_eq!(signature.variable("w").map(|variable| variable.bytes), signature.variable("_ZL1w").map(|_| 28));
-        assert_eq!(signature.takes(), "it takes A: f32*, 1: pointer or 64 bits, n: 32 bits, p: 16 bytes");
+        assert_eq!(signature.takes(), "it takes A: f32*, arg1: pointer or 64 bits, n: 32 bits, p: 16 bytes");
     }
 }

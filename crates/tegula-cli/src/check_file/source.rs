@@ -31,11 +31,13 @@ pub struct Source {
 }
 
 /// A launch in the source; what is not constant is left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProposedLaunch {
     pub grid: Option<[u32; 3]>,
     pub block: Option<[u32; 3]>,
     pub shared: Option<u32>,
+    /// The values of the kernel's arguments.
+    pub arguments: Vec<Option<f64>>,
     pub line: u32,
 }
 
@@ -183,7 +185,7 @@ fn signature(module: &Module, kernel: &Kernel, declaration: &Declaration) -> Sig
             ty => ty,
         };
         let name = match name {
-            "" if param.name.contains("_param_") => i.to_string(),
+            "" if param.name.contains("_param_") => format!("arg{i}"),
             "" => param.name.clone(),
             name => name.into(),
         };

@@ -151,7 +151,7 @@ fn insert(a: u64, b: u64, at: u8, count: u8) -> u64 {
 fn extend(a: u32, n: u32, signed: bool, clamp: bool) -> u32 {
     match n {
         32.. if clamp => a,
-        _ if n % 32 == 0 => 0,
+        _ if n.is_multiple_of(32) => 0,
         _ if signed => sign_extended(a.into(), n % 32) as u32,
         _ => a & low(n % 32) as u32,
     }

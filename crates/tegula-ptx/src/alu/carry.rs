@@ -106,7 +106,7 @@ mod tests {
         let mut number = move || {
             let number = u128::from(random.next()) << 64 | u128::from(random.next());
             // Runs of ones and zeros, so that carries travel far.
-            if random.next() % 2 == 0 { number } else { (number as i128 >> (random.next() % 120)) as u128 }
+            if random.next().is_multiple_of(2) { number } else { (number as i128 >> (random.next() % 120)) as u128 }
         };
         (0..100).map(move |_| [number(), number()])
     }
@@ -162,6 +162,9 @@ mod tests {
         assert_eq!(results.carry, 0);
         let (values, results) = eval_full("subc.u32", &[0, 0], true);
         assert_eq!((values[0], results.carry), (0xffff_ffff, u32::MAX));
+        let instruction = super::super::testing::decode("add.cc.u32", 2).unwrap().unwrap();
+        let results = instruction.eval(&[&[u64::MAX; 32]; 2], 0xf0, 0x3, &mut [[0; 32]; 2]);
+        assert_eq!(results.carry, 0xf3, "flags of inactive lanes stay");
         let ([value, _], _) = eval_full("madc.hi.s64", &[u64::MAX, u64::MAX, 3], true);
         assert_eq!(value, 4, "(-1)(-1) has a high half of 0");
         let ([value, _], _) = eval_full("mad.hi.cc.s32", &[0xffff_ffff, 2, 0], true);

@@ -168,7 +168,7 @@ impl Compare {
         if let Target::Value(value) = self.result {
             let high: &[u64] = if pair { second } else { &[0; 32] };
             for (low, high) in out.iter_mut().zip(high) {
-                *low = *low * value | (*high * value) << 16;
+                *low = (*low * value) | ((*high * value) << 16);
             }
         }
     }
@@ -201,8 +201,8 @@ impl Compare {
         let relations = self.relations;
         map(sources, out, |[a, b]| {
             let (a, b) = (value(a), value(b));
-            let ordered = u64::from(a < b) * LESS | u64::from(a == b) * EQUAL | u64::from(a > b) * GREATER;
-            let relation = ordered | u64::from(ordered == 0) * UNORDERED;
+            let ordered = (u64::from(a < b) * LESS) | (u64::from(a == b) * EQUAL) | (u64::from(a > b) * GREATER);
+            let relation = ordered | (u64::from(ordered == 0) * UNORDERED);
             u64::from(relation & relations != 0)
         });
     }

@@ -1,7 +1,7 @@
 //! `cvt` between scalar types.
 //!
-//! A floating-point source becomes `f64`, which is exact. An integer becomes `f64` too, rounded to
-//! [odd](super::narrow::exact_sum) if it has more than 53 bits, so that the second rounding is right.
+//! A floating-point source becomes `f64`, which is exact. An integer becomes `f64` too. If it has
+//! more than 53 bits, it is rounded to [odd], so that the second rounding is right.
 
 use super::lanes::map;
 use super::narrow::{Format, Rounding, bf16_value, f16_value, odd, round_f32};
@@ -100,11 +100,16 @@ impl Convert {
     pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) {
         match (self.from.is_float(), self.to.is_float()) {
             (false, false) => self.between_integers(sources, out),
-            (true, false) => self.to_integer(sources, out),
+            (true, false) => self.floats_to_integers(sources, out),
             (false, true) if self.to == F64 => self.integer_to_f64(sources, out),
             (false, true) => {
-                let number = |bits: u64| odd_of_integer(self.integer(bits));
-                self.to_float(sources, out, number);
+                let mut numbers = [0; 32];
+                match self.from {
+                    ScalarType::S32 => map(sources, &mut numbers, |[a]| f64::from(a as i32).to_bits()),
+                    ScalarType::U32 => map(sources, &mut numbers, |[a]| f64::from(a as u32).to_bits()),
+                    _ => map(sources, &mut numbers, |[a]| odd_of_integer(self.integer(a)).to_bits()),
+                }
+                self.round_to_float(&numbers, out, |number| number);
             }
             (true, true) => self.between_floats(sources, out),
         }
@@ -148,22 +153,32 @@ impl Convert {
         }
     }
 
-    fn to_integer(&self, sources: &[&Lanes], out: &mut [u64]) {
+    fn floats_to_integers(&self, sources: &[&Lanes], out: &mut [u64]) {
         let numbers = self.numbers(sources);
-        let numbers = [&numbers];
+        match self.integral {
+            // Casts truncate.
+            None | Some(Integral::TowardZero) => self.cast(&numbers, out, |number| number),
+            Some(Integral::Nearest) => self.cast(&numbers, out, f64::round_ties_even),
+            Some(Integral::Down) => self.cast(&numbers, out, f64::floor),
+            Some(Integral::Up) => self.cast(&numbers, out, f64::ceil),
+        }
+    }
+
+    #[inline(always)]
+    fn cast(&self, numbers: &Lanes, out: &mut [u64], round: impl Fn(f64) -> f64) {
         let bits = 8 * self.to.size();
         let nan: u64 = if self.from == F64 || bits == 64 { 1 << (bits - 1) } else { 0 };
         let (least, largest) = self.range();
-        // Casts to integers saturate.
-        let narrow = |value: i64| value.clamp(least as i64, largest.min(i64::MAX.into()) as i64);
-        map(&numbers, out, |[a]| {
-            let value = f64::from_bits(a);
-            let integral = self.integral(value);
-            match self.to {
-                _ if value.is_nan() => self.result(((nan << (64 - bits)) as i64 >> (64 - bits)) as u64),
-                ScalarType::U64 => integral as u64,
-                _ => self.result(narrow(integral as i64) as u64),
-            }
+        let (least, largest) = (least as i64, largest.min(i64::MAX.into()) as i64);
+        map(&[numbers], out, |[a]| {
+            let number = f64::from_bits(a);
+            // Casts saturate.
+            let integer = match self.to {
+                ScalarType::U64 => round(number) as u64,
+                _ => (round(number) as i64).clamp(least, largest) as u64,
+            };
+            let extended_nan = (nan << (64 - bits)) as i64 >> (64 - bits);
+            self.result(if number.is_nan() { extended_nan as u64 } else { integer })
         });
     }
 
@@ -193,7 +208,10 @@ impl Convert {
             }
             _ => {
                 let numbers = self.numbers(sources);
-                self.to_float(&[&numbers], out, |bits| self.integral(f64::from_bits(bits)));
+                match self.integral {
+                    None => self.round_to_float(&numbers, out, |number| number),
+                    Some(_) => self.round_to_float(&numbers, out, |number| self.integral(number)),
+                }
             }
         }
     }
@@ -215,8 +233,9 @@ impl Convert {
 
     /// Rounds numbers to the destination's type.
     #[inline(always)]
-    fn to_float(&self, sources: &[&Lanes], out: &mut [u64], number: impl Fn(u64) -> f64) {
-        let rounding = self.rounding;
+    fn round_to_float(&self, numbers: &Lanes, out: &mut [u64], number: impl Fn(f64) -> f64) {
+        let (rounding, sources) = (self.rounding, &[numbers]);
+        let number = |bits: u64| number(f64::from_bits(bits));
         match (self.to, rounding) {
             (F32, Rounding::Nearest) if !self.ftz && !self.saturates => {
                 map(sources, out, |[a]| single::bits(number(a) as f32).into());
@@ -386,12 +405,12 @@ mod tests {
 
     #[test]
     fn widening_is_exact() {
-        for bits in 0..=0xffff {
-            let single: Single = Half::from_bits(bits).convert(&mut false).value;
-            let expected = if single.is_nan() { 0x7fff_ffff } else { single.to_bits() as u64 };
-            assert_eq!(eval("cvt.f32.f16", &[bits as u64]), expected);
-            assert_eq!(eval("cvt.f32.bf16", &[bits as u64]), (bits as u64) << 16);
-        }
+        let all: Vec<[u64; 1]> = (0..=0xffff).map(|bits| [bits]).collect();
+        check("cvt.f32.f16", &all, |[bits]| {
+            let single: Single = Half::from_bits(bits.into()).convert(&mut false).value;
+            if single.is_nan() { 0x7fff_ffff } else { single.to_bits() as u64 }
+        });
+        check("cvt.f32.bf16", &all, |[bits]| bits << 16);
         assert_eq!(eval("cvt.f64.f32", &[0x3fc0_0000]), 1.5f64.to_bits());
         assert_eq!(eval("cvt.f64.f32", &[0xff80_0001]), 0xfff8_0000_2000_0000);
         assert_eq!(eval("cvt.ftz.f64.f32", &[0x8000_0001]), (-0f64).to_bits());

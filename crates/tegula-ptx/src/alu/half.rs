@@ -81,7 +81,7 @@ impl HalfType {
 }
 
 /// The pattern with which out-of-bounds elements of a tensor are filled on request.
-const OUT_OF_BOUNDS: u16 = 0x7fff;
+const OUT_OF_BOUNDS: u16 = 0xffff;
 
 /// The NaN of both types.
 const NAN: u16 = 0x7fff;
@@ -278,9 +278,9 @@ mod tests {
 
     #[test]
     fn elements_out_of_bounds_make_products_zero() {
-        assert_eq!(eval("fma.rn.oob.f16", &[0x7fff, 0x3c00, 0x3c00]), 0);
-        assert_eq!(eval("fma.rn.oob.f16", &[0x7e00, 0x3c00, 0x3c00]), 0x7fff);
-        assert_eq!(eval("fma.rn.oob.relu.bf16x2", &[0x3f80_7fff, 0x3f80_3f80, 0x3f80_3f80]), 0x4000_0000);
+        assert_eq!(eval("fma.rn.oob.f16", &[0xffff, 0x3c00, 0x3c00]), 0);
+        assert_eq!(eval("fma.rn.oob.f16", &[0x7fff, 0x3c00, 0x3c00]), 0x7fff);
+        assert_eq!(eval("fma.rn.oob.relu.bf16x2", &[0x3f80_ffff, 0x3f80_3f80, 0x3f80_3f80]), 0x4000_0000);
     }
 
     #[test]

@@ -350,9 +350,9 @@ mod tests {
         let of = |bits| value(bits, 32, true);
         check("add.sat.s32", &integers(600), |[a, b]| clamp(of(a) + of(b)));
         check("sub.sat.s32", &integers(600), |[a, b]| clamp(of(a) - of(b)));
-        check("mad.hi.sat.s32", &integers(600), |[a, b, c]| clamp((of(a) * of(b) >> 32) + of(c)));
+        check("mad.hi.sat.s32", &integers(600), |[a, b, c]| clamp(((of(a) * of(b)) >> 32) + of(c)));
         let low = |bits| value(bits, 24, true);
-        check("mad24.hi.sat.s32", &integers(600), |[a, b, c]| clamp((low(a) * low(b) >> 16) + of(c)));
+        check("mad24.hi.sat.s32", &integers(600), |[a, b, c]| clamp(((low(a) * low(b)) >> 16) + of(c)));
         assert_eq!(eval("add.sat.s32", &[0x7fff_ffff, 1]), 0x7fff_ffff);
         assert_eq!(eval("sub.sat.s32", &[0x8000_0000, 1]), 0x8000_0000);
     }
@@ -361,7 +361,7 @@ mod tests {
     fn products_of_24_bits_ignore_higher_bits() {
         for (name, signed) in [("u32", false), ("s32", true)] {
             for (part, shift) in [("lo", 0), ("hi", 16)] {
-                let product = |a, b| value(a, 24, signed) * value(b, 24, signed) >> shift;
+                let product = |a, b| (value(a, 24, signed) * value(b, 24, signed)) >> shift;
                 check(&format!("mul24.{part}.{name}"), &integers(600), |[a, b]| wrapped(product(a, b), 32));
                 check(&format!("mad24.{part}.{name}"), &integers(600), |[a, b, c]| {
                     wrapped(product(a, b) + i128::from(c), 32)

@@ -1,7 +1,6 @@
 //! `min` and `max` of floating-point numbers.
 //!
-//! They compare bit patterns as integers, so that one function serves all types: −0 is less than +0,
-//! and payloads of NaN are kept apart from numbers.
+//! They compare bit patterns as integers, so that one function serves all types. −0 is less than +0.
 
 use super::half::HalfType;
 use super::lanes::{map, map_halves};

@@ -1,6 +1,6 @@
 //! Rounding to small floating-point formats: `f16`, `bf16`, `tf32`, and those of 8, 6 and 4 bits.
 //!
-//! All arithmetic on them is done in `f64`. A result that is inexact even there is [odd](exact_sum),
+//! All arithmetic on them is done in `f64`. A result that is inexact even there is rounded to [odd],
 //! so that rounding it once more is harmless in every direction.
 
 /// How results are rounded.
@@ -78,8 +78,8 @@ impl Format {
         Self { fraction: 2, min_exponent: -2, max_finite: 0x1f, infinity: 0x1f, nan: 0x1f, sign: 0x20 };
     pub const E2M1: Self = Self { fraction: 1, min_exponent: 0, max_finite: 0x7, infinity: 0x7, nan: 0x7, sign: 0x8 };
 
-    /// Rounds to the format. Finite values that are too large become infinite, or the largest finite
-    /// number if `finite` is set or the rounding does not reach further.
+    /// Rounds to the format. Finite values that are too large become infinite, or the largest
+    /// finite number if `finite` is set or the rounding does not reach further.
     ///
     /// The sign of a NaN is dropped.
     #[inline(always)]
@@ -174,10 +174,10 @@ pub(super) fn odd(nearest: f64, error: f64) -> f64 {
     let toward_zero = (error.to_bits() ^ bits) >> 63;
     // Not for an error of NaN.
     let inexact = u64::from(error.abs() > 0.0);
-    f64::from_bits(bits - (toward_zero & inexact) | inexact)
+    f64::from_bits((bits - (toward_zero & inexact)) | inexact)
 }
 
-/// The sign of a sum that is zero: it is negative for `Down`, unless both addends are positive zero.
+/// Gives a sum its sign if it is zero: negative for `Down`, unless both addends are positive zero.
 #[inline(always)]
 pub(super) fn signed_zero(sum: f64, a: f64, b: f64, rounding: Rounding) -> f64 {
     let negative = rounding == Rounding::Down && (a.is_sign_negative() || b.is_sign_negative());
@@ -250,7 +250,7 @@ mod tests {
                 5 => low + (high - low) * (random.next() % 1000) as f64 * 1e-3,
                 _ => f64::from_bits(random.next() >> 1),
             };
-            if random.next() % 2 == 0 { -magnitude } else { magnitude }
+            if random.next().is_multiple_of(2) { -magnitude } else { magnitude }
         };
         let edges = [0.0, -0.0, f64::INFINITY, -f64::INFINITY, f64::MAX, -f64::MAX, 5e-324, -5e-324];
         (0..count).map(|_| one()).chain(edges).filter(|number| !number.is_nan()).collect()

@@ -57,6 +57,24 @@ impl Pair {
             Pair::Exponents => B16,
         }
     }
+
+    /// Bits of a packed number.
+    fn bits(self) -> u32 {
+        match self {
+            Pair::Singles => 32,
+            Pair::Packed { bits, .. } => bits,
+            Pair::Exponents => 8,
+        }
+    }
+
+    /// The value of the lower number.
+    fn value(self, pair: u64) -> f64 {
+        match self {
+            Pair::Packed { format, bits, .. } => format.value(pair as u32 & ((1 << bits) - 1)),
+            _ if pair as u8 == 0xff => f64::NAN,
+            _ => 2f64.powi(i32::from(pair as u8) - 127),
+        }
+    }
 }
 
 const PAIRS: [(&str, Pair); 9] = [
@@ -105,48 +123,66 @@ fn build_integers(words: &Words) -> Result<Arithmetic, String> {
 impl Pack {
     pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) {
         match *self {
-            Pack::Floats { from: Pair::Singles, rounding: None, .. } => {
-                map(sources, out, |[a, b, random]| {
-                    let number = |bits: u64| f64::from(f32::from_bits(bits as u32));
-                    self.join(number(a), number(b), random as u32)
-                });
+            Pack::Floats { from: Pair::Singles, .. } => {
+                let single = |bits: u64| f64::from(f32::from_bits(bits as u32)).to_bits();
+                let [mut upper, mut lower] = [[0; 32]; 2];
+                map(sources, &mut upper, |[a, _]| single(a));
+                map(sources, &mut lower, |[_, b]| single(b));
+                self.join(&upper, &lower, sources.get(2).copied(), out);
             }
-            Pack::Floats { from: Pair::Singles, .. } => map(sources, out, |[a, b]| {
-                self.join(f32::from_bits(a as u32).into(), f32::from_bits(b as u32).into(), 0)
-            }),
-            Pack::Floats { from: Pair::Packed { format, bits, .. }, .. } => map(sources, out, |[pair]| {
-                let part = |bits_of: u64| format.value(bits_of as u32 & ((1 << bits) - 1));
-                self.join(part(pair >> bits), part(pair), 0)
-            }),
-            Pack::Floats { from: Pair::Exponents, .. } => map(sources, out, |[pair]| {
-                let power = |bits: u8| if bits == 0xff { f64::NAN } else { 2f64.powi(i32::from(bits) - 127) };
-                self.join(power((pair >> 8) as u8), power(pair as u8), 0)
-            }),
+            Pack::Floats { from, .. } => {
+                let bits = from.bits();
+                let [mut upper, mut lower] = [[0; 32]; 2];
+                map(sources, &mut upper, |[pair]| from.value(pair >> bits).to_bits());
+                map(sources, &mut lower, |[pair]| from.value(pair).to_bits());
+                self.join(&upper, &lower, None, out);
+            }
             Pack::Integers { bits: 16, signed } => map(sources, out, |[a, b]| integers(a, b, 0, 16, signed)),
             Pack::Integers { bits, signed } => map(sources, out, |[a, b, c]| integers(a, b, c, bits, signed)),
         }
     }
 
-    /// Rounds two numbers, and puts the first above the second.
-    fn join(&self, upper: f64, lower: f64, random: u32) -> u64 {
-        let Pack::Floats { to, rounding, relu, finite, .. } = *self else { return 0 };
-        let (format, bits) = match to {
-            Pair::Packed { format, bits, .. } => (format, bits),
-            _ => (EXPONENT, 8),
+    /// Rounds pairs of numbers, and puts the first above the second.
+    fn join(&self, upper: &Lanes, lower: &Lanes, random: Option<&Lanes>, out: &mut [u64]) {
+        let Pack::Floats { to, rounding, relu, finite, .. } = *self else { return };
+        let bits = to.bits();
+        let sources = &[upper, lower, random.unwrap_or(&[0; 32])];
+        let number = |bits: u64| {
+            let number = f64::from_bits(bits);
+            if relu && number <= 0.0 { 0.0 } else { number }
         };
-        // Random bits of a number: as many as bits of `f32` that are dropped, at the top.
-        let random_bits = |half: u32| u64::from(half) << (64 - (23 - format.fraction));
-        let round = |value: f64, random: u32| {
-            let value = if relu && value <= 0.0 { 0.0 } else { value };
-            u64::from(match rounding {
-                None => format.round_stochastic(value, random_bits(random), finite),
-                Some(_) if format == EXPONENT && value.abs() <= f64::from_bits((1023 - 127) << 52) => 0,
-                Some(rounding) if format == EXPONENT => format.round(value.abs(), rounding, finite),
-                Some(rounding) => format.round(value, rounding, finite),
-            })
-        };
-        round(upper, random >> 16) << bits | round(lower, random & 0xffff)
+        match (to, rounding) {
+            // What is used often, with its constants known to the compiler.
+            (Pair::Packed { format: Format::F16, .. }, Some(Rounding::Nearest)) => map(sources, out, |[a, b]| {
+                let round = |bits: u64| u64::from(Format::F16.round(number(bits), Rounding::Nearest, finite));
+                round(a) << 16 | round(b)
+            }),
+            (Pair::Packed { format, .. }, Some(rounding)) => map(sources, out, |[a, b]| {
+                let round = |bits: u64| u64::from(format.round(number(bits), rounding, finite));
+                round(a) << bits | round(b)
+            }),
+            (Pair::Packed { format, .. }, None) => map(sources, out, |[a, b, random]| {
+                // As many random bits as the bits of `f32` that are dropped, at the top.
+                let round = |number: f64, random: u64| {
+                    u64::from(format.round_stochastic(number, random << (64 - 23 + format.fraction), finite))
+                };
+                round(number(a), random >> 16 & 0xffff) << bits | round(number(b), random & 0xffff)
+            }),
+            _ => map(sources, out, |[a, b]| {
+                let rounding = rounding.unwrap_or(Rounding::Nearest);
+                exponent(number(a), rounding, finite) << 8 | exponent(number(b), rounding, finite)
+            }),
+        }
     }
+}
+
+/// The exponent that stands for the power of two next to a magnitude.
+fn exponent(number: f64, rounding: Rounding, finite: bool) -> u64 {
+    let magnitude = number.abs();
+    if magnitude <= f64::from_bits((1023 - 127) << 52) {
+        return 0;
+    }
+    EXPONENT.round(magnitude, rounding, finite).into()
 }
 
 /// `cvt.pack`: two saturated integers, and lower bits of a third above them.

@@ -71,8 +71,8 @@ pub(super) fn integers<const N: usize>(count: usize) -> Vec<[u64; N]> {
     (0..count).map(|_| std::array::from_fn(|_| one())).collect()
 }
 
-/// Bits of floating-point operands of a type with an exponent of `exponent` bits at a width: random,
-/// of similar exponents, and special values.
+/// Bits of floating-point operands of a type of `width` bits, of them `exponent` of the exponent:
+/// random, of similar exponents, and special values.
 pub(super) fn floats<const N: usize>(width: u32, exponent: u32, count: usize) -> Vec<[u64; N]> {
     let mut random = Random(0x1234_5678_9abc);
     let fraction = width - exponent - 1;
@@ -99,15 +99,15 @@ pub(super) fn floats<const N: usize>(width: u32, exponent: u32, count: usize) ->
             0 => random.next() & mask >> 1,
             1 => random.pick(&special),
             // Few bits, so that ties happen.
-            2 => center + (random.next() % 24 << fraction) + (random.next() % 16 << (fraction - 4)),
-            _ => center + (random.next() % 24 << fraction) + (random.next() & ((1 << fraction) - 1)),
+            2 => center + ((random.next() % 24) << fraction) + ((random.next() % 16) << (fraction - 4)),
+            _ => center + ((random.next() % 24) << fraction) + (random.next() & ((1 << fraction) - 1)),
         };
         sign | bits.min(mask >> 1)
     };
     let mut centers = Random(77);
     (0..count)
         .map(|_| {
-            let center = centers.next() % (1 << exponent) << fraction;
+            let center = (centers.next() % (1 << exponent)) << fraction;
             std::array::from_fn(|_| value(center))
         })
         .collect()

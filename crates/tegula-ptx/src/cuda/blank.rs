@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::declaration::{Declaration, Kind};
 use super::headers;
 use super::preprocess::{Preprocessed, SourceFile};
-use super::token::Token;
+use super::token::{Token, written};
 
 /// A program without its host code.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) struct Blanked {
     pub(super) unannotated: bool,
     /// Whether kernels use templates of `namespace std`.
     pub(super) templates: bool,
+    /// Invocations of macros that make kernels and host code, by file, with what is kept of them.
+    pub(super) edits: Vec<(u32, std::ops::Range<usize>, String)>,
     /// Names that the kept declarations use.
     used: FxHashSet<Rc<str>>,
 }
@@ -51,10 +53,10 @@ pub(super) fn is_kernel(declaration: &Declaration, tokens: &[Token]) -> bool {
         && declaration.words(tokens).iter().any(|t| t.is("__global__"))
 }
 
-/// Blanks host code.
-pub(super) fn blank(program: &Preprocessed, declarations: &[Declaration]) -> Blanked {
+/// Blanks host code. `names` are used by the instances of templates.
+pub(super) fn blank(program: &Preprocessed, declarations: &[Declaration], names: &[Token]) -> Blanked {
     let tokens = &program.tokens;
-    let keep = Keep::find(tokens, declarations);
+    let keep = Keep::find(tokens, declarations, names);
     let mut marks: Vec<Vec<Mark>> = vec![Vec::new(); program.files.len()];
     let mut removed = FxHashMap::default();
     let mut unannotated = false;
@@ -73,9 +75,10 @@ pub(super) fn blank(program: &Preprocessed, declarations: &[Declaration]) -> Bla
     for (declaration, _) in declarations.iter().zip(&keep.kept).filter(|(_, kept)| **kept) {
         members(tokens, declaration, &mut marks, &mut unannotated);
     }
+    let edits = mixed(tokens, declarations, &keep.kept);
     let texts = program.files.iter().zip(&marks).map(|(file, marks)| apply(file, marks)).collect();
     let templates = headers::TEMPLATE_NAMES.iter().any(|name| keep.used.contains(*name));
-    Blanked { texts, removed, unannotated, templates, used: keep.used }
+    Blanked { texts, removed, unannotated, templates, edits, used: keep.used }
 }
 
 /// What a range of bytes belongs to. Later levels win: a macro may make a kernel and its host code.
@@ -101,6 +104,29 @@ fn mark(tokens: &[Token], declaration: &Declaration, level: Level, marks: &mut [
             marks.push((start, end, level));
         }
     }
+}
+
+/// What is kept of the macros that make kernels and host code at once.
+fn mixed(tokens: &[Token], declarations: &[Declaration], kept: &[bool]) -> Vec<(u32, std::ops::Range<usize>, String)> {
+    // The invocation that makes all of a declaration.
+    let invocation = |declaration: &Declaration| {
+        let list = tokens.get(declaration.range.clone())?;
+        let first = list.first().filter(|t| t.expanded)?;
+        let place = (first.file, first.start, first.end);
+        list.iter().all(|t| (t.file, t.start, t.end) == place).then_some(place)
+    };
+    let mut texts: FxHashMap<(u32, usize, usize), (String, bool)> = FxHashMap::default();
+    for (declaration, kept) in declarations.iter().zip(kept) {
+        let Some(place) = invocation(declaration) else { continue };
+        let (text, host) = texts.entry(place).or_default();
+        *host |= !kept;
+        if *kept {
+            text.push_str(&written(tokens.get(declaration.range.clone()).unwrap_or(&[])));
+            text.push(' ');
+        }
+    }
+    let mixed = texts.into_iter().filter(|(_, (text, host))| *host && !text.is_empty());
+    mixed.map(|((file, start, end), (text, _))| (file, start..end, text)).collect()
 }
 
 /// Blanks the members of a kept class that only the host uses.
@@ -182,7 +208,7 @@ struct Keep {
 }
 
 impl Keep {
-    fn find(tokens: &[Token], declarations: &[Declaration]) -> Self {
+    fn find(tokens: &[Token], declarations: &[Declaration], names: &[Token]) -> Self {
         // Candidates by the names that they declare.
         let mut by_name: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
         let mut work = Vec::new();
@@ -197,6 +223,10 @@ impl Keep {
             }
         }
         let mut keep = Self { kept: vec![false; declarations.len()], used: FxHashSet::default() };
+        for name in names.iter().filter(|token| token.is_name() && keep.used.insert(token.text.clone())) {
+            let found = by_name.get(&*name.text).into_iter().flatten();
+            work.extend(found.filter(|&&found| declarations.get(found).is_some_and(|d| is_usable(tokens, d))));
+        }
         while let Some(i) = work.pop() {
             let (Some(declaration), Some(kept)) = (declarations.get(i), keep.kept.get_mut(i)) else { continue };
             if std::mem::replace(kept, true) {
@@ -289,7 +319,7 @@ mod tests {
     fn run(text: &str) -> Blanked {
         let program = preprocess(Path::new("a.cu"), text, &[], &[], &|_| None);
         let declarations = declarations(&program.tokens);
-        let blanked = blank(&program, &declarations);
+        let blanked = blank(&program, &declarations, &[]);
         assert_eq!(blanked.texts[0].len(), text.len());
         assert_eq!(blanked.texts[0].lines().count(), text.lines().count());
         blanked
@@ -318,7 +348,7 @@ mod tests {
     fn blank_conditionals_stay_balanced() {
         let text = "int main() {\n#ifdef A\n  if (1) {\n#else\n  {\n#endif\n  }\n#define N 3\n#include <x>\n}\n\
                     __global__ void k() {}";
-        assert_eq!(left(text), "#ifdef A if (1) { #else #endif #define N 3 __global__ void k() {}");
+        assert_eq!(left(text), "#ifdef A #else #endif #define N 3 __global__ void k() {}");
     }
 
     #[test]

@@ -72,16 +72,15 @@ const DEPTH: usize = 64;
 /// The declarations in tokens.
 pub(super) fn declarations(tokens: &[Token]) -> Vec<Declaration> {
     let mut out = Vec::new();
-    scope(tokens, 0..tokens.len(), &mut Vec::new(), None, 0, &mut out);
+    scope(tokens, 0..tokens.len(), &mut Vec::new(), 0, &mut out);
     out
 }
 
-/// Reads a namespace, or the members of `class`.
+/// Reads a namespace, or the members of a class.
 fn scope(
     tokens: &[Token],
     range: Range<usize>,
     names: &mut Vec<String>,
-    class: Option<&str>,
     depth: usize,
     out: &mut Vec<Declaration>,
 ) {
@@ -98,7 +97,7 @@ fn scope(
             at += 1;
         } else if linkage && depth < DEPTH {
             at = close(tokens, at + 2, range.end);
-            scope(tokens, start + 3..at.saturating_sub(1), names, class, depth + 1, out);
+            scope(tokens, start + 3..at.saturating_sub(1), names, depth + 1, out);
         } else if is(namespace, "namespace")
             && let Some(open) = (namespace..range.end).find(|&i| is(i, "{") || is(i, ";") || is(i, "="))
             && is(open, "{")
@@ -114,18 +113,16 @@ fn scope(
                 .collect();
             let outer = names.len();
             names.extend(added);
-            scope(tokens, open + 1..at.saturating_sub(1), names, None, depth + 1, out);
+            scope(tokens, open + 1..at.saturating_sub(1), names, depth + 1, out);
             names.truncate(outer);
         } else {
-            let mut parser = Parser { tokens, end: range.end, at, class };
+            let mut parser = Parser { tokens, end: range.end, at };
             let mut declaration = parser.declaration();
             at = parser.at.max(start + 1);
             declaration.range = start..at;
             declaration.scope.clone_from(names);
             if declaration.kind == Kind::Class && depth < DEPTH {
-                let name = declaration.names.first().and_then(|&i| tokens.get(i)).map(|t| t.text.clone());
-                let body = declaration.body.clone();
-                scope(tokens, body, names, Some(name.as_deref().unwrap_or("")), depth + 1, &mut declaration.members);
+                scope(tokens, declaration.body.clone(), names, depth + 1, &mut declaration.members);
             }
             out.push(declaration);
         }
@@ -136,7 +133,6 @@ struct Parser<'a> {
     tokens: &'a [Token],
     end: usize,
     at: usize,
-    class: Option<&'a str>,
 }
 
 impl Parser<'_> {

@@ -11,6 +11,7 @@ use super::headers::{self, PRELUDE, TEMPLATES};
 use super::launch::Instance;
 use super::nvrtc::{Job, Nvrtc, Output};
 use super::source::{Source, Symbols, Target};
+use super::token::tokens;
 use super::{CompileError, CompileOptions, Compiled};
 
 /// Names of the headers that are put before the program.
@@ -119,7 +120,8 @@ impl Run<'_> {
         if !known.is_empty() && !known.contains(&number) {
             return Err(self.unknown_arch(&known));
         }
-        let blanked = blank(&self.source.program, &self.source.declarations);
+        let names: Vec<_> = instances.iter().flat_map(|i| &i.arguments).flat_map(|text| tokens(text, 0)).collect();
+        let blanked = blank(&self.source.program, &self.source.declarations, &names);
         let mut folders = find::include_folders(&nvrtc.path);
         if !nvrtc.has_headers() {
             folders.extend(find::toolkit_includes());
@@ -136,6 +138,7 @@ impl Run<'_> {
             job.options.push("-default-device".to_owned());
         }
         let compile = |job: &Job| nvrtc.compile(job).map_err(|reason| self.failed(reason));
+        let mut notes = Vec::new();
         let mut output = compile(&job)?;
         // A header of CUDA is missing: NVRTC brings its own since CUDA 13.3.
         if output.ptx.is_none() && missing_header(&output.log).is_some() && nvrtc.has_headers() {
@@ -164,6 +167,9 @@ impl Run<'_> {
         if output.ptx.is_none() && needed.len() < instances.len() {
             let fewer = compile(&Job { expressions: expressions(&needed), ..job.clone() })?;
             if fewer.ptx.is_some() {
+                let names = expressions(instances).join(", ");
+                let reason = output.log.lines().find_map(|line| line.split_once("error: ")).map_or("", |(_, text)| text);
+                notes.push(format!("not compiled: {names}: {reason}"));
                 *instances = needed;
                 output = fewer;
             }
@@ -173,9 +179,9 @@ impl Run<'_> {
         }
         output.log = self.own_messages(&output.log);
         for (name, line) in missing {
-            let path = self.path.display();
-            output.log.push_str(&format!("{path}({line}): warning: header \"{name}\" not found; it is left out\n"));
+            notes.push(format!("header \"{name}\" (line {line}) not found; it is left out"));
         }
+        output.log.extend(notes.iter().map(|note| format!("{}: warning: {note}\n", self.path.display())));
         Ok(output)
     }
 
@@ -186,7 +192,13 @@ impl Run<'_> {
         let name_of = |index: usize| format!("tegula/{index}");
         for (index, (file, text)) in files.iter().zip(&blanked.texts).enumerate() {
             let mut text = text.clone();
-            for include in file.includes.iter().rev() {
+            let mut edits: Vec<(std::ops::Range<usize>, String)> = Vec::new();
+            for (_, range, replace) in blanked.edits.iter().filter(|edit| edit.0 as usize == index) {
+                // The lines after it keep their numbers.
+                let lines = text.get(range.clone()).map_or(0, |text| text.matches('\n').count());
+                edits.push((range.clone(), format!("{replace}{}", "\n".repeat(lines))));
+            }
+            for include in &file.includes {
                 let replace = match include.file {
                     Some(target) => Some(format!("\"{}\"", name_of(target as usize))),
                     None if headers::is_standard(&include.name) => None,
@@ -201,8 +213,12 @@ impl Run<'_> {
                 };
                 // Only where the directive was not blanked with its function.
                 let written = text.get(include.start..include.end).is_some_and(|name| !name.trim().is_empty());
-                if let Some(replace) = replace.filter(|_| written) {
-                    text.replace_range(include.start..include.end, &replace);
+                edits.extend(replace.filter(|_| written).map(|replace| (include.start..include.end, replace)));
+            }
+            edits.sort_by_key(|edit| std::cmp::Reverse(edit.0.start));
+            for (range, replace) in edits {
+                if text.is_char_boundary(range.start) && text.is_char_boundary(range.end) {
+                    text.replace_range(range, &replace);
                 }
             }
             let path = file.path.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
@@ -306,7 +322,9 @@ impl Run<'_> {
             let message = [": warning ", ": error", ": catastrophic error", ": note", ": remark"];
             if let Some((place, rest)) = message.iter().find_map(|word| line.find(word)).map(|at| line.split_at(at)) {
                 let file = place.rsplit_once('(').map_or(place, |(file, _)| file);
-                keep = !rest.starts_with(": warning ") || own.iter().any(|path| path == file);
+                // Kernels are used by host code, which the compiler does not see.
+                let unused = rest.contains("#177-D: function \"");
+                keep = !rest.starts_with(": warning ") || (own.iter().any(|path| path == file) && !unused);
             }
             let blank = line.trim().is_empty() && (out.is_empty() || out.ends_with("\n\n"));
             if keep && !blank {

@@ -97,7 +97,10 @@ impl<'a> Environment<'a> {
             calls: Rc::new(Cell::new(CALLS)),
         };
         for declaration in declarations {
-            if declaration.kind == Kind::Variable {
+            // `int M(7);` reads as a prototype.
+            let first = tokens.get(declaration.params.start);
+            let number = first.is_some_and(|t| t.text.starts_with(|c: char| c.is_ascii_digit()));
+            if declaration.kind == Kind::Variable || (declaration.kind == Kind::Function && number) {
                 environment.read(tokens, declaration.range.clone(), &mut |_, _| {});
             } else if declaration.kind == Kind::Enum {
                 environment.enumerators(tokens, declaration);
@@ -179,7 +182,8 @@ impl<'a> Environment<'a> {
                 continue;
             }
             let stars = (range.start..at).rev().take_while(|&i| get(i).is_some_and(|t| t.is("*"))).count();
-            let ty = declared_type(tokens, range.start, at - stars);
+            let ends = ["=", ";", ",", "(", "{", "[", ":", ")"].iter().any(|text| next.is(text));
+            let ty = if ends { declared_type(tokens, range.start, at - stars) } else { &[] };
             let continues = base.is_some() && get((at - stars).wrapping_sub(1)).is_some_and(|t| t.is(","));
             if !ty.is_empty() {
                 base = Some(ty.to_vec());
@@ -306,8 +310,8 @@ fn declared_type(tokens: &[Token], start: usize, end: usize) -> &[Token] {
         let part = if token.is(">") {
             depth += 1;
             true
-        } else if token.is("<") {
-            depth = depth.saturating_sub(1);
+        } else if token.is("<") && depth > 0 {
+            depth -= 1;
             true
         } else {
             depth > 0 && !token.is(";") && !token.is("{") || token.is_name() || token.is("::")
@@ -319,7 +323,12 @@ fn declared_type(tokens: &[Token], start: usize, end: usize) -> &[Token] {
     }
     let words = tokens.get(first..end).unwrap_or(&[]);
     let statement = ["return", "else", "case", "goto", "new", "delete", "throw", "do", "sizeof", "using", "namespace"];
-    let wrong = words.first().is_none_or(|t| !t.is_name() || statement.iter().any(|word| t.is(word)));
+    let before = |back: usize, list: &[&str]| {
+        let token = first.checked_sub(back).filter(|&i| i >= start).and_then(|i| tokens.get(i));
+        token.is_none_or(|token| list.iter().any(|text| token.is(text)))
+    };
+    let begins = before(1, &[";", "{", "}", ":"]) || (before(1, &["("]) && before(2, &["for", "if", "while", "switch"]));
+    let wrong = !begins || words.first().is_none_or(|t| !t.is_name() || statement.iter().any(|word| t.is(word)));
     if wrong || words.last().is_some_and(|t| t.is("::")) { &[] } else { words }
 }
 

@@ -5,7 +5,7 @@ use super::declaration::{Declaration, Kind};
 use super::blank::is_device;
 use super::environment::{Environment, Functions};
 use super::signature::{Kernel, TemplateParam};
-use super::token::{Token, close, close_angle, join, split};
+use super::token::{Token, close, close_angle, join, split, written};
 use super::types::{Types, may_be_type};
 use super::{LaunchArgument, ProposedLaunch};
 
@@ -293,7 +293,7 @@ impl<'a> Reader<'a> {
                 evaluate(part, environment).and_then(Value::integer).and_then(|bytes| u32::try_from(bytes).ok())
             }
         };
-        let text = configuration.iter().map(|part| join(part)).collect::<Vec<_>>().join(", ");
+        let text = configuration.iter().map(|part| written(part)).collect::<Vec<_>>().join(", ");
         let launch = ProposedLaunch {
             grid: axes(configuration.first()),
             block: axes(configuration.get(1)),
@@ -318,7 +318,7 @@ fn argument(part: &[Token], environment: &Environment<'_>) -> LaunchArgument {
         Value::Real(value) => Some(value),
         Value::Dim(_) => None,
     });
-    LaunchArgument { text: join(part), value }
+    LaunchArgument { text: written(part), value }
 }
 
 impl Launches {
@@ -374,7 +374,7 @@ fn template_argument(param: &TemplateParam, tokens: &[Token], environment: &Envi
         let known = tokens.iter().all(|t| !environment.is_unknown(&t.text)) && may_be_type(tokens);
         return known.then(|| join(tokens));
     }
-    match evaluate(tokens, environment) {
+    match evaluate(tokens, environment).filter(|_| param.is_number) {
         Some(value) if param.is_bool => Some((value.integer()? != 0).to_string()),
         Some(value) => Some(value.integer()?.to_string()),
         // An enumerator, a function: a name of namespace scope.

@@ -44,8 +44,6 @@ pub(super) struct Include {
     /// The file of the program that it includes; `None` for a header of CUDA, of the standard
     /// library, or one that is not found.
     pub(super) file: Option<u32>,
-    /// Whether it is written with quotes.
-    pub(super) quoted: bool,
 }
 
 /// Files and tokens after preprocessing.
@@ -257,7 +255,7 @@ impl Preprocessor<'_> {
             }
         };
         let target = if quoted { self.find(file, &name) } else { None };
-        let include = Include { name, line: first.line, start: first.start, end, file: target, quoted };
+        let include = Include { name, line: first.line, start: first.start, end, file: target };
         if let Some(file) = self.files.get_mut(file as usize) {
             file.includes.push(include);
         }

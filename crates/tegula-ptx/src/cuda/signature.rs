@@ -3,7 +3,7 @@
 use super::blank::is_kernel;
 use super::declaration::{Declaration, Kind};
 use super::token::{Token, close_angle, join, split};
-use super::types::{Types, is_qualifier};
+use super::types::{Types, arithmetic, is_qualifier};
 use super::{Param, ParamType};
 
 /// A kernel as it is written.
@@ -37,6 +37,8 @@ pub(super) struct TemplateParam {
     /// `typename T` or `class T`, not a value.
     pub(super) is_type: bool,
     pub(super) is_bool: bool,
+    /// A value of an arithmetic type (or `auto`), not of an enumeration.
+    pub(super) is_number: bool,
     pub(super) has_default: bool,
     pub(super) is_pack: bool,
     /// As written.
@@ -136,8 +138,10 @@ fn template_param(tokens: &[Token]) -> TemplateParam {
     let end = tokens.iter().position(|t| t.is("=")).unwrap_or(tokens.len());
     let declared = tokens.get(..end).unwrap_or(&[]);
     let name = declared.iter().rev().find(|t| t.is_name()).map_or(String::new(), |t| t.text.to_string());
+    let ty = declared.split_last().map_or(declared, |(_, ty)| ty);
     TemplateParam {
         name,
+        is_number: arithmetic(ty).is_some() || declared.iter().any(|t| t.is("auto")),
         is_type: declared.first().is_some_and(|t| t.is("typename") || t.is("class") || t.is("template")),
         is_bool: declared.iter().any(|t| t.is("bool")),
         has_default: end < tokens.len(),
@@ -188,8 +192,9 @@ pub(super) fn types(tokens: &[Token], declarations: &[Declaration]) -> Types {
                         add(name, head.get(1..end).unwrap_or(&[]));
                     }
                 } else if let Some(assigned) = head.iter().position(|t| t.is("=")) {
-                    let list = head.get(assigned + 1..).unwrap_or(&[]);
-                    add(name, list.strip_suffix(list.get(list.len().saturating_sub(1)..).unwrap_or(&[])).unwrap_or(list));
+                    // Without the semicolon.
+                    let end = head.len().saturating_sub(1);
+                    add(name, head.get(assigned + 1..end).unwrap_or(&[]));
                 }
             }
             Kind::Enum => {

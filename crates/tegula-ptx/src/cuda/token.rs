@@ -315,6 +315,20 @@ pub(super) fn split(tokens: &[Token]) -> Vec<&[Token]> {
     parts
 }
 
+/// The text of tokens, with spaces where the source has them.
+pub(super) fn written(tokens: &[Token]) -> String {
+    let mut text = String::new();
+    for token in tokens {
+        let word = |c: char| c.is_alphanumeric() || c == '_';
+        let words = text.ends_with(word) && token.text.starts_with(word);
+        if !text.is_empty() && (words || !token.glued) {
+            text.push(' ');
+        }
+        text.push_str(&token.text);
+    }
+    text
+}
+
 /// The text of tokens, with a space only where two words would meet.
 pub(super) fn join(tokens: &[Token]) -> String {
     let mut text = String::new();
@@ -346,7 +360,8 @@ mod tests {
             (true, 1),
             (true, 2),
             (false, 3),
-            (true, 4)
+            (true, 4),
+            (false, 4)
         ]);
     }
 

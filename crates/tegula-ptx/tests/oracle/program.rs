@@ -25,6 +25,22 @@ pub enum Node {
     Loop(u32, Vec<Step>),
 }
 
+impl Node {
+    pub fn steps(&self) -> &[Step] {
+        match self {
+            Node::Step(step) => std::slice::from_ref(step),
+            Node::Loop(_, body) => body,
+        }
+    }
+
+    pub fn steps_mut(&mut self) -> &mut [Step] {
+        match self {
+            Node::Step(step) => std::slice::from_mut(step),
+            Node::Loop(_, body) => body,
+        }
+    }
+}
+
 /// An operation, and the threads that execute it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
@@ -247,36 +263,91 @@ pub enum FenceKind {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
     /// Loads `vector` elements of `width` bytes.
-    Load { at: Place, width: u32, vector: u32, strength: Strength },
-    Store { at: Place, width: u32, vector: u32, strength: Strength, value: Value },
+    Load {
+        at: Place,
+        width: u32,
+        vector: u32,
+        strength: Strength,
+    },
+    Store {
+        at: Place,
+        width: u32,
+        vector: u32,
+        strength: Strength,
+        value: Value,
+    },
     /// An atomic operation; a reduction if it returns nothing.
-    Atomic { at: Place, width: u32, kind: AtomicKind, strength: Strength, value: Value, returns: bool },
-    Fence { kind: FenceKind, scope: Scope },
+    Atomic {
+        at: Place,
+        width: u32,
+        kind: AtomicKind,
+        strength: Strength,
+        value: Value,
+        returns: bool,
+    },
+    Fence {
+        kind: FenceKind,
+        scope: Scope,
+    },
     /// The barrier of the block. If split, two halves of each warp execute two instructions.
-    Barrier { split: bool },
+    Barrier {
+        split: bool,
+    },
     /// Arrives at a named barrier of these warps, and waits there if `waits`.
-    Named { id: u32, warps: u32, waits: bool },
-    WarpSync { mask: u32 },
+    Named {
+        id: u32,
+        warps: u32,
+        waits: bool,
+    },
+    WarpSync {
+        mask: u32,
+    },
     /// Exchanges values between lanes; orders no memory.
     Shuffle,
     /// A vote of the lanes; orders no memory.
     Vote,
     /// Starts an asynchronous copy of `read` bytes, filled to `bytes` with zeros.
-    Copy { to: Place, from: Place, bytes: u32, read: u32 },
+    Copy {
+        to: Place,
+        from: Place,
+        bytes: u32,
+        read: u32,
+    },
     Commit,
     /// Waits until at most this number of groups is pending; `None` for all copies.
     WaitCopies(Option<u32>),
     /// Loads a flag until it is at least a value.
-    Wait { flag: Place, value: u32, strength: Strength },
+    Wait {
+        flag: Place,
+        value: u32,
+        strength: Strength,
+    },
     /// Changes a flag from 0 to 1.
-    Lock { flag: Place, strength: Strength },
+    Lock {
+        flag: Place,
+        strength: Strength,
+    },
     /// Increments a flag. The thread that finds `count - 1` is the last.
-    Ticket { flag: Place, count: u32, strength: Strength },
-    Arrive { mbarrier: u32 },
+    Ticket {
+        flag: Place,
+        count: u32,
+        strength: Strength,
+    },
+    /// Arrives at an mbarrier, whose phases have this number of arrivals.
+    Arrive {
+        mbarrier: u32,
+        count: u32,
+    },
     /// Waits for a phase of an mbarrier.
-    WaitMbarrier { mbarrier: u32, phase: u32 },
+    WaitMbarrier {
+        mbarrier: u32,
+        phase: u32,
+    },
     /// Lets the completion of the thread's copies arrive at an mbarrier.
-    CopyArrive { mbarrier: u32 },
+    CopyArrive {
+        mbarrier: u32,
+        count: u32,
+    },
     Exit,
 }
 
@@ -301,19 +372,12 @@ impl Program {
 
     /// All steps, once each, in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
-        self.nodes.iter().flat_map(|node| match node {
-            Node::Step(step) => std::slice::from_ref(step),
-            Node::Loop(_, body) => body,
-        })
+        self.nodes.iter().flat_map(Node::steps)
     }
 
     /// The step at a position of [`Program::steps`].
     pub fn step_mut(&mut self, at: usize) -> Option<&mut Step> {
-        let steps = self.nodes.iter_mut().flat_map(|node| match node {
-            Node::Step(step) => std::slice::from_mut(step),
-            Node::Loop(_, body) => body,
-        });
-        steps.into_iter().nth(at)
+        self.nodes.iter_mut().flat_map(Node::steps_mut).nth(at)
     }
 
     /// The node of a step, and the position in the body if that is a loop.
@@ -368,25 +432,15 @@ impl Program {
         all.filter(|&(block, thread)| threads.contains(block, thread)).collect()
     }
 
-    /// Arrivals of a block at each phase of an mbarrier.
-    pub fn arrivals(&self, mbarrier: u32, block: u32) -> u32 {
-        let mut first_wait_seen = false;
-        let mut count = 0;
-        for step in self.steps() {
-            let arrives = match step.op {
-                Op::Arrive { mbarrier: at } | Op::CopyArrive { mbarrier: at } => at == mbarrier,
-                Op::WaitMbarrier { mbarrier: at, .. } => {
-                    first_wait_seen |= at == mbarrier;
-                    false
-                }
-                _ => false,
-            };
-            if arrives && !first_wait_seen {
-                let of_block = Threads { blocks: step.threads.blocks & 1 << block, ..step.threads };
-                count += self.members(of_block).len() as u32;
+    /// Arrivals that complete a phase of an mbarrier.
+    pub fn arrivals(&self, mbarrier: u32) -> u32 {
+        let count = |step: &Step| match step.op {
+            Op::Arrive { mbarrier: at, count } | Op::CopyArrive { mbarrier: at, count } if at == mbarrier => {
+                Some(count)
             }
-        }
-        count
+            _ => None,
+        };
+        self.steps().find_map(count).unwrap_or(1)
     }
 }
 

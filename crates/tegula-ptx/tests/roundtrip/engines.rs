@@ -111,29 +111,25 @@ const COUNTERS: [(&str, fn(&Counters) -> u64); 18] = [
 impl Outcomes {
     /// The differences of the counters, in total and by source position, and of the findings.
     pub fn differences(&self) -> Vec<String> {
-        let mut differences = Vec::new();
-        let mut compare = |what: &str, interp: &Counters, ptx: &Counters| {
-            for (name, of) in COUNTERS {
-                let (interp, ptx) = (of(interp), of(ptx));
-                if interp != ptx {
-                    differences.push(format!("{what}: {name} is {ptx}, where the interpreter has {interp}"));
-                }
-            }
-        };
-        compare("total", &self.interp.counters, &self.ptx.counters);
+        let mut differences = compare("total", &self.interp.counters, &self.ptx.counters);
         let positions: BTreeSet<&Position> = self.lines.iter().flat_map(|lines| lines.keys()).collect();
         for position in positions {
             let [interp, ptx] = self.lines.each_ref().map(|lines| lines.get(position).copied().unwrap_or_default());
-            compare(&format!("{position:?}"), &interp, &ptx);
+            differences.extend(compare(&format!("{position:?}"), &interp, &ptx));
             // Addresses are computed by multiply-adds of integers, at the positions of accesses.
             if interp.fma != 0 && interp.fma != ptx.fma {
                 differences.push(format!("{position:?}: fma is {}, where the interpreter has {}", ptx.fma, interp.fma));
             }
         }
         for finding in self.found[0].symmetric_difference(&self.found[1]) {
-            let by = if self.found[0].contains(finding) { "interp" } else { "PTX" };
+            let by = if self.found[0].contains(finding) { "the interpreter" } else { "PTX" };
             differences.push(format!("only {by} finds {finding:?}"));
         }
         differences
     }
+}
+
+fn compare(what: &str, interp: &Counters, ptx: &Counters) -> Vec<String> {
+    let differs = COUNTERS.iter().map(|(name, of)| (name, of(interp), of(ptx))).filter(|(_, one, other)| one != other);
+    differs.map(|(name, interp, ptx)| format!("{what}: {name} is {ptx}, where the interpreter has {interp}")).collect()
 }

@@ -38,7 +38,7 @@ pub fn scalar_type(ty: Type) -> ScalarType {
         Type::F64 => ScalarType::F64,
         Type::F32 => ScalarType::F32,
         Type::F16 => ScalarType::F16,
-        Type::BF16 => ScalarType::BF16,
+        Type::BF16 => ScalarType::Bf16,
         Type::I64 => ScalarType::S64,
         Type::U64 => ScalarType::U64,
         Type::I32 => ScalarType::S32,

@@ -5,6 +5,7 @@ use tegula_core::epilogue::{Activation, BiasShape, Epilogue};
 use tegula_core::matrix::Shape;
 use tegula_ir::check;
 use tegula_kernels::plan::{Operands as Layouts, Recipe, Split};
+use tegula_kernels::registry::FAMILIES;
 use tegula_kernels::{GemmVariant, Mapping, PRESETS, Plain, PlainKind};
 
 use crate::engines;
@@ -25,6 +26,17 @@ pub struct Case {
 impl Case {
     pub fn new(sizes: [usize; 4]) -> Self {
         Case { sizes, storage: [Storage::RowMajor; 3], scaled: false, epilogue: Epilogue::NONE, seed: 0 }
+    }
+
+    /// A product with random storage, scalars and epilogue.
+    fn random(sizes: [usize; 4], ty: Type, random: &mut Random) -> Self {
+        let storages = [Storage::RowMajor, Storage::ColMajor, Storage::Strided, Storage::RowMajor];
+        let storage = [(); 3].map(|()| storages[random.below(4)]);
+        let bias = [None, Some(BiasShape::Row), Some(BiasShape::Column)][random.below(3)];
+        let activations = Activation::ALL;
+        let activation = activations[random.below(if ty.is_float() { 4 } else { 2 })];
+        let epilogue = Epilogue { bias, activation };
+        Case { sizes, storage, scaled: random.below(2) == 0, epilogue, seed: random.next() % 4 }
     }
 }
 
@@ -66,19 +78,150 @@ pub fn differences(recipe: Recipe, case: &Case) -> Vec<String> {
     all
 }
 
-/// Checks a recipe with products of these sizes.
-fn assert_same(recipe: Recipe, cases: impl IntoIterator<Item = Case>) {
-    let differences: Vec<String> = cases.into_iter().flat_map(|case| differences(recipe, &case)).collect();
-    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
+/// Checks products of these sizes, each with a draw of storage, scalars and epilogue.
+///
+/// The first is plain; the full run makes more draws.
+fn assert_same(recipes: impl IntoIterator<Item = Recipe>, sizes: impl Fn(&Recipe) -> Vec<[usize; 4]>) {
+    let mut all = Vec::new();
+    let mut random = Random(1);
+    for recipe in recipes {
+        for (number, sizes) in sizes(&recipe).into_iter().enumerate() {
+            if number == 0 {
+                all.extend(differences(recipe, &Case::new(sizes)));
+            }
+            for _ in 0..if full() { 6 } else { usize::from(number > 0) } {
+                all.extend(differences(recipe, &Case::random(sizes, recipe.kernel.ty(), &mut random)));
+            }
+        }
+    }
+    assert!(all.is_empty(), "{} differences:\n{}", all.len(), all[..all.len().min(60)].join("\n"));
+}
+
+/// Whole tiles, a shape beyond them in every direction, and one smaller than a tile.
+fn tiles([m, n, k]: [usize; 3]) -> Vec<[usize; 4]> {
+    vec![[1, m, n, 2 * k], [2, m + 3, 2 * n - 1, k + 5], [1, m.div_ceil(2) + 1, 5, 3]]
 }
 
 #[test]
 fn presets_of_the_articles() {
-    for name in PRESETS {
-        let plain = Plain::named(name).unwrap();
-        let t = plain.tile as usize;
-        for sizes in [[1, t, t, t], [1, 2 * t, t, 3 * t], [2, t + 1, 2 * t - 1, t + 3]] {
-            assert_same(plain.into(), [Case::new(sizes)]);
+    let presets = PRESETS.map(|name| Plain::named(name).unwrap());
+    assert_same(presets.map(Recipe::from), |recipe| tiles([recipe.kernel.tile()[0] as usize; 3]));
+}
+
+#[test]
+fn plain_kernels_of_all_types_and_mappings() {
+    let mut kernels = Vec::new();
+    for (number, ty) in Type::OPERANDS.into_iter().enumerate() {
+        for (kind, mapping) in [PlainKind::Naive, PlainKind::Tiled]
+            .into_iter()
+            .flat_map(|kind| [Mapping::XCol, Mapping::XRow].map(|mapping| (kind, mapping)))
+        {
+            let tiles = [2, 8, 16, 32, 5];
+            let tiles = if full() { &tiles[..] } else { &tiles[number % 3..number % 3 + 1] };
+            kernels.extend(tiles.iter().map(|&tile| Plain { mapping, ..Plain::new(kind, ty, tile) }));
         }
     }
+    assert_same(kernels.into_iter().map(Recipe::from), |recipe| tiles([recipe.kernel.tile()[0] as usize; 3]));
+}
+
+/// Small tiles; the full run has those of large products, too.
+const BLOCKED: [(&str, &[Type]); 15] = [
+    ("register_32x64x16_warp16x32_thread4x4_stages3", &[Type::F32, Type::F64, Type::I32]),
+    ("register_32x32x8_warp16x32_thread4x4_stages2_blocks2", &[Type::F32, Type::F64, Type::I32]),
+    ("register_64x32x16_warp32x16_thread4x4_stages4", &[Type::F32, Type::F64, Type::I32]),
+    ("register_32x32x16_warp32x32_thread8x4_stages3_slices2", &[Type::F32, Type::F64, Type::I32]),
+    ("register_32x64x32_warp32x32_thread4x8_stages2_slices4", &[Type::F32, Type::F64, Type::I32]),
+    ("dmma16x16_32x32x16_warp16x16_thread16x16_stages3", &[Type::F64]),
+    ("dmma16x8_64x64x16_warp32x32_thread16x8_stages3", &[Type::F64]),
+    ("dmma16x4_64x64x16_warp32x32_thread16x4_stages4", &[Type::F64]),
+    ("dmma8x4_64x64x32_warp32x32_thread8x4_stages2", &[Type::F64]),
+    ("mma_64x64x32_warp32x32_thread16x8_stages3", &[Type::F16, Type::BF16]),
+    ("mma_64x64x128_warp64x16_thread16x8_stages2", &[Type::F16, Type::BF16, Type::I8]),
+    ("mma_64x64x64_warp32x32_thread16x8_stages3", &[Type::I8]),
+    ("tf32_64x64x16_warp32x32_thread16x8_stages3", &[Type::F32]),
+    ("tf32_64x64x64_warp64x16_thread16x8_stages2", &[Type::F32]),
+    ("limbs_64x32x32_warp32x16_thread16x8_stages3", &[Type::I32]),
+];
+
+/// The small blocked kernels of a family; by default one for each type.
+fn blocked(family: &str) -> Vec<Recipe> {
+    let mut recipes: Vec<Recipe> = Vec::new();
+    for (name, types) in BLOCKED.into_iter().filter(|(name, _)| name.starts_with(family)) {
+        for &ty in types {
+            if full() || recipes.iter().all(|known| known.kernel.ty() != ty) {
+                recipes.push(Recipe::named(name, ty).unwrap());
+            }
+        }
+    }
+    recipes
+}
+
+/// Shapes of a blocked kernel: a tile, aligned rows beyond it, and rows that are not aligned.
+fn block_tiles(recipe: &Recipe) -> Vec<[usize; 4]> {
+    let [m, n, k] = recipe.kernel.check_size().map(|extent| extent as usize);
+    vec![[1, m, n, k], [1, m - 16, n + 16, k / 2 + 16], [2, m + 3, 17, k / 2 - 5], [1, 3, n - 1, 7]]
+}
+
+fn blocked_family(family: &str) {
+    assert_same(blocked(family), block_tiles);
+}
+
+#[test]
+fn register_kernels() {
+    blocked_family("register");
+}
+
+#[test]
+fn dmma_kernels() {
+    blocked_family("dmma");
+}
+
+#[test]
+fn mma_kernels() {
+    blocked_family("mma");
+}
+
+#[test]
+fn tf32_kernels() {
+    blocked_family("tf32");
+}
+
+#[test]
+fn limbs_kernels() {
+    blocked_family("limbs");
+}
+
+/// Split-K with each schedule of its reduction, stream-K with its fix-up, and packed operands.
+#[test]
+fn splits_and_packing() {
+    let mut recipes = Vec::new();
+    for family in ["register", "dmma", "mma", "tf32", "limbs"] {
+        for (number, recipe) in blocked(family).into_iter().enumerate() {
+            let splits = [Split::SplitK(3), Split::StreamK(5), Split::SplitK(7), Split::SplitK(11), Split::StreamK(37)];
+            let splits = if full() { &splits[..] } else { &splits[number % 4..number % 4 + 2] };
+            let packs = [[false; 2], [true, false], [false, true], [true; 2]];
+            recipes.extend(splits.iter().enumerate().map(|(i, &split)| Recipe { split, packed: packs[i % 4], ..recipe }));
+        }
+    }
+    assert_same(recipes, |recipe| block_tiles(recipe)[if full() { 0 } else { 2 }..].to_vec());
+}
+
+#[test]
+fn vector_kernels() {
+    let family = FAMILIES.iter().find(|family| family.names.iter().any(|name| name.name == "vector")).unwrap();
+    let mut recipes = Vec::new();
+    for (number, ty) in Type::OPERANDS.into_iter().enumerate() {
+        let names = (family.listed)(ty);
+        let step = if full() { 1 } else { names.len() / 2 };
+        let names = names.iter().skip(number % 3).step_by(step);
+        recipes.extend(names.enumerate().map(|(i, name)| {
+            let split = if i % 2 == 1 { Split::SplitK(3) } else { Split::Whole };
+            Recipe { split, ..Recipe::named(name, ty).unwrap() }
+        }));
+    }
+    assert_same(recipes, |recipe| {
+        let [m, n, k] = recipe.kernel.check_size().map(|extent| extent as usize);
+        let (m, k) = (m.min(4), k.min(160));
+        vec![[1, m, n, k], [2, m + 1, n.div_ceil(16) * 8, 80], [1, m, n.min(77) - 1, 37]]
+    });
 }
