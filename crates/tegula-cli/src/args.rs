@@ -114,9 +114,6 @@ Examples:
   tegula check exercise-1                           is the exercise solved?
   tegula check exercises                            which exercises are solved
   tegula check my.cu --grid 4 --block 256 --arg x=f32[1000] --arg n=1000
-  tegula check my.ptx --kernel mm --grid 4,4 --block 16,16 \
-    --arg 'A=f32[64,64]' --arg B=b.npy --arg 'C=out:f32[64,64]' \
-    --expect 'C = A @ B' -o C=c.npy                 a matrix product
 
 An exercise is a kernel with a bug, in a file of exercises/ in Tegula's repository. Correct it \
 there and run 'cargo exercise 1', which rebuilds that kernel alone and reports as 'check' does. The \
@@ -131,33 +128,34 @@ assembler merges adjacent loads into a wide one, which takes fewer wavefronts: t
 --assembled does. The JSON object then has assembled: gpu, and requests, wavefronts and conflicts \
 of shared memory.
 
-A .cu file is compiled by NVRTC, nvcc or clang; a host program in it is left out. --arg gives each \
-parameter a value by its name, or by its number from 0:
-  100, 0x1f, 1e-3, true        a number; f64:2 has a type of its own
-  f32[100,70]                  memory: random normal numbers, or integers of 8
-                               bits in an integer type; without f32, the type
-                               is that of the parameter
-  int:f32[9]                   random integers from -8 to 8
-  zero:f32[9] one:[9] range:[9]   zeros, ones, or 0, 1, 2, …
-  out:f32[9]                   uninitialized memory: a read of it is an error
-  f32:[1,2.5]                  these elements
-  a.npy a.npz:x f32:a.csv      a file, as for mul; with a type, converted to it
-  @A                           the memory of the argument A
-  {\"a\":2.5,\"n\":500}           a structure: the fields in order, i32 or f32;
-                               \"f64:2.5\" has a type; also [2.5,500]
-  hex:0000803f                 bytes
-Types are f64, f32, f16, bf16, i8 to i64, and u8 to u64.
+A .cu file is compiled by NVRTC, nvcc or clang, without the host program in it. A launch in that \
+program whose grid and block are constant is the default. --arg gives a parameter a value, by its \
+name or by its number from 0:
+  100  0x1f  1e-3  true  f64:2    a number
+  f32[100,70]                     memory with random normal numbers, or integers
+                                  of 8 bits if its type is one
+  out:f32[9]                      uninitialized memory
+  int:f32[9]  zero:f32[9]  one:f32[9]  range:f32[9]
+                                  integers from -8 to 8, zeros, ones, 0 1 2 …
+  f32:[1,2.5]                     elements
+  a.npy  a.npz:x  f32:a.csv       a file, as for mul; with a type, converted
+  @A                              the memory of the argument A
+  {\"a\":2.5,\"n\":500}  [2.5,500]    a structure: i32 and f32, \"f64:2.5\", …
+  hex:0000803f                    bytes
+An element type may be left out if the source declares it, as in out:[9]. Types are f64, f32, f16, \
+bf16, i8 to i64, and u8 to u64.
 
-A formula of --expect has the values of arguments before the launch: + - * / of elements, @ (matrix \
-product), .T, numbers, file:c.npy, and abs, cumsum or scan, dot, exp, histogram(x, bins), log, max, \
-maximum, mean, min, minimum, relu, softmax, sort, sqrt, sum, tanh, transpose. As in NumPy, shapes \
-broadcast, and cumsum, max, mean, min, softmax, sort and sum take an axis; without one, those that \
-keep the shape work along the last. The error may be as large as rounding can make it, in f32 (f64 \
-for f64). Integers must be equal; they wrap.
+--expect takes a formula such as 'C = A @ B.T + 2 * D', with the values of arguments before the \
+launch: + - * /, @ (matrix product), .T, numbers, file:c.npy, abs, cumsum or scan, dot, exp, \
+histogram(x, bins), log, max, maximum, mean, min, minimum, relu, softmax, sort, sqrt, sum, tanh and \
+transpose. Shapes broadcast as in NumPy. max, mean, min and sum reduce all elements or an axis: \
+sum(x, 0). cumsum, softmax and sort work along the last axis or the given one. A result may differ \
+by the rounding errors that f32 arithmetic (for f64, f64 arithmetic) can make; integers wrap and \
+must be equal.
 
-The JSON object of a file has no m, n and k, but file, grid, block, shared, thread_instructions, \
-completed, compiler, approximate, seed_dependent, output, lines (file, line, inlined_at and \
-counters), improvements and compared.
+The JSON object of a file has no m, n and k, but file, grid, block, shared, launch_line, \
+thread_instructions, completed, compiler, approximate, seed_dependent, output, lines (file, line, \
+inlined_at and counters), improvements (file, line, what, of, saved, message) and compared.
 
 Exit code 1 also where the kernel is wrong or cannot be built, such as with --tile 33.";
 

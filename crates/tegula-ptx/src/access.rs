@@ -427,8 +427,12 @@ impl Run<'_, '_> {
         if in_flight != 0 {
             let text = self.describe(location);
             let copier = self.machine.describe_thread(in_flight - 1);
+            let site = match location {
+                Location::Shared { offset, .. } => self.block.copies.site(usize::from(in_flight - 1), offset),
+                _ => None,
+            };
             let message = format!("accesses {text} while the asynchronous copy of {copier} to it is in flight; wait for the copy first");
-            self.report(Report::new(FindingKind::InFlight, message).lanes(1 << lane).element(text));
+            self.report_with(Report::new(FindingKind::InFlight, message).lanes(1 << lane).element(text), site);
         } else if empty && !kind.writes() {
             self.report_uninitialized(location, lane);
         }

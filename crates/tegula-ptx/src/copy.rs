@@ -56,6 +56,13 @@ impl PendingCopies {
         groups.drain(..done).flatten().collect()
     }
 
+    /// The site of the last copy of a thread to an offset that is in flight.
+    pub fn site(&self, thread: usize, offset: u32) -> Option<u32> {
+        let groups = self.groups[thread].iter().chain([&self.open[thread]]);
+        let mut copies = groups.flatten().filter(|copy| (copy.offset..copy.offset + copy.len).contains(&offset));
+        copies.next_back().map(|copy| copy.site)
+    }
+
     /// The number of the last group that is complete.
     fn completed(&self, thread: usize) -> u32 {
         self.committed[thread] - self.groups[thread].len() as u32

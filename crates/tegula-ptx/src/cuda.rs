@@ -2,6 +2,9 @@
 //!
 //! [`compile`] needs a compiler: NVRTC, nvcc or clang. [`kernels`] only reads text.
 
+// Without compilers, what prepares text for them is not used.
+#![cfg_attr(target_arch = "wasm32", allow(dead_code))]
+
 mod blank;
 mod constant;
 mod declaration;
@@ -21,6 +24,8 @@ mod driver;
 mod find;
 #[cfg(not(target_arch = "wasm32"))]
 mod nvrtc;
+#[cfg(not(target_arch = "wasm32"))]
+mod symbols;
 #[cfg(test)]
 mod tests;
 
@@ -296,7 +301,7 @@ pub fn choose<'a>(
     match found[..] {
         [only] => Ok(only),
         [] => Err(source::unknown(path, name, known())),
-        // Overloads have one name; only the symbol tells them apart.
+        // Overloads have one name and differ in their symbols.
         _ => Err(CompileError::Ambiguous {
             path: path.to_owned(),
             known: found.iter().map(|kernel| kernel.symbol.clone().unwrap_or_else(|| kernel.name.clone())).collect(),

@@ -152,9 +152,11 @@ impl fmt::Display for SourceLine {
             "" => write!(f, "line {} of the PTX", self.line)?,
             file => write!(f, "{file}:{}", self.line)?,
         }
-        match &self.inlined_at {
+        // The outermost call is in the kernel: those between are of headers.
+        let calls = std::iter::successors(self.inlined_at.as_deref(), |call| call.inlined_at.as_deref());
+        match calls.last() {
             Some(call) if call.file == self.file => write!(f, " (inlined at line {})", call.line),
-            Some(call) => write!(f, " (inlined at {call})"),
+            Some(call) => write!(f, " (inlined at {}:{})", call.file, call.line),
             None => Ok(()),
         }
     }

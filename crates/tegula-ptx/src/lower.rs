@@ -91,6 +91,11 @@ pub(crate) struct Lowering<'a> {
     frame: u64,
     pub in_kernel: bool,
     loc: Option<ast::Loc>,
+    /// Calls that were inlined, as in the program, and their numbers.
+    inlined: Vec<(u32, u32, u32)>,
+    inlined_numbers: FxHashMap<(u32, u32, u32), u32>,
+    /// The call that the last `.loc` of each file, line and column was inlined at.
+    call_of: FxHashMap<(u32, u32, u32), u32>,
     pub approximate: Option<String>,
     kernel: KernelInfo,
 }
@@ -124,6 +129,9 @@ impl<'a> Lowering<'a> {
             frame: 0,
             in_kernel: true,
             loc: None,
+            inlined: Vec::new(),
+            inlined_numbers: FxHashMap::default(),
+            call_of: FxHashMap::default(),
             approximate: None,
             kernel: KernelInfo::default(),
         };
@@ -364,7 +372,7 @@ impl<'a> Lowering<'a> {
                 Statement::Instruction(source) => self.instruction(number, source)?,
                 // A line of 0 stands for code of the compiler: it belongs to the line before it.
                 Statement::Loc(loc) if loc.line == 0 => {}
-                Statement::Loc(loc) => self.loc = Some(*loc),
+                Statement::Loc(loc) => self.set_loc(*loc),
                 Statement::Block(inner) => {
                     self.scopes.push(HashMap::new());
                     self.statements(number, inner)?;
@@ -426,9 +434,26 @@ impl<'a> Lowering<'a> {
         Ok(Name::Shared(number))
     }
 
+    /// Sets the source line of the next instructions.
+    ///
+    /// A `.loc` names the call that was inlined, and that of the call is where the compiler last
+    /// placed code on its line.
+    fn set_loc(&mut self, loc: ast::Loc) {
+        let call = loc.inlined_at.map_or(0, |(file, line, column)| {
+            let around = self.call_of.get(&(file, line, column)).copied().unwrap_or(0);
+            *self.inlined_numbers.entry((file, line, around)).or_insert_with(|| {
+                self.inlined.push((file, line, around));
+                self.inlined.len() as u32
+            })
+        });
+        self.call_of.insert((loc.file, loc.line, loc.column), call);
+        self.loc = Some(loc);
+    }
+
     /// Appends an instruction.
     pub fn push(&mut self, guard: Option<(Reg, bool)>, op: Op, line: u32) {
-        let source = SiteSource { loc: self.loc, ptx_line: line };
+        let call = self.loc.and_then(|loc| self.call_of.get(&(loc.file, loc.line, loc.column)).copied());
+        let source = SiteSource { loc: self.loc, call: call.unwrap_or(0), ptx_line: line };
         let sites = &mut self.sites;
         let site = *self.site_numbers.entry(source).or_insert_with(|| {
             sites.push(source);
@@ -509,6 +534,7 @@ impl<'a> Lowering<'a> {
                 kernel: self.kernel,
                 shared: self.shared,
                 static_shared: self.static_shared as u32,
+                inlined: self.inlined,
                 files: self.module.files.clone(),
                 granules,
                 orders_finely,

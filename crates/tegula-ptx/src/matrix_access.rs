@@ -113,7 +113,7 @@ impl Run<'_, '_> {
         for matrix in 0..4 {
             self.active = active & ldmatrix.address_lanes() & 0xff << (8 * matrix);
             let target = self.resolve(address.space, &addresses, 16, false);
-            self.count(&target, 16, 4, (load_wavefronts, sectors));
+            self.count(&target, 16, 8, (load_wavefronts, sectors));
             for (word, row) in rows.iter_mut().enumerate() {
                 let at = self.elements(&target, 4 * word as u32);
                 self.check_lanes(&at, 4, Kind::READ);
@@ -135,7 +135,7 @@ impl Run<'_, '_> {
         for matrix in 0..4 {
             self.active = active & stmatrix.address_lanes() & 0xff << (8 * matrix);
             let target = self.resolve(address.space, &addresses, 16, true);
-            self.count(&target, 16, 4, (wavefronts, sectors));
+            self.count(&target, 16, 8, (wavefronts, sectors));
             for (word, row) in rows.iter().enumerate() {
                 let mut at = self.elements(&target, 4 * word as u32);
                 self.store_weak(&mut at, 4, row);

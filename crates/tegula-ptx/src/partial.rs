@@ -32,15 +32,15 @@ pub(crate) struct InstructionCounts {
 pub(crate) struct Findings(BTreeMap<(FindingKind, Vec<FindingSite>), (u64, Diagnostic)>);
 
 /// What tells lines apart: file, line and call, or the line of the PTX.
-type FindingSite = (u32, u32, Option<(u32, u32, u32)>);
+type FindingSite = (u32, u32, u32);
 
 /// Maximum number of distinct findings.
 const MAX_FINDINGS: usize = 256;
 
 fn finding_site(site: SiteSource) -> FindingSite {
     match site.loc {
-        Some(Loc { file, line, inlined_at, .. }) => (file, line, inlined_at.map(|(file, line, _)| (file, line, 0))),
-        None => (0, site.ptx_line, None),
+        Some(Loc { file, line, .. }) => (file, line, site.call),
+        None => (0, site.ptx_line, 0),
     }
 }
 
@@ -188,7 +188,7 @@ fn counters(op: &Op, counts: &InstructionCounts) -> Counters {
         }
         Op::Mma { mma, .. } => {
             c.fma = mma.multiply_adds() * counts.warps;
-            c.flops = 2 * c.fma;
+            c.flops = mma.flops() * counts.warps;
         }
         Op::Load(transfer) if transfer.address.space != Some(StateSpace::Const) => {
             global_load(&mut c);

@@ -28,6 +28,8 @@ pub(crate) struct Program {
     pub shared: Vec<SharedSymbol>,
     /// Bytes of static shared memory.
     pub static_shared: u32,
+    /// Calls that were inlined: file, line, and the call around it as in `SiteSource`.
+    pub inlined: Vec<(u32, u32, u32)>,
     /// Files by number, as `.file` names them.
     pub files: Vec<(u32, String)>,
     /// Bytes of the smallest access to shared memory, and of that to global memory: at most 4.
@@ -97,6 +99,8 @@ pub(crate) enum Slot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SiteSource {
     pub loc: Option<Loc>,
+    /// The call that was inlined here, as an index into the calls of the program plus one; 0 if none.
+    pub call: u32,
     /// Line in the PTX text.
     pub ptx_line: u32,
 }

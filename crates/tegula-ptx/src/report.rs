@@ -35,20 +35,26 @@ impl Report {
     }
 }
 
+/// Inlined calls of a source line that are named.
+const MAX_INLINED: usize = 64;
+
 /// The source line of a site.
 pub(crate) fn line(program: &Program, site: SiteSource) -> SourceLine {
     let file_name = |number: u32| {
         let found = program.files.iter().find(|(known, _)| *known == number);
         found.map_or_else(|| format!("file {number}"), |(_, name)| name.clone())
     };
+    let mut calls = std::iter::successors(program.inlined.get(site.call.wrapping_sub(1) as usize), |(.., around)| {
+        program.inlined.get(around.wrapping_sub(1) as usize)
+    })
+    .take(MAX_INLINED)
+    .collect::<Vec<_>>();
+    let mut inlined_at = None;
+    while let Some(&(file, line, _)) = calls.pop() {
+        inlined_at = Some(Box::new(SourceLine { file: file_name(file), line, inlined_at }));
+    }
     match site.loc {
-        Some(loc) => SourceLine {
-            file: file_name(loc.file),
-            line: loc.line,
-            inlined_at: loc
-                .inlined_at
-                .map(|(file, line, _)| Box::new(SourceLine { file: file_name(file), line, inlined_at: None })),
-        },
+        Some(loc) => SourceLine { file: file_name(loc.file), line: loc.line, inlined_at },
         None => SourceLine { file: String::new(), line: site.ptx_line, inlined_at: None },
     }
 }

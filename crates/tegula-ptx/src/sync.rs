@@ -75,6 +75,19 @@ impl Run<'_, '_> {
         if self.active == 0 {
             return Flow::Next;
         }
+        let groups = self.by_mask(reg);
+        if groups.len() > 1 {
+            // Tiles of a warp: each synchronizes its own lanes.
+            if groups.iter().all(|&(mask, lanes)| mask & self.warp.alive == lanes) {
+                if self.machine.config.checks {
+                    let alive = self.warp.alive;
+                    groups.iter().for_each(|&(mask, _)| self.block.clocks.sync_warp(self.warp.index, mask, alive));
+                }
+                self.changed = true;
+                return Flow::Next;
+            }
+            self.split(path, groups[0].1);
+        }
         let mask = self.register(reg)[self.active.trailing_zeros() as usize] as u32;
         let (machine, alive) = (self.machine, self.warp.alive);
         let at_sync = |other: &Path| {
@@ -114,24 +127,66 @@ impl Run<'_, '_> {
         if self.active == 0 {
             return Flow::Next;
         }
-        let first = self.active.trailing_zeros() as usize;
-        let mut mask = self.active;
-        if let Some(reg) = wide.mask {
-            mask = self.register(reg)[first] as u32;
-            if mask & (1 << first) == 0 {
-                let message = format!("executes a warp-wide instruction with mask {mask:#010x}, which leaves out the lane itself");
-                self.report(Report::new(FindingKind::DivergentWarp, message).lanes(1 << first));
-            }
-            if self.active == path.mask {
-                if let Some(wait) = self.converge(path, mask) {
-                    return wait;
-                }
-            } else if mask & self.warp.alive & !self.active != 0 {
-                let message = format!("executes a warp-wide instruction with mask {mask:#010x}, whose other lanes are predicated off");
-                self.report(Report::new(FindingKind::DivergentWarp, message).lanes(self.active));
+        let Some(reg) = wide.mask else {
+            self.exchange(wide, self.active);
+            return Flow::Next;
+        };
+        if self.active == path.mask {
+            let union = self.by_mask(reg).iter().fold(0, |all, (mask, _)| all | mask);
+            let waits = self.converge(path, union);
+            let alive = self.warp.alive;
+            let complete = |&(mask, _): &(u32, u32)| mask & alive & !path.mask == 0;
+            let ready = self.by_mask(reg).into_iter().filter(complete).fold(0, |all, (_, lanes)| all | lanes);
+            match waits {
+                Some(wait) if ready == 0 => return wait,
+                _ if ready != path.mask => self.split(path, ready),
+                _ => {}
             }
         }
-        let participants = mask & self.active;
+        let active = self.active;
+        for (mask, lanes) in self.by_mask(reg) {
+            self.active = lanes;
+            let outside = lanes & !mask;
+            if outside != 0 {
+                let message = format!("executes a warp-wide instruction with mask {mask:#010x}, which leaves out the lane itself");
+                self.report(Report::new(FindingKind::DivergentWarp, message).lanes(outside));
+            }
+            if active != path.mask && mask & self.warp.alive & !active != 0 {
+                let message = format!("executes a warp-wide instruction with mask {mask:#010x}, whose other lanes are predicated off");
+                self.report(Report::new(FindingKind::DivergentWarp, message).lanes(lanes));
+            }
+            self.exchange(wide, mask & lanes);
+        }
+        self.active = active;
+        Flow::Next
+    }
+
+    /// The active lanes by the value of their mask, in the order of their first lanes.
+    fn by_mask(&self, reg: Reg) -> Vec<(u32, u32)> {
+        let masks = self.register(reg);
+        let mut groups: Vec<(u32, u32)> = Vec::with_capacity(1);
+        for lane in lanes(self.active) {
+            let mask = masks[lane] as u32;
+            match groups.iter_mut().find(|(known, _)| *known == mask) {
+                Some((_, lanes)) => *lanes |= 1 << lane,
+                None => groups.push((mask, 1 << lane)),
+            }
+        }
+        groups
+    }
+
+    /// Goes on with some lanes of a path; the rest becomes a path of its own, at the same
+    /// instruction.
+    fn split(&mut self, path: &mut Path, lanes: u32) {
+        let rest = path.mask & !lanes;
+        self.warp.paths.push_back(Path { mask: rest, state: State::Ready, ..path.clone() });
+        path.mask = lanes;
+        self.active &= lanes;
+    }
+
+    /// Exchanges or combines the values of participating lanes, for the active ones.
+    fn exchange(&mut self, wide: &WarpWide, participants: u32) {
+        let first = self.active.trailing_zeros() as usize % 32;
         let values = *self.register(wide.src);
         match wide.op {
             WarpOp::ShuffleUp | WarpOp::ShuffleDown | WarpOp::ShuffleXor | WarpOp::ShuffleIndex => {
@@ -166,7 +221,6 @@ impl Run<'_, '_> {
                 self.put(wide.dst, &[u64::from(result); 32]);
             }
         }
-        Flow::Next
     }
 
     fn shuffle(&mut self, wide: &WarpWide, values: &Lanes, participants: u32) {

@@ -84,12 +84,12 @@ impl<'r, 'm> Run<'r, 'm> {
                 self.warp.paths.push_back(path);
                 continue;
             }
-            let others = self.warp.paths.len();
+            let before = self.warp.paths.len() + 1;
             progress |= self.run_path(path);
             if self.partial.stopped {
                 return false;
             }
-            left = (left + self.warp.paths.len().saturating_sub(others)).min(self.warp.paths.len());
+            left = (left + self.warp.paths.len().saturating_sub(before)).min(self.warp.paths.len());
         }
         progress
     }

@@ -1,7 +1,7 @@
 /*
 C = A B, tiled. Bug: launched with blocks of 32x32 threads for tiles of 16x16, so that lines 22 and
-23 store past the ends of both arrays, and past the ends of their rows into the next ones. The
-correct version is ../matmul_tiled.cu.
+23 store past the ends of both arrays, and past the ends of their rows into the next ones; line 27
+reads past the end of Bs. The correct version is ../matmul_tiled.cu.
 
     tegula check examples/cuda/bugs/matmul_block_too_large.cu --kernel 'matmul_tiled<16>' \
         --grid 1,1 --block 32,32 --arg 'A=f32[20,19]' --arg 'B=f32[19,30]' \

@@ -1,6 +1,6 @@
 /*
 The sum of each block's 128 elements. Bug: the last warp relies on its lanes running in lockstep, as
-code from before 2017 does: without __syncwarp, line 27 and those after it race. `volatile` keeps
+code from before 2017 does: without __syncwarp, lines 28 to 32 race. `volatile` keeps
 the values out of registers, but orders nothing. The correct version is ../reduce_last_warp.cu.
 
     tegula check examples/cuda/bugs/reduce_no_syncwarp.cu --kernel reduce_last_warp --grid 4 \

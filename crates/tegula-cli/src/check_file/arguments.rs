@@ -128,7 +128,7 @@ pub fn bind(signature: &Signature, values: Values<'_>, progress: &ProgressDispla
             continue;
         }
         let seed = position as u64 + 1;
-        match parameter_value(&parameter.ty, parameter.bytes, value, seed, progress, &wrong)? {
+        match parameter_value(parameter, value, seed, progress, &wrong)? {
             Bound::Memory(array) => {
                 let index = bound.buffers.len();
                 let Array { ty, shape, bytes, initialized } = array;
@@ -216,14 +216,14 @@ enum Bound {
 type Wrong<'a> = &'a dyn Fn(String) -> Failure;
 
 fn parameter_value(
-    ty: &ParameterType,
-    bytes: u32,
+    parameter: &Parameter,
     given: &NamedValue,
     seed: u64,
     progress: &ProgressDisplay,
     wrong: Wrong<'_>,
 ) -> Result<Bound> {
-    let name = &given.name;
+    let Parameter { name, ty, bytes, .. } = parameter;
+    let bytes = *bytes;
     let sized = |value: Vec<u8>, ty| match value.len() == bytes as usize {
         true => Ok(Bound::Value(value, ty)),
         false => Err(wrong(format!("{} bytes; {name} has {bytes}", value.len()))),
@@ -237,10 +237,13 @@ fn parameter_value(
         (ParameterType::Pointer(_), Value::Number(..)) => Err(wrong(format!(
             "{name} is a pointer; give its memory, such as f32[100], a file, or 0 for a null pointer"
         ))),
-        (ParameterType::Word, Value::Number(ty, value)) => number(*value, *ty, ScalarType::B64),
+        (ParameterType::Word, Value::Number(ty, value)) => number(value.whole(*ty).map_err(wrong)?, *ty, ScalarType::B64),
+        (ParameterType::Integer(declared), Value::Number(ty, value)) => {
+            number(value.whole(*ty).map_err(wrong)?, *ty, *declared)
+        }
         (ParameterType::Word, Value::Bytes(value)) if value.len() == 8 => Ok(Bound::Value(value.clone(), None)),
-        (ParameterType::Pointer(element), _) => array(given, *element, seed, progress, wrong).map(Bound::Memory),
-        (ParameterType::Word, _) => array(given, None, seed, progress, wrong).map(Bound::Memory),
+        (ParameterType::Pointer(element), _) => array((name, given), *element, seed, progress, wrong).map(Bound::Memory),
+        (ParameterType::Word, _) => array((name, given), None, seed, progress, wrong).map(Bound::Memory),
         (ParameterType::Scalar(declared), Value::Number(ty, value)) => number(*value, *ty, *declared),
         (_, Value::Bytes(value)) => sized(value.clone(), None),
         (ParameterType::Structure, Value::List(list) | Value::Fields(list)) => {
@@ -257,21 +260,20 @@ fn parameter_value(
         (ParameterType::Structure, _) => Err(wrong(format!(
             "{name} is a structure of {bytes} bytes; give its fields, such as [1,2.5], or its bytes, such as hex:0000803f"
         ))),
-        (ParameterType::Scalar(declared), _) => {
-            Err(wrong(format!("{name} is {}; give a number", element::name(element::of_memory(*declared)))))
+        (ParameterType::Scalar(_) | ParameterType::Integer(_), _) => {
+            Err(wrong(format!("{name} is {}; give a number", parameter.describe())))
         }
     }
 }
 
 /// The memory of a pointer to elements that may be of a known type.
 fn array(
-    given: &NamedValue,
+    (name, given): (&str, &NamedValue),
     declared: Option<ScalarType>,
     seed: u64,
     progress: &ProgressDisplay,
     wrong: Wrong<'_>,
 ) -> Result<Array> {
-    let name = &given.name;
     let declared = declared.map(element::of_memory);
     let check = |ty: ScalarType| match declared {
         Some(declared) if !element::is_compatible(declared, ty) => {

@@ -7,6 +7,8 @@ use tegula_interp::{Counters, SECTOR_BYTES};
 use tegula_ptx::ast::{Loc, Module, ScalarType, Statement};
 use tegula_ptx::{Outcome, SourceLine};
 
+use crate::report::check::grouped;
+
 /// A line of a file; the file is empty for the text of the PTX.
 pub type Place = (String, u32);
 
@@ -176,8 +178,11 @@ fn improvement(
     if saved == 0 || (saved as f64) < WORTHWHILE * of as f64 {
         return None;
     }
-    let percent = (100 * saved).div_ceil(of.max(1));
-    let message = format!("{now:.1} {what} per request, at best {best:.1}; {advice} ({percent} % fewer)");
+    let (percent, of_text) = (100 * saved / of.max(1), grouped(of));
+    let saved_text = grouped(saved);
+    let message = format!(
+        "{now:.1} {what} per request, at best {best:.1}, which saves {saved_text} of {of_text} ({percent} %): {advice}"
+    );
     Some(Improvement { file: file.into(), line, what, of, saved, message })
 }
 
@@ -238,14 +243,15 @@ mod tests {
             Counters { shared_load_requests: 4, shared_load_wavefronts: 128, shared_bank_conflicts: 124, ..zero() };
         let found = costs(&[(3, UNCOALESCED), (4, broadcast), (5, conflicts)], false).improvements();
         assert_eq!(found.iter().map(|one| (one.line, one.what, one.saved)).collect::<Vec<_>>(), [(5, "wavefronts", 124), (3, "sectors", 56)]);
-        assert!(found[1].message.starts_with("32.0 sectors per request, at best 4.0; let adjacent lanes"), "{found:?}");
+        let expected = "32.0 sectors per request, at best 4.0, which saves 56 of 64 (87 %): let adjacent lanes access adjacent elements";
+        assert_eq!(found[1].message, expected);
     }
 
     #[test]
     fn rows_within_a_sector_are_not_called_uncoalesced() {
         let rows = Counters { global_store_requests: 10, global_store_sectors: 50, global_store_elements: 320, ..zero() };
         let found = costs(&[(3, rows)], false).improvements();
-        assert!(found[0].message.contains("let each row begin at a multiple of 32 bytes (20 % fewer)"), "{found:?}");
+        assert!(found[0].message.ends_with("(20 %): let each row begin at a multiple of 32 bytes"), "{found:?}");
     }
 
     #[test]

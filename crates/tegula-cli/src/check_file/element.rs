@@ -137,6 +137,19 @@ impl Number {
         }
     }
 
+    /// The number, which must be whole unless a type is given.
+    ///
+    /// # Errors
+    /// What is wrong, without the value.
+    pub fn whole(self, ty: Option<ScalarType>) -> Result<Number, String> {
+        match self {
+            Number::Real(value) if ty.is_none() && value.fract() != 0.0 => {
+                Err("not a whole number; a float has its type, such as f32:0.5".into())
+            }
+            number => Ok(number),
+        }
+    }
+
     /// The little-endian bytes of the number in a type. Floats are rounded to nearest.
     ///
     /// # Errors

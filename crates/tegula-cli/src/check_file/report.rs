@@ -393,7 +393,8 @@ fn print_improvements(out: &mut impl Write, report: &FileReport, sources: &mut S
     writeln!(out, "improve first:")?;
     for (number, improvement) in report.improvements.iter().enumerate() {
         let Improvement { file, line, message, .. } = improvement;
-        writeln!(out, "  {}. {}:{line}: {message}", number + 1, sources.name(file))?;
+        let place = if *file == sources.main { format!("line {line}") } else { format!("{}:{line}", sources.name(file)) };
+        writeln!(out, "  {}. {place}: {message}", number + 1)?;
         if let Some(text) = sources.line(file, *line) {
             writeln!(out, "       {}", text.trim_start())?;
         }

@@ -30,8 +30,10 @@ pub struct Parameter {
 pub enum ParameterType {
     /// An address, of elements of a type that may be known.
     Pointer(Option<ScalarType>),
-    /// A number. The type of PTX says its size: without a source, that is untyped bits.
+    /// A number.
     Scalar(ScalarType),
+    /// An integer of PTX, which may be signed or not: the type is untyped bits.
+    Integer(ScalarType),
     /// 64 bits of PTX: an address or a number.
     Word,
     /// A structure, or an array in one.
@@ -83,6 +85,7 @@ impl Parameter {
         match self.ty {
             ParameterType::Pointer(Some(element)) => format!("{}*", element::name(element::of_memory(element))),
             ParameterType::Pointer(None) => "pointer".into(),
+            ParameterType::Integer(_) => format!("{}-bit integer", 8 * self.bytes),
             ParameterType::Scalar(ScalarType::B16 | ScalarType::B32 | ScalarType::B64) => format!("{} bits", 8 * self.bytes),
             ParameterType::Scalar(ty) => element::name(element::of_memory(ty)).into(),
             ParameterType::Word => "pointer or 64 bits".into(),
@@ -110,12 +113,13 @@ mod tests {
                 parameter("arg1", ParameterType::Word, 8),
                 parameter("n", ParameterType::Scalar(B32), 4),
                 parameter("p", ParameterType::Structure, 16),
+                parameter("m", ParameterType::Integer(B32), 4),
             ],
             variables: vec![Variable { name: "w".into(), symbol: "_ZL1w".into(), ty: B8, bytes: 28 }],
         };
-        let positions = ["A", "1", "arg1", "3", "k_param_n", "4", "x"].map(|name| signature.position(name));
+        let positions = ["A", "1", "arg1", "3", "k_param_n", "5", "x"].map(|name| signature.position(name));
         assert_eq!(positions, [Some(0), Some(1), Some(1), Some(3), Some(2), None, None]);
         assert_eq!(signature.variable("w").map(|variable| variable.bytes), signature.variable("_ZL1w").map(|_| 28));
-        assert_eq!(signature.takes(), "it takes A: f32*, arg1: pointer or 64 bits, n: 32 bits, p: 16 bytes");
+        assert_eq!(signature.takes(), "it takes A: f32*, arg1: pointer or 64 bits, n: 32 bits, p: 16 bytes, m: 32-bit integer");
     }
 }

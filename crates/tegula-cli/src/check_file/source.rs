@@ -169,9 +169,9 @@ fn signature(module: &Module, kernel: &Kernel, declaration: &Declaration) -> Sig
             _ if pointer => ParameterType::Pointer(None),
             ScalarType::B8 if param.bytes > 1 => ParameterType::Structure,
             ScalarType::U64 | ScalarType::S64 | ScalarType::B64 => ParameterType::Word,
-            // PTX does not say whether an integer is signed.
-            ty if !ty.is_float() => ParameterType::Scalar(untyped(ty)),
-            ty => ParameterType::Scalar(ty),
+            ScalarType::B8 | ScalarType::B16 | ScalarType::B32 => ParameterType::Scalar(param.ty),
+            ty if ty.is_float() => ParameterType::Scalar(ty),
+            ty => ParameterType::Integer(untyped(ty)),
         };
         let (name, ty) = match declared(i) {
             Some((name, ty)) => (name.as_str(), *ty),

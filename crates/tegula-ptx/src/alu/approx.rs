@@ -1,7 +1,8 @@
 //! Approximate functions: `rcp.approx`, `sin.approx`, `ex2.approx`, `div.full`, …
 //!
-//! They are computed in `f64` and rounded, which is within the documented errors. Special values
-//! follow the tables of the PTX ISA.
+//! They are computed in `f64` and rounded, which is within the documented errors. Quotients are
+//! products with a rounded reciprocal, as on an H100. Special values follow the tables of the PTX
+//! ISA.
 
 use super::half::{HalfType, flush_f16};
 use super::lanes::{map, map_halves};
@@ -130,16 +131,17 @@ impl Approximate {
     }
 }
 
-/// `div.approx` and `div.full`.
+/// `div.approx` and `div.full`: a product with the reciprocal, which is never subnormal.
 fn divide(a: f32, b: f32, full: bool, ftz: bool) -> f32 {
+    const LARGE: f32 = f32::from_bits((127 + 126) << 23);
     let b = if ftz { single::flush(b) } else { b };
-    // 1/b is flushed if b is at least 2^126.
-    let huge = b.abs() > f32::from_bits((127 + 126) << 23) && b.is_finite();
-    if !full && huge && !a.is_nan() {
-        let quotient = if a.is_infinite() { f32::NAN } else { 0.0f32.copysign(a) };
-        return if b < 0.0 { -quotient } else { quotient };
-    }
-    a / b
+    let scale = match b.abs() {
+        magnitude if full && magnitude > LARGE => 0.25,
+        magnitude if !ftz && magnitude < f32::MIN_POSITIVE => f32::from_bits((127 + 24) << 23),
+        _ => 1.0,
+    };
+    let reciprocal = single::flush(1.0 / (b * scale));
+    single::mul(a * scale, reciprocal, Rounding::Nearest, ftz)
 }
 
 fn flush_bf16(bits: u16) -> u16 {
@@ -200,6 +202,11 @@ mod tests {
         assert_eq!(single("div.approx.f32", &[-1.0, large]).to_bits(), 0x8000_0000);
         assert_eq!(single("div.approx.f32", &[6.0, 3.0]), 2.0);
         assert_eq!(single("div.full.ftz.f32", &[1.0, 1e-40]), f32::INFINITY);
+        // As measured on an H100: the reciprocal is rounded up.
+        for spelling in ["div.approx.f32", "div.approx.ftz.f32", "div.full.f32", "div.full.ftz.f32"] {
+            assert_eq!(eval(spelling, &[0x7f7f_fffe, 0xbf7f_ffff]), 0xff80_0000);
+            assert_eq!(eval(spelling, &[0xff7f_fffe, 0x3f7f_ffff]), 0xff80_0000);
+        }
         assert_eq!(single("div.approx.f32", &[1.0, f32::INFINITY]), 0.0);
     }
 
@@ -216,6 +223,7 @@ mod tests {
         }
         assert_eq!(eval("rcp.approx.ftz.f64", &[f64::NAN.to_bits()]), 0x7fff_ffff_0000_0000);
         assert_eq!(eval("rsqrt.approx.ftz.f64", &[(-5e-324f64).to_bits()]), f64::NEG_INFINITY.to_bits());
+        assert_eq!(eval("rcp.approx.ftz.f64", &[5f64.to_bits()]), 0x3fc9_999a << 32, "to nearest");
         let third = f64::from_bits(eval("rcp.approx.ftz.f64", &[3f64.to_bits()]));
         assert!((third * 3.0 - 1.0).abs() < 1e-6 && third.to_bits() as u32 == 0);
         assert_eq!(eval("rsqrt.approx.f64", &[4f64.to_bits()]), 0.5f64.to_bits());

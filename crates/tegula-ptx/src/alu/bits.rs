@@ -91,8 +91,12 @@ impl Bits {
             Op::Reverse => map(sources, out, |[a]| a.reverse_bits() >> (64 - width)),
             Op::Find { signed, shift_amount } => map(sources, out, |[a]| find(a, width, signed, shift_amount).into()),
             Op::FindNth => map(sources, out, |[a, base, offset]| find_nth(a as u32, base as u32, offset as i32).into()),
-            Op::Extract { signed } => map(sources, out, |[a, at, count]| extract(a & mask, at, count, width, signed)),
-            Op::Insert => map(sources, out, |[a, b, at, count]| insert(a, b, at as u8, count as u8) & mask),
+            Op::Extract { signed } => map(sources, out, |[a, at, count]| {
+                extract(a & mask, position(at, width), position(count, width), width, signed)
+            }),
+            Op::Insert => {
+                map(sources, out, |[a, b, at, count]| insert(a, b, position(at, width), position(count, width)) & mask);
+            }
             Op::Extend { signed, clamp } => {
                 map(sources, out, |[a, n]| extend(a as u32, n as u32, signed, clamp).into())
             }
@@ -131,9 +135,15 @@ fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
     found.unwrap_or(u32::MAX)
 }
 
+/// A position or a length of `bfe` and `bfi`.
+///
+/// The PTX ISA takes the low 8 bits. The instructions on 64 bits take all, as measured on an H100.
+fn position(operand: u64, width: u32) -> u32 {
+    if width == 64 { (operand as u32).min(64) } else { u32::from(operand as u8) }
+}
+
 /// `bfe`: a field of bits, filled up with its sign.
-fn extract(a: u64, at: u64, count: u64, width: u32, signed: bool) -> u64 {
-    let (at, count) = (u32::from(at as u8), u32::from(count as u8));
+fn extract(a: u64, at: u32, count: u32, width: u32, signed: bool) -> u64 {
     let sign_at = (at + count).saturating_sub(1).min(width - 1);
     let sign = signed && count > 0 && a >> sign_at & 1 == 1;
     let field = low(count.min(width.saturating_sub(at)));
@@ -142,9 +152,9 @@ fn extract(a: u64, at: u64, count: u64, width: u32, signed: bool) -> u64 {
 }
 
 /// `bfi`: `b` with its bits from a position on replaced by the lowest bits of `a`.
-fn insert(a: u64, b: u64, at: u8, count: u8) -> u64 {
-    let field = low(count.into()).checked_shl(at.into()).unwrap_or(0);
-    b & !field | a.checked_shl(at.into()).unwrap_or(0) & field
+fn insert(a: u64, b: u64, at: u32, count: u32) -> u64 {
+    let field = low(count).checked_shl(at).unwrap_or(0);
+    b & !field | a.checked_shl(at).unwrap_or(0) & field
 }
 
 /// `szext`: the lowest `n` bits, zero- or sign-extended.
@@ -182,6 +192,11 @@ mod tests {
         value >> n & 1 == 1
     }
 
+    /// A position as the instructions on 32 or on 64 bits read it.
+    fn low_bits(operand: u64, width: u32) -> u32 {
+        if width == 32 { operand as u32 & 0xff } else { (operand as u32).min(1 << 20) }
+    }
+
     #[test]
     fn counting_equals_loops_over_bits() {
         for (suffix, width) in [("32", 32), ("64", 64)] {
@@ -210,7 +225,7 @@ mod tests {
     fn bfe_equals_the_definition_also_past_the_end() {
         for (name, width, signed) in [("u32", 32, false), ("u64", 64, false), ("s32", 32, true), ("s64", 64, true)] {
             check(&format!("bfe.{name}"), &integers(3000), |[a, start, length]| {
-                let (start, length) = (start as u32 & 0xff, length as u32 & 0xff);
+                let (start, length) = (low_bits(start, width), low_bits(length, width));
                 let msb = width - 1;
                 let sign = signed && length != 0 && bit(a, (start + length - 1).min(msb));
                 let of = |n: u32| if n < length && start + n <= msb { bit(a, start + n) } else { sign };
@@ -220,15 +235,21 @@ mod tests {
         assert_eq!(eval("bfe.s32", &[0x8000_0000, 31, 4]), 0xffff_ffff);
         assert_eq!(eval("bfe.u32", &[0xffff_ffff, 40, 4]), 0);
         assert_eq!(eval("bfe.s32", &[0xffff_ffff, 4, 0]), 0);
+        // As measured on an H100.
+        assert_eq!(eval("bfe.u32", &[0xffff_ffff, 0x101, 0x104]), 0xf);
+        assert_eq!(eval("bfe.u64", &[0xffff_ffff_ffff_fe0f, 0x7fef_dc38, 6]), 0);
+        assert_eq!(eval("bfe.u64", &[0xed2f_8c71_8628_524b, 0x16, 0x101]), 0x3b4_be31_c618);
+        assert_eq!(eval("bfe.s64", &[0xf73b_c54a_799e_31a2, 0x129, 0x2d]), u64::MAX);
+        assert_eq!(eval("bfe.s64", &[0xaf10_0da0_ca1c_eaa5, 0x1e, 0x069f_0a02]), 0xffff_fffe_bc40_3683);
     }
 
     #[test]
     fn bfi_equals_the_definition_also_past_the_end() {
         for (name, width) in [("b32", 32), ("b64", 64)] {
             check(&format!("bfi.{name}"), &integers(3000), |[a, b, start, length]| {
-                let (start, length) = (start as u32 & 0xff, length as u32 & 0xff);
+                let (start, length) = (low_bits(start, width), low_bits(length, width));
                 let mut result = b & u64::MAX >> (64 - width);
-                for n in 0..length {
+                for n in 0..length.min(width) {
                     if start + n < width {
                         result = result & !(1 << (start + n)) | u64::from(bit(a, n)) << (start + n);
                     }
@@ -236,6 +257,10 @@ mod tests {
                 result
             });
         }
+        // As measured on an H100.
+        let (a, b) = (0xc2b5_10b9_09ea_a359, 0x374d_4048_5115_b34f);
+        assert_eq!(eval("bfi.b64", &[a, b, 0x115, 0x2b]), b);
+        assert_eq!(eval("bfi.b64", &[0xd1, 0xffff_ffff_ff7f_ffff, 9, 0x12a]), 0x1a3ff);
     }
 
     #[test]

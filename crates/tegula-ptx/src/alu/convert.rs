@@ -4,7 +4,7 @@
 //! more than 53 bits, it is rounded to [odd], so that the second rounding is right.
 
 use super::lanes::map;
-use super::narrow::{Format, Rounding, bf16_value, f16_value, odd, round_f32};
+use super::narrow::{Format, Rounding, bf16_value, f16_value, odd};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation, double, single};
 use crate::ast::ScalarType::{self, Bf16, F16, F32, F64, Tf32};
@@ -194,6 +194,8 @@ impl Convert {
     fn between_floats(&self, sources: &[&Lanes], out: &mut [u64]) {
         match (self.from, self.to) {
             (Bf16, F32) if !self.ftz && !self.saturates => map(sources, out, |[a]| (a & 0xffff) << 16),
+            // A copy, as measured on an H100.
+            (F32 | F64, _) if self.copies() => map(sources, out, |[a]| self.result(a)),
             (F64, F64) => map(sources, out, |[a]| {
                 let value = f64::from_bits(a);
                 double::bits(self.limited(self.integral(value)), [value])
@@ -203,8 +205,24 @@ impl Convert {
                 let sources = sources.first().map_or([&numbers; 2], |&source| [source, &numbers]);
                 map(&sources, out, |[bits, number]| {
                     let limited = self.limited(f64::from_bits(number));
-                    if limited.is_nan() { widened_nan(bits, self.from) } else { limited.to_bits() }
+                    match limited.is_nan() {
+                        true if self.ftz => widened_nan(single::NAN.into(), self.from),
+                        true => widened_nan(bits, self.from),
+                        false => limited.to_bits(),
+                    }
                 });
+            }
+            (F64, _) => {
+                let numbers = self.numbers(sources);
+                self.round_to_float(&numbers, out, |number| number);
+                for (out, bits) in out.iter_mut().zip(numbers) {
+                    if f64::from_bits(bits).is_nan() && !self.saturates {
+                        *out = narrowed_nan(bits, self.to);
+                    }
+                }
+            }
+            (F32, Tf32) if self.rounding == Rounding::NearestAway => {
+                map(sources, out, |[a]| tf32_away(a as u32, self.finite).into());
             }
             _ => {
                 let numbers = self.numbers(sources);
@@ -216,12 +234,19 @@ impl Convert {
         }
     }
 
+    /// Whether a conversion to the same type changes nothing.
+    fn copies(&self) -> bool {
+        self.from == self.to && self.integral.is_none() && !self.ftz && !self.saturates
+    }
+
     /// The values of floating-point sources, as bits of `f64`.
+    ///
+    /// From `f32` to `f16`, `ftz` has no effect, as measured on an H100.
     fn numbers(&self, sources: &[&Lanes]) -> Lanes {
         let mut out = [0; 32];
         match self.from {
             F64 => map(sources, &mut out, |[a]| a),
-            F32 if self.ftz => {
+            F32 if self.ftz && self.to != F16 => {
                 map(sources, &mut out, |[a]| f64::from(single::flush(f32::from_bits(a as u32))).to_bits())
             }
             F32 => map(sources, &mut out, |[a]| f64::from(f32::from_bits(a as u32)).to_bits()),
@@ -241,8 +266,7 @@ impl Convert {
                 map(sources, out, |[a]| single::bits(number(a) as f32).into());
             }
             (F32, _) => map(sources, out, |[a]| {
-                let value = round_f32(self.limited(number(a)), rounding);
-                single::bits(if self.ftz { single::flush(value) } else { value }).into()
+                single::bits(single::round(self.limited(number(a)), rounding, self.ftz)).into()
             }),
             (F16, Rounding::Nearest) if !self.finite => {
                 map(sources, out, |[a]| Format::F16.round(self.limited(number(a)), Rounding::Nearest, false).into())
@@ -288,6 +312,30 @@ fn odd_of_integer(value: i128) -> f64 {
     let nearest = i64::try_from(value).map_or_else(|_| value as u64 as f64, |value| value as f64);
     let error = value - nearest as i128;
     odd(nearest, error as f64)
+}
+
+/// A quiet NaN with the sign and the first bits of the payload of a larger one, as measured on an
+/// H100.
+fn narrowed_nan(bits: u64, to: ScalarType) -> u64 {
+    let fraction = match to {
+        F32 => 23,
+        F16 => Format::F16.fraction,
+        _ => Format::BF16.fraction,
+    };
+    let sign = 1u64 << (8 * to.size() - 1);
+    let quiet = (sign - 1) & u64::MAX << (fraction - 1);
+    let payload = bits >> (52 - fraction) & ((1 << fraction) - 1);
+    if bits >> 63 == 1 { sign | quiet | payload } else { quiet | payload }
+}
+
+/// `cvt.rna.tf32`.
+///
+/// It is an addition to the bits and a mask, so that NaN is not canonical, as measured on an H100.
+fn tf32_away(bits: u32, finite: bool) -> u32 {
+    const UNIT: u32 = 1 << 13;
+    let special = |bits: u32| bits & 0x7fff_ffff >= 0x7f80_0000;
+    let rounded = if special(bits) { bits } else { bits + UNIT / 2 } & !(UNIT - 1);
+    if finite && special(rounded) { rounded - UNIT } else { rounded }
 }
 
 /// A NaN with the sign and the payload of a smaller one.
@@ -383,11 +431,12 @@ mod tests {
         from_integers::<Double>("f64");
     }
 
+    /// Results that are NaN are `nan`, except from `f64`, whose sign and payload are kept.
     fn between<F: Float + FloatConvert<T>, T: Float>(to: &str, from: &str, width: u32, exponent: u32, nan: u64) {
         for (name, round) in ROUNDINGS {
             check(&format!("cvt.{name}.{to}.{from}"), &floats(width, exponent, 2000), |[a]| {
                 let converted: T = F::from_bits(a.into()).convert_r(round, &mut false).value;
-                if converted.is_nan() { nan } else { converted.to_bits() as u64 }
+                if converted.is_nan() && width < 64 { nan } else { converted.to_bits() as u64 }
             });
         }
     }
@@ -401,6 +450,31 @@ mod tests {
         between::<Single, BFloat>("bf16", "f32", 32, 8, 0x7fff);
         between::<BFloat, Half>("f16", "bf16", 16, 8, 0x7fff);
         between::<Half, BFloat>("bf16", "f16", 16, 5, 0x7fff);
+    }
+
+    #[test]
+    fn nan_is_converted_as_measured_on_an_h100() {
+        let (signaling, payload) = (0xfff0_0000_0000_0001, 0xfffc_0000_0000_0005);
+        for (to, quiet, kept) in
+            [("f32", 0xffc0_0000, 0xffe0_0000), ("f16", 0xfe00, 0xff00), ("bf16", 0xffc0, 0xffe0)]
+        {
+            assert_eq!(eval(&format!("cvt.rm.{to}.f64"), &[signaling]), quiet);
+            assert_eq!(eval(&format!("cvt.rn.{to}.f64"), &[payload]), kept);
+        }
+        assert_eq!(eval("cvt.rn.sat.f32.f64", &[payload]), 0);
+        assert_eq!(eval("cvt.f32.f32", &[0xffd7_d973]), 0xffd7_d973);
+        assert_eq!(eval("cvt.ftz.f32.f32", &[0xffd7_d973]), 0x7fff_ffff);
+        assert_eq!(eval("cvt.f64.f64", &[signaling]), signaling);
+        assert_eq!(eval("cvt.rzi.f64.f64", &[signaling]), signaling | 0x8 << 48);
+        assert_eq!(eval("cvt.ftz.f64.f32", &[0xffc0_0001]), 0x7fff_ffff_e000_0000);
+        for (nan, result, finite) in [
+            (0xffff_ffff, 0xffff_e000, 0xffff_c000),
+            (0xffd7_d973, 0xffd7_c000, 0xffd7_a000),
+            (0x7f80_0001, 0x7f80_0000, 0x7f7f_e000),
+        ] {
+            assert_eq!(eval("cvt.rna.tf32.f32", &[nan]), result);
+            assert_eq!(eval("cvt.rna.satfinite.tf32.f32", &[nan]), finite);
+        }
     }
 
     #[test]
@@ -476,6 +550,12 @@ mod tests {
         assert_eq!(eval("cvt.rn.satfinite.f16.f32", &[single(-1e30)]), 0xfbff);
         assert_eq!(eval("cvt.rn.satfinite.f16.f32", &[single(f32::INFINITY)]), 0x7bff);
         assert_eq!(eval("cvt.rn.ftz.f32.f64", &[1e-40f64.to_bits()]), 0);
+        // As measured on an H100.
+        assert_eq!(eval("cvt.rn.ftz.f32.f64", &[0x380f_ffff_e000_0000]), 0);
+        assert_eq!(eval("cvt.rp.ftz.f32.f64", &[0x380f_ffff_ffff_ffff]), 0x80_0000);
+        assert_eq!(eval("cvt.rm.ftz.f16.f32", &[0x807f_ffff]), 0x8001);
+        assert_eq!(eval("cvt.rp.ftz.sat.f16.f32", &[1]), 1);
+        assert_eq!(eval("cvt.rn.ftz.f16.f32", &[0x8000_0001]), 0x8000);
         assert_eq!(eval("cvt.rna.tf32.f32", &[0x3f80_1000]), 0x3f80_2000);
         assert_eq!(eval("cvt.rn.tf32.f32", &[0x3f80_1000]), 0x3f80_0000);
         assert_eq!(eval("cvt.rz.relu.tf32.f32", &[0xbf80_1000]), 0);

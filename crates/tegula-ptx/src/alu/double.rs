@@ -9,7 +9,7 @@ use rustc_apfloat::{Float, Round, ieee::Double};
 const NAN: u64 = 0xfff8_0000_0000_0000;
 const QUIET: u64 = 0x0008_0000_0000_0000;
 
-/// The bits of a result. If it is NaN, the first NaN of the operands is kept.
+/// The bits of a result. If it is NaN, the first NaN of the operands is kept, and made quiet.
 #[inline(always)]
 pub(super) fn bits<const N: usize>(result: f64, operands: [f64; N]) -> u64 {
     if !result.is_nan() {

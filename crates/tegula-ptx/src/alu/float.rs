@@ -108,21 +108,27 @@ impl Float {
     }
 
     fn eval_f32(&self, sources: &[&Lanes], out: &mut [u64]) {
-        let rounding = self.rounding;
+        let (rounding, ftz) = (self.rounding, self.ftz);
         match (self.op, rounding) {
             (Op::Add, Rounding::Nearest) => self.single(sources, out, |[a, b]| a + b),
             (Op::Add, _) => self.single(sources, out, |[a, b]| single::add(a, b, rounding)),
             (Op::Sub, Rounding::Nearest) => self.single(sources, out, |[a, b]| a - b),
             (Op::Sub, _) => self.single(sources, out, |[a, b]| single::add(a, -b, rounding)),
-            (Op::Mul, Rounding::Nearest) => self.single(sources, out, |[a, b]| a * b),
-            (Op::Mul, _) => self.single(sources, out, |[a, b]| single::mul(a, b, rounding)),
-            (Op::Fma, Rounding::Nearest) => {
-                self.single(sources, out, |[a, b, c]| single::fma(a, b, c, Rounding::Nearest));
+            (Op::Mul, Rounding::Nearest) if ftz => {
+                self.single(sources, out, |[a, b]| single::mul(a, b, Rounding::Nearest, true));
             }
-            (Op::Fma, _) => self.single(sources, out, |[a, b, c]| single::fma(a, b, c, rounding)),
-            (Op::Div, Rounding::Nearest) => self.single(sources, out, |[a, b]| a / b),
-            (Op::Div, _) => self.single(sources, out, |[a, b]| single::div(a, b, rounding)),
-            (Op::Reciprocal, _) => self.single(sources, out, |[a]| single::div(1.0, a, rounding)),
+            (Op::Mul, Rounding::Nearest) => self.single(sources, out, |[a, b]| a * b),
+            (Op::Mul, _) => self.single(sources, out, |[a, b]| single::mul(a, b, rounding, ftz)),
+            (Op::Fma, Rounding::Nearest) if ftz => {
+                self.single(sources, out, |[a, b, c]| single::fma(a, b, c, Rounding::Nearest, true));
+            }
+            (Op::Fma, Rounding::Nearest) => {
+                self.single(sources, out, |[a, b, c]| single::fma(a, b, c, Rounding::Nearest, false));
+            }
+            (Op::Fma, _) => self.single(sources, out, |[a, b, c]| single::fma(a, b, c, rounding, ftz)),
+            (Op::Div, Rounding::Nearest) if !ftz => self.single(sources, out, |[a, b]| a / b),
+            (Op::Div, _) => self.single(sources, out, |[a, b]| single::div(a, b, rounding, ftz)),
+            (Op::Reciprocal, _) => self.single(sources, out, |[a]| single::div(1.0, a, rounding, ftz)),
             (Op::Sqrt, Rounding::Nearest) => self.single(sources, out, |[a]| a.sqrt()),
             (Op::Sqrt, _) => self.single(sources, out, |[a]| single::sqrt(a, rounding)),
             (Op::Abs, _) => self.single(sources, out, |[a]| a.abs()),
@@ -156,13 +162,13 @@ impl Float {
             (Op::Mul, _) => doubles(sources, out, |[a, b]| double::mul(a, b, rounding)),
             (Op::Fma, Rounding::Nearest) => doubles(sources, out, |[a, b, c]| a.mul_add(b, c)),
             (Op::Fma, _) => doubles(sources, out, |[a, b, c]| double::fma(a, b, c, rounding)),
-            (Op::Div, Rounding::Nearest) => doubles(sources, out, |[a, b]| a / b),
-            (Op::Div, _) => doubles(sources, out, |[a, b]| double::div(a, b, rounding)),
+            (Op::Div, Rounding::Nearest) => quotients(sources, out, |a, b| a / b),
+            (Op::Div, _) => quotients(sources, out, |a, b| double::div(a, b, rounding)),
             (Op::Reciprocal, Rounding::Nearest) => doubles(sources, out, |[a]| 1.0 / a),
             (Op::Reciprocal, _) => doubles(sources, out, |[a]| double::div(1.0, a, rounding)),
             (Op::Sqrt, _) => doubles(sources, out, |[a]| double::sqrt(a, rounding)),
-            (Op::Abs, _) => map(sources, out, |[a]| a & !SIGN),
-            (Op::Neg, _) => map(sources, out, |[a]| a ^ SIGN),
+            (Op::Abs, _) => doubles(sources, out, |[a]| a.abs()),
+            (Op::Neg, _) => doubles(sources, out, |[a]| -a),
             (Op::CopySign, _) => map(sources, out, |[sign, a]| a & !SIGN | sign & SIGN),
         }
     }
@@ -170,11 +176,25 @@ impl Float {
 
 const SIGN: u64 = 1 << 63;
 
+/// Of operands that are NaN the second has precedence, then the third, as measured on an H100.
+///
+/// `abs` and `neg` do not change the sign of NaN: they are additions.
 #[inline(always)]
 fn doubles<const N: usize>(sources: &[&Lanes], out: &mut [u64], function: impl Fn([f64; N]) -> f64) {
     map(sources, out, |values: [u64; N]| {
         let values = each(values, f64::from_bits);
-        double::bits(function(values), values)
+        let mut precedence = values;
+        precedence.rotate_left(1);
+        double::bits(function(values), precedence)
+    });
+}
+
+/// Of operands that are NaN the first has precedence, as measured on an H100.
+#[inline(always)]
+fn quotients(sources: &[&Lanes], out: &mut [u64], function: impl Fn(f64, f64) -> f64) {
+    map(sources, out, |values: [u64; 2]| {
+        let [a, b] = each(values, f64::from_bits);
+        double::bits(function(a, b), [a, b])
     });
 }
 
@@ -196,20 +216,22 @@ mod tests {
     }
 
     /// Checks arithmetic in all directions against a software implementation.
+    ///
+    /// `result` gets operands in the order in which NaN of theirs become the result.
     fn check_against<F: Float>(suffix: &str, width: u32, exponent: u32, result: impl Fn(F, &[u64]) -> u64 + Copy) {
         let float = |bits: u64| F::from_bits(bits.into());
         for (name, round) in ROUNDINGS {
             let spelled = |operation: &str| format!("{operation}.{name}.{suffix}");
             let two = floats(width, exponent, 3000);
-            check(&spelled("add"), &two, |[a, b]| result(float(a).add_r(float(b), round).value, &[a, b]));
-            check(&spelled("sub"), &two, |[a, b]| result(float(a).sub_r(float(b), round).value, &[a, b]));
-            check(&spelled("mul"), &two, |[a, b]| result(float(a).mul_r(float(b), round).value, &[a, b]));
+            check(&spelled("add"), &two, |[a, b]| result(float(a).add_r(float(b), round).value, &[b, a]));
+            check(&spelled("sub"), &two, |[a, b]| result(float(a).sub_r(float(b), round).value, &[b, a]));
+            check(&spelled("mul"), &two, |[a, b]| result(float(a).mul_r(float(b), round).value, &[b, a]));
             check(&spelled("div"), &two, |[a, b]| result(float(a).div_r(float(b), round).value, &[a, b]));
             let one = F::from_u128(1).value;
             check(&spelled("rcp"), &two.iter().map(|[a, _]| [*a]).collect::<Vec<_>>(), |[a]| {
                 result(one.div_r(float(a), round).value, &[a])
             });
-            let fma = |[a, b, c]: [u64; 3]| result(float(a).mul_add_r(float(b), float(c), round).value, &[a, b, c]);
+            let fma = |[a, b, c]: [u64; 3]| result(float(a).mul_add_r(float(b), float(c), round).value, &[b, c, a]);
             check(&spelled("fma"), &floats(width, exponent, 3000), fma);
             check(&spelled("mad"), &floats(width, exponent, 300), fma);
         }
@@ -278,6 +300,36 @@ mod tests {
     }
 
     #[test]
+    fn ftz_flushes_what_is_tiny_before_rounding_to_a_subnormal() {
+        // As measured on an H100: the first ones round to the smallest normal number without `ftz`.
+        let (normal, below, above) = (0x80_0000, 0x3f7f_ffff, 0x3f80_0001);
+        let negative = |bits: u64| bits | 0x8000_0000;
+        assert_eq!(eval("mul.f32", &[below, normal]), normal);
+        assert_eq!(eval("mul.ftz.f32", &[below, normal]), 0);
+        assert_eq!(eval("mul.ftz.f32", &[below, negative(normal)]), 0x8000_0000);
+        assert_eq!(eval("mul.rp.ftz.f32", &[0x3f7f_fffd, 0x80_0001]), 0);
+        assert_eq!(eval("fma.rn.ftz.f32", &[below, negative(normal), 0x8000_0001]), 0x8000_0000);
+        assert_eq!(eval("div.rp.ftz.f32", &[normal, above]), 0);
+        assert_eq!(eval("div.rm.ftz.f32", &[negative(normal), above]), 0x8000_0000);
+        // Values that are closer to it.
+        assert_eq!(eval("mul.ftz.f32", &[0x3f7f_fffe, 0x80_0001]), normal);
+        assert_eq!(eval("mul.rm.ftz.f32", &[0x3f7f_fffe, negative(0x80_0001)]), negative(normal));
+        assert_eq!(eval("fma.rp.ftz.f32", &[0x3f7f_fffc, 0x80_0002, 1]), normal);
+    }
+
+    #[test]
+    fn nan_of_double_precision_has_an_order_of_precedence() {
+        // As measured on an H100.
+        let [a, b, c] = [0xfff8_0000_0000_0000, 0x7ffc_0000_0000_0005, 0x7fff_ffff_ffff_ffff];
+        assert_eq!(eval("add.f64", &[a, b]), b);
+        assert_eq!(eval("sub.rz.f64", &[b, a]), a);
+        assert_eq!(eval("mul.f64", &[0x7ff0_0000_0000_0001, 0xfff0_0000_0000_0001]), 0xfff8_0000_0000_0001);
+        assert_eq!(eval("fma.rn.f64", &[a, b, c]), b);
+        assert_eq!(eval("fma.rm.f64", &[a, 3, c]), c);
+        assert_eq!(eval("div.rn.f64", &[a, b]), a);
+    }
+
+    #[test]
     fn saturation_limits_to_zero_and_one() {
         for (a, b, expected) in [
             (0.5, 0.25, 0.75),
@@ -296,7 +348,12 @@ mod tests {
     fn signs_change_without_arithmetic() {
         assert_eq!(eval("neg.f32", &[single(0.0)]), single(-0.0));
         assert_eq!(eval("abs.f32", &[0xffc0_0001]), 0x7fff_ffff, "NaN becomes the canonical one");
-        assert_eq!(eval("abs.f64", &[0xfff8_0000_0000_0001]), 0x7ff8_0000_0000_0001);
+        assert_eq!(eval("abs.f64", &[(-2f64).to_bits()]), 2f64.to_bits());
+        assert_eq!(eval("abs.f64", &[(-0f64).to_bits()]), 0);
+        assert_eq!(eval("neg.f64", &[0]), (-0f64).to_bits());
+        // As measured on an H100.
+        assert_eq!(eval("abs.f64", &[0xfff0_0000_0000_0001]), 0xfff8_0000_0000_0001);
+        assert_eq!(eval("neg.f64", &[0x7ff8_0000_0000_0000]), 0x7ff8_0000_0000_0000);
         assert_eq!(eval("copysign.f32", &[single(-2.0), single(3.0)]), single(-3.0));
         assert_eq!(eval("copysign.f64", &[1f64.to_bits(), (-3f64).to_bits()]), 3f64.to_bits());
     }

@@ -1,6 +1,6 @@
 //! Arithmetic on `f16` and `bf16`, and on pairs of them.
 
-use super::narrow::{Format, Rounding, bf16_value, exact_sum, f16_value};
+use super::narrow::{Format, Rounding, bf16_value, exact_sum, f16_value, flush_tiny};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation};
 use crate::ast::ScalarType;
@@ -80,8 +80,9 @@ impl HalfType {
     }
 }
 
-/// The pattern with which out-of-bounds elements of a tensor are filled on request.
-const OUT_OF_BOUNDS: u16 = 0xffff;
+/// The pattern with which out-of-bounds elements of a tensor are filled on request, without its
+/// sign. No other NaN makes `oob` return zero, as measured on an H100.
+const OUT_OF_BOUNDS: u16 = 0x7ff7;
 
 /// The NaN of both types.
 const NAN: u16 = 0x7fff;
@@ -120,21 +121,22 @@ impl Half {
             }
         }
         let mut result = [0u16; 64];
-        let exact = self.compute(&self.numbers(&a, count), &self.numbers(&b, count), &self.numbers(&c, count), count);
+        let mut exact = self.compute(&self.numbers(&a, count), &self.numbers(&b, count), &self.numbers(&c, count), count);
+        if self.ftz {
+            let Format { fraction, min_exponent, .. } = Format::F16;
+            exact.iter_mut().for_each(|value| *value = flush_tiny(*value, fraction, min_exponent, Rounding::Nearest));
+        }
         if self.ty.bf16 {
             round(&exact[..count], &mut result[..count], Format::BF16);
         } else {
             round(&exact[..count], &mut result[..count], Format::F16);
-        }
-        if self.ftz {
-            result.iter_mut().for_each(|bits| *bits = flush_f16(*bits));
         }
         if self.limit != Limit::None {
             result.iter_mut().for_each(|bits| *bits = self.limited(*bits));
         }
         if self.oob {
             for ((result, a), b) in result.iter_mut().zip(&a).zip(&b) {
-                if *a == OUT_OF_BOUNDS || *b == OUT_OF_BOUNDS {
+                if a & 0x7fff == OUT_OF_BOUNDS || b & 0x7fff == OUT_OF_BOUNDS {
                     *result = 0;
                 }
             }
@@ -274,13 +276,27 @@ mod tests {
         assert_eq!(eval("add.f16", &[0x0001, 0x0400]), 0x0401);
         assert_eq!(eval("mul.ftz.f16", &[0x0400, 0xb800]), 0x8000);
         assert_eq!(eval("neg.ftz.f16x2", &[0x0001_3c00]), 0x8000_bc00);
+        // As measured on an H100.
+        assert_eq!(eval("mul.ftz.f16", &[0x0400, 0xbbff]), 0x8000);
+        assert_eq!(eval("mul.ftz.f16", &[0x0401, 0x3bfe]), 0x0400);
+        assert_eq!(eval("mul.ftz.sat.f16x2", &[0x0400_0400, 0xbc00_3bff]), 0);
+        assert_eq!(eval("fma.rn.ftz.f16", &[0x0400, 0xbbff, 0x8001]), 0x8000);
     }
 
     #[test]
     fn elements_out_of_bounds_make_products_zero() {
-        assert_eq!(eval("fma.rn.oob.f16", &[0xffff, 0x3c00, 0x3c00]), 0);
-        assert_eq!(eval("fma.rn.oob.f16", &[0x7fff, 0x3c00, 0x3c00]), 0x7fff);
-        assert_eq!(eval("fma.rn.oob.relu.bf16x2", &[0x3f80_ffff, 0x3f80_3f80, 0x3f80_3f80]), 0x4000_0000);
+        for (suffix, one) in [("f16", 0x3c00), ("bf16", 0x3f80)] {
+            for modifiers in ["oob", "oob.relu"] {
+                let spelling = format!("fma.rn.{modifiers}.{suffix}");
+                for nan in 0x7f81..=0x7fff {
+                    // As measured on an H100.
+                    let result = if nan == 0x7ff7 { 0 } else { 0x7fff };
+                    assert_eq!(eval(&spelling, &[nan, one, one]), result, "{spelling} {nan:#x}");
+                    assert_eq!(eval(&spelling, &[one, nan | 0x8000, one]), result, "{spelling} {nan:#x}");
+                }
+            }
+        }
+        assert_eq!(eval("fma.rn.oob.relu.bf16x2", &[0x3f80_7ff7, 0x3f80_3f80, 0x3f80_3f80]), 0x4000_0000);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Rounding to small floating-point formats: `f16`, `bf16`, `tf32`, and those of 8, 6 and 4 bits.
 //!
-//! All arithmetic on them is done in `f64`. A result that is inexact even there is rounded to [odd],
-//! so that rounding it once more is harmless in every direction.
+//! All arithmetic on them is done in `f64`. A result that is inexact even there is rounded to
+//! [odd], so that rounding it once more is harmless in every direction.
 
 /// How results are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +184,25 @@ pub(super) fn signed_zero(sum: f64, a: f64, b: f64, rounding: Rounding) -> f64 {
     if sum == 0.0 && negative { -0.0 } else { sum }
 }
 
+/// Flushes a result of `ftz` to zero of its sign if it is too small for a format with a fraction of
+/// so many bits. The value is exact or [odd](exact_sum).
+///
+/// It is too small if it is subnormal when rounded as if exponents had no limit, as measured on an
+/// H100. Then a value that would round up to the smallest normal number may become zero.
+#[inline(always)]
+pub(super) fn flush_tiny(value: f64, fraction: u32, min_exponent: i32, rounding: Rounding) -> f64 {
+    let power = |exponent: i32| f64::from_bits(((1023 + exponent) as u64) << 52);
+    let normal = power(min_exponent);
+    // Numbers below the smallest normal one are half as far apart as those above.
+    let unit = power(min_exponent - fraction as i32 - 1);
+    let limit = match rounding {
+        Rounding::Nearest | Rounding::NearestAway => normal - unit * 0.5,
+        _ if rounding.truncates(value.is_sign_negative()) => normal,
+        _ => (normal - unit).next_up(),
+    };
+    if value.abs() < limit { 0.0f64.copysign(value) } else { value }
+}
+
 /// The value of an `f16`.
 #[inline(always)]
 pub(super) fn f16_value(bits: u16) -> f32 {
@@ -288,6 +307,28 @@ mod tests {
                     expected.to_bits(),
                     "{number:e} {rounding:?}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn tiny_values_are_found_by_rounding_without_a_limit_of_exponents() {
+        let normal = f64::from(f32::MIN_POSITIVE);
+        for ulps in -70..70 {
+            // Near the numbers below and above the smallest normal one, and half-way between.
+            for distance in [-2.0, -1.5, -1.0, -0.5, 0.0, 1.0] {
+                let exact = normal * (1.0 + distance * 2f64.powi(-24)) * (1.0 + f64::from(ulps) * 2f64.powi(-52));
+                for (value, (rounding, _)) in [exact, -exact].into_iter().zip(ROUNDINGS.repeat(2)) {
+                    if rounding == Rounding::NearestAway {
+                        continue;
+                    }
+                    // Scaled so that it is not subnormal.
+                    let rounded = round_f32(value * 2f64.powi(100), rounding);
+                    let tiny = f64::from(rounded.abs()) < normal * 2f64.powi(100);
+                    let expected = if tiny { 0.0f64.copysign(value) } else { value };
+                    let flushed = flush_tiny(value, 23, -126, rounding);
+                    assert_eq!(flushed.to_bits(), expected.to_bits(), "{value:e} {rounding:?}");
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Arithmetic of single numbers of type `f32`, in every rounding direction.
 
-use super::narrow::{Rounding, exact_sum, odd, round_f32, signed_zero};
+use super::narrow::{Rounding, exact_sum, flush_tiny, round_f32, signed_zero};
 
 /// The NaN that instructions on `f32` return.
 pub(super) const NAN: u32 = 0x7fff_ffff;
@@ -25,31 +25,37 @@ pub(super) fn saturate(value: f32) -> f32 {
     if positive > 1.0 { 1.0 } else { positive }
 }
 
-pub(super) fn add(a: f32, b: f32, rounding: Rounding) -> f32 {
-    fma(a, 1.0, b, rounding)
+/// Rounds an [odd](exact_sum) value; tiny results become zero with `ftz`.
+#[inline(always)]
+pub(super) fn round(value: f64, rounding: Rounding, ftz: bool) -> f32 {
+    round_f32(if ftz { flush_tiny(value, 23, -126, rounding) } else { value }, rounding)
 }
 
-pub(super) fn mul(a: f32, b: f32, rounding: Rounding) -> f32 {
-    // The product of two 24-bit fractions is exact.
-    round_f32(f64::from(a) * f64::from(b), rounding)
+pub(super) fn add(a: f32, b: f32, rounding: Rounding) -> f32 {
+    // A sum that is subnormal is exact, so that it need not be flushed before rounding.
+    fma(a, 1.0, b, rounding, false)
 }
 
 #[inline(always)]
-pub(super) fn fma(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
-    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
-    round_f32(signed_zero(exact_sum(product, c), product, c, rounding), rounding)
+pub(super) fn mul(a: f32, b: f32, rounding: Rounding, ftz: bool) -> f32 {
+    // The product of two 24-bit fractions is exact.
+    round(f64::from(a) * f64::from(b), rounding, ftz)
 }
 
-pub(super) fn div(a: f32, b: f32, rounding: Rounding) -> f32 {
-    let (a, b) = (f64::from(a), f64::from(b));
-    let quotient = a / b;
-    let remainder = (-quotient).mul_add(b, a);
-    let error = if b < 0.0 { -remainder } else { remainder };
-    round_f32(odd(quotient, error), rounding)
+#[inline(always)]
+pub(super) fn fma(a: f32, b: f32, c: f32, rounding: Rounding, ftz: bool) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    round(signed_zero(exact_sum(product, c), product, c, rounding), rounding, ftz)
+}
+
+// An inexact quotient or root of 24-bit fractions differs from every number of 24 bits by more than
+// the rounding of `f64`, so that it may be rounded twice.
+
+#[inline(always)]
+pub(super) fn div(a: f32, b: f32, rounding: Rounding, ftz: bool) -> f32 {
+    round(f64::from(a) / f64::from(b), rounding, ftz)
 }
 
 pub(super) fn sqrt(a: f32, rounding: Rounding) -> f32 {
-    let a = f64::from(a);
-    let root = a.sqrt();
-    round_f32(odd(root, (-root).mul_add(root, a)), rounding)
+    round_f32(f64::from(a).sqrt(), rounding)
 }

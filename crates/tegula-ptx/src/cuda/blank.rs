@@ -19,7 +19,7 @@ pub(super) struct Blanked {
     pub(super) texts: Vec<String>,
     /// Names of functions and variables that were taken out, with their lines.
     pub(super) removed: FxHashMap<String, (u32, Kind)>,
-    /// Whether a function or variable that is kept has no execution space, such as `constexpr int f()`.
+    /// Whether a kept function or variable has no execution space, such as `constexpr int f()`.
     pub(super) unannotated: bool,
     /// Whether kernels use templates of `namespace std`.
     pub(super) templates: bool,
@@ -81,7 +81,7 @@ pub(super) fn blank(program: &Preprocessed, declarations: &[Declaration], names:
     Blanked { texts, removed, unannotated, templates, edits, used: keep.used }
 }
 
-/// What a range of bytes belongs to. Later levels win: a macro may make a kernel and its host code.
+/// What a range of bytes belongs to. Later levels win: a macro may make kernels and host code.
 #[derive(Clone, Copy, PartialEq)]
 enum Level {
     Host,
@@ -130,12 +130,7 @@ fn mixed(tokens: &[Token], declarations: &[Declaration], kept: &[bool]) -> Vec<(
 }
 
 /// Blanks the members of a kept class that only the host uses.
-fn members(
-    tokens: &[Token],
-    class: &Declaration,
-    marks: &mut [Vec<Mark>],
-    unannotated: &mut bool,
-) {
+fn members(tokens: &[Token], class: &Declaration, marks: &mut [Vec<Mark>], unannotated: &mut bool) {
     for member in &class.members {
         if is_host_member(tokens, member) {
             mark(tokens, member, Level::HostMember, marks);
@@ -263,8 +258,12 @@ impl Keep {
     /// Visits the names that a declaration uses for the first time; members that are blanked do not
     /// count.
     fn use_names(&mut self, tokens: &[Token], declaration: &Declaration, visit: &mut dyn FnMut(&str)) {
-        let skipped: Vec<_> =
-            declaration.members.iter().filter(|member| is_host_member(tokens, member)).map(|m| m.range.clone()).collect();
+        let skipped: Vec<_> = declaration
+            .members
+            .iter()
+            .filter(|member| is_host_member(tokens, member))
+            .map(|m| m.range.clone())
+            .collect();
         for i in declaration.range.clone() {
             let Some(token) = tokens.get(i).filter(|t| t.is_name()) else { continue };
             if !skipped.iter().any(|range| range.contains(&i)) && self.used.insert(token.text.clone()) {

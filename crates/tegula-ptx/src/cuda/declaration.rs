@@ -77,13 +77,7 @@ pub(super) fn declarations(tokens: &[Token]) -> Vec<Declaration> {
 }
 
 /// Reads a namespace, or the members of a class.
-fn scope(
-    tokens: &[Token],
-    range: Range<usize>,
-    names: &mut Vec<String>,
-    depth: usize,
-    out: &mut Vec<Declaration>,
-) {
+fn scope(tokens: &[Token], range: Range<usize>, names: &mut Vec<String>, depth: usize, out: &mut Vec<Declaration>) {
     let is = |i: usize, text: &str| i < range.end && tokens.get(i).is_some_and(|t| t.is(text));
     let mut at = range.start;
     while at < range.end {
@@ -219,7 +213,8 @@ impl Parser<'_> {
         out.kind = Kind::Alias;
         if !self.is(head.start, "typedef") {
             if let Some(assigned) = assigned {
-                out.names = (head.start + 1..assigned).filter(|&i| self.get(i).is_some_and(Token::is_name)).take(1).collect();
+                out.names =
+                    (head.start + 1..assigned).filter(|&i| self.get(i).is_some_and(Token::is_name)).take(1).collect();
             } else {
                 out.kind = Kind::Using;
             }
@@ -234,14 +229,16 @@ impl Parser<'_> {
         out.names = pointer.or(last).into_iter().collect();
         if let Some(open) = brace {
             // `typedef struct { … } name;` has members.
-            let word = (head.start..open).rev().find(|&i| self.is(i, "struct") || self.is(i, "enum") || self.is(i, "union"));
+            let word =
+                (head.start..open).rev().find(|&i| self.is(i, "struct") || self.is(i, "enum") || self.is(i, "union"));
             out.kind = match word {
                 Some(i) if self.is(i, "enum") => Kind::Enum,
                 Some(_) => Kind::Class,
                 None => Kind::Alias,
             };
             out.body = open + 1..tail.saturating_sub(1);
-            out.names.extend((head.start..open).filter(|&i| self.is(i, "struct") && !self.is(i + 1, "{")).map(|i| i + 1));
+            out.names
+                .extend((head.start..open).filter(|&i| self.is(i, "struct") && !self.is(i + 1, "{")).map(|i| i + 1));
             if out.kind == Kind::Enum {
                 self.enumerators(out);
             }
@@ -612,22 +609,27 @@ mod tests {
         let class = &declarations(&tokens)[0];
         let members: Vec<_> = class.members.iter().map(|d| (d.kind, d.name(&tokens))).collect();
         use Kind::*;
-        assert_eq!(members, [
-            (Function, "C"),
-            (Function, "C"),
-            (Function, "f"),
-            (Function, "g"),
-            (Variable, "n"),
-            (Variable, "v"),
-            (Function, "C"),
-            (Function, "operator"),
-            (Class, "In")
-        ]);
+        assert_eq!(
+            members,
+            [
+                (Function, "C"),
+                (Function, "C"),
+                (Function, "f"),
+                (Function, "g"),
+                (Variable, "n"),
+                (Variable, "v"),
+                (Function, "C"),
+                (Function, "operator"),
+                (Class, "In")
+            ]
+        );
     }
 
     #[test]
     fn declarations_of_broken_text_end() {
-        for text in ["}}}", "template <", "struct S {", "int f(", "a < b", "namespace {", "operator", "class", "(", "{{{"] {
+        for text in
+            ["}}}", "template <", "struct S {", "int f(", "a < b", "namespace {", "operator", "class", "(", "{{{"]
+        {
             let _ = list(text);
         }
         let _ = list(&"namespace a { ".repeat(1000));

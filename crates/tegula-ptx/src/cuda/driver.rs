@@ -10,7 +10,8 @@ use super::find::{self, Compiler};
 use super::headers::{self, PRELUDE, TEMPLATES};
 use super::launch::Instance;
 use super::nvrtc::{Job, Nvrtc, Output};
-use super::source::{Source, Symbols, Target};
+use super::source::{Source, Target};
+use super::symbols::Symbols;
 use super::token::tokens;
 use super::{CompileError, CompileOptions, Compiled};
 
@@ -28,7 +29,7 @@ pub(super) fn compile(
     let version = match compiler {
         Compiler::Nvrtc(nvrtc) => nvrtc.version,
         Compiler::Nvcc(_, version) => parse_version(version).unwrap_or(Target::default().version),
-        Compiler::Clang(..) => Target::default().version,
+        Compiler::Clang { .. } => Target::default().version,
     };
     let target = Target { version, runtime: matches!(compiler, Compiler::Nvrtc(_)) };
     let source = Source::read(path, text, options, &target);
@@ -37,8 +38,8 @@ pub(super) fn compile(
     let mut instances = source.instances(requested.as_ref());
     let output = match compiler {
         Compiler::Nvrtc(nvrtc) => run.nvrtc(nvrtc, &mut instances)?,
-        Compiler::Nvcc(program, _) => run.program(program, true)?,
-        Compiler::Clang(program, _) => run.program(program, false)?,
+        Compiler::Nvcc(program, _) => run.program(program, None)?,
+        Compiler::Clang { path: program, toolkit, .. } => run.program(program, Some(toolkit))?,
     };
     let ptx = output.ptx.unwrap_or_default();
     let mut symbols = Symbols::read(&ptx);
@@ -128,6 +129,10 @@ impl Run<'_> {
         }
         let mut job = Job { name: self.path.display().to_string(), ..Job::default() };
         job.options = vec![format!("--gpu-architecture=compute_{arch}"), "-lineinfo".to_owned()];
+        // NVRTC before CUDA 12 takes an older standard than nvcc.
+        if self.options.standard.is_none() && nvrtc.version.0 < 12 {
+            job.options.push("-std=c++17".to_owned());
+        }
         job.options.extend(self.shared_options());
         let own_options = job.options.len();
         job.options.extend(folders.iter().map(|folder| format!("-I{}", folder.display())));
@@ -157,19 +162,32 @@ impl Run<'_> {
         {
             return Err(self.header(&header, &output.log, nvrtc.version.0));
         }
+        // Instances that the program seems to name and the compiler refuses.
+        for _ in 0..2 {
+            let refused = refused_names(&output.log);
+            let wrong = |i: &Instance| Some(i) != self.requested && refused.contains(&squeeze(&self.source.name(i)));
+            if output.ptx.is_some() || !instances.iter().any(wrong) {
+                break;
+            }
+            let names = expressions(instances).into_iter().filter(|name| refused.contains(&squeeze(name)));
+            let names = names.collect::<Vec<_>>().join(", ");
+            notes.push(format!("not compiled: {names}: {}", first_error(&output.log)));
+            instances.retain(|i| !wrong(i));
+            job.expressions = expressions(instances);
+            output = compile(&job)?;
+        }
         if output.ptx.is_none()
             && let Some(plain) = self.plain(nvrtc, &job, &blanked)?
         {
             output = plain;
         }
-        // An instance that the program names may be wrong, or its launch was misunderstood.
+        // An error within an instance that the program names.
         let needed: Vec<Instance> = instances.iter().filter(|i| Some(*i) == self.requested).cloned().collect();
         if output.ptx.is_none() && needed.len() < instances.len() {
             let fewer = compile(&Job { expressions: expressions(&needed), ..job.clone() })?;
             if fewer.ptx.is_some() {
                 let names = expressions(instances).join(", ");
-                let reason = output.log.lines().find_map(|line| line.split_once("error: ")).map_or("", |(_, text)| text);
-                notes.push(format!("not compiled: {names}: {reason}"));
+                notes.push(format!("not compiled: {names}: {}", first_error(&output.log)));
                 *instances = needed;
                 output = fewer;
             }
@@ -234,13 +252,20 @@ impl Run<'_> {
         let listed = own.into_iter().chain(headers::virtual_headers());
         job.headers.extend(listed.map(|(name, text)| (name.to_owned(), text.to_owned())));
         // Folders such as `sys/`: by the names in the program.
-        let names = files.iter().flat_map(|file| &file.includes).map(|include| &include.name);
-        for name in names {
-            if let Some(text) = headers::virtual_text(name)
-                && !job.headers.iter().any(|(known, _)| known == name)
-            {
-                job.headers.push((name.clone(), text.to_owned()));
-            }
+        let half = headers::HALF_NAMES.iter().any(|name| blanked.uses(name));
+        for name in files.iter().flat_map(|file| &file.includes).map(|include| &include.name) {
+            let text = match headers::virtual_text(name) {
+                Some(_) if half && headers::brings_half(name) => headers::HALF_TEXT.to_owned(),
+                Some(text) => text.to_owned(),
+                None if name == "cub/cub.cuh" => headers::CUB
+                    .iter()
+                    .filter(|(class, _)| blanked.uses(class))
+                    .map(|(_, header)| format!("#include <cub/{header}>\n"))
+                    .collect(),
+                None => continue,
+            };
+            job.headers.retain(|(known, _)| known != name);
+            job.headers.push((name.clone(), text));
         }
         missing
     }
@@ -252,7 +277,8 @@ impl Run<'_> {
             return if blanked.uses(space) { Header::Compiler } else { Header::Host };
         }
         let beside = self.path.parent().map(Path::to_owned);
-        let exists = folders.iter().chain(&self.options.includes).chain(&beside).any(|folder| folder.join(name).is_file());
+        let exists =
+            folders.iter().chain(&self.options.includes).chain(&beside).any(|folder| folder.join(name).is_file());
         if exists || headers::package(name, 13).is_some() { Header::Compiler } else { Header::Missing }
     }
 
@@ -275,9 +301,14 @@ impl Run<'_> {
     }
 
     fn header(&self, header: &str, log: &str, major: u32) -> CompileError {
+        // `a.cu(3): …` or `a.cu:3:10: …`
         let place = log.lines().find(|line| line.contains(header)).and_then(|line| {
-            let (file, rest) = line.split_once('(')?;
-            Some(format!("{file}:{}", rest.split_once(')')?.0))
+            let (before, _) =
+                [": catastrophic error", ": fatal error"].iter().find_map(|word| line.split_once(word))?;
+            match before.strip_suffix(')').and_then(|before| before.rsplit_once('(')) {
+                Some((file, line)) => Some(format!("{file}:{line}")),
+                None => before.rsplit_once(':').map(|(place, _)| place.to_owned()),
+            }
         });
         let advice = match headers::package(header, major) {
             Some(package) => format!("run `pip install {package}`, or give its folder with -I"),
@@ -336,14 +367,14 @@ impl Run<'_> {
         if text.is_empty() { String::new() } else { format!("{text}\n") }
     }
 
-    /// Runs nvcc or clang, which read host code themselves.
-    fn program(&self, program: &Path, nvcc: bool) -> Result<Output, CompileError> {
+    /// Runs nvcc, or clang with a toolkit. They read host code themselves.
+    fn program(&self, program: &Path, toolkit: Option<&Path>) -> Result<Output, CompileError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("tegula-cuda-{}-{number}", std::process::id()));
         let io = |error: std::io::Error| self.failed(error.to_string());
         std::fs::create_dir_all(&folder).map_err(io)?;
-        let result = self.run_in(&folder, program, nvcc).map_err(io);
+        let result = self.run_in(&folder, program, toolkit).map_err(io);
         drop(std::fs::remove_dir_all(&folder));
         let (success, ptx, log) = result?;
         if success {
@@ -355,7 +386,7 @@ impl Run<'_> {
         Err(CompileError::Rejected { log: log.trim_end().to_owned(), notes: Vec::new() })
     }
 
-    fn run_in(&self, folder: &Path, program: &Path, nvcc: bool) -> std::io::Result<(bool, String, String)> {
+    fn run_in(&self, folder: &Path, program: &Path, toolkit: Option<&Path>) -> std::io::Result<(bool, String, String)> {
         let (input, output) = (folder.join("program.cu"), folder.join("program.ptx"));
         let path = self.path.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
         // A pointer to a kernel instantiates it.
@@ -366,12 +397,16 @@ impl Run<'_> {
         std::fs::write(&input, format!("#line 1 \"{path}\"\n{}\n{requested}\n", self.text))?;
         let arch = self.arch().unwrap_or("80");
         let mut command = Command::new(program);
-        if nvcc {
-            command.args(["-ptx", "-lineinfo", &format!("-arch=sm_{arch}")]);
-        } else {
-            command.args(["-x", "cuda", "--cuda-device-only", "-S", "-O3", "-gline-tables-only"]);
-            command.arg(format!("--cuda-gpu-arch=sm_{arch}"));
-        }
+        match toolkit {
+            // As NVRTC gets it: constexpr functions need no space.
+            None => command
+                .args(["-ptx", "-lineinfo", "--expt-relaxed-constexpr", "--extended-lambda"])
+                .arg(format!("-arch=sm_{arch}")),
+            Some(toolkit) => command
+                .args(["-x", "cuda", "--cuda-device-only", "-S", "-O3", "-gline-tables-only"])
+                .arg(format!("--cuda-gpu-arch=sm_{arch}"))
+                .arg(format!("--cuda-path={}", toolkit.display())),
+        };
         let run = command.args(self.shared_options()).arg("-o").arg(&output).arg(&input).output()?;
         let mut log = String::from_utf8_lossy(&run.stderr).into_owned();
         log.push_str(&String::from_utf8_lossy(&run.stdout));
@@ -388,6 +423,21 @@ enum Header {
     Host,
     /// It is not found.
     Missing,
+}
+
+/// Names of instances that NVRTC does not accept.
+fn refused_names(log: &str) -> Vec<String> {
+    log.lines().filter_map(|line| line.trim_start().strip_prefix("#pragma nv_mangled_name ")).map(squeeze).collect()
+}
+
+/// The text of the first error.
+fn first_error(log: &str) -> &str {
+    log.lines().find_map(|line| line.split_once("error: ")).map_or("", |(_, text)| text)
+}
+
+/// A name without spaces.
+fn squeeze(name: &str) -> String {
+    name.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
 /// The header that a compiler did not find.

@@ -172,6 +172,11 @@ impl<'a> Environment<'a> {
                 base = None;
             }
             let (Some(next), true) = (get(at + 1), token.is_name()) else { continue };
+            // `using real = float;`
+            if token.is("using") && get(at + 2).is_some_and(|t| t.is("=")) {
+                let list = tokens.get(at + 3..expression_end(tokens, at + 3, range.end)).unwrap_or(&[]);
+                self.types.aliases.insert(next.text.to_string(), list.to_vec());
+            }
             let before = at.checked_sub(1).and_then(get);
             let is_before = |text: &str| before.is_some_and(|t| t.is(text));
             if is_before(".") {
@@ -250,7 +255,9 @@ impl<'a> Environment<'a> {
         let assigned = tokens.get(at + 1).is_some_and(|t| t.is("="));
         let Some(name) = at.checked_sub(2).and_then(|i| tokens.get(i)).filter(|t| t.is_name()) else { return };
         let Some(Some(Value::Dim(mut axes))) = self.variables.get(&name.text).copied() else { return };
-        let Some(axis) = ["x", "y", "z"].iter().position(|axis| tokens.get(at).is_some_and(|t| t.is(axis))) else { return };
+        let Some(axis) = ["x", "y", "z"].iter().position(|axis| tokens.get(at).is_some_and(|t| t.is(axis))) else {
+            return;
+        };
         if assigned {
             let stop = expression_end(tokens, at + 2, end);
             let value = tokens.get(at + 2..stop).and_then(|list| evaluate(list, self)).and_then(Value::integer);
@@ -279,7 +286,8 @@ fn is_dim3(ty: &[Token]) -> bool {
 /// Whether a variable between two tokens changes its value: `++x`, `x += 1`.
 fn is_changed(before: Option<&Token>, next: &Token) -> bool {
     let step = |t: &Token| t.is("++") || t.is("--");
-    let compound = next.text.len() > 1 && next.text.ends_with('=') && !["==", "!=", "<=", ">="].iter().any(|o| next.is(o));
+    let compound =
+        next.text.len() > 1 && next.text.ends_with('=') && !["==", "!=", "<=", ">="].iter().any(|o| next.is(o));
     before.is_some_and(step) || step(next) || compound
 }
 
@@ -327,7 +335,8 @@ fn declared_type(tokens: &[Token], start: usize, end: usize) -> &[Token] {
         let token = first.checked_sub(back).filter(|&i| i >= start).and_then(|i| tokens.get(i));
         token.is_none_or(|token| list.iter().any(|text| token.is(text)))
     };
-    let begins = before(1, &[";", "{", "}", ":"]) || (before(1, &["("]) && before(2, &["for", "if", "while", "switch"]));
+    let begins =
+        before(1, &[";", "{", "}", ":"]) || (before(1, &["("]) && before(2, &["for", "if", "while", "switch"]));
     let wrong = !begins || words.first().is_none_or(|t| !t.is_name() || statement.iter().any(|word| t.is(word)));
     if wrong || words.last().is_some_and(|t| t.is("::")) { &[] } else { words }
 }
@@ -358,19 +367,22 @@ mod tests {
         let text = "const int N = 1 << 10; int M(7); enum { A = 3, B }; inline int up(int a, int b) { return (a + b - 1) / b; }\n\
                     int main(int argc, char** argv) { int n = N, m = n * 2; const size_t s{m + 1}; auto blocks = up(n, 256);\n\
                     unsigned k(3); float f = 2.5f; int g = 7 / 2.0; int u; }";
-        assert_eq!(integers(text, &["N", "M", "A", "B", "n", "m", "s", "blocks", "k", "g", "u"]), [
-            Some(1024),
-            Some(7),
-            Some(3),
-            Some(4),
-            Some(1024),
-            Some(2048),
-            Some(2049),
-            Some(4),
-            Some(3),
-            Some(3),
-            None
-        ]);
+        assert_eq!(
+            integers(text, &["N", "M", "A", "B", "n", "m", "s", "blocks", "k", "g", "u"]),
+            [
+                Some(1024),
+                Some(7),
+                Some(3),
+                Some(4),
+                Some(1024),
+                Some(2048),
+                Some(2049),
+                Some(4),
+                Some(3),
+                Some(3),
+                None
+            ]
+        );
         assert_eq!(after(text, &["f"]), [Some(Value::Real(2.5))]);
     }
 
@@ -379,15 +391,10 @@ mod tests {
         let text = "int main() { dim3 a(16, 16), b(4); dim3 c{1, 2, 3}; dim3 d = dim3(8); dim3 e; e.x = 5; e.y = a.x / 2;\n\
                     const dim3 f = {7, 6}; dim3 g = 9; }";
         let dim = |x, y, z| Some(Value::Dim([x, y, z]));
-        assert_eq!(after(text, &["a", "b", "c", "d", "e", "f", "g"]), [
-            dim(16, 16, 1),
-            dim(4, 1, 1),
-            dim(1, 2, 3),
-            dim(8, 1, 1),
-            dim(5, 8, 1),
-            dim(7, 6, 1),
-            dim(9, 1, 1)
-        ]);
+        assert_eq!(
+            after(text, &["a", "b", "c", "d", "e", "f", "g"]),
+            [dim(16, 16, 1), dim(4, 1, 1), dim(1, 2, 3), dim(8, 1, 1), dim(5, 8, 1), dim(7, 6, 1), dim(9, 1, 1)]
+        );
     }
 
     #[test]
@@ -395,17 +402,10 @@ mod tests {
         let text = "int q = 1; int main(int q) { int a = 1; a++; int b = 2; b *= 2; int c = 3; get(&c); int d = read();\n\
                     int e = 5; if (argc > 1) e = atoi(argv[1]); int f = 6; f = read(); int g = 1; g = g + 1;\n\
                     for (int i = 0; i < 3; ++i) {} }";
-        assert_eq!(integers(text, &["a", "b", "c", "d", "e", "f", "g", "i", "q"]), [
-            None,
-            None,
-            None,
-            None,
-            Some(5),
-            None,
-            Some(2),
-            None,
-            None
-        ]);
+        assert_eq!(
+            integers(text, &["a", "b", "c", "d", "e", "f", "g", "i", "q"]),
+            [None, None, None, None, Some(5), None, Some(2), None, None]
+        );
     }
 
     #[test]
@@ -421,7 +421,15 @@ mod tests {
             let list = super::super::token::tokens(name, 0);
             environment.type_of(&list).map(|ty| join(&ty))
         };
-        let expected = [Some("const float*"), Some("const float*"), Some("double"), Some("std::vector<int>"), Some("int"), Some("float"), None];
+        let expected = [
+            Some("const float*"),
+            Some("const float*"),
+            Some("double"),
+            Some("std::vector<int>"),
+            Some("int"),
+            Some("float"),
+            None,
+        ];
         assert_eq!(["a", "b", "c", "v", "n", "1.f", "z"].map(ty), expected.map(|e| e.map(str::to_owned)));
     }
 }

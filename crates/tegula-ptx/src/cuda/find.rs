@@ -18,8 +18,8 @@ pub(super) enum Compiler {
     Nvrtc(Nvrtc),
     /// `nvcc`, with its version.
     Nvcc(PathBuf, String),
-    /// `clang`, with its version.
-    Clang(PathBuf, String),
+    /// `clang`, with its version and the folder of CUDA's toolkit.
+    Clang { path: PathBuf, version: String, toolkit: PathBuf },
 }
 
 impl Compiler {
@@ -28,7 +28,7 @@ impl Compiler {
         match self {
             Self::Nvrtc(nvrtc) => format!("NVRTC {}.{}", nvrtc.version.0, nvrtc.version.1),
             Self::Nvcc(_, version) => format!("nvcc {version}"),
-            Self::Clang(_, version) => format!("clang {version}"),
+            Self::Clang { version, .. } => format!("clang {version}"),
         }
     }
 }
@@ -62,8 +62,11 @@ pub(super) fn search(named: Option<OsString>) -> Result<Compiler, CompileError> 
     if let Some((path, version)) = program("nvcc", "release ", &toolkit_folders()) {
         return Ok(Compiler::Nvcc(path, version));
     }
-    if let Some((path, version)) = program("clang++", "version ", &[]) {
-        return Ok(Compiler::Clang(path, version));
+    // Clang has neither CUDA's headers nor its library of functions.
+    if let Some(toolkit) = toolkits().into_iter().find(|root| root.join("include/cuda_runtime.h").exists())
+        && let Some((path, version)) = program("clang", "version ", &[])
+    {
+        return Ok(Compiler::Clang { path, version, toolkit });
     }
     Err(match unusable {
         Some((path, reason)) => CompileError::Library { path, reason },
@@ -132,7 +135,15 @@ fn toolkits() -> Vec<PathBuf> {
 }
 
 fn toolkit_folders() -> Vec<PathBuf> {
-    let under = ["lib64", "lib", "lib/x86_64-linux-gnu", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", "bin", "bin/x64"];
+    let under = [
+        "lib64",
+        "lib",
+        "lib/x86_64-linux-gnu",
+        "targets/x86_64-linux/lib",
+        "targets/sbsa-linux/lib",
+        "bin",
+        "bin/x64",
+    ];
     let mut folders: Vec<PathBuf> = toolkits().iter().flat_map(|root| under.map(|sub| root.join(sub))).collect();
     folders.extend(["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"].map(PathBuf::from));
     folders

@@ -1,9 +1,10 @@
 //! Launches in host code: `k<16><<<grid, block>>>(…)`, and the instances of templates they need.
 
+use super::blank::is_device;
 use super::constant::{Value, evaluate};
 use super::declaration::{Declaration, Kind};
-use super::blank::is_device;
 use super::environment::{Environment, Functions};
+use super::preprocess::{Preprocessed, SourceFile};
 use super::signature::{Kernel, TemplateParam};
 use super::token::{Token, close, close_angle, join, split, written};
 use super::types::{Types, may_be_type};
@@ -42,12 +43,13 @@ const FUNCTIONS: [&str; 2] = ["cudaLaunchKernel", "cudaLaunchCooperativeKernel"]
 
 /// Reads the host code of a program.
 pub(super) fn launches(
-    tokens: &[Token],
+    program: &Preprocessed,
     declarations: &[Declaration],
     functions: &Functions,
     kernels: &[Kernel],
     types: &Types,
 ) -> Launches {
+    let tokens = &program.tokens[..];
     let mut found = Launches::default();
     let global = Environment::global(tokens, declarations, functions, types);
     for (index, kernel) in kernels.iter().enumerate() {
@@ -63,7 +65,7 @@ pub(super) fn launches(
     for declaration in host {
         for environment in bindings(tokens, declaration, &global) {
             let mut environment = environment;
-            let mut reader = Reader { tokens, kernels, found: &mut found, aliases: Vec::new() };
+            let mut reader = Reader { files: &program.files, tokens, kernels, found: &mut found, aliases: Vec::new() };
             environment.read(tokens, declaration.body.clone(), &mut |environment, at| {
                 reader.visit(environment, at, declaration.body.end);
             });
@@ -97,7 +99,9 @@ fn bindings<'a>(tokens: &[Token], declaration: &Declaration, global: &Environmen
     let name = declaration.name(tokens);
     let mut bound: Vec<Environment<'a>> = Vec::new();
     for (at, _) in tokens.iter().enumerate().filter(|(_, t)| t.is_name() && t.is(name)) {
-        let Some(end) = close_angle(tokens, at + 1, tokens.len()).filter(|_| tokens.get(at + 1).is_some_and(|t| t.is("<"))) else {
+        let Some(end) =
+            close_angle(tokens, at + 1, tokens.len()).filter(|_| tokens.get(at + 1).is_some_and(|t| t.is("<")))
+        else {
             continue;
         };
         if !tokens.get(end).is_some_and(|t| t.is("(")) || bound.len() >= LIMIT {
@@ -105,10 +109,8 @@ fn bindings<'a>(tokens: &[Token], declaration: &Declaration, global: &Environmen
         }
         let mut environment = plain.clone();
         for (name, argument) in names.iter().zip(split(tokens.get(at + 2..end - 1).unwrap_or(&[]))) {
-            match evaluate(argument, global) {
-                Some(value) => environment.set(&name.text, Some(value)),
-                None => drop(environment.types.aliases.insert(name.text.to_string(), argument.to_vec())),
-            }
+            environment.set(&name.text, evaluate(argument, global));
+            environment.types.aliases.insert(name.text.to_string(), argument.to_vec());
         }
         bound.push(environment);
     }
@@ -116,6 +118,7 @@ fn bindings<'a>(tokens: &[Token], declaration: &Declaration, global: &Environmen
 }
 
 struct Reader<'a> {
+    files: &'a [SourceFile],
     tokens: &'a [Token],
     kernels: &'a [Kernel],
     found: &'a mut Launches,
@@ -199,7 +202,8 @@ impl<'a> Reader<'a> {
             }
         }
         let configuration = split(self.tokens.get(at + 1..close_at).unwrap_or(&[]));
-        let arguments_end = if self.is(close_at + 3, "(") { close(self.tokens, close_at + 3, end) } else { close_at + 3 };
+        let arguments_end =
+            if self.is(close_at + 3, "(") { close(self.tokens, close_at + 3, end) } else { close_at + 3 };
         let actual = split(self.tokens.get(close_at + 4..arguments_end.saturating_sub(1)).unwrap_or(&[]));
         self.add(environment, name, list, &configuration, actual, self.tokens.get(at).map_or(0, |t| t.line));
     }
@@ -254,6 +258,27 @@ impl<'a> Reader<'a> {
         Some((*at, after.and_then(|after| self.tokens.get(at + 2..after - 1))))
     }
 
+    /// An expression as the source has it, macros and all.
+    fn text(&self, part: &[Token]) -> String {
+        let (Some(first), Some(last)) = (part.first(), part.last()) else { return String::new() };
+        let file = self.files.get(first.file as usize).filter(|_| first.file == last.file);
+        let source = file.and_then(|file| file.text.get(first.start..last.end));
+        match source {
+            // A part of a macro's invocation has the range of all of it.
+            Some(source) if !source.contains("<<<") => source.split_whitespace().collect::<Vec<_>>().join(" "),
+            _ => written(part),
+        }
+    }
+
+    fn argument(&self, part: &[Token], environment: &Environment<'_>) -> LaunchArgument {
+        let value = evaluate(part, environment).and_then(|value| match value {
+            Value::Integer(value) => Some(value as f64),
+            Value::Real(value) => Some(value),
+            Value::Dim(_) => None,
+        });
+        LaunchArgument { text: self.text(part), value }
+    }
+
     fn add(
         &mut self,
         environment: &Environment<'_>,
@@ -293,12 +318,12 @@ impl<'a> Reader<'a> {
                 evaluate(part, environment).and_then(Value::integer).and_then(|bytes| u32::try_from(bytes).ok())
             }
         };
-        let text = configuration.iter().map(|part| written(part)).collect::<Vec<_>>().join(", ");
+        let text = configuration.iter().map(|part| self.text(part)).collect::<Vec<_>>().join(", ");
         let launch = ProposedLaunch {
             grid: axes(configuration.first()),
             block: axes(configuration.get(1)),
             shared,
-            arguments: actual.iter().map(|part| argument(part, environment)).collect(),
+            arguments: actual.iter().map(|part| self.argument(part, environment)).collect(),
             line,
             text: format!("<<<{text}>>>"),
         };
@@ -310,15 +335,6 @@ impl<'a> Reader<'a> {
             self.found.launches.push(launch);
         }
     }
-}
-
-fn argument(part: &[Token], environment: &Environment<'_>) -> LaunchArgument {
-    let value = evaluate(part, environment).and_then(|value| match value {
-        Value::Integer(value) => Some(value as f64),
-        Value::Real(value) => Some(value),
-        Value::Dim(_) => None,
-    });
-    LaunchArgument { text: written(part), value }
 }
 
 impl Launches {
@@ -361,32 +377,33 @@ pub(super) fn canonical(
 }
 
 fn template_argument(param: &TemplateParam, tokens: &[Token], environment: &Environment<'_>) -> Option<String> {
-    if param.is_type {
-        let mut tokens = tokens;
-        // A type parameter of the host function.
-        for _ in 0..8 {
-            let [name] = tokens else { break };
-            match environment.types.aliases.get(&*name.text) {
-                Some(alias) => tokens = alias,
-                None => break,
-            }
-        }
-        let known = tokens.iter().all(|t| !environment.is_unknown(&t.text)) && may_be_type(tokens);
-        return known.then(|| join(tokens));
+    let value = evaluate(tokens, environment).filter(|_| param.is_number);
+    match value {
+        Some(value) if param.is_bool => return Some((value.integer()? != 0).to_string()),
+        Some(value) => return Some(value.integer()?.to_string()),
+        None => {}
     }
-    match evaluate(tokens, environment).filter(|_| param.is_number) {
-        Some(value) if param.is_bool => Some((value.integer()? != 0).to_string()),
-        Some(value) => Some(value.integer()?.to_string()),
-        // An enumerator, a function: a name of namespace scope.
-        None => {
-            let known = tokens.iter().all(|t| !environment.is_unknown(&t.text)) && may_be_type(tokens);
-            known.then(|| join(tokens))
+    // A type, an enumerator or a function: a name of namespace scope. Names of the host function
+    // stand for others.
+    let mut tokens = tokens;
+    for _ in 0..8 {
+        let [name] = tokens else { break };
+        match environment.types.aliases.get(&*name.text) {
+            Some(alias) => tokens = alias,
+            None => break,
         }
     }
+    let known = tokens.iter().all(|t| !environment.is_unknown(&t.text)) && may_be_type(tokens);
+    known.then(|| join(tokens))
 }
 
 /// The type `T` that an argument for `T`, `T*` or `const T*` gives.
-fn deduced(kernel: &Kernel, param: &TemplateParam, actual: &[&[Token]], environment: &Environment<'_>) -> Option<String> {
+fn deduced(
+    kernel: &Kernel,
+    param: &TemplateParam,
+    actual: &[&[Token]],
+    environment: &Environment<'_>,
+) -> Option<String> {
     if !param.is_type {
         return None;
     }
@@ -402,13 +419,15 @@ fn deduced(kernel: &Kernel, param: &TemplateParam, actual: &[&[Token]], environm
         }
         let ty = environment.type_of(actual)?;
         let (_, stars) = words(&ty);
-        let kept: Vec<Token> =
-            ty.iter().filter(|t| !super::types::is_qualifier(t) && !t.is("*")).cloned().collect();
+        let kept: Vec<Token> = ty.iter().filter(|t| !super::types::is_qualifier(t) && !t.is("*")).cloned().collect();
         let [only] = &kept[..] else {
-            return (stars == pointers && may_be_type(&kept)).then(|| join(&kept));
+            let known = kept.iter().all(|t| !environment.is_unknown(&t.text));
+            return (stars == pointers && known && may_be_type(&kept)).then(|| join(&kept));
         };
-        let resolved = environment.types.aliases.get(&*only.text).map_or_else(|| only.text.to_string(), |alias| join(alias));
-        (stars == pointers && !only.is("auto")).then_some(resolved)
+        let resolved =
+            environment.types.aliases.get(&*only.text).map_or_else(|| only.text.to_string(), |alias| join(alias));
+        let known = !only.is("auto") && !environment.is_unknown(&only.text) && !environment.is_unknown(&resolved);
+        (stars == pointers && known).then_some(resolved)
     })
 }
 

@@ -91,7 +91,8 @@ impl<'a> Parser<'a> {
         if self.rest.starts_with('N') {
             return self.nested();
         }
-        let name = if self.eat("St") { format!("std::{}", self.source_name()?) } else { self.source_name()?.to_owned() };
+        let name =
+            if self.eat("St") { format!("std::{}", self.source_name()?) } else { self.source_name()?.to_owned() };
         let arguments = if self.rest.starts_with('I') {
             self.substitutions.push(name.clone());
             Some(self.arguments()?)

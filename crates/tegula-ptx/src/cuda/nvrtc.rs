@@ -16,8 +16,14 @@ type Code = c_int;
 struct Functions {
     error_string: unsafe extern "C" fn(Code) -> *const c_char,
     version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> Code,
-    create:
-        unsafe extern "C" fn(*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> Code,
+    create: unsafe extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> Code,
     destroy: unsafe extern "C" fn(*mut Program) -> Code,
     compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> Code,
     ptx_size: unsafe extern "C" fn(Program, *mut usize) -> Code,
@@ -79,9 +85,9 @@ impl Nvrtc {
             std::mem::forget(library);
         }
         // SAFETY: as above.
-        let library = ManuallyDrop::new(unsafe { Library::new(path) }.map_err(|error| error.to_string())?);
+        let library = ManuallyDrop::new(unsafe { Library::new(path) }.map_err(reason)?);
         // SAFETY: the types of `Functions` are those of `nvrtc.h`, unchanged since CUDA 8.
-        let functions = unsafe { functions(&library) }.map_err(|error| error.to_string())?;
+        let functions = unsafe { functions(&library) }.map_err(reason)?;
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both point to integers.
         let code = unsafe { (functions.version)(&mut major, &mut minor) };
@@ -202,6 +208,11 @@ impl Nvrtc {
         buffer.truncate(end);
         Ok(String::from_utf8_lossy(&buffer).into_owned())
     }
+}
+
+/// The message of the system's loader.
+fn reason(error: libloading::Error) -> String {
+    std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// Destroys a program at the end.

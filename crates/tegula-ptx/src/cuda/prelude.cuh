@@ -2,6 +2,10 @@
 #ifndef TEGULA_PRELUDE
 #define TEGULA_PRELUDE
 
+#if !defined(_WIN32) && !defined(__linux__)
+#define __linux__ 1
+#endif
+
 typedef signed char int8_t;
 typedef short int16_t;
 typedef int int32_t;
@@ -25,6 +29,7 @@ typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
 typedef decltype(nullptr) nullptr_t;
+typedef unsigned long long CUtexObject, CUsurfObject, CUdeviceptr;
 
 #define CHAR_BIT 8
 #define SCHAR_MIN (-128)

@@ -118,6 +118,11 @@ struct Conditional {
 
 impl Preprocessor<'_> {
     fn add(&mut self, path: PathBuf, text: String) -> u32 {
+        // A byte order mark is as many spaces.
+        let text = match text.strip_prefix('\u{feff}') {
+            Some(rest) => format!("   {rest}"),
+            None => text,
+        };
         let known = self.files.iter().position(|file| file.path == path);
         let index = known.unwrap_or(self.files.len());
         if known.is_none() {
@@ -242,7 +247,8 @@ impl Preprocessor<'_> {
         let Some(first) = rest.first() else { return };
         // A macro may name the header.
         let expanded = if first.is_name() { self.expand(rest, 0) } else { Vec::new() };
-        let written = |t: &Token| if t.kind == Kind::Literal { t.text.trim_matches('"').to_owned() } else { String::new() };
+        let written =
+            |t: &Token| if t.kind == Kind::Literal { t.text.trim_matches('"').to_owned() } else { String::new() };
         let (name, quoted, end) = match first.kind {
             Kind::Literal => (written(first), true, first.end),
             Kind::Name => match expanded.first() {

@@ -87,7 +87,10 @@ fn kernel(tokens: &[Token], declaration: &Declaration) -> Kernel {
         file: place.map_or(0, |t| t.file),
         lines: (line, last),
         params: params.into_iter().enumerate().map(named).collect(),
-        template: declaration.template.as_ref().map(|range| split(list(range)).into_iter().map(template_param).collect()),
+        template: declaration
+            .template
+            .as_ref()
+            .map(|range| split(list(range)).into_iter().map(template_param).collect()),
         instantiations: Vec::new(),
     }
 }
@@ -102,9 +105,10 @@ fn param(tokens: &[Token]) -> KernelParam {
     let bracket = tokens.iter().position(|t| t.is("[")).unwrap_or(tokens.len());
     let (declarator, extents) = tokens.split_at(bracket);
     // `float (&x)[3]`, `float (*f)(float)`: the name is inside.
-    let inner = declarator.iter().position(|t| t.is("(")).and_then(|open| {
-        declarator.iter().skip(open).position(Token::is_name).map(|at| open + at)
-    });
+    let inner = declarator
+        .iter()
+        .position(|t| t.is("("))
+        .and_then(|open| declarator.iter().skip(open).position(Token::is_name).map(|at| open + at));
     let words = declarator.iter().filter(|t| t.is_name() && !is_qualifier(t)).count();
     let last = declarator.len().checked_sub(1).filter(|&i| {
         let follows_scope = i > 0 && declarator.get(i - 1).is_some_and(|t| t.is("::"));
@@ -240,18 +244,21 @@ mod tests {
         use ParamType::{Pointer, Scalar, Unknown};
         let text = "__global__ void k(const float* __restrict__ A, float const B[], unsigned int n, const int m = 3,\n\
                     half *const C, struct P p, unsigned long long, float (&x)[3], float a[4][4], int32_t* const* q) {}";
-        assert_eq!(params(text), [
-            param("A", Pointer(Some(F32)), true, "const float* __restrict__"),
-            param("B", Pointer(Some(F32)), true, "float const*"),
-            param("n", Scalar(U32), false, "unsigned int"),
-            param("m", Scalar(S32), false, "const int"),
-            param("C", Pointer(Some(F16)), false, "half* const"),
-            param("p", Unknown, false, "struct P"),
-            param("arg6", Scalar(U64), false, "unsigned long long"),
-            param("x", Unknown, false, "float(&)*"),
-            param("a", Pointer(Some(F32)), false, "float*"),
-            param("q", Pointer(Some(crate::ast::ScalarType::B64)), false, "int32_t* const*"),
-        ]);
+        assert_eq!(
+            params(text),
+            [
+                param("A", Pointer(Some(F32)), true, "const float* __restrict__"),
+                param("B", Pointer(Some(F32)), true, "float const*"),
+                param("n", Scalar(U32), false, "unsigned int"),
+                param("m", Scalar(S32), false, "const int"),
+                param("C", Pointer(Some(F16)), false, "half* const"),
+                param("p", Unknown, false, "struct P"),
+                param("arg6", Scalar(U64), false, "unsigned long long"),
+                param("x", Unknown, false, "float(&)*"),
+                param("a", Pointer(Some(F32)), false, "float*"),
+                param("q", Pointer(Some(crate::ast::ScalarType::B64)), false, "int32_t* const*"),
+            ]
+        );
         assert_eq!(params("__global__ void k(void) {}"), []);
     }
 
@@ -261,14 +268,10 @@ mod tests {
         let text = "typedef float real; using index = unsigned; enum class E : unsigned char { A }; enum F { B };\n\
                     typedef real* vec; __global__ void k(real* a, index n, E e, F f, vec v, const ns::real* b) {}";
         let types: Vec<_> = params(text).into_iter().map(|p| p.1).collect();
-        assert_eq!(types, [
-            Pointer(Some(F32)),
-            Scalar(U32),
-            Scalar(U8),
-            Scalar(S32),
-            Pointer(Some(F32)),
-            Pointer(Some(F32))
-        ]);
+        assert_eq!(
+            types,
+            [Pointer(Some(F32)), Scalar(U32), Scalar(U8), Scalar(S32), Pointer(Some(F32)), Pointer(Some(F32))]
+        );
     }
 
     #[test]

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use rustc_hash::FxHashMap;
-
 use super::constant::evaluate;
 use super::declaration::{Declaration, declarations};
 use super::environment::{Environment, Functions, functions};
@@ -51,7 +49,7 @@ impl Source {
         let kernels = kernels(&program.tokens, &declarations);
         let types = types(&program.tokens, &declarations);
         let functions = functions(&program.tokens, &declarations);
-        let launches = launches(&program.tokens, &declarations, &functions, &kernels, &types);
+        let launches = launches(&program, &declarations, &functions, &kernels, &types);
         Self { program, declarations, kernels, types, functions, launches, path: path.to_owned() }
     }
 
@@ -109,8 +107,12 @@ impl Source {
             _ => Err(CompileError::Instance {
                 name: name.to_owned(),
                 kernel: kernel.name.clone(),
-                reason: if given.len() > template.len() { "too many arguments" } else { "an argument is not a constant" }
-                    .to_owned(),
+                reason: if given.len() > template.len() {
+                    "too many arguments"
+                } else {
+                    "an argument is not a constant"
+                }
+                .to_owned(),
                 params,
             }),
         }
@@ -222,8 +224,9 @@ fn predefined(options: &CompileOptions, target: &Target) -> Vec<String> {
         format!("__CUDACC_VER_MINOR__={minor}"),
         format!("CUDART_VERSION={}", major * 1000 + minor * 10),
         format!("CUDA_VERSION={}", major * 1000 + minor * 10),
-        "__LP64__=1".to_owned(),
     ];
+    let system: &[&str] = if cfg!(windows) { &["_WIN32=1"] } else { &["__LP64__=1", "__linux__=1"] };
+    macros.extend(system.iter().map(|name| (*name).to_owned()));
     macros.push(if target.runtime { "__CUDACC_RTC__=1" } else { "__NVCC__=1" }.to_owned());
     macros
 }
@@ -309,60 +312,4 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row.last().copied().unwrap_or(0)
-}
-
-/// Symbols of kernels in PTX, with the file and line of the first instruction of each.
-#[derive(Debug, Default)]
-pub(super) struct Symbols {
-    entries: Vec<(String, Option<super::mangle::Name>, Option<u32>)>,
-    taken: FxHashMap<String, ()>,
-}
-
-impl Symbols {
-    /// Reads the entries of a module.
-    pub(super) fn read(ptx: &str) -> Self {
-        let mut symbols = Self::default();
-        for line in ptx.lines() {
-            let line = line.trim_start();
-            if let Some((_, after)) = line.split_once(".entry ").filter(|_| !line.starts_with("//")) {
-                let end = after.find(|c: char| !(c.is_alphanumeric() || "_$%".contains(c))).unwrap_or(after.len());
-                let symbol = after.get(..end).unwrap_or(after).to_owned();
-                let name = super::mangle::demangle(&symbol);
-                symbols.entries.push((symbol, name, None));
-            } else if let Some(after) = line.strip_prefix(".loc")
-                && let Some((_, _, first @ None)) = symbols.entries.last_mut()
-            {
-                *first = after.split_whitespace().nth(1).and_then(|line| line.parse().ok());
-            }
-        }
-        symbols
-    }
-
-    /// Takes the symbol of a kernel with these lines.
-    pub(super) fn take(&mut self, name: &str, arguments: Option<&[String]>, lines: (u32, u32)) -> Option<String> {
-        let plain = name.rsplit("::").next().unwrap_or(name);
-        let matches = |entry: &&(String, Option<super::mangle::Name>, Option<u32>)| {
-            !self.taken.contains_key(&entry.0)
-                && match (&entry.1, arguments) {
-                    (None, None) => entry.0 == plain,
-                    (Some(found), None) => found.name == name && found.arguments.is_none(),
-                    (Some(found), Some(wanted)) => {
-                        found.name == name && found.arguments.as_deref().is_some_and(|own| equal_arguments(own, wanted))
-                    }
-                    (None, Some(_)) => false,
-                }
-        };
-        let candidates: Vec<_> = self.entries.iter().filter(matches).collect();
-        let within = |entry: &&&(String, _, Option<u32>)| entry.2.is_some_and(|line| lines.0 <= line && line <= lines.1);
-        let found = candidates.iter().find(within).or(candidates.first()).map(|entry| entry.0.clone());
-        if let Some(symbol) = &found {
-            self.taken.insert(symbol.clone(), ());
-        }
-        found
-    }
-
-    /// Takes a given symbol.
-    pub(super) fn reserve(&mut self, symbol: &str) {
-        self.taken.insert(symbol.to_owned(), ());
-    }
 }

@@ -356,22 +356,17 @@ mod tests {
     fn tokens_comments_and_continuations_are_space() {
         assert_eq!(texts("a/* b\n */c // d \\\n e\nf\\\ng"), ["a", "c", "f", "g"]);
         let tokens = tokens("a\nb \\\n c\n#d", 0);
-        assert_eq!(tokens.iter().map(|t| (t.first, t.line)).collect::<Vec<_>>(), [
-            (true, 1),
-            (true, 2),
-            (false, 3),
-            (true, 4),
-            (false, 4)
-        ]);
+        assert_eq!(
+            tokens.iter().map(|t| (t.first, t.line)).collect::<Vec<_>>(),
+            [(true, 1), (true, 2), (false, 3), (true, 4), (false, 4)]
+        );
     }
 
     #[test]
     fn tokens_literals_are_whole() {
         assert_eq!(texts(r#"f("a\"b;", 'x', '\'')"#), ["f", "(", r#""a\"b;""#, ",", "'x'", ",", r"'\''", ")"]);
         assert_eq!(texts("R\"x(a)\" { )x\" b"), ["R\"x(a)\" { )x\"", "b"]);
-        assert_eq!(texts("1'000 1.5e-3f 0xe+1 .5 x.5"), [
-            "1'000", "1.5e-3f", "0xe", "+", "1", ".5", "x", ".5"
-        ]);
+        assert_eq!(texts("1'000 1.5e-3f 0xe+1 .5 x.5"), ["1'000", "1.5e-3f", "0xe", "+", "1", ".5", "x", ".5"]);
     }
 
     #[test]
@@ -381,10 +376,11 @@ mod tests {
     }
 
     #[test]
-    fn tokens_launch_and_nested_templates_are_told_apart() {
-        assert_eq!(texts("k<A<B>><<<1,2>>>()"), [
-            "k", "<", "A", "<", "B", ">", ">", "<<<", "1", ",", "2", ">", ">", ">", "(", ")"
-        ]);
+    fn tokens_launch_and_nested_templates_differ() {
+        assert_eq!(
+            texts("k<A<B>><<<1,2>>>()"),
+            ["k", "<", "A", "<", "B", ">", ">", "<<<", "1", ",", "2", ">", ">", ">", "(", ")"]
+        );
         let list = tokens("f<A<B<3>>, (1>2)>(x)", 0);
         assert_eq!(close_angle(&list, 1, list.len()), Some(16));
         assert_eq!(close_angle(&tokens("a<b;c>d", 0), 1, 7), None);

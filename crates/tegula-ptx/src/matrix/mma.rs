@@ -142,6 +142,11 @@ impl Mma {
         self.fragments[2].size() as u64 * self.product.shape[2] as u64 * u64::from(per_part)
     }
 
+    /// Floating-point operations of the whole warp; 0 if it accumulates integers.
+    pub fn flops(&self) -> u64 {
+        if self.fragments[2].element().register().is_float() { 2 * self.multiply_adds() } else { 0 }
+    }
+
     /// Whether the results have the bits of this GPU's.
     pub fn is_modeled_exactly(&self, core: TensorCore) -> bool {
         self.product.is_exact(core)

@@ -1,6 +1,5 @@
 //! Runs a launch and compares what the checker reports with what it must report.
 
-use tegula_core::diagnostic::Severity;
 use tegula_ptx::{Buffer, Config, Diagnostic, Kernel, Outcome, SourceLine};
 
 use super::entry::{Array, Cost, Entry, Expected, Prepared, encode, unwritten};
@@ -18,7 +17,6 @@ pub struct Verdict {
 pub struct Observed {
     pub kind: String,
     pub lines: Vec<u32>,
-    pub is_error: bool,
     pub text: String,
 }
 
@@ -26,7 +24,8 @@ pub struct Observed {
 pub fn run(entry: &Entry, kernel: &Kernel, seeds: u64) -> Result<Verdict, String> {
     let prepared = entry.prepare(kernel)?;
     let mut buffers = prepared.buffers.clone();
-    let config = Config::default();
+    // No launch here runs so long; one that never ends is found soon.
+    let config = Config { steps: 1 << 20, ..Config::default() };
     let checked = kernel.check(&prepared.launch, &mut buffers, &config, seeds);
     let outcome = checked.map_err(|error| error.to_string())?;
     let mut results = outputs(entry, &prepared, &buffers)?;
@@ -45,7 +44,7 @@ pub fn run(entry: &Entry, kernel: &Kernel, seeds: u64) -> Result<Verdict, String
 
 /// Compares outputs with the formula, and finds elements that were not stored.
 fn outputs(entry: &Entry, prepared: &Prepared, buffers: &[Buffer]) -> Result<Vec<Observed>, String> {
-    let observed = |kind: &str, text: String| Observed { kind: kind.into(), lines: Vec::new(), is_error: true, text };
+    let observed = |kind: &str, text: String| Observed { kind: kind.into(), lines: Vec::new(), text };
     let missing = buffers.iter().map(|buffer| (buffer, unwritten(buffer))).filter(|(_, missing)| *missing > 0);
     let mut found: Vec<Observed> = missing
         .map(|(buffer, missing)| observed("unwritten", format!("{missing} elements of {}", buffer.name)))
@@ -77,7 +76,6 @@ impl Verdict {
         let of = |diagnostic: &Diagnostic| Observed {
             kind: diagnostic.kind.name().into(),
             lines: diagnostic.lines.iter().filter_map(|line| line_in(line, file)).collect(),
-            is_error: diagnostic.severity() == Severity::Error,
             text: diagnostic.message.clone(),
         };
         self.outcome.diagnostics.iter().map(of).chain(self.results.iter().cloned()).collect()
@@ -90,7 +88,9 @@ impl Verdict {
         let mut failures = Vec::new();
         for expected in &entry.findings {
             if !alternatives(expected).any(|expected| observed.iter().any(|observed| matches(expected, observed))) {
-                failures.push(format!("missing: {} {:?}", expected.kind, expected.lines));
+                let reported: Vec<String> = observed.iter().map(|o| format!("{} {:?}", o.kind, o.lines)).collect();
+                let reported = reported.join(", ");
+                failures.push(format!("missing: {} {:?}; reported: {reported}", expected.kind, expected.lines));
             }
         }
         for observed in &observed {

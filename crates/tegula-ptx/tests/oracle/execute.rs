@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::graph::{Edge, Graph};
 use super::memory::{ArrayOf, Location, Memory, Strong, Write};
-use super::program::{Array, AtomicKind, FenceKind, Op, Order, Place, Program, Scope, Step, Strength, Value};
+use super::program::{Array, AtomicKind, FenceKind, Op, Place, Program, Scope, Step, Strength, Value};
 use super::random::{Random, mix};
 
 /// An access to memory.
@@ -49,6 +49,8 @@ enum Point {
 struct Arrivals {
     /// Thread, event and whether it waits.
     threads: Vec<(usize, usize, bool)>,
+    /// The threads, one bit each.
+    arrived: u128,
     /// Warps that take part in a named barrier.
     warps: u32,
 }
@@ -90,12 +92,14 @@ enum Ran {
     Arrived,
 }
 
-struct Machine<'a> {
-    program: &'a Program,
+struct Machine {
     steps: Vec<Step>,
     threads: Vec<Thread>,
     points: BTreeMap<Point, Arrivals>,
     mbarriers: BTreeMap<(u32, u32), Mbarrier>,
+    /// The threads of a block, one bit each, and those that have ended.
+    existing: u128,
+    ended: Vec<u128>,
     execution: Execution,
 }
 
@@ -145,8 +149,8 @@ pub fn execute(program: &Program, schedule: u64) -> Option<Execution> {
     }
 }
 
-impl<'a> Machine<'a> {
-    fn new(program: &'a Program) -> Self {
+impl Machine {
+    fn new(program: &Program) -> Self {
         let all = (0..program.blocks).flat_map(|block| (0..program.threads).map(move |number| (block, number)));
         let threads: Vec<Thread> = all
             .map(|(block, number)| {
@@ -163,7 +167,13 @@ impl<'a> Machine<'a> {
             loaded: vec![Vec::new(); threads.len()],
         };
         let (steps, points, mbarriers) = (program.steps().copied().collect(), BTreeMap::new(), BTreeMap::new());
-        Machine { program, steps, threads, points, mbarriers, execution }
+        let mut ended = vec![0; program.blocks as usize];
+        threads
+            .iter()
+            .filter(|thread| thread.ended)
+            .for_each(|thread| ended[thread.block as usize] |= 1 << thread.number);
+        let existing = (1 << program.threads) - 1;
+        Machine { existing, ended, steps, threads, points, mbarriers, execution }
     }
 
     /// Executes the next step of a thread; false if it must wait or has ended.
@@ -193,7 +203,8 @@ impl<'a> Machine<'a> {
 
     fn end(&mut self, thread: usize) {
         self.threads[thread].ended = true;
-        let block = self.threads[thread].block;
+        let Thread { block, number, .. } = self.threads[thread];
+        self.ended[block as usize] |= 1 << number;
         let of_block = |point: &Point| match *point {
             Point::Block(of) | Point::Named(of, _) | Point::Warp(of, ..) => of == block,
         };
@@ -504,6 +515,7 @@ impl<'a> Machine<'a> {
         let event = self.event(thread);
         let arrivals = self.points.entry(point).or_default();
         arrivals.threads.push((thread, event, waits));
+        arrivals.arrived |= 1 << self.threads[thread].number;
         arrivals.warps = warps;
         self.threads[thread].waits = waits;
         self.complete(point);
@@ -512,26 +524,27 @@ impl<'a> Machine<'a> {
 
     /// Completes a point at which all its threads that have not ended arrived.
     fn complete(&mut self, point: Point) {
-        let Some(arrivals) = self.points.get(&point).filter(|arrivals| !arrivals.threads.is_empty()) else { return };
-        let takes_part = |thread: &Thread| match point {
-            Point::Block(block) => thread.block == block,
-            Point::Named(block, _) => thread.block == block && arrivals.warps >> (thread.number / 32) & 1 == 1,
-            Point::Warp(block, warp, mask) => {
-                (thread.block, thread.number / 32) == (block, warp) && mask >> (thread.number % 32) & 1 == 1
+        let Some(arrivals) = self.points.get(&point) else { return };
+        let of_warp = |warp: u32, lanes: u32| u128::from(lanes) << (32 * warp);
+        let (block, threads) = match point {
+            Point::Block(block) => (block, u128::MAX),
+            Point::Named(block, _) => {
+                let warps = (0..4).filter(|warp| arrivals.warps >> warp & 1 == 1);
+                (block, warps.fold(0, |threads, warp| threads | of_warp(warp, u32::MAX)))
             }
+            Point::Warp(block, warp, mask) => (block, of_warp(warp, mask)),
         };
-        let all: Vec<usize> = (0..self.threads.len()).filter(|&thread| takes_part(&self.threads[thread])).collect();
-        let has_arrived = |thread: usize| arrivals.threads.iter().any(|&(of, ..)| of == thread);
-        if all.iter().any(|&thread| !has_arrived(thread) && !self.threads[thread].ended) {
+        let missing = threads & !arrivals.arrived & self.existing;
+        if missing & !self.ended[block as usize] != 0 {
             return;
         }
-        let ended: Vec<usize> = all.into_iter().filter(|&thread| !has_arrived(thread)).collect();
         let arrivals = self.points.remove(&point).expect("the arrivals");
         let done = self.execution.graph.event(arrivals.threads.iter().map(|&(_, event, _)| event));
         // A thread that has ended counts as arrived at a barrier of the block. For other
         // barriers the ISA does not say whether its accesses are ordered.
         let edge = if matches!(point, Point::Block(_)) { Edge::Certain } else { Edge::Possible };
-        for last in ended.into_iter().filter_map(|thread| self.threads[thread].last) {
+        let ended = self.threads.iter().filter(|thread| thread.block == block && missing >> thread.number & 1 == 1);
+        for last in ended.filter_map(|thread| thread.last) {
             self.execution.graph.add_edge(last, done, edge);
         }
         for (thread, ..) in arrivals.threads.into_iter().filter(|(.., waits)| *waits) {
@@ -560,9 +573,4 @@ impl Thread {
 
 pub fn array_of(array: Array, block: u32) -> ArrayOf {
     (if array.is_shared() { block } else { 0 }, array)
-}
-
-/// Whether an order is one of a reduction.
-pub fn fits_reduction(order: Order) -> bool {
-    matches!(order, Order::Relaxed | Order::Release)
 }

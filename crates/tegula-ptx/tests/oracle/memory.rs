@@ -1,6 +1,7 @@
 //! Memory of an execution: values, and for each byte the write that it is from.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::program::{Array, DATA_BYTES, Scope};
 
@@ -20,7 +21,7 @@ impl Location {
         self.array == other.array && self.start < other.start + other.len && other.start < self.start + self.len
     }
 
-    pub fn bytes(self) -> impl Iterator<Item = usize> {
+    pub fn bytes(self) -> Range<usize> {
         self.start as usize..(self.start + self.len) as usize
     }
 }

@@ -362,14 +362,6 @@ impl Program {
         self.threads.div_ceil(32)
     }
 
-    /// Mask of the lanes of a warp.
-    pub fn lanes(&self, warp: u32) -> u32 {
-        match self.threads - 32 * warp {
-            32.. => u32::MAX,
-            lanes => (1 << lanes) - 1,
-        }
-    }
-
     /// All steps, once each, in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.nodes.iter().flat_map(Node::steps)

@@ -54,9 +54,9 @@ pub fn weakened(program: &Program) -> Vec<Program> {
                 add(&|weaker| {
                     let of_barrier =
                         |step: &super::program::Step| matches!(step.op, Op::Named { id: of, .. } if of == id);
-                    while let Some(at) = weaker.steps().position(of_barrier) {
-                        weaker.remove_step(at);
-                    }
+                    let all: Vec<usize> =
+                        (0..).zip(weaker.steps()).filter(|(_, step)| of_barrier(step)).map(|(at, _)| at).collect();
+                    all.into_iter().rev().for_each(|at| weaker.remove_step(at));
                 });
                 if warps.count_ones() > 1 && step.threads.warps.count_ones() > 1 {
                     let fewer = warps & (warps - 1);

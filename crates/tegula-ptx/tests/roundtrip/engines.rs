@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tegula_core::diagnostic::FindingKind;
+use tegula_core::diagnostic::{FindingKind, Space};
 use tegula_interp::Counters;
-use tegula_ir::ptx::print_lines;
-use tegula_ir::{Checked, Kernel, Site, SiteId};
+use tegula_ir::ptx::{Image, print_lines};
+use tegula_ir::{Checked, Kernel, SharedArray, Site, SiteId};
 use tegula_ptx::{Config, Module, SourceLine};
 
 use crate::memory::{Bound, Memory, ptx_arguments};
@@ -16,12 +16,20 @@ type Position = (String, u32, u32);
 /// A finding: its kind, and the positions of the accesses.
 pub type FoundAt = (FindingKind, Vec<Position>);
 
+/// A race: its block, its threads, and its element of shared memory.
+pub type RaceAt = ([u32; 3], Vec<[u32; 3]>, Option<(String, Vec<u64>)>);
+
+/// The races at two positions: how often they occurred, and those that are described.
+pub type Races = BTreeMap<Vec<Position>, (u64, BTreeSet<RaceAt>)>;
+
 /// The outcomes of a launch in both engines.
 pub struct Outcomes {
     pub interp: tegula_interp::Outcome,
     pub ptx: tegula_ptx::Outcome,
     /// The findings of each.
     pub found: [BTreeSet<FoundAt>; 2],
+    /// The races of each.
+    pub races: [Races; 2],
     /// The counters of each source position.
     pub lines: [BTreeMap<Position, Counters>; 2],
 }
@@ -35,18 +43,7 @@ pub fn run(kernel: &Checked<Kernel>, arguments: &[Bound], memory: &mut Memory, s
     if interp.grid.contains(&0) {
         return None;
     }
-    let launch = tegula_ptx::Launch {
-        grid: interp.grid,
-        block: image.block,
-        shared: image.shared_bytes,
-        arguments: ptx_arguments(&kernel.fields(), arguments, memory),
-        variables: Vec::new(),
-    };
-    let fail = |error: &dyn std::fmt::Display| -> ! { panic!("{}: {error}\n{}", kernel.name(), image.text) };
-    let module = Module::parse(&image.text).unwrap_or_else(|error| fail(&error));
-    let ptx_kernel = module.kernel(&image.entry).unwrap_or_else(|error| fail(&error));
-    let config = Config { seed, ..Config::default() };
-    let ptx = ptx_kernel.run(&launch, &mut memory.buffers, &config).unwrap_or_else(|error| fail(&error));
+    let ptx = run_ptx(kernel, &image, interp.grid, arguments, memory, seed);
     assert!(ptx.completed || ptx.error().is_some(), "{}", kernel.name());
     // What a launch wrote is initialized for the next one.
     for argument in arguments {
@@ -61,14 +58,69 @@ pub fn run(kernel: &Checked<Kernel>, arguments: &[Bound], memory: &mut Memory, s
     });
     let ptx_found = ptx.diagnostics.iter().map(|found| (found.kind, found.lines.iter().map(at).collect()));
     let found = [interp_found.collect(), ptx_found.collect()];
+    let mut races = [Races::new(), Races::new()];
+    for finding in interp.findings.iter().filter(|finding| finding.kind == FindingKind::Race) {
+        let place = finding.source.iter().map(|at| (at.file().to_string(), at.line(), at.column())).collect();
+        let element = (finding.space == Some(Space::Shared)).then(|| (finding.name.clone(), finding.index.clone()));
+        let (times, all) = races[0].entry(place).or_default();
+        *times += finding.times;
+        all.insert((finding.block, finding.threads.clone(), element));
+    }
+    for found in ptx.diagnostics.iter().filter(|found| found.kind == FindingKind::Race) {
+        let element = found.element.as_deref().and_then(|text| shared_element(kernel, text));
+        let (times, all) = races[1].entry(found.lines.iter().map(at).collect()).or_default();
+        *times += found.times;
+        all.insert((found.block, found.threads.clone(), element));
+    }
     let mut lines = [BTreeMap::<Position, Counters>::new(), BTreeMap::new()];
     for (site, counters) in &interp.lines {
         *lines[0].entry(position(*site)).or_default() += *counters;
     }
+    let text: Vec<&str> = image.text.lines().collect();
     for (line, counters) in &ptx.lines {
-        *lines[1].entry(at(line)).or_default() += *counters;
+        let mut counters = *counters;
+        if text[line.line as usize - 1].contains("ldmatrix") {
+            counters.shared_load_elements = matrix_elements(kernel, counters.shared_load_elements);
+        }
+        *lines[1].entry(at(line)).or_default() += counters;
     }
-    Some(Outcomes { interp, ptx, found, lines })
+    Some(Outcomes { interp, ptx, found, races, lines })
+}
+
+/// Runs the text of a kernel, with the arguments that the CUDA driver takes.
+pub fn run_ptx(
+    kernel: &Kernel,
+    image: &Image,
+    grid: [u32; 3],
+    arguments: &[Bound],
+    memory: &mut Memory,
+    seed: u64,
+) -> tegula_ptx::Outcome {
+    let launch = tegula_ptx::Launch {
+        grid,
+        block: image.block,
+        shared: image.shared_bytes,
+        arguments: ptx_arguments(&kernel.fields(), arguments, memory),
+        variables: Vec::new(),
+    };
+    let fail = |error: &dyn std::fmt::Display| -> ! { panic!("{}: {error}\n{}", kernel.name(), image.text) };
+    let module = Module::parse(&image.text).unwrap_or_else(|error| fail(&error));
+    let ptx_kernel = module.kernel(&image.entry).unwrap_or_else(|error| fail(&error));
+    let config = Config { seed, ..Config::default() };
+    ptx_kernel.run(&launch, &mut memory.buffers, &config).unwrap_or_else(|error| fail(&error))
+}
+
+/// The array and the coordinates of an element that PTX describes by its byte in shared memory.
+fn shared_element(kernel: &Kernel, text: &str) -> Option<(String, Vec<u64>)> {
+    let byte: u32 = text.strip_prefix("arena at byte ")?.split(' ').next()?.parse().ok()?;
+    let bytes = |array: &SharedArray| array.len() as u32 * array.ty.size() as u32;
+    let array = kernel.shared().iter().find(|a| (a.start..a.start + bytes(a)).contains(&byte))?;
+    Some((array.name.clone(), array.coordinates(u64::from((byte - array.start) / array.ty.size() as u32))))
+}
+
+/// The elements that `ldmatrix` reads: in PTX they have 16 bits, whatever the type of the array.
+fn matrix_elements(kernel: &Kernel, halves: u64) -> u64 {
+    halves * 2 / kernel.shared()[0].ty.size() as u64
 }
 
 fn position(site: Site) -> Position {
@@ -111,7 +163,15 @@ const COUNTERS: [(&str, fn(&Counters) -> u64); 18] = [
 impl Outcomes {
     /// The differences of the counters, in total and by source position, and of the findings.
     pub fn differences(&self) -> Vec<String> {
-        let mut differences = compare("total", &self.interp.counters, &self.ptx.counters);
+        let total = |lines: &BTreeMap<Position, Counters>| {
+            lines.values().fold(Counters::default(), |mut sum, &counters| {
+                sum += counters;
+                sum
+            })
+        };
+        let [interp, ptx] = self.lines.each_ref().map(total);
+        let mut differences = compare("total", &self.interp.counters, &ptx);
+        differences.extend(compare("total of the lines", &self.interp.counters, &interp));
         let positions: BTreeSet<&Position> = self.lines.iter().flat_map(|lines| lines.keys()).collect();
         for position in positions {
             let [interp, ptx] = self.lines.each_ref().map(|lines| lines.get(position).copied().unwrap_or_default());

@@ -3,8 +3,11 @@
 //!
 //! `TEGULA_FULL=1` runs all kernels and shapes; a quick selection runs by default.
 
+mod bugs;
 mod engines;
+mod helpers;
 mod memory;
+mod mutations;
 mod products;
 
 /// Whether the full run is requested.

@@ -9,12 +9,23 @@ use tegula_kernels::plan::{Argument, Launch, Launches};
 use tegula_ptx::ast::ScalarType;
 
 /// The splitmix64 generator.
-pub struct Random(pub u64);
+pub struct Random {
+    state: u64,
+    /// Whether some elements are special numbers.
+    specials: bool,
+}
+
+/// Infinities, a NaN, zeros, and numbers that are subnormal in the formats of 4 and of 2 bytes.
+const SPECIALS: [f64; 8] = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0, 1e-40, -1e-7, 1e30];
 
 impl Random {
+    pub fn new(seed: u64, specials: bool) -> Self {
+        Random { state: seed, specials }
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ x >> 31
     }
@@ -26,6 +37,7 @@ impl Random {
     /// The bits of an element: from −1 up to 1, or any integer.
     pub fn element(&mut self, ty: Type) -> u64 {
         match ty.is_float() {
+            true if self.specials && self.below(100) == 0 => ty.round(SPECIALS[self.below(SPECIALS.len())]),
             true => ty.round((self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0),
             false => self.next() & (u64::MAX >> (64 - 8 * ty.size())),
         }
@@ -138,8 +150,8 @@ impl Memory {
         index
     }
 
-    /// The first difference of the matrices of the two engines, with elements between those of a
-    /// matrix, which kernels must not write.
+    /// The first difference of the matrices of the two engines, with the bytes between the elements of
+    /// a matrix, which kernels must not write. All NaNs are the same.
     pub fn difference(&self) -> Option<String> {
         self.matrices.iter().zip(&self.before).find_map(|(matrix, before)| {
             let (layout, size) = (matrix.interp.layout(), matrix.interp.ty().size());
@@ -149,9 +161,11 @@ impl Memory {
                 for col in 0..cols {
                     let bits = matrix.interp.bits(batch, row, col).expect("within").to_le_bytes();
                     let at = layout.at(batch, row, col) * size;
-                    expected[at..at + size].copy_from_slice(&bits[..size]);
                     let found = &self.buffers[matrix.index].bytes[at..at + size];
-                    if found != &bits[..size] {
+                    // The interpreter's NaNs have the bits of the host, those of PTX the bits of a GPU.
+                    let both_nan = is_nan(matrix.interp.ty(), &bits[..size]) && is_nan(matrix.interp.ty(), found);
+                    expected[at..at + size].copy_from_slice(if both_nan { found } else { &bits[..size] });
+                    if found != &expected[at..at + size] {
                         let name = &matrix.name;
                         return Some(format!(
                             "{name}[{batch}, {row}, {col}] is {found:02x?}, where the interpreter has {:02x?}",
@@ -163,6 +177,12 @@ impl Memory {
             (expected != self.buffers[matrix.index].bytes).then(|| format!("bytes between the elements of {}", matrix.name))
         })
     }
+}
+
+fn is_nan(ty: Type, bytes: &[u8]) -> bool {
+    let mut bits = [0; 8];
+    bits[..bytes.len()].copy_from_slice(bytes);
+    ty.is_float() && ty.to_f64(u64::from_le_bytes(bits)).is_nan()
 }
 
 /// An argument of a launch: a matrix by index, or a scalar.
@@ -236,7 +256,7 @@ impl Operands {
             let contents = if workspace.zeroed { Contents::Zeros } else { Contents::Output };
             let len = workspace.layout.shape.len().expect("small");
             let name = format!("workspace{number}");
-            self.workspaces.push(memory.add(&name, workspace.ty, (workspace.layout, len), contents, &mut Random(0)));
+            self.workspaces.push(memory.add(&name, workspace.ty, (workspace.layout, len), contents, &mut Random::new(0, false)));
         }
     }
 

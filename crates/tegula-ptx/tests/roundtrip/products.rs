@@ -3,14 +3,14 @@
 use tegula_core::element::Type;
 use tegula_core::epilogue::{Activation, BiasShape, Epilogue};
 use tegula_core::matrix::Shape;
-use tegula_ir::check;
+use tegula_ir::{Checked, Kernel, check};
 use tegula_kernels::plan::{Operands as Layouts, Recipe, Split};
 use tegula_kernels::registry::FAMILIES;
 use tegula_kernels::{GemmVariant, Mapping, PRESETS, Plain, PlainKind};
 
-use crate::engines;
+use crate::engines::{self, Outcomes};
 use crate::full;
-use crate::memory::{Contents, Memory, Operands, Random, Storage};
+use crate::memory::{Bound, Contents, Memory, Operands, Random, Storage};
 
 /// A product: sizes, storage, and scalars other than 1 and 0.
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +20,14 @@ pub struct Case {
     pub storage: [Storage; 3],
     pub scaled: bool,
     pub epilogue: Epilogue,
+    /// Whether there are infinities, NaNs, zeros of both signs and subnormal numbers.
+    pub specials: bool,
     pub seed: u64,
 }
 
 impl Case {
     pub fn new(sizes: [usize; 4]) -> Self {
-        Case { sizes, storage: [Storage::RowMajor; 3], scaled: false, epilogue: Epilogue::NONE, seed: 0 }
+        Case { sizes, storage: [Storage::RowMajor; 3], scaled: false, epilogue: Epilogue::NONE, specials: false, seed: 0 }
     }
 
     /// A product with random storage, scalars and epilogue.
@@ -36,16 +38,17 @@ impl Case {
         let activations = Activation::ALL;
         let activation = activations[random.below(if ty.is_float() { 4 } else { 2 })];
         let epilogue = Epilogue { bias, activation };
-        Case { sizes, storage, scaled: random.below(2) == 0, epilogue, seed: random.next() % 4 }
+        let [scaled, specials] = [(); 2].map(|()| random.below(2) == 0);
+        Case { sizes, storage, scaled, epilogue, specials, seed: random.next() % 4 }
     }
 }
 
-/// Runs the launches of a product in both engines, and returns the differences.
-pub fn differences(recipe: Recipe, case: &Case) -> Vec<String> {
-    let Case { sizes: [batches, m, n, k], storage, scaled, epilogue, seed } = *case;
+/// The memory of a product, and the kernels of its launches with their arguments.
+pub fn launches(recipe: Recipe, case: &Case) -> (Memory, Vec<(Checked<Kernel>, Vec<Bound>)>) {
+    let Case { sizes: [batches, m, n, k], storage, scaled, epilogue, specials, seed } = *case;
     let ty = recipe.kernel.ty();
     let (out, accumulator) = (ty.output(), ty.accumulator());
-    let random = &mut Random(seed ^ (m << 20 | n << 10 | k) as u64);
+    let random = &mut Random::new(seed ^ (m << 20 | n << 10 | k) as u64, specials);
     let shapes = [(m, k), (k, n), (m, n)].map(|(rows, cols)| Shape { batches, rows, cols });
     let [a, b, c] = [0, 1, 2].map(|i| storage[i].layout(shapes[i]));
     let layouts = Layouts::aligned(ty, [a.0, b.0, c.0], epilogue);
@@ -68,14 +71,33 @@ pub fn differences(recipe: Recipe, case: &Case) -> Vec<String> {
         beta: (accumulator, accumulator.round(beta)),
     };
     operands.add_workspaces(&launches, &mut memory);
-    let mut all = Vec::new();
-    for launch in &launches.launches {
+    let all = launches.launches.iter().map(|launch| {
         let kernel = check(launch.kernel.build().expect("builds")).expect("valid");
-        let Some(outcomes) = engines::run(&kernel, &operands.arguments(launch), &mut memory, seed) else { continue };
-        let differences = outcomes.differences().into_iter().chain(memory.difference());
-        all.extend(differences.map(|difference| format!("{} {:?}: {difference}", kernel.name(), case.sizes)));
+        (kernel, operands.arguments(launch))
+    });
+    (memory, all.collect())
+}
+
+/// Runs the launches of a product in both engines. Returns the memory, and the name and the
+/// outcomes of each launch.
+pub fn outcomes(recipe: Recipe, case: &Case) -> (Memory, Vec<(String, Outcomes)>) {
+    let (mut memory, launches) = launches(recipe, case);
+    let mut all = Vec::new();
+    for (kernel, arguments) in launches {
+        let outcomes = engines::run(&kernel, &arguments, &mut memory, case.seed);
+        all.extend(outcomes.map(|outcomes| (kernel.name().to_string(), outcomes)));
     }
-    all
+    (memory, all)
+}
+
+/// The differences of the engines for a product.
+fn differences(recipe: Recipe, case: &Case) -> Vec<String> {
+    let (memory, launches) = outcomes(recipe, case);
+    let of_launch = |(name, outcomes): &(String, Outcomes)| {
+        outcomes.differences().into_iter().map(|difference| format!("{name}: {difference}")).collect::<Vec<_>>()
+    };
+    let all = launches.iter().flat_map(of_launch).chain(memory.difference());
+    all.map(|difference| format!("{} {:?}: {difference}", recipe.name(), case.sizes)).collect()
 }
 
 /// Checks products of these sizes, each with a draw of storage, scalars and epilogue.
@@ -83,7 +105,7 @@ pub fn differences(recipe: Recipe, case: &Case) -> Vec<String> {
 /// The first is plain; the full run makes more draws.
 fn assert_same(recipes: impl IntoIterator<Item = Recipe>, sizes: impl Fn(&Recipe) -> Vec<[usize; 4]>) {
     let mut all = Vec::new();
-    let mut random = Random(1);
+    let mut random = Random::new(1, false);
     for recipe in recipes {
         for (number, sizes) in sizes(&recipe).into_iter().enumerate() {
             if number == 0 {
@@ -144,7 +166,7 @@ const BLOCKED: [(&str, &[Type]); 15] = [
 ];
 
 /// The small blocked kernels of a family; by default one for each type.
-fn blocked(family: &str) -> Vec<Recipe> {
+pub fn blocked(family: &str) -> Vec<Recipe> {
     let mut recipes: Vec<Recipe> = Vec::new();
     for (name, types) in BLOCKED.into_iter().filter(|(name, _)| name.starts_with(family)) {
         for &ty in types {

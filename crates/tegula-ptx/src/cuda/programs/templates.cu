@@ -40,6 +40,8 @@ __global__ void fill(T* data) { data[blockIdx.x * N + threadIdx.x] = T(N); }
 template <int BLOCK>
 void run(const float* a, float* out, int n)
 {
+    using index_t = int;
+    fill<index_t, BLOCK><<<1, BLOCK>>>(nullptr);
     const int grid = (n + BLOCK - 1) / BLOCK;
     tiled<BLOCK, float><<<grid, BLOCK>>>(a, out, n);
 }
