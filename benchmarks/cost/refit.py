@@ -1,33 +1,45 @@
 #!/usr/bin/env python3
-"""Fits the f32 tiles of plan/candidates.rs again, to kernels whose copies stand elsewhere: python3 benchmarks/cost/refit.py; needs what fit.py needs.
+"""Fits the f32 tiles of plan/candidates.rs again: python3 benchmarks/cost/refit.py.
 
-h200-again-f32.txt.gz are the first looks of `tegula tune --random 200 --seed 1 --dtype f32 --dry-run` at those kernels. All but the four numbers of
-a tile stays as fit.py finds it. How good choices are for shapes that are not fitted to is told by leaving out a fifth of them at a time. What is in
-candidates.rs is such a fit in which benchmarks/shapes.txt took part as well, moved by hand in four tiles, so that choices there are those that were measured (NOTES.md).
+Needs what fit.py needs. The kernels issue their copies elsewhere since fit.py's measurements.
+h200-again-f32.txt.gz are the first samples of `tegula tune --random 200 --seed 1 --dtype f32
+--dry-run` of these kernels. Only the four numbers of a tile are fitted; the rest is as fit.py finds
+it. A fifth of the shapes is held out at a time to measure how good choices are for other shapes.
+
+candidates.rs has such a fit that included benchmarks/shapes.txt. Four tiles were then changed by
+hand, so that choices for these shapes are those that were measured (NOTES.md).
 """
 from fit import *
 
-FOLDS, NEAR_THE_OLD, CHOICES = 5, 1e-2, 60.0
+FOLDS, PRIOR, CHOICES = 5, 1e-2, 60.0
 
 
-def again(common, first, table):
-    far = lambda z: distance((common, z.reshape(first.shape)), table) + NEAR_THE_OLD * jnp.sum((z - first.ravel()) ** 2)
-    best = search(far, first.ravel(), 800)
-    near = lambda z: far(z) + CHOICES * regret((common, z.reshape(first.shape)), table) + 10 * jnp.sum((z - best) ** 2)
-    return search(near, best, 300).reshape(first.shape)
+def refit(constants, first, table):
+    """The numbers of the tiles that fit best, near the earlier ones."""
+    near = lambda z: PRIOR * jnp.sum((z - first.ravel()) ** 2)
+    error = lambda z: distance((constants, z.reshape(first.shape)), table) + near(z)
+    best = search(error, first.ravel(), 800)
+    loss = lambda z: CHOICES * choice_loss((constants, z.reshape(first.shape)), table)
+    with_choices = lambda z: error(z) + loss(z) + 10 * jnp.sum((z - best) ** 2)
+    return search(with_choices, best, 300).reshape(first.shape)
+
+
+def near_best(numbers, table):
+    """Whether the choice for each shape is within 5 % of the best."""
+    return np.array([ratio <= 1 / 0.95 for ratio, _ in ratios((constants, jnp.array(numbers)), table, "unseen")])
 
 
 _, tiles, found = fitted()
-(common, first), tiles_f32 = found["f32"], tiles["f32"]
+(constants, first), tiles_f32 = found["f32"], tiles["f32"]
 first, rows = np.array(first), unseen("f32", tiles, "again")
-near = lambda z, table: np.array([ratio <= 1 / 0.95 for ratio, _ in ratios((common, jnp.array(z)), table, "unseen")])
 shapes = np.random.default_rng(1).permutation(sorted({row.shape for row in rows}))
-right = 0
+held_out = 0
 for fold in range(FOLDS):
     out = {tuple(shape) for shape in shapes[fold::FOLDS]}
-    inside, outside = ([row for row in rows if (row.shape in out) == which] for which in (False, True))
-    right += near(again(common, first, Table(inside, tiles_f32)), Table(outside, tiles_f32)).sum()
+    inside, outside = ([row for row in rows if (row.shape in out) == is_out] for is_out in (False, True))
+    held_out += near_best(refit(constants, first, Table(inside, tiles_f32)), Table(outside, tiles_f32)).sum()
 table = Table(rows, tiles_f32)
-of = again(common, first, table)
-show(tiles_f32, of)
-print(f"within 5 % of the best: before {near(first, table).sum()}, now {near(of, table).sum()}, left out of the fit {right} of {len(shapes)}")
+numbers = refit(constants, first, table)
+show(tiles_f32, numbers)
+before, after = near_best(first, table).sum(), near_best(numbers, table).sum()
+print(f"within 5 % of the best, of {len(shapes)}: before {before}, now {after}, held out {held_out}")

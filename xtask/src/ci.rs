@@ -50,3 +50,15 @@ fn section(name: &str, command: &str, full: bool) -> Outcome {
     println!("== {name}: passed in {:.0?}", start.elapsed());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn section_whose_command_fails_is_an_error() {
+        let failed = section("packages", "publish --workspace --dry-run --no-such-flag", true);
+        let expected = "failed: packages (cargo publish --workspace --dry-run --no-such-flag)";
+        assert_eq!(failed, Err(expected.into()));
+    }
+}

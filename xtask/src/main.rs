@@ -79,3 +79,17 @@ fn passes(command: &mut Command, what: &str) -> Outcome {
     let status = command.current_dir(root()).status().map_err(|e| format!("{what}: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("failed: {what}")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_that_fails_or_is_missing_is_an_error() {
+        assert_eq!(passes(Command::new("cargo").arg("--version"), "version"), Ok(()));
+        let failed = passes(Command::new("cargo").arg("--no-such-flag"), "aarch64");
+        assert_eq!(failed, Err("failed: aarch64".into()));
+        let missing = passes(&mut Command::new("no-such-program"), "aarch64").unwrap_err();
+        assert!(missing.starts_with("aarch64: "), "{missing}");
+    }
+}

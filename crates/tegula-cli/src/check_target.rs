@@ -3,11 +3,11 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};
 use tegula_exercises::{EXERCISES, Exercise};
 
-use crate::kernel::{KernelArg, KernelParser};
+use crate::kernel::{KernelArg, KernelParser, unknown_value};
 
 /// The target of a check.
 #[derive(Clone, Debug)]
@@ -52,10 +52,8 @@ impl TypedValueParser for CheckTargetParser {
         if path.extension().is_some_and(is_source) {
             return Ok(CheckTarget::File(path.into()));
         }
-        match self.parse_name(command, arg, value) {
-            Err(_) if path.exists() => Ok(CheckTarget::File(path.into())),
-            found => found,
-        }
+        let target = named(value).or_else(|| path.exists().then(|| CheckTarget::File(path.into())));
+        target.ok_or_else(|| unknown_value(self, command, arg, value))
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
@@ -63,16 +61,13 @@ impl TypedValueParser for CheckTargetParser {
     }
 }
 
-impl CheckTargetParser {
-    /// Parses the name of a kernel or of an exercise.
-    fn parse_name(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<CheckTarget, Error> {
-        if !value.to_string_lossy().to_ascii_lowercase().starts_with("exercise") {
-            return KernelParser::PRODUCTS.parse_ref(command, arg, value).map(CheckTarget::Kernel);
-        }
-        let name = PossibleValuesParser::new(exercises()).parse_ref(command, arg, value)?;
-        let exercise = EXERCISES.iter().find(|exercise| exercise.name.eq_ignore_ascii_case(&name));
-        Ok(exercise.map_or(CheckTarget::Exercises, CheckTarget::Exercise))
+/// The kernel, exercise or exercises of a name.
+fn named(value: &OsStr) -> Option<CheckTarget> {
+    if value.eq_ignore_ascii_case(ALL) {
+        return Some(CheckTarget::Exercises);
     }
+    let exercise = EXERCISES.iter().find(|exercise| value.eq_ignore_ascii_case(exercise.name));
+    exercise.map(CheckTarget::Exercise).or_else(|| KernelArg::parse(value).map(CheckTarget::Kernel))
 }
 
 fn exercises() -> impl Iterator<Item = PossibleValue> {

@@ -55,36 +55,38 @@ impl TypedValueParser for KernelParser {
         arg: Option<&Arg>,
         value: &OsStr,
     ) -> std::result::Result<KernelArg, clap::Error> {
-        let text = value.to_str().unwrap_or_default().to_ascii_lowercase();
-        let text = upgrade_legacy_name(&text).unwrap_or(text);
-        let matches = |name: &KernelName| match name.syntax {
-            NameSyntax::Options { .. } => text.eq_ignore_ascii_case(name.name),
-            NameSyntax::Parameters | NameSyntax::Helper => name.matches(&text),
-        };
-        match names().find(matches) {
-            Some(name @ KernelName { syntax: NameSyntax::Options { .. }, .. }) => Ok(KernelArg::of(name)),
-            Some(entry) => Ok(KernelArg { entry, text }),
-            None => {
-                let whole = names().filter(|name| matches!(name.syntax, NameSyntax::Options { .. }));
-                let parser = PossibleValuesParser::new(whole.map(|name| possible(&name)));
-                Err(parser.parse_ref(command, arg, value).expect_err("no name is meant"))
-            }
-        }
+        KernelArg::parse(value).ok_or_else(|| unknown_value(self, command, arg, value))
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let listed = names().filter(|name| self.helpers || name.syntax != NameSyntax::Helper);
-        Some(Box::new(listed.map(|name| possible(&name))))
+        Some(Box::new(listed.map(|name| PossibleValue::new(name.name).help(name.description))))
     }
 }
 
-fn possible(name: &KernelName) -> PossibleValue {
-    PossibleValue::new(name.name).help(name.description)
+/// The error of a value that is not among a parser's possible values. It lists these.
+pub fn unknown_value(
+    parser: &impl TypedValueParser,
+    command: &Command,
+    arg: Option<&Arg>,
+    value: &OsStr,
+) -> clap::Error {
+    let known = parser.possible_values().into_iter().flatten();
+    let refused = PossibleValuesParser::new(known).parse_ref(command, arg, value).err();
+    refused.unwrap_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidValue).with_cmd(command))
 }
 
 impl KernelArg {
-    fn of(entry: KernelName) -> Self {
-        KernelArg { text: entry.name.to_owned(), entry }
+    /// Parses a name; `None` where it begins with no known name.
+    pub fn parse(value: &OsStr) -> Option<Self> {
+        let text = value.to_str()?.to_ascii_lowercase();
+        let text = upgrade_legacy_name(&text).unwrap_or(text);
+        let entry = names().find(|name| match name.syntax {
+            NameSyntax::Options { .. } => text.eq_ignore_ascii_case(name.name),
+            NameSyntax::Parameters | NameSyntax::Helper => name.matches(&text),
+        })?;
+        let text = if let NameSyntax::Options { .. } = entry.syntax { entry.name.to_owned() } else { text };
+        Some(KernelArg { entry, text })
     }
 
     /// The name for messages.

@@ -153,7 +153,7 @@ fn presets_have_no_findings() {
 fn x_row_mapping_costs_sectors_and_conflicts() {
     let (k3, k6) = (sound("K3"), sound("K6"));
     let sectors = |report| counter(report, "global_load_sectors") / counter(report, "global_load_requests");
-    // Two half-warps of 16 rows: 16 sectors for A and for B; against 32 neighbours in a row: 4.
+    // Two half-warps of 16 rows: 16 sectors for A and for B; against 32 neighbors in a row: 4.
     assert_eq!((sectors(&k3), sectors(&k6)), (16, 4));
     assert_eq!(counter(&k6, "shared_bank_conflicts"), 0);
     assert!(counter(&k3, "shared_bank_conflicts") > 0);

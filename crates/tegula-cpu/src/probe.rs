@@ -18,7 +18,7 @@ use super::thread_pool::parallel_for;
 const STEPS: usize = 64;
 /// Repetitions, about 20 µs in all.
 const REPEATS: usize = 80;
-/// Largest ratio of a time to the best time at full speed.
+/// A time up to this multiple of the best time counts as full speed.
 const TOLERANCE: f64 = 1.25;
 
 /// The best time so far in seconds, as the bits of an f64.

@@ -12,8 +12,8 @@
 //!
 //! Asynchronous work (bulk copies, warpgroup matrix instructions, stores) belongs to *agents*:
 //! additional lanes whose clocks count their operations. An agent's access is recorded when the
-//! operation is issued. No clock view covers it until a thread waits for its completion. So an
-//! early use is found with every schedule, and so is a release before the wait.
+//! operation is issued. No clock view covers it until a thread waits for its completion. So with
+//! every schedule, a use before the wait is found, and so is the release of a buffer before it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct CurrentAccess {
     pub scope: Option<Scope>,
 }
 
-/// The clock view that determines the preceding accesses.
+/// The later side of a comparison: the clock view that says which accesses happen before it.
 #[derive(Clone, Copy, Debug)]
 pub enum OrderSource<'a> {
     /// That of a thread of the block, at the current instruction.
@@ -218,10 +218,10 @@ impl BlockClocks {
             return true;
         }
         let is_acquired = |clocks: &Self| {
-            clocks.acquired[usize::from(now.lane)].as_ref().is_some_and(|k| k.covers(clocks.block, access))
+            clocks.acquired[usize::from(now.lane)].as_ref().is_some_and(|view| view.covers(clocks.block, access))
         };
         if access.lane >= FIRST_AGENT {
-            // Any barrier may be the one that made it visible.
+            // The view may have come through the last barrier, so that one counts as needed.
             let acquired = is_acquired(self);
             self.barrier_needed |= acquired;
             return acquired;
@@ -258,7 +258,7 @@ impl BlockClocks {
         if block == self.block {
             return self.happens_before(access, now);
         }
-        self.acquired[usize::from(now.lane)].as_ref().is_some_and(|k| k.covers(block, access))
+        self.acquired[usize::from(now.lane)].as_ref().is_some_and(|view| view.covers(block, access))
     }
 
     /// Synchronizes all threads of the block.
@@ -271,6 +271,7 @@ impl BlockClocks {
         self.barrier_needed = false;
         if self.acquired.iter().any(Option::is_some) {
             let mut all = self.joined_views(0..self.acquired.len());
+            // The barrier's epoch covers the threads of the block.
             all.lanes.retain(|&((block, lane), _)| block != self.block || lane >= FIRST_AGENT);
             self.acquired.fill(Some(Arc::new(all)));
         }
@@ -307,11 +308,12 @@ impl BlockClocks {
     fn view_of_lanes(&self, warp: u32, mask: u32) -> ClockView {
         let mut all = self.joined_views(threads_of(warp, mask).map(usize::from));
         join(&mut all.blocks, &[(self.block, self.barrier_epoch)]);
-        let before = self.warp_epochs[warp as usize];
-        let in_warp = if before > self.barrier_epoch { u32::MAX } else { mask };
-        let own = threads_of(warp, in_warp).map(|l| {
-            let did = mask >> (l % 32) & 1 == 1;
-            ((self.block, l), if did { self.clock(l) } else { before - 1 })
+        // Other lanes of the warp are covered up to its last full synchronization.
+        let warp_epoch = self.warp_epochs[warp as usize];
+        let covered = if warp_epoch > self.barrier_epoch { u32::MAX } else { mask };
+        let own = threads_of(warp, covered).map(|l| {
+            let is_in_mask = mask >> (l % 32) & 1 == 1;
+            ((self.block, l), if is_in_mask { self.clock(l) } else { warp_epoch - 1 })
         });
         join(&mut all.lanes, &own.collect::<Vec<_>>());
         all

@@ -2,17 +2,17 @@
 //!
 //! * **16-byte shared loads.** A lane loads two elements adjacent along k, or two adjacent rows or
 //!   columns. The order of k is arbitrary if A and B agree, and the order of columns if C is stored
-//!   accordingly. Within 8 of k, the lane to which the PTX manual assigns k and k + 4 gets 2k and
-//!   2k + 1, and the columns of two adjacent fragments are interleaved.
+//!   accordingly. So a lane that has k and k + 4 in the PTX manual, k < 4, has 2k and 2k + 1 here.
+//!   The columns of two adjacent fragments are interleaved.
 //! * **Consecutive operand registers.** The registers of an instruction's left operand are ordered
 //!   row by row, those of its right operand k by k. So the left operand is best contiguous along
 //!   its rows, and the right one along k. If these are B and A, the kernel computes the transpose
 //!   of C.
 //! * **No bank conflicts.** An XOR swizzle permutes 16-byte chunks within 128 bytes by their row.
-//! * **Software pipelining.** Fragments are loaded one ahead, also across the one barrier of a
-//!   k-step.
-//! * **Early copies.** Copies are issued between the first products of a k-step, with incremented
-//!   addresses and one predicate, so that they are hidden there.
+//! * **Software pipelining.** The next fragments are loaded before the current ones are multiplied,
+//!   also across the barrier of a k-step.
+//! * **Early copies.** Copies are issued between the first `mma.sync` of a k-step, which hide them.
+//!   They are short: an address is incremented, and one predicate guards both bounds.
 
 use tegula_core::error::{Error, Result};
 use tegula_ir::prelude::*;
@@ -30,8 +30,9 @@ struct Staging {
     pairs: bool,
 }
 
-/// Whether the blocking is valid: whole warps, and rounds of copies that begin or end at whole
-/// lines of a tile.
+/// Whether the blocking is valid: tiles of whole warps, and whole rounds of copies.
+///
+/// A round is one copy by each thread. It covers whole lines of a tile, or a line is whole rounds.
 fn is_valid(blocking: &Blocking) -> bool {
     let Blocking { block: [bm, bn, bk], warp: [wm, wn], slices, .. } = *blocking;
     let threads = blocking.threads();
@@ -45,15 +46,15 @@ fn is_valid(blocking: &Blocking) -> bool {
     warps && rounds && bk % LINE == 0 && slices == 1
 }
 
-/// Rows of the accumulators of one [`Mma`], or of two of the small one.
+/// Rows of a fragment of the left operand: those of one [`Mma`], or of two with 8 rows.
 const ROWS: u32 = 16;
-/// Columns of a fragment of B.
+/// Columns of an [`Mma`]: half a fragment of the right operand.
 const COLS: u32 = 8;
 /// Elements along k that the lanes cover with one 16-byte load each.
 const DEPTH: u32 = 8;
 /// Elements of 128 bytes.
 const LINE: u32 = 16;
-/// Multiply-adds of a k-step from which it counts as large.
+/// The multiply-adds from which a k-step is large, for [`multiply`].
 const LARGE: u32 = 128 * 64 * 32;
 
 /// Builds the kernel for an f64 instruction.
@@ -189,8 +190,9 @@ impl<'k> StagedOperand<'k> {
     /// Issues the thread's copy number `index` of the cursor's tile to a stage. Out-of-bounds
     /// elements are zero-filled.
     ///
-    /// A tile along k consists of rows of 16 k, one slab of 16 after the other; odd rows have their
-    /// halves exchanged. Any other tile is stored k by k, and chunks are permuted within eight.
+    /// A tile contiguous along k is stored in slabs of 16 k, each row by row; odd rows exchange
+    /// their halves of 8 k. Any other tile is stored k by k; its 16-byte chunks are permuted within
+    /// each eight.
     fn copy(&self, tiles: &TileCursor<'k>, stage: Val<'k, u32>, index: u32) {
         let ([outer, p], [outer_offset, k_offset], line) = (self.start(), self.copy_offset(index), self.line());
         let (row, element) = if self.staging.along_k { (outer, p) } else { (p, outer) };
@@ -299,7 +301,8 @@ impl<'k> StageCopies<'_, 'k> {
     }
 }
 
-/// The registers of a lane's fragment.
+/// The registers of a lane's fragment: its elements of 16 rows of the left operand, or of 16 columns
+/// of the right one.
 #[derive(Clone, Copy)]
 struct Fragment<'k>(Array<'k, f64>);
 
@@ -320,14 +323,14 @@ impl<'k> Fragment<'k> {
     }
 }
 
-/// The main loop: the warp's accumulators in fragments of 16 rows of the left operand by 8 columns
-/// of the right one, row by row.
+/// The main loop. Returns the warp's accumulators, row by row in blocks of 16 rows of the left
+/// operand by 8 columns of the right one.
 ///
 /// The first fragments of the next slab of k are loaded while the last rows of this one are
 /// multiplied. An instruction takes long enough on the Tensor Cores to hide everything issued
 /// between two of them.
 ///
-/// The range is the first k-step and their number.
+/// `a` and `b` are the left and the right operand. The range is the first k-step and their number.
 fn multiply<'k>(
     k: &'k Builder,
     blocking: Blocking,
@@ -347,9 +350,9 @@ fn multiply<'k>(
         producer.fill(stage);
         producer.advance();
     }
-    // All stages fill at once, which hides the latency of a short k. Large steps leave the last
-    // stage to the loop and also copy past the last k-step: they are for a long k, and a condition
-    // in each step costs more.
+    // The prologue fills all stages, which hides the latency of a short k. Large k-steps leave the
+    // last stage to the loop, and copy beyond the last k-step, zero-filled. They are for a long k,
+    // where a condition in each step costs more.
     let is_large = a.outer * b.outer * bk >= LARGE;
     if !is_large {
         producer.fill(stages - 1);
@@ -376,8 +379,8 @@ fn multiply<'k>(
             let last_rows = i + 1 == fragments_m;
             let (of_a, last) = (next_a.get(), last_rows && slab + 1 == slabs);
             if last {
-                // Long after the last copies were issued: they must have read an address before it
-                // changes.
+                // The copies must have read their addresses before these change. So late after the
+                // last copy, no instruction waits for that.
                 producer.advance();
                 // All threads have loaded the last fragments of this stage, and the next stage has
                 // arrived.

@@ -346,6 +346,49 @@ fn driver_failing_at_any_call_of_a_benchmark_is_an_error() {
     });
 }
 
+/// Loses the context at each call of `work` in turn. Returns the call of the reported error where
+/// `call` was the first that failed. `work` gets two handles of a GPU with a stream each.
+fn reported_at(call: &str, work: fn(&Gpu, &Gpu) -> Result<()>) -> &'static str {
+    let fake = Fake::open();
+    // Symbols are looked up once per process, so look them up first.
+    fake.start(0, Fault::ContextLost, H100_AND_A100[0]);
+    cuda::devices().unwrap();
+    for n in 1.. {
+        fake.start(n, Fault::ContextLost, H100_AND_A100[0]);
+        let outcome = Gpu::open(0).and_then(|gpu| {
+            let fork = gpu.context().new_stream();
+            work(&gpu, &gpu.with_stream(fork.map_err(|_| driver_error())?)?)
+        });
+        let failed = fake.failed().unwrap_or_else(|| panic!("{call} is not among the {} calls", n - 1));
+        if failed == call {
+            match outcome {
+                Err(Error::Driver { call, .. }) => return call,
+                other => panic!("{call} failed at call {n}: {other:?}"),
+            }
+        }
+    }
+    unreachable!("the calls end")
+}
+
+#[test]
+fn context_lost_at_work_on_two_streams_is_the_error_of_the_work() {
+    in_child("context_lost_at_work_on_two_streams_is_the_error_of_the_work", || {
+        // The events after the work, which the other stream waits for, fail as well.
+        let launch = reported_at("cuLaunchKernel", |gpu, other| {
+            let shape = Shape::new(33, 33);
+            let (a, b) = (DeviceMatrix::<f32>::zeros(gpu, shape)?, DeviceMatrix::<f32>::zeros(other, shape)?);
+            let mut c = DeviceMatrix::<f32>::zeros(gpu, shape)?;
+            Gemm::new(a.view(), b.view(), c.view_mut()).on(&Device::from(gpu.clone())).run().map(drop)
+        });
+        assert_eq!(launch, "cuLaunchKernel");
+        let copy = reported_at("cuMemcpyDtoDAsync_v2", |gpu, other| {
+            let from = cuda::Buffer::<f32>::zeroed(other, 15)?;
+            cuda::Buffer::zeroed(gpu, 15)?.copy_from(&from)
+        });
+        assert_eq!(copy, "cuMemcpyDtoDAsync");
+    });
+}
+
 /// Stack of the last launch.
 static LAUNCH_STACK: Mutex<Option<Backtrace>> = Mutex::new(None);
 

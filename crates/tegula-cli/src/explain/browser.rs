@@ -34,7 +34,7 @@ pub fn write(file: &Path, args: &ExplainArgs, progress: &ProgressDisplay) -> Res
     Ok(())
 }
 
-/// KernelParser the file to open.
+/// Logs the path of the file to open.
 fn written(to: &ReportFile, file: &Path, progress: &ProgressDisplay) {
     if !to.is_stream() {
         let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());

@@ -28,7 +28,7 @@ pub struct Player {
     at: usize,
     block: usize,
     pub thread: [u32; 3],
-    /// KernelParser of elements in place of numbers.
+    /// Shows the names of elements in place of their values.
     pub names: bool,
     /// Plays without keys.
     pub auto: bool,

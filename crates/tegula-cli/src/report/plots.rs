@@ -256,7 +256,7 @@ fn color(dtype: &str) -> &'static str {
     colors().find(|(name, _)| *name == dtype).map_or("#222", |(_, color)| color)
 }
 
-/// KernelParser of types and their colors.
+/// The names of types and their colors.
 fn colors() -> impl Iterator<Item = (&'static str, &'static str)> {
     Type::OPERANDS.into_iter().map(Type::name).zip(COLORS)
 }

@@ -17,12 +17,12 @@ const SIZES: [usize; 3] = [4, 4, 6];
 const TILE: usize = 2;
 
 /// The side of a matrix element in the picture.
-const CELL: f64 = 40.0;
+const CELL: f64 = 32.0;
 const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 668.0;
+const HEIGHT: f64 = 550.0;
 /// Top left corners of A, B, C, and of the two shared arrays.
-const MATRICES: [[f64; 2]; 3] = [[44.0, 338.0], [320.0, 66.0], [320.0, 338.0]];
-const SHARED: [[f64; 2]; 2] = [[556.0, 110.0], [728.0, 110.0]];
+const MATRICES: [[f64; 2]; 3] = [[84.0, 274.0], [320.0, 58.0], [320.0, 274.0]];
+const SHARED: [[f64; 2]; 2] = [[556.0, 98.0], [728.0, 98.0]];
 
 /// Colors by class, distinguishable for color-blind readers (Okabe and Ito, 2008).
 const STYLE: &str = "\
@@ -258,7 +258,7 @@ impl<'a> Film<'a> {
     fn shared(&mut self) {
         let (trace, side, total) = (self.trace, TILE as f64 * CELL, self.total());
         let loads: Vec<Scene> = self.scenes.iter().copied().filter(|scene| scene.kind == SceneKind::Load).collect();
-        self.text([SHARED[0][0], 84.0], "faint", "shared memory of block (0, 0)");
+        self.text([SHARED[0][0], 72.0], "faint", "shared memory of block (0, 0)");
         for (array, origin) in SHARED.into_iter().enumerate() {
             self.text([origin[0], origin[1] + side + 18.0], "", &trace.header.shared[array].name);
             for (at, load) in loads.iter().enumerate() {
@@ -344,7 +344,7 @@ impl<'a> Film<'a> {
 
     /// The steps of the kernel, with a bar behind the one that runs.
     fn program(&mut self) {
-        let (x, y) = (SHARED[0][0], 268.0);
+        let (x, y) = (SHARED[0][0], 242.0);
         type IsIn = fn(SceneKind) -> bool;
         let lines: [(&str, &str, IsIn); 6] = [
             ("load", "A, B → tile_a, tile_b", |kind| matches!(kind, SceneKind::Load | SceneKind::Race)),
@@ -372,7 +372,7 @@ impl<'a> Film<'a> {
 
     /// The race with both threads, both lines, and their source.
     fn verdict(&mut self) {
-        let (found, total, y) = (self.start_of(SceneKind::Race, 1), self.total(), 556.0);
+        let (found, total, y) = (self.start_of(SceneKind::Race, 1), self.total(), 438.0);
         let race = self.races[0];
         let index: Vec<String> = race.index.iter().map(u64::to_string).collect();
         let head = format!("data race on {}[{}], {} pairs of accesses", race.name, index.join(", "), race.times);

@@ -9,7 +9,7 @@
 //! | memory | free memory | device memory |
 //!
 //! * Kernels have 32-bit indices, which may run one tile past the end, and 64-bit strides.
-//! * Broadcast elements of a matrix on the CPU are counted repeatedly.
+//! * On the CPU a broadcast element counts once for each of its indices.
 //! * Beyond the 65,535 blocks of a grid along y and z, each block computes several tiles.
 //! * The CPU checks free memory before any copy or computation. Device memory is allocated before
 //!   any copy.

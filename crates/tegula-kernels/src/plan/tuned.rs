@@ -369,9 +369,9 @@ mod tests {
 
     /// A legal recipe other than the model's choice, and that choice.
     fn another(problem: &Problem) -> (Recipe, Plan) {
-        let modelled = choose(problem, &CAPS).unwrap();
+        let modeled = choose(problem, &CAPS).unwrap();
         let others = legal(problem, &CAPS).into_iter().map(|candidate| candidate.recipe);
-        (others.rev().find(|recipe| Plan::Gpu(*recipe) != modelled).unwrap(), modelled)
+        (others.rev().find(|recipe| Plan::Gpu(*recipe) != modeled).unwrap(), modeled)
     }
 
     fn two() -> TuningTable {
@@ -472,9 +472,9 @@ mod tests {
             problem(Type::I32, [4096, 7, 500]),
             problem(Type::F16, [64, 64, 4096]),
         ] {
-            let (other, modelled) = another(&problem);
+            let (other, modeled) = another(&problem);
             let mut tuned = TuningTable::default();
-            assert_eq!(tuned.choose(&problem, &CAPS).unwrap(), modelled);
+            assert_eq!(tuned.choose(&problem, &CAPS).unwrap(), modeled);
             tuned.insert(problem, entry(other.name()));
             assert_eq!(tuned.choose(&problem, &CAPS).unwrap(), Plan::Gpu(other), "{problem:?}");
             // A problem that differs in any field is another one.
@@ -511,13 +511,13 @@ mod tests {
     #[test]
     fn cached_plans_do_not_hide_a_new_table() {
         let problem = problem(Type::F32, [300, 300, 300]);
-        let (other, modelled) = another(&problem);
+        let (other, modeled) = another(&problem);
         let mut tuned = TuningTable::default();
         let chosen = |tuned: &TuningTable| crate::plan::choose_cached(&problem, &CAPS, tuned).unwrap();
-        assert_eq!([chosen(&tuned), chosen(&tuned)], [modelled; 2]);
+        assert_eq!([chosen(&tuned), chosen(&tuned)], [modeled; 2]);
         tuned.insert(problem, entry(other.name()));
         assert_eq!([chosen(&tuned), chosen(&tuned)], [Plan::Gpu(other); 2]);
         tuned.insert(problem, entry("gone"));
-        assert_eq!([chosen(&tuned), chosen(&UNTUNED)], [modelled; 2]);
+        assert_eq!([chosen(&tuned), chosen(&UNTUNED)], [modeled; 2]);
     }
 }
