@@ -36,9 +36,8 @@ pub fn run(args: &CheckArgs, path: &Path, progress: &ProgressDisplay) -> Result<
     let options = &args.file;
     let source = load(options, path, progress)?;
     let (Configuration { grid, block, shared }, proposed) = configuration(options, &source)?;
-    let constants = proposed.map_or(&[][..], |launch| &launch.arguments);
-    let values = arguments::Values { arguments: &options.arguments, constants, variables: &options.variables };
-    let Arguments { mut buffers, arguments, variables, names } = arguments::bind(&source.signature, values, progress)?;
+    let Arguments { mut buffers, arguments, variables, names } =
+        arguments::bind(&source.signature, &options.arguments, &options.variables, progress)?;
     let bound = Arguments { buffers: buffers.clone(), names, ..Arguments::default() };
     let outputs = outputs(options, &bound)?;
     let expected = options.expect.iter().map(|formula| Expected::new(formula, options.tolerance, &bound, progress));

@@ -12,7 +12,7 @@ use crate::address::{Location, allocation_address, locate, shared_address};
 use crate::alu::Lanes;
 use crate::ast::{ScalarType, StateSpace};
 use crate::atomic;
-use crate::program::{Address, Atomic, AtomicKind, Reg, Transfer};
+use crate::program::{Address, Atomic, AtomicKind, Reg, SINK, Transfer};
 use crate::report::{self, Report};
 use crate::warp::{Run, lanes, lanes_where};
 
@@ -175,7 +175,7 @@ impl Run<'_, '_> {
                 self.check_read_only(&at, size);
             }
             if kind.scope.is_some() {
-                lanes(at.lanes).for_each(|lane| self.acquire(at.locations[lane], lane, transfer.order, transfer.scope));
+                lanes(at.lanes).for_each(|lane| self.acquire((at.locations[lane], size), lane, transfer.order, transfer.scope));
             }
             let mut values = [0; 32];
             lanes(at.lanes).for_each(|lane| values[lane] = self.fetch(at.locations[lane], lane, size));
@@ -549,26 +549,26 @@ impl Run<'_, '_> {
         self.changed |= changes;
     }
 
-    fn acquire(&mut self, location: Location, lane: usize, order: MemoryOrder, scope: Scope) {
+    fn acquire(&mut self, (location, size): (Location, u32), lane: usize, order: MemoryOrder, scope: Scope) {
         if !self.machine.config.checks || !self.is_tracked(location) {
             return;
         }
-        let acquires = matches!(order, MemoryOrder::Acquire | MemoryOrder::AcqRel);
         let (thread, now) = (self.thread(lane), self.now(lane, Some(scope)));
-        let Some((memory, index)) = self.shadow_keys(location, 1).next() else { return };
-        let (clocks, block) = (&mut self.block.clocks, self.block.linear as u32);
+        let block = self.block.linear as u32;
         // What a thread does after it has observed a value usually depends on that value.
+        for (memory, index) in self.shadow_keys(location, size) {
+            match location {
+                Location::Shared { .. } => self.block.shadow.record_wait(block, (memory, index as u32), &now, scope),
+                _ => self.global.record_wait(block, (memory, index), &now, scope),
+            }
+        }
+        let Some((memory, index)) = self.shadow_keys(location, 1).next() else { return };
+        let clocks = &mut self.block.clocks;
         let element = match location {
-            Location::Shared { .. } => {
-                self.block.shadow.record_wait(block, (memory, index as u32), &now, scope);
-                self.block.shadow.releases(memory, index as u32)
-            }
-            _ => {
-                self.global.record_wait(block, (memory, index), &now, scope);
-                self.global.releases(memory, index)
-            }
+            Location::Shared { .. } => self.block.shadow.releases(memory, index as u32),
+            _ => self.global.releases(memory, index),
         };
-        let missed = element.load(clocks, thread, acquires, scope);
+        let missed = element.load(clocks, thread, acquires(order), scope);
         clocks.missed_releases.extend(missed.map(|block| (block, now.site)));
     }
 
@@ -594,6 +594,8 @@ impl Run<'_, '_> {
         let wavefronts = atomic_wavefronts(modeled(atomic.kind), modeled_type(atomic.ty));
         self.count(&target, size * count, count, (wavefronts, |addresses, _| atomic_sectors(addresses)));
         let order = self.order(target.lanes);
+        // The read of a reduction forms no acquire pattern (PTX ISA, "Release and Acquire Patterns").
+        let observes = acquires(atomic.order) || atomic.dst.iter().any(|&dst| dst != SINK);
         for (e, (&dst, &value)) in atomic.dst.iter().zip(&atomic.values).enumerate() {
             let at = self.elements(&target, e as u32 * size);
             let (values, swaps) = (*self.register(value), *self.register(atomic.swap));
@@ -602,7 +604,9 @@ impl Run<'_, '_> {
                 let location = at.locations[lane];
                 let kind = |access| Kind { access, scope: Some(atomic.scope), volatile: false };
                 self.check(location, lane, size, kind(AccessKind::Read));
-                self.acquire(location, lane, atomic.order, atomic.scope);
+                if observes {
+                    self.acquire((location, size), lane, atomic.order, atomic.scope);
+                }
                 old[lane] = self.fetch(location, lane, size);
                 // A failed comparison is a read: it neither writes nor releases.
                 let Some(new) = atomic::update(atomic.kind, atomic.ty, old[lane], values[lane], swaps[lane]) else {
@@ -718,6 +722,10 @@ fn read_bytes(bytes: &[u8], offset: usize, size: u32) -> u64 {
 /// Scope of a strong access; `None` for a weak one.
 fn strong(order: MemoryOrder, scope: Scope) -> Option<Scope> {
     (order != MemoryOrder::Weak).then_some(scope)
+}
+
+fn acquires(order: MemoryOrder) -> bool {
+    matches!(order, MemoryOrder::Acquire | MemoryOrder::AcqRel)
 }
 
 /// The operation whose cost rule applies.

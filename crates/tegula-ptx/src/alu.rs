@@ -2,7 +2,7 @@
 //!
 //! It knows neither registers nor memory: lanes in, lanes out. Each family of instructions is a
 //! module with its syntax ([`syntax::Form`]), and with its semantics. Results equal the hardware's
-//! to the bit, except those of approximate instructions. Payloads of NaN may differ.
+//! to the bit, except those of approximate instructions; NaN is that of an H100.
 //! Source: PTX ISA 9.1, chapter "Instructions".
 
 mod approx;

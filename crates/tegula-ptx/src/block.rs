@@ -20,6 +20,10 @@ pub(crate) struct BlockBarrier {
     /// Threads that complete it; `None` for all of the block.
     pub threads: Option<u32>,
     pub arrived: u32,
+    /// Arrivals of whole warps: a number of threads counts 32 for each, however many lanes it has.
+    warps: u32,
+    /// Lanes that arrived of warps of which others have not: number of the warp, and lanes.
+    partial: Vec<(u32, u32)>,
     /// Threads that arrived without waiting.
     pub passed: u32,
     pub view: ClockView,
@@ -92,27 +96,38 @@ impl Block {
         self.warps.iter().map(|warp| warp.alive.count_ones()).sum()
     }
 
+    /// Threads that arrived at a barrier, and those that complete it.
+    pub fn arrivals(&self, id: u32) -> (u32, u32) {
+        let barrier = &self.barriers[id as usize];
+        let Some(threads) = barrier.threads else { return (barrier.arrived, self.alive()) };
+        // Lanes that have ended do not arrive any more.
+        let is_whole = |&&(warp, lanes): &&(u32, u32)| self.warps[warp as usize].alive & !lanes == 0;
+        (32 * (barrier.warps + barrier.partial.iter().filter(is_whole).count() as u32), threads)
+    }
+
     /// Completes the barriers at which all threads arrived; returns whether there is one.
     fn complete_barriers(&mut self, machine: &Machine<'_>, partial: &mut Partial) -> bool {
         let mut completed = false;
         for id in 0..self.barriers.len() as u32 {
-            let barrier = &self.barriers[id as usize];
-            if barrier.arrived == 0 {
-                continue;
-            }
-            let expected = barrier.threads.unwrap_or_else(|| self.alive());
-            if barrier.arrived >= expected {
-                self.complete_barrier(machine, id, expected, partial);
+            let (arrived, expected) = self.arrivals(id);
+            if arrived > 0 && arrived >= expected {
+                self.complete_barrier(machine, id, (arrived, expected), partial);
                 completed = true;
             }
         }
         completed
     }
 
-    fn complete_barrier(&mut self, machine: &Machine<'_>, id: u32, expected: u32, partial: &mut Partial) {
+    fn complete_barrier(
+        &mut self,
+        machine: &Machine<'_>,
+        id: u32,
+        (arrived, expected): (u32, u32),
+        partial: &mut Partial,
+    ) {
         let barrier = std::mem::take(&mut self.barriers[id as usize]);
-        if barrier.arrived > expected {
-            report::arrivals(machine, self, &barrier, (id, expected), partial);
+        if arrived > expected {
+            report::arrivals(machine, self, &barrier, (id, arrived, expected), partial);
         }
         // All threads of the block wait here or have ended: one epoch orders them.
         let whole = barrier.threads.is_none() && barrier.passed == 0;
@@ -168,7 +183,8 @@ impl Block {
                 let (pc, mask) = (path.pc, path.mask);
                 report::divergent_barrier(machine, self, at, (pc, mask), partial);
                 let registers = std::mem::take(&mut self.warps[at].registers);
-                self.arrive(machine, (at as u32, &registers), (pc, mask), id);
+                let alive = self.warps[at].alive;
+                self.arrive(machine, (at as u32, alive, &registers), (pc, mask), id);
                 self.warps[at].registers = registers;
                 self.complete_barriers(machine, partial);
                 return true;
@@ -178,7 +194,13 @@ impl Block {
     }
 
     /// Counts the arrival of lanes at a barrier, and releases their clocks.
-    pub fn arrive(&mut self, machine: &Machine<'_>, (warp, registers): (u32, &[Lanes]), (pc, mask): (u32, u32), id: u32) {
+    pub fn arrive(
+        &mut self,
+        machine: &Machine<'_>,
+        (warp, alive, registers): (u32, u32, &[Lanes]),
+        (pc, mask): (u32, u32),
+        id: u32,
+    ) {
         let Op::Barrier(op) = &machine.program.code[pc as usize].op else { return };
         let first = mask.trailing_zeros() as usize % 32;
         let threads = op.threads.map(|reg| registers[reg as usize][first] as u32);
@@ -189,6 +211,12 @@ impl Block {
         barrier.threads = threads.or(barrier.threads);
         barrier.pc = pc;
         barrier.arrived += mask.count_ones();
+        let before = barrier.partial.iter().position(|&(of, _)| of == warp).map(|at| barrier.partial.swap_remove(at));
+        let lanes = before.map_or(0, |(_, lanes)| lanes) | mask;
+        match alive & !lanes {
+            0 => barrier.warps += 1,
+            _ => barrier.partial.push((warp, lanes)),
+        }
         barrier.count += if op.kind == BarrierKind::Sync { 0 } else { count };
         if op.kind == BarrierKind::Arrive {
             barrier.passed += mask.count_ones();

@@ -6,6 +6,7 @@
 #![cfg_attr(target_arch = "wasm32", allow(dead_code))]
 
 mod blank;
+mod calls;
 mod constant;
 mod declaration;
 mod environment;

@@ -121,6 +121,7 @@ pub(crate) fn special(name: &str) -> Option<Special> {
         "%total_smem_size" | "%aggr_smem_size" => Special::TotalSharedBytes,
         "%is_explicit_cluster" | "%cluster_ctarank" => Special::Constant(0),
         "%cluster_nctarank" => Special::Constant(1),
+        _ if name.starts_with("%envreg") || name.starts_with("%reserved_smem_offset") => Special::Constant(0),
         _ => return None,
     })
 }

@@ -31,7 +31,7 @@ impl LowerError {
 pub enum PtxError {
     /// The text is not PTX.
     #[error(transparent)]
-    Parse(#[from] crate::syntax::ParseError),
+    Parse(#[from] crate::parse::ParseError),
     /// A name that is not defined, or what is not supported.
     #[error(transparent)]
     Lower(LowerError),

@@ -65,7 +65,7 @@ impl Module {
     /// # Errors
     /// [`PtxError::Parse`] with line and column.
     pub fn parse(text: &str) -> Result<Self, PtxError> {
-        Ok(Module { ast: crate::syntax::module(text)? })
+        Ok(Module { ast: crate::parse::module(text)? })
     }
 
     /// The syntax tree.

@@ -43,7 +43,7 @@ pub mod matrix;
 mod matrix_access;
 mod mbarrier;
 mod memory;
-pub mod syntax;
+pub mod parse;
 mod partial;
 mod path;
 mod print;

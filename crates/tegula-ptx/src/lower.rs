@@ -29,6 +29,8 @@ pub(crate) struct ModuleVariable {
 /// Largest size of a module variable, and of the frame of a function, in bytes.
 const MAX_VARIABLE: u64 = 1 << 30;
 const MAX_FRAME: u64 = 1 << 19;
+/// Name in messages of the memory that synchronizes a cooperative grid.
+const GRID_WORKSPACE: &str = "the workspace of the cooperative grid";
 
 /// Lowers a kernel of a module, with the functions that it calls.
 ///
@@ -36,7 +38,9 @@ const MAX_FRAME: u64 = 1 << 19;
 /// [`LowerError`] for a name that is not defined and for what is not supported, with the line.
 pub(crate) fn lower(module: &Module, kernel: &str) -> Result<(Program, Vec<ModuleVariable>), LowerError> {
     let mut lowering = Lowering::new(module)?;
+    // The kernel is the first function: initial values of variables may name others.
     lowering.function(kernel)?;
+    lowering.initial_values()?;
     let mut next = 0;
     while next < lowering.queue.len() {
         let name = lowering.queue[next];
@@ -161,7 +165,12 @@ impl<'a> Lowering<'a> {
             };
             self.scopes[0].insert(variable.name.clone(), name);
         }
-        // The addresses of all variables are known now.
+        Ok(())
+    }
+
+    /// Computes the initial values of variables, which can be addresses of each other.
+    fn initial_values(&mut self) -> Result<(), LowerError> {
+        let module = self.module;
         for variable in &module.variables {
             if let Some(&Name::Global(number)) = self.scopes[0].get(&variable.name) {
                 self.variables[number as usize].bytes = self.initial_bytes(variable)?;
@@ -502,6 +511,11 @@ impl<'a> Lowering<'a> {
                 continue;
             }
             let position = join_at + start as u32;
+            // Lanes that end the kernel wait for no others: a barrier does not count them any more.
+            let target = &self.code[position as usize];
+            if self.in_kernel && target.guard.is_none() && matches!(target.op, Op::Return | Op::Exit) {
+                continue;
+            }
             if let Op::Branch { join, .. } | Op::BranchIndexed { join, .. } = &mut self.code[start + at].op {
                 *join = position;
                 self.code[position as usize].joins = true;
@@ -649,6 +663,11 @@ impl<'a> Lowering<'a> {
         if name == "WARP_SZ" {
             return Ok(self.constant(32));
         }
+        // Together they are the address of the memory that synchronizes a cooperative grid.
+        if matches!(name, "%envreg1" | "%envreg2") {
+            let address = allocation_address(self.grid_workspace());
+            return Ok(self.constant(if name == "%envreg1" { address >> 32 } else { address & 0xffff_ffff }));
+        }
         if let Some(register) = crate::decode::special(name) {
             let dst = self.register();
             self.push(None, Op::Special { dst, register }, source.line);
@@ -659,6 +678,16 @@ impl<'a> Lowering<'a> {
             return Ok(self.constant(address));
         }
         Err(LowerError::of(source, format!("{name} is not defined")))
+    }
+
+    /// The variable that synchronizes a cooperative grid, which a driver allocates.
+    fn grid_workspace(&mut self) -> u32 {
+        let known = self.variables.iter().position(|variable| variable.name == GRID_WORKSPACE);
+        known.unwrap_or_else(|| {
+            let (name, space, ty) = (GRID_WORKSPACE.into(), StateSpace::Global, ScalarType::U32);
+            self.variables.push(ModuleVariable { name, space, ty, bytes: vec![0; 64] });
+            self.variables.len() - 1
+        }) as u32
     }
 
     /// The register that an operand names as a destination.

@@ -2,15 +2,20 @@
 //!
 //! It reads what NVRTC, nvcc, clang, Numba, Triton and Tegula's own printer write, in ISA 6.0 to
 //! 9.x. Directives that change no result, such as debug sections and register limits, are skipped.
+//! Time is linear in the text, and nesting is limited.
 //! Source: PTX ISA 9.0, "Syntax" and "Directives".
 
 mod constant;
 mod cursor;
 mod declaration;
+mod function;
+mod initial;
 mod statement;
+mod token;
 
-use crate::ast::{Function, Module};
+use crate::ast::Module;
 use cursor::Cursor;
+use token::Kind;
 
 /// A syntax error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +23,7 @@ use cursor::Cursor;
 pub struct ParseError {
     /// Line in the text, from 1.
     pub line: u32,
-    /// Column, from 1.
+    /// Column, from 1, in characters.
     pub column: u32,
     /// What was expected, and what was found.
     pub message: String,
@@ -33,263 +38,206 @@ type Result<T> = std::result::Result<T, ParseError>;
 pub fn module(text: &str) -> Result<Module> {
     let mut cursor = Cursor::new(text);
     let mut module = Module::default();
-    while !cursor.is_at_end() {
+    if !(cursor.is(Kind::Dotted) && cursor.token().text == "version") {
+        return Err(cursor.unexpected(".version, with which PTX begins"));
+    }
+    while !cursor.is(Kind::End) {
         cursor.directive(&mut module)?;
     }
-    if module.version == (0, 0) {
-        return Err(cursor.error("the text has no .version: it is not PTX"));
-    }
+    module.files = cursor.files;
     Ok(module)
 }
 
-/// Linkage of a declaration.
-#[derive(Clone, Copy, Default)]
-struct Linkage {
-    external: bool,
-}
-
 impl Cursor<'_> {
-    /// Parses a directive at module scope.
+    /// A directive at module scope.
     fn directive(&mut self, module: &mut Module) -> Result<()> {
-        let start = self.position();
-        if !self.eat(".") {
-            return Err(self.expected("a directive such as .entry"));
+        let start = self.token();
+        if start.kind != Kind::Dotted {
+            return Err(self.unexpected("a directive such as .entry"));
         }
-        let name = self.word()?;
-        match name {
+        match start.text {
             "version" => {
-                let major = self.integer()?;
-                self.expect(".")?;
-                module.version = (major as u32, self.integer()? as u32);
-                Ok(())
+                self.advance();
+                module.version = self.version()?;
             }
             "target" => {
-                module.target = self.word()?.into();
+                self.advance();
+                module.target = self.word("a target such as sm_80")?.into();
                 while self.eat(",") {
-                    self.word()?;
+                    self.word("a target such as debug")?;
                 }
-                Ok(())
             }
-            "address_size" => match self.integer()? {
-                64 => Ok(()),
-                size => Err(self.error(&format!("addresses of {size} bits are not supported; compile for 64 bits"))),
-            },
+            "address_size" => {
+                self.advance();
+                let number = self.token();
+                match self.unsigned("64")? {
+                    64 => {}
+                    bits => {
+                        let message = format!("addresses of {bits} bits are not supported; compile for 64 bits");
+                        return Err(self.error_at(number, message));
+                    }
+                }
+            }
             "file" => {
-                let file = self.file()?;
-                module.files.push(file);
-                Ok(())
+                self.advance();
+                self.file()?;
             }
-            "section" => self.skip_section(),
-            "loc" => self.loc().map(|_| ()),
-            "pragma" | "alias" => self.skip_to_semicolon(),
-            _ => {
-                self.reset(start);
-                self.declaration(module)
+            "loc" => {
+                self.advance();
+                self.loc()?;
             }
-        }
-    }
-
-    /// Parses a function, a kernel, or a variable at module scope.
-    fn declaration(&mut self, module: &mut Module) -> Result<()> {
-        let linkage = self.linkage()?;
-        let start = self.position();
-        self.expect(".")?;
-        match self.word()? {
-            "entry" => {
-                let function = self.function(true)?;
-                module.functions.push(function);
+            "section" => {
+                self.advance();
+                if self.eat_dotted().is_none() {
+                    self.word("the name of a section")?;
+                }
+                self.skip_brackets("{", "}")?;
             }
-            "func" => {
-                let function = self.function(false)?;
-                module.functions.push(function);
+            "pragma" => self.skip_to_semicolon()?,
+            "alias" => {
+                self.advance();
+                let alias = self.word("the name of a function")?.into();
+                self.expect(",")?;
+                let function = self.word("the name of a function")?.into();
+                self.expect(";")?;
+                module.aliases.push((alias, function));
             }
             _ => {
-                self.reset(start);
-                let variables = self.variables(linkage)?;
-                module.variables.extend(variables);
+                let external = self.linkage();
+                match self.token().text {
+                    text @ ("entry" | "func") if self.is(Kind::Dotted) => {
+                        self.advance();
+                        module.functions.push(self.function(text == "entry")?);
+                    }
+                    _ => module.variables.extend(self.variables(external)?),
+                }
             }
         }
         Ok(())
     }
 
-    fn linkage(&mut self) -> Result<Linkage> {
-        let mut linkage = Linkage::default();
-        loop {
-            let start = self.position();
-            let word = if self.eat(".") { self.word()? } else { "" };
-            match word {
-                "extern" => linkage.external = true,
-                "visible" | "weak" | "common" => {}
-                _ => {
-                    self.reset(start);
-                    return Ok(linkage);
-                }
-            }
-        }
+    /// `major.minor`
+    fn version(&mut self) -> Result<(u32, u32)> {
+        let version = if self.is(Kind::Number) { self.token().text.split_once('.') } else { None };
+        let version = version.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+        let version = version.ok_or_else(|| self.unexpected("a version such as 8.5"))?;
+        self.advance();
+        Ok(version)
     }
 
-    fn function(&mut self, entry: bool) -> Result<Function> {
-        let line = self.line();
-        while self.eat(".") {
-            // `.func .attribute(…)`, `.func .noreturn`
-            self.word()?;
-            if self.peek() == Some(b'(') {
-                self.skip_parentheses()?;
-            }
-        }
-        let returns = if !entry && self.peek() == Some(b'(') { self.parameters()? } else { Vec::new() };
-        let name = self.word()?.to_string();
-        let params = if self.peek() == Some(b'(') { self.parameters()? } else { Vec::new() };
-        let mut function =
-            Function { name, entry, returns, params, max_block: None, required_block: None, body: None, line };
-        while self.eat(".") {
-            let directive = self.word()?;
-            match directive {
-                "maxntid" => function.max_block = Some(self.extents()?),
-                "reqntid" => function.required_block = Some(self.extents()?),
-                "noreturn" | "explicitcluster" | "blocksareclusters" => {}
-                "minnctapersm" | "maxnctapersm" | "maxnreg" | "maxclusterrank" | "reqnctapercluster" => {
-                    self.extents()?;
-                }
-                "pragma" => self.skip_to_semicolon()?,
-                "attribute" | "abi_preserve" | "abi_preserve_control" | "unique" => {
-                    if self.peek() == Some(b'(') { self.skip_parentheses()? } else { self.integer().map(|_| ())? }
-                }
-                other => return Err(self.error(&format!("directive .{other} is not supported"))),
-            }
-        }
-        if !self.eat(";") {
-            function.body = Some(self.body()?);
-        }
-        Ok(function)
-    }
-
-    /// One to three extents.
-    fn extents(&mut self) -> Result<[u32; 3]> {
-        let mut extents = [1; 3];
-        extents[0] = self.integer()? as u32;
-        for extent in &mut extents[1..] {
-            if !self.eat(",") {
-                break;
-            }
-            *extent = self.integer()? as u32;
-        }
-        Ok(extents)
-    }
-
-    /// `.file number "name" [, time, size]`, after the word.
-    fn file(&mut self) -> Result<(u32, String)> {
-        let number = self.integer()? as u32;
-        let name = self.string()?;
+    /// `number "name" [, time, size]`
+    fn file(&mut self) -> Result<()> {
+        let number = self.unsigned("a file number")?;
+        let name = self.quoted()?;
         while self.eat(",") {
-            self.integer()?;
+            self.integer_constant("a time or a size")?;
         }
-        Ok((number, name))
-    }
-
-    /// `.section name { … }`, which holds debug data.
-    fn skip_section(&mut self) -> Result<()> {
-        while !matches!(self.peek(), Some(b'{') | None) {
-            self.bump();
-        }
-        self.skip_braces()
+        self.files.push((number, name));
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ast::{Initializer, Operand, Statement};
+    use crate::ast::{Function, Statement};
 
-    const TEXT: &str = "
-        // A comment
-        .version 8.5
-        .target sm_90a, debug
-        .address_size 64
-        .global .align 4 .b8 text[4] = {72, 105, 33};
-        .const .f32 weights[2][2] = {{0f3F800000, 0f40000000}, {0f40400000}};
-        .global .u64 pointer = generic(text)+2;
-        .extern .shared .align 16 .b8 buffer[];
-        .extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);
-        .visible .entry k(.param .u64 .ptr .global .align 16 a, .param .align 8 .b8 s[24])
-        .maxntid 256, 1, 1
-        {
-            .reg .pred %p<3>;
-            .reg .b32 %r<9>, x;
-            .loc 1 7 3
-            mov.u32 %r1, %tid.x; /* inline */
-            @!%p1 bra $L_1;
-            ld.global.L2::128B.v2.f32 {%f1, _}, [%rd1+-8];
-            { .reg .b32 t; add.s32 t, x, -0x10; }
-            setp.lt.and.s32 %p1|%p2, %r1, 5, !%p2;
-            call.uni (r0), vprintf, (a0, a1);
-        $L_1:
-            .loc 1 9 5, function_name $L_info+4, inlined_at 1 12 3
-            ret;
-        }
-        .file 1 \"a \\\"b\\\".cu\", 12, 34
-        .section .debug_str { .b8 1,2 }
-    ";
+    const CONSTRUCTS: &str = include_str!("../tests/ptx/constructs.ptx");
+
+    fn statements(function: &Function) -> &[Statement] {
+        function.body.as_deref().unwrap_or(&[])
+    }
 
     #[test]
     fn module_of_every_construct_is_parsed() {
-        let module = module(TEXT).unwrap();
+        let module = module(CONSTRUCTS).unwrap();
         assert_eq!((module.version, module.target.as_str()), ((8, 5), "sm_90a"));
-        assert_eq!(module.files, [(1, "a \"b\".cu".to_string())]);
-        let [text, weights, pointer, buffer] = &module.variables[..] else { panic!("{:?}", module.variables) };
-        assert_eq!((text.bytes(), text.init.len()), (4, 3));
-        assert_eq!(weights.init[3], Initializer::Bits(0));
-        assert_eq!((weights.init.len(), &weights.init[1]), (4, &Initializer::Bits(0x4000_0000)));
-        assert!(matches!(&pointer.init[..], [Initializer::Address { generic: true, offset: 2, .. }]));
-        assert!(buffer.external && buffer.bytes() == 0);
-        let kernel = &module.functions[1];
-        assert_eq!((kernel.params.len(), kernel.max_block), (2, Some([256, 1, 1])));
-        let body = kernel.body.as_ref().unwrap();
-        let instructions: Vec<_> = body
+        assert_eq!(module.files, [(1, "dir\\a.cu".to_string()), (2, "c.cuh".to_string())]);
+        assert_eq!(module.aliases, [("also".to_string(), "twice".to_string())]);
+        let names = |names: Vec<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            names(module.variables.iter().map(|variable| &variable.name).collect()),
+            "text weights pointer low buffer common managed"
+        );
+        assert_eq!(
+            names(module.functions.iter().map(|function| &function.name).collect()),
+            "vprintf also twice kernel last"
+        );
+        let external = |variable: &&crate::ast::Variable| variable.external;
+        assert_eq!(module.variables.iter().filter(external).count(), 1);
+        let kernel = &module.functions[3];
+        assert_eq!((kernel.entry, kernel.params.len(), kernel.max_block), (true, 2, Some([256, 1, 1])));
+        let is_instruction = |statement: &&Statement| matches!(statement, Statement::Instruction(_));
+        assert_eq!(statements(kernel).iter().filter(is_instruction).count(), 11);
+        assert_eq!(statements(&module.functions[4]).len(), 1);
+    }
+
+    #[test]
+    fn instructions_know_their_lines() {
+        let module =
+            module(".version 6.0\n.target sm_70\n.visible .entry k()\n{\n/* two\nlines */ ret;\n@%p bra L;\n}")
+                .unwrap();
+        let lines: Vec<_> = statements(&module.functions[0])
             .iter()
             .filter_map(|statement| match statement {
-                Statement::Instruction(instruction) => Some(instruction.to_string()),
+                Statement::Instruction(instruction) => Some(instruction.line),
                 _ => None,
             })
             .collect();
-        assert_eq!(
-            instructions,
-            [
-                "mov.u32 %r1, %tid.x",
-                "@!%p1 bra $L_1",
-                "ld.global.L2::128B.v2.f32 {%f1, _}, [%rd1-8]",
-                "setp.lt.and.s32 %p1|%p2, %r1, 5, !%p2",
-                "call.uni (r0), vprintf, (a0, a1)",
-                "ret"
-            ]
-        );
-        assert!(body.iter().any(|statement| matches!(statement, Statement::Loc(loc) if loc.inlined_at == Some((1, 12, 3)))));
-        let Some(Statement::Block(block)) = body.iter().find(|statement| matches!(statement, Statement::Block(_))) else {
-            panic!("no block");
-        };
-        let Statement::Instruction(add) = &block[1] else { panic!("{block:?}") };
-        assert_eq!(add.operands[2], Operand::Integer(-16));
+        assert_eq!((module.functions[0].line, lines), (3, vec![6, 7]));
     }
 
     #[test]
-    fn errors_name_line_and_column() {
-        let error = module(".version 8.0\n.target sm_80\n.entry k() { add.s32 %r1 %r2; }").unwrap_err();
-        assert_eq!(error.to_string(), "line 3, column 26: expected \";\" after the instruction, found \"%\"");
-        assert!(module("hello").is_err() && module("").is_err());
-        assert!(module(".version 8.0 .target sm_80 .address_size 32").unwrap_err().message.contains("32 bits"));
-    }
-
-    #[test]
-    fn any_prefix_or_changed_byte_does_not_panic() {
-        for end in 0..TEXT.len() {
-            let _ = module(&TEXT[..end]);
+    fn modules_that_are_malformed_are_rejected_where_they_are() {
+        for (text, message) in [
+            ("", "line 1, column 1: expected .version, with which PTX begins, found the end of the text"),
+            ("hello", "line 1, column 1: expected .version, with which PTX begins, found \"hello\""),
+            (".version 8", "line 1, column 10: expected a version such as 8.5, found \"8\""),
+            (
+                ".version 8.0\n.target sm_80\n.entry k() { add.s32 %r1 %r2; }",
+                "line 3, column 26: expected \";\" after the instruction, found \"%r2\"",
+            ),
+            (
+                ".version 8.0 .address_size 32",
+                "line 1, column 28: addresses of 32 bits are not supported; compile for 64 bits",
+            ),
+            (".version 8.0\n  .surprise x;", "line 2, column 3: directive .surprise is not supported"),
+            (".version 8.0\n.entry k() { é", "line 2, column 14: expected a statement or \"}\", found \"é\""),
+            (".version 8.0\n/* é */ .entry k(", "line 2, column 18: expected a state space such as .reg"),
+            (
+                ".version 8.0 /* no end",
+                "line 1, column 14: expected a directive such as .entry, found a comment or a string that has no end",
+            ),
+            (".version 8.0 .section .s {", "line 1, column 27: expected \"}\", found the end of the text"),
+            (
+                ".version 8.0 .pragma \"a",
+                "line 1, column 22: expected \";\", found a comment or a string that has no end",
+            ),
+        ] {
+            assert_eq!(module(text).unwrap_err().to_string(), message, "{text}");
         }
-        for at in (0..TEXT.len()).filter(|&at| TEXT.is_char_boundary(at)) {
-            for byte in ["{", "}", ";", "\"", "(", "-", "0", "."] {
-                let _ = module(&format!("{}{byte}{}", &TEXT[..at], &TEXT[at + 1..]));
+        for start in ["", ".", "5", "\"", ".reg .", ".entry k() {", ".entry k() { @", ".entry k() ."] {
+            let error = module(&format!(".version 8.0 {start}{}", "é9".repeat(1000))).unwrap_err();
+            let error2 = module(&format!(".version 8.0 {start}{};", "x9".repeat(1000))).unwrap_err();
+            assert!(error.message.len() < 160 && error2.message.len() < 160, "{error} {error2}");
+        }
+    }
+
+    #[test]
+    fn every_prefix_is_read_or_rejected() {
+        let accepted = (0..CONSTRUCTS.len()).filter(|&end| module(&CONSTRUCTS[..end]).is_ok()).count();
+        assert!(accepted < CONSTRUCTS.len() / 10, "{accepted}");
+    }
+
+    #[test]
+    fn texts_with_one_character_changed_are_read_or_rejected() {
+        let mut rejected = 0;
+        for at in (0..CONSTRUCTS.len()).step_by(11) {
+            for character in ["{", "}", ";", "\"", "(", "[", "-", "0", ".", "%", "/*", "é"] {
+                let changed = format!("{}{character}{}", &CONSTRUCTS[..at], &CONSTRUCTS[at + 1..]);
+                rejected += usize::from(module(&changed).is_err());
             }
         }
-        let _ = module(&format!(".version 8.0 .target sm_80 .entry k() {}", "{".repeat(100_000)));
-        let _ = module(&format!(".version 8.0 .target sm_80 .global .u32 a = {};", "(".repeat(100_000)));
+        assert!(rejected > CONSTRUCTS.len() / 3, "{rejected}");
     }
 }

@@ -262,14 +262,13 @@ pub(crate) fn arrivals(
     machine: &Machine<'_>,
     block: &Block,
     barrier: &BlockBarrier,
-    (id, expected): (u32, u32),
+    (id, arrived, expected): (u32, u32, u32),
     partial: &mut Partial,
 ) {
     let site = machine.site_source(barrier.pc);
     partial.findings.add(FindingKind::ArrivalMismatch, &[site], block.linear, || {
         let message = format!(
-            "{} threads arrive at barrier {id}, which is complete with {expected} ({})",
-            barrier.arrived,
+            "{arrived} threads arrive at barrier {id}, which is complete with {expected} ({})",
             line(machine.program, site)
         );
         machine.diagnostic(FindingKind::ArrivalMismatch, message, block.id, &[site])
@@ -299,9 +298,8 @@ pub(crate) fn stuck(machine: &Machine<'_>, block: &Block, partial: &mut Partial)
         }
         let what = match path.state {
             State::Barrier(id) => {
-                let barrier = &block.barriers[id as usize];
-                let expected = barrier.threads.unwrap_or_else(|| block.alive());
-                format!("at barrier {id}, where {} of {expected} threads arrived", barrier.arrived)
+                let (arrived, expected) = block.arrivals(id);
+                format!("at barrier {id}, where {arrived} of {expected} threads arrived")
             }
             State::Converge => "at a warp-wide instruction for lanes that do not reach it".into(),
             State::Spinning => "in a loop in which nothing changes".into(),

@@ -52,7 +52,8 @@ impl Run<'_, '_> {
             }
         }
         let registers = std::mem::take(&mut self.warp.registers);
-        self.block.arrive(self.machine, (self.warp.index, &registers), (path.pc, path.mask), id);
+        let alive = self.warp.alive;
+        self.block.arrive(self.machine, (self.warp.index, alive, &registers), (path.pc, path.mask), id);
         self.warp.registers = registers;
         if barrier.kind == BarrierKind::Arrive { Flow::Next } else { Flow::Wait(State::Barrier(id)) }
     }
@@ -96,13 +97,17 @@ impl Run<'_, '_> {
                 && matches!(machine.program.code[other.pc as usize].op, Op::WarpSync { mask } if same(mask))
         };
         let waiting: Vec<bool> = self.warp.paths.iter().map(at_sync).collect();
-        let arrived = self.warp.paths.iter().zip(&waiting).filter(|(_, waits)| **waits).fold(path.mask, |all, (other, _)| all | other.mask);
-        if path.mask & !mask != 0 {
+        let arrived = self.warp.paths.iter().zip(&waiting).filter(|(_, waits)| **waits).fold(self.active, |all, (other, _)| all | other.mask);
+        if self.active & !mask != 0 {
             let message = format!("executes a warp synchronization with mask {mask:#010x}, which leaves out the lane itself");
-            self.report(Report::new(FindingKind::DivergentWarp, message).lanes(path.mask & !mask));
+            self.report(Report::new(FindingKind::DivergentWarp, message).lanes(self.active & !mask));
             return Flow::Next;
         }
         if mask & alive & !arrived != 0 {
+            if self.active != path.mask {
+                // The lanes that a guard excludes do not wait.
+                self.split(path, self.active);
+            }
             return Flow::Wait(State::Converge);
         }
         for (other, _) in self.warp.paths.iter_mut().zip(waiting).filter(|(_, waits)| *waits) {

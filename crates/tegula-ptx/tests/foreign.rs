@@ -37,7 +37,7 @@ struct Fetched {
 }
 
 /// What happened to a kernel.
-enum Result_ {
+enum Report {
     /// Not fetched, compiled, lowered or launched, and why.
     Fails(String),
     /// Ran; what was reported.
@@ -69,14 +69,14 @@ impl Foreign {
         module.kernel(kernel.symbol.as_deref().unwrap_or_default()).map_err(|error| error.to_string())
     }
 
-    fn run(&self, folder: &Path, fetched: &Fetched) -> Result_ {
+    fn run(&self, folder: &Path, fetched: &Fetched) -> Report {
         let verdict = self.kernel(folder, fetched).and_then(|kernel| verdict::run(&self.entry, &kernel, seeds()));
         match verdict {
-            Err(error) => Result_::Fails(error),
+            Err(error) => Report::Fails(error),
             Ok(verdict) => {
                 let reported = verdict.observed(&self.entry.file).into_iter();
                 let reported = reported.map(|observed| format!("{}: {}", observed.kind, observed.text)).collect();
-                Result_::Ran(reported, verdict.failures(&self.entry))
+                Report::Ran(reported, verdict.failures(&self.entry))
             }
         }
     }
@@ -94,17 +94,17 @@ fn foreign_kernels_run_and_report_what_is_expected() {
     let kernels: Vec<Foreign> = serde_json::from_str(include_str!("foreign.json")).expect("foreign.json");
     let status = std::fs::read_to_string(folder.join("status.json")).expect("status.json");
     let status: BTreeMap<String, Fetched> = serde_json::from_str(&status).expect("status.json");
-    let ran: Vec<(&Foreign, Result_)> = kernels
+    let ran: Vec<(&Foreign, Report)> = kernels
         .par_iter()
         .filter_map(|kernel| Some((kernel, kernel.run(&folder, status.get(&kernel.entry.file)?))))
         .collect();
     let mut wrong = Vec::new();
     let mut count = 0;
     for (kernel, result) in &ran {
-        let name = format!("{} {} {} {}", kernel.package, kernel.version, kernel.entry.file, kernel.entry.kernel);
+        let name = format!("{} {}: {}", kernel.package, kernel.version, kernel.entry.title());
         match result {
-            Result_::Fails(reason) => println!("{name}: cannot run: {}", reason.lines().next().unwrap_or_default()),
-            Result_::Ran(reported, failures) => {
+            Report::Fails(reason) => println!("{name}: cannot run: {}", reason.lines().next().unwrap_or_default()),
+            Report::Ran(reported, failures) => {
                 count += 1;
                 println!("{name}: {}", if reported.is_empty() { "clean".into() } else { reported.join("\n    ") });
                 wrong.extend(failures.iter().map(|failure| format!("{name}: {failure}\n")));

@@ -145,7 +145,8 @@ fn random_programs_race_where_the_memory_model_says_so() {
     );
     differ.iter().for_each(|(seed, _, what)| println!("seed {seed}: {what}"));
     let only = std::env::var("TEGULA_ONLY").unwrap_or_default();
-    let shown: Vec<_> = differ.iter().filter(|(seed, _, what)| what.contains(&only) || seed.to_string() == only).collect();
+    let shown: Vec<_> =
+        differ.iter().filter(|(seed, _, what)| what.contains(&only) || seed.to_string() == only).collect();
     let mut seen = std::collections::BTreeSet::new();
     for (seed, program, what) in shown {
         if seen.len() < number("TEGULA_SHOW", 1) as usize && seen.insert(*seed) {

@@ -79,24 +79,20 @@ impl Arguments {
     }
 }
 
-/// The values of a launch.
-pub struct Values<'a> {
-    pub arguments: &'a [NamedValue],
-    /// The constants that a launch in the source passes, for numbers without a value.
-    pub constants: &'a [Option<f64>],
-    /// Values of variables. An argument that names no parameter may be one as well.
-    pub variables: &'a [NamedValue],
-}
-
-/// Binds values to the parameters of a kernel.
+/// Binds values to the parameters of a kernel. `set` are values of variables; a value that names no
+/// parameter may name a variable as well.
 ///
 /// # Errors
 /// One line: a missing or unknown name, or a value that does not fit its parameter.
-pub fn bind(signature: &Signature, values: Values<'_>, progress: &ProgressDisplay) -> Result<Arguments> {
-    let constants = constants(signature, values.constants);
+pub fn bind(
+    signature: &Signature,
+    values: &[NamedValue],
+    set: &[NamedValue],
+    progress: &ProgressDisplay,
+) -> Result<Arguments> {
     let mut given: Vec<Option<&NamedValue>> = vec![None; signature.parameters.len()];
-    let mut set: Vec<&NamedValue> = values.variables.iter().collect();
-    for value in values.arguments {
+    let mut set: Vec<&NamedValue> = set.iter().collect();
+    for value in values {
         match signature.position(&value.name) {
             Some(position) => {
                 if given[position].replace(value).is_some() {
@@ -107,7 +103,6 @@ pub fn bind(signature: &Signature, values: Values<'_>, progress: &ProgressDispla
             None => return Err(unknown(signature, &value.name)),
         }
     }
-    given.iter_mut().zip(&constants).for_each(|(given, constant)| *given = given.or(constant.as_ref()));
     let missing: Vec<_> =
         signature.parameters.iter().zip(&given).filter(|(_, given)| given.is_none()).map(|(p, _)| p.name.as_str()).collect();
     if let Some(first) = missing.first() {
@@ -175,19 +170,6 @@ pub fn bind(signature: &Signature, values: Values<'_>, progress: &ProgressDispla
         bound.names.push(Named { name: variable.name.clone(), position: None, operand: Operand::Constant(array) });
     }
     Ok(bound)
-}
-
-/// The constants of a launch as values of the numbers among the parameters.
-fn constants(signature: &Signature, constants: &[Option<f64>]) -> Vec<Option<NamedValue>> {
-    let value = |(i, parameter): (usize, &Parameter)| {
-        let value = constants.get(i).copied().flatten().filter(|_| constants.len() == signature.parameters.len())?;
-        let whole = value.fract() == 0.0 && value.abs() < 1e15;
-        let number = if whole { Number::Integer(value as i128) } else { Number::Real(value) };
-        let is_number = matches!(parameter.ty, ParameterType::Scalar(_));
-        let value = Value::Number(None, number);
-        is_number.then(|| NamedValue { name: parameter.name.clone(), text: number.to_f64().to_string(), value })
-    };
-    signature.parameters.iter().enumerate().map(value).collect()
 }
 
 fn unknown(signature: &Signature, name: &str) -> Failure {

@@ -31,11 +31,24 @@ pub fn compile(path: &Path, file: String, text: String, options: &FileOptions) -
     show(&compiled.log);
     let kernel = cuda::choose(path, &compiled.kernels, name).map_err(|error| failure(&file, error))?;
     let Some(declaration) = declaration(kernel) else {
-        let message = format!("{file}: {} is a template without an instance; name one, such as --kernel '{}<…>'", kernel.name, kernel.name);
+        let name = &kernel.name;
+        let message = format!("{file}: {name} is a template<{}>; name an instance, such as --kernel '{name}<16>'", kernel.template_params.join(", "));
         return Err(Failure::new(message));
     };
-    let module = Module::parse(&compiled.ptx).map_err(|error| Failure::new(format!("{file}: PTX of {}: {error}", compiled.compiler)))?;
-    Source::new(file, text, compiled.ptx, Some(compiled.compiler), module, declaration)
+    let ptx = if path.is_absolute() { compiled.ptx } else { relative(&compiled.ptx) };
+    let module = Module::parse(&ptx).map_err(|error| Failure::new(format!("{file}: PTX of {}: {error}", compiled.compiler)))?;
+    Source::new(file, text, ptx, Some(compiled.compiler), module, declaration)
+}
+
+/// PTX whose files are relative to the working directory: compilers make them absolute.
+fn relative(ptx: &str) -> String {
+    let Ok(directory) = std::env::current_dir() else { return ptx.to_owned() };
+    let prefix = format!("\"{}/", directory.display());
+    let line = |line: &str| match line.trim_start().starts_with(".file") {
+        true => line.replacen(&prefix, "\"", 1),
+        false => line.to_owned(),
+    };
+    ptx.split_inclusive('\n').map(line).collect()
 }
 
 /// Prints the compiler's messages as they are, except for characters that control a terminal.
@@ -75,7 +88,6 @@ fn declaration(kernel: &KernelSource) -> Option<Declaration> {
         grid: launch.grid,
         block: launch.block,
         shared: launch.shared,
-        arguments: launch.arguments.iter().map(|argument| argument.value).collect(),
         line: launch.line,
     };
     Some(Declaration {

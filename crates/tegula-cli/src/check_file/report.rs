@@ -222,7 +222,12 @@ pub fn print(
     let compiler = compiler.as_ref().map_or(String::new(), |compiler| format!(", compiled by {compiler}"));
     writeln!(out, "{kernel}, grid {}, block {}{from}{shared}{seeds} ({file}{compiler}): {}", extents(*grid), extents(*block), report.verdict())?;
     for finding in &report.findings {
-        print_finding(out, finding)?;
+        // The lines of the source follow, so their file is not repeated.
+        let message = match sources.main.as_str() {
+            "" => finding.message.clone(),
+            main => finding.message.replace(&format!("({main}:"), "(line "),
+        };
+        print_finding(out, &Finding { message, ..finding.clone() })?;
         print_source(out, finding, sources)?;
     }
     if let Some(SeedDependent { name, seed }) = &report.seed_dependent {

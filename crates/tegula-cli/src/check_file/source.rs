@@ -31,13 +31,11 @@ pub struct Source {
 }
 
 /// A launch in the source; what is not constant is left out.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedLaunch {
     pub grid: Option<[u32; 3]>,
     pub block: Option<[u32; 3]>,
     pub shared: Option<u32>,
-    /// The values of the kernel's arguments.
-    pub arguments: Vec<Option<f64>>,
     pub line: u32,
 }
 

@@ -265,9 +265,9 @@ impl Convert {
             (F32, Rounding::Nearest) if !self.ftz && !self.saturates => {
                 map(sources, out, |[a]| single::bits(number(a) as f32).into());
             }
-            (F32, _) => map(sources, out, |[a]| {
-                single::bits(single::round(self.limited(number(a)), rounding, self.ftz)).into()
-            }),
+            (F32, _) => {
+                map(sources, out, |[a]| single::bits(single::round(self.limited(number(a)), rounding, self.ftz)).into())
+            }
             (F16, Rounding::Nearest) if !self.finite => {
                 map(sources, out, |[a]| Format::F16.round(self.limited(number(a)), Rounding::Nearest, false).into())
             }
@@ -455,8 +455,7 @@ mod tests {
     #[test]
     fn nan_is_converted_as_measured_on_an_h100() {
         let (signaling, payload) = (0xfff0_0000_0000_0001, 0xfffc_0000_0000_0005);
-        for (to, quiet, kept) in
-            [("f32", 0xffc0_0000, 0xffe0_0000), ("f16", 0xfe00, 0xff00), ("bf16", 0xffc0, 0xffe0)]
+        for (to, quiet, kept) in [("f32", 0xffc0_0000, 0xffe0_0000), ("f16", 0xfe00, 0xff00), ("bf16", 0xffc0, 0xffe0)]
         {
             assert_eq!(eval(&format!("cvt.rm.{to}.f64"), &[signaling]), quiet);
             assert_eq!(eval(&format!("cvt.rn.{to}.f64"), &[payload]), kept);

@@ -184,7 +184,9 @@ fn doubles<const N: usize>(sources: &[&Lanes], out: &mut [u64], function: impl F
     map(sources, out, |values: [u64; N]| {
         let values = each(values, f64::from_bits);
         let mut precedence = values;
-        precedence.rotate_left(1);
+        for (n, operand) in precedence.iter_mut().enumerate() {
+            *operand = values[(n + 1) % N];
+        }
         double::bits(function(values), precedence)
     });
 }

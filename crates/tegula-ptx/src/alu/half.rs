@@ -121,7 +121,8 @@ impl Half {
             }
         }
         let mut result = [0u16; 64];
-        let mut exact = self.compute(&self.numbers(&a, count), &self.numbers(&b, count), &self.numbers(&c, count), count);
+        let mut exact =
+            self.compute(&self.numbers(&a, count), &self.numbers(&b, count), &self.numbers(&c, count), count);
         if self.ftz {
             let Format { fraction, min_exponent, .. } = Format::F16;
             exact.iter_mut().for_each(|value| *value = flush_tiny(*value, fraction, min_exponent, Rounding::Nearest));

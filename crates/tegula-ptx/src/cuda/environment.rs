@@ -73,7 +73,8 @@ pub(super) fn functions(tokens: &[Token], declarations: &[Declaration]) -> Funct
     functions
 }
 
-fn param_names(tokens: &[Token], declaration: &Declaration) -> Vec<Rc<str>> {
+/// Names of a function's parameters.
+pub(super) fn param_names(tokens: &[Token], declaration: &Declaration) -> Vec<Rc<str>> {
     let params = tokens.get(declaration.params.clone()).unwrap_or(&[]);
     super::token::split(params)
         .into_iter()

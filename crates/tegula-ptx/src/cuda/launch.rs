@@ -1,6 +1,7 @@
 //! Launches in host code: `k<16><<<grid, block>>>(…)`, and the instances of templates they need.
 
 use super::blank::is_device;
+use super::calls::Calls;
 use super::constant::{Value, evaluate};
 use super::declaration::{Declaration, Kind};
 use super::environment::{Environment, Functions};
@@ -62,9 +63,9 @@ pub(super) fn launches(
     for declaration in declarations {
         collect(tokens, declaration, &mut host);
     }
+    let calls = Calls::read(tokens, &host, &global);
     for declaration in host {
-        for environment in bindings(tokens, declaration, &global) {
-            let mut environment = environment;
+        for mut environment in calls.environments(tokens, declaration, &global) {
             let mut reader = Reader { files: &program.files, tokens, kernels, found: &mut found, aliases: Vec::new() };
             environment.read(tokens, declaration.body.clone(), &mut |environment, at| {
                 reader.visit(environment, at, declaration.body.end);
@@ -84,37 +85,6 @@ fn collect<'a>(tokens: &[Token], declaration: &'a Declaration, out: &mut Vec<&'a
     for member in &declaration.members {
         collect(tokens, member, out);
     }
-}
-
-/// The environments of a function: one for each call of a template `run<16>(…)`.
-fn bindings<'a>(tokens: &[Token], declaration: &Declaration, global: &Environment<'a>) -> Vec<Environment<'a>> {
-    let mut plain = global.clone();
-    plain.enter(tokens, declaration);
-    let params = declaration.template.clone().map(|range| split(tokens.get(range).unwrap_or(&[])));
-    let Some(params) = params.filter(|params| !params.is_empty()) else { return vec![plain] };
-    let names: Vec<&Token> = params.iter().filter_map(|p| p.iter().rev().find(|t| t.is_name())).collect();
-    for name in &names {
-        plain.set(&name.text, None);
-    }
-    let name = declaration.name(tokens);
-    let mut bound: Vec<Environment<'a>> = Vec::new();
-    for (at, _) in tokens.iter().enumerate().filter(|(_, t)| t.is_name() && t.is(name)) {
-        let Some(end) =
-            close_angle(tokens, at + 1, tokens.len()).filter(|_| tokens.get(at + 1).is_some_and(|t| t.is("<")))
-        else {
-            continue;
-        };
-        if !tokens.get(end).is_some_and(|t| t.is("(")) || bound.len() >= LIMIT {
-            continue;
-        }
-        let mut environment = plain.clone();
-        for (name, argument) in names.iter().zip(split(tokens.get(at + 2..end - 1).unwrap_or(&[]))) {
-            environment.set(&name.text, evaluate(argument, global));
-            environment.types.aliases.insert(name.text.to_string(), argument.to_vec());
-        }
-        bound.push(environment);
-    }
-    if bound.is_empty() { vec![plain] } else { bound }
 }
 
 struct Reader<'a> {
@@ -205,7 +175,7 @@ impl<'a> Reader<'a> {
         let arguments_end =
             if self.is(close_at + 3, "(") { close(self.tokens, close_at + 3, end) } else { close_at + 3 };
         let actual = split(self.tokens.get(close_at + 4..arguments_end.saturating_sub(1)).unwrap_or(&[]));
-        self.add(environment, name, list, &configuration, actual, self.tokens.get(at).map_or(0, |t| t.line));
+        self.add(environment, name, list, &configuration, actual, at);
     }
 
     /// `cudaLaunchKernel((void*)k, grid, block, arguments, shared, stream)`
@@ -218,8 +188,7 @@ impl<'a> Reader<'a> {
         let Some((name, list)) = self.callee(first_end) else { return };
         let mut configuration = vec![*grid, *block];
         configuration.extend(rest.first());
-        let line = self.tokens.get(open).map_or(0, |t| t.line);
-        self.add(environment, name, list, &configuration, Vec::new(), line);
+        self.add(environment, name, list, &configuration, Vec::new(), open);
     }
 
     /// The name before `at`, and the template list between: `k<16>`.
@@ -259,24 +228,26 @@ impl<'a> Reader<'a> {
     }
 
     /// An expression as the source has it, macros and all.
-    fn text(&self, part: &[Token]) -> String {
+    fn text(&self, part: &[Token], place: usize) -> String {
         let (Some(first), Some(last)) = (part.first(), part.last()) else { return String::new() };
         let file = self.files.get(first.file as usize).filter(|_| first.file == last.file);
         let source = file.and_then(|file| file.text.get(first.start..last.end));
         match source {
             // A part of a macro's invocation has the range of all of it.
-            Some(source) if !source.contains("<<<") => source.split_whitespace().collect::<Vec<_>>().join(" "),
+            Some(source) if !(first.start..last.end).contains(&place) => {
+                source.split_whitespace().collect::<Vec<_>>().join(" ")
+            }
             _ => written(part),
         }
     }
 
-    fn argument(&self, part: &[Token], environment: &Environment<'_>) -> LaunchArgument {
+    fn argument(&self, part: &[Token], environment: &Environment<'_>, place: usize) -> LaunchArgument {
         let value = evaluate(part, environment).and_then(|value| match value {
             Value::Integer(value) => Some(value as f64),
             Value::Real(value) => Some(value),
             Value::Dim(_) => None,
         });
-        LaunchArgument { text: self.text(part), value }
+        LaunchArgument { text: self.text(part, place), value }
     }
 
     fn add(
@@ -286,8 +257,9 @@ impl<'a> Reader<'a> {
         list: Option<&[Token]>,
         configuration: &[&[Token]],
         actual: Vec<&[Token]>,
-        line: u32,
+        at: usize,
     ) {
+        let Some(place) = self.tokens.get(at) else { return };
         let (Some(kernel), true) = (self.kernel(name), self.found.launches.len() < LIMIT) else { return };
         // Among kernels of one name: the one with as many parameters.
         let same = |k: &&(usize, &Kernel)| self.kernels.get(kernel).is_some_and(|other| other.name == k.1.name);
@@ -318,13 +290,13 @@ impl<'a> Reader<'a> {
                 evaluate(part, environment).and_then(Value::integer).and_then(|bytes| u32::try_from(bytes).ok())
             }
         };
-        let text = configuration.iter().map(|part| self.text(part)).collect::<Vec<_>>().join(", ");
+        let text = configuration.iter().map(|part| self.text(part, place.start)).collect::<Vec<_>>().join(", ");
         let launch = ProposedLaunch {
             grid: axes(configuration.first()),
             block: axes(configuration.get(1)),
             shared,
-            arguments: actual.iter().map(|part| self.argument(part, environment)).collect(),
-            line,
+            arguments: actual.iter().map(|part| self.argument(part, environment, place.start)).collect(),
+            line: place.line,
             text: format!("<<<{text}>>>"),
         };
         let launch = Launch { kernel, arguments, launch };

@@ -57,7 +57,7 @@ fn kernels_of_programs_have_names_lines_and_launches() {
         "cooperative:32 halves [1,1,1 32,1,1 0]",
         "device_only:6 saxpy []",
         "histogram:12 histogram [80,1,1 128,1,1 0]",
-        "macros:20 add_float [? 256,1,1 0]",
+        "macros:20 add_float [40,1,1 256,1,1 0]",
         "macros:21 mul_int [? 256,1,1 0]",
         "macros:26 vectorized [25,1,1 100,1,1 0]",
         "matmul_tiled:26 matmul [16,32,1 16,16,1 0]",
@@ -68,14 +68,14 @@ fn kernels_of_programs_have_names_lines_and_launches() {
         "namespaces:47 put [1,1,1 32,1,1 0]",
         "namespaces:48 put []",
         "reduce_shuffle:32 reduce [1024,1,1 256,1,1 0]",
-        "scan:18 add_sums [? 1024,1,1 0]",
-        "scan:45 scan_block [? 1024,1,1 0; 5,1,1 1024,1,1 0]",
+        "scan:18 add_sums [5,1,1 1024,1,1 0]",
+        "scan:45 scan_block [5,1,1 1024,1,1 0; 5,1,1 1024,1,1 0]",
         "softmax:7 softmax [? 256,1,1 1024]",
         "softmax:35 angles []",
-        "templates:6 tiled<16, float> [? 16,1,1 0]",
-        "templates:6 tiled<64, float> [? 64,1,1 0]",
+        "templates:6 tiled<16, float> [256,1,1 16,1,1 0]",
+        "templates:6 tiled<64, float> [64,1,1 64,1,1 0]",
         "templates:6 tiled<32, double> [128,1,1 32,1,1 0]",
-        "templates:16 reduce<512, true> [? 512,1,1 2048]",
+        "templates:16 reduce<512, true> [4,1,1 512,1,1 2048]",
         "templates:16 reduce<256, false> [8,1,1 256,1,1 2048]",
         "templates:31 scale<float> [16,1,1 256,1,1 0]",
         "templates:31 scale<double> [16,1,1 256,1,1 0]",
@@ -184,24 +184,58 @@ fn kernels_without_any_is_an_error() {
     assert_eq!(error("int main() {}", &CompileOptions::default()), "a.cu: no kernel found; mark one with __global__");
 }
 
+/// Reads a text and takes its host code out.
+fn survive(text: &str) {
+    let options = CompileOptions::default();
+    let source = source::Source::read(Path::new("a.cu"), text, &options, &source::Target::default());
+    let _ = source.list(None, &mut |_, _| None);
+    let blanked = blank::blank(&source.program, &source.declarations, &[]);
+    assert_eq!(blanked.texts[0].len(), text.len());
+}
+
 #[test]
-fn kernels_of_any_text_do_not_panic() {
-    // Every program cut off at any place, and with a character changed.
+fn read_of_any_text_does_not_panic() {
+    let mut state = 1u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let parts = [
+        "<",
+        ">",
+        "(",
+        ")",
+        "{",
+        "}",
+        "k<",
+        "template<",
+        "#if ",
+        "\n#endif\n",
+        "dim3 a(",
+        "::",
+        "\\\n",
+        "<<<",
+        "\"",
+        "é",
+        "~",
+    ];
     for (_, text) in PROGRAMS {
-        for (at, _) in text.char_indices().step_by(97) {
-            let _ = kernels(Path::new("a.cu"), &text[..at], &CompileOptions::default());
-            let changed = format!("{}{{<({}", &text[..at], &text[at..]);
-            let _ = kernels(Path::new("a.cu"), &changed, &CompileOptions::default());
+        let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+        for _ in 0..CASES {
+            let (from, to) = (places[random(places.len())], places[random(places.len())]);
+            let (from, to) = (from.min(to), from.max(to));
+            survive(&format!("{}{}{}", &text[..from], parts[random(parts.len())], &text[to..]));
+            survive(&format!("{}{}{}", &text[..to], parts[random(parts.len())], &text[from..]));
         }
     }
-    for part in
-        ["<", ">", "(", "{", "k<", "template<", "#if ", "__global__ ", "dim3 a(", "::", "\\\n", "k<<<", "\"", "é"]
-    {
-        let _ = kernels(Path::new("a.cu"), &part.repeat(3000), &CompileOptions::default());
-        let text = format!("__global__ void k() {{}} int main() {{ {} }}", part.repeat(3000));
-        let _ = kernels(Path::new("a.cu"), &text, &CompileOptions::default());
+    for part in parts {
+        survive(&part.repeat(3000));
+        survive(&format!("__global__ void k() {{}} int main() {{ {} }}", part.repeat(3000)));
     }
 }
+
+/// Changed texts of each program.
+const CASES: usize = 12;
 
 #[test]
 fn choose_takes_names_instances_and_symbols() {

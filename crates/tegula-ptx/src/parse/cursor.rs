@@ -1,264 +1,202 @@
-//! A position in PTX text, and the smallest pieces from it on.
+//! A position in PTX text: the token there, and the smallest steps from it on.
 
+use super::token::{Kind, Lexer, Token};
 use super::{ParseError, Result};
 
 /// A position in the text.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Cursor<'a> {
-    text: &'a str,
-    at: usize,
-    line: u32,
-    line_start: usize,
-}
-
-/// A position to return to.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Position(usize, u32, usize);
-
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'%') || byte >= 0x80
+    lexer: Lexer<'a>,
+    token: Token<'a>,
+    /// The files of the `.file` directives so far.
+    pub files: Vec<(u32, String)>,
 }
 
 impl<'a> Cursor<'a> {
     pub fn new(text: &'a str) -> Self {
-        let mut cursor = Cursor { text, at: 0, line: 1, line_start: 0 };
-        cursor.skip_space();
-        cursor
+        let mut lexer = Lexer::new(text);
+        let token = lexer.token();
+        Cursor { lexer, token, files: Vec::new() }
     }
 
-    pub fn position(&self) -> Position {
-        Position(self.at, self.line, self.line_start)
+    /// The token here.
+    pub fn token(&self) -> Token<'a> {
+        self.token
     }
 
-    pub fn reset(&mut self, position: Position) {
-        (self.at, self.line, self.line_start) = (position.0, position.1, position.2);
+    /// The token after the one here.
+    pub fn following(&self) -> Token<'a> {
+        self.lexer.clone().token()
     }
 
-    pub fn line(&self) -> u32 {
-        self.line
+    /// Passes the token, and returns it.
+    pub fn advance(&mut self) -> Token<'a> {
+        std::mem::replace(&mut self.token, self.lexer.token())
     }
 
-    pub fn is_at_end(&self) -> bool {
-        self.at >= self.text.len()
+    pub fn is(&self, kind: Kind) -> bool {
+        self.token.kind == kind
     }
 
-    /// The byte at the position.
-    pub fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+    pub fn is_symbol(&self, symbol: &str) -> bool {
+        self.is(Kind::Symbol) && self.token.text == symbol
     }
 
-    fn byte(&self, ahead: usize) -> Option<u8> {
-        self.text.as_bytes().get(self.at + ahead).copied()
+    /// Whether a word is here that names something, rather than the constant `WARP_SZ`.
+    pub fn is_name(&self) -> bool {
+        self.is(Kind::Word) && self.token.text != "WARP_SZ"
     }
 
-    /// Passes one byte, and the space after it.
-    pub fn bump(&mut self) {
-        self.pass(1);
-        self.skip_space();
-    }
-
-    fn pass(&mut self, bytes: usize) {
-        for _ in 0..bytes {
-            if self.peek() == Some(b'\n') {
-                self.line += 1;
-                self.line_start = self.at + 1;
-            }
-            self.at = (self.at + 1).min(self.text.len());
-        }
-    }
-
-    /// Passes space and comments.
-    fn skip_space(&mut self) {
-        loop {
-            match (self.peek(), self.byte(1)) {
-                (Some(b' ' | b'\t' | b'\r' | b'\n' | 0x0c | 0), _) => self.pass(1),
-                (Some(b'/'), Some(b'/')) => {
-                    while !matches!(self.peek(), Some(b'\n') | None) {
-                        self.pass(1);
-                    }
-                }
-                (Some(b'/'), Some(b'*')) => {
-                    self.pass(2);
-                    while !self.is_at_end() && (self.peek(), self.byte(1)) != (Some(b'*'), Some(b'/')) {
-                        self.pass(1);
-                    }
-                    self.pass(2);
-                }
-                _ => return,
-            }
-        }
-    }
-
-    pub fn error(&self, message: &str) -> ParseError {
-        let before = self.text.get(self.line_start..self.at).unwrap_or("");
-        ParseError { line: self.line, column: before.chars().count() as u32 + 1, message: message.into() }
-    }
-
-    pub fn expected(&self, what: &str) -> ParseError {
-        let found = match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
-            Some(c) => format!("\"{c}\""),
-            None => "the end of the text".into(),
-        };
-        self.error(&format!("expected {what}, found {found}"))
-    }
-
-    /// Passes a piece of punctuation if it is here.
-    pub fn eat(&mut self, punctuation: &str) -> bool {
-        let here = self.text.as_bytes().get(self.at..).is_some_and(|rest| rest.starts_with(punctuation.as_bytes()));
+    /// Passes a symbol if it is here.
+    pub fn eat(&mut self, symbol: &str) -> bool {
+        let here = self.is_symbol(symbol);
         if here {
-            self.pass(punctuation.len());
-            self.skip_space();
+            self.advance();
         }
         here
     }
 
-    pub fn expect(&mut self, punctuation: &str) -> Result<()> {
-        if self.eat(punctuation) { Ok(()) } else { Err(self.expected(&format!("\"{punctuation}\""))) }
+    /// Passes a directive or a modifier, if one is here, and returns it without its dot.
+    pub fn eat_dotted(&mut self) -> Option<&'a str> {
+        self.is(Kind::Dotted).then(|| self.advance().text)
     }
 
-    /// Passes bytes that satisfy a condition, and returns them.
-    fn take_while(&mut self, condition: impl Fn(u8) -> bool) -> &'a str {
-        let rest = &self.text.as_bytes()[self.at.min(self.text.len())..];
-        let len = rest.iter().position(|&byte| !condition(byte)).unwrap_or(rest.len());
-        let taken = self.text.get(self.at..self.at + len).unwrap_or("");
-        self.at += len;
-        taken
+    /// Passes a symbol that must be here.
+    pub fn expect(&mut self, symbol: &str) -> Result<()> {
+        self.expect_as(symbol, "")
     }
 
-    /// A name: letters, digits, `_`, `$`, `%`.
-    pub fn word(&mut self) -> Result<&'a str> {
-        let word = self.take_while(is_word);
-        if word.is_empty() {
-            return Err(self.expected("a name"));
+    /// Passes a symbol that must be here; `role` describes it in the error: `" after the name"`.
+    pub fn expect_as(&mut self, symbol: &str, role: &str) -> Result<()> {
+        if self.eat(symbol) { Ok(()) } else { Err(self.unexpected(&format!("\"{symbol}\"{role}"))) }
+    }
+
+    /// Passes a word that must be here; `what` describes it in the error.
+    pub fn word(&mut self, what: &str) -> Result<&'a str> {
+        if self.is(Kind::Word) { Ok(self.advance().text) } else { Err(self.unexpected(what)) }
+    }
+
+    /// Passes an unsigned integer that must be here.
+    pub fn unsigned(&mut self, what: &str) -> Result<u32> {
+        let value = if self.is(Kind::Number) { super::constant::integer(self.token.text) } else { None };
+        let value = value.and_then(|value| u32::try_from(value).ok());
+        let value = value.ok_or_else(|| self.unexpected(what))?;
+        self.advance();
+        Ok(value)
+    }
+
+    /// Passes a string in quotes that must be here.
+    pub fn quoted(&mut self) -> Result<String> {
+        if !self.is(Kind::Quoted) {
+            return Err(self.unexpected("a string in quotes"));
         }
-        self.skip_space();
-        Ok(word)
+        let text = self.advance().text;
+        let mut characters = text.get(1..text.len() - 1).unwrap_or("").chars();
+        let mut string = String::with_capacity(text.len());
+        while let Some(character) = characters.next() {
+            string.extend(if character == '\\' { characters.next() } else { Some(character) });
+        }
+        Ok(string)
     }
 
-    /// A name that may have a component: `%tid.x`, `v.y`.
-    pub fn dotted_word(&mut self) -> Result<&'a str> {
-        let start = self.at;
-        let first = self.take_while(is_word);
-        if first.is_empty() {
-            return Err(self.expected("an operand"));
-        }
-        while self.peek() == Some(b'.') && self.byte(1).is_some_and(|byte| byte.is_ascii_alphabetic()) {
-            self.at += 1;
-            self.take_while(is_word);
-        }
-        let word = self.text.get(start..self.at).unwrap_or("");
-        self.skip_space();
-        Ok(word)
-    }
-
-    /// The modifiers of an instruction: `.rn.f32`, without the first dot; `::` stays.
-    pub fn modifiers(&mut self) -> Vec<String> {
-        let mut modifiers = Vec::new();
-        while self.peek() == Some(b'.') && self.byte(1).is_some_and(is_word) {
-            self.at += 1;
-            modifiers.push(self.take_while(|byte| is_word(byte) || byte == b':').to_string());
-        }
-        self.skip_space();
-        modifiers
-    }
-
-    /// The opcode of an instruction: its modifiers follow at once.
-    pub fn opcode(&mut self) -> Result<&'a str> {
-        let word = self.take_while(is_word);
-        if word.is_empty() {
-            return Err(self.expected("an instruction"));
-        }
-        Ok(word)
-    }
-
-    /// Digits and letters of a number, without sign.
-    pub fn number_text(&mut self) -> &'a str {
-        let text = self.take_while(|byte| byte.is_ascii_alphanumeric());
-        // A fraction, and the sign of an exponent.
-        if !text.starts_with("0x") && !text.starts_with("0X") && self.peek() == Some(b'.') && self.byte(1).is_some_and(|b| b.is_ascii_digit()) {
-            let start = self.at - text.len();
-            self.at += 1;
-            let fraction = self.take_while(|byte| byte.is_ascii_alphanumeric());
-            if fraction.ends_with(['e', 'E']) && matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
-                self.take_while(|byte| byte.is_ascii_digit());
+    /// Passes items that commas separate, up to a closing symbol.
+    pub fn list_until<T>(&mut self, close: &str, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let mut items = Vec::new();
+        while !self.eat(close) {
+            if !items.is_empty() && !self.eat(",") {
+                return Err(self.unexpected(&format!("\",\" or \"{close}\"")));
             }
-            let whole = self.text.get(start..self.at).unwrap_or("");
-            self.skip_space();
-            return whole;
+            items.push(item(self)?);
         }
-        self.skip_space();
-        text
+        Ok(items)
     }
 
-    /// A non-negative integer.
-    pub fn integer(&mut self) -> Result<u64> {
-        let start = self.position();
-        let text = self.take_while(|byte| byte.is_ascii_alphanumeric());
-        let value = super::constant::integer(text);
-        if value.is_none() {
-            self.reset(start);
-            return Err(self.expected("an integer"));
-        }
-        self.skip_space();
-        Ok(value.unwrap_or(0))
-    }
-
-    /// A string in quotes.
-    pub fn string(&mut self) -> Result<String> {
-        if self.peek() != Some(b'"') {
-            return Err(self.expected("a string in quotes"));
-        }
-        self.pass(1);
-        let mut bytes = Vec::new();
-        loop {
-            match self.peek() {
-                None | Some(b'\n') => return Err(self.error("a string without end")),
-                Some(b'"') => break,
-                Some(b'\\') => {
-                    self.pass(1);
-                    bytes.extend(self.peek());
-                }
-                Some(byte) => bytes.push(byte),
-            }
-            self.pass(1);
-        }
-        self.bump();
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
+    /// Passes everything up to a semicolon, and the semicolon.
     pub fn skip_to_semicolon(&mut self) -> Result<()> {
-        while !matches!(self.peek(), Some(b';') | None) {
-            if self.peek() == Some(b'"') { self.string().map(|_| ())? } else { self.bump() }
+        while !self.is_symbol(";") && !self.is_broken() {
+            self.advance();
         }
         self.expect(";")
     }
 
-    pub fn skip_parentheses(&mut self) -> Result<()> {
-        self.skip_nested(b'(', b')')
-    }
-
-    pub fn skip_braces(&mut self) -> Result<()> {
-        self.skip_nested(b'{', b'}')
-    }
-
-    fn skip_nested(&mut self, open: u8, close: u8) -> Result<()> {
-        let mut depth = 0u32;
-        loop {
-            match self.peek() {
-                None => return Err(self.expected(&format!("\"{}\"", char::from(close)))),
-                Some(b'"') => {
-                    self.string()?;
-                    continue;
-                }
-                Some(byte) if byte == open => depth += 1,
-                Some(byte) if byte == close => depth = depth.saturating_sub(1),
-                Some(_) => {}
+    /// Passes everything between brackets, which nest, and the brackets.
+    pub fn skip_brackets(&mut self, open: &str, close: &str) -> Result<()> {
+        self.expect(open)?;
+        let mut depth = 1u64;
+        while depth > 0 {
+            if self.is_broken() {
+                return Err(self.unexpected(&format!("\"{close}\"")));
             }
-            self.bump();
-            if depth == 0 {
-                return Ok(());
-            }
+            depth += u64::from(self.is_symbol(open));
+            depth -= u64::from(self.is_symbol(close));
+            self.advance();
         }
+        Ok(())
+    }
+
+    /// Whether the rest of the text has no tokens.
+    fn is_broken(&self) -> bool {
+        matches!(self.token.kind, Kind::End | Kind::Unterminated)
+    }
+
+    /// An error at the token here.
+    pub fn error(&self, message: impl Into<String>) -> ParseError {
+        self.error_at(self.token, message)
+    }
+
+    /// An error at a token.
+    pub fn error_at(&self, token: Token<'_>, message: impl Into<String>) -> ParseError {
+        ParseError { line: token.line, column: self.lexer.column(token.at), message: message.into() }
+    }
+
+    /// The error that something else is expected here.
+    pub fn unexpected(&self, expected: &str) -> ParseError {
+        self.unexpected_at(self.token, expected)
+    }
+
+    /// The error that something else is expected in place of a token.
+    pub fn unexpected_at(&self, token: Token<'_>, expected: &str) -> ParseError {
+        let found = match token.kind {
+            Kind::End => "the end of the text".into(),
+            Kind::Unterminated => "a comment or a string that has no end".into(),
+            Kind::Quoted => "a string".into(),
+            Kind::Dotted => format!("\".{}\"", shortened(token.text)),
+            _ => format!("\"{}\"", shortened(token.text)),
+        };
+        self.error_at(token, format!("expected {expected}, found {found}"))
+    }
+
+    /// The error that a directive is unknown.
+    pub fn unknown_directive(&self, token: Token<'_>) -> ParseError {
+        self.error_at(token, format!("directive .{} is not supported", shortened(token.text)))
+    }
+}
+
+/// The text of a token for a message.
+fn shortened(text: &str) -> String {
+    /// Longest text that is shown whole, in characters.
+    const MAX_TEXT: usize = 40;
+    match text.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or("")),
+        None => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_strings_lose_their_escapes() {
+        assert_eq!(Cursor::new(r#""a \"b\" \\ c""#).quoted().as_deref(), Ok(r#"a "b" \ c"#));
+        assert_eq!(Cursor::new("\"\"").quoted().as_deref(), Ok(""));
+    }
+
+    #[test]
+    fn brackets_that_nest_are_skipped_together() {
+        let mut cursor = Cursor::new("{ a { \"}\" } } b");
+        assert!(cursor.skip_brackets("{", "}").is_ok() && cursor.token().text == "b");
+        let error = Cursor::new("{ { }").skip_brackets("{", "}").unwrap_err();
+        assert_eq!(error.message, "expected \"}\", found the end of the text");
     }
 }

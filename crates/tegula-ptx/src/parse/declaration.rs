@@ -1,91 +1,100 @@
 //! Declarations of variables, parameters and registers.
 
-use crate::ast::{Initializer, PointerAttribute, ScalarType, StateSpace, Variable};
+use crate::ast::{PointerAttribute, ScalarType, StateSpace, Variable};
 
-use super::constant::Constant;
+use super::Result;
 use super::cursor::Cursor;
-use super::{Linkage, Result};
+use super::token::Kind;
 
-/// Largest number of elements of an initial value.
-const MAX_INITIALIZERS: usize = 1 << 26;
+/// Largest number of extents of an array.
+const MAX_DIMS: usize = 16;
 /// Largest number of registers of a declaration such as `%r<n>`.
-const MAX_REGISTERS: u64 = 1 << 20;
+const MAX_REGISTERS: u32 = 1 << 24;
+
+const STATE_SPACES: [(&str, StateSpace); 6] = [
+    ("reg", StateSpace::Register),
+    ("param", StateSpace::Param),
+    ("global", StateSpace::Global),
+    ("shared", StateSpace::Shared),
+    ("local", StateSpace::Local),
+    ("const", StateSpace::Const),
+];
 
 fn state_space(word: &str) -> Option<StateSpace> {
-    Some(match word.split("::").next()? {
-        "reg" => StateSpace::Register,
-        "param" => StateSpace::Param,
-        "global" => StateSpace::Global,
-        "shared" => StateSpace::Shared,
-        "local" => StateSpace::Local,
-        "const" => StateSpace::Const,
-        _ => return None,
-    })
+    let word = word.split("::").next()?;
+    STATE_SPACES.iter().find(|(name, _)| *name == word).map(|&(_, space)| space)
 }
 
 impl Cursor<'_> {
-    /// Declarations up to the semicolon: `.reg .b32 a, %r<4>;`.
-    pub fn variables(&mut self, linkage: Linkage) -> Result<Vec<Variable>> {
-        let first = self.variable(linkage)?;
-        let mut variables = vec![first];
-        while self.eat(",") {
-            let next = self.declarator(Variable { init: Vec::new(), ..variables[0].clone() })?;
-            variables.push(next);
+    /// Passes `.extern`, `.visible`, `.weak` and `.common`; returns whether `.extern` is there.
+    pub fn linkage(&mut self) -> bool {
+        let mut external = false;
+        while self.is(Kind::Dotted) && matches!(self.token().text, "extern" | "visible" | "weak" | "common") {
+            external |= self.advance().text == "extern";
         }
-        self.expect(";")?;
+        external
+    }
+
+    /// Declarations up to the semicolon: `.reg .b32 a, %r<4>;`.
+    pub fn variables(&mut self, external: bool) -> Result<Vec<Variable>> {
+        let declared = self.declared(external)?;
+        let mut variables = Vec::new();
+        loop {
+            self.word_ahead()?;
+            variables.push(self.declarator(declared.clone())?);
+            if !self.eat(",") {
+                break;
+            }
+        }
+        self.expect_as(";", " after the declaration")?;
         Ok(variables)
     }
 
-    /// A parenthesized list of parameters.
+    /// A parenthesized list of parameters, whose names may be left out; empty if none is here.
     pub fn parameters(&mut self) -> Result<Vec<Variable>> {
-        self.expect("(")?;
-        let mut parameters = Vec::new();
-        while !self.eat(")") {
-            if !parameters.is_empty() {
-                self.expect(",")?;
-            }
-            parameters.push(self.variable(Linkage::default())?);
+        if !self.eat("(") {
+            return Ok(Vec::new());
         }
-        Ok(parameters)
+        self.list_until(")", |cursor| {
+            let declared = cursor.declared(false)?;
+            cursor.declarator(declared)
+        })
     }
 
-    /// A declaration with its type.
-    fn variable(&mut self, linkage: Linkage) -> Result<Variable> {
-        let line = self.line();
-        let (mut space, mut ty) = (None, None);
-        let (mut vector, mut align, mut pointer) = (1, None, None);
-        while self.peek() == Some(b'.') {
-            let words = self.modifiers();
-            if words.is_empty() {
-                return Err(self.expected("a directive"));
-            }
-            for word in words {
-                match word.as_str() {
-                    "v2" => vector = 2,
-                    "v4" => vector = 4,
-                    "v8" => vector = 8,
-                    "align" => {
-                        let bytes = self.integer()? as u32;
-                        match &mut pointer {
-                            None => align = Some(bytes),
-                            Some(PointerAttribute { align, .. }) => *align = bytes,
-                        }
+    /// The part of a declaration before the names: the state space, the type and the attributes.
+    fn declared(&mut self, external: bool) -> Result<Variable> {
+        let start = self.token();
+        let (mut space, mut ty, mut vector, mut align, mut pointer) = (None, None, 1, None, None::<PointerAttribute>);
+        while self.is(Kind::Dotted) {
+            let word = self.token();
+            self.advance();
+            match word.text {
+                "v2" => vector = 2,
+                "v4" => vector = 4,
+                "ptr" => pointer = Some(PointerAttribute { space: None, align: 4 }),
+                "align" => {
+                    let number = self.token();
+                    let bytes = self.unsigned("an alignment in bytes")?;
+                    if !bytes.is_power_of_two() {
+                        return Err(self.error_at(number, "an alignment must be a power of two"));
                     }
-                    "ptr" => pointer = Some(PointerAttribute { space: None, align: 4 }),
-                    "attribute" => self.skip_parentheses()?,
-                    "managed" | "unified" => {}
-                    word => match (state_space(word), ScalarType::from_name(word), &mut pointer) {
-                        (Some(found), _, Some(pointer)) if pointer.space.is_none() => pointer.space = Some(found),
-                        (Some(found), _, _) => space = Some(found),
-                        (_, Some(found), _) => ty = Some(found),
-                        _ => return Err(self.error(&format!("directive .{word} is not supported"))),
-                    },
+                    match &mut pointer {
+                        Some(pointer) => pointer.align = bytes,
+                        None => align = Some(bytes),
+                    }
                 }
+                "attribute" => self.skip_brackets("(", ")")?,
+                text => match (state_space(text), ScalarType::from_name(text), &mut pointer) {
+                    (Some(target), _, Some(pointer)) => pointer.space = Some(target),
+                    (Some(found), _, None) => space = Some(found),
+                    (None, Some(found), _) => ty = Some(found),
+                    _ => return Err(self.unknown_directive(word)),
+                },
             }
         }
-        let space = space.ok_or_else(|| self.error("the declaration has no state space such as .reg"))?;
-        let ty = ty.ok_or_else(|| self.error("the declaration has no type that is supported"))?;
-        self.declarator(Variable {
+        let space = space.ok_or_else(|| self.error_at(start, "expected a state space such as .reg"))?;
+        let ty = ty.ok_or_else(|| self.unexpected("a type such as .f32"))?;
+        Ok(Variable {
             name: String::new(),
             count: None,
             space,
@@ -94,152 +103,119 @@ impl Cursor<'_> {
             align,
             dims: Vec::new(),
             init: Vec::new(),
-            external: linkage.external,
+            external,
             pointer,
-            line,
+            line: start.line,
         })
     }
 
-    /// A name with its extents and initial value.
+    /// A name, if one is here, with its extents and its initial value.
     fn declarator(&mut self, mut variable: Variable) -> Result<Variable> {
-        // A prototype may have `_` or no name at all.
-        let named = !matches!(self.peek(), Some(b',' | b')' | b';' | b'['));
-        variable.name = if named { self.word()?.into() } else { String::new() };
-        (variable.count, variable.dims) = (None, Vec::new());
-        if self.eat("<") {
-            let count = self.integer()?;
-            if count > MAX_REGISTERS {
-                return Err(self.error(&format!("{count} registers; the limit is {MAX_REGISTERS}")));
-            }
-            variable.count = Some(count as u32);
-            self.expect(">")?;
+        if self.is(Kind::Word) {
+            variable.name = self.advance().text.into();
         }
-        while self.eat("[") {
-            let extent = if self.peek() == Some(b']') { Constant::Integer(0) } else { self.constant()? };
-            let Constant::Integer(extent) = extent else { return Err(self.error("an extent must be an integer")) };
-            variable.dims.push(extent.max(0) as u64);
+        variable.count = self.count(MAX_REGISTERS)?;
+        while self.is_symbol("[") {
+            if variable.dims.len() == MAX_DIMS {
+                return Err(self.error(format!("an array has at most {MAX_DIMS} extents")));
+            }
+            self.advance();
+            let is_open = variable.dims.is_empty() && self.is_symbol("]");
+            let extent = if is_open { 0 } else { self.extent(variable.dims.is_empty())? };
+            variable.dims.push(extent);
             self.expect("]")?;
         }
         if self.eat("=") {
-            let dims = variable.dims.clone();
-            self.initializer(&dims, variable.ty, &mut variable.init)?;
-        }
-        // `[]` takes its extent from the initial value.
-        if let [0, ..] = variable.dims[..]
-            && !variable.init.is_empty()
-        {
-            let inner: u64 = variable.dims[1..].iter().product::<u64>().max(1);
-            variable.dims[0] = (variable.init.len() as u64).div_ceil(inner);
+            self.initial_value(&mut variable)?;
         }
         Ok(variable)
     }
 
-    /// An initial value; missing elements of inner arrays are zero.
-    fn initializer(&mut self, dims: &[u64], ty: ScalarType, to: &mut Vec<Initializer>) -> Result<()> {
-        if to.len() > MAX_INITIALIZERS {
-            return Err(self.error("an initial value has too many elements"));
+    /// `<n>`, if it is here.
+    pub fn count(&mut self, limit: u32) -> Result<Option<u32>> {
+        if !self.eat("<") {
+            return Ok(None);
         }
-        if !self.eat("{") {
-            let value = self.initial_element(ty)?;
-            to.push(value);
-            return Ok(());
+        let number = self.token();
+        let count = self.unsigned("a number of names")?;
+        if count > limit {
+            return Err(self.error_at(number, format!("{count} names; the limit is {limit}")));
         }
-        let Some((_, inner)) = dims.split_first() else {
-            // A vector type, or a scalar in braces.
-            return self.elements_until_brace(&[], 1, ty, to);
-        };
-        let size = inner.iter().fold(1u64, |n, &extent| n.saturating_mul(extent)).min(1 << 26) as usize;
-        self.elements_until_brace(inner, size, ty, to)
+        self.expect(">")?;
+        Ok(Some(count))
     }
 
-    fn elements_until_brace(
-        &mut self,
-        inner: &[u64],
-        size: usize,
-        ty: ScalarType,
-        to: &mut Vec<Initializer>,
-    ) -> Result<()> {
-        let mut first = true;
-        while !self.eat("}") {
-            if !first {
-                self.expect(",")?;
-                if self.eat("}") {
-                    break;
-                }
-            }
-            first = false;
-            let start = to.len();
-            let nested = self.peek() == Some(b'{');
-            if nested && inner.is_empty() {
-                return Err(self.error("an initial value is nested deeper than its variable"));
-            }
-            self.initializer(inner, ty, to)?;
-            if nested {
-                to.resize((start + size).max(to.len()), Initializer::Bits(0));
-            }
-        }
-        Ok(())
+    /// An extent of an array; only the outermost one may be zero, as in `[]`.
+    fn extent(&mut self, outermost: bool) -> Result<u64> {
+        let start = self.token();
+        let extent = self.integer_constant("an extent")?;
+        let extent = u64::try_from(extent).ok().filter(|&extent| outermost || extent > 0);
+        extent.ok_or_else(|| self.error_at(start, "an extent must be positive"))
     }
 
-    /// A number, or the address of a symbol: `a`, `a+8`, `generic(a)+8`, `0xFF(a)`.
-    fn initial_element(&mut self, ty: ScalarType) -> Result<Initializer> {
-        let start = self.position();
-        if self.peek().is_some_and(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'$' | b'%')) {
-            let name = self.word()?;
-            if name == "generic" && self.eat("(") {
-                let symbol = self.word()?.to_string();
-                self.expect(")")?;
-                return Ok(Initializer::Address { symbol, offset: self.sum()?, generic: true, shift: None });
-            }
-            if name != "WARP_SZ" {
-                return Ok(Initializer::Address { symbol: name.into(), offset: self.sum()?, generic: false, shift: None });
-            }
-            self.reset(start);
-        }
-        let value = self.constant()?;
-        if let (Constant::Integer(mask), true) = (value, self.eat("(")) {
-            let generic = {
-                let start = self.position();
-                let found = self.word()? == "generic" && self.eat("(");
-                if !found {
-                    self.reset(start);
-                }
-                found
-            };
-            let symbol = self.word()?.to_string();
-            if generic {
-                self.expect(")")?;
-            }
-            let offset = self.sum()?;
-            self.expect(")")?;
-            let shift = Some(mask.trailing_zeros());
-            return Ok(Initializer::Address { symbol, offset, generic, shift });
-        }
-        Ok(Initializer::Bits(match (value, ty) {
-            (Constant::Integer(value), ScalarType::F32) => u64::from((value as f32).to_bits()),
-            (Constant::Integer(value), ScalarType::F64) => (value as f64).to_bits(),
-            (Constant::Integer(value), _) => value as u64,
-            (Constant::F32(bits), ScalarType::F64) => f64::from(f32::from_bits(bits)).to_bits(),
-            (Constant::F32(bits), _) => u64::from(bits),
-            (Constant::F64(bits), ScalarType::F32) => u64::from((f64::from_bits(bits) as f32).to_bits()),
-            (Constant::F64(bits), _) => bits,
-        }))
+    fn word_ahead(&self) -> Result<()> {
+        if self.is(Kind::Word) { Ok(()) } else { Err(self.unexpected("the name of a variable")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Variable {
+        let mut variables = Cursor::new(text).variables(false).unwrap();
+        assert_eq!(variables.len(), 1, "{text}");
+        variables.remove(0)
     }
 
-    /// `+ n` or `- n`, or nothing.
-    fn sum(&mut self) -> Result<i64> {
-        let mut sum = 0i64;
-        loop {
-            let sign = match (self.eat("+"), self.peek()) {
-                (true, _) => 1,
-                (false, Some(b'-')) => {
-                    self.expect("-")?;
-                    -1
-                }
-                _ => return Ok(sum),
-            };
-            let Constant::Integer(value) = self.constant()? else { return Err(self.error("an offset must be an integer")) };
-            sum = sum.wrapping_add(value.wrapping_mul(sign));
+    #[test]
+    fn declaration_of_several_names_gives_each_its_own_extents() {
+        let variables =
+            Cursor::new(".shared .align 8 .v2 .f32 a, b[WARP_SZ / 2][3], %c<44>;").variables(false).unwrap();
+        let [a, b, c] = &variables[..] else { panic!("{variables:?}") };
+        assert_eq!(
+            (a.name.as_str(), a.space, a.ty, a.vector, a.align),
+            ("a", StateSpace::Shared, ScalarType::F32, 2, Some(8))
+        );
+        assert_eq!((b.dims.as_slice(), b.bytes(), b.count), ([16, 3].as_slice(), 384, None));
+        assert_eq!((c.name.as_str(), c.count, c.dims.len()), ("%c", Some(44), 0));
+    }
+
+    #[test]
+    fn parameters_keep_their_pointer_attributes() {
+        let text = "(.param .u64 .ptr .global .align 16 a, .param .u64 .ptr b, .param .align 8 .b8 c[24], .param .b64)";
+        let parameters = Cursor::new(text).parameters().unwrap();
+        let pointer = |at: usize| parameters[at].pointer.map(|pointer| (pointer.space, pointer.align));
+        assert_eq!((pointer(0), parameters[0].align), (Some((Some(StateSpace::Global), 16)), None));
+        assert_eq!((pointer(1), pointer(2)), (Some((None, 4)), None));
+        assert_eq!((parameters[2].bytes(), parameters[2].alignment()), (24, 8));
+        assert_eq!(parameters[3].name, "");
+    }
+
+    #[test]
+    fn attributes_that_change_nothing_are_skipped() {
+        assert_eq!(one(".global .attribute(.unified(19, 95)) .attribute(.managed) .u32 a;").name, "a");
+        assert_eq!(one(".shared::cta .b8 a[];").space, StateSpace::Shared);
+    }
+
+    #[test]
+    fn declarations_that_are_malformed_are_rejected() {
+        for (text, message) in [
+            (".b32 a;", "expected a state space such as .reg"),
+            (".global a;", "expected a type such as .f32, found \"a\""),
+            (".global .texref a;", "directive .texref is not supported"),
+            (".global .align 3 .b8 a;", "an alignment must be a power of two"),
+            (".global .b8 a[2][];", "expected a number, found \"]\""),
+            (".global .b8 a[-1];", "an extent must be positive"),
+            (".global .b8 a[2][0];", "an extent must be positive"),
+            (".global .b8 a[1.5];", "an extent must be an integer"),
+            (".reg .b32 %r<99999999>;", "99999999 names; the limit is 16777216"),
+            (".reg .b32 ;", "expected the name of a variable, found \";\""),
+            (".reg .b32 a b;", "expected \";\" after the declaration, found \"b\""),
+        ] {
+            assert_eq!(Cursor::new(text).variables(false).unwrap_err().message, message, "{text}");
         }
+        let deep = format!(".global .b8 a{};", "[1]".repeat(10_000));
+        assert!(Cursor::new(&deep).variables(false).is_err());
     }
 }

@@ -79,11 +79,6 @@ pub struct Array {
 }
 
 impl Entry {
-    /// Reads the entries of a file.
-    pub fn read_all(text: &str) -> Vec<Entry> {
-        serde_json::from_str(text).expect("the entries are valid")
-    }
-
     /// The launch as text, for messages.
     pub fn title(&self) -> String {
         let extents = |[x, y, z]: [u32; 3]| format!("{x}x{y}x{z}");

@@ -12,6 +12,8 @@ use super::random::{Random, mix};
 pub struct Access {
     pub event: usize,
     pub thread: usize,
+    /// The warp, by block and number.
+    pub warp: (u32, u32),
     pub step: usize,
     pub iteration: u32,
     pub location: Location,
@@ -335,8 +337,9 @@ impl Machine {
     fn record(&mut self, thread: usize, (event, at): (usize, (usize, u32)), location: Location, kind: (bool, bool)) {
         let ((step, iteration), (reads, writes)) = (at, kind);
         let is_copy = matches!(self.steps[step].op, Op::Copy { .. });
-        let (strong, stored) = (None, None);
-        let access = Access { event, thread, step, iteration, location, reads, writes, is_copy, strong, stored };
+        let Thread { block, number, .. } = self.threads[thread];
+        let (warp, strong, stored) = ((block, number / 32), None, None);
+        let access = Access { event, thread, warp, step, iteration, location, reads, writes, is_copy, strong, stored };
         self.execution.accesses.push(access);
     }
 

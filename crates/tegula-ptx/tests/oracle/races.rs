@@ -51,8 +51,11 @@ pub struct Results {
 /// The races on some schedules; `None` if threads wait for ever on one of them.
 pub fn races(program: &Program, schedules: impl IntoIterator<Item = u64>) -> Option<Races> {
     let mut all: Option<Races> = None;
+    // Lanes that waited may go on separately.
+    let waits = |op: Op| matches!(op, Op::Wait { .. } | Op::Lock { .. } | Op::WaitMbarrier { .. });
+    let first_wait = program.steps().position(|step| waits(step.op)).unwrap_or(usize::MAX);
     for schedule in schedules {
-        let found = races_of(&execute(program, schedule)?);
+        let found = races_of(&execute(program, schedule)?, first_wait);
         all = Some(match all {
             None => found,
             Some(mut all) => {
@@ -71,12 +74,13 @@ fn conflict(one: &Access, other: &Access) -> bool {
         let reach = one.strong.zip(other.strong).is_some_and(|(one, other)| one.reach_each_other(other));
         reach && one.location == other.location
     };
-    // Lanes of a warp may store one value with one instruction.
-    let same_store = || {
-        let instruction = |access: &Access| (access.step, access.iteration, access.location);
-        one.stored.is_some() && one.stored == other.stored && instruction(one) == instruction(other)
-    };
-    one.event != other.event && one.location.overlaps(other.location) && !morally_strong() && !same_store()
+    one.event != other.event && one.location.overlaps(other.location) && !morally_strong()
+}
+
+/// Whether two lanes of a warp store one value with one instruction, if they execute it together.
+fn same_store(one: &Access, other: &Access) -> bool {
+    let instruction = |access: &Access| (access.warp, access.step, access.iteration, access.location);
+    one.stored.is_some() && one.stored == other.stored && instruction(one) == instruction(other)
 }
 
 /// Writes, and the reads that observed them.
@@ -122,7 +126,7 @@ fn for_each_pair(accesses: &[Access], mut visit: impl FnMut(&Access, &Access)) {
     }
 }
 
-fn races_of(execution: &Execution) -> Races {
+fn races_of(execution: &Execution, first_wait: usize) -> Races {
     let (strict, loose) = (Order::new(execution, Edge::Lock), Order::new(execution, Edge::Possible));
     let mut races = Races::default();
     for_each_pair(&execution.accesses, |one, other| {
@@ -131,9 +135,13 @@ fn races_of(execution: &Execution) -> Races {
         if races.certain.contains(&pair) || !conflict(one, other) || strict.ordered(one, other) {
             return;
         }
+        let (is_same_store, together) = (same_store(one, other), one.step < first_wait);
+        if is_same_store && together {
+            return;
+        }
         let witness = Witness { threads: [one.thread, other.thread], copies: [one.is_copy, other.is_copy] };
         races.possible.entry(pair).or_insert(witness);
-        if !loose.ordered(one, other) {
+        if !is_same_store && !loose.ordered(one, other) {
             races.certain.insert(pair);
         }
     });

@@ -15,7 +15,8 @@ use crate::products::{Case, blocked, launches};
 use crate::{engines, full, helpers};
 
 /// Checks that the kernel runs without an error, and with one if a line of this instruction is
-/// missing, unless a barrier there is noted as redundant. Returns the number of lines.
+/// missing, unless it does not run or a barrier there is noted as redundant. Returns the number of
+/// lines.
 fn check_each(
     kernel: &Checked<Kernel>,
     arguments: &[Bound],
@@ -29,8 +30,13 @@ fn check_each(
         let notes = whole.ptx.diagnostics.iter().filter(|found| found.kind == FindingKind::RedundantBarrier);
         notes.flat_map(|found| &found.lines).any(|known| known.line as usize == line + 1)
     };
+    let runs = |line: usize| {
+        let mut known = whole.ptx.lines.iter().filter(|(known, _)| known.line as usize == line + 1);
+        known.any(|(_, counters)| counters.lane_instructions > 0)
+    };
     let lines: Vec<&str> = image.text.lines().collect();
-    let numbers = (0..lines.len()).filter(|&line| lines[line].contains(instruction) && !redundant(line));
+    let numbers =
+        (0..lines.len()).filter(|&line| lines[line].contains(instruction) && runs(line) && !redundant(line));
     let mut count = 0;
     for number in numbers {
         let mut lines = lines.clone();
@@ -40,7 +46,6 @@ fn check_each(
             let outcome = engines::run_ptx(kernel, &mutated, whole.interp.grid, arguments, &mut memory(), seed);
             outcome.error().map(|error| error.kind)
         });
-        if found.is_none() && std::env::var("DUMP").is_ok() { std::fs::write("/tmp/dump.ptx", &image.text).unwrap(); }
         let line = number + 1;
         assert!(found.is_some_and(|kind| expected.contains(&kind)), "{} without line {line}: {found:?}", kernel.name());
         count += 1;
