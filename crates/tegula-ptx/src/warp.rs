@@ -28,6 +28,8 @@ pub(crate) struct Run<'r, 'm> {
     pub active: u32,
     /// Whether anything but registers changed since this was last reset.
     pub changed: bool,
+    /// Whether anything changed before that, since the path began to run.
+    progressed: bool,
     /// Results of the last arithmetic instruction.
     values: [Lanes; 2],
 }
@@ -69,7 +71,7 @@ impl<'r, 'm> Run<'r, 'm> {
         partial: &'r mut Partial,
         warp: &'r mut Warp,
     ) -> Self {
-        Run { machine, block, global, partial, warp, pc: 0, mask: 0, active: 0, changed: false, values: [[0; 32]; 2] }
+        Run { machine, block, global, partial, warp, pc: 0, mask: 0, active: 0, changed: false, progressed: false, values: [[0; 32]; 2] }
     }
 
     /// Runs each path of the warp until it waits or ends; returns whether anything changed.
@@ -101,6 +103,9 @@ impl<'r, 'm> Run<'r, 'm> {
         path.state = State::Ready;
         let (mut ran, mut jumps) = (false, 0);
         let mut before: Option<(u32, u64)> = None;
+        // A loop that goes on as it was parked made no progress; one that was reached did.
+        let parked = (waited == State::Spinning).then(|| (path.pc, self.hash(&path)));
+        (self.changed, self.progressed) = (false, false);
         loop {
             let Some(instruction) = machine.program.code.get(path.pc as usize) else {
                 self.warp.end_lanes(&path.joins, path.mask);
@@ -138,7 +143,7 @@ impl<'r, 'm> Run<'r, 'm> {
                     path.pc = to;
                     if backward {
                         jumps += 1;
-                        if let Some(progress) = self.yields(&path, jumps, &mut before) {
+                        if let Some(progress) = self.yields(&path, jumps, (parked, &mut before)) {
                             path.state = State::Spinning;
                             self.warp.paths.push_back(path);
                             return progress;
@@ -158,7 +163,12 @@ impl<'r, 'm> Run<'r, 'm> {
     }
 
     /// Counts a backward jump. Returns whether there was progress, if other paths should run.
-    fn yields(&mut self, path: &Path, jumps: u32, before: &mut Option<(u32, u64)>) -> Option<bool> {
+    fn yields(
+        &mut self,
+        path: &Path,
+        jumps: u32,
+        (parked, before): (Option<(u32, u64)>, &mut Option<(u32, u64)>),
+    ) -> Option<bool> {
         if jumps < FIRST_CHECK {
             return None;
         }
@@ -167,11 +177,12 @@ impl<'r, 'm> Run<'r, 'm> {
         }
         match before.take() {
             Some((pc, registers)) if pc == path.pc => {
-                (!self.changed && registers == self.hash(path)).then_some(false)
+                let repeats = !self.changed && registers == self.hash(path);
+                repeats.then_some(self.progressed || parked != Some((pc, registers)))
             }
             // The check takes time: it runs after 64, 128, 256, … jumps.
             _ if jumps.is_power_of_two() => {
-                self.changed = false;
+                self.progressed |= std::mem::take(&mut self.changed);
                 *before = Some((path.pc, self.hash(path)));
                 None
             }
