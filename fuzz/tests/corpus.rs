@@ -39,7 +39,8 @@ fn broadcast_random_bytes_pass() {
 fn ptx_mutated_texts_pass() {
     let cases = std::env::var("TEGULA_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/ptx");
-    let texts: Vec<Vec<u8>> = fs::read_dir(&folder).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap()).collect();
+    let texts: Vec<Vec<u8>> =
+        fs::read_dir(&folder).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap()).collect();
     let mut state = 7u64;
     let mut random = |limit: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

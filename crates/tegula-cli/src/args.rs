@@ -9,9 +9,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+pub use check_file::{FileOptions, Output};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-pub use check_file::{FileOptions, Output};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 pub use explain::ExplainArgs;
 pub use products::{ProductCase, ProductsArgs};

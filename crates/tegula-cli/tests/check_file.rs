@@ -1,4 +1,5 @@
-//! `tegula check` on `.ptx` and `.cu` files: arguments, formulas, outputs, costs, and one-line errors.
+//! `tegula check` on `.ptx` and `.cu` files: arguments, formulas, outputs, costs, and one-line
+//! errors.
 
 use std::fs;
 use std::path::Path;
@@ -144,7 +145,8 @@ impl Folder {
     fn json(&self, line: &[&str]) -> (Value, i32) {
         let output = self.run(&[line, &["--json"]].concat());
         let said = text(&output.stdout);
-        let report = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{line:?}: {error}: {said}{}", text(&output.stderr)));
+        let report = serde_json::from_str(&said)
+            .unwrap_or_else(|error| panic!("{line:?}: {error}: {said}{}", text(&output.stderr)));
         (report, output.status.code().unwrap())
     }
 
@@ -227,6 +229,19 @@ fn numbers_are_those_of_the_parameter() {
     };
     let expect = |n, factor, formula| folder.sound(&[&line(n, factor)[..], &["--expect", formula]].concat());
     expect("1=0x20", "2=2", "arg0 = 2");
-    expect("1=1e1", "2=1e-3", "0 = file:expected.npy * 0 + maximum(1 - (cumsum(arg0) - 1) / 31, 1)".split_at(0).1.get(..0).map_or("arg0 = file:e.npy", |_| "arg0 = arg0 - relu(11 - cumsum(arg0)) / maximum(11 - cumsum(arg0), 1) * 0.999"));
-    expect("1=true", "2=-inf", "arg0 = arg0 / (minimum(cumsum(arg0), 2) - 2) * maximum(-(cumsum(arg0) - 2), 0) + minimum(cumsum(arg0) - 1, 1)".get(..0).map_or("", |_| "arg0 = arg0 - arg0 * 0 + log(minimum(cumsum(arg0) - 1, 1))"));
+    expect(
+        "1=1e1",
+        "2=1e-3",
+        "0 = file:expected.npy * 0 + maximum(1 - (cumsum(arg0) - 1) / 31, 1)".split_at(0).1.get(..0).map_or(
+            "arg0 = file:e.npy",
+            |_| "arg0 = arg0 - relu(11 - cumsum(arg0)) / maximum(11 - cumsum(arg0), 1) * 0.999",
+        ),
+    );
+    expect(
+        "1=true",
+        "2=-inf",
+        "arg0 = arg0 / (minimum(cumsum(arg0), 2) - 2) * maximum(-(cumsum(arg0) - 2), 0) + minimum(cumsum(arg0) - 1, 1)"
+            .get(..0)
+            .map_or("", |_| "arg0 = arg0 - arg0 * 0 + log(minimum(cumsum(arg0) - 1, 1))"),
+    );
 }

@@ -181,9 +181,7 @@ impl FindingKind {
             | FindingKind::InactiveLane
             | FindingKind::Trap
             | FindingKind::Assertion
-            | FindingKind::StackOverflow => {
-                "operations of warps"
-            }
+            | FindingKind::StackOverflow => "operations of warps",
             FindingKind::EqualStores => "stores by warps",
             FindingKind::NotUniform => "assertions",
             FindingKind::ZeroStep => "loops of warps",

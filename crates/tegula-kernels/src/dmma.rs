@@ -301,7 +301,8 @@ impl<'k> StageCopies<'_, 'k> {
     }
 }
 
-/// The registers of a lane's fragment: its elements of 16 rows of the left operand, or of 16 columns
+/// The registers of a lane's fragment: its elements of 16 rows of the left operand, or of 16
+/// columns
 /// of the right one.
 #[derive(Clone, Copy)]
 struct Fragment<'k>(Array<'k, f64>);

@@ -19,12 +19,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = Vec::new();
     for arg in &args[7..] {
         if let Some(n) = arg.strip_prefix("f:") {
-            let values: Vec<f32> = (0..n.parse::<u32>()?).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as f32 / 64.0 - 2.0).collect();
+            let values: Vec<f32> =
+                (0..n.parse::<u32>()?).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as f32 / 64.0 - 2.0).collect();
             arguments.push(Argument::buffer(buffers.len()));
             buffers.push(Buffer::f32(format!("arg{}", arguments.len()), &values));
         } else if let Some(n) = arg.strip_prefix("o:") {
             arguments.push(Argument::buffer(buffers.len()));
-            buffers.push(Buffer::uninitialized(format!("arg{}", arguments.len()), ScalarType::F32, [n.parse::<u64>()?]));
+            buffers.push(Buffer::uninitialized(
+                format!("arg{}", arguments.len()),
+                ScalarType::F32,
+                [n.parse::<u64>()?],
+            ));
         } else {
             arguments.push(Argument::i32(arg.parse()?));
         }

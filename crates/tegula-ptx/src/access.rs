@@ -14,7 +14,7 @@ use crate::ast::{ScalarType, StateSpace};
 use crate::atomic;
 use crate::program::{Address, Atomic, AtomicKind, Reg, SINK, Transfer};
 use crate::report::{self, Report};
-use crate::warp::{Run, lanes, lanes_where};
+use crate::run::{Run, lanes, lanes_where};
 
 /// What an access to memory does, for checks and costs.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,8 @@ impl Run<'_, '_> {
     pub fn addresses(&self, frame: u32, address: &Address) -> Lanes {
         let base = self.register(address.base);
         let fixed = if address.frame { address.offset + i64::from(frame) } else { address.offset };
-        let narrow = address.narrow && matches!(address.space, Some(StateSpace::Shared | StateSpace::Local | StateSpace::Param));
+        let narrow =
+            address.narrow && matches!(address.space, Some(StateSpace::Shared | StateSpace::Local | StateSpace::Param));
         std::array::from_fn(|lane| {
             let sum = base[lane].wrapping_add_signed(fixed);
             if narrow { sum & 0xffff_ffff } else { sum }
@@ -82,7 +83,8 @@ impl Run<'_, '_> {
         target
     }
 
-    /// Resolves addresses that all lie in one symbol of shared memory or in one allocation, the most
+    /// Resolves addresses that all lie in one symbol of shared memory or in one allocation, the
+    /// most
     /// frequent case; `None` if one of them does not, or is not aligned.
     fn resolve_together(&self, space: Option<StateSpace>, addresses: &Lanes, bytes: u32) -> Option<Target> {
         let first = lanes(self.active).next()?;
@@ -90,7 +92,8 @@ impl Run<'_, '_> {
         let together = |low: u64, high: u64| {
             let end = high.checked_sub(u64::from(bytes)).filter(|&end| end >= low)?;
             let misfit = |lane: usize, address: u64| {
-                u64::from(active >> lane & 1 == 1) & u64::from(address < low || address > end || address & u64::from(bytes - 1) != 0)
+                u64::from(active >> lane & 1 == 1)
+                    & u64::from(address < low || address > end || address & u64::from(bytes - 1) != 0)
             };
             let misfits = (0..32).fold(0, |all, lane| all | misfit(lane, addresses[lane]));
             (misfits == 0).then_some(())
@@ -140,13 +143,15 @@ impl Run<'_, '_> {
             Location::Global { allocation, offset } => {
                 let known = &machine.allocations[allocation as usize];
                 let elements: u64 = known.storage.len / u64::from(known.ty.size().max(1));
-                let (_, distance) = report::nearest(machine, allocation_address(allocation).wrapping_add_signed(offset))
-                    .unwrap_or_default();
+                let (_, distance) =
+                    report::nearest(machine, allocation_address(allocation).wrapping_add_signed(offset))
+                        .unwrap_or_default();
                 format!("{}, {distance}, which has {elements} elements", machine.element(allocation as usize, offset))
             }
             Location::Shared { symbol, offset } => {
                 let known = machine.program.shared.get(symbol as usize);
-                let size = known.map_or(0, |known| known.bytes.unwrap_or(machine.shared_bytes.saturating_sub(known.offset)));
+                let size =
+                    known.map_or(0, |known| known.bytes.unwrap_or(machine.shared_bytes.saturating_sub(known.offset)));
                 format!("{}, which has {size} bytes", machine.shared_element(symbol, offset))
             }
             Location::Nowhere(address) => match report::nearest(machine, address) {
@@ -175,7 +180,8 @@ impl Run<'_, '_> {
                 self.check_read_only(&at, size);
             }
             if kind.scope.is_some() {
-                lanes(at.lanes).for_each(|lane| self.acquire((at.locations[lane], size), lane, transfer.order, transfer.scope));
+                lanes(at.lanes)
+                    .for_each(|lane| self.acquire((at.locations[lane], size), lane, transfer.order, transfer.scope));
             }
             let mut values = [0; 32];
             lanes(at.lanes).for_each(|lane| values[lane] = self.fetch(at.locations[lane], lane, size));
@@ -227,7 +233,9 @@ impl Run<'_, '_> {
     /// The target of an element of a vector access.
     pub fn elements(&self, target: &Target, bytes: u32) -> Target {
         let locations = target.locations.map(|location| match location {
-            Location::Global { allocation, offset } => Location::Global { allocation, offset: offset + i64::from(bytes) },
+            Location::Global { allocation, offset } => {
+                Location::Global { allocation, offset: offset + i64::from(bytes) }
+            }
             Location::Shared { symbol, offset } => Location::Shared { symbol, offset: offset + bytes },
             Location::Local { offset } => Location::Local { offset: offset + i64::from(bytes) },
             Location::Param { offset } => Location::Param { offset: offset + i64::from(bytes) },
@@ -246,12 +254,7 @@ impl Run<'_, '_> {
     /// Merges stores of the same value to one element in one instruction.
     ///
     /// These do not race with each other. One lane stores; the accesses of the others are returned.
-    fn merge_same_values(
-        &mut self,
-        at: &mut Target,
-        size: u32,
-        values: &Lanes,
-    ) -> Vec<(Location, Access)> {
+    fn merge_same_values(&mut self, at: &mut Target, size: u32, values: &Lanes) -> Vec<(Location, Access)> {
         if !self.machine.config.checks || at.lanes.count_ones() < 2 {
             return Vec::new();
         }
@@ -305,12 +308,7 @@ impl Run<'_, '_> {
         accesses
     }
 
-    fn unordered_same_value(
-        &mut self,
-        location: Location,
-        key: (u32, u64),
-        now: &CurrentAccess,
-    ) -> Option<Race> {
+    fn unordered_same_value(&mut self, location: Location, key: (u32, u64), now: &CurrentAccess) -> Option<Race> {
         let clocks = &mut self.block.clocks;
         let writes = match location {
             Location::Shared { .. } => &self.block.shadow.same_value_writes,
@@ -431,7 +429,9 @@ impl Run<'_, '_> {
                 Location::Shared { offset, .. } => self.block.copies.site(usize::from(in_flight - 1), offset),
                 _ => None,
             };
-            let message = format!("accesses {text} while the asynchronous copy of {copier} to it is in flight; wait for the copy first");
+            let message = format!(
+                "accesses {text} while the asynchronous copy of {copier} to it is in flight; wait for the copy first"
+            );
             self.report_with(Report::new(FindingKind::InFlight, message).lanes(1 << lane).element(text), site);
         } else if empty && !kind.writes() {
             self.report_uninitialized(location, lane);
@@ -594,7 +594,8 @@ impl Run<'_, '_> {
         let wavefronts = atomic_wavefronts(modeled(atomic.kind), modeled_type(atomic.ty));
         self.count(&target, size * count, count, (wavefronts, |addresses, _| atomic_sectors(addresses)));
         let order = self.order(target.lanes);
-        // The read of a reduction forms no acquire pattern (PTX ISA, "Release and Acquire Patterns").
+        // The read of a reduction forms no acquire pattern (PTX ISA, "Release and Acquire
+        // Patterns").
         let observes = acquires(atomic.order) || atomic.dst.iter().any(|&dst| dst != SINK);
         for (e, (&dst, &value)) in atomic.dst.iter().zip(&atomic.values).enumerate() {
             let at = self.elements(&target, e as u32 * size);
@@ -621,7 +622,13 @@ impl Run<'_, '_> {
     }
 
     /// Counts a request of the lanes of a target.
-    pub fn count(&mut self, target: &Target, bytes: u32, elements: u32, (wavefronts, sectors): (WavefrontCount, fn(&[u64], u64) -> u64)) {
+    pub fn count(
+        &mut self,
+        target: &Target,
+        bytes: u32,
+        elements: u32,
+        (wavefronts, sectors): (WavefrontCount, fn(&[u64], u64) -> u64),
+    ) {
         if !self.machine.config.counters || target.lanes == 0 {
             return;
         }
@@ -647,7 +654,8 @@ impl Run<'_, '_> {
         };
         let (counts, caches) = (&mut self.partial.counts[pc], &mut self.partial.caches[pc]);
         if shared != 0 {
-            let (total, conflicts) = caches[0].cost(&addresses, shared, 4, || wavefronts(&addresses, shared, bytes.clamp(1, 16)));
+            let (total, conflicts) =
+                caches[0].cost(&addresses, shared, 4, || wavefronts(&addresses, shared, bytes.clamp(1, 16)));
             counts.shared_requests += 1;
             counts.shared_transactions += total;
             counts.conflicts += conflicts;
@@ -695,12 +703,7 @@ impl Run<'_, '_> {
 ///
 /// To PTX these are ordered loosely and do not race. But code of this kind expects the lanes of a
 /// warp to run in lockstep, which they need not do since Volta.
-fn same_warp_race(
-    shadow: &SharedShadow,
-    clocks: &mut BlockClocks,
-    index: usize,
-    now: CurrentAccess,
-) -> Option<Race> {
+fn same_warp_race(shadow: &SharedShadow, clocks: &mut BlockClocks, index: usize, now: CurrentAccess) -> Option<Race> {
     let race = shadow.find_race(clocks, SHARED, index, &CurrentAccess { scope: None, ..now })?;
     (race.earlier.lane / 32 == now.lane / 32).then_some(race)
 }

@@ -70,14 +70,12 @@ pub(crate) fn locate(space: Option<StateSpace>, address: u64, allocations: u32) 
 
 fn shared(address: u64) -> Location {
     let address = address as u32;
-    Location::Shared {
-        symbol: address >> SHARED_OFFSET_BITS,
-        offset: address & ((1 << SHARED_OFFSET_BITS) - 1),
-    }
+    Location::Shared { symbol: address >> SHARED_OFFSET_BITS, offset: address & ((1 << SHARED_OFFSET_BITS) - 1) }
 }
 
 fn generic(address: u64, allocations: u32) -> Location {
-    // An address up to half a stride before a window belongs to that window, with a negative offset.
+    // An address up to half a stride before a window belongs to that window, with a negative
+    // offset.
     let nearest = (address >> (STRIDE_BITS - 1)).wrapping_add(1) >> 1;
     let offset = address.wrapping_sub(nearest << STRIDE_BITS) as i64;
     if address >> STRIDE_BITS == SHARED_WINDOW >> STRIDE_BITS {
@@ -90,10 +88,9 @@ fn generic(address: u64, allocations: u32) -> Location {
             Location::Global { allocation: (nearest - FIRST_ALLOCATION) as u32, offset }
         }
         // Far below the first allocation or above the last one: the distance names it.
-        _ if allocations > 0 && nearest + 1 == FIRST_ALLOCATION => Location::Global {
-            allocation: 0,
-            offset: address.wrapping_sub(allocation_address(0)) as i64,
-        },
+        _ if allocations > 0 && nearest + 1 == FIRST_ALLOCATION => {
+            Location::Global { allocation: 0, offset: address.wrapping_sub(allocation_address(0)) as i64 }
+        }
         _ => Location::Nowhere(address),
     }
 }

@@ -21,8 +21,20 @@ pub(crate) fn update(kind: AtomicKind, ty: ScalarType, old: u64, value: u64, swa
         AtomicKind::Exch => value,
         AtomicKind::Add if ty.is_float() => add(ty, old, value),
         AtomicKind::Add => old.wrapping_add(value),
-        AtomicKind::Inc => if old >= value { 0 } else { old + 1 },
-        AtomicKind::Dec => if old == 0 || old > value { value } else { old - 1 },
+        AtomicKind::Inc => {
+            if old >= value {
+                0
+            } else {
+                old + 1
+            }
+        }
+        AtomicKind::Dec => {
+            if old == 0 || old > value {
+                value
+            } else {
+                old - 1
+            }
+        }
         AtomicKind::Min | AtomicKind::Max => extreme(kind == AtomicKind::Max, ty, old, value),
         AtomicKind::Cas => swap,
     };

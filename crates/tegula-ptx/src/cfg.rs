@@ -25,7 +25,10 @@ pub(crate) enum Exits {
 pub(crate) fn reconvergence(exits: &[Exits]) -> Vec<u32> {
     let n = exits.len();
     let mut joins = vec![NO_JOIN; n];
-    if !exits.iter().any(|exit| matches!(exit, Exits::Branch(_, true)) || matches!(exit, Exits::Branch(to, _) if to.len() > 1)) {
+    if !exits
+        .iter()
+        .any(|exit| matches!(exit, Exits::Branch(_, true)) || matches!(exit, Exits::Branch(to, _) if to.len() > 1))
+    {
         return joins;
     }
     let (starts, block_of) = blocks(exits);
@@ -119,8 +122,7 @@ mod tests {
 
     #[test]
     fn reconvergence_of_paths_that_return_apart_is_none() {
-        let exits =
-            [Exits::Branch(vec![2], true), Exits::Leave { guarded: false }, Exits::Leave { guarded: false }];
+        let exits = [Exits::Branch(vec![2], true), Exits::Leave { guarded: false }, Exits::Leave { guarded: false }];
         assert_eq!(reconvergence(&exits)[0], NO_JOIN);
         // A loop without an exit.
         let exits = [Exits::Branch(vec![0], true), Exits::Branch(vec![0], false)];

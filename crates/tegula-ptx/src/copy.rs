@@ -4,70 +4,16 @@
 //! The result of a correct kernel does not depend on it. Until its thread has waited, the
 //! destination is in flight, and any use is an error. The source counts as being read until then.
 
-use std::collections::VecDeque;
-
 use tegula_interp::rules::{
     Access, ClockView, FIRST_AGENT, OrderSource, Proxy, l1_bypass_sectors, sectors, threads_of, wavefronts,
 };
 use tegula_ir::SiteId;
 
-use crate::address::{Location, allocation_address};
 use crate::access::{Kind, Target};
+use crate::address::{Location, allocation_address};
+use crate::pending_copies::PendingCopy;
 use crate::program::{Address, Reg};
-use crate::warp::{Run, lanes, lanes_where};
-
-/// A copy in flight: its destination in shared memory, and its bytes.
-#[derive(Clone, Copy, Debug)]
-struct PendingCopy {
-    offset: u32,
-    bytes: [u8; 16],
-    len: u32,
-    site: u32,
-}
-
-/// The copies of the threads of a block: the open group, and committed groups, oldest first.
-#[derive(Debug)]
-pub(crate) struct PendingCopies {
-    open: Vec<Vec<PendingCopy>>,
-    groups: Vec<VecDeque<Vec<PendingCopy>>>,
-    /// Number of groups that each thread has committed: the clock of its copies.
-    committed: Vec<u32>,
-}
-
-impl PendingCopies {
-    pub fn new(threads: u32) -> Self {
-        let n = threads as usize;
-        PendingCopies { open: vec![Vec::new(); n], groups: vec![VecDeque::new(); n], committed: vec![0; n] }
-    }
-
-    fn commit(&mut self, thread: usize) {
-        let group = std::mem::take(&mut self.open[thread]);
-        self.groups[thread].push_back(group);
-        self.committed[thread] += 1;
-    }
-
-    /// Takes the copies that are complete once at most `pending` groups are in flight.
-    fn wait(&mut self, thread: usize, pending: Option<u32>) -> Vec<PendingCopy> {
-        if pending.is_none() && !self.open[thread].is_empty() {
-            self.commit(thread);
-        }
-        let groups = &mut self.groups[thread];
-        let done = groups.len().saturating_sub(pending.unwrap_or(0) as usize);
-        groups.drain(..done).flatten().collect()
-    }
-
-    /// The site of the last copy of a thread to an offset that is in flight.
-    pub fn site(&self, thread: usize, offset: u32) -> Option<u32> {
-        let groups = self.groups[thread].iter().chain([&self.open[thread]]);
-        let mut copies = groups.flatten().filter(|copy| (copy.offset..copy.offset + copy.len).contains(&offset));
-        copies.next_back().map(|copy| copy.site)
-    }
-
-    /// The number of the last group that is complete.
-    fn completed(&self, thread: usize) -> u32 {
-        self.committed[thread] - self.groups[thread].len() as u32
-    }
-}
+use crate::run::{Run, lanes, lanes_where};
 
 impl Run<'_, '_> {
     /// Starts a copy of each active lane.
@@ -112,7 +58,13 @@ impl Run<'_, '_> {
     }
 
     /// Resolves the sources of copies: lanes that read nothing may have any address.
-    fn resolve_source(&mut self, from: &Address, addresses: &[u64; 32], bytes: u32, len: &impl Fn(usize) -> u32) -> Target {
+    fn resolve_source(
+        &mut self,
+        from: &Address,
+        addresses: &[u64; 32],
+        bytes: u32,
+        len: &impl Fn(usize) -> u32,
+    ) -> Target {
         let active = self.active;
         self.active = active & lanes_where(|lane| len(lane) == bytes);
         let mut source = self.resolve(from.space, addresses, bytes, false);
@@ -211,9 +163,8 @@ impl Run<'_, '_> {
         let elements = |bytes: u32| (bytes / 4).max(1);
         self.count(source, bytes, elements(bytes), (wavefronts, sectors));
         self.count(target, bytes, elements(bytes), (wavefronts, sectors));
-        let of_lane = |lane: usize, bytes: u32| {
-            self.elements_of_buffer(source.locations[lane], bytes).unwrap_or(elements(bytes))
-        };
+        let of_lane =
+            |lane: usize, bytes: u32| self.elements_of_buffer(source.locations[lane], bytes).unwrap_or(elements(bytes));
         let partial = lanes(source.lanes).filter(|&lane| len(lane) < bytes);
         let missing: u32 = partial.map(|lane| of_lane(lane, bytes) - of_lane(lane, len(lane))).sum();
         let counts = &mut self.partial.counts[self.pc as usize];

@@ -2,15 +2,15 @@
 
 use tegula_ir::{MemoryOrder, Scope};
 
-use crate::address::{LOCAL_WINDOW, PARAM_WINDOW, window};
-use crate::alu::{Arithmetic, Lanes};
+use crate::address::{LOCAL_WINDOW, window};
+use crate::alu::Arithmetic;
 use crate::ast::{Instruction as Source, Operand, ScalarType, StateSpace};
 use crate::error::LowerError;
 use crate::lower::{Lowering, Name};
 use crate::matrix::{LdMatrix, Mma, StMatrix, Wmma, decode_movmatrix};
 use crate::program::{
-    Address, Atomic, AtomicKind, Barrier, BarrierKind, Callee, Instruction, LaneMask, MbarrierOp, NO_JOIN, Op, Reg,
-    SINK, Slot, Special, Transfer, WarpOp, WarpWide, ZERO,
+    Address, Atomic, AtomicKind, Barrier, BarrierKind, Callee, MbarrierOp, NO_JOIN, Op, Reg, SINK, Slot, Transfer,
+    WarpOp, WarpWide, ZERO,
 };
 
 type Guard = Option<(Reg, bool)>;
@@ -85,47 +85,6 @@ impl<'a> Modifiers<'a> {
     }
 }
 
-/// The special register of a name.
-pub(crate) fn special(name: &str) -> Option<Special> {
-    let axis = |rest: &str| "xyzw".find(rest).filter(|_| rest.len() == 1);
-    let (base, rest) = name.split_once('.').unwrap_or((name, ""));
-    if let Some(axis) = axis(rest) {
-        return Some(match base {
-            _ if axis == 3 => Special::Constant(0),
-            "%tid" => Special::Tid(axis),
-            "%ntid" => Special::NTid(axis),
-            "%ctaid" => Special::CtaId(axis),
-            "%nctaid" => Special::NCtaId(axis),
-            "%clusterid" => Special::CtaId(axis),
-            "%nclusterid" => Special::NCtaId(axis),
-            "%cluster_ctaid" => Special::Constant(0),
-            "%cluster_nctaid" => Special::Constant(1),
-            _ => return None,
-        });
-    }
-    Some(match name {
-        "%laneid" => Special::Lane,
-        "%warpid" => Special::Warp,
-        "%nwarpid" => Special::NWarp,
-        "%smid" => Special::SmId,
-        "%nsmid" => Special::NSmId,
-        "%gridid" => Special::GridId,
-        "%lanemask_eq" => Special::LaneMask(LaneMask::Eq),
-        "%lanemask_lt" => Special::LaneMask(LaneMask::Lt),
-        "%lanemask_le" => Special::LaneMask(LaneMask::Le),
-        "%lanemask_gt" => Special::LaneMask(LaneMask::Gt),
-        "%lanemask_ge" => Special::LaneMask(LaneMask::Ge),
-        "%clock" | "%clock64" | "%clock_hi" => Special::Clock,
-        "%globaltimer" | "%globaltimer_lo" | "%globaltimer_hi" => Special::GlobalTimer,
-        "%dynamic_smem_size" => Special::DynamicSharedBytes,
-        "%total_smem_size" | "%aggr_smem_size" => Special::TotalSharedBytes,
-        "%is_explicit_cluster" | "%cluster_ctarank" => Special::Constant(0),
-        "%cluster_nctarank" => Special::Constant(1),
-        _ if name.starts_with("%envreg") || name.starts_with("%reserved_smem_offset") => Special::Constant(0),
-        _ => return None,
-    })
-}
-
 impl<'a> Lowering<'a> {
     /// Lowers an instruction.
     pub fn instruction(&mut self, function: usize, source: &'a Source) -> Result<(), LowerError> {
@@ -170,7 +129,10 @@ impl<'a> Lowering<'a> {
             "stmatrix" => self.stmatrix(source)?,
             "movmatrix" => {
                 decode_movmatrix(&source.modifiers).map_err(|reason| LowerError::of(source, reason))?;
-                Op::MovMatrix { dst: self.destination_at(source, 0)?, src: self.operand_at(source, 1, ScalarType::B32)? }
+                Op::MovMatrix {
+                    dst: self.destination_at(source, 0)?,
+                    src: self.operand_at(source, 1, ScalarType::B32)?,
+                }
             }
             "createpolicy" => Op::Move { dst: self.destination_at(source, 0)?, src: ZERO },
             "nanosleep" | "prefetch" | "prefetchu" | "applypriority" | "discard" | "pmevent" | "brkpt"
@@ -303,7 +265,8 @@ impl<'a> Lowering<'a> {
         let read_only = modifiers.take("nc") || source.opcode == "ldu";
         let scope = modifiers.scope().unwrap_or(Scope::System);
         let space = modifiers.space();
-        let width = modifiers.take_map(|name| ["v2", "v4", "v8"].iter().position(|v| *v == name)).map_or(1, |at| 2 << at);
+        let width =
+            modifiers.take_map(|name| ["v2", "v4", "v8"].iter().position(|v| *v == name)).map_or(1, |at| 2 << at);
         let ty = modifiers.ty()?;
         modifiers.finish()?;
         if ty == ScalarType::B128 {
@@ -353,7 +316,8 @@ impl<'a> Lowering<'a> {
             ];
             names.into_iter().find(|(known, _)| *known == name).map(|(_, kind)| kind)
         })?;
-        let width = modifiers.take_map(|name| ["v2", "v4", "v8"].iter().position(|v| *v == name)).map_or(1, |at| 2usize << at);
+        let width =
+            modifiers.take_map(|name| ["v2", "v4", "v8"].iter().position(|v| *v == name)).map_or(1, |at| 2usize << at);
         let ty = modifiers.ty()?;
         modifiers.finish()?;
         if ty == ScalarType::B128 {
@@ -361,7 +325,8 @@ impl<'a> Lowering<'a> {
         }
         let first = usize::from(source.opcode == "atom");
         let address = self.address(source, first, space)?;
-        let operand_of = |at: usize| source.operands.get(at).ok_or_else(|| LowerError::of(source, "an operand is missing".into()));
+        let operand_of =
+            |at: usize| source.operands.get(at).ok_or_else(|| LowerError::of(source, "an operand is missing".into()));
         let values = self.vector(source, operand_of(first + 1)?, ty, false)?;
         let dst = if first == 1 { self.vector(source, operand_of(0)?, ty, true)? } else { vec![SINK; width] };
         let swap = if kind == AtomicKind::Cas { self.operand_at(source, first + 2, ty)? } else { SINK };
@@ -388,7 +353,11 @@ impl<'a> Lowering<'a> {
         let mut modifiers = Modifiers::new(source);
         let space = modifiers.space().ok_or_else(|| LowerError::of(source, "the state space is missing".into()))?;
         modifiers.finish()?;
-        Ok(Op::IsSpace { dst: self.destination_at(source, 0)?, src: self.operand_at(source, 1, ScalarType::B64)?, space })
+        Ok(Op::IsSpace {
+            dst: self.destination_at(source, 0)?,
+            src: self.operand_at(source, 1, ScalarType::B64)?,
+            space,
+        })
     }
 
     fn branch(&mut self, guard: Guard, source: &Source) -> Result<(), LowerError> {
@@ -502,7 +471,10 @@ impl<'a> Lowering<'a> {
 
     fn fence(&mut self, source: &Source) -> Result<Op, LowerError> {
         let mut modifiers = Modifiers::new(source);
-        if modifiers.take("proxy") || modifiers.take("mbarrier_init") || modifiers.rest.iter().any(|m| m.starts_with("proxy")) {
+        if modifiers.take("proxy")
+            || modifiers.take("mbarrier_init")
+            || modifiers.rest.iter().any(|m| m.starts_with("proxy"))
+        {
             return Ok(Op::Nop);
         }
         modifiers.take_map(|name| matches!(name, "sc" | "acq_rel" | "acquire" | "release").then_some(()));
@@ -604,7 +576,9 @@ impl<'a> Lowering<'a> {
         }
         if modifiers.take("wait_group") {
             let count = self.operand_at(source, 0, ScalarType::U32)?;
-            let count = self.constant_bits(count).ok_or_else(|| LowerError::of(source, "the number of groups is not a constant".into()))?;
+            let count = self
+                .constant_bits(count)
+                .ok_or_else(|| LowerError::of(source, "the number of groups is not a constant".into()))?;
             return Ok(Op::CopyAsyncWait { pending: Some(count as u32) });
         }
         if modifiers.take("mbarrier") {
@@ -713,15 +687,19 @@ impl<'a> Lowering<'a> {
     }
 
     fn wmma(&mut self, source: &Source) -> Result<Op, LowerError> {
-        let (transfer, loads) = match Wmma::decode(&source.modifiers).map_err(|reason| LowerError::of(source, reason))? {
-            Wmma::Mma(mma) => return self.product(source, mma),
-            Wmma::Load(transfer) => (transfer, true),
-            Wmma::Store(transfer) => (transfer, false),
-        };
+        let (transfer, loads) =
+            match Wmma::decode(&source.modifiers).map_err(|reason| LowerError::of(source, reason))? {
+                Wmma::Mma(mma) => return self.product(source, mma),
+                Wmma::Load(transfer) => (transfer, true),
+                Wmma::Store(transfer) => (transfer, false),
+            };
         let registers = self.vector_at(source, usize::from(!loads), loads)?;
         let address = self.address(source, usize::from(loads), transfer.space())?;
         if registers.len() != transfer.registers().count as usize {
-            return Err(LowerError::of(source, format!("the fragment must have {} registers", transfer.registers().count)));
+            return Err(LowerError::of(
+                source,
+                format!("the fragment must have {} registers", transfer.registers().count),
+            ));
         }
         let stride = match source.operands.get(2) {
             Some(_) => Some(self.operand_at(source, 2, ScalarType::U32)?),
@@ -757,48 +735,3 @@ impl<'a> Lowering<'a> {
 fn warp_wide(wide: WarpWide) -> Op {
     Op::WarpWide(Box::new(wide))
 }
-
-/// Granules of shared and global memory, and how finely the program orders accesses.
-///
-/// A granule is the smallest access to a memory, at most four bytes: a shadow cell stands for it.
-/// Accesses are aligned to their size, so no access begins inside of a granule.
-pub(crate) fn properties(code: &[Instruction], registers: &[Lanes]) -> ([u32; 2], bool, bool) {
-    let (mut granules, mut finely, mut blocks) = ([4u32; 2], false, false);
-    let mut access = |space: Option<StateSpace>, bytes: u32| {
-        let [shared, global] = &mut granules;
-        match space {
-            Some(StateSpace::Shared) => *shared = (*shared).min(bytes),
-            Some(StateSpace::Local | StateSpace::Param) => {}
-            Some(StateSpace::Global | StateSpace::Const) => *global = (*global).min(bytes),
-            _ => (*shared, *global) = ((*shared).min(bytes), (*global).min(bytes)),
-        }
-    };
-    for instruction in code {
-        let outside = |space: Option<StateSpace>| matches!(space, None | Some(StateSpace::Global));
-        match &instruction.op {
-            Op::Load(transfer) | Op::Store(transfer) => {
-                access(transfer.address.space, transfer.ty.size());
-                let strong = transfer.order != MemoryOrder::Weak;
-                finely |= strong && transfer.address.space != Some(StateSpace::Local);
-                blocks |= strong && outside(transfer.address.space);
-            }
-            Op::Atomic(atomic) => {
-                access(atomic.address.space, atomic.ty.size());
-                finely = true;
-                blocks |= outside(atomic.address.space);
-            }
-            Op::WmmaLoad { transfer, address, .. } | Op::WmmaStore { transfer, address, .. } => {
-                let words = transfer.accesses().iter().map(|access| access.word_bytes);
-                access(address.space, words.min().unwrap_or(4));
-            }
-            Op::Fence { .. } | Op::Mbarrier { .. } => finely = true,
-            Op::Barrier(barrier) => finely |= barrier.threads.is_some() || !barrier.aligned,
-            Op::WarpSync { mask } => finely |= registers[*mask as usize] != [0xffff_ffff; 32],
-            _ => {}
-        }
-    }
-    (granules, finely, blocks)
-}
-
-// The window of parameters is used by `cvta.param` alone.
-const _: () = assert!(PARAM_WINDOW > LOCAL_WINDOW);

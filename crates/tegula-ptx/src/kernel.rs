@@ -8,8 +8,8 @@ use crate::ast::{self, ScalarType};
 use crate::error::{LowerError, PtxError};
 use crate::launch::{Buffer, Config, Diagnostic, Launch, LaunchError, Outcome, SourceLine};
 use crate::lower::{ModuleVariable, lower};
-use crate::machine;
 use crate::program::Program;
+use crate::schedule;
 
 /// A PTX module.
 ///
@@ -129,7 +129,7 @@ impl Kernel {
     /// [`LaunchError`] for arguments, a grid or a block that do not fit the kernel. Problems of the
     /// kernel itself are in the outcome.
     pub fn run(&self, launch: &Launch, buffers: &mut [Buffer], config: &Config) -> Result<Outcome, LaunchError> {
-        machine::run((&self.program, &self.variables), launch, buffers, config)
+        schedule::run((&self.program, &self.variables), launch, buffers, config)
     }
 
     /// Runs a launch once for each seed, and joins the diagnostics.
@@ -166,7 +166,9 @@ impl Kernel {
             found.entry(key).or_insert(diagnostic);
         }
         outcome.diagnostics = found.into_values().collect();
-        outcome.diagnostics.sort_by_key(|diagnostic| std::cmp::Reverse(diagnostic.severity() == tegula_core::diagnostic::Severity::Error));
+        outcome.diagnostics.sort_by_key(|diagnostic| {
+            std::cmp::Reverse(diagnostic.severity() == tegula_core::diagnostic::Severity::Error)
+        });
         outcome.seed_dependent = differs;
         Ok(outcome)
     }

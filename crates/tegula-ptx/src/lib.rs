@@ -4,7 +4,8 @@
 //! supported. [`Kernel::check`] runs a launch on buffers and returns diagnostics with source lines,
 //! costs for each line, and what the kernel prints; the results are in the buffers.
 //!
-//! The kernel runs warp by warp. Races are found by the happens-before order of `tegula-interp`, per
+//! The kernel runs warp by warp. Races are found by the happens-before order of `tegula-interp`,
+//! per
 //! byte where accesses are narrow, and costs are counted by its rules, which are Nsight Compute's.
 //!
 //! | file | contents |
@@ -16,11 +17,14 @@
 //! | `program` | the program of a warp: instructions with registers |
 //! | `alu` | arithmetic on the 32 lanes of a warp |
 //! | `matrix`, `matrix_access` | matrix instructions: fragments and products; registers and memory |
-//! | `machine`, `block` | memory, parameters and schedule of a launch; the state of a block |
-//! | `warp`, `path` | execution of a warp; divergence and reconvergence of its lanes |
+//! | `special`, `properties` | special registers; what a program needs of shadow memory |
+//! | `machine`, `schedule` | memory and parameters of a launch; the schedule of blocks and warps |
+//! | `block`, `barrier` | the state of a block; its barriers |
+//! | `run`, `warp`, `path` | a running warp; its instructions; divergence of its lanes |
 //! | `address`, `memory` | addresses and their windows; bytes, and which are initialized |
 //! | `access`, `atomic` | loads, stores and atomic operations: checks, costs, values |
-//! | `sync`, `mbarrier`, `copy` | barriers and warp-wide instructions; mbarriers; `cp.async` |
+//! | `sync`, `mbarrier`, `mbarrier_state` | barriers and warp-wide instructions; mbarriers |
+//! | `copy`, `pending_copies` | `cp.async`, and copies in flight |
 //! | `print` | `printf` and `assert` |
 //! | `partial`, `report` | counts and findings; diagnostics as text |
 
@@ -29,6 +33,7 @@ mod address;
 pub mod alu;
 pub mod ast;
 mod atomic;
+mod barrier;
 mod block;
 mod cfg;
 mod copy;
@@ -42,13 +47,19 @@ mod machine;
 pub mod matrix;
 mod matrix_access;
 mod mbarrier;
+mod mbarrier_state;
 mod memory;
 pub mod parse;
 mod partial;
 mod path;
+mod pending_copies;
 mod print;
 mod program;
+mod properties;
 mod report;
+mod run;
+mod schedule;
+mod special;
 mod sync;
 mod warp;
 

@@ -13,8 +13,7 @@ use crate::ast::{self, Initializer, Instruction as Source, Module, Operand, Scal
 use crate::cfg::{Exits, reconvergence};
 use crate::error::LowerError;
 use crate::program::{
-    Function, Instruction, KernelInfo, NO_JOIN, Op, Parameter, Program, Reg, SINK, SharedSymbol, SiteSource,
-    Slot, ZERO,
+    Function, Instruction, KernelInfo, NO_JOIN, Op, Parameter, Program, Reg, SINK, SharedSymbol, SiteSource, Slot, ZERO,
 };
 
 /// A variable of the module in global or constant memory.
@@ -225,7 +224,10 @@ impl<'a> Lowering<'a> {
             return Err(LowerError::at(0, format!("function {name} is not defined")));
         };
         if function.body.is_none() {
-            return Err(LowerError::at(function.line, format!("function {name} has no body: link it, or leave it out")));
+            return Err(LowerError::at(
+                function.line,
+                format!("function {name} has no body: link it, or leave it out"),
+            ));
         }
         self.queue.push(name);
         self.calls.push(Vec::new());
@@ -243,7 +245,11 @@ impl<'a> Lowering<'a> {
         let number = self.functions.len() - 1;
         let mut frame = 0;
         let returns = function.returns.iter().map(|v| self.slot(v, &mut frame)).collect();
-        let params = if function.entry { Vec::new() } else { function.params.iter().map(|v| self.slot(v, &mut frame)).collect() };
+        let params = if function.entry {
+            Vec::new()
+        } else {
+            function.params.iter().map(|v| self.slot(v, &mut frame)).collect()
+        };
         let this = &mut self.functions[number];
         (this.returns, this.params, this.frame) = (returns, params, frame as u32);
         Ok(number as u32)
@@ -350,7 +356,8 @@ impl<'a> Lowering<'a> {
         let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let number = name[prefix.len()..].parse::<u32>().ok();
         let depth = self.scopes.iter().rposition(|scope| {
-            let in_range = |meaning: &Name| matches!(meaning, Name::Registers(count, _) if number.is_some_and(|n| n < *count));
+            let in_range =
+                |meaning: &Name| matches!(meaning, Name::Registers(count, _) if number.is_some_and(|n| n < *count));
             scope.contains_key(name) || scope.get(prefix).is_some_and(in_range)
         })?;
         if !self.scopes[depth].contains_key(name)
@@ -532,7 +539,7 @@ impl<'a> Lowering<'a> {
     fn finish(mut self, kernel: &str) -> Result<(Program, Vec<ModuleVariable>), LowerError> {
         debug_assert_eq!(self.kernel.name, kernel);
         self.mark_recursive();
-        let (granules, orders_finely, orders_blocks) = crate::decode::properties(&self.code, &self.registers);
+        let (granules, orders_finely, orders_blocks) = crate::properties::properties(&self.code, &self.registers);
         let dynamic_start = self.static_shared;
         for symbol in self.shared.iter_mut().skip(1).filter(|symbol| symbol.bytes.is_none()) {
             // The alignment was kept in the place of the offset.
@@ -631,7 +638,8 @@ impl<'a> Lowering<'a> {
         let Some(Ok(arithmetic)) = decoded else {
             return Err(LowerError::at(line, "xor.pred is not supported".into()));
         };
-        let op = Op::Arithmetic { arithmetic: Box::new(arithmetic), dst: [dst, SINK], sources: vec![a, b], carries: false };
+        let op =
+            Op::Arithmetic { arithmetic: Box::new(arithmetic), dst: [dst, SINK], sources: vec![a, b], carries: false };
         self.push(None, op, line);
         Ok(())
     }
@@ -668,7 +676,7 @@ impl<'a> Lowering<'a> {
             let address = allocation_address(self.grid_workspace());
             return Ok(self.constant(if name == "%envreg1" { address >> 32 } else { address & 0xffff_ffff }));
         }
-        if let Some(register) = crate::decode::special(name) {
+        if let Some(register) = crate::special::special(name) {
             let dst = self.register();
             self.push(None, Op::Special { dst, register }, source.line);
             return Ok(dst);
@@ -701,7 +709,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// The registers of a vector operand, or of a register that stands for one.
-    pub fn vector(&mut self, source: &Source, operand: &Operand, ty: ScalarType, writes: bool) -> Result<Vec<Reg>, LowerError> {
+    pub fn vector(
+        &mut self,
+        source: &Source,
+        operand: &Operand,
+        ty: ScalarType,
+        writes: bool,
+    ) -> Result<Vec<Reg>, LowerError> {
         let parts = match operand {
             Operand::Vector(parts) => parts.as_slice(),
             Operand::Name(name) => {

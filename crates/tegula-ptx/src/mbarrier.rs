@@ -6,37 +6,20 @@ use tegula_ir::Scope;
 
 use crate::access::Kind;
 use crate::address::Location;
+use crate::mbarrier_state::Mbarrier;
 use crate::program::{Address, MbarrierOp, Reg};
 use crate::report::Report;
-use crate::warp::{Flow, Run, lanes};
-
-/// An mbarrier.
-#[derive(Debug, Default)]
-pub(crate) struct Mbarrier {
-    /// Arrivals that complete a phase, and those that the current phase still needs.
-    expected: u32,
-    pending: u32,
-    phase: u64,
-    released: ClockView,
-    published: ClockView,
-}
-
-impl Mbarrier {
-    fn arrive(&mut self, count: u32, view: &ClockView) -> bool {
-        self.released.join(view);
-        let Some(pending) = self.pending.checked_sub(count) else { return false };
-        self.pending = pending;
-        if pending == 0 {
-            self.phase += 1;
-            self.pending = self.expected;
-            self.published.join(&std::mem::take(&mut self.released));
-        }
-        true
-    }
-}
+use crate::run::{Flow, Run, lanes};
 
 impl Run<'_, '_> {
-    pub fn mbarrier(&mut self, frame: u32, op: MbarrierOp, dst: Reg, address: &Address, (state, count): (Reg, Option<Reg>)) -> Flow {
+    pub fn mbarrier(
+        &mut self,
+        frame: u32,
+        op: MbarrierOp,
+        dst: Reg,
+        address: &Address,
+        (state, count): (Reg, Option<Reg>),
+    ) -> Flow {
         if self.active == 0 {
             return Flow::Next;
         }

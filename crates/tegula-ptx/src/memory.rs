@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The memory of an allocation, in words of four bytes.
 ///
-/// Blocks of a launch run on several cores of the host. A race of the kernel gives some value, never
+/// Blocks of a launch run on several cores of the host. A race of the kernel gives some value,
+/// never
 /// undefined behavior of the interpreter.
 #[derive(Debug)]
 pub(crate) struct Storage {

@@ -4,7 +4,8 @@
 //! file, since each lane belongs to one path. A branch whose lanes disagree splits a path, and
 //! opens a *join* at the immediate post-dominator: a path that arrives there waits for the other
 //! lanes of the join. Joins decide which lanes issue a request together, as on the GPU. They do not
-//! decide whether lanes make progress: if nothing else can run, the lanes that wait leave their join
+//! decide whether lanes make progress: if nothing else can run, the lanes that wait leave their
+//! join
 //! and go on alone, as independent thread scheduling permits since Volta.
 
 use std::collections::VecDeque;
@@ -181,7 +182,8 @@ impl Warp {
 
     /// Lets the lanes that wait at the innermost join go on alone; false if none waits.
     pub fn release_join(&mut self) -> bool {
-        let deepest = self.paths.iter_mut().filter(|path| path.state == State::Joining).max_by_key(|path| path.joins.len());
+        let deepest =
+            self.paths.iter_mut().filter(|path| path.state == State::Joining).max_by_key(|path| path.joins.len());
         let Some(path) = deepest else { return false };
         let Some(at) = path.joins.pop() else { return false };
         path.state = State::Ready;

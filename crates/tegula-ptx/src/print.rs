@@ -7,7 +7,7 @@ use tegula_core::diagnostic::FindingKind;
 use crate::address::locate;
 use crate::program::Slot;
 use crate::report::Report;
-use crate::warp::{Run, lanes};
+use crate::run::{Run, lanes};
 
 /// Largest number of bytes that a block prints, and of a string.
 const MAX_OUTPUT: usize = 1 << 18;
@@ -75,7 +75,9 @@ impl Run<'_, '_> {
 
     pub fn assert_fail(&mut self, frame: u32, arguments: &[Slot]) {
         let lane = self.active.trailing_zeros() as usize;
-        let text = |at: usize| arguments.get(at).map_or(String::new(), |&slot| self.read_string(lane, self.slot_bits(frame, slot, lane)));
+        let text = |at: usize| {
+            arguments.get(at).map_or(String::new(), |&slot| self.read_string(lane, self.slot_bits(frame, slot, lane)))
+        };
         let (condition, function) = (text(0), text(3));
         let message = format!("assertion `{condition}` of {function} fails");
         self.report(Report::new(FindingKind::Assertion, message).lanes(self.active));
@@ -155,8 +157,12 @@ impl Conversion {
                 self.pad(self.sign(value < 0), self.digits(value.unsigned_abs().to_string()), true)
             }
             'u' => self.pad("", self.digits(integer(values).to_string()), true),
-            'x' => self.pad(if self.alternate { "0x" } else { "" }, self.digits(format!("{:x}", integer(values))), true),
-            'X' => self.pad(if self.alternate { "0X" } else { "" }, self.digits(format!("{:X}", integer(values))), true),
+            'x' => {
+                self.pad(if self.alternate { "0x" } else { "" }, self.digits(format!("{:x}", integer(values))), true)
+            }
+            'X' => {
+                self.pad(if self.alternate { "0X" } else { "" }, self.digits(format!("{:X}", integer(values))), true)
+            }
             'o' => self.pad("", self.digits(format!("{:o}", integer(values))), true),
             'p' => self.pad("0x", format!("{:x}", values.next(8)), false),
             'c' => {
@@ -262,8 +268,14 @@ mod tests {
     fn format_values_follow_c() {
         assert_eq!(print("%d|%5d|%-5d|%05d", &[!0, 42, 42, 42]), "-1|   42|42   |00042");
         assert_eq!(print("%u %lld %x %#X %c%%", &[0xffff_ffff, !0, 255, 255, 65]), "4294967295 -1 ff 0XFF A%");
-        assert_eq!(print("%f %.2f %8.3f", &[1.5f64.to_bits(), 2f64.to_bits(), (-3.25f64).to_bits()]), "1.500000 2.00   -3.250");
-        assert_eq!(print("%e %g %g %g", &[12345.678f64.to_bits(), 0.5f64.to_bits(), 1e10f64.to_bits(), 100000f64.to_bits()]), "1.234568e+04 0.5 1e+10 100000");
+        assert_eq!(
+            print("%f %.2f %8.3f", &[1.5f64.to_bits(), 2f64.to_bits(), (-3.25f64).to_bits()]),
+            "1.500000 2.00   -3.250"
+        );
+        assert_eq!(
+            print("%e %g %g %g", &[12345.678f64.to_bits(), 0.5f64.to_bits(), 1e10f64.to_bits(), 100000f64.to_bits()]),
+            "1.234568e+04 0.5 1e+10 100000"
+        );
         assert_eq!(print("[%s] %*d", &[0, 4, 7]), "[text]    7");
     }
 }

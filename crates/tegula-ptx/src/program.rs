@@ -99,7 +99,8 @@ pub(crate) enum Slot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SiteSource {
     pub loc: Option<Loc>,
-    /// The call that was inlined here, as an index into the calls of the program plus one; 0 if none.
+    /// The call that was inlined here, as an index into the calls of the program plus one; 0 if
+    /// none.
     pub call: u32,
     /// Line in the PTX text.
     pub ptx_line: u32,
@@ -276,12 +277,19 @@ pub(crate) struct WarpWide {
 pub(crate) enum MbarrierOp {
     Init,
     Invalidate,
-    Arrive { drop: bool, complete: bool },
+    Arrive {
+        drop: bool,
+        complete: bool,
+    },
     /// A test by state, or by parity.
-    Test { parity: bool },
+    Test {
+        parity: bool,
+    },
     PendingCount,
     /// `cp.async.mbarrier.arrive`
-    CopyArrive { no_increment: bool },
+    CopyArrive {
+        no_increment: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -296,47 +304,141 @@ pub(crate) type Operands = Vec<Slot>;
 /// The operation of an instruction.
 #[derive(Debug)]
 pub(crate) enum Op {
-    Arithmetic { arithmetic: Box<Arithmetic>, dst: [Reg; 2], sources: Vec<Reg>, carries: bool },
-    Move { dst: Reg, src: Reg },
-    Special { dst: Reg, register: Special },
+    Arithmetic {
+        arithmetic: Box<Arithmetic>,
+        dst: [Reg; 2],
+        sources: Vec<Reg>,
+        carries: bool,
+    },
+    Move {
+        dst: Reg,
+        src: Reg,
+    },
+    Special {
+        dst: Reg,
+        register: Special,
+    },
     /// Joins parts of `bits` bits to one value.
-    Pack { dst: Reg, parts: Vec<Reg>, bits: u32 },
-    Unpack { parts: Vec<Reg>, src: Reg, bits: u32 },
+    Pack {
+        dst: Reg,
+        parts: Vec<Reg>,
+        bits: u32,
+    },
+    Unpack {
+        parts: Vec<Reg>,
+        src: Reg,
+        bits: u32,
+    },
     /// The address of a variable in the frame of the function.
-    FrameAddress { dst: Reg, offset: u32, window: u64 },
+    FrameAddress {
+        dst: Reg,
+        offset: u32,
+        window: u64,
+    },
     /// Adds or removes the window of a space.
-    ConvertAddress { dst: Reg, src: Reg, window: u64, to_generic: bool },
-    IsSpace { dst: Reg, src: Reg, space: StateSpace },
+    ConvertAddress {
+        dst: Reg,
+        src: Reg,
+        window: u64,
+        to_generic: bool,
+    },
+    IsSpace {
+        dst: Reg,
+        src: Reg,
+        space: StateSpace,
+    },
     Load(Box<Transfer>),
     Store(Box<Transfer>),
     Atomic(Box<Atomic>),
-    CopyAsync { to: Address, from: Address, bytes: u32, source_bytes: Option<Reg>, ignore: Option<(Reg, bool)>, bypass: bool },
+    CopyAsync {
+        to: Address,
+        from: Address,
+        bytes: u32,
+        source_bytes: Option<Reg>,
+        ignore: Option<(Reg, bool)>,
+        bypass: bool,
+    },
     CopyAsyncCommit,
     /// Waits for all groups but the last ones; `None` also waits for copies without a group.
-    CopyAsyncWait { pending: Option<u32> },
+    CopyAsyncWait {
+        pending: Option<u32>,
+    },
     Barrier(Box<Barrier>),
-    WarpSync { mask: Reg },
-    Fence { scope: Scope },
+    WarpSync {
+        mask: Reg,
+    },
+    Fence {
+        scope: Scope,
+    },
     WarpWide(Box<WarpWide>),
-    ActiveMask { dst: Reg },
-    Mbarrier { op: MbarrierOp, dst: Reg, address: Address, state: Reg, count: Option<Reg> },
+    ActiveMask {
+        dst: Reg,
+    },
+    Mbarrier {
+        op: MbarrierOp,
+        dst: Reg,
+        address: Address,
+        state: Reg,
+        count: Option<Reg>,
+    },
     /// `mma.sync` or `wmma.mma`, with the registers of A, B, C and D.
-    Mma { mma: Box<Mma>, operands: Box<[Vec<Reg>; 4]> },
-    WmmaLoad { transfer: Box<WmmaTransfer>, registers: Vec<Reg>, address: Address, stride: Option<Reg> },
-    WmmaStore { transfer: Box<WmmaTransfer>, registers: Vec<Reg>, address: Address, stride: Option<Reg> },
-    LdMatrix { ldmatrix: LdMatrix, dst: Vec<Reg>, address: Address },
-    StMatrix { stmatrix: StMatrix, src: Vec<Reg>, address: Address },
-    MovMatrix { dst: Reg, src: Reg },
-    Branch { target: u32, join: u32 },
-    BranchIndexed { index: Reg, targets: Vec<u32>, join: u32 },
-    Call { callee: Callee, arguments: Operands, returns: Operands },
+    Mma {
+        mma: Box<Mma>,
+        operands: Box<[Vec<Reg>; 4]>,
+    },
+    WmmaLoad {
+        transfer: Box<WmmaTransfer>,
+        registers: Vec<Reg>,
+        address: Address,
+        stride: Option<Reg>,
+    },
+    WmmaStore {
+        transfer: Box<WmmaTransfer>,
+        registers: Vec<Reg>,
+        address: Address,
+        stride: Option<Reg>,
+    },
+    LdMatrix {
+        ldmatrix: LdMatrix,
+        dst: Vec<Reg>,
+        address: Address,
+    },
+    StMatrix {
+        stmatrix: StMatrix,
+        src: Vec<Reg>,
+        address: Address,
+    },
+    MovMatrix {
+        dst: Reg,
+        src: Reg,
+    },
+    Branch {
+        target: u32,
+        join: u32,
+    },
+    BranchIndexed {
+        index: Reg,
+        targets: Vec<u32>,
+        join: u32,
+    },
+    Call {
+        callee: Callee,
+        arguments: Operands,
+        returns: Operands,
+    },
     Return,
     Exit,
     Trap,
     /// `vprintf`: addresses of the format and of the arguments.
-    Print { format: Slot, arguments: Slot, dst: Option<Slot> },
+    Print {
+        format: Slot,
+        arguments: Slot,
+        dst: Option<Slot>,
+    },
     /// `__assertfail`: addresses of the message, the file, the line, and the function.
-    AssertFail { arguments: Operands },
+    AssertFail {
+        arguments: Operands,
+    },
     Nop,
 }
 

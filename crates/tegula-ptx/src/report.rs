@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::partial::Partial;
 use crate::path::State;
 use crate::program::{Op, Program, SiteSource};
-use crate::warp::Run;
+use crate::run::Run;
 
 /// A diagnostic about the current instruction.
 pub(crate) struct Report {
@@ -365,7 +365,10 @@ pub(crate) fn redundant_barriers(machine: &Machine<'_>, partial: &mut Partial) {
         if !needed && matches!(machine.program.code[pc as usize].op, Op::Barrier(_)) {
             let site = machine.site_source(pc);
             partial.findings.add(FindingKind::RedundantBarrier, &[site], 0, || {
-                let message = format!("a barrier without which every access would still be ordered ({})", line(machine.program, site));
+                let message = format!(
+                    "a barrier without which every access would still be ordered ({})",
+                    line(machine.program, site)
+                );
                 machine.diagnostic(FindingKind::RedundantBarrier, message, [0; 3], &[site])
             });
         }
@@ -377,7 +380,11 @@ pub(crate) fn nearest(machine: &Machine<'_>, address: u64) -> Option<(usize, Str
     let distance = |number: usize| {
         let start = allocation_address(number as u32);
         let end = start + machine.allocations[number].storage.len;
-        if address < start { (start - address, "before the start of") } else { (address.saturating_sub(end), "past the end of") }
+        if address < start {
+            (start - address, "before the start of")
+        } else {
+            (address.saturating_sub(end), "past the end of")
+        }
     };
     let number = (0..machine.allocations.len()).min_by_key(|&number| distance(number).0)?;
     let (bytes, side) = distance(number);

@@ -9,7 +9,7 @@ use crate::ast::ScalarType;
 use crate::path::{Path, State};
 use crate::program::{Barrier, BarrierKind, Op, Reg, WarpOp, WarpWide};
 use crate::report::Report;
-use crate::warp::{Flow, Run, lanes, lanes_where};
+use crate::run::{Flow, Run, lanes, lanes_where};
 
 impl Run<'_, '_> {
     /// Arrives at a barrier of the block.
@@ -92,14 +92,23 @@ impl Run<'_, '_> {
         let mask = self.register(reg)[self.active.trailing_zeros() as usize] as u32;
         let (machine, alive) = (self.machine, self.warp.alive);
         let at_sync = |other: &Path| {
-            let same = |other_reg: Reg| self.warp.registers[other_reg as usize][other.mask.trailing_zeros() as usize % 32] as u32 == mask;
+            let same = |other_reg: Reg| {
+                self.warp.registers[other_reg as usize][other.mask.trailing_zeros() as usize % 32] as u32 == mask
+            };
             other.state == State::Converge
                 && matches!(machine.program.code[other.pc as usize].op, Op::WarpSync { mask } if same(mask))
         };
         let waiting: Vec<bool> = self.warp.paths.iter().map(at_sync).collect();
-        let arrived = self.warp.paths.iter().zip(&waiting).filter(|(_, waits)| **waits).fold(self.active, |all, (other, _)| all | other.mask);
+        let arrived = self
+            .warp
+            .paths
+            .iter()
+            .zip(&waiting)
+            .filter(|(_, waits)| **waits)
+            .fold(self.active, |all, (other, _)| all | other.mask);
         if self.active & !mask != 0 {
-            let message = format!("executes a warp synchronization with mask {mask:#010x}, which leaves out the lane itself");
+            let message =
+                format!("executes a warp synchronization with mask {mask:#010x}, which leaves out the lane itself");
             self.report(Report::new(FindingKind::DivergentWarp, message).lanes(self.active & !mask));
             return Flow::Next;
         }
@@ -153,11 +162,15 @@ impl Run<'_, '_> {
             self.active = lanes;
             let outside = lanes & !mask;
             if outside != 0 {
-                let message = format!("executes a warp-wide instruction with mask {mask:#010x}, which leaves out the lane itself");
+                let message = format!(
+                    "executes a warp-wide instruction with mask {mask:#010x}, which leaves out the lane itself"
+                );
                 self.report(Report::new(FindingKind::DivergentWarp, message).lanes(outside));
             }
             if active != path.mask && mask & self.warp.alive & !active != 0 {
-                let message = format!("executes a warp-wide instruction with mask {mask:#010x}, whose other lanes are predicated off");
+                let message = format!(
+                    "executes a warp-wide instruction with mask {mask:#010x}, whose other lanes are predicated off"
+                );
                 self.report(Report::new(FindingKind::DivergentWarp, message).lanes(lanes));
             }
             self.exchange(wide, mask & lanes);

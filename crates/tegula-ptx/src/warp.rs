@@ -1,50 +1,14 @@
 //! Execution of a warp: one instruction after the other for the lanes of a path, until it waits.
 
 use tegula_core::diagnostic::FindingKind;
-use tegula_interp::rules::{CurrentAccess, GlobalShadow};
-use tegula_ir::{Scope, SiteId};
 
 use crate::address::{self, FUNCTION_WINDOW};
 use crate::alu::{Arithmetic, Lanes};
 use crate::ast::StateSpace;
-use crate::block::Block;
-use crate::machine::Machine;
-use crate::partial::Partial;
-use crate::path::{Call, Path, State, Warp};
+use crate::path::{Call, Path, State};
 use crate::program::{Callee, LaneMask, NO_JOIN, Op, Reg, SINK, Slot, Special};
 use crate::report::Report;
-
-/// A warp with the state that it can access.
-pub(crate) struct Run<'r, 'm> {
-    pub machine: &'r Machine<'m>,
-    pub block: &'r mut Block,
-    pub global: &'r mut GlobalShadow,
-    pub partial: &'r mut Partial,
-    pub warp: &'r mut Warp,
-    /// The path that runs: its position and active lanes.
-    pub pc: u32,
-    pub mask: u32,
-    /// Lanes of the instruction: those of the path whose guard holds.
-    pub active: u32,
-    /// Whether anything but registers changed since this was last reset.
-    pub changed: bool,
-    /// Whether anything changed before that, since the path began to run.
-    progressed: bool,
-    /// Results of the last arithmetic instruction.
-    values: [Lanes; 2],
-}
-
-/// What follows an instruction.
-pub(crate) enum Flow {
-    Next,
-    Jump(u32),
-    /// The path waits here.
-    Wait(State),
-    /// The lanes of the path have ended or belong to other paths.
-    Ended,
-    /// The path changed its function or split: go on with it as it is.
-    Continue,
-}
+use crate::run::{Flow, Run, lanes, lanes_where};
 
 /// Backward jumps before a path first checks for progress, and before other paths run.
 const FIRST_CHECK: u32 = 64;
@@ -53,27 +17,7 @@ const YIELD_AFTER: u32 = 1 << 14;
 const MAX_CALLS: usize = 1024;
 const MAX_LOCAL: u32 = 1 << 19;
 
-/// Iterates over the lanes of a mask.
-pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
-    (0..32).filter(move |lane| mask >> lane & 1 == 1)
-}
-
-/// The mask of the lanes for which a condition holds.
-pub(crate) fn lanes_where(condition: impl Fn(usize) -> bool) -> u32 {
-    (0..32).fold(0, |mask, lane| mask | u32::from(condition(lane)) << lane)
-}
-
-impl<'r, 'm> Run<'r, 'm> {
-    pub fn new(
-        machine: &'r Machine<'m>,
-        block: &'r mut Block,
-        global: &'r mut GlobalShadow,
-        partial: &'r mut Partial,
-        warp: &'r mut Warp,
-    ) -> Self {
-        Run { machine, block, global, partial, warp, pc: 0, mask: 0, active: 0, changed: false, progressed: false, values: [[0; 32]; 2] }
-    }
-
+impl Run<'_, '_> {
     /// Runs each path of the warp until it waits or ends; returns whether anything changed.
     pub fn run(&mut self) -> bool {
         let mut progress = false;
@@ -287,7 +231,9 @@ impl<'r, 'm> Run<'r, 'm> {
                 self.put(*dst, &[u64::from(self.active); 32]);
                 Flow::Next
             }
-            Op::Mbarrier { op, dst, address, state, count } => self.mbarrier(path.frame, *op, *dst, address, (*state, *count)),
+            Op::Mbarrier { op, dst, address, state, count } => {
+                self.mbarrier(path.frame, *op, *dst, address, (*state, *count))
+            }
             Op::Mma { .. }
             | Op::WmmaLoad { .. }
             | Op::WmmaStore { .. }
@@ -344,39 +290,6 @@ impl<'r, 'm> Run<'r, 'm> {
             act(self);
         }
         Flow::Next
-    }
-
-    /// Writes the active lanes of a register.
-    #[inline]
-    pub fn put(&mut self, dst: Reg, value: &Lanes) {
-        let register = &mut self.warp.registers[dst as usize];
-        if self.active == u32::MAX {
-            *register = *value;
-        } else {
-            for lane in 0..32 {
-                register[lane] = if self.active >> lane & 1 == 1 { value[lane] } else { register[lane] };
-            }
-        }
-    }
-
-    pub fn register(&self, reg: Reg) -> &Lanes {
-        &self.warp.registers[reg as usize]
-    }
-
-    /// The index in the block of the thread of a lane.
-    pub fn thread(&self, lane: usize) -> u16 {
-        (self.warp.index * 32) as u16 + lane as u16
-    }
-
-    pub fn site(&self) -> u32 {
-        self.machine.program.code[self.pc as usize].site
-    }
-
-    /// The access of a lane at the current instruction.
-    #[inline]
-    pub fn now(&self, lane: usize, scope: Option<Scope>) -> CurrentAccess {
-        let thread = self.thread(lane);
-        CurrentAccess { lane: thread, clock: self.block.clocks.clock(thread), site: SiteId(self.site()), scope }
     }
 
     fn is_constant(&self, address: u64) -> bool {
@@ -489,7 +402,8 @@ impl<'r, 'm> Run<'r, 'm> {
                 let number = addresses[first].wrapping_sub(FUNCTION_WINDOW) / 16;
                 let known = self.machine.program.functions.get(number as usize);
                 if known.is_none_or(|function| function.params.len() != arguments.len()) {
-                    let message = format!("calls address {:#x}, which is not a function of this type", addresses[first]);
+                    let message =
+                        format!("calls address {:#x}, which is not a function of this type", addresses[first]);
                     self.report(Report::new(FindingKind::OutOfBounds, message).lanes(same));
                     (self.partial.stopped, self.partial.completed) = (true, false);
                     return Flow::Next;
@@ -501,7 +415,8 @@ impl<'r, 'm> Run<'r, 'm> {
         let caller = &self.machine.program.functions[path.function as usize];
         let frame = path.frame + caller.frame;
         if path.calls.len() >= MAX_CALLS || frame + function.frame > MAX_LOCAL {
-            let message = format!("calls {} at a depth of {}, which no GPU has the stack for", function.name, path.calls.len());
+            let message =
+                format!("calls {} at a depth of {}, which no GPU has the stack for", function.name, path.calls.len());
             self.report(Report::new(FindingKind::StackOverflow, message).lanes(self.active));
             (self.partial.stopped, self.partial.completed) = (true, false);
             return Flow::Next;

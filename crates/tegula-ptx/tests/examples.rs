@@ -1,6 +1,7 @@
 //! Holds every launch of `examples/cuda/launches.json` to what the checker must report.
 //!
-//! NVRTC compiles the examples; without it the test is skipped, or fails if `TEGULA_REQUIRE_NVRTC=1`.
+//! NVRTC compiles the examples; without it the test is skipped, or fails if
+//! `TEGULA_REQUIRE_NVRTC=1`.
 
 #[path = "examples/mod.rs"]
 mod examples;

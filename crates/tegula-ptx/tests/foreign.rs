@@ -1,4 +1,5 @@
-//! Checks kernels of published packages, which `fetch_foreign.py` fetches: `foreign.json` lists them.
+//! Checks kernels of published packages, which `fetch_foreign.py` fetches: `foreign.json` lists
+//! them.
 //!
 //! Runs only if `TEGULA_FOREIGN` names the folder of the fetched files.
 

@@ -1,15 +1,18 @@
 //! Compares the checker with an independent oracle, on random kernels in PTX.
 //!
 //! `program` is a kernel as plain data, `generate` creates random programs, `emit` writes them as
-//! PTX. `execute` and `races` are the oracle: they compute the races by the memory consistency model
+//! PTX. `execute` and `races` are the oracle: they compute the races by the memory consistency
+//! model
 //! of the PTX ISA, from an explicit graph of events and its transitive closure. They share no code
 //! with the checker.
 //!
-//! `order` inserts orders into a program until it has no race, and `weaken` removes one. The checker
+//! `order` inserts orders into a program until it has no race, and `weaken` removes one. The
+//! checker
 //! must be silent and compute the right values in the first, and report a race in the second if the
 //! removed order was needed.
 //!
-//! `TEGULA_CASES` sets the number of random programs, `TEGULA_SEED` the first seed. A seed gives the
+//! `TEGULA_CASES` sets the number of random programs, `TEGULA_SEED` the first seed. A seed gives
+//! the
 //! same program on every machine.
 
 #[path = "oracle/compare.rs"]
@@ -89,7 +92,11 @@ impl Count {
 
 /// Shrinks a program on which checker and oracle differ, and describes it.
 fn explain(seed: u64, program: &Program, what: &'static str) -> String {
-    if std::env::var("TEGULA_WHOLE").is_ok() { if let Verdict::Disagree(_, why) = verdict(program, seed) { return format!("seed {seed}: {what}: {why}\n{program}"); } }
+    if std::env::var("TEGULA_WHOLE").is_ok() {
+        if let Verdict::Disagree(_, why) = verdict(program, seed) {
+            return format!("seed {seed}: {what}: {why}\n{program}");
+        }
+    }
     let differs = |program: &Program| match verdict(program, seed) {
         Verdict::Disagree(what, why) => Some((what, why)),
         _ => None,

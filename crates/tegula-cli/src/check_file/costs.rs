@@ -10,7 +10,7 @@ use tegula_ptx::{Outcome, SourceLine};
 use crate::report::check::grouped;
 
 /// A line of a file; the file is empty for the text of the PTX.
-pub type Place = (String, u32);
+pub type LineKey = (String, u32);
 
 /// Lines to improve that a report names.
 const NAMED: usize = 3;
@@ -29,8 +29,8 @@ struct Accesses {
 /// Costs of the lines of a source and of the files that it includes.
 #[derive(Debug)]
 pub struct LineCosts {
-    pub lines: BTreeMap<Place, Counters>,
-    accesses: BTreeMap<Place, Accesses>,
+    pub lines: BTreeMap<LineKey, Counters>,
+    accesses: BTreeMap<LineKey, Accesses>,
 }
 
 /// A line to improve.
@@ -51,7 +51,7 @@ impl LineCosts {
     /// The costs of an outcome. Code that a header inlines counts for the line of `main`, the file
     /// to check, that calls it.
     pub fn new(outcome: &Outcome, module: &Module, main: &str) -> LineCosts {
-        let mut lines: BTreeMap<Place, Counters> = BTreeMap::new();
+        let mut lines: BTreeMap<LineKey, Counters> = BTreeMap::new();
         for (line, counters) in &outcome.lines {
             *lines.entry(place(line, main)).or_default() += *counters;
         }
@@ -80,7 +80,7 @@ impl LineCosts {
 }
 
 /// The line that a cost counts for.
-fn place(line: &SourceLine, main: &str) -> Place {
+fn place(line: &SourceLine, main: &str) -> LineKey {
     let mut at = line;
     while at.file != main
         && let Some(call) = &at.inlined_at
@@ -97,7 +97,7 @@ fn collect(
     loc: &mut Option<Loc>,
     module: &Module,
     main: &str,
-    accesses: &mut BTreeMap<Place, Accesses>,
+    accesses: &mut BTreeMap<LineKey, Accesses>,
 ) {
     let file = |number: u32| {
         let found = module.files.iter().find(|(known, _)| *known == number);
@@ -119,9 +119,9 @@ fn collect(
                     Some(loc) => SourceLine {
                         file: file(loc.file),
                         line: loc.line,
-                        inlined_at: loc
-                            .inlined_at
-                            .map(|(number, line, _)| Box::new(SourceLine { file: file(number), line, inlined_at: None })),
+                        inlined_at: loc.inlined_at.map(|(number, line, _)| {
+                            Box::new(SourceLine { file: file(number), line, inlined_at: None })
+                        }),
                     },
                     None => SourceLine { file: String::new(), line: instruction.line, inlined_at: None },
                 };
@@ -134,7 +134,7 @@ fn collect(
     }
 }
 
-fn sectors((file, line): &Place, c: &Counters, accesses: Accesses) -> Option<Improvement> {
+fn sectors((file, line): &LineKey, c: &Counters, accesses: Accesses) -> Option<Improvement> {
     if accesses.atomic || accesses.element_bytes == 0 {
         return None;
     }
@@ -156,7 +156,7 @@ fn sectors((file, line): &Place, c: &Counters, accesses: Accesses) -> Option<Imp
     improvement((file, *line), "sectors", (of, of - least), (now, best), advice)
 }
 
-fn wavefronts((file, line): &Place, c: &Counters, accesses: Accesses) -> Option<Improvement> {
+fn wavefronts((file, line): &LineKey, c: &Counters, accesses: Accesses) -> Option<Improvement> {
     if accesses.atomic {
         return None;
     }
@@ -195,12 +195,8 @@ pub fn per(count: u64, requests: u64) -> f64 {
 mod tests {
     use super::*;
 
-    const UNCOALESCED: Counters = Counters {
-        global_load_requests: 2,
-        global_load_sectors: 64,
-        global_load_elements: 64,
-        ..zero()
-    };
+    const UNCOALESCED: Counters =
+        Counters { global_load_requests: 2, global_load_sectors: 64, global_load_elements: 64, ..zero() };
 
     const fn zero() -> Counters {
         Counters {
@@ -238,18 +234,23 @@ mod tests {
 
     #[test]
     fn improvements_name_the_lines_that_save_most() {
-        let broadcast = Counters { global_load_requests: 5, global_load_sectors: 5, global_load_elements: 160, ..zero() };
+        let broadcast =
+            Counters { global_load_requests: 5, global_load_sectors: 5, global_load_elements: 160, ..zero() };
         let conflicts =
             Counters { shared_load_requests: 4, shared_load_wavefronts: 128, shared_bank_conflicts: 124, ..zero() };
         let found = costs(&[(3, UNCOALESCED), (4, broadcast), (5, conflicts)], false).improvements();
-        assert_eq!(found.iter().map(|one| (one.line, one.what, one.saved)).collect::<Vec<_>>(), [(5, "wavefronts", 124), (3, "sectors", 56)]);
+        assert_eq!(
+            found.iter().map(|one| (one.line, one.what, one.saved)).collect::<Vec<_>>(),
+            [(5, "wavefronts", 124), (3, "sectors", 56)]
+        );
         let expected = "32.0 sectors per request, at best 4.0, which saves 56 of 64 (87 %): let adjacent lanes access adjacent elements";
         assert_eq!(found[1].message, expected);
     }
 
     #[test]
     fn rows_within_a_sector_are_not_called_uncoalesced() {
-        let rows = Counters { global_store_requests: 10, global_store_sectors: 50, global_store_elements: 320, ..zero() };
+        let rows =
+            Counters { global_store_requests: 10, global_store_sectors: 50, global_store_elements: 320, ..zero() };
         let found = costs(&[(3, rows)], false).improvements();
         assert!(found[0].message.ends_with("(20 %): let each row begin at a multiple of 32 bytes"), "{found:?}");
     }
@@ -257,7 +258,8 @@ mod tests {
     #[test]
     fn atomic_lines_and_small_savings_are_left_out() {
         assert!(costs(&[(3, UNCOALESCED)], true).improvements().is_empty());
-        let nearly = Counters { global_load_requests: 100, global_load_sectors: 410, global_load_elements: 3200, ..zero() };
+        let nearly =
+            Counters { global_load_requests: 100, global_load_sectors: 410, global_load_elements: 3200, ..zero() };
         assert!(costs(&[(3, nearly)], false).improvements().is_empty());
     }
 

@@ -117,7 +117,8 @@ impl Number {
             None => (false, text),
         };
         let lower = digits.to_ascii_lowercase();
-        let based = [("0x", 16), ("0b", 2)].into_iter().find_map(|(prefix, base)| Some((lower.strip_prefix(prefix)?, base)));
+        let based =
+            [("0x", 16), ("0b", 2)].into_iter().find_map(|(prefix, base)| Some((lower.strip_prefix(prefix)?, base)));
         let magnitude = match based {
             Some((digits, base)) if !digits.starts_with(['+', '-']) => i128::from_str_radix(digits, base).ok()?,
             Some(_) => return None,

@@ -3,7 +3,8 @@
 //! Each real number carries the error of a computation in another unit roundoff u, by running error
 //! analysis (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., §3.3): a product has
 //! |a|·e(b) + |b|·e(a) + u·|ab|, a sum of n terms n·u·Σ|x|, whatever its order. Products and sums
-//! of f64 are computed in twice the precision. Integers are computed modulo 2⁶⁴, so that kernels may
+//! of f64 are computed in twice the precision. Integers are computed modulo 2⁶⁴, so that kernels
+//! may
 //! wrap.
 
 use rayon::prelude::*;
@@ -121,7 +122,8 @@ impl Evaluator<'_> {
             Expression::Binary(Operator::MatrixProduct, a, b) => self.product(&self.evaluate(a)?, &self.evaluate(b)?),
             Expression::Binary(operator, a, b) => self.elementwise(*operator, &self.evaluate(a)?, &self.evaluate(b)?),
             Expression::Call(function, arguments) => {
-                let all: Vec<Tensor> = arguments.iter().map(|argument| self.evaluate(argument)).collect::<Result<_, _>>()?;
+                let all: Vec<Tensor> =
+                    arguments.iter().map(|argument| self.evaluate(argument)).collect::<Result<_, _>>()?;
                 self.call(*function, all)
             }
         }
@@ -164,12 +166,10 @@ impl Evaluator<'_> {
             (Function::Minimum, Some(second)) => self.pick(&first, &second, true)?,
             (Function::Histogram, Some(bins)) => histogram(&first, &bins)?,
             (Function::Sum, axis) => self.along(first, axis, |line| self.sum(line))?,
-            (Function::Mean, axis) => {
-                self.along(first, axis, |line| {
-                    let n = line.len() as f64;
-                    self.sum(line).over(|x| Real { value: x.value / n, error: x.error / n + 2.0 * u * (x.value / n).abs() })
-                })?
-            }
+            (Function::Mean, axis) => self.along(first, axis, |line| {
+                let n = line.len() as f64;
+                self.sum(line).over(|x| Real { value: x.value / n, error: x.error / n + 2.0 * u * (x.value / n).abs() })
+            })?,
             (Function::Max, axis) => self.along(first, axis, |line| extreme(line, false))?,
             (Function::Min, axis) => self.along(first, axis, |line| extreme(line, true))?,
             (Function::CumulativeSum, axis) => self.scan(first, axis, |line| self.cumulative_sum(line))?,
@@ -201,7 +201,8 @@ impl Evaluator<'_> {
                 Operator::Divide => {
                     let value = a.value / b.value;
                     // Fast division is accurate to two units in the last place.
-                    let error = if a.error + b.error == 0.0 { 0.0 } else { (a.error + value.abs() * b.error) / b.value.abs() };
+                    let error =
+                        if a.error + b.error == 0.0 { 0.0 } else { (a.error + value.abs() * b.error) / b.value.abs() };
                     (value, error + 3.0 * u * value.abs())
                 }
                 _ => (a.value * b.value, a.value.abs() * b.error + b.value.abs() * a.error),
@@ -353,7 +354,8 @@ impl Evaluator<'_> {
         let new = results.first().map_or(extent, Line::len);
         let mut shape = x.shape.clone();
         shape[axis] = new;
-        let position = |at: usize| (at / (new * inner).max(1) * inner + at % inner.max(1), at / inner.max(1) % new.max(1));
+        let position =
+            |at: usize| (at / (new * inner).max(1) * inner + at % inner.max(1), at / inner.max(1) % new.max(1));
         let all = 0..outer * new * inner;
         let elements = if results.iter().any(|line| matches!(line, Line::Reals(_))) {
             let results: Vec<Vec<Real>> = results.into_iter().map(Line::into_reals).collect();
@@ -590,7 +592,10 @@ mod tests {
         ] {
             let (found, all) = values(expression);
             assert_eq!(found, shape, "{expression}");
-            assert!(all.iter().zip(expected).all(|(x, y)| (x - y).abs() < 1e-12) && all.len() == expected.len(), "{expression}: {all:?}");
+            assert!(
+                all.iter().zip(expected).all(|(x, y)| (x - y).abs() < 1e-12) && all.len() == expected.len(),
+                "{expression}: {all:?}"
+            );
         }
     }
 
@@ -634,7 +639,9 @@ mod tests {
         let empty = Tensor::reals(vec![0, 3], Vec::new());
         let leaf = |_: &Expression| Ok(empty.clone());
         let evaluator = Evaluator { roundoff: 0.0, leaf: &leaf };
-        for (expression, len) in [("y = x.T", 0), ("y = sum(x, 1)", 0), ("y = cumsum(x)", 0), ("y = x + 1", 0), ("y = sum(x)", 1)] {
+        for (expression, len) in
+            [("y = x.T", 0), ("y = sum(x, 1)", 0), ("y = cumsum(x)", 0), ("y = x + 1", 0), ("y = sum(x)", 1)]
+        {
             let formula = Formula::parse(expression).unwrap();
             assert_eq!(evaluator.evaluate(&formula.expression).map(|x| x.len()), Ok(len), "{expression}");
         }

@@ -129,7 +129,8 @@ impl<'de> Visitor<'de> for FieldVisitor {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Field, E> {
         let typed = text.split_once(':').and_then(|(ty, number)| Some((element::named(ty)?, Number::parse(number)?)));
-        let (ty, number) = typed.ok_or_else(|| E::custom(format!("\"{text}\" is not a typed number such as \"f64:2.5\"")))?;
+        let (ty, number) =
+            typed.ok_or_else(|| E::custom(format!("\"{text}\" is not a typed number such as \"f64:2.5\"")))?;
         Ok(Field::Typed(ty, number))
     }
 
@@ -164,7 +165,8 @@ mod tests {
     #[test]
     fn fields_keep_their_order_and_are_aligned() {
         let bytes = packed(r#"{"z": 1, "a": 2.5, "flag": true, "d": "f64:-1"}"#).unwrap();
-        let expected = [&1i32.to_le_bytes()[..], &2.5f32.to_le_bytes(), &[1, 0, 0, 0, 0, 0, 0, 0], &(-1f64).to_le_bytes()];
+        let expected =
+            [&1i32.to_le_bytes()[..], &2.5f32.to_le_bytes(), &[1, 0, 0, 0, 0, 0, 0, 0], &(-1f64).to_le_bytes()];
         assert_eq!(bytes, expected.concat());
     }
 
@@ -180,7 +182,7 @@ mod tests {
         for wrong in ["[1", "[\"x\"]", "[null]", "[\"u8:256\"]"] {
             assert!(packed(wrong).is_err(), "{wrong}");
         }
-        let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(Field::parse(&deep).is_err());
+        let nested = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(Field::parse(&nested).is_err());
     }
 }

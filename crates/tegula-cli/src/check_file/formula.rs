@@ -210,7 +210,11 @@ impl<'a> Parser<'a> {
             }
         };
         self.at += len;
-        if path.is_empty() { Err("a path is expected after 'file:'".into()) } else { Ok(Expression::File(ArrayPath::parse(path))) }
+        if path.is_empty() {
+            Err("a path is expected after 'file:'".into())
+        } else {
+            Ok(Expression::File(ArrayPath::parse(path)))
+        }
     }
 
     fn number(&mut self, rest: &str) -> Result<Expression, String> {
@@ -293,7 +297,11 @@ mod tests {
             ("y = 2 * file:'a b.npz:w'", "(2 Multiply <a b.npz:w>)"),
             ("y = x.T.T", "Transpose(Transpose(x))"),
         ] {
-            assert_eq!(Formula::parse(formula).map(|formula| text(&formula.expression)), Ok(expected.into()), "{formula}");
+            assert_eq!(
+                Formula::parse(formula).map(|formula| text(&formula.expression)),
+                Ok(expected.into()),
+                "{formula}"
+            );
         }
     }
 
@@ -315,8 +323,8 @@ mod tests {
             let error = Formula::parse(formula).unwrap_err();
             assert!(error.contains(expected), "{formula}: {error}");
         }
-        for deep in ["(".repeat(100_000), "-".repeat(100_000), "sum(".repeat(100_000)] {
-            assert!(Formula::parse(&format!("C = {deep}")).unwrap_err().contains("nested deeper"));
+        for nested in ["(".repeat(100_000), "-".repeat(100_000), "sum(".repeat(100_000)] {
+            assert!(Formula::parse(&format!("C = {nested}")).unwrap_err().contains("nested deeper"));
         }
     }
 }

@@ -223,7 +223,10 @@ mod tests {
         assert_eq!(find(Some("_Z1gILi2EEvv")), Ok("_Z1gILi2EEvv"));
         for (name, expected) in [
             (Some("g"), "k.ptx: 2 kernels g: _Z1gILi1EEvv, _Z1gILi2EEvv; choose one with --kernel"),
-            (Some("hh"), "k.ptx: no kernel 'hh' (did you mean h?); its kernels are _Z1fPf, _Z1gILi1EEvv, _Z1gILi2EEvv, h"),
+            (
+                Some("hh"),
+                "k.ptx: no kernel 'hh' (did you mean h?); its kernels are _Z1fPf, _Z1gILi1EEvv, _Z1gILi2EEvv, h",
+            ),
             (None, "k.ptx: 4 kernels: _Z1fPf, _Z1gILi1EEvv, _Z1gILi2EEvv, h; choose one with --kernel"),
         ] {
             assert_eq!(find(name).unwrap_err(), expected);

@@ -1,6 +1,7 @@
 //! `min` and `max` of floating-point numbers.
 //!
-//! They compare bit patterns as integers, so that one function serves all types. −0 is less than +0.
+//! They compare bit patterns as integers, so that one function serves all types. −0 is less than
+//! +0.
 
 use super::half::HalfType;
 use super::lanes::{map, map_halves};

@@ -494,8 +494,8 @@ mod tests {
         for text in ["M + 1", "1 / 0", "1 << 64", "N[3]", "", "1 +", "f(3)", "9223372036854775807 + 1", "(", "? :"] {
             assert_eq!(integer(text), None, "{text}");
         }
-        let deep = format!("{}1{}", "(".repeat(10_000), ")".repeat(10_000));
-        assert_eq!(integer(&deep), None);
+        let nested = format!("{}1{}", "(".repeat(10_000), ")".repeat(10_000));
+        assert_eq!(integer(&nested), None);
         assert_eq!(integer(&"-".repeat(100_000)), None);
         assert_eq!(integer(&"0 ? 1 : ".repeat(10_000)), None);
     }

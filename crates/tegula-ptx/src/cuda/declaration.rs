@@ -408,7 +408,8 @@ impl Parser<'_> {
                 break;
             } else {
                 let word = self.is(i, "class") || self.is(i, "struct");
-                // The last name before the base classes; arguments of a specialization are not names.
+                // The last name before the base classes; arguments of a specialization are not
+                // names.
                 if self.is(i, "<") {
                     i = close_angle(self.tokens, i, open).unwrap_or(open);
                     continue;

@@ -1,8 +1,10 @@
 //! Fragments: which lane and which part of a register holds an element of a matrix.
 //!
 //! One rule describes all fragments of `mma` and `wmma`, except those of `m8n8k4` with f16. A
-//! matrix is a number of *lines*: rows of A, columns of B, rows of C. A *tile* is 8 lines of 4 lanes
-//! each, and a lane holds consecutive elements of its line. Tiles follow each other in the registers.
+//! matrix is a number of *lines*: rows of A, columns of B, rows of C. A *tile* is 8 lines of 4
+//! lanes
+//! each, and a lane holds consecutive elements of its line. Tiles follow each other in the
+//! registers.
 
 use crate::alu::Lanes;
 
@@ -42,9 +44,9 @@ impl Tiling {
 
     /// The first line of a tile, and the first part of its lines.
     pub fn origin(&self, tile: u32) -> (u32, u32) {
-        let across = self.depth / self.width();
+        let columns = self.depth / self.width();
         let (half, rest) = (tile % self.halves, tile / self.halves);
-        (8 * (rest / across * self.halves + half), rest % across * self.width())
+        (8 * (rest / columns * self.halves + half), rest % columns * self.width())
     }
 
     /// The line and the part of the line that a lane holds as its part number `index`.

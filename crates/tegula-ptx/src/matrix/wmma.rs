@@ -284,8 +284,8 @@ fn accesses(element: Element, tiling: Tiling, along_depth: bool, as_rows: bool) 
     let in_memory = |(line, depth)| if along_depth { (line, depth) } else { (depth, line) };
     if as_rows {
         // As many tiles as four rows of 8 lanes, and not more than one group of them.
-        let across = tiling.depth / tiling.width();
-        let group = (2 * across).min(tiling.tiles());
+        let columns = tiling.depth / tiling.width();
+        let group = (2 * columns).min(tiling.tiles());
         return (0..tiling.tiles())
             .step_by(group as usize)
             .map(|first| {

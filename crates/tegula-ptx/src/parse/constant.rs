@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 use super::Result;
 use super::cursor::Cursor;
-use super::token::Kind;
+use super::token::{Kind, integer};
 
 /// Largest depth of parentheses and unary operators in an expression.
 const MAX_DEPTH: u32 = 32;
@@ -19,18 +19,6 @@ pub(super) enum Constant {
     /// The bits of a single-precision number, which no operator takes.
     F32(u32),
     F64(f64),
-}
-
-/// The value of an integer literal: decimal, hexadecimal, octal or binary, with an optional `U`.
-pub(super) fn integer(text: &str) -> Option<u64> {
-    let text = text.strip_suffix('U').unwrap_or(text);
-    let (radix, digits) = match text.get(..2) {
-        Some("0x" | "0X") => (16, &text[2..]),
-        Some("0b" | "0B") => (2, &text[2..]),
-        Some(_) if text.starts_with('0') => (8, text),
-        _ => (10, text),
-    };
-    u64::from_str_radix(digits, radix).ok()
 }
 
 /// The value of a number as it is written.

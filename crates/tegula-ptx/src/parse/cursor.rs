@@ -1,6 +1,6 @@
 //! A position in PTX text: the token there, and the smallest steps from it on.
 
-use super::token::{Kind, Lexer, Token};
+use super::token::{Kind, Lexer, Token, integer};
 use super::{ParseError, Result};
 
 /// A position in the text.
@@ -78,7 +78,7 @@ impl<'a> Cursor<'a> {
 
     /// Passes an unsigned integer that must be here.
     pub fn unsigned(&mut self, what: &str) -> Result<u32> {
-        let value = if self.is(Kind::Number) { super::constant::integer(self.token.text) } else { None };
+        let value = if self.is(Kind::Number) { integer(self.token.text) } else { None };
         let value = value.and_then(|value| u32::try_from(value).ok());
         let value = value.ok_or_else(|| self.unexpected(what))?;
         self.advance();

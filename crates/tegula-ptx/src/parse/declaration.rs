@@ -215,7 +215,7 @@ mod tests {
         ] {
             assert_eq!(Cursor::new(text).variables(false).unwrap_err().message, message, "{text}");
         }
-        let deep = format!(".global .b8 a{};", "[1]".repeat(10_000));
-        assert!(Cursor::new(&deep).variables(false).is_err());
+        let nested = format!(".global .b8 a{};", "[1]".repeat(10_000));
+        assert!(Cursor::new(&nested).variables(false).is_err());
     }
 }

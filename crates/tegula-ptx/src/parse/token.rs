@@ -191,6 +191,18 @@ impl<'a> Lexer<'a> {
     }
 }
 
+/// The value of an integer literal: decimal, hexadecimal, octal or binary, with an optional `U`.
+pub(super) fn integer(text: &str) -> Option<u64> {
+    let text = text.strip_suffix('U').unwrap_or(text);
+    let (radix, digits) = match text.get(..2) {
+        Some("0x" | "0X") => (16, &text[2..]),
+        Some("0b" | "0B") => (2, &text[2..]),
+        Some(_) if text.starts_with('0') => (8, text),
+        _ => (10, text),
+    };
+    u64::from_str_radix(digits, radix).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use super::execute::{FACTOR, UNUSED, constant};
 use super::program::{
-    Array, AtomicKind, DATA_BYTES, FLAGS, FenceKind, Guard, MBARRIERS, Node, Op, Order, Place, Program, Scope, Step,
-    Strength, Threads, Value,
+    Array, AtomicKind, DATA_BYTES, FLAGS, FenceKind, Guard, MBARRIERS, Node, Op, Order, Program, Scope, Step, Strength,
+    Target, Threads, Value,
 };
 
 /// The PTX of a program.
@@ -231,7 +231,7 @@ impl Emitter {
     }
 
     /// Computes an address; returns the space and the operand.
-    fn address(&mut self, place: Place, bytes: u32, register: &str) -> (&'static str, String) {
+    fn address(&mut self, place: Target, bytes: u32, register: &str) -> (&'static str, String) {
         let shared = place.array.is_shared();
         let (symbol, generic_base) = match place.array {
             Array::SharedData => ("s_data", ""),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::graph::{Edge, Graph};
 use super::memory::{ArrayOf, Location, Memory, Strong, Write};
-use super::program::{Array, AtomicKind, FenceKind, Op, Place, Program, Scope, Step, Strength, Value};
+use super::program::{Array, AtomicKind, FenceKind, Op, Program, Scope, Step, Strength, Target, Value};
 use super::random::{Random, mix};
 
 /// An access to memory.
@@ -221,7 +221,7 @@ impl Machine {
         event
     }
 
-    fn location(&self, thread: usize, place: Place, bytes: u32) -> Location {
+    fn location(&self, thread: usize, place: Target, bytes: u32) -> Location {
         let Thread { block, number, .. } = self.threads[thread];
         Location { array: array_of(place.array, block), start: place.offset(number, bytes), len: bytes }
     }
@@ -329,7 +329,7 @@ impl Machine {
         Ran::Done
     }
 
-    fn elements(&self, thread: usize, place: Place, width: u32, vector: u32) -> Vec<Location> {
+    fn elements(&self, thread: usize, place: Target, width: u32, vector: u32) -> Vec<Location> {
         let all = self.location(thread, place, width * vector);
         (0..vector).map(|element| Location { start: all.start + element * width, len: width, ..all }).collect()
     }
@@ -483,7 +483,7 @@ impl Machine {
         }
     }
 
-    fn copy(&mut self, thread: usize, at: (usize, u32), (to, from): (Place, Place), (bytes, read): (u32, u32)) {
+    fn copy(&mut self, thread: usize, at: (usize, u32), (to, from): (Target, Target), (bytes, read): (u32, u32)) {
         let issue = self.event(thread);
         let copy = self.execution.graph.event([issue]);
         let (target, mut source) = (self.location(thread, to, bytes), self.location(thread, from, bytes));

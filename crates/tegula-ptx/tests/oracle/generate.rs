@@ -4,7 +4,7 @@
 //! threads reach. So programs end.
 
 use super::program::{
-    Array, AtomicKind, FLAGS, FenceKind, Guard, MBARRIERS, Node, Op, Order, Place, Program, Scope, Step, Strength,
+    Array, AtomicKind, FLAGS, FenceKind, Guard, MBARRIERS, Node, Op, Order, Program, Scope, Step, Strength, Target,
     Threads, Value,
 };
 use super::random::{Random, mix};
@@ -159,11 +159,11 @@ impl Generator {
         ])
     }
 
-    fn place(&mut self, array: Array) -> Place {
+    fn place(&mut self, array: Array) -> Target {
         let first = self.random.below(16) as u32;
         let stride = self.random.choose(&[0, 1, 1, 1, 2]);
         let (by_thread, generic) = (self.random.chance(3), self.random.chance(6));
-        Place { array, first, stride, by_thread, generic }
+        Target { array, first, stride, by_thread, generic }
     }
 
     /// An access to data.
@@ -307,14 +307,14 @@ impl Generator {
         self.push(threads, op);
     }
 
-    pub fn flag(&mut self, shared: bool) -> Option<Place> {
+    pub fn flag(&mut self, shared: bool) -> Option<Target> {
         let index = self.flags_left.pop()?;
         let array = if shared { Array::SharedFlags } else { Array::GlobalFlags };
-        Some(Place { generic: self.random.chance(6), ..Place::unit(array, index) })
+        Some(Target { generic: self.random.chance(6), ..Target::unit(array, index) })
     }
 
     /// The steps by which threads publish what they did: they set or increment a flag.
-    pub fn publish(&mut self, threads: Threads, flag: Place, value: Option<u32>) -> Vec<Step> {
+    pub fn publish(&mut self, threads: Threads, flag: Target, value: Option<u32>) -> Vec<Step> {
         let (scope, at) = (self.wide_scope(flag.array), flag);
         let fenced = self.random.chance(2);
         let order = if fenced { Order::Relaxed } else { Order::Release };
@@ -339,7 +339,7 @@ impl Generator {
     }
 
     /// The steps by which threads wait for a flag, and acquire.
-    pub fn await_flag(&mut self, threads: Threads, flag: Place, value: u32) -> Vec<Step> {
+    pub fn await_flag(&mut self, threads: Threads, flag: Target, value: u32) -> Vec<Step> {
         let scope = self.wide_scope(flag.array);
         let fenced = self.random.chance(2);
         let volatile = fenced && flag.array == Array::GlobalFlags && self.random.chance(3);
@@ -397,7 +397,7 @@ impl Generator {
             self.nodes.extend(steps.into_iter().map(Node::Step));
         }
         let mut steps = self.await_flag(readers, flag, value);
-        let place = if self.random.chance(2) { at } else { Place { stride: 0, ..at } };
+        let place = if self.random.chance(2) { at } else { Target { stride: 0, ..at } };
         let op = match self.random.below(3) {
             0 => Op::Store { at: place, width, vector: 1, strength: Strength::WEAK, value: Value::PerThread },
             _ => Op::Load { at: place, width, vector: 1, strength: Strength::WEAK },
@@ -405,7 +405,7 @@ impl Generator {
         steps.push(self.step(readers, op));
         if self.random.chance(6) {
             // The flag again, weakly.
-            let at = Place { generic: false, ..flag };
+            let at = Target { generic: false, ..flag };
             steps.push(self.step(readers, Op::Load { at, width: 4, vector: 1, strength: Strength::WEAK }));
         }
         self.deferred.push(steps);
@@ -416,8 +416,8 @@ impl Generator {
         let bytes = self.random.choose(&[4, 4, 8, 16]);
         let source = self.random.choose(&[Array::Input, Array::GlobalData]);
         let (to, from) = (self.place(Array::SharedData), self.place(source));
-        let from = Place { generic: false, ..from };
-        let to = Place { generic: false, ..to };
+        let from = Target { generic: false, ..from };
+        let to = Target { generic: false, ..to };
         let read = if self.random.chance(5) { self.random.below(bytes as usize + 1) as u32 } else { bytes };
         self.push(threads, Op::Copy { to, from, bytes, read });
         if !self.random.chance(5) {
@@ -474,7 +474,7 @@ impl Generator {
     }
 
     /// The steps that take and release a lock around others.
-    pub fn locked(&mut self, flag: Place, threads: Threads, inside: &[Op]) -> Vec<Step> {
+    pub fn locked(&mut self, flag: Target, threads: Threads, inside: &[Op]) -> Vec<Step> {
         let scope = self.wide_scope(flag.array);
         let order = self.random.choose(&[Order::Acquire, Order::AcqRel, Order::Relaxed]);
         let mut steps = vec![self.step(threads, Op::Lock { flag, strength: Strength::new(order, scope) })];
@@ -506,7 +506,7 @@ impl Generator {
         }
         let Some(flag) = self.flag(shared) else { return };
         let array = if shared { self.data_array() } else { Array::GlobalData };
-        let at = Place { stride: 0, ..self.place(array) };
+        let at = Target { stride: 0, ..self.place(array) };
         let width = self.random.choose(&[1, 4, 8]);
         let load = Op::Load { at, width, vector: 1, strength: Strength::WEAK };
         let value = self.random.choose(&[Value::PerStep, Value::PerThread]);
@@ -525,7 +525,7 @@ impl Generator {
         let Some(flag) = self.flag(shared) else { return };
         let array = if shared { Array::SharedData } else { Array::GlobalData };
         let (count, scope) = (self.members(threads) as u32, self.wide_scope(flag.array));
-        let at = Place { stride: 1, ..self.place(array) };
+        let at = Target { stride: 1, ..self.place(array) };
         let (width, strength) = (self.random.choose(&[1, 2, 4]), Strength::WEAK);
         self.push(threads, Op::Store { at, width, vector: 1, strength, value: Value::PerThread });
         let fenced = self.random.chance(2);
@@ -539,8 +539,8 @@ impl Generator {
             self.push(threads, Op::Fence { kind, scope });
         }
         let op = match self.random.below(4) {
-            0 => Op::Store { at: Place { stride: 0, ..at }, width, vector: 1, strength, value: Value::PerStep },
-            _ => Op::Load { at: Place { stride: 0, ..at }, width, vector: 1, strength },
+            0 => Op::Store { at: Target { stride: 0, ..at }, width, vector: 1, strength, value: Value::PerStep },
+            _ => Op::Load { at: Target { stride: 0, ..at }, width, vector: 1, strength },
         };
         let step = Step { if_last: Some(flag.first), ..self.step(threads, op) };
         self.nodes.push(Node::Step(step));

@@ -113,7 +113,7 @@ impl Array {
 /// The unit of a thread is `first + stride · x`, modulo the units of the array, where x is the lane
 /// or the number of the thread in its block.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub struct Target {
     pub array: Array,
     pub first: u32,
     pub stride: u32,
@@ -122,9 +122,9 @@ pub struct Place {
     pub generic: bool,
 }
 
-impl Place {
+impl Target {
     pub fn unit(array: Array, first: u32) -> Self {
-        Place { array, first, stride: 0, by_thread: false, generic: false }
+        Target { array, first, stride: 0, by_thread: false, generic: false }
     }
 
     /// Units of the array.
@@ -264,13 +264,13 @@ pub enum FenceKind {
 pub enum Op {
     /// Loads `vector` elements of `width` bytes.
     Load {
-        at: Place,
+        at: Target,
         width: u32,
         vector: u32,
         strength: Strength,
     },
     Store {
-        at: Place,
+        at: Target,
         width: u32,
         vector: u32,
         strength: Strength,
@@ -278,7 +278,7 @@ pub enum Op {
     },
     /// An atomic operation; a reduction if it returns nothing.
     Atomic {
-        at: Place,
+        at: Target,
         width: u32,
         kind: AtomicKind,
         strength: Strength,
@@ -308,8 +308,8 @@ pub enum Op {
     Vote,
     /// Starts an asynchronous copy of `read` bytes, filled to `bytes` with zeros.
     Copy {
-        to: Place,
-        from: Place,
+        to: Target,
+        from: Target,
         bytes: u32,
         read: u32,
     },
@@ -318,18 +318,18 @@ pub enum Op {
     WaitCopies(Option<u32>),
     /// Loads a flag until it is at least a value.
     Wait {
-        flag: Place,
+        flag: Target,
         value: u32,
         strength: Strength,
     },
     /// Changes a flag from 0 to 1.
     Lock {
-        flag: Place,
+        flag: Target,
         strength: Strength,
     },
     /// Increments a flag. The thread that finds `count - 1` is the last.
     Ticket {
-        flag: Place,
+        flag: Target,
         count: u32,
         strength: Strength,
     },

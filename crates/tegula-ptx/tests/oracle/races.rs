@@ -4,7 +4,8 @@
 //! order, barriers, and release patterns that acquire patterns observe; *base causality order* is
 //! its transitive closure. A write also precedes what follows a read that observed it, but what
 //! precedes the write gains no order from that. Two overlapping accesses race if one of them is a
-//! write, neither precedes the other, and they are not morally strong. Accesses that overlap in part
+//! write, neither precedes the other, and they are not morally strong. Accesses that overlap in
+//! part
 //! are never morally strong.
 //!
 //! What a read observes depends on the execution, unless the thread waits for the value. So two

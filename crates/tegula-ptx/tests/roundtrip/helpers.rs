@@ -79,7 +79,8 @@ pub fn arguments(helper: HelperKernel) -> (Memory, Vec<Bound>) {
             [parts].into_iter().chain(output).chain([scalar(ty, 1.5), scalar(ty, -2.0)]).collect()
         }
         HelperKernel::FragmentReduction(FragmentReduction { ty, order, epilogue, .. }) => {
-            // Two tiles of 64 by 24, 13 splits: a row of fragments of 64 by 8 for each row of tiles.
+            // Two tiles of 64 by 24, 13 splits: a row of fragments of 64 by 8 for each row of
+            // tiles.
             let parts = input(&mut memory, Type::F32, Shape { batches: 2 * 13, rows: 2, cols: 2 * 3 * 512 });
             let output = output(&mut memory, (ty, order, epilogue), [rows, cols], random);
             let layout = [64, 24].map(|extent| Bound::Scalar(Type::U32, extent));

@@ -134,8 +134,9 @@ impl Memory {
             Contents::Input | Contents::InOut => random.element(ty),
             Contents::Output | Contents::Zeros => 0,
         };
-        let bytes: Vec<u8> =
-            (0..len).flat_map(|_| element(random).to_le_bytes().into_iter().take(ty.size()).collect::<Vec<_>>()).collect();
+        let bytes: Vec<u8> = (0..len)
+            .flat_map(|_| element(random).to_le_bytes().into_iter().take(ty.size()).collect::<Vec<_>>())
+            .collect();
         let interp = match contents {
             Contents::Input => tegula_interp::Buffer::input(ty, &bytes, layout),
             Contents::InOut | Contents::Zeros => tegula_interp::Buffer::in_out(ty, &bytes, layout),
@@ -150,7 +151,8 @@ impl Memory {
         index
     }
 
-    /// The first difference of the matrices of the two engines, with the bytes between the elements of
+    /// The first difference of the matrices of the two engines, with the bytes between the elements
+    /// of
     /// a matrix, which kernels must not write. All NaNs are the same.
     pub fn difference(&self) -> Option<String> {
         self.matrices.iter().zip(&self.before).find_map(|(matrix, before)| {
@@ -162,7 +164,8 @@ impl Memory {
                     let bits = matrix.interp.bits(batch, row, col).expect("within").to_le_bytes();
                     let at = layout.at(batch, row, col) * size;
                     let found = &self.buffers[matrix.index].bytes[at..at + size];
-                    // The interpreter's NaNs have the bits of the host, those of PTX the bits of a GPU.
+                    // The interpreter's NaNs have the bits of the host, those of PTX the bits of a
+                    // GPU.
                     let both_nan = is_nan(matrix.interp.ty(), &bits[..size]) && is_nan(matrix.interp.ty(), found);
                     expected[at..at + size].copy_from_slice(if both_nan { found } else { &bits[..size] });
                     if found != &expected[at..at + size] {
@@ -174,7 +177,8 @@ impl Memory {
                     }
                 }
             }
-            (expected != self.buffers[matrix.index].bytes).then(|| format!("bytes between the elements of {}", matrix.name))
+            (expected != self.buffers[matrix.index].bytes)
+                .then(|| format!("bytes between the elements of {}", matrix.name))
         })
     }
 }
@@ -215,7 +219,9 @@ pub fn ptx_arguments(fields: &[Field], arguments: &[Bound], memory: &Memory) -> 
             let offset = interp.layout().offset * interp.ty().size();
             tegula_ptx::Argument::Buffer { index: *index, offset: offset as i64 }
         }
-        Field::Extent(id, axis) => value(&(matrix(id).interp.layout().extents()[axis_number(axis)] as u32).to_le_bytes()),
+        Field::Extent(id, axis) => {
+            value(&(matrix(id).interp.layout().extents()[axis_number(axis)] as u32).to_le_bytes())
+        }
         Field::Stride(id, axis) => {
             let interp = &matrix(id).interp;
             let stride = interp.layout().strides[axis_number(axis)] as i64 * interp.ty().size() as i64;
@@ -256,7 +262,13 @@ impl Operands {
             let contents = if workspace.zeroed { Contents::Zeros } else { Contents::Output };
             let len = workspace.layout.shape.len().expect("small");
             let name = format!("workspace{number}");
-            self.workspaces.push(memory.add(&name, workspace.ty, (workspace.layout, len), contents, &mut Random::new(0, false)));
+            self.workspaces.push(memory.add(
+                &name,
+                workspace.ty,
+                (workspace.layout, len),
+                contents,
+                &mut Random::new(0, false),
+            ));
         }
     }
 

@@ -27,7 +27,14 @@ pub struct Case {
 
 impl Case {
     pub fn new(sizes: [usize; 4]) -> Self {
-        Case { sizes, storage: [Storage::RowMajor; 3], scaled: false, epilogue: Epilogue::NONE, specials: false, seed: 0 }
+        Case {
+            sizes,
+            storage: [Storage::RowMajor; 3],
+            scaled: false,
+            epilogue: Epilogue::NONE,
+            specials: false,
+            seed: 0,
+        }
     }
 
     /// A product with random storage, scalars and epilogue.
@@ -222,7 +229,11 @@ fn splits_and_packing() {
             let splits = [Split::SplitK(3), Split::StreamK(5), Split::SplitK(7), Split::SplitK(11), Split::StreamK(37)];
             let splits = if full() { &splits[..] } else { &splits[number % 4..number % 4 + 2] };
             let packs = [[false; 2], [true, false], [false, true], [true; 2]];
-            recipes.extend(splits.iter().enumerate().map(|(i, &split)| Recipe { split, packed: packs[i % 4], ..recipe }));
+            recipes.extend(splits.iter().enumerate().map(|(i, &split)| Recipe {
+                split,
+                packed: packs[i % 4],
+                ..recipe
+            }));
         }
     }
     assert_same(recipes, |recipe| block_tiles(recipe)[if full() { 0 } else { 2 }..].to_vec());

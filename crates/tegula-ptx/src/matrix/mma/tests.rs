@@ -10,7 +10,7 @@ fn decode(text: &str) -> Mma {
 }
 
 /// Row and column of element i of a lane.
-type Place = fn(u32, u32) -> (u32, u32);
+type Position = fn(u32, u32) -> (u32, u32);
 
 /// The group of four lanes, and the lane in it.
 fn group(lane: u32) -> (u32, u32) {
@@ -18,7 +18,7 @@ fn group(lane: u32) -> (u32, u32) {
 }
 
 /// "Matrix Fragments" of the PTX ISA: A and B of each shape, by the bits of an element.
-const ISA: [([u32; 3], u32, Place, Place); 21] = [
+const ISA: [([u32; 3], u32, Position, Position); 21] = [
     ([8, 8, 4], 64, |l, _| group(l), |l, _| (l % 4, l >> 2)),
     ([16, 8, 4], 64, |l, i| (l / 4 + 8 * i, l % 4), |l, _| (l % 4, l >> 2)),
     ([16, 8, 4], 32, |l, i| (l / 4 + 8 * i, l % 4), |l, _| (l % 4, l >> 2)),
@@ -156,7 +156,7 @@ fn forms() -> Vec<String> {
 }
 
 /// The places of A and B of a form.
-fn places(form: &str, mma: &Mma) -> (Place, Place, u32) {
+fn places(form: &str, mma: &Mma) -> (Position, Position, u32) {
     let [a, ..] = mma.fragments.each_ref().map(Fragment::element);
     let modifiers = Modifiers::parse(&words(form)).unwrap();
     let mut known = ISA.iter().filter(|(shape, bits, ..)| (*shape, *bits) == (modifiers.shape, a.bits()));
