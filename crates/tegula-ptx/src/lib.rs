@@ -25,6 +25,7 @@
 //! | `access`, `atomic` | loads, stores and atomic operations: checks, costs, values |
 //! | `sync`, `mbarrier`, `mbarrier_state` | barriers and warp-wide instructions; mbarriers |
 //! | `copy`, `pending_copies` | `cp.async`, and copies in flight |
+//! | `sizes` | strong accesses of different sizes, which race |
 //! | `print` | `printf` and `assert` |
 //! | `partial`, `report` | counts and findings; diagnostics as text |
 
@@ -59,6 +60,7 @@ mod properties;
 mod report;
 mod run;
 mod schedule;
+mod sizes;
 mod special;
 mod sync;
 mod warp;

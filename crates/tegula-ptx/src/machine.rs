@@ -17,6 +17,7 @@ use crate::launch::{Argument, Buffer, Config, Launch, LaunchError};
 use crate::lower::ModuleVariable;
 use crate::memory::Storage;
 use crate::program::Program;
+use crate::properties::are_mixed;
 
 /// Largest number of threads of a block, and of blocks along y and z.
 const MAX_THREADS: u32 = 1024;
@@ -47,6 +48,8 @@ pub(crate) struct Machine<'a> {
     pub params: Vec<u8>,
     pub threads: u32,
     pub shared_bytes: u32,
+    /// Whether the program has strong accesses of different sizes.
+    pub mixes_sizes: bool,
     /// An allocation that was written and is not tracked, plus one: the launch starts again.
     pub untracked_write: AtomicUsize,
 }
@@ -101,6 +104,7 @@ impl<'a> Machine<'a> {
             allocations,
             threads,
             shared_bytes: shared_bytes(program, launch),
+            mixes_sizes: are_mixed(&program.code),
             untracked_write: AtomicUsize::new(0),
         })
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
 use tegula_core::diagnostic::FindingKind;
 use tegula_interp::Counters;
-use tegula_interp::rules::RequestCache;
+use tegula_interp::rules::{Access, RequestCache};
 
 use crate::ast::{Loc, StateSpace};
 use crate::launch::Diagnostic;
@@ -88,6 +89,16 @@ impl Findings {
     }
 }
 
+/// A granule: the block of shared memory, the number of the memory, and the index.
+type Granule = (Option<u32>, u32, u64);
+
+/// What tells accesses apart: block, thread, first granule, size, and whether it writes.
+type Shape = (u32, u16, u64, u32, bool);
+
+/// The last strong access of each thread and size, by granule.
+#[derive(Debug, Default)]
+pub(crate) struct StrongAccesses(pub FxHashMap<Granule, BTreeMap<Shape, Access>>);
+
 /// Counts and findings of some blocks.
 #[derive(Debug)]
 pub(crate) struct Partial {
@@ -97,6 +108,8 @@ pub(crate) struct Partial {
     pub findings: Findings,
     /// For each barrier instruction, whether it ran, and whether it ever ordered accesses.
     pub barriers: Vec<(bool, bool)>,
+    /// Strong accesses, if the program has some of different sizes.
+    pub strong: StrongAccesses,
     /// What each block printed.
     pub output: BTreeMap<u64, String>,
     pub completed: bool,
@@ -111,6 +124,7 @@ impl Partial {
             caches: vec![[RequestCache::NONE; 2]; instructions],
             findings: Findings::default(),
             barriers: vec![(false, false); instructions],
+            strong: StrongAccesses::default(),
             output: BTreeMap::new(),
             completed: true,
             stopped: false,

@@ -369,6 +369,8 @@ pub(crate) enum Op {
     },
     Fence {
         scope: Scope,
+        acquires: bool,
+        releases: bool,
     },
     WarpWide(Box<WarpWide>),
     ActiveMask {

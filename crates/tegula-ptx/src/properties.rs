@@ -47,3 +47,13 @@ pub(crate) fn properties(code: &[Instruction], registers: &[Lanes]) -> ([u32; 2]
     }
     (granules, finely, blocks)
 }
+
+/// Whether a program has strong accesses of different sizes.
+pub(crate) fn are_mixed(code: &[Instruction]) -> bool {
+    let mut sizes = code.iter().filter_map(|instruction| match &instruction.op {
+        Op::Load(transfer) | Op::Store(transfer) if transfer.order != MemoryOrder::Weak => Some(transfer.ty.size()),
+        Op::Atomic(atomic) => Some(atomic.ty.size()),
+        _ => None,
+    });
+    sizes.next().is_some_and(|first| sizes.any(|size| size != first))
+}

@@ -26,7 +26,8 @@ impl Run<'_, '_> {
         while left > 0 {
             left -= 1;
             let Some(path) = self.warp.paths.pop_front() else { break };
-            if !matches!(path.state, State::Ready | State::Spinning | State::Converge) {
+            // Lanes that others wait for at a barrier may have ended.
+            if matches!(path.state, State::Joining | State::Barrier(_)) {
                 self.warp.paths.push_back(path);
                 continue;
             }
@@ -74,7 +75,7 @@ impl Run<'_, '_> {
             if self.partial.stopped {
                 return false;
             }
-            if !matches!(flow, Flow::Wait(State::Converge | State::Spinning)) {
+            if !matches!(flow, Flow::Wait(State::Converge | State::Spinning | State::PartialBarrier(_))) {
                 let counts = &mut self.partial.counts[pc];
                 counts.warps += 1;
                 counts.lanes += u64::from(counted.count_ones());
@@ -225,7 +226,7 @@ impl Run<'_, '_> {
             Op::CopyAsyncWait { pending } => self.then_next(|run| run.wait_copies(*pending)),
             Op::Barrier(barrier) => self.barrier(path, barrier),
             Op::WarpSync { mask } => self.sync_warp(path, *mask),
-            Op::Fence { scope } => self.then_next(|run| run.fence(*scope)),
+            Op::Fence { scope, acquires, releases } => self.then_next(|run| run.fence(*scope, (*acquires, *releases))),
             Op::WarpWide(wide) => self.warp_wide(path, wide),
             Op::ActiveMask { dst } => {
                 self.put(*dst, &[u64::from(self.active); 32]);
