@@ -16,6 +16,9 @@ use crate::program::{Address, Atomic, AtomicKind, Reg, SINK, Transfer};
 use crate::report::{self, Report};
 use crate::run::{Run, lanes, lanes_where};
 
+/// Counts the sectors of a request from addresses and bytes of a lane.
+pub(crate) type SectorCount = fn(&[u64], u64) -> u64;
+
 /// What an access to memory does, for checks and costs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
@@ -392,10 +395,10 @@ impl Run<'_, '_> {
         match location {
             Location::Shared { .. } => self.check_shared(location, lane, size, kind),
             Location::Global { allocation, offset } => self.check_global((allocation, offset as u64), lane, size, kind),
-            Location::Local { offset } if !kind.writes() => {
-                if !self.warp.local[lane].is_initialized(offset as usize, size) {
-                    self.report_uninitialized(location, lane);
-                }
+            Location::Local { offset }
+                if !kind.writes() && !self.warp.local[lane].is_initialized(offset as usize, size) =>
+            {
+                self.report_uninitialized(location, lane);
             }
             _ => {}
         }
@@ -630,7 +633,7 @@ impl Run<'_, '_> {
         target: &Target,
         bytes: u32,
         elements: u32,
-        (wavefronts, sectors): (WavefrontCount, fn(&[u64], u64) -> u64),
+        (wavefronts, sectors): (WavefrontCount, SectorCount),
     ) {
         if !self.machine.config.counters || target.lanes == 0 {
             return;

@@ -623,7 +623,7 @@ impl<'a> Lowering<'a> {
         let complete = !modifiers.take("noComplete");
         modifiers.take_map(|name| matches!(name, "acquire" | "release" | "relaxed").then_some(()));
         modifiers.scope();
-        if modifiers.rest.iter().any(|name| *name == "expect_tx") || name.contains("tx") {
+        if modifiers.rest.contains(&"expect_tx") || name.contains("tx") {
             return Err(LowerError::of(source, "transaction counts (TMA) are not supported".into()));
         }
         let space = modifiers.space();

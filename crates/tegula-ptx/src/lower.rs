@@ -752,14 +752,14 @@ pub(crate) fn demangled(name: &str) -> &str {
         return name;
     }
     // The name follows an `E`, with its length before it, at the end or before a discriminator.
-    let parts = name.match_indices('E').filter_map(|(at, _)| {
+    let mut parts = name.match_indices('E').filter_map(|(at, _)| {
         let rest = &name[at + 1..];
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let len = rest[..digits].parse::<usize>().ok().filter(|&len| len > 0)?;
         let (found, tail) = (rest.get(digits..digits + len)?, rest.get(digits + len..)?);
         (tail.is_empty() || tail.starts_with('_')).then_some(found)
     });
-    parts.last().unwrap_or(name)
+    parts.next_back().unwrap_or(name)
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ use crate::program::{Callee, LaneMask, NO_JOIN, Op, Reg, SINK, Slot, Special};
 use crate::report::Report;
 use crate::run::{Flow, Run, lanes, lanes_where};
 
+/// A path in an earlier iteration of a loop: its position, and a hash of its registers.
+type Snapshot = (u32, u64);
+
 /// Backward jumps before a path first checks for progress, and before other paths run.
 const FIRST_CHECK: u32 = 64;
 const YIELD_AFTER: u32 = 1 << 14;
@@ -112,7 +115,7 @@ impl Run<'_, '_> {
         &mut self,
         path: &Path,
         jumps: u32,
-        (parked, before): (Option<(u32, u64)>, &mut Option<(u32, u64)>),
+        (parked, before): (Option<Snapshot>, &mut Option<Snapshot>),
     ) -> Option<bool> {
         if jumps < FIRST_CHECK {
             return None;

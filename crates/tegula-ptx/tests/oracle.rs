@@ -92,10 +92,10 @@ impl Count {
 
 /// Shrinks a program on which checker and oracle differ, and describes it.
 fn explain(seed: u64, program: &Program, what: &'static str) -> String {
-    if std::env::var("TEGULA_WHOLE").is_ok() {
-        if let Verdict::Disagree(_, why) = verdict(program, seed) {
-            return format!("seed {seed}: {what}: {why}\n{program}");
-        }
+    if std::env::var("TEGULA_WHOLE").is_ok()
+        && let Verdict::Disagree(_, why) = verdict(program, seed)
+    {
+        return format!("seed {seed}: {what}: {why}\n{program}");
     }
     let differs = |program: &Program| match verdict(program, seed) {
         Verdict::Disagree(what, why) => Some((what, why)),

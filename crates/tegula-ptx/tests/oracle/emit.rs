@@ -414,7 +414,7 @@ impl Emitter {
             Op::WaitMbarrier { mbarrier, phase } => {
                 let (label, operand) = (self.next_label(), format!("[s_mbarriers+{}]", 8 * mbarrier));
                 self.label(&format!("SPIN_{label}"));
-                let name = if at % 2 == 0 { "try_wait" } else { "test_wait" };
+                let name = if at.is_multiple_of(2) { "try_wait" } else { "test_wait" };
                 self.instruction(at, &format!("mbarrier.{name}.parity.shared.b64 %q, {operand}, {};", phase % 2));
                 self.put(&format!("@!%q bra SPIN_{label};"));
             }
