@@ -108,9 +108,9 @@ fn collect(
             Statement::Loc(new) => *loc = Some(*new),
             Statement::Block(inner) => collect(inner, loc, module, main, accesses),
             Statement::Instruction(instruction) => {
-                let types = instruction.modifiers.iter().filter_map(|modifier| ScalarType::from_name(modifier));
+                let mut types = instruction.modifiers.iter().filter_map(|modifier| ScalarType::from_name(modifier));
                 let bytes = match instruction.opcode.as_str() {
-                    "ld" | "ldu" | "st" | "atom" | "red" => types.last().map_or(0, ScalarType::size),
+                    "ld" | "ldu" | "st" | "atom" | "red" => types.next_back().map_or(0, ScalarType::size),
                     // Their counters have words.
                     "cp" | "wmma" | "ldmatrix" | "stmatrix" => 4,
                     _ => continue,

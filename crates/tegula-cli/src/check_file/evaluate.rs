@@ -359,10 +359,10 @@ impl Evaluator<'_> {
         let all = 0..outer * new * inner;
         let elements = if results.iter().any(|line| matches!(line, Line::Reals(_))) {
             let results: Vec<Vec<Real>> = results.into_iter().map(Line::into_reals).collect();
-            Elements::Reals(all.map(|at| position(at)).map(|(line, i)| results[line][i]).collect())
+            Elements::Reals(all.map(position).map(|(line, i)| results[line][i]).collect())
         } else {
             let integers = |line: &Line, i: usize| if let Line::Integers(all) = line { all[i] } else { 0 };
-            Elements::Integers(all.map(|at| position(at)).map(|(line, i)| integers(&results[line], i)).collect())
+            Elements::Integers(all.map(position).map(|(line, i)| integers(&results[line], i)).collect())
         };
         Tensor { shape, elements, half: x.half }
     }
@@ -608,7 +608,7 @@ mod tests {
             ("2 @ A", "'@' multiplies matrices and vectors, not a number and 2×3"),
             ("histogram(A, 2)", "a histogram counts integers"),
         ] {
-            assert_eq!(evaluate(expression).unwrap_err().contains(expected), true, "{expression}");
+            assert!(evaluate(expression).unwrap_err().contains(expected), "{expression}");
         }
     }
 

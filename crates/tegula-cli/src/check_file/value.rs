@@ -123,8 +123,11 @@ impl Value {
 
 type Parsed<T> = Result<T, String>;
 
+/// Type and extents of an array.
+type ArrayText = (Parsed<Option<ScalarType>>, Parsed<Vec<u64>>);
+
 /// `f32[100,70]` or `[100,70]`: type and extents; `None` for other forms.
-fn array_of(text: &str) -> Option<(Parsed<Option<ScalarType>>, Parsed<Vec<u64>>)> {
+fn array_of(text: &str) -> Option<ArrayText> {
     let (ty, rest) = text.split_once('[')?;
     let extents = rest.strip_suffix(']')?;
     // A file may have brackets in its name.
