@@ -139,6 +139,7 @@ fn position_of(kernel: &Kernel, sites: &[Option<SiteId>], line: &SourceLine) -> 
 /// The counters that mean the same in both engines, by name.
 ///
 /// `lane_instructions` differ: PTX computes addresses by instructions of their own.
+#[allow(clippy::type_complexity)]
 const COUNTERS: [(&str, fn(&Counters) -> u64); 18] = [
     ("global_load_requests", |c| c.global_load_requests),
     ("global_load_sectors", |c| c.global_load_sectors),

@@ -51,6 +51,7 @@ impl Case {
 }
 
 /// The memory of a product, and the kernels of its launches with their arguments.
+#[allow(clippy::type_complexity)]
 pub fn launches(recipe: Recipe, case: &Case) -> (Memory, Vec<(Checked<Kernel>, Vec<Bound>)>) {
     let Case { sizes: [batches, m, n, k], storage, scaled, epilogue, specials, seed } = *case;
     let ty = recipe.kernel.ty();
