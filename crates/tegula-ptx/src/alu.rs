@@ -1,7 +1,7 @@
 //! Arithmetic of one PTX instruction on the 32 lanes of a warp.
 //!
 //! It knows neither registers nor memory: lanes in, lanes out. Each family of instructions is a
-//! module with its syntax ([`syntax::Form`]), and with its semantics. Results equal the hardware's
+//! module with its syntax (`syntax::Form`), and with its semantics. Results equal the hardware's
 //! to the bit, except those of approximate instructions; NaN is that of an H100.
 //! Source: PTX ISA 9.1, chapter "Instructions".
 
