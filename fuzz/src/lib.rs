@@ -12,19 +12,21 @@
 mod broadcast;
 mod files;
 mod gemm;
+mod ptx;
 mod text;
 
 pub use broadcast::broadcast;
 pub use files::{array_path, npy, npz, safetensors};
 pub use gemm::gemm;
 use peak_alloc::PeakAlloc;
+pub use ptx::ptx;
 pub use text::{csv, mtx};
 
 /// Function that checks an input.
 pub type Target = fn(&[u8]);
 
 /// All targets by the name of their binary and corpus.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("array_path", array_path),
     ("broadcast", broadcast),
     ("csv", csv),
@@ -32,6 +34,7 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("mtx", mtx),
     ("npy", npy),
     ("npz", npz),
+    ("ptx", ptx),
     ("safetensors", safetensors),
 ];
 

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use crate::{Outcome, root};
 
 /// Crates, bottom first, and the workspace crates that each may depend on, except for tests.
-const CRATES: [(&str, &[&str]); 10] = [
+const CRATES: [(&str, &[&str]); 11] = [
     ("tegula-core", &[]),
     ("tegula-ir", &["tegula-core"]),
     ("tegula-interp", &["tegula-core", "tegula-ir"]),
+    ("tegula-ptx", &["tegula-core", "tegula-interp", "tegula-ir"]),
     ("tegula-kernels", &["tegula-core", "tegula-ir"]),
     ("tegula-cpu", &["tegula-core"]),
     ("tegula", &["tegula-core", "tegula-cpu", "tegula-interp", "tegula-ir", "tegula-kernels"]),
@@ -34,6 +35,7 @@ const CRATES: [(&str, &[&str]); 10] = [
             "tegula-interp",
             "tegula-ir",
             "tegula-kernels",
+            "tegula-ptx",
         ],
     ),
 ];
@@ -58,9 +60,10 @@ const FORBIDDEN: [(&str, &[&str], &[&str]); 6] = [
 
 /// Files and directories that may contain unsafe code.
 ///
-/// These are driver calls, vectorized kernels, host memory behind a view, and views of other
-/// crates' matrices. A view is not a slice: elements between its own may be borrowed elsewhere.
-const UNSAFE: [&str; 10] = [
+/// These are calls of the driver and of NVRTC, vectorized kernels, host memory behind a view, and
+/// views of other crates' matrices. A view is not a slice: elements between its own may be borrowed
+/// elsewhere.
+const UNSAFE: [&str; 11] = [
     "tegula/cuda",
     "tegula-bench/cublaslt",
     "tegula-bench/peer",
@@ -71,6 +74,7 @@ const UNSAFE: [&str; 10] = [
     "tegula-core/matrix/view",
     "tegula-cli/output",
     "tegula-files/file_map",
+    "tegula-ptx/cuda/nvrtc",
 ];
 
 /// A source file without comments and tests.

@@ -12,7 +12,7 @@ use crate::{Outcome, passes};
 const WORKSPACE: &str = "--workspace";
 /// Crates of a browser page, and the library without GPUs.
 const BROWSER: &str =
-    "-p tegula-ir -p tegula-interp -p tegula-kernels -p tegula-explain -p tegula --no-default-features";
+    "-p tegula-ir -p tegula-interp -p tegula-ptx -p tegula-kernels -p tegula-explain -p tegula --no-default-features";
 
 /// Targets, and the crates that are checked for each.
 const TARGETS: [(&str, &str); 4] = [

@@ -1,5 +1,6 @@
 //! The command line: its grammar, its validation, and one-line messages for usage errors.
 
+mod check_file;
 mod explain;
 mod products;
 mod tune;
@@ -8,6 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+pub use check_file::{FileOptions, Output};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
@@ -111,6 +113,7 @@ Examples:
   tegula check K6 --assembled                       shared memory as assembled
   tegula check exercise-1                           is the exercise solved?
   tegula check exercises                            which exercises are solved
+  tegula check my.cu --grid 4 --block 256 --arg x=f32[1000] --arg n=1000
 
 An exercise is a kernel with a bug, in a file of exercises/ in Tegula's repository. Correct it \
 there and run 'cargo exercise 1', which rebuilds that kernel alone and reports as 'check' does. The \
@@ -124,6 +127,35 @@ fma counts multiply-adds of single threads; Nsight Compute counts those of f64 a
 assembler merges adjacent loads into a wide one, which takes fewer wavefronts: the GPU counts as \
 --assembled does. The JSON object then has assembled: gpu, and requests, wavefronts and conflicts \
 of shared memory.
+
+A .cu file is compiled by NVRTC, nvcc or clang, without the host program in it. A launch in that \
+program whose grid and block are constant is the default. --arg gives a parameter a value, by its \
+name or by its number from 0:
+  100  0x1f  1e-3  true  f64:2    a number
+  f32[100,70]                     memory with random normal numbers, or integers
+                                  of 8 bits if its type is one
+  out:f32[9]                      uninitialized memory
+  int:f32[9]  zero:f32[9]  one:f32[9]  range:f32[9]
+                                  integers from -8 to 8, zeros, ones, 0 1 2 …
+  f32:[1,2.5]                     elements
+  a.npy  a.npz:x  f32:a.csv       a file, as for mul; with a type, converted
+  @A                              the memory of the argument A
+  {\"a\":2.5,\"n\":500}  [2.5,500]    a structure: i32 and f32, \"f64:2.5\", …
+  hex:0000803f                    bytes
+An element type may be left out if the source declares it, as in out:[9]. Types are f64, f32, f16, \
+bf16, i8 to i64, and u8 to u64.
+
+--expect takes a formula such as 'C = A @ B.T + 2 * D', with the values of arguments before the \
+launch: + - * /, @ (matrix product), .T, numbers, file:c.npy, abs, cumsum or scan, dot, exp, \
+histogram(x, bins), log, max, maximum, mean, min, minimum, relu, softmax, sort, sqrt, sum, tanh and \
+transpose. Shapes broadcast as in NumPy. max, mean, min and sum reduce all elements or an axis: \
+sum(x, 0). cumsum, softmax and sort work along the last axis or the given one. A result may differ \
+by the rounding errors that f32 arithmetic (for f64, f64 arithmetic) can make; integers wrap and \
+must be equal.
+
+The JSON object of a file has no m, n and k, but file, grid, block, shared, launch_line, \
+thread_instructions, completed, compiler, approximate, seed_dependent, output, lines (file, line, \
+inlined_at and counters), improvements (file, line, what, of, saved, message) and compared.
 
 Exit code 1 also where the kernel is wrong or cannot be built, such as with --tile 33.";
 
@@ -209,7 +241,7 @@ pub enum Command {
     /// Run a kernel in the interpreter: find races, out-of-bounds accesses and wrong results, and
     /// count costs
     #[command(after_help = CHECK_EXAMPLES)]
-    Check(CheckArgs),
+    Check(Box<CheckArgs>),
     /// Show how a kernel computes a product, step by step and thread by thread
     #[command(after_help = explain::EXAMPLES)]
     Explain(Box<ExplainArgs>),
@@ -336,7 +368,7 @@ impl MulArgs {
 pub struct CheckArgs {
     /// naive, tiled, a preset K1 to K6, a family for its default configuration, or a configuration
     /// such as mma_64x64x32_warp32x32_thread16x8_stages3; ':4' after it is split-K in 4 parts,
-    /// ':w4' stream-K with 4 blocks; or an exercise, or all exercises
+    /// ':w4' stream-K with 4 blocks; an exercise, or all exercises; or a .cu or .ptx file
     #[arg(ignore_case = true, value_parser = CheckTargetParser)]
     pub kernel: CheckTarget,
     /// Rows of A and C [default: 64; K5: 4; a tile of other kernels]
@@ -362,6 +394,8 @@ pub struct CheckArgs {
     /// Print findings and counters as one JSON object
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub file: FileOptions,
 }
 
 impl CheckArgs {
@@ -370,8 +404,16 @@ impl CheckArgs {
         let sizes = [("--m", self.m), ("--n", self.n), ("--k", self.k)];
         let sizes = sizes.into_iter().filter_map(|(option, size)| size.map(|_| option));
         let assembled = self.assembled.as_ref().map(|_| "--assembled");
-        match (&self.kernel, sizes.chain(self.options.given()).chain(assembled).next()) {
-            (CheckTarget::Exercise(_) | CheckTarget::Exercises, Some(option)) => Err(Failure::Usage(format!(
+        let of_kernels = sizes.chain(self.options.given()).chain(assembled).next();
+        match (&self.kernel, of_kernels, self.file.given().next()) {
+            (CheckTarget::File(_), Some(option), _) => {
+                Err(Failure::Usage(format!("{option} applies to Tegula's kernels, not to a file; leave it out")))
+            }
+            (CheckTarget::File(_), None, _) => self.file.check(),
+            (_, _, Some(option)) => {
+                Err(Failure::Usage(format!("{option} applies to a .cu or .ptx file, not to {}", self.kernel.text())))
+            }
+            (CheckTarget::Exercise(_) | CheckTarget::Exercises, Some(option), _) => Err(Failure::Usage(format!(
                 "an exercise has fixed sizes and a fixed configuration; leave out {option}"
             ))),
             _ => Ok(()),

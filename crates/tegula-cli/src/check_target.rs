@@ -1,6 +1,7 @@
-//! The target of `check`: a kernel, an exercise, or all exercises.
+//! The target of `check`: a kernel, an exercise, all exercises, or a file.
 
 use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};
@@ -17,6 +18,8 @@ pub enum CheckTarget {
     Exercise(&'static Exercise),
     /// All exercises.
     Exercises,
+    /// CUDA C++ or PTX.
+    File(PathBuf),
 }
 
 impl CheckTarget {
@@ -26,11 +29,15 @@ impl CheckTarget {
             CheckTarget::Kernel(named) => named.text(),
             CheckTarget::Exercise(exercise) => exercise.name,
             CheckTarget::Exercises => ALL,
+            CheckTarget::File(path) => path.to_str().unwrap_or("the file"),
         }
     }
 }
 
 const ALL: &str = "exercises";
+
+/// Extensions of CUDA C++ and PTX.
+const EXTENSIONS: [&str; 4] = ["cu", "cuh", "cpp", "ptx"];
 
 /// A parser of [`CheckTarget`]s.
 #[derive(Clone, Debug)]
@@ -40,18 +47,27 @@ impl TypedValueParser for CheckTargetParser {
     type Value = CheckTarget;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<CheckTarget, Error> {
-        if value.eq_ignore_ascii_case(ALL) {
-            return Ok(CheckTarget::Exercises);
+        let path = Path::new(value);
+        let is_source = |extension: &OsStr| EXTENSIONS.iter().any(|source| extension.eq_ignore_ascii_case(source));
+        if path.extension().is_some_and(is_source) {
+            return Ok(CheckTarget::File(path.into()));
         }
-        let exercise = EXERCISES.iter().find(|exercise| value.eq_ignore_ascii_case(exercise.name));
-        let exercise = exercise.map(CheckTarget::Exercise);
-        let target = exercise.or_else(|| KernelArg::parse(value).map(CheckTarget::Kernel));
+        let target = named(value).or_else(|| path.exists().then(|| CheckTarget::File(path.into())));
         target.ok_or_else(|| unknown_value(self, command, arg, value))
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         Some(Box::new(KernelParser::PRODUCTS.possible_values()?.chain(exercises())))
     }
+}
+
+/// The kernel, exercise or exercises of a name.
+fn named(value: &OsStr) -> Option<CheckTarget> {
+    if value.eq_ignore_ascii_case(ALL) {
+        return Some(CheckTarget::Exercises);
+    }
+    let exercise = EXERCISES.iter().find(|exercise| value.eq_ignore_ascii_case(exercise.name));
+    exercise.map(CheckTarget::Exercise).or_else(|| KernelArg::parse(value).map(CheckTarget::Kernel))
 }
 
 fn exercises() -> impl Iterator<Item = PossibleValue> {

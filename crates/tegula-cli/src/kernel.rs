@@ -72,7 +72,8 @@ pub fn unknown_value(
     value: &OsStr,
 ) -> clap::Error {
     let known = parser.possible_values().into_iter().flatten();
-    PossibleValuesParser::new(known).parse_ref(command, arg, value).expect_err("an unknown value")
+    let refused = PossibleValuesParser::new(known).parse_ref(command, arg, value).err();
+    refused.unwrap_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidValue).with_cmd(command))
 }
 
 impl KernelArg {

@@ -6,6 +6,7 @@
 mod args;
 mod bench;
 mod check;
+mod check_file;
 mod check_target;
 mod doctor;
 mod engine;
@@ -87,6 +88,7 @@ fn check(args: &CheckArgs, progress: &ProgressDisplay) -> Result<()> {
         CheckTarget::Kernel(kernel) => args.problem(kernel).and_then(|problem| check::run(&problem, progress)),
         CheckTarget::Exercise(exercise) => check::exercise_report::run(exercise, args.interpreter),
         CheckTarget::Exercises => return exercises(args),
+        CheckTarget::File(path) => return check_file::run(args, path, progress),
     };
     let mut report = match report {
         Err(tegula::Error::KernelOption(why)) if args.json => {

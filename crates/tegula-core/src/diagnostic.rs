@@ -122,6 +122,12 @@ pub enum FindingKind {
     ZeroStep,
     /// A loop in which nothing changes any more, or more instructions than a warp may run.
     NoProgress,
+    /// An instruction that ends the launch with an error.
+    Trap,
+    /// An assertion of the kernel that fails.
+    Assertion,
+    /// Calls that are nested deeper than a thread's stack.
+    StackOverflow,
     /// Several lanes that store the same value to one element in one instruction.
     EqualStores,
     /// A barrier without which every access would still be ordered.
@@ -153,6 +159,9 @@ impl FindingKind {
             FindingKind::NotUniform => "not-uniform",
             FindingKind::ZeroStep => "zero-step",
             FindingKind::NoProgress => "no-progress",
+            FindingKind::Trap => "trap",
+            FindingKind::Assertion => "assertion",
+            FindingKind::StackOverflow => "stack-overflow",
             FindingKind::EqualStores => "equal-stores",
             FindingKind::RedundantBarrier => "redundant-barrier",
         }
@@ -167,9 +176,12 @@ impl FindingKind {
                 "accesses"
             }
             FindingKind::OutOfBounds | FindingKind::Misaligned => "accesses by warps",
-            FindingKind::DivergentWarp | FindingKind::DivisionByZero | FindingKind::InactiveLane => {
-                "operations of warps"
-            }
+            FindingKind::DivergentWarp
+            | FindingKind::DivisionByZero
+            | FindingKind::InactiveLane
+            | FindingKind::Trap
+            | FindingKind::Assertion
+            | FindingKind::StackOverflow => "operations of warps",
             FindingKind::EqualStores => "stores by warps",
             FindingKind::NotUniform => "assertions",
             FindingKind::ZeroStep => "loops of warps",

@@ -9,14 +9,14 @@ use tegula_ir::SiteId;
 ///
 /// They do not depend on the order in which blocks run. The high half holds block + 1, the low half
 /// site and lane.
-pub(super) struct AccessSummary(Vec<[AtomicU64; 4]>);
+pub struct AccessSummary(Vec<[AtomicU64; 4]>);
 
 /// Bytes of the summary of one element.
-pub(super) const SUMMARY_BYTES: usize = size_of::<[AtomicU64; 4]>();
+pub const SUMMARY_BYTES: usize = size_of::<[AtomicU64; 4]>();
 
 /// One access of a racing pair.
 #[derive(Clone, Copy)]
-pub(super) struct RacingAccess {
+pub struct RacingAccess {
     pub block: u32,
     pub lane: u16,
     pub site: SiteId,

@@ -263,7 +263,7 @@ fn instruction_counters(code: &Instruction, counts: &InstructionCounts) -> Count
 /// An instruction mostly repeats one address pattern from another base. The cost of a pattern is
 /// the same at every base with the same offset in a sector or word.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RequestCache {
+pub struct RequestCache {
     lanes: u32,
     phase: u64,
     offsets: [u64; 32],
@@ -271,6 +271,7 @@ pub(super) struct RequestCache {
 }
 
 impl RequestCache {
+    /// The cache before the first request.
     pub const NONE: RequestCache = RequestCache { lanes: 0, phase: 0, offsets: [0; 32], cost: (0, 0) };
 
     /// Returns the cost of a request, cached or counted.
@@ -295,7 +296,7 @@ impl RequestCache {
 }
 
 /// Number of distinct 32-byte sectors of accesses of `bytes` bytes at these addresses.
-pub(super) fn sectors(addresses: &[u64], bytes: u64) -> u64 {
+pub fn sectors(addresses: &[u64], bytes: u64) -> u64 {
     let mut touched = [0u64; 64];
     let mut len = 0;
     for &address in addresses {
@@ -317,7 +318,7 @@ pub(super) fn sectors(addresses: &[u64], bytes: u64) -> u64 {
 /// Equal to `l1tex__t_sectors_pipe_lsu_mem_global_op_atom` and `_op_red` on an H100 for 695 of 701
 /// random requests (`benchmarks/counters/h100-patterns.md`). The other six have 8 bytes a lane, and
 /// are compare-and-exchange or have no result. For them the GPU counts one or two sectors more.
-pub(super) fn atomic_sectors(addresses: &[u64]) -> u64 {
+pub fn atomic_sectors(addresses: &[u64]) -> u64 {
     let mut sorted = [0; 32];
     let sorted = &mut sorted[..addresses.len()];
     sorted.copy_from_slice(addresses);
@@ -330,7 +331,7 @@ pub(super) fn atomic_sectors(addresses: &[u64]) -> u64 {
 ///
 /// For each 128-byte line read: its sectors, or the shared-memory sectors filled from it, whichever
 /// are more. This is Nsight Compute's count on an H200.
-pub(super) fn l1_bypass_sectors(read: &[u64; 32], written: &[u64; 32], lanes: u32) -> u64 {
+pub fn l1_bypass_sectors(read: &[u64; 32], written: &[u64; 32], lanes: u32) -> u64 {
     let (mut copies, mut len) = ([(0, 0); 32], 0);
     for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
         copies[len] = (read[lane] / SECTOR_BYTES, written[lane] / SECTOR_BYTES);
@@ -378,7 +379,7 @@ fn distinct(numbers: &mut [u64]) -> usize {
 /// Equal to the hardware's counter `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld` on an H100
 /// for all of 1,908 random requests of 1 to 16 bytes a lane
 /// (`benchmarks/counters/h100-patterns.md`).
-pub(super) fn load_wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
+pub fn load_wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
     let words = bytes.div_ceil(4);
     let paired = words > 1 && [1, 2].iter().any(|&distance| is_paired(addresses, lanes, distance));
     let group = if paired { 64 / words } else { 32 / words };
@@ -405,7 +406,7 @@ fn lane_group(count: u32, first: usize) -> u32 {
 ///
 /// Equal to the hardware's counter `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st` on an H100
 /// for all of 770 random stores of 1 to 16 bytes a lane (`benchmarks/counters/h100-patterns.md`).
-pub(super) fn wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
+pub fn wavefronts(addresses: &[u64; 32], lanes: u32, bytes: u32) -> (u64, u64) {
     let words = bytes.div_ceil(4);
     let (total, fewest) = group_wavefronts(addresses, lanes, words, 32 / words);
     (total, total - fewest)
@@ -425,7 +426,7 @@ fn lane_groups(lanes: u32, count: u32) -> impl Iterator<Item = u32> {
 /// Counts the wavefronts of a shared-memory access from addresses, lanes and bytes a lane.
 ///
 /// Returns all wavefronts, and those due to conflicts.
-pub(super) type WavefrontCount = fn(&[u64; 32], u32, u32) -> (u64, u64);
+pub type WavefrontCount = fn(&[u64; 32], u32, u32) -> (u64, u64);
 
 /// Selects the wavefront rule of an atomic operation on shared memory.
 ///
@@ -443,7 +444,7 @@ pub(super) type WavefrontCount = fn(&[u64; 32], u32, u32) -> (u64, u64);
 /// modeled. The loads of those loops are not counted. `min` and `max` of 8 bytes exit their loop
 /// early if memory holds the result already. If the assembler can prove that all lanes have one
 /// address, it first reduces 4-byte integers within the warp.
-pub(super) fn atomic_wavefronts(op: AtomicOp, ty: Type) -> WavefrontCount {
+pub fn atomic_wavefronts(op: AtomicOp, ty: Type) -> WavefrontCount {
     let loops = ty.is_float() || ty.size() == 8;
     match op {
         AtomicOp::CompareExchange { .. } => |addresses, lanes, bytes| serialized_wavefronts(addresses, lanes, bytes, 2),

@@ -15,7 +15,7 @@ use super::release::Writer;
 /// so none replaces another. A later weak access may race with each of them, and an access before
 /// the first of them may race with the second.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub struct History {
     pub reads: BTreeMap<(u32, u16), Access>,
     /// Weak writes that an asynchronous write overwrote, the last of each lane.
     overwritten: Vec<(u32, Access)>,

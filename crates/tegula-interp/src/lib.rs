@@ -52,6 +52,7 @@
 //! | `observe` | events for an observer |
 
 mod access;
+#[allow(missing_docs)]
 mod access_summary;
 mod agent;
 mod arrive;
@@ -62,6 +63,7 @@ mod cluster;
 mod copy;
 mod count;
 mod findings;
+#[allow(missing_docs)]
 mod history;
 mod hopper;
 mod hopper_state;
@@ -77,13 +79,17 @@ mod path;
 mod pending_copies;
 mod pending_wgmma;
 mod program;
+#[allow(missing_docs)]
 mod race;
+#[allow(missing_docs)]
 mod random;
+#[allow(missing_docs)]
 mod release;
 mod remote;
 mod report;
 mod schedule;
 mod semantics;
+#[allow(missing_docs)]
 mod shadow;
 mod tensor;
 mod uniform;
@@ -99,6 +105,30 @@ use tegula_core::error::Result;
 use tegula_core::progress::ProgressMeter;
 use tegula_ir::{Checked, Kernel};
 pub use tensor::TensorCore;
+
+/// The race detector and the cost rules, for other front ends.
+///
+/// `tegula-ptx` runs PTX on its own machine, with this happens-before order and these counts.
+#[doc(hidden)]
+pub mod rules {
+    pub use crate::access_summary::{AccessSummary, RacingAccess};
+    pub use crate::count::{
+        RequestCache, WavefrontCount, atomic_sectors, atomic_wavefronts, l1_bypass_sectors, load_wavefronts, sectors,
+        wavefronts,
+    };
+    pub use crate::race::{
+        Access, AccessKind, BlockClocks, ClockView, CurrentAccess, FIRST_AGENT, OrderSource, Race, threads_of,
+    };
+    pub use crate::random::{mix, next, shuffle};
+    pub use crate::release::ElementReleases;
+    pub use crate::shadow::{Cell, GlobalShadow, Hazard, Proxy, SameValueWrites, SharedShadow};
+}
+
+/// The arithmetic of the Tensor Cores, for other front ends.
+#[doc(hidden)]
+pub mod tensor_core {
+    pub use crate::tensor::{BF16, F16, F32, Format, TF32, accumulate_blocks, block_length, block_sum, warpgroup};
+}
 
 /// Runs a kernel.
 ///

@@ -25,25 +25,25 @@ use tegula_ir::{Scope, SiteId};
 ///
 /// Clock 0, the default, stands for "no access": lanes and agents start at clock 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Access {
+pub struct Access {
     pub clock: u32,
     pub site: u32,
     pub lane: u16,
 }
 
 /// Whether an access reads or writes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum AccessKind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessKind {
     Read,
     Write,
 }
 
 /// The first lane number of an asynchronous agent.
-pub(super) const FIRST_AGENT: u16 = 0x8000;
+pub const FIRST_AGENT: u16 = 0x8000;
 
 /// An access at the current instruction, for comparison with earlier ones.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CurrentAccess {
+pub struct CurrentAccess {
     pub lane: u16,
     pub clock: u32,
     pub site: SiteId,
@@ -53,7 +53,7 @@ pub(super) struct CurrentAccess {
 
 /// The later side of a comparison: the clock view that says which accesses happen before it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum OrderSource<'a> {
+pub enum OrderSource<'a> {
     /// That of a thread of the block, at the current instruction.
     Thread(CurrentAccess),
     /// That of a thread of the cluster, when it issued a remote operation.
@@ -68,7 +68,7 @@ impl CurrentAccess {
 
 /// Clocks acquired by a lane, beyond the barriers of its own block. Both lists are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ClockView {
+pub struct ClockView {
     /// For each block, a clock: all accesses of its threads before that clock are covered.
     blocks: Vec<(u32, u32)>,
     /// For each lane of a block, a clock: its accesses up to and including it are covered.
@@ -126,7 +126,7 @@ fn lookup<K: Copy + Ord>(clocks: &[(K, u32)], key: K) -> Option<u32> {
 ///
 /// A fence orders the earlier accesses of its lane before every access that it precedes.
 #[derive(Debug, Default)]
-pub(super) struct Fences(FxHashMap<(u32, u16), Vec<u32>>);
+pub struct Fences(FxHashMap<(u32, u16), Vec<u32>>);
 
 impl Fences {
     /// Records a fence of a lane.
@@ -152,7 +152,7 @@ impl Fences {
 
 /// A value for the scope of the block, and a value for the scope of the device.
 #[derive(Clone, Debug)]
-pub(super) struct ByScope<T> {
+pub struct ByScope<T> {
     pub block: Option<T>,
     pub device: Option<T>,
 }
@@ -165,7 +165,7 @@ impl<T> Default for ByScope<T> {
 
 /// The clocks of one block.
 #[derive(Debug)]
-pub(super) struct BlockClocks {
+pub struct BlockClocks {
     pub block: u32,
     clocks: Vec<u32>,
     /// The epoch of the last barrier: every lane's view covers all earlier clocks.
@@ -379,13 +379,13 @@ impl BlockClocks {
 }
 
 /// The threads of a mask of lanes, as indices in the block.
-pub(super) fn threads_of(warp: u32, mask: u32) -> impl Iterator<Item = u16> {
+pub fn threads_of(warp: u32, mask: u32) -> impl Iterator<Item = u16> {
     (0..32u32).filter(move |l| mask >> l & 1 == 1).map(move |l| (warp * 32 + l) as u16)
 }
 
 /// An earlier access that a new access races with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Race {
+pub struct Race {
     pub block: u32,
     pub earlier: Access,
     pub earlier_writes: bool,

@@ -16,7 +16,7 @@ use super::race::{BlockClocks, ByScope, ClockView};
 /// These are the releases of its last strong write and, if that is an atomic operation, the
 /// releases that it observed itself.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ElementReleases {
+pub struct ElementReleases {
     releases: Vec<Release>,
     /// Writer of the last strong write.
     last: Option<Writer>,
@@ -31,7 +31,7 @@ pub(super) struct ElementReleases {
 
 /// The origin of a strong write or a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Writer {
+pub struct Writer {
     pub block: u32,
     /// Whether its scope includes other blocks.
     pub device_scope: bool,

@@ -21,7 +21,7 @@ use super::release::ElementReleases;
 ///
 /// Accesses through different proxies need a proxy fence between them, besides happens-before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proxy {
+pub enum Proxy {
     /// The path of ordinary loads and stores of threads.
     Generic,
     /// The path of the TMA and of `wgmma`.
@@ -30,7 +30,7 @@ pub(super) enum Proxy {
 
 /// A memory-ordering bug found at the access of an asynchronous agent.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Hazard {
+pub enum Hazard {
     /// A read of an uninitialized element.
     Uninitialized,
     /// An earlier access, which does not happen before this one.
@@ -52,7 +52,7 @@ impl Hazard {
 
 /// Shadow state of one element of shared memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cell {
+pub struct Cell {
     /// The last weak or asynchronous write; clock 0 if none.
     pub write: Access,
     /// The three readers, clock 0 for none; unused with `track_all_readers`.
@@ -67,7 +67,7 @@ pub(super) struct Cell {
 ///
 /// They wrote the same value in the same instruction from other lanes.
 #[derive(Debug, Default)]
-pub(super) struct SameValueWrites(FxHashMap<(u32, u64), Vec<(u32, Access)>>);
+pub struct SameValueWrites(FxHashMap<(u32, u64), Vec<(u32, Access)>>);
 
 impl SameValueWrites {
     pub fn add(&mut self, at: (u32, u64), block: u32, access: Access) {
@@ -125,7 +125,7 @@ fn unfenced(
 
 /// Shadow memory of a block's shared arrays.
 #[derive(Debug)]
-pub(super) struct SharedShadow {
+pub struct SharedShadow {
     pub cells: Vec<Vec<Cell>>,
     /// Access histories, in kernels with finer synchronization.
     histories: FxHashMap<(u32, u32), History>,
@@ -319,7 +319,7 @@ fn record_reader(reads: &mut [Access; 3], read: Access) {
 
 /// Shadow memory of the elements of global memory that a launch may write.
 #[derive(Debug, Default)]
-pub(super) struct GlobalShadow {
+pub struct GlobalShadow {
     cells: FxHashMap<(u32, u64), GlobalCell>,
     pub same_value_writes: SameValueWrites,
     /// Proxy fences.

@@ -107,24 +107,34 @@ fn accumulate_wrapping(value: impl Fn(u64) -> i32, a: &[u64], b: &[u64], sum: u3
     products.fold(sum as i32, i32::wrapping_add) as u32
 }
 
-fn accumulate_blocks(core: TensorCore, format: Format, a: &[u64], b: &[u64], sum: u32) -> u32 {
-    let length = core.block_bytes() / format.bytes;
+/// Adds the products of the elements of a row of A and a column of B to an f32 accumulator.
+pub fn accumulate_blocks(core: TensorCore, format: Format, a: &[u64], b: &[u64], sum: u32) -> u32 {
+    let length = block_length(core, format);
     a.chunks(length).zip(b.chunks(length)).fold(sum, |sum, (a, b)| accumulate_block(core, format, a, b, sum))
 }
 
+/// Products that are added at once.
+pub const fn block_length(core: TensorCore, format: Format) -> usize {
+    core.block_bytes() / format.bytes
+}
+
 /// A floating-point format: exponent bits, fraction bits, and lower bits that are ignored.
-#[derive(Clone, Copy)]
-struct Format {
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
     exponent: u32,
     fraction: u32,
     unused: u32,
     bytes: usize,
 }
 
-const F16: Format = Format::of(Type::F16);
-const BF16: Format = Format::of(Type::BF16);
-const TF32: Format = Format { fraction: 10, unused: 13, ..F32 };
-const F32: Format = Format::of(Type::F32);
+/// IEEE half precision.
+pub const F16: Format = Format::of(Type::F16);
+/// bfloat16.
+pub const BF16: Format = Format::of(Type::BF16);
+/// An f32 whose lowest 13 bits are ignored.
+pub const TF32: Format = Format { fraction: 10, unused: 13, ..F32 };
+/// IEEE single precision.
+pub const F32: Format = Format::of(Type::F32);
 
 impl Format {
     /// The format of a type.
@@ -184,26 +194,45 @@ const MIN_EXPONENT: i32 = -126;
 
 /// Adds the products of one block to the accumulator, all at once.
 fn accumulate_block(core: TensorCore, format: Format, a: &[u64], b: &[u64], sum: u32) -> u32 {
+    match block_sum(core, format, a, b, (F32, sum.into())) {
+        Ok((total, exponent)) => round_toward_zero(total, exponent),
+        Err(special) => special,
+    }
+}
+
+/// The sum of an accumulator and the products of one block, not rounded yet: total · 2^exponent.
+///
+/// A block has at most 16 products. The accumulator is f32, or of a format with fewer exponents.
+///
+/// # Errors
+/// The bits of the f32 result if it is infinite or NaN because a term is.
+pub fn block_sum(
+    core: TensorCore,
+    format: Format,
+    a: &[u64],
+    b: &[u64],
+    (format_of_sum, sum): (Format, u64),
+) -> Result<(i64, i32), u32> {
     let products = a.iter().zip(b).map(|(&a, &b)| Number::read(format, a).times(Number::read(format, b)));
-    let mut terms = [Number::read(F32, sum.into()); 17];
+    let mut terms = [Number::read(format_of_sum, sum); 17];
     let count = 1 + terms[1..].iter_mut().zip(products).map(|(term, product)| *term = product).count();
     let terms = &terms[..count];
     if let Some(special) = special_result(terms) {
-        return special;
+        return Err(special);
     }
     let largest = terms.iter().fold(MIN_EXPONENT, |largest, term| match *term {
         Finite { significand: 1.., exponent, .. } => largest.max(exponent),
         _ => largest,
     });
     let total: i64 = terms.iter().map(|&term| aligned(term, largest, core.kept_bits())).sum();
-    round_toward_zero(total, largest - core.kept_bits())
+    Ok((total, largest - core.kept_bits()))
 }
 
 /// Computes C += A·B of a warpgroup's instruction (`HopperOp::Wgmma`).
 ///
 /// Rows of A and columns of B have 16 elements each; accumulators are in row-major order. The 16
 /// products are added at once, as those of `mma` on the same GPU.
-pub(super) fn warpgroup(ty: Type, a: &[u64], b: &[u64], accumulators: &mut [u32]) {
+pub fn warpgroup(ty: Type, a: &[u64], b: &[u64], accumulators: &mut [u32]) {
     let format = Format::of(ty);
     let lines = |bits: &[u64]| bits.chunks(K).map(|line| OperandLine::read(format, line)).collect::<Vec<_>>();
     let (rows, cols) = (lines(a), lines(b));

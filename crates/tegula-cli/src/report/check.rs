@@ -309,17 +309,22 @@ impl CheckReport {
 
     /// The verdict, such as `no errors, 1 note`.
     pub fn verdict(&self) -> String {
-        let count = |severity| self.findings.iter().filter(|finding| finding.severity == severity).count();
-        let errors = match count(Severity::Error) {
-            0 => "no errors".into(),
-            1 => "1 error".into(),
-            errors => format!("{errors} errors"),
-        };
-        match count(Severity::Note) {
-            0 => errors,
-            1 => format!("{errors}, 1 note"),
-            notes => format!("{errors}, {notes} notes"),
-        }
+        verdict(&self.findings)
+    }
+}
+
+/// The verdict of findings, such as `no errors, 1 note`.
+pub fn verdict(findings: &[Finding]) -> String {
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let errors = match count(Severity::Error) {
+        0 => "no errors".into(),
+        1 => "1 error".into(),
+        errors => format!("{errors} errors"),
+    };
+    match count(Severity::Note) {
+        0 => errors,
+        1 => format!("{errors}, 1 note"),
+        notes => format!("{errors}, {notes} notes"),
     }
 }
 
@@ -355,7 +360,8 @@ pub fn print(out: &mut impl Write, report: &CheckReport, metrics: bool) -> io::R
     report.goal.iter().try_for_each(|goal| print_goal(out, goal))
 }
 
-fn print_finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
+/// Prints a finding on a line.
+pub fn print_finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
     let Finding { kind, message, times, counted, .. } = finding;
     let severity = if finding.severity == Severity::Error { "error" } else { "note" };
     let times = if *times == 1 { String::new() } else { format!("; {} {counted} in all", grouped(*times)) };
@@ -393,7 +399,7 @@ fn print_goal(out: &mut impl Write, Goal { text, met, file, next }: &Goal) -> io
 }
 
 /// A count with thousands separators: 1234567 as `1,234,567`.
-fn grouped(count: u64) -> String {
+pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let first = digits.len() % 3;
     let rest = digits.as_bytes()[first..].chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());

@@ -58,6 +58,7 @@ const NEEDED: &[&str] = &[
     "cuMemsetD32Async",
     "cuMemsetD8Async",
     "cuModuleGetFunction",
+    "cuModuleGetGlobal_v2",
     "cuModuleLoadDataEx",
     "cuModuleUnload",
     "cuOccupancyMaxActiveBlocksPerMultiprocessor",
@@ -301,6 +302,7 @@ mod tests {
         let sources = [
             include_str!("assemble.rs"),
             include_str!("driver.rs"),
+            include_str!("foreign.rs"),
             include_str!("graph.rs"),
             include_str!("function.rs"),
             include_str!("launch.rs"),

@@ -140,7 +140,7 @@ impl Gpu {
     }
 }
 
-fn check_grid(grid: [u32; 3]) -> Result<(), String> {
+pub(super) fn check_grid(grid: [u32; 3]) -> Result<(), String> {
     let too_long = grid.iter().zip(MAX_GRID).zip(["x", "y", "z"]).find(|((blocks, max), _)| *blocks > max);
     match too_long {
         Some(((blocks, max), axis)) => Err(format!("a grid of {blocks} blocks in {axis}; the limit is {max}")),

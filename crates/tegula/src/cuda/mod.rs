@@ -22,6 +22,7 @@ mod device_element;
 mod driver;
 mod event;
 mod external_memory;
+mod foreign;
 mod function;
 mod gpu;
 mod graph;
@@ -42,6 +43,8 @@ pub use device_element::DeviceElement;
 pub use driver::{DeviceInfo, devices, driver_version};
 pub use event::Event;
 pub use external_memory::{Borrowed, BorrowedMut};
+#[doc(hidden)]
+pub use foreign::{ForeignLaunch, ForeignParam};
 pub use function::{Attributes, Function, LoadSource};
 pub use gpu::Gpu;
 pub use graph::Graph;

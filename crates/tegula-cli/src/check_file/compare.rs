@@ -1,0 +1,239 @@
+//! Runs PTX on a GPU and compares all results with those of the interpreter.
+
+use tegula_ptx::ast::ScalarType;
+use tegula_ptx::{Buffer, Launch};
+
+use super::element::{self, Number};
+use super::expect::{display, element_text, format as format_of, index};
+use super::report::{Compared, ComparedBuffer, FileReport};
+use super::source::Source;
+use crate::failure::{Failure, Result};
+use crate::progress::ProgressDisplay;
+use crate::report::check::Finding;
+
+/// Relative error of approximate results, and error relative to the largest result.
+const RELATIVE: f64 = 1e-5;
+const OF_LARGEST: f64 = 1e-6;
+
+/// The buffers of a launch.
+pub struct Buffers<'a> {
+    /// Before the launch.
+    pub before: Vec<Buffer>,
+    /// As the interpreter has left them.
+    pub after: &'a [Buffer],
+}
+
+/// Runs the launch on a GPU and adds what differs to the report. A kernel with errors is not run:
+/// it
+/// could make the GPU's context unusable.
+///
+/// # Errors
+/// If the kernel cannot be loaded or run.
+pub fn on_gpu(
+    ordinal: usize,
+    source: &Source,
+    launch: &Launch,
+    buffers: Buffers<'_>,
+    report: &mut FileReport,
+    (json, progress): (bool, &ProgressDisplay),
+) -> Result<()> {
+    if !report.ok || !report.completed {
+        progress.line(format!("not compared with cuda:{ordinal}: the kernel has errors"));
+        return Ok(());
+    }
+    if json && !report.output.is_empty() {
+        let why = "the driver prints the kernel's output on standard output; leave out --json, or the printf";
+        return Err(Failure::new(format!("--compare: {why}")));
+    }
+    let approximate = report.approximate.is_some() || report.seed_dependent.is_some();
+    let by = if approximate { "approximate" } else { "bits" };
+    let (name, changes, on_gpu) = run(ordinal, source, launch, &buffers.before)?;
+    let compared = buffers.after.iter().zip(&on_gpu).map(|(buffer, bytes)| compare(buffer, bytes, approximate));
+    let compared: Vec<ComparedBuffer> = compared.collect();
+    let different = compared.iter().filter_map(|buffer| {
+        let first = buffer.first.as_ref()?;
+        let (count, elements, name) = (buffer.different, buffer.elements, &buffer.name);
+        let message = format!("{count} of {elements} elements of {name} differ on cuda:{ordinal}: {first}");
+        Some(Finding { name: Some(name.clone()), index: None, ..Finding::of_result("gpu-differs", [0, 0], message) })
+    });
+    report.add(different.collect());
+    report.compared = Some(Compared { device: format!("cuda:{ordinal}"), name, by, changes, buffers: compared });
+    Ok(())
+}
+
+/// Compares a buffer of the interpreter with its bytes on the GPU.
+fn compare(buffer: &Buffer, on_gpu: &[u8], approximate: bool) -> ComparedBuffer {
+    let (ty, size) = (buffer.ty, buffer.ty.size() as usize);
+    let decode = |bytes: &[u8]| Number::decode(ty, bytes);
+    let finite = buffer.bytes.chunks_exact(size).map(|bytes| decode(bytes).to_f64().abs()).filter(|x| x.is_finite());
+    let largest = if approximate { finite.fold(0.0, f64::max) } else { 0.0 };
+    let near = |one: &[u8], other: &[u8]| {
+        let (a, b) = (decode(one).to_f64(), decode(other).to_f64());
+        // A rounding of a narrow type may go the other way.
+        let unit = 2.0 * format_of(ty).0;
+        let bound = RELATIVE.max(unit) * a.abs().max(b.abs()) + OF_LARGEST * largest;
+        approximate && ty.is_float() && ((a - b).abs() <= bound || a.is_nan() && b.is_nan())
+    };
+    let pairs = buffer.bytes.chunks_exact(size).zip(on_gpu.chunks_exact(size)).enumerate();
+    let mut different = pairs.filter(|(_, (one, other))| one != other && !near(one, other));
+    let first = different.next().map(|(position, (one, other))| {
+        let at = element_text(&buffer.name, &index(&buffer.shape, position));
+        format!("{at} is {} on the GPU and {} in the interpreter", with_bits(ty, other), with_bits(ty, one))
+    });
+    let count = different.count() + usize::from(first.is_some());
+    ComparedBuffer { name: buffer.name.clone(), elements: buffer.bytes.len() / size, different: count, first }
+}
+
+/// A number, with its bits if it is a float.
+fn with_bits(ty: ScalarType, bytes: &[u8]) -> String {
+    let number = display(ty, Number::decode(ty, bytes));
+    if !element::of_memory(ty).is_float() {
+        return number;
+    }
+    let bits: String = bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect();
+    format!("{number} (0x{bits})")
+}
+
+/// The name of the GPU, what was changed in the PTX, and the bytes of all buffers afterwards.
+type OnGpu = (String, Vec<String>, Vec<Vec<u8>>);
+
+#[cfg(not(feature = "cuda"))]
+fn run(_: usize, _: &Source, _: &Launch, _: &[Buffer]) -> Result<OnGpu> {
+    Err(Failure::new("--compare: this program was built without CUDA; build it with the feature cuda"))
+}
+
+#[cfg(feature = "cuda")]
+fn run(ordinal: usize, source: &Source, launch: &Launch, before: &[Buffer]) -> Result<OnGpu> {
+    use tegula::cuda::{ForeignLaunch, ForeignParam, Gpu};
+    use tegula_ir::ptx::Image;
+    use tegula_ptx::Argument;
+
+    let gpu = Gpu::open(ordinal)?;
+    let (text, changes) = adapt(&source.ptx, gpu.info().driver);
+    let param = |argument: &Argument| match argument {
+        Argument::Buffer { index, offset } => ForeignParam::Buffer { index: *index, offset: *offset },
+        Argument::Value(bytes) => ForeignParam::Bytes(bytes.clone()),
+    };
+    let foreign = ForeignLaunch {
+        image: Image {
+            entry: source.kernel.name().into(),
+            text,
+            shared_bytes: launch.shared,
+            block: launch.block,
+            uses_griddep_wait: false,
+        },
+        grid: launch.grid,
+        params: launch.arguments.iter().map(param).collect(),
+        variables: launch.variables.iter().map(|variable| (variable.name.clone(), variable.bytes.clone())).collect(),
+    };
+    let mut bytes: Vec<Vec<u8>> = before.iter().map(|buffer| buffer.bytes.clone()).collect();
+    gpu.run_foreign(&foreign, &mut bytes)?;
+    Ok((gpu.info().name.clone(), changes, bytes))
+}
+
+/// PTX for a driver of a CUDA version, and what was changed in it: an ISA version that the driver
+/// does not know, and roundings, without which the assembler may fuse `mul` and `add`.
+fn adapt(ptx: &str, driver: (u32, u32)) -> (String, Vec<String>) {
+    let mut changes = Vec::new();
+    let (text, rounded) = round_explicitly(ptx);
+    if rounded > 0 {
+        changes.push(format!(
+            "{rounded} instructions add, sub and mul are rounded explicitly (.rn), so that none are fused"
+        ));
+    }
+    let newest = isa_of(driver);
+    let version = |line: &str| {
+        let (major, minor) = line.trim_start().strip_prefix(".version")?.trim().split_once('.')?;
+        Some((major.parse::<u32>().ok()?, minor.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok()?))
+    };
+    let line = text.lines().find(|line| version(line).is_some_and(|version| version > newest));
+    let Some(line) = line.map(str::to_owned) else { return (text, changes) };
+    let lowered = format!(".version {}.{}", newest.0, newest.1);
+    let (major, minor) = driver;
+    changes.push(format!(
+        "{} is lowered to {}.{}, that of the driver, CUDA {major}.{minor}",
+        line.trim(),
+        newest.0,
+        newest.1
+    ));
+    (text.replacen(&line, &lowered, 1), changes)
+}
+
+/// The ISA version of PTX that came with a CUDA version.
+///
+/// Source: PTX ISA, "Release Notes".
+fn isa_of((major, minor): (u32, u32)) -> (u32, u32) {
+    const OF_12: [u32; 10] = [0, 1, 2, 3, 4, 5, 5, 6, 7, 8];
+    match major {
+        12 => (8, OF_12[minor.min(9) as usize]),
+        13.. => (major - 4, minor),
+        _ => (7, minor),
+    }
+}
+
+/// PTX in which each `add`, `sub` and `mul` of floats has a rounding, and how many have a new one.
+fn round_explicitly(ptx: &str) -> (String, usize) {
+    const FLOATS: [&str; 7] = ["f32", "f64", "f16", "bf16", "f32x2", "f16x2", "bf16x2"];
+    let in_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':' | '$' | '%');
+    let (mut out, mut count) = (String::with_capacity(ptx.len()), 0);
+    let mut rest = ptx;
+    while !rest.is_empty() {
+        let end = rest.find(|c| !in_word(c)).unwrap_or(rest.len());
+        let word = &rest[..end];
+        let unrounded = ["add.", "sub.", "mul."].iter().find_map(|op| {
+            let mut modifiers: Vec<&str> = word.strip_prefix(op)?.split('.').collect();
+            let ty = modifiers.pop()?;
+            (FLOATS.contains(&ty) && modifiers.iter().all(|modifier| matches!(*modifier, "ftz" | "sat"))).then_some(*op)
+        });
+        match unrounded {
+            Some(op) => {
+                count += 1;
+                out += op;
+                out += "rn.";
+                out += &word[op.len()..];
+            }
+            None => out += word,
+        }
+        let next = rest[end..].find(in_word).map_or(rest.len(), |len| end + len);
+        out += &rest[end..next];
+        rest = &rest[next..];
+    }
+    (out, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unrounded_arithmetic_is_rounded_explicitly() {
+        let ptx = "\tadd.f32 %f1, %f2, %f3;\n@%p mul.ftz.f32 a, b, c;\nadd.rz.f64 d, d, d;\nadd.s32 x;\nred.global.add.f32 [a], b;\nsub.bf16x2 x;{mul.f64 a;}";
+        let expected = "\tadd.rn.f32 %f1, %f2, %f3;\n@%p mul.rn.ftz.f32 a, b, c;\nadd.rz.f64 d, d, d;\nadd.s32 x;\nred.global.add.f32 [a], b;\nsub.rn.bf16x2 x;{mul.rn.f64 a;}";
+        assert_eq!(round_explicitly(ptx), (expected.into(), 4));
+        assert_eq!(round_explicitly(""), (String::new(), 0));
+    }
+
+    #[test]
+    fn version_is_lowered_to_that_of_the_driver() {
+        let (text, changes) = adapt("// é\n.version 9.3\n.target sm_80\n", (12, 8));
+        assert_eq!(text, "// é\n.version 8.7\n.target sm_80\n");
+        assert_eq!(changes, [".version 9.3 is lowered to 8.7, that of the driver, CUDA 12.8"]);
+        assert_eq!(adapt(".version 8.0\n", (12, 0)), (".version 8.0\n".into(), Vec::new()));
+        assert_eq!([(11, 8), (12, 6), (12, 9), (13, 0), (13, 1)].map(isa_of), [(7, 8), (8, 5), (8, 8), (9, 0), (9, 1)]);
+    }
+
+    #[test]
+    fn buffers_are_compared_by_bits_or_values() {
+        let buffer = Buffer::f32("C", &[1.0, 2.0, 0.0, f32::NAN]);
+        let bytes = |all: [f32; 4]| all.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+        let other = bytes([1.0, 2.000_001, -0.0, f32::NAN]);
+        let exact = compare(&buffer, &other, false);
+        assert_eq!((exact.elements, exact.different), (4, 2));
+        assert_eq!(
+            exact.first.unwrap(),
+            "C[1] is 2.000001 (0x40000004) on the GPU and 2 (0x40000000) in the interpreter"
+        );
+        assert_eq!(compare(&buffer, &other, true).different, 0);
+        assert_eq!(compare(&buffer, &bytes([1.0, 2.001, 0.0, 0.0]), true).different, 2);
+    }
+}

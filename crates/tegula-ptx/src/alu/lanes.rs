@@ -1,0 +1,67 @@
+//! Loops over the lanes of a warp.
+
+use super::Lanes;
+
+/// Applies a function of N sources in each lane of `out`.
+///
+/// Lanes are zero if sources are missing.
+#[inline(always)]
+pub(super) fn map<const N: usize>(sources: &[&Lanes], out: &mut [u64], function: impl Fn([u64; N]) -> u64) {
+    let Some(sources) = sources.first_chunk::<N>() else { return out.fill(0) };
+    // The number of lanes is unknown to the compiler, which makes a loop of vector instructions.
+    let count = out.len().min(32);
+    let sources = each(*sources, |source| &source[..count]);
+    for (lane, out) in out[..count].iter_mut().enumerate() {
+        *out = function(each(sources, |source| source[lane]));
+    }
+}
+
+/// Applies a function to each of a few values.
+///
+/// The same as `array::map`, but always inlined, as vector instructions need.
+#[inline(always)]
+pub(super) fn each<const N: usize, T: Copy, U: Copy>(values: [T; N], function: impl Fn(T) -> U) -> [U; N] {
+    let mut results = [function(values[0]); N];
+    for n in 1..N {
+        results[n] = function(values[n]);
+    }
+    results
+}
+
+/// Applies a function of 16-bit values to one value, or to both halves of a pair.
+#[inline(always)]
+pub(super) fn map_halves<const N: usize>(
+    sources: &[&Lanes],
+    out: &mut [u64],
+    pair: bool,
+    function: impl Fn([u16; N]) -> u16,
+) {
+    if pair {
+        map(sources, out, |values: [u64; N]| {
+            let low = function(each(values, |value| value as u16));
+            let high = function(each(values, |value| (value >> 16) as u16));
+            u64::from(low) | u64::from(high) << 16
+        });
+    } else {
+        map(sources, out, |values: [u64; N]| u64::from(function(each(values, |value| value as u16))));
+    }
+}
+
+/// Applies a function of 32-bit values to one value, or to both halves of a pair.
+#[inline(always)]
+pub(super) fn map_words<const N: usize>(
+    sources: &[&Lanes],
+    out: &mut [u64],
+    pair: bool,
+    function: impl Fn([u32; N]) -> u32,
+) {
+    if pair {
+        map(sources, out, |values: [u64; N]| {
+            let low = function(each(values, |value| value as u32));
+            let high = function(each(values, |value| (value >> 32) as u32));
+            u64::from(low) | u64::from(high) << 32
+        });
+    } else {
+        map(sources, out, |values: [u64; N]| u64::from(function(each(values, |value| value as u32))));
+    }
+}

@@ -1,0 +1,70 @@
+//! Checks kernels in PTX or CUDA C++ without a GPU: races, bounds, deadlocks, costs of each line.
+//!
+//! [`Module::parse`] reads PTX. [`Module::kernel`] lowers one of its kernels, and names what is not
+//! supported. [`Kernel::check`] runs a launch on buffers and returns diagnostics with source lines,
+//! costs for each line, and what the kernel prints; the results are in the buffers.
+//!
+//! The kernel runs warp by warp. Races are found by the happens-before order of `tegula-interp`,
+//! per
+//! byte where accesses are narrow, and costs are counted by its rules, which are Nsight Compute's.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `cuda` | CUDA C++ to PTX, by NVRTC, nvcc or clang; what the source says of kernels and launches |
+//! | `ast`, `parse` | the syntax tree of PTX, and its parser |
+//! | `kernel`, `launch`, `error` | what a program uses |
+//! | `lower`, `decode`, `cfg` | from the syntax tree to the program: names, instructions, control flow |
+//! | `program` | the program of a warp: instructions with registers |
+//! | `alu` | arithmetic on the 32 lanes of a warp |
+//! | `matrix`, `matrix_access` | matrix instructions: fragments and products; registers and memory |
+//! | `special`, `properties` | special registers; what a program needs of shadow memory |
+//! | `machine`, `schedule` | memory and parameters of a launch; the schedule of blocks and warps |
+//! | `block`, `barrier` | the state of a block; its barriers |
+//! | `run`, `warp`, `path` | a running warp; its instructions; divergence of its lanes |
+//! | `address`, `memory` | addresses and their windows; bytes, and which are initialized |
+//! | `access`, `atomic` | loads, stores and atomic operations: checks, costs, values |
+//! | `sync`, `mbarrier`, `mbarrier_state` | barriers and warp-wide instructions; mbarriers |
+//! | `copy`, `pending_copies` | `cp.async`, and copies in flight |
+//! | `sizes` | strong accesses of different sizes, which race |
+//! | `print` | `printf` and `assert` |
+//! | `partial`, `report` | counts and findings; diagnostics as text |
+
+mod access;
+mod address;
+pub mod alu;
+pub mod ast;
+mod atomic;
+mod barrier;
+mod block;
+mod cfg;
+mod copy;
+pub mod cuda;
+mod decode;
+mod error;
+mod kernel;
+mod launch;
+mod lower;
+mod machine;
+pub mod matrix;
+mod matrix_access;
+mod mbarrier;
+mod mbarrier_state;
+mod memory;
+pub mod parse;
+mod partial;
+mod path;
+mod pending_copies;
+mod print;
+mod program;
+mod properties;
+mod report;
+mod run;
+mod schedule;
+mod sizes;
+mod special;
+mod sync;
+mod warp;
+
+pub use error::{LowerError, PtxError};
+pub use kernel::{Kernel, KernelParam, Module};
+pub use launch::{Argument, Buffer, Config, Diagnostic, Launch, LaunchError, Outcome, SourceLine, VariableValue};

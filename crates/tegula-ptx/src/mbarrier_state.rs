@@ -1,0 +1,28 @@
+//! The state of an mbarrier: arrivals and phases.
+
+use tegula_interp::rules::ClockView;
+
+/// An mbarrier.
+#[derive(Debug, Default)]
+pub(crate) struct Mbarrier {
+    /// Arrivals that complete a phase, and those that the current phase still needs.
+    pub expected: u32,
+    pub pending: u32,
+    pub phase: u64,
+    pub released: ClockView,
+    pub published: ClockView,
+}
+
+impl Mbarrier {
+    pub fn arrive(&mut self, count: u32, view: &ClockView) -> bool {
+        self.released.join(view);
+        let Some(pending) = self.pending.checked_sub(count) else { return false };
+        self.pending = pending;
+        if pending == 0 {
+            self.phase += 1;
+            self.pending = self.expected;
+            self.published.join(&std::mem::take(&mut self.released));
+        }
+        true
+    }
+}

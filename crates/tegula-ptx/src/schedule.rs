@@ -1,0 +1,190 @@
+//! Scheduling: the blocks of a grid, and the warps of a block.
+//!
+//! Independent blocks run one after the other on each core of the host. Blocks of a kernel with
+//! atomic operations or ordered accesses on global memory run interleaved, as many as are resident.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use rayon::prelude::*;
+use tegula_interp::rules::{GlobalShadow, mix, shuffle};
+
+use crate::block::Block;
+use crate::launch::{Buffer, Config, Launch, LaunchError, Outcome};
+use crate::lower::ModuleVariable;
+use crate::machine::{MAX_SHARED, Machine};
+use crate::partial::Partial;
+use crate::program::Program;
+use crate::report;
+use crate::run::Run;
+
+/// Threads and blocks that a multiprocessor holds.
+const MAX_RESIDENT_THREADS: u32 = 2048;
+const MAX_RESIDENT_BLOCKS: u32 = 32;
+/// Blocks that run at a time before any of them waits for another.
+const INTERLEAVED: usize = 16;
+
+/// Runs a launch; results are in the buffers afterwards.
+pub(crate) fn run(
+    (program, variables): (&Program, &[ModuleVariable]),
+    launch: &Launch,
+    buffers: &mut [Buffer],
+    config: &Config,
+) -> Result<Outcome, LaunchError> {
+    let mut written: Vec<bool> =
+        variables.iter().map(|_| false).chain(buffers.iter().map(|buffer| !buffer.initialized)).collect();
+    loop {
+        let machine = Machine::new((program, variables), launch, buffers, config, &written)?;
+        let partial = machine.run_blocks();
+        match machine.untracked_write.load(Relaxed) {
+            0 => {
+                for (buffer, allocation) in buffers.iter_mut().zip(&machine.allocations[variables.len()..]) {
+                    buffer.bytes = allocation.storage.bytes();
+                }
+                return Ok(machine.outcome(partial));
+            }
+            allocation => written[allocation - 1] = true,
+        }
+    }
+}
+
+impl Machine<'_> {
+    fn run_blocks(&self) -> Partial {
+        let blocks = self.launch.grid.iter().map(|&n| u64::from(n)).product::<u64>();
+        let order: Vec<u64> = (0..blocks).collect();
+        if self.program.orders_blocks {
+            return self.run_interleaved(&order);
+        }
+        let empty = || Partial::new(self.program.code.len());
+        let one = |mut partial: Partial, &block: &u64| {
+            if !partial.stopped {
+                self.run_block(block, &mut partial);
+            }
+            partial
+        };
+        if self.config.parallel && blocks > 1 && tegula_core::threads::count() > 1 {
+            order.par_iter().fold(empty, one).reduce(empty, Partial::merge)
+        } else {
+            order.iter().fold(empty(), one)
+        }
+    }
+
+    fn run_block(&self, linear: u64, partial: &mut Partial) {
+        let mut block = Block::new(self, linear);
+        let mut global = GlobalShadow::default();
+        loop {
+            let progress = self.advance(&mut block, &mut global, partial);
+            if partial.stopped {
+                return;
+            }
+            if block.is_done() {
+                break;
+            }
+            if !progress && !block.unblock(self, partial) {
+                report::stuck(self, &block, partial);
+                partial.completed = false;
+                break;
+            }
+        }
+        block.finish(self, partial);
+    }
+
+    /// Runs blocks that may wait for each other, interleaved.
+    ///
+    /// A few run at a time; if all of them wait, more are started, as many as a GPU can hold.
+    fn run_interleaved(&self, order: &[u64]) -> Partial {
+        let mut partial = Partial::new(self.program.code.len());
+        let mut global = GlobalShadow::default();
+        let mut waiting = order.iter();
+        let mut resident: Vec<Block> = Vec::new();
+        let (mut random, mut limit) = (mix(self.config.seed), INTERLEAVED.min(self.resident()));
+        loop {
+            while resident.len() < limit {
+                let Some(&next) = waiting.next() else { break };
+                resident.push(Block::new(self, next));
+            }
+            if resident.is_empty() {
+                return partial;
+            }
+            if self.config.seed != 0 {
+                shuffle(&mut resident, &mut random);
+            }
+            let mut progress = false;
+            for block in &mut resident {
+                progress |= self.advance(block, &mut global, &mut partial);
+                if partial.stopped {
+                    return partial;
+                }
+            }
+            let before = resident.len();
+            resident.retain_mut(|block| {
+                let done = block.is_done();
+                if done {
+                    block.finish(self, &mut partial);
+                }
+                !done
+            });
+            if progress || resident.len() != before {
+                continue;
+            }
+            if limit < self.resident() && !waiting.as_slice().is_empty() {
+                limit = (2 * limit).min(self.resident());
+            } else if !resident.iter_mut().any(|block| block.unblock(self, &mut partial)) {
+                resident.iter_mut().for_each(|block| report::stuck(self, block, &mut partial));
+                partial.completed = false;
+                return partial;
+            }
+        }
+    }
+
+    /// Number of blocks that the modeled GPU holds at a time.
+    fn resident(&self) -> usize {
+        let by_threads = MAX_RESIDENT_THREADS / self.threads.next_multiple_of(32).max(32);
+        let by_shared = MAX_SHARED.checked_div(self.shared_bytes).unwrap_or(MAX_RESIDENT_BLOCKS);
+        let per_multiprocessor = by_threads.min(by_shared).clamp(1, MAX_RESIDENT_BLOCKS);
+        (self.config.multiprocessors.max(1) * per_multiprocessor) as usize
+    }
+
+    /// Runs every warp of a block until it must wait; returns whether anything changed.
+    pub fn advance(&self, block: &mut Block, global: &mut GlobalShadow, partial: &mut Partial) -> bool {
+        let mut order: Vec<usize> = (0..block.warps.len()).collect();
+        block.permute(&mut order);
+        let mut progress = false;
+        for at in order {
+            if block.warps[at].is_done() {
+                continue;
+            }
+            // The warp is moved out of its block while it runs, so that both are mutable.
+            let placeholder = block.warps[at].placeholder();
+            let mut warp = std::mem::replace(&mut block.warps[at], placeholder);
+            progress |= Run::new(self, block, global, partial, &mut warp).run();
+            block.warps[at] = warp;
+            if partial.stopped {
+                return false;
+            }
+        }
+        progress | block.complete_barriers(self, partial)
+    }
+
+    fn outcome(&self, mut partial: Partial) -> Outcome {
+        report::races_between_blocks(self, &mut partial);
+        report::redundant_barriers(self, &mut partial);
+        let (counters, lines, thread_instructions) = partial.summarize(self.program);
+        let lines = lines.into_iter().map(|(site, counters)| (report::line(self.program, site), counters));
+        let mut by_line: std::collections::BTreeMap<_, tegula_interp::Counters> = Default::default();
+        for (line, counters) in lines {
+            *by_line.entry(line).or_default() += counters;
+        }
+        let mut diagnostics = partial.findings.into_vec();
+        diagnostics.sort_by_key(|diagnostic| diagnostic.severity() != tegula_core::diagnostic::Severity::Error);
+        Outcome {
+            diagnostics,
+            counters,
+            lines: by_line.into_iter().collect(),
+            output: partial.output.into_values().collect(),
+            thread_instructions,
+            completed: partial.completed,
+            seed_dependent: None,
+            approximate: self.program.approximate.clone(),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+/*
+The sum of every 8 elements. Bug: line 19 lets only the lanes that still have a partner shuffle, but
+line 20 waits for all 8 lanes of the group. The correct version is ../group_sums.cu.
+
+    tegula check examples/cuda/bugs/group_sums_divergent.cu --kernel group_sums --grid 3 \
+        --block 64 --arg 'x=f32[150]' --arg 'sums=out:f32[19]' --arg n=150
+*/
+#include <cooperative_groups.h>
+
+namespace cg = cooperative_groups;
+
+__global__ void group_sums(const float* x, float* sums, int n) {
+    const auto block = cg::this_thread_block();
+    const auto group = cg::tiled_partition<8>(block);
+
+    const int i = blockIdx.x * blockDim.x + block.thread_rank();
+    float sum = i < n ? x[i] : 0.0f;
+    for (int offset = group.size() / 2; offset > 0; offset /= 2) {
+        if (group.thread_rank() < offset) {
+            sum += group.shfl_down(sum, offset);
+        }
+    }
+    if (group.thread_rank() == 0 && i < n) {
+        sums[i / 8] = sum;
+    }
+}

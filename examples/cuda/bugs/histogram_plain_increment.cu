@@ -1,0 +1,27 @@
+/*
+A histogram of bytes. Bug: line 20 increments with ++, a load and a store: two threads with the same
+byte lose a count. The correct version is ../histogram.cu.
+
+    tegula check examples/cuda/bugs/histogram_plain_increment.cu --kernel histogram --grid 3 \
+        --block 128 --arg 'data=u8[1500]' --arg 'counts=zero:u32[256]' --arg n=1500
+*/
+constexpr int BINS = 256;
+
+__global__ void histogram(const unsigned char* data, unsigned int* counts, int n) {
+    __shared__ unsigned int bins[BINS];
+
+    for (int bin = threadIdx.x; bin < BINS; bin += blockDim.x) {
+        bins[bin] = 0;
+    }
+    __syncthreads();
+
+    const int stride = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
+        ++bins[data[i]];
+    }
+    __syncthreads();
+
+    for (int bin = threadIdx.x; bin < BINS; bin += blockDim.x) {
+        atomicAdd(&counts[bin], bins[bin]);
+    }
+}

@@ -1,0 +1,34 @@
+/*
+The sum of each block's elements: shuffles within each warp, then one warp adds the warps' sums.
+
+    tegula check examples/cuda/reduce_shuffle.cu --kernel reduce_shuffle --grid 3 --block 160 \
+        --arg 'x=f32[450]' --arg 'sums=out:f32[3]' --arg n=450
+*/
+__device__ float warp_sum(float value) {
+    for (int offset = 16; offset > 0; offset /= 2) {
+        value += __shfl_down_sync(0xffffffffu, value, offset);
+    }
+    return value;  // complete in lane 0
+}
+
+// blockDim.x must be a multiple of 32.
+__global__ void reduce_shuffle(const float* x, float* sums, int n) {
+    __shared__ float partial[32];
+
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+
+    const float sum = warp_sum(i < n ? x[i] : 0.0f);
+    if (lane == 0) {
+        partial[warp] = sum;
+    }
+    __syncthreads();
+
+    if (warp == 0) {
+        const float total = warp_sum(lane < blockDim.x / 32 ? partial[lane] : 0.0f);
+        if (lane == 0) {
+            sums[blockIdx.x] = total;
+        }
+    }
+}

@@ -1,0 +1,45 @@
+/*
+The exclusive scan of each block's 128 elements, after Blelloch: sums up a tree, then prefixes down
+again; 64 threads.
+
+    tegula check examples/cuda/scan_blelloch.cu --kernel scan_blelloch --grid 3 --block 64 \
+        --arg 'x=i32[300]' --arg 'y=out:i32[300]' --arg n=300
+*/
+constexpr int COUNT = 128;  // elements a block, two a thread
+
+__global__ void scan_blelloch(const int* x, int* y, int n) {
+    __shared__ int tree[COUNT];
+
+    const int tid = threadIdx.x;
+    const int first = blockIdx.x * COUNT;
+    for (int i = tid; i < COUNT; i += COUNT / 2) {
+        tree[i] = first + i < n ? x[first + i] : 0;
+    }
+
+    for (int stride = 1; stride < COUNT; stride *= 2) {
+        __syncthreads();
+        const int at = 2 * stride * (tid + 1) - 1;
+        if (at < COUNT) {
+            tree[at] += tree[at - stride];
+        }
+    }
+    if (tid == 0) {
+        tree[COUNT - 1] = 0;
+    }
+    for (int stride = COUNT / 2; stride > 0; stride /= 2) {
+        __syncthreads();
+        const int at = 2 * stride * (tid + 1) - 1;
+        if (at < COUNT) {
+            const int left = tree[at - stride];
+            tree[at - stride] = tree[at];
+            tree[at] += left;
+        }
+    }
+    __syncthreads();
+
+    for (int i = tid; i < COUNT; i += COUNT / 2) {
+        if (first + i < n) {
+            y[first + i] = tree[i];
+        }
+    }
+}

@@ -1,0 +1,32 @@
+/*
+out = transpose of in, through a tile in shared memory: loads and stores are both coalesced.
+Correct, but with a 32-way bank conflict: a warp reads a column of the tile (line 28).
+
+    tegula check examples/cuda/transpose_tiled.cu --kernel transpose_tiled --grid 3,2 \
+        --block 32,8 --arg 'in=f32[45,70]' --arg 'out=out:f32[70,45]' --arg rows=45 \
+        --arg cols=70
+*/
+constexpr int TILE = 32;
+constexpr int ROWS = 8;  // rows a block copies at once
+
+__global__ void transpose_tiled(const float* in, float* out, int rows, int cols) {
+    __shared__ float tile[TILE][TILE];
+
+    const int col = blockIdx.x * TILE + threadIdx.x;
+    for (int y = threadIdx.y; y < TILE; y += ROWS) {
+        const int row = blockIdx.y * TILE + y;
+        if (row < rows && col < cols) {
+            tile[y][threadIdx.x] = in[row * cols + col];
+        }
+    }
+    __syncthreads();
+
+    const int out_col = blockIdx.y * TILE + threadIdx.x;
+    for (int y = threadIdx.y; y < TILE; y += ROWS) {
+        const int out_row = blockIdx.x * TILE + y;
+        if (out_row < cols && out_col < rows) {
+            const float value = tile[threadIdx.x][y];
+            out[out_row * rows + out_col] = value;
+        }
+    }
+}
