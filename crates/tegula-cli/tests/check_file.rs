@@ -1,7 +1,6 @@
 //! `tegula check` on `.ptx` and `.cu` files: arguments, formulas, outputs, costs, and one-line errors.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -106,45 +105,147 @@ const SHIFT: &str = "
 }
 ";
 
-/// `C[i] = A[i] + B[i]` of three words and a number of 16 bits that is not used.
-const WORDS: &str = "
+/// Stores its last three parameters: 64, 32 and 16 bits of any type.
+const STORE: &str = "
 .version 8.0
 .target sm_80
 .address_size 64
-.visible .entry words(.param .u64 words_param_0, .param .u64 words_param_1, .param .u16 words_param_2)
+.visible .entry store(.param .u64 to, .param .u64 a, .param .b32 b, .param .u16 c)
 {
-    .reg .b64 %rd<4>;
-    ld.param.u64 %rd1, [words_param_0];
-    ld.param.u64 %rd2, [words_param_1];
+    .reg .b16 %rs<2>;
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [to];
+    ld.param.u64 %rd2, [a];
+    ld.param.u32 %r1, [b];
+    ld.param.u16 %rs1, [c];
     st.global.u64 [%rd1], %rd2;
+    st.global.u32 [%rd1+8], %r1;
+    st.global.u16 [%rd1+12], %rs1;
     ret;
 }
 ";
+
+/// The PTX of `columns.cu`, with source lines: uncoalesced loads and bank conflicts.
+const COLUMNS: &str = "
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry columns(.param .u64 columns_param_0, .param .u64 columns_param_1)
+{
+    .reg .b32 %r<4>;
+    .reg .f32 %f<3>;
+    .reg .b64 %rd<7>;
+    .shared .align 4 .b8 s[4096];
+    .loc 1 9 5
+    ld.param.u64 %rd1, [columns_param_0];
+    ld.param.u64 %rd2, [columns_param_1];
+    mov.u32 %r1, %tid.x;
+    .loc 1 11 5
+    mul.wide.u32 %rd3, %r1, 32;
+    add.s64 %rd4, %rd1, %rd3;
+    ld.global.f32 %f1, [%rd4];
+    shl.b32 %r2, %r1, 7;
+    mov.u32 %r3, s;
+    add.u32 %r3, %r3, %r2;
+    st.shared.f32 [%r3], %f1;
+    .loc 1 12 5
+    ld.shared.f32 %f2, [%r3];
+    mul.wide.u32 %rd5, %r1, 4;
+    add.s64 %rd6, %rd2, %rd5;
+    st.global.f32 [%rd6], %f2;
+    ret;
+}
+.file 1 \"columns.cu\"
+";
+
+const COLUMNS_SOURCE: &str = "// Copies a column.
+//
+//
+//
+//
+//
+//
+//
+__global__ void columns(const float* x, float* y) {
+    __shared__ float s[1024];
+    s[32 * threadIdx.x] = x[8 * threadIdx.x];
+    y[threadIdx.x] = s[32 * threadIdx.x];
+}
+";
+
+/// Never ends.
+const LOOP: &str = "
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry loop()
+{
+    .reg .b32 %r<2>;
+    mov.u32 %r1, 0;
+again:
+    add.s32 %r1, %r1, 1;
+    bra again;
+}
+";
+
+/// CUDA C++ with its host program.
+const PROGRAM: &str = r#"#include <cstdio>
+
+__constant__ float bias[2];
+
+template <typename T>
+__global__ void add(const T* a, const T* b, T* c, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        c[i] = a[i] + b[i] + bias[i % 2];
+    }
+    if (i == 3) printf("i is %d\n", i);
+}
+
+__global__ void shift(float* x) {
+    x[threadIdx.x] = x[threadIdx.x + 1];
+}
+
+int main() {
+    add<float><<<4, 32>>>(nullptr, nullptr, nullptr, 100);
+    return cudaDeviceSynchronize() != cudaSuccess;
+}
+"#;
 
 struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Folder {
         let folder = TempDir::new().unwrap();
-        for (name, text) in [("scale.ptx", SCALE), ("affine.ptx", AFFINE), ("shift.ptx", SHIFT), ("words.ptx", WORDS)] {
+        let files =
+            [("scale.ptx", SCALE), ("affine.ptx", AFFINE), ("shift.ptx", SHIFT), ("store.ptx", STORE), ("loop.ptx", LOOP), ("add.cu", PROGRAM)];
+        for (name, text) in files {
             fs::write(folder.path().join(name), text).unwrap();
         }
         Folder(folder)
     }
 
-    fn path(&self) -> &Path {
-        self.0.path()
+    fn put(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.0.path().join(name), bytes).unwrap();
+    }
+
+    /// The last bytes of a file that the program wrote.
+    fn last<const N: usize>(&self, name: &str) -> [u8; N] {
+        let bytes = fs::read(self.0.path().join(name)).unwrap();
+        *bytes.last_chunk().unwrap()
     }
 
     fn run(&self, line: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_tegula")).arg("check").args(line).current_dir(self.path()).output().unwrap()
+        Command::new(env!("CARGO_BIN_EXE_tegula")).arg("check").args(line).current_dir(self.0.path()).output().unwrap()
     }
 
     /// The object of `--json`, and the exit code.
     fn json(&self, line: &[&str]) -> (Value, i32) {
         let output = self.run(&[line, &["--json"]].concat());
         let said = text(&output.stdout);
-        let report = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{line:?}: {error}: {said}{}", text(&output.stderr)));
+        let complained = text(&output.stderr);
+        let report = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{line:?}: {error}: {said}{complained}"));
         (report, output.status.code().unwrap())
     }
 
@@ -155,7 +256,7 @@ impl Folder {
         report
     }
 
-    /// The first finding of a check that fails.
+    /// The first finding of a kind, of a check that fails.
     fn finding(&self, line: &[&str], kind: &str) -> Value {
         let (report, code) = self.json(line);
         assert_eq!((code, &report["ok"]), (1, &false.into()), "{line:?}: {report}");
@@ -163,7 +264,7 @@ impl Folder {
         found.unwrap_or_else(|| panic!("{line:?}: no {kind} in {report}")).clone()
     }
 
-    /// The one line of an error, without `error: `.
+    /// The one line of an error.
     fn fails(&self, line: &[&str], code: i32) -> String {
         let output = self.run(line);
         let said = text(&output.stderr);
@@ -177,29 +278,35 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The arguments of `scale.ptx` with a value of x and further options.
-fn scale<'a>(x: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let line = ["scale.ptx", "--grid", "2", "--block", "64", "--arg", x, "--arg", "1=100", "--arg", "arg2=0.5"];
-    [&line, more].concat()
+/// A line of words without spaces in them.
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
 }
 
-/// A `.npy` file of f32 or f64.
+/// A line of words, and more arguments.
+fn with<'a>(line: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&words(line), more].concat()
+}
+
+const SCALE_LINE: &str = "scale.ptx --grid 2 --block 64 --arg 1=100 --arg arg2=0.5";
+
 fn npy(descr: &str, shape: &str, bytes: &[u8]) -> Vec<u8> {
     let dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
     [b"\x93NUMPY\x01\x00", &(dict.len() as u16).to_le_bytes()[..], dict.as_bytes(), bytes].concat()
 }
 
+fn floats(all: &[f32]) -> Vec<u8> {
+    all.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
 #[test]
 fn memory_forms_are_accepted() {
     let folder = Folder::new();
-    let floats: Vec<u8> = (0..100).flat_map(|i| (i as f32).to_le_bytes()).collect();
-    let doubles: Vec<u8> = (0..100).flat_map(|i| f64::from(i).to_le_bytes()).collect();
-    fs::write(folder.path().join("x.npy"), npy("<f4", "(10, 10)", &floats)).unwrap();
-    fs::write(folder.path().join("d.npy"), npy("<f8", "(100,)", &doubles)).unwrap();
-    fs::write(folder.path().join("x.csv"), "1,2\n".repeat(50)).unwrap();
-    let hex = format!("x=hex:{}", "0000803f".repeat(100)).replace("x=", "0=");
-    let all = "1,".repeat(99) + "2.5";
-    let list = format!("0=f32:[{all}]");
+    let numbers: Vec<f32> = (0..100).map(|i| i as f32).collect();
+    folder.put("x.npy", npy("<f4", "(10, 10)", &floats(&numbers)));
+    folder.put("d.npy", npy("<f8", "(100,)", &(0..100).flat_map(|i| f64::from(i).to_le_bytes()).collect::<Vec<u8>>()));
+    folder.put("x.csv", "1,2\n".repeat(50));
+    let list = format!("0=f32:[{}2.5]", "1,".repeat(99));
     for x in [
         "0=f32[100]",
         "arg0=f32[10,10]",
@@ -212,21 +319,318 @@ fn memory_forms_are_accepted() {
         "0=f32:x.csv",
         &list,
     ] {
-        let report = folder.sound(&scale(x, &["--expect", "arg0 = arg0 * arg2"]));
-        assert_eq!(report["counters"]["global_load_requests"], 4, "{x}");
+        let report = folder.sound(&with(SCALE_LINE, &["--arg", x, "--expect", "arg0 = arg0 * arg2"]));
+        assert_eq!((&report["kernel"], &report["counters"]["global_load_requests"]), (&"scale".into(), &4.into()), "{x}");
     }
     // Bytes have no element type in PTX.
-    folder.sound(&scale(&hex, &[]));
+    let hex = format!("0=hex:{}", "0000803f".repeat(100));
+    folder.sound(&with(SCALE_LINE, &["--arg", &hex]));
 }
 
 #[test]
-fn numbers_are_those_of_the_parameter() {
+fn uninitialized_memory_must_not_be_read() {
     let folder = Folder::new();
-    let line = |n: &'static str, factor: &'static str| {
-        ["scale.ptx", "--grid", "1", "--block", "32", "--arg", "0=one:f32[32]", "--arg", n, "--arg", factor]
+    let found = folder.finding(&with(SCALE_LINE, &["--arg", "0=out:f32[100]"]), "uninitialised");
+    assert_eq!((&found["space"], &found["name"], &found["index"]), (&"global".into(), &"arg0".into(), &serde_json::json!([0])));
+    assert_eq!(found["block"], serde_json::json!([0, 0, 0]));
+}
+
+#[test]
+fn access_out_of_bounds_names_the_element() {
+    let folder = Folder::new();
+    let found = folder.finding(&with(SCALE_LINE, &["--arg", "0=f32[99]"]), "out-of-bounds");
+    assert!(found["message"].as_str().unwrap().contains("arg0[99]"), "{found}");
+    // Without .loc lines are those of the PTX.
+    assert_eq!(found["source"][0], ":26", "{found}");
+}
+
+#[test]
+fn numbers_have_the_bits_of_their_type() {
+    let folder = Folder::new();
+    let stored = |a: &str, b: &str, c: &str| {
+        let values = [format!("a={a}"), format!("b={b}"), format!("c={c}")];
+        let [a, b, c] = values.each_ref().map(String::as_str);
+        folder.sound(&with(
+            "store.ptx --grid 1 --block 1 --arg to=zero:u8[14] -o to=out.npy --arg",
+            &[a, "--arg", b, "--arg", c],
+        ));
+        folder.last::<14>("out.npy")
     };
-    let expect = |n, factor, formula| folder.sound(&[&line(n, factor)[..], &["--expect", formula]].concat());
-    expect("1=0x20", "2=2", "arg0 = 2");
-    expect("1=1e1", "2=1e-3", "0 = file:expected.npy * 0 + maximum(1 - (cumsum(arg0) - 1) / 31, 1)".split_at(0).1.get(..0).map_or("arg0 = file:e.npy", |_| "arg0 = arg0 - relu(11 - cumsum(arg0)) / maximum(11 - cumsum(arg0), 1) * 0.999"));
-    expect("1=true", "2=-inf", "arg0 = arg0 / (minimum(cumsum(arg0), 2) - 2) * maximum(-(cumsum(arg0) - 2), 0) + minimum(cumsum(arg0) - 1, 1)".get(..0).map_or("", |_| "arg0 = arg0 - arg0 * 0 + log(minimum(cumsum(arg0) - 1, 1))"));
+    let expected = |a: u64, b: u32, c: u16| [&a.to_le_bytes()[..], &b.to_le_bytes(), &c.to_le_bytes()].concat();
+    assert_eq!(stored("0x10", "2.5", "65535")[..], expected(16, 2.5f32.to_bits(), 65535));
+    assert_eq!(stored("-1", "-2", "-1")[..], expected(u64::MAX, (-2i32) as u32, 65535));
+    assert_eq!(stored("f64:2", "f32:2", "true")[..], expected(2f64.to_bits(), 2f32.to_bits(), 1));
+    assert_eq!(stored("1e3", "4294967295", "f16:1")[..], expected(1000, u32::MAX, 0x3c00));
+    assert_eq!(stored("hex:0807060504030201", "hex:01000000", "0b11")[..], expected(0x0102_0304_0506_0708, 1, 3));
+}
+
+#[test]
+fn structures_and_variables_are_set() {
+    let folder = Folder::new();
+    let line = "affine.ptx --kernel affine --grid 1 --block 4 --arg 1=f32:[1,2,3,4] --arg 2=zero:f32[4]";
+    let formula = ["--expect", "2 = (2.5 * arg1 + weights) * file:mask.csv"];
+    folder.put("mask.csv", "0,1,1,0\n");
+    for structure in ["0=[2.5,3]", "0={\"n\": 2.5, \"a\": 3}", "0=hex:0000204003000000", "0=[\"f32:2.5\",\"u32:3\"]"] {
+        for variable in ["weights=f32:[10,20,30,40]", "weights=range:f32[4]", "_ZN3net7weightsE=f32[2]"] {
+            let name = variable.split_once('=').unwrap().0;
+            for option in ["--set", "--arg"] {
+                let more = ["--arg", structure, option, variable];
+                // Two elements leave the others at zero.
+                let compare = if variable.ends_with("[2]") || name != "weights" { &[][..] } else { &formula };
+                folder.sound(&with(line, &[&more[..], compare].concat()));
+            }
+        }
+    }
+    let report = folder.sound(&with(line, &["--arg", "0=[2.5,3]", "--arg", "weights=one:f32[4]"]));
+    assert_eq!(report["kernel"], "affine");
+}
+
+#[test]
+fn aliased_memory_races() {
+    let folder = Folder::new();
+    let line = "shift.ptx --kernel shift --grid 1 --block 64 --arg";
+    folder.sound(&with(line, &["x=i32[65]", "--arg", "y=out:i32[64]"]));
+    let race = folder.finding(&with(line, &["x=i32[65]", "--arg", "y=@x"]), "race");
+    assert_eq!((race["source"].as_array().unwrap().len(), race["threads"].as_array().unwrap().len()), (2, 2), "{race}");
+    assert_eq!((&race["name"], &race["space"]), (&"x".into(), &"global".into()));
+}
+
+#[test]
+fn wrong_and_unwritten_results_are_found() {
+    let folder = Folder::new();
+    let line = "affine.ptx --grid 1 --block 4 --arg 0=[1,4] --arg 1=f32:[1,2,3,4] --arg";
+    let unwritten = folder.finding(&with(line, &["2=out:f32[2,2]", "--expect", "2 = arg1"]), "unwritten");
+    assert_eq!(unwritten["message"], "1 of 4 elements of arg2 are never written: arg2[0][0]");
+    assert_eq!((&unwritten["name"], &unwritten["index"]), (&"arg2".into(), &serde_json::json!([0, 0])));
+    let wrong = folder.finding(&with(line, &["2=zero:f32[4]", "--expect", "2 = 2 * arg1"]), "wrong-result");
+    let expected = "4 of 4 elements of arg2 are wrong: arg2[0] is 0 and should be 2; arg2[1] is 2 and should be 4; \
+                    arg2[2] is 3 and should be 6, …";
+    assert_eq!(wrong["message"], expected);
+    folder.sound(&with(line, &["2=one:f32[4]", "--expect", "2 = 1.001 * arg1", "--tolerance", "1e-3"]));
+}
+
+#[test]
+fn output_is_written_with_shape_and_type() {
+    let folder = Folder::new();
+    let line = with(SCALE_LINE, &["--arg", "0=one:f32[20,5]", "-o", "arg0=c.npy", "--output", "0=c.csv"]);
+    folder.sound(&line);
+    let npy = fs::read(folder.0.path().join("c.npy")).unwrap();
+    assert!(String::from_utf8_lossy(&npy).contains("'<f4', 'fortran_order': False, 'shape': (20, 5)"));
+    assert_eq!(folder.last::<4>("c.npy"), 0.5f32.to_le_bytes());
+    assert_eq!(fs::read_to_string(folder.0.path().join("c.csv")).unwrap().lines().next(), Some("0.5,0.5,0.5,0.5,0.5"));
+}
+
+#[test]
+fn endless_kernel_stops_at_the_limit() {
+    let folder = Folder::new();
+    for option in ["--steps", "--step-limit"] {
+        let found = folder.finding(&["loop.ptx", "--grid", "1", "--block", "32", option, "1000"], "no-progress");
+        assert_eq!(found["severity"], "error");
+    }
+}
+
+#[test]
+fn seeds_are_counted() {
+    let folder = Folder::new();
+    assert_eq!(folder.sound(&with(SCALE_LINE, &["--arg", "0=f32[100]", "--seeds", "5"]))["seeds"], 5);
+}
+
+#[test]
+fn errors_are_one_line() {
+    let folder = Folder::new();
+    folder.put("broken.ptx", ".version 8.0\n.target sm_80\n.visible .entry k( {\n");
+    folder.put("new.ptx", SCALE.replace("mul.f32 %f3", "frobnicate.f32 %f3"));
+    folder.put("binary.ptx", b"\x7fELF\0\0");
+    folder.put("empty", ".version 8.0\n.target sm_80\n.address_size 64\n");
+    folder.put("d.npy", npy("<f8", "(1,)", &[0; 8]));
+    let x = ["--arg", "x=i32[9]"];
+    let shift = "shift.ptx --kernel shift --grid 1 --block 8";
+    let affine = "affine.ptx --grid 1 --block 4 --arg 1=f32[4] --arg 2=f32[4] --arg";
+    let scale = "scale.ptx --grid 1 --block 4 --arg 0=f32[4] --arg 1=4 --arg 2=2";
+    for (line, expected) in [
+        (vec!["none.cu"], "none.cu: file not found"),
+        (vec!["binary.ptx"], "binary.ptx: is a binary file; give CUDA C++ or PTX"),
+        (vec!["empty"], "empty: no kernel; one is declared with __global__, or .entry in PTX"),
+        (vec!["shift.ptx"], "shift.ptx: 2 kernels: shift, nothing; choose one with --kernel"),
+        (words("shift.ptx --kernel shfit"), "shift.ptx: no kernel 'shfit' (did you mean shift?); its kernels are shift, nothing"),
+        (words("scale.ptx --block 4"), "scale: scale.ptx has no launch of it; add --grid 4,4, with your numbers"),
+        (words("scale.ptx"), "scale: scale.ptx has no launch of it; add --grid 4,4 and --block 16,16, with your numbers"),
+        (with(shift, &x), "shift: no value of y; add --arg y=VALUE; it takes x: pointer or 64 bits, y: pointer or 64 bits"),
+        (words(shift), "shift: no value of x, y; add --arg x=VALUE; it takes x: pointer or 64 bits, y: pointer or 64 bits"),
+        (
+            with(shift, &["--arg", "yy=1"]),
+            "shift: no parameter 'yy' (did you mean y?); it takes x: pointer or 64 bits, y: pointer or 64 bits",
+        ),
+        (
+            with(scale, &["--arg", "3=1"]),
+            "scale: no parameter 3; it has 3, counted from 0; it takes arg0: pointer, arg1: 32-bit integer, arg2: f32",
+        ),
+        (with(shift, &["--arg", "x=[9]"]), "shift: no value of y"),
+        (with(shift, &["--arg", "y=1", "--arg", "x=[9]"]), "--arg x=[9]: give the element type of x, such as f32[100,70]"),
+        (with(shift, &["--arg", "y=@z", "--arg", "x=i32[9]"]), "--arg y=@z: no argument 'z' with memory; arguments with memory are x"),
+        (with(shift, &["--arg", "y=1.5", "--arg", "x=i32[9]"]), "--arg y=1.5: not a whole number; a float has its type, such as f32:0.5"),
+        (with(shift, &["--arg", "y=foo", "--arg", "x=i32[9]"]), "--arg y=foo: neither a number, nor an array such as f32[100,70], nor a file"),
+        (with(shift, &["--arg", "y=a.npy", "--arg", "x=i32[9]"]), "a.npy: file not found"),
+        (with(shift, &["--arg", "y=f32[99999999,99999999]", "--arg", "x=i32[9]"]), "--arg y=f32[99999999,99999999]: needs"),
+        (words("scale.ptx --grid 1 --block 4 --arg 0=2 --arg 1=4 --arg 2=2"), "--arg arg0=2: arg0 is a pointer; give its memory"),
+        (words("scale.ptx --grid 1 --block 4 --arg 0=0 --arg 1=f32[4] --arg 2=2"), "--arg arg1=f32[4]: arg1 is 32-bit integer; give a number"),
+        (words("scale.ptx --grid 1 --block 4 --arg 0=0 --arg 1=5000000000 --arg 2=2"), "--arg arg1=5000000000: not a value of 32 bits, whose range is -2147483648 to 4294967295"),
+        (words("scale.ptx --grid 1 --block 4 --arg 0=0 --arg 1=0.5 --arg 2=2"), "--arg arg1=0.5: not a whole number"),
+        (words("scale.ptx --grid 1 --block 4 --arg 0=0 --arg 1=f64:1 --arg 2=2"), "--arg arg1=f64:1: 8 bytes; arg1 has 4"),
+        (with(affine, &["0=1"]), "--arg arg0=1: arg0 is a structure of 8 bytes; give its fields, such as [1,2.5], or its bytes"),
+        (with(affine, &["0=[1,2,3]"]), "--arg arg0=[1,2,3]: these fields have 12 bytes, the structure has 8; give the type of a field"),
+        (with(affine, &["0=hex:00"]), "--arg arg0=hex:00: 1 bytes; arg0 has 8"),
+        (with(affine, &["0=[1,2]", "--set", "weight=f32[4]"]), "affine: no variable 'weight' (did you mean weights?); its variables are weights"),
+        (with(affine, &["0=[1,2]", "--set", "weights=f32[5]"]), "--set weights=f32[5]: 20 bytes; weights has 16"),
+        (with(affine, &["0=[1,2]", "--set", "weights=[1,2]"]), "--set weights=[1,2]: weights has 16 bytes; give the type of its elements"),
+        (with(affine, &["0=[1,2]", "--set", "weights=f32:1"]), "--set weights=f32:1: weights has 16 bytes, 4 elements of f32; give a list"),
+        (with(scale, &["-o", "arg1=c.npy"]), "-o arg1=c.npy: no argument 'arg1' with memory; arguments with memory are arg0"),
+        (with(scale, &["-o", "0=none/c.npy"]), "none/c.npy: cannot be written"),
+        (with(scale, &["--expect", "0 = B"]), "--expect '0 = B': no argument 'B'; arguments are arg0, arg1, arg2"),
+        (with(scale, &["--expect", "0 = file:none.npy"]), "--expect '0 = file:none.npy': none.npy: file not found"),
+        (with(scale, &["--expect", "0 = arg0 @ f"]), "--expect '0 = arg0 @ f': no argument 'f'"),
+        (with(scale, &["--expect", "0 = file:d.npy @ arg0"]), "the inner extents, 1 and 4, differ"),
+        (words("scale.ptx --grid 1,70000 --block 4 --arg 0=0 --arg 1=0 --arg 2=0"), "a grid of [1, 70000, 1] blocks; the limits are"),
+        (words("scale.ptx --grid 1 --block 32,33 --arg 0=0 --arg 1=0 --arg 2=0"), "has 1056 threads; the limit is 1024"),
+        (words("scale.ptx --grid 1 --block 32 --shared 999999 --arg 0=0 --arg 1=0 --arg 2=0"), "999999 bytes of shared memory; the limit is 232448"),
+        (words("broken.ptx --grid 1 --block 1"), "broken.ptx: line 3, column"),
+        (words("new.ptx --grid 1 --block 1"), "new.ptx: line 27: `frobnicate.f32 %f3, %f2, %f1`: this instruction is not supported"),
+    ] {
+        let said = folder.fails(&line, 1);
+        assert!(said.contains(expected), "{line:?}: {said}\nexpected: {expected}");
+    }
+}
+
+#[test]
+fn usage_errors_have_exit_code_2() {
+    let folder = Folder::new();
+    for (line, expected) in [
+        (words("scale.ptx --grid 0"), "give one to three whole numbers of at least 1"),
+        (words("scale.ptx --block 1,2,3,4"), "give one to three whole numbers of at least 1"),
+        (words("scale.ptx --arg x"), "give NAME=VALUE"),
+        (words("scale.ptx --arg x=f31[2]"), "unknown element type 'f31'; use one of f64, f32, f16"),
+        (words("scale.ptx --arg x=out:3"), "give an array after 'out:'"),
+        (words("scale.ptx --grid 1 --block 1 --arg 0=0 --arg arg0=0"), "--arg arg0 is given twice"),
+        (words("scale.ptx -o C=-"), "-o C=-: the report is on standard output; give C a file"),
+        (words("scale.ptx -o C"), "give NAME=FILE"),
+        (with("scale.ptx --expect", &["C = A @"]), "a name, a number or '(' is expected at the end"),
+        (words("scale.ptx --tolerance 1"), "--expect"),
+        (words("scale.ptx --compare cpu"), "give a GPU, such as cuda:0"),
+        (words("scale.ptx --arch sm_90"), "--arch applies to CUDA C++, and scale.ptx is PTX; leave it out"),
+        (words("scale.ptx --tile 8"), "--tile applies to Tegula's kernels, not to a file; leave it out"),
+        (words("K6 --grid 1"), "--grid applies to a .cu or .ptx file, not to K6"),
+        (words("exercise-1 --arg x=1"), "--arg applies to a .cu or .ptx file, not to exercise-1"),
+    ] {
+        let said = folder.fails(&line, 2);
+        assert!(said.contains(expected), "{line:?}: {said}");
+    }
+}
+
+#[test]
+fn report_shows_lines_and_what_to_improve() {
+    let folder = Folder::new();
+    folder.put("columns.ptx", COLUMNS);
+    folder.put("columns.cu", COLUMNS_SOURCE);
+    let line = words("columns.ptx --grid 1 --block 32 --arg 0=range:f32[8,31] --arg 1=out:f32[40]");
+    let output = folder.run(&[&line[..], &["--expect", "1 = 0"]].concat());
+    assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
+fn json_has_documented_names() {
+    let folder = Folder::new();
+    folder.put("columns.ptx", COLUMNS);
+    let report = folder.sound(&words("columns.ptx --grid 1 --block 32 --arg 0=f32[256] --arg 1=out:f32[32] --seeds 2"));
+    for (key, expected) in [
+        ("file", "\"columns.ptx\""),
+        ("kernel", "\"columns\""),
+        ("grid", "[1,1,1]"),
+        ("block", "[32,1,1]"),
+        ("shared", "0"),
+        ("launch_line", "null"),
+        ("seeds", "2"),
+        ("findings", "[]"),
+        ("completed", "true"),
+        ("compiler", "null"),
+        ("approximate", "null"),
+        ("seed_dependent", "null"),
+        ("output", "\"\""),
+        ("compared", "null"),
+    ] {
+        assert_eq!(report[key].to_string(), expected, "{key}: {report}");
+    }
+    assert!(report["thread_instructions"].as_u64().unwrap() > 32 * 10);
+    let line = report["lines"].as_array().unwrap().iter().find(|line| line["line"] == 11).unwrap();
+    assert_eq!((&line["file"], &line["inlined_at"]), (&"columns.cu".into(), &Value::Null));
+    assert_eq!((&line["global_load_sectors"], &line["shared_store_wavefronts"]), (&32.into(), &32.into()));
+    assert_eq!(report["counters"]["shared_bank_conflicts"], 62);
+    let improvement = &report["improvements"][0];
+    assert_eq!((&improvement["what"], &improvement["saved"], &improvement["of"]), (&"wavefronts".into(), &31.into(), &32.into()));
+}
+
+/// Whether a compiler of CUDA C++ is found.
+fn compiles(folder: &Folder) -> bool {
+    let output = folder.run(&words("add.cu --kernel shift --grid 1 --block 1 --arg x=f32[2]"));
+    let found = !text(&output.stderr).contains("no CUDA compiler found");
+    if !found {
+        let required = std::env::var("TEGULA_REQUIRE_NVRTC").is_ok_and(|required| required == "1");
+        assert!(!required, "{}", text(&output.stderr));
+        eprintln!("skipped: no NVRTC, nvcc or clang here to compile CUDA C++");
+    }
+    found
+}
+
+#[test]
+fn program_is_compiled_and_checked() {
+    let folder = Folder::new();
+    if !compiles(&folder) {
+        return;
+    }
+    // Grid, block and the instance are those of the launch in the program.
+    let line = words("add.cu --kernel add<float> --arg a=[100] --arg b=f32[100] --arg c=out:[100] --arg n=100 --set bias=f32:[1,2]");
+    folder.put("bias.csv", "1,2,".repeat(49) + "1,2\n");
+    let report = folder.sound(&[&line[..], &["--expect", "c = a + b + file:bias.csv"]].concat());
+    assert_eq!((report["kernel"].as_str(), report["grid"].to_string().as_str()), (Some("add<float>"), "[4,1,1]"));
+    assert_eq!((&report["launch_line"], report["compiler"].is_string()), (&22.into(), true));
+    assert!(report["output"].as_str().unwrap().ends_with("i is 3\n"), "{report}");
+    let line = report["lines"].as_array().unwrap().iter().find(|line| line["line"] == 9).unwrap();
+    assert_eq!((&line["file"], &line["global_store_requests"]), (&"add.cu".into(), &4.into()));
+}
+
+#[test]
+fn race_in_a_program_has_source_lines() {
+    let folder = Folder::new();
+    if !compiles(&folder) {
+        return;
+    }
+    let line = words("add.cu --kernel shift --grid 1 --block 64 --arg x=f32[65]");
+    let race = folder.finding(&line, "race");
+    assert_eq!(race["source"], serde_json::json!(["add.cu:15", "add.cu:15"]));
+    let output = folder.run(&line);
+    let said = text(&output.stdout);
+    assert!(said.contains("(line 15)") && said.contains("    add.cu:15 |     x[threadIdx.x] = x[threadIdx.x + 1];"), "{said}");
+}
+
+#[test]
+fn errors_of_programs_are_clear() {
+    let folder = Folder::new();
+    if !compiles(&folder) {
+        return;
+    }
+    folder.put("wrong.cu", "__global__ void k(float* x) { x[0] = y; }\n");
+    let shift = "add.cu --kernel shift --grid 1 --block 64 --arg";
+    for (line, expected) in [
+        (with(shift, &["x=i32[65]"]), "--arg x=i32[65]: elements of i32; the kernel declares x as f32*"),
+        (with(shift, &["x=3"]), "--arg x=3: x is a pointer; give its memory"),
+        (words("add.cu --kernel shift --arg x=f32[65]"), "shift: add.cu has no launch of it"),
+        (words("add.cu --kernel shitf"), "shift"),
+        (words("add.cu"), "--kernel"),
+    ] {
+        let said = folder.fails(&line, 1);
+        assert!(said.contains(expected), "{line:?}: {said}");
+    }
+    let output = folder.run(&words("wrong.cu --grid 1 --block 1 --arg x=f32[1]"));
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("identifier \"y\" is undefined"), "{said}");
+    assert!(said.ends_with("error: wrong.cu: the compiler found errors\n"), "{said}");
 }

@@ -29,7 +29,7 @@ impl Kind {
     pub const READ: Kind = Kind { access: AccessKind::Read, scope: None, volatile: false };
     pub const WRITE: Kind = Kind { access: AccessKind::Write, scope: None, volatile: false };
 
-    fn writes(self) -> bool {
+    pub fn writes(self) -> bool {
         self.access == AccessKind::Write
     }
 }
@@ -327,7 +327,7 @@ impl Run<'_, '_> {
     }
 
     /// The shadow cells of an element: its memory, and the numbers of its granules.
-    fn shadow_keys(&self, location: Location, size: u32) -> impl Iterator<Item = (u32, u64)> + use<> {
+    pub fn shadow_keys(&self, location: Location, size: u32) -> impl Iterator<Item = (u32, u64)> + use<> {
         let [shared, global] = self.machine.program.granules.map(u64::from);
         let (memory, offset, granule) = match location {
             Location::Shared { offset, .. } => (SHARED as u32, u64::from(offset), shared),
@@ -400,6 +400,9 @@ impl Run<'_, '_> {
                 }
             }
             _ => {}
+        }
+        if kind.scope.is_some() && self.machine.mixes_sizes && self.is_tracked(location) {
+            self.check_sizes(location, lane, size, kind);
         }
     }
 

@@ -505,11 +505,17 @@ impl<'a> Lowering<'a> {
         if modifiers.take("proxy") || modifiers.take("mbarrier_init") || modifiers.rest.iter().any(|m| m.starts_with("proxy")) {
             return Ok(Op::Nop);
         }
-        modifiers.take_map(|name| matches!(name, "sc" | "acq_rel" | "acquire" | "release").then_some(()));
+        let sides = modifiers.take_map(|name| match name {
+            "sc" | "acq_rel" => Some((true, true)),
+            "acquire" => Some((true, false)),
+            "release" => Some((false, true)),
+            _ => None,
+        });
+        let (acquires, releases) = sides.unwrap_or((true, true));
         let level = modifiers.take_map(|name| (name == "gl").then_some(Scope::Device));
         let scope = modifiers.scope().or(level).unwrap_or(Scope::System);
         modifiers.finish()?;
-        Ok(Op::Fence { scope })
+        Ok(Op::Fence { scope, acquires, releases })
     }
 
     fn vote(&mut self, source: &Source) -> Result<Op, LowerError> {

@@ -20,6 +20,7 @@
 //! | `warp`, `path` | execution of a warp; divergence and reconvergence of its lanes |
 //! | `address`, `memory` | addresses and their windows; bytes, and which are initialized |
 //! | `access`, `atomic` | loads, stores and atomic operations: checks, costs, values |
+//! | `sizes` | strong accesses of different sizes, which race |
 //! | `sync`, `mbarrier`, `copy` | barriers and warp-wide instructions; mbarriers; `cp.async` |
 //! | `print` | `printf` and `assert` |
 //! | `partial`, `report` | counts and findings; diagnostics as text |
@@ -49,6 +50,7 @@ mod path;
 mod print;
 mod program;
 mod report;
+mod sizes;
 mod sync;
 mod warp;
 

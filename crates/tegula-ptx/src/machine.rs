@@ -22,6 +22,7 @@ use crate::memory::Storage;
 use crate::partial::Partial;
 use crate::program::Program;
 use crate::report;
+use crate::sizes;
 
 /// Largest number of threads of a block, and of blocks along y and z.
 const MAX_THREADS: u32 = 1024;
@@ -58,6 +59,8 @@ pub(crate) struct Machine<'a> {
     pub params: Vec<u8>,
     pub threads: u32,
     pub shared_bytes: u32,
+    /// Whether the program has strong accesses of different sizes.
+    pub mixes_sizes: bool,
     /// An allocation that was written and is not tracked, plus one: the launch starts again.
     pub untracked_write: AtomicUsize,
 }
@@ -136,6 +139,7 @@ impl<'a> Machine<'a> {
             allocations,
             threads,
             shared_bytes: shared_bytes(program, launch),
+            mixes_sizes: sizes::are_mixed(&program.code),
             untracked_write: AtomicUsize::new(0),
         })
     }

@@ -3,7 +3,7 @@
 use tegula_interp::TensorCore;
 use tegula_interp::rules::{load_wavefronts, sectors, wavefronts};
 
-use crate::access::Kind;
+use crate::access::{Kind, Target};
 use crate::alu::Lanes;
 use crate::matrix::{LdMatrix, Mma, StMatrix, WmmaTransfer, movmatrix};
 use crate::program::{Address, Op, Reg};
@@ -106,43 +106,37 @@ impl Run<'_, '_> {
     }
 
     fn ldmatrix(&mut self, frame: u32, ldmatrix: LdMatrix, dst: &[Reg], address: &Address) {
+        let target = self.rows(frame, address, ldmatrix.address_lanes(), false);
         let mut rows = [[0; 32]; ROW_WORDS];
-        let active = self.active;
-        let addresses = self.addresses(frame, address);
-        // A request has 8 lanes with 16 bytes each.
-        for matrix in 0..4 {
-            self.active = active & ldmatrix.address_lanes() & 0xff << (8 * matrix);
-            let target = self.resolve(address.space, &addresses, 16, false);
-            self.count(&target, 16, 8, (load_wavefronts, sectors));
-            for (word, row) in rows.iter_mut().enumerate() {
-                let at = self.elements(&target, 4 * word as u32);
-                self.check_lanes(&at, 4, Kind::READ);
-                lanes(at.lanes).for_each(|lane| row[lane] = self.fetch(at.locations[lane], lane, 4));
-            }
+        for (word, row) in rows.iter_mut().enumerate() {
+            let at = self.elements(&target, 4 * word as u32);
+            self.check_lanes(&at, 4, Kind::READ);
+            lanes(at.lanes).for_each(|lane| row[lane] = self.fetch(at.locations[lane], lane, 4));
         }
-        self.active = active;
         let mut values = vec![[0; 32]; dst.len()];
         ldmatrix.load(&rows, &mut values);
         dst.iter().zip(&values).for_each(|(&reg, value)| self.put(reg, value));
-        // One instruction is one request, of up to four wavefronts.
-        let counts = &mut self.partial.counts[self.pc as usize];
-        counts.shared_requests -= (dst.len() as u64 - 1).min(counts.shared_requests);
     }
 
     fn stmatrix(&mut self, frame: u32, stmatrix: StMatrix, src: &[Reg], address: &Address) {
         let rows = stmatrix.store(&src.iter().map(|&reg| self.register(reg)).collect::<Vec<_>>());
-        let (active, addresses) = (self.active, self.addresses(frame, address));
-        for matrix in 0..4 {
-            self.active = active & stmatrix.address_lanes() & 0xff << (8 * matrix);
-            let target = self.resolve(address.space, &addresses, 16, true);
-            self.count(&target, 16, 8, (wavefronts, sectors));
-            for (word, row) in rows.iter().enumerate() {
-                let mut at = self.elements(&target, 4 * word as u32);
-                self.store_weak(&mut at, 4, row);
-            }
+        let target = self.rows(frame, address, stmatrix.address_lanes(), true);
+        for (word, row) in rows.iter().enumerate() {
+            let mut at = self.elements(&target, 4 * word as u32);
+            self.store_weak(&mut at, 4, row);
         }
+    }
+
+    /// The rows of matrices: 16 bytes, or 8 elements, at the address of each of these lanes.
+    ///
+    /// A wavefront holds at most the 8 rows of one matrix, whether rows of two are the same or not.
+    fn rows(&mut self, frame: u32, address: &Address, of: u32, writes: bool) -> Target {
+        let addresses = self.addresses(frame, address);
+        let active = self.active;
+        self.active &= of;
+        let target = self.resolve(address.space, &addresses, 16, writes);
         self.active = active;
-        let counts = &mut self.partial.counts[self.pc as usize];
-        counts.shared_requests -= (src.len() as u64 - 1).min(counts.shared_requests);
+        self.count(&target, 16, 8, (wavefronts, sectors));
+        target
     }
 }

@@ -9,6 +9,7 @@ use tegula_interp::rules::RequestCache;
 use crate::ast::{Loc, StateSpace};
 use crate::launch::Diagnostic;
 use crate::program::{BarrierKind, Op, Program, SiteSource};
+use crate::sizes::StrongAccesses;
 
 /// Counts of one instruction, over all warps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,6 +98,8 @@ pub(crate) struct Partial {
     pub findings: Findings,
     /// For each barrier instruction, whether it ran, and whether it ever ordered accesses.
     pub barriers: Vec<(bool, bool)>,
+    /// Strong accesses, if the program has some of different sizes.
+    pub strong: StrongAccesses,
     /// What each block printed.
     pub output: BTreeMap<u64, String>,
     pub completed: bool,
@@ -111,6 +114,7 @@ impl Partial {
             caches: vec![[RequestCache::NONE; 2]; instructions],
             findings: Findings::default(),
             barriers: vec![(false, false); instructions],
+            strong: StrongAccesses::default(),
             output: BTreeMap::new(),
             completed: true,
             stopped: false,

@@ -316,7 +316,7 @@ pub(crate) enum Op {
     CopyAsyncWait { pending: Option<u32> },
     Barrier(Box<Barrier>),
     WarpSync { mask: Reg },
-    Fence { scope: Scope },
+    Fence { scope: Scope, acquires: bool, releases: bool },
     WarpWide(Box<WarpWide>),
     ActiveMask { dst: Reg },
     Mbarrier { op: MbarrierOp, dst: Reg, address: Address, state: Reg, count: Option<Reg> },

@@ -121,9 +121,28 @@ impl Run<'_, '_> {
         Flow::Next
     }
 
-    pub fn fence(&mut self, scope: Scope) {
-        if self.machine.config.checks {
-            threads_of(self.warp.index, self.active).for_each(|lane| self.block.clocks.fence(lane, scope));
+    /// A fence that acquires what earlier strong reads observed, releases by later strong writes,
+    /// or both.
+    pub fn fence(&mut self, scope: Scope, sides: (bool, bool)) {
+        if !self.machine.config.checks {
+            return;
+        }
+        let clocks = &mut self.block.clocks;
+        for lane in threads_of(self.warp.index, self.active) {
+            let at = usize::from(lane);
+            match sides {
+                (true, false) => {
+                    let released = clocks.fence_views[at].clone();
+                    clocks.fence(lane, scope);
+                    clocks.fence_views[at] = released;
+                }
+                (false, true) => {
+                    let observed = std::mem::take(&mut clocks.pending_acquires[at]);
+                    clocks.fence(lane, scope);
+                    clocks.pending_acquires[at] = observed;
+                }
+                _ => clocks.fence(lane, scope),
+            }
         }
     }
 

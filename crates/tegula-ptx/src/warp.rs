@@ -82,7 +82,8 @@ impl<'r, 'm> Run<'r, 'm> {
         while left > 0 {
             left -= 1;
             let Some(path) = self.warp.paths.pop_front() else { break };
-            if !matches!(path.state, State::Ready | State::Spinning | State::Converge) {
+            // Lanes that others wait for at a barrier may have ended.
+            if matches!(path.state, State::Joining | State::Barrier(_)) {
                 self.warp.paths.push_back(path);
                 continue;
             }
@@ -130,7 +131,7 @@ impl<'r, 'm> Run<'r, 'm> {
             if self.partial.stopped {
                 return false;
             }
-            if !matches!(flow, Flow::Wait(State::Converge | State::Spinning)) {
+            if !matches!(flow, Flow::Wait(State::Converge | State::Spinning | State::PartialBarrier(_))) {
                 let counts = &mut self.partial.counts[pc];
                 counts.warps += 1;
                 counts.lanes += u64::from(counted.count_ones());
@@ -281,7 +282,7 @@ impl<'r, 'm> Run<'r, 'm> {
             Op::CopyAsyncWait { pending } => self.then_next(|run| run.wait_copies(*pending)),
             Op::Barrier(barrier) => self.barrier(path, barrier),
             Op::WarpSync { mask } => self.sync_warp(path, *mask),
-            Op::Fence { scope } => self.then_next(|run| run.fence(*scope)),
+            Op::Fence { scope, acquires, releases } => self.then_next(|run| run.fence(*scope, (*acquires, *releases))),
             Op::WarpWide(wide) => self.warp_wide(path, wide),
             Op::ActiveMask { dst } => {
                 self.put(*dst, &[u64::from(self.active); 32]);

@@ -176,7 +176,9 @@ impl Number {
         };
         let (low, high) = range(ty);
         if !(low..=high).contains(&value) {
-            return Err(format!("not a value of {}, whose range is {low} to {high}", name(ty)));
+            let bits = format!("{} bits", 8 * ty.size());
+            let ty = if matches!(ty, B8 | B16 | B32 | B64) { &bits } else { name(ty) };
+            return Err(format!("not a value of {ty}, whose range is {low} to {high}"));
         }
         Ok(value.to_le_bytes()[..ty.size() as usize].to_vec())
     }

@@ -52,10 +52,10 @@ impl Expected {
         // The same elements in another shape, or elements that are broadcast.
         let value = if value.len() == len { Some(value) } else { value.broadcast(&shape) };
         let Some(value) = value else {
-            let (name, shape) = (&formula.name, tegula_core::nd::display(&shape));
+            let (name, shape) = (&buffer.name, tegula_core::nd::display(&shape));
             return Err(wrong(format!("the result does not have the shape of {name}, {shape}")));
         };
-        Ok(Expected { name: formula.name.clone(), buffer: index, elements: value.elements, tolerance })
+        Ok(Expected { name: buffer.name.clone(), buffer: index, elements: value.elements, tolerance })
     }
 
     /// Fills an uninitialized buffer with elements that are all wrong, so that an element which is

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 use serde::Serialize;
 use tegula_interp as interp;
@@ -259,13 +260,17 @@ fn extents([x, y, z]: [u32; 3]) -> String {
 fn print_source(out: &mut impl Write, finding: &Finding, sources: &mut Sources) -> io::Result<()> {
     let mut printed: Vec<&str> = Vec::new();
     let places: Vec<_> = finding.source.iter().filter_map(|place| Some((place, place.rsplit_once(':')?))).collect();
-    let width = places.iter().map(|(_, (file, line))| sources.name(file).chars().count() + line.len() + 1).max().unwrap_or(0);
+    let name = |sources: &Sources, file: &str, line: &str| {
+        let path = Path::new(sources.name(file));
+        format!("{}:{line}", path.file_name().unwrap_or(path.as_os_str()).to_string_lossy())
+    };
+    let width = places.iter().map(|(_, (file, line))| name(sources, file, line).chars().count()).max().unwrap_or(0);
     for (place, (file, line)) in places {
         if printed.contains(&place.as_str()) {
             continue;
         }
         printed.push(place);
-        let name = format!("{}:{line}", sources.name(file));
+        let name = name(sources, file, line);
         let number = line.parse().unwrap_or(0);
         if let Some(text) = sources.line(file, number) {
             writeln!(out, "    {name:>width$} | {text}")?;

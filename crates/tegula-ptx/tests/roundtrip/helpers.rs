@@ -59,7 +59,7 @@ fn scalar(ty: Type, value: f64) -> Bound {
 pub fn arguments(helper: HelperKernel) -> (Memory, Vec<Bound>) {
     let (mut memory, random) = (Memory::default(), &mut Random::new(7, true));
     let [rows, cols] = [70usize, 45];
-    let mut input = |memory: &mut Memory, ty: Type, shape: Shape| {
+    let input = |memory: &mut Memory, ty: Type, shape: Shape| {
         Bound::Matrix(memory.add("parts", ty, dense(shape), Contents::Input, &mut Random::new(5, true)))
     };
     let pack = |memory: &mut Memory, pack: Pack, random: &mut Random| {

@@ -213,6 +213,30 @@ fn limbs_kernels() {
     blocked_family("limbs");
 }
 
+/// The candidates for large products, in the full run.
+#[test]
+fn kernels_of_large_products() {
+    if !full() {
+        return;
+    }
+    let mut recipes: Vec<Recipe> = Vec::new();
+    for family in FAMILIES.iter().filter(|family| family.names.iter().any(|name| name.name == "register")) {
+        for ty in Type::OPERANDS {
+            for name in (family.listed)(ty) {
+                let recipe = Recipe::named(&name, ty).unwrap();
+                let [m, n, k] = recipe.kernel.check_size().map(|extent| extent as usize);
+                let mut random = Random::new(recipes.len() as u64, false);
+                let random = Case::random([1, m / 2 + 1, n + 3, k / 2 + 7], ty, &mut random);
+                let cases = [Case::new([1, m, n, k]), random, Case::new([2, 3, 5, 7])];
+                let all: Vec<String> = cases.iter().flat_map(|case| differences(recipe, case)).collect();
+                assert!(all.is_empty(), "{} differences:\n{}", all.len(), all[..all.len().min(60)].join("\n"));
+                recipes.push(recipe);
+            }
+        }
+    }
+    assert!(recipes.len() > 20);
+}
+
 /// Split-K with each schedule of its reduction, stream-K with its fix-up, and packed operands.
 #[test]
 fn splits_and_packing() {
