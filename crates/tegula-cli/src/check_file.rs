@@ -14,6 +14,7 @@ mod report;
 mod signature;
 mod source;
 mod symbol;
+mod tensor;
 pub mod value;
 
 use std::path::Path;
@@ -141,7 +142,13 @@ fn interpret(
     outcome.map_err(|error| Failure::new(format!("{}: {}: {}", source.file, source.signature.kernel, error.message)))
 }
 
-fn file_report(args: &CheckArgs, source: &Source, launch: &Launch, buffers: &[Buffer], outcome: &Outcome) -> FileReport {
+fn file_report(
+    args: &CheckArgs,
+    source: &Source,
+    launch: &Launch,
+    buffers: &[Buffer],
+    outcome: &Outcome,
+) -> FileReport {
     let variables = source.kernel.variables().map(|(name, ..)| name);
     let globals: Vec<&str> = buffers.iter().map(|buffer| buffer.name.as_str()).chain(variables).collect();
     let mut report = FileReport {
@@ -187,7 +194,11 @@ fn print(args: &CheckArgs, source: &Source, outcome: &Outcome, report: &mut File
 
 /// Writes a buffer in C order.
 fn write(buffer: &Buffer, path: &tegula_files::ArrayPath, progress: &ProgressDisplay) -> Result<()> {
-    fn of<T: number::Number>(buffer: &Buffer, path: &tegula_files::ArrayPath, progress: &ProgressDisplay) -> Result<()> {
+    fn of<T: number::Number>(
+        buffer: &Buffer,
+        path: &tegula_files::ArrayPath,
+        progress: &ProgressDisplay,
+    ) -> Result<()> {
         let elements: Vec<T> = buffer.bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
         let shape: Vec<usize> = buffer.shape.iter().map(|&extent| extent as usize).collect();
         let writing = progress.phase(&format!("writing {path}"), Unit::Bytes, 0);

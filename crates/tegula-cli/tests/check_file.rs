@@ -174,6 +174,32 @@ __global__ void columns(const float* x, float* y) {
 }
 ";
 
+const COLUMNS_REPORT: &str = "\
+columns, grid 1, block 32 (columns.ptx): 3 errors
+  error: out-of-bounds: thread 31 of block 0 reads 4 bytes out of bounds: arg0[248], 0 bytes past the end of arg0, which has 248 elements (line 11)
+    columns.cu:11 |     s[32 * threadIdx.x] = x[8 * threadIdx.x];
+  error: unwritten: 8 of 40 elements of arg1 are never written: arg1[32], arg1[33], arg1[34], …
+  error: wrong-result: 30 of 40 elements of arg1 are wrong: arg1[1] is 8 and should be 0; arg1[2] is 16 and should be 0; arg1[3] is 24 and should be 0, …
+         global   sectors    shared  wavefronts       bank        thread
+ line  requests  /request  requests    /request  conflicts  instructions
+columns.cu
+    7                                                                    | //
+    8                                                                    | //
+    9                                                                 96 | __global__ void columns(const float* x, float* y) {
+   10                                                                    |     __shared__ float s[1024];
+   11         1      31.0         1        32.0         31           192 |     s[32 * threadIdx.x] = x[8 * threadIdx.x];
+   12         1       4.0         1        32.0         31           128 |     y[threadIdx.x] = s[32 * threadIdx.x];
+   13                                                                    | }
+total         2      17.5         2        32.0         62           416
+improve first:
+  1. line 11: 32.0 wavefronts per request, at best 1.0, which saves 31 of 32 (96 %): pad the rows of the array by an element, or let adjacent lanes access adjacent elements
+       s[32 * threadIdx.x] = x[8 * threadIdx.x];
+  2. line 12: 32.0 wavefronts per request, at best 1.0, which saves 31 of 32 (96 %): pad the rows of the array by an element, or let adjacent lanes access adjacent elements
+       y[threadIdx.x] = s[32 * threadIdx.x];
+  3. line 11: 31.0 sectors per request, at best 4.0, which saves 27 of 31 (87 %): let adjacent lanes access adjacent elements
+       s[32 * threadIdx.x] = x[8 * threadIdx.x];
+";
+
 /// Never ends.
 const LOOP: &str = "
 .version 8.0
@@ -218,8 +244,14 @@ struct Folder(TempDir);
 impl Folder {
     fn new() -> Folder {
         let folder = TempDir::new().unwrap();
-        let files =
-            [("scale.ptx", SCALE), ("affine.ptx", AFFINE), ("shift.ptx", SHIFT), ("store.ptx", STORE), ("loop.ptx", LOOP), ("add.cu", PROGRAM)];
+        let files = [
+            ("scale.ptx", SCALE),
+            ("affine.ptx", AFFINE),
+            ("shift.ptx", SHIFT),
+            ("store.ptx", STORE),
+            ("loop.ptx", LOOP),
+            ("add.cu", PROGRAM),
+        ];
         for (name, text) in files {
             fs::write(folder.path().join(name), text).unwrap();
         }
@@ -245,7 +277,8 @@ impl Folder {
         let output = self.run(&[line, &["--json"]].concat());
         let said = text(&output.stdout);
         let complained = text(&output.stderr);
-        let report = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{line:?}: {error}: {said}{complained}"));
+        let report =
+            serde_json::from_str(&said).unwrap_or_else(|error| panic!("{line:?}: {error}: {said}{complained}"));
         (report, output.status.code().unwrap())
     }
 
@@ -320,7 +353,11 @@ fn memory_forms_are_accepted() {
         &list,
     ] {
         let report = folder.sound(&with(SCALE_LINE, &["--arg", x, "--expect", "arg0 = arg0 * arg2"]));
-        assert_eq!((&report["kernel"], &report["counters"]["global_load_requests"]), (&"scale".into(), &4.into()), "{x}");
+        assert_eq!(
+            (&report["kernel"], &report["counters"]["global_load_requests"]),
+            (&"scale".into(), &4.into()),
+            "{x}"
+        );
     }
     // Bytes have no element type in PTX.
     let hex = format!("0=hex:{}", "0000803f".repeat(100));
@@ -331,7 +368,10 @@ fn memory_forms_are_accepted() {
 fn uninitialized_memory_must_not_be_read() {
     let folder = Folder::new();
     let found = folder.finding(&with(SCALE_LINE, &["--arg", "0=out:f32[100]"]), "uninitialised");
-    assert_eq!((&found["space"], &found["name"], &found["index"]), (&"global".into(), &"arg0".into(), &serde_json::json!([0])));
+    assert_eq!(
+        (&found["space"], &found["name"], &found["index"]),
+        (&"global".into(), &"arg0".into(), &serde_json::json!([0]))
+    );
     assert_eq!(found["block"], serde_json::json!([0, 0, 0]));
 }
 
@@ -452,11 +492,23 @@ fn errors_are_one_line() {
         (vec!["binary.ptx"], "binary.ptx: is a binary file; give CUDA C++ or PTX"),
         (vec!["empty"], "empty: no kernel; one is declared with __global__, or .entry in PTX"),
         (vec!["shift.ptx"], "shift.ptx: 2 kernels: shift, nothing; choose one with --kernel"),
-        (words("shift.ptx --kernel shfit"), "shift.ptx: no kernel 'shfit' (did you mean shift?); its kernels are shift, nothing"),
+        (
+            words("shift.ptx --kernel shfit"),
+            "shift.ptx: no kernel 'shfit' (did you mean shift?); its kernels are shift, nothing",
+        ),
         (words("scale.ptx --block 4"), "scale: scale.ptx has no launch of it; add --grid 4,4, with your numbers"),
-        (words("scale.ptx"), "scale: scale.ptx has no launch of it; add --grid 4,4 and --block 16,16, with your numbers"),
-        (with(shift, &x), "shift: no value of y; add --arg y=VALUE; it takes x: pointer or 64 bits, y: pointer or 64 bits"),
-        (words(shift), "shift: no value of x, y; add --arg x=VALUE; it takes x: pointer or 64 bits, y: pointer or 64 bits"),
+        (
+            words("scale.ptx"),
+            "scale: scale.ptx has no launch of it; add --grid 4,4 and --block 16,16, with your numbers",
+        ),
+        (
+            with(shift, &x),
+            "shift: no value of y; add --arg y=VALUE; it takes x: pointer or 64 bits, y: pointer or 64 bits",
+        ),
+        (
+            words(shift),
+            "shift: no value of x, y; add --arg x=VALUE; it takes x: pointer or 64 bits, y: pointer or 64 bits",
+        ),
         (
             with(shift, &["--arg", "yy=1"]),
             "shift: no parameter 'yy' (did you mean y?); it takes x: pointer or 64 bits, y: pointer or 64 bits",
@@ -466,35 +518,92 @@ fn errors_are_one_line() {
             "scale: no parameter 3; it has 3, counted from 0; it takes arg0: pointer, arg1: 32-bit integer, arg2: f32",
         ),
         (with(shift, &["--arg", "x=[9]"]), "shift: no value of y"),
-        (with(shift, &["--arg", "y=1", "--arg", "x=[9]"]), "--arg x=[9]: give the element type of x, such as f32[100,70]"),
-        (with(shift, &["--arg", "y=@z", "--arg", "x=i32[9]"]), "--arg y=@z: no argument 'z' with memory; arguments with memory are x"),
-        (with(shift, &["--arg", "y=1.5", "--arg", "x=i32[9]"]), "--arg y=1.5: not a whole number; a float has its type, such as f32:0.5"),
-        (with(shift, &["--arg", "y=foo", "--arg", "x=i32[9]"]), "--arg y=foo: neither a number, nor an array such as f32[100,70], nor a file"),
+        (
+            with(shift, &["--arg", "y=1", "--arg", "x=[9]"]),
+            "--arg x=[9]: give the element type of x, such as f32[100,70]",
+        ),
+        (
+            with(shift, &["--arg", "y=@z", "--arg", "x=i32[9]"]),
+            "--arg y=@z: no argument 'z' with memory; arguments with memory are x",
+        ),
+        (
+            with(shift, &["--arg", "y=1.5", "--arg", "x=i32[9]"]),
+            "--arg y=1.5: not a whole number; a float has its type, such as f32:0.5",
+        ),
+        (
+            with(shift, &["--arg", "y=foo", "--arg", "x=i32[9]"]),
+            "--arg y=foo: neither a number, nor an array such as f32[100,70], nor a file",
+        ),
         (with(shift, &["--arg", "y=a.npy", "--arg", "x=i32[9]"]), "a.npy: file not found"),
-        (with(shift, &["--arg", "y=f32[99999999,99999999]", "--arg", "x=i32[9]"]), "--arg y=f32[99999999,99999999]: needs"),
-        (words("scale.ptx --grid 1 --block 4 --arg 0=2 --arg 1=4 --arg 2=2"), "--arg arg0=2: arg0 is a pointer; give its memory"),
-        (words("scale.ptx --grid 1 --block 4 --arg 0=0 --arg 1=f32[4] --arg 2=2"), "--arg arg1=f32[4]: arg1 is 32-bit integer; give a number"),
-        (words("scale.ptx --grid 1 --block 4 --arg 0=0 --arg 1=5000000000 --arg 2=2"), "--arg arg1=5000000000: not a value of 32 bits, whose range is -2147483648 to 4294967295"),
+        (
+            with(shift, &["--arg", "y=f32[99999999,99999999]", "--arg", "x=i32[9]"]),
+            "--arg y=f32[99999999,99999999]: needs",
+        ),
+        (
+            words("scale.ptx --grid 1 --block 4 --arg 0=2 --arg 1=4 --arg 2=2"),
+            "--arg arg0=2: arg0 is a pointer; give its memory",
+        ),
+        (
+            words("scale.ptx --grid 1 --block 4 --arg 0=0 --arg 1=f32[4] --arg 2=2"),
+            "--arg arg1=f32[4]: arg1 is 32-bit integer; give a number",
+        ),
+        (
+            words("scale.ptx --grid 1 --block 4 --arg 0=0 --arg 1=5000000000 --arg 2=2"),
+            "--arg arg1=5000000000: not a value of 32 bits, whose range is -2147483648 to 4294967295",
+        ),
         (words("scale.ptx --grid 1 --block 4 --arg 0=0 --arg 1=0.5 --arg 2=2"), "--arg arg1=0.5: not a whole number"),
-        (words("scale.ptx --grid 1 --block 4 --arg 0=0 --arg 1=f64:1 --arg 2=2"), "--arg arg1=f64:1: 8 bytes; arg1 has 4"),
-        (with(affine, &["0=1"]), "--arg arg0=1: arg0 is a structure of 8 bytes; give its fields, such as [1,2.5], or its bytes"),
-        (with(affine, &["0=[1,2,3]"]), "--arg arg0=[1,2,3]: these fields have 12 bytes, the structure has 8; give the type of a field"),
+        (
+            words("scale.ptx --grid 1 --block 4 --arg 0=0 --arg 1=f64:1 --arg 2=2"),
+            "--arg arg1=f64:1: 8 bytes; arg1 has 4",
+        ),
+        (
+            with(affine, &["0=1"]),
+            "--arg arg0=1: arg0 is a structure of 8 bytes; give its fields, such as [1,2.5], or its bytes",
+        ),
+        (
+            with(affine, &["0=[1,2,3]"]),
+            "--arg arg0=[1,2,3]: these fields have 12 bytes, the structure has 8; give a field its type",
+        ),
         (with(affine, &["0=hex:00"]), "--arg arg0=hex:00: 1 bytes; arg0 has 8"),
-        (with(affine, &["0=[1,2]", "--set", "weight=f32[4]"]), "affine: no variable 'weight' (did you mean weights?); its variables are weights"),
+        (
+            with(affine, &["0=[1,2]", "--set", "weight=f32[4]"]),
+            "affine: no variable 'weight' (did you mean weights?); its variables are weights",
+        ),
         (with(affine, &["0=[1,2]", "--set", "weights=f32[5]"]), "--set weights=f32[5]: 20 bytes; weights has 16"),
-        (with(affine, &["0=[1,2]", "--set", "weights=[1,2]"]), "--set weights=[1,2]: weights has 16 bytes; give the type of its elements"),
-        (with(affine, &["0=[1,2]", "--set", "weights=f32:1"]), "--set weights=f32:1: weights has 16 bytes, 4 elements of f32; give a list"),
-        (with(scale, &["-o", "arg1=c.npy"]), "-o arg1=c.npy: no argument 'arg1' with memory; arguments with memory are arg0"),
+        (
+            with(affine, &["0=[1,2]", "--set", "weights=[1,2]"]),
+            "--set weights=[1,2]: weights has 16 bytes; give the type of its elements",
+        ),
+        (
+            with(affine, &["0=[1,2]", "--set", "weights=f32:1"]),
+            "--set weights=f32:1: weights has 16 bytes, 4 elements of f32; give a list",
+        ),
+        (
+            with(scale, &["-o", "arg1=c.npy"]),
+            "-o arg1=c.npy: no argument 'arg1' with memory; arguments with memory are arg0",
+        ),
         (with(scale, &["-o", "0=none/c.npy"]), "none/c.npy: cannot be written"),
         (with(scale, &["--expect", "0 = B"]), "--expect '0 = B': no argument 'B'; arguments are arg0, arg1, arg2"),
         (with(scale, &["--expect", "0 = file:none.npy"]), "--expect '0 = file:none.npy': none.npy: file not found"),
         (with(scale, &["--expect", "0 = arg0 @ f"]), "--expect '0 = arg0 @ f': no argument 'f'"),
         (with(scale, &["--expect", "0 = file:d.npy @ arg0"]), "the inner extents, 1 and 4, differ"),
-        (words("scale.ptx --grid 1,70000 --block 4 --arg 0=0 --arg 1=0 --arg 2=0"), "a grid of [1, 70000, 1] blocks; the limits are"),
-        (words("scale.ptx --grid 1 --block 32,33 --arg 0=0 --arg 1=0 --arg 2=0"), "has 1056 threads; the limit is 1024"),
-        (words("scale.ptx --grid 1 --block 32 --shared 999999 --arg 0=0 --arg 1=0 --arg 2=0"), "999999 bytes of shared memory; the limit is 232448"),
+        (
+            words("scale.ptx --grid 1,70000 --block 4 --arg 0=0 --arg 1=0 --arg 2=0"),
+            "a grid of [1, 70000, 1] blocks; the limits are",
+        ),
+        (
+            words("scale.ptx --grid 1 --block 32,33 --arg 0=0 --arg 1=0 --arg 2=0"),
+            "has 1056 threads; the limit is 1024",
+        ),
+        (
+            words("scale.ptx --grid 1 --block 32 --shared 999999 --arg 0=0 --arg 1=0 --arg 2=0"),
+            "999999 bytes of shared memory; the limit is 232448",
+        ),
         (words("broken.ptx --grid 1 --block 1"), "broken.ptx: line 3, column"),
-        (words("new.ptx --grid 1 --block 1"), "new.ptx: line 27: `frobnicate.f32 %f3, %f2, %f1`: this instruction is not supported"),
+        (
+            words("new.ptx --grid 1 --block 1"),
+            "new.ptx: line 27: `frobnicate.f32 %f3, %f2, %f1`: this instruction is not supported",
+        ),
     ] {
         let said = folder.fails(&line, 1);
         assert!(said.contains(expected), "{line:?}: {said}\nexpected: {expected}");
@@ -533,7 +642,8 @@ fn report_shows_lines_and_what_to_improve() {
     folder.put("columns.cu", COLUMNS_SOURCE);
     let line = words("columns.ptx --grid 1 --block 32 --arg 0=range:f32[8,31] --arg 1=out:f32[40]");
     let output = folder.run(&[&line[..], &["--expect", "1 = 0"]].concat());
-    assert_eq!(text(&output.stdout), "");
+    assert_eq!(text(&output.stdout), COLUMNS_REPORT);
+    assert_eq!(text(&output.stderr), "error: kernel columns: 3 errors\n");
 }
 
 #[test]
@@ -565,7 +675,10 @@ fn json_has_documented_names() {
     assert_eq!((&line["global_load_sectors"], &line["shared_store_wavefronts"]), (&32.into(), &32.into()));
     assert_eq!(report["counters"]["shared_bank_conflicts"], 62);
     let improvement = &report["improvements"][0];
-    assert_eq!((&improvement["what"], &improvement["saved"], &improvement["of"]), (&"wavefronts".into(), &31.into(), &32.into()));
+    assert_eq!(
+        (&improvement["what"], &improvement["saved"], &improvement["of"]),
+        (&"wavefronts".into(), &31.into(), &32.into())
+    );
 }
 
 /// Whether a compiler of CUDA C++ is found.
@@ -587,11 +700,13 @@ fn program_is_compiled_and_checked() {
         return;
     }
     // Grid, block and the instance are those of the launch in the program.
-    let line = words("add.cu --kernel add<float> --arg a=[100] --arg b=f32[100] --arg c=out:[100] --arg n=100 --set bias=f32:[1,2]");
+    let line = words(
+        "add.cu --kernel add<float> --arg a=[100] --arg b=f32[100] --arg c=out:[100] --arg n=100 --set bias=f32:[1,2]",
+    );
     folder.put("bias.csv", "1,2,".repeat(49) + "1,2\n");
     let report = folder.sound(&[&line[..], &["--expect", "c = a + b + file:bias.csv"]].concat());
     assert_eq!((report["kernel"].as_str(), report["grid"].to_string().as_str()), (Some("add<float>"), "[4,1,1]"));
-    assert_eq!((&report["launch_line"], report["compiler"].is_string()), (&22.into(), true));
+    assert_eq!((&report["launch_line"], report["compiler"].is_string()), (&19.into(), true));
     assert!(report["output"].as_str().unwrap().ends_with("i is 3\n"), "{report}");
     let line = report["lines"].as_array().unwrap().iter().find(|line| line["line"] == 9).unwrap();
     assert_eq!((&line["file"], &line["global_store_requests"]), (&"add.cu".into(), &4.into()));
@@ -608,7 +723,10 @@ fn race_in_a_program_has_source_lines() {
     assert_eq!(race["source"], serde_json::json!(["add.cu:15", "add.cu:15"]));
     let output = folder.run(&line);
     let said = text(&output.stdout);
-    assert!(said.contains("(line 15)") && said.contains("    add.cu:15 |     x[threadIdx.x] = x[threadIdx.x + 1];"), "{said}");
+    assert!(
+        said.contains("(line 15)") && said.contains("    add.cu:15 |     x[threadIdx.x] = x[threadIdx.x + 1];"),
+        "{said}"
+    );
 }
 
 #[test]

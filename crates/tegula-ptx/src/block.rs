@@ -169,11 +169,16 @@ impl Block {
         }
     }
 
-    /// Lets something go on where nothing can: false if all that wait do so for ever.
+    /// Lets lanes that wait for reconvergence go on alone; false if none does.
     ///
-    /// Lanes at a barrier without others of their warp are an error, after which they count as
-    /// arrived. Then lanes that wait for reconvergence go on alone.
-    pub fn unblock(&mut self, machine: &Machine<'_>, partial: &mut Partial) -> bool {
+    /// Optionally, not those that wait only for lanes at a barrier.
+    fn release_join(&mut self, except_for_barriers: bool) -> bool {
+        self.warps.iter_mut().any(|warp| warp.release_join(except_for_barriers))
+    }
+
+    /// Reports lanes at a barrier without others of their warp, and counts them as arrived; false
+    /// if there are none.
+    fn force_barrier(&mut self, machine: &Machine<'_>, partial: &mut Partial) -> bool {
         for at in 0..self.warps.len() {
             let partial_barrier = |path: &&mut crate::path::Path| matches!(path.state, State::PartialBarrier(_));
             if let Some(path) = self.warps[at].paths.iter_mut().find(partial_barrier)
@@ -190,7 +195,7 @@ impl Block {
                 return true;
             }
         }
-        self.warps.iter_mut().any(Warp::release_join)
+        false
     }
 
     /// Counts the arrival of lanes at a barrier, and releases their clocks.
@@ -237,6 +242,15 @@ impl Block {
 }
 
 impl Machine<'_> {
+    /// Lets something go on where nothing can; false if everything waits for ever.
+    ///
+    /// Lanes that wait for the reconvergence of lanes in a loop go first: these may wait for them.
+    pub fn unblock(&self, blocks: &mut [Block], partial: &mut Partial) -> bool {
+        blocks.iter_mut().any(|block| block.release_join(true))
+            || blocks.iter_mut().any(|block| block.force_barrier(self, partial))
+            || blocks.iter_mut().any(|block| block.release_join(false))
+    }
+
     /// Runs every warp of a block until it must wait; returns whether anything changed.
     pub fn advance(&self, block: &mut Block, global: &mut GlobalShadow, partial: &mut Partial) -> bool {
         let mut order: Vec<usize> = (0..block.warps.len()).collect();

@@ -11,8 +11,8 @@ use tegula_interp::rules::{
 };
 use tegula_ir::SiteId;
 
-use crate::address::{Location, allocation_address};
 use crate::access::{Kind, Target};
+use crate::address::{Location, allocation_address};
 use crate::program::{Address, Reg};
 use crate::warp::{Run, lanes, lanes_where};
 
@@ -23,6 +23,10 @@ struct PendingCopy {
     bytes: [u8; 16],
     len: u32,
     site: u32,
+    /// The clock of the copy: the number of its group.
+    clock: u32,
+    /// Number among the copies of the block.
+    number: u64,
 }
 
 /// The copies of the threads of a block: the open group, and committed groups, oldest first.
@@ -32,12 +36,22 @@ pub(crate) struct PendingCopies {
     groups: Vec<VecDeque<Vec<PendingCopy>>>,
     /// Number of groups that each thread has committed: the clock of its copies.
     committed: Vec<u32>,
+    /// What each thread had done when it issued its copies, in kernels with mbarriers for copies.
+    issued: Vec<ClockView>,
+    /// Number of copies of the block.
+    count: u64,
 }
 
 impl PendingCopies {
     pub fn new(threads: u32) -> Self {
         let n = threads as usize;
-        PendingCopies { open: vec![Vec::new(); n], groups: vec![VecDeque::new(); n], committed: vec![0; n] }
+        PendingCopies {
+            open: vec![Vec::new(); n],
+            groups: vec![VecDeque::new(); n],
+            committed: vec![0; n],
+            issued: vec![ClockView::default(); n],
+            count: 0,
+        }
     }
 
     fn commit(&mut self, thread: usize) {
@@ -61,6 +75,20 @@ impl PendingCopies {
         let groups = self.groups[thread].iter().chain([&self.open[thread]]);
         let mut copies = groups.flatten().filter(|copy| (copy.offset..copy.offset + copy.len).contains(&offset));
         copies.next_back().map(|copy| copy.site)
+    }
+
+    /// The numbers of the copies of a thread that are in flight.
+    fn numbers(&self, thread: usize) -> Vec<u64> {
+        self.groups[thread].iter().chain([&self.open[thread]]).flatten().map(|copy| copy.number).collect()
+    }
+
+    /// Takes a copy, if it is still in flight.
+    fn take(&mut self, thread: usize, number: u64) -> Option<PendingCopy> {
+        let groups = self.groups[thread].iter_mut().chain([&mut self.open[thread]]);
+        groups.into_iter().find_map(|group| {
+            let at = group.iter().position(|copy| copy.number == number)?;
+            Some(group.remove(at))
+        })
     }
 
     /// The number of the last group that is complete.
@@ -107,12 +135,20 @@ impl Run<'_, '_> {
                 let bits = self.fetch(location, lane, size).to_le_bytes();
                 copied[at as usize..][..size as usize].copy_from_slice(&bits[..size as usize]);
             }
-            self.start_copy(lane, PendingCopy { offset, bytes: copied, len: bytes, site });
+            let (clock, number) =
+                (self.block.copies.committed[usize::from(self.thread(lane))] + 1, self.block.copies.count);
+            self.start_copy(lane, PendingCopy { offset, bytes: copied, len: bytes, site, clock, number });
         }
     }
 
     /// Resolves the sources of copies: lanes that read nothing may have any address.
-    fn resolve_source(&mut self, from: &Address, addresses: &[u64; 32], bytes: u32, len: &impl Fn(usize) -> u32) -> Target {
+    fn resolve_source(
+        &mut self,
+        from: &Address,
+        addresses: &[u64; 32],
+        bytes: u32,
+        len: &impl Fn(usize) -> u32,
+    ) -> Target {
         let active = self.active;
         self.active = active & lanes_where(|lane| len(lane) == bytes);
         let mut source = self.resolve(from.space, addresses, bytes, false);
@@ -143,6 +179,11 @@ impl Run<'_, '_> {
         if self.block.random(2) == 0 {
             self.land(&copy);
         }
+        if self.machine.copies_arrive && self.machine.config.checks {
+            let view = self.block.clocks.release(thread);
+            self.block.copies.issued[usize::from(thread)].join(&view);
+        }
+        self.block.copies.count += 1;
         self.block.copies.open[usize::from(thread)].push(copy);
     }
 
@@ -169,9 +210,48 @@ impl Run<'_, '_> {
         threads_of(self.warp.index, self.active).for_each(|thread| self.block.copies.commit(thread.into()));
     }
 
+    /// The copies of a thread that an arrival at an mbarrier tracks, and their clock view.
+    ///
+    /// They follow what the thread did before it issued them, but not what it did since.
+    pub fn arriving_copies(&self, thread: u16) -> (Vec<(u16, u64)>, ClockView) {
+        let (copies, at) = (&self.block.copies, usize::from(thread));
+        let clock = copies.committed[at] + u32::from(!copies.open[at].is_empty());
+        let mut view = ClockView::of_agent(self.block.linear as u32, FIRST_AGENT + thread, clock);
+        view.join(&copies.issued[at]);
+        (copies.numbers(at).into_iter().map(|number| (thread, number)).collect(), view)
+    }
+
+    /// Completes copies that an mbarrier tracked.
+    pub fn complete_copies(&mut self, copies: &[(u16, u64)]) {
+        for &(thread, number) in copies {
+            if let Some(copy) = self.block.copies.take(thread.into(), number) {
+                self.land(&copy);
+                self.record_copy(thread, &copy);
+            }
+        }
+    }
+
+    /// Records that a copy has written its destination.
+    ///
+    /// The thread that waited counts as the writer, unless others can wait for the copy too.
+    fn record_copy(&mut self, thread: u16, copy: &PendingCopy) {
+        if !self.machine.config.checks {
+            return;
+        }
+        let (clock, lane) = match self.machine.copies_arrive {
+            true => (copy.clock, FIRST_AGENT + thread),
+            false => (self.block.clocks.clock(thread), thread),
+        };
+        let granule = self.machine.program.granules[0];
+        for at in (copy.offset..copy.offset + copy.len).step_by(granule as usize) {
+            let cell = self.block.shadow.cell(0, (at / granule) as usize);
+            cell.in_flight = 0;
+            cell.write = Access { clock, site: SiteId(copy.site).0, lane };
+        }
+    }
+
     /// Completes copies of the active lanes; from here on, the lanes count as the writers.
     pub fn wait_copies(&mut self, pending: Option<u32>) {
-        let granule = self.machine.program.granules[0];
         for thread in threads_of(self.warp.index, self.active) {
             let done = self.block.copies.wait(thread.into(), pending);
             for copy in &done {
@@ -186,14 +266,7 @@ impl Run<'_, '_> {
                 self.block.copies.completed(thread.into()),
             );
             self.block.clocks.acquire(thread, &view);
-            let clock = self.block.clocks.clock(thread);
-            for copy in done {
-                for at in (copy.offset..copy.offset + copy.len).step_by(granule as usize) {
-                    let cell = self.block.shadow.cell(0, (at / granule) as usize);
-                    cell.in_flight = 0;
-                    cell.write = Access { clock, site: SiteId(copy.site).0, lane: thread };
-                }
-            }
+            done.iter().for_each(|copy| self.record_copy(thread, copy));
         }
     }
 
@@ -211,9 +284,8 @@ impl Run<'_, '_> {
         let elements = |bytes: u32| (bytes / 4).max(1);
         self.count(source, bytes, elements(bytes), (wavefronts, sectors));
         self.count(target, bytes, elements(bytes), (wavefronts, sectors));
-        let of_lane = |lane: usize, bytes: u32| {
-            self.elements_of_buffer(source.locations[lane], bytes).unwrap_or(elements(bytes))
-        };
+        let of_lane =
+            |lane: usize, bytes: u32| self.elements_of_buffer(source.locations[lane], bytes).unwrap_or(elements(bytes));
         let partial = lanes(source.lanes).filter(|&lane| len(lane) < bytes);
         let missing: u32 = partial.map(|lane| of_lane(lane, bytes) - of_lane(lane, len(lane))).sum();
         let counts = &mut self.partial.counts[self.pc as usize];

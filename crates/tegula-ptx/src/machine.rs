@@ -20,7 +20,7 @@ use crate::launch::{Argument, Buffer, Config, Launch, LaunchError, Outcome};
 use crate::lower::ModuleVariable;
 use crate::memory::Storage;
 use crate::partial::Partial;
-use crate::program::Program;
+use crate::program::{MbarrierOp, Op, Program};
 use crate::report;
 use crate::sizes;
 
@@ -61,6 +61,8 @@ pub(crate) struct Machine<'a> {
     pub shared_bytes: u32,
     /// Whether the program has strong accesses of different sizes.
     pub mixes_sizes: bool,
+    /// Whether completions of `cp.async` copies arrive at mbarriers.
+    pub copies_arrive: bool,
     /// An allocation that was written and is not tracked, plus one: the launch starts again.
     pub untracked_write: AtomicUsize,
 }
@@ -140,6 +142,9 @@ impl<'a> Machine<'a> {
             threads,
             shared_bytes: shared_bytes(program, launch),
             mixes_sizes: sizes::are_mixed(&program.code),
+            copies_arrive: program.code.iter().any(|instruction| {
+                matches!(instruction.op, Op::Mbarrier { op: MbarrierOp::CopyArrive { .. }, .. })
+            }),
             untracked_write: AtomicUsize::new(0),
         })
     }
@@ -175,7 +180,7 @@ impl<'a> Machine<'a> {
             if block.is_done() {
                 break;
             }
-            if !progress && !block.unblock(self, partial) {
+            if !progress && !self.unblock(std::slice::from_mut(&mut block), partial) {
                 report::stuck(self, &block, partial);
                 partial.completed = false;
                 break;
@@ -224,7 +229,7 @@ impl<'a> Machine<'a> {
             }
             if limit < self.resident() && !waiting.as_slice().is_empty() {
                 limit = (2 * limit).min(self.resident());
-            } else if !resident.iter_mut().any(|block| block.unblock(self, &mut partial)) {
+            } else if !self.unblock(&mut resident, &mut partial) {
                 resident.iter_mut().for_each(|block| report::stuck(self, block, &mut partial));
                 partial.completed = false;
                 return partial;

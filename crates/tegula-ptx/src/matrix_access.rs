@@ -102,7 +102,8 @@ impl Run<'_, '_> {
 
     /// The stride of a matrix in memory, in elements.
     fn stride(&self, transfer: &WmmaTransfer, stride: Option<Reg>) -> u32 {
-        stride.map_or_else(|| transfer.default_stride(), |reg| self.u32s(reg)[self.active.trailing_zeros() as usize % 32])
+        stride
+            .map_or_else(|| transfer.default_stride(), |reg| self.u32s(reg)[self.active.trailing_zeros() as usize % 32])
     }
 
     fn ldmatrix(&mut self, frame: u32, ldmatrix: LdMatrix, dst: &[Reg], address: &Address) {

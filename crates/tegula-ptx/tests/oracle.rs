@@ -22,6 +22,8 @@ mod execute;
 mod generate;
 #[path = "oracle/graph.rs"]
 mod graph;
+#[path = "oracle/litmus.rs"]
+mod litmus;
 #[path = "oracle/memory.rs"]
 mod memory;
 #[path = "oracle/order.rs"]
@@ -89,7 +91,11 @@ impl Count {
 
 /// Shrinks a program on which checker and oracle differ, and describes it.
 fn explain(seed: u64, program: &Program, what: &'static str) -> String {
-    if std::env::var("TEGULA_WHOLE").is_ok() { if let Verdict::Disagree(_, why) = verdict(program, seed) { return format!("seed {seed}: {what}: {why}\n{program}"); } }
+    if std::env::var("TEGULA_WHOLE").is_ok() {
+        if let Verdict::Disagree(_, why) = verdict(program, seed) {
+            return format!("seed {seed}: {what}: {why}\n{program}");
+        }
+    }
     let differs = |program: &Program| match verdict(program, seed) {
         Verdict::Disagree(what, why) => Some((what, why)),
         _ => None,

@@ -7,7 +7,7 @@ use tegula_ptx::ast::ScalarType;
 use tegula_ptx::{Argument, Buffer, VariableValue};
 
 use super::element::{self, Number};
-use super::fields::{self, Field};
+use super::fields::{self, Field, Loads};
 use super::signature::{Parameter, ParameterType, Signature, Variable, number_of};
 use super::symbol::closest;
 use super::value::{Fill, NamedValue, Value};
@@ -103,11 +103,20 @@ pub fn bind(
             None => return Err(unknown(signature, &value.name)),
         }
     }
-    let missing: Vec<_> =
-        signature.parameters.iter().zip(&given).filter(|(_, given)| given.is_none()).map(|(p, _)| p.name.as_str()).collect();
+    let missing: Vec<_> = signature
+        .parameters
+        .iter()
+        .zip(&given)
+        .filter(|(_, given)| given.is_none())
+        .map(|(p, _)| p.name.as_str())
+        .collect();
     if let Some(first) = missing.first() {
         let names = missing.join(", ");
-        return Err(Failure::new(format!("{}: no value of {names}; add --arg {first}=VALUE; {}", signature.kernel, signature.takes())));
+        return Err(Failure::new(format!(
+            "{}: no value of {names}; add --arg {first}=VALUE; {}",
+            signature.kernel,
+            signature.takes()
+        )));
     }
     let named = |position: usize, operand| {
         let name = signature.parameters[position].name.clone();
@@ -144,7 +153,11 @@ pub fn bind(
         let Value::Same(other) = &value.value else { continue };
         let option = format!("--arg {}={}", parameter.name, value.text);
         if !matches!(parameter.ty, ParameterType::Pointer(_) | ParameterType::Word) {
-            return Err(Failure::new(format!("{option}: {} is {}, not a pointer", parameter.name, parameter.describe())));
+            return Err(Failure::new(format!(
+                "{option}: {} is {}, not a pointer",
+                parameter.name,
+                parameter.describe()
+            )));
         }
         let index = bound.buffer(&option, other)?;
         bound.arguments[position] = Argument::buffer(index);
@@ -176,7 +189,10 @@ fn unknown(signature: &Signature, name: &str) -> Failure {
     let kernel = &signature.kernel;
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
         let count = signature.parameters.len();
-        return Failure::new(format!("{kernel}: no parameter {name}; it has {count}, counted from 0; {}", signature.takes()));
+        return Failure::new(format!(
+            "{kernel}: no parameter {name}; it has {count}, counted from 0; {}",
+            signature.takes()
+        ));
     }
     let names = signature.parameters.iter().map(|parameter| parameter.name.as_str());
     let hint = hint(name, names.chain(signature.variables.iter().map(|variable| variable.name.as_str())));
@@ -219,23 +235,26 @@ fn parameter_value(
         (ParameterType::Pointer(_), Value::Number(..)) => Err(wrong(format!(
             "{name} is a pointer; give its memory, such as f32[100], a file, or 0 for a null pointer"
         ))),
-        (ParameterType::Word, Value::Number(ty, value)) => number(value.whole(*ty).map_err(wrong)?, *ty, ScalarType::B64),
+        (ParameterType::Word, Value::Number(ty, value)) => {
+            number(value.whole(*ty).map_err(wrong)?, *ty, ScalarType::B64)
+        }
         (ParameterType::Integer(declared), Value::Number(ty, value)) => {
             number(value.whole(*ty).map_err(wrong)?, *ty, *declared)
         }
         (ParameterType::Word, Value::Bytes(value)) if value.len() == 8 => Ok(Bound::Value(value.clone(), None)),
-        (ParameterType::Pointer(element), _) => array((name, given), *element, seed, progress, wrong).map(Bound::Memory),
+        (ParameterType::Pointer(element), _) => {
+            array((name, given), *element, seed, progress, wrong).map(Bound::Memory)
+        }
         (ParameterType::Word, _) => array((name, given), None, seed, progress, wrong).map(Bound::Memory),
         (ParameterType::Scalar(declared), Value::Number(ty, value)) => number(*value, *ty, *declared),
         (_, Value::Bytes(value)) => sized(value.clone(), None),
         (ParameterType::Structure, Value::List(list) | Value::Fields(list)) => {
-            let value = fields::pack(list).map_err(wrong)?;
+            let value = fields::pack(list, &parameter.loads).map_err(wrong)?;
             if value.len() == bytes as usize {
                 return Ok(Bound::Value(value, None));
             }
             Err(wrong(format!(
-                "these fields have {} bytes, the structure has {bytes}; give the type of a field that is neither i32 nor f32, \
-                 such as \"f64:2.5\"",
+                "these fields have {} bytes, the structure has {bytes}; give a field its type, such as \"f64:2.5\"",
                 value.len()
             )))
         }
@@ -272,7 +291,9 @@ fn array(
         Value::Array(fill, ty, shape) => filled(*fill, element(*ty)?, shape, seed, wrong),
         Value::List(list) => match Field::extents(list) {
             Some(shape) => filled(Fill::Random, element(None)?, &shape, seed, wrong),
-            None => Err(wrong("not the extents of an array; a list of elements has their type, such as f32:[1,2.5]".into())),
+            None => {
+                Err(wrong("not the extents of an array; a list of elements has their type, such as f32:[1,2.5]".into()))
+            }
         },
         Value::Elements(ty, list) => listed(check(*ty)?, list, wrong),
         Value::Bytes(bytes) => {
@@ -314,7 +335,9 @@ fn variable_value(
     // Compilers declare arrays and structures as bytes.
     let element = |ty: Option<ScalarType>| {
         let known = (*declared != ScalarType::B8 || *bytes == 1).then_some(*declared);
-        let needs = || wrong(format!("{name} has {bytes} bytes; give the type of its elements, such as f32:[1,2.5] or f32:2.5"));
+        let needs = || {
+            wrong(format!("{name} has {bytes} bytes; give the type of its elements, such as f32:[1,2.5] or f32:2.5"))
+        };
         ty.or(known).ok_or_else(needs)
     };
     match &given.value {
@@ -323,16 +346,20 @@ fn variable_value(
             if ty.size() as usize != *bytes {
                 let elements = bytes / ty.size() as usize;
                 let ty = element::name(element::of_memory(ty));
-                return Err(wrong(format!("{name} has {bytes} bytes, {elements} elements of {ty}; give a list, such as {ty}:[1,2.5]")));
+                return Err(wrong(format!(
+                    "{name} has {bytes} bytes, {elements} elements of {ty}; give a list, such as {ty}:[1,2.5]"
+                )));
             }
             Ok(Array { ty, shape: Vec::new(), bytes: number.encode(ty).map_err(wrong)?, initialized: true })
         }
-        Value::Array(Fill::Uninitialized, ..) => Err(wrong("a variable is always initialized; leave out 'out:'".into())),
+        Value::Array(Fill::Uninitialized, ..) => {
+            Err(wrong("a variable is always initialized; leave out 'out:'".into()))
+        }
         Value::Array(fill, ty, shape) => filled(*fill, element::of_memory(element(*ty)?), shape, seed, wrong),
         Value::List(list) => listed(element(None)?, list, wrong),
         Value::Elements(ty, list) => listed(*ty, list, wrong),
         Value::Fields(list) => {
-            let bytes = fields::pack(list).map_err(wrong)?;
+            let bytes = fields::pack(list, &Loads::new()).map_err(wrong)?;
             Ok(Array { ty: ScalarType::U8, shape: vec![bytes.len() as u64], bytes, initialized: true })
         }
         Value::Bytes(bytes) => {
@@ -425,7 +452,9 @@ fn filled(fill: Fill, ty: ScalarType, shape: &[u64], seed: u64, wrong: Wrong<'_>
         };
         // A range wraps in a narrow type.
         let number = match (fill, number) {
-            (Fill::Range, Number::Integer(value)) if !ty.is_float() => Number::decode(ty, &value.to_le_bytes()[..size as usize]),
+            (Fill::Range, Number::Integer(value)) if !ty.is_float() => {
+                Number::decode(ty, &value.to_le_bytes()[..size as usize])
+            }
             (_, number) => number,
         };
         out.extend(number.encode(ty).map_err(wrong)?);
@@ -460,7 +489,9 @@ mod tests {
         assert_eq!(fill(Fill::Range, U8, &[258])[254..], [254.0, 255.0, 0.0, 1.0]);
         assert_eq!(fill(Fill::Ones, F32, &[2, 1]), [1.0, 1.0]);
         let random = fill(Fill::Random, S32, &[4000]);
-        assert!(random.iter().all(|x| (-128.0..=127.0).contains(x)) && random.contains(&-128.0) && random.contains(&127.0));
+        assert!(
+            random.iter().all(|x| (-128.0..=127.0).contains(x)) && random.contains(&-128.0) && random.contains(&127.0)
+        );
         let small = fill(Fill::Integers, F32, &[400]);
         assert!(small.iter().all(|x| x.fract() == 0.0 && x.abs() <= 8.0) && small.contains(&-8.0));
         let normal = fill(Fill::Random, F32, &[10_000]);

@@ -136,7 +136,9 @@ fn adapt(ptx: &str, driver: (u32, u32)) -> (String, Vec<String>) {
     let mut changes = Vec::new();
     let (text, rounded) = round_explicitly(ptx);
     if rounded > 0 {
-        changes.push(format!("{rounded} instructions add, sub and mul are rounded explicitly (.rn), so that none are fused"));
+        changes.push(format!(
+            "{rounded} instructions add, sub and mul are rounded explicitly (.rn), so that none are fused"
+        ));
     }
     let newest = isa_of(driver);
     let version = |line: &str| {
@@ -147,7 +149,12 @@ fn adapt(ptx: &str, driver: (u32, u32)) -> (String, Vec<String>) {
     let Some(line) = line.map(str::to_owned) else { return (text, changes) };
     let lowered = format!(".version {}.{}", newest.0, newest.1);
     let (major, minor) = driver;
-    changes.push(format!("{} is lowered to {}.{}, that of the driver, CUDA {major}.{minor}", line.trim(), newest.0, newest.1));
+    changes.push(format!(
+        "{} is lowered to {}.{}, that of the driver, CUDA {major}.{minor}",
+        line.trim(),
+        newest.0,
+        newest.1
+    ));
     (text.replacen(&line, &lowered, 1), changes)
 }
 

@@ -32,11 +32,15 @@ pub fn compile(path: &Path, file: String, text: String, options: &FileOptions) -
     let kernel = cuda::choose(path, &compiled.kernels, name).map_err(|error| failure(&file, error))?;
     let Some(declaration) = declaration(kernel) else {
         let name = &kernel.name;
-        let message = format!("{file}: {name} is a template<{}>; name an instance, such as --kernel '{name}<16>'", kernel.template_params.join(", "));
+        let message = format!(
+            "{file}: {name} is a template<{}>; name an instance, such as --kernel '{name}<16>'",
+            kernel.template_params.join(", ")
+        );
         return Err(Failure::new(message));
     };
     let ptx = if path.is_absolute() { compiled.ptx } else { relative(&compiled.ptx) };
-    let module = Module::parse(&ptx).map_err(|error| Failure::new(format!("{file}: PTX of {}: {error}", compiled.compiler)))?;
+    let module =
+        Module::parse(&ptx).map_err(|error| Failure::new(format!("{file}: PTX of {}: {error}", compiled.compiler)))?;
     Source::new(file, text, ptx, Some(compiled.compiler), module, declaration)
 }
 

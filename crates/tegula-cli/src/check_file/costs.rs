@@ -119,9 +119,9 @@ fn collect(
                     Some(loc) => SourceLine {
                         file: file(loc.file),
                         line: loc.line,
-                        inlined_at: loc
-                            .inlined_at
-                            .map(|(number, line, _)| Box::new(SourceLine { file: file(number), line, inlined_at: None })),
+                        inlined_at: loc.inlined_at.map(|(number, line, _)| {
+                            Box::new(SourceLine { file: file(number), line, inlined_at: None })
+                        }),
                     },
                     None => SourceLine { file: String::new(), line: instruction.line, inlined_at: None },
                 };
@@ -195,12 +195,8 @@ pub fn per(count: u64, requests: u64) -> f64 {
 mod tests {
     use super::*;
 
-    const UNCOALESCED: Counters = Counters {
-        global_load_requests: 2,
-        global_load_sectors: 64,
-        global_load_elements: 64,
-        ..zero()
-    };
+    const UNCOALESCED: Counters =
+        Counters { global_load_requests: 2, global_load_sectors: 64, global_load_elements: 64, ..zero() };
 
     const fn zero() -> Counters {
         Counters {
@@ -238,18 +234,23 @@ mod tests {
 
     #[test]
     fn improvements_name_the_lines_that_save_most() {
-        let broadcast = Counters { global_load_requests: 5, global_load_sectors: 5, global_load_elements: 160, ..zero() };
+        let broadcast =
+            Counters { global_load_requests: 5, global_load_sectors: 5, global_load_elements: 160, ..zero() };
         let conflicts =
             Counters { shared_load_requests: 4, shared_load_wavefronts: 128, shared_bank_conflicts: 124, ..zero() };
         let found = costs(&[(3, UNCOALESCED), (4, broadcast), (5, conflicts)], false).improvements();
-        assert_eq!(found.iter().map(|one| (one.line, one.what, one.saved)).collect::<Vec<_>>(), [(5, "wavefronts", 124), (3, "sectors", 56)]);
+        assert_eq!(
+            found.iter().map(|one| (one.line, one.what, one.saved)).collect::<Vec<_>>(),
+            [(5, "wavefronts", 124), (3, "sectors", 56)]
+        );
         let expected = "32.0 sectors per request, at best 4.0, which saves 56 of 64 (87 %): let adjacent lanes access adjacent elements";
         assert_eq!(found[1].message, expected);
     }
 
     #[test]
     fn rows_within_a_sector_are_not_called_uncoalesced() {
-        let rows = Counters { global_store_requests: 10, global_store_sectors: 50, global_store_elements: 320, ..zero() };
+        let rows =
+            Counters { global_store_requests: 10, global_store_sectors: 50, global_store_elements: 320, ..zero() };
         let found = costs(&[(3, rows)], false).improvements();
         assert!(found[0].message.ends_with("(20 %): let each row begin at a multiple of 32 bytes"), "{found:?}");
     }
@@ -257,7 +258,8 @@ mod tests {
     #[test]
     fn atomic_lines_and_small_savings_are_left_out() {
         assert!(costs(&[(3, UNCOALESCED)], true).improvements().is_empty());
-        let nearly = Counters { global_load_requests: 100, global_load_sectors: 410, global_load_elements: 3200, ..zero() };
+        let nearly =
+            Counters { global_load_requests: 100, global_load_sectors: 410, global_load_elements: 3200, ..zero() };
         assert!(costs(&[(3, nearly)], false).improvements().is_empty());
     }
 

@@ -53,6 +53,16 @@ pub fn of_memory(ty: ScalarType) -> ScalarType {
     }
 }
 
+/// The bits of an integer type, which may be signed or not.
+pub fn untyped(ty: ScalarType) -> ScalarType {
+    match ty.size() {
+        1 => B8,
+        2 => B16,
+        4 => B32,
+        _ => B64,
+    }
+}
+
 /// Whether memory of one type may be passed where another is declared: the same, or integers of one
 /// size. Half-precision numbers are often declared as `unsigned short`.
 pub fn is_compatible(declared: ScalarType, given: ScalarType) -> bool {
@@ -117,7 +127,8 @@ impl Number {
             None => (false, text),
         };
         let lower = digits.to_ascii_lowercase();
-        let based = [("0x", 16), ("0b", 2)].into_iter().find_map(|(prefix, base)| Some((lower.strip_prefix(prefix)?, base)));
+        let based =
+            [("0x", 16), ("0b", 2)].into_iter().find_map(|(prefix, base)| Some((lower.strip_prefix(prefix)?, base)));
         let magnitude = match based {
             Some((digits, base)) if !digits.starts_with(['+', '-']) => i128::from_str_radix(digits, base).ok()?,
             Some(_) => return None,

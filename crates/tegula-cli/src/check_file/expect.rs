@@ -5,8 +5,9 @@ use tegula_ptx::ast::ScalarType;
 
 use super::arguments::{Arguments, Array, Operand, read};
 use super::element::{self, Number};
-use super::evaluate::{Elements, Evaluator, Real, Tensor};
+use super::evaluate::Evaluator;
 use super::formula::{Expression, Formula};
+use super::tensor::{Elements, Real, Tensor};
 use crate::failure::{Failure, Result};
 use crate::progress::ProgressDisplay;
 use crate::report::check::Finding;
@@ -40,7 +41,9 @@ impl Expected {
         let index = arguments.buffer(&option, &formula.name)?;
         let buffer = &arguments.buffers[index];
         let leaf = |leaf: &Expression| match leaf {
-            Expression::File(path) => read(path, None, progress).map(|array| tensor(&array)).map_err(|why| why.to_string()),
+            Expression::File(path) => {
+                read(path, None, progress).map(|array| tensor(&array)).map_err(|why| why.to_string())
+            }
             Expression::Name(name) => named(name, arguments),
             _ => Err("not a name".into()),
         };
@@ -124,7 +127,8 @@ impl Expected {
         };
         let mut findings = Vec::new();
         if let Some(&first) = unwritten.first() {
-            let named: Vec<_> = unwritten.iter().take(NAMED).map(|&position| element_text(name, &at(position))).collect();
+            let named: Vec<_> =
+                unwritten.iter().take(NAMED).map(|&position| element_text(name, &at(position))).collect();
             let (count, more) = (unwritten.len(), more(unwritten.len()));
             let message = format!("{count} of {all} elements of {name} are never written: {}{more}", named.join(", "));
             findings.push(finding("unwritten", first, message));
@@ -147,7 +151,8 @@ impl Expected {
         let (Number::Real(got), Number::Real(rounded)) = (got, expected) else {
             // Equal integers, unless a tolerance is given.
             let difference = (got.to_f64() - expected.to_f64()).abs();
-            return got == expected || self.tolerance.is_some_and(|t| difference <= t * (1.0 + expected.to_f64().abs()));
+            return got == expected
+                || self.tolerance.is_some_and(|t| difference <= t * (1.0 + expected.to_f64().abs()));
         };
         let exact = match &self.elements {
             Elements::Integers(all) => Real { value: all[position] as f64, error: 0.0 },
@@ -271,7 +276,8 @@ mod tests {
             buffers[0].bytes[4 * i..][..4].copy_from_slice(&value.to_le_bytes());
         }
         let findings = expected.compare(&mut buffers);
-        let messages: Vec<_> = findings.iter().map(|finding| (finding.kind.as_str(), finding.message.as_str())).collect();
+        let messages: Vec<_> =
+            findings.iter().map(|finding| (finding.kind.as_str(), finding.message.as_str())).collect();
         assert_eq!(
             messages,
             [
@@ -299,6 +305,9 @@ mod tests {
         let mut buffers = [Buffer::f32("C", &values)];
         assert!(expected(reals(&[1e300, f64::NAN, 1.0])).compare(&mut buffers).is_empty());
         let findings = expected(reals(&[1.0, 1.0, f64::INFINITY])).compare(&mut buffers);
-        assert!(findings[0].message.starts_with("3 of 3 elements of C are wrong: C[0] is inf and should be 1; C[1] is NaN"), "{findings:?}");
+        assert!(
+            findings[0].message.starts_with("3 of 3 elements of C are wrong: C[0] is inf and should be 1; C[1] is NaN"),
+            "{findings:?}"
+        );
     }
 }

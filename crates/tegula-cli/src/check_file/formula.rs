@@ -210,7 +210,11 @@ impl<'a> Parser<'a> {
             }
         };
         self.at += len;
-        if path.is_empty() { Err("a path is expected after 'file:'".into()) } else { Ok(Expression::File(ArrayPath::parse(path))) }
+        if path.is_empty() {
+            Err("a path is expected after 'file:'".into())
+        } else {
+            Ok(Expression::File(ArrayPath::parse(path)))
+        }
     }
 
     fn number(&mut self, rest: &str) -> Result<Expression, String> {
@@ -293,7 +297,11 @@ mod tests {
             ("y = 2 * file:'a b.npz:w'", "(2 Multiply <a b.npz:w>)"),
             ("y = x.T.T", "Transpose(Transpose(x))"),
         ] {
-            assert_eq!(Formula::parse(formula).map(|formula| text(&formula.expression)), Ok(expected.into()), "{formula}");
+            assert_eq!(
+                Formula::parse(formula).map(|formula| text(&formula.expression)),
+                Ok(expected.into()),
+                "{formula}"
+            );
         }
     }
 

@@ -155,7 +155,8 @@ fn element(text: &str) -> Option<(String, Vec<u64>)> {
     if ["local", "the", "address"].contains(&name) {
         return None;
     }
-    let indices = rest.split(['[', ']']).map_while(|part| if part.is_empty() { Some(None) } else { part.parse().ok().map(Some) });
+    let indices =
+        rest.split(['[', ']']).map_while(|part| if part.is_empty() { Some(None) } else { part.parse().ok().map(Some) });
     Some((name.into(), indices.flatten().collect()))
 }
 
@@ -217,11 +218,21 @@ pub fn print(
     metrics: bool,
 ) -> io::Result<()> {
     let FileReport { file, kernel, grid, block, shared, seeds, compiler, .. } = report;
-    let shared = if *shared == 0 { String::new() } else { format!(", {} bytes of dynamic shared memory", grouped((*shared).into())) };
+    let shared = if *shared == 0 {
+        String::new()
+    } else {
+        format!(", {} bytes of dynamic shared memory", grouped((*shared).into()))
+    };
     let seeds = if *seeds == 1 { String::new() } else { format!(", {seeds} seeds") };
     let from = report.launch_line.map_or(String::new(), |line| format!(" as in line {line}"));
     let compiler = compiler.as_ref().map_or(String::new(), |compiler| format!(", compiled by {compiler}"));
-    writeln!(out, "{kernel}, grid {}, block {}{from}{shared}{seeds} ({file}{compiler}): {}", extents(*grid), extents(*block), report.verdict())?;
+    writeln!(
+        out,
+        "{kernel}, grid {}, block {}{from}{shared}{seeds} ({file}{compiler}): {}",
+        extents(*grid),
+        extents(*block),
+        report.verdict()
+    )?;
     for finding in &report.findings {
         // The lines of the source follow, so their file is not repeated.
         let message = match sources.main.as_str() {
@@ -232,7 +243,10 @@ pub fn print(
         print_source(out, finding, sources)?;
     }
     if let Some(SeedDependent { name, seed }) = &report.seed_dependent {
-        writeln!(out, "  note: the bits of {name} depend on the order of threads; seed {seed} gives others than seed 0")?;
+        writeln!(
+            out,
+            "  note: the bits of {name} depend on the order of threads; seed {seed} gives others than seed 0"
+        )?;
     }
     if let Some(instruction) = &report.approximate {
         writeln!(out, "  note: results of {instruction} can differ from the GPU's in their last bits")?;
@@ -289,7 +303,9 @@ fn print_compared(out: &mut impl Write, compared: &Compared) -> io::Result<()> {
         let ComparedBuffer { name, elements, different, first } = buffer;
         let elements = grouped(*elements as u64);
         match first {
-            Some(first) => writeln!(out, "  {name}: {} of {elements} elements differ; {first}", grouped(*different as u64)),
+            Some(first) => {
+                writeln!(out, "  {name}: {} of {elements} elements differ; {first}", grouped(*different as u64))
+            }
             None => writeln!(out, "  {name}: {elements} elements are equal"),
         }
     })
@@ -317,12 +333,16 @@ const COLUMNS: [Column; 6] = [
     Column { head: ["global", "requests"], value: |c| count(c.global_load_requests + c.global_store_requests) },
     Column {
         head: ["sectors", "/request"],
-        value: |c| ratio(c.global_load_sectors + c.global_store_sectors, c.global_load_requests + c.global_store_requests),
+        value: |c| {
+            ratio(c.global_load_sectors + c.global_store_sectors, c.global_load_requests + c.global_store_requests)
+        },
     },
     Column { head: ["shared", "requests"], value: |c| count(shared_requests(c)) },
     Column {
         head: ["wavefronts", "/request"],
-        value: |c| ratio(c.shared_load_wavefronts + c.shared_store_wavefronts + c.shared_copy_wavefronts, shared_requests(c)),
+        value: |c| {
+            ratio(c.shared_load_wavefronts + c.shared_store_wavefronts + c.shared_copy_wavefronts, shared_requests(c))
+        },
     },
     Column { head: ["bank", "conflicts"], value: |c| count(c.shared_bank_conflicts) },
     Column { head: ["thread", "instructions"], value: |c| count(c.lane_instructions) },
@@ -349,11 +369,19 @@ fn print_costs(out: &mut impl Write, costs: &LineCosts, sources: &mut Sources) -
     };
     for part in [0, 1] {
         let first = if part == 1 { "line" } else { "" };
-        writeln!(out, "{}", row(first, columns.iter().map(|column| column.head[part].to_owned()).collect()).trim_end())?;
+        writeln!(
+            out,
+            "{}",
+            row(first, columns.iter().map(|column| column.head[part].to_owned()).collect()).trim_end()
+        )?;
     }
     for file in files(costs, &sources.main) {
-        let of_file: BTreeMap<u32, &interp::Counters> =
-            costs.lines.iter().filter(|((known, _), _)| *known == file).map(|((_, line), counters)| (*line, counters)).collect();
+        let of_file: BTreeMap<u32, &interp::Counters> = costs
+            .lines
+            .iter()
+            .filter(|((known, _), _)| *known == file)
+            .map(|((_, line), counters)| (*line, counters))
+            .collect();
         writeln!(out, "{}", sources.name(&file))?;
         let mut gap = false;
         for range in ranges(of_file.keys().copied(), sources.lines(&file).map_or(0, <[String]>::len) as u32) {
@@ -361,7 +389,8 @@ fn print_costs(out: &mut impl Write, costs: &LineCosts, sources: &mut Sources) -
                 writeln!(out, "{:>number$}", "...")?;
             }
             for line in range {
-                let counters = of_file.get(&line).map_or_else(|| vec![String::new(); columns.len()], |counters| cells(counters));
+                let counters =
+                    of_file.get(&line).map_or_else(|| vec![String::new(); columns.len()], |counters| cells(counters));
                 let text = sources.line(&file, line).unwrap_or("");
                 writeln!(out, "{}", format!("{} | {text}", row(&line.to_string(), counters)).trim_end())?;
             }
@@ -403,7 +432,8 @@ fn print_improvements(out: &mut impl Write, report: &FileReport, sources: &mut S
     writeln!(out, "improve first:")?;
     for (number, improvement) in report.improvements.iter().enumerate() {
         let Improvement { file, line, message, .. } = improvement;
-        let place = if *file == sources.main { format!("line {line}") } else { format!("{}:{line}", sources.name(file)) };
+        let place =
+            if *file == sources.main { format!("line {line}") } else { format!("{}:{line}", sources.name(file)) };
         writeln!(out, "  {}. {place}: {message}", number + 1)?;
         if let Some(text) = sources.line(file, *line) {
             writeln!(out, "       {}", text.trim_start())?;

@@ -3,6 +3,7 @@
 use tegula_ptx::ast::ScalarType;
 
 use super::element;
+use super::fields::Loads;
 
 /// What a kernel takes.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Parameter {
     pub symbol: String,
     pub ty: ParameterType,
     pub bytes: u32,
+    /// Of a structure: the types that the kernel loads.
+    pub loads: Loads,
 }
 
 /// The type of a parameter.
@@ -86,7 +89,9 @@ impl Parameter {
             ParameterType::Pointer(Some(element)) => format!("{}*", element::name(element::of_memory(element))),
             ParameterType::Pointer(None) => "pointer".into(),
             ParameterType::Integer(_) => format!("{}-bit integer", 8 * self.bytes),
-            ParameterType::Scalar(ScalarType::B16 | ScalarType::B32 | ScalarType::B64) => format!("{} bits", 8 * self.bytes),
+            ParameterType::Scalar(ScalarType::B16 | ScalarType::B32 | ScalarType::B64) => {
+                format!("{} bits", 8 * self.bytes)
+            }
             ParameterType::Scalar(ty) => element::name(element::of_memory(ty)).into(),
             ParameterType::Word => "pointer or 64 bits".into(),
             ParameterType::Structure => format!("{} bytes", self.bytes),
@@ -101,7 +106,7 @@ mod tests {
     use super::*;
 
     fn parameter(name: &str, ty: ParameterType, bytes: u32) -> Parameter {
-        Parameter { name: name.into(), symbol: format!("k_param_{name}"), ty, bytes }
+        Parameter { name: name.into(), symbol: format!("k_param_{name}"), ty, bytes, loads: Loads::new() }
     }
 
     #[test]
@@ -120,6 +125,9 @@ mod tests {
         let positions = ["A", "1", "arg1", "3", "k_param_n", "5", "x"].map(|name| signature.position(name));
         assert_eq!(positions, [Some(0), Some(1), Some(1), Some(3), Some(2), None, None]);
         assert_eq!(signature.variable("w").map(|variable| variable.bytes), signature.variable("_ZL1w").map(|_| 28));
-        assert_eq!(signature.takes(), "it takes A: f32*, arg1: pointer or 64 bits, n: 32 bits, p: 16 bytes, m: 32-bit integer");
+        assert_eq!(
+            signature.takes(),
+            "it takes A: f32*, arg1: pointer or 64 bits, n: 32 bits, p: 16 bytes, m: 32-bit integer"
+        );
     }
 }

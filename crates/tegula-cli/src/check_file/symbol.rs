@@ -31,7 +31,9 @@ pub fn readable(text: &str) -> String {
 pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_lowercase();
     let near = candidates.into_iter().map(|candidate| (distance(&lower, &candidate.to_lowercase()), candidate));
-    near.filter(|&(distance, _)| distance <= name.chars().count().div_ceil(3)).min_by_key(|&(distance, _)| distance).map(|(_, name)| name)
+    near.filter(|&(distance, _)| distance <= name.chars().count().div_ceil(3))
+        .min_by_key(|&(distance, _)| distance)
+        .map(|(_, name)| name)
 }
 
 /// Inserted, deleted and exchanged characters between two texts (Levenshtein).
@@ -52,7 +54,9 @@ fn distance(one: &str, other: &str) -> usize {
 /// The name of an entity of a function: `As` of `4kernPfE2As`.
 fn local_name(symbol: &str) -> Option<&str> {
     let ends = symbol.match_indices('E').rev();
-    ends.filter_map(|(at, _)| sized(&symbol[at + 1..])).find(|(_, rest)| rest.is_empty() || rest.starts_with('_')).map(|(name, _)| name)
+    ends.filter_map(|(at, _)| sized(&symbol[at + 1..]))
+        .find(|(_, rest)| rest.is_empty() || rest.starts_with('_'))
+        .map(|(name, _)| name)
 }
 
 /// The last component of a plain or nested name.

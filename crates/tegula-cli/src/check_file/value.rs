@@ -97,7 +97,8 @@ impl Value {
         if let Some((prefix, array)) = prefixed
             && let Some(&(_, fill)) = FILLS.iter().find(|(name, _)| *name == prefix)
         {
-            let (ty, shape) = array_of(array).ok_or(format!("give an array after '{prefix}:', such as {prefix}:f32[100,70]"))?;
+            let (ty, shape) =
+                array_of(array).ok_or(format!("give an array after '{prefix}:', such as {prefix}:f32[100,70]"))?;
             return Ok(Value::Array(fill, ty?, shape?));
         }
         if let Some((prefix, rest)) = prefixed

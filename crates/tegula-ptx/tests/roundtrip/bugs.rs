@@ -58,10 +58,14 @@ fn same_races(plain: &Plain, outcomes: &Outcomes) {
 #[test]
 fn missing_barriers_are_races_at_the_same_lines() {
     for bug in ["missing-first-barrier", "missing-second-barrier"] {
-        for_each(bug, |t| [t, t, t + 1], |plain, outcomes| {
-            found_by_both(plain, outcomes, FindingKind::Race);
-            same_races(plain, outcomes);
-        });
+        for_each(
+            bug,
+            |t| [t, t, t + 1],
+            |plain, outcomes| {
+                found_by_both(plain, outcomes, FindingKind::Race);
+                same_races(plain, outcomes);
+            },
+        );
     }
 }
 

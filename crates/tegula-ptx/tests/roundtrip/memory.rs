@@ -134,8 +134,9 @@ impl Memory {
             Contents::Input | Contents::InOut => random.element(ty),
             Contents::Output | Contents::Zeros => 0,
         };
-        let bytes: Vec<u8> =
-            (0..len).flat_map(|_| element(random).to_le_bytes().into_iter().take(ty.size()).collect::<Vec<_>>()).collect();
+        let bytes: Vec<u8> = (0..len)
+            .flat_map(|_| element(random).to_le_bytes().into_iter().take(ty.size()).collect::<Vec<_>>())
+            .collect();
         let interp = match contents {
             Contents::Input => tegula_interp::Buffer::input(ty, &bytes, layout),
             Contents::InOut | Contents::Zeros => tegula_interp::Buffer::in_out(ty, &bytes, layout),
@@ -174,7 +175,8 @@ impl Memory {
                     }
                 }
             }
-            (expected != self.buffers[matrix.index].bytes).then(|| format!("bytes between the elements of {}", matrix.name))
+            (expected != self.buffers[matrix.index].bytes)
+                .then(|| format!("bytes between the elements of {}", matrix.name))
         })
     }
 }
@@ -215,7 +217,9 @@ pub fn ptx_arguments(fields: &[Field], arguments: &[Bound], memory: &Memory) -> 
             let offset = interp.layout().offset * interp.ty().size();
             tegula_ptx::Argument::Buffer { index: *index, offset: offset as i64 }
         }
-        Field::Extent(id, axis) => value(&(matrix(id).interp.layout().extents()[axis_number(axis)] as u32).to_le_bytes()),
+        Field::Extent(id, axis) => {
+            value(&(matrix(id).interp.layout().extents()[axis_number(axis)] as u32).to_le_bytes())
+        }
         Field::Stride(id, axis) => {
             let interp = &matrix(id).interp;
             let stride = interp.layout().strides[axis_number(axis)] as i64 * interp.ty().size() as i64;
@@ -256,7 +260,13 @@ impl Operands {
             let contents = if workspace.zeroed { Contents::Zeros } else { Contents::Output };
             let len = workspace.layout.shape.len().expect("small");
             let name = format!("workspace{number}");
-            self.workspaces.push(memory.add(&name, workspace.ty, (workspace.layout, len), contents, &mut Random::new(0, false)));
+            self.workspaces.push(memory.add(
+                &name,
+                workspace.ty,
+                (workspace.layout, len),
+                contents,
+                &mut Random::new(0, false),
+            ));
         }
     }
 

@@ -35,8 +35,7 @@ fn check_each(
         known.any(|(_, counters)| counters.lane_instructions > 0)
     };
     let lines: Vec<&str> = image.text.lines().collect();
-    let numbers =
-        (0..lines.len()).filter(|&line| lines[line].contains(instruction) && runs(line) && !redundant(line));
+    let numbers = (0..lines.len()).filter(|&line| lines[line].contains(instruction) && runs(line) && !redundant(line));
     let mut count = 0;
     for number in numbers {
         let mut lines = lines.clone();

@@ -75,7 +75,8 @@ impl Gpu {
         self.bind()?;
         let (mut address, mut size) = (0, 0);
         // SAFETY: the module is loaded, its context is current, and the name is a C string.
-        let code = unsafe { sys::cuModuleGetGlobal_v2(&mut address, &mut size, function.module().raw(), text.as_ptr()) };
+        let code =
+            unsafe { sys::cuModuleGetGlobal_v2(&mut address, &mut size, function.module().raw(), text.as_ptr()) };
         code.named("cuModuleGetGlobal")?;
         if bytes.len() > size {
             return Err(wrong(format!("{} bytes for variable {name}, which has {size}", bytes.len())));
