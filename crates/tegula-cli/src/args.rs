@@ -140,7 +140,8 @@ name or by its number from 0:
   f32:[1,2.5]                     elements
   a.npy  a.npz:x  f32:a.csv       a file, as for mul; with a type, converted
   @A                              the memory of the argument A
-  {\"a\":2.5,\"n\":500}  [2.5,500]    a structure: i32 and f32, \"f64:2.5\", …
+  {\"a\":2.5,\"n\":500}  [2.5,500]    a structure: its fields in order, with the
+                                  types that the kernel loads, or \"f64:2.5\"
   hex:0000803f                    bytes
 An element type may be left out if the source declares it, as in out:[9]. Types are f64, f32, f16, \
 bf16, i8 to i64, and u8 to u64.

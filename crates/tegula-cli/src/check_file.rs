@@ -15,6 +15,7 @@ mod report;
 mod signature;
 mod source;
 mod symbol;
+mod tensor;
 pub mod value;
 
 use std::path::Path;

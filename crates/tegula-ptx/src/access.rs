@@ -409,7 +409,8 @@ impl Run<'_, '_> {
 
     fn check_shared(&mut self, location: Location, lane: usize, size: u32, kind: Kind) {
         let now = self.now(lane, kind.scope);
-        let (mut empty, mut in_flight, mut race) = (false, 0, None);
+        let (mut empty, mut in_flight, mut race) = (false, None, None);
+        let granule = self.machine.program.granules[0];
         for (_, index) in self.shadow_keys(location, size) {
             let (clocks, shadow) = (&mut self.block.clocks, &mut self.block.shadow);
             if kind.volatile && kind.writes() {
@@ -417,7 +418,9 @@ impl Run<'_, '_> {
             }
             let cell = shadow.cell(SHARED, index as usize);
             empty |= !cell.written;
-            in_flight = in_flight.max(cell.in_flight);
+            if cell.in_flight != 0 && in_flight.is_none() {
+                in_flight = Some((cell.in_flight - 1, index as u32 * granule));
+            }
             let found = if kind.writes() {
                 shadow.write(clocks, SHARED, index as usize, &now)
             } else {
@@ -428,13 +431,10 @@ impl Run<'_, '_> {
                 self.block.shadow.same_value_writes.clear((SHARED as u32, index));
             }
         }
-        if in_flight != 0 {
+        if let Some((copier, offset)) = in_flight {
             let text = self.describe(location);
-            let copier = self.machine.describe_thread(in_flight - 1);
-            let site = match location {
-                Location::Shared { offset, .. } => self.block.copies.site(usize::from(in_flight - 1), offset),
-                _ => None,
-            };
+            let site = self.block.copies.site(usize::from(copier), offset);
+            let copier = self.machine.describe_thread(copier);
             let message = format!(
                 "accesses {text} while the asynchronous copy of {copier} to it is in flight; wait for the copy first"
             );

@@ -4,7 +4,7 @@ use crate::alu::Lanes;
 use crate::block::Block;
 use crate::machine::Machine;
 use crate::partial::Partial;
-use crate::path::{State, Warp};
+use crate::path::State;
 use crate::program::{BarrierKind, Op};
 use crate::report;
 
@@ -73,11 +73,16 @@ impl Block {
         }
     }
 
-    /// Lets something go on where nothing can: false if all that wait do so for ever.
+    /// Lets lanes that wait for reconvergence go on alone; false if none does.
     ///
-    /// Lanes at a barrier without others of their warp are an error, after which they count as
-    /// arrived. Then lanes that wait for reconvergence go on alone.
-    pub fn unblock(&mut self, machine: &Machine<'_>, partial: &mut Partial) -> bool {
+    /// Optionally, not those that wait only for lanes at a barrier.
+    pub fn release_join(&mut self, except_for_barriers: bool) -> bool {
+        self.warps.iter_mut().any(|warp| warp.release_join(except_for_barriers))
+    }
+
+    /// Reports lanes at a barrier without others of their warp, and counts them as arrived; false
+    /// if there are none.
+    pub fn force_barrier(&mut self, machine: &Machine<'_>, partial: &mut Partial) -> bool {
         for at in 0..self.warps.len() {
             let partial_barrier = |path: &&mut crate::path::Path| matches!(path.state, State::PartialBarrier(_));
             if let Some(path) = self.warps[at].paths.iter_mut().find(partial_barrier)
@@ -94,7 +99,7 @@ impl Block {
                 return true;
             }
         }
-        self.warps.iter_mut().any(Warp::release_join)
+        false
     }
 
     /// Counts the arrival of lanes at a barrier, and releases their clocks.

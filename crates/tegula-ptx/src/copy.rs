@@ -53,7 +53,9 @@ impl Run<'_, '_> {
                 let bits = self.fetch(location, lane, size).to_le_bytes();
                 copied[at as usize..][..size as usize].copy_from_slice(&bits[..size as usize]);
             }
-            self.start_copy(lane, PendingCopy { offset, bytes: copied, len: bytes, site });
+            let (clock, number) =
+                (self.block.copies.committed[usize::from(self.thread(lane))] + 1, self.block.copies.count);
+            self.start_copy(lane, PendingCopy { offset, bytes: copied, len: bytes, site, clock, number });
         }
     }
 
@@ -95,6 +97,11 @@ impl Run<'_, '_> {
         if self.block.random(2) == 0 {
             self.land(&copy);
         }
+        if self.machine.copies_arrive && self.machine.config.checks {
+            let view = self.block.clocks.release(thread);
+            self.block.copies.issued[usize::from(thread)].join(&view);
+        }
+        self.block.copies.count += 1;
         self.block.copies.open[usize::from(thread)].push(copy);
     }
 
@@ -121,9 +128,48 @@ impl Run<'_, '_> {
         threads_of(self.warp.index, self.active).for_each(|thread| self.block.copies.commit(thread.into()));
     }
 
+    /// The copies of a thread that an arrival at an mbarrier tracks, and their clock view.
+    ///
+    /// They follow what the thread did before it issued them, but not what it did since.
+    pub fn arriving_copies(&self, thread: u16) -> (Vec<(u16, u64)>, ClockView) {
+        let (copies, at) = (&self.block.copies, usize::from(thread));
+        let clock = copies.committed[at] + u32::from(!copies.open[at].is_empty());
+        let mut view = ClockView::of_agent(self.block.linear as u32, FIRST_AGENT + thread, clock);
+        view.join(&copies.issued[at]);
+        (copies.numbers(at).into_iter().map(|number| (thread, number)).collect(), view)
+    }
+
+    /// Completes copies that an mbarrier tracked.
+    pub fn complete_copies(&mut self, copies: &[(u16, u64)]) {
+        for &(thread, number) in copies {
+            if let Some(copy) = self.block.copies.take(thread.into(), number) {
+                self.land(&copy);
+                self.record_copy(thread, &copy);
+            }
+        }
+    }
+
+    /// Records that a copy has written its destination.
+    ///
+    /// The thread that waited counts as the writer, unless others can wait for the copy too.
+    fn record_copy(&mut self, thread: u16, copy: &PendingCopy) {
+        if !self.machine.config.checks {
+            return;
+        }
+        let (clock, lane) = match self.machine.copies_arrive {
+            true => (copy.clock, FIRST_AGENT + thread),
+            false => (self.block.clocks.clock(thread), thread),
+        };
+        let granule = self.machine.program.granules[0];
+        for at in (copy.offset..copy.offset + copy.len).step_by(granule as usize) {
+            let cell = self.block.shadow.cell(0, (at / granule) as usize);
+            cell.in_flight = 0;
+            cell.write = Access { clock, site: SiteId(copy.site).0, lane };
+        }
+    }
+
     /// Completes copies of the active lanes; from here on, the lanes count as the writers.
     pub fn wait_copies(&mut self, pending: Option<u32>) {
-        let granule = self.machine.program.granules[0];
         for thread in threads_of(self.warp.index, self.active) {
             let done = self.block.copies.wait(thread.into(), pending);
             for copy in &done {
@@ -138,14 +184,7 @@ impl Run<'_, '_> {
                 self.block.copies.completed(thread.into()),
             );
             self.block.clocks.acquire(thread, &view);
-            let clock = self.block.clocks.clock(thread);
-            for copy in done {
-                for at in (copy.offset..copy.offset + copy.len).step_by(granule as usize) {
-                    let cell = self.block.shadow.cell(0, (at / granule) as usize);
-                    cell.in_flight = 0;
-                    cell.write = Access { clock, site: SiteId(copy.site).0, lane: thread };
-                }
-            }
+            done.iter().for_each(|copy| self.record_copy(thread, copy));
         }
     }
 

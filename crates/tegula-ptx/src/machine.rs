@@ -17,7 +17,7 @@ use crate::launch::{Argument, Buffer, Config, Launch, LaunchError};
 use crate::lower::ModuleVariable;
 use crate::memory::Storage;
 use crate::program::Program;
-use crate::properties::are_mixed;
+use crate::properties::{are_mixed, copies_arrive};
 
 /// Largest number of threads of a block, and of blocks along y and z.
 const MAX_THREADS: u32 = 1024;
@@ -50,6 +50,8 @@ pub(crate) struct Machine<'a> {
     pub shared_bytes: u32,
     /// Whether the program has strong accesses of different sizes.
     pub mixes_sizes: bool,
+    /// Whether completions of `cp.async` copies arrive at mbarriers.
+    pub copies_arrive: bool,
     /// An allocation that was written and is not tracked, plus one: the launch starts again.
     pub untracked_write: AtomicUsize,
 }
@@ -105,6 +107,7 @@ impl<'a> Machine<'a> {
             threads,
             shared_bytes: shared_bytes(program, launch),
             mixes_sizes: are_mixed(&program.code),
+            copies_arrive: copies_arrive(&program.code),
             untracked_write: AtomicUsize::new(0),
         })
     }

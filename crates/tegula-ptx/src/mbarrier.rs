@@ -1,7 +1,7 @@
 //! Mbarriers in shared memory: arrivals, phases, tests.
 
 use tegula_core::diagnostic::FindingKind;
-use tegula_interp::rules::{AccessKind, ClockView};
+use tegula_interp::rules::AccessKind;
 use tegula_ir::Scope;
 
 use crate::access::Kind;
@@ -63,19 +63,14 @@ impl Run<'_, '_> {
 
     fn operate(&mut self, op: MbarrierOp, offset: u32, lane: usize, state: u64, count: u32) -> u64 {
         let thread = self.thread(lane);
-        if let MbarrierOp::CopyArrive { .. } = op {
-            let active = std::mem::replace(&mut self.active, 1 << lane);
-            self.wait_copies(None);
-            self.active = active;
-        }
-        let view = match op {
-            MbarrierOp::Arrive { .. } | MbarrierOp::CopyArrive { .. } if self.machine.config.checks => {
-                self.block.clocks.release(thread)
-            }
-            _ => ClockView::default(),
+        let (copies, view) = match op {
+            MbarrierOp::Arrive { .. } if self.machine.config.checks => (Vec::new(), self.block.clocks.release(thread)),
+            MbarrierOp::CopyArrive { .. } => self.arriving_copies(thread),
+            _ => Default::default(),
         };
         let Some(barrier) = self.block.mbarriers.get_mut(&offset) else { return 0 };
         let before = barrier.phase;
+        barrier.copies.extend(copies);
         match op {
             MbarrierOp::Arrive { .. } | MbarrierOp::CopyArrive { no_increment: true } => {
                 let token = barrier.phase << 20 | u64::from(barrier.pending);
@@ -84,6 +79,10 @@ impl Run<'_, '_> {
                 }
                 let fits = barrier.arrive(count, &view);
                 self.changed = true;
+                if barrier.phase != before {
+                    let copies = std::mem::take(&mut barrier.copies);
+                    self.complete_copies(&copies);
+                }
                 if !fits {
                     let message = "arrives at an mbarrier whose phase has all its arrivals".into();
                     self.report(Report::new(FindingKind::ArrivalMismatch, message).lanes(1 << lane));

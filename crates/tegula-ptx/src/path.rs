@@ -181,9 +181,17 @@ impl Warp {
     }
 
     /// Lets the lanes that wait at the innermost join go on alone; false if none waits.
-    pub fn release_join(&mut self) -> bool {
-        let deepest =
-            self.paths.iter_mut().filter(|path| path.state == State::Joining).max_by_key(|path| path.joins.len());
+    ///
+    /// Optionally, not those that wait only for lanes at a barrier.
+    pub fn release_join(&mut self, except_for_barriers: bool) -> bool {
+        let busy = self.paths.iter().filter(|path| !matches!(path.state, State::PartialBarrier(_)));
+        let busy = busy.fold(0, |lanes, path| lanes | path.mask);
+        let joins = &self.joins;
+        let may_go_on = |path: &Path| {
+            let missing = path.joins.last().map_or(0, |&at| joins[at as usize].expected & !path.mask);
+            path.state == State::Joining && (!except_for_barriers || missing & busy != 0)
+        };
+        let deepest = self.paths.iter_mut().filter(|path| may_go_on(path)).max_by_key(|path| path.joins.len());
         let Some(path) = deepest else { return false };
         let Some(at) = path.joins.pop() else { return false };
         path.state = State::Ready;
@@ -258,7 +266,7 @@ mod tests {
         path.mask = 0xf0;
         assert!(!warp.arrive_at_joins(&mut other));
         warp.park_at_join(other);
-        assert!(warp.release_join());
+        assert!(warp.release_join(false));
         let mut released = warp.paths.pop_front().unwrap();
         assert!(released.state == State::Ready && warp.arrive_at_joins(&mut released));
         path.pc = 9;

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use tegula_interp::rules::ClockView;
+
 /// A copy in flight: its destination in shared memory, and its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingCopy {
@@ -9,6 +11,10 @@ pub(crate) struct PendingCopy {
     pub bytes: [u8; 16],
     pub len: u32,
     pub site: u32,
+    /// The clock of the copy: the number of its group.
+    pub clock: u32,
+    /// Number among the copies of the block.
+    pub number: u64,
 }
 
 /// The copies of the threads of a block: the open group, and committed groups, oldest first.
@@ -18,12 +24,22 @@ pub(crate) struct PendingCopies {
     groups: Vec<VecDeque<Vec<PendingCopy>>>,
     /// Number of groups that each thread has committed: the clock of its copies.
     pub committed: Vec<u32>,
+    /// What each thread had done when it issued its copies, in kernels with mbarriers for copies.
+    pub issued: Vec<ClockView>,
+    /// Number of copies of the block.
+    pub count: u64,
 }
 
 impl PendingCopies {
     pub fn new(threads: u32) -> Self {
         let n = threads as usize;
-        PendingCopies { open: vec![Vec::new(); n], groups: vec![VecDeque::new(); n], committed: vec![0; n] }
+        PendingCopies {
+            open: vec![Vec::new(); n],
+            groups: vec![VecDeque::new(); n],
+            committed: vec![0; n],
+            issued: vec![ClockView::default(); n],
+            count: 0,
+        }
     }
 
     pub fn commit(&mut self, thread: usize) {
@@ -47,6 +63,20 @@ impl PendingCopies {
         let groups = self.groups[thread].iter().chain([&self.open[thread]]);
         let mut copies = groups.flatten().filter(|copy| (copy.offset..copy.offset + copy.len).contains(&offset));
         copies.next_back().map(|copy| copy.site)
+    }
+
+    /// The numbers of the copies of a thread that are in flight.
+    pub fn numbers(&self, thread: usize) -> Vec<u64> {
+        self.groups[thread].iter().chain([&self.open[thread]]).flatten().map(|copy| copy.number).collect()
+    }
+
+    /// Takes a copy, if it is still in flight.
+    pub fn take(&mut self, thread: usize, number: u64) -> Option<PendingCopy> {
+        let groups = self.groups[thread].iter_mut().chain([&mut self.open[thread]]);
+        groups.into_iter().find_map(|group| {
+            let at = group.iter().position(|copy| copy.number == number)?;
+            Some(group.remove(at))
+        })
     }
 
     /// The number of the last group that is complete.

@@ -4,7 +4,7 @@ use tegula_ir::MemoryOrder;
 
 use crate::alu::Lanes;
 use crate::ast::StateSpace;
-use crate::program::{Instruction, Op};
+use crate::program::{Instruction, MbarrierOp, Op};
 
 /// Granules of shared and global memory, and how finely the program orders accesses.
 ///
@@ -56,4 +56,9 @@ pub(crate) fn are_mixed(code: &[Instruction]) -> bool {
         _ => None,
     });
     sizes.next().is_some_and(|first| sizes.any(|size| size != first))
+}
+
+/// Whether completions of `cp.async` copies arrive at mbarriers.
+pub(crate) fn copies_arrive(code: &[Instruction]) -> bool {
+    code.iter().any(|instruction| matches!(instruction.op, Op::Mbarrier { op: MbarrierOp::CopyArrive { .. }, .. }))
 }

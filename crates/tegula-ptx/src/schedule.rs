@@ -79,7 +79,7 @@ impl Machine<'_> {
             if block.is_done() {
                 break;
             }
-            if !progress && !block.unblock(self, partial) {
+            if !progress && !self.unblock(std::slice::from_mut(&mut block), partial) {
                 report::stuck(self, &block, partial);
                 partial.completed = false;
                 break;
@@ -128,7 +128,7 @@ impl Machine<'_> {
             }
             if limit < self.resident() && !waiting.as_slice().is_empty() {
                 limit = (2 * limit).min(self.resident());
-            } else if !resident.iter_mut().any(|block| block.unblock(self, &mut partial)) {
+            } else if !self.unblock(&mut resident, &mut partial) {
                 resident.iter_mut().for_each(|block| report::stuck(self, block, &mut partial));
                 partial.completed = false;
                 return partial;
@@ -142,6 +142,15 @@ impl Machine<'_> {
         let by_shared = MAX_SHARED.checked_div(self.shared_bytes).unwrap_or(MAX_RESIDENT_BLOCKS);
         let per_multiprocessor = by_threads.min(by_shared).clamp(1, MAX_RESIDENT_BLOCKS);
         (self.config.multiprocessors.max(1) * per_multiprocessor) as usize
+    }
+
+    /// Lets something go on where nothing can; false if everything waits for ever.
+    ///
+    /// Lanes that wait for the reconvergence of lanes in a loop go first: these may wait for them.
+    fn unblock(&self, blocks: &mut [Block], partial: &mut Partial) -> bool {
+        blocks.iter_mut().any(|block| block.release_join(true))
+            || blocks.iter_mut().any(|block| block.force_barrier(self, partial))
+            || blocks.iter_mut().any(|block| block.release_join(false))
     }
 
     /// Runs every warp of a block until it must wait; returns whether anything changed.

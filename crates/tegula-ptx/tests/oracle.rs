@@ -25,6 +25,8 @@ mod execute;
 mod generate;
 #[path = "oracle/graph.rs"]
 mod graph;
+#[path = "oracle/litmus.rs"]
+mod litmus;
 #[path = "oracle/memory.rs"]
 mod memory;
 #[path = "oracle/order.rs"]

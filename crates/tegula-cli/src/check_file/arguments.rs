@@ -7,7 +7,7 @@ use tegula_ptx::ast::ScalarType;
 use tegula_ptx::{Argument, Buffer, VariableValue};
 
 use super::element::{self, Number};
-use super::fields::{self, Field};
+use super::fields::{self, Field, Loads};
 use super::signature::{Parameter, ParameterType, Signature, Variable, number_of};
 use super::symbol::closest;
 use super::value::{Fill, NamedValue, Value};
@@ -249,13 +249,12 @@ fn parameter_value(
         (ParameterType::Scalar(declared), Value::Number(ty, value)) => number(*value, *ty, *declared),
         (_, Value::Bytes(value)) => sized(value.clone(), None),
         (ParameterType::Structure, Value::List(list) | Value::Fields(list)) => {
-            let value = fields::pack(list).map_err(wrong)?;
+            let value = fields::pack(list, &parameter.loads).map_err(wrong)?;
             if value.len() == bytes as usize {
                 return Ok(Bound::Value(value, None));
             }
             Err(wrong(format!(
-                "these fields have {} bytes, the structure has {bytes}; give the type of a field that is neither i32 nor f32, \
-                 such as \"f64:2.5\"",
+                "these fields have {} bytes, the structure has {bytes}; give a field its type, such as \"f64:2.5\"",
                 value.len()
             )))
         }
@@ -360,7 +359,7 @@ fn variable_value(
         Value::List(list) => listed(element(None)?, list, wrong),
         Value::Elements(ty, list) => listed(*ty, list, wrong),
         Value::Fields(list) => {
-            let bytes = fields::pack(list).map_err(wrong)?;
+            let bytes = fields::pack(list, &Loads::new()).map_err(wrong)?;
             Ok(Array { ty: ScalarType::U8, shape: vec![bytes.len() as u64], bytes, initialized: true })
         }
         Value::Bytes(bytes) => {

@@ -53,6 +53,16 @@ pub fn of_memory(ty: ScalarType) -> ScalarType {
     }
 }
 
+/// The bits of an integer type, which may be signed or not.
+pub fn untyped(ty: ScalarType) -> ScalarType {
+    match ty.size() {
+        1 => B8,
+        2 => B16,
+        4 => B32,
+        _ => B64,
+    }
+}
+
 /// Whether memory of one type may be passed where another is declared: the same, or integers of one
 /// size. Half-precision numbers are often declared as `unsigned short`.
 pub fn is_compatible(declared: ScalarType, given: ScalarType) -> bool {

@@ -8,94 +8,9 @@
 //! wrap.
 
 use rayon::prelude::*;
-use tegula_core::nd::NdLayout;
 
 use super::formula::{Expression, Function, Operator};
-
-/// A real number with the bound of its error.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Real {
-    pub value: f64,
-    pub error: f64,
-}
-
-impl Real {
-    fn exact(value: f64) -> Self {
-        Real { value, error: 0.0 }
-    }
-}
-
-/// Elements of an array, row-major.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Elements {
-    Integers(Vec<i64>),
-    Reals(Vec<Real>),
-}
-
-/// An array.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
-    pub shape: Vec<usize>,
-    pub elements: Elements,
-    /// Whether the elements come from a 16-bit type: Tensor Cores may have multiplied them.
-    pub half: bool,
-}
-
-impl Tensor {
-    pub fn scalar(elements: Elements) -> Self {
-        Tensor { shape: Vec::new(), elements, half: false }
-    }
-
-    fn reals(shape: Vec<usize>, reals: Vec<Real>) -> Self {
-        Tensor { shape, elements: Elements::Reals(reals), half: false }
-    }
-
-    pub fn len(&self) -> usize {
-        match &self.elements {
-            Elements::Integers(all) => all.len(),
-            Elements::Reals(all) => all.len(),
-        }
-    }
-
-    /// The elements as reals.
-    pub fn to_reals(&self) -> Vec<Real> {
-        match &self.elements {
-            Elements::Integers(all) => all.iter().map(|&x| Real::exact(x as f64)).collect(),
-            Elements::Reals(all) => all.clone(),
-        }
-    }
-
-    fn display(&self) -> String {
-        if self.shape.is_empty() { "a number".into() } else { tegula_core::nd::display(&self.shape) }
-    }
-
-    /// The array broadcast to a shape, as in NumPy; `None` if the shapes do not fit.
-    pub fn broadcast(&self, shape: &[usize]) -> Option<Tensor> {
-        if self.shape == shape {
-            return Some(self.clone());
-        }
-        let layout = NdLayout::row_major(&self.shape).ok()?.broadcast(shape)?;
-        let positions: Vec<usize> = indices(shape).filter_map(|index| layout.at(&index)).collect();
-        let elements = match &self.elements {
-            Elements::Integers(all) => Elements::Integers(positions.iter().map(|&at| all[at]).collect()),
-            Elements::Reals(all) => Elements::Reals(positions.iter().map(|&at| all[at]).collect()),
-        };
-        Some(Tensor { shape: shape.to_vec(), elements, half: self.half })
-    }
-}
-
-/// All indices of a shape, the last axis fastest.
-fn indices(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> {
-    let len = shape.iter().product();
-    (0..len).map(move |mut rest: usize| {
-        let mut index = vec![0; shape.len()];
-        for (i, &extent) in index.iter_mut().zip(shape).rev() {
-            *i = rest % extent;
-            rest /= extent;
-        }
-        index
-    })
-}
+use super::tensor::{Elements, Line, Real, Sum, Tensor, check_size, map, together, transpose};
 
 /// Evaluates expressions.
 pub struct Evaluator<'a> {
@@ -245,6 +160,7 @@ impl Evaluator<'_> {
         }
         let mut shape = a.shape[..a.shape.len() - 1].to_vec();
         shape.extend(&b.shape[1..]);
+        check_size(&[m, n])?;
         if let (Elements::Integers(a), Elements::Integers(b)) = (&a.elements, &b.elements) {
             let mut all = vec![0i64; m * n];
             if n > 0 {
@@ -368,117 +284,6 @@ impl Evaluator<'_> {
     }
 }
 
-/// A line of elements along an axis.
-enum Line {
-    Integers(Vec<i64>),
-    Reals(Vec<Real>),
-}
-
-impl Line {
-    fn of(x: &Tensor, start: usize, stride: usize, len: usize) -> Line {
-        let at = (0..len).map(|i| start + i * stride);
-        match &x.elements {
-            Elements::Integers(all) => Line::Integers(at.map(|at| all[at]).collect()),
-            Elements::Reals(all) => Line::Reals(at.map(|at| all[at]).collect()),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Line::Integers(all) => all.len(),
-            Line::Reals(all) => all.len(),
-        }
-    }
-
-    fn into_reals(self) -> Vec<Real> {
-        match self {
-            Line::Integers(all) => all.into_iter().map(|x| Real::exact(x as f64)).collect(),
-            Line::Reals(all) => all,
-        }
-    }
-
-    fn into_elements(self) -> Elements {
-        match self {
-            Line::Integers(all) => Elements::Integers(all),
-            Line::Reals(all) => Elements::Reals(all),
-        }
-    }
-
-    fn over(self, f: impl Fn(Real) -> Real) -> Line {
-        Line::Reals(self.into_reals().into_iter().map(f).collect())
-    }
-}
-
-/// A sum of products in twice the precision of f64, with the sums that its error needs.
-///
-/// Source: Ogita, Rump and Oishi, Accurate sum and dot product, SIAM J. Sci. Comput. 26, 2005,
-/// algorithm 5.3.
-#[derive(Clone, Copy, Default)]
-struct Sum {
-    value: f64,
-    rest: f64,
-    /// Σ|ab|, and the errors of the operands.
-    magnitude: f64,
-    error: f64,
-}
-
-impl Sum {
-    fn add_product(&mut self, a: Real, b: Real) {
-        let product = a.value * b.value;
-        let sum = self.value + product;
-        let part = sum - self.value;
-        let rest = (self.value - (sum - part)) + (product - part) + a.value.mul_add(b.value, -product);
-        // Infinities have no remainder.
-        self.rest += if rest.is_nan() { 0.0 } else { rest };
-        self.value = sum;
-        self.magnitude += product.abs();
-        self.error += a.value.abs() * b.error + b.value.abs() * a.error;
-    }
-
-    fn total(&self, units: f64) -> Real {
-        Real { value: self.value + self.rest, error: self.error + units * self.magnitude }
-    }
-}
-
-fn map(x: Tensor, integer: impl Fn(i64) -> i64, real: impl Fn(Real) -> Real) -> Tensor {
-    let elements = match x.elements {
-        Elements::Integers(all) => Elements::Integers(all.into_iter().map(integer).collect()),
-        Elements::Reals(all) => Elements::Reals(all.into_iter().map(real).collect()),
-    };
-    Tensor { elements, ..x }
-}
-
-/// Two arrays of one shape, broadcast as in NumPy.
-fn together(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor), String> {
-    let axes = a.shape.len().max(b.shape.len());
-    let extent = |x: &Tensor, axis: usize| (axis + x.shape.len()).checked_sub(axes).map_or(1, |own| x.shape[own]);
-    let shape: Vec<usize> = (0..axes)
-        .map(|axis| match (extent(a, axis), extent(b, axis)) {
-            (1, other) => other,
-            (own, _) => own,
-        })
-        .collect();
-    let pair = a.broadcast(&shape).zip(b.broadcast(&shape));
-    pair.ok_or_else(|| format!("the shapes {} and {} do not fit", a.display(), b.display()))
-}
-
-fn transpose(x: &Tensor) -> Tensor {
-    let [.., rows, cols] = x.shape[..] else { return x.clone() };
-    let mut shape = x.shape.clone();
-    let axes = shape.len();
-    shape.swap(axes - 2, axes - 1);
-    let from = |at: usize| {
-        let matrix = at / (rows * cols);
-        let rest = at % (rows * cols);
-        matrix * rows * cols + rest % rows * cols + rest / rows
-    };
-    let elements = match &x.elements {
-        Elements::Integers(all) => Elements::Integers((0..all.len()).map(|at| all[from(at)]).collect()),
-        Elements::Reals(all) => Elements::Reals((0..all.len()).map(|at| all[from(at)]).collect()),
-    };
-    Tensor { shape, elements, half: x.half }
-}
-
 fn axis_of(x: &Tensor, axis: &Tensor) -> Result<usize, String> {
     let axes = x.shape.len();
     let Elements::Integers(all) = &axis.elements else { return Err("an axis is a whole number".into()) };
@@ -522,8 +327,9 @@ fn histogram(x: &Tensor, bins: &Tensor) -> Result<Tensor, String> {
     let (Elements::Integers(all), Elements::Integers(bins)) = (&x.elements, &bins.elements) else {
         return Err("a histogram counts integers, in a whole number of bins".into());
     };
-    let bins = bins.first().and_then(|&bins| usize::try_from(bins).ok()).filter(|&bins| bins <= 1 << 32);
-    let bins = bins.ok_or("the number of bins is not a whole number below 2^32")?;
+    let bins = bins.first().and_then(|&bins| usize::try_from(bins).ok());
+    let bins = bins.ok_or("the number of bins is not a whole number")?;
+    check_size(&[bins])?;
     let mut counts = vec![0; bins];
     for bin in all.iter().filter_map(|&x| usize::try_from(x).ok()) {
         if let Some(count) = counts.get_mut(bin) {

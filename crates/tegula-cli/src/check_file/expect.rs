@@ -5,8 +5,9 @@ use tegula_ptx::ast::ScalarType;
 
 use super::arguments::{Arguments, Array, Operand, read};
 use super::element::{self, Number};
-use super::evaluate::{Elements, Evaluator, Real, Tensor};
+use super::evaluate::Evaluator;
 use super::formula::{Expression, Formula};
+use super::tensor::{Elements, Real, Tensor};
 use crate::failure::{Failure, Result};
 use crate::progress::ProgressDisplay;
 use crate::report::check::Finding;

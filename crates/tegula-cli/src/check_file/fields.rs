@@ -1,5 +1,6 @@
 //! Structures by value: fields as JSON, packed as C++ lays them out.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -47,43 +48,68 @@ impl Field {
     }
 }
 
-/// The bytes of a structure. Integers are `i32`, or `i64` beyond its range; other numbers are
-/// `f32`; `true` and `false` are one byte. A field is aligned to its size, a structure to its
-/// largest field.
+/// The types that a kernel loads from a structure, by offset in bytes.
+pub type Loads = BTreeMap<usize, ScalarType>;
+
+/// The bytes of a structure. A field has the type that the kernel loads, if it loads one there;
+/// otherwise integers are `i32`, or `i64` beyond its range, and other numbers are `f32`. `true` and
+/// `false` are one byte. A field is aligned to its size, a structure to its largest field.
 ///
 /// # Errors
 /// A value that its type does not have.
-pub fn pack(fields: &[Field]) -> Result<Vec<u8>, String> {
+pub fn pack(fields: &[Field], loads: &Loads) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let align = append(fields, &mut bytes)?;
+    let align = append(fields, loads, &mut bytes)?;
     bytes.resize(bytes.len().next_multiple_of(align), 0);
     Ok(bytes)
 }
 
-/// Appends the fields of a structure that starts at a multiple of its alignment; returns that.
-fn append(fields: &[Field], bytes: &mut Vec<u8>) -> Result<usize, String> {
+/// Appends the fields of a structure to the bytes before it; returns its alignment.
+fn append(fields: &[Field], loads: &Loads, bytes: &mut Vec<u8>) -> Result<usize, String> {
     let mut align = 1;
     for field in fields {
-        let (field, own) = match field {
+        let (number, ty) = match field {
             Field::Group(fields) => {
-                let mut inner = Vec::new();
-                let align = append(fields, &mut inner)?;
-                inner.resize(inner.len().next_multiple_of(align), 0);
-                (inner, align)
+                align = align.max(append_group(fields, loads, bytes)?);
+                continue;
             }
-            Field::Bool(value) => (vec![u8::from(*value)], 1),
-            Field::Number(number) => aligned(*number, default_type(*number))?,
-            Field::Typed(ty, number) => aligned(*number, *ty)?,
+            Field::Bool(value) => (Number::Integer((*value).into()), ScalarType::U8),
+            Field::Typed(ty, number) => (*number, *ty),
+            Field::Number(number) => match load_at(loads, bytes.len()) {
+                Some(ty) if ty.is_float() => (*number, ty),
+                Some(ty) => (number.whole(None)?, element::untyped(ty)),
+                None => (*number, default_type(*number)),
+            },
         };
-        bytes.resize(bytes.len().next_multiple_of(own), 0);
-        bytes.extend(field);
-        align = align.max(own);
+        let size = ty.size() as usize;
+        bytes.resize(bytes.len().next_multiple_of(size), 0);
+        bytes.extend(number.encode(ty)?);
+        align = align.max(size);
     }
     Ok(align)
 }
 
-fn aligned(number: Number, ty: ScalarType) -> Result<(Vec<u8>, usize), String> {
-    Ok((number.encode(ty)?, ty.size() as usize))
+fn append_group(fields: &[Field], loads: &Loads, bytes: &mut Vec<u8>) -> Result<usize, String> {
+    let start = bytes.len();
+    // The start depends on the alignment, which the types at the start decide.
+    let mut align = 1;
+    loop {
+        bytes.truncate(start);
+        bytes.resize(start.next_multiple_of(align), 0);
+        let found = append(fields, loads, bytes)?;
+        if found <= align {
+            bytes.resize(bytes.len().next_multiple_of(align), 0);
+            return Ok(align);
+        }
+        align = found;
+    }
+}
+
+/// The type that is loaded from the next field.
+fn load_at(loads: &Loads, at: usize) -> Option<ScalarType> {
+    let (&offset, &ty) = loads.range(at..).next()?;
+    let untyped = matches!(ty, ScalarType::B8 | ScalarType::B16 | ScalarType::B32 | ScalarType::B64 | ScalarType::B128);
+    (offset == at.next_multiple_of(ty.size() as usize) && !untyped).then_some(ty)
 }
 
 fn default_type(number: Number) -> ScalarType {
@@ -157,7 +183,7 @@ mod tests {
 
     fn packed(json: &str) -> Result<Vec<u8>, String> {
         match Field::parse(json)? {
-            Field::Group(fields) => pack(&fields),
+            Field::Group(fields) => pack(&fields, &Loads::new()),
             other => Err(format!("{other:?}")),
         }
     }
@@ -175,6 +201,23 @@ mod tests {
         assert_eq!(packed(r#"["u8:1", ["u8:2", "u16:3"], "u8:4"]"#).unwrap(), [1, 0, 2, 0, 3, 0, 4, 0]);
         assert_eq!(packed("[1, [\"i64:2\"]]").unwrap().len(), 16);
         assert_eq!(packed("[3000000000]").unwrap(), 3_000_000_000u32.to_le_bytes());
+    }
+
+    #[test]
+    fn fields_have_the_types_that_the_kernel_loads() {
+        use ScalarType::{B32, F32, F64, U32, U64};
+        let loads = Loads::from([(0, F32), (4, U32), (8, F64), (16, U64), (24, B32)]);
+        let Ok(Field::Group(fields)) = Field::parse("[1, -2, 3, [4, 5]]") else { panic!("not a list") };
+        let expected = [
+            &1f32.to_le_bytes()[..],
+            &(-2i32).to_le_bytes(),
+            &3f64.to_le_bytes(),
+            &4u64.to_le_bytes(),
+            &5u64.to_le_bytes()[..8],
+        ];
+        assert_eq!(pack(&fields, &loads).unwrap(), expected.concat());
+        let Ok(Field::Group(fields)) = Field::parse("[1, 2.5]") else { panic!("not a list") };
+        assert!(pack(&fields, &loads).unwrap_err().contains("not a whole number"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use tegula_ptx::ast::ScalarType;
 
 use super::element;
+use super::fields::Loads;
 
 /// What a kernel takes.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Parameter {
     pub symbol: String,
     pub ty: ParameterType,
     pub bytes: u32,
+    /// Of a structure: the types that the kernel loads.
+    pub loads: Loads,
 }
 
 /// The type of a parameter.
@@ -103,7 +106,7 @@ mod tests {
     use super::*;
 
     fn parameter(name: &str, ty: ParameterType, bytes: u32) -> Parameter {
-        Parameter { name: name.into(), symbol: format!("k_param_{name}"), ty, bytes }
+        Parameter { name: name.into(), symbol: format!("k_param_{name}"), ty, bytes, loads: Loads::new() }
     }
 
     #[test]

@@ -4,10 +4,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use tegula_ptx::ast::{ScalarType, Statement};
+use tegula_ptx::ast::{Operand, ScalarType, Statement};
 use tegula_ptx::{Kernel, Module};
 
 use super::element;
+use super::fields::Loads;
 use super::signature::{Parameter, ParameterType, Signature, Variable};
 use super::symbol::{closest, source_name};
 use crate::failure::{Failure, Result};
@@ -169,7 +170,7 @@ fn signature(module: &Module, kernel: &Kernel, declaration: &Declaration) -> Sig
             ScalarType::U64 | ScalarType::S64 | ScalarType::B64 => ParameterType::Word,
             ScalarType::B8 | ScalarType::B16 | ScalarType::B32 => ParameterType::Scalar(param.ty),
             ty if ty.is_float() => ParameterType::Scalar(ty),
-            ty => ParameterType::Integer(untyped(ty)),
+            ty => ParameterType::Integer(element::untyped(ty)),
         };
         let (name, ty) = match declared(i) {
             Some((name, ty)) => (name.as_str(), *ty),
@@ -187,7 +188,11 @@ fn signature(module: &Module, kernel: &Kernel, declaration: &Declaration) -> Sig
             "" => param.name.clone(),
             name => name.into(),
         };
-        Parameter { name, symbol: param.name, ty, bytes: param.bytes }
+        let mut found = Loads::new();
+        if let (ParameterType::Structure, Some(body)) = (ty, function.and_then(|function| function.body.as_ref())) {
+            loads(body, &param.name, &mut found);
+        }
+        Parameter { name, symbol: param.name, ty, bytes: param.bytes, loads: found }
     };
     let variable = |(symbol, ty, bytes): (&str, ScalarType, usize)| Variable {
         name: source_name(symbol).into(),
@@ -202,12 +207,28 @@ fn signature(module: &Module, kernel: &Kernel, declaration: &Declaration) -> Sig
     }
 }
 
-fn untyped(ty: ScalarType) -> ScalarType {
-    match ty.size() {
-        1 => ScalarType::B8,
-        2 => ScalarType::B16,
-        4 => ScalarType::B32,
-        _ => ScalarType::B64,
+/// The types that a function loads from a parameter, by offset.
+fn loads(body: &[Statement], param: &str, found: &mut Loads) {
+    for statement in body {
+        match statement {
+            Statement::Block(inner) => loads(inner, param, found),
+            Statement::Instruction(instruction) if instruction.opcode == "ld" => {
+                let [_, Operand::Address { base: Some(base), offset }] = &instruction.operands[..] else { continue };
+                let Some(ty) = instruction.modifiers.last().and_then(|ty| ScalarType::from_name(ty)) else { continue };
+                let Ok(offset) = usize::try_from(*offset) else { continue };
+                if base != param {
+                    continue;
+                }
+                let modifiers = &instruction.modifiers;
+                let vector = [("v2", 2), ("v4", 4)]
+                    .into_iter()
+                    .find(|(name, _)| modifiers.iter().any(|modifier| modifier == name));
+                for i in 0..vector.map_or(1, |(_, elements)| elements) {
+                    found.insert(offset.saturating_add(i * ty.size() as usize), ty);
+                }
+            }
+            _ => {}
+        }
     }
 }
 

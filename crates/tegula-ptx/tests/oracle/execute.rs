@@ -315,7 +315,9 @@ impl Machine {
             }
             Op::WaitMbarrier { mbarrier, phase } => {
                 let key = (self.threads[thread].block, mbarrier);
-                let Some(&done) = self.mbarriers.get(&key).and_then(|known| known.phases.get(phase as usize)) else {
+                let phases = self.mbarriers.get(&key).map_or(&[][..], |known| &known.phases);
+                // The test is for a parity: it holds if the last phase that completed has it.
+                let Some(&done) = phases.last().filter(|_| phases.len() % 2 != phase as usize % 2) else {
                     return Ran::Blocked;
                 };
                 let event = self.event(thread);

@@ -177,26 +177,36 @@ pub fn results(program: &Program, schedule: u64) -> Option<Results> {
             }
         }
     });
-    for access in execution.accesses.iter().filter(|access| access.reads) {
-        let bytes = vague.get(&access.location.array);
-        if bytes.is_some_and(|bytes| access.location.bytes().any(|at| bytes.contains(&at))) {
-            observable[access.step] = false;
+    // An atomic operation or a copy spreads what it read, in the order of any execution.
+    let is_vague = |vague: &BTreeMap<ArrayOf, BTreeSet<usize>>, location: Location| {
+        vague.get(&location.array).is_some_and(|bytes| location.bytes().any(|at| bytes.contains(&at)))
+    };
+    loop {
+        let known: usize = vague.values().map(BTreeSet::len).sum();
+        let mut copied = None;
+        for access in &execution.accesses {
+            let spreads = match steps[access.step].op {
+                Op::Atomic { .. } => access.writes && is_vague(&vague, access.location),
+                Op::Copy { .. } if access.reads => {
+                    copied = is_vague(&vague, access.location).then_some(access.event);
+                    false
+                }
+                _ => access.writes && copied == Some(access.event),
+            };
+            if spreads {
+                vague.entry(access.location.array).or_default().extend(access.location.bytes());
+            }
+        }
+        if vague.values().map(BTreeSet::len).sum::<usize>() == known {
+            break;
         }
     }
-    // A copy spreads what it read.
-    if steps.iter().zip(&observable).any(|(step, known)| matches!(step.op, Op::Copy { .. }) && !known) {
-        let copies_vague_bytes = execution.accesses.iter().filter(|access| access.is_copy && access.reads);
-        let mut vague_copies = copies_vague_bytes.filter(|access| {
-            let bytes = vague.get(&access.location.array);
-            bytes.is_some_and(|bytes| access.location.bytes().any(|at| bytes.contains(&at)))
-        });
-        if vague_copies.next().is_some() {
-            observable.fill(false);
-        }
+    for access in execution.accesses.iter().filter(|access| access.reads && is_vague(&vague, access.location)) {
+        observable[access.step] = false;
     }
     let array = super::execute::array_of(super::program::Array::GlobalData, 0);
     let bytes = execution.memory.bytes(array).iter().enumerate();
-    let is_vague = |at: &usize| vague.get(&array).is_some_and(|vague| vague.contains(at));
-    let data = bytes.map(|(at, &byte)| (!is_vague(&at)).then_some(byte)).collect();
+    let known = |at: &usize| vague.get(&array).is_none_or(|vague| !vague.contains(at));
+    let data = bytes.map(|(at, &byte)| known(&at).then_some(byte)).collect();
     Some(Results { observable, loaded: execution.loaded, data })
 }

@@ -1,6 +1,6 @@
 //! Shrinks a failing program while it keeps failing.
 
-use super::program::{Node, Program, Threads};
+use super::program::{Node, Op, Program, Threads};
 
 /// Maximum number of programs to try.
 const MAX_ATTEMPTS: u32 = 600;
@@ -48,7 +48,8 @@ fn smaller(program: &Program) -> impl Iterator<Item = Program> + '_ {
     let fewer_threads = sizes.map(|threads| Program { threads, ..program.clone() });
     // One of the threads of a step.
     let single = program.steps().enumerate().filter_map(move |(at, step)| {
-        let members = program.members(step.threads);
+        let collective = matches!(step.op, Op::Barrier { .. } | Op::Named { .. } | Op::WarpSync { .. });
+        let members = if collective { Vec::new() } else { program.members(step.threads) };
         let &(block, thread) = members.first().filter(|_| members.len() > 1)?;
         let mut smaller = program.clone();
         smaller.step_mut(at)?.threads = Threads::one(block, thread);
