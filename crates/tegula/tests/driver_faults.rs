@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use libloading::{Library, Symbol};
-use tegula::cuda::{self, DeviceMatrix, Gpu};
+use tegula::cuda::{self, DeviceMatrix, ForeignLaunch, ForeignParam, Gpu};
 use tegula::element::{Element, Scalar, bf16, f16};
 use tegula::epilogue::Activation;
 use tegula::{Accuracy, Device, Error, Gemm, Grouped, Matrix, Result, Shape};
@@ -331,6 +331,23 @@ fn driver_failing_at_any_call_of_a_user_kernel_is_an_error() {
         function.blocks_per_multiprocessor()?;
         drop(function);
         Ok(())
+    });
+}
+
+#[test]
+fn driver_failing_at_any_call_of_a_foreign_kernel_is_an_error() {
+    fail_every_call("driver_failing_at_any_call_of_a_foreign_kernel_is_an_error", &H100_AND_A100, |gpu| {
+        let launch = ForeignLaunch {
+            image: ptx::print(&ir::check(Plain::named("K6")?.build()?)?)?,
+            grid: [2, 1, 1],
+            params: vec![ForeignParam::Buffer { index: 1, offset: 4 }, ForeignParam::Bytes(vec![1, 2, 3, 4])],
+            variables: vec![("scale".into(), vec![1; 8])],
+        };
+        let mut buffers = [vec![1; 40], vec![2; 20]];
+        // SAFETY: kernels do nothing on the fake device.
+        let outcome = unsafe { gpu.run_foreign(&launch, &mut buffers) };
+        assert_eq!(buffers, [vec![1; 40], vec![2; 20]]);
+        outcome
     });
 }
 

@@ -40,15 +40,16 @@ pub struct ForeignLaunch {
 impl Gpu {
     /// Copies buffers to this GPU, runs a kernel, and copies them back.
     ///
-    /// Run the kernel in the interpreter before: an access out of bounds makes the context
-    /// unusable,
-    /// or reaches other memory that this process has on the GPU.
-    ///
     /// # Errors
     /// Those of [`Gpu::load`]; [`Error::Launch`] for parameters or variables that the kernel does
     /// not have; errors of the driver, including the failure of the kernel.
+    ///
+    /// # Safety
+    /// The kernel accesses no memory but its buffers and its module's variables. An address outside
+    /// of them can be other memory of this process, page-locked host memory included. The
+    /// interpreter finds such accesses.
     #[doc(hidden)]
-    pub fn run_foreign(&self, launch: &ForeignLaunch, buffers: &mut [Vec<u8>]) -> Result<()> {
+    pub unsafe fn run_foreign(&self, launch: &ForeignLaunch, buffers: &mut [Vec<u8>]) -> Result<()> {
         let (function, _) = self.load(&launch.image)?;
         let wrong = |why| Error::Launch { kernel: launch.image.entry.clone(), why };
         check_grid(launch.grid).map_err(wrong)?;
@@ -60,7 +61,8 @@ impl Gpu {
             memory.push(buffer);
         }
         let params = params(&launch.params, &memory, function.parameters()).map_err(wrong)?;
-        self.launch_bytes(&function, launch.grid, params)?;
+        // SAFETY: the caller's.
+        unsafe { self.launch_bytes(&function, launch.grid, params)? };
         self.synchronize()?;
         for (bytes, buffer) in buffers.iter_mut().zip(&memory) {
             let len = bytes.len();
@@ -90,13 +92,16 @@ impl Gpu {
     }
 
     /// Queues a kernel with parameters of the sizes that it declares.
-    fn launch_bytes(&self, function: &Function, [gx, gy, gz]: [u32; 3], mut params: Vec<Vec<u8>>) -> Result<()> {
+    ///
+    /// # Safety
+    /// That of [`Gpu::run_foreign`].
+    unsafe fn launch_bytes(&self, function: &Function, [gx, gy, gz]: [u32; 3], mut params: Vec<Vec<u8>>) -> Result<()> {
         self.bind()?;
         let mut pointers: Vec<*mut c_void> = params.iter_mut().map(|bytes| bytes.as_mut_ptr().cast()).collect();
         let ([bx, by, bz], shared, stream) = (function.block(), function.shared_bytes(), self.raw_stream());
         // SAFETY: function, context and stream are alive and of one context. Each parameter has the
-        // bytes that the kernel declares, and the driver copies them before it returns. The caller
-        // waits before it drops the buffers. A wrong access of the kernel is a fault of the GPU.
+        // bytes that the kernel declares, and the driver copies them before it returns. Buffers are
+        // freed in the order of the stream.
         let code = unsafe {
             let params = pointers.as_mut_ptr();
             sys::cuLaunchKernel(function.raw(), gx, gy, gz, bx, by, bz, shared, stream, params, null_mut())

@@ -103,7 +103,8 @@ static Object *holding(const char *call, const void *address, size_t bytes, enum
     pthread_mutex_lock(&lock);
     Object *object = objects;
     const char *at = address;
-    while (object && !(object->kind == kind && object->memory && object->live && at >= object->memory &&
+    /* The variables of a module are in device memory too. */
+    while (object && !((object->kind == kind || (kind == MEMORY && object->kind == MODULE)) && object->memory && object->live && at >= object->memory &&
                        at + bytes <= object->memory + object->bytes))
         object = object->next;
     pthread_mutex_unlock(&lock);
@@ -362,7 +363,7 @@ CUresult cuModuleLoadDataEx(void **module, const void *text, unsigned count, int
     (void)count, (void)options, (void)values;
     ENTER_WITH_CONTEXT;
     if (!strstr(text, ".visible .entry")) misuse(__func__, "no entry in the text");
-    *module = make(MODULE, 0);
+    *module = make(MODULE, 256);
     return SUCCESS;
 }
 CUresult cuModuleUnload(void *module) { CUresult code = step(__func__); release(known(__func__, module, MODULE)); return code; }
@@ -372,6 +373,15 @@ CUresult cuModuleGetFunction(void **function, void *module, const char *name) {
     if (!*name) misuse(__func__, "no name");
     /* The function handle is that of its module. */
     *function = module;
+    return SUCCESS;
+}
+/* A module has one variable, under any name. */
+CUresult cuModuleGetGlobal_v2(Address *address, size_t *bytes, void *module, const char *name) {
+    ENTER;
+    Object *object = known(__func__, module, MODULE);
+    if (!*name) misuse(__func__, "no name");
+    *address = (Address)(uintptr_t)object->memory;
+    *bytes = object->bytes;
     return SUCCESS;
 }
 CUresult cuFuncGetAttribute(int *value, int which, void *function) {
