@@ -171,7 +171,7 @@ impl WarpContext<'_, '_> {
     fn find_race(&mut self, object: MemoryObject, index: usize, now: &CurrentAccess) -> Option<Race> {
         let clocks = &mut self.block.clocks;
         match object {
-            MemoryObject::Shared(array) => self.block.shadow.find_race(clocks, array, index, now),
+            MemoryObject::Shared(array) => self.block.shadow.find_race(clocks, (array, index), now, true),
             MemoryObject::Global(param) => {
                 self.global.find_race(clocks, self.machine.allocations[param] as u32, index as u64, now)
             }

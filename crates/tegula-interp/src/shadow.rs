@@ -198,27 +198,33 @@ impl SharedShadow {
         if clocks.track_all_readers {
             return self.access_history(clocks, array, index, now, true);
         }
-        let race = self.find_race(clocks, array, index, now);
+        let race = self.find_race(clocks, (array, index), now, true);
         let cell = &mut self.cells[array][index];
         *cell = Cell { write: now.access(), reads: Default::default(), ..*cell };
         race
     }
 
-    /// Returns an access that a weak write would race with.
+    /// Returns an access that an access now would race with.
     #[inline]
-    pub fn find_race(&self, clocks: &mut BlockClocks, array: usize, index: usize, now: &CurrentAccess) -> Option<Race> {
+    pub fn find_race(
+        &self,
+        clocks: &mut BlockClocks,
+        (array, index): (usize, usize),
+        now: &CurrentAccess,
+        writes: bool,
+    ) -> Option<Race> {
         let (block, Cell { write, reads, .. }) = (clocks.block, self.cells[array][index]);
         if clocks.track_all_readers {
             let write = (write.clock != 0).then_some((block, write));
             let history = self.histories.get(&(array as u32, index as u32));
-            return history.unwrap_or(&History::default()).find_race(write, clocks, now, true);
+            return history.unwrap_or(&History::default()).find_race(write, clocks, now, writes);
         }
         let races =
             |clocks: &mut BlockClocks, access: &Access| access.clock != 0 && !clocks.happens_before(access, now);
         if races(clocks, &write) {
             return Some(Race { block, earlier: write, earlier_writes: true });
         }
-        let reader = reads.into_iter().find(|read| races(clocks, read));
+        let reader = reads.into_iter().filter(|_| writes).find(|read| races(clocks, read));
         reader.map(|earlier| Race { block, earlier, earlier_writes: false })
     }
 

@@ -25,12 +25,13 @@ pub(crate) struct Kind {
     pub access: AccessKind,
     /// Scope of a strong access; `None` if weak.
     pub scope: Option<Scope>,
-    pub volatile: bool,
+    /// As in [`Transfer`].
+    pub lockstep: bool,
 }
 
 impl Kind {
-    pub const READ: Kind = Kind { access: AccessKind::Read, scope: None, volatile: false };
-    pub const WRITE: Kind = Kind { access: AccessKind::Write, scope: None, volatile: false };
+    pub const READ: Kind = Kind { access: AccessKind::Read, scope: None, lockstep: false };
+    pub const WRITE: Kind = Kind { access: AccessKind::Write, scope: None, lockstep: false };
 
     pub fn writes(self) -> bool {
         self.access == AccessKind::Write
@@ -175,7 +176,7 @@ impl Run<'_, '_> {
         let addresses = self.addresses(frame, &transfer.address);
         let target = self.resolve(transfer.address.space, &addresses, size * count, false);
         self.count(&target, size * count, count, (load_wavefronts, sectors));
-        let kind = Kind { scope: strong(transfer.order, transfer.scope), volatile: transfer.volatile, ..Kind::READ };
+        let kind = Kind { scope: strong(transfer.order, transfer.scope), lockstep: transfer.lockstep, ..Kind::READ };
         for (e, &dst) in transfer.registers.iter().enumerate() {
             let at = self.elements(&target, e as u32 * size);
             self.check_lanes(&at, size, kind);
@@ -202,7 +203,7 @@ impl Run<'_, '_> {
         let target = self.resolve(transfer.address.space, &addresses, size * count, true);
         self.count(&target, size * count, count, (wavefronts, sectors));
         let scope = strong(transfer.order, transfer.scope);
-        let kind = Kind { scope, volatile: transfer.volatile, ..Kind::WRITE };
+        let kind = Kind { scope, lockstep: transfer.lockstep, ..Kind::WRITE };
         for (e, &src) in transfer.registers.iter().enumerate() {
             let mut at = self.elements(&target, e as u32 * size);
             let values = *self.register(src);
@@ -299,7 +300,9 @@ impl Run<'_, '_> {
             for (memory, index) in self.shadow_keys(location, size) {
                 let clocks = &mut self.block.clocks;
                 let race = match location {
-                    Location::Shared { .. } => self.block.shadow.find_race(clocks, SHARED, index as usize, &now),
+                    Location::Shared { .. } => {
+                        self.block.shadow.find_race(clocks, (SHARED, index as usize), &now, true)
+                    }
                     _ => self.global.find_race(clocks, memory, index, &now),
                 };
                 if let Some(race) = race.or_else(|| self.unordered_same_value(location, (memory, index), &now)) {
@@ -413,8 +416,8 @@ impl Run<'_, '_> {
         let granule = self.machine.program.granules[0];
         for (_, index) in self.shadow_keys(location, size) {
             let (clocks, shadow) = (&mut self.block.clocks, &mut self.block.shadow);
-            if kind.volatile && kind.writes() {
-                race = race.or_else(|| same_warp_race(shadow, clocks, index as usize, now));
+            if kind.lockstep {
+                race = race.or_else(|| same_warp_race(shadow, clocks, index as usize, now, kind.writes()));
             }
             let cell = shadow.cell(SHARED, index as usize);
             empty |= !cell.written;
@@ -433,7 +436,7 @@ impl Run<'_, '_> {
         }
         if let Some((copier, offset)) = in_flight {
             let text = self.describe(location);
-            let site = self.block.copies.site(usize::from(copier), offset);
+            let site = self.block.copies[usize::from(copier)].site(offset);
             let copier = self.machine.describe_thread(copier);
             let message = format!(
                 "accesses {text} while the asynchronous copy of {copier} to it is in flight; wait for the copy first"
@@ -609,7 +612,7 @@ impl Run<'_, '_> {
             let mut old = [0; 32];
             for &lane in &order {
                 let location = at.locations[lane];
-                let kind = |access| Kind { access, scope: Some(atomic.scope), volatile: false };
+                let kind = |access| Kind { access, scope: Some(atomic.scope), lockstep: false };
                 self.check(location, lane, size, kind(AccessKind::Read));
                 if observes {
                     self.acquire((location, size), lane, atomic.order, atomic.scope);
@@ -704,13 +707,19 @@ impl Run<'_, '_> {
     }
 }
 
-/// A volatile write of shared memory that no warp synchronization orders after an access of another
-/// lane of its warp.
+/// A volatile access to shared memory that no synchronization orders after that of another lane of
+/// its warp.
 ///
-/// To PTX these are ordered loosely and do not race. But code of this kind expects the lanes of a
-/// warp to run in lockstep, which they need not do since Volta.
-fn same_warp_race(shadow: &SharedShadow, clocks: &mut BlockClocks, index: usize, now: CurrentAccess) -> Option<Race> {
-    let race = shadow.find_race(clocks, SHARED, index, &CurrentAccess { scope: None, ..now })?;
+/// To PTX both are strong and do not race. But code of this kind expects the lanes of a warp to run
+/// in lockstep, which they need not do since Volta.
+fn same_warp_race(
+    shadow: &SharedShadow,
+    clocks: &mut BlockClocks,
+    index: usize,
+    now: CurrentAccess,
+    writes: bool,
+) -> Option<Race> {
+    let race = shadow.find_race(clocks, (SHARED, index), &CurrentAccess { scope: None, ..now }, writes)?;
     (race.earlier.lane / 32 == now.lane / 32).then_some(race)
 }
 

@@ -38,7 +38,8 @@ pub(crate) struct Block {
     pub shadow: SharedShadow,
     pub clocks: BlockClocks,
     pub barriers: Vec<BlockBarrier>,
-    pub copies: PendingCopies,
+    /// The asynchronous copies of each thread.
+    pub copies: Vec<PendingCopies>,
     pub mbarriers: BTreeMap<u32, Mbarrier>,
     pub last_barrier: Option<u32>,
     pub random: u64,
@@ -62,7 +63,7 @@ impl Block {
             shadow: SharedShadow::new([u64::from(cells)].into_iter()),
             clocks: BlockClocks::new(linear as u32, threads, program.orders_finely),
             barriers: (0..16).map(|_| BlockBarrier::default()).collect(),
-            copies: PendingCopies::new(threads),
+            copies: vec![PendingCopies::default(); threads as usize],
             mbarriers: BTreeMap::new(),
             last_barrier: None,
             random: mix(machine.config.seed ^ mix(linear + 1)),

@@ -53,9 +53,8 @@ impl Run<'_, '_> {
                 let bits = self.fetch(location, lane, size).to_le_bytes();
                 copied[at as usize..][..size as usize].copy_from_slice(&bits[..size as usize]);
             }
-            let (clock, number) =
-                (self.block.copies.committed[usize::from(self.thread(lane))] + 1, self.block.copies.count);
-            self.start_copy(lane, PendingCopy { offset, bytes: copied, len: bytes, site, clock, number });
+            let clock = self.block.copies[usize::from(self.thread(lane))].issued + 1;
+            self.start_copy(lane, PendingCopy { offset, bytes: copied, len: bytes, site, clock });
         }
     }
 
@@ -99,10 +98,9 @@ impl Run<'_, '_> {
         }
         if self.machine.copies_arrive && self.machine.config.checks {
             let view = self.block.clocks.release(thread);
-            self.block.copies.issued[usize::from(thread)].join(&view);
+            self.block.copies[usize::from(thread)].view.join(&view);
         }
-        self.block.copies.count += 1;
-        self.block.copies.open[usize::from(thread)].push(copy);
+        self.block.copies[usize::from(thread)].issue(copy);
     }
 
     fn land(&mut self, copy: &PendingCopy) {
@@ -117,7 +115,7 @@ impl Run<'_, '_> {
             return;
         }
         let (thread, now) = (self.thread(lane), self.now(lane, None));
-        let clock = self.block.copies.committed[usize::from(thread)] + 1;
+        let clock = self.block.copies[usize::from(thread)].issued + 1;
         let agent = Access { clock, site: self.site(), lane: FIRST_AGENT + thread };
         let at = (allocation, offset as u64 / u64::from(self.machine.program.granules[1]));
         // The check of the issuing thread covers races with the start of the copy.
@@ -125,24 +123,23 @@ impl Run<'_, '_> {
     }
 
     pub fn commit_copies(&mut self) {
-        threads_of(self.warp.index, self.active).for_each(|thread| self.block.copies.commit(thread.into()));
+        threads_of(self.warp.index, self.active).for_each(|thread| self.block.copies[usize::from(thread)].commit());
     }
 
     /// The copies of a thread that an arrival at an mbarrier tracks, and their clock view.
     ///
     /// They follow what the thread did before it issued them, but not what it did since.
-    pub fn arriving_copies(&self, thread: u16) -> (Vec<(u16, u64)>, ClockView) {
-        let (copies, at) = (&self.block.copies, usize::from(thread));
-        let clock = copies.committed[at] + u32::from(!copies.open[at].is_empty());
-        let mut view = ClockView::of_agent(self.block.linear as u32, FIRST_AGENT + thread, clock);
-        view.join(&copies.issued[at]);
-        (copies.numbers(at).into_iter().map(|number| (thread, number)).collect(), view)
+    pub fn arriving_copies(&self, thread: u16) -> (Vec<(u16, u32)>, ClockView) {
+        let copies = &self.block.copies[usize::from(thread)];
+        let mut view = ClockView::of_agent(self.block.linear as u32, FIRST_AGENT + thread, copies.issued);
+        view.join(&copies.view);
+        (copies.in_flight().map(|copy| (thread, copy.clock)).collect(), view)
     }
 
     /// Completes copies that an mbarrier tracked.
-    pub fn complete_copies(&mut self, copies: &[(u16, u64)]) {
-        for &(thread, number) in copies {
-            if let Some(copy) = self.block.copies.take(thread.into(), number) {
+    pub fn complete_copies(&mut self, copies: &[(u16, u32)]) {
+        for &(thread, clock) in copies {
+            if let Some(copy) = self.block.copies[usize::from(thread)].take(clock) {
                 self.land(&copy);
                 self.record_copy(thread, &copy);
             }
@@ -171,18 +168,15 @@ impl Run<'_, '_> {
     /// Completes copies of the active lanes; from here on, the lanes count as the writers.
     pub fn wait_copies(&mut self, pending: Option<u32>) {
         for thread in threads_of(self.warp.index, self.active) {
-            let done = self.block.copies.wait(thread.into(), pending);
+            let done = self.block.copies[usize::from(thread)].wait(pending);
             for copy in &done {
                 self.land(copy);
             }
             if !self.machine.config.checks {
                 continue;
             }
-            let view = ClockView::of_agent(
-                self.block.linear as u32,
-                FIRST_AGENT + thread,
-                self.block.copies.completed(thread.into()),
-            );
+            let completed = self.block.copies[usize::from(thread)].completed;
+            let view = ClockView::of_agent(self.block.linear as u32, FIRST_AGENT + thread, completed);
             self.block.clocks.acquire(thread, &view);
             done.iter().for_each(|copy| self.record_copy(thread, copy));
         }

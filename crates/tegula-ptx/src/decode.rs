@@ -284,7 +284,8 @@ impl<'a> Lowering<'a> {
         let first = if let Operand::Vector(parts) = operand { parts.first() } else { Some(operand) };
         let declared = first.and_then(|first| if let Operand::Name(name) = first { self.declared(name) } else { None });
         let register_bits = 8 * declared.unwrap_or(ty).size().clamp(ty.size(), 8);
-        let transfer = Box::new(Transfer { address, registers, ty, register_bits, order, scope, volatile, read_only });
+        let transfer =
+            Box::new(Transfer { address, registers, ty, register_bits, order, scope, lockstep: volatile, read_only });
         Ok(if loads { Op::Load(transfer) } else { Op::Store(transfer) })
     }
 

@@ -15,6 +15,7 @@ use crate::error::LowerError;
 use crate::program::{
     Function, Instruction, KernelInfo, NO_JOIN, Op, Parameter, Program, Reg, SINK, SharedSymbol, SiteSource, Slot, ZERO,
 };
+use crate::properties::{mark_polls, properties};
 
 /// A variable of the module in global or constant memory.
 #[derive(Clone, Debug)]
@@ -539,7 +540,8 @@ impl<'a> Lowering<'a> {
     fn finish(mut self, kernel: &str) -> Result<(Program, Vec<ModuleVariable>), LowerError> {
         debug_assert_eq!(self.kernel.name, kernel);
         self.mark_recursive();
-        let (granules, orders_finely, orders_blocks) = crate::properties::properties(&self.code, &self.registers);
+        mark_polls(&mut self.code);
+        let (granules, orders_finely, orders_blocks) = properties(&self.code, &self.registers);
         let dynamic_start = self.static_shared;
         for symbol in self.shared.iter_mut().skip(1).filter(|symbol| symbol.bytes.is_none()) {
             // The alignment was kept in the place of the offset.

@@ -46,7 +46,7 @@ impl Run<'_, '_> {
                 self.changed = true;
                 continue;
             }
-            let strong = Kind { access: AccessKind::Read, scope: Some(Scope::Block), volatile: false };
+            let strong = Kind { access: AccessKind::Read, scope: Some(Scope::Block), lockstep: false };
             self.check(location, lane, 8, strong);
             if !self.block.mbarriers.contains_key(&offset) {
                 let text = self.describe(location);

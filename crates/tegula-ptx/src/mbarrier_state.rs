@@ -11,8 +11,8 @@ pub(crate) struct Mbarrier {
     pub phase: u64,
     pub released: ClockView,
     pub published: ClockView,
-    /// The `cp.async` copies that the current phase tracks: threads, and numbers of copies.
-    pub copies: Vec<(u16, u64)>,
+    /// The `cp.async` copies that the current phase tracks: threads, and clocks of copies.
+    pub copies: Vec<(u16, u32)>,
 }
 
 impl Mbarrier {

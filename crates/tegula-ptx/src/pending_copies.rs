@@ -11,76 +11,96 @@ pub(crate) struct PendingCopy {
     pub bytes: [u8; 16],
     pub len: u32,
     pub site: u32,
-    /// The clock of the copy: the number of its group.
+    /// Its number among the copies of its thread, from 1.
     pub clock: u32,
-    /// Number among the copies of the block.
-    pub number: u64,
 }
 
-/// The copies of the threads of a block: the open group, and committed groups, oldest first.
-#[derive(Debug)]
+/// The copies of a thread.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PendingCopies {
-    pub open: Vec<Vec<PendingCopy>>,
-    groups: Vec<VecDeque<Vec<PendingCopy>>>,
-    /// Number of groups that each thread has committed: the clock of its copies.
-    pub committed: Vec<u32>,
-    /// What each thread had done when it issued its copies, in kernels with mbarriers for copies.
-    pub issued: Vec<ClockView>,
-    /// Number of copies of the block.
-    pub count: u64,
+    /// The copies of the open group that are in flight.
+    open: Vec<PendingCopy>,
+    /// Committed groups, oldest first: the copies in flight, and the clock at the commit.
+    groups: VecDeque<(Vec<PendingCopy>, u32)>,
+    /// The clock of the last copy that was issued, and of the last that the thread has waited for.
+    pub issued: u32,
+    pub completed: u32,
+    /// What the thread had done when it issued its copies, in kernels with mbarriers for copies.
+    pub view: ClockView,
 }
 
 impl PendingCopies {
-    pub fn new(threads: u32) -> Self {
-        let n = threads as usize;
-        PendingCopies {
-            open: vec![Vec::new(); n],
-            groups: vec![VecDeque::new(); n],
-            committed: vec![0; n],
-            issued: vec![ClockView::default(); n],
-            count: 0,
-        }
+    /// Adds a copy to the open group.
+    pub fn issue(&mut self, copy: PendingCopy) {
+        self.issued = copy.clock;
+        self.open.push(copy);
     }
 
-    pub fn commit(&mut self, thread: usize) {
-        let group = std::mem::take(&mut self.open[thread]);
-        self.groups[thread].push_back(group);
-        self.committed[thread] += 1;
+    pub fn commit(&mut self) {
+        self.groups.push_back((std::mem::take(&mut self.open), self.issued));
     }
 
     /// Takes the copies that are complete once at most `pending` groups are in flight.
-    pub fn wait(&mut self, thread: usize, pending: Option<u32>) -> Vec<PendingCopy> {
-        if pending.is_none() && !self.open[thread].is_empty() {
-            self.commit(thread);
+    pub fn wait(&mut self, pending: Option<u32>) -> Vec<PendingCopy> {
+        if pending.is_none() {
+            self.commit();
         }
-        let groups = &mut self.groups[thread];
-        let done = groups.len().saturating_sub(pending.unwrap_or(0) as usize);
-        groups.drain(..done).flatten().collect()
+        let done = self.groups.len().saturating_sub(pending.unwrap_or(0) as usize);
+        self.completed = self.groups.range(..done).next_back().map_or(self.completed, |&(_, clock)| clock);
+        self.groups.drain(..done).flat_map(|(copies, _)| copies).collect()
     }
 
-    /// The site of the last copy of a thread to an offset that is in flight.
-    pub fn site(&self, thread: usize, offset: u32) -> Option<u32> {
-        let groups = self.groups[thread].iter().chain([&self.open[thread]]);
-        let mut copies = groups.flatten().filter(|copy| (copy.offset..copy.offset + copy.len).contains(&offset));
+    /// The copies in flight, oldest first.
+    pub fn in_flight(&self) -> impl DoubleEndedIterator<Item = &PendingCopy> {
+        self.groups.iter().flat_map(|(copies, _)| copies).chain(&self.open)
+    }
+
+    /// The site of the last copy to an offset that is in flight.
+    pub fn site(&self, offset: u32) -> Option<u32> {
+        let mut copies = self.in_flight().filter(|copy| (copy.offset..copy.offset + copy.len).contains(&offset));
         copies.next_back().map(|copy| copy.site)
     }
 
-    /// The numbers of the copies of a thread that are in flight.
-    pub fn numbers(&self, thread: usize) -> Vec<u64> {
-        self.groups[thread].iter().chain([&self.open[thread]]).flatten().map(|copy| copy.number).collect()
-    }
-
-    /// Takes a copy, if it is still in flight.
-    pub fn take(&mut self, thread: usize, number: u64) -> Option<PendingCopy> {
-        let groups = self.groups[thread].iter_mut().chain([&mut self.open[thread]]);
+    /// Takes a copy by its clock, if it is still in flight.
+    pub fn take(&mut self, clock: u32) -> Option<PendingCopy> {
+        let groups = self.groups.iter_mut().map(|(copies, _)| copies).chain([&mut self.open]);
         groups.into_iter().find_map(|group| {
-            let at = group.iter().position(|copy| copy.number == number)?;
+            let at = group.iter().position(|copy| copy.clock == clock)?;
             Some(group.remove(at))
         })
     }
+}
 
-    /// The number of the last group that is complete.
-    pub fn completed(&self, thread: usize) -> u32 {
-        self.committed[thread] - self.groups[thread].len() as u32
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(clock: u32) -> PendingCopy {
+        PendingCopy { offset: 16 * clock, bytes: [0; 16], len: 16, site: clock, clock }
+    }
+
+    fn clocks(copies: &[PendingCopy]) -> Vec<u32> {
+        copies.iter().map(|copy| copy.clock).collect()
+    }
+
+    #[test]
+    fn wait_completes_all_but_the_last_groups() {
+        let mut copies = PendingCopies::default();
+        for clock in 1..=3 {
+            copies.issue(copy(clock));
+            copies.commit();
+        }
+        copies.issue(copy(4));
+        assert_eq!((clocks(&copies.wait(Some(1))), copies.completed), (vec![1, 2], 2));
+        assert_eq!(copies.site(64 + 4), Some(4));
+        assert_eq!((clocks(&copies.wait(None)), copies.completed), (vec![3, 4], 4));
+    }
+
+    #[test]
+    fn wait_covers_copies_that_an_mbarrier_completed() {
+        let mut copies = PendingCopies::default();
+        copies.issue(copy(1));
+        assert!(copies.take(1).is_some() && copies.take(1).is_none());
+        assert_eq!((copies.wait(None).len(), copies.completed), (0, 1));
     }
 }

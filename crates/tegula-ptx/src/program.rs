@@ -174,7 +174,8 @@ pub(crate) struct Transfer {
     pub register_bits: u32,
     pub order: MemoryOrder,
     pub scope: Scope,
-    pub volatile: bool,
+    /// Whether it may count on the lanes of a warp to run in lockstep: it is volatile, and no poll.
+    pub lockstep: bool,
     /// `ld.global.nc`: through the read-only path.
     pub read_only: bool,
 }

@@ -4,7 +4,7 @@ use tegula_ir::MemoryOrder;
 
 use crate::alu::Lanes;
 use crate::ast::StateSpace;
-use crate::program::{Instruction, MbarrierOp, Op};
+use crate::program::{Instruction, MbarrierOp, Op, Reg};
 
 /// Granules of shared and global memory, and how finely the program orders accesses.
 ///
@@ -61,4 +61,49 @@ pub(crate) fn are_mixed(code: &[Instruction]) -> bool {
 /// Whether completions of `cp.async` copies arrive at mbarriers.
 pub(crate) fn copies_arrive(code: &[Instruction]) -> bool {
     code.iter().any(|instruction| matches!(instruction.op, Op::Mbarrier { op: MbarrierOp::CopyArrive { .. }, .. }))
+}
+
+/// Marks the loads of loops that only wait for their values: they do not count on lockstep.
+///
+/// Such a loop has no effect, and loads from an address that it does not change.
+pub(crate) fn mark_polls(code: &mut [Instruction]) {
+    for end in 0..code.len() {
+        let Op::Branch { target, .. } = code[end].op else { continue };
+        let start = target as usize;
+        if start > end || !code[start..=end].iter().all(|instruction| only_waits(&instruction.op)) {
+            continue;
+        }
+        for at in start..=end {
+            let Op::Load(transfer) = &code[at].op else { continue };
+            let base = transfer.address.base;
+            let polls = !code[start..=end].iter().any(|instruction| changes(&instruction.op, base));
+            if let Op::Load(transfer) = &mut code[at].op {
+                transfer.lockstep &= !polls;
+            }
+        }
+    }
+}
+
+/// Whether an operation has no effect but on registers.
+fn only_waits(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Arithmetic { .. }
+            | Op::Move { .. }
+            | Op::Special { .. }
+            | Op::Load(_)
+            | Op::Fence { .. }
+            | Op::Branch { .. }
+            | Op::Nop
+    )
+}
+
+/// Whether an operation of a loop that only waits changes a register.
+fn changes(op: &Op, reg: Reg) -> bool {
+    match op {
+        Op::Arithmetic { dst, .. } => dst.contains(&reg),
+        Op::Move { dst, .. } | Op::Special { dst, .. } => *dst == reg,
+        Op::Load(transfer) => transfer.registers.contains(&reg),
+        _ => false,
+    }
 }

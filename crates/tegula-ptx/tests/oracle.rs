@@ -138,7 +138,6 @@ fn check_seed(seed: u64) -> Count {
 }
 
 #[test]
-#[ignore = "the checker and the oracle differ on barriers of divergent warps; run it with --ignored"]
 fn random_programs_race_where_the_memory_model_says_so() {
     let full = std::env::var("TEGULA_FULL").is_ok_and(|full| full == "1");
     let first = number("TEGULA_SEED", 0);

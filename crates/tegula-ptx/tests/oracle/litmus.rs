@@ -316,9 +316,36 @@ fn warp_reduction_needs_warp_synchronization() {
     let masked = warp_reduction("", "bar.warp.sync 0xffff;");
     computes("mask of the lanes", [1, 16], &masked, &[16]);
     // Volatile accesses are ordered loosely; but lanes need not run in lockstep.
-    let (outcome, ..) = run([1, 16], &warp_reduction(".volatile", ""), 1);
-    assert!(outcome.error().is_some_and(|error| error.kind == FindingKind::Race), "{:#?}", outcome.diagnostics);
+    check("volatile", [1, 16], &warp_reduction(".volatile", ""), &races);
     computes("volatile, synchronized", [1, 16], &warp_reduction(".volatile", "bar.warp.sync 0xffffffff;"), &[16]);
+}
+
+#[test]
+fn volatile_access_races_within_a_warp_unless_it_polls() {
+    let body = |read: &str| {
+        format!(
+            "
+            setp.eq.u32 %p, %t, 0;
+            @%p st.volatile.shared.u32 [s], 5; // W
+            setp.ne.u32 %p, %t, 9;
+            @%p bra DONE;
+            {read}
+            st.global.u32 [%data], %v;
+            DONE:"
+        )
+    };
+    let poll = "SPIN: ld.volatile.shared.u32 %v, [s];\nsetp.eq.u32 %q, %v, 0;\n@%q bra SPIN;";
+    computes("poll", [1, 32], &body(poll), &[5]);
+    check("read", [1, 32], &body("ld.volatile.shared.u32 %v, [s]; // R"), &[race("W", "R")]);
+    // The loop has an end of its own: it waits for nothing.
+    let sum = "
+        mov.u32 %a, s;
+        add.u32 %b, %a, 8;
+        SUM: ld.volatile.shared.u32 %v, [%a]; // R
+        add.u32 %a, %a, 4;
+        setp.lt.u32 %q, %a, %b;
+        @%q bra SUM;";
+    check("sum", [1, 32], &body(sum), &[race("W", "R")]);
 }
 
 #[test]
