@@ -1,4 +1,5 @@
-//! `tegula check` on `.ptx` and `.cu` files: arguments, formulas, outputs, costs, and one-line errors.
+//! `tegula check` on `.ptx` and `.cu` files: arguments, formulas, outputs, costs, and one-line
+//! errors.
 
 use std::fs;
 use std::process::{Command, Output};
