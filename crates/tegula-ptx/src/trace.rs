@@ -162,6 +162,17 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            RequestKind::Load => "load",
+            RequestKind::Store => "store",
+            RequestKind::Atomic => "atomic",
+            RequestKind::CopyFrom => "copy-from",
+            RequestKind::CopyTo => "copy-to",
+        }
+    }
+
     /// Its verb in descriptions.
     pub fn verb(self) -> &'static str {
         match self {
