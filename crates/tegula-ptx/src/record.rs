@@ -88,7 +88,10 @@ impl Partial {
 impl Run<'_, '_> {
     /// Notes a request of the current instruction, if it is recorded.
     pub fn note_request(&mut self, target: &Target, bytes: u32) {
-        if let Some(recorder) = self.partial.recorder_of(self.block.linear) {
+        let is_parameter = |lane: usize| matches!(target.locations[lane], Location::Param { .. });
+        if let Some(recorder) = self.partial.recorder_of(self.block.linear)
+            && !lanes(target.lanes).all(is_parameter)
+        {
             recorder.requests.push(Noted { locations: target.locations, lanes: target.lanes, bytes });
         }
     }

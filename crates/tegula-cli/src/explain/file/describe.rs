@@ -107,30 +107,39 @@ fn count(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(count)) }
 }
 
-/// The elements that requests access: one, a range, every n-th one, or the first and the last.
+/// The elements that requests access, one, a range, every n-th one, or the first and the last; of one
+/// request also their values.
 fn pattern(view: &FileView, requests: &[&Request]) -> String {
     let memory = requests[0].memory;
     let size = u64::from(view.memories[memory as usize].ty.size().max(1));
-    let of = |request: &&Request| {
-        request.offsets.iter().flat_map(|&offset| view.elements(request, offset)).collect::<Vec<_>>()
-    };
-    let in_lanes: Vec<u64> = requests.iter().flat_map(of).collect();
-    let mut all = in_lanes.clone();
-    all.sort_unstable();
-    all.dedup();
-    let element = |index: u64| view.element(memory, index * size);
-    let (Some(&first), Some(&last)) = (all.first(), all.last()) else { return element(0) };
-    let stride = all.get(1).map_or(1, |second| second - first);
-    let even = all.windows(2).all(|pair| pair[1] - pair[0] == stride);
-    let lanes = requests.iter().fold(0, |lanes, request| lanes | request.lanes).count_ones();
-    match all.len() {
-        1 if lanes > 1 => format!("{}, the same in {lanes} lanes", element(first)),
-        1 => element(first),
-        2 => format!("{}, {}", element(first), element(last)),
-        elements if even && stride == 1 => format!("{} to {}, {elements} elements", element(first), element(last)),
-        elements if even => {
-            format!("{}, {} to {}, {elements} elements", element(first), element(first + stride), element(last))
-        }
-        elements => format!("{elements} elements from {} to {}", element(first), element(last)),
+    let mut all: Vec<(u64, &[u8])> = Vec::new();
+    for (request, (_, offset, data)) in requests.iter().flat_map(|of| of.accesses().map(move |access| (of, access))) {
+        all.extend(view.elements(request, offset).zip(data.chunks(size as usize)));
     }
+    all.sort_unstable_by_key(|(element, _)| *element);
+    all.dedup_by_key(|(element, _)| *element);
+    let element = |at: usize| view.element(memory, all[at].0 * size);
+    let value = |at: usize| view.value(memory, all[at].1);
+    if all.is_empty() {
+        return view.memories[memory as usize].name.clone();
+    }
+    let stride = all.get(1).map_or(1, |second| second.0 - all[0].0);
+    let even = all.windows(2).all(|pair| pair[1].0 - pair[0].0 == stride);
+    let lanes = requests.iter().fold(0, |lanes, request| lanes | request.lanes).count_ones();
+    let last = all.len() - 1;
+    let elements = match all.len() {
+        1 if lanes > 1 => format!("{}, the same in {lanes} lanes", element(0)),
+        1 => element(0),
+        2 => format!("{}, {}", element(0), element(1)),
+        elements if even && stride == 1 => format!("{} to {}, {elements} elements", element(0), element(last)),
+        elements if even => format!("{}, {} to {}, {elements} elements", element(0), element(1), element(last)),
+        elements => format!("{elements} elements from {} to {}", element(0), element(last)),
+    };
+    let values = match all.len() {
+        _ if requests.len() > 1 => return elements,
+        1 => value(0),
+        2 => format!("{}, {}", value(0), value(1)),
+        _ => format!("{}, {} … {}", value(0), value(1), value(last)),
+    };
+    format!("{elements} = {values}")
 }

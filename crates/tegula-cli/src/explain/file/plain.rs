@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use tegula_ptx::SourceLine;
 use tegula_ptx::trace::Step;
 
 use super::super::text::{WIDTH, wrapped};
@@ -121,12 +122,12 @@ fn print_finding(
 }
 
 /// The source lines of a finding, each once: place and text.
-pub fn named_lines(view: &FileView, finding: &Finding) -> Vec<(String, String)> {
+fn named_lines(view: &FileView, finding: &Finding) -> Vec<(String, String)> {
     let mut lines: Vec<(String, String)> = Vec::new();
     for (file, number) in finding.source.iter().filter_map(|place| place.rsplit_once(':')) {
         let number: u32 = number.parse().unwrap_or(0);
         let Some(text) = view.text(file).get((number as usize).wrapping_sub(1)) else { continue };
-        let place = format!("line {number}");
+        let place = view.place(&SourceLine { file: file.into(), line: number, inlined_at: None });
         if !lines.contains(&(place.clone(), text.clone())) {
             lines.push((place, text.clone()));
         }
