@@ -133,7 +133,8 @@ impl Kernel {
         Ok(schedule::run((&self.program, &self.variables), launch, buffers, config, None)?.0)
     }
 
-    /// Runs a launch, and records what one of its blocks does; results are in the buffers afterwards.
+    /// Runs a launch, and records what one of its blocks does; results are in the buffers
+    /// afterwards.
     ///
     /// # Errors
     /// Those of [`Kernel::run`], and a block that the grid does not have.

@@ -292,10 +292,10 @@ pub(crate) fn finish(machine: &Machine<'_>, recorder: Recorder, diagnostics: &[D
     trace
 }
 
-/// The event that a diagnostic is about: the first access to its element, else the last event of its
-/// first line, if it is an error.
+/// The event that a diagnostic is about: the first access to its element, else the last event of
+/// its first line, if it is an error.
 fn place(machine: &Machine<'_>, trace: &Trace, diagnostic: &Diagnostic) -> Option<(usize, usize)> {
-    let events = trace.steps.iter().enumerate().flat_map(|(step, of)| {
+    let mut events = trace.steps.iter().enumerate().flat_map(|(step, of)| {
         let events = of.events.iter().enumerate();
         events.map(move |(at, event)| ((step, at), event))
     });
@@ -311,7 +311,7 @@ fn place(machine: &Machine<'_>, trace: &Trace, diagnostic: &Diagnostic) -> Optio
         }
         None if diagnostic.severity() == tegula_core::diagnostic::Severity::Error => {
             let line = diagnostic.lines.first()?;
-            events.filter(|(_, event)| trace.line(event.line) == line).last().map(|(place, _)| place)
+            events.rfind(|(_, event)| trace.line(event.line) == line).map(|(place, _)| place)
         }
         None => None,
     }

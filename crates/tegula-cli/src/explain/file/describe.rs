@@ -107,8 +107,8 @@ fn count(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(count)) }
 }
 
-/// The elements that requests access, one, a range, every n-th one, or the first and the last; of one
-/// request also their values.
+/// The elements that requests access: one, a range, every n-th one, or the first and the last; of
+/// one request also their values.
 fn pattern(view: &FileView, requests: &[&Request]) -> String {
     let memory = requests[0].memory;
     let size = u64::from(view.memories[memory as usize].ty.size().max(1));

@@ -201,8 +201,8 @@ impl FileView {
     }
 }
 
-/// A memory as it is shown: what the PTX declares as bytes has the source's type and extents, or the
-/// type of the accesses.
+/// A memory as it is shown: what the PTX declares as bytes has the source's type and extents, or
+/// the type of the accesses.
 fn shown(number: u32, memory: &Memory, trace: &Trace, declarations: &Declarations) -> Shown {
     let name = readable(&memory.name);
     let accessed = || {
