@@ -2,11 +2,13 @@
 
 mod check_file;
 mod explain;
+mod explain_file;
 mod products;
 mod tune;
 
+use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub use check_file::{FileOptions, Output};
@@ -14,6 +16,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 pub use explain::ExplainArgs;
+pub use explain_file::ExplainFileArgs;
 pub use products::{ProductCase, ProductsArgs};
 use tegula::Accuracy;
 use tegula::element::Type;
@@ -25,7 +28,7 @@ use tegula_kernels::plan::{OperandLayout, Recipe};
 use tegula_kernels::{INJECTED_BUGS, Mapping, NameSyntax, Plain, Variant};
 pub use tune::TuneArgs;
 
-use crate::check_target::{CheckTarget, CheckTargetParser};
+use crate::check_target::{CheckTarget, CheckTargetParser, is_source_file};
 use crate::failure::Failure;
 use crate::interpreter_options::InterpreterOptions;
 use crate::kernel::{KernelArg, KernelParser, Problem, bug_help, default_configuration};
@@ -246,6 +249,9 @@ pub enum Command {
     /// Show how a kernel computes a product, step by step and thread by thread
     #[command(after_help = explain::EXAMPLES)]
     Explain(Box<ExplainArgs>),
+    /// Show how a kernel of a .cu or .ptx file runs, source line by source line
+    #[command(hide = true, override_usage = explain_file::USAGE, after_help = explain_file::EXAMPLES)]
+    ExplainFile(Box<ExplainFileArgs>),
     /// Time products, against a peer library in the same run
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(Box<BenchArgs>),
@@ -724,8 +730,8 @@ pub struct CompletionsArgs {
 }
 
 /// The commands with a manual page.
-const COMMANDS: [&str; 10] =
-    ["mul", "check", "explain", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"];
+const COMMANDS: [&str; 11] =
+    ["mul", "check", "explain", "explain-file", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"];
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
@@ -817,9 +823,23 @@ pub fn short(x: f64) -> String {
     if x == 0.0 || (1e-5..1e16).contains(&x.abs()) { x.to_string() } else { format!("{x:e}") }
 }
 
+/// The arguments, where `explain` with a source file is the command `explain-file`.
+fn with_explain_file(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    let is_option = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"-");
+    let is_source = |arg: &OsString| !arg.as_encoded_bytes().contains(&b'=') && is_source_file(Path::new(arg));
+    if let Some(command) = (1..args.len()).find(|&at| !is_option(&args[at]))
+        && args[command] == "explain"
+        && args[command + 1..].iter().any(|arg| !is_option(arg) && is_source(arg))
+    {
+        args[command] = "explain-file".into();
+    }
+    args
+}
+
 /// Parses the command line. `None` after help or the version was printed.
 pub fn parse() -> Result<Option<Cli>, Failure> {
-    match Cli::try_parse() {
+    match Cli::try_parse_from(with_explain_file(std::env::args_os())) {
         Ok(cli) => Ok(Some(cli)),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             tegula_files::check_standard_output()?;
@@ -886,6 +906,19 @@ mod tests {
                 examples.into_iter().all(|line| line.chars().count() <= 80),
                 "a terminal would break a line: {help}"
             );
+        }
+    }
+
+    #[test]
+    fn explain_of_a_source_file_is_a_command_of_its_own() {
+        let command = |line: &str| with_explain_file(line.split(' ').map(OsString::from))[2].clone();
+        for line in
+            ["tegula -q explain k.cu --grid 1", "tegula -q explain --kernel f K.PTX", "tegula -q explain -D A=1 k.cuh"]
+        {
+            assert_eq!(command(line), "explain-file", "{line}");
+        }
+        for line in ["tegula -q explain a.npy b.npy", "tegula -q explain --x=k.cu", "tegula -q check k.cu explain"] {
+            assert_ne!(command(line), "explain-file", "{line}");
         }
     }
 

@@ -6,22 +6,22 @@ mod arguments;
 mod compare;
 mod compile;
 mod costs;
-mod element;
+pub mod element;
 mod evaluate;
 mod expect;
 mod fields;
 pub mod formula;
-mod report;
+pub mod report;
 mod signature;
-mod source;
-mod symbol;
+pub mod source;
+pub mod symbol;
 mod tensor;
 pub mod value;
 
 use std::path::Path;
 
 use tegula_files::{WriteOptions, number};
-use tegula_ptx::{Buffer, Config, Launch, Outcome};
+use tegula_ptx::{Buffer, Config, Launch, LaunchError, Outcome};
 
 use crate::args::{CheckArgs, FileOptions};
 use crate::failure::{Failure, Result};
@@ -36,33 +36,95 @@ use source::Source;
 /// The command, for a file.
 pub fn run(args: &CheckArgs, path: &Path, progress: &ProgressDisplay) -> Result<()> {
     let options = &args.file;
-    let source = load(options, path, progress)?;
-    let (Configuration { grid, block, shared }, proposed) = configuration(options, &source)?;
-    let Arguments { mut buffers, arguments, variables, names } =
-        arguments::bind(&source.signature, &options.arguments, &options.variables, progress)?;
-    let bound = Arguments { buffers: buffers.clone(), names, ..Arguments::default() };
-    let outputs = outputs(options, &bound)?;
-    let expected = options.expect.iter().map(|formula| Expected::new(formula, options.tolerance, &bound, progress));
-    let expected: Vec<Expected> = expected.collect::<Result<_>>()?;
-    expected.iter().for_each(|expected| expected.mark_unwritten(&mut buffers));
-    let launch = Launch { grid, block, shared, arguments, variables };
-    let before = options.compare.map(|_| buffers.clone());
-
-    let outcome = interpret(args, &source, &launch, &mut buffers, progress)?;
-    let mut report = file_report(args, &source, &launch, &bound.buffers, &outcome);
-    report.launch_line = proposed.map(|launch| launch.line);
+    let mut prepared = Prepared::new(options, path, progress)?;
+    let before = options.compare.map(|_| prepared.buffers.clone());
+    let outcome = prepared.interpret(args, progress)?;
+    let mut report = prepared.report(args.interpreter.seeds, &outcome);
     if let (Some(ordinal), Some(before)) = (options.compare, before) {
-        let buffers = compare::Buffers { before, after: &buffers };
-        compare::on_gpu(ordinal, &source, &launch, buffers, &mut report, (args.json, progress))?;
+        let buffers = compare::Buffers { before, after: &prepared.buffers };
+        let Prepared { source, launch, .. } = &prepared;
+        compare::on_gpu(ordinal, source, launch, buffers, &mut report, (args.json, progress))?;
     }
-    if outcome.completed {
-        expected.iter().for_each(|expected| report.add(expected.compare(&mut buffers)));
-    }
-    for (index, path) in outputs {
-        write(&buffers[index], path, progress)?;
-    }
-    print(args, &source, &outcome, &mut report)?;
+    prepared.results(&outcome, &mut report, progress)?;
+    print(args, &prepared.source, &outcome, &mut report)?;
     if report.ok { Ok(()) } else { Err(Failure::new(format!("kernel {}: {}", report.kernel, report.verdict()))) }
+}
+
+/// A kernel of a file with its launch, before and after it ran.
+pub struct Prepared<'a> {
+    pub source: Source,
+    pub launch: Launch,
+    pub buffers: Vec<Buffer>,
+    /// The line of the launch in the source that grid and block are from.
+    launch_line: Option<u32>,
+    /// The buffers to write afterwards.
+    outputs: Vec<(usize, &'a tegula_files::ArrayPath)>,
+    expected: Vec<Expected>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Compiles the file, and binds the arguments of the options.
+    ///
+    /// # Errors
+    /// Whatever keeps the kernel from running, before it runs.
+    pub fn new(options: &'a FileOptions, path: &Path, progress: &ProgressDisplay) -> Result<Prepared<'a>> {
+        let source = load(options, path, progress)?;
+        let (Configuration { grid, block, shared }, proposed) = configuration(options, &source)?;
+        let launch_line = proposed.map(|launch| launch.line);
+        let Arguments { mut buffers, arguments, variables, names } =
+            arguments::bind(&source.signature, &options.arguments, &options.variables, progress)?;
+        let bound = Arguments { buffers: buffers.clone(), names, ..Arguments::default() };
+        let outputs = outputs(options, &bound)?;
+        let expected = options.expect.iter().map(|formula| Expected::new(formula, options.tolerance, &bound, progress));
+        let expected: Vec<Expected> = expected.collect::<Result<_>>()?;
+        expected.iter().for_each(|expected| expected.mark_unwritten(&mut buffers));
+        let launch = Launch { grid, block, shared, arguments, variables };
+        Ok(Prepared { source, launch, buffers, launch_line, outputs, expected })
+    }
+
+    fn interpret(&mut self, args: &CheckArgs, progress: &ProgressDisplay) -> Result<Outcome> {
+        let Prepared { source, launch, buffers, .. } = self;
+        let _checking = progress.phase(&format!("checking {}", source.signature.kernel), Unit::Products, 0);
+        let config = Config { steps: args.interpreter.steps, ..Config::default() };
+        let outcome = source.kernel.check(launch, buffers, &config, args.interpreter.seeds.into());
+        outcome.map_err(|error| self.failure(&error))
+    }
+
+    /// The failure of a launch that cannot run.
+    pub fn failure(&self, error: &LaunchError) -> Failure {
+        let Source { file, signature, .. } = &self.source;
+        Failure::new(format!("{file}: {}: {}", signature.kernel, error.message))
+    }
+
+    /// The report of an outcome, without the results.
+    pub fn report(&self, seeds: u32, outcome: &Outcome) -> FileReport {
+        let report = file_report(seeds, &self.source, &self.launch, &self.buffers, outcome);
+        FileReport { launch_line: self.launch_line, ..report }
+    }
+
+    /// Compares the results with those expected, and writes the outputs.
+    ///
+    /// # Errors
+    /// Files that cannot be written.
+    pub fn results(&mut self, outcome: &Outcome, report: &mut FileReport, progress: &ProgressDisplay) -> Result<()> {
+        let Prepared { buffers, expected, outputs, .. } = self;
+        if outcome.completed {
+            expected.iter().for_each(|expected| report.add(expected.compare(buffers)));
+        }
+        outputs.iter().try_for_each(|&(index, path)| write(&buffers[index], path, progress))
+    }
+}
+
+impl Source {
+    /// The texts that its lines are of.
+    pub fn sources(&self) -> Sources {
+        let mut sources = Sources::new(&self.file, self.main_file());
+        sources.set("", &self.ptx);
+        if self.compiler.is_some() {
+            sources.set(self.main_file(), &self.text);
+        }
+        sources
+    }
 }
 
 /// Reads the file, compiles CUDA C++, and finds the kernel.
@@ -130,26 +192,7 @@ fn outputs<'a>(options: &'a FileOptions, arguments: &Arguments) -> Result<Vec<(u
     options.outputs.iter().map(each).collect()
 }
 
-fn interpret(
-    args: &CheckArgs,
-    source: &Source,
-    launch: &Launch,
-    buffers: &mut [Buffer],
-    progress: &ProgressDisplay,
-) -> Result<Outcome> {
-    let _checking = progress.phase(&format!("checking {}", source.signature.kernel), Unit::Products, 0);
-    let config = Config { steps: args.interpreter.steps, ..Config::default() };
-    let outcome = source.kernel.check(launch, buffers, &config, args.interpreter.seeds.into());
-    outcome.map_err(|error| Failure::new(format!("{}: {}: {}", source.file, source.signature.kernel, error.message)))
-}
-
-fn file_report(
-    args: &CheckArgs,
-    source: &Source,
-    launch: &Launch,
-    buffers: &[Buffer],
-    outcome: &Outcome,
-) -> FileReport {
+fn file_report(seeds: u32, source: &Source, launch: &Launch, buffers: &[Buffer], outcome: &Outcome) -> FileReport {
     let variables = source.kernel.variables().map(|(name, ..)| name);
     let globals: Vec<&str> = buffers.iter().map(|buffer| buffer.name.as_str()).chain(variables).collect();
     let mut report = FileReport {
@@ -158,7 +201,7 @@ fn file_report(
         grid: launch.grid,
         block: launch.block,
         shared: launch.shared,
-        seeds: args.interpreter.seeds,
+        seeds,
         ok: true,
         findings: Vec::new(),
         counters: outcome.counters.into(),
@@ -185,11 +228,7 @@ fn print(args: &CheckArgs, source: &Source, outcome: &Outcome, report: &mut File
     if args.json {
         return Ok(crate::report::json(&mut out, report)?);
     }
-    let mut sources = Sources::new(&source.file, main);
-    sources.set("", &source.ptx);
-    if source.compiler.is_some() {
-        sources.set(main, &source.text);
-    }
+    let mut sources = source.sources();
     Ok(report::print(&mut out, report, &costs, &mut sources, args.metrics)?)
 }
 

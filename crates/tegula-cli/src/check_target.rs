@@ -39,6 +39,12 @@ const ALL: &str = "exercises";
 /// Extensions of CUDA C++ and PTX.
 const EXTENSIONS: [&str; 4] = ["cu", "cuh", "cpp", "ptx"];
 
+/// Whether a path has an extension of CUDA C++ or PTX.
+pub fn is_source_file(path: &Path) -> bool {
+    let is_source = |extension: &OsStr| EXTENSIONS.iter().any(|source| extension.eq_ignore_ascii_case(source));
+    path.extension().is_some_and(is_source)
+}
+
 /// A parser of [`CheckTarget`]s.
 #[derive(Clone, Debug)]
 pub struct CheckTargetParser;
@@ -48,8 +54,7 @@ impl TypedValueParser for CheckTargetParser {
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<CheckTarget, Error> {
         let path = Path::new(value);
-        let is_source = |extension: &OsStr| EXTENSIONS.iter().any(|source| extension.eq_ignore_ascii_case(source));
-        if path.extension().is_some_and(is_source) {
+        if is_source_file(path) {
             return Ok(CheckTarget::File(path.into()));
         }
         let target = named(value).or_else(|| path.exists().then(|| CheckTarget::File(path.into())));

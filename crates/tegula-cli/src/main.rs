@@ -69,6 +69,7 @@ fn run() -> Result<()> {
         Command::Mul(args) => mul::run(args, &progress()),
         Command::Check(args) => check(args, &progress()),
         Command::Explain(args) => explain::run(args, &progress()),
+        Command::ExplainFile(args) => explain::file::run(args, &progress()),
         Command::Bench(args) => bench::run(args, &progress()),
         Command::Tune(args) => tune::run(args, &progress()),
         Command::Kernels(args) => kernels(args),

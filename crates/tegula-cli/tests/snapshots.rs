@@ -119,7 +119,8 @@ fn titles(line: &str) -> Option<String> {
 fn help() {
     let commands = ["mul", "check", "explain", "bench", "tune", "kernels", "devices", "doctor", "completions", "man"];
     let lines = commands.map(|command| format!("{command} --help"));
-    let lines: Vec<_> = ["", "--help", "--version"].into_iter().chain(lines.iter().map(String::as_str)).collect();
+    let first = ["", "--help", "--version", "explain k.cu --help"];
+    let lines: Vec<_> = first.into_iter().chain(lines.iter().map(String::as_str)).collect();
     agree("help", &lines, plain);
 }
 
@@ -323,7 +324,7 @@ fn parses(shell: &str, script: &str) {
 
 #[test]
 fn pages() {
-    agree("man", &["man", "man check"], plain);
+    agree("man", &["man", "man check", "man explain-file"], plain);
 }
 
 #[test]

@@ -9,7 +9,11 @@ pub fn value(ty: Type, bits: u64) -> f64 {
 
 /// Formats a value in about seven characters: exactly if that is short, else to four digits.
 pub fn format_value(ty: Type, bits: u64) -> String {
-    let value = value(ty, bits);
+    format_number(value(ty, bits))
+}
+
+/// Formats a number as [`format_value`] does.
+pub fn format_number(value: f64) -> String {
     let exact = if value == 0.0 { "0".into() } else { format!("{value}") };
     if exact.len() <= 6 || !value.is_finite() {
         exact

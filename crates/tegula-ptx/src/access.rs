@@ -641,6 +641,7 @@ impl Run<'_, '_> {
         if !self.machine.config.counters || target.lanes == 0 {
             return;
         }
+        self.note_request(target, bytes);
         let pc = self.pc as usize;
         let (mut shared, mut global) = (0u32, 0u32);
         let mut addresses = [0u64; 32];

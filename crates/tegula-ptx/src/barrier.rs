@@ -30,6 +30,7 @@ impl Block {
         partial: &mut Partial,
     ) {
         let barrier = std::mem::take(&mut self.barriers[id as usize]);
+        partial.recorder_of(self.linear).into_iter().for_each(|recorder| recorder.complete(id));
         if arrived > expected {
             report::arrivals(machine, self, &barrier, (id, arrived, expected), partial);
         }

@@ -10,6 +10,7 @@ use crate::launch::{Buffer, Config, Diagnostic, Launch, LaunchError, Outcome, So
 use crate::lower::{ModuleVariable, lower};
 use crate::program::Program;
 use crate::schedule;
+use crate::trace::{Trace, TraceFilter};
 
 /// A PTX module.
 ///
@@ -129,7 +130,30 @@ impl Kernel {
     /// [`LaunchError`] for arguments, a grid or a block that do not fit the kernel. Problems of the
     /// kernel itself are in the outcome.
     pub fn run(&self, launch: &Launch, buffers: &mut [Buffer], config: &Config) -> Result<Outcome, LaunchError> {
-        schedule::run((&self.program, &self.variables), launch, buffers, config)
+        Ok(schedule::run((&self.program, &self.variables), launch, buffers, config, None)?.0)
+    }
+
+    /// Runs a launch, and records what one of its blocks does; results are in the buffers
+    /// afterwards.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::run`], and a block that the grid does not have.
+    pub fn trace(
+        &self,
+        launch: &Launch,
+        buffers: &mut [Buffer],
+        config: &Config,
+        filter: &TraceFilter,
+    ) -> Result<(Outcome, Trace), LaunchError> {
+        if (0..3).any(|axis| filter.block[axis] >= launch.grid[axis]) {
+            let message = format!("block {:?} is out of range: the grid is {:?}", filter.block, launch.grid);
+            return Err(LaunchError { kernel: self.name().into(), message });
+        }
+        // Blocks that run concurrently would change values between an access and its record.
+        let config = Config { checks: true, counters: true, parallel: false, ..config.clone() };
+        let program = (&self.program, &self.variables[..]);
+        let (outcome, trace) = schedule::run(program, launch, buffers, &config, Some(filter))?;
+        Ok((outcome, trace.unwrap_or_default()))
     }
 
     /// Runs a launch once for each seed, and joins the diagnostics.

@@ -146,6 +146,15 @@ pub struct SourceLine {
     pub inlined_at: Option<Box<SourceLine>>,
 }
 
+impl SourceLine {
+    /// The line of a file that this one counts for: the call, for code inlined into it from another
+    /// file.
+    pub fn in_file(&self, file: &str) -> &SourceLine {
+        let mut calls = std::iter::successors(Some(self), |line| line.inlined_at.as_deref());
+        calls.find(|line| line.file == file).unwrap_or(self)
+    }
+}
+
 impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.file.as_str() {

@@ -27,6 +27,7 @@
 //! | `copy`, `pending_copies` | `cp.async`, and copies in flight |
 //! | `sizes` | strong accesses of different sizes, which race |
 //! | `print` | `printf` and `assert` |
+//! | `trace`, `recorder`, `record` | the trace of a block: its steps; while it runs; what is recorded |
 //! | `partial`, `report` | counts and findings; diagnostics as text |
 
 mod access;
@@ -57,12 +58,15 @@ mod pending_copies;
 mod print;
 mod program;
 mod properties;
+mod record;
+mod recorder;
 mod report;
 mod run;
 mod schedule;
 mod sizes;
 mod special;
 mod sync;
+pub mod trace;
 mod warp;
 
 pub use error::{LowerError, PtxError};

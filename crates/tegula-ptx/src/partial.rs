@@ -10,6 +10,7 @@ use tegula_interp::rules::{Access, RequestCache};
 use crate::ast::{Loc, StateSpace};
 use crate::launch::Diagnostic;
 use crate::program::{BarrierKind, Op, Program, SiteSource};
+use crate::recorder::Recorder;
 
 /// Counts of one instruction, over all warps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,9 +29,30 @@ pub(crate) struct InstructionCounts {
     pub shared_elements: u64,
 }
 
+impl InstructionCounts {
+    /// The counts since earlier ones.
+    pub fn since(&self, before: &InstructionCounts) -> InstructionCounts {
+        InstructionCounts {
+            warps: self.warps - before.warps,
+            lanes: self.lanes - before.lanes,
+            requests: self.requests - before.requests,
+            transactions: self.transactions - before.transactions,
+            conflicts: self.conflicts - before.conflicts,
+            elements: self.elements - before.elements,
+            shared_requests: self.shared_requests - before.shared_requests,
+            shared_transactions: self.shared_transactions - before.shared_transactions,
+            shared_elements: self.shared_elements - before.shared_elements,
+        }
+    }
+}
+
 /// Findings by kind and source lines, each from the lowest block.
 #[derive(Debug, Default)]
-pub(crate) struct Findings(BTreeMap<(FindingKind, Vec<FindingSite>), (u64, Diagnostic)>);
+pub(crate) struct Findings {
+    found: BTreeMap<(FindingKind, Vec<FindingSite>), (u64, Diagnostic)>,
+    /// The findings of a recorded block since they were last taken.
+    pub recorded: Option<(u64, Vec<Diagnostic>)>,
+}
 
 /// What tells lines apart: file, line and call, or the line of the PTX.
 type FindingSite = (u32, u32, u32);
@@ -47,10 +69,18 @@ fn finding_site(site: SiteSource) -> FindingSite {
 
 impl Findings {
     /// Adds a finding; `new` makes the diagnostic if it is the first, or from a lower block.
-    pub fn add(&mut self, kind: FindingKind, sites: &[SiteSource], block: u64, new: impl FnOnce() -> Diagnostic) {
-        let full = self.0.len() >= MAX_FINDINGS;
+    pub fn add(&mut self, kind: FindingKind, sites: &[SiteSource], block: u64, new: impl Fn() -> Diagnostic) {
+        if let Some((recorded, recent)) = &mut self.recorded
+            && *recorded == block
+        {
+            let diagnostic = new();
+            if recent.iter().all(|known| (known.kind, &known.lines) != (diagnostic.kind, &diagnostic.lines)) {
+                recent.push(diagnostic);
+            }
+        }
+        let full = self.found.len() >= MAX_FINDINGS;
         let key = (kind, sites.iter().map(|&site| finding_site(site)).collect());
-        match self.0.entry(key) {
+        match self.found.entry(key) {
             std::collections::btree_map::Entry::Occupied(mut entry) => {
                 let (first, diagnostic) = entry.get_mut();
                 diagnostic.times += 1;
@@ -66,8 +96,8 @@ impl Findings {
     }
 
     fn merge(mut self, other: Findings) -> Findings {
-        for (key, (block, diagnostic)) in other.0 {
-            match self.0.entry(key) {
+        for (key, (block, diagnostic)) in other.found {
+            match self.found.entry(key) {
                 std::collections::btree_map::Entry::Occupied(mut entry) => {
                     let (first, known) = entry.get_mut();
                     let times = known.times + diagnostic.times;
@@ -85,7 +115,7 @@ impl Findings {
     }
 
     pub fn into_vec(self) -> Vec<Diagnostic> {
-        self.0.into_values().map(|(_, diagnostic)| diagnostic).collect()
+        self.found.into_values().map(|(_, diagnostic)| diagnostic).collect()
     }
 }
 
@@ -110,6 +140,8 @@ pub(crate) struct Partial {
     pub barriers: Vec<(bool, bool)>,
     /// Strong accesses, if the program has some of different sizes.
     pub strong: StrongAccesses,
+    /// The recorder of a block, if one is recorded.
+    pub recorder: Option<Box<Recorder>>,
     /// What each block printed.
     pub output: BTreeMap<u64, String>,
     pub completed: bool,
@@ -125,6 +157,7 @@ impl Partial {
             findings: Findings::default(),
             barriers: vec![(false, false); instructions],
             strong: StrongAccesses::default(),
+            recorder: None,
             output: BTreeMap::new(),
             completed: true,
             stopped: false,
@@ -169,7 +202,8 @@ impl Partial {
     }
 }
 
-fn counters(op: &Op, counts: &InstructionCounts) -> Counters {
+/// The cost of an instruction from its counts.
+pub(crate) fn counters(op: &Op, counts: &InstructionCounts) -> Counters {
     let mut c = Counters::default();
     if op.counts() {
         c.lane_instructions = counts.lanes;

@@ -42,6 +42,20 @@ pub(crate) struct Program {
     pub approximate: Option<String>,
 }
 
+impl Program {
+    /// The number of the symbol that an offset in shared memory belongs to: the one addressed, else
+    /// one that holds it.
+    pub fn shared_symbol(&self, addressed: u32, offset: u32) -> Option<usize> {
+        let holds = |symbol: &SharedSymbol| {
+            offset >= symbol.offset && symbol.bytes.is_none_or(|bytes| offset < symbol.offset + bytes)
+        };
+        match addressed {
+            0 => (1..self.shared.len()).find(|&number| holds(&self.shared[number])),
+            known => (known as usize).lt(&self.shared.len()).then_some(known as usize),
+        }
+    }
+}
+
 /// The launch-related properties of the kernel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KernelInfo {

@@ -12,6 +12,7 @@ use crate::partial::Partial;
 use crate::path::State;
 use crate::program::{Op, Program, SiteSource};
 use crate::run::Run;
+use crate::trace::element_text;
 
 /// A diagnostic about the current instruction.
 pub(crate) struct Report {
@@ -92,36 +93,14 @@ impl Machine<'_> {
     /// An element of an allocation, such as `C[3][7]`.
     pub fn element(&self, allocation: usize, offset: i64) -> String {
         let allocation = &self.allocations[allocation];
-        let size = i64::from(allocation.ty.size().max(1));
-        let (index, rest) = (offset.div_euclid(size), offset.rem_euclid(size));
-        let mut text = allocation.name.clone();
-        let elements: u64 = allocation.shape.iter().product();
-        if allocation.shape.len() > 1 && index >= 0 && (index as u64) < elements {
-            let (mut rest, mut below) = (index as u64, elements);
-            for extent in &allocation.shape {
-                below /= extent;
-                text += &format!("[{}]", rest / below);
-                rest %= below;
-            }
-        } else {
-            text += &format!("[{index}]");
-        }
-        if rest != 0 {
-            text += &format!(" + {rest} bytes");
-        }
-        text
+        element_text(&allocation.name, i64::from(allocation.ty.size().max(1)), &allocation.shape, offset)
     }
 
     /// An element of shared memory, by offset.
     pub fn shared_element(&self, symbol: u32, offset: u32) -> String {
-        let symbols = &self.program.shared;
-        let holds = |symbol: &crate::program::SharedSymbol| {
-            offset >= symbol.offset && symbol.bytes.is_none_or(|bytes| offset < symbol.offset + bytes)
-        };
-        let found = symbols.get(symbol as usize).filter(|_| symbol != 0);
-        let found = found.or_else(|| symbols.iter().skip(1).find(|symbol| holds(symbol)));
-        match found {
-            Some(symbol) => {
+        match self.program.shared_symbol(symbol, offset) {
+            Some(number) => {
+                let symbol = &self.program.shared[number];
                 let size = if symbol.ty == ScalarType::B8 { 1 } else { symbol.ty.size().max(1) };
                 let relative = i64::from(offset) - i64::from(symbol.offset);
                 // Compilers declare arrays as bytes: the index counts words where it can.
@@ -167,7 +146,7 @@ impl Run<'_, '_> {
             let message = format!("{who}{} ({})", report.message, lines[0]);
             let threads = threads.into_iter().map(|thread| machine.thread(thread.into())).collect();
             let diagnostic = machine.diagnostic(report.kind, message, block, &sites);
-            Diagnostic { threads, element: report.element, ..diagnostic }
+            Diagnostic { threads, element: report.element.clone(), ..diagnostic }
         });
     }
 

@@ -14,8 +14,10 @@ use crate::lower::ModuleVariable;
 use crate::machine::{MAX_SHARED, Machine};
 use crate::partial::Partial;
 use crate::program::Program;
+use crate::record;
 use crate::report;
 use crate::run::Run;
+use crate::trace::{Trace, TraceFilter};
 
 /// Threads and blocks that a multiprocessor holds.
 const MAX_RESIDENT_THREADS: u32 = 2048;
@@ -29,12 +31,13 @@ pub(crate) fn run(
     launch: &Launch,
     buffers: &mut [Buffer],
     config: &Config,
-) -> Result<Outcome, LaunchError> {
+    filter: Option<&TraceFilter>,
+) -> Result<(Outcome, Option<Trace>), LaunchError> {
     let mut written: Vec<bool> =
         variables.iter().map(|_| false).chain(buffers.iter().map(|buffer| !buffer.initialized)).collect();
     loop {
         let machine = Machine::new((program, variables), launch, buffers, config, &written)?;
-        let partial = machine.run_blocks();
+        let partial = machine.run_blocks(filter);
         match machine.untracked_write.load(Relaxed) {
             0 => {
                 for (buffer, allocation) in buffers.iter_mut().zip(&machine.allocations[variables.len()..]) {
@@ -48,11 +51,11 @@ pub(crate) fn run(
 }
 
 impl Machine<'_> {
-    fn run_blocks(&self) -> Partial {
+    fn run_blocks(&self, filter: Option<&TraceFilter>) -> Partial {
         let blocks = self.launch.grid.iter().map(|&n| u64::from(n)).product::<u64>();
         let order: Vec<u64> = (0..blocks).collect();
         if self.program.orders_blocks {
-            return self.run_interleaved(&order);
+            return self.run_interleaved(&order, self.recording(filter));
         }
         let empty = || Partial::new(self.program.code.len());
         let one = |mut partial: Partial, &block: &u64| {
@@ -61,11 +64,25 @@ impl Machine<'_> {
             }
             partial
         };
+        if filter.is_some() {
+            return order.iter().fold(self.recording(filter), one);
+        }
         if self.config.parallel && blocks > 1 && tegula_core::threads::count() > 1 {
             order.par_iter().fold(empty, one).reduce(empty, Partial::merge)
         } else {
             order.iter().fold(empty(), one)
         }
+    }
+
+    /// Counts and findings of no block yet, which record one.
+    fn recording(&self, filter: Option<&TraceFilter>) -> Partial {
+        let mut partial = Partial::new(self.program.code.len());
+        if let Some(filter) = filter {
+            let recorder = record::start(self, filter);
+            partial.findings.recorded = Some((recorder.block, Vec::new()));
+            partial.recorder = Some(Box::new(recorder));
+        }
+        partial
     }
 
     fn run_block(&self, linear: u64, partial: &mut Partial) {
@@ -91,8 +108,7 @@ impl Machine<'_> {
     /// Runs blocks that may wait for each other, interleaved.
     ///
     /// A few run at a time; if all of them wait, more are started, as many as a GPU can hold.
-    fn run_interleaved(&self, order: &[u64]) -> Partial {
-        let mut partial = Partial::new(self.program.code.len());
+    fn run_interleaved(&self, order: &[u64], mut partial: Partial) -> Partial {
         let mut global = GlobalShadow::default();
         let mut waiting = order.iter();
         let mut resident: Vec<Block> = Vec::new();
@@ -174,7 +190,7 @@ impl Machine<'_> {
         progress | block.complete_barriers(self, partial)
     }
 
-    fn outcome(&self, mut partial: Partial) -> Outcome {
+    fn outcome(&self, mut partial: Partial) -> (Outcome, Option<Trace>) {
         report::races_between_blocks(self, &mut partial);
         report::redundant_barriers(self, &mut partial);
         let (counters, lines, thread_instructions) = partial.summarize(self.program);
@@ -183,9 +199,14 @@ impl Machine<'_> {
         for (line, counters) in lines {
             *by_line.entry(line).or_default() += counters;
         }
+        let recorder = partial.recorder.take().map(|mut recorder| {
+            recorder.unplaced.extend(partial.findings.recorded.take().into_iter().flat_map(|(_, recent)| recent));
+            *recorder
+        });
         let mut diagnostics = partial.findings.into_vec();
         diagnostics.sort_by_key(|diagnostic| diagnostic.severity() != tegula_core::diagnostic::Severity::Error);
-        Outcome {
+        let trace = recorder.map(|recorder| record::finish(self, recorder, &diagnostics));
+        let outcome = Outcome {
             diagnostics,
             counters,
             lines: by_line.into_iter().collect(),
@@ -194,6 +215,7 @@ impl Machine<'_> {
             completed: partial.completed,
             seed_dependent: None,
             approximate: self.program.approximate.clone(),
-        }
+        };
+        (outcome, trace)
     }
 }

@@ -74,7 +74,11 @@ impl Run<'_, '_> {
                 self.active &= lanes_where(|lane| (guard[lane] != 0) != negated);
             }
             let (pc, counted) = (path.pc as usize, self.active);
+            let recorded = self.begin_record();
             let flow = self.step(&mut path, &instruction.op);
+            if let Some(before) = &recorded {
+                self.record((pc as u32, counted | self.active, path.mask), before, &flow);
+            }
             if self.partial.stopped {
                 return false;
             }

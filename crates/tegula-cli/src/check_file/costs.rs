@@ -81,13 +81,7 @@ impl LineCosts {
 
 /// The line that a cost counts for.
 fn place(line: &SourceLine, main: &str) -> LineKey {
-    let mut at = line;
-    while at.file != main
-        && let Some(call) = &at.inlined_at
-    {
-        at = call;
-    }
-    let at = if at.file == main { at } else { line };
+    let at = line.in_file(main);
     (at.file.clone(), at.line)
 }
 

@@ -182,7 +182,7 @@ impl Sources {
     }
 
     /// The lines of a file, if it can be read.
-    fn lines(&mut self, file: &str) -> Option<&[String]> {
+    pub fn lines(&mut self, file: &str) -> Option<&[String]> {
         if !self.files.contains_key(file) {
             let text = fs::read(file).ok().map(|bytes| split(&String::from_utf8_lossy(&bytes)));
             self.files.insert(file.into(), text);
@@ -195,7 +195,7 @@ impl Sources {
     }
 
     /// The name of a file in the report.
-    fn name<'a>(&'a self, file: &'a str) -> &'a str {
+    pub fn name<'a>(&'a self, file: &'a str) -> &'a str {
         if file.is_empty() { &self.given } else { file }
     }
 }

@@ -11,7 +11,7 @@ use super::describe::{describe, verb};
 use super::formula::Formula;
 use super::grid::{CellStyle, Grid};
 use super::plain::{briefly, title};
-use super::player::Player;
+use super::player::{Flow, Key, Playable, Player};
 use super::text::{at, wrapped};
 use super::trace_view::TraceView;
 
@@ -38,8 +38,26 @@ const HELP: [&str; 17] = [
     "Any key returns.",
 ];
 
-/// Draws a frame on `size` columns and rows.
-pub fn draw(player: &Player, size: [usize; 2]) -> Canvas {
+impl Playable for Player {
+    fn draw(&self, size: [usize; 2]) -> Canvas {
+        notice(size, self.help.then_some(&HELP)).unwrap_or_else(|| draw(self, size))
+    }
+
+    fn key(&mut self, key: Key) -> Flow {
+        self.press(key)
+    }
+
+    fn is_automatic(&self) -> bool {
+        self.auto
+    }
+
+    fn tick(&mut self) {
+        self.advance();
+    }
+}
+
+/// The frame of a window that is too small, or of the help; `None` for neither.
+pub fn notice(size: [usize; 2], help: Option<&[&str]>) -> Option<Canvas> {
     let mut canvas = Canvas::new(size);
     let [wide, high] = size;
     if wide < MIN_SIZE[0] || high < MIN_SIZE[1] {
@@ -50,14 +68,17 @@ pub fn draw(player: &Player, size: [usize; 2]) -> Canvas {
         for (y, line) in wrapped(&text, wide).iter().take(high).enumerate() {
             canvas.put([0, y], wide, line.trim_start(), Style::PLAIN);
         }
-        return canvas;
+        return Some(canvas);
     }
-    if player.help {
-        canvas.put([0, 0], wide, "Keys", Style::BOLD);
-        let lines = HELP.iter().flat_map(|line| wrapped(line, wide));
-        lines.take(high - 1).enumerate().for_each(|(y, line)| canvas.put([0, y + 1], wide, &line, Style::PLAIN));
-        return canvas;
-    }
+    canvas.put([0, 0], wide, "Keys", Style::BOLD);
+    let lines = help?.iter().flat_map(|line| wrapped(line, wide));
+    lines.take(high - 1).enumerate().for_each(|(y, line)| canvas.put([0, y + 1], wide, &line, Style::PLAIN));
+    Some(canvas)
+}
+
+fn draw(player: &Player, size: [usize; 2]) -> Canvas {
+    let mut canvas = Canvas::new(size);
+    let [wide, high] = size;
     let frame = Frame::new(player);
     frame.heading(&mut canvas, wide);
     frame.memory(&mut canvas, [0, 4], [wide, high - 4 - 4]);

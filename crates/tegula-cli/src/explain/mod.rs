@@ -9,12 +9,14 @@
 //! | `plain`, `timeline`, `text` | the text report; a pipeline's timeline; line wrapping |
 //! | `player`, `draw`, `grid`, `canvas` | the player's state; its frames; parts of frames |
 //! | `terminal` | the player on a terminal |
+//! | `file` | a kernel of a `.cu` or `.ptx` file |
 //! | `browser` | the HTML page, as a file or served |
 
 mod browser;
 mod canvas;
 mod describe;
 mod draw;
+pub mod file;
 mod formula;
 mod grid;
 mod plain;
@@ -67,12 +69,17 @@ pub fn run(args: &ExplainArgs, progress: &ProgressDisplay) -> Result<()> {
     };
     let (block, thread) = chosen(&trace.header, &trace.blocks(), args)?;
     let view = TraceView::new(trace);
-    let terminal = stdin().is_terminal() && stdout()?.is_terminal() && std::env::var("TERM").is_ok_and(|t| t != "dumb");
     // Concurrent warps of a pipeline have no common phases to play.
-    if terminal && !args.plain && view.trace.header.pipeline.is_empty() {
+    if view.trace.header.pipeline.is_empty() && is_played(args.plain)? {
         return Ok(terminal::play(Player::new(view, block, thread))?);
     }
     Ok(plain::print(&mut stdout()?.lock(), &view, block, thread)?)
+}
+
+/// Whether steps are played: on a terminal, unless text is asked for.
+fn is_played(plain: bool) -> Result<bool> {
+    let is_terminal = stdin().is_terminal() && stdout()?.is_terminal();
+    Ok(!plain && is_terminal && std::env::var("TERM").is_ok_and(|term| term != "dumb"))
 }
 
 fn write(file: &ReportFile, trace: &Trace, args: &ExplainArgs, progress: &ProgressDisplay) -> Result<()> {

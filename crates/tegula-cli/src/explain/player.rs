@@ -1,5 +1,6 @@
 //! The player's state and its keys, independent of a terminal.
 
+use super::canvas::Canvas;
 use super::trace_view::{TracePoint, TraceView};
 
 /// A key.
@@ -20,6 +21,21 @@ pub enum Key {
 pub enum Flow {
     Continue,
     Quit,
+}
+
+/// What a terminal shows, and steps through by keys.
+pub trait Playable {
+    /// Draws a frame on columns and rows.
+    fn draw(&self, size: [usize; 2]) -> Canvas;
+
+    /// Applies a key.
+    fn key(&mut self, key: Key) -> Flow;
+
+    /// Whether it plays without keys.
+    fn is_automatic(&self) -> bool;
+
+    /// Advances while it plays without keys.
+    fn tick(&mut self);
 }
 
 /// A trace being played.
@@ -58,7 +74,7 @@ impl Player {
     }
 
     /// Applies a key.
-    pub fn key(&mut self, key: Key) -> Flow {
+    pub fn press(&mut self, key: Key) -> Flow {
         if key == Key::Char('q') {
             return Flow::Quit;
         }
@@ -94,7 +110,7 @@ impl Player {
     }
 
     /// Advances while it plays without keys.
-    pub fn tick(&mut self) {
+    pub fn advance(&mut self) {
         self.next();
         self.auto = !self.at_end();
     }

@@ -12,19 +12,18 @@ use crossterm::terminal::{
 use crossterm::{cursor, queue};
 
 use super::canvas::{Canvas, Color, Style};
-use super::draw::draw;
-use super::player::{Flow, Key, Player};
+use super::player::{Flow, Key, Playable};
 
 /// Time between two frames while it plays without keys.
 const FRAME_INTERVAL: Duration = Duration::from_millis(600);
 
 /// Plays until the user quits.
-pub fn play(mut player: Player) -> io::Result<()> {
+pub fn play(mut player: impl Playable) -> io::Result<()> {
     let screen = Screen::enter()?;
     loop {
         let (wide, high) = terminal::size()?;
-        screen.show(&draw(&player, [wide.into(), high.into()]))?;
-        if player.auto && !event::poll(FRAME_INTERVAL)? {
+        screen.show(&player.draw([wide.into(), high.into()]))?;
+        if player.is_automatic() && !event::poll(FRAME_INTERVAL)? {
             player.tick();
             continue;
         }

@@ -1,0 +1,119 @@
+//! The trace of a block while it runs.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxHashMap;
+
+use crate::address::Location;
+use crate::launch::Diagnostic;
+use crate::trace::{Event, Step, Sync, Trace, TraceFilter};
+
+/// A request of the current instruction, before its values are known.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    pub locations: [Location; 32],
+    pub lanes: u32,
+    pub bytes: u32,
+}
+
+/// The step that the last instruction belongs to.
+#[derive(Debug)]
+struct Current {
+    warp: u32,
+    line: u32,
+    /// Its instructions so far.
+    pcs: Vec<u32>,
+}
+
+/// The recorder of one block.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    pub filter: TraceFilter,
+    /// The number of the block.
+    pub block: u64,
+    pub trace: Trace,
+    /// Requests of the current instruction.
+    pub requests: Vec<Noted>,
+    /// Findings that occurred between instructions.
+    pub unplaced: Vec<Diagnostic>,
+    /// For each site, its line and that of its step, by number.
+    pub lines: FxHashMap<u32, [u32; 2]>,
+    current: Option<Current>,
+    accesses: usize,
+    /// The event of the last arrival at each barrier: step, and position in it.
+    arrivals: HashMap<u32, (usize, usize)>,
+    /// For each warp, the lanes that wait at a barrier for others: instruction, and lanes.
+    waiting: FxHashMap<u32, (u32, u32)>,
+}
+
+impl Recorder {
+    pub fn new(filter: TraceFilter, block: u64, trace: Trace) -> Self {
+        Recorder {
+            filter,
+            block,
+            trace,
+            requests: Vec::new(),
+            unplaced: Vec::new(),
+            lines: FxHashMap::default(),
+            current: None,
+            accesses: 0,
+            arrivals: HashMap::new(),
+            waiting: FxHashMap::default(),
+        }
+    }
+
+    /// Whether lanes that wait for others at a barrier have been recorded already.
+    pub fn waits_again(&mut self, warp: u32, at: (u32, u32)) -> bool {
+        self.waiting.insert(warp, at) == Some(at)
+    }
+
+    /// Begins a step, if the instruction does; returns whether the step is recorded.
+    pub fn begin(&mut self, warp: u32, line: u32, pc: u32) -> bool {
+        match &mut self.current {
+            Some(current) if current.warp == warp && current.line == line && !current.pcs.contains(&pc) => {
+                current.pcs.push(pc);
+            }
+            current => {
+                *current = Some(Current { warp, line, pcs: vec![pc] });
+                self.trace.total += 1;
+            }
+        }
+        let number = self.trace.total - 1;
+        self.trace.full |= self.accesses > self.filter.accesses;
+        (self.filter.steps[0]..self.filter.steps[1]).contains(&number) && !self.trace.full
+    }
+
+    /// Whether no step has been recorded.
+    pub fn is_empty(&self) -> bool {
+        self.trace.steps.is_empty()
+    }
+
+    /// Adds an instruction to the current step.
+    pub fn add(&mut self, event: Event) {
+        let Some(current) = &self.current else { return };
+        let number = self.trace.total - 1;
+        let (warp, line) = (current.warp, current.line);
+        if !matches!(event.sync, Some(Sync::Barrier { .. })) {
+            self.waiting.remove(&warp);
+        }
+        self.accesses += event.requests.iter().map(|request| request.offsets.len()).sum::<usize>();
+        let steps = &mut self.trace.steps;
+        if steps.last().is_none_or(|last| last.number != number) {
+            steps.push(Step { number, warp, line, events: Vec::new() });
+        }
+        let at = steps.len() - 1;
+        if let Some(Sync::Barrier { id, .. }) = event.sync {
+            self.arrivals.insert(id, (at, steps[at].events.len()));
+        }
+        steps[at].events.push(event);
+    }
+
+    /// A barrier completed: its last arrival says so.
+    pub fn complete(&mut self, id: u32) {
+        self.waiting.clear();
+        let Some((step, event)) = self.arrivals.remove(&id) else { return };
+        if let Some(Sync::Barrier { completes, .. }) = &mut self.trace.steps[step].events[event].sync {
+            *completes = true;
+        }
+    }
+}
