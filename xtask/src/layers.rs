@@ -60,8 +60,8 @@ const FORBIDDEN: [(&str, &[&str], &[&str]); 6] = [
 
 /// Files and directories that may contain unsafe code.
 ///
-/// These are calls of the driver and of NVRTC, launches of foreign kernels, vectorized kernels, host
-/// memory behind a view, and views of other crates' matrices. A view is not a slice: elements
+/// These are calls of the driver and of NVRTC, launches of foreign kernels, vectorized kernels,
+/// host memory behind a view, and views of other crates' matrices. A view is not a slice: elements
 /// between its own may be borrowed elsewhere.
 const UNSAFE: [&str; 12] = [
     "tegula/cuda",
