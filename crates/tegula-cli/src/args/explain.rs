@@ -24,7 +24,7 @@ Examples:
   tegula explain --kernel hopper_128x64x64_consumers2_stages4   a pipeline
   tegula explain --html tiles.html                  a page for a browser
   tegula explain --serve                            a page that runs new choices
-  tegula explain my.cu --help                       a kernel of your own, in a file
+  tegula explain my.cu --help                       a CUDA C++ kernel, in a file
 
 A .cu or .ptx file is explained with the options of 'tegula check' on it; 'tegula explain my.cu --help' \
 lists them.
