@@ -113,6 +113,12 @@ impl<'a> Lowering<'a> {
                 *known = function;
             }
         }
+        // An alias is declared as a function too.
+        for (alias, function) in &module.aliases {
+            if let Some(&function) = by_name.get(function.as_str()) {
+                by_name.insert(alias, function);
+            }
+        }
         let mut lowering = Lowering {
             module,
             by_name,
@@ -670,9 +676,6 @@ impl<'a> Lowering<'a> {
         {
             return Ok(reg);
         }
-        if name == "WARP_SZ" {
-            return Ok(self.constant(32));
-        }
         // Together they are the address of the memory that synchronizes a cooperative grid.
         if matches!(name, "%envreg1" | "%envreg2") {
             let address = allocation_address(self.grid_workspace());
@@ -766,6 +769,34 @@ pub(crate) fn demangled(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use crate::{Argument, Buffer, Config, Launch, Module};
+
+    #[test]
+    fn call_of_an_alias_calls_its_function() {
+        const TEXT: &str = "
+            .version 8.0
+            .target sm_80
+            .address_size 64
+            .func (.reg .u32 r) seven() { mov.u32 r, 7; ret; }
+            .func (.reg .u32 r) alias();
+            .alias alias, seven;
+            .visible .entry k(.param .u64 to)
+            {
+                .reg .u32 %r;
+                .reg .u64 %to;
+                ld.param.u64 %to, [to];
+                call (%r), alias;
+                st.global.u32 [%to], %r;
+                ret;
+            }";
+        let module = Module::parse(TEXT).unwrap();
+        let mut buffers = [Buffer::f32("to", &[0.0])];
+        let launch = Launch::new([1, 1, 1], [1, 1, 1], vec![Argument::buffer(0)]);
+        let outcome = module.kernel("k").unwrap().run(&launch, &mut buffers, &Config::default()).unwrap();
+        assert!(outcome.error().is_none(), "{:?}", outcome.diagnostics);
+        assert_eq!(buffers[0].bytes, 7u32.to_le_bytes());
+    }
+
     #[test]
     fn demangled_local_variable_is_its_source_name() {
         assert_eq!(super::demangled("_ZZ5tiledE1a"), "a");

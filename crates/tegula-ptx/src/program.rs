@@ -51,7 +51,7 @@ impl Program {
         };
         match addressed {
             0 => (1..self.shared.len()).find(|&number| holds(&self.shared[number])),
-            known => (known as usize).lt(&self.shared.len()).then_some(known as usize),
+            known => (1..self.shared.len()).contains(&(known as usize)).then_some(known as usize),
         }
     }
 }

@@ -112,7 +112,7 @@ impl Run<'_, '_> {
 
     /// Records an instruction of a path, if it does something visible.
     ///
-    /// `active` are the lanes whose guard holds. Lanes of other paths may have joined at a barrier.
+    /// `active` are the lanes with a true guard. Lanes of other paths may have joined at a barrier.
     pub fn record(&mut self, (pc, active, path): (u32, u32, u32), before: &InstructionCounts, flow: &Flow) {
         let instruction = &self.machine.program.code[pc as usize];
         let mask = if matches!(instruction.op, Op::Barrier(_)) { path } else { active };
@@ -143,7 +143,7 @@ impl Run<'_, '_> {
             }
         };
         if !recorder.begin(self.warp.index, step, pc) {
-            recorder.unplaced.extend(findings);
+            recorder.outside.extend(findings);
             return;
         }
         let (noted, first) = (std::mem::take(&mut recorder.requests), recorder.is_empty());
@@ -278,11 +278,11 @@ fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
 
 /// The trace of a launch that has ended, with its diagnostics.
 pub(crate) fn finish(machine: &Machine<'_>, recorder: Recorder, diagnostics: &[Diagnostic]) -> Trace {
-    let Recorder { mut trace, unplaced, .. } = recorder;
+    let Recorder { mut trace, unplaced, outside, .. } = recorder;
     // Races between blocks are found at the end, and those of another block with this one.
     for diagnostic in unplaced.iter().chain(diagnostics) {
         let known = |known: &Diagnostic| known.kind == diagnostic.kind && known.lines == diagnostic.lines;
-        if trace.steps.iter().flat_map(|step| step.findings()).any(known) {
+        if trace.steps.iter().flat_map(|step| step.findings()).chain(&outside).any(known) {
             continue;
         }
         if let Some((step, event)) = place(machine, &trace, diagnostic) {

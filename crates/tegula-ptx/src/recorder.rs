@@ -36,6 +36,8 @@ pub(crate) struct Recorder {
     pub requests: Vec<Noted>,
     /// Findings that occurred between instructions.
     pub unplaced: Vec<Diagnostic>,
+    /// Findings of steps that are not recorded.
+    pub outside: Vec<Diagnostic>,
     /// For each site, its line and that of its step, by number.
     pub lines: FxHashMap<u32, [u32; 2]>,
     current: Option<Current>,
@@ -54,6 +56,7 @@ impl Recorder {
             trace,
             requests: Vec::new(),
             unplaced: Vec::new(),
+            outside: Vec::new(),
             lines: FxHashMap::default(),
             current: None,
             accesses: 0,

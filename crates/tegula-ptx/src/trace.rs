@@ -17,8 +17,8 @@ pub struct TraceFilter {
     pub steps: [u64; 2],
     /// Limit of recorded accesses of single lanes, which bounds the memory of the trace.
     pub accesses: usize,
-    /// The file whose lines are steps: code inlined from others counts for the call. Empty for the
-    /// PTX text.
+    /// The file with the lines that are steps. Code inlined from other files counts for the call.
+    /// Empty for the PTX text.
     pub file: String,
 }
 

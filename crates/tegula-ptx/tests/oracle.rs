@@ -168,7 +168,7 @@ fn random_programs_race_where_the_memory_model_says_so() {
 }
 
 #[test]
-#[ignore]
+#[ignore = "prints the program of TEGULA_SEED"]
 fn show() {
     let seed = number("TEGULA_SEED", 0);
     let (program, mut generator) = generate::program(seed);

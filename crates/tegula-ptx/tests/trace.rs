@@ -123,6 +123,14 @@ fn race_is_at_the_step_where_it_occurs() {
 }
 
 #[test]
+fn finding_of_a_step_that_is_not_recorded_is_at_no_step() {
+    let first = TraceFilter { steps: [0, 1], ..filter([0; 3]) };
+    let (outcome, trace, _) = trace("", 1, &first);
+    assert!(outcome.diagnostics.len() > 1, "{:?}", outcome.diagnostics);
+    assert_eq!(trace.steps.iter().map(|step| step.findings().count()).collect::<Vec<_>>(), [0]);
+}
+
+#[test]
 fn race_between_blocks_is_at_the_access_to_its_element() {
     for block in [[0, 0, 0], [1, 0, 0]] {
         let (outcome, trace, _) = trace("bar.sync 0;", 2, &filter(block));

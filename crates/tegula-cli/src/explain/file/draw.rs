@@ -18,7 +18,7 @@ use super::view::{FileView, SharedState};
 use crate::check_file::element;
 use crate::report::check::grouped;
 
-/// Columns of an array whose extents the source does not show: the banks.
+/// Columns of an array without extents in the source: the number of banks.
 const BANKS: u64 = 32;
 /// Columns from which arrays stand beside the source.
 const WIDE: usize = 120;

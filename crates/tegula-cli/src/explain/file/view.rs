@@ -101,7 +101,7 @@ impl FileView {
         Finding { message: self.without_file(&finding.message), times: 1, ..finding }
     }
 
-    /// A message without the name of the kernel's file, whose lines are shown.
+    /// A message without the name of the kernel's file: its lines are shown.
     pub fn without_file(&self, message: &str) -> String {
         if self.main.is_empty() { message.into() } else { message.replace(&format!("({}:", self.main), "(line ") }
     }
