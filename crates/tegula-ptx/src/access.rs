@@ -479,7 +479,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Ends the run: it starts again, with the accesses to this allocation recorded.
+    /// Ends the run, so that it is repeated with this allocation tracked.
     fn write_untracked(&mut self, allocation: u32) {
         let machine = self.machine;
         let number = allocation as usize + 1;
@@ -487,7 +487,7 @@ impl Run<'_, '_> {
         self.partial.stopped = true;
     }
 
-    /// A load through the read-only path need not observe writes of the same launch.
+    /// Reports a read-only load (`ld.global.nc`) of an element that the same launch writes.
     fn check_read_only(&mut self, at: &Target, size: u32) {
         for lane in lanes(at.lanes) {
             let location = at.locations[lane];
@@ -550,7 +550,7 @@ impl Run<'_, '_> {
                 changes
             }
             Location::Local { offset } => {
-                // Only the own thread sees it, but a loop that changes it makes progress.
+                // Local memory is private to the thread, but a loop that changes it makes progress.
                 self.warp.local[lane].store(offset as usize, size, bits)
             }
             Location::Param { .. } | Location::Nowhere(_) => false,
@@ -564,7 +564,7 @@ impl Run<'_, '_> {
         }
         let (thread, now) = (self.thread(lane), self.now(lane, Some(scope)));
         let block = self.block.linear as u32;
-        // What a thread does after it has observed a value usually depends on that value.
+        // Later accesses of the thread usually depend on the value that it has observed.
         for (memory, index) in self.shadow_keys(location, size) {
             match location {
                 Location::Shared { .. } => self.block.shadow.record_wait(block, (memory, index as u32), &now, scope),
@@ -618,7 +618,7 @@ impl Run<'_, '_> {
                     self.acquire((location, size), lane, atomic.order, atomic.scope);
                 }
                 old[lane] = self.fetch(location, lane, size);
-                // A failed comparison is a read: it neither writes nor releases.
+                // A failed compare-and-swap is a read: it neither writes nor releases.
                 let Some(new) = atomic::update(atomic.kind, atomic.ty, old[lane], values[lane], swaps[lane]) else {
                     continue;
                 };
@@ -630,7 +630,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Counts a request of the lanes of a target.
+    /// Counts the costs of one request.
     pub fn count(
         &mut self,
         target: &Target,
@@ -685,7 +685,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The elements of a buffer in these bytes; `None` if it is one of plain bytes.
+    /// The number of buffer elements in `bytes` bytes; `None` if the element type is bytes.
     pub fn elements_of_buffer(&self, location: Location, bytes: u32) -> Option<u32> {
         let Location::Global { allocation, .. } = location else { return None };
         let ty = self.machine.allocations[allocation as usize].ty;
@@ -708,11 +708,11 @@ impl Run<'_, '_> {
     }
 }
 
-/// A volatile access to shared memory that no synchronization orders after that of another lane of
-/// its warp.
+/// Finds an access of another lane of the warp that is unordered with a volatile access to shared
+/// memory.
 ///
-/// To PTX both are strong and do not race. But code of this kind expects the lanes of a warp to run
-/// in lockstep, which they need not do since Volta.
+/// In PTX both are strong and do not race. But such code expects the lanes of a warp to run in
+/// lockstep, which is not guaranteed since Volta.
 fn same_warp_race(
     shadow: &SharedShadow,
     clocks: &mut BlockClocks,
@@ -747,7 +747,7 @@ fn acquires(order: MemoryOrder) -> bool {
     matches!(order, MemoryOrder::Acquire | MemoryOrder::AcqRel)
 }
 
-/// The operation whose cost rule applies.
+/// The atomic operation of `tegula-ir` that has the same cost.
 fn modeled(kind: AtomicKind) -> AtomicOp {
     match kind {
         AtomicKind::Cas => AtomicOp::CompareExchange { expected: Operand::Const(tegula_core::element::Type::U32, 0) },

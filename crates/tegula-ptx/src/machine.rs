@@ -2,7 +2,7 @@
 //!
 //! The race detector tracks only buffers that the launch writes, since reads alone do not race. The
 //! first run tracks the uninitialized buffers. A run that writes an untracked buffer is abandoned,
-//! and the launch is run again with that buffer tracked. So accesses to inputs need no shadow memory.
+//! and the launch runs again with that buffer tracked. So accesses to inputs need no shadow memory.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -161,7 +161,7 @@ fn shared_bytes(program: &Program, launch: &Launch) -> u32 {
     start.saturating_add(launch.shared)
 }
 
-/// The bytes of the parameters of the kernel.
+/// The bytes of the parameters of the kernel, from the arguments of the launch.
 fn parameters(program: &Program, launch: &Launch, first_buffer: usize) -> Result<Vec<u8>, String> {
     let params = &program.kernel.params;
     if params.len() != launch.arguments.len() {

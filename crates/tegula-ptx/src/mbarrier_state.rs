@@ -5,13 +5,13 @@ use tegula_interp::rules::ClockView;
 /// An mbarrier.
 #[derive(Debug, Default)]
 pub(crate) struct Mbarrier {
-    /// Arrivals that complete a phase, and those that the current phase still needs.
+    /// Number of arrivals that complete a phase, and number still missing in the current phase.
     pub expected: u32,
     pub pending: u32,
     pub phase: u64,
     pub released: ClockView,
     pub published: ClockView,
-    /// The `cp.async` copies that the current phase tracks: threads, and clocks of copies.
+    /// The `cp.async` copies tracked by the current phase: thread, and clock of the copy.
     pub copies: Vec<(u16, u32)>,
 }
 

@@ -149,7 +149,7 @@ impl Warp {
             (join.pc, join.depth) == (pc, depth)
         });
         if !same {
-            // Without divergent paths, all joins of the warp are complete. Clearing bounds the list.
+            // Without divergent paths, all joins of the warp are complete: the list can be cleared.
             if self.paths.is_empty() && path.joins.is_empty() {
                 self.joins.clear();
             }

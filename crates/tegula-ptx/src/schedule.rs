@@ -163,8 +163,8 @@ impl Machine<'_> {
 
     /// Releases a wait when no warp can run; returns false on a deadlock.
     ///
-    /// First it releases lanes at a join whose missing lanes spin in a loop, since the loop may wait
-    /// for the lanes at the join. Then it tries partial barriers, then all other joins.
+    /// First it releases lanes at a join whose missing lanes spin in a loop: the loop may wait for
+    /// the lanes at the join. Then it tries partial barriers, then all other joins.
     fn unblock(&self, blocks: &mut [Block], partial: &mut Partial) -> bool {
         blocks.iter_mut().any(|block| block.release_join(true))
             || blocks.iter_mut().any(|block| block.force_barrier(self, partial))
