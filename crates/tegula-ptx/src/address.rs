@@ -2,8 +2,8 @@
 //!
 //! Allocations of global memory begin 2⁴⁰ bytes apart. So an out-of-bounds address is in no other
 //! allocation, and the nearest allocation is the intended one. A shared-memory address has the
-//! number of its symbol in the bits above its offset. So an index past the end of one array does not
-//! access the next array. Offsets, and therefore banks, are those of the hardware.
+//! number of its symbol in the bits above its offset. So an index past the end of one array is out
+//! of bounds, not in the next array. Offsets, and therefore banks, are those of the hardware.
 
 use crate::ast::StateSpace;
 

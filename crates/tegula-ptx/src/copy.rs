@@ -1,6 +1,6 @@
 //! `cp.async` copies in flight from global to shared memory.
 //!
-//! The seed selects when a copy writes its destination: when it is issued, or when its thread waits.
+//! The seed selects when a copy writes its destination: at its issue, or when its thread waits.
 //! The result of a correct kernel does not depend on this choice. Until the thread has waited, the
 //! destination is in flight, and any access to it is an error. So is a write to the source.
 
@@ -149,8 +149,8 @@ impl Run<'_, '_> {
 
     /// Records that a copy has written its destination.
     ///
-    /// The writer is the thread that waited. If other threads can wait for the copy, at an mbarrier,
-    /// the writer is the agent of the copy.
+    /// The writer is the thread that waited. In programs in which other threads can wait for the
+    /// copy, at an mbarrier, the writer is the agent of the copy.
     fn record_copy(&mut self, thread: u16, copy: &PendingCopy) {
         if !self.machine.config.checks {
             return;

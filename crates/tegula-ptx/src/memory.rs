@@ -1,5 +1,5 @@
-//! Storage of global memory, which blocks access concurrently, and of local memory. Each byte has an
-//! initialized flag.
+//! Storage of global memory, which blocks access concurrently, and of local memory. Each byte has
+//! an initialized flag.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;

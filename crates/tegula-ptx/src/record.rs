@@ -155,7 +155,7 @@ impl Run<'_, '_> {
         let requests = self.requests(&instruction.op, &noted);
         let counts = InstructionCounts { warps: counts.warps + u64::from(!waits), ..counts };
         let ptx_line = self.machine.program.sites[instruction.site as usize].ptx_line;
-        // Arithmetic instructions are not recorded, so a count of thread instructions is incomplete.
+        // Arithmetic is not recorded, so a count of thread instructions would be incomplete.
         let counters = tegula_interp::Counters { lane_instructions: 0, ..counters(&instruction.op, &counts) };
         let event = Event { ptx_line, line, lanes: mask, requests, sync, findings, counters };
         self.partial.recorder.iter_mut().for_each(|recorder| recorder.add(event.clone()));

@@ -155,7 +155,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Executes a warp-wide instruction: checks its mask, waits for its lanes, then exchanges values.
+    /// Executes a warp-wide instruction: checks its mask, waits for its lanes, exchanges values.
     pub fn warp_wide(&mut self, path: &mut Path, wide: &WarpWide) -> Flow {
         if self.active == 0 {
             return Flow::Next;

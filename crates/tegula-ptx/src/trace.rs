@@ -1,6 +1,6 @@
 //! A trace: the memory accesses and synchronization of the warps of one block, in steps.
 //!
-//! A step is one execution of a source line by a warp. It contains the instructions of the line that
+//! A step is one execution of a source line by a warp. It has the instructions of the line that
 //! access memory, synchronize, or have a diagnostic. A repeated instruction begins another step.
 
 use tegula_interp::Counters;
