@@ -156,7 +156,7 @@ impl<'a> Lowering<'a> {
             let name = match variable.space {
                 StateSpace::Global | StateSpace::Const => {
                     if variable.bytes() > MAX_VARIABLE {
-                        return Err(LowerError::at(variable.line, format!("variable {} is too large; the limit is {MAX_VARIABLE} bytes", variable.name)));
+                        return Err(LowerError::at(variable.line, format!("variable {} exceeds 1 GiB", variable.name)));
                     }
                     let number = self.variables.len() as u32;
                     self.variables.push(ModuleVariable {

@@ -209,10 +209,7 @@ mod tests {
                 "line 1, column 14: expected a directive such as .entry, found an unterminated comment or string",
             ),
             (".version 8.0 .section .s {", "line 1, column 27: expected \"}\", found the end of the text"),
-            (
-                ".version 8.0 .pragma \"a",
-                "line 1, column 22: expected \";\", found an unterminated comment or string",
-            ),
+            (".version 8.0 .pragma \"a", "line 1, column 22: expected \";\", found an unterminated comment or string"),
         ] {
             assert_eq!(module(text).unwrap_err().to_string(), message, "{text}");
         }

@@ -34,13 +34,15 @@ impl Run<'_, '_> {
         if let Some(reg) = barrier.threads {
             let threads = self.register(reg)[first] as u32;
             if threads == 0 || !threads.is_multiple_of(32) {
-                let message = format!("uses barrier {id} with {threads} threads; the number must be a positive multiple of 32");
+                let message =
+                    format!("uses barrier {id} with {threads} threads; the number must be a positive multiple of 32");
                 self.report(Report::new(FindingKind::ArrivalMismatch, message).lanes(path.mask));
                 return Flow::Next;
             }
             let known = self.block.barriers[id as usize].threads;
             if let Some(known) = known.filter(|&known| known != threads) {
-                let message = format!("uses barrier {id} with {threads} threads, while other warps use it with {known}");
+                let message =
+                    format!("uses barrier {id} with {threads} threads, while other warps use it with {known}");
                 self.report(Report::new(FindingKind::ArrivalMismatch, message).lanes(path.mask));
             }
         }

@@ -424,8 +424,11 @@ impl Run<'_, '_> {
         let caller = &self.machine.program.functions[path.function as usize];
         let frame = path.frame + caller.frame;
         if path.calls.len() >= MAX_CALLS || frame + function.frame > MAX_LOCAL {
-            let message =
-                format!("calls {} at depth {}; the stack is limited to {MAX_CALLS} calls and {MAX_LOCAL} bytes", function.name, path.calls.len());
+            let message = format!(
+                "calls {} at depth {}; the stack is limited to {MAX_CALLS} calls and {MAX_LOCAL} bytes",
+                function.name,
+                path.calls.len()
+            );
             self.report(Report::new(FindingKind::StackOverflow, message).lanes(self.active));
             (self.partial.stopped, self.partial.completed) = (true, false);
             return Flow::Next;

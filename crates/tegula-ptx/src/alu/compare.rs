@@ -356,7 +356,7 @@ mod tests {
     fn comparisons_that_do_not_go_with_the_type_are_rejected() {
         for spelling in ["setp.lo.s32", "setp.lt.b32", "setp.ltu.u32", "setp.num.s64", "setp.hs.f32"] {
             let reason = decode(spelling, 2).unwrap().unwrap_err();
-            assert!(reason.contains("does not go with type"), "{spelling}: {reason}");
+            assert!(reason.contains("does not support type"), "{spelling}: {reason}");
         }
         assert_eq!(decode("setp.eq.f16", 2).unwrap().unwrap().signature().destinations.len(), 1);
         assert_eq!(decode("setp.eq.f16x2", 2).unwrap().unwrap().signature().destinations.len(), 2);

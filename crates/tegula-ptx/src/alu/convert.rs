@@ -80,7 +80,7 @@ fn objection(words: &Words, to: ScalarType, from: ScalarType, rounded: bool, int
         (false, false) if rounded || integral => Some("a conversion between integers takes no rounding"),
         (true, false) if !integral => Some("a rounding such as \".rzi\" is needed"),
         (false, true) if !rounded => Some("a rounding such as \".rn\" is needed"),
-        (true, true) if integral && to != from => Some("rounding to an integer needs equal source and destination types"),
+        (true, true) if integral && to != from => Some("rounding to an integer needs two equal types"),
         (true, true) if narrows && !rounded => Some("a rounding such as \".rn\" is needed"),
         // The assembler accepts a rounding for `bf16`, which has no effect.
         (true, true) if !narrows && rounded && from != Bf16 => Some("an exact conversion takes no rounding"),
@@ -568,11 +568,11 @@ mod tests {
             ("cvt.s32.f32", "a rounding such as \".rzi\" is needed"),
             ("cvt.f32.s32", "a rounding such as \".rn\" is needed"),
             ("cvt.f16.f32", "a rounding such as \".rn\" is needed"),
-            ("cvt.rn.f64.f32", "without loss"),
-            ("cvt.rn.s32.s64", "integers are not rounded"),
-            ("cvt.rzi.f32.f64", "the same type twice"),
+            ("cvt.rn.f64.f32", "an exact conversion"),
+            ("cvt.rn.s32.s64", "between integers takes no rounding"),
+            ("cvt.rzi.f32.f64", "two equal types"),
             ("cvt.ftz.u32.u16", "\".ftz\" needs type"),
-            ("cvt.rzi.sat.u32.bf16", "\".sat\" does not go with"),
+            ("cvt.rzi.sat.u32.bf16", "\".sat\" is not supported"),
         ] {
             let error = decode(spelling, 1).unwrap().unwrap_err();
             assert!(error.contains(reason), "{spelling}: {error}");

@@ -54,7 +54,7 @@ impl Cursor<'_> {
             return Ok(());
         }
         if length > MAX_FILLED as u64 {
-            return Err(self.error(format!("an initial value of more than {MAX_FILLED} elements must list every element")));
+            return Err(self.error(format!("an initial value of more than {MAX_FILLED} elements must list them all")));
         }
         init.resize(length as usize, Initializer::Bits(0));
         Ok(())
@@ -197,7 +197,7 @@ mod tests {
             ("u64 a = b+1.5", "an offset must be an integer"),
             (
                 "b8 a[2][1000000000000] = {{1}, {2}}",
-                "an initial value of more than 4194304 elements must list every element",
+                "an initial value of more than 4194304 elements must list them all",
             ),
         ] {
             let error = variable(&format!(".global .{value};")).unwrap_err();
