@@ -1,4 +1,4 @@
-//! Parses PTX files and lowers every kernel: `lower_all FILE…`. Prints what is not supported.
+//! Parses PTX files and lowers every kernel: `lower_all FILE…`. Prints unsupported constructs.
 
 use tegula_ptx::Module;
 

@@ -6,7 +6,7 @@ use crate::alu::Lanes;
 use crate::ast::StateSpace;
 use crate::program::{Instruction, MbarrierOp, Op, Reg};
 
-/// The properties [`Program::granules`], [`Program::orders_finely`], [`Program::orders_blocks`].
+/// Computes `granules`, `orders_finely` and `orders_blocks` of a `Program`.
 ///
 /// A granule is the size in bytes of the smallest access to a memory, at most 4. Each shadow cell
 /// covers one granule. Accesses are aligned to their size, so each begins at a granule.

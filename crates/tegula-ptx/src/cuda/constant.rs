@@ -131,7 +131,7 @@ impl<'a> Parser<'a> {
         let chosen = match condition.and_then(Value::is_true) {
             Some(true) => yes,
             Some(false) => no,
-            // A condition on `argc` or `argv`: the branch with the default value is taken.
+            // Unknown condition: the branch without `argv` is taken, as it has the default value.
             None if mentions_arguments(yes) => no,
             None if mentions_arguments(no) => yes,
             None => return None,
@@ -316,7 +316,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Whether an expression depends on the command line, through `argc` or `argv`.
+/// Whether an expression depends on the command line: it has `argc`, `argv` or `atoi`.
 pub(super) fn mentions_arguments(tokens: &[Token]) -> bool {
     tokens.iter().any(|t| t.is("argv") || t.is("atoi") || t.is("argc"))
 }
