@@ -74,8 +74,7 @@ fn shared(address: u64) -> Location {
 }
 
 fn generic(address: u64, allocations: u32) -> Location {
-    // An address up to half a stride before a window belongs to that window, with a negative
-    // offset.
+    // An address up to half a window before a window is a negative offset in that window.
     let nearest = (address >> (STRIDE_BITS - 1)).wrapping_add(1) >> 1;
     let offset = address.wrapping_sub(nearest << STRIDE_BITS) as i64;
     if address >> STRIDE_BITS == SHARED_WINDOW >> STRIDE_BITS {

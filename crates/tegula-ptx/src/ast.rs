@@ -261,7 +261,7 @@ pub struct Loc {
     pub line: u32,
     /// Column, from 1; 0 if unknown.
     pub column: u32,
-    /// The call that was inlined here: file, line and column.
+    /// Position of the inlined call: file, line and column.
     pub inlined_at: Option<(u32, u32, u32)>,
 }
 

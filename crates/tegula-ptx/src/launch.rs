@@ -140,7 +140,7 @@ impl Default for Config {
 /// A line of a source file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceLine {
-    /// Path of the file, as the compiler wrote it; empty for the PTX text itself.
+    /// Path of the file as in the PTX (`.file`); empty for a line of the PTX text.
     pub file: String,
     /// Line, from 1.
     pub line: u32,

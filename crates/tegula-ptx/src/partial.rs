@@ -15,8 +15,11 @@ use crate::recorder::Recorder;
 /// Counts of one instruction, over all warps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InstructionCounts {
+    /// Executions by a path of a warp.
     pub warps: u64,
+    /// Sum of the active lanes of these executions.
     pub lanes: u64,
+    /// Memory requests.
     pub requests: u64,
     /// Sectors of global memory, or wavefronts of shared memory.
     pub transactions: u64,

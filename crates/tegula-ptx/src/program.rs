@@ -370,9 +370,13 @@ pub(crate) enum Op {
     CopyAsync {
         to: Address,
         from: Address,
+        /// Size of the destination: 4, 8 or 16.
         bytes: u32,
+        /// Bytes to read; the rest of the destination is filled with zeros.
         source_bytes: Option<Reg>,
+        /// Predicate, and whether it is negated: if true, nothing is read.
         ignore: Option<(Reg, bool)>,
+        /// `.cg`: whether the copy bypasses the L1 cache.
         bypass: bool,
     },
     CopyAsyncCommit,

@@ -36,7 +36,7 @@ pub(crate) enum Flow {
     Jump(u32),
     /// The path waits at this instruction.
     Wait(State),
-    /// The lanes of the path have ended or belong to other paths.
+    /// All lanes of the path have exited or are in other paths.
     Ended,
     /// The instruction has set the position of the path, as calls, returns and splits do.
     Continue,

@@ -1,7 +1,8 @@
 //! Scheduling: the blocks of a grid, and the warps of a block.
 //!
-//! Independent blocks run one after the other on each core of the host. Blocks of a kernel with
-//! atomic operations or ordered accesses on global memory run interleaved, as many as are resident.
+//! Independent blocks run in parallel on the cores of the host, each block on one core. If the
+//! kernel has atomic operations or strong accesses in global memory, its blocks run interleaved on
+//! one core, at most as many as are resident on the modeled GPU.
 
 use std::sync::atomic::Ordering::Relaxed;
 

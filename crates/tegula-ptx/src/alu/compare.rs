@@ -227,7 +227,7 @@ impl Compare {
 mod tests {
     use super::super::testing::{check, decode, eval, eval_full, floats, integers};
 
-    /// What the ISA says of a comparison: for ordered operands, and for NaN.
+    /// The result of a comparison by the PTX ISA: for ordered operands, and for NaN.
     fn float_comparison(name: &str, a: f64, b: f64) -> bool {
         let nan = a.is_nan() || b.is_nan();
         match name {

@@ -148,7 +148,7 @@ mod tests {
                 32 => f32::from_bits(bits as u32).into(),
                 _ => super::super::narrow::Format::F16.value(bits as u32),
             };
-            // Total order separates zeros; NaN is left out.
+            // The total order distinguishes the zeros; NaN is excluded.
             let numbers: Vec<[u64; 2]> = floats(width, exponent, 3000);
             let numbers: Vec<_> = numbers.into_iter().filter(|ab| !ab.iter().any(|&a| value(a).is_nan())).collect();
             check(min, &numbers, |[a, b]| if value(a).total_cmp(&value(b)).is_lt() { a } else { b });
