@@ -216,7 +216,8 @@ pub struct Outcome {
     pub lines: Vec<(SourceLine, Counters)>,
     /// Output of `printf`; each line begins with block and thread.
     pub output: String,
-    /// Number of thread instructions executed.
+    /// Number of thread instructions executed, with moves and control flow. The field
+    /// `lane_instructions` of the counters is without them.
     pub thread_instructions: u64,
     /// Whether all blocks ran to their end.
     pub completed: bool,

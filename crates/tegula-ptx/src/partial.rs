@@ -189,7 +189,8 @@ impl Partial {
         self
     }
 
-    /// The cost of the launch, the cost of each site, and the number of thread instructions.
+    /// The cost of the launch, the cost of each site, and the number of thread instructions, moves
+    /// and control flow included.
     pub fn summarize(&self, program: &Program) -> (Counters, Vec<(SiteSource, Counters)>, u64) {
         let (mut total, mut sites) = (Counters::default(), Vec::new());
         let mut executed = 0;
