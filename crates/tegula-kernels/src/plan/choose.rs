@@ -65,11 +65,12 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
     }
 }
 
-/// The recipe with the least predicted time, of any family.
+/// The recipe with the least predicted time, of any family; the most promising one if no time can
+/// be predicted.
 fn fastest(problem: &Problem, gpu: &GpuDescription) -> Option<Recipe> {
-    let with_predicted_time = |Candidate { recipe, microseconds }: Candidate| Some((recipe, microseconds?));
-    let all = GemmKernel::candidates(problem, gpu).into_iter().filter_map(with_predicted_time);
-    all.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(recipe, _)| recipe)
+    let time = |candidate: &Candidate| candidate.microseconds.unwrap_or(f64::INFINITY);
+    let all = GemmKernel::candidates(problem, gpu).into_iter();
+    all.min_by(|a, b| time(a).total_cmp(&time(b))).map(|candidate| candidate.recipe)
 }
 
 #[cfg(test)]
