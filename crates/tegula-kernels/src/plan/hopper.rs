@@ -356,31 +356,6 @@ mod tests {
     }
 
     #[test]
-    fn hopper_cost_matches_the_fit() {
-        for (sizes, name, time) in [
-            ([1024, 1024, 1024], "hopper_bf16_64x128x64_consumers1_stages8", 6.98),
-            ([4096, 4096, 4096], "hopper_bf16_128x256x64_consumers2_stages4_cluster1x2_ccc_swapped", 207.91),
-            ([1, 4096, 4096], "hopper_bf16_64x16x64_consumers1_stages12_clusterk2_ccc_swapped", 11.15),
-            ([88, 592, 10800], "hopper_bf16_64x88x64_consumers1_stages8_ccr_e_splitk_13_swapped", 9.21),
-            ([352, 5400, 1032], "hopper_bf16_192x96x64_consumers3_stages5_cluster1x4_ccc_swapped", 13.05),
-            ([3520, 184, 3672], "hopper_bf16_64x128x64_consumers1_stages8_cluster2x2", 20.99),
-            ([2264, 7040, 592], "hopper_bf16_128x128x64_consumers2_stages6_cluster1x2_ccc_streamk_w132_swapped", 46.84),
-            ([146, 271, 1113], "hopper_bf16_64x64x64_consumers1_stages8_clusterk8_rrc_e_swapped_packab", 5.69),
-            ([5529, 8598, 883], "hopper_bf16_128x128x64_consumers2_stages6_cluster1x2_e_packab", 182.81),
-            ([1319, 4412, 72], "hopper_bf16_128x176x64_consumers2_stages5_rcc_e_swapped_packa", 13.90),
-            ([214, 2427, 2037], "hopper_bf16_128x64x64_consumers2_stages8_clusterk4_e_packab", 21.82),
-            ([72, 504, 696], "hopper_bf16_128x64x64_consumers2_stages8_clusterk4", 4.37),
-        ] {
-            let [m, n, k] = sizes;
-            let layouts = [k, n, n].map(|row| OperandLayout::new(Order2d::RowMajor, row % 8 == 0));
-            let problem = Problem { ty: Type::BF16, accuracy: Accuracy::Full, m, n, k, batches: 1, layouts };
-            let all = candidates(&problem, &GpuDescription::H200);
-            let (_, found) = all.iter().find(|(recipe, _)| recipe.name() == name).unwrap();
-            assert!((found / time - 1.0).abs() < 2e-3, "{sizes:?} by {name}: {found} for {time}");
-        }
-    }
-
-    #[test]
     fn hopper_cost_of_any_problem_is_a_number() {
         let none = [[usize::MAX; 3], [64, 1 << 40, 7]];
         let large = [[64, 64, usize::MAX], [1 << 36, 1, usize::MAX / 2]];
