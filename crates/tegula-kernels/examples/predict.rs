@@ -1,7 +1,7 @@
 //! Predicted times of measured kernels, for the fits in `benchmarks/cost`.
 //!
-//! `predict FILE` reads measurements, a line each: GPU (`h100` or `h200`), element type, layout
-//! (`nn`, `nt`, …), m, n, k, microseconds, and the name of a recipe. It writes a line of
+//! `predict FILE` reads measurements, a line each: a product and its GPU (as `parse_product`
+//! documents), microseconds, and the name of a recipe. It writes a line of
 //! `name=value` for each constant. Then it answers each line of values on its standard input with a
 //! line of predicted microseconds, one for each measurement: `nan` for a recipe that is no longer a
 //! candidate.
@@ -9,10 +9,8 @@
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
-use tegula_core::element::Type;
-use tegula_ir::Order2d;
-use tegula_kernels::plan::fit::Costs;
-use tegula_kernels::plan::{Caps, GpuDescription, OperandLayout, Problem, Recipe, legal};
+use tegula_kernels::plan::fit::{Costs, parse_product};
+use tegula_kernels::plan::{Caps, GpuDescription, Problem, Recipe, legal};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -60,29 +58,9 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The case of a line. A matrix whose rows, or columns, are a multiple of 16 bytes is aligned.
+/// The case of a line.
 fn case(text: &str) -> Result<Case, Failure> {
-    let fields: Vec<&str> = text.split(' ').collect();
-    let [gpu, ty, layout, m, n, k] = fields[..] else { return Err(format!("{text}: six fields expected").into()) };
-    let gpu = match gpu {
-        "h100" => GpuDescription::H100,
-        "h200" => GpuDescription::H200,
-        _ => return Err(format!("{gpu}: h100 or h200 expected").into()),
-    };
-    let ty = Type::OPERANDS.into_iter().find(|known| known.to_string() == ty).ok_or("unknown element type")?;
-    let [m, n, k]: [usize; 3] = [m.parse()?, n.parse()?, k.parse()?];
-    let operand = |transposed: bool, rows: usize, cols: usize, bytes: usize| {
-        let (order, row) = if transposed { (Order2d::ColMajor, rows) } else { (Order2d::RowMajor, cols) };
-        OperandLayout::new(order, (row * bytes).is_multiple_of(16))
-    };
-    let transposed = [0, 1].map(|i| layout.as_bytes().get(i) == Some(&b't'));
-    let c_bytes = if ty == Type::I8 { 4 } else { ty.size() };
-    let layouts = [
-        operand(transposed[0], m, k, ty.size()),
-        operand(transposed[1], k, n, ty.size()),
-        operand(false, m, n, c_bytes),
-    ];
-    let problem = Problem { ty, accuracy: Default::default(), m, n, k, batches: 1, layouts };
+    let (problem, gpu) = parse_product(text).ok_or_else(|| format!("{text}: no product of a measurement"))?;
     let recipes = legal(&problem, &Caps::Gpu(gpu)).into_iter();
     let recipes = recipes.map(|candidate| (candidate.recipe.name(), candidate.recipe)).collect();
     Ok(Case { problem, gpu, recipes })

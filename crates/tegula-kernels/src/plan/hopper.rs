@@ -12,10 +12,8 @@
 //! device memory that is not hidden. Stream-K adds the fix-up. The total is bounded below by the
 //! bandwidth of device memory and by the power limit.
 //!
-//! The constants are fitted to measurements of 557 shapes on an H200 by
-//! `benchmarks/cost/hopper.py`. There the choice is within 3 % of the best of some 60 candidates,
-//! each timed once, for 61 % of the shapes, within 5 % for 74 %. The mean loss is 3.4 %. With a
-//! fifth of the shapes held out at a time: 61 %, 73 % and 3.4 %.
+//! The constants are in [`HopperCosts`]. They are fitted to measurements on an H100 and an H200 by
+//! `benchmarks/cost/fit_plan.py`, which prints how good the choices are.
 
 use tegula_ir::{MAX_SHARED_BYTES, Order2d, Wgmma};
 

@@ -19,7 +19,7 @@ pub(super) const STEP_KNOTS: [(u32, u32, &[u32]); 9] = [
 const STEP_TIMES: usize = 35;
 
 fitted! {
-    /// Costs of the `wgmma` pipelines, fitted by `benchmarks/cost/fit_hopper.py`.
+    /// Costs of the `wgmma` pipelines, fitted by `benchmarks/cost/fit_plan.py`.
     HopperCosts {
         /// Microseconds of `wgmma` for one k-step of a tile, in the order of [`STEP_KNOTS`].
         step_times: [f64; STEP_TIMES] = [0.111, 0.114, 0.127, 0.171, 0.244, 0.12, 0.135, 0.186, 0.259, 0.132, 0.133, 0.175, 0.244, 0.164, 0.202, 0.28, 0.402, 0.559, 0.192, 0.291, 0.444, 0.6, 0.189, 0.303, 0.495, 0.659, 0.286, 0.42, 0.516, 0.26, 0.435, 0.567, 0.302, 0.491, 0.633],
