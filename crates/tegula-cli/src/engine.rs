@@ -17,7 +17,7 @@ use tegula_cpu as cpu;
 use tegula_explain::sass::{Instruction, Tools};
 use tegula_ir::{self as ir, cpp, ptx};
 use tegula_kernels::Variant;
-use tegula_kernels::plan::{Caps, Explanation};
+use tegula_kernels::plan::{Caps, Explanation, GpuDescription};
 
 use crate::args::DeviceChoice;
 use crate::failure::Failure;
@@ -256,7 +256,7 @@ pub fn cpu_kernels() -> Result<Vec<String>> {
 #[cfg(feature = "cuda")]
 pub fn gpus() -> Result<Vec<Gpu>> {
     let gpu = |gpu: tegula::cuda::DeviceInfo| {
-        let usable = Caps::Gpu(gpu.description()).runs_kernels();
+        let usable = Caps::Gpu(GpuDescription { compute: gpu.compute, ..GpuDescription::H100 }).runs_kernels();
         Gpu {
             tuned: tuned(&gpu),
             ordinal: gpu.ordinal,

@@ -22,6 +22,9 @@ use super::product::{Parameters, Product};
 /// Partial sums in shared memory per round of the final reduction, unless one row of C has more.
 const REDUCTION_ELEMENTS: u32 = 4096;
 
+/// Registers of an SM.
+const REGISTERS: u32 = 65_536;
+
 /// Elements of A per thread and chunk, unless a k-step has more.
 const STAGED_ELEMENTS: u32 = 8;
 
@@ -158,13 +161,27 @@ impl Vector {
     /// Resident blocks per SM by their registers. With this bound, ptxas neither spills for a
     /// higher occupancy nor uses registers that would lower it.
     pub(crate) fn blocks(&self) -> u32 {
-        const REGISTERS: u32 = 65_536;
+        REGISTERS / (self.threads() * self.needed_registers())
+    }
+
+    /// Whether a thread has registers beyond those counted. Without them ptxas spills 16-byte loads
+    /// of 16-bit types, and of bytes along k.
+    pub(crate) fn has_spare_registers(&self) -> bool {
+        const SPARE: u32 = 8;
+        if self.ty.size() == 1 && !self.transposed() {
+            return true;
+        }
+        REGISTERS / (self.threads() * self.blocks().max(1)) >= self.needed_registers() + SPARE
+    }
+
+    /// Registers of a thread.
+    fn needed_registers(&self) -> u32 {
         // Strided addresses cost more where each element needs its own.
         let addresses = 2 * self.load_depth * self.cols / self.width() * if self.aligned_16 { 2 } else { 4 };
         let indices = 24 + self.ty.size() as u32;
         // 16 bytes are loaded to four registers before they are unpacked to one each.
         let bytes = if self.ty.size() == 1 && self.transposed() { 16 } else { 0 };
-        REGISTERS / (self.threads() * (self.registers() + addresses + indices + bytes))
+        self.registers() + addresses + indices + bytes
     }
 
     /// Whether the loads in flight, their addresses and the accumulators fit in a thread's

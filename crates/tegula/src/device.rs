@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
+#[cfg(feature = "cuda")]
+use tegula_kernels::plan::GpuDescription;
 use tegula_kernels::plan::{Caps, TuningTable, UNTUNED};
 
 #[cfg(feature = "cuda")]
@@ -130,7 +132,7 @@ impl Device {
             #[cfg(feature = "interp")]
             Backend::Interp => Caps::Interp,
             #[cfg(feature = "cuda")]
-            Backend::Cuda(gpu) => Caps::Gpu(gpu.info().description()),
+            Backend::Cuda(gpu) => Caps::Gpu(description(gpu.info())),
         }
     }
 
@@ -182,4 +184,15 @@ pub(crate) fn gpu_of<T>(memory: &Memory<'_, T>) -> Option<usize> {
         Memory::Device(memory) => Some(memory.ordinal()),
         Memory::Host(_) => None,
     }
+}
+/// The properties of a GPU that plans depend on. Where the driver does not report the bandwidth of
+/// memory, it is that of an H100.
+#[cfg(feature = "cuda")]
+fn description(info: &crate::cuda::DeviceInfo) -> GpuDescription {
+    let memory_bandwidth = match info.memory_bandwidth {
+        0 => GpuDescription::H100.memory_bandwidth,
+        known => known,
+    };
+    let &crate::cuda::DeviceInfo { compute, multiprocessors, l2_bytes, .. } = info;
+    GpuDescription { compute, multiprocessors, memory_bandwidth, l2_bytes }
 }

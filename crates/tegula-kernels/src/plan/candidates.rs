@@ -131,8 +131,8 @@ pub fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<(RecipeOf<Bloc
     all
 }
 
-/// The predicted microseconds of a recipe of `mma.sync` with other costs than the fitted ones, for a
-/// fit. `None` for other kernels.
+/// The predicted microseconds of a recipe of `mma.sync` with other costs than the fitted ones, for
+/// a fit. `None` for other kernels.
 pub(super) fn mma_time(
     problem: &Problem,
     recipe: &RecipeOf<Blocked>,

@@ -46,8 +46,8 @@ impl Costs {
 }
 
 /// Parses the product of a measurement and its GPU: `h200 bf16 nt 16 4096 4096`, which is the GPU
-/// (`h100` or `h200`), the element type, the layouts of A and B, m, n and k. C is row-major. A matrix
-/// is aligned if its rows, or columns if transposed, are a multiple of 16 bytes.
+/// (`h100` or `h200`), the element type, the layouts of A and B, m, n and k. C is row-major. A
+/// matrix is aligned if its rows, or columns if transposed, are a multiple of 16 bytes.
 ///
 /// `None` for other text.
 pub fn parse_product(text: &str) -> Option<(Problem, GpuDescription)> {

@@ -23,15 +23,15 @@ fitted! {
     HopperCosts {
         /// Microseconds of `wgmma` for one k-step of a tile, in the order of [`STEP_KNOTS`].
         step_times: [f64; STEP_TIMES] = [0.111, 0.114, 0.127, 0.171, 0.244, 0.12, 0.135, 0.186, 0.259, 0.132, 0.133, 0.175, 0.244, 0.164, 0.202, 0.28, 0.402, 0.559, 0.192, 0.291, 0.444, 0.6, 0.189, 0.303, 0.495, 0.659, 0.286, 0.42, 0.516, 0.26, 0.435, 0.567, 0.302, 0.491, 0.633],
-        /// Clocks of TMA per row of 128 bytes while both SMs of the TPC request rows: of rows aligned to
-        /// 128, 64, 32 and 16 bytes.
+        /// Clocks of TMA per row of 128 bytes while both SMs of the TPC request rows: of rows
+        /// aligned to 128, 64, 32 and 16 bytes.
         tma_row: [f64; 4] = [1.39, 1.87, 2.48, 3.97],
         /// The fraction of these clocks while the other SM of the TPC is idle.
         tma_unshared: f64 = 0.585,
         /// Clocks of TMA per out-of-bounds row while all SMs request them: zero fill is not free.
         tma_zero_fill: f64 = 5.8,
-        /// The divisor of the bytes that an SM reads from the L2 cache. The quotient is the microseconds by
-        /// which these reads slow down `wgmma` while all SMs read.
+        /// The divisor of the bytes that an SM reads from the L2 cache. The quotient is the
+        /// microseconds by which these reads slow down `wgmma` while all SMs read.
         l2_contention: f64 = 2.74e5,
         /// Microseconds until the first TMA request.
         launch_start: f64 = 1.02,
@@ -47,13 +47,15 @@ fitted! {
         multicast_both: f64 = 0.16,
         /// Microseconds of the store of 128 accumulators per thread.
         store: f64 = 0.785,
-        /// The multiplier of this time where TMA cannot store C: for a row-major and a column-major C.
+        /// The multiplier of this time where TMA cannot store C: for a row-major and a column-major
+        /// C.
         element_store: [f64; 2] = [2.66, 2.92],
         /// Microseconds added per epilogue subtile beyond one for 64 columns.
         store_subtile: f64 = 0.531,
         /// Microseconds of the DSMEM reduction of any tile.
         dsmem_reduction: f64 = 0.311,
-        /// Microseconds that the DSMEM reduction adds for a tile of 128×256, in proportion to the area.
+        /// Microseconds that the DSMEM reduction adds for a tile of 128×256, in proportion to the
+        /// area.
         dsmem_reduction_area: f64 = 3.43,
         /// Microseconds that the DSMEM reduction adds per doubling of the blocks beyond two.
         dsmem_reduction_doubling: f64 = 0.228,
@@ -63,8 +65,8 @@ fitted! {
         fix_up_area: f64 = 1.17,
         /// The same for each further contributor to a tile.
         fix_up_contributor: f64 = 2.38,
-        /// The fraction of the memory bandwidth at which bytes take the part of the memory time that is
-        /// not hidden.
+        /// The fraction of the memory bandwidth at which bytes take the part of the memory time
+        /// that is not hidden.
         unhidden_memory: f64 = 2.86,
         /// The fraction of the memory bandwidth that bounds the time.
         memory: f64 = 1.03,
@@ -76,7 +78,8 @@ fitted! {
         shared_read: f64 = 1.19,
         /// The multiplier of the step time where B is contiguous along k.
         k_contiguous_b: f64 = 0.973,
-        /// Bytes per microsecond of packing, read and written: of row-major and of column-major operands.
+        /// Bytes per microsecond of packing, read and written: of row-major and of column-major
+        /// operands.
         pack: [f64; 2] = [3.56e6, 3.11e6],
         /// Microseconds of the packing launch.
         pack_launch: f64 = 1.57,

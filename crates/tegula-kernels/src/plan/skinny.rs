@@ -29,6 +29,10 @@ const REDUCTION_LAUNCH: f64 = 2.0;
 const SPLIT: f64 = 0.04;
 const PARTIAL_SUMS: f64 = 2.7e6;
 
+/// Split-K is tried to these numbers of blocks per SM.
+const BLOCKS_PER_SM: [u32; SPLITS] = [2, 1, 4];
+const SPLITS: usize = 3;
+
 /// The measured speed of a configuration.
 #[derive(Clone, Copy)]
 struct Measured {
@@ -116,7 +120,14 @@ pub(crate) fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<(Recipe
         (Type::F64, false, false) => &DOUBLES_SINGLE,
         (Type::F64, false, true) => &DOUBLES_SINGLE_ALONG_K,
         (Type::F16 | Type::BF16 | Type::I8, ..) => {
-            let all = heuristic_candidates(problem, gpu);
+            // Others spill: unpacking 16 bytes along k takes registers that `Vector` does not
+            // count.
+            let unpacks_along_k = problem.ty.size() == 2 && along_k && aligned_16;
+            let limit = if unpacks_along_k { 2 * SPLITS } else { usize::MAX };
+            let all = heuristic_candidates(problem, gpu).take(limit);
+            let all = all.map(|recipe| recipe.legalize(problem.layouts));
+            let fits = |kernel: &Vector| unpacks_along_k || !aligned_16 || kernel.has_spare_registers();
+            let all = all.filter(|recipe| fits(&recipe.kernel));
             return all.map(|recipe| (recipe, vector_time(problem, &recipe, &VectorCosts::FITTED, gpu))).collect();
         }
         (Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred, ..) => &[],
@@ -147,7 +158,7 @@ pub(crate) fn heuristic_candidates(problem: &Problem, gpu: &GpuDescription) -> i
         let variants = Vector::shapes(problem.ty, rows, along_k, aligned_16).into_iter();
         variants.flat_map(move |vector| {
             let k_steps = problem.k.div_ceil(vector.step() as usize).max(1);
-            [2, 1, 4].map(|blocks_per_sm| {
+            BLOCKS_PER_SM.map(|blocks_per_sm| {
                 let splits =
                     (f64::from(blocks_per_sm * gpu.multiprocessors) / blocks(problem, &vector)).ceil() as usize;
                 RecipeOf { swapped, split: Split::split_k(splits.min(k_steps) as u32), ..RecipeOf::new(vector) }

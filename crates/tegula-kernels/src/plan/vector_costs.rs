@@ -23,7 +23,8 @@ fitted! {
         start: f64 = 2.16,
         /// Microseconds of the prologue and the reduction of a block.
         wave: f64 = 0.856,
-        /// Lane clocks of the reduction of a block, per accumulator and doubling of its threads along k.
+        /// Lane clocks of the reduction of a block, per accumulator and doubling of its threads
+        /// along k.
         fold: f64 = 1.06,
     }
 }

@@ -8,8 +8,6 @@ use std::sync::OnceLock;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 use cudarc::driver::{CudaContext, DriverError};
 
-use tegula_kernels::plan::GpuDescription;
-
 use super::library;
 use crate::error::{Error, Result};
 
@@ -213,17 +211,6 @@ impl DeviceInfo {
             driver: driver_version()?,
             memory_pools: get(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
         })
-    }
-
-    /// The properties that the choice of kernels depends on. Where the driver does not report the
-    /// bandwidth of memory, it is that of an H100.
-    pub fn description(&self) -> GpuDescription {
-        let &DeviceInfo { compute, multiprocessors, l2_bytes, .. } = self;
-        let memory_bandwidth = match self.memory_bandwidth {
-            0 => GpuDescription::H100.memory_bandwidth,
-            known => known,
-        };
-        GpuDescription { compute, multiprocessors, memory_bandwidth, l2_bytes }
     }
 }
 
