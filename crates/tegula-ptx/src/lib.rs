@@ -22,7 +22,7 @@
 //! | `block`, `barrier` | the state of a block; its barriers |
 //! | `run`, `warp`, `path` | a running warp; its instructions; divergence of its lanes |
 //! | `address`, `memory` | addresses and their windows; bytes, and which are initialized |
-//! | `access`, `atomic` | loads, stores and atomic operations: checks, costs, values |
+//! | `access`, `atomic`, `atomic_sums` | loads, stores and atomic operations: checks, costs, values; sums that depend on the order |
 //! | `sync`, `mbarrier`, `mbarrier_state` | barriers and warp-wide instructions; mbarriers |
 //! | `copy`, `pending_copies` | `cp.async`, and copies in flight |
 //! | `sizes` | strong accesses of different sizes, which race |
@@ -35,6 +35,7 @@ mod address;
 pub mod alu;
 pub mod ast;
 mod atomic;
+mod atomic_sums;
 mod barrier;
 mod block;
 mod cfg;
@@ -69,6 +70,7 @@ mod sync;
 pub mod trace;
 mod warp;
 
+pub use atomic_sums::{AtomicSum, AtomicSums};
 pub use error::{LowerError, PtxError};
 pub use kernel::{Kernel, KernelParam, Module};
 pub use launch::{Argument, Buffer, Config, Diagnostic, Launch, LaunchError, Outcome, SourceLine, VariableValue};

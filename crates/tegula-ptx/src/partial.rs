@@ -8,6 +8,7 @@ use tegula_interp::Counters;
 use tegula_interp::rules::{Access, RequestCache};
 
 use crate::ast::{Loc, StateSpace};
+use crate::atomic_sums::AtomicSums;
 use crate::launch::Diagnostic;
 use crate::program::{BarrierKind, Op, Program, SiteSource};
 use crate::recorder::Recorder;
@@ -140,6 +141,8 @@ pub(crate) struct Partial {
     pub barriers: Vec<(bool, bool)>,
     /// Strong accesses, if the program has some of different sizes.
     pub strong: StrongAccesses,
+    /// Sums of floating-point numbers by atomic operations, by the number of the allocation.
+    pub atomic_sums: AtomicSums,
     /// The recorder of a block, if one is recorded.
     pub recorder: Option<Box<Recorder>>,
     /// What each block printed.
@@ -157,6 +160,7 @@ impl Partial {
             findings: Findings::default(),
             barriers: vec![(false, false); instructions],
             strong: StrongAccesses::default(),
+            atomic_sums: AtomicSums::default(),
             recorder: None,
             output: BTreeMap::new(),
             completed: true,
@@ -181,6 +185,7 @@ impl Partial {
         }
         self.output.extend(other.output);
         self.findings = self.findings.merge(other.findings);
+        self.atomic_sums.merge(other.atomic_sums);
         self.stopped |= other.stopped;
         self.completed &= other.completed;
         self
